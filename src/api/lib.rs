@@ -1,1 +1,26 @@
-//! api
+//! The custom resources of Slipway: their types, names, ids, defaults and rules.
+//!
+//! This is the room that every other one may enter. It does no I/O and knows no async: what is here can
+//! be reasoned about with a YAML file and a pencil. The CRDs in `crds/` are generated from it.
+
+#![expect(unreachable_pub, reason = "KubeSchema puts a copy of each struct into a function, where `pub` reaches nothing")]
+
+pub mod agent;
+pub mod condition;
+pub mod contract;
+pub mod crd;
+pub mod ids;
+pub mod knowledge_base;
+pub mod labels;
+pub mod names;
+mod schema;
+pub mod team;
+pub mod tool;
+
+pub use agent::{Agent, AgentSpec, AgentStatus};
+pub use knowledge_base::{KnowledgeBase, KnowledgeBaseSpec};
+pub use team::{Team, TeamSpec, TeamStatus};
+pub use tool::{Tool, ToolSpec, ToolStatus};
+
+/// The group of every custom resource.
+pub const GROUP: &str = "agents.slipway.dev";

@@ -1,0 +1,339 @@
+//! `Agent`: what a team writes down, and what the operator says of it.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Affinity, LocalObjectReference, Toleration};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::schema;
+
+/// An AI agent: a model, its instructions, and what it may use. Slipway runs it as a Deployment behind a Service of the same name.
+#[derive(CustomResource, KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[kube(
+    group = "agents.slipway.dev",
+    version = "v1",
+    kind = "Agent",
+    doc = "An AI agent: a model, its instructions, and what it may use. Slipway runs it as a Deployment behind a Service of the same name.",
+    plural = "agents",
+    shortname = "ag",
+    category = "slipway",
+    namespaced,
+    derive = "PartialEq",
+    status = "AgentStatus",
+    scale(spec_replicas_path = ".spec.replicas", status_replicas_path = ".status.replicas", label_selector_path = ".status.selector"),
+    selectable = ".spec.modelType",
+    selectable = ".spec.framework",
+    selectable = ".spec.suspend",
+    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(name = "Replicas", type_ = "integer", json_path = ".status.replicas"),
+    printcolumn(name = "Endpoint", type_ = "string", json_path = ".status.endpoint"),
+    printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status", priority = 1),
+    printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason", priority = 1),
+    printcolumn(name = "Model", type_ = "string", json_path = ".spec.modelId", priority = 1),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    validation = kube::core::Rule::new("self.metadata.name.size() <= 52")
+        .message("metadata.name: an agent's name has at most 52 characters"),
+    validation = kube::core::Rule::new("self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')")
+        .message("metadata.name: must begin with a lower-case letter and have only lower-case letters, digits and hyphens; a Service is named after it"),
+    validation = kube::core::Rule::new("!self.metadata.name.endsWith('-canary') && !self.metadata.name.endsWith('-candidate') && !self.metadata.name.endsWith('-primary')")
+        .message("metadata.name: must not end with -canary, -candidate or -primary; other tracks of an agent use these"),
+)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = kube::core::Rule::new("self.modelType == 'stub' || self.modelId != 'stub-echo'")
+        .message("modelId: must name a model of the provider in modelType; stub-echo belongs to modelType stub"),
+    validation = kube::core::Rule::new("self.strategy != 'custom' || has(self.image)")
+        .message("image: is required with strategy custom, because the image brings the strategy"),
+    validation = kube::core::Rule::new("!has(self.databaseCredentialsSecret) || has(self.databaseUrl)")
+        .message("databaseCredentialsSecret: has an effect only together with databaseUrl"),
+    validation = kube::core::Rule::new("!has(self.suggestions) || has(self.suggestionsProvider)")
+        .message("suggestionsProvider: is required with suggestions"),
+)]
+pub struct AgentSpec {
+    /// Display name, shown to people. The resource's own name is in metadata.name.
+    #[schemars(length(min = 1, max = 128))]
+    pub name: String,
+
+    /// What the agent is for, in a sentence or two.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 2048))]
+    pub description: Option<String>,
+
+    /// A label of the author's choice, put on the workload as app.kubernetes.io/version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"))]
+    pub version: Option<String>,
+
+    /// What the agent was built with. It is put on the workload as a label and changes nothing else.
+    pub framework: Framework,
+
+    /// How the agent arrives at an answer: simple gives one answer, agent-react calls tools in a loop, custom leaves it to the image. Default simple.
+    #[serde(default)]
+    pub strategy: Strategy,
+
+    /// How the agent is reached. Only rest exists. Default rest.
+    #[serde(default)]
+    pub channel: Channel,
+
+    /// The model's provider. The stub needs no key and no network. Default stub.
+    #[serde(default)]
+    pub model_type: ModelType,
+
+    /// The provider's name for the model. Default stub-echo.
+    #[serde(default = "stub_echo")]
+    #[schemars(length(min = 1, max = 256))]
+    pub model_id: String,
+
+    /// A cheaper model for work behind the scenes (memory, suggestions, titles), as provider:model_id. Empty means the main model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 256), regex(pattern = r"^((stub|ollama|openai|anthropic|google-ai|vertex-ai|bedrock):.+)?$"))]
+    pub background_model: Option<String>,
+
+    /// The instructions that every conversation begins with. At most 120 KiB reach the agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 262_144))]
+    pub system_prompt: Option<String>,
+
+    /// Where conversations and memories are kept. Default postgresql if the platform has a database, else memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage: Option<Storage>,
+
+    /// A PostgreSQL database for this agent instead of the platform's. Credentials go into databaseCredentialsSecret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 2048), regex(pattern = r"^postgres(ql)?://[^\s]+$"))]
+    #[x_kube(
+        validation = kube::core::Rule::new("!self.matches('^[^:]*://[^/?#@]*:[^/?#]*@')")
+            .message("must not hold a password; put username and password into a Secret and name it in databaseCredentialsSecret"),
+        validation = kube::core::Rule::new("!self.matches('[?&][Pp][Aa][Ss][Ss][Ww][Oo][Rr][Dd]=')")
+            .message("must not hold a password parameter; put username and password into a Secret and name it in databaseCredentialsSecret"),
+    )]
+    pub database_url: Option<String>,
+
+    /// A Secret with the keys username and password for databaseUrl. It needs the label agents.slipway.dev/agent-readable=true.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub database_credentials_secret: Option<String>,
+
+    /// Tools of the same namespace that the agent may use, in the order in which the model sees them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(min = 1, max = 63)))]
+    #[x_kube(merge_strategy = kube::core::ListMerge::Set)]
+    pub tools: Vec<String>,
+
+    /// Knowledge bases of the same namespace, by name or by id (kb_...).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32), inner(length(min = 1, max = 66)))]
+    #[x_kube(merge_strategy = kube::core::ListMerge::Set)]
+    pub knowledge_bases: Vec<String>,
+
+    /// The image that the agent runs. Default is the runtime of the installed release.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 512), regex(pattern = r"^[^\s]+$"))]
+    pub image: Option<String>,
+
+    /// How many pods serve the agent, 0 to 10. Autoscalers use the scale subresource. Default 1.
+    #[serde(default = "one")]
+    #[schemars(range(min = 0, max = 10))]
+    pub replicas: i32,
+
+    /// Stops the agent without forgetting replicas: its Deployment goes to zero while this is true. Default false.
+    #[serde(default)]
+    pub suspend: bool,
+
+    /// Secrets whose keys become environment variables. Each but agent-env needs the label agents.slipway.dev/agent-readable=true and must exist. Default [agent-env].
+    #[serde(default = "agent_env")]
+    #[schemars(length(max = 16), inner(length(min = 1, max = 253)))]
+    #[x_kube(merge_strategy = kube::core::ListMerge::Set)]
+    pub env_secrets: Vec<String>,
+
+    /// A Secret mounted as files at /var/run/slipway/credentials; GOOGLE_APPLICATION_CREDENTIALS names its first file. It needs the label agents.slipway.dev/agent-readable=true.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub credential_secret: Option<String>,
+
+    /// A Google Cloud service account that the agent acts as, by workload identity. The Team must allow it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 256), regex(pattern = r"^[^\s@]+@[^\s@]+$"))]
+    pub gcp_service_account: Option<String>,
+
+    /// Where suggestions for the next message come from: static takes them from suggestions, llm asks a model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suggestions_provider: Option<SuggestionsProvider>,
+
+    /// Suggestions as a JSON array of strings, for example '["What can you do?"]'.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16_384))]
+    pub suggestions: Option<String>,
+
+    /// CPU and memory that each pod asks for and is limited to. Default is the chart's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<Resources>,
+
+    /// Settings of the pods that concern the cluster rather than the agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_template: Option<PodTemplate>,
+}
+
+/// CPU, memory and other resources by name.
+#[derive(Serialize, Deserialize, Debug, Clone, Default, PartialEq, JsonSchema)]
+pub struct Resources {
+    /// What the scheduler sets aside, for example cpu: 100m.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "schema::quantities")]
+    pub requests: BTreeMap<String, Quantity>,
+    /// What a pod may use at most, for example memory: 256Mi.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "schema::quantities")]
+    pub limits: BTreeMap<String, Quantity>,
+}
+
+/// Settings of an agent's pods that concern the cluster.
+#[derive(Serialize, Deserialize, Debug, Clone, Default, PartialEq, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PodTemplate {
+    /// Further labels. Those of Slipway and of app.kubernetes.io cannot be set here.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "schema::bounded::<BTreeMap<String, String>>")]
+    #[x_kube(validation = kube::core::Rule::new("self.all(k, !k.startsWith('agents.slipway.dev/') && !k.startsWith('app.kubernetes.io/') && k != 'version')")
+        .message("must not set version, nor labels under agents.slipway.dev/ or app.kubernetes.io/; Slipway sets these"))]
+    pub labels: BTreeMap<String, String>,
+    /// Further annotations. Those of Slipway cannot be set here.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "schema::bounded::<BTreeMap<String, String>>")]
+    #[x_kube(validation = kube::core::Rule::new("self.all(k, !k.startsWith('agents.slipway.dev/'))")
+        .message("must not set annotations under agents.slipway.dev/; Slipway sets these"))]
+    pub annotations: BTreeMap<String, String>,
+    /// Labels that a node must have.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "schema::bounded::<BTreeMap<String, String>>")]
+    pub node_selector: BTreeMap<String, String>,
+    /// Taints that the pods tolerate.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::bounded::<Vec<Toleration>>")]
+    pub tolerations: Vec<Toleration>,
+    /// Where the pods may run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::bounded::<Affinity>")]
+    pub affinity: Option<Affinity>,
+    /// The pods' PriorityClass.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub priority_class_name: Option<String>,
+    /// Secrets with credentials for the registry of the image.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::bounded::<Vec<LocalObjectReference>>")]
+    pub image_pull_secrets: Vec<LocalObjectReference>,
+    /// The pods' RuntimeClass.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub runtime_class_name: Option<String>,
+}
+
+/// What the operator has seen and done.
+#[derive(Serialize, Deserialize, Debug, Clone, Default, PartialEq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentStatus {
+    /// Pending, Running, Failed or Terminated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Phase>,
+    /// Pods that are ready.
+    #[serde(default)]
+    #[schemars(range(min = 0))]
+    pub replicas: i32,
+    /// Where the agent is reached within the cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 512))]
+    pub endpoint: Option<String>,
+    /// The agent's id in the REST API.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub id: Option<String>,
+    /// Selects the agent's pods; autoscalers read it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub selector: Option<String>,
+    /// The generation of the spec that this status speaks of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// When the agent was first ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_deployed_at: Option<Time>,
+    /// Ready, Reconciling, Stalled and Available, and warnings.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::conditions")]
+    pub conditions: Vec<Condition>,
+}
+
+/// Declares a string enumeration with its wire names.
+macro_rules! words {
+    ($(#[$doc:meta])* $name:ident { $($variant:ident = $word:literal),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq, JsonSchema)]
+        pub enum $name {
+            #[default]
+            $(#[serde(rename = $word)] $variant),+
+        }
+
+        impl $name {
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $word),+ }
+            }
+        }
+    };
+}
+
+words!(
+    /// What an agent was built with.
+    Framework { Custom = "custom", Langchain = "langchain", Crewai = "crewai", Autogen = "autogen", Adk = "adk" }
+);
+words!(
+    /// How an agent arrives at an answer.
+    Strategy { Simple = "simple", AgentReact = "agent-react", Custom = "custom" }
+);
+words!(
+    /// How an agent is reached.
+    Channel { Rest = "rest" }
+);
+words!(
+    /// The provider of a model.
+    ModelType {
+        Stub = "stub",
+        Ollama = "ollama",
+        Openai = "openai",
+        Anthropic = "anthropic",
+        GoogleAi = "google-ai",
+        VertexAi = "vertex-ai",
+        Bedrock = "bedrock",
+    }
+);
+words!(
+    /// Where an agent keeps conversations and memories.
+    Storage { Memory = "memory", Postgresql = "postgresql" }
+);
+words!(
+    /// Where suggestions come from.
+    SuggestionsProvider { Static = "static", Llm = "llm" }
+);
+words!(
+    /// Where an agent is in its life.
+    Phase { Pending = "Pending", Running = "Running", Failed = "Failed", Terminated = "Terminated" }
+);
+
+/// The Secret that every agent of a team may read, and that need not exist.
+pub const AGENT_ENV: &str = "agent-env";
+
+fn agent_env() -> Vec<String> {
+    vec![AGENT_ENV.to_owned()]
+}
+
+fn stub_echo() -> String {
+    "stub-echo".to_owned()
+}
+
+const fn one() -> i32 {
+    1
+}

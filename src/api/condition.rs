@@ -1,0 +1,70 @@
+//! Conditions: one way to make them, and to keep the time at which they last changed.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+
+pub const READY: &str = "Ready";
+pub const RECONCILING: &str = "Reconciling";
+pub const STALLED: &str = "Stalled";
+pub const AVAILABLE: &str = "Available";
+/// A warning: the workload runs, but not as its author may believe.
+pub const STORAGE_SHARED: &str = "StorageShared";
+
+/// What a controller has found, before it becomes a condition with a time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    pub kind: &'static str,
+    pub holds: bool,
+    pub reason: String,
+    pub message: String,
+}
+
+impl Finding {
+    pub fn new(kind: &'static str, holds: bool, reason: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { kind, holds, reason: reason.into(), message: message.into() }
+    }
+}
+
+/// Turns findings into conditions. The time of a condition whose status stays is the one in `before`.
+pub fn conditions(findings: Vec<Finding>, before: &[Condition], generation: Option<i64>, now: Timestamp) -> Vec<Condition> {
+    findings
+        .into_iter()
+        .map(|finding| {
+            let status = if finding.holds { "True" } else { "False" };
+            let since = before
+                .iter()
+                .find(|old| old.type_ == finding.kind && old.status == status)
+                .map_or_else(|| Time(whole_seconds(now)), |old| old.last_transition_time.clone());
+            Condition {
+                type_: finding.kind.to_owned(),
+                status: status.to_owned(),
+                reason: finding.reason,
+                message: finding.message,
+                last_transition_time: since,
+                observed_generation: generation,
+            }
+        })
+        .collect()
+}
+
+/// Kubernetes keeps no fractions of seconds, and neither do we, lest every status look changed.
+pub fn whole_seconds(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_moves_only_with_the_status() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let finding = |holds, reason: &str| vec![Finding::new(READY, holds, reason, "")];
+        let first = conditions(finding(false, "Progressing"), &[], Some(1), at(10));
+        let same = conditions(finding(false, "ImagePullBackOff"), &first, Some(2), at(20));
+        assert_eq!(same[0].last_transition_time, Time(at(10)));
+        assert_eq!(same[0].reason, "ImagePullBackOff");
+        let turned = conditions(finding(true, "DeploymentReady"), &same, Some(2), at(30));
+        assert_eq!(turned[0].last_transition_time, Time(at(30)));
+    }
+}

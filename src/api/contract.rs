@@ -1,0 +1,86 @@
+//! The contract with an agent's pod: the variables it is given, and the JSON inside two of them.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::tool::{Method, Parameter, ToolType};
+
+pub const PORT: i32 = 8000;
+pub const CONTROL_PORT: i32 = 8001;
+/// Where `credentialSecret` is mounted.
+pub const CREDENTIALS: &str = "/var/run/slipway/credentials";
+/// Linux allows 128 KiB for one variable; this leaves room for its name.
+pub const VARIABLE_MAX: usize = 120 * 1024;
+
+pub const CHANNEL: &str = "RUNTIME_CHANNEL";
+pub const STRATEGY: &str = "RUNTIME_STRATEGY";
+pub const MODEL_TYPE: &str = "RUNTIME_MODEL_TYPE";
+pub const MODEL_ID: &str = "RUNTIME_MODEL_ID";
+pub const BACKGROUND_MODEL: &str = "RUNTIME_BACKGROUND_MODEL";
+pub const SYSTEM_PROMPT: &str = "RUNTIME_SYSTEM_PROMPT";
+pub const STORAGE: &str = "RUNTIME_STORAGE";
+pub const DATABASE_URL: &str = "RUNTIME_DATABASE_URL";
+pub const DATABASE_PASSWORD: &str = "RUNTIME_DATABASE_PASSWORD";
+pub const TOOLS: &str = "RUNTIME_TOOLS";
+pub const KNOWLEDGE_BASES: &str = "RUNTIME_KNOWLEDGE_BASES";
+pub const SUGGESTIONS_PROVIDER: &str = "RUNTIME_SUGGESTIONS_PROVIDER";
+pub const SUGGESTIONS: &str = "RUNTIME_SUGGESTIONS";
+pub const AGENT_ID: &str = "RUNTIME_AGENT_ID";
+pub const AGENT_NAME: &str = "RUNTIME_AGENT_NAME";
+pub const TEAM: &str = "RUNTIME_TEAM";
+pub const TRACK: &str = "RUNTIME_TRACK";
+pub const OLLAMA_BASE_URL: &str = "OLLAMA_BASE_URL";
+pub const PGSSLMODE: &str = "PGSSLMODE";
+pub const GOOGLE_APPLICATION_CREDENTIALS: &str = "GOOGLE_APPLICATION_CREDENTIALS";
+
+/// One element of `RUNTIME_TOOLS`: a Tool as the runtime sees it.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct ToolConfig {
+    pub name: String,
+    #[serde(rename = "type")]
+    pub type_: ToolType,
+    pub category: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub method: Option<Method>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers: BTreeMap<String, String>,
+    /// Header → the variable that holds its value.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers_from: BTreeMap<String, String>,
+    #[serde(default)]
+    pub parameters: Vec<Parameter>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub binary: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allowed_commands: Option<Vec<String>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mcp_endpoint: Option<String>,
+    pub timeout: i32,
+}
+
+/// One element of `RUNTIME_KNOWLEDGE_BASES`.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
+pub struct KnowledgeBaseConfig {
+    pub kb_id: String,
+    pub name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// The kind of vector store; `pgvector` is the only one.
+    pub store: String,
+    pub connection_url: String,
+    pub embedding: EmbeddingConfig,
+}
+
+/// How the chunks of a knowledge base were made.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
+pub struct EmbeddingConfig {
+    pub model: String,
+    pub chunk_size: i32,
+    pub chunk_overlap: i32,
+}

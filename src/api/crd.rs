@@ -1,0 +1,205 @@
+//! The CRDs, generated from the types. `crds/` holds them; the tests here keep the two the same and
+//! see to it that a later v1 accepts whatever an earlier one did.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::CustomResourceExt;
+
+/// Every CRD, in the order in which they are best installed.
+pub fn all() -> Vec<CustomResourceDefinition> {
+    let mut all = vec![crate::Team::crd(), crate::Tool::crd(), crate::KnowledgeBase::crd(), crate::Agent::crd()];
+    for crd in &mut all {
+        // With the chart gone, agents and teams must not go with it.
+        let annotations = crd.metadata.annotations.get_or_insert_default();
+        annotations.insert("helm.sh/resource-policy".to_owned(), "keep".to_owned());
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+    use std::process::Command;
+
+    use serde_json::{Map, Value};
+
+    use super::*;
+    use crate::schema::type_name;
+
+    fn file(crd: &CustomResourceDefinition) -> PathBuf {
+        Path::new("crds").join(format!("{}.yaml", crd.spec.names.plural))
+    }
+
+    fn root() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+    }
+
+    fn schema(crd: &Value) -> &Value {
+        &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    }
+
+    #[test]
+    fn the_committed_crds_are_the_types() {
+        for crd in all() {
+            let generated = serde_yaml::to_string(&crd).unwrap();
+            let path = root().join(file(&crd));
+            if std::env::var_os("UPDATE_GOLDEN").is_some() {
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                std::fs::write(&path, &generated).unwrap();
+            }
+            let committed = std::fs::read_to_string(&path).unwrap_or_default();
+            assert!(committed == generated, "{} is stale; run the tests once with UPDATE_GOLDEN=1", path.display());
+        }
+    }
+
+    #[test]
+    fn every_string_list_and_map_has_a_limit() {
+        let mut unbounded = Vec::new();
+        for crd in all() {
+            let crd = serde_json::to_value(crd).unwrap();
+            let spec = &schema(&crd)["properties"]["spec"];
+            visit(spec, &mut "spec".to_owned(), &mut |path, node| {
+                let free = match node.get("type").map(type_name) {
+                    Some("string") => !["enum", "maxLength", "format"].iter().any(|k| node.contains_key(*k)),
+                    Some("array") => !node.contains_key("maxItems"),
+                    Some("object") => node.contains_key("additionalProperties") && !node.contains_key("maxProperties"),
+                    _ => false,
+                };
+                // Quantities are strings or integers, and say so in `anyOf`; the length stands above that.
+                if free && !path.contains("anyOf") {
+                    unbounded.push(format!("{}: {path}", crd["spec"]["names"]["kind"]));
+                }
+            });
+        }
+        assert_eq!(unbounded, Vec::<String>::new());
+    }
+
+    #[test]
+    fn every_field_is_documented() {
+        let mut silent = Vec::new();
+        for crd in all() {
+            let crd = serde_json::to_value(crd).unwrap();
+            visit(schema(&crd), &mut String::new(), &mut |path, node| {
+                for (name, field) in node.get("properties").and_then(Value::as_object).into_iter().flatten() {
+                    if field.get("description").is_none() && !matches!(name.as_str(), "metadata" | "apiVersion" | "kind") {
+                        silent.push(format!("{}{path}.{name}", crd["spec"]["names"]["kind"].as_str().unwrap()));
+                    }
+                }
+            });
+        }
+        silent.retain(|path| !path.contains("podTemplate."));
+        assert_eq!(silent, Vec::<String>::new());
+    }
+
+    fn visit(node: &Value, path: &mut String, f: &mut impl FnMut(&str, &Map<String, Value>)) {
+        match node {
+            Value::Object(object) => {
+                f(path, object);
+                for (key, value) in object.iter().filter(|(key, _)| !key.starts_with("x-kubernetes-validations")) {
+                    let length = path.len();
+                    path.push('.');
+                    path.push_str(key);
+                    visit(value, path, f);
+                    path.truncate(length);
+                }
+            }
+            Value::Array(list) => list.iter().for_each(|value| visit(value, path, f)),
+            _ => {}
+        }
+    }
+
+    /// v1 is additive: what one commit accepted, the next one accepts.
+    #[test]
+    fn v1_is_not_narrowed() {
+        for crd in all() {
+            let path = file(&crd);
+            let Some(before) = previous(&path) else { continue };
+            let now = serde_json::to_value(&crd).unwrap();
+            let narrowed = narrowings(schema(&before), schema(&now));
+            assert_eq!(narrowed, Vec::<String>::new(), "{} accepts less than it did", path.display());
+        }
+    }
+
+    /// The file as the previous commit had it; none if there is no such commit or file.
+    fn previous(path: &Path) -> Option<Value> {
+        let shown = Command::new("git").arg("show").arg(format!("HEAD~1:{}", path.display())).current_dir(root()).output().ok()?;
+        let text = String::from_utf8(shown.stdout).ok().filter(|_| shown.status.success())?;
+        Some(serde_yaml::from_str(&text).unwrap())
+    }
+
+    fn narrowings(before: &Value, now: &Value) -> Vec<String> {
+        let mut found = Vec::new();
+        compare(before, now, "", &mut found);
+        found
+    }
+
+    fn compare(before: &Value, now: &Value, path: &str, found: &mut Vec<String>) {
+        if before.get("type") != now.get("type") {
+            found.push(format!("{path}: the type changed"));
+        }
+        for (keyword, tighter) in
+            [("maxLength", -1), ("maxItems", -1), ("maxProperties", -1), ("maximum", -1), ("minLength", 1), ("minItems", 1), ("minimum", 1)]
+        {
+            let (old, new) = (before.get(keyword).and_then(Value::as_f64), now.get(keyword).and_then(Value::as_f64));
+            let narrower = match (old, new) {
+                (None, Some(_)) => true,
+                (Some(old), Some(new)) => {
+                    if tighter < 0 {
+                        new < old
+                    } else {
+                        new > old
+                    }
+                }
+                _ => false,
+            };
+            if narrower {
+                found.push(format!("{path}: {keyword} became tighter"));
+            }
+        }
+        if now.get("pattern").is_some() && now.get("pattern") != before.get("pattern") {
+            found.push(format!("{path}: the pattern changed"));
+        }
+        let list = |value: &Value, keyword: &str| value.get(keyword).and_then(Value::as_array).cloned().unwrap_or_default();
+        if now.get("enum").is_some() && list(before, "enum").iter().any(|word| !list(now, "enum").contains(word)) {
+            found.push(format!("{path}: a word was taken out of the enumeration"));
+        }
+        for field in list(now, "required").iter().filter(|field| !list(before, "required").contains(field)) {
+            found.push(format!("{path}: {field} became required"));
+        }
+        let rules = |value: &Value| list(value, "x-kubernetes-validations").iter().map(|rule| rule["rule"].clone()).collect::<Vec<_>>();
+        for rule in rules(now).iter().filter(|rule| !rules(before).contains(rule)) {
+            found.push(format!("{path}: a rule was added: {rule}"));
+        }
+        for (name, old) in before.get("properties").and_then(Value::as_object).into_iter().flatten() {
+            match now["properties"].get(name) {
+                Some(new) => compare(old, new, &format!("{path}.{name}"), found),
+                None => found.push(format!("{path}.{name}: the field is gone")),
+            }
+        }
+        for inner in ["items", "additionalProperties"] {
+            if let (Some(old), Some(new)) = (before.get(inner), now.get(inner)) {
+                compare(old, new, &format!("{path}[]"), found);
+            }
+        }
+    }
+
+    #[test]
+    fn a_narrowing_is_noticed() {
+        let before = serde_json::json!({"type": "object", "required": ["a"], "properties": {
+            "a": {"type": "string", "maxLength": 10, "enum": ["x", "y"]},
+            "b": {"type": "integer"},
+        }});
+        let cases = [
+            ("/properties/a/maxLength", serde_json::json!(9)),
+            ("/properties/a/enum", serde_json::json!(["x"])),
+            ("/properties/b/type", serde_json::json!("string")),
+            ("/required", serde_json::json!(["a", "b"])),
+            ("/properties", serde_json::json!({"a": before["properties"]["a"]})),
+        ];
+        assert_eq!(narrowings(&before, &before), Vec::<String>::new());
+        for (pointer, value) in cases {
+            let mut now = before.clone();
+            *now.pointer_mut(pointer).unwrap() = value;
+            assert_eq!(narrowings(&before, &now).len(), 1, "{pointer}");
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Identifiers: opaque to clients, derived from names, so that they survive backup and re-creation.
+
+use sha2::{Digest, Sha256};
+
+/// `ag_` and the first 20 hex digits of SHA-256 over `namespace/name`.
+pub fn agent(namespace: &str, name: &str) -> String {
+    let digest = Sha256::digest(format!("{namespace}/{name}"));
+    format!("ag_{}", &hex::encode(digest)[..20])
+}
+
+/// `kb_` and the resource's name with `_` for `-`, so that it can be named before it exists.
+pub fn knowledge_base(name: &str) -> String {
+    format!("kb_{}", name.replace('-', "_"))
+}
+
+/// The resource's name, given either its id or its name.
+pub fn knowledge_base_name(reference: &str) -> String {
+    match reference.strip_prefix("kb_") {
+        Some(rest) => rest.replace('_', "-"),
+        None => reference.to_owned(),
+    }
+}
+
+/// `tk_` and the slug.
+pub fn team(slug: &str) -> String {
+    format!("tk_{slug}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agents_id_depends_on_namespace_and_name_alone() {
+        assert_eq!(agent("team-default", "helper"), agent("team-default", "helper"));
+        assert_ne!(agent("team-default", "helper"), agent("team-other", "helper"));
+        assert_eq!(agent("team-default", "helper").len(), 23);
+    }
+
+    #[test]
+    fn a_knowledge_base_is_found_by_id_and_by_name() {
+        assert_eq!(knowledge_base("product-docs"), "kb_product_docs");
+        assert_eq!(knowledge_base_name("kb_product_docs"), "product-docs");
+        assert_eq!(knowledge_base_name("product-docs"), "product-docs");
+    }
+}

@@ -1,0 +1,32 @@
+//! Labels and annotations that Slipway sets, each spelled once.
+
+pub const NAME: &str = "app.kubernetes.io/name";
+pub const VERSION: &str = "app.kubernetes.io/version";
+pub const PART_OF: &str = "app.kubernetes.io/part-of";
+pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+
+/// Value of [`PART_OF`].
+pub const PLATFORM: &str = "slipway";
+/// Value of [`MANAGED_BY`] on everything the operator owns.
+pub const OPERATOR: &str = "slipway-manager";
+
+/// The agent that an object belongs to.
+pub const AGENT: &str = "agents.slipway.dev/agent";
+/// `stable`, and later `canary` and `candidate`.
+pub const TRACK: &str = "agents.slipway.dev/track";
+/// `stable` on pods of the stable track, for meshes that route by it.
+pub const POD_VERSION: &str = "version";
+/// What the agent was built with; a label and nothing more.
+pub const FRAMEWORK: &str = "agents.slipway.dev/framework";
+/// On a Namespace: the slug of the team that owns it.
+pub const TEAM: &str = "agents.slipway.dev/team";
+/// On a Secret: `true` lets agents of its namespace use it.
+pub const AGENT_READABLE: &str = "agents.slipway.dev/agent-readable";
+
+/// On a pod template: SHA-256 of the ConfigMap's data.
+pub const CONFIG_HASH: &str = "agents.slipway.dev/config-hash";
+/// On a pod template: keyed hash of the Secrets the pod uses.
+pub const SECRETS_HASH: &str = "agents.slipway.dev/secrets-hash";
+
+/// The track of the workload that serves users.
+pub const STABLE: &str = "stable";

@@ -1,0 +1,110 @@
+//! Names that must not be mixed up, each with its rules: DNS-1035 labels, as Services demand.
+
+use std::fmt;
+
+use thiserror::Error;
+
+/// A Service name is at most 63 characters; this leaves room for `-candidate` and the like.
+pub const AGENT_NAME_MAX: usize = 52;
+/// A namespace is `team-{slug}` within 63 characters.
+pub const TEAM_SLUG_MAX: usize = 58;
+/// Endings that the workloads of other tracks use.
+pub const RESERVED_ENDINGS: [&str; 3] = ["-canary", "-candidate", "-primary"];
+
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum NameError {
+    #[error("a name is needed; {0:?} leaves none once only letters, digits and hyphens are kept")]
+    Empty(String),
+    #[error("{name:?} is longer than {most} characters")]
+    TooLong { name: String, most: usize },
+    #[error("{0:?} must begin with a lower-case letter, end with a letter or digit, and have only lower-case letters, digits and hyphens")]
+    Malformed(String),
+    #[error("{name:?} must not end with {ending:?}, which another track of an agent uses")]
+    Reserved { name: String, ending: &'static str },
+}
+
+/// The name of an Agent and of its workload.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AgentName(String);
+
+impl AgentName {
+    pub fn new(name: impl Into<String>) -> Result<Self, NameError> {
+        let name = label(name.into(), AGENT_NAME_MAX)?;
+        match RESERVED_ENDINGS.into_iter().find(|ending| name.ends_with(ending)) {
+            Some(ending) => Err(NameError::Reserved { name, ending }),
+            None => Ok(Self(name)),
+        }
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The slug of a team, which is the name of its Team resource.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TeamSlug(String);
+
+impl TeamSlug {
+    pub fn new(slug: impl Into<String>) -> Result<Self, NameError> {
+        label(slug.into(), TEAM_SLUG_MAX).map(Self)
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The namespace that the team owns.
+    pub fn namespace(&self) -> String {
+        format!("team-{}", self.0)
+    }
+}
+
+impl fmt::Display for AgentName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Display for TeamSlug {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+fn label(name: String, most: usize) -> Result<String, NameError> {
+    if name.is_empty() {
+        return Err(NameError::Empty(name));
+    }
+    if name.len() > most {
+        return Err(NameError::TooLong { name, most });
+    }
+    let bytes = name.as_bytes();
+    let inner = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-';
+    let well_formed = bytes[0].is_ascii_lowercase() && bytes[bytes.len() - 1] != b'-' && bytes.iter().all(inner);
+    if well_formed { Ok(name) } else { Err(NameError::Malformed(name)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agent_names() {
+        let fifty_two = "a".repeat(52);
+        for good in ["a", "helper", "h-1", fifty_two.as_str(), "canary"] {
+            assert!(AgentName::new(good).is_ok(), "{good} should be accepted");
+        }
+        let long = "a".repeat(53);
+        for bad in ["", "-a", "a-", "1a", "A", "a.b", "a_b", "a/../b", long.as_str(), "x-canary", "x-candidate", "x-primary"] {
+            assert!(AgentName::new(bad).is_err(), "{bad} should be refused");
+        }
+    }
+
+    #[test]
+    fn a_team_owns_the_namespace_of_its_slug() {
+        assert_eq!(TeamSlug::new("default").unwrap().namespace(), "team-default");
+        assert_eq!(TeamSlug::new("a".repeat(58)).unwrap().namespace().len(), 63);
+        assert!(TeamSlug::new("a".repeat(59)).is_err());
+    }
+}

@@ -1,0 +1,73 @@
+//! Schema fragments that the derive macros cannot express by themselves.
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde_json::{Map, Value, json};
+
+/// The schema of a Kubernetes type, with a limit on every string, list and map in it.
+///
+/// Upstream types carry no limits; without them one object could fill the cluster's storage.
+pub(crate) fn bounded<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+    let mut schema = generator.subschema_for::<T>();
+    if let Some(object) = schema.as_object_mut() {
+        limit(object);
+    }
+    schema
+}
+
+fn limit(schema: &mut Map<String, Value>) {
+    let (keyword, most) = match schema.get("type").map(type_name) {
+        Some("string") if schema.get("enum").is_none() => ("maxLength", 1024),
+        Some("array") => ("maxItems", 64),
+        Some("object") if schema.contains_key("additionalProperties") => ("maxProperties", 64),
+        _ => ("", 0),
+    };
+    if most > 0 {
+        schema.entry(keyword).or_insert(json!(most));
+    }
+    for value in schema.values_mut() {
+        match value {
+            Value::Object(inner) => limit(inner),
+            Value::Array(list) => list.iter_mut().filter_map(Value::as_object_mut).for_each(limit),
+            _ => {}
+        }
+    }
+}
+
+/// `"string"` of both `"string"` and `["string", "null"]`.
+pub(crate) fn type_name(value: &Value) -> &str {
+    let first = value.as_array().and_then(|list| list.first()).unwrap_or(value);
+    first.as_str().unwrap_or_default()
+}
+
+/// A map from resource name to quantity, accepting `cpu: 1` as well as `cpu: "1"`.
+pub(crate) fn quantities(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "maxProperties": 16,
+        "additionalProperties": {
+            "x-kubernetes-int-or-string": true,
+            "anyOf": [{ "type": "integer" }, { "type": "string" }],
+            "maxLength": 32,
+            "pattern": "^\\+?([0-9]+(\\.[0-9]*)?|\\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][-+]?[0-9]+)?$",
+        },
+    })
+}
+
+/// The standard list of conditions, merged by type.
+pub(crate) fn conditions(generator: &mut SchemaGenerator) -> Schema {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+    let mut schema = json_schema!({
+        "type": "array",
+        "items": generator.subschema_for::<Condition>(),
+        "maxItems": 16,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["type"],
+    });
+    if let Some(items) = schema.get_mut("items").and_then(Value::as_object_mut) {
+        limit(items);
+        if let Some(message) = items.get_mut("properties").and_then(|p| p.get_mut("message")) {
+            message["maxLength"] = json!(32768);
+        }
+    }
+    schema
+}

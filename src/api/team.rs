@@ -1,0 +1,96 @@
+//! `Team`: a tenant. Its name is its slug; it owns the Namespace `team-{slug}` and keeps it in shape.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::schema;
+
+/// A team. It owns the namespace team-NAME, in which its agents live.
+#[derive(CustomResource, KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[kube(
+    group = "agents.slipway.dev",
+    version = "v1",
+    kind = "Team",
+    doc = "A team. It owns the namespace team-NAME, in which its agents live.",
+    plural = "teams",
+    category = "slipway",
+    derive = "PartialEq",
+    status = "TeamStatus",
+    printcolumn(name = "Name", type_ = "string", json_path = ".spec.name"),
+    printcolumn(name = "Namespace", type_ = "string", json_path = ".status.namespace"),
+    printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status"),
+    printcolumn(name = "Agents", type_ = "integer", json_path = ".status.agents"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    validation = kube::core::Rule::new("self.metadata.name.size() <= 58 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')")
+        .message("metadata.name: must begin with a lower-case letter and have at most 58 lower-case letters, digits and hyphens; the namespace is named after it"),
+)]
+#[serde(rename_all = "camelCase")]
+pub struct TeamSpec {
+    /// Display name, shown to people. The slug is metadata.name.
+    #[schemars(length(min = 1, max = 128))]
+    pub name: String,
+    /// What the team does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 2048))]
+    pub description: Option<String>,
+    /// What all pods of the team may use together, as in a ResourceQuota: for example limits.memory: 16Gi or pods: 50. Without it there is no quota.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "schema::quantities")]
+    pub quota: BTreeMap<String, Quantity>,
+    /// Resources for containers that name none, and the most that a container may ask for, as in a LimitRange.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container_limits: Option<ContainerLimits>,
+    /// Google Cloud service accounts that agents of this team may act as.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(min = 1, max = 256)))]
+    #[x_kube(merge_strategy = kube::core::ListMerge::Set)]
+    pub gcp_service_accounts: Vec<String>,
+}
+
+/// Defaults and limits of each container.
+#[derive(Serialize, Deserialize, Debug, Clone, Default, PartialEq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ContainerLimits {
+    /// Limits of a container that names none.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "schema::quantities")]
+    pub default: BTreeMap<String, Quantity>,
+    /// Requests of a container that names none.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "schema::quantities")]
+    pub default_request: BTreeMap<String, Quantity>,
+    /// The most that a container may ask for.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "schema::quantities")]
+    pub max: BTreeMap<String, Quantity>,
+}
+
+/// What the operator has made for the team.
+#[derive(Serialize, Deserialize, Debug, Clone, Default, PartialEq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TeamStatus {
+    /// The namespace that the team owns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63))]
+    pub namespace: Option<String>,
+    /// The team's id in the REST API.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub id: Option<String>,
+    /// Agents in the namespace.
+    #[serde(default)]
+    #[schemars(range(min = 0))]
+    pub agents: i32,
+    /// The generation of the spec that this status speaks of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Ready and Stalled; while the team is being deleted, what that waits for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::conditions")]
+    pub conditions: Vec<Condition>,
+}

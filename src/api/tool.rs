@@ -1,0 +1,238 @@
+//! `Tool`: something that agents of a namespace may call.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::schema;
+
+/// A tool that agents of the same namespace may call.
+#[derive(CustomResource, KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
+#[kube(
+    group = "agents.slipway.dev",
+    version = "v1",
+    kind = "Tool",
+    doc = "A tool that agents of the same namespace may call.",
+    plural = "tools",
+    shortname = "tl",
+    category = "slipway",
+    namespaced,
+    derive = "PartialEq",
+    status = "ToolStatus",
+    selectable = ".spec.type",
+    selectable = ".spec.category",
+    printcolumn(name = "Name", type_ = "string", json_path = ".spec.name"),
+    printcolumn(name = "Type", type_ = "string", json_path = ".spec.type"),
+    printcolumn(name = "Category", type_ = "string", json_path = ".spec.category"),
+    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(name = "Enabled", type_ = "boolean", json_path = ".spec.enabled", priority = 1),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    validation = kube::core::Rule::new("self.metadata.name.size() <= 63 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')")
+        .message("metadata.name: must begin with a lower-case letter and have at most 63 lower-case letters, digits and hyphens"),
+)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = kube::core::Rule::new("self.type != 'http' || has(self.endpoint)")
+        .message("endpoint: is required for a tool of type http"),
+    validation = kube::core::Rule::new("self.type != 'cli' || has(self.binary)")
+        .message("binary: is required for a tool of type cli"),
+    validation = kube::core::Rule::new("self.type != 'mcp' || has(self.mcpEndpoint)")
+        .message("mcpEndpoint: is required for a tool of type mcp"),
+    validation = kube::core::Rule::new("self.type == 'http' || (!has(self.endpoint) && !has(self.method))")
+        .message("endpoint and method: have an effect only on a tool of type http"),
+    validation = kube::core::Rule::new("self.type == 'cli' || (!has(self.binary) && !has(self.allowedCommands))")
+        .message("binary and allowedCommands: have an effect only on a tool of type cli"),
+    validation = kube::core::Rule::new("self.type == 'mcp' || !has(self.mcpEndpoint)")
+        .message("mcpEndpoint: has an effect only on a tool of type mcp"),
+    validation = kube::core::Rule::new("self.type in ['http', 'mcp'] || (!has(self.headers) && !has(self.headersFrom))")
+        .message("headers and headersFrom: have an effect only on tools of type http and mcp"),
+    validation = kube::core::Rule::new("!has(self.endpoint) || self.endpoint.findAll('[{][^}]*[}]').all(p, has(self.parameters) && self.parameters.exists(q, '{' + q.name + '}' == p))")
+        .message("endpoint: each placeholder must be declared in parameters under the same name"),
+)]
+pub struct ToolSpec {
+    /// The name by which the model calls the tool.
+    #[schemars(length(min = 1, max = 64), regex(pattern = r"^[A-Za-z0-9_-]+$"))]
+    pub name: String,
+
+    /// http calls a URL, cli runs a program, mcp speaks to a Model Context Protocol server, builtin comes with the runtime.
+    #[serde(rename = "type")]
+    pub type_: ToolType,
+
+    /// A heading to file the tool under. Default general.
+    #[serde(default = "general")]
+    #[schemars(length(min = 1, max = 63))]
+    pub category: String,
+
+    /// What the tool does and when to use it; the model reads this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 4096))]
+    pub description: Option<String>,
+
+    /// The URL of an http tool. A {placeholder} in path, query or fragment is filled from the parameter of that name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 2048), regex(pattern = r"^https?://[^/?#{}@\s]+([/?#][^\s]*)?$"))]
+    #[x_kube(validation = kube::core::Rule::new("self.replace('}', '{').split('{').size() % 2 == 1 && !self.matches('[{][^}]*[{]') && !self.matches('^[^{]*[}]')")
+        .message("must close every placeholder, as in https://api.example.com/weather/{city}"))]
+    pub endpoint: Option<String>,
+
+    /// The method of an http tool. Without it, GET.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub method: Option<Method>,
+
+    /// Headers sent with every call of an http or mcp tool. Secret values belong into headersFrom.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(length(max = 32), schema_with = "headers")]
+    #[x_kube(
+        validation = kube::core::Rule::new("self.all(k, !(k.lowerAscii() in ['authorization', 'proxy-authorization', 'cookie', 'x-api-key']))")
+            .message("must not hold credentials; name a Secret for this header in headersFrom"),
+        validation = kube::core::Rule::new("self.all(k, k.matches('^[A-Za-z0-9-]{1,128}$') && self[k].matches('^[^\\\\r\\\\n]*$'))")
+            .message("a header's name has letters, digits and hyphens, its value no line breaks"),
+    )]
+    pub headers: BTreeMap<String, String>,
+
+    /// Headers whose values come from Secrets of the same namespace. These need the label agents.slipway.dev/agent-readable=true.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    #[x_kube(merge_strategy = kube::core::ListMerge::Map(vec!["name".into()]))]
+    pub headers_from: Vec<SecretHeader>,
+
+    /// What the model may pass to the tool.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    #[x_kube(merge_strategy = kube::core::ListMerge::Map(vec!["name".into()]))]
+    pub parameters: Vec<Parameter>,
+
+    /// The program of a cli tool, as an absolute path within the agent's image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 2, max = 512), regex(pattern = r"^/[^\s]+$"))]
+    pub binary: Option<String>,
+
+    /// The arguments that a cli tool may be run with. Nothing else is run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 128), inner(length(min = 1, max = 512)))]
+    pub allowed_commands: Option<Vec<String>>,
+
+    /// The URL of an mcp tool's server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 2048), regex(pattern = r"^https?://[^/?#{}@\s]+([/?#][^{}\s]*)?$"))]
+    pub mcp_endpoint: Option<String>,
+
+    /// How long a call may take, in seconds. Default 30.
+    #[serde(default = "thirty")]
+    #[schemars(range(min = 1, max = 3600))]
+    pub timeout: i32,
+
+    /// False takes the tool away from all agents without deleting it. Default true.
+    #[serde(default = "yes")]
+    pub enabled: bool,
+}
+
+/// A header with a secret value.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, JsonSchema)]
+pub struct SecretHeader {
+    /// The header, for example Authorization.
+    #[schemars(length(min = 1, max = 128), regex(pattern = r"^[A-Za-z0-9-]+$"))]
+    pub name: String,
+    /// The Secret.
+    #[schemars(length(min = 1, max = 253))]
+    pub secret: String,
+    /// The key within the Secret.
+    #[schemars(length(min = 1, max = 253))]
+    pub key: String,
+}
+
+/// One argument of a tool.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, JsonSchema)]
+pub struct Parameter {
+    /// The argument's name.
+    #[schemars(length(min = 1, max = 64), regex(pattern = r"^[A-Za-z_][A-Za-z0-9_-]*$"))]
+    pub name: String,
+    /// The argument's type.
+    #[serde(rename = "type")]
+    pub type_: ParameterType,
+    /// What the argument means; the model reads this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub description: Option<String>,
+    /// Whether the model must pass it. Default false.
+    #[serde(default)]
+    pub required: bool,
+}
+
+/// What a tool is.
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ToolType {
+    Http,
+    Cli,
+    Mcp,
+    Builtin,
+}
+
+/// The type of an argument.
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ParameterType {
+    String,
+    Integer,
+    Number,
+    Boolean,
+}
+
+/// The method of an HTTP request.
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, JsonSchema)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Method {
+    Get,
+    Head,
+    Post,
+    Put,
+    Patch,
+    Delete,
+}
+
+/// Whether the tool can be used.
+#[derive(Serialize, Deserialize, Debug, Clone, Default, PartialEq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ToolStatus {
+    /// Available or Error.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<ToolPhase>,
+    /// The generation of the spec that this status speaks of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Ready, with a reason that names the field at fault.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::conditions")]
+    pub conditions: Vec<Condition>,
+}
+
+/// Whether a tool can be used.
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, JsonSchema)]
+pub enum ToolPhase {
+    Available,
+    Error,
+}
+
+fn headers(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({
+        "type": "object",
+        "maxProperties": 32,
+        "additionalProperties": { "type": "string", "maxLength": 2048 },
+    })
+}
+
+fn general() -> String {
+    "general".to_owned()
+}
+
+const fn thirty() -> i32 {
+    30
+}
+
+const fn yes() -> bool {
+    true
+}
