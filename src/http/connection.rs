@@ -1,0 +1,108 @@
+//! One connection: HTTP/1.1 with time limits, each request answered by the handler, whatever the
+//! handler does. Here errors become bodies and causes become log lines.
+
+use std::any::Any;
+use std::convert::Infallible;
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use futures::FutureExt;
+use http::Response;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use socket2::SockRef;
+use tokio::net::TcpStream;
+use tokio::select;
+use tokio::sync::watch;
+use tracing::{debug, error};
+
+use crate::error::Error;
+use crate::id::{self, RequestId};
+use crate::reply::{Body, Reply};
+use crate::request::Request;
+use crate::serve::Limits;
+
+/// What a connection may hold of unread requests and of unsent replies.
+const BUFFER_BYTES: usize = 64 * 1024;
+
+pub(crate) async fn run<H, F>(stream: TcpStream, limits: Limits, handler: Arc<H>, mut closing: watch::Receiver<bool>)
+where
+    H: Fn(Request) -> F,
+    F: Future<Output = Result<Reply, Error>>,
+{
+    // Best effort: without these a connection is slower or lingers longer, not wrong.
+    let _ = stream.set_nodelay(true);
+    let _ = SockRef::from(&stream).set_tcp_user_timeout(Some(limits.stall));
+    let service = service_fn(|request| answer(&*handler, request, limits));
+    let mut connection = pin!(
+        http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(limits.head)
+            .max_buf_size(BUFFER_BYTES)
+            .serve_connection(TokioIo::new(stream), service)
+    );
+    let ended = select! {
+        ended = connection.as_mut() => ended,
+        _ = closing.changed() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        debug!(%error, "a connection broke");
+    }
+}
+
+async fn answer<H, F>(handler: &H, request: http::Request<Incoming>, limits: Limits) -> Result<Response<Body>, Infallible>
+where
+    H: Fn(Request) -> F,
+    F: Future<Output = Result<Reply, Error>>,
+{
+    let started = Instant::now();
+    let id = RequestId::echoed(request.headers()).unwrap_or_else(|| RequestId::made(SystemTime::now(), random()));
+    let method = request.method().clone();
+    let uri = request.uri().clone();
+    let request = Request::new(request, id.clone(), limits.body);
+    let handled = AssertUnwindSafe(async { handler(request).await }).catch_unwind().await;
+    let reply = handled.unwrap_or_else(|panic| Err(Error::internal(format!("panic: {}", words(&*panic))))).unwrap_or_else(|error| {
+        log(&error, &id);
+        error.into_reply(uri.path())
+    });
+    debug!(
+        request_id = %id,
+        %method,
+        path = uri.path(),
+        status = reply.status().as_u16(),
+        elapsed_us = started.elapsed().as_micros(),
+        "answered"
+    );
+    Ok(reply.with_header(id::HEADER, id.value()).into_response())
+}
+
+fn log(error: &Error, id: &RequestId) {
+    let status = error.status().as_u16();
+    match error.cause() {
+        Some(cause) if error.status().is_server_error() => {
+            error!(request_id = %id, status, %cause, "a request failed");
+        }
+        Some(cause) => debug!(request_id = %id, status, %cause, "a request was refused"),
+        None => {}
+    }
+}
+
+fn words(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without words")
+}
+
+/// An id needs to be unlikely to come twice; if the system has no randomness the clock has to do.
+fn random() -> u128 {
+    let low = getrandom::u64().unwrap_or_default();
+    let high = getrandom::u64().unwrap_or_default();
+    u128::from(high) << 64 | u128::from(low)
+}

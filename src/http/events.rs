@@ -1,0 +1,100 @@
+//! Server-sent events as the specification frames them: `data: <json>` and a blank line. JSON never
+//! holds a raw line break, so one event is always one line.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::Stream;
+use http_body_util::combinators::UnsyncBoxBody;
+use hyper::body::{Body, Frame};
+use serde::Serialize;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
+
+use crate::error::Error;
+
+/// One framed event, ready to be sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event(Bytes);
+
+impl Event {
+    pub fn json(value: &impl Serialize) -> Result<Self, Error> {
+        let mut frame = b"data: ".to_vec();
+        serde_json::to_writer(&mut frame, value).map_err(Error::internal)?;
+        frame.extend_from_slice(b"\n\n");
+        Ok(Self(frame.into()))
+    }
+}
+
+/// A stream of events as a response body, with a comment after each `silence`.
+pub(crate) struct Events<S> {
+    stream: Pin<Box<S>>,
+    silence: Interval,
+}
+
+impl<S: Stream<Item = Event> + Send + 'static> Events<S> {
+    pub(crate) fn new(stream: S, silence: Duration) -> Self {
+        let mut silence = interval_at(Instant::now() + silence, silence);
+        silence.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Self { stream: Box::pin(stream), silence }
+    }
+
+    pub(crate) fn boxed_unsync(self) -> UnsyncBoxBody<Bytes, Infallible> {
+        UnsyncBoxBody::new(self)
+    }
+}
+
+impl<S: Stream<Item = Event>> Body for Events<S> {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match self.stream.as_mut().poll_next(context) {
+            Poll::Ready(Some(Event(frame))) => {
+                self.silence.reset();
+                Poll::Ready(Some(Ok(Frame::data(frame))))
+            }
+            Poll::Ready(None) => Poll::Ready(None),
+            Poll::Pending => self.silence.poll_tick(context).map(|_| Some(Ok(Frame::data(Bytes::from_static(b": keep-alive\n\n"))))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::stream;
+    use http_body_util::BodyExt;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_frame_is_one_line_and_gives_back_what_went_in(text in any::<String>()) {
+            let Event(frame) = Event::json(&text).unwrap();
+            let line = frame.strip_prefix(b"data: ").unwrap().strip_suffix(b"\n\n").unwrap();
+            prop_assert!(!line.iter().any(|byte| matches!(byte, b'\n' | b'\r')));
+            prop_assert_eq!(serde_json::from_slice::<String>(line).unwrap(), text);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silence_is_filled_with_comments() {
+        let started = Instant::now();
+        let mut events = Events::new(stream::pending(), Duration::from_secs(15));
+        for round in 1..=2 {
+            let frame = events.frame().await.unwrap().unwrap().into_data().unwrap();
+            assert_eq!(frame, ": keep-alive\n\n");
+            assert_eq!(started.elapsed().as_secs(), 15 * round);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn events_come_in_order_and_then_the_body_ends() {
+        let sent = stream::iter([Event::json(&1).unwrap(), Event::json(&2).unwrap()]);
+        let body = Events::new(sent, Duration::from_secs(15)).collect().await.unwrap();
+        assert_eq!(body.to_bytes(), "data: 1\n\ndata: 2\n\n");
+    }
+}

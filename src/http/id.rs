@@ -1,0 +1,82 @@
+//! The request's id: what the caller sent in `X-Request-Id` when it is fit for a log line, else a
+//! new one. It is in every reply and beside every cause in the log.
+
+use std::fmt;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use ulid::Ulid;
+
+pub(crate) const HEADER: HeaderName = HeaderName::from_static("x-request-id");
+const LONGEST: usize = 128;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestId(HeaderValue);
+
+impl RequestId {
+    pub fn as_str(&self) -> &str {
+        self.0.to_str().unwrap_or_default()
+    }
+
+    pub(crate) fn echoed(headers: &HeaderMap) -> Option<Self> {
+        let fit = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.:/+=".contains(byte);
+        let value = headers.get(HEADER)?;
+        let length = 1..=LONGEST;
+        (length.contains(&value.len()) && value.as_bytes().iter().all(fit)).then(|| Self(value.clone()))
+    }
+
+    pub(crate) fn made(now: SystemTime, random: u128) -> Self {
+        let text = format!("req_{}", ulid(now, random));
+        Self(HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static("req_")))
+    }
+
+    pub(crate) fn value(&self) -> HeaderValue {
+        self.0.clone()
+    }
+}
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// 26 characters of Crockford's base 32 that sort by time: 48 bits of milliseconds, then the low
+/// 80 bits of `random`.
+pub fn ulid(now: SystemTime, random: u128) -> Ulid {
+    let elapsed = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Ulid::from_parts(u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX), random)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn only_what_fits_a_log_line_is_echoed() {
+        for (sent, echoed) in [
+            ("abc-123", true),
+            ("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", true),
+            ("", false),
+            ("two words", false),
+            ("\"quoted\"", false),
+            (&"x".repeat(LONGEST), true),
+            (&"x".repeat(LONGEST + 1), false),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(HEADER, HeaderValue::from_str(sent).unwrap());
+            let id = RequestId::echoed(&headers);
+            assert_eq!(id.as_ref().map(RequestId::as_str), echoed.then_some(sent), "{sent:?}");
+        }
+    }
+
+    #[test]
+    fn a_new_one_depends_on_clock_and_randomness_alone() {
+        let now = UNIX_EPOCH + Duration::from_millis(1_700_000_000_000);
+        let id = RequestId::made(now, 7);
+        assert_eq!(id, RequestId::made(now, 7));
+        assert_eq!(id.as_str(), "req_01HF7YAT000000000000000007");
+    }
+}

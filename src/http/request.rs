@@ -1,0 +1,194 @@
+//! A request as a handler sees it: its head, its id, and a body that is read once, within bounds of
+//! size and time.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::request::Parts;
+use http::{HeaderMap, Method, StatusCode, header};
+use http_body_util::BodyExt;
+use hyper::body::{Body, Incoming};
+use serde::de::DeserializeOwned;
+use serde_json::error::Category;
+use tokio::time::timeout;
+
+use crate::error::Error;
+use crate::id::RequestId;
+
+/// The largest JSON body that is read.
+const JSON_BYTES: usize = 1024 * 1024;
+/// How much of a refused body is thrown away before the answer, so that a client that is still
+/// sending reads it instead of a reset connection.
+const DISCARDED_BYTES: usize = 8 * 1024 * 1024;
+const DISCARD_TIME: Duration = Duration::from_secs(2);
+/// A message about a body may quote it; the quote is cut here.
+const LONGEST_MESSAGE: usize = 300;
+
+#[derive(Debug)]
+pub struct Request {
+    head: Parts,
+    body: Incoming,
+    id: RequestId,
+    patience: Duration,
+}
+
+impl Request {
+    pub(crate) fn new(request: http::Request<Incoming>, id: RequestId, patience: Duration) -> Self {
+        let (head, body) = request.into_parts();
+        Self { head, body, id, patience }
+    }
+
+    pub fn method(&self) -> &Method {
+        &self.head.method
+    }
+
+    pub fn path(&self) -> &str {
+        self.head.uri.path()
+    }
+
+    pub fn query(&self) -> Option<&str> {
+        self.head.uri.query()
+    }
+
+    pub fn headers(&self) -> &HeaderMap {
+        &self.head.headers
+    }
+
+    pub fn id(&self) -> &RequestId {
+        &self.id
+    }
+
+    /// The body as JSON of at most 1 MiB. What does not fit is refused with line and column.
+    pub async fn json<T: DeserializeOwned>(self) -> Result<T, Error> {
+        if !is_json(self.headers()) {
+            return Err(Error::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the body must be JSON, sent with Content-Type: application/json"));
+        }
+        decoded(&self.bytes(JSON_BYTES).await?)
+    }
+
+    /// The body, if it is no longer than `limit`.
+    pub async fn bytes(mut self, limit: usize) -> Result<Bytes, Error> {
+        let declared = self.body.size_hint().lower();
+        let read = async {
+            if usize::try_from(declared).is_ok_and(|length| length <= limit) { collected(&mut self.body, limit).await } else { Ok(None) }
+        };
+        let slow = Error::new(StatusCode::REQUEST_TIMEOUT, "the body took too long to arrive");
+        match timeout(self.patience, read).await {
+            Ok(Ok(Some(bytes))) => Ok(bytes),
+            Ok(Ok(None)) => {
+                // A client that waits for `100 Continue` has sent nothing that could be in the way.
+                if !self.head.headers.contains_key(header::EXPECT) {
+                    let _ = timeout(DISCARD_TIME, discarded(&mut self.body)).await;
+                }
+                let message = format!("the body may have at most {limit} bytes");
+                Err(Error::new(StatusCode::PAYLOAD_TOO_LARGE, message))
+            }
+            Ok(Err(cause)) => Err(Error::bad_request("the body ended early").because(cause)),
+            Err(_) => Err(slow),
+        }
+    }
+}
+
+/// The whole body, or `None` as soon as it is longer than `limit`.
+async fn collected(body: &mut Incoming, limit: usize) -> Result<Option<Bytes>, hyper::Error> {
+    let mut whole = BytesMut::new();
+    while let Some(frame) = body.frame().await.transpose()? {
+        let Ok(data) = frame.into_data() else { continue };
+        if whole.len() + data.len() > limit {
+            return Ok(None);
+        }
+        if whole.is_empty() && body.is_end_stream() {
+            return Ok(Some(data));
+        }
+        whole.extend_from_slice(&data);
+    }
+    Ok(Some(whole.freeze()))
+}
+
+async fn discarded(body: &mut Incoming) {
+    let mut seen = 0;
+    while seen < DISCARDED_BYTES {
+        match body.frame().await {
+            Some(Ok(frame)) => seen += frame.data_ref().map_or(0, Bytes::len),
+            Some(Err(_)) | None => return,
+        }
+    }
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let essence = value.and_then(|value| value.split(';').next()).unwrap_or_default();
+    essence.trim().eq_ignore_ascii_case("application/json")
+}
+
+fn decoded<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
+    serde_json::from_slice(bytes).map_err(|error| {
+        let what = match error.classify() {
+            Category::Data => "the body does not fit",
+            _ => "the body is not valid JSON",
+        };
+        Error::bad_request(cut(format!("{what}: {error}"), &error))
+    })
+}
+
+/// Keeps the place of the fault when what stands before it is too long.
+fn cut(message: String, error: &serde_json::Error) -> String {
+    if message.len() <= LONGEST_MESSAGE {
+        return message;
+    }
+    let start = &message[..message.floor_char_boundary(LONGEST_MESSAGE)];
+    format!("{start}… at line {} column {}", error.line(), error.column())
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Order {
+        #[expect(dead_code, reason = "only the refusals matter here")]
+        count: u32,
+    }
+
+    #[test]
+    fn a_refusal_says_what_and_where() {
+        for (body, message) in [
+            ("", "the body is not valid JSON: EOF while parsing a value at line 1 column 0"),
+            ("{\n  \"count\": }", "the body is not valid JSON: expected value at line 2 column 12"),
+            ("{} x", "the body does not fit: missing field `count` at line 1 column 2"),
+            ("{\"cuont\": 1}", "the body does not fit: unknown field `cuont`, expected `count` at line 1 column 8"),
+        ] {
+            let error = decoded::<Order>(body.as_bytes()).unwrap_err();
+            assert_eq!(error.status(), StatusCode::BAD_REQUEST);
+            assert_eq!(error.message(), message, "{body:?}");
+        }
+    }
+
+    #[test]
+    fn a_long_quote_is_cut_and_the_place_kept() {
+        let body = format!("{{\"count\": \"{}\"}}", "é".repeat(10_000));
+        let error = decoded::<Order>(body.as_bytes()).unwrap_err();
+        assert!(error.message().len() < 400, "{}", error.message());
+        assert!(error.message().contains("… at line 1 column "), "{}", error.message());
+    }
+
+    #[test]
+    fn json_is_known_by_its_content_type() {
+        for (content_type, json) in [
+            ("application/json", true),
+            ("Application/JSON; charset=utf-8", true),
+            ("text/plain", false),
+            ("application/jsonl", false),
+            ("application/x-www-form-urlencoded", false),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+            assert_eq!(is_json(&headers), json, "{content_type}");
+        }
+        assert!(!is_json(&HeaderMap::new()));
+    }
+}
