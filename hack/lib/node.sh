@@ -209,12 +209,17 @@ containerd_ready() {
   containers version
 }
 
+# Ready, and heard of since this script began: after a crash the old word still stands for a while.
 node_ready() {
   daemon_expect kubelet
   kubectl wait --for=condition=Ready node/local --timeout=1s
+  [[ $(kubectl -n kube-node-lease get lease local -o 'jsonpath={.spec.renewTime}') > $1 ]]
 }
 
 node_up() {
+  local began
+  began=$(date -u -d '-10 seconds' +%FT%T)
+  daemon_find kubelet >/dev/null || began=$(date -u +%FT%T)
   cgroups_up
   forwarding_up
   configure_containerd
@@ -228,7 +233,7 @@ node_up() {
   start_kube_proxy
   coredns_rights
   start_coredns
-  until_true 60 "A ready node" node_ready
+  until_true 60 "A ready node" node_ready "$began"
   daemon_expect kube-proxy
   daemon_expect coredns
 }

@@ -13,7 +13,7 @@ claim() {
   other=$(owner)
   id=$(cat "$RUN/id" 2>/dev/null || true)
   if [[ -n $other && ($other != "$STATE" || $id != "$(cat "$STATE/id" 2>/dev/null || true)") ]]; then
-    if [[ $other != "$STATE" && -d ${other%/.local} ]] && marked "$other:" | grep -Ev ':containerd:' | grep -q .; then
+    if [[ $other != "$STATE" && -d ${other%/.local} ]] && [[ -n $(marked "$other:" | grep -v ":containerd:") ]]; then
       die "A cluster of another clone runs on this machine: ${other%/.local}" "To stop it: ${other%/.local}/hack/down"
     fi
     step "Clearing what an earlier cluster of ${other%/.local} left" teardown "$other"
@@ -50,7 +50,7 @@ node_down() {
   unmount "$state/" "$RUN/"
   network_down
   cgroups_down
-  leftovers_down
+  leftovers_down "$state"
   sysctls_restore
 }
 
@@ -97,42 +97,53 @@ network_down() {
   local port namespace
   if [[ -d /sys/class/net/$BRIDGE ]]; then
     for namespace in $(ip netns list 2>/dev/null | awk '/^cni-/ {print $1}'); do
-      ! ip netns exec "$namespace" ip -4 -o address 2>/dev/null | grep -qF " ${POD_RANGE%.*.*}." || ip netns delete "$namespace" || true
+      [[ $(ip netns exec "$namespace" ip -4 -o address 2>/dev/null) != *" ${POD_RANGE%.*.*}."* ]] || ip netns delete "$namespace" || true
     done
     for port in "/sys/class/net/$BRIDGE/brif/"*; do
       [[ ! -e $port ]] || ip link delete "${port##*/}" 2>/dev/null || true
     done
     ip link delete "$BRIDGE" 2>/dev/null || true
   fi
-  # The tools may not be there: the chains are taken out by their names.
   local family
   for family in iptables ip6tables; do
-    ! command -v $family-save >/dev/null || chains_down $family 2>/dev/null || true
+    ! command -v $family-save >/dev/null || chains_down $family || true
   done
 }
 
+# Out of each table: the jumps to chains of ours, their rules, the chains; nobody else's rules.
 chains_down() {
-  local ours='(KUBE|CNI|SLIPWAY)-'
-  "$1-save" | grep -qE "^:$ours" || return 0
-  "$1-save" | grep -vE "^(:|-[AI] )$ours|-j $ours" | "$1-restore" -w 5
+  "$1-save" 2>/dev/null | awk '
+    function ours(chain) { return chain ~ /^(KUBE|CNI|SLIPWAY)-/ }
+    /^\*/ { table = $0; count = 0; jumps = "" }
+    /^:/ && ours(substr($1, 2)) { chains[++count] = substr($1, 2) }
+    /^-A/ && !ours($2) {
+      for (i = 3; i < NF; i++) if ($i == "-j" && ours($(i + 1))) jumps = jumps "-D" substr($0, 3) "\n"
+    }
+    /^COMMIT/ && count {
+      printf "%s\n%s", table, jumps
+      for (i = 1; i <= count; i++) print "-F " chains[i]
+      for (i = 1; i <= count; i++) print "-X " chains[i]
+      print "COMMIT"
+    }' | "$1-restore" --noflush -w 5
 }
 
+# runc makes some in hierarchies that the kubelet does not use.
 cgroups_down() {
-  local folder
-  for folder in $(cgroup_folders); do
-    [[ ! -d $folder/slipway ]] || find "$folder/slipway" -depth -type d -exec rmdir {} + 2>/dev/null || true
-  done
+  find /sys/fs/cgroup -maxdepth 2 -type d -name slipway -exec find {} -depth -type d -delete \; 2>/dev/null || true
 }
 
 # What containerd, its shims, the CNI plugins and the kubelet keep in places of their own choosing.
 leftovers_down() {
-  local file
-  rm -f /var/lib/cni/results/slipway-*
+  local state=$1 file id
+  for file in /var/lib/cni/results/slipway-*; do
+    id=${file##*/slipway-}
+    rm -f "$file" "/var/lib/cni/results/cni-loopback-${id%-*}-lo"
+  done
   rmdir /var/lib/cni/results /var/lib/cni 2>/dev/null || true
   for file in /run/containerd/s/*; do
     [[ ! -S $file ]] || grep -qF " $file" /proc/net/unix || rm -f "$file"
   done
-  find /var/log/containers -xtype l -delete 2>/dev/null || true
+  find /var/log/containers -type l \( -lname "$state/*" -o -xtype l \) -delete 2>/dev/null || true
   rmdir /var/log/containers /run/containerd/s 2>/dev/null || true
   # The kubelet's socket for device plugins, unless another kubelet listens there.
   file=/var/lib/kubelet/device-plugins
