@@ -1,0 +1,121 @@
+//! The server over a real socket: what it does when handlers panic, clients dawdle and the end comes.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use futures::stream;
+use slipway_http::{Drained, Error, Event, Limits, Reply, Request, serve};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+struct Server {
+    address: SocketAddr,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<Drained>,
+}
+
+async fn start(limits: Limits) -> Server {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (stop, stopped) = oneshot::channel();
+    let task = tokio::spawn(serve(listener, limits, answer, async { drop(stopped.await) }));
+    Server { address, stop, task }
+}
+
+async fn answer(request: Request) -> Result<Reply, Error> {
+    match request.path() {
+        "/panic" => panic!("hunter2"),
+        "/body" => Reply::json(&request.bytes(10).await?.len()),
+        "/slow" => {
+            let events = stream::unfold(0, async |n| {
+                sleep(Duration::from_millis(50)).await;
+                (n < 4).then(|| (Event::json(&n).unwrap(), n + 1))
+            });
+            Ok(Reply::events(events))
+        }
+        "/forever" => Ok(Reply::events(stream::pending())),
+        _ => Ok(Reply::text("ok")),
+    }
+}
+
+async fn send(address: SocketAddr, text: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(text.as_bytes()).await.unwrap();
+    stream
+}
+
+/// Everything until the server closes the connection.
+async fn rest(mut stream: TcpStream) -> String {
+    let mut text = String::new();
+    timeout(Duration::from_secs(10), stream.read_to_string(&mut text)).await.unwrap().unwrap();
+    text
+}
+
+async fn get(address: SocketAddr, path: &str) -> String {
+    rest(send(address, &format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")).await).await
+}
+
+#[tokio::test]
+async fn a_panic_costs_one_request_and_tells_nothing() {
+    let server = start(Limits::default()).await;
+    let answer = get(server.address, "/panic").await;
+    assert!(answer.starts_with("HTTP/1.1 500"), "{answer}");
+    assert!(answer.contains(r#""error":"Internal Server Error""#) && answer.contains(r#""path":"/panic""#), "{answer}");
+    assert!(answer.contains("x-request-id: req_") && !answer.contains("hunter2"), "{answer}");
+    assert!(get(server.address, "/").await.starts_with("HTTP/1.1 200"));
+}
+
+#[tokio::test]
+async fn a_client_that_dawdles_is_sent_away() {
+    let short = Duration::from_millis(100);
+    let server = start(Limits { head: short, body: short, ..Limits::default() }).await;
+    let head = send(server.address, "GET / HTTP/1.1\r\nhost:").await;
+    rest(head).await;
+    let body = send(server.address, "POST /body HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\nab").await;
+    let answer = rest(body).await;
+    assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_body_without_a_declared_length_is_bounded_too() {
+    let server = start(Limits::default()).await;
+    for (chunks, status) in [("5\r\nabcde\r\n5\r\nabcde\r\n0\r\n\r\n", 200), ("5\r\nabcde\r\n6\r\nabcdef\r\n0\r\n\r\n", 413)] {
+        let head = "POST /body HTTP/1.1\r\nhost: a\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n";
+        let answer = rest(send(server.address, &format!("{head}{chunks}")).await).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn connections_over_the_limit_wait_for_their_turn() {
+    let server = start(Limits { connections: 1, ..Limits::default() }).await;
+    let first = send(server.address, "GET /slow HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await;
+    let second = tokio::spawn(async move { get(server.address, "/").await });
+    assert!(rest(first).await.contains("data: 3"));
+    assert!(second.await.unwrap().starts_with("HTTP/1.1 200"));
+}
+
+#[tokio::test]
+async fn what_is_under_way_at_shutdown_finishes_and_idle_connections_close() {
+    let server = start(Limits::default()).await;
+    let idle = send(server.address, "").await;
+    let mut live = send(server.address, "GET /slow HTTP/1.1\r\nhost: a\r\n\r\n").await;
+    live.read_u8().await.unwrap();
+    server.stop.send(()).unwrap();
+    assert_eq!(rest(idle).await, "");
+    assert!(rest(live).await.contains("data: 3"));
+    assert_eq!(server.task.await.unwrap(), Drained { cut: 0 });
+    assert!(TcpStream::connect(server.address).await.is_err());
+}
+
+#[tokio::test]
+async fn what_outlives_the_grace_period_is_cut_and_counted() {
+    let server = start(Limits { grace: Duration::from_millis(100), ..Limits::default() }).await;
+    let mut live = send(server.address, "GET /forever HTTP/1.1\r\nhost: a\r\n\r\n").await;
+    live.read_u8().await.unwrap();
+    server.stop.send(()).unwrap();
+    assert_eq!(server.task.await.unwrap(), Drained { cut: 1 });
+}
