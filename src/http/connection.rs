@@ -68,8 +68,8 @@ where
     let method = request.method().clone();
     let uri = request.uri().clone();
     let request = Request::new(request, id.clone(), limits.body);
-    let handled = AssertUnwindSafe(async { handler(request).await }).catch_unwind().await;
-    let reply = handled.unwrap_or_else(|panic| Err(Error::internal(format!("panic: {}", words(&*panic))))).unwrap_or_else(|error| {
+    let outcome = AssertUnwindSafe(async { handler(request).await }).catch_unwind().await;
+    let reply = outcome.unwrap_or_else(|panic| Err(Error::internal(format!("panic: {}", words(&*panic))))).unwrap_or_else(|error| {
         log(&error, &id);
         error.into_reply(uri.path())
     });

@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn a_new_one_depends_on_clock_and_randomness_alone() {
-        let now = UNIX_EPOCH + Duration::from_millis(1_700_000_000_000);
+        let now = UNIX_EPOCH + Duration::from_secs(1_700_000_000);
         let id = RequestId::made(now, 7);
         assert_eq!(id, RequestId::made(now, 7));
         assert_eq!(id.as_str(), "req_01HF7YAT000000000000000007");

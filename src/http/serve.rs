@@ -72,9 +72,9 @@ where
             () = &mut shutdown => break,
             Some(_) = connections.join_next() => {}
             (stream, slot) = accepted(&listener, &slots) => {
-                let handled = connection::run(stream, limits, Arc::clone(&handler), closed.clone());
+                let served = connection::run(stream, limits, Arc::clone(&handler), closed.clone());
                 connections.spawn(async move {
-                    handled.await;
+                    served.await;
                     drop(slot);
                 });
             }

@@ -1,5 +1,7 @@
 //! The server over a real socket: what it does when handlers panic, clients dawdle and the end comes.
 
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test says what went wrong by panicking")]
+
 use std::net::SocketAddr;
 use std::time::Duration;
 
