@@ -1,0 +1,105 @@
+//! What a scrape of `/metrics` sees: requests by route and status, the time to the first byte of
+//! their answer, and which build this is.
+
+use std::fmt;
+use std::time::Instant;
+
+use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::Registry;
+
+pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+const SECONDS: [f64; 11] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0];
+
+/// What is counted for a request whose client left before it was answered.
+const CLIENT_LEFT: u16 = 499;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Answered {
+    route: &'static str,
+    status: u16,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Route {
+    route: &'static str,
+}
+
+type Seconds = Family<Route, Histogram, fn() -> Histogram>;
+
+pub(crate) struct Metrics {
+    registry: Registry,
+    requests: Family<Answered, Counter>,
+    seconds: Seconds,
+}
+
+impl Metrics {
+    pub(crate) fn new() -> Self {
+        let requests = Family::default();
+        let seconds = Seconds::new_with_constructor(|| Histogram::new(SECONDS));
+        let mut registry = Registry::with_prefix("slipway_runtime");
+        registry.register("requests", "Requests answered, by route and status", requests.clone());
+        registry.register("request_seconds", "Time from a request's head to the first byte of its answer", seconds.clone());
+        registry.register("build", "Which build this is", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
+        Self { registry, requests, seconds }
+    }
+
+    /// Starts the clock for one request; it is counted however it ends.
+    pub(crate) fn watch(&self, route: &'static str) -> Watch<'_> {
+        Watch { metrics: self, route, started: Instant::now(), status: None }
+    }
+
+    pub(crate) fn text(&self) -> Result<String, fmt::Error> {
+        let mut out = String::new();
+        text::encode(&mut out, &self.registry)?;
+        Ok(out)
+    }
+}
+
+pub(crate) struct Watch<'a> {
+    metrics: &'a Metrics,
+    route: &'static str,
+    started: Instant,
+    status: Option<u16>,
+}
+
+impl Watch<'_> {
+    pub(crate) fn answered(mut self, status: u16) {
+        self.status = Some(status);
+    }
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        let lost = if std::thread::panicking() { 500 } else { CLIENT_LEFT };
+        let (route, status) = (self.route, self.status.unwrap_or(lost));
+        self.metrics.requests.get_or_create(&Answered { route, status }).inc();
+        self.metrics.seconds.get_or_create(&Route { route }).observe(self.started.elapsed().as_secs_f64());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_request_is_counted_however_it_ends() {
+        let metrics = Metrics::new();
+        metrics.watch("/chat").answered(200);
+        metrics.watch("/chat").answered(200);
+        drop(metrics.watch("/chat"));
+        let text = metrics.text().unwrap();
+        for line in [
+            r#"slipway_runtime_requests_total{route="/chat",status="200"} 2"#,
+            r#"slipway_runtime_requests_total{route="/chat",status="499"} 1"#,
+            r#"slipway_runtime_request_seconds_count{route="/chat"} 3"#,
+            concat!(r#"slipway_runtime_build_info{version=""#, env!("CARGO_PKG_VERSION"), r#""} 1"#),
+        ] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
+    }
+}

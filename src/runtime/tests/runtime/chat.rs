@@ -1,0 +1,106 @@
+//! What a caller of the agent's port sees, asked of the real binary over a socket.
+
+use std::io::{Read, Write};
+
+use crate::support::{Runtime, request};
+use serde_json::{Value, json};
+
+/// The JSON of each event; chunk sizes lie between events and are passed over.
+fn events(body: &str) -> Vec<Value> {
+    body.lines().filter_map(|line| line.strip_prefix("data: ")).map(|json| serde_json::from_str(json).unwrap()).collect()
+}
+
+#[test]
+fn a_chat_is_answered_with_ids_and_usage() {
+    let runtime = Runtime::start();
+    let (head, body) = runtime.post("/chat", r#"{"message": "hello there"}"#);
+    assert!(head.starts_with("http/1.1 200"), "{head}");
+    let answer: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(answer["output"], "Echo: hello there");
+    assert_eq!(answer["usage"], json!({"input_tokens": 2, "output_tokens": 3}));
+    for (field, prefix) in [("conversation_id", "conv_"), ("trace_id", "tr_")] {
+        let id = answer[field].as_str().unwrap();
+        assert_eq!(id.strip_prefix(prefix).map(str::len), Some(26), "{id}");
+    }
+    let (_, body) = runtime.post("/chat", r#"{"input": "again", "conversation_id": "conv_mine"}"#);
+    assert_eq!(serde_json::from_str::<Value>(&body).unwrap()["conversation_id"], "conv_mine");
+}
+
+#[test]
+fn a_stream_is_fragments_and_then_the_whole() {
+    let runtime = Runtime::start();
+    let (head, body) = runtime.post("/chat/stream", r#"{"message": "one two\nthree", "conversation_id": "c1"}"#);
+    assert!(head.contains("content-type: text/event-stream"), "{head}");
+    let mut events = events(&body);
+    let done = events.pop().unwrap();
+    assert_eq!(done["type"], "done");
+    assert_eq!(done["content"], "Echo: one two\nthree");
+    assert_eq!(done["conversation_id"], "c1");
+    assert_eq!(done["usage"], json!({"input_tokens": 3, "output_tokens": 4}));
+    assert!(events.iter().all(|event| event["type"] == "token"), "{events:?}");
+    let text: String = events.iter().map(|event| event["content"].as_str().unwrap()).collect();
+    assert_eq!(text, "Echo: one two\nthree");
+}
+
+#[test]
+fn what_is_wrong_with_a_request_is_said() {
+    let runtime = Runtime::start();
+    let json = "content-type: application/json\r\n";
+    let long = format!(r#"{{"message": "{}"}}"#, "x".repeat(2 << 20));
+    for (line, headers, body, status, reason, words) in [
+        ("POST /chat", json, "{\n\"message\" 1}", 400, "Bad Request", "line 2 column 11"),
+        ("POST /chat", json, r#"{"mesage": "a"}"#, 400, "Bad Request", "unknown field `mesage`"),
+        ("POST /chat/stream", json, "{}", 400, "Bad Request", "`message` is missing"),
+        ("POST /chat", "", r#"{"message": "a"}"#, 415, "Unsupported Media Type", "application/json"),
+        ("POST /chat", json, &long, 413, "Payload Too Large", "1048576 bytes"),
+        ("POST /nothing", json, "{}", 404, "Not Found", "/chat/stream"),
+        ("GET /chat", "", "", 405, "Method Not Allowed", "POST"),
+    ] {
+        let (head, body) = runtime.send(line, headers, body);
+        assert!(head.starts_with(&format!("http/1.1 {status}")), "{line}: {head}");
+        let error: Value = serde_json::from_str(&body).unwrap();
+        assert_eq!(error["error"], reason);
+        assert_eq!(error["path"], line.split(' ').nth(1).unwrap());
+        assert!(error["message"].as_str().unwrap().contains(words), "{line}: {body}");
+        assert_eq!(head.contains("\r\nallow: post"), status == 405, "{head}");
+    }
+}
+
+#[test]
+fn probes_answer_and_requests_are_counted() {
+    let runtime = Runtime::start();
+    for path in ["/healthz", "/readyz"] {
+        let (head, body) = runtime.send(&format!("GET {path}"), "x-request-id: probe-1\r\n", "");
+        assert!(head.starts_with("http/1.1 200") && head.contains("x-request-id: probe-1"), "{head}");
+        assert_eq!(body, "ok\n");
+    }
+    let (head, body) = runtime.send("HEAD /healthz", "", "");
+    assert!(head.starts_with("http/1.1 200") && body.is_empty(), "{head}{body}");
+    runtime.post("/chat", "{}");
+    let (_, metrics) = runtime.send("GET /metrics", "", "");
+    for (route, status, count) in [("/healthz", 200, 2), ("/readyz", 200, 1), ("/chat", 400, 1)] {
+        let line = format!(r#"slipway_runtime_requests_total{{route="{route}",status="{status}"}} {count}"#);
+        assert!(metrics.contains(&line), "{line} is not in\n{metrics}");
+    }
+}
+
+#[test]
+fn sigterm_lets_a_live_stream_finish_and_takes_no_more() {
+    let mut runtime = Runtime::start();
+    let mut stream = runtime.connect();
+    // More than the sockets' buffers hold, so that the answer waits for its reader.
+    let message = "a ".repeat(250_000);
+    let body = json!({"message": message}).to_string();
+    stream.write_all(request("POST /chat/stream", "content-type: application/json\r\n", &body).as_bytes()).unwrap();
+    let mut first = [0; 1024];
+    stream.read_exact(&mut first).unwrap();
+    runtime.terminate();
+    while std::net::TcpStream::connect(stream.peer_addr().unwrap()).is_ok() {
+        std::thread::yield_now();
+    }
+    let mut rest = String::new();
+    stream.read_to_string(&mut rest).unwrap();
+    let done = events(&rest.replace("\r\n", "\n")).pop();
+    assert_eq!(done.unwrap()["content"], format!("Echo: {message}"));
+    assert_eq!(runtime.wait().code(), Some(0));
+}

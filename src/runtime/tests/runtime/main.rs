@@ -1,0 +1,7 @@
+//! The real binary, spoken to over sockets.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test says what went wrong by panicking")]
+
+mod chat;
+mod refusal;
+mod support;

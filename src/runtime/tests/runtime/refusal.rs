@@ -1,0 +1,49 @@
+//! How the real binary ends when it cannot do what it was asked.
+
+use std::net::TcpListener;
+
+use crate::support::{Runtime, binary};
+
+#[test]
+fn all_faults_of_the_environment_are_told_with_exit_code_2() {
+    let out =
+        binary().envs([("RUNTIME_MODEL_TYPE", "hosted"), ("RUNTIME_STORAGE", "postgresql"), ("RUNTIME_TOOLS", "[{]")]).output().unwrap();
+    assert_eq!(out.status.code(), Some(2));
+    assert_eq!(
+        String::from_utf8(out.stderr).unwrap(),
+        "slipway-runtime cannot run this agent:\n\
+         - RUNTIME_MODEL_TYPE is \"hosted\"; supported: stub\n\
+         - RUNTIME_STORAGE is \"postgresql\"; supported: memory\n\
+         - RUNTIME_TOOLS must be a JSON array of objects; it goes wrong at line 1 column 3\n"
+    );
+}
+
+#[test]
+fn a_port_that_is_taken_is_named() {
+    let taken = TcpListener::bind("0.0.0.0:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let out = binary().env("RUNTIME_PORT", &port).output().unwrap();
+    assert_eq!(out.status.code(), Some(1));
+    let words = String::from_utf8(out.stderr).unwrap();
+    assert!(words.contains(&format!("cannot listen on port {port} (RUNTIME_PORT)")), "{words}");
+}
+
+#[test]
+fn an_idle_runtime_ends_at_once() {
+    let mut runtime = Runtime::start();
+    let _idle = runtime.connect();
+    let (head, _) = runtime.send("GET /healthz", "", "");
+    assert!(head.starts_with("http/1.1 200"), "{head}");
+    runtime.terminate();
+    assert_eq!(runtime.wait().code(), Some(0));
+}
+
+#[test]
+fn arguments_are_help_version_or_a_mistake() {
+    for (argument, code) in [("--help", 0), ("--version", 0), ("--port", 2)] {
+        let out = binary().arg(argument).output().unwrap();
+        assert_eq!(out.status.code(), Some(code), "{argument}");
+        let words = if code == 0 { out.stdout } else { out.stderr };
+        assert!(String::from_utf8(words).unwrap().contains("slipway-runtime"), "{argument}");
+    }
+}
