@@ -1,1 +1,98 @@
-//! operator
+//! The controllers: what turns an `Agent` into a Deployment, a `Team` into a namespace, and says how it went.
+//!
+//! `world` hears what happens in the cluster, `agent`, `team` and `tool` decide, `write` writes.
+
+mod agent;
+pub mod database;
+pub mod event;
+mod live;
+pub mod metrics;
+mod queue;
+pub mod settings;
+mod team;
+mod tool;
+pub mod world;
+mod write;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use metrics::{ByCategory, ByController};
+use queue::{Key, Queue};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use world::World;
+
+/// Reconciles for as long as this process leads; ends, with the work at hand finished, when it no longer does
+/// or when `stop` turns true.
+pub async fn run(world: Arc<World>, mut leads: watch::Receiver<bool>, mut stop: watch::Receiver<bool>) {
+    let until_stopped = async move {
+        let _ = stop.wait_for(|stop| *stop).await;
+    };
+    tokio::pin!(until_stopped);
+    let begun = tokio::select! {
+        result = leads.wait_for(|leads| *leads) => result.is_ok(),
+        () = &mut until_stopped => false,
+    };
+    if !begun {
+        return;
+    }
+    tokio::select! {
+        () = world.ready() => {}
+        () = &mut until_stopped => return,
+    }
+    tracing::info!(agents = world.agents.keys().len(), "leading; reconciling everything once");
+    world.metrics.leader.set(1);
+    let mut workers = JoinSet::new();
+    for _ in 0..world.settings.max_concurrent_reconciles.max(1) {
+        let world = world.clone();
+        workers.spawn(async move {
+            work(&world, "agent", |world| &world.agent_queue, async |world, key| agent::reconcile(world, key).await).await;
+        });
+    }
+    for _ in 0..2 {
+        let (first, second) = (world.clone(), world.clone());
+        workers.spawn(async move {
+            work(&first, "tool", |world| &world.tool_queue, async |world, key| tool::reconcile(world, key).await).await;
+        });
+        workers.spawn(async move {
+            work(&second, "team", |world| &world.team_queue, async |world, key| team::reconcile(world, key).await).await;
+        });
+    }
+    world.enqueue_all();
+    tokio::select! {
+        _ = leads.wait_for(|leads| !*leads) => tracing::warn!("no longer leading"),
+        () = &mut until_stopped => tracing::info!("stopping; finishing the reconciles at hand"),
+    }
+    world.close();
+    while workers.join_next().await.is_some() {}
+    world.metrics.leader.set(0);
+}
+
+type Next = Result<Option<std::time::Duration>, write::Error>;
+
+/// One worker: takes a key, reconciles it, and says when to come back.
+async fn work(world: &World, controller: &'static str, queue: fn(&World) -> &Queue<Key>, reconcile: impl AsyncFn(&World, &Key) -> Next) {
+    let queue = queue(world);
+    let by = ByController { controller };
+    while let Some(key) = queue.next().await {
+        let begun = Instant::now();
+        let result = reconcile(world, &key).await;
+        world.metrics.reconciles.get_or_create(&by).inc();
+        world.metrics.durations.get_or_create(&by).observe(begun.elapsed().as_secs_f64());
+        world.metrics.queue_depth.get_or_create(&by).set(i64::try_from(queue.depth()).unwrap_or(i64::MAX));
+        match result {
+            Ok(again) => {
+                queue.done(&key);
+                if let Some(after) = again {
+                    queue.add_after(key, after);
+                }
+            }
+            Err(error) => {
+                world.metrics.errors.get_or_create(&ByCategory { controller, category: error.category() }).inc();
+                tracing::warn!(controller, object = %key, %error, "a reconcile failed and will be tried again");
+                queue.failed(&key);
+            }
+        }
+    }
+}

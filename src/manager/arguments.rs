@@ -1,0 +1,133 @@
+//! Settings from flags and environment variables; `--help` lists them all.
+
+use clap::{Parser, Subcommand, ValueEnum};
+use slipway_operator::database::DatabaseUrl;
+use slipway_operator::settings::{AgentDefaults, TeamNetwork};
+
+/// Runs Slipway's controllers: makes Agents run, Teams have namespaces, and says how it goes.
+#[derive(Debug, Parser)]
+#[command(version)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub command: Option<Command>,
+
+    /// Where /healthz, /readyz and /metrics are served.
+    #[arg(long, env = "SLIPWAY_LISTEN", default_value = "0.0.0.0:8080")]
+    pub listen: String,
+
+    /// What to log: error, warn, info, debug, trace, or a filter such as info,kube=debug.
+    #[arg(long, env = "SLIPWAY_LOG", default_value = "info")]
+    pub log: String,
+
+    /// How to log.
+    #[arg(long, env = "SLIPWAY_LOG_FORMAT", value_enum, default_value = "human")]
+    pub log_format: LogFormat,
+
+    /// The namespace of the platform itself; bare host names in URLs are looked up in it.
+    #[arg(long, env = "SLIPWAY_PLATFORM_NAMESPACE", default_value = "slipway-system")]
+    pub platform_namespace: String,
+
+    /// The ServiceAccount that this process runs as; it is given access to the Secrets of teams.
+    #[arg(long, env = "SLIPWAY_SERVICE_ACCOUNT", default_value = "slipway-manager")]
+    pub service_account: String,
+
+    /// The name of this process among its replicas.
+    #[arg(long, env = "POD_NAME", default_value = "slipway-manager")]
+    pub name: String,
+
+    /// Only these namespaces are looked at, separated by commas. Empty means all.
+    #[arg(long, env = "SLIPWAY_WATCH_NAMESPACES", value_delimiter = ',')]
+    pub watch_namespaces: Vec<String>,
+
+    /// The image of agents that name none.
+    #[arg(long, env = "SLIPWAY_RUNTIME_IMAGE", default_value = concat!("slipway.dev/slipway-runtime:", env!("CARGO_PKG_VERSION")))]
+    pub runtime_image: String,
+
+    /// What agents get that ask for nothing else, as JSON: {"resources": ..., "podTemplate": ...}.
+    #[arg(long, env = "SLIPWAY_AGENT_DEFAULTS", default_value = "{}", value_parser = json::<AgentDefaults>)]
+    pub agent_defaults: AgentDefaults,
+
+    /// What teams' network policies allow besides what agents always need, as JSON: {"enabled": true, "egress": [], "ingress": []}.
+    #[arg(long, env = "SLIPWAY_TEAM_NETWORK", default_value = "{}", value_parser = json::<TeamNetwork>)]
+    pub team_network: TeamNetwork,
+
+    /// The platform's PostgreSQL database. Without one, agents keep what they know in memory.
+    #[arg(long, env = "SLIPWAY_DATABASE_URL", value_parser = database, hide_env_values = true)]
+    pub database_url: Option<Option<DatabaseUrl>>,
+
+    /// The local model server that agents of modelType ollama use.
+    #[arg(long, env = "OLLAMA_BASE_URL")]
+    pub ollama_base_url: Option<String>,
+
+    /// The cluster's DNS domain.
+    #[arg(long, env = "SLIPWAY_CLUSTER_DOMAIN", default_value = "cluster.local")]
+    pub cluster_domain: String,
+
+    /// Whether replicas agree on one that works. Switch it off only where there is but one.
+    #[arg(long, env = "SLIPWAY_LEADER_ELECTION", default_value_t = true, action = clap::ArgAction::Set)]
+    pub leader_election: bool,
+
+    /// How many agents are worked on at once.
+    #[arg(long, env = "SLIPWAY_MAX_CONCURRENT_RECONCILES", default_value_t = 16)]
+    pub max_concurrent_reconciles: usize,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Prints the CRDs, or applies them to the cluster.
+    Crds {
+        #[command(subcommand)]
+        action: Option<CrdAction>,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum CrdAction {
+    /// Applies the CRDs and waits until the API server serves them.
+    Apply,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    Json,
+    Human,
+}
+
+fn json<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
+    let text = if text.trim().is_empty() { "{}" } else { text };
+    serde_json::from_str(text).map_err(|error| format!("this JSON cannot be used: {error}"))
+}
+
+/// An empty variable means that there is no database, as an optional Secret leaves it.
+fn database(text: &str) -> Result<Option<DatabaseUrl>, String> {
+    if text.trim().is_empty() { Ok(None) } else { DatabaseUrl::parse(text).map(Some).map_err(|error| error.to_string()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_that_cannot_be_used_are_refused_with_a_reason() {
+        let parse = |flag: &str| Arguments::try_parse_from(["slipway-manager", flag]).map_err(|error| error.to_string());
+        assert!(parse("--log-format=json").is_ok());
+        for (flag, says) in [
+            ("--agent-defaults={\"resource\":{}}", "resource"),
+            ("--team-network=[", "JSON"),
+            ("--database-url=mysql://h/d", "postgresql://"),
+            ("--leader-election=perhaps", "leader-election"),
+        ] {
+            let error = parse(flag).unwrap_err();
+            assert!(error.contains(says), "{flag}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_refused_database_url_does_not_show_its_password() {
+        let error = Arguments::try_parse_from(["slipway-manager"]).map(|_| ()).and_then(|()| {
+            Arguments::try_parse_from(["slipway-manager", "--listen", "x"]).map(|_| ())
+        });
+        assert!(error.is_ok());
+        assert!(!super::database("postgresql://u:hunter2@h").unwrap_err().contains("hunter2"));
+    }
+}

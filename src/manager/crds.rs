@@ -1,0 +1,45 @@
+//! The CRDs that this release brings: printed, or applied as the chart's upgrade does.
+
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, Patch, PatchParams};
+use kube::{Client, ResourceExt};
+use tokio::time::{Instant, sleep};
+
+const PATIENCE: Duration = Duration::from_secs(120);
+
+#[expect(clippy::print_stdout, reason = "printing is what this is for")]
+pub(crate) fn print() -> anyhow::Result<()> {
+    for crd in slipway_api::crd::all() {
+        print!("---\n{}", serde_yaml::to_string(&crd)?);
+    }
+    Ok(())
+}
+
+pub(crate) async fn apply(client: Client) -> anyhow::Result<()> {
+    let api: Api<CustomResourceDefinition> = Api::all(client);
+    let params = PatchParams::apply("slipway/crds").force();
+    for crd in slipway_api::crd::all() {
+        let name = crd.name_any();
+        api.patch(&name, &params, &Patch::Apply(&crd)).await.with_context(|| format!("CRD {name} could not be applied"))?;
+        wait(&api, &name).await?;
+        tracing::info!(crd = name, "applied");
+    }
+    Ok(())
+}
+
+/// Asks again and again rather than watching: the right to watch CRDs would be one more to give.
+async fn wait(api: &Api<CustomResourceDefinition>, name: &str) -> anyhow::Result<()> {
+    let until = Instant::now() + PATIENCE;
+    while Instant::now() < until {
+        let crd = api.get(name).await.with_context(|| format!("CRD {name} could not be read"))?;
+        let conditions = crd.status.and_then(|status| status.conditions).unwrap_or_default();
+        if conditions.iter().any(|condition| condition.type_ == "Established" && condition.status == "True") {
+            return Ok(());
+        }
+        sleep(Duration::from_millis(250)).await;
+    }
+    bail!("CRD {name} was applied, but the API server does not serve it after {PATIENCE:?}")
+}

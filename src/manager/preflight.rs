@@ -1,0 +1,34 @@
+//! What must be true before the controllers start, with words that help where it is not.
+
+use anyhow::{Context, bail};
+use kube::Client;
+use kube::api::{Api, ApiResource, DynamicObject, ListParams};
+use slipway_api::{Agent, GROUP, KnowledgeBase, Team, Tool};
+
+pub(crate) async fn check(client: &Client, namespaces: &[String]) -> anyhow::Result<()> {
+    client.apiserver_version().await.context("the API server cannot be reached")?;
+    let kinds = [
+        (ApiResource::erase::<Agent>(&()), true),
+        (ApiResource::erase::<Tool>(&()), true),
+        (ApiResource::erase::<KnowledgeBase>(&()), true),
+        (ApiResource::erase::<Team>(&()), false),
+    ];
+    for (kind, namespaced) in kinds {
+        let api: Api<DynamicObject> = match namespaces.first() {
+            Some(namespace) if namespaced => Api::namespaced_with(client.clone(), namespace, &kind),
+            _ => Api::all_with(client.clone(), &kind),
+        };
+        match api.list(&ListParams::default().limit(1)).await {
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) if status.code == 404 => {
+                let crd = format!("{}.{GROUP}", kind.plural);
+                bail!("CRD {crd} is not installed; install the chart with its CRDs, or run: slipway-manager crds apply")
+            }
+            Err(kube::Error::Api(status)) if status.code == 403 => {
+                bail!("no permission to list {}: {}; the chart's ClusterRole and its binding give it", kind.plural, status.message)
+            }
+            Err(error) => return Err(error).with_context(|| format!("{} could not be listed", kind.plural)),
+        }
+    }
+    Ok(())
+}

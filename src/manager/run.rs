@@ -1,0 +1,116 @@
+//! From settings to a running manager, and back to rest.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use kube::Client;
+use kube_lease_manager::LeaseManagerBuilder;
+use slipway_http::{Limits, serve};
+use slipway_operator::event::Events;
+use slipway_operator::metrics::Metrics;
+use slipway_operator::settings::Settings;
+use slipway_operator::world::{World, watch_all};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use crate::arguments::{Arguments, Command, CrdAction};
+use crate::{client, crds, keys, preflight, server};
+
+const LEASE: &str = "slipway-manager";
+/// How long a lease holds without being renewed, and how long before its end it is, in seconds.
+const LEASE_HOLDS: u64 = 15;
+const LEASE_GRACE: u64 = 10;
+/// What is at hand at the end may take this long.
+const LAST_WORK: Duration = Duration::from_secs(20);
+
+pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
+    let metrics = Metrics::default();
+    match &arguments.command {
+        Some(Command::Crds { action: None }) => return crds::print(),
+        Some(Command::Crds { action: Some(CrdAction::Apply) }) => return crds::apply(client::connect(&metrics).await?).await,
+        None => {}
+    }
+    let listener = TcpListener::bind(&arguments.listen).await.with_context(|| format!("cannot listen on {}", arguments.listen))?;
+    let client = client::connect(&metrics).await?;
+    let settings = settings(&arguments, &client).await?;
+    preflight::check(&client, &settings.watch_namespaces).await?;
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), namespace = settings.platform_namespace, database = ?settings.database, "starting");
+
+    let (stopper, stop) = watch::channel(false);
+    tokio::spawn(async move {
+        wait_for_signal().await;
+        stopper.send_replace(true);
+    });
+    let events = Events::new(client.clone(), Some(arguments.name.clone()));
+    let world = Arc::new(World::new(client.clone(), settings, metrics, events));
+    watch_all(&world);
+
+    let mut stop_serving = stop.clone();
+    let serving = tokio::spawn({
+        let world = world.clone();
+        let handler = move |request| server::answer(request, world.clone());
+        let until = async move {
+            let _ = stop_serving.wait_for(|stop| *stop).await;
+        };
+        async move { serve(listener, Limits::default(), handler, until).await }
+    });
+
+    if arguments.leader_election {
+        lead(&arguments, client, world, stop).await?;
+    } else {
+        let (_always, leads) = watch::channel(true);
+        slipway_operator::run(world, leads, stop).await;
+    }
+    serving.abort();
+    Ok(())
+}
+
+async fn lead(arguments: &Arguments, client: Client, world: Arc<World>, stop: watch::Receiver<bool>) -> anyhow::Result<()> {
+    let lease = LeaseManagerBuilder::new(client, LEASE)
+        .with_namespace(&arguments.platform_namespace)
+        .with_identity(&arguments.name)
+        .with_duration(LEASE_HOLDS)
+        .with_grace(LEASE_GRACE)
+        .build()
+        .await
+        .context("the lease, by which replicas agree on one that works, cannot be read or made")?;
+    let (leads, task) = lease.watch().await;
+    slipway_operator::run(world, leads, stop).await;
+    // With nobody left to tell, the task gives the lease back, and another replica need not wait for its end.
+    match timeout(LAST_WORK, task).await {
+        Ok(Ok(Ok(_))) => {}
+        Ok(Ok(Err(error))) => tracing::warn!(%error, "the lease could not be given back and will run out"),
+        Ok(Err(_)) | Err(_) => tracing::warn!("the lease could not be given back in time and will run out"),
+    }
+    Ok(())
+}
+
+async fn settings(arguments: &Arguments, client: &Client) -> anyhow::Result<Settings> {
+    let secrets_hash_key = keys::secrets_hash(client.clone(), &arguments.platform_namespace).await?;
+    Ok(Settings {
+        platform_namespace: arguments.platform_namespace.clone(),
+        service_account: arguments.service_account.clone(),
+        cluster_domain: arguments.cluster_domain.clone(),
+        watch_namespaces: arguments.watch_namespaces.iter().filter(|name| !name.is_empty()).cloned().collect(),
+        runtime_image: arguments.runtime_image.clone(),
+        agent_defaults: arguments.agent_defaults.clone(),
+        team_network: arguments.team_network.clone(),
+        database: arguments.database_url.clone().flatten(),
+        ollama_base_url: arguments.ollama_base_url.clone().filter(|url| !url.is_empty()),
+        max_concurrent_reconciles: arguments.max_concurrent_reconciles,
+        secrets_hash_key,
+    })
+}
+
+async fn wait_for_signal() {
+    let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+}

@@ -1,0 +1,19 @@
+//! What the manager tells those who watch over it: alive, ready, and how it has been.
+
+use std::sync::Arc;
+
+use slipway_http::{Error, Method, Reply, Request, StatusCode};
+use slipway_operator::world::World;
+
+pub(crate) async fn answer(request: Request, world: Arc<World>) -> Result<Reply, Error> {
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        return Err(Error::method_not_allowed(&[Method::GET, Method::HEAD]));
+    }
+    match request.path() {
+        "/healthz" => Ok(Reply::text("ok\n")),
+        "/readyz" if world.is_ready() => Ok(Reply::text("ok\n")),
+        "/readyz" => Err(Error::new(StatusCode::SERVICE_UNAVAILABLE, "the caches are still being filled")),
+        "/metrics" => Ok(Reply::bytes("application/openmetrics-text; version=1.0.0; charset=utf-8", world.metrics.text())),
+        _ => Err(Error::not_found("there are /healthz, /readyz and /metrics")),
+    }
+}

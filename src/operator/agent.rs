@@ -1,0 +1,60 @@
+//! The agent controller: gather → resolve → build → apply → report, one file each.
+
+mod apply;
+mod build;
+mod gather;
+mod report;
+mod resolve;
+
+use std::time::Duration;
+
+use kube::Resource;
+use serde_json::Value;
+use slipway_api::Agent;
+
+use crate::queue::Key;
+use crate::world::{ChildKind, World};
+use crate::write;
+
+/// The field manager of everything that this controller writes.
+pub(crate) const MANAGER: &str = "slipway/agent";
+
+/// How often each agent is looked at though nothing is known to have changed.
+pub(crate) const RESYNC: Duration = Duration::from_secs(30);
+
+/// Brings the cluster to what an Agent says, as far as that can be done now.
+pub(crate) async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>, write::Error> {
+    let Some(object) = world.agents.get(key) else {
+        world.references.set(key, Default::default());
+        return Ok(None);
+    };
+    let agent = match &object.0 {
+        Ok(agent) => agent,
+        Err(invalid) => {
+            report::malformed(world, key, invalid).await?;
+            return Ok(Some(RESYNC));
+        }
+    };
+    if agent.meta().deletion_timestamp.is_some() {
+        return Ok(None);
+    }
+    let seen = gather::gather(agent, world);
+    let plan = resolve::resolve(agent, &seen, &world.settings);
+    let applied = match &plan {
+        resolve::Resolved::Plan(plan) => apply::apply(build::build(plan), plan, world).await?,
+        resolve::Resolved::Fault(_) => apply::keep(agent, world).await?,
+        resolve::Resolved::Unknown(_) => apply::Applied::default(),
+    };
+    report::report(agent, &plan, &applied, world).await?;
+    Ok(Some(RESYNC))
+}
+
+/// What an Agent's children should be, if that can be said now.
+pub(crate) fn desired(world: &World, key: &Key) -> Option<Vec<(ChildKind, Value)>> {
+    let object = world.agents.get(key)?;
+    let agent: &Agent = object.0.as_ref().ok()?;
+    match resolve::resolve(agent, &gather::gather(agent, world), &world.settings) {
+        resolve::Resolved::Plan(plan) => build::build(&plan).into_values().ok(),
+        _ => None,
+    }
+}

@@ -1,0 +1,89 @@
+//! Third step, pure: whole objects from a plan, whatever the cluster holds.
+
+mod config_map;
+mod deployment;
+mod service;
+mod service_account;
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Service, ServiceAccount};
+use kube::api::ObjectMeta;
+use kube::{Resource, ResourceExt};
+use serde::Serialize;
+use serde_json::{Value, json};
+use slipway_api::labels;
+
+use super::resolve::Plan;
+use crate::world::ChildKind;
+
+/// Everything that an Agent owns. A new child cannot be forgotten: [`Desired::into_values`] takes it apart.
+pub(super) struct Desired {
+    pub config_map: ConfigMap,
+    pub deployment: Deployment,
+    pub service: Service,
+    pub service_account: Option<ServiceAccount>,
+}
+
+pub(super) fn build(plan: &Plan) -> Desired {
+    let config_map = config_map::build(plan);
+    Desired {
+        deployment: deployment::build(plan, &config_map),
+        service: service::build(plan),
+        service_account: service_account::build(plan),
+        config_map,
+    }
+}
+
+impl Desired {
+    /// As JSON, in the order in which they are applied: what a pod needs comes before the pod.
+    pub(super) fn into_values(self) -> Result<Vec<(ChildKind, Value)>, serde_json::Error> {
+        let Self { config_map, deployment, service, service_account } = self;
+        let mut values = vec![(ChildKind::ConfigMap, value(&config_map)?)];
+        if let Some(account) = service_account {
+            values.push((ChildKind::ServiceAccount, value(&account)?));
+        }
+        values.push((ChildKind::Deployment, value(&deployment)?));
+        values.push((ChildKind::Service, value(&service)?));
+        Ok(values)
+    }
+}
+
+/// An object as JSON with its type; k8s-openapi writes that by itself.
+fn value<K: Resource<DynamicType = ()> + Serialize>(object: &K) -> Result<Value, serde_json::Error> {
+    debug_assert!(!object.name_any().is_empty());
+    let mut value = serde_json::to_value(object)?;
+    value["apiVersion"] = json!(K::api_version(&()));
+    value["kind"] = json!(K::kind(&()));
+    Ok(value)
+}
+
+pub(super) fn config_map_name(agent: &str) -> String {
+    format!("{agent}-config")
+}
+
+/// The labels that tell an agent's pods from all others; they can never change.
+pub(super) fn selector(agent: &str, track: &str) -> BTreeMap<String, String> {
+    [(labels::NAME, agent), (labels::AGENT, agent), (labels::TRACK, track)].map(|(key, value)| (key.to_owned(), value.to_owned())).into()
+}
+
+fn all_labels(plan: &Plan) -> BTreeMap<String, String> {
+    let mut all = selector(&plan.name, plan.track);
+    let fixed = [(labels::PART_OF, labels::PLATFORM), (labels::MANAGED_BY, labels::OPERATOR), (labels::FRAMEWORK, plan.framework)];
+    all.extend(fixed.map(|(key, value)| (key.to_owned(), value.to_owned())));
+    if let Some(version) = &plan.version {
+        all.insert(labels::VERSION.to_owned(), version.clone());
+    }
+    all
+}
+
+fn meta(plan: &Plan, name: String) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(name),
+        namespace: Some(plan.namespace.clone()),
+        labels: Some(all_labels(plan)),
+        owner_references: Some(vec![plan.owner.clone()]),
+        ..ObjectMeta::default()
+    }
+}

@@ -1,0 +1,196 @@
+//! The Deployment. Its pods fit the `restricted` pod security standard.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment};
+use k8s_openapi::api::core::v1::{
+    Capabilities, ConfigMap, ConfigMapEnvSource, Container, ContainerPort, EmptyDirVolumeSource, EnvFromSource, EnvVar, EnvVarSource,
+    HTTPGetAction, Lifecycle, LifecycleHandler, PodSecurityContext, PodSpec, PodTemplateSpec, Probe, ResourceRequirements, SeccompProfile,
+    SecretEnvSource, SecretKeySelector, SecretVolumeSource, SecurityContext, SleepAction, TopologySpreadConstraint, Volume, VolumeMount,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use slipway_api::agent::AGENT_ENV;
+use slipway_api::{contract, labels};
+
+use super::{all_labels, config_map, config_map_name, meta, selector};
+use crate::agent::resolve::{Plan, Variable};
+
+const CONTAINER: &str = "agent";
+const TEMPORARY: &str = "tmp";
+const CREDENTIALS: &str = "credentials";
+const HTTP: &str = "http";
+
+pub(super) fn build(plan: &Plan, config: &ConfigMap) -> Deployment {
+    Deployment {
+        metadata: meta(plan, plan.name.clone()),
+        spec: Some(DeploymentSpec {
+            replicas: Some(if plan.suspended { 0 } else { plan.replicas }),
+            selector: LabelSelector { match_labels: Some(selector(&plan.name, plan.track)), ..LabelSelector::default() },
+            // The old pod serves until the new one is ready.
+            strategy: Some(DeploymentStrategy {
+                type_: Some("RollingUpdate".to_owned()),
+                rolling_update: Some(RollingUpdateDeployment {
+                    max_surge: Some(IntOrString::Int(1)),
+                    max_unavailable: Some(IntOrString::Int(0)),
+                }),
+            }),
+            revision_history_limit: Some(3),
+            progress_deadline_seconds: Some(300),
+            template: PodTemplateSpec { metadata: Some(pod_meta(plan, config)), spec: Some(pod(plan)) },
+            ..DeploymentSpec::default()
+        }),
+        ..Deployment::default()
+    }
+}
+
+fn pod_meta(plan: &Plan, config: &ConfigMap) -> ObjectMeta {
+    let mut labels = plan.pod.labels.clone();
+    labels.extend(all_labels(plan));
+    labels.insert(labels::POD_VERSION.to_owned(), plan.track.to_owned());
+    let mut annotations = plan.pod.annotations.clone();
+    annotations.insert(labels::CONFIG_HASH.to_owned(), config_map::hash(config));
+    annotations.extend(plan.secrets_hash.clone().map(|hash| (labels::SECRETS_HASH.to_owned(), hash)));
+    ObjectMeta { labels: Some(labels), annotations: Some(annotations), ..ObjectMeta::default() }
+}
+
+fn pod(plan: &Plan) -> PodSpec {
+    let settings = plan.pod.clone();
+    PodSpec {
+        containers: vec![container(plan)],
+        volumes: Some(volumes(plan)),
+        service_account_name: plan.gcp_service_account.is_some().then(|| plan.name.clone()),
+        automount_service_account_token: Some(false),
+        enable_service_links: Some(false),
+        security_context: Some(PodSecurityContext {
+            run_as_non_root: Some(true),
+            seccomp_profile: Some(SeccompProfile { type_: "RuntimeDefault".to_owned(), localhost_profile: None }),
+            ..PodSecurityContext::default()
+        }),
+        termination_grace_period_seconds: Some(30),
+        // Always there, though it matters only with several replicas: adding it with the second one would
+        // roll the first.
+        topology_spread_constraints: Some(vec![TopologySpreadConstraint {
+            max_skew: 1,
+            topology_key: "kubernetes.io/hostname".to_owned(),
+            when_unsatisfiable: "ScheduleAnyway".to_owned(),
+            label_selector: Some(LabelSelector { match_labels: Some(selector(&plan.name, plan.track)), ..LabelSelector::default() }),
+            ..TopologySpreadConstraint::default()
+        }]),
+        node_selector: some(settings.node_selector),
+        tolerations: (!settings.tolerations.is_empty()).then_some(settings.tolerations),
+        affinity: settings.affinity,
+        priority_class_name: settings.priority_class_name,
+        image_pull_secrets: (!settings.image_pull_secrets.is_empty()).then_some(settings.image_pull_secrets),
+        runtime_class_name: settings.runtime_class_name,
+        ..PodSpec::default()
+    }
+}
+
+fn some<V>(map: BTreeMap<String, V>) -> Option<BTreeMap<String, V>> {
+    (!map.is_empty()).then_some(map)
+}
+
+fn container(plan: &Plan) -> Container {
+    // An image without a slash was put on the node by hand; there is nowhere to pull it from.
+    let pull = if plan.image.contains('/') { "IfNotPresent" } else { "Never" };
+    Container {
+        name: CONTAINER.to_owned(),
+        image: Some(plan.image.clone()),
+        image_pull_policy: Some(pull.to_owned()),
+        ports: Some(vec![port(HTTP, contract::PORT), port("control", contract::CONTROL_PORT)]),
+        env_from: Some(env_from(plan)),
+        env: (!plan.env.is_empty()).then(|| plan.env.iter().map(variable).collect()),
+        liveness_probe: Some(probe(5, 10)),
+        readiness_probe: Some(probe(3, 5)),
+        // Gives the cluster time to stop sending requests before the process stops taking them.
+        lifecycle: Some(Lifecycle {
+            pre_stop: Some(LifecycleHandler { sleep: Some(SleepAction { seconds: 2 }), ..LifecycleHandler::default() }),
+            ..Lifecycle::default()
+        }),
+        resources: resources(plan),
+        security_context: Some(SecurityContext {
+            allow_privilege_escalation: Some(false),
+            read_only_root_filesystem: Some(true),
+            capabilities: Some(Capabilities { drop: Some(vec!["ALL".to_owned()]), add: None }),
+            ..SecurityContext::default()
+        }),
+        volume_mounts: Some(volume_mounts(plan)),
+        ..Container::default()
+    }
+}
+
+fn port(name: &str, number: i32) -> ContainerPort {
+    ContainerPort { name: Some(name.to_owned()), container_port: number, protocol: Some("TCP".to_owned()), ..ContainerPort::default() }
+}
+
+fn probe(delay: i32, period: i32) -> Probe {
+    Probe {
+        http_get: Some(HTTPGetAction {
+            path: Some("/healthz".to_owned()),
+            port: IntOrString::Int(contract::PORT),
+            ..HTTPGetAction::default()
+        }),
+        initial_delay_seconds: Some(delay),
+        period_seconds: Some(period),
+        timeout_seconds: Some(2),
+        ..Probe::default()
+    }
+}
+
+/// Secrets first, the ConfigMap after them: of two sources with the same key the last wins, so that no
+/// Secret can override a variable of the contract.
+fn env_from(plan: &Plan) -> Vec<EnvFromSource> {
+    let secrets = plan.env_secrets.iter().map(|name| EnvFromSource {
+        secret_ref: Some(SecretEnvSource { name: name.clone(), optional: (name == AGENT_ENV).then_some(true) }),
+        ..EnvFromSource::default()
+    });
+    let config = EnvFromSource {
+        config_map_ref: Some(ConfigMapEnvSource { name: config_map_name(&plan.name), optional: None }),
+        ..EnvFromSource::default()
+    };
+    secrets.chain([config]).collect()
+}
+
+fn variable(variable: &Variable) -> EnvVar {
+    match variable {
+        Variable::Plain { name, value } => EnvVar { name: name.clone(), value: Some(value.clone()), value_from: None },
+        Variable::Secret { name, secret, key } => {
+            let selector = SecretKeySelector { name: secret.clone(), key: key.clone(), optional: None };
+            let source = EnvVarSource { secret_key_ref: Some(selector), ..EnvVarSource::default() };
+            EnvVar { name: name.clone(), value: None, value_from: Some(source) }
+        }
+    }
+}
+
+fn resources(plan: &Plan) -> Option<ResourceRequirements> {
+    let map = |quantities: &BTreeMap<String, Quantity>| some(quantities.clone());
+    let requirements = ResourceRequirements { requests: map(&plan.resources.requests), limits: map(&plan.resources.limits), claims: None };
+    (requirements.requests.is_some() || requirements.limits.is_some()).then_some(requirements)
+}
+
+fn volumes(plan: &Plan) -> Vec<Volume> {
+    let temporary = Volume {
+        name: TEMPORARY.to_owned(),
+        empty_dir: Some(EmptyDirVolumeSource { size_limit: Some(Quantity("64Mi".to_owned())), medium: None }),
+        ..Volume::default()
+    };
+    let credentials = plan.credential_secret.as_ref().map(|name| Volume {
+        name: CREDENTIALS.to_owned(),
+        secret: Some(SecretVolumeSource { secret_name: Some(name.clone()), ..SecretVolumeSource::default() }),
+        ..Volume::default()
+    });
+    [temporary].into_iter().chain(credentials).collect()
+}
+
+fn volume_mounts(plan: &Plan) -> Vec<VolumeMount> {
+    let mount = |name: &str, path: &str, read_only| VolumeMount {
+        name: name.to_owned(),
+        mount_path: path.to_owned(),
+        read_only,
+        ..VolumeMount::default()
+    };
+    let credentials = plan.credential_secret.is_some().then(|| mount(CREDENTIALS, contract::CREDENTIALS, Some(true)));
+    [mount(TEMPORARY, "/tmp", None)].into_iter().chain(credentials).collect()
+}

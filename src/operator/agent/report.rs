@@ -1,0 +1,192 @@
+//! Last step: say what is. One status write when something changed, and an Event when something turned.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::core::error_boundary::InvalidObject;
+use kube::{Resource, ResourceExt};
+use slipway_api::agent::{AgentStatus, Phase, Storage};
+use slipway_api::condition::{self, AVAILABLE, Finding, READY, RECONCILING, STALLED, STORAGE_SHARED};
+use slipway_api::{Agent, contract, ids, labels};
+
+use super::MANAGER;
+use super::apply::Applied;
+use super::build::selector;
+use super::resolve::{Fault, Resolved};
+use crate::event::Happening;
+use crate::queue::Key;
+use crate::world::child::DeploymentState;
+use crate::world::pod::Problem;
+use crate::world::{ChildKind, World};
+use crate::write::{self, Outcome};
+
+pub(super) async fn report(agent: &Agent, plan: &Resolved, applied: &Applied, world: &World) -> Result<(), write::Error> {
+    let key = Key::of(agent);
+    let ours = world.children(ChildKind::Deployment).get(&key).filter(|child| child.owner.as_deref() == agent.meta().uid.as_deref());
+    let observed = Observed {
+        fault: match plan {
+            Resolved::Fault(fault) => Some(fault.clone()),
+            _ => applied.fault.clone(),
+        },
+        waiting_for: match plan {
+            Resolved::Unknown(what) => Some(what),
+            _ => None,
+        },
+        memory_only: matches!(plan, Resolved::Plan(plan) if plan.storage == Storage::Memory),
+        deployment: ours.and_then(|child| child.deployment.clone()).map(|deployment| *deployment),
+        problem: world.pods.problem(&key),
+    };
+    let status = status(agent, &observed, &world.settings.cluster_domain, Timestamp::now());
+    let before = agent.status.clone().unwrap_or_default();
+    if status != before {
+        write::status::<Agent>(&world.client, &key, &status, MANAGER).await?;
+    }
+    tell(agent, &before, &status, applied, world).await;
+    Ok(())
+}
+
+/// All that a status is made from.
+pub(super) struct Observed {
+    pub fault: Option<Fault>,
+    pub waiting_for: Option<&'static str>,
+    pub memory_only: bool,
+    pub deployment: Option<DeploymentState>,
+    pub problem: Option<Problem>,
+}
+
+/// Where the agent stands, in one word, a reason and a sentence.
+struct Verdict {
+    phase: Phase,
+    ready: bool,
+    stalled: bool,
+    reason: String,
+    message: String,
+}
+
+impl Verdict {
+    fn new(phase: Phase, reason: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { phase, ready: false, stalled: false, reason: reason.into(), message: message.into() }
+    }
+
+    fn ready(mut self) -> Self {
+        self.ready = true;
+        self
+    }
+
+    fn stalled(mut self) -> Self {
+        self.stalled = true;
+        self
+    }
+}
+
+fn verdict(agent: &Agent, seen: &Observed) -> Verdict {
+    let running = seen.deployment.as_ref().filter(|deployment| deployment.available > 0);
+    if let Some(fault) = &seen.fault {
+        let phase = if running.is_some() { Phase::Running } else { Phase::Failed };
+        return Verdict::new(phase, fault.reason, &*fault.message).stalled();
+    }
+    if let Some(what) = seen.waiting_for {
+        let phase = if running.is_some() { Phase::Running } else { Phase::Pending };
+        return Verdict::new(phase, "Progressing", format!("waiting to read {what}"));
+    }
+    let Some(deployment) = &seen.deployment else {
+        return Verdict::new(Phase::Pending, "Progressing", "the Deployment is being made");
+    };
+    if agent.spec.suspend || agent.spec.replicas == 0 {
+        let why = if agent.spec.suspend { "spec.suspend is true" } else { "spec.replicas is 0" };
+        return if deployment.current && deployment.total == 0 {
+            Verdict::new(Phase::Terminated, "Suspended", format!("{why}; no pods run")).ready()
+        } else {
+            Verdict::new(Phase::Pending, "Progressing", format!("{why}; {} pods are stopping", deployment.total))
+        };
+    }
+    if deployment.settled() {
+        let message = format!("{} of {} pods are ready", deployment.ready, deployment.wanted);
+        return Verdict::new(Phase::Running, "DeploymentReady", message).ready();
+    }
+    let phase = |fatal: bool| if fatal { Phase::Failed } else { Phase::Pending };
+    if let Some(refused) = &deployment.refused {
+        let reason = if refused.contains("exceeded quota") { "QuotaExceeded" } else { "FailedCreate" };
+        return Verdict::new(Phase::Failed, reason, refused).stalled();
+    }
+    if let Some(problem) = &seen.problem {
+        let verdict = Verdict::new(phase(problem.fatal), &*problem.reason, &*problem.message);
+        return if problem.fatal { verdict.stalled() } else { verdict };
+    }
+    if let Some((reason, message)) = &deployment.stuck {
+        return Verdict::new(Phase::Failed, reason, message).stalled();
+    }
+    let message = format!("{} of {} pods are updated, {} are available", deployment.updated, deployment.wanted, deployment.available);
+    Verdict::new(Phase::Pending, "Progressing", message)
+}
+
+pub(super) fn status(agent: &Agent, seen: &Observed, cluster_domain: &str, now: Timestamp) -> AgentStatus {
+    let (name, namespace) = (agent.name_any(), agent.namespace().unwrap_or_default());
+    let before = agent.status.clone().unwrap_or_default();
+    let verdict = verdict(agent, seen);
+    let ready_pods = seen.deployment.as_ref().map_or(0, |deployment| deployment.ready);
+    let available = seen.deployment.as_ref().is_some_and(|deployment| deployment.available > 0);
+    let mut findings = vec![
+        Finding::new(READY, verdict.ready, &*verdict.reason, &*verdict.message),
+        Finding::new(RECONCILING, !verdict.ready && !verdict.stalled, &*verdict.reason, &*verdict.message),
+        Finding::new(STALLED, verdict.stalled, &*verdict.reason, &*verdict.message),
+        if available {
+            Finding::new(AVAILABLE, true, "DeploymentReady", "the Service has at least one pod to send requests to")
+        } else {
+            Finding::new(AVAILABLE, false, &*verdict.reason, "the Service has no pod to send requests to")
+        },
+    ];
+    if seen.memory_only && agent.spec.replicas > 1 {
+        let message = "storage is memory, so each of the replicas remembers other conversations; use storage: postgresql or one replica";
+        findings.push(Finding::new(STORAGE_SHARED, false, "MemoryPerReplica", message));
+    }
+    let deployed = || (verdict.ready && verdict.phase == Phase::Running).then(|| Time(condition::whole_seconds(now)));
+    AgentStatus {
+        phase: Some(verdict.phase),
+        replicas: ready_pods,
+        endpoint: Some(format!("http://{name}.{namespace}.svc.{cluster_domain}:{}", contract::PORT)),
+        id: Some(ids::agent(&namespace, &name)),
+        selector: Some(selector(&name, labels::STABLE).iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")),
+        observed_generation: agent.meta().generation,
+        first_deployed_at: before.first_deployed_at.clone().or_else(deployed),
+        conditions: condition::conditions(findings, &before.conditions, agent.meta().generation, now),
+    }
+}
+
+/// An Agent that cannot even be read says so itself, and nobody else suffers.
+pub(super) async fn malformed(world: &World, key: &Key, invalid: &InvalidObject) -> Result<(), write::Error> {
+    let message = format!("this object does not fit the present schema: {}; apply it again", invalid.error);
+    let generation = invalid.metadata.generation;
+    let findings = vec![Finding::new(READY, false, "Malformed", &*message), Finding::new(STALLED, true, "Malformed", &*message)];
+    let told = world.malformed_already_told(key, &message);
+    if told {
+        return Ok(());
+    }
+    let status = AgentStatus {
+        phase: Some(Phase::Failed),
+        observed_generation: generation,
+        conditions: condition::conditions(findings, &[], generation, Timestamp::now()),
+        ..AgentStatus::default()
+    };
+    write::status::<Agent>(&world.client, key, &status, MANAGER).await
+}
+
+async fn tell(agent: &Agent, before: &AgentStatus, now: &AgentStatus, applied: &Applied, world: &World) {
+    let about = agent.object_ref(&());
+    for (outcome, reason, verb) in
+        [(Outcome::Created, "Created", "Created"), (Outcome::Repaired, "Repaired", "Put back after a change by somebody else:")]
+    {
+        if let Some(names) = write::named(&applied.outcomes, &outcome) {
+            let happening = Happening { warning: false, reason: reason.to_owned(), action: "Apply", note: format!("{verb} {names}") };
+            world.events.publish(&about, happening).await;
+        }
+    }
+    let ready = |status: &AgentStatus| {
+        status.conditions.iter().find(|condition| condition.type_ == READY).map(|c| (c.status.clone(), c.reason.clone(), c.message.clone()))
+    };
+    let (Some((status, reason, message)), old) = (ready(now), ready(before)) else { return };
+    let turned = old.is_none_or(|(old_status, old_reason, _)| old_status != status || old_reason != reason);
+    if turned && reason != "Progressing" {
+        let warning = status != "True";
+        world.events.publish(&about, Happening { warning, reason, action: "Report", note: message }).await;
+    }
+}

@@ -1,0 +1,51 @@
+//! What the operator is told at its start.
+
+use serde::Deserialize;
+use slipway_api::agent::{PodTemplate, Resources};
+
+use k8s_openapi::api::networking::v1::{NetworkPolicyEgressRule, NetworkPolicyIngressRule};
+
+use crate::database::DatabaseUrl;
+
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The namespace of the platform itself; bare host names are looked up in it.
+    pub platform_namespace: String,
+    /// The ServiceAccount that the manager runs as, in the platform's namespace.
+    pub service_account: String,
+    pub cluster_domain: String,
+    /// Only these namespaces are looked at; empty means all.
+    pub watch_namespaces: Vec<String>,
+    /// The image of agents that name none.
+    pub runtime_image: String,
+    pub agent_defaults: AgentDefaults,
+    pub team_network: TeamNetwork,
+    pub database: Option<DatabaseUrl>,
+    pub ollama_base_url: Option<String>,
+    pub max_concurrent_reconciles: usize,
+    /// Keys the hash over Secrets, so that nobody can try values against it.
+    pub secrets_hash_key: Vec<u8>,
+}
+
+/// What an agent gets that asks for nothing else.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct AgentDefaults {
+    pub resources: Resources,
+    pub pod_template: PodTemplate,
+}
+
+/// What the network policies of every team allow beyond what agents always need.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct TeamNetwork {
+    pub enabled: bool,
+    pub egress: Vec<NetworkPolicyEgressRule>,
+    pub ingress: Vec<NetworkPolicyIngressRule>,
+}
+
+impl Default for TeamNetwork {
+    fn default() -> Self {
+        Self { enabled: true, egress: Vec::new(), ingress: Vec::new() }
+    }
+}

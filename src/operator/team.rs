@@ -1,0 +1,186 @@
+//! The team controller: a namespace for each Team, and all that keeps tenants apart in it.
+
+mod build;
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::{Resource, ResourceExt};
+use serde_json::Value;
+use slipway_api::condition::{self, Finding, READY, STALLED};
+use slipway_api::names::TeamSlug;
+use slipway_api::{Team, TeamStatus, ids};
+
+use crate::agent::RESYNC;
+use crate::event::Happening;
+use crate::queue::Key;
+use crate::world::{ChildKind, World};
+use crate::write::{self, Outcome};
+
+/// The field manager of everything that this controller writes.
+pub(crate) const MANAGER: &str = "slipway/team";
+/// The Secret in a team's namespace that completes what ConfigMaps must not hold.
+pub(crate) const RUNTIME_SECRET: &str = "slipway-runtime";
+/// Keeps a Team until its namespace is empty and gone.
+const FINALIZER: &str = "agents.slipway.dev/team";
+/// How many agents a message names.
+const NAMED: usize = 5;
+
+/// Where a Team stands.
+struct Verdict {
+    ready: bool,
+    stalled: bool,
+    reason: &'static str,
+    message: String,
+}
+
+pub(crate) async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>, write::Error> {
+    let Some(object) = world.teams.get(key) else { return Ok(None) };
+    let Ok(team) = &object.0 else {
+        // Teams are few and simple; the API server's schema is enough to keep this from happening.
+        tracing::warn!(team = %key, "a Team does not fit the present schema and is left alone");
+        return Ok(Some(RESYNC));
+    };
+    let finalizers = team.finalizers().to_vec();
+    if team.meta().deletion_timestamp.is_some() {
+        return if finalizers.iter().any(|name| name == FINALIZER) { dissolve(world, team).await } else { Ok(None) };
+    }
+    if !finalizers.iter().any(|name| name == FINALIZER) {
+        let with = finalizers.into_iter().chain([FINALIZER.to_owned()]).collect::<Vec<_>>();
+        write::finalizers(&world.client, team, &with).await?;
+        return Ok(Some(RESYNC));
+    }
+    let mut outcomes = Vec::new();
+    let mut verdict = Verdict { ready: true, stalled: false, reason: "NamespaceReady", message: "the namespace is in shape".to_owned() };
+    for (kind, value) in desired(world, key).unwrap_or_default() {
+        let name = value["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let outcome = write::child(world, kind, team.uid().as_deref().unwrap_or_default(), &value, MANAGER).await?;
+        verdict = match &outcome {
+            Outcome::Taken => {
+                let message = if kind == ChildKind::Namespace {
+                    format!(
+                        "namespace {name} exists and does not belong to this Team; to give it to the Team, label it {}={}",
+                        slipway_api::labels::TEAM,
+                        key.name
+                    )
+                } else {
+                    format!("{kind:?} {name} exists in the namespace and does not belong to this Team; delete it")
+                };
+                Verdict { ready: false, stalled: true, reason: "NameTaken", message }
+            }
+            Outcome::Refused(why) => Verdict {
+                ready: false,
+                stalled: true,
+                reason: "Refused",
+                message: format!("the API server refused {kind:?} {name}: {why}"),
+            },
+            _ => verdict,
+        };
+        outcomes.push((kind, name, outcome));
+        if verdict.stalled {
+            break;
+        }
+    }
+    if !verdict.stalled {
+        remove_orphans(world, team).await?;
+    }
+    if let Some(names) = write::named(&outcomes, &Outcome::Repaired) {
+        let note = format!("Put back after a change by somebody else: {names}");
+        world
+            .events
+            .publish(&team.object_ref(&()), Happening { warning: false, reason: "Repaired".to_owned(), action: "Apply", note })
+            .await;
+    }
+    report(world, team, &verdict).await?;
+    Ok(Some(RESYNC))
+}
+
+/// What a Team's namespace should hold, the namespace first.
+pub(crate) fn desired(world: &World, key: &Key) -> Option<Vec<(ChildKind, Value)>> {
+    let object = world.teams.get(key)?;
+    let team = object.0.as_ref().ok()?;
+    build::build(team, &world.settings).ok()
+}
+
+/// A quota or limit that is no longer wanted goes.
+async fn remove_orphans(world: &World, team: &Team) -> Result<(), write::Error> {
+    let namespace = namespace(team);
+    let unwanted = [
+        (ChildKind::ResourceQuota, team.spec.quota.is_empty()),
+        (ChildKind::LimitRange, team.spec.container_limits.is_none()),
+        (ChildKind::NetworkPolicy, !world.settings.team_network.enabled),
+    ];
+    for (kind, _) in unwanted.into_iter().filter(|(_, unwanted)| *unwanted) {
+        for (key, child) in world.children(kind).in_namespace(&namespace) {
+            if child.owner == team.uid() && !child.deleting {
+                write::delete(world, kind, &key).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Takes a Team apart once nothing is left in it.
+async fn dissolve(world: &World, team: &Team) -> Result<Option<Duration>, write::Error> {
+    let namespace = namespace(team);
+    let key = Key::new("", &namespace);
+    let agents = world.agents.in_namespace(&namespace);
+    let home = world.children(ChildKind::Namespace).get(&key).filter(|home| home.owner == team.uid());
+    let verdict = match &home {
+        Some(_) if !agents.is_empty() => {
+            let mut names: Vec<_> = agents.iter().map(|(key, _)| key.name.clone()).collect();
+            names.sort();
+            let more = names.len().saturating_sub(NAMED);
+            names.truncate(NAMED);
+            let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+            let message = format!("the Team goes once its agents are deleted: {}{rest}", names.join(", "));
+            Verdict { ready: false, stalled: false, reason: "NotEmpty", message }
+        }
+        Some(home) => {
+            if !home.deleting {
+                write::delete(world, ChildKind::Namespace, &key).await?;
+            }
+            Verdict { ready: false, stalled: false, reason: "Terminating", message: format!("namespace {namespace} is being deleted") }
+        }
+        None => {
+            let rest: Vec<_> = team.finalizers().iter().filter(|name| *name != FINALIZER).cloned().collect();
+            write::finalizers(&world.client, team, &rest).await?;
+            return Ok(None);
+        }
+    };
+    report(world, team, &verdict).await?;
+    Ok(Some(Duration::from_secs(5)))
+}
+
+fn namespace(team: &Team) -> String {
+    TeamSlug::new(team.name_any()).map(|slug| slug.namespace()).unwrap_or_default()
+}
+
+async fn report(world: &World, team: &Team, verdict: &Verdict) -> Result<(), write::Error> {
+    let before = team.status.clone().unwrap_or_default();
+    let namespace = namespace(team);
+    let agents = i32::try_from(world.agents.in_namespace(&namespace).len()).unwrap_or(i32::MAX);
+    let generation = team.meta().generation;
+    let findings = vec![
+        Finding::new(READY, verdict.ready, verdict.reason, &*verdict.message),
+        Finding::new(STALLED, verdict.stalled, verdict.reason, &*verdict.message),
+    ];
+    let status = TeamStatus {
+        id: Some(ids::team(&team.name_any())),
+        agents,
+        observed_generation: generation,
+        conditions: condition::conditions(findings, &before.conditions, generation, Timestamp::now()),
+        namespace: Some(namespace),
+    };
+    if status == before {
+        return Ok(());
+    }
+    write::status::<Team>(&world.client, &Key::of(team), &status, MANAGER).await?;
+    let reason = |status: &TeamStatus| status.conditions.first().map(|condition| condition.reason.clone());
+    if reason(&status) != reason(&before) {
+        let happening =
+            Happening { warning: !verdict.ready, reason: verdict.reason.to_owned(), action: "Report", note: verdict.message.clone() };
+        world.events.publish(&team.object_ref(&()), happening).await;
+    }
+    Ok(())
+}

@@ -1,0 +1,190 @@
+//! What a Team's namespace holds, from the Team and the settings alone.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{LimitRange, LimitRangeItem, LimitRangeSpec, Namespace, ResourceQuota, ResourceQuotaSpec, Secret};
+use k8s_openapi::api::networking::v1::{
+    NetworkPolicy, NetworkPolicyEgressRule, NetworkPolicyIngressRule, NetworkPolicyPeer, NetworkPolicyPort, NetworkPolicySpec,
+};
+use k8s_openapi::api::rbac::v1::{RoleBinding, RoleRef, Subject};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::api::ObjectMeta;
+use kube::{Resource, ResourceExt};
+use serde::Serialize;
+use serde_json::{Value, json};
+use slipway_api::{Team, contract, ids, labels};
+
+use super::RUNTIME_SECRET;
+use crate::settings::Settings;
+use crate::world::ChildKind;
+
+/// The ClusterRole with the right to read and write Secrets, given to the manager in each team's namespace.
+const SECRETS_ROLE: &str = "slipway-team-secrets";
+/// The name of the quota and of the limits.
+const LIMITS: &str = "slipway";
+
+pub(super) fn build(team: &Team, settings: &Settings) -> Result<Vec<(ChildKind, Value)>, serde_json::Error> {
+    let mut all = vec![
+        (ChildKind::Namespace, value(&namespace(team))?),
+        (ChildKind::RoleBinding, value(&role_binding(team, settings))?),
+        (ChildKind::Secret, value(&secret(team, settings))?),
+    ];
+    if settings.team_network.enabled {
+        all.push((ChildKind::NetworkPolicy, value(&deny_all(team))?));
+        all.push((ChildKind::NetworkPolicy, value(&allow_agents(team, settings))?));
+    }
+    if !team.spec.quota.is_empty() {
+        all.push((ChildKind::ResourceQuota, value(&quota(team))?));
+    }
+    if team.spec.container_limits.is_some() {
+        all.push((ChildKind::LimitRange, value(&limits(team))?));
+    }
+    Ok(all)
+}
+
+fn value<K: Resource<DynamicType = ()> + Serialize>(object: &K) -> Result<Value, serde_json::Error> {
+    let mut value = serde_json::to_value(object)?;
+    value["apiVersion"] = json!(K::api_version(&()));
+    value["kind"] = json!(K::kind(&()));
+    Ok(value)
+}
+
+fn own_labels(team: &Team) -> BTreeMap<String, String> {
+    let slug = team.name_any();
+    [(labels::PART_OF, labels::PLATFORM), (labels::MANAGED_BY, labels::OPERATOR), (labels::TEAM, &slug)]
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .into()
+}
+
+fn meta(team: &Team, name: &str) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(name.to_owned()),
+        namespace: Some(super::namespace(team)),
+        labels: Some(own_labels(team)),
+        owner_references: team.controller_owner_ref(&()).map(|owner| vec![owner]),
+        ..ObjectMeta::default()
+    }
+}
+
+fn namespace(team: &Team) -> Namespace {
+    let mut metadata = meta(team, &super::namespace(team));
+    metadata.namespace = None;
+    metadata.annotations = Some(
+        [("agents.slipway.dev/team-id", ids::team(&team.name_any())), ("agents.slipway.dev/team-name", team.spec.name.clone())]
+            .map(|(key, value)| (key.to_owned(), value))
+            .into(),
+    );
+    let standard = ["enforce", "warn"].map(|mode| (format!("pod-security.kubernetes.io/{mode}"), "restricted".to_owned()));
+    metadata.labels.get_or_insert_default().extend(standard);
+    Namespace { metadata, ..Namespace::default() }
+}
+
+fn role_binding(team: &Team, settings: &Settings) -> RoleBinding {
+    RoleBinding {
+        metadata: meta(team, SECRETS_ROLE),
+        role_ref: RoleRef {
+            api_group: "rbac.authorization.k8s.io".to_owned(),
+            kind: "ClusterRole".to_owned(),
+            name: SECRETS_ROLE.to_owned(),
+        },
+        subjects: Some(vec![Subject {
+            kind: "ServiceAccount".to_owned(),
+            name: settings.service_account.clone(),
+            namespace: Some(settings.platform_namespace.clone()),
+            api_group: None,
+        }]),
+    }
+}
+
+fn secret(team: &Team, settings: &Settings) -> Secret {
+    let suffix = format!("{}.svc.{}", settings.platform_namespace, settings.cluster_domain);
+    let database = settings.database.clone().map(|url| url.qualified(&suffix));
+    let mut data = BTreeMap::new();
+    if let Some(url) = &database {
+        data.insert(contract::DATABASE_URL.to_owned(), ByteString(url.complete().as_bytes().to_vec()));
+        if let Some(password) = url.password() {
+            data.insert(contract::DATABASE_PASSWORD.to_owned(), ByteString(password.as_bytes().to_vec()));
+        }
+    }
+    Secret { metadata: meta(team, RUNTIME_SECRET), type_: Some("Opaque".to_owned()), data: Some(data), ..Secret::default() }
+}
+
+fn quota(team: &Team) -> ResourceQuota {
+    ResourceQuota {
+        metadata: meta(team, LIMITS),
+        spec: Some(ResourceQuotaSpec { hard: Some(team.spec.quota.clone()), ..ResourceQuotaSpec::default() }),
+        status: None,
+    }
+}
+
+fn limits(team: &Team) -> LimitRange {
+    let wanted = team.spec.container_limits.clone().unwrap_or_default();
+    let some = |map: BTreeMap<String, Quantity>| (!map.is_empty()).then_some(map);
+    let item = LimitRangeItem {
+        type_: "Container".to_owned(),
+        default: some(wanted.default),
+        default_request: some(wanted.default_request),
+        max: some(wanted.max),
+        ..LimitRangeItem::default()
+    };
+    LimitRange { metadata: meta(team, LIMITS), spec: Some(LimitRangeSpec { limits: vec![item] }) }
+}
+
+fn deny_all(team: &Team) -> NetworkPolicy {
+    NetworkPolicy {
+        metadata: meta(team, "slipway-deny-all"),
+        spec: Some(NetworkPolicySpec {
+            pod_selector: Some(LabelSelector::default()),
+            policy_types: Some(both()),
+            ..NetworkPolicySpec::default()
+        }),
+    }
+}
+
+/// What agents always need: to be called by their namespace and the platform, to look up names, and to reach
+/// the platform, where database and telemetry are. Whatever else is needed is a value of the chart.
+fn allow_agents(team: &Team, settings: &Settings) -> NetworkPolicy {
+    let platform = vec![namespace_peer(&settings.platform_namespace)];
+    let neighbours = vec![namespace_peer(&super::namespace(team)), namespace_peer(&settings.platform_namespace)];
+    let mut ingress = vec![
+        NetworkPolicyIngressRule { from: Some(neighbours), ports: Some(vec![tcp(contract::PORT)]) },
+        NetworkPolicyIngressRule { from: Some(platform.clone()), ports: Some(vec![tcp(contract::CONTROL_PORT)]) },
+    ];
+    ingress.extend(settings.team_network.ingress.clone());
+    let mut egress = vec![
+        NetworkPolicyEgressRule { to: None, ports: Some(vec![port("UDP", 53), port("TCP", 53)]) },
+        NetworkPolicyEgressRule { to: Some(platform), ports: None },
+    ];
+    egress.extend(settings.team_network.egress.clone());
+    let agents = LabelSelectorRequirement { key: labels::AGENT.to_owned(), operator: "Exists".to_owned(), values: None };
+    NetworkPolicy {
+        metadata: meta(team, "slipway-agents"),
+        spec: Some(NetworkPolicySpec {
+            pod_selector: Some(LabelSelector { match_expressions: Some(vec![agents]), ..LabelSelector::default() }),
+            policy_types: Some(both()),
+            ingress: Some(ingress),
+            egress: Some(egress),
+        }),
+    }
+}
+
+fn both() -> Vec<String> {
+    ["Ingress", "Egress"].map(str::to_owned).into()
+}
+
+fn namespace_peer(name: &str) -> NetworkPolicyPeer {
+    let labels = BTreeMap::from([("kubernetes.io/metadata.name".to_owned(), name.to_owned())]);
+    let selector = LabelSelector { match_labels: Some(labels), ..LabelSelector::default() };
+    NetworkPolicyPeer { namespace_selector: Some(selector), ..NetworkPolicyPeer::default() }
+}
+
+fn tcp(number: i32) -> NetworkPolicyPort {
+    port("TCP", number)
+}
+
+fn port(protocol: &str, number: i32) -> NetworkPolicyPort {
+    NetworkPolicyPort { protocol: Some(protocol.to_owned()), port: Some(IntOrString::Int(number)), end_port: None }
+}

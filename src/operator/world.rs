@@ -1,0 +1,185 @@
+//! The cluster as this process knows it: caches that watches fill, and queues that changes fill.
+//!
+//! Reconcilers read from here and nowhere else, so that an operator at rest is silent.
+
+pub mod cache;
+pub mod child;
+pub mod pod;
+pub mod references;
+pub mod secret;
+mod sources;
+pub mod watch;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Mutex, PoisonError};
+
+use kube::Client;
+use kube::api::ApiResource;
+use kube::core::DeserializeGuard;
+use slipway_api::{Agent, KnowledgeBase, Team, Tool};
+
+use crate::metrics::Metrics;
+use crate::queue::{Key, Queue};
+use crate::settings::Settings;
+use cache::Cache;
+use child::Child;
+use pod::Pods;
+use references::References;
+use secret::SecretState;
+use watch::Readiness;
+
+pub use sources::{see, watch_all};
+
+/// A resource of ours, or what the API server sent in its place.
+pub type Guarded<K> = DeserializeGuard<K>;
+
+pub struct World {
+    pub client: Client,
+    pub settings: Settings,
+    pub metrics: Metrics,
+    pub events: crate::event::Events,
+
+    pub agents: Cache<Guarded<Agent>>,
+    pub tools: Cache<Guarded<Tool>>,
+    pub knowledge_bases: Cache<Guarded<KnowledgeBase>>,
+    pub teams: Cache<Guarded<Team>>,
+    pub secrets: Cache<SecretState>,
+    pub pods: Pods,
+    children: [Cache<Child>; ChildKind::ALL.len()],
+
+    pub references: References,
+    /// What malformed objects were last told, so that they are told once.
+    told: Mutex<HashMap<Key, String>>,
+    /// Namespaces whose Secrets are known.
+    secrets_known: Mutex<HashSet<String>>,
+
+    pub agent_queue: Queue<Key>,
+    pub tool_queue: Queue<Key>,
+    pub team_queue: Queue<Key>,
+
+    /// What agents and teams are made from.
+    sources: Readiness,
+    /// What is made from them.
+    made: Readiness,
+}
+
+/// The kinds of object that the operator makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ChildKind {
+    ConfigMap,
+    Deployment,
+    Service,
+    ServiceAccount,
+    Namespace,
+    RoleBinding,
+    Secret,
+    NetworkPolicy,
+    ResourceQuota,
+    LimitRange,
+}
+
+impl ChildKind {
+    pub const ALL: [Self; 10] = [
+        Self::ConfigMap,
+        Self::Deployment,
+        Self::Service,
+        Self::ServiceAccount,
+        Self::Namespace,
+        Self::RoleBinding,
+        Self::Secret,
+        Self::NetworkPolicy,
+        Self::ResourceQuota,
+        Self::LimitRange,
+    ];
+
+    pub fn resource(self) -> ApiResource {
+        use k8s_openapi::api::{apps, core, networking, rbac};
+        match self {
+            Self::ConfigMap => ApiResource::erase::<core::v1::ConfigMap>(&()),
+            Self::Deployment => ApiResource::erase::<apps::v1::Deployment>(&()),
+            Self::Service => ApiResource::erase::<core::v1::Service>(&()),
+            Self::ServiceAccount => ApiResource::erase::<core::v1::ServiceAccount>(&()),
+            Self::Namespace => ApiResource::erase::<core::v1::Namespace>(&()),
+            Self::RoleBinding => ApiResource::erase::<rbac::v1::RoleBinding>(&()),
+            Self::Secret => ApiResource::erase::<core::v1::Secret>(&()),
+            Self::NetworkPolicy => ApiResource::erase::<networking::v1::NetworkPolicy>(&()),
+            Self::ResourceQuota => ApiResource::erase::<core::v1::ResourceQuota>(&()),
+            Self::LimitRange => ApiResource::erase::<core::v1::LimitRange>(&()),
+        }
+    }
+
+    /// Whether an Agent owns objects of this kind; if not, a Team does.
+    pub fn of_agents(self) -> bool {
+        matches!(self, Self::ConfigMap | Self::Deployment | Self::Service | Self::ServiceAccount)
+    }
+}
+
+impl World {
+    pub fn new(client: Client, settings: Settings, metrics: Metrics, events: crate::event::Events) -> Self {
+        Self {
+            client,
+            settings,
+            metrics,
+            events,
+            agents: Cache::default(),
+            tools: Cache::default(),
+            knowledge_bases: Cache::default(),
+            teams: Cache::default(),
+            secrets: Cache::default(),
+            pods: Pods::default(),
+            children: std::array::from_fn(|_| Cache::default()),
+            references: References::default(),
+            told: Mutex::default(),
+            secrets_known: Mutex::default(),
+            agent_queue: Queue::default(),
+            tool_queue: Queue::default(),
+            team_queue: Queue::default(),
+            sources: Readiness::default(),
+            made: Readiness::default(),
+        }
+    }
+
+    pub fn children(&self, kind: ChildKind) -> &Cache<Child> {
+        &self.children[kind as usize]
+    }
+
+    /// Whether the Secrets of a namespace are known, so that a missing one is really missing.
+    pub fn knows_secrets_of(&self, namespace: &str) -> bool {
+        self.secrets_known.lock().unwrap_or_else(PoisonError::into_inner).contains(namespace)
+    }
+
+    /// The slug of the team that owns `namespace`, if one does.
+    pub fn team_of(&self, namespace: &str) -> Option<String> {
+        let labelled = self.children(ChildKind::Namespace).get(&Key::new("", namespace))?.labelled_team.clone()?;
+        (namespace == format!("team-{labelled}") && self.teams.get(&Key::new("", &labelled)).is_some()).then_some(labelled)
+    }
+
+    /// Whether every watch has told its first list.
+    pub fn is_ready(&self) -> bool {
+        self.sources.is_ready() && self.made.is_ready()
+    }
+
+    pub async fn ready(&self) {
+        self.sources.wait().await;
+        self.made.wait().await;
+    }
+
+    /// Asks for everything to be looked at.
+    pub fn enqueue_all(&self) {
+        self.agents.keys().into_iter().for_each(|key| self.agent_queue.add(key));
+        self.tools.keys().into_iter().for_each(|key| self.tool_queue.add(key));
+        self.teams.keys().into_iter().for_each(|key| self.team_queue.add(key));
+    }
+
+    /// Whether an object that cannot be read has been told so already, and notes that it has now.
+    pub fn malformed_already_told(&self, key: &Key, message: &str) -> bool {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        told.insert(key.clone(), message.to_owned()).as_deref() == Some(message)
+    }
+
+    pub fn close(&self) {
+        self.agent_queue.close();
+        self.tool_queue.close();
+        self.team_queue.close();
+    }
+}

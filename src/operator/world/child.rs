@@ -1,0 +1,112 @@
+//! What we remember of an object that we own: not the object, but whether it is as it should be.
+//!
+//! Ten thousand agents have thirty thousand children. Keeping them whole would cost hundreds of megabytes;
+//! comparing each as it arrives and keeping the verdict costs a few dozen bytes.
+
+use k8s_openapi::api::apps::v1::DeploymentStatus;
+use kube::api::DynamicObject;
+use kube::{Resource, ResourceExt};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::live;
+
+/// An object that the operator owns, as last seen.
+#[derive(Debug, Clone)]
+pub struct Child {
+    pub uid: String,
+    pub resource_version: u64,
+    /// The uid of the controlling owner.
+    pub owner: Option<String>,
+    pub labelled_team: Option<String>,
+    pub deleting: bool,
+    fingerprint: u64,
+    /// The hash of the desired object that this one was found to be.
+    pub is: Option<u64>,
+    pub deployment: Option<Box<DeploymentState>>,
+}
+
+/// The part of a Deployment's status that agents' statuses are made from.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DeploymentState {
+    pub wanted: i32,
+    pub updated: i32,
+    pub ready: i32,
+    pub available: i32,
+    pub total: i32,
+    /// Whether the status speaks of the present spec.
+    pub current: bool,
+    /// Reason and message of `Progressing=False`.
+    pub stuck: Option<(String, String)>,
+    /// The message of `ReplicaFailure=True`.
+    pub refused: Option<String>,
+}
+
+impl Child {
+    /// Looks at `object`. What was `before` spares the comparison when nothing changed.
+    pub fn look(object: &DynamicObject, before: Option<&Self>, desired: impl FnOnce() -> Option<Value>, manager: &str) -> Self {
+        let meta = object.meta();
+        let uid = meta.uid.clone().unwrap_or_default();
+        let owners: Vec<_> = meta.owner_references.iter().flatten().map(|owner| (&owner.uid, &owner.controller)).collect();
+        let fingerprint = live::fingerprint(&meta.labels, &meta.annotations, &owners, &object.data);
+        let is = match before {
+            Some(before) if before.fingerprint == fingerprint && before.uid == uid => before.is,
+            _ => desired().filter(|desired| is_as(desired, object, manager)).map(|desired| live::hash(&desired)),
+        };
+        Self {
+            uid,
+            resource_version: version(object),
+            owner: meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone()),
+            labelled_team: object.labels().get(slipway_api::labels::TEAM).cloned(),
+            deleting: meta.deletion_timestamp.is_some(),
+            fingerprint,
+            is,
+            deployment: DeploymentState::of(object).map(Box::new),
+        }
+    }
+
+    /// The same, known to be as `desired` says because the API server has just said so.
+    #[must_use]
+    pub fn known_to_be(mut self, desired: u64) -> Self {
+        self.is = Some(desired);
+        self
+    }
+}
+
+/// Whether `object` has all of `desired`, and nothing that others put where only we may.
+fn is_as(desired: &Value, object: &DynamicObject, manager: &str) -> bool {
+    let Ok(live) = serde_json::to_value(object) else { return false };
+    live::covers(desired, &live) && live::additions(object.managed_fields(), manager, &object.data).is_empty()
+}
+
+/// Resource versions are numbers that grow; kubernetes promises so since 1.35.
+pub fn version(object: &DynamicObject) -> u64 {
+    object.meta().resource_version.as_deref().and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+impl DeploymentState {
+    fn of(object: &DynamicObject) -> Option<Self> {
+        if object.types.as_ref().is_none_or(|types| types.kind != "Deployment") {
+            return None;
+        }
+        let wanted = object.data.get("spec").and_then(|spec| spec.get("replicas")).and_then(Value::as_i64).unwrap_or(1);
+        let status = object.data.get("status").and_then(|status| DeploymentStatus::deserialize(status).ok()).unwrap_or_default();
+        let condition =
+            |kind: &str, holds: &str| status.conditions.iter().flatten().find(|c| c.type_ == kind && c.status == holds).cloned();
+        Some(Self {
+            wanted: i32::try_from(wanted).unwrap_or(0),
+            updated: status.updated_replicas.unwrap_or(0),
+            ready: status.ready_replicas.unwrap_or(0),
+            available: status.available_replicas.unwrap_or(0),
+            total: status.replicas.unwrap_or(0),
+            current: status.observed_generation >= object.meta().generation,
+            stuck: condition("Progressing", "False").map(|c| (c.reason.unwrap_or_default(), c.message.unwrap_or_default())),
+            refused: condition("ReplicaFailure", "True").map(|c| c.message.unwrap_or_default()),
+        })
+    }
+
+    /// Whether every wanted pod is of the present template and available, and no other is left.
+    pub fn settled(&self) -> bool {
+        self.current && self.updated == self.wanted && self.available == self.wanted && self.total == self.wanted
+    }
+}

@@ -1,0 +1,195 @@
+//! What keeps an agent's pod from being ready, in the words of those who know: kubelet and scheduler.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{PoisonError, RwLock};
+
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use kube::ResourceExt;
+use slipway_api::labels;
+
+use crate::queue::Key;
+
+/// Why a pod is not ready.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    pub reason: String,
+    pub message: String,
+    /// Whether waiting alone will not help.
+    pub fatal: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodState {
+    pub created: i64,
+    pub problem: Option<Problem>,
+}
+
+/// Pods by the agent that they belong to.
+#[derive(Default)]
+pub struct Pods {
+    by_agent: RwLock<HashMap<Key, BTreeMap<String, PodState>>>,
+}
+
+impl Pods {
+    /// Notes a pod; says which agent it belongs to, if that changes anything for the agent.
+    pub fn seen(&self, pod: &Pod) -> Option<Key> {
+        let agent = agent_of(pod)?;
+        let state = PodState {
+            created: pod.creation_timestamp().map_or(0, |time| time.0.as_second()),
+            problem: if pod.metadata.deletion_timestamp.is_some() { None } else { problem(pod) },
+        };
+        let mut pods = self.by_agent.write().unwrap_or_else(PoisonError::into_inner);
+        let before = pods.entry(agent.clone()).or_default().insert(pod.name_any(), state.clone());
+        (before.as_ref() != Some(&state)).then_some(agent)
+    }
+
+    /// Forgets a pod; says which agent it belonged to.
+    pub fn gone(&self, pod: &Pod) -> Option<Key> {
+        let agent = agent_of(pod)?;
+        let mut by_agent = self.by_agent.write().unwrap_or_else(PoisonError::into_inner);
+        let pods = by_agent.get_mut(&agent)?;
+        pods.remove(&pod.name_any());
+        if pods.is_empty() {
+            by_agent.remove(&agent);
+        }
+        Some(agent)
+    }
+
+    pub fn retain(&self, scope: Option<&str>, listed: &HashSet<Key>) -> Vec<Key> {
+        let mut pods = self.by_agent.write().unwrap_or_else(PoisonError::into_inner);
+        let mut touched = Vec::new();
+        for (agent, pods) in pods.iter_mut().filter(|(agent, _)| scope.is_none_or(|namespace| agent.namespace == namespace)) {
+            let before = pods.len();
+            pods.retain(|name, _| listed.contains(&Key::new(&agent.namespace, name)));
+            if pods.len() != before {
+                touched.push(agent.clone());
+            }
+        }
+        pods.retain(|_, pods| !pods.is_empty());
+        touched
+    }
+
+    /// The problem of the newest pod that has one.
+    pub fn problem(&self, agent: &Key) -> Option<Problem> {
+        let pods = self.by_agent.read().unwrap_or_else(PoisonError::into_inner);
+        let troubled = pods.get(agent)?.values().filter(|pod| pod.problem.is_some());
+        troubled.max_by_key(|pod| pod.created).and_then(|pod| pod.problem.clone())
+    }
+}
+
+fn agent_of(pod: &Pod) -> Option<Key> {
+    let agent = pod.labels().get(labels::AGENT)?;
+    Some(Key::new(pod.namespace().unwrap_or_default(), agent))
+}
+
+fn problem(pod: &Pod) -> Option<Problem> {
+    let status = pod.status.as_ref()?;
+    let unschedulable = status.conditions.iter().flatten().find(|c| c.type_ == "PodScheduled" && c.status == "False").map(|c| Problem {
+        reason: c.reason.clone().unwrap_or_else(|| "Unschedulable".to_owned()),
+        message: c.message.clone().unwrap_or_default(),
+        fatal: false,
+    });
+    let evicted = (status.phase.as_deref() == Some("Failed")).then(|| Problem {
+        reason: status.reason.clone().unwrap_or_else(|| "PodFailed".to_owned()),
+        message: status.message.clone().unwrap_or_default(),
+        fatal: false,
+    });
+    let containers = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
+    unschedulable.or(evicted).or_else(|| containers.filter_map(container_problem).next())
+}
+
+fn container_problem(status: &ContainerStatus) -> Option<Problem> {
+    let state = status.state.as_ref()?;
+    if let Some(waiting) = &state.waiting {
+        let reason = waiting.reason.clone().unwrap_or_default();
+        if matches!(reason.as_str(), "" | "ContainerCreating" | "PodInitializing") {
+            return None;
+        }
+        let fatal = matches!(
+            reason.as_str(),
+            "ImagePullBackOff"
+                | "ErrImageNeverPull"
+                | "InvalidImageName"
+                | "CrashLoopBackOff"
+                | "CreateContainerConfigError"
+                | "CreateContainerError"
+                | "RunContainerError"
+        );
+        let message = match last_exit(status) {
+            Some(exit) if reason == "CrashLoopBackOff" => exit,
+            _ => waiting.message.clone().unwrap_or_default(),
+        };
+        return Some(Problem { reason, message, fatal });
+    }
+    let stopped = state.terminated.as_ref()?;
+    let reason = stopped.reason.clone().unwrap_or_else(|| "Error".to_owned());
+    Some(Problem { reason, message: exit_message(stopped.exit_code, stopped.message.as_deref()), fatal: false })
+}
+
+fn last_exit(status: &ContainerStatus) -> Option<String> {
+    let last = status.last_state.as_ref()?.terminated.as_ref()?;
+    let reason = last.reason.as_deref().filter(|reason| *reason == "OOMKilled").map(|_| " (out of memory)").unwrap_or_default();
+    Some(format!(
+        "restarted {} times; the last time it {}{reason}",
+        status.restart_count,
+        exit_message(last.exit_code, last.message.as_deref())
+    ))
+}
+
+fn exit_message(code: i32, message: Option<&str>) -> String {
+    match message.map(str::trim).filter(|message| !message.is_empty()) {
+        Some(message) => format!("exited with code {code}: {message}"),
+        None => format!("exited with code {code}; see the pod's log"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(status: &str) -> Pod {
+        let yaml = format!("metadata: {{name: p, namespace: team-a, labels: {{agents.slipway.dev/agent: helper}}}}\nstatus:\n{status}");
+        serde_yaml::from_str(&yaml).unwrap()
+    }
+
+    #[test]
+    fn problems_in_the_words_of_kubelet_and_scheduler() {
+        let cases = [
+            (
+                "  containerStatuses: [{name: agent, image: x, imageID: '', ready: false, restartCount: 0, state: {waiting: {reason: ImagePullBackOff, message: not found}}}]",
+                Some(("ImagePullBackOff", "not found", true)),
+            ),
+            (
+                "  containerStatuses: [{name: agent, image: x, imageID: '', ready: false, restartCount: 0, state: {waiting: {reason: ContainerCreating}}}]",
+                None,
+            ),
+            (
+                "  containerStatuses: [{name: agent, image: x, imageID: '', ready: false, restartCount: 3, state: {waiting: {reason: CrashLoopBackOff, message: back-off}}, lastState: {terminated: {exitCode: 2, message: 'RUNTIME_STRATEGY: no'}}}]",
+                Some(("CrashLoopBackOff", "restarted 3 times; the last time it exited with code 2: RUNTIME_STRATEGY: no", true)),
+            ),
+            (
+                "  conditions: [{type: PodScheduled, status: 'False', reason: Unschedulable, message: 0/1 nodes}]",
+                Some(("Unschedulable", "0/1 nodes", false)),
+            ),
+            ("  phase: Running", None),
+        ];
+        for (status, expected) in cases {
+            let found = problem(&pod(status)).map(|p| (p.reason, p.message, p.fatal));
+            assert_eq!(found, expected.map(|(r, m, f)| (r.to_owned(), m.to_owned(), f)), "{status}");
+        }
+    }
+
+    #[test]
+    fn an_agent_hears_of_its_pods_only_when_something_changed() {
+        let pods = Pods::default();
+        let agent = Key::new("team-a", "helper");
+        let sick = pod(
+            "  containerStatuses: [{name: agent, image: x, imageID: '', ready: false, restartCount: 0, state: {waiting: {reason: ErrImagePull}}}]",
+        );
+        assert_eq!(pods.seen(&sick), Some(agent.clone()));
+        assert_eq!(pods.seen(&sick), None);
+        assert_eq!(pods.problem(&agent).unwrap().reason, "ErrImagePull");
+        assert_eq!(pods.gone(&sick), Some(agent.clone()));
+        assert_eq!(pods.problem(&agent), None);
+    }
+}

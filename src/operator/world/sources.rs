@@ -1,0 +1,310 @@
+//! The watches, and which queue each of them feeds.
+
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::future::Future;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::api::{Api, DynamicObject, TypeMeta};
+use kube::core::NamespaceResourceScope;
+use kube::{Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+use slipway_api::labels;
+use tokio::task::AbortHandle;
+
+use super::references::Kind;
+use super::watch::{Heard, follow, follow_with, watcher_config};
+use super::{Cache, Child, ChildKind, Guarded, SecretState, World};
+use crate::queue::{Key, Queue};
+use crate::{agent, team, write};
+
+/// Starts every watch. They run until the process ends.
+pub fn watch_all(world: &Arc<World>) {
+    let scopes: Vec<Option<String>> = match world.settings.watch_namespaces.as_slice() {
+        [] => vec![None],
+        some => some.iter().cloned().map(Some).collect(),
+    };
+    for scope in &scopes {
+        source(world, namespaced(world, scope), scope, |world| &world.agents, |world, key| world.agent_queue.add(key));
+        source(
+            world,
+            namespaced(world, scope),
+            scope,
+            |world| &world.tools,
+            |world, key| {
+                requeue(&world.agent_queue, world.references.to(Kind::Tool, &key));
+                world.tool_queue.add(key);
+            },
+        );
+        source(
+            world,
+            namespaced(world, scope),
+            scope,
+            |world| &world.knowledge_bases,
+            |world, key| {
+                requeue(&world.agent_queue, world.references.to(Kind::KnowledgeBase, &key));
+            },
+        );
+    }
+    source(
+        world,
+        Api::all(world.client.clone()),
+        &None,
+        |world| &world.teams,
+        |world, key| {
+            requeue_namespace(world, &format!("team-{}", key.name));
+            world.team_queue.add(key);
+        },
+    );
+    namespaces(world);
+    for scope in scopes {
+        for kind in ChildKind::ALL.into_iter().filter(|kind| !matches!(kind, ChildKind::Namespace | ChildKind::Secret)) {
+            children(world, kind, scope.clone());
+        }
+        pods(world, scope);
+    }
+}
+
+fn spawn(task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
+    tokio::spawn(task).abort_handle()
+}
+
+fn requeue(queue: &Queue<Key>, keys: Vec<Key>) {
+    keys.into_iter().for_each(|key| queue.add(key));
+}
+
+fn requeue_namespace(world: &World, namespace: &str) {
+    world.agents.in_namespace(namespace).into_iter().for_each(|(key, _)| world.agent_queue.add(key));
+}
+
+/// The API of a namespaced kind, in one namespace or in all.
+fn namespaced<K>(world: &World, scope: &Option<String>) -> Api<K>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+{
+    match scope {
+        Some(namespace) => Api::namespaced(world.client.clone(), namespace),
+        None => Api::all(world.client.clone()),
+    }
+}
+
+/// Watches one of our own kinds.
+fn source<K>(
+    world: &Arc<World>,
+    api: Api<Guarded<K>>,
+    scope: &Option<String>,
+    cache: fn(&World) -> &Cache<Guarded<K>>,
+    changed: fn(&World, Key),
+) where
+    K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
+{
+    world.sources.expect();
+    let (world, scope) = (world.clone(), scope.clone());
+    spawn(async move {
+        let hear = |heard: Heard<Guarded<K>>| match heard {
+            Heard::Seen(key, mut object) => {
+                object.meta_mut().managed_fields = None;
+                cache(&world).insert(key.clone(), *object);
+                changed(&world, key);
+            }
+            Heard::Gone(key, _) => {
+                cache(&world).remove(&key);
+                changed(&world, key);
+            }
+            Heard::Listed(keys) => {
+                let gone = cache(&world).retain(scope.as_deref(), &keys);
+                gone.into_iter().for_each(|key| changed(&world, key));
+            }
+        };
+        follow(api, None, Some(&world.sources), hear).await;
+    });
+}
+
+fn dynamic(world: &World, kind: ChildKind, scope: Option<&str>) -> Api<DynamicObject> {
+    write::api(world, kind, scope.unwrap_or_default())
+}
+
+/// Watches the namespaces of teams, and the Secrets in each of them.
+fn namespaces(world: &Arc<World>) {
+    world.sources.expect();
+    let world = world.clone();
+    spawn(async move {
+        let mut secret_watches: HashMap<String, AbortHandle> = HashMap::new();
+        let api = dynamic(&world, ChildKind::Namespace, None);
+        let mut hear = |heard: Heard<DynamicObject>| {
+            let mut gone = Vec::new();
+            match heard {
+                Heard::Seen(key, mut object) => {
+                    let namespace = key.name.clone();
+                    let inside = world.settings.watch_namespaces.is_empty() || world.settings.watch_namespaces.contains(&namespace);
+                    see(&world, ChildKind::Namespace, key, &mut object);
+                    requeue_namespace(&world, &namespace);
+                    if inside {
+                        secret_watches.entry(namespace.clone()).or_insert_with(|| secrets(&world, namespace));
+                    }
+                }
+                Heard::Gone(key, object) => {
+                    world.children(ChildKind::Namespace).remove(&key);
+                    owner_queue(&world, ChildKind::Namespace, &object);
+                    gone.push(key);
+                }
+                Heard::Listed(keys) => gone = world.children(ChildKind::Namespace).retain(None, &keys),
+            }
+            for key in gone {
+                requeue_namespace(&world, &key.name);
+                if let Some(slug) = key.name.strip_prefix("team-") {
+                    world.team_queue.add(Key::new("", slug));
+                }
+                if let Some(watch) = secret_watches.remove(&key.name) {
+                    watch.abort();
+                }
+                world.secrets_known.lock().unwrap_or_else(PoisonError::into_inner).remove(&key.name);
+                world.secrets.retain(Some(&key.name), &Default::default());
+                world.children(ChildKind::Secret).retain(Some(&key.name), &Default::default());
+            }
+        };
+        follow_with(watcher_config(Some(labels::TEAM)), api, Some(&world.sources), &mut hear).await;
+    });
+}
+
+/// Watches the Secrets of one team. The right to do so is given by the Team controller, perhaps only in a moment.
+fn secrets(world: &Arc<World>, namespace: String) -> AbortHandle {
+    let world = world.clone();
+    spawn(async move {
+        let api = dynamic(&world, ChildKind::Secret, Some(&namespace));
+        let mut hear = |heard: Heard<DynamicObject>| {
+            let mut touched = Vec::new();
+            match heard {
+                Heard::Seen(key, mut object) => {
+                    let typed = serde_json::to_value(&*object).and_then(serde_json::from_value::<Secret>);
+                    let Ok(secret) = typed else { return };
+                    let state = SecretState::of(&secret, &world.settings.secrets_hash_key);
+                    let same = world.secrets.insert(key.clone(), state.clone()).is_some_and(|before| *before == state);
+                    if object.labels().get(labels::MANAGED_BY).is_some_and(|by| by == labels::OPERATOR) {
+                        see(&world, ChildKind::Secret, key.clone(), &mut object);
+                    }
+                    if !same {
+                        touched.push(key);
+                    }
+                }
+                Heard::Gone(key, object) => {
+                    world.secrets.remove(&key);
+                    if world.children(ChildKind::Secret).remove(&key).is_some() {
+                        owner_queue(&world, ChildKind::Secret, &object);
+                    }
+                    touched.push(key);
+                }
+                Heard::Listed(keys) => {
+                    touched = world.secrets.retain(Some(&namespace), &keys);
+                    world.children(ChildKind::Secret).retain(Some(&namespace), &keys);
+                    let first = world.secrets_known.lock().unwrap_or_else(PoisonError::into_inner).insert(namespace.clone());
+                    if first {
+                        requeue_namespace(&world, &namespace);
+                    }
+                }
+            }
+            for key in touched {
+                requeue(&world.agent_queue, world.references.to(Kind::Secret, &key));
+            }
+        };
+        follow_with(watcher_config(None), api, None, &mut hear).await;
+    })
+}
+
+fn children(world: &Arc<World>, kind: ChildKind, scope: Option<String>) {
+    world.made.expect();
+    let world = world.clone();
+    spawn(async move {
+        sources_known(&world).await;
+        let selector = format!("{}={}", labels::MANAGED_BY, labels::OPERATOR);
+        let api = dynamic(&world, kind, scope.as_deref());
+        let mut hear = |heard: Heard<DynamicObject>| match heard {
+            Heard::Seen(key, mut object) => see(&world, kind, key, &mut object),
+            Heard::Gone(key, object) => {
+                world.children(kind).remove(&key);
+                owner_queue(&world, kind, &object);
+            }
+            // Whoever owned what is gone finds out at the next resync.
+            Heard::Listed(keys) => drop(world.children(kind).retain(scope.as_deref(), &keys)),
+        };
+        follow_with(watcher_config(Some(&selector)), api, Some(&world.made), &mut hear).await;
+    });
+}
+
+/// Waits until what children are compared with is known; for Secrets, within reason.
+async fn sources_known(world: &World) {
+    world.sources.wait().await;
+    for _ in 0..50 {
+        let namespaces = world.children(ChildKind::Namespace).keys();
+        if namespaces.iter().all(|key| world.knows_secrets_of(&key.name)) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Takes note of an object of ours, and wakes its owner if that changes anything.
+pub fn see(world: &World, kind: ChildKind, key: Key, object: &mut DynamicObject) {
+    // Items of a list come without their type.
+    let resource = kind.resource();
+    object.types = Some(TypeMeta { api_version: resource.api_version, kind: resource.kind });
+    let cache = world.children(kind);
+    let before = cache.get(&key);
+    let version = super::child::version(object);
+    if before.as_ref().is_some_and(|before| before.uid == object.uid().unwrap_or_default() && before.resource_version > version) {
+        return;
+    }
+    let manager = if kind.of_agents() { agent::MANAGER } else { team::MANAGER };
+    let child = Child::look(object, before.as_deref(), || desired(world, kind, &key, object), manager);
+    let same = before.is_some_and(|before| {
+        before.uid == child.uid
+            && before.is == child.is
+            && child.is.is_some()
+            && before.deployment == child.deployment
+            && before.deleting == child.deleting
+    });
+    cache.insert(key, child);
+    if !same {
+        owner_queue(world, kind, object);
+    }
+}
+
+fn desired(world: &World, kind: ChildKind, key: &Key, object: &DynamicObject) -> Option<serde_json::Value> {
+    let owner = owner(kind, object)?;
+    let all = if kind.of_agents() { agent::desired(world, &owner)? } else { team::desired(world, &owner)? };
+    all.into_iter().find(|(of, body)| *of == kind && body["metadata"]["name"] == key.name.as_str()).map(|(_, body)| body)
+}
+
+fn owner(kind: ChildKind, object: &DynamicObject) -> Option<Key> {
+    let wanted = if kind.of_agents() { "Agent" } else { "Team" };
+    let named = object.owner_references().iter().find(|owner| owner.kind == wanted).map(|owner| owner.name.clone());
+    let label = if kind.of_agents() { labels::AGENT } else { labels::TEAM };
+    let name = named.or_else(|| object.labels().get(label).cloned())?;
+    let namespace = if kind.of_agents() { object.namespace().unwrap_or_default() } else { String::new() };
+    Some(Key::new(namespace, name))
+}
+
+fn owner_queue(world: &World, kind: ChildKind, object: &DynamicObject) {
+    if let Some(owner) = owner(kind, object) {
+        if kind.of_agents() { world.agent_queue.add(owner) } else { world.team_queue.add(owner) }
+    }
+}
+
+fn pods(world: &Arc<World>, scope: Option<String>) {
+    world.made.expect();
+    let world = world.clone();
+    spawn(async move {
+        let api: Api<Pod> = namespaced(&world, &scope);
+        let hear = |heard: Heard<Pod>| {
+            let touched: Vec<Key> = match heard {
+                Heard::Seen(_, pod) => world.pods.seen(&pod).into_iter().collect(),
+                Heard::Gone(_, pod) => world.pods.gone(&pod).into_iter().collect(),
+                Heard::Listed(keys) => world.pods.retain(scope.as_deref(), &keys),
+            };
+            requeue(&world.agent_queue, touched);
+        };
+        follow(api, Some(labels::AGENT), Some(&world.made), hear).await;
+    });
+}

@@ -1,0 +1,120 @@
+//! Keeping up with one kind of object: list, watch, and begin again when the connection is lost.
+
+use std::collections::HashSet;
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures::{StreamExt, pin_mut};
+use kube::runtime::watcher::{self, Event};
+use kube::runtime::{WatchStreamExt, watcher as watch_objects};
+use kube::{Api, Resource};
+use serde::de::DeserializeOwned;
+use tokio::sync::Notify;
+
+use crate::queue::Key;
+
+/// What a watch tells.
+pub enum Heard<K> {
+    /// The object is there, new or changed.
+    Seen(Key, Box<K>),
+    /// The object is gone; this is what it was.
+    Gone(Key, Box<K>),
+    /// A full list has ended; whatever of the scope is not in it is gone.
+    Listed(HashSet<Key>),
+}
+
+/// Counts the watches that have not yet ended their first list.
+#[derive(Default)]
+pub struct Readiness {
+    missing: AtomicUsize,
+    ready: Notify,
+}
+
+impl Readiness {
+    pub fn expect(&self) {
+        self.missing.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn met(&self) {
+        self.missing.fetch_sub(1, Ordering::SeqCst);
+        self.ready.notify_waiters();
+    }
+
+    pub fn is_ready(&self) -> bool {
+        self.missing.load(Ordering::SeqCst) == 0
+    }
+
+    pub async fn wait(&self) {
+        loop {
+            let ready = self.ready.notified();
+            tokio::pin!(ready);
+            ready.as_mut().enable();
+            if self.is_ready() {
+                return;
+            }
+            ready.await;
+        }
+    }
+}
+
+/// Watches for ever, and tells `hear` what happens.
+pub async fn follow<K>(api: Api<K>, labels: Option<&str>, readiness: Option<&Readiness>, mut hear: impl FnMut(Heard<K>))
+where
+    K: Resource<DynamicType: Default> + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    follow_with(watcher_config(labels), api, readiness, &mut hear).await;
+}
+
+/// As [`follow`], for kinds that are named at run time.
+pub async fn follow_with<K>(config: watcher::Config, api: Api<K>, readiness: Option<&Readiness>, hear: &mut impl FnMut(Heard<K>))
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let stream = watch_objects(api, config).backoff(watcher::DefaultBackoff::default());
+    pin_mut!(stream);
+    let mut listed = HashSet::new();
+    let mut first = readiness;
+    let mut complained = false;
+    while let Some(event) = stream.next().await {
+        if event.is_ok() {
+            complained = false;
+        }
+        match event {
+            Ok(Event::Init) => listed.clear(),
+            Ok(Event::InitApply(object)) => {
+                let key = key(&object);
+                listed.insert(key.clone());
+                hear(Heard::Seen(key, Box::new(object)));
+            }
+            Ok(Event::InitDone) => {
+                hear(Heard::Listed(std::mem::take(&mut listed)));
+                if let Some(readiness) = first.take() {
+                    readiness.met();
+                }
+            }
+            Ok(Event::Apply(object)) => hear(Heard::Seen(key(&object), Box::new(object))),
+            Ok(Event::Delete(object)) => hear(Heard::Gone(key(&object), Box::new(object))),
+            Err(error) if !complained => {
+                complained = true;
+                tracing::warn!(error = %error, kind = std::any::type_name::<K>(), "a watch was lost and will be taken up again");
+            }
+            Err(_) => {}
+        }
+    }
+    // The stream has no end; should it have one after all, this keeps the task from spinning.
+    tokio::time::sleep(Duration::MAX).await;
+}
+
+pub fn watcher_config(labels: Option<&str>) -> watcher::Config {
+    let config = watcher::Config::default().any_semantic().timeout(290);
+    match labels {
+        Some(labels) => config.labels(labels),
+        None => config,
+    }
+}
+
+fn key<K: Resource>(object: &K) -> Key {
+    let meta = object.meta();
+    Key::new(meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
+}

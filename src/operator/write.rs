@@ -1,0 +1,203 @@
+//! The only places where the operator writes to the cluster.
+
+use std::fmt::Debug;
+
+use kube::api::{Api, DynamicObject, Patch, PatchParams};
+use kube::core::PartialObjectMeta;
+use kube::{Client, Resource, ResourceExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use slipway_api::labels;
+use thiserror::Error;
+
+use crate::live;
+use crate::queue::Key;
+use crate::world::child::Child;
+use crate::world::{ChildKind, World, see};
+
+#[derive(Debug, Error)]
+pub(crate) enum Error {
+    #[error("the API server could not be asked: {0}")]
+    Api(#[from] kube::Error),
+    #[error("an object could not be written as JSON: {0}")]
+    Json(#[from] serde_json::Error),
+}
+
+impl Error {
+    /// A word for the metrics.
+    pub(crate) fn category(&self) -> &'static str {
+        match self {
+            Self::Api(kube::Error::Api(status)) => match status.code {
+                403 => "forbidden",
+                404 => "not_found",
+                409 => "conflict",
+                400 | 422 => "invalid",
+                429 => "throttled",
+                _ => "api",
+            },
+            Self::Api(_) => "connection",
+            Self::Json(_) => "json",
+        }
+    }
+}
+
+/// What came of writing a child.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It is as it should be; nothing was sent.
+    Unchanged,
+    Created,
+    /// We wanted it to be different from before.
+    Updated,
+    /// Somebody else had changed it.
+    Repaired,
+    /// An object of this name exists and is not ours.
+    Taken,
+    /// The API server refused it, in these words.
+    Refused(String),
+}
+
+/// The API of one kind, in a namespace or (with an empty one) over all.
+pub(crate) fn api(world: &World, kind: ChildKind, namespace: &str) -> Api<DynamicObject> {
+    let resource = kind.resource();
+    if namespace.is_empty() {
+        Api::all_with(world.client.clone(), &resource)
+    } else {
+        Api::namespaced_with(world.client.clone(), namespace, &resource)
+    }
+}
+
+/// Makes an object be as `desired` says, if it is not so already.
+pub(crate) async fn child(world: &World, kind: ChildKind, owner: &str, desired: &Value, manager: &str) -> Result<Outcome, Error> {
+    let text = |pointer: &str| desired.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let key = Key::new(text("/metadata/namespace"), text("/metadata/name"));
+    let wanted = live::hash(desired);
+    let before = world.children(kind).get(&key);
+    if let Some(before) = &before {
+        if before.owner.as_deref().is_some_and(|uid| uid != owner) {
+            return Ok(Outcome::Taken);
+        }
+        if before.is == Some(wanted) {
+            return Ok(Outcome::Unchanged);
+        }
+    }
+    let api = api(world, kind, &key.namespace);
+    let known = before.as_ref().and_then(|before| before.owner.as_deref()) == Some(owner);
+    let exists = match known {
+        true => true,
+        // Not in the cache, or without an owner there: it may be somebody else's.
+        false => match api.get_metadata_opt(&key.name).await? {
+            Some(live) if !is_owned(&live, owner) && !is_offered(&live, desired) => return Ok(Outcome::Taken),
+            live => live.is_some(),
+        },
+    };
+    let params = PatchParams::apply(manager).force();
+    let mut object = match api.patch(&key.name, &params, &Patch::Apply(desired)).await {
+        Ok(object) => object,
+        Err(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 422) => return Ok(Outcome::Refused(status.message)),
+        Err(error) => return Err(error.into()),
+    };
+    if let Some(cleaned) = remove_additions(&api, &object, manager).await? {
+        object = cleaned;
+    }
+    remember(world, kind, key, &mut object, wanted);
+    Ok(match before.and_then(|before| before.is) {
+        _ if !exists => Outcome::Created,
+        Some(_) => Outcome::Updated,
+        None => Outcome::Repaired,
+    })
+}
+
+fn is_owned(object: &PartialObjectMeta<DynamicObject>, owner: &str) -> bool {
+    object.owner_references().iter().any(|reference| reference.controller == Some(true) && reference.uid == owner)
+}
+
+/// A namespace that bears the team's label but has no owner was made for the team by an admin, who alone may set it.
+fn is_offered(object: &PartialObjectMeta<DynamicObject>, desired: &Value) -> bool {
+    let wanted = desired["metadata"]["labels"][labels::TEAM].as_str();
+    desired["kind"] == "Namespace"
+        && object.owner_references().is_empty()
+        && object.labels().get(labels::TEAM).map(String::as_str) == wanted
+}
+
+/// Takes out what others have added where only we may.
+async fn remove_additions(api: &Api<DynamicObject>, object: &DynamicObject, manager: &str) -> Result<Option<DynamicObject>, Error> {
+    let additions = live::additions(object.managed_fields(), manager, &object.data);
+    if additions.is_empty() {
+        return Ok(None);
+    }
+    let mut steps = vec![json!({"op": "test", "path": "/metadata/resourceVersion", "value": object.resource_version()})];
+    steps.extend(additions.iter().map(|path| json!({"op": "remove", "path": path})));
+    let patch = Patch::Json::<()>(serde_json::from_value(Value::Array(steps))?);
+    Ok(Some(
+        api.patch(&object.name_any(), &PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() }, &patch).await?,
+    ))
+}
+
+/// Puts the API server's answer into the cache, so that the watch's echo of it is no news.
+fn remember(world: &World, kind: ChildKind, key: Key, object: &mut DynamicObject, wanted: u64) {
+    see(world, kind, key.clone(), object);
+    if let Some(child) = world.children(kind).get(&key) {
+        world.children(kind).insert(key, Child::clone(&child).known_to_be(wanted));
+    }
+}
+
+/// Deletes an object that we own.
+pub(crate) async fn delete(world: &World, kind: ChildKind, key: &Key) -> Result<(), Error> {
+    match api(world, kind, &key.namespace).delete(&key.name, &Default::default()).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Writes the status of one of our own kinds.
+pub(crate) async fn status<K>(client: &Client, key: &Key, status: &impl Serialize, manager: &str) -> Result<(), Error>
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug,
+{
+    let api: Api<DynamicObject> = own_api::<K>(client, key);
+    let body = json!({
+        "apiVersion": K::api_version(&()),
+        "kind": K::kind(&()),
+        "metadata": {"name": key.name},
+        "status": status,
+    });
+    match api.patch_status(&key.name, &PatchParams::apply(manager).force(), &Patch::Apply(&body)).await {
+        Ok(_) => Ok(()),
+        // Deleted in the meantime: there is nothing left to say.
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Sets the finalizers of one of our own kinds, unless it has changed since we looked.
+pub(crate) async fn finalizers<K>(client: &Client, object: &K, finalizers: &[String]) -> Result<(), Error>
+where
+    K: Resource<DynamicType = ()>,
+{
+    let key = Key::of(object);
+    let body = json!({"metadata": {"resourceVersion": object.resource_version(), "finalizers": finalizers}});
+    match own_api::<K>(client, &key).patch_metadata(&key.name, &PatchParams::default(), &Patch::Merge(&body)).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn own_api<K: Resource<DynamicType = ()>>(client: &Client, key: &Key) -> Api<DynamicObject> {
+    let resource = kube::api::ApiResource::erase::<K>(&());
+    if key.namespace.is_empty() {
+        Api::all_with(client.clone(), &resource)
+    } else {
+        Api::namespaced_with(client.clone(), &key.namespace, &resource)
+    }
+}
+
+/// The objects that had a certain outcome, for an Event's note.
+pub(crate) fn named(outcomes: &[(ChildKind, String, Outcome)], wanted: &Outcome) -> Option<String> {
+    let names: Vec<String> =
+        outcomes.iter().filter(|(_, _, outcome)| outcome == wanted).map(|(kind, name, _)| format!("{kind:?} {name}")).collect();
+    (!names.is_empty()).then(|| names.join(", "))
+}
