@@ -13,7 +13,7 @@ if [[ $EUID -eq 0 ]]; then RUN=/run/slipway; else RUN=$STATE/run; fi
 
 LOCAL_KUBECONFIG=$STATE/kubeconfig
 
-say() { printf '%s\n' "$*"; }
+say() { printf '%s\n' "$@"; }
 
 die() {
   printf 'error: %s\n' "$1" >&2

@@ -56,3 +56,40 @@ image_pause() {
 install_file() {
   command install -D -m "${3:-755}" "$1" "$2"
 }
+
+# The host's triple is named in .cargo/config.toml, so that is where binaries lie.
+images_compile() {
+  require_cargo
+  cargo build --quiet --release --locked --package slipway-manager --package slipway-runtime </dev/null
+}
+
+# image_build PROGRAM: .local/images/PROGRAM.tar, and its tag beside it.
+image_build() {
+  local rootfs=$STATE/images/$1 binary tag
+  binary=$CARGO_TARGET_DIR/$(rustc -vV | sed -n 's/^host: //p')/release/$1
+  rm -rf "$rootfs"
+  mkdir -p "$rootfs/etc" "$rootfs/tmp"
+  install_file "$binary" "$rootfs/$1"
+  install_file /etc/ssl/certs/ca-certificates.crt "$rootfs/etc/ssl/certs/ca-certificates.crt" 644
+  printf '%s\n' 'root:x:0:0:root:/:/sbin/nologin' 'slipway:x:65532:65532:slipway:/:/sbin/nologin' >"$rootfs/etc/passwd"
+  printf '%s\n' 'root:x:0:' 'slipway:x:65532:' >"$rootfs/etc/group"
+  echo 'hosts: files dns' >"$rootfs/etc/nsswitch.conf"
+  chmod -R u=rwX,go=rX "$rootfs"
+  tag=$(sed -n 's/^appVersion: *"\{0,1\}\([^"]*\)"\{0,1\}$/\1/p' Chart.yaml)-$(plain_tar - "$rootfs" | sha256sum | cut -c1-12)
+  if [[ $(cat "$rootfs.tag" 2>/dev/null) != "$tag" || ! -s $rootfs.tar ]]; then
+    image_archive "slipway.dev/$1:$tag" "$rootfs" "{\"Entrypoint\": [\"/$1\"], \"User\": \"65532:65532\"}" "$rootfs.tar"
+    echo "$tag" >"$rootfs.tag"
+  fi
+  rm -rf "$rootfs"
+}
+
+image_name() { echo "slipway.dev/$1:$(cat "$STATE/images/$1.tag")"; }
+
+# What Helm must be told, so that the cluster runs these very images.
+image_settings() {
+  local registry=${1:-slipway.dev} part
+  for part in manager runtime; do
+    printf '%s\n' --set "$part.image.repository=$registry/slipway-$part" \
+      --set-string "$part.image.tag=$(cat "$STATE/images/slipway-$part.tag")"
+  done
+}

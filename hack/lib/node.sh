@@ -220,6 +220,7 @@ node_up() {
   local began
   began=$(date -u -d '-10 seconds' +%FT%T)
   daemon_find kubelet >/dev/null || began=$(date -u +%FT%T)
+  sysctls_set
   cgroups_up
   forwarding_up
   configure_containerd

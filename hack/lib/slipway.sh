@@ -1,0 +1,79 @@
+# Slipway on a cluster: the chart, the samples, a first answer. The same for the local cluster and for
+# the current one; kubectl and helm are the pinned ones, KUBECONFIG says which cluster.
+# shellcheck shell=bash
+
+HELM_SETTINGS=()
+REGISTRY=
+
+current_cluster() {
+  step "kubectl and Helm" tools_build
+  mkdir -p "$STATE/images" "$LOGS"
+  kubectl() { command "$STATE/bin/kubectl" "$@"; }
+  local context
+  context=$(kubectl config current-context 2>/dev/null) || die "There is no current kubeconfig context." \
+    "Set KUBECONFIG, or let hack/up make a cluster of its own."
+  say "        into the cluster of context $context, $(kubectl config view --minify -o 'jsonpath={.clusters[0].cluster.server}')"
+  kubectl get --raw /readyz >/dev/null || die "That cluster does not answer."
+  [[ -n $REGISTRY || ${#HELM_SETTINGS[@]} -gt 0 ]] || die "Its nodes must pull the images from somewhere:" \
+    "--registry HOST/PATH pushes them there (log in with .local/bin/crane auth login), or" \
+    "--set manager.image.repository=… --set runtime.image.repository=… names images that are there."
+}
+
+slipway_up() {
+  if [[ $1 == local ]]; then
+    export KUBECONFIG=$LOCAL_KUBECONFIG
+    step "Images" "$ROOT/hack/images"
+  elif [[ -n $REGISTRY ]]; then
+    step "Images" "$ROOT/hack/images" --push "$REGISTRY"
+  fi
+  step "Slipway, by Helm" slipway_install "$1"
+  step "A sample Team, Tools and an Agent" slipway_samples
+  step "The Agent becomes Ready" slipway_agent_ready
+  slipway_chat "$1"
+}
+
+slipway_install() {
+  local settings=()
+  [[ $1 == current && -z $REGISTRY ]] || mapfile -t settings < <(image_settings "$REGISTRY")
+  "$STATE/bin/helm" upgrade --install slipway "$ROOT" --namespace slipway-system --create-namespace \
+    --wait --timeout 3m "${settings[@]}" ${HELM_SETTINGS[@]+"${HELM_SETTINGS[@]}"} >"$LOGS/helm.log" 2>&1 || {
+    kubectl --namespace slipway-system get pods >&2 || true
+    kubectl --namespace slipway-system logs --selector app.kubernetes.io/instance=slipway --tail 5 >&2 || true
+    die "Helm could not install Slipway:" "$(tail -n 5 "$LOGS/helm.log")"
+  }
+}
+
+slipway_samples() {
+  until_true 60 "The namespace of the default team" kubectl get namespace team-default
+  kubectl apply --server-side -f config/samples/team.yaml -f config/samples/tool-builtin.yaml \
+    -f config/samples/tool-http.yaml -f config/samples/agent.yaml | sed 's/^/        /'
+}
+
+slipway_agent_ready() {
+  kubectl --namespace team-default wait --for=condition=Ready agent/hello --timeout=120s >/dev/null || {
+    kubectl --namespace team-default describe agent hello | tail -n 30 >&2
+    die "The Agent did not become Ready; its conditions and events above say why."
+  }
+}
+
+# Through the Service: by its address where this machine is the node, else through the API server.
+slipway_chat() {
+  local question='{"message": "Hello! Are you there?"}' answer
+  if [[ $1 == local ]]; then
+    local address
+    address=$(kubectl --namespace team-default get service hello -o 'jsonpath={.spec.clusterIP}')
+    answer=$(curl --silent --show-error --fail --max-time 30 --retry 5 --retry-all-errors --noproxy '*' \
+      --json "$question" "http://$address:8000/chat")
+  else
+    answer=$(kubectl create --raw /api/v1/namespaces/team-default/services/hello:8000/proxy/chat -f <(echo "$question"))
+  fi
+  say "" "hello was asked:  $question" "and answered:     $answer" "" "It took $SECONDS s. What to try next:"
+  [[ $1 != local ]] || say "  export KUBECONFIG=$LOCAL_KUBECONFIG PATH=$STATE/bin:\$PATH"
+  say "  kubectl --namespace team-default get agents,tools,pods" \
+    "  kubectl --namespace team-default describe agent hello" \
+    "  kubectl --namespace team-default scale agent hello --replicas=3" \
+    "  kubectl explain agent.spec" \
+    "  kubectl apply -f config/samples/agent-full.yaml" \
+    "  kubectl --namespace team-default port-forward service/hello 8000"
+  [[ $1 != local ]] || say "  hack/down"
+}

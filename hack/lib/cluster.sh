@@ -1,0 +1,22 @@
+# The local cluster as a whole, and all that the scripts that bring it up share.
+# shellcheck shell=bash
+
+for part in machine tools daemons control-plane node images teardown slipway; do
+  source "$ROOT/hack/lib/$part.sh"
+done
+
+# cluster_up MODE: with control-plane there is no node.
+cluster_up() {
+  step "What the cluster needs from the system" install jq=jq openssl=openssl curl=curl flock=util-linux
+  [[ $1 == control-plane ]] || install containerd=containerd runc=runc \
+    /usr/lib/cni/bridge=containernetworking-plugins iptables=iptables conntrack=conntrack ip=iproute2
+  step "Kubernetes $KUBERNETES_VERSION, etcd, CoreDNS, Helm" tools_build
+  claim
+  [[ $EUID -ne 0 ]] || step "Network" network_up
+  step "Control plane" control_plane_up
+  [[ $1 == control-plane ]] || step "Node" node_up
+  # What follows may take long, and another hack/up would be told so by the cluster itself.
+  exec 9>&-
+}
+
+cluster_runs() { [[ $(owner) == "$STATE" ]] && daemon_find kube-apiserver >/dev/null; }
