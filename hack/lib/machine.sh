@@ -5,7 +5,7 @@
 install() {
   local pair missing=()
   for pair in "$@"; do
-    command -v "${pair%%=*}" >/dev/null || [[ -x ${pair%%=*} ]] || missing+=("${pair#*=}")
+    command -v "${pair%%=*}" >/dev/null || [[ -e ${pair%%=*} ]] || missing+=("${pair#*=}")
   done
   [[ ${#missing[@]} -gt 0 ]] || return 0
   [[ $EUID -eq 0 ]] && command -v apt-get >/dev/null ||
