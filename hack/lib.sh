@@ -15,10 +15,12 @@ LOCAL_KUBECONFIG=$STATE/kubeconfig
 
 say() { printf '%s\n' "$@"; }
 
+# What dies within a silenced command still says why, through descriptor 8.
+exec 8>&2
 die() {
-  printf 'error: %s\n' "$1" >&2
+  printf 'error: %s\n' "$1" >&8
   shift
-  [[ $# -eq 0 ]] || printf '       %s\n' "$@" >&2
+  [[ $# -eq 0 ]] || printf '       %s\n' "$@" >&8
   exit 1
 }
 

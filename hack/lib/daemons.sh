@@ -33,8 +33,11 @@ daemon_start() {
     daemon_stop "$name"
   fi
   mkdir -p "$LOGS"
-  SLIPWAY_DAEMON=$STATE:$name:$hash setsid "$@" </dev/null >>"$LOGS/$name.log" 2>&1 9>&- &
+  SLIPWAY_DAEMON=$STATE:$name:$hash setsid "$@" </dev/null >>"$LOGS/$name.log" 2>&1 8>&- 9>&- &
+  local pid=$!
   disown
+  # It carries its mark and its name from its second exec on, a moment from now.
+  while alive "$pid" && ! daemon_find "$name" >/dev/null; do sleep 0.02; done
 }
 
 daemon_stop() {
@@ -68,7 +71,7 @@ alive() {
   [[ ${stat%% *} != [ZX] ]]
 }
 
-# daemons_expect NAME...: they run; else the end of their log says why not.
+# daemon_expect NAME: it runs; else the end of its log says why not.
 daemon_expect() {
   daemon_find "$1" >/dev/null || die "$1 has ended." "Its last words, from $LOGS/$1.log:" "$(tail -n 5 "$LOGS/$1.log")"
 }

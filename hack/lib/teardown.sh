@@ -144,7 +144,7 @@ leftovers_down() {
     [[ ! -S $file ]] || grep -qF " $file" /proc/net/unix || rm -f "$file"
   done
   find /var/log/containers -type l \( -lname "$state/*" -o -xtype l \) -delete 2>/dev/null || true
-  rmdir /var/log/containers /run/containerd/s 2>/dev/null || true
+  rmdir /var/log/containers /run/containerd/s /run/containerd 2>/dev/null || true
   # The kubelet's socket for device plugins, unless another kubelet listens there.
   file=/var/lib/kubelet/device-plugins
   if [[ -d $file ]] && ! grep -qF " $file/" /proc/net/unix; then
