@@ -1,1 +1,27 @@
-//! e2e
+//! What the tests against a real cluster share. They speak kubectl's language and read what a user can read.
+//!
+//! `kubectl` runs the program, `watch` waits on what the API server says, `team` gives each test a tenant
+//! of its own, `agent` is a handle on one Agent, `http` talks to what runs, `compare` tells differences,
+//! `platform` knows the installed manager, `turn` lets a test be alone.
+
+#![expect(clippy::panic, clippy::missing_panics_doc, reason = "this crate is nothing but tests, and a test fails by panicking")]
+
+mod agent;
+mod compare;
+mod http;
+mod kubectl;
+pub mod platform;
+mod team;
+mod turn;
+mod watch;
+
+pub use agent::{Agent, condition};
+pub use compare::{assert_holds, essence, settings};
+pub use http::{Reply, http};
+pub use kubectl::{Kubectl, Outcome, kubectl};
+pub use team::Team;
+pub use turn::{Turn, alone, together};
+pub use watch::{poll, until};
+
+/// The repository's root, from which tests read `crds/` and `config/samples/`.
+pub const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");

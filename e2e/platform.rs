@@ -1,0 +1,75 @@
+//! The installed manager: its settings, its pods, what it counts.
+
+use serde_json::Value;
+
+use crate::kubectl::kubectl;
+
+pub const NAMESPACE: &str = "slipway-system";
+pub const MANAGER: &str = "slipway-manager";
+
+/// The value of a variable of the manager's container, given as is.
+#[track_caller]
+pub fn setting(name: &str) -> Option<String> {
+    let deployment = kubectl(format!("get deployment {MANAGER} -n {NAMESPACE}")).json();
+    let variables = deployment["spec"]["template"]["spec"]["containers"][0]["env"].as_array()?.clone();
+    let variable = variables.into_iter().find(|variable| variable["name"] == name)?;
+    Some(variable["value"].as_str().unwrap_or_default().to_owned())
+}
+
+/// The image of agents that name none.
+#[track_caller]
+pub fn runtime_image() -> String {
+    std::env::var("RUNTIME_IMAGE").ok().or_else(|| setting("SLIPWAY_RUNTIME_IMAGE")).unwrap_or_default()
+}
+
+/// Whether the manager has a database to offer.
+#[track_caller]
+pub fn has_database() -> bool {
+    setting("SLIPWAY_DATABASE_URL").is_some()
+}
+
+/// The names of the manager's pods that are not on their way out.
+#[track_caller]
+pub fn pods() -> Vec<String> {
+    let manager = kubectl(format!("get deployment {MANAGER} -n {NAMESPACE}")).json();
+    let labels = manager["spec"]["selector"]["matchLabels"].as_object().cloned().unwrap_or_default();
+    let selector: Vec<_> = labels.iter().map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
+    let list = kubectl(format!("get pods -n {NAMESPACE} -l {}", selector.join(","))).json();
+    let pods = list["items"].as_array().cloned().unwrap_or_default();
+    let staying = pods.iter().filter(|pod| pod["metadata"]["deletionTimestamp"].is_null());
+    staying.filter_map(|pod| pod["metadata"]["name"].as_str()).map(str::to_owned).collect()
+}
+
+/// The pod that leads, by the manager's lease.
+#[track_caller]
+pub fn leader() -> String {
+    let lease = kubectl(format!("get lease {MANAGER} -n {NAMESPACE}")).json();
+    let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
+    pods()
+        .into_iter()
+        .find(|pod| holder.contains(pod.as_str()))
+        .unwrap_or_else(|| panic!("no pod of the manager holds the lease: {lease:#}"))
+}
+
+/// What a pod of the manager answers, asked by way of the API server.
+pub fn ask(pod: &str, path: &str) -> crate::Outcome {
+    kubectl(format!("get --raw /api/v1/namespaces/{NAMESPACE}/pods/{pod}:8080/proxy{path}")).run()
+}
+
+/// The samples of `metric` in text as Prometheus reads it: labels and value.
+pub fn samples(text: &str, metric: &str) -> Vec<(String, f64)> {
+    let lines = text.lines().filter_map(|line| line.strip_prefix(metric)).filter(|rest| rest.starts_with(['{', ' ']));
+    lines.filter_map(|rest| rest.rsplit_once(' ').and_then(|(labels, value)| Some((labels.to_owned(), value.parse().ok()?)))).collect()
+}
+
+/// The last lines of all pods of the manager.
+pub fn logs() -> String {
+    let each = pods().into_iter().map(|pod| kubectl(format!("logs -n {NAMESPACE} {pod} --all-containers --tail=-1")).run().stdout);
+    each.collect::<Vec<_>>().join("\n")
+}
+
+/// A namespace as everybody sees it.
+#[track_caller]
+pub fn namespace(name: &str) -> Value {
+    kubectl(format!("get namespace {name} --ignore-not-found")).json()
+}

@@ -1,0 +1,151 @@
+//! A team per test: made at its beginning, cleared of what an interrupted run left, deleted at its end.
+
+use serde_json::{Value, json};
+
+use crate::agent::Agent;
+use crate::kubectl::{Outcome, kubectl};
+use crate::turn::{Turn, together};
+
+/// The kinds that live in a team's namespace.
+const KINDS: &str = "agents,tools,knowledgebases";
+
+/// A Team, its namespace, and the test's turn.
+pub struct Team {
+    pub slug: String,
+    pub namespace: String,
+    _turn: Turn,
+}
+
+impl Team {
+    /// A team without quota or limits, named after the test.
+    #[track_caller]
+    pub fn new(test: &str) -> Self {
+        Self::with(test, &json!({}))
+    }
+
+    /// A team with more in its spec.
+    #[track_caller]
+    pub fn with(test: &str, spec: &Value) -> Self {
+        Self::within(together(), test, spec)
+    }
+
+    /// A team for a test that has its turn already.
+    #[track_caller]
+    pub fn within(turn: Turn, test: &str, spec: &Value) -> Self {
+        let team = Self::planned(turn, test);
+        team.apply_spec(spec);
+        team.ready();
+        team
+    }
+
+    /// A team that is not there yet, but will be deleted at the end.
+    #[track_caller]
+    pub fn planned(turn: Turn, test: &str) -> Self {
+        let slug = format!("e2e-{test}");
+        let team = Self { namespace: format!("team-{slug}"), slug, _turn: turn };
+        team.sweep();
+        team
+    }
+
+    pub fn manifest(&self, spec: &Value) -> Value {
+        let mut whole = json!({
+            "apiVersion": "agents.slipway.dev/v1", "kind": "Team",
+            "metadata": {"name": self.slug}, "spec": {"name": self.slug},
+        });
+        merge(&mut whole["spec"], spec);
+        whole
+    }
+
+    #[track_caller]
+    pub fn apply_spec(&self, spec: &Value) {
+        kubectl("apply -f -").input(self.manifest(spec)).ok();
+    }
+
+    #[track_caller]
+    pub fn ready(&self) {
+        kubectl(format!("wait team/{} --for=condition=Ready --timeout=30s", self.slug)).ok();
+    }
+
+    /// `kubectl LINE -n NAMESPACE`.
+    pub fn kubectl(&self, line: impl AsRef<str>) -> crate::Kubectl {
+        kubectl(line).arg("-n").arg(&self.namespace)
+    }
+
+    #[track_caller]
+    pub fn apply(&self, manifest: &Value) -> String {
+        self.kubectl("apply -f -").input(manifest).ok()
+    }
+
+    /// An Agent with `spec` beside the required fields, applied.
+    #[track_caller]
+    pub fn agent(&self, name: &str, spec: &Value) -> Agent<'_> {
+        let agent = Agent { team: self, name: name.to_owned() };
+        self.apply(&agent.manifest(spec));
+        agent
+    }
+
+    /// A Tool, applied.
+    #[track_caller]
+    pub fn tool(&self, name: &str, spec: &Value) {
+        let mut whole = json!({
+            "apiVersion": "agents.slipway.dev/v1", "kind": "Tool",
+            "metadata": {"name": name}, "spec": {"name": name},
+        });
+        merge(&mut whole["spec"], spec);
+        self.apply(&whole);
+    }
+
+    /// A Secret that agents may read, applied.
+    #[track_caller]
+    pub fn secret(&self, name: &str, data: &Value) {
+        let labels = json!({"agents.slipway.dev/agent-readable": "true"});
+        self.apply(&json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "labels": labels}, "stringData": data}));
+    }
+
+    /// The object as it is, null when there is none.
+    #[track_caller]
+    pub fn get(&self, object: &str) -> Value {
+        self.kubectl(format!("get {object} --ignore-not-found")).json()
+    }
+
+    /// What an interrupted run left is taken away before the test begins.
+    fn sweep(&self) {
+        let (slug, namespace) = (&self.slug, &self.namespace);
+        if kubectl(format!("get team/{slug} namespace/{namespace} --ignore-not-found -o name")).ok().trim().is_empty() {
+            return;
+        }
+        self.discard();
+        kubectl(format!("wait team/{slug} --for=delete --timeout=60s")).ok();
+        kubectl(format!("delete namespace {namespace} --ignore-not-found --timeout=60s")).ok();
+    }
+
+    fn discard(&self) {
+        self.kubectl(format!("delete {KINDS} --all --wait=false")).run();
+        kubectl(format!("delete team {} --ignore-not-found --wait=false", self.slug)).run();
+    }
+
+    /// Where to look when a test has failed: what a user would look at.
+    #[expect(clippy::print_stderr, reason = "the test harness shows this for failed tests alone")]
+    fn tell(&self) {
+        for line in [format!("get {KINDS},deployments,pods -o wide"), "events".to_owned()] {
+            let Outcome { stdout, stderr, .. } = self.kubectl(&line).run();
+            eprintln!("--- kubectl {line} -n {}\n{stdout}{stderr}", self.namespace);
+        }
+    }
+}
+
+impl Drop for Team {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.tell();
+        }
+        self.discard();
+    }
+}
+
+/// Puts the fields of `more` into `base`.
+pub(crate) fn merge(base: &mut Value, more: &Value) {
+    if let (Some(base), Some(more)) = (base.as_object_mut(), more.as_object()) {
+        base.extend(more.clone());
+    }
+}

@@ -1,0 +1,220 @@
+//! What the operator makes of an Agent, field by field as the specification has it.
+
+use serde_json::{Value, json};
+use slipway_e2e::{Agent, Team, assert_holds, platform};
+
+fn labels(agent: &Agent) -> Value {
+    json!({
+        "app.kubernetes.io/name": agent.name,
+        "app.kubernetes.io/part-of": "slipway",
+        "app.kubernetes.io/managed-by": "slipway-manager",
+        "agents.slipway.dev/agent": agent.name,
+        "agents.slipway.dev/track": "stable",
+        "agents.slipway.dev/framework": "custom",
+    })
+}
+
+fn selector(agent: &Agent) -> Value {
+    json!({"app.kubernetes.io/name": agent.name, "agents.slipway.dev/agent": agent.name, "agents.slipway.dev/track": "stable"})
+}
+
+fn storage() -> &'static str {
+    if platform::has_database() { "postgresql" } else { "memory" }
+}
+
+#[test]
+fn the_smallest_agents_variables() {
+    let team = Team::new("variables");
+    let agent = team.agent("hello", &json!({}));
+    let id = agent.until("known", 20, |agent| agent["status"]["id"].is_string())["status"]["id"].clone();
+    agent.deployment_until("been made", 10, |_| true);
+    let config = agent.config();
+    assert_holds("the ConfigMap's metadata", &json!({"labels": labels(&agent)}), &config["metadata"]);
+    if storage() == "memory" {
+        let expected = json!({
+            "RUNTIME_CHANNEL": "rest",
+            "RUNTIME_STRATEGY": "simple",
+            "RUNTIME_MODEL_TYPE": "stub",
+            "RUNTIME_MODEL_ID": "stub-echo",
+            "RUNTIME_STORAGE": "memory",
+            "RUNTIME_AGENT_ID": id,
+            "RUNTIME_AGENT_NAME": "hello",
+            "RUNTIME_TEAM": format!("tk_{}", team.slug),
+            "RUNTIME_TRACK": "stable",
+        });
+        assert_eq!(config["data"], expected, "each variable is set only when it has a value");
+    }
+}
+
+#[test]
+fn every_variable_under_its_condition() {
+    let team = Team::new("conditions");
+    let prompt = "Two lines,\nan ümlaut, \"quotes\" and $(NOT_EXPANDED).";
+    let spec = json!({
+        "strategy": "agent-react", "modelType": "openai", "modelId": "gpt-5", "backgroundModel": "openai:gpt-5-mini",
+        "systemPrompt": prompt, "storage": "memory", "databaseUrl": "postgres://db:5433/agents?sslmode=require",
+        "suggestionsProvider": "static", "suggestions": "[\"What can you do?\"]", "suspend": true,
+    });
+    let agent = team.agent("hello", &spec);
+    agent.deployment_until("been made", 20, |_| true);
+    let host = format!("db.{}.svc.cluster.local", platform::NAMESPACE);
+    let expected = json!({
+        "RUNTIME_STRATEGY": "agent-react",
+        "RUNTIME_MODEL_TYPE": "openai",
+        "RUNTIME_MODEL_ID": "gpt-5",
+        "RUNTIME_BACKGROUND_MODEL": "openai:gpt-5-mini",
+        "RUNTIME_SYSTEM_PROMPT": prompt,
+        "RUNTIME_STORAGE": "memory",
+        "RUNTIME_DATABASE_URL": format!("postgres://{host}:5433/agents?sslmode=require"),
+        "RUNTIME_SUGGESTIONS_PROVIDER": "static",
+        "RUNTIME_SUGGESTIONS": "[\"What can you do?\"]",
+    });
+    assert_holds("the ConfigMap's data", &expected, &agent.config()["data"]);
+
+    // A host with a dot is somebody else's and stays as it is.
+    agent.patch(&json!({"databaseUrl": "postgresql://db.example.com/agents", "backgroundModel": ""}));
+    agent.until("seen again", 20, |_| agent.config()["data"]["RUNTIME_DATABASE_URL"] == "postgresql://db.example.com/agents");
+    let data = agent.config()["data"].clone();
+    assert!(data["RUNTIME_BACKGROUND_MODEL"].is_null(), "an empty backgroundModel sets no variable: {data:#}");
+    let env = &agent.deployment()["spec"]["template"]["spec"]["containers"][0]["env"];
+    assert!(env.is_null(), "no explicit variables are called for: {env:#}");
+}
+
+#[test]
+fn the_deployment() {
+    let team = Team::new("deployment");
+    let agent = team.agent("hello", &json!({"version": "1.2", "resources": {"requests": {"cpu": "10m"}, "limits": {"memory": "64Mi"}}}));
+    let deployment = agent.deployment_until("been made", 20, |_| true);
+    let probe =
+        |delay, period| json!({"httpGet": {"path": "/healthz", "scheme": "HTTP"}, "initialDelaySeconds": delay, "periodSeconds": period});
+    let container = json!({
+        "name": "agent",
+        "image": platform::runtime_image(),
+        "imagePullPolicy": if platform::runtime_image().contains('/') { "IfNotPresent" } else { "Never" },
+        "ports": [{"containerPort": 8000}, {"containerPort": 8001}],
+        "envFrom": [{"secretRef": {"name": "agent-env", "optional": true}}, {"configMapRef": {"name": "hello-config"}}],
+        "livenessProbe": probe(5, 10),
+        "readinessProbe": probe(3, 5),
+        "resources": {"requests": {"cpu": "10m"}, "limits": {"memory": "64Mi"}},
+        "securityContext": {"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": {"drop": ["ALL"]}},
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
+    });
+    let template_labels = {
+        let mut all = labels(&agent);
+        all["version"] = json!("stable");
+        all["app.kubernetes.io/version"] = json!("1.2");
+        all
+    };
+    let expected = json!({
+        "metadata": {"labels": labels(&agent)},
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": selector(&agent)},
+            "template": {
+                "metadata": {"labels": template_labels},
+                "spec": {
+                    "automountServiceAccountToken": false,
+                    "securityContext": {"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}},
+                    "terminationGracePeriodSeconds": 30,
+                    "containers": [container],
+                    "volumes": [{"name": "tmp", "emptyDir": {}}],
+                },
+            },
+        },
+    });
+    assert_holds("the Deployment", &expected, &deployment);
+    let pod = &deployment["spec"]["template"]["spec"];
+    assert!(
+        pod["securityContext"]["runAsUser"].is_null() && pod["containers"][0]["securityContext"]["runAsUser"].is_null(),
+        "no fixed user"
+    );
+    assert_eq!(deployment["spec"]["selector"]["matchLabels"].as_object().unwrap().len(), 3, "the selector can never change");
+    let hash = &deployment["spec"]["template"]["metadata"]["annotations"]["agents.slipway.dev/config-hash"];
+    assert!(hash.as_str().is_some_and(|hash| hash.len() == 64 && hash.bytes().all(|b| b.is_ascii_hexdigit())), "config-hash: {hash}");
+}
+
+#[test]
+fn settings_of_the_pods() {
+    let team = Team::new("podtemplate");
+    let spec = json!({
+        "replicas": 3, "suspend": true, "image": "no-slash:1",
+        "podTemplate": {
+            "labels": {"cost-center": "hospitality"},
+            "annotations": {"example.com/contact": "desk"},
+            "nodeSelector": {"disk": "fast"},
+            "tolerations": [{"key": "gpu", "operator": "Exists"}],
+            "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
+                {"weight": 1, "podAffinityTerm": {"topologyKey": "zone", "labelSelector": {"matchLabels": {"a": "b"}}}}]}},
+            "priorityClassName": "system-cluster-critical",
+            "imagePullSecrets": [{"name": "registry"}],
+            "runtimeClassName": "sandboxed",
+        },
+    });
+    let agent = team.agent("hello", &spec);
+    let deployment = agent.deployment_until("been made", 20, |_| true);
+    let settings = &spec["podTemplate"];
+    let expected = json!({
+        "metadata": {"labels": {"cost-center": "hospitality"}, "annotations": {"example.com/contact": "desk"}},
+        "spec": {
+            "nodeSelector": settings["nodeSelector"],
+            "tolerations": settings["tolerations"],
+            "affinity": settings["affinity"],
+            "priorityClassName": settings["priorityClassName"],
+            "imagePullSecrets": settings["imagePullSecrets"],
+            "runtimeClassName": settings["runtimeClassName"],
+            "topologySpreadConstraints": [{"maxSkew": 1, "labelSelector": {"matchLabels": selector(&agent)}}],
+            "containers": [{"image": "no-slash:1", "imagePullPolicy": "Never"}],
+        },
+    });
+    assert_holds("the pod template", &expected, &deployment["spec"]["template"]);
+    assert_eq!(deployment["spec"]["replicas"], 0, "suspended");
+}
+
+#[test]
+fn the_service() {
+    let team = Team::new("service");
+    let agent = team.agent("hello", &json!({"suspend": true}));
+    agent.until("suspended", 20, |agent| agent["status"]["phase"] == "Terminated");
+    let port = |port| json!({"port": port, "protocol": "TCP"});
+    let expected = json!({
+        "metadata": {"labels": labels(&agent)},
+        "spec": {"type": "ClusterIP", "selector": selector(&agent), "ports": [port(8000), port(8001)]},
+    });
+    assert_holds("the Service", &expected, &agent.service());
+    assert_eq!(agent.service()["spec"]["selector"], selector(&agent), "nothing but the stable track");
+}
+
+#[test]
+fn a_service_account_only_for_a_cloud_identity() {
+    let team = Team::with("identity", &json!({"gcpServiceAccounts": ["hello@project.example"]}));
+    let agent = team.agent("hello", &json!({"gcpServiceAccount": "hello@project.example", "suspend": true}));
+    let deployment = agent.deployment_until("been made", 20, |_| true);
+    let account = team.get("serviceaccount/hello");
+    let annotations = json!({"iam.gke.io/gcp-service-account": "hello@project.example"});
+    let expected = json!({"metadata": {"labels": labels(&agent), "annotations": annotations}, "automountServiceAccountToken": false});
+    assert_holds("the ServiceAccount", &expected, &account);
+    assert_eq!(deployment["spec"]["template"]["spec"]["serviceAccountName"], "hello");
+
+    agent.patch(&json!({"gcpServiceAccount": null}));
+    team.kubectl("wait serviceaccount/hello --for=delete --timeout=20s").ok();
+    agent.deployment_until("no account of its own", 10, |deployment| {
+        deployment["spec"]["template"]["spec"]["serviceAccountName"] != "hello"
+    });
+}
+
+#[test]
+fn credentials_are_mounted_as_files() {
+    let team = Team::new("credentials");
+    team.secret("cloud", &json!({"key.json": "{}"}));
+    let agent = team.agent("hello", &json!({"credentialSecret": "cloud"}));
+    let deployment = agent.deployment_until("been made", 20, |_| true);
+    let pod = &deployment["spec"]["template"]["spec"];
+    let mount = json!({"name": "credentials", "mountPath": "/var/run/slipway/credentials", "readOnly": true});
+    let expected = json!({
+        "env": [{"name": "GOOGLE_APPLICATION_CREDENTIALS", "value": "/var/run/slipway/credentials/key.json"}],
+        "volumeMounts": [{"name": "tmp"}, mount],
+    });
+    assert_holds("the container", &expected, &pod["containers"][0]);
+    assert_holds("the volumes", &json!([{"name": "tmp"}, {"name": "credentials", "secret": {"secretName": "cloud"}}]), &pod["volumes"]);
+    agent.ready();
+}

@@ -1,0 +1,226 @@
+//! What an Agent's author can mend is told in the status at once, and stops nothing that runs.
+
+use serde_json::{Value, json};
+use slipway_e2e::{Agent, Team, condition, essence, kubectl, platform, together};
+
+/// Seconds until a fault must be told.
+const TOLD: u64 = 10;
+
+fn unlabelled_secret(team: &Team, name: &str) {
+    team.apply(&json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": {"KEY": "value", "username": "u", "password": "p"}}));
+}
+
+#[test]
+fn each_fault_has_its_reason_and_says_what_would_be_right() {
+    let team = Team::new("faults");
+    unlabelled_secret(&team, "closed");
+    team.secret("nameless", &json!({"password": "p"}));
+    let headers = json!([{"name": "Authorization", "secret": "closed", "key": "KEY"}]);
+    team.tool("guarded", &json!({"type": "http", "endpoint": "https://api.example.com", "headersFrom": headers}));
+    let headers = json!([{"name": "Authorization", "secret": "nameless", "key": "KEY"}]);
+    team.tool("keyless", &json!({"type": "http", "endpoint": "https://api.example.com", "headersFrom": headers}));
+    let label = "agents.slipway.dev/agent-readable=true";
+    let database = "postgres://db/agents";
+    let mut cases = vec![
+        ("no-tool", json!({"tools": ["nowhere"]}), "ToolNotFound", vec!["spec.tools", "nowhere"]),
+        ("no-kb", json!({"knowledgeBases": ["kb_no_where"]}), "KnowledgeBaseNotFound", vec!["spec.knowledgeBases", "no-where"]),
+        ("closed-env", json!({"envSecrets": ["agent-env", "closed"]}), "SecretNotAllowed", vec!["spec.envSecrets", "closed", label]),
+        ("closed-file", json!({"credentialSecret": "closed"}), "SecretNotAllowed", vec!["spec.credentialSecret", "closed", label]),
+        (
+            "closed-login",
+            json!({"databaseUrl": database, "databaseCredentialsSecret": "closed"}),
+            "SecretNotAllowed",
+            vec!["spec.databaseCredentialsSecret", "closed", label],
+        ),
+        ("closed-header", json!({"tools": ["guarded"]}), "SecretNotAllowed", vec!["guarded", "closed", label]),
+        ("no-key", json!({"tools": ["keyless"]}), "SecretKeyMissing", vec!["keyless", "nameless", "KEY"]),
+        (
+            "no-user",
+            json!({"databaseUrl": database, "databaseCredentialsSecret": "nameless"}),
+            "SecretKeyMissing",
+            vec!["spec.databaseCredentialsSecret", "nameless", "username"],
+        ),
+        ("no-secret", json!({"envSecrets": ["nowhere"]}), "SecretMissing", vec!["spec.envSecrets", "nowhere"]),
+        ("no-file", json!({"credentialSecret": "nowhere"}), "SecretMissing", vec!["spec.credentialSecret", "nowhere"]),
+        (
+            "long-prompt",
+            json!({"systemPrompt": "x".repeat(200 * 1024)}),
+            "ConfigTooLarge",
+            vec!["RUNTIME_SYSTEM_PROMPT", "spec.systemPrompt"],
+        ),
+        (
+            "not-json",
+            json!({"suggestionsProvider": "static", "suggestions": "What?"}),
+            "InvalidSuggestions",
+            vec!["spec.suggestions", "array"],
+        ),
+        (
+            "not-array",
+            json!({"suggestionsProvider": "static", "suggestions": "{\"a\": 1}"}),
+            "InvalidSuggestions",
+            vec!["spec.suggestions"],
+        ),
+        ("not-strings", json!({"suggestionsProvider": "static", "suggestions": "[1]"}), "InvalidSuggestions", vec!["spec.suggestions"]),
+        (
+            "no-identity",
+            json!({"gcpServiceAccount": "root@project.example"}),
+            "ServiceAccountNotAllowed",
+            vec!["spec.gcpServiceAccount", "root@project.example", &team.slug],
+        ),
+    ];
+    if !platform::has_database() {
+        team.apply(&json!({"apiVersion": "agents.slipway.dev/v1", "kind": "KnowledgeBase", "metadata": {"name": "docs"}, "spec": {"name": "Docs"}}));
+        cases.push(("no-database", json!({"storage": "postgresql"}), "DatabaseRequired", vec!["spec.storage", "databaseUrl"]));
+        cases.push(("kb-by-name", json!({"knowledgeBases": ["docs"]}), "DatabaseRequired", vec!["spec.knowledgeBases"]));
+        cases.push(("kb-by-id", json!({"knowledgeBases": ["kb_docs"]}), "DatabaseRequired", vec!["spec.knowledgeBases"]));
+    }
+    let agents: Vec<Agent> = cases.iter().map(|(name, spec, ..)| team.agent(name, spec)).collect();
+    for (agent, (_, _, reason, words)) in agents.iter().zip(&cases) {
+        let message = agent.stalled(&[reason], TOLD);
+        for word in words {
+            assert!(message.contains(word), "{}: the message should speak of {word:?}: {message}", agent.name);
+        }
+        assert_eq!(agent.get()["status"]["phase"], "Failed", "{}", agent.name);
+        assert_eq!(agent.deployment(), Value::Null, "{} should have no Deployment", agent.name);
+    }
+    // A fault is an Event too.
+    let events = team.kubectl("events --for agent/no-tool").ok();
+    assert!(events.contains("ToolNotFound"), "{events}");
+}
+
+/// Each fault goes as soon as what it speaks of is there.
+#[test]
+fn a_fault_goes_when_its_cause_does() {
+    let team = Team::new("mended");
+    let suspended = |spec: Value| {
+        let mut spec = spec;
+        spec["suspend"] = json!(true);
+        spec
+    };
+    unlabelled_secret(&team, "closed");
+    let tool = team.agent("tool", &suspended(json!({"tools": ["late"]})));
+    let missing = team.agent("missing", &suspended(json!({"envSecrets": ["late"]})));
+    let closed = team.agent("closed", &suspended(json!({"envSecrets": ["closed"]})));
+    let identity = team.agent("identity", &suspended(json!({"gcpServiceAccount": "late@project.example"})));
+    tool.stalled(&["ToolNotFound"], TOLD);
+    missing.stalled(&["SecretMissing"], TOLD);
+    closed.stalled(&["SecretNotAllowed"], TOLD);
+    identity.stalled(&["ServiceAccountNotAllowed"], TOLD);
+
+    team.tool("late", &json!({"type": "builtin"}));
+    team.secret("late", &json!({"KEY": "value"}));
+    team.kubectl("label secret closed agents.slipway.dev/agent-readable=true").ok();
+    team.apply_spec(&json!({"gcpServiceAccounts": ["late@project.example"]}));
+    for agent in [tool, missing, closed, identity] {
+        agent.until("suspended and well", TOLD, |agent| condition(agent, "Ready")["reason"] == "Suspended");
+    }
+}
+
+#[test]
+fn what_runs_goes_on_running() {
+    let team = Team::new("untouched");
+    team.tool("clock", &json!({"type": "builtin"}));
+    let agent = team.agent("hello", &json!({"tools": ["clock"], "systemPrompt": "first"}));
+    agent.ready();
+    let children = || [agent.deployment(), agent.config(), agent.service()].map(|child| child["metadata"]["generation"].clone());
+    let state = || (children(), agent.config()["data"].clone(), agent.pods()[0]["metadata"]["uid"].clone());
+    let before = state();
+
+    for (spec, reason) in [
+        (json!({"tools": ["clock", "nowhere"], "systemPrompt": "second"}), "ToolNotFound"),
+        (json!({"tools": ["clock"], "knowledgeBases": ["nowhere"]}), "KnowledgeBaseNotFound"),
+        (json!({"knowledgeBases": null, "envSecrets": ["nowhere"]}), "SecretMissing"),
+    ] {
+        agent.patch(&spec);
+        agent.stalled(&[reason], TOLD);
+        assert_eq!(state(), before, "{reason} should leave what runs alone");
+        let seen = agent.get();
+        assert_eq!((&seen["status"]["phase"], &condition(&seen, "Available")["status"]), (&json!("Running"), &json!("True")), "{reason}");
+    }
+    assert!(agent.chat("still there?").contains("still there?"));
+
+    agent.patch(&json!({"envSecrets": null}));
+    agent.until("changed", TOLD, |_| agent.config()["data"]["RUNTIME_SYSTEM_PROMPT"] == "second");
+    agent.ready();
+}
+
+#[test]
+fn names_that_are_taken() {
+    let team = Team::with("taken", &json!({"gcpServiceAccounts": ["hello@project.example"]}));
+    let foreign = |kind: &str, version: &str, name: &str, body: Value| {
+        let mut object = json!({"apiVersion": version, "kind": kind, "metadata": {"name": name, "labels": {"owner": "somebody"}}});
+        object.as_object_mut().unwrap().extend(body.as_object().cloned().unwrap());
+        team.apply(&object);
+    };
+    foreign("ConfigMap", "v1", "one-config", json!({"data": {"KEEP": "1"}}));
+    foreign("Service", "v1", "two", json!({"spec": {"selector": {"a": "b"}, "ports": [{"port": 80}]}}));
+    let pod = json!({"containers": [{"name": "main", "image": "example.com/none:1"}]});
+    let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": pod});
+    foreign(
+        "Deployment",
+        "apps/v1",
+        "three",
+        json!({"spec": {"replicas": 0, "selector": {"matchLabels": {"a": "b"}}, "template": template}}),
+    );
+    foreign("ServiceAccount", "v1", "four", json!({}));
+    let cases = [("one", "configmap/one-config"), ("two", "service/two"), ("three", "deployment/three"), ("four", "serviceaccount/four")];
+    let content = |object: &str| {
+        let mut content = essence(&team.get(object));
+        content.as_object_mut().unwrap().remove("status");
+        content
+    };
+    let before = cases.map(|(_, object)| content(object));
+    let agents = cases.map(|(name, _)| {
+        let spec = if name == "four" { json!({"gcpServiceAccount": "hello@project.example"}) } else { json!({}) };
+        team.agent(name, &spec)
+    });
+    for ((agent, (_, object)), before) in agents.iter().zip(cases).zip(before) {
+        let message = agent.stalled(&["NameTaken"], TOLD);
+        let name = object.split_once('/').unwrap().1;
+        assert!(message.contains(name), "the message should name {object}: {message}");
+        assert_eq!(content(object), before, "{object} is not ours");
+    }
+
+    // Deleting the Agent leaves it, deleting it makes way for the Agent.
+    agents[1].kubectl("delete").ok();
+    assert_eq!(team.get("service/two")["metadata"]["labels"]["owner"], "somebody");
+    team.kubectl("delete configmap one-config").ok();
+    agents[0].until("no longer in anybody's way", 45, |agent| condition(agent, "Ready")["reason"] == "DeploymentReady");
+}
+
+#[test]
+fn outside_of_a_team() {
+    let _turn = together();
+    let home = Plain::new("e2e-plain");
+    let manifest = json!({"apiVersion": "agents.slipway.dev/v1", "kind": "Agent", "metadata": {"name": "stray"}, "spec": {"name": "Stray", "framework": "custom"}});
+    home.kubectl("apply -f -").input(&manifest).ok();
+    home.kubectl("wait agent/stray --for=condition=Stalled --timeout=10s").ok();
+    let agent = home.kubectl("get agent stray").json();
+    let ready = condition(&agent, "Ready");
+    assert_eq!((&ready["status"], &ready["reason"]), (&json!("False"), &json!("NotATeamNamespace")), "{agent:#}");
+    let message = ready["message"].as_str().unwrap();
+    assert!(message.contains("e2e-plain") && message.contains("Team"), "{message}");
+    let children = home.kubectl("get deployments,services,configmaps -l agents.slipway.dev/agent -o name").ok();
+    assert_eq!(children.trim(), "", "nothing should be made outside of a team");
+}
+
+/// A namespace that belongs to no team.
+struct Plain(&'static str);
+
+impl Plain {
+    fn new(name: &'static str) -> Self {
+        kubectl(format!("delete namespace {name} --ignore-not-found --timeout=60s")).ok();
+        kubectl(format!("create namespace {name}")).ok();
+        Self(name)
+    }
+
+    fn kubectl(&self, line: &str) -> slipway_e2e::Kubectl {
+        kubectl(line).arg("-n").arg(self.0)
+    }
+}
+
+impl Drop for Plain {
+    fn drop(&mut self) {
+        kubectl(format!("delete namespace {} --wait=false", self.0)).run();
+    }
+}

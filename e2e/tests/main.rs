@@ -1,0 +1,19 @@
+//! What Slipway promises, shown on a real cluster. `hack/test cluster` runs this; `cargo test -p slipway-e2e rules` runs a part.
+//!
+//! Tests run in parallel, each in a team of its own; those that need the cluster for themselves take a turn alone.
+
+#![expect(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod agents;
+mod children;
+mod commands;
+mod drift;
+mod faults;
+mod manager;
+mod pods;
+mod rest;
+mod rules;
+mod samples;
+mod secrets;
+mod teams;
+mod tools;

@@ -1,0 +1,93 @@
+//! The API server refuses what is wrong and names the field. Every CEL rule is met both ways, and none can be forgotten.
+
+mod cases;
+mod names;
+mod schema;
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use cases::RULES;
+use serde_json::{Value, json};
+use slipway_e2e::{Outcome, ROOT, kubectl};
+
+/// A manifest of `kind` with `spec` given as YAML, and what the kind demands beside it.
+fn manifest(kind: &str, name: &str, spec: &str) -> Value {
+    let mut whole = json!({
+        "apiVersion": "agents.slipway.dev/v1", "kind": kind,
+        "metadata": {"name": name}, "spec": {"name": "Name"},
+    });
+    match kind {
+        "Agent" => whole["spec"]["framework"] = json!("custom"),
+        "Tool" => whole["spec"]["type"] = json!("builtin"),
+        _ => {}
+    }
+    let more: Value = serde_yaml::from_str(spec).unwrap();
+    whole["spec"].as_object_mut().unwrap().extend(more.as_object().cloned().unwrap_or_default());
+    whole
+}
+
+/// `kubectl apply --dry-run=server`.
+fn apply(manifest: &Value) -> Outcome {
+    kubectl("apply --dry-run=server -n default -f -").input(manifest).run()
+}
+
+/// A manifest that must be accepted.
+#[track_caller]
+fn accepted(manifest: &Value) {
+    let outcome = apply(manifest);
+    assert!(outcome.code == Some(0), "should be accepted: {manifest:#}\n{}", outcome.stderr);
+}
+
+/// A manifest that must be refused in the very words of `says`.
+#[track_caller]
+fn refused(manifest: &Value, says: &[&str]) {
+    let outcome = apply(manifest);
+    assert!(outcome.code != Some(0), "should be refused: {manifest:#}");
+    for words in says {
+        assert!(outcome.stderr.contains(words), "should be refused with {words:?}: {manifest:#}\ngot: {}", outcome.stderr);
+    }
+}
+
+#[test]
+fn every_rule_accepts_and_refuses() {
+    for rule in RULES {
+        accepted(&manifest(rule.kind, "fine", rule.accepted));
+        for spec in rule.refused {
+            refused(&manifest(rule.kind, "faulty", spec), &[rule.field, rule.message]);
+        }
+    }
+}
+
+#[test]
+fn no_rule_is_forgotten() {
+    let mut messages = BTreeSet::new();
+    for entry in fs::read_dir(format!("{ROOT}/crds")).unwrap() {
+        let crd: Value = serde_yaml::from_str(&fs::read_to_string(entry.unwrap().path()).unwrap()).unwrap();
+        let kind = crd["spec"]["names"]["kind"].as_str().unwrap();
+        for version in crd["spec"]["versions"].as_array().unwrap() {
+            collect(kind, &version["schema"], &mut messages);
+        }
+    }
+    let tried = RULES.iter().map(|rule| (rule.kind.to_owned(), rule.message.to_owned()));
+    let tried: BTreeSet<_> = tried.chain(names::RULES.map(|(kind, message)| (kind.to_owned(), message.to_owned()))).collect();
+    let forgotten: Vec<_> = messages.difference(&tried).collect();
+    assert!(forgotten.is_empty(), "rules of crds/ without a case in e2e/tests/rules/cases.rs: {forgotten:#?}");
+    let gone: Vec<_> = tried.difference(&messages).collect();
+    assert!(gone.is_empty(), "cases in e2e/tests/rules for rules that crds/ does not have: {gone:#?}");
+}
+
+/// The messages of all rules in a schema.
+fn collect(kind: &str, schema: &Value, messages: &mut BTreeSet<(String, String)>) {
+    match schema {
+        Value::Object(fields) => {
+            for rule in fields.get("x-kubernetes-validations").and_then(Value::as_array).into_iter().flatten() {
+                let message = rule["message"].as_str().unwrap_or_else(|| panic!("a rule of {kind} has no message: {rule}"));
+                messages.insert((kind.to_owned(), message.to_owned()));
+            }
+            fields.values().for_each(|value| collect(kind, value, messages));
+        }
+        Value::Array(list) => list.iter().for_each(|value| collect(kind, value, messages)),
+        _ => {}
+    }
+}

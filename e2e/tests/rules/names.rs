@@ -1,0 +1,56 @@
+//! Names: each kind's own rules, at their edges.
+
+use super::{accepted, manifest, refused};
+
+const LENGTH: &str = "metadata.name: an agent's name has at most 52 characters";
+const AGENT: &str =
+    "metadata.name: must begin with a lower-case letter and have only lower-case letters, digits and hyphens; a Service is named after it";
+const TRACKS: &str = "metadata.name: must not end with -canary, -candidate or -primary; other tracks of an agent use these";
+const LABEL: &str = "metadata.name: must begin with a lower-case letter and have at most 63 lower-case letters, digits and hyphens";
+const SLUG: &str = "metadata.name: must begin with a lower-case letter and have at most 58 lower-case letters, digits and hyphens; the namespace is named after it";
+
+/// The rules that this file tries.
+pub(super) const RULES: [(&str, &str); 6] =
+    [("Agent", LENGTH), ("Agent", AGENT), ("Agent", TRACKS), ("KnowledgeBase", LABEL), ("Tool", LABEL), ("Team", SLUG)];
+
+#[test]
+fn agents() {
+    for name in [&"a".repeat(52), "a", "h-1", "canary", "primary-school", "a-canary-b"] {
+        accepted(&manifest("Agent", name, "{}"));
+    }
+    refused(&manifest("Agent", &"a".repeat(53), "{}"), &[LENGTH]);
+    for name in ["1st", "a.b", "a.b-canary"] {
+        refused(&manifest("Agent", name, "{}"), &[AGENT]);
+    }
+    for name in ["x-canary", "x-candidate", "x-primary"] {
+        refused(&manifest("Agent", name, "{}"), &[TRACKS]);
+    }
+}
+
+#[test]
+fn tools_and_knowledge_bases() {
+    for kind in ["Tool", "KnowledgeBase"] {
+        accepted(&manifest(kind, &"a".repeat(63), "{}"));
+        for name in [&"a".repeat(64), "1st", "a.b"] {
+            refused(&manifest(kind, name, "{}"), &[LABEL]);
+        }
+    }
+}
+
+#[test]
+fn teams() {
+    accepted(&manifest("Team", &"a".repeat(58), "{}"));
+    for name in [&"a".repeat(59), "1st", "a.b"] {
+        refused(&manifest("Team", name, "{}"), &[SLUG]);
+    }
+}
+
+/// What the API server refuses of any kind.
+#[test]
+fn nobodys_name() {
+    for kind in ["Agent", "Tool", "KnowledgeBase", "Team"] {
+        for name in ["A", "a_b", "-a", "a-", "a/../b", "ä"] {
+            refused(&manifest(kind, name, "{}"), &[]);
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! What the schema refuses without a rule: enumerations, ranges, lengths, doubles, unknown and missing fields.
+
+use serde_json::json;
+
+use super::{accepted, manifest, refused};
+
+#[test]
+fn agents() {
+    let cases = [
+        ("spec.framework", "{framework: homemade}"),
+        ("spec.strategy", "{strategy: clever}"),
+        ("spec.channel", "{channel: slack}"),
+        ("spec.modelType", "{modelType: acme, modelId: m}"),
+        ("spec.storage", "{storage: sqlite}"),
+        ("spec.suggestionsProvider", "{suggestionsProvider: oracle}"),
+        ("spec.replicas", "{replicas: 11}"),
+        ("spec.replicas", "{replicas: -1}"),
+        ("spec.replicas", "{replicas: two}"),
+        ("spec.name", "{name: ''}"),
+        ("spec.modelId", "{modelId: ''}"),
+        ("spec.version", "{version: 'one two'}"),
+        ("spec.backgroundModel", "{backgroundModel: gpt-5}"),
+        ("spec.databaseUrl", "{databaseUrl: 'mysql://db/slipway'}"),
+        ("spec.databaseUrl", "{databaseUrl: 'db:5432'}"),
+        ("spec.image", "{image: 'a b'}"),
+        ("spec.gcpServiceAccount", "{gcpServiceAccount: nobody}"),
+        ("spec.tools[1]", "{tools: [a, a]}"),
+        ("spec.knowledgeBases[1]", "{knowledgeBases: [a, a]}"),
+        ("spec.envSecrets[1]", "{envSecrets: [a, a]}"),
+        ("spec.resources.requests.cpu", "{resources: {requests: {cpu: much}}}"),
+        ("spec.resources.limits.memory", "{resources: {limits: {memory: -1Mi}}}"),
+        ("spec.canary", "{canary: {enabled: true, weight: 10}}"),
+        ("spec.skills", "{skills: [sk_one]}"),
+        ("spec.podTemplate.hostNetwork", "{podTemplate: {hostNetwork: true}}"),
+        ("spec.serviceAccountName", "{serviceAccountName: admin}"),
+    ];
+    for (field, spec) in cases {
+        refused(&manifest("Agent", "faulty", spec), &[field]);
+    }
+}
+
+#[test]
+fn tools() {
+    let http = |endpoint: &str| format!("{{type: http, endpoint: '{endpoint}', parameters: [{{name: host, type: string}}]}}");
+    for endpoint in [
+        "{host}://x/",
+        "https://{host}/",
+        "https://api.{host}.com/x",
+        "https://user@host/",
+        "https://user:pw@host/",
+        "ftp://x/",
+        "/x",
+        "https:///x",
+    ] {
+        refused(&manifest("Tool", "faulty", &http(endpoint)), &["spec.endpoint"]);
+    }
+    let cases = [
+        ("spec.type", "{type: telepathy}"),
+        ("spec.method", "{type: http, endpoint: 'http://x/', method: BREW}"),
+        ("spec.timeout", "{timeout: 0}"),
+        ("spec.timeout", "{timeout: 3601}"),
+        ("spec.name", "{name: 'two words'}"),
+        ("spec.binary", "{type: cli, binary: df}"),
+        ("spec.mcpEndpoint", "{type: mcp, mcpEndpoint: 'http://user:pw@mcp/'}"),
+        ("spec.mcpEndpoint", "{type: mcp, mcpEndpoint: 'http://{host}/'}"),
+        ("spec.parameters[0].type", "{parameters: [{name: a, type: date}]}"),
+        ("spec.parameters[0].name", "{parameters: [{name: 'a b', type: string}]}"),
+        ("spec.parameters[1]", "{parameters: [{name: a, type: string}, {name: a, type: integer}]}"),
+        (
+            "spec.headersFrom[1]",
+            "{type: http, endpoint: 'http://x/', headersFrom: [{name: A, secret: s, key: k}, {name: A, secret: t, key: k}]}",
+        ),
+        ("spec.enabled", "{enabled: sometimes}"),
+        ("spec.command", "{type: cli, binary: /bin/sh, command: ls}"),
+    ];
+    for (field, spec) in cases {
+        refused(&manifest("Tool", "faulty", spec), &[field]);
+    }
+}
+
+#[test]
+fn teams_and_knowledge_bases() {
+    let cases = [
+        ("Team", "spec.name", "{name: ''}"),
+        ("Team", "spec.quota.pods", "{quota: {pods: many}}"),
+        ("Team", "spec.containerLimits.max.cpu", "{containerLimits: {max: {cpu: much}}}"),
+        ("Team", "spec.gcpServiceAccounts[1]", "{gcpServiceAccounts: [a@b, a@b]}"),
+        ("Team", "spec.members", "{members: []}"),
+        ("KnowledgeBase", "spec.chunkSize", "{chunkSize: 15, chunkOverlap: 1}"),
+        ("KnowledgeBase", "spec.chunkSize", "{chunkSize: 8193}"),
+        ("KnowledgeBase", "spec.chunkOverlap", "{chunkOverlap: -1}"),
+        ("KnowledgeBase", "spec.embeddingModel", "{embeddingModel: ''}"),
+        ("KnowledgeBase", "spec.documents", "{documents: []}"),
+    ];
+    for (kind, field, spec) in cases {
+        refused(&manifest(kind, "faulty", spec), &[field]);
+    }
+}
+
+#[test]
+fn required_fields() {
+    for (kind, field) in
+        [("Agent", "name"), ("Agent", "framework"), ("Tool", "name"), ("Tool", "type"), ("Team", "name"), ("KnowledgeBase", "name")]
+    {
+        let mut whole = manifest(kind, "faulty", "{}");
+        accepted(&whole);
+        whole["spec"].as_object_mut().unwrap().remove(field);
+        refused(&whole, &[&format!("spec.{field}: Required value")]);
+        refused(&json!({"apiVersion": "agents.slipway.dev/v1", "kind": kind, "metadata": {"name": "faulty"}}), &["spec: Required value"]);
+    }
+}
+
+/// The largest values that the specification allows.
+#[test]
+fn edges() {
+    for spec in
+        ["{replicas: 0}", "{replicas: 10}", "{backgroundModel: ''}", "{backgroundModel: 'openai:gpt-5'}", "{tools: []}", "{envSecrets: []}"]
+    {
+        accepted(&manifest("Agent", "fine", spec));
+    }
+    for framework in ["custom", "langchain", "crewai", "autogen", "adk"] {
+        accepted(&manifest("Agent", "fine", &format!("{{framework: {framework}}}")));
+    }
+    for provider in ["ollama", "openai", "anthropic", "google-ai", "vertex-ai", "bedrock"] {
+        accepted(&manifest("Agent", "fine", &format!("{{modelType: {provider}, modelId: some-model}}")));
+    }
+    for kind in ["string", "integer", "number", "boolean"] {
+        accepted(&manifest("Tool", "fine", &format!("{{parameters: [{{name: a, type: {kind}}}]}}")));
+    }
+}

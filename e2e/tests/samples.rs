@@ -1,0 +1,52 @@
+//! Every file in `config/samples` is applied: as it is, without effect, and for real in a team of the test's own.
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+use slipway_e2e::{Agent, ROOT, Team, kubectl, together, until};
+
+fn files() -> Vec<PathBuf> {
+    let mut files: Vec<_> = fs::read_dir(format!("{ROOT}/config/samples")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    assert!(files.len() >= 8, "{files:?}");
+    files
+}
+
+#[test]
+fn the_api_server_accepts_each() {
+    for file in files() {
+        let outcome = kubectl("apply --dry-run=server -n team-default -f").arg(file.display()).run();
+        assert_eq!(outcome.code, Some(0), "{}: {}", file.display(), outcome.stderr);
+        // Nothing is said twice, and nothing unknown is warned of.
+        assert_eq!(outcome.stderr, "", "{}", file.display());
+    }
+}
+
+#[test]
+fn together_they_run() {
+    let team = Team::within(together(), "samples", &json!({}));
+    for file in files() {
+        let text = fs::read_to_string(&file).unwrap();
+        let mut sample: Value = serde_yaml::from_str(&text).unwrap();
+        if sample["kind"] == "Team" {
+            // Its spec, under the slug of this test.
+            team.apply_spec(&sample["spec"]);
+        } else {
+            sample["metadata"]["namespace"] = json!(team.namespace);
+            team.apply(&sample);
+        }
+    }
+    team.ready();
+    for tool in ["clock", "weather", "disk", "tickets"] {
+        until(&format!("tools -n {} --field-selector metadata.name={tool}", team.namespace), 10, |tools| {
+            let available = tools.iter().any(|tool| tool["status"]["phase"] == "Available");
+            if available { Ok(()) } else { Err(format!("tool {tool} should be Available")) }
+        });
+    }
+    for (name, replicas) in [("hello", 1), ("concierge", 2)] {
+        let agent = Agent { team: &team, name: name.to_owned() };
+        assert_eq!(agent.ready()["status"]["replicas"], replicas, "{name}");
+        assert!(agent.chat("breakfast").contains("breakfast"));
+    }
+}

@@ -1,0 +1,188 @@
+//! Tools: their phase, and how they reach the agents that name them.
+
+use std::fs;
+
+use serde_json::{Value, json};
+use slipway_e2e::{Agent, ROOT, Team, alone, condition, kubectl, until};
+
+/// Waits until `RUNTIME_TOOLS` is this.
+#[track_caller]
+fn tools_become(agent: &Agent, expected: &Value) {
+    until(&format!("configmaps -n {} --field-selector metadata.name={}-config", agent.team.namespace, agent.name), 10, |objects| {
+        let text = objects.first().and_then(|config| config["data"]["RUNTIME_TOOLS"].as_str()).unwrap_or("null");
+        let tools: Value = serde_json::from_str(text).map_err(|e| format!("{text} should be JSON: {e}"))?;
+        if tools == *expected { Ok(()) } else { Err(format!("RUNTIME_TOOLS should be {expected:#}\ngot {tools:#}")) }
+    });
+}
+
+#[test]
+fn they_are_resolved_in_order_with_all_their_fields() {
+    let team = Team::new("tools");
+    team.secret("token", &json!({"authorization": "Bearer x"}));
+    let city = json!({"name": "city", "type": "string", "description": "A city.", "required": true});
+    team.tool(
+        "weather",
+        &json!({"name": "get_weather", "type": "http", "category": "data", "description": "The weather.", "endpoint": "https://api.example.com/{city}",
+            "method": "GET", "headers": {"Accept": "text/plain"}, "parameters": [city, {"name": "days", "type": "integer"}], "timeout": 7}),
+    );
+    team.tool("disk", &json!({"type": "cli", "binary": "/bin/df", "allowedCommands": ["-h"]}));
+    let headers = json!([{"name": "Authorization", "secret": "token", "key": "authorization"}]);
+    team.tool("tickets", &json!({"type": "mcp", "mcpEndpoint": "https://mcp.example.com", "headersFrom": headers}));
+    team.tool("clock", &json!({"type": "builtin"}));
+    team.tool("off", &json!({"type": "builtin", "enabled": false}));
+    let agent = team.agent("hello", &json!({"tools": ["tickets", "off", "weather", "clock", "disk"]}));
+    agent.ready();
+
+    let deployment = agent.deployment();
+    let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+    let variable =
+        container["env"].as_array().and_then(|env| env.iter().find(|variable| variable["valueFrom"]["secretKeyRef"]["name"] == "token"));
+    let variable = variable.unwrap_or_else(|| panic!("a variable should come from Secret token: {container:#}"));
+    assert_eq!(variable["valueFrom"]["secretKeyRef"]["key"], "authorization");
+    let expected = json!([
+        {"name": "tickets", "type": "mcp", "category": "general", "mcpEndpoint": "https://mcp.example.com",
+         "headersFrom": {"Authorization": variable["name"]}, "parameters": [], "timeout": 30},
+        {"name": "get_weather", "type": "http", "category": "data", "description": "The weather.", "endpoint": "https://api.example.com/{city}",
+         "method": "GET", "headers": {"Accept": "text/plain"}, "timeout": 7,
+         "parameters": [city, {"name": "days", "type": "integer", "required": false}]},
+        {"name": "clock", "type": "builtin", "category": "general", "parameters": [], "timeout": 30},
+        {"name": "disk", "type": "cli", "category": "general", "binary": "/bin/df", "allowedCommands": ["-h"], "parameters": [], "timeout": 30},
+    ]);
+    tools_become(&agent, &expected);
+}
+
+#[test]
+fn changes_reach_the_agents_that_name_them() {
+    let team = Team::new("toolchange");
+    team.tool("one", &json!({"type": "builtin"}));
+    team.tool("two", &json!({"type": "builtin"}));
+    let agent = team.agent("hello", &json!({"tools": ["one", "two"]}));
+    let other = team.agent("other", &json!({"suspend": true}));
+    agent.ready();
+    other.until("suspended", 20, |agent| condition(agent, "Ready")["reason"] == "Suspended");
+    let untouched = other.deployment()["metadata"]["generation"].clone();
+    let hash = |deployment: &Value| deployment["spec"]["template"]["metadata"]["annotations"]["agents.slipway.dev/config-hash"].clone();
+    let before = hash(&agent.deployment());
+    let tool =
+        |name: &str, timeout: u64| json!({"name": name, "type": "builtin", "category": "general", "parameters": [], "timeout": timeout});
+
+    team.kubectl("patch tool one --type=merge -p").arg(json!({"spec": {"timeout": 99}})).ok();
+    tools_become(&agent, &json!([tool("one", 99), tool("two", 30)]));
+    agent.deployment_until("another config-hash", 10, |deployment| hash(deployment) != before);
+
+    team.kubectl("patch tool one --type=merge -p").arg(json!({"spec": {"enabled": false}})).ok();
+    tools_become(&agent, &json!([tool("two", 30)]));
+    team.kubectl("patch tool two --type=merge -p").arg(json!({"spec": {"enabled": false}})).ok();
+    tools_become(&agent, &json!([]));
+    team.kubectl("patch tool two --type=merge -p").arg(json!({"spec": {"enabled": true}})).ok();
+    tools_become(&agent, &json!([tool("two", 30)]));
+    agent.ready();
+
+    let generation = agent.deployment()["metadata"]["generation"].clone();
+    team.kubectl("delete tool two").ok();
+    let message = agent.stalled(&["ToolNotFound"], 10);
+    assert!(message.contains("two"), "{message}");
+    assert_eq!(agent.deployment()["metadata"]["generation"], generation, "what runs is left alone");
+    team.tool("two", &json!({"type": "builtin"}));
+    agent.ready();
+    assert_eq!(other.deployment()["metadata"]["generation"], untouched, "agents that do not name a tool are not touched");
+}
+
+#[test]
+fn a_good_tool_is_available() {
+    let team = Team::new("toolphase");
+    team.tool("clock", &json!({"type": "builtin"}));
+    team.kubectl("wait tool/clock --for=condition=Ready --timeout=10s").ok();
+    let tool = team.get("tool/clock");
+    assert_eq!((&tool["status"]["phase"], &tool["status"]["observedGeneration"]), (&json!("Available"), &json!(1)));
+}
+
+/// The CRD of tools without its rules, until the test ends.
+struct Relaxed {
+    name: &'static str,
+    file: &'static str,
+}
+
+impl Relaxed {
+    /// `loosen` is given the schema of the spec.
+    fn new(name: &'static str, file: &'static str, loosen: impl Fn(&mut Value)) -> Self {
+        let mut crd: Value = serde_yaml::from_str(&fs::read_to_string(format!("{ROOT}/crds/{file}")).unwrap()).unwrap();
+        loosen(&mut crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]);
+        let guard = Self { name, file };
+        guard.install(&crd.to_string());
+        guard
+    }
+
+    fn install(&self, manifest: &str) {
+        kubectl("apply --server-side --force-conflicts -f -").input(manifest).ok();
+        kubectl(format!("wait crd/{} --for=condition=Established --timeout=20s", self.name)).ok();
+    }
+}
+
+impl Drop for Relaxed {
+    fn drop(&mut self) {
+        self.install(&fs::read_to_string(format!("{ROOT}/crds/{}", self.file)).unwrap());
+    }
+}
+
+/// Objects older than a rule, and objects that cannot be read at all, harm nobody but themselves.
+#[test]
+fn what_is_older_than_a_rule_is_told_and_stops_nobody() {
+    let team = Team::within(alone(), "oldtools", &json!({}));
+    {
+        let _tools = Relaxed::new("tools.agents.slipway.dev", "tools.yaml", |spec| {
+            let fields = spec.as_object_mut().unwrap();
+            fields.remove("x-kubernetes-validations");
+            spec["properties"]["endpoint"].as_object_mut().unwrap().remove("x-kubernetes-validations");
+            spec["properties"]["timeout"] = json!({"x-kubernetes-preserve-unknown-fields": true});
+            spec["properties"]["type"].as_object_mut().unwrap().remove("enum");
+        });
+        let _agents = Relaxed::new("agents.agents.slipway.dev", "agents.yaml", |spec| {
+            spec["properties"]["replicas"] = json!({"x-kubernetes-preserve-unknown-fields": true});
+        });
+        let old = |name: &str, spec: Value| {
+            let mut spec = spec;
+            spec["name"] = json!(name);
+            let manifest = json!({"apiVersion": "agents.slipway.dev/v1", "kind": "Tool", "metadata": {"name": name}, "spec": spec});
+            // A changed schema takes a moment to be in force.
+            slipway_e2e::poll(20, || {
+                let outcome = team.kubectl("apply -f -").input(&manifest).run();
+                if outcome.code == Some(0) { Ok(()) } else { Err(outcome.stderr) }
+            });
+        };
+        old("no-endpoint", json!({"type": "http"}));
+        old("no-binary", json!({"type": "cli"}));
+        old("no-server", json!({"type": "mcp"}));
+        old("undeclared", json!({"type": "http", "endpoint": "https://api.example.com/{city}"}));
+        old("malformed", json!({"type": "telepathy", "timeout": "soon"}));
+        let agent = Agent { team: &team, name: "malformed".to_owned() };
+        slipway_e2e::poll(20, || {
+            let outcome = team.kubectl("apply -f -").input(agent.manifest(&json!({"replicas": "three"}))).run();
+            if outcome.code == Some(0) { Ok(()) } else { Err(outcome.stderr) }
+        });
+    }
+    for (name, word) in
+        [("no-endpoint", "endpoint"), ("no-binary", "binary"), ("no-server", "mcpEndpoint"), ("undeclared", "{city}"), ("malformed", "")]
+    {
+        let tool = until(&format!("tools -n {} --field-selector metadata.name={name}", team.namespace), 40, |objects| {
+            let tool = objects.iter().find(|tool| tool["status"]["phase"] == "Error");
+            tool.cloned().ok_or(format!("tool {name} should be in phase Error"))
+        });
+        let ready = condition(&tool, "Ready");
+        let message = ready["message"].as_str().unwrap();
+        assert!(ready["status"] == "False" && message.contains(word), "{name} should name {word:?}: {message}");
+    }
+    until(&format!("agents -n {} --field-selector metadata.name=malformed", team.namespace), 40, |objects| {
+        let told = objects.iter().any(|agent| condition(agent, "Stalled")["status"] == "True");
+        if told { Ok(()) } else { Err("the malformed agent should be told so".to_owned()) }
+    });
+
+    team.tool("clock", &json!({"type": "builtin"}));
+    let agent = team.agent("hello", &json!({"tools": ["clock"]}));
+    agent.ready();
+    for name in ["malformed", "no-endpoint"] {
+        let stalled = team.agent(&format!("uses-{name}"), &json!({"tools": [name]}));
+        let message = stalled.stalled(&["ToolInvalid"], 10);
+        assert!(message.contains(name), "{message}");
+    }
+}

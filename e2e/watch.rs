@@ -1,0 +1,114 @@
+//! Waiting: on what the API server says, by `kubectl get --watch`, and on anything else, by asking again.
+
+use std::collections::BTreeMap;
+use std::io::BufReader;
+use std::process::Child;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Deserializer, Value};
+
+use crate::kubectl::kubectl;
+
+/// Waits until the objects of `kubectl get QUERY` are as `want` wants them; its error says what is still missing.
+///
+/// `want` is asked anew whenever one of the objects changes, and not before there is one:
+/// for absence there is `kubectl wait --for=delete`.
+#[track_caller]
+pub fn until<T>(query: &str, seconds: u64, mut want: impl FnMut(&[Value]) -> Result<T, String>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(seconds);
+    let mut missing = "no such object has been seen".to_owned();
+    let mut objects = BTreeMap::new();
+    while Instant::now() < deadline {
+        let mut watch = Watch::start(query);
+        objects.clear();
+        loop {
+            match watch.events.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(event) => match turn(&mut objects, event) {
+                    Some(objects) => match want(&objects) {
+                        Ok(answer) => return answer,
+                        Err(problem) => missing = problem,
+                    },
+                    None => break,
+                },
+                Err(RecvTimeoutError::Timeout) => break,
+                // The watch ended, as watches do; the next one begins with a list.
+                Err(RecvTimeoutError::Disconnected) => {
+                    pause();
+                    break;
+                }
+            }
+        }
+        watch.stop();
+    }
+    let seen: Vec<_> = objects.into_values().map(|object| crate::compare::essence(&object)).collect();
+    panic!("{seconds} s went by: {missing}\nkubectl get {query}\nlast seen: {:#}", Value::Array(seen));
+}
+
+/// Asks again and again, for what kubectl cannot watch.
+#[track_caller]
+pub fn poll<T>(seconds: u64, mut ask: impl FnMut() -> Result<T, String>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(seconds);
+    loop {
+        match ask() {
+            Ok(answer) => return answer,
+            Err(problem) if Instant::now() >= deadline => panic!("{seconds} s went by: {problem}"),
+            Err(_) => pause(),
+        }
+    }
+}
+
+fn pause() {
+    thread::sleep(Duration::from_millis(200));
+}
+
+/// The objects after an event; none after an event that ends the watch.
+fn turn(objects: &mut BTreeMap<String, Value>, mut event: Value) -> Option<Vec<Value>> {
+    let object = event["object"].take();
+    let key = format!("{}/{}", object["metadata"]["namespace"], object["metadata"]["name"]);
+    match event["type"].as_str() {
+        Some("ADDED" | "MODIFIED") => drop(objects.insert(key, object)),
+        Some("DELETED") => drop(objects.remove(&key)),
+        _ => return None,
+    }
+    Some(objects.values().cloned().collect())
+}
+
+struct Watch {
+    child: Child,
+    events: Receiver<Value>,
+}
+
+impl Watch {
+    fn start(query: &str) -> Self {
+        let mut child = kubectl(format!("get {query} -o json --watch --output-watch-events"))
+            .command()
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap_or_else(|e| panic!("kubectl cannot be run: {e}"));
+        let (sender, events) = channel();
+        if let Some(stdout) = child.stdout.take() {
+            thread::spawn(move || {
+                let stream = Deserializer::from_reader(BufReader::new(stdout)).into_iter::<Value>();
+                for event in stream.map_while(Result::ok) {
+                    if sender.send(event).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        Self { child, events }
+    }
+
+    fn stop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
