@@ -56,17 +56,22 @@ slipway_agent_ready() {
   }
 }
 
-# Through the Service: by its address where this machine is the node, else through the API server.
+# Through the Service: at its own address where this machine is the node, else forwarded.
 slipway_chat() {
-  local question='{"message": "Hello! Are you there?"}' answer
+  local question='{"message": "Hello! Are you there?"}' answer address forward=
   if [[ $1 == local ]]; then
-    local address
-    address=$(kubectl --namespace team-default get service hello -o 'jsonpath={.spec.clusterIP}')
-    answer=$(curl --silent --show-error --fail --max-time 30 --retry 5 --retry-all-errors --noproxy '*' \
-      --json "$question" "http://$address:8000/chat")
+    address=$(kubectl --namespace team-default get service hello -o 'jsonpath={.spec.clusterIP}'):8000
   else
-    answer=$(kubectl create --raw /api/v1/namespaces/team-default/services/hello:8000/proxy/chat -f <(echo "$question"))
+    "$STATE/bin/kubectl" --namespace team-default port-forward service/hello :8000 >"$LOGS/forward.log" 2>&1 &
+    forward=$!
+    until_true 20 "A forwarded port" grep -q '^Forwarding from 127' "$LOGS/forward.log"
+    address=$(sed -n 's/^Forwarding from \(127[0-9.:]*\) .*/\1/p' "$LOGS/forward.log")
   fi
+  answer=$(curl --silent --show-error --fail --max-time 30 --retry 5 --retry-all-errors --noproxy '*' \
+    --header 'Content-Type: application/json' --data "$question" "http://$address/chat") || answer=
+  [[ -z $forward ]] || kill "$forward" 2>/dev/null || true
+  [[ -n $answer ]] || die "The agent gave no answer at http://$address/chat." \
+    "Its log: kubectl --namespace team-default logs deployment/hello"
   say "" "hello was asked:  $question" "and answered:     $answer" "" "It took $SECONDS s. What to try next:"
   [[ $1 != local ]] || say "  export KUBECONFIG=$LOCAL_KUBECONFIG PATH=$STATE/bin:\$PATH"
   say "  kubectl --namespace team-default get agents,tools,pods" \
