@@ -124,9 +124,9 @@ mod tests {
 
     #[test]
     fn a_refused_database_url_does_not_show_its_password() {
-        let error = Arguments::try_parse_from(["slipway-manager"]).map(|_| ()).and_then(|()| {
-            Arguments::try_parse_from(["slipway-manager", "--listen", "x"]).map(|_| ())
-        });
+        let error = Arguments::try_parse_from(["slipway-manager"])
+            .map(|_| ())
+            .and_then(|()| Arguments::try_parse_from(["slipway-manager", "--listen", "x"]).map(|_| ()));
         assert!(error.is_ok());
         assert!(!super::database("postgresql://u:hunter2@h").unwrap_err().contains("hunter2"));
     }

@@ -40,6 +40,8 @@ pub(crate) async fn secrets_hash(client: Client, namespace: &str) -> anyhow::Res
 fn key(secret: &Secret) -> anyhow::Result<Vec<u8>> {
     match secret.data.as_ref().and_then(|data| data.get(SECRETS_HASH)) {
         Some(ByteString(key)) if key.len() >= 16 => Ok(key.clone()),
-        _ => bail!("Secret {NAME} has no usable key {SECRETS_HASH}; delete it, and a new one is made (agents that use Secrets then restart once)"),
+        _ => bail!(
+            "Secret {NAME} has no usable key {SECRETS_HASH}; delete it, and a new one is made (agents that use Secrets then restart once)"
+        ),
     }
 }

@@ -5,6 +5,8 @@ mod build;
 mod gather;
 mod report;
 mod resolve;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 

@@ -190,3 +190,97 @@ async fn tell(agent: &Agent, before: &AgentStatus, now: &AgentStatus, applied: &
         world.events.publish(&about, Happening { warning, reason, action: "Report", note: message }).await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn agent(spec: &str) -> Agent {
+        let yaml =
+            format!("{{metadata: {{name: helper, namespace: team-a, generation: 4}}, spec: {{name: H, framework: custom, {spec}}}}}");
+        serde_yaml::from_str(&yaml).unwrap()
+    }
+
+    fn deployment(wanted: i32, updated: i32, available: i32, total: i32) -> DeploymentState {
+        DeploymentState { wanted, updated, ready: available, available, total, current: true, stuck: None, refused: None }
+    }
+
+    fn observed(deployment: DeploymentState) -> Observed {
+        Observed { fault: None, waiting_for: None, memory_only: true, deployment: Some(deployment), problem: None }
+    }
+
+    fn problem(reason: &str, fatal: bool) -> Option<Problem> {
+        Some(Problem { reason: reason.to_owned(), message: String::new(), fatal })
+    }
+
+    /// Phase, Ready, Stalled and the reason.
+    fn summary(agent: &Agent, seen: &Observed) -> (Phase, String, String, String) {
+        let status = status(agent, seen, "cluster.local", Timestamp::UNIX_EPOCH);
+        let of = |kind: &str| status.conditions.iter().find(|condition| condition.type_ == kind).unwrap();
+        (status.phase.unwrap(), of(READY).status.clone(), of(STALLED).status.clone(), of(READY).reason.clone())
+    }
+
+    #[test]
+    fn what_is_said_of_an_agent() {
+        let fault = Fault { reason: "ToolNotFound", message: "spec.tools[0]".to_owned() };
+        let quota = DeploymentState { refused: Some("exceeded quota: slipway".to_owned()), ..deployment(1, 0, 0, 0) };
+        let stuck = DeploymentState { stuck: Some(("ProgressDeadlineExceeded".to_owned(), String::new())), ..deployment(1, 1, 0, 1) };
+        let stale = DeploymentState { current: false, ..deployment(1, 1, 1, 1) };
+        let cases = [
+            ("replicas: 1", observed(deployment(1, 1, 1, 1)), (Phase::Running, "True", "False", "DeploymentReady")),
+            ("replicas: 1", observed(stale), (Phase::Pending, "False", "False", "Progressing")),
+            ("replicas: 2", observed(deployment(2, 1, 2, 3)), (Phase::Pending, "False", "False", "Progressing")),
+            (
+                "replicas: 1",
+                Observed { deployment: None, ..observed(deployment(0, 0, 0, 0)) },
+                (Phase::Pending, "False", "False", "Progressing"),
+            ),
+            ("suspend: true", observed(deployment(0, 0, 0, 0)), (Phase::Terminated, "True", "False", "Suspended")),
+            ("suspend: true", observed(deployment(0, 0, 1, 1)), (Phase::Pending, "False", "False", "Progressing")),
+            (
+                "replicas: 1",
+                Observed { fault: Some(fault.clone()), ..observed(deployment(1, 1, 1, 1)) },
+                (Phase::Running, "False", "True", "ToolNotFound"),
+            ),
+            (
+                "replicas: 1",
+                Observed { fault: Some(fault), deployment: None, ..observed(deployment(0, 0, 0, 0)) },
+                (Phase::Failed, "False", "True", "ToolNotFound"),
+            ),
+            ("replicas: 1", observed(quota), (Phase::Failed, "False", "True", "QuotaExceeded")),
+            ("replicas: 1", observed(stuck), (Phase::Failed, "False", "True", "ProgressDeadlineExceeded")),
+            (
+                "replicas: 1",
+                Observed { problem: problem("ImagePullBackOff", true), ..observed(deployment(1, 1, 0, 1)) },
+                (Phase::Failed, "False", "True", "ImagePullBackOff"),
+            ),
+            (
+                "replicas: 1",
+                Observed { problem: problem("Unschedulable", false), ..observed(deployment(1, 1, 0, 1)) },
+                (Phase::Pending, "False", "False", "Unschedulable"),
+            ),
+        ];
+        for (spec, seen, (phase, ready, stalled, reason)) in cases {
+            assert_eq!(summary(&agent(spec), &seen), (phase, ready.to_owned(), stalled.to_owned(), reason.to_owned()), "{spec}");
+        }
+    }
+
+    #[test]
+    fn a_status_that_says_the_same_is_the_same() {
+        let mut agent = agent("replicas: 1");
+        let seen = observed(deployment(1, 1, 1, 1));
+        let first = status(&agent, &seen, "cluster.local", Timestamp::from_second(100).unwrap());
+        agent.status = Some(first.clone());
+        assert_eq!(status(&agent, &seen, "cluster.local", Timestamp::from_second(200).unwrap()), first);
+        assert_eq!(first.first_deployed_at, Some(Time(Timestamp::from_second(100).unwrap())));
+    }
+
+    #[test]
+    fn several_replicas_with_memory_carry_a_warning() {
+        let warned = |spec: &str| {
+            let status = status(&agent(spec), &observed(deployment(1, 1, 1, 1)), "cluster.local", Timestamp::UNIX_EPOCH);
+            status.conditions.iter().any(|condition| condition.type_ == STORAGE_SHARED)
+        };
+        assert!(warned("replicas: 2") && !warned("replicas: 1"));
+    }
+}

@@ -27,7 +27,19 @@ pub fn watch_all(world: &Arc<World>) {
         some => some.iter().cloned().map(Some).collect(),
     };
     for scope in &scopes {
-        source(world, namespaced(world, scope), scope, |world| &world.agents, |world, key| world.agent_queue.add(key));
+        source(
+            world,
+            namespaced(world, scope),
+            scope,
+            |world| &world.agents,
+            |world, key| {
+                // The Team counts its agents; a second is soon enough, and makes one count of many changes.
+                if let Some(slug) = key.namespace.strip_prefix("team-") {
+                    world.team_queue.add_after(Key::new("", slug), Duration::from_secs(1));
+                }
+                world.agent_queue.add(key);
+            },
+        );
         source(
             world,
             namespaced(world, scope),

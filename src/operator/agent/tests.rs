@@ -1,0 +1,181 @@
+//! From YAML to YAML: an Agent with what surrounds it goes in, its children or its fault come out.
+//!
+//! `testdata/NAME.in.yaml` is what people would apply; `testdata/NAME.out.yaml` is what must come of it, and
+//! is written anew with `UPDATE_GOLDEN=1`.
+
+use std::fmt::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::core::DeserializeGuard;
+use kube::{Resource, ResourceExt};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use slipway_api::{Agent, KnowledgeBase, Team, Tool, ids};
+
+use super::build;
+use super::gather::Seen;
+use super::resolve::{Fault, Plan, Resolved, resolve};
+use crate::database::DatabaseUrl;
+use crate::settings::{AgentDefaults, Settings, TeamNetwork};
+use crate::world::secret::SecretState;
+
+fn settings(database: Option<&str>) -> Settings {
+    Settings {
+        platform_namespace: "slipway-system".to_owned(),
+        service_account: "slipway-manager".to_owned(),
+        cluster_domain: "cluster.local".to_owned(),
+        watch_namespaces: Vec::new(),
+        runtime_image: "slipway.dev/slipway-runtime:1".to_owned(),
+        agent_defaults: AgentDefaults::default(),
+        team_network: TeamNetwork::default(),
+        database: database.map(|url| DatabaseUrl::parse(url).unwrap()),
+        ollama_base_url: None,
+        max_concurrent_reconciles: 1,
+        secrets_hash_key: b"a key for tests".to_vec(),
+    }
+}
+
+fn documents(yaml: &str) -> Vec<Value> {
+    serde_yaml::Deserializer::from_str(yaml).map(|document| Value::deserialize(document).unwrap()).collect()
+}
+
+fn all<K: DeserializeOwned>(documents: &[Value], kind: &str) -> Vec<K> {
+    let of_kind = documents.iter().filter(|document| document["kind"] == kind);
+    of_kind.map(|document| serde_json::from_value(document.clone()).unwrap()).collect()
+}
+
+/// Finds what an Agent names among `documents`, as gathering from the caches does.
+fn seen(agent: &Agent, documents: &[Value], settings: &Settings) -> Seen {
+    fn named<K: Resource + Clone>(objects: &[K], name: &str) -> Option<Arc<DeserializeGuard<K>>> {
+        objects.iter().find(|object| object.meta().name.as_deref() == Some(name)).map(|found| Arc::new(DeserializeGuard(Ok(found.clone()))))
+    }
+    let (tools, bases) = (all::<Tool>(documents, "Tool"), all::<KnowledgeBase>(documents, "KnowledgeBase"));
+    let (secrets, teams) = (all::<Secret>(documents, "Secret"), all::<Team>(documents, "Team"));
+    let base_names = agent.spec.knowledge_bases.iter().map(|reference| ids::knowledge_base_name(reference));
+    Seen {
+        team: teams.first().map(|team| (team.name_any(), Arc::new(DeserializeGuard(Ok(team.clone()))))),
+        tools: agent.spec.tools.iter().map(|name| (name.clone(), named(&tools, name))).collect(),
+        knowledge_bases: base_names.map(|name| (name.clone(), named(&bases, &name))).collect(),
+        secrets: secrets.iter().map(|secret| (secret.name_any(), Arc::new(SecretState::of(secret, &settings.secrets_hash_key)))).collect(),
+        secrets_known: true,
+    }
+}
+
+fn resolved(yaml: &str, settings: &Settings) -> Resolved {
+    let documents = documents(yaml);
+    let agent = all::<Agent>(&documents, "Agent").remove(0);
+    resolve(&agent, &seen(&agent, &documents, settings), settings)
+}
+
+fn plan(yaml: &str, settings: &Settings) -> Plan {
+    match resolved(yaml, settings) {
+        Resolved::Plan(plan) => plan,
+        Resolved::Fault(fault) => panic!("expected a plan, got {fault:?}"),
+        Resolved::Unknown(what) => panic!("expected a plan, waits for {what}"),
+    }
+}
+
+fn fault(yaml: &str, settings: &Settings) -> Fault {
+    match resolved(yaml, settings) {
+        Resolved::Fault(fault) => fault,
+        _ => panic!("expected a fault of:\n{yaml}"),
+    }
+}
+
+fn golden(name: &str, settings: &Settings) {
+    let file = |end: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(format!("{name}.{end}.yaml"));
+    let plan = plan(&std::fs::read_to_string(file("in")).unwrap(), settings);
+    let mut text = String::new();
+    for (_, value) in build::build(&plan).into_values().unwrap() {
+        write!(text, "---\n{}", serde_yaml::to_string(&value).unwrap()).unwrap();
+    }
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(file("out"), &text).unwrap();
+    }
+    let expected = std::fs::read_to_string(file("out")).unwrap_or_default();
+    assert!(text == expected, "{} differs from what is built now; see with UPDATE_GOLDEN=1 and git diff", file("out").display());
+}
+
+#[test]
+fn the_smallest_agent() {
+    golden("minimal", &settings(None));
+}
+
+#[test]
+fn an_agent_with_everything() {
+    let database = "postgres://slipway:p%24ss@postgres:5432/slipway?sslmode=require";
+    let mut settings = settings(Some(database));
+    settings.ollama_base_url = Some("http://ollama:11434".to_owned());
+    golden("full", &settings);
+}
+
+const TEAM: &str = "---\nkind: Team\nmetadata: {name: a}\nspec: {name: A, gcpServiceAccounts: [me@example.com]}\n";
+
+fn agent(spec: &str) -> String {
+    format!("kind: Agent\nmetadata: {{name: helper, namespace: team-a, uid: u}}\nspec: {{name: H, framework: custom, {spec}}}\n{TEAM}")
+}
+
+#[test]
+fn faults_name_the_field_and_what_would_be_right() {
+    let long = "x".repeat(200 * 1024);
+    let long = format!("systemPrompt: {long}");
+    let secret = "---\nkind: Secret\nmetadata: {name: s}\ndata: {a: eA==}\n";
+    let cases: Vec<(&str, &str, &str, &str)> = vec![
+        ("tools: [nope]", "", "ToolNotFound", "spec.tools[0]: there is no Tool nope"),
+        ("knowledgeBases: [kb_nope]", "", "KnowledgeBaseNotFound", "spec.knowledgeBases[0]"),
+        ("storage: postgresql", "", "DatabaseRequired", "spec.storage"),
+        ("envSecrets: [nope]", "", "SecretMissing", "spec.envSecrets: Secret nope"),
+        ("envSecrets: [s]", secret, "SecretNotAllowed", "agents.slipway.dev/agent-readable=true"),
+        ("credentialSecret: s", secret, "SecretNotAllowed", "spec.credentialSecret"),
+        ("gcpServiceAccount: you@example.com", "", "ServiceAccountNotAllowed", "Team a"),
+        ("suggestions: '[1]', suggestionsProvider: static", "", "InvalidSuggestions", "JSON array of strings"),
+        (&long, "", "ConfigTooLarge", "RUNTIME_SYSTEM_PROMPT would have 204800 bytes"),
+        ("tools: [t]", "---\nkind: Tool\nmetadata: {name: t}\nspec: {name: t, type: http}\n", "ToolInvalid", "spec.endpoint"),
+    ];
+    for (spec, others, reason, says) in cases {
+        let fault = fault(&format!("{}{others}", agent(spec)), &settings(None));
+        assert_eq!(fault.reason, reason, "{}", fault.message);
+        assert!(fault.message.contains(says), "{reason}: {}", fault.message);
+    }
+    let homeless = agent("replicas: 1").replace(TEAM, "");
+    assert_eq!(fault(&homeless, &settings(None)).reason, "NotATeamNamespace");
+}
+
+#[test]
+fn a_knowledge_base_needs_the_platforms_database() {
+    let base = "---\nkind: KnowledgeBase\nmetadata: {name: docs}\nspec: {name: D}\n";
+    let yaml = format!("{}{base}", agent("knowledgeBases: [kb_docs]"));
+    assert_eq!(fault(&yaml, &settings(None)).reason, "DatabaseRequired");
+    assert!(plan(&yaml, &settings(Some("postgres://db/app"))).variables.contains_key("RUNTIME_KNOWLEDGE_BASES"));
+}
+
+#[test]
+fn a_scale_changes_nothing_but_the_replicas() {
+    let template = |spec: &str| build::build(&plan(&agent(spec), &settings(None))).deployment.spec.unwrap().template;
+    assert_eq!(template("replicas: 1"), template("replicas: 3"));
+    assert_eq!(template("suspend: true"), template("suspend: false"));
+}
+
+#[test]
+fn only_secrets_that_are_used_change_the_hash() {
+    let secret = |name: &str, value: &str| {
+        format!(
+            "---\nkind: Secret\nmetadata: {{name: {name}, labels: {{agents.slipway.dev/agent-readable: 'true'}}}}\ndata: {{k: {value}}}\n"
+        )
+    };
+    let hash = |value: &str| plan(&format!("{}{}", agent("envSecrets: [s]"), secret("s", value)), &settings(None)).secrets_hash;
+    assert!(hash("eA==").is_some());
+    assert_ne!(hash("eA=="), hash("eQ=="));
+    assert_eq!(plan(&agent("replicas: 1"), &settings(None)).secrets_hash, None);
+}
+
+#[test]
+fn no_secret_can_override_a_variable_of_the_contract() {
+    let secrets = "---\nkind: Secret\nmetadata: {name: agent-env}\ndata: {RUNTIME_MODEL_ID: eA==}\n";
+    let deployment = build::build(&plan(&format!("{}{secrets}", agent("replicas: 1")), &settings(None))).deployment;
+    let sources = deployment.spec.unwrap().template.spec.unwrap().containers.remove(0).env_from.unwrap();
+    assert!(sources.last().unwrap().config_map_ref.is_some(), "the last source wins, and it must be the ConfigMap");
+}
