@@ -8,7 +8,7 @@ use kube::api::{Api, Patch, PatchParams};
 use kube::{Client, ResourceExt};
 use tokio::time::{Instant, sleep};
 
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 #[expect(clippy::print_stdout, reason = "printing is what this is for")]
 pub(crate) fn print() -> anyhow::Result<()> {

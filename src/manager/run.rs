@@ -51,7 +51,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let mut stop_serving = stop.clone();
     let serving = tokio::spawn({
         let world = world.clone();
-        let handler = move |request| server::answer(request, world.clone());
+        let handler = move |request| std::future::ready(server::answer(&request, &world));
         let until = async move {
             let _ = stop_serving.wait_for(|stop| *stop).await;
         };
@@ -89,6 +89,7 @@ async fn lead(arguments: &Arguments, client: Client, world: Arc<World>, stop: wa
 }
 
 async fn settings(arguments: &Arguments, client: &Client) -> anyhow::Result<Settings> {
+    let database = arguments.database().context("SLIPWAY_DATABASE_URL")?;
     let secrets_hash_key = keys::secrets_hash(client.clone(), &arguments.platform_namespace).await?;
     Ok(Settings {
         platform_namespace: arguments.platform_namespace.clone(),
@@ -98,7 +99,7 @@ async fn settings(arguments: &Arguments, client: &Client) -> anyhow::Result<Sett
         runtime_image: arguments.runtime_image.clone(),
         agent_defaults: arguments.agent_defaults.clone(),
         team_network: arguments.team_network.clone(),
-        database: arguments.database_url.clone().flatten(),
+        database,
         ollama_base_url: arguments.ollama_base_url.clone().filter(|url| !url.is_empty()),
         max_concurrent_reconciles: arguments.max_concurrent_reconciles,
         secrets_hash_key,

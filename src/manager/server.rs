@@ -1,11 +1,9 @@
 //! What the manager tells those who watch over it: alive, ready, and how it has been.
 
-use std::sync::Arc;
-
 use slipway_http::{Error, Method, Reply, Request, StatusCode};
 use slipway_operator::world::World;
 
-pub(crate) async fn answer(request: Request, world: Arc<World>) -> Result<Reply, Error> {
+pub(crate) fn answer(request: &Request, world: &World) -> Result<Reply, Error> {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return Err(Error::method_not_allowed(&[Method::GET, Method::HEAD]));
     }

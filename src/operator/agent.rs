@@ -8,6 +8,7 @@ mod resolve;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use kube::Resource;
@@ -27,7 +28,7 @@ pub(crate) const RESYNC: Duration = Duration::from_secs(30);
 /// Brings the cluster to what an Agent says, as far as that can be done now.
 pub(crate) async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>, write::Error> {
     let Some(object) = world.agents.get(key) else {
-        world.references.set(key, Default::default());
+        world.references.set(key, HashSet::new());
         return Ok(None);
     };
     let agent = match &object.0 {

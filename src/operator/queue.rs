@@ -169,7 +169,7 @@ mod tests {
         let queue = Queue::default();
         queue.add_after("a", Duration::from_secs(30));
         queue.add_after("a", Duration::from_secs(1));
-        queue.add_after("a", Duration::from_secs(60));
+        queue.add_after("a", Duration::from_mins(1));
         let start = Instant::now();
         assert_eq!(queue.next().await, Some("a"));
         assert!(start.elapsed() < Duration::from_secs(2));

@@ -23,6 +23,8 @@ pub(crate) const MANAGER: &str = "slipway/team";
 pub(crate) const RUNTIME_SECRET: &str = "slipway-runtime";
 /// Keeps a Team until its namespace is empty and gone.
 const FINALIZER: &str = "agents.slipway.dev/team";
+/// How long the API server may take to heed a new RoleBinding.
+const BINDING_TAKES: Duration = Duration::from_millis(200);
 /// How many agents a message names.
 const NAMED: usize = 5;
 
@@ -76,9 +78,14 @@ pub(crate) async fn reconcile(world: &World, key: &Key) -> Result<Option<Duratio
             },
             _ => verdict,
         };
+        let just_bound = kind == ChildKind::RoleBinding && outcome == Outcome::Created;
         outcomes.push((kind, name, outcome));
         if verdict.stalled {
             break;
+        }
+        if just_bound {
+            // The right to write Secrets takes effect in a moment; what comes next needs it.
+            return Ok(Some(BINDING_TAKES));
         }
     }
     if !verdict.stalled {

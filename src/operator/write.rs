@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use kube::api::{Api, DynamicObject, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams};
 use kube::core::PartialObjectMeta;
 use kube::{Client, Resource, ResourceExt};
 use serde::Serialize;
@@ -83,15 +83,13 @@ pub(crate) async fn child(world: &World, kind: ChildKind, owner: &str, desired: 
         }
     }
     let api = api(world, kind, &key.namespace);
-    let known = before.as_ref().and_then(|before| before.owner.as_deref()) == Some(owner);
-    let exists = match known {
-        true => true,
-        // Not in the cache, or without an owner there: it may be somebody else's.
-        false => match api.get_metadata_opt(&key.name).await? {
-            Some(live) if !is_owned(&live, owner) && !is_offered(&live, desired) => return Ok(Outcome::Taken),
-            live => live.is_some(),
-        },
-    };
+    let known = before.as_ref().is_some_and(|before| before.owner.as_deref() == Some(owner));
+    // What is not in the cache, or has lost its owner there, may be somebody else's.
+    let found = if known { None } else { api.get_metadata_opt(&key.name).await? };
+    if found.as_ref().is_some_and(|live| !is_ours(live, owner, manager) && !is_offered(live, desired)) {
+        return Ok(Outcome::Taken);
+    }
+    let exists = known || found.is_some();
     let params = PatchParams::apply(manager).force();
     let mut object = match api.patch(&key.name, &params, &Patch::Apply(desired)).await {
         Ok(object) => object,
@@ -109,8 +107,12 @@ pub(crate) async fn child(world: &World, kind: ChildKind, owner: &str, desired: 
     })
 }
 
-fn is_owned(object: &PartialObjectMeta<DynamicObject>, owner: &str) -> bool {
-    object.owner_references().iter().any(|reference| reference.controller == Some(true) && reference.uid == owner)
+/// Ours is what we control, and what nobody controls that we have written: its owner reference was taken away.
+fn is_ours(object: &PartialObjectMeta<DynamicObject>, owner: &str, manager: &str) -> bool {
+    match object.owner_references().iter().find(|reference| reference.controller == Some(true)) {
+        Some(controller) => controller.uid == owner,
+        None => object.managed_fields().iter().any(|entry| entry.manager.as_deref() == Some(manager)),
+    }
 }
 
 /// A namespace that bears the team's label but has no owner was made for the team by an admin, who alone may set it.
@@ -145,7 +147,7 @@ fn remember(world: &World, kind: ChildKind, key: Key, object: &mut DynamicObject
 
 /// Deletes an object that we own.
 pub(crate) async fn delete(world: &World, kind: ChildKind, key: &Key) -> Result<(), Error> {
-    match api(world, kind, &key.namespace).delete(&key.name, &Default::default()).await {
+    match api(world, kind, &key.namespace).delete(&key.name, &DeleteParams::default()).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         Err(error) => Err(error.into()),

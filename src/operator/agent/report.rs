@@ -209,8 +209,8 @@ mod tests {
         Observed { fault: None, waiting_for: None, memory_only: true, deployment: Some(deployment), problem: None }
     }
 
-    fn problem(reason: &str, fatal: bool) -> Option<Problem> {
-        Some(Problem { reason: reason.to_owned(), message: String::new(), fatal })
+    fn problem(reason: &str, fatal: bool) -> Problem {
+        Problem { reason: reason.to_owned(), message: String::new(), fatal }
     }
 
     /// Phase, Ready, Stalled and the reason.
@@ -251,12 +251,12 @@ mod tests {
             ("replicas: 1", observed(stuck), (Phase::Failed, "False", "True", "ProgressDeadlineExceeded")),
             (
                 "replicas: 1",
-                Observed { problem: problem("ImagePullBackOff", true), ..observed(deployment(1, 1, 0, 1)) },
+                Observed { problem: Some(problem("ImagePullBackOff", true)), ..observed(deployment(1, 1, 0, 1)) },
                 (Phase::Failed, "False", "True", "ImagePullBackOff"),
             ),
             (
                 "replicas: 1",
-                Observed { problem: problem("Unschedulable", false), ..observed(deployment(1, 1, 0, 1)) },
+                Observed { problem: Some(problem("Unschedulable", false)), ..observed(deployment(1, 1, 0, 1)) },
                 (Phase::Pending, "False", "False", "Unschedulable"),
             ),
         ];

@@ -94,8 +94,8 @@ fn problem(pod: &Pod) -> Option<Problem> {
         message: status.message.clone().unwrap_or_default(),
         fatal: false,
     });
-    let containers = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
-    unschedulable.or(evicted).or_else(|| containers.filter_map(container_problem).next())
+    let mut containers = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
+    unschedulable.or(evicted).or_else(|| containers.find_map(container_problem))
 }
 
 fn container_problem(status: &ContainerStatus) -> Option<Problem> {

@@ -1,6 +1,6 @@
 //! The watches, and which queue each of them feeds.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
 use std::future::Future;
 use std::sync::{Arc, PoisonError};
@@ -26,7 +26,7 @@ pub fn watch_all(world: &Arc<World>) {
         [] => vec![None],
         some => some.iter().cloned().map(Some).collect(),
     };
-    for scope in &scopes {
+    for scope in scopes.iter().map(Option::as_deref) {
         source(
             world,
             namespaced(world, scope),
@@ -63,7 +63,7 @@ pub fn watch_all(world: &Arc<World>) {
     source(
         world,
         Api::all(world.client.clone()),
-        &None,
+        None,
         |world| &world.teams,
         |world, key| {
             requeue_namespace(world, &format!("team-{}", key.name));
@@ -84,15 +84,19 @@ fn spawn(task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
 }
 
 fn requeue(queue: &Queue<Key>, keys: Vec<Key>) {
-    keys.into_iter().for_each(|key| queue.add(key));
+    for key in keys {
+        queue.add(key);
+    }
 }
 
 fn requeue_namespace(world: &World, namespace: &str) {
-    world.agents.in_namespace(namespace).into_iter().for_each(|(key, _)| world.agent_queue.add(key));
+    for (key, _) in world.agents.in_namespace(namespace) {
+        world.agent_queue.add(key);
+    }
 }
 
 /// The API of a namespaced kind, in one namespace or in all.
-fn namespaced<K>(world: &World, scope: &Option<String>) -> Api<K>
+fn namespaced<K>(world: &World, scope: Option<&str>) -> Api<K>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
 {
@@ -106,14 +110,14 @@ where
 fn source<K>(
     world: &Arc<World>,
     api: Api<Guarded<K>>,
-    scope: &Option<String>,
+    scope: Option<&str>,
     cache: fn(&World) -> &Cache<Guarded<K>>,
     changed: fn(&World, Key),
 ) where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
 {
     world.sources.expect();
-    let (world, scope) = (world.clone(), scope.clone());
+    let (world, scope) = (world.clone(), scope.map(str::to_owned));
     spawn(async move {
         let hear = |heard: Heard<Guarded<K>>| match heard {
             Heard::Seen(key, mut object) => {
@@ -127,7 +131,9 @@ fn source<K>(
             }
             Heard::Listed(keys) => {
                 let gone = cache(&world).retain(scope.as_deref(), &keys);
-                gone.into_iter().for_each(|key| changed(&world, key));
+                for key in gone {
+                    changed(&world, key);
+                }
             }
         };
         follow(api, None, Some(&world.sources), hear).await;
@@ -173,8 +179,8 @@ fn namespaces(world: &Arc<World>) {
                     watch.abort();
                 }
                 world.secrets_known.lock().unwrap_or_else(PoisonError::into_inner).remove(&key.name);
-                world.secrets.retain(Some(&key.name), &Default::default());
-                world.children(ChildKind::Secret).retain(Some(&key.name), &Default::default());
+                world.secrets.retain(Some(&key.name), &HashSet::new());
+                world.children(ChildKind::Secret).retain(Some(&key.name), &HashSet::new());
             }
         };
         follow_with(watcher_config(Some(labels::TEAM)), api, Some(&world.sources), &mut hear).await;
@@ -308,7 +314,7 @@ fn pods(world: &Arc<World>, scope: Option<String>) {
     world.made.expect();
     let world = world.clone();
     spawn(async move {
-        let api: Api<Pod> = namespaced(&world, &scope);
+        let api: Api<Pod> = namespaced(&world, scope.as_deref());
         let hear = |heard: Heard<Pod>| {
             let touched: Vec<Key> = match heard {
                 Heard::Seen(_, pod) => world.pods.seen(&pod).into_iter().collect(),

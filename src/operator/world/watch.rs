@@ -75,11 +75,9 @@ where
     pin_mut!(stream);
     let mut listed = HashSet::new();
     let mut first = readiness;
-    let mut complained = false;
+    let mut failures = 0_u32;
     while let Some(event) = stream.next().await {
-        if event.is_ok() {
-            complained = false;
-        }
+        failures = if event.is_ok() { 0 } else { failures + 1 };
         match event {
             Ok(Event::Init) => listed.clear(),
             Ok(Event::InitApply(object)) => {
@@ -95,11 +93,11 @@ where
             }
             Ok(Event::Apply(object)) => hear(Heard::Seen(key(&object), Box::new(object))),
             Ok(Event::Delete(object)) => hear(Heard::Gone(key(&object), Box::new(object))),
-            Err(error) if !complained => {
-                complained = true;
-                tracing::warn!(error = %error, kind = std::any::type_name::<K>(), "a watch was lost and will be taken up again");
+            // Once is nothing: a connection was closed, or a right is only now being given.
+            Err(error) if failures == 2 => {
+                tracing::warn!(%error, kind = std::any::type_name::<K>(), "a watch was lost and is being taken up again");
             }
-            Err(_) => {}
+            Err(error) => tracing::debug!(%error, failures, "a watch was lost"),
         }
     }
     // The stream has no end; should it have one after all, this keeps the task from spinning.
