@@ -30,7 +30,7 @@ impl Agent<'_> {
         self.team.kubectl(format!("patch agent {} --type=merge -p", self.name)).arg(json!({"spec": spec})).ok();
     }
 
-    /// `kubectl VERB agent NAME -n NAMESPACE`, with more to be added.
+    /// `kubectl -n NAMESPACE VERB agent/NAME`, with more to be added.
     pub fn kubectl(&self, verb: &str) -> Kubectl {
         self.team.kubectl(format!("{verb} agent/{}", self.name))
     }

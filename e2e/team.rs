@@ -66,9 +66,9 @@ impl Team {
         kubectl(format!("wait team/{} --for=condition=Ready --timeout=30s", self.slug)).ok();
     }
 
-    /// `kubectl LINE -n NAMESPACE`.
+    /// `kubectl -n NAMESPACE LINE`.
     pub fn kubectl(&self, line: impl AsRef<str>) -> crate::Kubectl {
-        kubectl(line).arg("-n").arg(&self.namespace)
+        kubectl(format!("-n {} {}", self.namespace, line.as_ref()))
     }
 
     #[track_caller]

@@ -72,6 +72,7 @@ fn the_config_map() {
     child.repaired_after(MERGE, Some(&json!({"binaryData": {"EXTRA": "AAAA"}})));
     child.repaired_after(MERGE, Some(&json!({"metadata": {"labels": {"agents.slipway.dev/agent": "other"}}})));
     child.repaired_after(MERGE, Some(&json!({"data": null})));
+    child.repaired_after(MERGE, Some(&json!({"metadata": {"ownerReferences": null}})));
     child.repaired_after("delete", None);
     agent.ready();
 }
@@ -97,6 +98,11 @@ fn the_deployment() {
     child.repaired_after(MERGE, Some(&json!({"spec": {"template": {"spec": {"automountServiceAccountToken": true}}}})));
     child.repaired_after(MERGE, Some(&json!({"spec": {"template": {"spec": {"serviceAccountName": "default"}}}})));
     child.repaired_after(MERGE, Some(&json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": null}}})));
+    child.repaired_after(MERGE, Some(&json!({"spec": {"template": {"spec": {"hostNetwork": true}}}})));
+    let more =
+        json!([{"op": "add", "path": "/spec/template/spec/containers/-", "value": {"name": "extra", "image": "example.com/extra:1"}}]);
+    child.repaired_after(JSON, Some(&more));
+    child.repaired_after(MERGE, Some(&json!({"metadata": {"ownerReferences": null}})));
     child.repaired_after("scale --replicas=3", None);
     child.repaired_after(MERGE, Some(&json!({"spec": {"paused": true}})));
     child.repaired_after("delete --cascade=background", None);
@@ -114,6 +120,7 @@ fn the_service() {
     child.repaired_after(MERGE, Some(&json!({"spec": {"selector": {"extra": "label"}}})));
     child.repaired_after(MERGE, Some(&json!({"spec": {"type": "NodePort"}})));
     child.repaired_after(MERGE, Some(&json!({"metadata": {"labels": {"app.kubernetes.io/name": "other"}}})));
+    child.repaired_after(MERGE, Some(&json!({"metadata": {"ownerReferences": null}})));
     let address = agent.service()["spec"]["clusterIP"].clone();
     team.kubectl("delete service hello").ok();
     let found = until(&format!("services -n {} --field-selector metadata.name=hello", team.namespace), AT_ONCE, |objects| {
@@ -145,6 +152,7 @@ fn the_service_account() {
 #[test]
 fn the_marks_that_roll_pods() {
     let team = team("drift-marks");
+    team.secret("agent-env", &json!({"KEY": "value"}));
     let agent = running(&team);
     let annotations = "/spec/template/metadata/annotations";
     let before = agent.deployment().pointer(annotations).cloned();

@@ -215,7 +215,7 @@ impl Plain {
     }
 
     fn kubectl(&self, line: &str) -> slipway_e2e::Kubectl {
-        kubectl(line).arg("-n").arg(self.0)
+        kubectl(format!("-n {} {line}", self.0))
     }
 }
 

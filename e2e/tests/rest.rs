@@ -18,6 +18,7 @@ fn at_rest_nothing_is_sent() {
     team.agent("runs", &json!({"tools": ["clock"], "envSecrets": ["keys", "agent-env"]})).ready();
     team.agent("suspended", &json!({"suspend": true})).until("suspended", 20, |agent| agent["status"]["phase"] == "Terminated");
     team.agent("stalled", &json!({"tools": ["nowhere"]})).stalled(&["ToolNotFound"], 10);
+    kubectl(format!("wait team/{} --for=jsonpath={{.status.agents}}=3 --timeout=10s", team.slug)).ok();
     settle();
 
     let before = Counters::read();

@@ -16,7 +16,7 @@ fn files() -> Vec<PathBuf> {
 #[test]
 fn the_api_server_accepts_each() {
     for file in files() {
-        let outcome = kubectl("apply --dry-run=server -n team-default -f").arg(file.display()).run();
+        let outcome = kubectl("apply --server-side --force-conflicts --dry-run=server -f").arg(file.display()).run();
         assert_eq!(outcome.code, Some(0), "{}: {}", file.display(), outcome.stderr);
         // Nothing is said twice, and nothing unknown is warned of.
         assert_eq!(outcome.stderr, "", "{}", file.display());

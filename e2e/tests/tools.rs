@@ -138,28 +138,31 @@ fn what_is_older_than_a_rule_is_told_and_stops_nobody() {
             spec["properties"]["type"].as_object_mut().unwrap().remove("enum");
         });
         let _agents = Relaxed::new("agents.agents.slipway.dev", "agents.yaml", |spec| {
-            spec["properties"]["replicas"] = json!({"x-kubernetes-preserve-unknown-fields": true});
+            spec["properties"]["systemPrompt"] = json!({"x-kubernetes-preserve-unknown-fields": true});
+            spec["properties"]["strategy"].as_object_mut().unwrap().remove("enum");
         });
-        let old = |name: &str, spec: Value| {
-            let mut spec = spec;
-            spec["name"] = json!(name);
-            let manifest = json!({"apiVersion": "agents.slipway.dev/v1", "kind": "Tool", "metadata": {"name": name}, "spec": spec});
-            // A changed schema takes a moment to be in force.
+        // A changed schema takes a moment to be in force.
+        let old = |manifest: &Value| {
             slipway_e2e::poll(20, || {
-                let outcome = team.kubectl("apply -f -").input(&manifest).run();
+                let outcome = team.kubectl("apply -f -").input(manifest).run();
                 if outcome.code == Some(0) { Ok(()) } else { Err(outcome.stderr) }
             });
         };
-        old("no-endpoint", json!({"type": "http"}));
-        old("no-binary", json!({"type": "cli"}));
-        old("no-server", json!({"type": "mcp"}));
-        old("undeclared", json!({"type": "http", "endpoint": "https://api.example.com/{city}"}));
-        old("malformed", json!({"type": "telepathy", "timeout": "soon"}));
-        let agent = Agent { team: &team, name: "malformed".to_owned() };
-        slipway_e2e::poll(20, || {
-            let outcome = team.kubectl("apply -f -").input(agent.manifest(&json!({"replicas": "three"}))).run();
-            if outcome.code == Some(0) { Ok(()) } else { Err(outcome.stderr) }
-        });
+        let tool = |name: &str, spec: Value| {
+            let mut spec = spec;
+            spec["name"] = json!(name);
+            old(&json!({"apiVersion": "agents.slipway.dev/v1", "kind": "Tool", "metadata": {"name": name}, "spec": spec}));
+        };
+        let agent = |name: &str, spec: &Value| old(&Agent { team: &team, name: name.to_owned() }.manifest(spec));
+        tool("no-endpoint", json!({"type": "http"}));
+        tool("no-binary", json!({"type": "cli"}));
+        tool("no-server", json!({"type": "mcp"}));
+        tool("undeclared", json!({"type": "http", "endpoint": "https://api.example.com/{city}"}));
+        tool("malformed", json!({"type": "telepathy"}));
+        agent("malformed", &json!({"strategy": "telepathy"}));
+        // Of these the API server itself can hardly make sense.
+        tool("unreadable", json!({"type": "builtin", "timeout": "soon"}));
+        agent("unreadable", &json!({"systemPrompt": 3}));
     }
     for (name, word) in
         [("no-endpoint", "endpoint"), ("no-binary", "binary"), ("no-server", "mcpEndpoint"), ("undeclared", "{city}"), ("malformed", "")]
