@@ -24,7 +24,7 @@ pub(super) const RULES: &[Rule] = &[
         field: "image",
         message: "image: is required with strategy custom, because the image brings the strategy",
         accepted: "{strategy: custom, image: example.com/mine:1}",
-        refused: &["{strategy: custom}"],
+        refused: &["{strategy: custom}", "{strategy: custom, image: null}"],
     },
     Rule {
         kind: "Agent",
@@ -93,7 +93,7 @@ pub(super) const RULES: &[Rule] = &[
         field: "endpoint",
         message: "endpoint: is required for a tool of type http",
         accepted: "{type: http, endpoint: 'https://api.example.com/now'}",
-        refused: &["{type: http}", "{type: http, method: GET}"],
+        refused: &["{type: http}", "{type: http, method: GET}", "{type: http, endpoint: null}"],
     },
     Rule {
         kind: "Tool",
