@@ -58,6 +58,14 @@ pub(crate) enum Outcome {
     Refused(String),
 }
 
+/// A typed object as JSON, with its type: the form in which it is compared and applied.
+pub(crate) fn value<K: Resource<DynamicType = ()> + Serialize>(object: &K) -> Result<Value, serde_json::Error> {
+    let mut value = serde_json::to_value(object)?;
+    value["apiVersion"] = json!(K::api_version(&()));
+    value["kind"] = json!(K::kind(&()));
+    Ok(value)
+}
+
 /// The API of one kind, in a namespace or (with an empty one) over all.
 pub(crate) fn api(world: &World, kind: ChildKind, namespace: &str) -> Api<DynamicObject> {
     let resource = kind.resource();

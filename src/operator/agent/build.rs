@@ -10,13 +10,12 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Service, ServiceAccount};
 use kube::api::ObjectMeta;
-use kube::{Resource, ResourceExt};
-use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use slipway_api::labels;
 
 use super::resolve::Plan;
 use crate::world::ChildKind;
+use crate::write::value;
 
 /// Everything that an Agent owns. A new child cannot be forgotten: [`Desired::into_values`] takes it apart.
 pub(super) struct Desired {
@@ -48,15 +47,6 @@ impl Desired {
         values.push((ChildKind::Service, value(&service)?));
         Ok(values)
     }
-}
-
-/// An object as JSON with its type; k8s-openapi writes that by itself.
-fn value<K: Resource<DynamicType = ()> + Serialize>(object: &K) -> Result<Value, serde_json::Error> {
-    debug_assert!(!object.name_any().is_empty());
-    let mut value = serde_json::to_value(object)?;
-    value["apiVersion"] = json!(K::api_version(&()));
-    value["kind"] = json!(K::kind(&()));
-    Ok(value)
 }
 
 pub(super) fn config_map_name(agent: &str) -> String {

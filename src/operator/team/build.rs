@@ -13,13 +13,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelecto
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::ObjectMeta;
 use kube::{Resource, ResourceExt};
-use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use slipway_api::{Team, contract, ids, labels};
 
 use super::RUNTIME_SECRET;
 use crate::settings::Settings;
 use crate::world::ChildKind;
+use crate::write::value;
 
 /// The ClusterRole with the right to read and write Secrets, given to the manager in each team's namespace.
 const SECRETS_ROLE: &str = "slipway-team-secrets";
@@ -43,13 +43,6 @@ pub(super) fn build(team: &Team, settings: &Settings) -> Result<Vec<(ChildKind, 
         all.push((ChildKind::LimitRange, value(&limits(team))?));
     }
     Ok(all)
-}
-
-fn value<K: Resource<DynamicType = ()> + Serialize>(object: &K) -> Result<Value, serde_json::Error> {
-    let mut value = serde_json::to_value(object)?;
-    value["apiVersion"] = json!(K::api_version(&()));
-    value["kind"] = json!(K::kind(&()));
-    Ok(value)
 }
 
 fn own_labels(team: &Team) -> BTreeMap<String, String> {

@@ -1,0 +1,63 @@
+//! `RUNTIME_TOOLS`: the Tools that an Agent names, in its order, without the disabled ones.
+
+use std::collections::BTreeMap;
+
+use slipway_api::contract::{self, ToolConfig};
+
+use super::secrets::{key_of, readable};
+use super::{Stop, Variable, fault, json};
+use crate::agent::gather::Seen;
+
+pub(super) fn tools(seen: &Seen, variables: &mut BTreeMap<&'static str, String>, env: &mut Vec<Variable>) -> Result<(), Stop> {
+    if seen.tools.is_empty() {
+        return Ok(());
+    }
+    let mut configs = Vec::new();
+    for (at, (name, tool)) in seen.tools.iter().enumerate() {
+        let field = format!("spec.tools[{at}]");
+        let Some(tool) = tool else {
+            return Err(fault("ToolNotFound", format!("{field}: there is no Tool {name} in this namespace")));
+        };
+        let tool =
+            tool.0.as_ref().map_err(|invalid| fault("ToolInvalid", format!("{field}: Tool {name} cannot be read: {}", invalid.error)))?;
+        let spec = &tool.spec;
+        if !spec.enabled {
+            continue;
+        }
+        if let Some(error) = crate::tool::fault(spec) {
+            return Err(fault("ToolInvalid", format!("{field}: Tool {name}: {}", error.message)));
+        }
+        let mut headers_from = BTreeMap::new();
+        for header in &spec.headers_from {
+            let field = format!("{field}: Tool {name}, headersFrom {}", header.name);
+            readable(seen, &header.secret, &field)?;
+            key_of(seen, &header.secret, &header.key, &field)?;
+            let variable = format!("RUNTIME_TOOL_HEADER_{}_{}", word(name), word(&header.name));
+            env.push(Variable::secret(&variable, &header.secret, &header.key));
+            headers_from.insert(header.name.clone(), variable);
+        }
+        let spec = spec.clone();
+        configs.push(ToolConfig {
+            name: spec.name,
+            type_: spec.type_,
+            category: spec.category,
+            description: spec.description,
+            endpoint: spec.endpoint,
+            method: spec.method,
+            headers: spec.headers,
+            headers_from,
+            parameters: spec.parameters,
+            binary: spec.binary,
+            allowed_commands: spec.allowed_commands,
+            mcp_endpoint: spec.mcp_endpoint,
+            timeout: spec.timeout,
+        });
+    }
+    variables.insert(contract::TOOLS, json(&configs));
+    Ok(())
+}
+
+/// `Authorization` → `AUTHORIZATION`, `get-weather` → `GET_WEATHER`.
+fn word(text: &str) -> String {
+    text.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect()
+}
