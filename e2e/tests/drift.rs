@@ -29,7 +29,7 @@ impl<'a> Child<'a> {
         let call = self.team.kubectl(format!("{line} {}", self.object));
         patch.map_or(call.clone(), |patch| call.arg("-p").arg(patch)).ok();
         let deleted = line.starts_with("delete");
-        until(&format!("{kind}s -n {} --field-selector metadata.name={name}", self.team.namespace), AT_ONCE, |objects| {
+        until(&format!("{kind} -n {} --field-selector metadata.name={name}", self.team.namespace), AT_ONCE, |objects| {
             let found = objects.first().ok_or(format!("{} should be made anew", self.object))?;
             let now = settings(found);
             match (deleted && found["metadata"]["uid"] == touched, differences(&self.before, &now)) {

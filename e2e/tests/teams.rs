@@ -89,7 +89,7 @@ fn what_it_owns_is_put_back() {
     for (object, before) in &children {
         let (kind, name) = object.split_once('/').unwrap();
         let restored = |after: &str| {
-            until(&format!("{kind}s -n {} --field-selector metadata.name={name}", team.namespace), 10, |objects| {
+            until(&format!("{kind} -n {} --field-selector metadata.name={name}", team.namespace), 10, |objects| {
                 let now = objects.first().map(settings);
                 if now.as_ref() == Some(before) {
                     Ok(())
@@ -107,7 +107,7 @@ fn what_it_owns_is_put_back() {
     let back = |object: &str| {
         let (kind, name) = object.split_once('/').unwrap();
         let before = &children.iter().find(|(known, _)| known == object).unwrap().1;
-        until(&format!("{kind}s -n {} --field-selector metadata.name={name}", team.namespace), 10, |objects| {
+        until(&format!("{kind} -n {} --field-selector metadata.name={name}", team.namespace), 10, |objects| {
             let now = objects.first().map(settings);
             if now.as_ref() == Some(before) { Ok(()) } else { Err(format!("{object}: expected {before}, got {now:?}")) }
         });
