@@ -106,9 +106,9 @@ pub struct AgentSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 2048), regex(pattern = r"^postgres(ql)?://[^\s]+$"))]
     #[x_kube(
-        validation = kube::core::Rule::new("!self.matches('^[^:]*://[^/?#@]*:[^/?#]*@')")
+        validation = kube::core::Rule::new("!self.matches('^[^:]*://[^@]*(:|%3[Aa])[^@]*@')")
             .message("must not hold a password; put username and password into a Secret and name it in databaseCredentialsSecret"),
-        validation = kube::core::Rule::new("!self.matches('[?&][Pp][Aa][Ss][Ss][Ww][Oo][Rr][Dd]=')")
+        validation = kube::core::Rule::new("!self.matches('[?&][^=&]*([Pp][Aa][Ss][Ss]|%)[^=&]*=')")
             .message("must not hold a password parameter; put username and password into a Secret and name it in databaseCredentialsSecret"),
     )]
     pub database_url: Option<String>,

@@ -74,7 +74,7 @@ pub struct ToolSpec {
     /// The URL of an http tool. A {placeholder} in path, query or fragment is filled from the parameter of that name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024), regex(pattern = r"^https?://[^/?#{}@\s]+([/?#][^\s]*)?$"))]
-    #[x_kube(validation = kube::core::Rule::new("self.replace('}', '{').split('{').size() % 2 == 1 && !self.matches('[{][^}]*[{]') && !self.matches('^[^{]*[}]')")
+    #[x_kube(validation = kube::core::Rule::new("self.matches('^[^{}]*([{][^{}]+[}][^{}]*)*$')")
         .message("must close every placeholder, as in https://api.example.com/weather/{city}"))]
     pub endpoint: Option<String>,
 

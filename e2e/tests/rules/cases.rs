@@ -51,6 +51,10 @@ pub(super) const RULES: &[Rule] = &[
             "{databaseUrl: 'postgres://reader:@db/slipway'}",
             "{databaseUrl: 'postgres://reader:pl%40nted@db:5432/slipway'}",
             "{databaseUrl: 'postgres://reader:pl:anted@db/slipway'}",
+            "{databaseUrl: 'postgres://reader:pl?anted@db/slipway'}",
+            "{databaseUrl: 'postgres://reader:pl#anted@db/slipway'}",
+            "{databaseUrl: 'postgres://reader:pl/anted@db/slipway'}",
+            "{databaseUrl: 'postgres://reader%3Aplanted@db/slipway'}",
         ],
     },
     Rule {
@@ -59,6 +63,8 @@ pub(super) const RULES: &[Rule] = &[
         message: "must not hold a password parameter; put username and password into a Secret and name it in databaseCredentialsSecret",
         accepted: "{databaseUrl: 'postgres://db/slipway?application_name=password'}",
         refused: &[
+            "{databaseUrl: 'postgres://db/slipway?sslpassword=planted'}",
+            "{databaseUrl: 'postgres://db/slipway?p%61ssword=planted'}",
             "{databaseUrl: 'postgres://db/slipway?password=planted'}",
             "{databaseUrl: 'postgres://db/slipway?sslmode=require&PassWord=planted'}",
         ],
@@ -158,6 +164,7 @@ pub(super) const RULES: &[Rule] = &[
         message: "must close every placeholder, as in https://api.example.com/weather/{city}",
         accepted: "{type: http, endpoint: 'https://api.example.com/{a}{b}/x', parameters: [{name: a, type: string}, {name: b, type: integer}]}",
         refused: &[
+            "{type: http, endpoint: 'https://api.example.com/{city}/}{', parameters: [{name: city, type: string}]}",
             "{type: http, endpoint: 'https://api.example.com/{city', parameters: [{name: city, type: string}]}",
             "{type: http, endpoint: 'https://api.example.com/city}', parameters: [{name: city, type: string}]}",
             "{type: http, endpoint: 'https://api.example.com/{{city}}', parameters: [{name: city, type: string}]}",
