@@ -1,0 +1,146 @@
+//! The runtime on one core: memory, start to first answer, and chats per second.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+
+use crate::numbers::median;
+use crate::start::{Process, command, cores, pinned};
+use crate::{http, table};
+
+const CHAT: &str = r#"{"message": "How do I get to the station?"}"#;
+const STARTS: u32 = 20;
+const SECONDS: u32 = 5;
+const CONNECTIONS: [u32; 3] = [1, 16, 64];
+
+/// What wrk asks, and how it tells what came of it.
+const SCRIPT: &str = r#"
+if os.getenv("CHAT") then
+  wrk.method, wrk.path, wrk.body = "POST", "/chat", os.getenv("CHAT")
+  wrk.headers["content-type"] = "application/json"
+else
+  wrk.path = "/healthz"
+end
+function done(summary, latency)
+  local errors = summary.errors
+  local failed = errors.connect + errors.read + errors.write + errors.status + errors.timeout
+  io.write(string.format("RESULT %d %d %d %d\n", summary.requests, summary.duration, latency:percentile(99), failed))
+end
+"#;
+
+pub(crate) fn measure(runs: u32) -> anyhow::Result<()> {
+    let (core, other) = cores()?;
+    start()?;
+    let port = http::free_port()?;
+    let runtime = serve(port, &core)?;
+    first_chat(port, Instant::now())?;
+    let idle = runtime.resident()?;
+    table::part(&format!("Runtime: stub chats per second, server on one core, load from another; {SECONDS} s each"));
+    let mut growth = Vec::new();
+    for connections in CONNECTIONS {
+        let (mut chats, mut probes) = (Vec::new(), Vec::new());
+        for _ in 0..runs {
+            chats.push(load(port, &other, connections, Some(CHAT))?);
+            probes.push(load(port, &other, connections, None)?);
+        }
+        let rate = |results: &[(f64, f64)]| median(&results.iter().map(|(rate, _)| *rate).collect::<Vec<_>>());
+        let slowest = |results: &[(f64, f64)]| median(&results.iter().map(|(_, p99)| *p99).collect::<Vec<_>>());
+        let (measured, floor) = (rate(&chats), rate(&probes));
+        let goal = |text| if connections == 16 { text } else { "none" };
+        let what = |what: &str| format!("{connections} connections, {what}");
+        table::beside(&what("chats"), (&table::per_second(measured), measured), (&table::per_second(floor), floor), goal(">= 10000/s"));
+        let (measured, floor) = (slowest(&chats), slowest(&probes));
+        table::beside(&what("p99"), (&table::milliseconds(measured), measured), (&table::milliseconds(floor), floor), goal("< 5 ms"));
+        growth.push((connections, rate(&chats)));
+    }
+    table::growth("growth of chats per second", &growth[1..]);
+    table::remark("the floor is the same server answering GET /healthz");
+    table::part("Runtime: memory (resident)");
+    table::alone("idle, after one chat", &table::mebibytes(idle), "<= 12 MB");
+    table::alone("after the load", &table::mebibytes(runtime.resident()?), "");
+    Ok(())
+}
+
+/// From nothing to an answered chat, beside a process that starts and says its version.
+fn start() -> anyhow::Result<()> {
+    let (mut answered, mut bare) = (Vec::new(), Vec::new());
+    for _ in 0..STARTS {
+        let begun = Instant::now();
+        let status = command("slipway-runtime")?.arg("--version").status()?;
+        if !status.success() {
+            bail!("slipway-runtime --version: {status}");
+        }
+        bare.push(begun.elapsed().as_secs_f64());
+        let port = http::free_port()?;
+        let begun = Instant::now();
+        let mut command = command("slipway-runtime")?;
+        let _runtime = Process::spawn(environment(&mut command, port))?;
+        answered.push(first_chat(port, begun)?);
+    }
+    table::part(&format!("Runtime: start to first answered chat, median of {STARTS}"));
+    let (measured, floor) = (median(&answered), median(&bare));
+    table::beside("first chat", (&table::milliseconds(measured), measured), (&table::milliseconds(floor), floor), "<= 100 ms");
+    table::remark("the floor is the same program started to say its version");
+    Ok(())
+}
+
+fn environment(command: &mut Command, port: u16) -> &mut Command {
+    command.env("RUNTIME_PORT", port.to_string()).env("RUNTIME_LOG_LEVEL", "error").stderr(Stdio::null())
+}
+
+fn serve(port: u16, core: &str) -> anyhow::Result<Process> {
+    Process::spawn(environment(&mut pinned("slipway-runtime", core)?, port))
+}
+
+/// Asks until there is an answer; the seconds since `begun`.
+fn first_chat(port: u16, begun: Instant) -> anyhow::Result<f64> {
+    while begun.elapsed() < Duration::from_secs(20) {
+        match http::post(port, "/chat", CHAT) {
+            Ok(_) => return Ok(begun.elapsed().as_secs_f64()),
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => std::thread::sleep(Duration::from_micros(200)),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    bail!("the runtime does not answer")
+}
+
+/// Requests per second and the 99th percentile of their latency in seconds.
+fn load(port: u16, core: &str, connections: u32, chat: Option<&str>) -> anyhow::Result<(f64, f64)> {
+    let script = std::env::temp_dir().join(format!("slipway-bench-{}.lua", std::process::id()));
+    std::fs::write(&script, SCRIPT)?;
+    let mut command = Command::new("taskset");
+    command.args(["-c", core, "wrk", "--threads", "1", "--latency"]);
+    command.args(["--connections", &connections.to_string(), "--duration", &format!("{SECONDS}s"), "--script"]);
+    command.arg(&script).arg(format!("http://127.0.0.1:{port}"));
+    match chat {
+        Some(chat) => command.env("CHAT", chat),
+        None => command.env_remove("CHAT"),
+    };
+    let output = command.output().context("taskset or wrk cannot be started")?;
+    std::fs::remove_file(&script)?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    result(&text).with_context(|| format!("wrk did not say what came of it: {text}"))?
+}
+
+/// Reads the line that the script writes.
+fn result(text: &str) -> Option<anyhow::Result<(f64, f64)>> {
+    let line = text.lines().find_map(|line| line.strip_prefix("RESULT "))?;
+    let numbers: Vec<f64> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
+    let [requests, micros, p99, failed] = numbers[..] else { return None };
+    if failed > 0.0 {
+        return Some(Err(anyhow::anyhow!("{failed} of {requests} requests failed")));
+    }
+    Some(Ok((requests / micros * 1e6, p99 / 1e6)))
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_result_with_failures_is_none() {
+        let good = super::result("x\nRESULT 2000 2000000 1500 0\n").unwrap().unwrap();
+        assert!((good.0 - 1000.0).abs() < 1e-6 && (good.1 - 0.0015).abs() < 1e-9);
+        assert!(super::result("RESULT 2000 2000000 1500 3").unwrap().is_err());
+        assert!(super::result("nothing").is_none());
+    }
+}

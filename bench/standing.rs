@@ -1,0 +1,28 @@
+//! What is measured of a manager that has a number of agents to look after.
+
+use crate::cluster::{Cluster, OPERATED};
+use crate::manager::Manager;
+use crate::observe::complete;
+use crate::{Arguments, memory, repair, rest, table};
+
+pub(crate) async fn measure(cluster: &Cluster, arguments: &Arguments) -> anyhow::Result<()> {
+    let (mut resident, mut repairs) = (Vec::new(), Vec::new());
+    for &size in &arguments.sizes {
+        cluster.clear().await?;
+        let manager = Manager::ready().await?;
+        manager.settle().await?;
+        if resident.is_empty() {
+            resident.push((0, manager.resident()?));
+        }
+        tokio::try_join!(cluster.create_agents(OPERATED, size), complete(cluster, OPERATED, size))?;
+        manager.settle().await?;
+        table::part("Requests to the API server at rest");
+        rest::measure(&manager, size, arguments.rest).await?;
+        resident.push((size, manager.resident()?));
+        table::part("Repair of a manual change, from sending it; the floor is a watch that is told of it");
+        repairs.push((size, repair::measure(cluster, size, arguments.edits).await?));
+    }
+    table::growth("growth of p50", &repairs);
+    memory::report(&resident);
+    Ok(())
+}

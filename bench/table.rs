@@ -1,0 +1,59 @@
+//! The printed table: what was measured, its floor beside it, and the ratio of the two.
+
+use std::fs;
+
+use crate::numbers::exponent;
+
+/// Begins a part of the table.
+pub(crate) fn part(title: &str) {
+    println!("\n{title}");
+}
+
+/// A measured value beside its floor.
+pub(crate) fn beside(what: &str, measured: (&str, f64), floor: (&str, f64), goal: &str) {
+    let ratio = format!("{:.2} x", measured.1 / floor.1);
+    println!("  {what:<34} {:>14}   floor {:>14}   {ratio:>9}   goal {goal}", measured.0, floor.0);
+}
+
+/// A measured value that has no floor but zero.
+pub(crate) fn alone(what: &str, measured: &str, goal: &str) {
+    let goal = if goal.is_empty() { String::new() } else { format!("   goal {goal}") };
+    println!("  {what:<34} {measured:>14}{goal}");
+}
+
+/// A remark on what was printed before.
+pub(crate) fn remark(text: &str) {
+    println!("    {text}");
+}
+
+/// How values grow with the size; 1 is linear.
+pub(crate) fn growth(what: &str, points: &[(u32, f64)]) {
+    if let Some(exponent) = exponent(points).filter(|_| points.len() > 1) {
+        let sizes: Vec<String> = points.iter().map(|(size, _)| size.to_string()).collect();
+        println!("  {what:<34} {:>14}   between {}", format!("n^{exponent:.2}"), sizes.join(" and "));
+    }
+}
+
+/// What else the machine was doing, for those who read absolute numbers.
+pub(crate) fn machine() {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = load.split(' ').next().unwrap_or("unknown").to_owned();
+    println!("{cores} cores, load average of the last minute {load}");
+}
+
+pub(crate) fn seconds(value: f64) -> String {
+    format!("{value:.2} s")
+}
+
+pub(crate) fn milliseconds(value: f64) -> String {
+    format!("{:.2} ms", value * 1000.0)
+}
+
+pub(crate) fn mebibytes(kib: f64) -> String {
+    format!("{:.1} MiB", kib / 1024.0)
+}
+
+pub(crate) fn per_second(value: f64) -> String {
+    format!("{value:.0}/s")
+}
