@@ -55,7 +55,7 @@ impl DatabaseUrl {
     pub fn public(&self) -> String {
         let mut url = self.0.clone();
         let _ = url.set_password(None);
-        let kept: Vec<_> = url.query_pairs().filter(|(key, _)| !key.eq_ignore_ascii_case("password")).map(owned).collect();
+        let kept: Vec<_> = url.query_pairs().filter(|(key, _)| !is_secret(key)).map(owned).collect();
         set_query(&mut url, kept);
         url.into()
     }
@@ -77,8 +77,7 @@ impl DatabaseUrl {
         let _ = url.set_scheme("postgresql");
         let _ = url.set_password(None);
         url.set_path(&database);
-        let kept: Vec<_> =
-            url.query_pairs().filter(|(key, _)| key != "sslmode" && !key.eq_ignore_ascii_case("password")).map(owned).collect();
+        let kept: Vec<_> = url.query_pairs().filter(|(key, _)| key != "sslmode" && !is_secret(key)).map(owned).collect();
         set_query(&mut url, kept);
         url.into()
     }
@@ -108,6 +107,11 @@ fn qualified_host(url: &Url, suffix: &str) -> Option<String> {
         }
         _ => None,
     }
+}
+
+/// `password`, `sslpassword` and whatever else a driver may call it.
+fn is_secret(parameter: &str) -> bool {
+    parameter.to_ascii_lowercase().contains("pass")
 }
 
 fn owned((key, value): (std::borrow::Cow<'_, str>, std::borrow::Cow<'_, str>)) -> (String, String) {
@@ -146,7 +150,9 @@ mod tests {
 
     #[test]
     fn what_a_config_map_gets_has_no_password() {
-        let url = DatabaseUrl::parse("postgres://u:s%40cret@db/app?sslmode=require&password=s%40cret&application_name=x").unwrap();
+        let url =
+            DatabaseUrl::parse("postgres://u:s%40cret@db/app?sslmode=require&password=s%40cret&sslPassword=s%40cret&application_name=x")
+                .unwrap();
         assert_eq!(url.public(), "postgres://u@db/app?sslmode=require&application_name=x");
         assert_eq!(format!("{url:?}"), url.public());
         assert_eq!(url.knowledge(), "postgresql://u@db/app_knowledge?application_name=x");

@@ -44,8 +44,15 @@ fn endpoint_fault(endpoint: &str, spec: &ToolSpec) -> Option<Fault> {
     if scheme.contains('{') || authority.contains('{') {
         return wrong("must have no placeholder in scheme or host".to_owned());
     }
-    for piece in rest.split('{').skip(1) {
-        let Some((name, _)) = piece.split_once('}') else { return wrong("must close every placeholder".to_owned()) };
+    let mut pieces = rest.split('{');
+    if pieces.next().is_some_and(|before| before.contains('}')) {
+        return wrong("must open every placeholder that it closes".to_owned());
+    }
+    for piece in pieces {
+        let Some((name, after)) = piece.split_once('}') else { return wrong("must close every placeholder".to_owned()) };
+        if after.contains('}') {
+            return wrong("must open every placeholder that it closes".to_owned());
+        }
         if !spec.parameters.iter().any(|parameter| parameter.name == name) {
             return wrong(format!("placeholder {{{name}}} must be declared in spec.parameters"));
         }
@@ -58,10 +65,7 @@ pub(crate) async fn reconcile(world: &World, key: &Key) -> Result<Option<Duratio
     let (generation, before, fault) = match &object.0 {
         Ok(tool) => (tool.meta().generation, tool.status.clone().unwrap_or_default(), fault(&tool.spec)),
         Err(invalid) => {
-            let message = format!("this object does not fit the present schema: {}; apply it again", invalid.error);
-            if world.malformed_already_told(key, &message) {
-                return Ok(Some(crate::agent::RESYNC));
-            }
+            let Some(message) = world.first_word_on::<Tool>(key, invalid).await else { return Ok(Some(crate::agent::RESYNC)) };
             (invalid.metadata.generation, ToolStatus::default(), Some(Fault { reason: "Malformed", message }))
         }
     };
@@ -102,6 +106,7 @@ mod tests {
             ("{name: t, type: http, endpoint: 'https://a.example/{c}'}", Some("{c}")),
             ("{name: t, type: http, endpoint: 'https://{c}.example/', parameters: [{name: c, type: string}]}", Some("host")),
             ("{name: t, type: http, endpoint: 'https://a.example/{c}', parameters: [{name: c, type: string}]}", None),
+            ("{name: t, type: http, endpoint: 'https://a.example/{c}/}{', parameters: [{name: c, type: string}]}", Some("open")),
             ("{name: t, type: http, endpoint: 'https://a.example/{c', parameters: [{name: c, type: string}]}", Some("close")),
         ];
         for (yaml, expected) in cases {

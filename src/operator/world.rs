@@ -13,11 +13,14 @@ pub mod watch;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 
-use kube::Client;
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::ApiResource;
 use kube::core::DeserializeGuard;
+use kube::core::error_boundary::InvalidObject;
+use kube::{Client, Resource};
 use slipway_api::{Agent, KnowledgeBase, Team, Tool};
 
+use crate::event::Happening;
 use crate::metrics::Metrics;
 use crate::queue::{Key, Queue};
 use crate::settings::Settings;
@@ -171,10 +174,28 @@ impl World {
         self.teams.keys().into_iter().for_each(|key| self.team_queue.add(key));
     }
 
-    /// Whether an object that cannot be read has been told so already, and notes that it has now.
-    pub fn malformed_already_told(&self, key: &Key, message: &str) -> bool {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        told.insert(key.clone(), message.to_owned()).as_deref() == Some(message)
+    /// What to say of an object that cannot be read, if it has not been said yet. An Event says it at once: the
+    /// API server may refuse even a status for an object that breaks its own schema.
+    pub(crate) async fn first_word_on<K>(&self, key: &Key, invalid: &InvalidObject) -> Option<String>
+    where
+        K: Resource<DynamicType = ()>,
+    {
+        let message = format!("this object does not fit the present schema: {}; apply it again", invalid.error);
+        let said = self.told.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), message.clone());
+        if said.as_deref() == Some(&message) {
+            return None;
+        }
+        let about = ObjectReference {
+            api_version: Some(K::api_version(&()).into_owned()),
+            kind: Some(K::kind(&()).into_owned()),
+            name: Some(key.name.clone()),
+            namespace: Some(key.namespace.clone()),
+            uid: invalid.metadata.uid.clone(),
+            ..ObjectReference::default()
+        };
+        let happening = Happening { warning: true, reason: "Malformed".to_owned(), action: "Read", note: message.clone() };
+        self.events.publish(&about, happening).await;
+        Some(message)
     }
 
     pub fn close(&self) {

@@ -16,6 +16,9 @@ use crate::queue::Key;
 use crate::world::child::Child;
 use crate::world::{ChildKind, World, see};
 
+/// The field manager of replacements; see [`apply`].
+const REPAIR: &str = "slipway/repair";
+
 #[derive(Debug, Error)]
 pub(crate) enum Error {
     #[error("the API server could not be asked: {0}")]
@@ -98,15 +101,11 @@ pub(crate) async fn child(world: &World, kind: ChildKind, owner: &str, desired: 
         return Ok(Outcome::Taken);
     }
     let exists = known || found.is_some();
-    let params = PatchParams::apply(manager).force();
-    let mut object = match api.patch(&key.name, &params, &Patch::Apply(desired)).await {
+    let mut object = match apply(&api, kind, &key.name, desired, manager, exists).await {
         Ok(object) => object,
         Err(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 422) => return Ok(Outcome::Refused(status.message)),
         Err(error) => return Err(error.into()),
     };
-    if let Some(cleaned) = remove_additions(&api, &object, manager).await? {
-        object = cleaned;
-    }
     remember(world, kind, key, &mut object, wanted);
     Ok(match before.and_then(|before| before.is) {
         _ if !exists => Outcome::Created,
@@ -131,18 +130,43 @@ fn is_offered(object: &PartialObjectMeta<DynamicObject>, desired: &Value) -> boo
         && object.labels().get(labels::TEAM).map(String::as_str) == wanted
 }
 
-/// Takes out what others have added where only we may.
-async fn remove_additions(api: &Api<DynamicObject>, object: &DynamicObject, manager: &str) -> Result<Option<DynamicObject>, Error> {
+/// Applies `desired`, and takes out what others have added where only we may. Where the API server finds that
+/// what is there cannot be mended step by step, it is replaced.
+async fn apply(
+    api: &Api<DynamicObject>,
+    kind: ChildKind,
+    name: &str,
+    desired: &Value,
+    manager: &str,
+    exists: bool,
+) -> Result<DynamicObject, kube::Error> {
+    let refused = match merge(api, name, desired, manager).await {
+        Err(kube::Error::Api(status)) if exists && status.code == 422 => status,
+        other => return other,
+    };
+    tracing::info!(?kind, name, refused = refused.message, "an object cannot be mended step by step and is replaced");
+    if matches!(kind, ChildKind::ConfigMap | ChildKind::Secret) {
+        // Somebody made it immutable. Nothing runs in it, so that it can be made anew.
+        api.delete(name, &DeleteParams::default()).await?;
+    } else {
+        // Lists that are merged by key keep entries whose keys were changed; this replaces them whole. Another
+        // manager's name keeps what is written here from staying on when it is no longer wanted.
+        let params = PatchParams { field_manager: Some(REPAIR.to_owned()), ..PatchParams::default() };
+        api.patch(name, &params, &Patch::Merge(json!({"spec": desired["spec"]}))).await?;
+    }
+    merge(api, name, desired, manager).await
+}
+
+async fn merge(api: &Api<DynamicObject>, name: &str, desired: &Value, manager: &str) -> Result<DynamicObject, kube::Error> {
+    let object = api.patch(name, &PatchParams::apply(manager).force(), &Patch::Apply(desired)).await?;
     let additions = live::additions(object.managed_fields(), manager, &object.data);
     if additions.is_empty() {
-        return Ok(None);
+        return Ok(object);
     }
     let mut steps = vec![json!({"op": "test", "path": "/metadata/resourceVersion", "value": object.resource_version()})];
     steps.extend(additions.iter().map(|path| json!({"op": "remove", "path": path})));
-    let patch = Patch::Json::<()>(serde_json::from_value(Value::Array(steps))?);
-    Ok(Some(
-        api.patch(&object.name_any(), &PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() }, &patch).await?,
-    ))
+    let patch = Patch::Json::<()>(serde_json::from_value(Value::Array(steps)).map_err(kube::Error::SerdeError)?);
+    api.patch(name, &PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() }, &patch).await
 }
 
 /// Puts the API server's answer into the cache, so that the watch's echo of it is no news.

@@ -153,14 +153,10 @@ pub(super) fn status(agent: &Agent, seen: &Observed, cluster_domain: &str, now: 
 }
 
 /// An Agent that cannot even be read says so itself, and nobody else suffers.
-pub(super) async fn malformed(world: &World, key: &Key, invalid: &InvalidObject) -> Result<(), write::Error> {
-    let message = format!("this object does not fit the present schema: {}; apply it again", invalid.error);
+pub(crate) async fn malformed(world: &World, key: &Key, invalid: &InvalidObject) -> Result<(), write::Error> {
     let generation = invalid.metadata.generation;
+    let Some(message) = world.first_word_on::<Agent>(key, invalid).await else { return Ok(()) };
     let findings = vec![Finding::new(READY, false, "Malformed", &*message), Finding::new(STALLED, true, "Malformed", &*message)];
-    let told = world.malformed_already_told(key, &message);
-    if told {
-        return Ok(());
-    }
     let status = AgentStatus {
         phase: Some(Phase::Failed),
         observed_generation: generation,

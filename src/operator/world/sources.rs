@@ -200,7 +200,8 @@ fn secrets(world: &Arc<World>, namespace: String) -> AbortHandle {
                     let Ok(secret) = typed else { return };
                     let state = SecretState::of(&secret, &world.settings.secrets_hash_key);
                     let same = world.secrets.insert(key.clone(), state.clone()).is_some_and(|before| *before == state);
-                    if object.labels().get(labels::MANAGED_BY).is_some_and(|by| by == labels::OPERATOR) {
+                    let labelled = object.labels().get(labels::MANAGED_BY).is_some_and(|by| by == labels::OPERATOR);
+                    if labelled || world.children(ChildKind::Secret).get(&key).is_some() {
                         see(&world, ChildKind::Secret, key.clone(), &mut object);
                     }
                     if !same {

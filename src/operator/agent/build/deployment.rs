@@ -60,7 +60,8 @@ fn pod(plan: &Plan) -> PodSpec {
     PodSpec {
         containers: vec![container(plan)],
         volumes: Some(volumes(plan)),
-        service_account_name: plan.gcp_service_account.is_some().then(|| plan.name.clone()),
+        // Said even where it is the default: a name left out would be filled in from its deprecated twin.
+        service_account_name: Some(if plan.gcp_service_account.is_some() { plan.name.clone() } else { "default".to_owned() }),
         automount_service_account_token: Some(false),
         enable_service_links: Some(false),
         security_context: Some(PodSecurityContext {
