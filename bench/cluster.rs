@@ -24,7 +24,7 @@ pub(crate) const OPERATED: &str = "team-slipway-bench";
 pub(crate) const FLOOR: &str = "slipway-bench-floor";
 
 const TEAM: &str = "slipway-bench";
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 pub(crate) struct Cluster {
     client: Client,

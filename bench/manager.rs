@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use crate::http;
 use crate::start::{Process, command};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 pub(crate) struct Manager {
     process: Process,

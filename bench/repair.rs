@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use kube::ResourceExt;
-use kube::api::{DynamicObject, Patch, PatchParams, WatchEvent, WatchParams};
+use kube::api::{DynamicObject, ListParams, Patch, PatchParams, WatchEvent, WatchParams};
 use serde_json::json;
 use tokio::time::timeout;
 
@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The time of a repair at the middle, for the growth.
 pub(crate) async fn measure(cluster: &Cluster, size: u32, edits: u32) -> anyhow::Result<f64> {
     let api = cluster.api(Kind::ConfigMap, OPERATED);
-    let version = api.list_metadata(&Default::default()).await?.metadata.resource_version.context("a list without a version")?;
+    let version = api.list_metadata(&ListParams::default()).await?.metadata.resource_version.context("a list without a version")?;
     let mut watch = api.watch(&WatchParams::default(), &version).await?.boxed();
     let (mut told, mut repaired) = (Vec::new(), Vec::new());
     for edit in 0..edits {
