@@ -30,9 +30,9 @@ pub(crate) async fn measure(cluster: &Cluster, size: u32, edits: u32) -> anyhow:
         let patch = json!({"data": {KEY: value}});
         let parameters = PatchParams { field_manager: Some("somebody".to_owned()), ..PatchParams::default() };
         api.patch(&name, &parameters, &Patch::Merge(&patch)).await?;
-        seen(&mut watch, &name, |now| now == value).await?;
+        seen(&mut watch, &name, |now| now == value).await.context("the watch did not tell of a change")?;
         told.push(begun.elapsed().as_secs_f64());
-        seen(&mut watch, &name, |now| now != value).await?;
+        seen(&mut watch, &name, |now| now != value).await.context("a change was not put back")?;
         repaired.push(begun.elapsed().as_secs_f64());
     }
     for percent in [50, 99] {
