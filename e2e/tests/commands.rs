@@ -9,10 +9,14 @@ fn diff_is_empty_after_apply() {
     let spec = json!({"systemPrompt": "hi", "resources": {"requests": {"cpu": "10m"}}, "envSecrets": ["agent-env"], "suspend": true});
     let agent = team.agent("client", &spec);
     let manifest = agent.manifest(&spec);
+    // A status written between the two looks of a diff would show in it.
+    agent.ready();
     team.kubectl("diff -f -").input(&manifest).ok();
 
-    let server = Agent { team: &team, name: "server".to_owned() }.manifest(&spec);
+    let second = Agent { team: &team, name: "server".to_owned() };
+    let server = second.manifest(&spec);
     team.kubectl("apply --server-side -f -").input(&server).ok();
+    second.ready();
     team.kubectl("apply --server-side -f -").input(&server).ok();
     team.kubectl("diff --server-side -f -").input(&server).ok();
 
