@@ -31,7 +31,8 @@ use references::References;
 use secret::SecretState;
 use watch::Readiness;
 
-pub use sources::{see, watch_all};
+pub(crate) use sources::heard_back;
+pub use sources::watch_all;
 
 /// A resource of ours, or what the API server sent in its place.
 pub type Guarded<K> = DeserializeGuard<K>;

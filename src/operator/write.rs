@@ -13,8 +13,7 @@ use thiserror::Error;
 
 use crate::live;
 use crate::queue::Key;
-use crate::world::child::Child;
-use crate::world::{ChildKind, World, see};
+use crate::world::{ChildKind, World, heard_back};
 
 /// The field manager of replacements; see [`apply`].
 const REPAIR: &str = "slipway/repair";
@@ -106,7 +105,7 @@ pub(crate) async fn child(world: &World, kind: ChildKind, owner: &str, desired: 
         Err(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 422) => return Ok(Outcome::Refused(status.message)),
         Err(error) => return Err(error.into()),
     };
-    remember(world, kind, key, &mut object, wanted);
+    heard_back(world, kind, key, &mut object, wanted);
     Ok(match before.and_then(|before| before.is) {
         _ if !exists => Outcome::Created,
         Some(_) => Outcome::Updated,
@@ -167,14 +166,6 @@ async fn merge(api: &Api<DynamicObject>, name: &str, desired: &Value, manager: &
     steps.extend(additions.iter().map(|path| json!({"op": "remove", "path": path})));
     let patch = Patch::Json::<()>(serde_json::from_value(Value::Array(steps)).map_err(kube::Error::SerdeError)?);
     api.patch(name, &PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() }, &patch).await
-}
-
-/// Puts the API server's answer into the cache, so that the watch's echo of it is no news.
-fn remember(world: &World, kind: ChildKind, key: Key, object: &mut DynamicObject, wanted: u64) {
-    see(world, kind, key.clone(), object);
-    if let Some(child) = world.children(kind).get(&key) {
-        world.children(kind).insert(key, Child::clone(&child).known_to_be(wanted));
-    }
 }
 
 /// Deletes an object that we own.

@@ -1,6 +1,7 @@
 //! What one kind of object looks like in the cluster, as far as we have heard.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::queue::Key;
@@ -8,11 +9,13 @@ use crate::queue::Key;
 /// Objects of one kind by key. Several watches may fill one cache, each its own scope: a namespace, or all.
 pub struct Cache<T> {
     objects: RwLock<HashMap<Key, Arc<T>>>,
+    /// The highest resource version at which an object was heard to go. Written under the lock of `objects`.
+    last_gone: AtomicU64,
 }
 
 impl<T> Default for Cache<T> {
     fn default() -> Self {
-        Self { objects: RwLock::default() }
+        Self { objects: RwLock::default(), last_gone: AtomicU64::new(0) }
     }
 }
 
@@ -31,6 +34,24 @@ impl<T> Cache<T> {
 
     pub fn insert(&self, key: Key, object: T) -> Option<Arc<T>> {
         self.write().insert(key, Arc::new(object))
+    }
+
+    /// Puts `object` in the place of what is there, or of nothing, if that `may_go`, and says whether it did. It is
+    /// also told at which version an object last went. Between question and answer nobody else gets a word in.
+    pub fn replace(&self, key: Key, object: T, may_go: impl FnOnce(Option<&T>, u64) -> bool) -> bool {
+        let mut objects = self.write();
+        let free = may_go(objects.get(&key).map(AsRef::as_ref), self.last_gone.load(Ordering::Relaxed));
+        if free {
+            objects.insert(key, Arc::new(object));
+        }
+        free
+    }
+
+    /// Forgets an object that was heard to go at `version`.
+    pub fn forget(&self, key: &Key, version: u64) -> Option<Arc<T>> {
+        let mut objects = self.write();
+        self.last_gone.fetch_max(version, Ordering::Relaxed);
+        objects.remove(key)
     }
 
     pub fn remove(&self, key: &Key) -> Option<Arc<T>> {
@@ -61,6 +82,18 @@ impl<T> Cache<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_newer_stays() {
+        let cache = Cache::default();
+        let key = Key::new("a", "1");
+        assert!(cache.replace(key.clone(), 2, |present, _| present.is_none()));
+        assert!(!cache.replace(key.clone(), 1, |present, _| present.is_none_or(|present| *present <= 1)));
+        assert!(cache.replace(key.clone(), 3, |present, _| present.is_none_or(|present| *present <= 3)));
+        assert_eq!(cache.get(&key).as_deref(), Some(&3));
+        cache.forget(&key, 4);
+        assert!(!cache.replace(key, 3, |_, last_gone| last_gone < 3), "an answer older than the deletion is stale");
+    }
 
     #[test]
     fn a_new_list_forgets_only_within_its_scope() {

@@ -14,6 +14,7 @@ use serde::de::DeserializeOwned;
 use slipway_api::labels;
 use tokio::task::AbortHandle;
 
+use super::child::version;
 use super::references::Kind;
 use super::watch::{Heard, follow, follow_with, watcher_config};
 use super::{Cache, Child, ChildKind, Guarded, SecretState, World};
@@ -164,7 +165,7 @@ fn namespaces(world: &Arc<World>) {
                     }
                 }
                 Heard::Gone(key, object) => {
-                    world.children(ChildKind::Namespace).remove(&key);
+                    world.children(ChildKind::Namespace).forget(&key, version(&object));
                     owner_queue(&world, ChildKind::Namespace, &object);
                     gone.push(key);
                 }
@@ -210,7 +211,7 @@ fn secrets(world: &Arc<World>, namespace: String) -> AbortHandle {
                 }
                 Heard::Gone(key, object) => {
                     world.secrets.remove(&key);
-                    if world.children(ChildKind::Secret).remove(&key).is_some() {
+                    if world.children(ChildKind::Secret).forget(&key, version(&object)).is_some() {
                         owner_queue(&world, ChildKind::Secret, &object);
                     }
                     touched.push(key);
@@ -242,7 +243,7 @@ fn children(world: &Arc<World>, kind: ChildKind, scope: Option<String>) {
         let mut hear = |heard: Heard<DynamicObject>| match heard {
             Heard::Seen(key, mut object) => see(&world, kind, key, &mut object),
             Heard::Gone(key, object) => {
-                world.children(kind).remove(&key);
+                world.children(kind).forget(&key, version(&object));
                 owner_queue(&world, kind, &object);
             }
             // Whoever owned what is gone finds out at the next resync.
@@ -264,19 +265,28 @@ async fn sources_known(world: &World) {
     }
 }
 
-/// Takes note of an object of ours, and wakes its owner if that changes anything.
-pub fn see(world: &World, kind: ChildKind, key: Key, object: &mut DynamicObject) {
+/// Takes note of an object of ours that a watch told of, and wakes its owner if that changes anything.
+fn see(world: &World, kind: ChildKind, key: Key, object: &mut DynamicObject) {
+    note(world, kind, key, object, None);
+}
+
+/// Takes note of the API server's answer to a write, after which the object is as `wanted`. Where the watch has been
+/// faster and has told of a later change or of the end, that counts, and the answer is no news.
+pub(crate) fn heard_back(world: &World, kind: ChildKind, key: Key, object: &mut DynamicObject, wanted: u64) {
+    note(world, kind, key, object, Some(wanted));
+}
+
+fn note(world: &World, kind: ChildKind, key: Key, object: &mut DynamicObject, answered: Option<u64>) {
     // Items of a list come without their type.
     let resource = kind.resource();
     object.types = Some(TypeMeta { api_version: resource.api_version, kind: resource.kind });
     let cache = world.children(kind);
     let before = cache.get(&key);
-    let version = super::child::version(object);
-    if before.as_ref().is_some_and(|before| before.uid == object.uid().unwrap_or_default() && before.resource_version > version) {
-        return;
-    }
     let manager = if kind.of_agents() { agent::MANAGER } else { team::MANAGER };
-    let child = Child::look(object, before.as_deref(), || desired(world, kind, &key, object), manager);
+    let mut child = Child::look(object, before.as_deref(), || desired(world, kind, &key, object), manager);
+    if let Some(wanted) = answered {
+        child = child.known_to_be(wanted);
+    }
     let same = before.is_some_and(|before| {
         before.uid == child.uid
             && before.is == child.is
@@ -284,8 +294,13 @@ pub fn see(world: &World, kind: ChildKind, key: Key, object: &mut DynamicObject)
             && before.deployment == child.deployment
             && before.deleting == child.deleting
     });
-    cache.insert(key, child);
-    if !same {
+    let (uid, version) = (child.uid.clone(), child.resource_version);
+    let replaced = cache.replace(key, child, |present, last_gone| match present {
+        Some(present) if present.uid == uid => present.resource_version <= version,
+        Some(present) => present.resource_version < version,
+        None => answered.is_none() || last_gone < version,
+    });
+    if replaced && !same {
         owner_queue(world, kind, object);
     }
 }
