@@ -10,13 +10,14 @@ fn diff_is_empty_after_apply() {
     let agent = team.agent("client", &spec);
     let manifest = agent.manifest(&spec);
     // A status written between the two looks of a diff would show in it.
-    agent.ready();
+    let settled = |agent: &Agent| agent.kubectl("wait").arg("--for=condition=Ready").arg("--timeout=30s").ok();
+    settled(&agent);
     team.kubectl("diff -f -").input(&manifest).ok();
 
     let second = Agent { team: &team, name: "server".to_owned() };
     let server = second.manifest(&spec);
     team.kubectl("apply --server-side -f -").input(&server).ok();
-    second.ready();
+    settled(&second);
     team.kubectl("apply --server-side -f -").input(&server).ok();
     team.kubectl("diff --server-side -f -").input(&server).ok();
 
