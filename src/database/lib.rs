@@ -1,0 +1,1 @@
+//! What agents say, know and use, in PostgreSQL.

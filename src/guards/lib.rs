@@ -1,0 +1,1 @@
+//! What must not pass between people, agents and models.

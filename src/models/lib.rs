@@ -1,0 +1,1 @@
+//! Chat and embedding models: one trait each, one file a provider.
