@@ -1,1 +1,14 @@
 //! What an agent may call: HTTP endpoints, programs, MCP servers, and what comes with the runtime.
+//!
+//! The runtime opens one [`Toolbox`] from `RUNTIME_TOOLS`, shows the model its [`Spec`]s and hands it the model's calls.
+//! A call never fails towards the runtime: whatever goes wrong is an [`Outcome`] in words that the model can act upon.
+
+mod outcome;
+mod refusal;
+mod settings;
+mod toolbox;
+
+pub use outcome::{Builtin, Builtins, Context, Outcome, Spec};
+pub use refusal::Refusal;
+pub use settings::{Allowed, OUTPUT_LIMIT, Settings};
+pub use toolbox::Toolbox;

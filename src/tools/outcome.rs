@@ -1,0 +1,82 @@
+//! What goes in and out of a call: the tool as the model sees it, the limits of one call, and what comes back.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use serde_json::Value;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// A tool as the model is shown it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Spec {
+    pub name: String,
+    pub description: String,
+    /// JSON Schema of the arguments; its `type` is `object`.
+    pub schema: Value,
+}
+
+/// What the model is told about a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    pub content: String,
+    /// The call did not do what was asked; `content` says why and what would.
+    pub is_error: bool,
+    /// There was more than the output limit lets through; `content` says so too.
+    pub truncated: bool,
+}
+
+impl Outcome {
+    pub fn ok(content: impl Into<String>) -> Self {
+        Self { content: content.into(), is_error: false, truncated: false }
+    }
+
+    pub fn error(content: impl Into<String>) -> Self {
+        Self { content: content.into(), is_error: true, truncated: false }
+    }
+}
+
+/// The limits of one call, and the trace that it belongs to.
+#[derive(Debug, Clone)]
+pub struct Context {
+    /// W3C trace context, passed on to HTTP and MCP servers.
+    pub traceparent: Option<String>,
+    /// No call outlives this, whatever its tool's own timeout.
+    pub deadline: Instant,
+    /// Turns true when nobody waits for the answer any more. A sender that is gone without having said so cancels nothing.
+    pub cancelled: watch::Receiver<bool>,
+}
+
+impl Context {
+    /// A context that only the clock ends.
+    pub fn until(deadline: Instant) -> Self {
+        Self { traceparent: None, deadline, cancelled: watch::channel(false).1 }
+    }
+
+    #[must_use]
+    pub fn with_traceparent(self, traceparent: Option<String>) -> Self {
+        Self { traceparent, ..self }
+    }
+
+    #[must_use]
+    pub fn with_cancelled(self, cancelled: watch::Receiver<bool>) -> Self {
+        Self { cancelled, ..self }
+    }
+
+    /// Returns once the call is cancelled, and never otherwise.
+    pub(crate) async fn cancellation(&self) {
+        let mut cancelled = self.cancelled.clone();
+        if cancelled.wait_for(|is| *is).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// A tool that the runtime itself brings along, such as `memory`. It is offered under its spec's name and its arguments are
+/// validated against its schema like those of any other.
+pub trait Builtin: Send + Sync {
+    fn spec(&self) -> Spec;
+    fn call<'a>(&'a self, arguments: Value) -> Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>;
+}
+
+pub type Builtins = Vec<Box<dyn Builtin>>;
