@@ -1,0 +1,56 @@
+//! Why an answer did not come, or ended early. The message is fit for the caller and says what to
+//! do; it never holds a key, nor what the provider said about one.
+
+use std::time::Duration;
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Fault {
+    kind: FaultKind,
+    message: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FaultKind {
+    /// A setting that cannot be right, whatever the provider says.
+    Misconfigured,
+    MissingKey,
+    Unauthorized,
+    UnknownModel,
+    ContextOverflow,
+    RateLimited {
+        retry_after: Option<Duration>,
+    },
+    Overloaded,
+    Timeout,
+    /// The provider does not accept the request (another 4xx).
+    Refused,
+    /// The answer was cut off or cannot be read.
+    Broken,
+    Unreachable,
+}
+
+impl Fault {
+    pub fn new(kind: FaultKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into() }
+    }
+
+    pub fn kind(&self) -> &FaultKind {
+        &self.kind
+    }
+
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// Whether the same request may succeed a little later.
+    pub fn retryable(&self) -> bool {
+        use FaultKind as Kind;
+        match self.kind {
+            Kind::RateLimited { .. } | Kind::Overloaded | Kind::Timeout | Kind::Broken | Kind::Unreachable => true,
+            Kind::Misconfigured | Kind::MissingKey | Kind::Unauthorized | Kind::UnknownModel | Kind::ContextOverflow | Kind::Refused => {
+                false
+            }
+        }
+    }
+}

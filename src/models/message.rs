@@ -1,0 +1,115 @@
+//! What a model is asked. Messages are also what a conversation is stored as, so their JSON form is
+//! kept stable: fields are only added, and only with a default.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Request {
+    pub system: Option<String>,
+    pub messages: Vec<Message>,
+    pub tools: Vec<ToolSpec>,
+    /// Where a provider insists on a limit, the model's own maximum is the default.
+    pub max_output_tokens: Option<u32>,
+    pub temperature: Option<f32>,
+    pub stop: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Message {
+    pub role: Role,
+    pub content: Vec<Content>,
+}
+
+impl Message {
+    pub fn user(text: impl Into<String>) -> Self {
+        Self { role: Role::User, content: vec![Content::Text { text: text.into() }] }
+    }
+
+    pub fn assistant(text: impl Into<String>) -> Self {
+        Self { role: Role::Assistant, content: vec![Content::Text { text: text.into() }] }
+    }
+
+    /// The text of the message; tool calls and results are left out.
+    pub fn text(&self) -> String {
+        let texts = self.content.iter().filter_map(|content| match content {
+            Content::Text { text } => Some(text.as_str()),
+            Content::ToolCall(_) | Content::ToolResult(_) => None,
+        });
+        texts.collect()
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    User,
+    Assistant,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Content {
+    Text { text: String },
+    ToolCall(ToolCall),
+    ToolResult(ToolResult),
+}
+
+/// The model wants a tool to be called; it belongs into an assistant's message.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ToolCall {
+    pub id: String,
+    pub name: String,
+    /// An object. Where the model wrote something else, its text as a string.
+    pub arguments: Value,
+    /// What the provider wants to see again, unchanged, when the call is sent back to it (Gemini's
+    /// thought signature); nobody else looks at it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signature: Option<String>,
+}
+
+/// What came of a call; it belongs into the user's message that follows the call.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolResult {
+    /// The call's id.
+    pub id: String,
+    pub name: String,
+    pub content: String,
+    #[serde(default)]
+    pub is_error: bool,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ToolSpec {
+    pub name: String,
+    pub description: String,
+    /// The JSON Schema of the arguments.
+    pub schema: Value,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_stored_form_stays_readable() {
+        for (content, stored) in [
+            (Content::Text { text: "hi".into() }, json!({"type": "text", "text": "hi"})),
+            (
+                Content::ToolCall(ToolCall { id: "1".into(), name: "add".into(), arguments: json!({"a": 1}), signature: None }),
+                json!({"type": "tool_call", "id": "1", "name": "add", "arguments": {"a": 1}}),
+            ),
+            (
+                Content::ToolResult(ToolResult { id: "1".into(), name: "add".into(), content: "2".into(), is_error: false }),
+                json!({"type": "tool_result", "id": "1", "name": "add", "content": "2", "is_error": false}),
+            ),
+        ] {
+            let message = Message { role: Role::User, content: vec![content] };
+            let expected = json!({"role": "user", "content": [stored]});
+            assert_eq!(serde_json::to_value(&message).unwrap(), expected);
+            assert_eq!(serde_json::from_value::<Message>(expected).unwrap(), message);
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Models that need no network and no key, so that an agent can be tried before a provider is
+//! chosen. `stub-echo` answers `Echo: ` and the last message, character for character, one word a
+//! fragment; a token is a word.
+
+use futures::stream;
+
+use crate::answer::{Answer, Model, Piece, Stop, Usage};
+use crate::fault::{Fault, FaultKind};
+use crate::message::{Content, Request};
+use crate::provider::Provider;
+
+const PREFIX: &str = "Echo: ";
+
+pub(crate) fn open(id: &str) -> Result<Box<dyn Model>, Fault> {
+    match id {
+        "stub-echo" => Ok(Box::new(Echo)),
+        _ => Err(Fault::new(FaultKind::UnknownModel, format!("the provider stub has no model `{id}`; it has stub-echo and stub-script"))),
+    }
+}
+
+struct Echo;
+
+impl Model for Echo {
+    fn answer(&self, request: Request) -> Answer {
+        let said = last_text(&request);
+        let input_tokens = words(said);
+        let usage = Usage { input_tokens, output_tokens: input_tokens + words(PREFIX), cached_input_tokens: 0 };
+        let text = format!("{PREFIX}{said}");
+        let mut start = 0;
+        let mut ends = [Piece::Usage(usage), Piece::Stopped(Stop::EndTurn)].into_iter();
+        Box::pin(stream::iter(std::iter::from_fn(move || {
+            if start == text.len() {
+                return ends.next().map(Ok);
+            }
+            let fragment = fragment(&text[start..]);
+            start += fragment.len();
+            Some(Ok(Piece::Text(fragment.to_owned())))
+        })))
+    }
+
+    fn provider(&self) -> Provider {
+        Provider::Stub
+    }
+
+    fn id(&self) -> &'static str {
+        "stub-echo"
+    }
+
+    fn window(&self) -> u32 {
+        128_000
+    }
+}
+
+/// The last text somebody wrote, borrowed: this is on the path that is measured in tens of thousands a second.
+fn last_text(request: &Request) -> &str {
+    let contents = request.messages.last().map_or(&[][..], |message| &message.content);
+    contents
+        .iter()
+        .rev()
+        .find_map(|content| if let Content::Text { text } = content { Some(text.as_str()) } else { None })
+        .unwrap_or_default()
+}
+
+/// The first word of `text` with the white space before and after it.
+fn fragment(text: &str) -> &str {
+    let word = text.len() - text.trim_start().len();
+    let after = text[word..].find(char::is_whitespace).map_or(text.len(), |end| word + end);
+    let rest = text[after..].trim_start();
+    &text[..text.len() - rest.len()]
+}
+
+fn words(text: &str) -> u64 {
+    text.split_whitespace().count() as u64
+}
