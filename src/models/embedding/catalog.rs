@@ -1,0 +1,165 @@
+//! Which embedding models are known, and what each needs to be told. A name is `provider:model`; a known model may
+//! leave the provider out; `?dimensions=512` behind it asks for shorter vectors where the model can give them, and says
+//! how long they are where the model is not known.
+
+use super::checked::{Checked, Source};
+use super::{Embedder, Purpose};
+use crate::{Fault, FaultKind};
+
+/// Reads a setting of the process.
+pub(super) type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Provider {
+    Builtin,
+    Ollama,
+    OpenAi,
+    VertexAi,
+}
+
+/// A model as its maker describes it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Known {
+    pub(super) provider: Provider,
+    pub(super) name: &'static str,
+    pub(super) dimensions: usize,
+    /// Whether the vectors may be asked for shorter.
+    pub(super) shortens: bool,
+    /// What the model was trained to see before a query and a passage.
+    prefixes: [&'static str; 2],
+}
+
+const KNOWN: [Known; 11] = [
+    known(Provider::Builtin, "all-minilm-l6-v2", 384),
+    Known { prefixes: ["search_query: ", "search_document: "], ..known(Provider::Ollama, "nomic-embed-text", 768) },
+    Known {
+        prefixes: ["Represent this sentence for searching relevant passages: ", ""],
+        ..known(Provider::Ollama, "mxbai-embed-large", 1024)
+    },
+    known(Provider::Ollama, "all-minilm", 384),
+    Known { shortens: true, ..known(Provider::OpenAi, "text-embedding-3-small", 1536) },
+    Known { shortens: true, ..known(Provider::OpenAi, "text-embedding-3-large", 3072) },
+    known(Provider::OpenAi, "text-embedding-ada-002", 1536),
+    known(Provider::VertexAi, "textembedding-gecko", 768),
+    Known { shortens: true, ..known(Provider::VertexAi, "text-embedding-005", 768) },
+    Known { shortens: true, ..known(Provider::VertexAi, "text-multilingual-embedding-002", 768) },
+    Known { shortens: true, ..known(Provider::VertexAi, "gemini-embedding-001", 3072) },
+];
+
+const fn known(provider: Provider, name: &'static str, dimensions: usize) -> Known {
+    Known { provider, name, dimensions, shortens: false, prefixes: ["", ""] }
+}
+
+/// Beyond this a vector is a typing error, and pgvector could not hold it anyway.
+const MOST_DIMENSIONS: usize = 16_000;
+
+/// What a name came to.
+#[derive(Debug)]
+pub(super) struct Chosen {
+    pub(super) provider: Provider,
+    /// As the provider calls it.
+    pub(super) model: String,
+    pub(super) dimensions: usize,
+    /// Set where the provider must be asked for another length than the model's own.
+    pub(super) shortened: Option<usize>,
+    pub(super) known: Option<&'static Known>,
+}
+
+/// An embedder by its name. A missing key is told by the first `embed`, because keys may come later; a name that means
+/// nothing and settings that can never be right are told here.
+pub fn open(uri: &str, variables: &dyn Fn(&str) -> Option<String>) -> Result<Box<dyn Embedder>, Fault> {
+    let chosen = choose(uri)?;
+    let source: Box<dyn Source> = match chosen.provider {
+        other => return Err(Fault::new(FaultKind::Misconfigured, format!("{} is not built in", other.as_str()))),
+    };
+    let _ = variables;
+    Ok(Box::new(Checked::new(&chosen, source)))
+}
+
+pub(super) fn choose(uri: &str) -> Result<Chosen, Fault> {
+    let wrong = |why: &str| Fault::new(FaultKind::UnknownModel, format!("the embedding model `{uri}` {why}"));
+    let (name, asked) = match uri.trim().split_once('?') {
+        Some((name, query)) => match query.strip_prefix("dimensions=").and_then(|length| length.parse::<usize>().ok()) {
+            Some(length) if (1..=MOST_DIMENSIONS).contains(&length) => (name, Some(length)),
+            _ => return Err(wrong(&format!("ends in `?{query}`; there goes ?dimensions= and a number from 1 to {MOST_DIMENSIONS}"))),
+        },
+        None => (uri.trim(), None),
+    };
+    let named = name.split_once(':').and_then(|(provider, model)| Some((Provider::named(provider)?, model)));
+    let (known, provider, model) = match named {
+        Some((provider, model)) => (KNOWN.iter().find(|known| known.provider == provider && known.is(model)), provider, model),
+        None => match KNOWN.iter().find(|known| known.is(name)) {
+            Some(known) => (Some(known), known.provider, name),
+            None => return Err(wrong(&format!("is not known; known are {}", listing()))),
+        },
+    };
+    let model = model.to_owned();
+    match (known, asked) {
+        _ if model.is_empty() => Err(wrong(&format!("names no model behind its provider; known are {}", listing()))),
+        (Some(known), None) => Ok(Chosen { provider, model, dimensions: known.dimensions, shortened: None, known: Some(known) }),
+        (Some(known), Some(length)) if length == known.dimensions => {
+            Ok(Chosen { provider, model, dimensions: length, shortened: None, known: Some(known) })
+        }
+        (Some(known), Some(length)) if known.shortens && length < known.dimensions => {
+            Ok(Chosen { provider, model, dimensions: length, shortened: Some(length), known: Some(known) })
+        }
+        (Some(known), Some(_)) if known.shortens => Err(wrong(&format!("gives {} dimensions at most", known.dimensions))),
+        (Some(known), Some(_)) => Err(wrong(&format!("gives {} dimensions, and cannot give another number", known.dimensions))),
+        (None, Some(length)) if provider != Provider::Builtin => {
+            Ok(Chosen { provider, model, dimensions: length, shortened: None, known: None })
+        }
+        (None, _) => Err(wrong(&format!(
+            "is not known; known are {}; another model of a provider is written with the length of its vectors, \
+             such as ollama:snowflake-arctic-embed?dimensions=1024",
+            listing()
+        ))),
+    }
+}
+
+impl Provider {
+    const ALL: [Self; 4] = [Self::Builtin, Self::Ollama, Self::OpenAi, Self::VertexAi];
+
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Builtin => "builtin",
+            Self::Ollama => "ollama",
+            Self::OpenAi => "openai",
+            Self::VertexAi => "vertex-ai",
+        }
+    }
+
+    fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|provider| provider.as_str() == name)
+    }
+}
+
+impl Known {
+    /// Ollama's names may have a tag and Google's a version behind them.
+    fn is(&self, model: &str) -> bool {
+        let separator = match self.provider {
+            Provider::Ollama => ':',
+            Provider::VertexAi => '@',
+            Provider::Builtin | Provider::OpenAi => return model == self.name,
+        };
+        model.split(separator).next() == Some(self.name)
+    }
+
+    pub(super) fn prefix(&self, purpose: Purpose) -> &'static str {
+        match purpose {
+            Purpose::Query => self.prefixes[0],
+            Purpose::Passage => self.prefixes[1],
+        }
+    }
+}
+
+impl Chosen {
+    pub(super) fn id(&self) -> String {
+        let own = self.known.is_some() && self.shortened.is_none();
+        let length = if own { String::new() } else { format!("?dimensions={}", self.dimensions) };
+        format!("{}:{}{length}", self.provider.as_str(), self.model)
+    }
+}
+
+fn listing() -> String {
+    KNOWN.map(|known| format!("{}:{}", known.provider.as_str(), known.name)).join(", ")
+}

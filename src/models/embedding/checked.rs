@@ -1,0 +1,126 @@
+//! What every embedder does, around what each provider does: refuse blank texts, add the model's prefixes, make
+//! batches that the provider accepts, run a few of them at a time, and believe no answer before its count, its lengths
+//! and its numbers have been looked at.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use futures::{StreamExt, TryStreamExt};
+
+use super::catalog::{Chosen, Known};
+use super::{Embedder, Purpose, Vector, Vectors};
+use crate::{Fault, FaultKind};
+
+/// Batches under way at a time. More would run into the rate limits of small accounts.
+const AT_A_TIME: usize = 4;
+
+pub(super) type Raw<'a> = Pin<Box<dyn Future<Output = Result<Vec<Vec<f32>>, Fault>> + Send + 'a>>;
+
+/// What a provider accepts in one request. Bytes stand for tokens, which are never more.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Batch {
+    pub(super) texts: usize,
+    pub(super) bytes: usize,
+}
+
+/// A provider's own part.
+pub(super) trait Source: Send + Sync {
+    fn batch(&self) -> Batch;
+
+    /// The vectors of one batch, as the provider gives them.
+    fn vectors(&self, texts: Vec<String>, purpose: Purpose) -> Raw<'_>;
+}
+
+pub(super) struct Checked {
+    id: String,
+    dimensions: usize,
+    known: Option<&'static Known>,
+    source: Box<dyn Source>,
+}
+
+impl Checked {
+    pub(super) fn new(chosen: &Chosen, source: Box<dyn Source>) -> Self {
+        Self { id: chosen.id(), dimensions: chosen.dimensions, known: chosen.known, source }
+    }
+
+    fn prepared(&self, texts: &[String], purpose: Purpose) -> Result<Vec<String>, Fault> {
+        let prefix = self.known.map_or("", |known| known.prefix(purpose));
+        let prepared = texts.iter().enumerate().map(|(index, text)| {
+            if text.trim().is_empty() {
+                let which = format!("text {} of {}", index + 1, texts.len());
+                return Err(Fault::new(FaultKind::Refused, format!("{which} is blank: there is nothing to embed; leave it out")));
+            }
+            Ok(format!("{prefix}{text}"))
+        });
+        prepared.collect()
+    }
+
+    fn believed(&self, asked: usize, raw: Vec<Vec<f32>>) -> Result<Vec<Vector>, Fault> {
+        let broken = |why: String| Fault::new(FaultKind::Broken, format!("{} answered {why}", self.id));
+        if raw.len() != asked {
+            return Err(broken(format!("{} vectors for {asked} texts", raw.len())));
+        }
+        let vectors = raw.into_iter().map(|numbers| {
+            if numbers.len() != self.dimensions {
+                return Err(broken(format!("a vector of {} dimensions where {} were expected", numbers.len(), self.dimensions)));
+            }
+            normalised(numbers).ok_or_else(|| broken("a vector without a direction".to_owned()))
+        });
+        vectors.collect()
+    }
+}
+
+impl Embedder for Checked {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn dimensions(&self) -> usize {
+        self.dimensions
+    }
+
+    fn embed<'a>(&'a self, texts: &'a [String], purpose: Purpose) -> Vectors<'a> {
+        Box::pin(async move {
+            let batches = split(self.prepared(texts, purpose)?, self.source.batch());
+            let answers = futures::stream::iter(batches).map(|batch| async move {
+                let asked = batch.len();
+                self.believed(asked, self.source.vectors(batch, purpose).await?)
+            });
+            let parts: Vec<Vec<Vector>> = answers.buffered(AT_A_TIME).try_collect().await?;
+            Ok(parts.into_iter().flatten().collect())
+        })
+    }
+}
+
+/// In order, as few batches as fit. A text that is longer than a batch goes alone.
+fn split(texts: Vec<String>, limit: Batch) -> Vec<Vec<String>> {
+    let mut batches: Vec<Vec<String>> = Vec::new();
+    let mut bytes = 0;
+    for text in texts {
+        match batches.last_mut() {
+            Some(batch) if batch.len() < limit.texts && bytes + text.len() <= limit.bytes => {
+                bytes += text.len();
+                batch.push(text);
+            }
+            _ => {
+                bytes = text.len();
+                batches.push(vec![text]);
+            }
+        }
+    }
+    batches
+}
+
+/// None if there is no direction: all zeros, or a number that is none. Summed in f64, where no square of an f32 overflows.
+fn normalised(mut numbers: Vec<f32>) -> Option<Vector> {
+    let length = numbers.iter().map(|&number| f64::from(number).powi(2)).sum::<f64>().sqrt();
+    if !length.is_finite() || length < f64::from(f32::MIN_POSITIVE) {
+        return None;
+    }
+    for number in &mut numbers {
+        #[expect(clippy::cast_possible_truncation, reason = "it came from an f32 and lies between -1 and 1")]
+        let scaled = (f64::from(*number) / length) as f32;
+        *number = scaled;
+    }
+    Some(Vector(numbers))
+}
