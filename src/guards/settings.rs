@@ -1,0 +1,241 @@
+//! Reads `RUNTIME_GUARDS` and `RUNTIME_POLICIES`. Nothing is ignored: a name or a setting that is not known is
+//! refused, because an agent whose guard was misspelt would be an agent without it.
+
+use serde_json::{Map, Value};
+
+use crate::finding::{Action, Name};
+use crate::limits::Limit;
+use crate::policy::{Asked, Policy};
+
+/// What is asked for, before anything is built.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Settings {
+    pub(crate) pii: Option<Pii>,
+    pub(crate) secrets: Option<Action>,
+    pub(crate) injection: Option<Injection>,
+    pub(crate) topics: Vec<Topics>,
+    pub(crate) limits: Vec<Limit>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Pii {
+    /// Empty: all kinds.
+    pub(crate) kinds: Vec<String>,
+    pub(crate) action: Action,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Injection {
+    pub(crate) threshold: f64,
+    pub(crate) action: Action,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Topics {
+    pub(crate) topics: Vec<Topic>,
+    pub(crate) action: Action,
+}
+
+/// A topic without words is one of the known topics, or is itself the phrase to look for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Topic {
+    pub(crate) name: String,
+    pub(crate) words: Vec<String>,
+}
+
+impl Topic {
+    fn named(name: &str) -> Self {
+        Self { name: name.to_owned(), words: Vec::new() }
+    }
+}
+
+/// The topics of the default policy.
+pub(crate) const TOPICS: [&str; 3] = ["violence", "illegal_activity", "self_harm"];
+const MOST_TOKENS: f64 = 4096.0;
+const REQUESTS_A_MINUTE: f64 = 60.0;
+const USD_A_DAY: f64 = 10.0;
+const MILLISECONDS: f64 = 2000.0;
+
+impl Settings {
+    pub(crate) fn read(guards: &str, policies: &str) -> Result<Self, Vec<String>> {
+        let mut faults = Vec::new();
+        let mut settings = Self::default();
+        let mut named = Vec::new();
+        for entry in list("RUNTIME_GUARDS", guards, &mut faults) {
+            match Entry::read(entry) {
+                Ok(entry) if named.contains(&entry.name) => faults.push(format!("guard `{}` is named twice in RUNTIME_GUARDS", entry.name)),
+                Ok(entry) => {
+                    named.push(entry.name);
+                    settings.add(entry, &mut faults);
+                }
+                Err(fault) => faults.push(fault),
+            }
+        }
+        for (at, value) in list("RUNTIME_POLICIES", policies, &mut faults).into_iter().enumerate() {
+            match serde_json::from_value::<Policy>(value) {
+                Ok(policy) => settings.follow(&policy, &mut faults),
+                Err(error) => faults.push(format!("RUNTIME_POLICIES, entry {}: {error}", at + 1)),
+            }
+        }
+        if faults.is_empty() { Ok(settings) } else { Err(faults) }
+    }
+
+    fn add(&mut self, mut entry: Entry, faults: &mut Vec<String>) {
+        let name = entry.name;
+        let limit = |most, action| Limit { guard: name, most, reached: false, action, policy: None };
+        match name {
+            Name::PiiDetection => {
+                let kinds = entry.words("kinds", faults);
+                for kind in kinds.iter().filter(|kind| !crate::pii::KINDS.contains(&kind.as_str())) {
+                    faults.push(format!("guard `{name}`: unknown kind `{kind}`; known are {}", crate::pii::KINDS.join(", ")));
+                }
+                self.pii = Some(Pii { kinds, action: entry.action(Action::Mask, faults) });
+            }
+            Name::SecretsScanner => self.secrets = Some(entry.action(Action::Block, faults)),
+            Name::PromptInjection => {
+                let threshold = entry.number("threshold", 1.0, faults);
+                self.injection = Some(Injection { threshold, action: entry.action(Action::Block, faults) });
+            }
+            Name::BlockedTopics => {
+                let topics = entry.topics(faults);
+                self.topics.push(Topics { topics, action: entry.action(Action::Block, faults) });
+            }
+            Name::MaxTokens => {
+                let most = entry.number("limit", MOST_TOKENS, faults);
+                self.limits.push(limit(most, entry.action(Action::Block, faults)));
+            }
+            Name::RateLimit => {
+                let most = entry.number("requests", REQUESTS_A_MINUTE, faults);
+                self.limits.push(limit(most, entry.action(Action::Block, faults)));
+            }
+            Name::SpendLimit => {
+                let most = entry.number("usd", USD_A_DAY, faults);
+                self.limits.push(limit(most, entry.action(Action::Block, faults)));
+            }
+            Name::Latency => {
+                let most = entry.number("milliseconds", MILLISECONDS, faults);
+                self.limits.push(limit(most, entry.action(Action::Warn, faults)));
+            }
+        }
+        entry.finish(faults);
+    }
+
+    fn follow(&mut self, policy: &Policy, faults: &mut Vec<String>) {
+        for asked in policy.asks(faults) {
+            match asked {
+                Asked::Limit(limit) => self.limits.push(limit),
+                Asked::Topics(names, action) => {
+                    let topics = names.iter().map(|name| Topic::named(name)).collect();
+                    self.topics.push(Topics { topics, action });
+                }
+            }
+        }
+    }
+}
+
+/// An unset variable comes as an empty text and asks for nothing.
+fn list(variable: &str, json: &str, faults: &mut Vec<String>) -> Vec<Value> {
+    if json.trim().is_empty() {
+        return Vec::new();
+    }
+    serde_json::from_str(json).unwrap_or_else(|error| {
+        faults.push(format!("{variable} is not a JSON array: {error}"));
+        Vec::new()
+    })
+}
+
+/// One guard with the settings that were not used yet.
+struct Entry {
+    name: Name,
+    settings: Map<String, Value>,
+    known: Vec<&'static str>,
+}
+
+impl Entry {
+    fn read(value: Value) -> Result<Self, String> {
+        let (name, settings) = match value {
+            Value::String(name) => (name, Map::new()),
+            Value::Object(mut settings) => match settings.remove("name") {
+                Some(Value::String(name)) => (name, settings),
+                _ => return Err("an entry of RUNTIME_GUARDS has no `name`".to_owned()),
+            },
+            other => return Err(format!("RUNTIME_GUARDS holds {other}; an entry is a name or an object with a `name`")),
+        };
+        match Name::read(&name) {
+            Some(name) => Ok(Self { name, settings, known: Vec::new() }),
+            None => Err(format!("unknown guard `{name}`; known are {}", Name::ALL.map(Name::as_str).join(", "))),
+        }
+    }
+
+    fn take(&mut self, key: &'static str) -> Option<Value> {
+        self.known.push(key);
+        self.settings.remove(key)
+    }
+
+    fn fault(&self, key: &str, expected: &str) -> String {
+        format!("guard `{}`: `{key}` must be {expected}", self.name)
+    }
+
+    fn action(&mut self, default: Action, faults: &mut Vec<String>) -> Action {
+        let allowed: &[Action] = match self.name {
+            Name::PiiDetection | Name::SecretsScanner => &[Action::Warn, Action::Mask, Action::Block],
+            Name::Latency => &[Action::Warn],
+            _ => &[Action::Warn, Action::Block],
+        };
+        let Some(value) = self.take("action") else { return default };
+        match serde_json::from_value(value) {
+            Ok(action) if allowed.contains(&action) => action,
+            _ => {
+                let words: Vec<_> = allowed.iter().filter_map(|action| serde_json::to_string(action).ok()).collect();
+                faults.push(self.fault("action", &format!("one of {}", words.join(", "))));
+                default
+            }
+        }
+    }
+
+    fn number(&mut self, key: &'static str, default: f64, faults: &mut Vec<String>) -> f64 {
+        let Some(value) = self.take(key) else { return default };
+        match value.as_f64() {
+            Some(number) if number > 0.0 => number,
+            _ => {
+                faults.push(self.fault(key, "a number above zero"));
+                default
+            }
+        }
+    }
+
+    fn words(&mut self, key: &'static str, faults: &mut Vec<String>) -> Vec<String> {
+        let Some(value) = self.take(key) else { return Vec::new() };
+        match serde_json::from_value::<Vec<String>>(value) {
+            Ok(words) if !words.is_empty() && words.iter().all(|word| !word.trim().is_empty()) => words,
+            _ => {
+                faults.push(self.fault(key, "a list of words"));
+                Vec::new()
+            }
+        }
+    }
+
+    fn topics(&mut self, faults: &mut Vec<String>) -> Vec<Topic> {
+        let topic = |value: &Value| match value {
+            Value::String(name) if !name.trim().is_empty() => Some(Topic::named(name)),
+            Value::Object(fields) if fields.keys().all(|key| key == "name" || key == "words") => {
+                let name = fields.get("name")?.as_str()?.to_owned();
+                let words: Vec<String> = serde_json::from_value(fields.get("words")?.clone()).ok()?;
+                words.iter().all(|word| !word.trim().is_empty()).then_some(Topic { name, words })
+            }
+            _ => None,
+        };
+        let Some(value) = self.take("topics") else { return TOPICS.map(Topic::named).to_vec() };
+        let topics: Option<Vec<Topic>> = value.as_array().and_then(|all| all.iter().map(topic).collect());
+        topics.filter(|topics| !topics.is_empty()).unwrap_or_else(|| {
+            faults.push(self.fault("topics", "a list of names or of {\"name\", \"words\"}"));
+            Vec::new()
+        })
+    }
+
+    fn finish(self, faults: &mut Vec<String>) {
+        for key in self.settings.keys() {
+            faults.push(format!("guard `{}`: unknown setting `{key}`; known are {}", self.name, self.known.join(", ")));
+        }
+    }
+}
