@@ -1,1 +1,30 @@
 //! Other people's servers and clients, for our tests: where `hack/peers` put them, how they are started and stopped.
+//!
+//! Every server gets a process group, a temporary folder and a loopback port of its own, so that tests run beside
+//! each other; it is gone when its value is dropped, and also when the test's process is killed. What goes wrong
+//! panics with the end of the server's log: a test has nothing better to do.
+#![expect(clippy::expect_used, clippy::panic, reason = "used by tests alone, where a panic is how a failure is told")]
+#![expect(clippy::missing_panics_doc, reason = "everything here panics when a peer does not do what it should")]
+
+mod port;
+mod postgres;
+mod process;
+mod server;
+
+use std::path::{Path, PathBuf};
+
+pub use port::free_port;
+pub use postgres::Postgres;
+pub use server::Server;
+
+/// The folder that `hack/peers` fills.
+pub fn root() -> PathBuf {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("this crate lies in a workspace");
+    let link = workspace.join(".local/peers");
+    link.canonicalize().unwrap_or_else(|_| panic!("{} does not exist: run hack/peers", link.display()))
+}
+
+/// The embedding model all-MiniLM-L6-v2: safetensors, tokenizer, configuration.
+pub fn minilm() -> PathBuf {
+    root().join("minilm")
+}
