@@ -1,1 +1,33 @@
 //! What agents say, know and use, in PostgreSQL.
+//!
+//! A runtime opens a [`Store`], which is one agent's rows and no more. The manager makes the schema with
+//! [`migrate`] and gives each team a login of its own with [`Tenants`]. `docs/database.md` has the schema, who may
+//! see what, and what a PgBouncer in between has to know.
+
+mod connection;
+mod conversation;
+mod deletion;
+mod fault;
+mod id;
+mod login;
+mod memory;
+mod memory_search;
+mod migrate;
+mod roles;
+mod store;
+mod tenants;
+mod turn;
+mod types;
+mod usage;
+
+pub use connection::Options;
+pub use fault::Fault;
+pub use login::Login;
+pub use migrate::{LATEST, MINIMUM, Migrated, Vectors, migrate};
+pub use store::Store;
+pub use tenants::{Isolation, Tenants};
+pub use turn::LEASE;
+pub use types::{
+    Category, ConversationSummary, Embedding, Generation, LATENCY_BOUNDS_MS, LATENCY_BUCKETS, MemoryEntry, NewMemory, NewMessage, Page,
+    Remembered, Role, StoredMessage, UsageMinute,
+};

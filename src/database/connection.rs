@@ -1,0 +1,222 @@
+//! How the server is reached: at most two connections, opened by the first question and closed when idle.
+//!
+//! Every question is one transaction, and no statement is prepared under a name, so that a PgBouncer in
+//! transaction mode may stand in between. Limits travel with the transaction (`SET LOCAL`), never with the
+//! session, which is not ours then.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use sqlx::pool::PoolConnection;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgSslMode};
+use sqlx::{ConnectOptions, Executor, PgConnection, PgPool, Postgres};
+use url::Url;
+
+use crate::Fault;
+
+/// How long a question waits for a connection, the making of it included.
+pub(crate) const ACQUIRE: Duration = Duration::from_secs(3);
+/// How long one statement may take, told to the server.
+const STATEMENT: &str = "BEGIN; SET LOCAL statement_timeout = '3s'; SET LOCAL lock_timeout = '2s'";
+/// The same for work in the background, in batches.
+const LONG: &str = "BEGIN; SET LOCAL statement_timeout = '60s'; SET LOCAL lock_timeout = '10s'";
+/// How long a whole question may take: what tells of a server that has gone without a word.
+const QUESTION: Duration = Duration::from_millis(3_800);
+const LONG_QUESTION: Duration = Duration::from_secs(75);
+/// Idle connections are looked for this often and closed when idle for as long, so each goes after one to two of it.
+const IDLE: Duration = Duration::from_secs(40);
+
+/// Where an agent's rows are, and whose they are.
+#[derive(Clone)]
+pub struct Options {
+    /// `postgresql://user@host:5432/database`, with or without a password.
+    pub url: String,
+    /// Takes the place of a password in the URL.
+    pub password: Option<String>,
+    /// Takes the place of the URL's `sslmode`: `disable`, `allow`, `prefer`, `require`, `verify-ca`, `verify-full`.
+    pub sslmode: Option<String>,
+    /// The team's slug.
+    pub team: String,
+    pub agent_id: String,
+    /// Whether the first connection makes or mends the schema. Only for a database of the agent's own: the
+    /// platform's is migrated by the manager.
+    pub migrate: bool,
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { url: _, password: _, sslmode, team, agent_id, migrate } = self;
+        f.debug_struct("Options")
+            .field("sslmode", sslmode)
+            .field("team", team)
+            .field("agent_id", agent_id)
+            .field("migrate", migrate)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The settings of a connection, from a URL. What is wrong with a URL is said without quoting it.
+pub(crate) fn settings(url: &str, password: Option<&str>, sslmode: Option<&str>) -> Result<PgConnectOptions, Fault> {
+    const LOOKS: &str = "it should look like postgresql://user@host:5432/database";
+    let url = Url::parse(url.trim()).map_err(|error| Fault::Refused(format!("the database URL cannot be read: {error}; {LOOKS}")))?;
+    if !matches!(url.scheme(), "postgresql" | "postgres") {
+        return Err(Fault::Refused(format!("the database URL begins with another scheme; {LOOKS}")));
+    }
+    let mut settings = PgConnectOptions::from_url(&url)
+        .map_err(|_| Fault::Refused("the database URL has a parameter with a value that cannot be read, such as its sslmode".to_owned()))?;
+    if let Some(password) = password {
+        settings = settings.password(password);
+    }
+    if let Some(mode) = sslmode {
+        let mode: PgSslMode = mode
+            .parse()
+            .map_err(|_| Fault::Refused("sslmode is one of disable, allow, prefer, require, verify-ca, verify-full".to_owned()))?;
+        settings = settings.ssl_mode(mode);
+    }
+    // `extra_float_digits` is a start-up parameter that PgBouncer refuses, and the default of PostgreSQL 12 and
+    // later is exact. Statements stay out of the log, as callers' words would be in them.
+    Ok(settings.statement_cache_capacity(0).extra_float_digits(None).application_name("slipway").disable_statement_logging())
+}
+
+/// A pool that exists from the first question on.
+pub(crate) struct Door {
+    settings: PgConnectOptions,
+    most: u32,
+    pool: OnceLock<PgPool>,
+}
+
+impl Door {
+    pub(crate) fn new(settings: PgConnectOptions, most: u32) -> Self {
+        Self { settings, most, pool: OnceLock::new() }
+    }
+
+    pub(crate) fn user(&self) -> &str {
+        self.settings.get_username()
+    }
+
+    pub(crate) fn settings(&self) -> &PgConnectOptions {
+        &self.settings
+    }
+
+    fn pool(&self) -> &PgPool {
+        // Made here and not with the door: it spawns a task, which needs a runtime.
+        self.pool.get_or_init(|| {
+            PgPoolOptions::new()
+                .min_connections(0)
+                .max_connections(self.most)
+                .acquire_timeout(ACQUIRE)
+                .idle_timeout(IDLE)
+                .connect_lazy_with(self.settings.clone())
+        })
+    }
+
+    pub(crate) async fn begin(&self) -> Result<Work, Fault> {
+        self.begin_with(STATEMENT).await
+    }
+
+    pub(crate) async fn begin_long(&self) -> Result<Work, Fault> {
+        self.begin_with(LONG).await
+    }
+
+    async fn begin_with(&self, statement: &'static str) -> Result<Work, Fault> {
+        let connection = self.pool().acquire().await?;
+        let mut work = Work { connection, settled: false };
+        work.execute(sqlx::raw_sql(statement)).await?;
+        Ok(work)
+    }
+}
+
+/// One transaction. Unless it is committed or rolled back, its connection is thrown away: whoever gave up in the
+/// middle of a question leaves answers behind that nobody should wait for, least of all the pool.
+pub(crate) struct Work {
+    connection: PoolConnection<Postgres>,
+    settled: bool,
+}
+
+impl Work {
+    pub(crate) async fn commit(mut self) -> Result<(), Fault> {
+        self.execute(sqlx::raw_sql("COMMIT")).await?;
+        self.settled = true;
+        Ok(())
+    }
+
+    /// For what is to be expected, such as [`Fault::Busy`]: the connection is kept. Returns the fault.
+    pub(crate) async fn give_up(mut self, fault: Fault) -> Fault {
+        self.settled = self.execute(sqlx::raw_sql("ROLLBACK")).await.is_ok();
+        fault
+    }
+}
+
+impl Deref for Work {
+    type Target = PgConnection;
+
+    fn deref(&self) -> &PgConnection {
+        &self.connection
+    }
+}
+
+impl DerefMut for Work {
+    fn deref_mut(&mut self) -> &mut PgConnection {
+        &mut self.connection
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        if !self.settled {
+            self.connection.close_on_drop();
+        }
+    }
+}
+
+/// A question's answer, or that none came in time.
+pub(crate) async fn in_time<T>(question: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+    limited(QUESTION, question).await
+}
+
+pub(crate) async fn in_long_time<T>(question: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+    limited(LONG_QUESTION, question).await
+}
+
+async fn limited<T>(limit: Duration, question: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+    match tokio::time::timeout(limit, question).await {
+        Ok(answer) => answer,
+        Err(_) => Err(Fault::Unavailable(format!("no answer within {:.1} s", limit.as_secs_f64()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bad_url_is_described_and_not_quoted() {
+        for (url, says) in [
+            ("db:5432/app", "scheme"),
+            ("mysql://u:hunter2@h/d", "scheme"),
+            ("postgresql://u:hunter2@h:port/d", "cannot be read"),
+            ("postgresql://u:hunter2@h/d?sslmode=hunter2", "parameter"),
+            ("", "cannot be read"),
+        ] {
+            let fault = settings(url, None, None).unwrap_err().to_string();
+            assert!(fault.contains(says) && !fault.contains("hunter2"), "{url}: {fault}");
+        }
+        let fault = settings("postgresql://u@h/d", None, Some("hunter2")).unwrap_err().to_string();
+        assert!(fault.contains("verify-full") && !fault.contains("hunter2"), "{fault}");
+    }
+
+    #[test]
+    fn options_do_not_show_a_password() {
+        let options = Options {
+            url: "postgresql://u:hunter2@h/d?password=hunter2".into(),
+            password: Some("hunter2".into()),
+            sslmode: None,
+            team: "default".into(),
+            agent_id: "ag_1".into(),
+            migrate: false,
+        };
+        assert!(!format!("{options:?}").contains("hunter2"));
+    }
+}

@@ -1,0 +1,93 @@
+//! The end of an agent's or a team's rows: in batches, each a transaction of its own, so that no lock is held for
+//! long and a kill loses at most one batch. What was begun is ended by doing it again.
+
+use sqlx::Row;
+
+use crate::connection::{in_long_time, in_time};
+use crate::tenants::{isolation, run};
+use crate::{Fault, Isolation, Tenants, id, roles};
+
+const BATCH: i64 = 1_000;
+/// What refers to others before what it refers to, so that no batch is more than it seems.
+const TABLES: [&str; 6] = ["turns", "messages", "conversations", "memory_vectors", "memories", "usage_minutes"];
+
+impl Tenants {
+    /// Deletes an agent's rows and returns how many there were. Nothing left to delete is no fault.
+    pub async fn delete_agent(&self, team: &str, agent_id: &str) -> Result<u64, Fault> {
+        id::check("agent id", agent_id)?;
+        self.delete(team, Some(agent_id)).await
+    }
+
+    /// Takes a team's login away, then its rows, then the role. Returns how many rows there were.
+    pub async fn remove(&self, team: &str) -> Result<u64, Fault> {
+        id::check("team", team)?;
+        self.shut_out(team).await?;
+        let rows = self.delete(team, None).await?;
+        self.drop_role(team).await?;
+        Ok(rows)
+    }
+
+    async fn delete(&self, team: &str, agent_id: Option<&str>) -> Result<u64, Fault> {
+        id::check("team", team)?;
+        let mut deleted = 0;
+        for table in TABLES {
+            loop {
+                let (batch, more) = in_long_time(self.delete_batch(table, team, agent_id)).await?;
+                deleted += batch;
+                if !more {
+                    break;
+                }
+            }
+        }
+        Ok(deleted)
+    }
+
+    /// Returns how many rows went, and whether there are more: a row that was being changed stays for the next batch.
+    async fn delete_batch(&self, table: &str, team: &str, agent_id: Option<&str>) -> Result<(u64, bool), Fault> {
+        let mut work = self.door.begin_long().await?;
+        let there = sqlx::query("SELECT to_regclass('slipway.' || $1) IS NOT NULL AS there").bind(table).fetch_one(&mut *work).await?;
+        if !there.try_get("there")? {
+            work.commit().await?;
+            return Ok((0, false));
+        }
+        let delete = sqlx::AssertSqlSafe(format!(
+            "DELETE FROM slipway.{table} WHERE ctid = ANY (ARRAY(
+                 SELECT ctid FROM slipway.{table} WHERE team = $1 AND ($2::text IS NULL OR agent_id = $2) LIMIT $3))"
+        ));
+        let left = sqlx::AssertSqlSafe(format!(
+            "SELECT EXISTS (SELECT 1 FROM slipway.{table} WHERE team = $1 AND ($2::text IS NULL OR agent_id = $2)) AS more"
+        ));
+        let batch = sqlx::query(delete).bind(team).bind(agent_id).bind(BATCH).execute(&mut *work).await?;
+        let more = sqlx::query(left).bind(team).bind(agent_id).fetch_one(&mut *work).await?.try_get("more")?;
+        work.commit().await?;
+        Ok((batch.rows_affected(), more))
+    }
+
+    /// From here on the team's login opens no connection, and those it has see no rows.
+    async fn shut_out(&self, team: &str) -> Result<(), Fault> {
+        in_time(async {
+            let mut work = self.door.begin().await?;
+            sqlx::query("DELETE FROM slipway.tenants WHERE team = $1").bind(team).execute(&mut *work).await?;
+            let user = roles::team(&roles::database(&mut work).await?, team);
+            if isolation(&mut work, self.door.user()).await? == Isolation::RolePerTeam && roles::exists(&mut work, &user).await? {
+                run(&mut work, format!("ALTER ROLE {user} NOLOGIN")).await?;
+            }
+            work.commit().await
+        })
+        .await
+    }
+
+    async fn drop_role(&self, team: &str) -> Result<(), Fault> {
+        in_long_time(async {
+            let mut work = self.door.begin_long().await?;
+            let user = roles::team(&roles::database(&mut work).await?, team);
+            if isolation(&mut work, self.door.user()).await? == Isolation::RolePerTeam && roles::exists(&mut work, &user).await? {
+                // The role's own things, such as large objects, which any login may make. One has to be a member
+                // to drop them, and whoever made a role may become one.
+                run(&mut work, format!("GRANT {user} TO CURRENT_USER; DROP OWNED BY {user}; DROP ROLE {user}")).await?;
+            }
+            work.commit().await
+        })
+        .await
+    }
+}

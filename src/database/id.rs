@@ -1,0 +1,51 @@
+//! Identifiers: a prefix and a ULID, whose order is that of time, to the millisecond.
+
+use std::hash::{BuildHasher, RandomState};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use ulid::Ulid;
+
+use crate::Fault;
+
+/// `prefix_` and a fresh ULID.
+pub(crate) fn new(prefix: &str) -> String {
+    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let milliseconds = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
+    format!("{prefix}_{}", Ulid::from_parts(milliseconds, random()))
+}
+
+fn random() -> u128 {
+    let mut bytes = [0; 16];
+    // Where the kernel gives none, the standard library's own seed has to do: an id must be unique, not secret.
+    if getrandom::fill(&mut bytes).is_err() {
+        let (high, low) = (RandomState::new().hash_one(0), RandomState::new().hash_one(1));
+        bytes = (u128::from(high) << 64 | u128::from(low)).to_ne_bytes();
+    }
+    u128::from_ne_bytes(bytes)
+}
+
+/// What a caller chose, as part of a key: 1 to 64 letters, digits, `-` or `_`.
+pub(crate) fn check(what: &str, id: &str) -> Result<(), Fault> {
+    let fits = (1..=64).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
+    if fits { Ok(()) } else { Err(Fault::Refused(format!("a {what} has 1 to 64 letters, digits, '-' or '_'"))) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_differ_and_their_prefix_says_what_they_are() {
+        let (one, two) = (new("msg"), new("msg"));
+        assert_ne!(one, two);
+        assert!(one.starts_with("msg_") && one.len() == 30, "{one}");
+        check("message id", &one).unwrap();
+    }
+
+    #[test]
+    fn a_strangers_id_is_refused() {
+        for id in ["", "a b", "ü", "x'; drop table", "a\0b", &"x".repeat(65)] {
+            assert!(check("conversation id", id).is_err(), "{id:?}");
+        }
+    }
+}

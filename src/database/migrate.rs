@@ -1,0 +1,228 @@
+//! The schema, made and changed in steps that are never edited once released: expand, then contract.
+//!
+//! A step only adds (tables, columns with defaults, indexes); what an older runtime still reads or writes is
+//! removed by a later release, when none is left. So a runtime works with any schema from [`MINIMUM`] on, and the
+//! manager may migrate while agents run. Each step is one transaction, so that a kill leaves it undone, not half
+//! done. `docs/database.md` says who migrates which database.
+
+use std::fmt;
+use std::time::Duration;
+
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{ConnectOptions, Connection, Executor, PgConnection, Row};
+
+use crate::connection::settings;
+use crate::{Fault, roles};
+
+struct Step {
+    version: i32,
+    name: &'static str,
+    sql: &'static str,
+}
+
+const STEPS: [Step; 3] = [
+    Step { version: 1, name: "conversations", sql: include_str!("migrations/0001_conversations.sql") },
+    Step { version: 2, name: "memories", sql: include_str!("migrations/0002_memories.sql") },
+    Step { version: 3, name: "usage", sql: include_str!("migrations/0003_usage.sql") },
+];
+
+/// The version that [`migrate`] leads to.
+pub const LATEST: i32 = STEPS[STEPS.len() - 1].version;
+/// The oldest schema that this runtime can work with.
+pub const MINIMUM: i32 = 3;
+
+const CONNECT: Duration = Duration::from_secs(10);
+/// Until one table that somebody else is reading can be changed. Short: whoever reads next queues up behind.
+const LOCK: &str = "SET LOCAL lock_timeout = '5s'";
+const BEGIN: &str = "BEGIN; SET LOCAL statement_timeout = '10min'; SET LOCAL lock_timeout = '60s'; SET LOCAL search_path = pg_catalog";
+
+/// What was there, what is there, and what had to be left out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Migrated {
+    pub from: i32,
+    pub to: i32,
+    pub vectors: Vectors,
+}
+
+/// Whether memories can be searched by their vectors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Vectors {
+    Ready,
+    /// Memories are searched in full text. Why, and what would change that.
+    Missing(String),
+}
+
+impl fmt::Display for Vectors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ready => f.write_str("memories are searched by vectors"),
+            Self::Missing(why) => write!(f, "memories are searched in full text: {why}"),
+        }
+    }
+}
+
+/// Brings a database to [`LATEST`]. Any number of processes may do so at once; a newer schema is left as it is.
+/// The login owns the schema `slipway`, or may create it.
+pub async fn migrate(url: &str, password: Option<&str>, sslmode: Option<&str>) -> Result<Migrated, Fault> {
+    migrate_with(settings(url, password, sslmode)?).await
+}
+
+pub(crate) async fn migrate_with(settings: PgConnectOptions) -> Result<Migrated, Fault> {
+    migrate_to(settings, LATEST).await
+}
+
+pub(crate) async fn migrate_to(settings: PgConnectOptions, target: i32) -> Result<Migrated, Fault> {
+    let connecting = tokio::time::timeout(CONNECT, settings.connect()).await;
+    let mut connection = connecting.map_err(|_| Fault::Unavailable(format!("no connection within {} s", CONNECT.as_secs())))??;
+    let outcome = steps(&mut connection, target).await;
+    // A failed step's transaction ends with its connection.
+    drop(connection.close().await);
+    outcome
+}
+
+async fn steps(connection: &mut PgConnection, target: i32) -> Result<Migrated, Fault> {
+    make_room(connection).await?;
+    let from = begin(connection).await?;
+    let mut version = from;
+    for step in STEPS.iter().filter(|step| step.version <= target) {
+        if step.version > version {
+            tracing::info!(version = step.version, name = step.name, "changing the schema");
+            connection.execute(sqlx::raw_sql(step.sql)).await?;
+            sqlx::query("INSERT INTO slipway.migrations (version, name) VALUES ($1, $2)")
+                .bind(step.version)
+                .bind(step.name)
+                .execute(&mut *connection)
+                .await?;
+            settle(connection).await?;
+            connection.execute("COMMIT").await?;
+            version = begin(connection).await?.max(step.version);
+        }
+    }
+    let vectors = if version >= 2 { vectors(connection).await? } else { Vectors::Missing("the schema has no memories yet".to_owned()) };
+    settle(connection).await?;
+    roles::grant_to_teams(connection).await?;
+    connection.execute("COMMIT").await?;
+    Ok(Migrated { from, to: version, vectors })
+}
+
+/// The schema and the table of its versions. Who finds them missing queues up by an advisory lock, for want of
+/// anything else to lock; from then on the table itself is locked, since an advisory lock could be taken, and
+/// kept, by any team's login.
+async fn make_room(connection: &mut PgConnection) -> Result<(), Fault> {
+    const THERE: &str =
+        "SELECT to_regclass('slipway.migrations') IS NOT NULL AS there, to_regnamespace('slipway') IS NOT NULL AS schema_there";
+    const TABLE: &str = "
+        CREATE TABLE slipway.migrations (
+            version integer PRIMARY KEY,
+            name text NOT NULL,
+            applied_at timestamptz NOT NULL DEFAULT now())";
+    let look = |row: sqlx::postgres::PgRow| Ok::<(bool, bool), Fault>((row.try_get("there")?, row.try_get("schema_there")?));
+    if look(sqlx::query(THERE).fetch_one(&mut *connection).await?)?.0 {
+        return Ok(());
+    }
+    connection.execute(sqlx::raw_sql(BEGIN)).await?;
+    // The letters of "slipway", as a number.
+    connection.execute("SELECT pg_advisory_xact_lock(32486988087353721)").await?;
+    let (there, schema_there) = look(sqlx::query(THERE).fetch_one(&mut *connection).await?)?;
+    if !schema_there {
+        connection.execute("CREATE SCHEMA slipway").await.map_err(|error| match Fault::from(error) {
+            Fault::Broken(_) => Fault::Refused(
+                "this login may not create the schema slipway; give it the right to create schemas in this database, or create one that it owns"
+                    .to_owned(),
+            ),
+            other => other,
+        })?;
+    }
+    if !there {
+        connection.execute(TABLE).await?;
+    }
+    connection.execute("COMMIT").await?;
+    Ok(())
+}
+
+/// A transaction in which nobody else migrates, and the version found in it.
+async fn begin(connection: &mut PgConnection) -> Result<i32, Fault> {
+    connection.execute(sqlx::raw_sql(BEGIN)).await?;
+    // Reading goes on.
+    connection.execute("LOCK TABLE slipway.migrations IN EXCLUSIVE MODE").await?;
+    connection.execute(LOCK).await?;
+    let row = sqlx::query("SELECT coalesce(max(version), 0) AS version FROM slipway.migrations").fetch_one(connection).await?;
+    Ok(row.try_get("version")?)
+}
+
+/// What holds for every table with a team's rows: row-level security, for its owner too, and no statistics.
+/// EXPLAIN shows estimates made from the rows of all teams; without statistics it has none to show.
+async fn settle(connection: &mut PgConnection) -> Result<(), Fault> {
+    const SETTLE: &str = "
+        DO $$
+        DECLARE
+            t record;
+        BEGIN
+            FOR t IN SELECT c.oid, c.relname, c.relrowsecurity AND c.relforcerowsecurity AS secured FROM pg_class c
+                     WHERE c.relnamespace = 'slipway'::regnamespace AND c.relkind = 'r' AND c.relname NOT IN ('tenants', 'migrations')
+            LOOP
+                IF NOT t.secured THEN
+                    EXECUTE format('ALTER TABLE slipway.%I ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY', t.relname);
+                    EXECUTE format('CREATE POLICY platform ON slipway.%I TO CURRENT_USER USING (true) WITH CHECK (true)', t.relname);
+                    EXECUTE format('CREATE POLICY tenant ON slipway.%I USING (team = (SELECT slipway.team()))'
+                                || ' WITH CHECK (team = (SELECT slipway.team()))', t.relname);
+                END IF;
+                EXECUTE (SELECT format('ALTER TABLE slipway.%I ', t.relname)
+                             || string_agg(format('ALTER COLUMN %I SET STATISTICS 0', a.attname), ', ')
+                         FROM pg_attribute a
+                         WHERE a.attrelid = t.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attstattarget IS DISTINCT FROM 0
+                         HAVING count(*) > 0);
+            END LOOP;
+        END $$";
+    connection.execute(sqlx::raw_sql(SETTLE)).await?;
+    Ok(())
+}
+
+/// The table of vectors, if the extension is there or can be had.
+async fn vectors(connection: &mut PgConnection) -> Result<Vectors, Fault> {
+    const FOUND: &str = "
+        SELECT (SELECT quote_ident(n.nspname) FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
+                WHERE e.extname = 'vector') AS home,
+               EXISTS (SELECT 1 FROM pg_available_extensions WHERE name = 'vector') AS available,
+               CASE WHEN to_regnamespace('public') IS NULL THEN 'slipway' ELSE 'public' END AS future_home";
+    let row = sqlx::query(FOUND).fetch_one(&mut *connection).await?;
+    let home: Option<String> = row.try_get("home")?;
+    let home = match home {
+        Some(home) => home,
+        None if !row.try_get("available")? => {
+            return Ok(Vectors::Missing("the server has no pgvector; once it is installed, the next migration uses it".to_owned()));
+        }
+        None => {
+            let home: String = row.try_get("future_home")?;
+            connection.execute("SAVEPOINT extension").await?;
+            let create = sqlx::AssertSqlSafe(format!("CREATE EXTENSION vector SCHEMA {home}"));
+            if let Err(error) = connection.execute(sqlx::raw_sql(create)).await {
+                let fault = Fault::from(error);
+                if fault.is_passing() {
+                    return Err(fault);
+                }
+                connection.execute("ROLLBACK TO SAVEPOINT extension").await?;
+                return Ok(Vectors::Missing(
+                    "this login may not create the extension vector; once an administrator has (CREATE EXTENSION vector), the next migration uses it"
+                        .to_owned(),
+                ));
+            }
+            home
+        }
+    };
+    let table = include_str!("migrations/vectors.sql").replace("VECTORS", &home);
+    connection.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(table))).await?;
+    Ok(Vectors::Ready)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_count_up_from_one() {
+        let versions: Vec<_> = STEPS.iter().map(|step| step.version).collect();
+        assert_eq!(versions, (1..=LATEST).collect::<Vec<_>>());
+        const { assert!(MINIMUM <= LATEST) };
+    }
+}

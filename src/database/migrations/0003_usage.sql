@@ -1,0 +1,20 @@
+-- What was used, by minute: never a row per request.
+CREATE TABLE slipway.usage_minutes (
+    team text COLLATE "C" NOT NULL,
+    agent_id text COLLATE "C" NOT NULL,
+    minute timestamptz NOT NULL,
+    provider text COLLATE "C" NOT NULL,
+    model text COLLATE "C" NOT NULL,
+    requests bigint NOT NULL,
+    errors bigint NOT NULL,
+    input_tokens bigint NOT NULL,
+    output_tokens bigint NOT NULL,
+    cost_micros bigint NOT NULL,
+    guard_blocks bigint NOT NULL,
+    pii bigint NOT NULL,
+    injections bigint NOT NULL,
+    violations bigint NOT NULL,
+    -- Requests by duration, within the bounds of LATENCY_BOUNDS_MS.
+    latency bigint[] NOT NULL,
+    PRIMARY KEY (team, agent_id, minute, provider, model)
+);

@@ -1,0 +1,234 @@
+//! A turn: what the user said, and the answer that is being made to it. One at a time in a conversation, over
+//! all replicas; whoever makes it holds a lease, and a dead one's answer is found by whoever comes next.
+
+use std::time::Duration;
+
+use sqlx::{PgConnection, Row};
+
+use crate::connection::in_time;
+use crate::conversation::{clean, role_name, short_title, time};
+use crate::types::{Generation, NewMessage, Role};
+use crate::{Fault, Store, id};
+
+/// For how long a turn is taken to be alive after the last [`Store::progress`]. Whoever makes an answer calls it
+/// more often than this, whether or not there is anything new to tell.
+pub const LEASE: Duration = Duration::from_secs(30);
+/// The most text of one message, in bytes.
+const CONTENT: usize = 4 * 1024 * 1024;
+
+impl Store {
+    /// Writes down what the user said and takes the conversation, which is made if there is none.
+    ///
+    /// [`Fault::Busy`] while another turn is alive. What a dead one left is kept as an interrupted message. May be
+    /// repeated with the same message when the answer was lost on the way.
+    pub async fn begin_turn(&self, conversation_id: &str, title_if_new: &str, user: NewMessage) -> Result<(), Fault> {
+        // The update changes nothing; it locks the row, so that turns of one conversation queue up here.
+        const CONVERSATION: &str = "
+            INSERT INTO slipway.conversations (team, agent_id, id, title, created_at, updated_at)
+            VALUES ($1, $2, $3, $4, clock_timestamp(), clock_timestamp())
+            ON CONFLICT (team, agent_id, id) DO UPDATE SET message_count = conversations.message_count
+            RETURNING message_count";
+        const BEFORE: &str = "
+            SELECT holder, partial, lease_until > clock_timestamp() AS alive FROM slipway.turns
+            WHERE team = $1 AND agent_id = $2 AND conversation_id = $3";
+        const TAKE: &str = "
+            INSERT INTO slipway.turns (team, agent_id, conversation_id, holder, since, lease_until)
+            VALUES ($1, $2, $3, $4, clock_timestamp(), clock_timestamp() + $5 * interval '1 second')
+            ON CONFLICT (team, agent_id, conversation_id) DO UPDATE
+            SET holder = excluded.holder, partial = '', since = excluded.since, lease_until = excluded.lease_until";
+        id::check("conversation id", conversation_id)?;
+        check(std::slice::from_ref(&user))?;
+        in_time(async {
+            let (mut work, _) = self.begin().await?;
+            let row = sqlx::query(CONVERSATION)
+                .bind(&self.team)
+                .bind(&self.agent)
+                .bind(conversation_id)
+                .bind(short_title(title_if_new))
+                .fetch_one(&mut *work)
+                .await?;
+            let mut count: i64 = row.try_get("message_count")?;
+            let before = sqlx::query(BEFORE).bind(&self.team).bind(&self.agent).bind(conversation_id).fetch_optional(&mut *work).await?;
+            if let Some(before) = before {
+                if before.try_get("alive")? {
+                    let ours = before.try_get::<&str, _>("holder")? == self.holder;
+                    if ours && self.are_stored(&mut work, std::slice::from_ref(&user)).await? {
+                        return work.commit().await;
+                    }
+                    return Err(work.give_up(Fault::Busy).await);
+                }
+                let partial: String = before.try_get("partial")?;
+                if !partial.is_empty() {
+                    count = self.append(&mut work, conversation_id, count, &[NewMessage::new(Role::Assistant, partial)], true).await?;
+                }
+            }
+            self.append(&mut work, conversation_id, count, &[user], false).await?;
+            sqlx::query(TAKE)
+                .bind(&self.team)
+                .bind(&self.agent)
+                .bind(conversation_id)
+                .bind(&self.holder)
+                .bind(LEASE.as_secs_f64())
+                .execute(&mut *work)
+                .await?;
+            work.commit().await
+        })
+        .await
+    }
+
+    /// Renews the lease and leaves what there is of the answer, for whoever asks [`Store::generation`].
+    /// [`Fault::Busy`] when another has taken the conversation since.
+    pub async fn progress(&self, conversation_id: &str, partial: &str) -> Result<(), Fault> {
+        const RENEW: &str = "
+            UPDATE slipway.turns SET partial = $5, lease_until = clock_timestamp() + $6 * interval '1 second'
+            WHERE team = $1 AND agent_id = $2 AND conversation_id = $3 AND holder = $4";
+        id::check("conversation id", conversation_id)?;
+        if partial.len() > CONTENT {
+            return Err(too_long());
+        }
+        in_time(async {
+            let (mut work, _) = self.begin().await?;
+            let renewed = sqlx::query(RENEW)
+                .bind(&self.team)
+                .bind(&self.agent)
+                .bind(conversation_id)
+                .bind(&self.holder)
+                .bind(clean(partial))
+                .bind(LEASE.as_secs_f64())
+                .execute(&mut *work)
+                .await?;
+            work.commit().await?;
+            if renewed.rows_affected() == 0 { Err(Fault::Busy) } else { Ok(()) }
+        })
+        .await
+    }
+
+    /// Writes down the answer, with what tools were asked and said on the way, and lets the conversation go.
+    /// May be repeated with the same messages. [`Fault::Busy`] when another has taken the conversation since;
+    /// [`Fault::Refused`] when it was deleted.
+    pub async fn finish_turn(&self, conversation_id: &str, messages: Vec<NewMessage>) -> Result<(), Fault> {
+        self.end_turn(conversation_id, &messages, false).await
+    }
+
+    /// Lets the conversation go without a whole answer; what there is of one is kept as interrupted.
+    pub async fn abandon_turn(&self, conversation_id: &str, partial: Option<NewMessage>) -> Result<(), Fault> {
+        self.end_turn(conversation_id, partial.as_slice(), true).await
+    }
+
+    async fn end_turn(&self, conversation_id: &str, messages: &[NewMessage], interrupted: bool) -> Result<(), Fault> {
+        // Two statements: the first may have waited for another turn, whose end only the second then sees.
+        const LOCK: &str = "SELECT message_count FROM slipway.conversations WHERE team = $1 AND agent_id = $2 AND id = $3 FOR UPDATE";
+        const LET_GO: &str = "DELETE FROM slipway.turns WHERE team = $1 AND agent_id = $2 AND conversation_id = $3 AND holder = $4";
+        id::check("conversation id", conversation_id)?;
+        check(messages)?;
+        in_time(async {
+            let (mut work, _) = self.begin().await?;
+            let found = sqlx::query(LOCK).bind(&self.team).bind(&self.agent).bind(conversation_id).fetch_optional(&mut *work).await?;
+            let Some(found) = found else {
+                return Err(work.give_up(Fault::Refused("the conversation has been deleted".to_owned())).await);
+            };
+            let count = found.try_get("message_count")?;
+            let let_go =
+                sqlx::query(LET_GO).bind(&self.team).bind(&self.agent).bind(conversation_id).bind(&self.holder).execute(&mut *work).await?;
+            if let_go.rows_affected() > 0 {
+                self.append(&mut work, conversation_id, count, messages, interrupted).await?;
+            } else if !self.are_stored(&mut work, messages).await? {
+                return Err(work.give_up(Fault::Busy).await);
+            }
+            work.commit().await
+        })
+        .await
+    }
+
+    /// `None` for a conversation that is not there. A turn whose lease has run out counts as idle.
+    pub async fn generation(&self, conversation_id: &str) -> Result<Option<Generation>, Fault> {
+        const STATE: &str = "
+            SELECT t.partial, (extract(epoch FROM t.since) * 1000000)::bigint AS since
+            FROM slipway.conversations c LEFT JOIN slipway.turns t
+              ON t.team = $1 AND t.agent_id = $2 AND t.conversation_id = $3 AND t.lease_until > clock_timestamp()
+            WHERE c.team = $1 AND c.agent_id = $2 AND c.id = $3";
+        id::check("conversation id", conversation_id)?;
+        in_time(async {
+            let (mut work, _) = self.begin().await?;
+            let row = sqlx::query(STATE).bind(&self.team).bind(&self.agent).bind(conversation_id).fetch_optional(&mut *work).await?;
+            work.commit().await?;
+            let Some(row) = row else { return Ok(None) };
+            let partial: Option<String> = row.try_get("partial")?;
+            Ok(Some(match partial {
+                Some(partial) => Generation::Generating { partial, since: time(row.try_get("since")?)? },
+                None => Generation::Idle,
+            }))
+        })
+        .await
+    }
+
+    /// Adds messages after the first `count`, in one statement, and returns how many there are then.
+    async fn append(
+        &self,
+        work: &mut PgConnection,
+        conversation_id: &str,
+        count: i64,
+        messages: &[NewMessage],
+        interrupted: bool,
+    ) -> Result<i64, Fault> {
+        const APPEND: &str = "
+            WITH added AS (
+                INSERT INTO slipway.messages
+                    (team, agent_id, conversation_id, ordinal, id, role, content, parts, trace_id, interrupted, created_at)
+                SELECT $1, $2, $3, $4 + n, id, role, content, parts::json, trace_id, $5, clock_timestamp()
+                FROM unnest($6::text[], $7::text[], $8::text[], $9::text[], $10::text[])
+                    WITH ORDINALITY AS m (id, role, content, parts, trace_id, n)
+                RETURNING 1)
+            UPDATE slipway.conversations SET message_count = $4 + (SELECT count(*) FROM added), updated_at = clock_timestamp()
+            WHERE team = $1 AND agent_id = $2 AND id = $3 RETURNING message_count";
+        if messages.is_empty() {
+            return Ok(count);
+        }
+        let ids: Vec<_> = messages.iter().map(|message| message.id.as_str()).collect();
+        let roles: Vec<_> = messages.iter().map(|message| role_name(message.role)).collect();
+        let contents: Vec<_> = messages.iter().map(|message| clean(&message.content)).collect();
+        let parts: Vec<_> = messages.iter().map(|message| message.parts.as_ref().map(ToString::to_string)).collect();
+        let traces: Vec<_> = messages.iter().map(|message| message.trace_id.as_deref().map(clean)).collect();
+        let row = sqlx::query(APPEND)
+            .bind(&self.team)
+            .bind(&self.agent)
+            .bind(conversation_id)
+            .bind(count)
+            .bind(interrupted)
+            .bind(ids)
+            .bind(roles)
+            .bind(contents)
+            .bind(parts)
+            .bind(traces)
+            .fetch_one(work)
+            .await?;
+        Ok(row.try_get("message_count")?)
+    }
+
+    /// Whether a first try has gone through whose answer was lost.
+    async fn are_stored(&self, work: &mut PgConnection, messages: &[NewMessage]) -> Result<bool, Fault> {
+        const STORED: &str = "SELECT count(*) AS stored FROM slipway.messages WHERE team = $1 AND agent_id = $2 AND id = ANY ($3)";
+        if messages.is_empty() {
+            return Ok(true);
+        }
+        let ids: Vec<_> = messages.iter().map(|message| message.id.as_str()).collect();
+        let row = sqlx::query(STORED).bind(&self.team).bind(&self.agent).bind(ids).fetch_one(work).await?;
+        let stored: i64 = row.try_get("stored")?;
+        Ok(usize::try_from(stored).is_ok_and(|stored| stored == messages.len()))
+    }
+}
+
+fn check(messages: &[NewMessage]) -> Result<(), Fault> {
+    for message in messages {
+        id::check("message id", &message.id)?;
+        let parts = message.parts.as_ref().map_or(0, |parts| parts.to_string().len());
+        if message.content.len() > CONTENT || parts > CONTENT {
+            return Err(too_long());
+        }
+    }
+    Ok(())
+}
+
+fn too_long() -> Fault {
+    Fault::Refused("a message has at most 4 MiB of text, and as much again in parts".to_owned())
+}

@@ -1,0 +1,116 @@
+//! Usage by minute: batches of it are added to what is there, in one statement.
+
+use crate::connection::in_time;
+use crate::conversation::clean;
+use crate::types::{LATENCY_BUCKETS, UsageMinute, start_of_minute};
+use crate::{Fault, Store};
+
+/// The most rows of one statement.
+const BATCH: usize = 1_000;
+
+const ADD: &str = "
+    INSERT INTO slipway.usage_minutes AS u
+        (team, agent_id, minute, provider, model, requests, errors, input_tokens, output_tokens, cost_micros,
+         guard_blocks, pii, injections, violations, latency)
+    SELECT $1, $2, 'epoch'::timestamptz + m.minute * interval '1 second', m.provider, m.model,
+           m.counts[1], m.counts[2], m.counts[3], m.counts[4], m.counts[5], m.counts[6], m.counts[7], m.counts[8], m.counts[9],
+           m.counts[10:]
+    FROM (SELECT minute, provider, model, ($6::bigint[])[(n - 1) * $7 + 1 : n * $7] AS counts
+          FROM unnest($3::bigint[], $4::text[], $5::text[]) WITH ORDINALITY AS t (minute, provider, model, n)) m
+    ON CONFLICT (team, agent_id, minute, provider, model) DO UPDATE SET
+        requests = u.requests + excluded.requests, errors = u.errors + excluded.errors,
+        input_tokens = u.input_tokens + excluded.input_tokens, output_tokens = u.output_tokens + excluded.output_tokens,
+        cost_micros = u.cost_micros + excluded.cost_micros, guard_blocks = u.guard_blocks + excluded.guard_blocks,
+        pii = u.pii + excluded.pii, injections = u.injections + excluded.injections,
+        violations = u.violations + excluded.violations,
+        latency = (SELECT array_agg(coalesce(a, 0) + coalesce(b, 0) ORDER BY i)
+                   FROM unnest(u.latency, excluded.latency) WITH ORDINALITY AS l (a, b, i))";
+
+impl Store {
+    /// Adds to what was used. All of the batch or none; when a commit's answer is lost on the way, a second try
+    /// counts twice.
+    pub async fn record_usage(&self, batch: &[UsageMinute]) -> Result<(), Fault> {
+        let merged = merge(batch)?;
+        if merged.is_empty() {
+            return Ok(());
+        }
+        in_time(async {
+            let (mut work, _) = self.begin().await?;
+            for rows in merged.chunks(BATCH) {
+                let minutes: Vec<_> = rows.iter().map(|row| start_of_minute(row.minute).as_second()).collect();
+                let providers: Vec<_> = rows.iter().map(|row| clean(&row.provider)).collect();
+                let models: Vec<_> = rows.iter().map(|row| clean(&row.model)).collect();
+                let counts: Vec<_> = rows.iter().flat_map(counts).collect();
+                sqlx::query(ADD)
+                    .bind(&self.team)
+                    .bind(&self.agent)
+                    .bind(minutes)
+                    .bind(providers)
+                    .bind(models)
+                    .bind(counts)
+                    .bind(WIDTH)
+                    .execute(&mut *work)
+                    .await?;
+            }
+            work.commit().await
+        })
+        .await
+    }
+}
+
+const SCALARS: usize = 9;
+#[expect(clippy::cast_possible_wrap, reason = "two dozen")]
+const WIDTH: i64 = (SCALARS + LATENCY_BUCKETS) as i64;
+
+fn counts(row: &UsageMinute) -> impl Iterator<Item = i64> {
+    let scalars: [i64; SCALARS] = [
+        row.requests,
+        row.errors,
+        row.input_tokens,
+        row.output_tokens,
+        row.cost_micros,
+        row.guard_blocks,
+        row.pii,
+        row.injections,
+        row.violations,
+    ];
+    scalars.into_iter().chain(row.latency_histogram.iter().copied())
+}
+
+/// Each key once: one statement may not touch a row twice.
+fn merge(batch: &[UsageMinute]) -> Result<Vec<UsageMinute>, Fault> {
+    let mut merged: Vec<UsageMinute> = Vec::new();
+    for row in batch {
+        if row.latency_histogram.len() != LATENCY_BUCKETS {
+            return Err(Fault::Refused(format!("a latency histogram has {LATENCY_BUCKETS} buckets")));
+        }
+        match merged.iter_mut().find(|known| known.same_key(row)) {
+            Some(known) => known.add(row),
+            None => merged.push(row.clone()),
+        }
+    }
+    Ok(merged)
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn a_key_that_comes_twice_is_added_up() {
+        let row = |second, requests| UsageMinute {
+            requests,
+            ..UsageMinute { minute: Timestamp::from_second(second).unwrap(), ..UsageMinute::empty(Timestamp::UNIX_EPOCH, "p", "m") }
+        };
+        let merged = merge(&[row(0, 1), row(59, 2), row(60, 4)]).unwrap();
+        assert_eq!(merged.iter().map(|row| row.requests).collect::<Vec<_>>(), [3, 4]);
+    }
+
+    #[test]
+    fn a_histogram_of_other_bounds_is_refused() {
+        let row = UsageMinute { latency_histogram: vec![0; 3], ..UsageMinute::empty(Timestamp::UNIX_EPOCH, "p", "m") };
+        assert!(matches!(merge(&[row]), Err(Fault::Refused(_))));
+    }
+}
