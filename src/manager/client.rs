@@ -1,10 +1,13 @@
 //! The connection to the API server, with every request counted.
 
 use anyhow::Context;
-use http::Uri;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::{HeaderValue, Uri};
 use hyper_util::client::proxy::matcher::Matcher;
 use kube::client::{Body, ClientBuilder};
 use kube::{Client, Config};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use slipway_operator::metrics::Metrics;
 use tower::util::MapRequestLayer;
 
@@ -22,13 +25,27 @@ pub(crate) async fn connect(metrics: &Metrics) -> anyhow::Result<Client> {
     Ok(ClientBuilder::try_from(config).context("the cluster's settings cannot be used")?.with_layer(&count).build())
 }
 
-/// The proxy for `url`, by `HTTPS_PROXY` and `NO_PROXY`, which the client reads only beside a kubeconfig.
+/// The proxy for `url`, by `HTTPS_PROXY` and `NO_PROXY`, which the client reads only beside a kubeconfig. It holds
+/// user and password, if the proxy wants them: the client makes a `Proxy-Authorization` of these, and nobody logs it.
 fn proxy(url: &Uri, environment: &Matcher) -> Option<Uri> {
-    environment.intercept(url).map(|proxy| proxy.uri().clone())
+    let proxy = environment.intercept(url)?;
+    let Some(login) = proxy.basic_auth().and_then(login) else { return Some(proxy.uri().clone()) };
+    let mut parts = proxy.uri().clone().into_parts();
+    let host = parts.authority?;
+    parts.authority = format!("{}@{host}", utf8_percent_encode(&login, NON_ALPHANUMERIC)).parse().ok();
+    Uri::from_parts(parts).ok()
+}
+
+/// `user:password` of a header `Basic …`.
+fn login(header: &HeaderValue) -> Option<String> {
+    let encoded = header.to_str().ok()?.strip_prefix("Basic ")?;
+    String::from_utf8(STANDARD.decode(encoded).ok()?).ok()
 }
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
     use super::*;
 
     #[test]
@@ -38,5 +55,33 @@ mod tests {
         assert_eq!(through("https://api.example:6443").as_deref(), Some("http://proxy.example:3128/"));
         assert_eq!(through("https://10.0.0.1:443"), None);
         assert_eq!(through("https://kubernetes.default.svc"), None);
+    }
+
+    /// What the proxy is told in a CONNECT, by the client as it is built here.
+    async fn connect_through(proxy_of_environment: &str) -> String {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let environment = Matcher::builder().https(proxy_of_environment.replace("PROXY", &address)).build();
+        let mut config = Config::new("https://api.example:6443".parse().unwrap());
+        config.proxy_url = proxy(&config.cluster_url, &environment);
+        let client = ClientBuilder::try_from(config).unwrap().build();
+        let asking = tokio::spawn(async move { client.apiserver_version().await.is_ok() });
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut heard = Vec::new();
+        while !heard.ends_with(b"\r\n\r\n") {
+            assert!(stream.read_buf(&mut heard).await.unwrap() > 0);
+        }
+        stream.write_all(b"HTTP/1.1 502 Bad Gateway\r\n\r\n").await.unwrap();
+        assert!(!asking.await.unwrap(), "there is nobody behind this proxy");
+        String::from_utf8(heard).unwrap().to_ascii_lowercase()
+    }
+
+    #[tokio::test]
+    async fn a_proxy_is_told_user_and_password() {
+        let open = connect_through("http://PROXY").await;
+        assert!(open.starts_with("connect api.example:6443 ") && !open.contains("proxy-authorization"), "{open}");
+        let guarded = connect_through("http://me:p%40ss:w%2Ford%25@PROXY").await;
+        let expected = format!("proxy-authorization: basic {}", STANDARD.encode("me:p@ss:w/ord%").to_ascii_lowercase());
+        assert!(guarded.contains(&expected), "{guarded}");
     }
 }
