@@ -17,6 +17,9 @@ use crate::world::{ChildKind, World, heard_back};
 
 /// The field manager of replacements; see [`apply`].
 const REPAIR: &str = "slipway/repair";
+/// A resource version that no object can have: the first that etcd gives out is 2. What is applied with it is made
+/// if there is nothing of that name, and is a conflict with anything that is there.
+const NOTHING_THERE: &str = "1";
 
 #[derive(Debug, Error)]
 pub(crate) enum Error {
@@ -93,6 +96,17 @@ pub(crate) async fn child(world: &World, kind: ChildKind, owner: &str, desired: 
         }
     }
     let api = api(world, kind, &key.namespace);
+    if before.is_none() {
+        // Most likely there is nothing; whether that is so, the API server finds out in the same breath.
+        match create(&api, &key.name, desired, manager).await {
+            Ok(Some(mut object)) => {
+                heard_back(world, kind, key, &mut object, wanted);
+                return Ok(Outcome::Created);
+            }
+            Ok(None) => {}
+            Err(error) => return refused(error),
+        }
+    }
     let known = before.as_ref().is_some_and(|before| before.owner.as_deref() == Some(owner));
     // What is not in the cache, or has lost its owner there, may be somebody else's.
     let found = if known { None } else { api.get_metadata_opt(&key.name).await? };
@@ -102,8 +116,7 @@ pub(crate) async fn child(world: &World, kind: ChildKind, owner: &str, desired: 
     let exists = known || found.is_some();
     let mut object = match apply(&api, kind, &key.name, desired, manager, exists).await {
         Ok(object) => object,
-        Err(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 422) => return Ok(Outcome::Refused(status.message)),
-        Err(error) => return Err(error.into()),
+        Err(error) => return refused(error),
     };
     heard_back(world, kind, key, &mut object, wanted);
     Ok(match before.and_then(|before| before.is) {
@@ -111,6 +124,26 @@ pub(crate) async fn child(world: &World, kind: ChildKind, owner: &str, desired: 
         Some(_) => Outcome::Updated,
         None => Outcome::Repaired,
     })
+}
+
+/// A refusal is something to tell the user; all else is tried again.
+fn refused(error: kube::Error) -> Result<Outcome, Error> {
+    match error {
+        kube::Error::Api(status) if matches!(status.code, 400 | 403 | 422) => Ok(Outcome::Refused(status.message)),
+        error => Err(error.into()),
+    }
+}
+
+/// Makes an object if there is none of that name; `None` when there is one, whosever it may be. Field ownership is
+/// the same as after any other apply, because the book of it leaves resource versions out.
+async fn create(api: &Api<DynamicObject>, name: &str, desired: &Value, manager: &str) -> Result<Option<DynamicObject>, kube::Error> {
+    let mut fresh = desired.clone();
+    fresh["metadata"]["resourceVersion"] = json!(NOTHING_THERE);
+    match merge(api, name, &fresh, manager).await {
+        Ok(object) => Ok(Some(object)),
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Ours is what we control, and what nobody controls that we have written: its owner reference was taken away.
