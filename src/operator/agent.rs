@@ -41,6 +41,7 @@ pub(crate) async fn reconcile(world: &World, key: &Key) -> Result<Option<Duratio
     if agent.meta().deletion_timestamp.is_some() {
         return Ok(None);
     }
+    gather::note(agent, world);
     let seen = gather::gather(agent, world);
     let plan = resolve::resolve(agent, &seen, &world.settings);
     let applied = match &plan {
@@ -52,12 +53,13 @@ pub(crate) async fn reconcile(world: &World, key: &Key) -> Result<Option<Duratio
     Ok(Some(RESYNC))
 }
 
-/// What an Agent's children should be, if that can be said now.
-pub(crate) fn desired(world: &World, key: &Key) -> Option<Vec<(ChildKind, Value)>> {
+/// What an Agent's child of that kind should be, if that can be said now. It is asked whenever a child arrives on a
+/// watch, by standing-by replicas too, and changes nothing.
+pub(crate) fn desired(world: &World, key: &Key, kind: ChildKind) -> Option<Value> {
     let object = world.agents.get(key)?;
     let agent: &Agent = object.0.as_ref().ok()?;
     match resolve::resolve(agent, &gather::gather(agent, world), &world.settings) {
-        resolve::Resolved::Plan(plan) => build::build(&plan).into_values().ok(),
+        resolve::Resolved::Plan(plan) => build::child(&plan, kind).ok()?,
         _ => None,
     }
 }

@@ -109,6 +109,12 @@ pub(crate) fn desired(world: &World, key: &Key) -> Option<Vec<(ChildKind, Value)
     build::build(team, &world.settings).ok()
 }
 
+/// One of these. A Team has a dozen children at most and several of a kind, so all are built to find it.
+pub(crate) fn desired_child(world: &World, key: &Key, kind: ChildKind, child: &Key) -> Option<Value> {
+    let all = desired(world, key)?;
+    all.into_iter().find(|(of, body)| *of == kind && body["metadata"]["name"] == child.name.as_str()).map(|(_, body)| body)
+}
+
 /// A quota or limit that is no longer wanted goes.
 async fn remove_orphans(world: &World, team: &Team) -> Result<(), write::Error> {
     let namespace = namespace(team);

@@ -8,9 +8,10 @@ pub mod pod;
 pub mod references;
 pub mod secret;
 mod sources;
+mod told;
 pub mod watch;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -29,6 +30,7 @@ use child::Child;
 use pod::Pods;
 use references::References;
 use secret::SecretState;
+use told::Told;
 use watch::Readiness;
 
 pub(crate) use sources::heard_back;
@@ -52,8 +54,7 @@ pub struct World {
     children: [Cache<Child>; ChildKind::ALL.len()],
 
     pub references: References,
-    /// What malformed objects were last told, so that they are told once.
-    told: Mutex<HashMap<Key, String>>,
+    told: Told,
     /// Namespaces whose Secrets are known.
     secrets_known: Mutex<HashSet<String>>,
 
@@ -133,7 +134,7 @@ impl World {
             pods: Pods::default(),
             children: std::array::from_fn(|_| Cache::default()),
             references: References::default(),
-            told: Mutex::default(),
+            told: Told::default(),
             secrets_known: Mutex::default(),
             agent_queue: Queue::default(),
             tool_queue: Queue::default(),
@@ -182,8 +183,7 @@ impl World {
         K: Resource<DynamicType = ()>,
     {
         let message = format!("this object does not fit the present schema: {}; apply it again", invalid.error);
-        let said = self.told.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), message.clone());
-        if said.as_deref() == Some(&message) {
+        if !self.told.is_news(&K::kind(&()), key, &(&invalid.metadata.uid, &message)) {
             return None;
         }
         let about = ObjectReference {

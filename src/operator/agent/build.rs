@@ -49,6 +49,17 @@ impl Desired {
     }
 }
 
+/// The one child of that kind, if the plan has one: what [`build`] would make, without making the others.
+pub(super) fn child(plan: &Plan, kind: ChildKind) -> Result<Option<Value>, serde_json::Error> {
+    match kind {
+        ChildKind::ConfigMap => value(&config_map::build(plan)).map(Some),
+        ChildKind::Deployment => value(&deployment::build(plan, &config_map::build(plan))).map(Some),
+        ChildKind::Service => value(&service::build(plan)).map(Some),
+        ChildKind::ServiceAccount => service_account::build(plan).as_ref().map(value).transpose(),
+        _ => Ok(None),
+    }
+}
+
 pub(super) fn config_map_name(agent: &str) -> String {
     format!("{agent}-config")
 }

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
-use kube::ResourceExt;
 use slipway_api::{Agent, KnowledgeBase, Team, Tool, ids};
 
 use crate::queue::Key;
@@ -22,37 +21,68 @@ pub(super) struct Seen {
     pub secrets_known: bool,
 }
 
+/// Writes down what an Agent names, so that a change of it comes back. It belongs before [`gather`]: what changes
+/// after it is written down is heard of, and what changed before is read.
+pub(super) fn note(agent: &Agent, world: &World) {
+    let named = Named::of(agent);
+    let mut targets = named.targets();
+    world.references.set(&named.agent, targets.clone());
+    let tools: Vec<_> = named.tools.iter().map(|key| world.tools.get(key)).collect();
+    targets.extend(header_secrets(tools.iter().flatten()).map(|name| (Kind::Secret, named.key(name))));
+    world.references.set(&named.agent, targets);
+}
+
 pub(super) fn gather(agent: &Agent, world: &World) -> Seen {
-    let namespace = agent.namespace().unwrap_or_default();
-    let key = |name: &str| Key::new(&namespace, name);
-    let spec = &agent.spec;
-
-    let knowledge_bases: Vec<String> = spec.knowledge_bases.iter().map(|reference| ids::knowledge_base_name(reference)).collect();
-    let mut targets: HashSet<(Kind, Key)> = spec.tools.iter().map(|name| (Kind::Tool, key(name))).collect();
-    targets.extend(knowledge_bases.iter().map(|name| (Kind::KnowledgeBase, key(name))));
-    let mut secrets: BTreeSet<String> = spec.env_secrets.iter().cloned().collect();
-    secrets.extend(spec.credential_secret.iter().chain(&spec.database_credentials_secret).cloned());
-    secrets.insert(team::RUNTIME_SECRET.to_owned());
-    let with_secrets = |targets: &HashSet<(Kind, Key)>, secrets: &BTreeSet<String>| {
-        targets.iter().cloned().chain(secrets.iter().map(|name| (Kind::Secret, key(name)))).collect()
-    };
-    // Named first, read then: a change in between comes back through the queue.
-    world.references.set(&Key::of(agent), with_secrets(&targets, &secrets));
-
-    let tools: Vec<_> = spec.tools.iter().map(|name| (name.clone(), world.tools.get(&key(name)))).collect();
-    let of_tools = tools.iter().filter_map(|(_, tool)| tool.as_ref()?.0.as_ref().ok()).flat_map(|tool| &tool.spec.headers_from);
-    let before = secrets.len();
-    secrets.extend(of_tools.map(|header| header.secret.clone()));
-    if secrets.len() != before {
-        targets = with_secrets(&targets, &secrets);
-        world.references.set(&Key::of(agent), targets);
-    }
-
+    let named = Named::of(agent);
+    let namespace = &named.agent.namespace;
+    let tools: Vec<_> = named.tools.iter().map(|key| (key.name.clone(), world.tools.get(key))).collect();
+    let mut secrets = named.secrets.clone();
+    secrets.extend(header_secrets(tools.iter().filter_map(|(_, tool)| tool.as_ref())).map(str::to_owned));
     Seen {
-        team: world.team_of(&namespace).and_then(|slug| world.teams.get(&Key::new("", &slug)).map(|team| (slug, team))),
-        knowledge_bases: knowledge_bases.into_iter().map(|name| (name.clone(), world.knowledge_bases.get(&key(&name)))).collect(),
-        secrets: secrets.into_iter().filter_map(|name| world.secrets.get(&key(&name)).map(|state| (name, state))).collect(),
-        secrets_known: world.knows_secrets_of(&namespace),
+        team: world.team_of(namespace).and_then(|slug| world.teams.get(&Key::new("", &slug)).map(|team| (slug, team))),
+        knowledge_bases: named.knowledge_bases.iter().map(|key| (key.name.clone(), world.knowledge_bases.get(key))).collect(),
+        secrets: secrets.into_iter().filter_map(|name| world.secrets.get(&named.key(&name)).map(|state| (name, state))).collect(),
+        secrets_known: world.knows_secrets_of(namespace),
         tools,
     }
+}
+
+/// What an Agent's own fields name.
+struct Named {
+    agent: Key,
+    tools: Vec<Key>,
+    knowledge_bases: Vec<Key>,
+    secrets: BTreeSet<String>,
+}
+
+impl Named {
+    fn of(agent: &Agent) -> Self {
+        let spec = &agent.spec;
+        let named = Self { agent: Key::of(agent), tools: Vec::new(), knowledge_bases: Vec::new(), secrets: BTreeSet::new() };
+        let team = [team::RUNTIME_SECRET.to_owned()];
+        let secrets = spec.env_secrets.iter().chain(&spec.credential_secret).chain(&spec.database_credentials_secret).chain(&team);
+        Self {
+            tools: spec.tools.iter().map(|name| named.key(name)).collect(),
+            knowledge_bases: spec.knowledge_bases.iter().map(|reference| named.key(&ids::knowledge_base_name(reference))).collect(),
+            secrets: secrets.cloned().collect(),
+            ..named
+        }
+    }
+
+    /// Whatever an Agent names is in its own namespace.
+    fn key(&self, name: &str) -> Key {
+        Key::new(&self.agent.namespace, name)
+    }
+
+    fn targets(&self) -> HashSet<(Kind, Key)> {
+        let tools = self.tools.iter().map(|key| (Kind::Tool, key.clone()));
+        let knowledge_bases = self.knowledge_bases.iter().map(|key| (Kind::KnowledgeBase, key.clone()));
+        let secrets = self.secrets.iter().map(|name| (Kind::Secret, self.key(name)));
+        tools.chain(knowledge_bases).chain(secrets).collect()
+    }
+}
+
+/// The Secrets that hold values of the tools' headers.
+fn header_secrets<'a>(tools: impl Iterator<Item = &'a Arc<Guarded<Tool>>>) -> impl Iterator<Item = &'a str> {
+    tools.filter_map(|tool| tool.0.as_ref().ok()).flat_map(|tool| &tool.spec.headers_from).map(|header| header.secret.as_str())
 }

@@ -8,19 +8,25 @@ use std::path::Path;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Secret;
+use kube::client::Body;
 use kube::core::DeserializeGuard;
-use kube::{Resource, ResourceExt};
+use kube::{Client, Resource, ResourceExt};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use slipway_api::{Agent, KnowledgeBase, Team, Tool, ids};
 
 use super::build;
-use super::gather::Seen;
+use super::gather::{self, Seen};
 use super::resolve::{Fault, Plan, Resolved, resolve};
 use crate::database::DatabaseUrl;
+use crate::event::Events;
+use crate::metrics::Metrics;
+use crate::queue::Key;
 use crate::settings::{AgentDefaults, Settings, TeamNetwork};
+use crate::world::references::Kind;
 use crate::world::secret::SecretState;
+use crate::world::{ChildKind, World};
 
 fn settings(database: Option<&str>) -> Settings {
     Settings {
@@ -89,7 +95,8 @@ fn golden(name: &str, settings: &Settings) {
     let file = |end: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(format!("{name}.{end}.yaml"));
     let plan = plan(&std::fs::read_to_string(file("in")).unwrap(), settings);
     let mut text = String::new();
-    for (_, value) in build::build(&plan).into_values().unwrap() {
+    for (kind, value) in build::build(&plan).into_values().unwrap() {
+        assert_eq!(build::child(&plan, kind).unwrap().as_ref(), Some(&value), "a child built alone is the child built with the others");
         write!(text, "---\n{}", serde_yaml::to_string(&value).unwrap()).unwrap();
     }
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
@@ -178,4 +185,31 @@ fn no_secret_can_override_a_variable_of_the_contract() {
     let deployment = build::build(&plan(&format!("{}{secrets}", agent("replicas: 1")), &settings(None))).deployment;
     let sources = deployment.spec.unwrap().template.spec.unwrap().containers.remove(0).env_from.unwrap();
     assert!(sources.last().unwrap().config_map_ref.is_some(), "the last source wins, and it must be the ConfigMap");
+}
+
+/// A world without a cluster: whoever asks it for anything fails.
+fn world() -> World {
+    let nobody =
+        tower::service_fn(async |_: http::Request<Body>| Err::<http::Response<Body>, _>(std::io::Error::other("there is no cluster")));
+    let client = Client::new(nobody, "default");
+    World::new(client.clone(), settings(None), Metrics::default(), Events::new(client, None))
+}
+
+#[tokio::test]
+async fn judging_a_child_does_not_touch_the_reverse_index() {
+    let (world, key) = (world(), |name: &str| Key::new("team-a", name));
+    let documents = documents(&format!(
+        "{}---\nkind: Tool\nmetadata: {{name: t, namespace: team-a}}\nspec: {{name: t, type: mcp, mcpEndpoint: 'https://x', headersFrom: [{{name: A, secret: s, key: k}}]}}\n",
+        agent("tools: [t], knowledgeBases: [kb_docs]")
+    ));
+    world.agents.insert(key("helper"), DeserializeGuard(Ok(all::<Agent>(&documents, "Agent").remove(0))));
+    world.tools.insert(key("t"), DeserializeGuard(Ok(all::<Tool>(&documents, "Tool").remove(0))));
+    let named = || {
+        let all = [(Kind::Tool, "t"), (Kind::KnowledgeBase, "docs"), (Kind::Secret, "s"), (Kind::Secret, "agent-env")];
+        all.map(|(kind, name)| world.references.to(kind, &key(name)))
+    };
+    super::desired(&world, &key("helper"), ChildKind::ConfigMap);
+    assert_eq!(named(), [const { Vec::new() }; 4], "a replica that stands by judges too, and must not pretend to reconcile");
+    gather::note(all::<Agent>(&documents, "Agent").first().unwrap(), &world);
+    assert_eq!(named(), std::array::from_fn::<_, 4, _>(|_| vec![key("helper")]));
 }

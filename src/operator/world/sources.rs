@@ -16,7 +16,7 @@ use tokio::task::AbortHandle;
 
 use super::child::version;
 use super::references::Kind;
-use super::watch::{Heard, follow, follow_with, watcher_config};
+use super::watch::{Heard, follow};
 use super::{Cache, Child, ChildKind, Guarded, SecretState, World};
 use crate::queue::{Key, Queue};
 use crate::{agent, team, write};
@@ -41,25 +41,8 @@ pub fn watch_all(world: &Arc<World>) {
                 world.agent_queue.add(key);
             },
         );
-        source(
-            world,
-            namespaced(world, scope),
-            scope,
-            |world| &world.tools,
-            |world, key| {
-                requeue(&world.agent_queue, world.references.to(Kind::Tool, &key));
-                world.tool_queue.add(key);
-            },
-        );
-        source(
-            world,
-            namespaced(world, scope),
-            scope,
-            |world| &world.knowledge_bases,
-            |world, key| {
-                requeue(&world.agent_queue, world.references.to(Kind::KnowledgeBase, &key));
-            },
-        );
+        named(world, scope, Kind::Tool, |world| &world.tools, Some(|world| &world.tool_queue));
+        named(world, scope, Kind::KnowledgeBase, |world| &world.knowledge_bases, None);
     }
     source(
         world,
@@ -107,13 +90,32 @@ where
     }
 }
 
+/// Watches a kind that agents name. A change goes to the agents that name the object, and to the kind's own
+/// controller if it has one.
+fn named<K>(
+    world: &Arc<World>,
+    scope: Option<&str>,
+    kind: Kind,
+    cache: fn(&World) -> &Cache<Guarded<K>>,
+    own: Option<fn(&World) -> &Queue<Key>>,
+) where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
+{
+    source(world, namespaced(world, scope), scope, cache, move |world, key| {
+        requeue(&world.agent_queue, world.references.to(kind, &key));
+        if let Some(queue) = own {
+            queue(world).add(key);
+        }
+    });
+}
+
 /// Watches one of our own kinds.
 fn source<K>(
     world: &Arc<World>,
     api: Api<Guarded<K>>,
     scope: Option<&str>,
     cache: fn(&World) -> &Cache<Guarded<K>>,
-    changed: fn(&World, Key),
+    changed: impl Fn(&World, Key) + Send + Sync + 'static,
 ) where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
 {
@@ -123,16 +125,21 @@ fn source<K>(
         let hear = |heard: Heard<Guarded<K>>| match heard {
             Heard::Seen(key, mut object) => {
                 object.meta_mut().managed_fields = None;
+                if object.0.is_ok() {
+                    world.told.forget(&K::kind(&()), &key);
+                }
                 cache(&world).insert(key.clone(), *object);
                 changed(&world, key);
             }
             Heard::Gone(key, _) => {
+                world.told.forget(&K::kind(&()), &key);
                 cache(&world).remove(&key);
                 changed(&world, key);
             }
             Heard::Listed(keys) => {
                 let gone = cache(&world).retain(scope.as_deref(), &keys);
                 for key in gone {
+                    world.told.forget(&K::kind(&()), &key);
                     changed(&world, key);
                 }
             }
@@ -152,7 +159,7 @@ fn namespaces(world: &Arc<World>) {
     spawn(async move {
         let mut secret_watches: HashMap<String, AbortHandle> = HashMap::new();
         let api = dynamic(&world, ChildKind::Namespace, None);
-        let mut hear = |heard: Heard<DynamicObject>| {
+        let hear = |heard: Heard<DynamicObject>| {
             let mut gone = Vec::new();
             match heard {
                 Heard::Seen(key, mut object) => {
@@ -184,7 +191,7 @@ fn namespaces(world: &Arc<World>) {
                 world.children(ChildKind::Secret).retain(Some(&key.name), &HashSet::new());
             }
         };
-        follow_with(watcher_config(Some(labels::TEAM)), api, Some(&world.sources), &mut hear).await;
+        follow(api, Some(labels::TEAM), Some(&world.sources), hear).await;
     });
 }
 
@@ -193,7 +200,7 @@ fn secrets(world: &Arc<World>, namespace: String) -> AbortHandle {
     let world = world.clone();
     spawn(async move {
         let api = dynamic(&world, ChildKind::Secret, Some(&namespace));
-        let mut hear = |heard: Heard<DynamicObject>| {
+        let hear = |heard: Heard<DynamicObject>| {
             let mut touched = Vec::new();
             match heard {
                 Heard::Seen(key, mut object) => {
@@ -229,7 +236,7 @@ fn secrets(world: &Arc<World>, namespace: String) -> AbortHandle {
                 requeue(&world.agent_queue, world.references.to(Kind::Secret, &key));
             }
         };
-        follow_with(watcher_config(None), api, None, &mut hear).await;
+        follow(api, None, None, hear).await;
     })
 }
 
@@ -240,7 +247,7 @@ fn children(world: &Arc<World>, kind: ChildKind, scope: Option<String>) {
         sources_known(&world).await;
         let selector = format!("{}={}", labels::MANAGED_BY, labels::OPERATOR);
         let api = dynamic(&world, kind, scope.as_deref());
-        let mut hear = |heard: Heard<DynamicObject>| match heard {
+        let hear = |heard: Heard<DynamicObject>| match heard {
             Heard::Seen(key, mut object) => see(&world, kind, key, &mut object),
             Heard::Gone(key, object) => {
                 world.children(kind).forget(&key, version(&object));
@@ -249,7 +256,7 @@ fn children(world: &Arc<World>, kind: ChildKind, scope: Option<String>) {
             // Whoever owned what is gone finds out at the next resync.
             Heard::Listed(keys) => drop(world.children(kind).retain(scope.as_deref(), &keys)),
         };
-        follow_with(watcher_config(Some(&selector)), api, Some(&world.made), &mut hear).await;
+        follow(api, Some(&selector), Some(&world.made), hear).await;
     });
 }
 
@@ -307,8 +314,8 @@ fn note(world: &World, kind: ChildKind, key: Key, object: &mut DynamicObject, an
 
 fn desired(world: &World, kind: ChildKind, key: &Key, object: &DynamicObject) -> Option<serde_json::Value> {
     let owner = owner(kind, object)?;
-    let all = if kind.of_agents() { agent::desired(world, &owner)? } else { team::desired(world, &owner)? };
-    all.into_iter().find(|(of, body)| *of == kind && body["metadata"]["name"] == key.name.as_str()).map(|(_, body)| body)
+    let found = if kind.of_agents() { agent::desired(world, &owner, kind) } else { team::desired_child(world, &owner, kind, key) };
+    found.filter(|body| body["metadata"]["name"] == key.name.as_str())
 }
 
 fn owner(kind: ChildKind, object: &DynamicObject) -> Option<Key> {

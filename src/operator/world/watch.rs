@@ -58,19 +58,16 @@ impl Readiness {
     }
 }
 
-/// Watches for ever, and tells `hear` what happens.
+/// Watches the objects with `labels`, or all, for ever, and tells `hear` what happens.
 pub async fn follow<K>(api: Api<K>, labels: Option<&str>, readiness: Option<&Readiness>, mut hear: impl FnMut(Heard<K>))
-where
-    K: Resource<DynamicType: Default> + Clone + DeserializeOwned + Debug + Send + 'static,
-{
-    follow_with(watcher_config(labels), api, readiness, &mut hear).await;
-}
-
-/// As [`follow`], for kinds that are named at run time.
-pub async fn follow_with<K>(config: watcher::Config, api: Api<K>, readiness: Option<&Readiness>, hear: &mut impl FnMut(Heard<K>))
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
+    let config = watcher::Config::default().any_semantic().timeout(290);
+    let config = match labels {
+        Some(labels) => config.labels(labels),
+        None => config,
+    };
     let stream = watch_objects(api, config).backoff(watcher::DefaultBackoff::default());
     pin_mut!(stream);
     let mut listed = HashSet::new();
@@ -102,14 +99,6 @@ where
     }
     // The stream has no end; should it have one after all, this keeps the task from spinning.
     tokio::time::sleep(Duration::MAX).await;
-}
-
-pub fn watcher_config(labels: Option<&str>) -> watcher::Config {
-    let config = watcher::Config::default().any_semantic().timeout(290);
-    match labels {
-        Some(labels) => config.labels(labels),
-        None => config,
-    }
 }
 
 fn key<K: Resource>(object: &K) -> Key {
