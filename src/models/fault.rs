@@ -30,6 +30,25 @@ pub enum FaultKind {
     Unreachable,
 }
 
+impl FaultKind {
+    /// For metrics and traces: one of few words.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Misconfigured => "misconfigured",
+            Self::MissingKey => "missing_key",
+            Self::Unauthorized => "unauthorized",
+            Self::UnknownModel => "unknown_model",
+            Self::ContextOverflow => "context_overflow",
+            Self::RateLimited { .. } => "rate_limited",
+            Self::Overloaded => "overloaded",
+            Self::Timeout => "timeout",
+            Self::Refused => "refused",
+            Self::Broken => "broken",
+            Self::Unreachable => "unreachable",
+        }
+    }
+}
+
 impl Fault {
     pub fn new(kind: FaultKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into() }
