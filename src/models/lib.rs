@@ -8,10 +8,13 @@ mod answer;
 pub mod embedding;
 mod fault;
 mod message;
+mod prices;
 mod provider;
 mod stub;
+pub mod tokens;
 
 pub use answer::{Answer, Model, Piece, Stop, Usage};
 pub use fault::{Fault, FaultKind};
 pub use message::{Content, Message, Request, Role, ToolCall, ToolResult, ToolSpec};
+pub use prices::cost;
 pub use provider::{Provider, open, open_uri};
