@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Affinity, LocalObjectReference, Toleration};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -130,6 +131,16 @@ pub struct AgentSpec {
     #[x_kube(merge_strategy = kube::core::ListMerge::Set)]
     pub knowledge_bases: Vec<String>,
 
+    /// Skills of the same namespace that the agent can load, by name or by id (sk_...).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32), inner(length(min = 1, max = 66)))]
+    #[x_kube(merge_strategy = kube::core::ListMerge::Set)]
+    pub skills: Vec<String>,
+
+    /// What must not pass between people and the model, and how much of it may.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub governance: Option<Governance>,
+
     /// The image that the agent runs. Default is the runtime of the installed release.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512), regex(pattern = r"^[^\s]+$"))]
@@ -176,6 +187,53 @@ pub struct AgentSpec {
     /// Settings of the pods that concern the cluster rather than the agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_template: Option<PodTemplate>,
+}
+
+/// What must not pass between people and the model, and how much of it may.
+#[derive(Serialize, Deserialize, Debug, Clone, Default, PartialEq, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = kube::core::Rule::new("!has(self.limits) || !has(self.limits.maxTokensPerRequest) || (has(self.guards) && 'max-tokens' in self.guards)")
+        .message("limits.maxTokensPerRequest: has an effect only with max-tokens in guards"),
+    validation = kube::core::Rule::new("!has(self.limits) || !has(self.limits.requestsPerMinute) || (has(self.guards) && 'rate-limit' in self.guards)")
+        .message("limits.requestsPerMinute: has an effect only with rate-limit in guards"),
+    validation = kube::core::Rule::new("!has(self.limits) || !has(self.limits.dailyCostUsd) || (has(self.guards) && 'spend-limit' in self.guards)")
+        .message("limits.dailyCostUsd: has an effect only with spend-limit in guards"),
+    validation = kube::core::Rule::new("!has(self.limits) || !has(self.limits.blockedTopics) || (has(self.guards) && 'blocked-topics' in self.guards)")
+        .message("limits.blockedTopics: has an effect only with blocked-topics in guards"),
+)]
+pub struct Governance {
+    /// Guards that look at every message and answer, or at what they cost.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    #[x_kube(merge_strategy = kube::core::ListMerge::Set)]
+    pub guards: Vec<Guard>,
+    /// Settings of the guards. What is left out is the guard's own default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<Limits>,
+}
+
+/// Settings of guards.
+#[derive(Serialize, Deserialize, Debug, Clone, Default, PartialEq, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Limits {
+    /// How many tokens a request may take, with guard max-tokens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 100_000_000))]
+    pub max_tokens_per_request: Option<i64>,
+    /// How many requests a pod answers in a minute, with guard rate-limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub requests_per_minute: Option<i64>,
+    /// How many US dollars the model may cost in a day, with guard spend-limit: 5 or "2.50".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::amount")]
+    pub daily_cost_usd: Option<IntOrString>,
+    /// Topics that the agent does not speak of, with guard blocked-topics.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(min = 1, max = 128), regex(pattern = r"\S")))]
+    #[x_kube(merge_strategy = kube::core::ListMerge::Set)]
+    pub blocked_topics: Vec<String>,
 }
 
 /// CPU, memory and other resources by name.
@@ -317,6 +375,18 @@ words!(
 words!(
     /// Where suggestions come from.
     SuggestionsProvider { Static = "static", Llm = "llm" }
+);
+words!(
+    /// Something that looks at messages and answers, or at what they cost.
+    Guard {
+        PiiDetection = "pii-detection",
+        SecretsScanner = "secrets-scanner",
+        PromptInjection = "prompt-injection",
+        BlockedTopics = "blocked-topics",
+        MaxTokens = "max-tokens",
+        RateLimit = "rate-limit",
+        SpendLimit = "spend-limit",
+    }
 );
 words!(
     /// Where an agent is in its life.

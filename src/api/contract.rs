@@ -4,12 +4,15 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::agent::Guard;
 use crate::tool::{Method, Parameter, ToolType};
 
 pub const PORT: i32 = 8000;
 pub const CONTROL_PORT: i32 = 8001;
 /// Where `credentialSecret` is mounted.
 pub const CREDENTIALS: &str = "/var/run/slipway/credentials";
+/// Where skills are mounted, each in a folder of its name.
+pub const SKILLS_FOLDER: &str = "/var/run/slipway/skills";
 /// Linux allows 128 KiB for one variable; this leaves room for its name.
 pub const VARIABLE_MAX: usize = 120 * 1024;
 
@@ -23,6 +26,16 @@ pub const STORAGE: &str = "RUNTIME_STORAGE";
 pub const DATABASE_URL: &str = "RUNTIME_DATABASE_URL";
 pub const DATABASE_PASSWORD: &str = "RUNTIME_DATABASE_PASSWORD";
 pub const TOOLS: &str = "RUNTIME_TOOLS";
+pub const SKILLS: &str = "RUNTIME_SKILLS";
+pub const GUARDS: &str = "RUNTIME_GUARDS";
+pub const EMBEDDING_MODEL: &str = "RUNTIME_EMBEDDING_MODEL";
+pub const EGRESS_ALLOW: &str = "RUNTIME_EGRESS_ALLOW";
+pub const PLATFORM_URL: &str = "RUNTIME_PLATFORM_URL";
+pub const CONTROL_PUBLIC_KEY: &str = "RUNTIME_CONTROL_PUBLIC_KEY";
+pub const MLFLOW_URI: &str = "RUNTIME_MLFLOW_URI";
+pub const OTLP_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
+pub const OTEL_ATTRIBUTES: &str = "OTEL_RESOURCE_ATTRIBUTES";
+pub const DATABASE_MIGRATE: &str = "RUNTIME_DATABASE_MIGRATE";
 pub const KNOWLEDGE_BASES: &str = "RUNTIME_KNOWLEDGE_BASES";
 pub const SUGGESTIONS_PROVIDER: &str = "RUNTIME_SUGGESTIONS_PROVIDER";
 pub const SUGGESTIONS: &str = "RUNTIME_SUGGESTIONS";
@@ -62,6 +75,28 @@ pub struct ToolConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mcp_endpoint: Option<String>,
     pub timeout: i32,
+}
+
+/// One element of `RUNTIME_SKILLS`.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
+pub struct SkillConfig {
+    pub name: String,
+    pub description: String,
+    /// The folder that holds `SKILL.md` and the files beside it.
+    pub path: String,
+    /// SHA-256 over all that the folder should hold. It makes the pods roll when that changes.
+    pub digest: String,
+}
+
+/// One element of `RUNTIME_GUARDS`: a name alone, or a name with settings.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
+#[serde(untagged)]
+pub enum GuardConfig {
+    Name(Guard),
+    MaxTokens { name: Guard, limit: i64 },
+    RateLimit { name: Guard, requests: i64 },
+    SpendLimit { name: Guard, usd: f64 },
+    BlockedTopics { name: Guard, topics: Vec<String> },
 }
 
 /// One element of `RUNTIME_KNOWLEDGE_BASES`.

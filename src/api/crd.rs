@@ -6,7 +6,7 @@ use kube::CustomResourceExt;
 
 /// Every CRD, in the order in which they are best installed.
 pub fn all() -> Vec<CustomResourceDefinition> {
-    let mut all = vec![crate::Team::crd(), crate::Tool::crd(), crate::KnowledgeBase::crd(), crate::Agent::crd()];
+    let mut all = vec![crate::Team::crd(), crate::Tool::crd(), crate::KnowledgeBase::crd(), crate::Skill::crd(), crate::Agent::crd()];
     for crd in &mut all {
         // With the chart gone, agents and teams must not go with it.
         let annotations = crd.metadata.annotations.get_or_insert_default();

@@ -21,6 +21,19 @@ pub fn knowledge_base_name(reference: &str) -> String {
     }
 }
 
+/// `sk_` and the resource's name with `_` for `-`.
+pub fn skill(name: &str) -> String {
+    format!("sk_{}", name.replace('-', "_"))
+}
+
+/// The resource's name, given either its id or its name.
+pub fn skill_name(reference: &str) -> String {
+    match reference.strip_prefix("sk_") {
+        Some(rest) => rest.replace('_', "-"),
+        None => reference.to_owned(),
+    }
+}
+
 /// `tk_` and the slug.
 pub fn team(slug: &str) -> String {
     format!("tk_{slug}")
@@ -42,5 +55,12 @@ mod tests {
         assert_eq!(knowledge_base("product-docs"), "kb_product_docs");
         assert_eq!(knowledge_base_name("kb_product_docs"), "product-docs");
         assert_eq!(knowledge_base_name("product-docs"), "product-docs");
+    }
+
+    #[test]
+    fn a_skill_is_found_by_id_and_by_name() {
+        assert_eq!(skill("fill-forms"), "sk_fill_forms");
+        assert_eq!(skill_name("sk_fill_forms"), "fill-forms");
+        assert_eq!(skill_name("fill-forms"), "fill-forms");
     }
 }

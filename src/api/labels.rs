@@ -12,6 +12,8 @@ pub const OPERATOR: &str = "slipway-manager";
 
 /// The agent that an object belongs to.
 pub const AGENT: &str = "agents.slipway.dev/agent";
+/// The skill that a ConfigMap holds.
+pub const SKILL: &str = "agents.slipway.dev/skill";
 /// `stable`, and later `canary` and `candidate`.
 pub const TRACK: &str = "agents.slipway.dev/track";
 /// `stable` on pods of the stable track, for meshes that route by it.

@@ -14,11 +14,13 @@ pub mod knowledge_base;
 pub mod labels;
 pub mod names;
 mod schema;
+pub mod skill;
 pub mod team;
 pub mod tool;
 
 pub use agent::{Agent, AgentSpec, AgentStatus};
 pub use knowledge_base::{KnowledgeBase, KnowledgeBaseSpec};
+pub use skill::{Skill, SkillSpec, SkillStatus};
 pub use team::{Team, TeamSpec, TeamStatus};
 pub use tool::{Tool, ToolSpec, ToolStatus};
 

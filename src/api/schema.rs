@@ -53,6 +53,17 @@ pub(crate) fn quantities(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// An amount of money above nothing, accepting `5` as well as `"2.50"`.
+pub(crate) fn amount(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "x-kubernetes-int-or-string": true,
+        "anyOf": [{ "type": "integer" }, { "type": "string" }],
+        "maxLength": 16,
+        "minimum": 1,
+        "pattern": "^(0*[1-9][0-9]*([.][0-9]{1,6})?|0*[.]0*[1-9][0-9]*|0+[.]0*[1-9][0-9]*)$",
+    })
+}
+
 /// The standard list of conditions, merged by type.
 pub(crate) fn conditions(generator: &mut SchemaGenerator) -> Schema {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
