@@ -4,8 +4,14 @@
 //! refuses a blank one, which means nothing. Vectors of different embedders must never be compared: keep
 //! `id` beside them.
 
+mod builtin;
 mod catalog;
 mod checked;
+mod kernels;
+mod network;
+mod safetensors;
+mod vocabulary;
+mod words;
 
 use std::fmt;
 use std::future::Future;

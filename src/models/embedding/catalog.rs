@@ -2,6 +2,7 @@
 //! leave the provider out; `?dimensions=512` behind it asks for shorter vectors where the model can give them, and says
 //! how long they are where the model is not known.
 
+use super::builtin::Builtin;
 use super::checked::{Checked, Source};
 use super::{Embedder, Purpose};
 use crate::{Fault, FaultKind};
@@ -70,9 +71,9 @@ pub(super) struct Chosen {
 pub fn open(uri: &str, variables: &dyn Fn(&str) -> Option<String>) -> Result<Box<dyn Embedder>, Fault> {
     let chosen = choose(uri)?;
     let source: Box<dyn Source> = match chosen.provider {
+        Provider::Builtin => Box::new(Builtin::open(chosen.dimensions, variables)?),
         other => return Err(Fault::new(FaultKind::Misconfigured, format!("{} is not built in", other.as_str()))),
     };
-    let _ = variables;
     Ok(Box::new(Checked::new(&chosen, source)))
 }
 

@@ -1,0 +1,333 @@
+//! The network of all-MiniLM-L6-v2: BERT's encoder, the mean of its outputs. Texts are computed side by side without
+//! padding: their rows share the large products, and attention looks at each text by itself.
+//!
+//! The weights of the layers are in one allocation, so that all of it goes back to the system when the network is
+//! dropped. The table of words, half of the file, stays there: a text needs a row for each of its words only.
+
+use std::ops::Range;
+use std::path::Path;
+
+use pulp::Arch;
+use serde::Deserialize;
+
+use super::kernels::{Gelu, Norm, PANEL, Product, Rows, Softmax};
+use super::safetensors::{Place, Safetensors};
+use super::vocabulary::Vocabulary;
+use crate::{Fault, FaultKind};
+
+#[derive(Debug, Deserialize)]
+struct Shape {
+    model_type: String,
+    hidden_act: String,
+    hidden_size: usize,
+    intermediate_size: usize,
+    num_attention_heads: usize,
+    num_hidden_layers: usize,
+    max_position_embeddings: usize,
+    vocab_size: usize,
+    type_vocab_size: usize,
+    layer_norm_eps: f32,
+}
+
+#[derive(Debug, Deserialize)]
+struct Reading {
+    max_seq_length: usize,
+}
+
+pub(super) struct Network {
+    shape: Shape,
+    /// The most pieces of a text that are looked at.
+    pieces: usize,
+    vocabulary: Vocabulary,
+    file: Safetensors,
+    words: Place,
+    weights: Vec<f32>,
+    /// The position's and the type's part of each input.
+    positions: Range<usize>,
+    entrance: Scale,
+    layers: Vec<Layer>,
+    arch: Arch,
+}
+
+struct Layer {
+    /// Query, key and value side by side.
+    attention: Linear,
+    mixed: Linear,
+    first: Scale,
+    inner: Linear,
+    outer: Linear,
+    second: Scale,
+}
+
+struct Linear {
+    weight: Range<usize>,
+    bias: Range<usize>,
+    columns: usize,
+}
+
+struct Scale {
+    weight: Range<usize>,
+    bias: Range<usize>,
+}
+
+/// Room for what is between the layers, kept from one to the next.
+struct Room {
+    attention: Vec<f32>,
+    mixed: Vec<f32>,
+    added: Vec<f32>,
+    inner: Vec<f32>,
+    scores: Vec<f32>,
+    keys: Vec<f32>,
+    values: Vec<f32>,
+    tiles: Vec<f32>,
+}
+
+impl Network {
+    /// Reads `config.json`, `sentence_bert_config.json`, `vocab.txt` and `model.safetensors` of a folder.
+    pub(super) fn read(folder: &Path) -> Result<Self, Fault> {
+        let shape: Shape = json(&folder.join("config.json"))?;
+        shape.check(folder)?;
+        let Reading { max_seq_length } = json(&folder.join("sentence_bert_config.json"))?;
+        let vocabulary = Vocabulary::read(&folder.join("vocab.txt"))?;
+        if vocabulary.len() != shape.vocab_size {
+            let why = format!("has {} pieces where config.json announces {}", vocabulary.len(), shape.vocab_size);
+            return Err(Fault::new(FaultKind::Misconfigured, format!("the vocabulary {} {why}", folder.join("vocab.txt").display())));
+        }
+        let file = Safetensors::open(&folder.join("model.safetensors"))?;
+        let mut reader = Reader { file: &file, shape: &shape, weights: Vec::with_capacity(shape.numbers()) };
+        let words = file.find("embeddings.word_embeddings.weight", &[shape.vocab_size, shape.hidden_size])?;
+        let positions = reader.positions()?;
+        let entrance = reader.scale("embeddings.LayerNorm")?;
+        let layers = (0..shape.num_hidden_layers).map(|number| reader.layer(number)).collect::<Result<_, _>>()?;
+        let weights = reader.weights;
+        let pieces = max_seq_length.clamp(2, shape.max_position_embeddings);
+        Ok(Self { pieces, vocabulary, words, positions, entrance, layers, weights, file, shape, arch: Arch::new() })
+    }
+
+    pub(super) fn dimensions(&self) -> usize {
+        self.shape.hidden_size
+    }
+
+    /// The vectors of texts in their order, not yet normalised.
+    pub(super) fn embed(&self, texts: &[String]) -> Result<Vec<Vec<f32>>, Fault> {
+        let mut vectors = Vec::with_capacity(texts.len());
+        let mut together: Vec<Vec<u32>> = Vec::new();
+        for text in texts {
+            let pieces = self.vocabulary.encode(text, self.pieces);
+            let rows: usize = together.iter().map(Vec::len).sum();
+            if rows + pieces.len() > self.pieces {
+                vectors.append(&mut self.encode(&together)?);
+                together.clear();
+            }
+            together.push(pieces);
+        }
+        vectors.append(&mut self.encode(&together)?);
+        Ok(vectors)
+    }
+
+    fn encode(&self, texts: &[Vec<u32>]) -> Result<Vec<Vec<f32>>, Fault> {
+        let width = self.shape.hidden_size;
+        let mut rows = self.inputs(texts)?;
+        let mut room = Room::new(&self.shape, rows.len() / width);
+        for layer in &self.layers {
+            self.apply(layer, texts, &mut rows, &mut room);
+        }
+        let mut rest = rows.as_slice();
+        let means = texts.iter().map(|pieces| {
+            let (own, others) = rest.split_at(pieces.len() * width);
+            rest = others;
+            let mut sum = vec![0.0; width];
+            for row in own.chunks_exact(width) {
+                sum.iter_mut().zip(row).for_each(|(sum, x)| *sum += x);
+            }
+            #[expect(clippy::cast_precision_loss, reason = "a text has a few hundred pieces")]
+            sum.iter_mut().for_each(|sum| *sum /= pieces.len() as f32);
+            sum
+        });
+        Ok(means.collect())
+    }
+
+    /// What goes into the first layer: a row for each piece, from the piece and its position.
+    fn inputs(&self, texts: &[Vec<u32>]) -> Result<Vec<f32>, Fault> {
+        let width = self.shape.hidden_size;
+        let mut rows = vec![0.0; texts.iter().map(Vec::len).sum::<usize>() * width];
+        let mut positions = Vec::with_capacity(rows.len());
+        let mut parts = rows.chunks_exact_mut(width);
+        for pieces in texts {
+            for (&piece, row) in pieces.iter().zip(&mut parts) {
+                self.file.read_row(self.words, piece as usize, row)?;
+            }
+            positions.extend_from_slice(&self.weights[self.positions.clone()][..pieces.len() * width]);
+        }
+        self.normalise(&self.entrance, &mut rows, &positions);
+        Ok(rows)
+    }
+
+    fn apply(&self, layer: &Layer, texts: &[Vec<u32>], rows: &mut [f32], room: &mut Room) {
+        self.multiply(&layer.attention, rows, &mut room.attention, &mut room.tiles);
+        let mut first = 0;
+        for pieces in texts {
+            self.attend(first, pieces.len(), room);
+            first += pieces.len();
+        }
+        self.multiply(&layer.mixed, &room.mixed, &mut room.added, &mut room.tiles);
+        self.normalise(&layer.first, rows, &room.added);
+        self.multiply(&layer.inner, rows, &mut room.inner, &mut room.tiles);
+        self.arch.dispatch(Gelu(&mut room.inner));
+        self.multiply(&layer.outer, &room.inner, &mut room.added, &mut room.tiles);
+        self.normalise(&layer.second, rows, &room.added);
+    }
+
+    /// Lets the rows of one text look at each other, head by head.
+    fn attend(&self, first: usize, count: usize, room: &mut Room) {
+        let width = self.shape.hidden_size;
+        let head = width / self.shape.num_attention_heads;
+        let stride = 3 * width;
+        let columns = count.next_multiple_of(PANEL);
+        room.scores.resize(count * columns, 0.0);
+        #[expect(clippy::cast_precision_loss, reason = "a head is a few dozen numbers wide")]
+        let scale = 1.0 / (head as f32).sqrt();
+        for at in (0..width).step_by(head) {
+            let part = |which: usize| {
+                let numbers = &room.attention[first * stride + which * width + at..];
+                Rows { numbers, stride, count, width: head }
+            };
+            let (queries, keys, values) = (part(0), part(1), part(2));
+            room.keys.clear();
+            keys.transposed_panels(&mut room.keys);
+            room.values.clear();
+            values.panels(&mut room.values);
+            let out = &mut room.scores;
+            Product { left: queries, right: &room.keys, bias: None, out, stride: columns }.compute(self.arch, &mut room.tiles);
+            self.arch.dispatch(Softmax { rows: &mut room.scores, stride: columns, width: count, scale });
+            let shares = Rows { numbers: &room.scores, stride: columns, count, width: count };
+            let out = &mut room.mixed[first * width + at..];
+            Product { left: shares, right: &room.values, bias: None, out, stride: width }.compute(self.arch, &mut room.tiles);
+        }
+    }
+
+    fn multiply(&self, linear: &Linear, rows: &[f32], out: &mut [f32], tiles: &mut Vec<f32>) {
+        let width = linear.weight.len() / linear.columns;
+        let left = Rows { numbers: rows, stride: width, count: rows.len() / width, width };
+        let (right, bias) = (&self.weights[linear.weight.clone()], Some(&self.weights[linear.bias.clone()]));
+        Product { left, right, bias, out, stride: linear.columns }.compute(self.arch, tiles);
+    }
+
+    fn normalise(&self, scale: &Scale, rows: &mut [f32], added: &[f32]) {
+        let (weight, bias) = (&self.weights[scale.weight.clone()], &self.weights[scale.bias.clone()]);
+        self.arch.dispatch(Norm { rows, added, weight, bias, epsilon: self.shape.layer_norm_eps });
+    }
+}
+
+impl Room {
+    fn new(shape: &Shape, rows: usize) -> Self {
+        let zeros = |width: usize| vec![0.0; rows * width];
+        Self {
+            attention: zeros(3 * shape.hidden_size),
+            mixed: zeros(shape.hidden_size),
+            added: zeros(shape.hidden_size),
+            inner: zeros(shape.intermediate_size),
+            scores: Vec::new(),
+            keys: Vec::new(),
+            values: Vec::new(),
+            tiles: Vec::new(),
+        }
+    }
+}
+
+impl Shape {
+    fn check(&self, folder: &Path) -> Result<(), Fault> {
+        let heads = self.num_attention_heads;
+        let why = if self.model_type != "bert" || self.hidden_act != "gelu" {
+            format!("is a {} with {}; only bert with gelu can be computed", self.model_type, self.hidden_act)
+        } else if heads == 0 || !self.hidden_size.is_multiple_of(heads * PANEL) || !self.intermediate_size.is_multiple_of(PANEL) {
+            format!("has widths that are no multiples of {PANEL}")
+        } else if [self.hidden_size, self.intermediate_size, self.max_position_embeddings, self.vocab_size]
+            .iter()
+            .any(|&size| size > 1 << 20)
+            || self.num_hidden_layers > 1 << 10
+            || self.type_vocab_size == 0
+        {
+            "has sizes that cannot be meant".to_owned()
+        } else {
+            return Ok(());
+        };
+        Err(Fault::new(FaultKind::Misconfigured, format!("the model in {} {why}", folder.display())))
+    }
+
+    /// How many numbers the weights in memory are.
+    fn numbers(&self) -> usize {
+        let (width, inner) = (self.hidden_size, self.intermediate_size);
+        let layer = 4 * width * (width + 1) + 2 * width * inner + inner + width + 4 * width;
+        self.max_position_embeddings * width + 2 * width + self.num_hidden_layers * layer
+    }
+}
+
+struct Reader<'a> {
+    file: &'a Safetensors,
+    shape: &'a Shape,
+    weights: Vec<f32>,
+}
+
+impl Reader<'_> {
+    /// All texts here are of the first type; its part is the same for each position.
+    fn positions(&mut self) -> Result<Range<usize>, Fault> {
+        let width = self.shape.hidden_size;
+        let kinds = self.tensor("embeddings.token_type_embeddings.weight", &[self.shape.type_vocab_size, width])?;
+        let positions = self.tensor("embeddings.position_embeddings.weight", &[self.shape.max_position_embeddings, width])?;
+        Ok(self.keep(|weights| {
+            for position in positions.chunks_exact(width) {
+                weights.extend(position.iter().zip(&kinds).map(|(position, kind)| position + kind));
+            }
+        }))
+    }
+
+    fn layer(&mut self, number: usize) -> Result<Layer, Fault> {
+        let (width, inner) = (self.shape.hidden_size, self.shape.intermediate_size);
+        let own = |part: &str| format!("encoder.layer.{number}.{part}");
+        let looks = ["query", "key", "value"].map(|part| own(&format!("attention.self.{part}")));
+        Ok(Layer {
+            attention: self.linear(&looks, width, width)?,
+            mixed: self.linear(&[own("attention.output.dense")], width, width)?,
+            first: self.scale(&own("attention.output.LayerNorm"))?,
+            inner: self.linear(&[own("intermediate.dense")], width, inner)?,
+            outer: self.linear(&[own("output.dense")], inner, width)?,
+            second: self.scale(&own("output.LayerNorm"))?,
+        })
+    }
+
+    /// Several matrices with the same input as one. In the file the inputs of an output are side by side.
+    fn linear(&mut self, names: &[String], inputs: usize, outputs: usize) -> Result<Linear, Fault> {
+        let (start, mut biases) = (self.weights.len(), Vec::new());
+        for name in names {
+            let weight = self.tensor(&format!("{name}.weight"), &[outputs, inputs])?;
+            let rows = Rows { numbers: &weight, stride: inputs, count: outputs, width: inputs };
+            rows.transposed_panels(&mut self.weights);
+            biases.extend(self.tensor(&format!("{name}.bias"), &[outputs])?);
+        }
+        let weight = start..self.weights.len();
+        Ok(Linear { weight, bias: self.keep(|weights| weights.extend(biases)), columns: outputs * names.len() })
+    }
+
+    fn scale(&mut self, name: &str) -> Result<Scale, Fault> {
+        let shape = [self.shape.hidden_size];
+        let (weight, bias) = (self.tensor(&format!("{name}.weight"), &shape)?, self.tensor(&format!("{name}.bias"), &shape)?);
+        Ok(Scale { weight: self.keep(|weights| weights.extend(weight)), bias: self.keep(|weights| weights.extend(bias)) })
+    }
+
+    fn tensor(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, Fault> {
+        self.file.read(self.file.find(name, shape)?)
+    }
+
+    fn keep(&mut self, add: impl FnOnce(&mut Vec<f32>)) -> Range<usize> {
+        let start = self.weights.len();
+        add(&mut self.weights);
+        start..self.weights.len()
+    }
+}
+
+fn json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, Fault> {
+    let wrong = |why: String| Fault::new(FaultKind::Misconfigured, format!("{} {why}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|cause| wrong(format!("cannot be read: {cause}")))?;
+    serde_json::from_str(&text).map_err(|cause| wrong(format!("is not what was expected: {cause}")))
+}

@@ -1,0 +1,107 @@
+//! Reads a safetensors file: the length of a JSON header, the header with each tensor's type, shape and place, and the
+//! numbers. Nothing is read before it is asked for.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::{Fault, FaultKind};
+
+/// A header longer than this is no header.
+const LONGEST_HEADER: u64 = 16 << 20;
+
+#[derive(Debug)]
+pub(super) struct Safetensors {
+    path: PathBuf,
+    file: File,
+    tensors: BTreeMap<String, Entry>,
+    /// Where the numbers begin, and how many bytes of them there are.
+    start: u64,
+    length: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Entry {
+    dtype: String,
+    shape: Vec<usize>,
+    data_offsets: (u64, u64),
+}
+
+/// A tensor that has been found to be what was expected.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    start: u64,
+    numbers: usize,
+}
+
+impl Safetensors {
+    pub(super) fn open(path: &Path) -> Result<Self, Fault> {
+        let wrong = |why: String| Fault::new(FaultKind::Misconfigured, format!("the weights {} {why}", path.display()));
+        let unread = |cause: std::io::Error| wrong(format!("cannot be read: {cause}"));
+        let file = File::open(path).map_err(unread)?;
+        let whole = file.metadata().map_err(unread)?.len();
+        let mut length = [0; 8];
+        file.read_exact_at(&mut length, 0).map_err(unread)?;
+        let header = u64::from_le_bytes(length);
+        let bytes = usize::try_from(header).ok().filter(|_| header <= LONGEST_HEADER && header + 8 <= whole);
+        let Some(bytes) = bytes else {
+            return Err(wrong("begin with no header of safetensors".to_owned()));
+        };
+        let mut json = vec![0; bytes];
+        file.read_exact_at(&mut json, 8).map_err(unread)?;
+        let mut header_fields: BTreeMap<String, serde_json::Value> =
+            serde_json::from_slice(&json).map_err(|cause| wrong(format!("have a header that cannot be read: {cause}")))?;
+        header_fields.remove("__metadata__");
+        let tensors = header_fields.into_iter().map(|(name, entry)| {
+            let entry = serde_json::from_value(entry).map_err(|cause| wrong(format!("have an unreadable `{name}`: {cause}")))?;
+            Ok((name, entry))
+        });
+        let tensors = tensors.collect::<Result<_, Fault>>()?;
+        Ok(Self { path: path.to_owned(), file, tensors, start: header + 8, length: whole - header - 8 })
+    }
+
+    /// Where a tensor of this name and shape lies.
+    pub(super) fn find(&self, name: &str, shape: &[usize]) -> Result<Place, Fault> {
+        let Some(entry) = self.tensors.get(name) else {
+            return Err(self.wrong(&format!("have no `{name}`")));
+        };
+        if entry.dtype != "F32" || entry.shape != shape {
+            return Err(self.wrong(&format!("have `{name}` as {} {:?} where F32 {shape:?} is needed", entry.dtype, entry.shape)));
+        }
+        let numbers: usize = shape.iter().product();
+        let (start, end) = entry.data_offsets;
+        if start > end || end > self.length || end - start != numbers as u64 * 4 {
+            return Err(self.wrong(&format!("do not hold all of `{name}`: were they copied whole?")));
+        }
+        Ok(Place { start: self.start + start, numbers })
+    }
+
+    /// All numbers of a tensor.
+    pub(super) fn read(&self, place: Place) -> Result<Vec<f32>, Fault> {
+        let mut numbers = vec![0.0; place.numbers];
+        self.read_row(place, 0, &mut numbers)?;
+        Ok(numbers)
+    }
+
+    /// A row of a tensor whose rows are as long as `out`.
+    pub(super) fn read_row(&self, place: Place, row: usize, out: &mut [f32]) -> Result<(), Fault> {
+        let mut bytes = [0; 16 << 10];
+        let mut at = place.start + (row * out.len()) as u64 * 4;
+        for part in out.chunks_mut(bytes.len() / 4) {
+            let bytes = &mut bytes[..part.len() * 4];
+            self.file.read_exact_at(bytes, at).map_err(|cause| self.wrong(&format!("cannot be read: {cause}")))?;
+            at += bytes.len() as u64;
+            for (number, bytes) in part.iter_mut().zip(bytes.as_chunks::<4>().0) {
+                *number = f32::from_le_bytes(*bytes);
+            }
+        }
+        Ok(())
+    }
+
+    fn wrong(&self, why: &str) -> Fault {
+        Fault::new(FaultKind::Misconfigured, format!("the weights {} {why}", self.path.display()))
+    }
+}

@@ -1,0 +1,159 @@
+//! The second half of BERT's tokenizer: words to pieces that the model has numbers for. The longest piece of the
+//! vocabulary that a word begins with comes first, then the longest of the rest, which is written `##rest`. A word
+//! with a rest that is in no piece is unknown as a whole.
+//!
+//! What a text says is only ever text here: `[SEP]` in it is a bracket, a word and a bracket.
+
+use std::path::Path;
+
+use super::words::words;
+use crate::{Fault, FaultKind};
+
+/// Longer words are unknown, whatever they are made of.
+const LONGEST_WORD: usize = 100;
+
+#[derive(Debug)]
+pub(super) struct Vocabulary {
+    /// The whole file. One allocation and an index into it stay small, and leave nothing behind when dropped.
+    text: String,
+    /// Where each line lies, by its number: start and length.
+    lines: Vec<(u32, u32)>,
+    /// The numbers of the lines in the order of their text.
+    sorted: Vec<u32>,
+    /// The longest line in bytes.
+    longest: usize,
+    start: u32,
+    end: u32,
+    unknown: u32,
+}
+
+impl Vocabulary {
+    /// `vocab.txt`: a piece on each line, whose number is its own.
+    pub(super) fn read(path: &Path) -> Result<Self, Fault> {
+        let wrong = |why: String| Fault::new(FaultKind::Misconfigured, format!("the vocabulary {} {why}", path.display()));
+        let text = std::fs::read_to_string(path).map_err(|cause| wrong(format!("cannot be read: {cause}")))?;
+        Self::parse(text).map_err(wrong)
+    }
+
+    fn parse(text: String) -> Result<Self, String> {
+        if u32::try_from(text.len()).is_err() {
+            return Err("is longer than 4 GiB".to_owned());
+        }
+        let mut lines = Vec::new();
+        let mut at = 0;
+        for line in text.split_inclusive('\n') {
+            let piece = line.trim_end_matches(['\r', '\n']);
+            lines.push((to_u32(at), to_u32(piece.len())));
+            at += line.len();
+        }
+        let mut sorted: Vec<u32> = (0..to_u32(lines.len())).collect();
+        sorted.sort_unstable_by_key(|&number| piece(&text, lines[number as usize]));
+        let longest = lines.iter().map(|&(_, length)| length as usize).max().unwrap_or(0);
+        let mut vocabulary = Self { text, lines, sorted, longest, start: 0, end: 0, unknown: 0 };
+        let special = |name: &str| vocabulary.number(name).ok_or_else(|| format!("has no line `{name}`"));
+        (vocabulary.start, vocabulary.end, vocabulary.unknown) = (special("[CLS]")?, special("[SEP]")?, special("[UNK]")?);
+        Ok(vocabulary)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// A text as the model reads it, cut to `most` pieces including the two at its ends.
+    pub(super) fn encode(&self, text: &str, most: usize) -> Vec<u32> {
+        let mut pieces = vec![self.start];
+        for word in words(text) {
+            self.split(&word, &mut pieces);
+            if pieces.len() >= most {
+                break;
+            }
+        }
+        pieces.truncate(most.saturating_sub(1).max(1));
+        pieces.push(self.end);
+        pieces
+    }
+
+    fn split(&self, word: &str, pieces: &mut Vec<u32>) {
+        let before = pieces.len();
+        let mut rest = word;
+        let mut tried = String::with_capacity(self.longest + 2);
+        if word.chars().count() > LONGEST_WORD {
+            rest = "";
+            pieces.push(self.unknown);
+        }
+        while !rest.is_empty() {
+            let mark = if rest.len() == word.len() { "" } else { "##" };
+            let longest = rest.floor_char_boundary(self.longest);
+            let ends = rest[..longest].char_indices().map(|(at, c)| at + c.len_utf8()).rev();
+            let found = ends.into_iter().find_map(|end| {
+                tried.clear();
+                tried.push_str(mark);
+                tried.push_str(&rest[..end]);
+                Some((self.number(&tried)?, end))
+            });
+            let Some((number, end)) = found else {
+                pieces.truncate(before);
+                pieces.push(self.unknown);
+                return;
+            };
+            pieces.push(number);
+            rest = &rest[end..];
+        }
+    }
+
+    fn number(&self, sought: &str) -> Option<u32> {
+        let found = self.sorted.binary_search_by_key(&sought, |&number| piece(&self.text, self.lines[number as usize]));
+        found.ok().map(|at| self.sorted[at])
+    }
+}
+
+fn piece(text: &str, (start, length): (u32, u32)) -> &str {
+    &text[start as usize..(start + length) as usize]
+}
+
+/// For lengths within a text that is known to be short enough.
+fn to_u32(length: usize) -> u32 {
+    u32::try_from(length).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PIECES: &str = "[PAD]\n[UNK]\n[CLS]\n[SEP]\nun\n##aff\n##able\n##a\nu\n,\nß\n";
+
+    #[test]
+    fn a_word_is_split_into_its_longest_pieces() {
+        let vocabulary = Vocabulary::parse(PIECES.to_owned()).unwrap();
+        let cases: [(&str, &[u32]); 9] = [
+            ("", &[2, 3]),
+            ("unaffable", &[2, 4, 5, 6, 3]),
+            ("unaffa", &[2, 4, 5, 7, 3]),
+            ("unaffx, u", &[2, 1, 9, 8, 3]),
+            ("aff", &[2, 1, 3]),
+            ("ß", &[2, 10, 3]),
+            ("ßß", &[2, 1, 3]),
+            ("[SEP] un", &[2, 1, 1, 1, 4, 3]),
+            ("ua", &[2, 8, 7, 3]),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(vocabulary.encode(text, 256), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_long_text_is_cut_and_a_long_word_unknown() {
+        let vocabulary = Vocabulary::parse(PIECES.to_owned()).unwrap();
+        assert_eq!(vocabulary.encode(&"un ".repeat(50), 5), [2, 4, 4, 4, 3]);
+        assert_eq!(vocabulary.encode("unaffable", 4), [2, 4, 5, 3], "the cut may fall within a word");
+        let word = |letters: usize| format!("u{}", "a".repeat(letters - 1));
+        assert_eq!(vocabulary.encode(&word(100), 256).len(), 102);
+        assert_eq!(vocabulary.encode(&word(101), 256), [2, 1, 3]);
+    }
+
+    #[test]
+    fn a_vocabulary_without_its_marks_is_refused() {
+        assert_eq!(Vocabulary::parse("[CLS]\n[UNK]\n".to_owned()).unwrap_err(), "has no line `[SEP]`");
+        assert_eq!(Vocabulary::parse(PIECES.replace('\n', "\r\n")).unwrap().encode("un", 9), [2, 4, 3], "lines may end as on Windows");
+    }
+}
