@@ -3,6 +3,13 @@
 //! The runtime opens one [`Toolbox`] from `RUNTIME_TOOLS`, shows the model its [`Spec`]s and hands it the model's calls.
 //! A call never fails towards the runtime: whatever goes wrong is an [`Outcome`] in words that the model can act upon.
 
+mod arguments;
+mod builtin;
+mod cli;
+mod clip;
+mod egress;
+mod http;
+mod mcp;
 mod outcome;
 mod refusal;
 mod settings;
@@ -11,4 +18,4 @@ mod toolbox;
 pub use outcome::{Builtin, Builtins, Context, Outcome, Spec};
 pub use refusal::Refusal;
 pub use settings::{Allowed, OUTPUT_LIMIT, Settings};
-pub use toolbox::Toolbox;
+pub use toolbox::{Program, Toolbox};

@@ -1,16 +1,56 @@
 //! All tools of one agent, by the names under which the model calls them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::Duration;
 
-use serde_json::Value;
+use futures::future::join_all;
+use serde_json::{Map, Value};
 use slipway_api::contract::ToolConfig;
+use slipway_api::tool::ToolType;
+use tokio::time::Instant;
+use url::Url;
 
-use crate::outcome::{Builtin, Builtins, Context, Outcome, Spec};
+use crate::arguments::decode;
+use crate::builtin::{self, BuiltinTool};
+use crate::cli::{CliTool, executable};
+use crate::clip::{clip, line};
+use crate::egress::{Egress, redacted};
+use crate::http::HttpTool;
+use crate::http::headers::Source;
+use crate::mcp::{Endpoint, Server, Taken, prefix};
+use crate::outcome::{Builtins, Context, Outcome, Spec};
 use crate::refusal::Refusal;
 use crate::settings::Settings;
 
+/// How much longer than its limit a program may take to be ended and cleaned up.
+const CLEANUP: Duration = Duration::from_secs(2);
+
+/// An MCP server that is a program speaking over its input and output.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Program {
+    pub name: String,
+    pub binary: PathBuf,
+    pub arguments: Vec<String>,
+    pub timeout: Duration,
+}
+
 pub struct Toolbox {
-    builtin: BTreeMap<String, Box<dyn Builtin>>,
+    tools: BTreeMap<String, Tool>,
+    servers: Vec<Server>,
+    limit: usize,
+}
+
+struct Tool {
+    spec: Spec,
+    timeout: Duration,
+    kind: Kind,
+}
+
+enum Kind {
+    Http(HttpTool),
+    Cli(CliTool),
+    Builtin(BuiltinTool),
 }
 
 impl Toolbox {
@@ -21,37 +61,220 @@ impl Toolbox {
         settings: Settings,
         variables: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, Vec<Refusal>> {
-        let _ = (settings, variables);
-        let refusals: Vec<Refusal> = configs
-            .iter()
-            .map(|config| Refusal::new(&config.name, "type", "is not supported yet; leave the tool out of the agent"))
-            .collect();
-        if refusals.is_empty() {
-            Ok(Self { builtin: builtin.into_iter().map(|tool| (tool.spec().name, tool)).collect() })
-        } else {
-            Err(refusals)
+        Self::open_with_programs(configs, Vec::new(), builtin, settings, variables)
+    }
+
+    /// The same with MCP servers that are programs, which [`ToolConfig`] has no words for yet.
+    pub fn open_with_programs(
+        configs: Vec<ToolConfig>,
+        programs: Vec<Program>,
+        builtin: Builtins,
+        settings: Settings,
+        variables: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, Vec<Refusal>> {
+        let egress = Egress::new(&settings).map_err(|fault| vec![Refusal::new("(all)", "settings", fault)])?;
+        let mut opening = Opening { egress, settings: &settings, variables, foreign: BTreeMap::new(), refusals: Vec::new() };
+        for tool in builtin {
+            opening.foreign.insert(tool.spec().name, BuiltinTool::Foreign(tool));
         }
+        let mut seen = BTreeSet::new();
+        for name in configs.iter().map(|config| &config.name).chain(programs.iter().map(|program| &program.name)) {
+            if !seen.insert(name.clone()) {
+                opening.refusals.push(Refusal::new(
+                    name,
+                    "name",
+                    "is taken by another tool of this agent; the model could not tell them apart",
+                ));
+            } else if name.is_empty() || name.len() > 64 || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
+            {
+                opening.refusals.push(Refusal::new(name, "name", "must have 1 to 64 letters, digits, - and _"));
+            }
+        }
+        let mut tools = BTreeMap::new();
+        let mut endpoints = Vec::new();
+        for config in &configs {
+            let timeout = Duration::from_secs(u64::try_from(config.timeout).unwrap_or_default().clamp(1, 3600));
+            if config.type_ == ToolType::Mcp {
+                endpoints.extend(opening.remote(config).map(|endpoint| (config.name.clone(), endpoint, timeout)));
+            } else if let Some((kind, spec)) = opening.tool(config) {
+                let spec = Spec { name: config.name.clone(), description: config.description.clone().unwrap_or(spec.description), ..spec };
+                tools.insert(config.name.clone(), Tool { spec, timeout, kind });
+            }
+        }
+        for program in programs {
+            match executable(&program.binary) {
+                Ok(()) => endpoints.push((
+                    program.name,
+                    Endpoint::Program { binary: program.binary, arguments: program.arguments },
+                    program.timeout,
+                )),
+                Err(fault) => opening.refusals.push(Refusal::new(&program.name, "binary", fault)),
+            }
+        }
+        if !opening.refusals.is_empty() {
+            return Err(opening.refusals);
+        }
+        for (name, kind) in opening.foreign {
+            tools.insert(name, Tool { spec: kind.spec(), timeout: builtin::TIMEOUT, kind: Kind::Builtin(kind) });
+        }
+        let taken = Taken { names: tools.keys().cloned().collect(), prefixes: endpoints.iter().map(|(name, ..)| prefix(name)).collect() };
+        let server = |(name, endpoint, timeout): (String, Endpoint, Duration)| {
+            Server::new(&name, endpoint, timeout, settings.output_limit, taken.clone())
+        };
+        Ok(Self { servers: endpoints.into_iter().map(server).collect(), tools, limit: settings.output_limit })
     }
 
     /// What the model is shown. Servers that are down show nothing and are asked again later.
     pub async fn specs(&self) -> Vec<Spec> {
-        self.builtin.values().map(|tool| tool.spec()).collect()
+        let offered = join_all(self.servers.iter().map(Server::offered)).await;
+        let remote = offered.iter().flat_map(|offered| offered.iter()).map(|offered| offered.spec.clone());
+        self.tools.values().map(|tool| tool.spec.clone()).chain(remote).collect()
     }
 
-    /// For every mcp tool whose server has been reached, a digest of the tools that it offered then (threat 14).
+    /// For every mcp tool whose server has been reached, a digest of the tools that it offered last (threat 14).
     pub fn digests(&self) -> BTreeMap<String, String> {
-        BTreeMap::new()
+        self.servers.iter().filter_map(|server| Some((server.name.clone(), server.digest()?))).collect()
     }
 
     pub async fn call(&self, call: &str, arguments: Value, context: &Context) -> Outcome {
-        let Some(tool) = self.builtin.get(call) else {
-            let known = self.builtin.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-            return Outcome::error(format!("there is no tool '{call}'; there are: {known}"));
+        if let Some(tool) = self.tools.get(call) {
+            return match decode(&tool.spec.schema, arguments) {
+                Ok(arguments) => self.run(call, tool, arguments, context).await,
+                Err(faults) => Outcome::error(format!("{call} was not called: {faults}")),
+            };
+        }
+        // Connecting counts against the time of the call, too.
+        for server in self.servers.iter().filter(|server| call.starts_with(&prefix(&server.name)) || call.len() == 64) {
+            let until = until(server.timeout, context);
+            let attempt = async {
+                let offered = server.offered().await;
+                let tool = offered.iter().find(|offered| offered.spec.name == call)?;
+                Some(match decode(&tool.spec.schema, arguments.clone()) {
+                    Ok(arguments) => server.call(&tool.remote, arguments, context).await,
+                    Err(faults) => Outcome::error(format!("{call} was not called: {faults}")),
+                })
+            };
+            match limited(call, until, context, attempt).await {
+                Ok(Some(outcome)) | Err(outcome) => return outcome,
+                Ok(None) => {}
+            }
+        }
+        let known = self.specs().await.into_iter().map(|spec| spec.name).collect::<Vec<_>>().join(", ");
+        Outcome::error(format!("there is no tool '{}' at the moment; there are: {}", line(call, 100), line(&known, 4000)))
+    }
+
+    async fn run(&self, call: &str, tool: &Tool, arguments: Map<String, Value>, context: &Context) -> Outcome {
+        let until = until(tool.timeout, context);
+        let outcome = match &tool.kind {
+            // It sees to its limits itself, because it has something to clean up.
+            Kind::Cli(cli) => {
+                let cleaned = until + CLEANUP;
+                tokio::time::timeout_at(cleaned, cli.call(&arguments, until, context)).await.map_err(|_| late(call))
+            }
+            Kind::Http(http) => limited(call, until, context, http.call(&arguments, context)).await,
+            Kind::Builtin(builtin) => limited(call, until, context, builtin.call(Value::Object(arguments), context)).await,
         };
-        tokio::select! {
-            outcome = tool.call(arguments) => outcome,
-            () = tokio::time::sleep_until(context.deadline) => Outcome::error(format!("{call} took too long and was stopped")),
-            () = context.cancellation() => Outcome::error(format!("{call} was cancelled")),
+        let outcome = outcome.unwrap_or_else(|stopped| stopped);
+        // A tool that cut its own output has said so; some slack keeps that note whole.
+        if outcome.truncated || outcome.content.len() <= self.limit + 256 {
+            outcome
+        } else {
+            clip(outcome.content, outcome.is_error, self.limit)
+        }
+    }
+}
+
+fn until(timeout: Duration, context: &Context) -> Instant {
+    (Instant::now() + timeout).min(context.deadline)
+}
+
+async fn limited<T>(call: &str, until: Instant, context: &Context, work: impl Future<Output = T>) -> Result<T, Outcome> {
+    tokio::select! {
+        done = work => Ok(done),
+        () = tokio::time::sleep_until(until) => Err(late(call)),
+        () = context.cancellation() => Err(Outcome::error(format!("{call} was cancelled"))),
+    }
+}
+
+fn late(call: &str) -> Outcome {
+    Outcome::error(format!("{call} took longer than its time limit and was given up; it may have had an effect all the same"))
+}
+
+/// Collects every refusal on the way.
+struct Opening<'a> {
+    egress: Egress,
+    settings: &'a Settings,
+    variables: &'a dyn Fn(&str) -> Option<String>,
+    foreign: BTreeMap<String, BuiltinTool>,
+    refusals: Vec<Refusal>,
+}
+
+impl Opening<'_> {
+    fn tool(&mut self, config: &ToolConfig) -> Option<(Kind, Spec)> {
+        let limit = self.settings.output_limit;
+        let spec = |schema: &Value| Spec { name: config.name.clone(), description: String::new(), schema: schema.clone() };
+        let opened = match config.type_ {
+            ToolType::Http => {
+                HttpTool::open(config, &self.egress, limit, self.variables).map(|http| (spec(&http.schema), Kind::Http(http)))
+            }
+            ToolType::Cli => CliTool::open(config, limit).map(|cli| (spec(&cli.schema), Kind::Cli(cli))),
+            ToolType::Builtin | ToolType::Mcp => match self.foreign.remove(&config.name) {
+                Some(foreign) => Ok(foreign),
+                None => {
+                    let foreign: Vec<String> = self.foreign.keys().cloned().collect();
+                    BuiltinTool::open(config, &self.egress, self.settings, &foreign).map_err(|refusal| vec![refusal])
+                }
+            }
+            .map(|builtin| (builtin.spec(), Kind::Builtin(builtin))),
+        };
+        match opened {
+            Ok((spec, kind)) => Some((kind, spec)),
+            Err(mut refusals) => {
+                self.refusals.append(&mut refusals);
+                None
+            }
+        }
+    }
+
+    fn remote(&mut self, config: &ToolConfig) -> Option<Endpoint> {
+        let source = Source { tool: &config.name, literal: &config.headers, secret: &config.headers_from, variables: self.variables };
+        let headers = match source.read() {
+            Ok(headers) => headers,
+            Err(mut refusals) => {
+                self.refusals.append(&mut refusals);
+                return None;
+            }
+        };
+        if let Some(name) = ["accept", "content-type", "mcp-session-id", "mcp-protocol-version", "last-event-id"]
+            .iter()
+            .find(|name| headers.contains_key(**name))
+        {
+            self.refusals.push(Refusal::new(&config.name, "headers", format!("{name} belongs to the protocol and cannot be set")));
+            return None;
+        }
+        let text = config.mcp_endpoint.as_deref().unwrap_or_default();
+        match Url::parse(text) {
+            Ok(url) if matches!(url.scheme(), "http" | "https") && url.username().is_empty() && url.password().is_none() => {
+                // A name is checked when it is resolved; what is wrong with the URL itself can be told at once.
+                if let Err(blocked) = self.egress.client(&url) {
+                    self.refusals.push(Refusal::new(&config.name, "mcpEndpoint", blocked.to_string()));
+                    return None;
+                }
+                Some(Endpoint::Remote { url, headers, egress: self.egress.clone() })
+            }
+            Ok(url) => {
+                let shown = redacted(&url);
+                self.refusals.push(Refusal::new(
+                    &config.name,
+                    "mcpEndpoint",
+                    format!("{shown} must be an http or https URL without credentials; these belong into headersFrom"),
+                ));
+                None
+            }
+            Err(error) => {
+                self.refusals.push(Refusal::new(&config.name, "mcpEndpoint", format!("is not a URL: {error}")));
+                None
+            }
         }
     }
 }

@@ -1,0 +1,210 @@
+//! The commands that a cli tool may run, as `allowedCommands` has them: tokens between spaces, `{name}` for a parameter's
+//! value, and an ending `*` or `...` for further arguments. `docs/tools.md` has the rules for users.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+
+const ARGUMENTS_MAX: usize = 64;
+const ARGUMENT_BYTES: usize = 8 * 1024;
+
+#[derive(Debug, Clone, PartialEq)]
+enum Part {
+    Text(String),
+    Placeholder(String),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Further {
+    None,
+    /// `*`: arguments that do not begin with `-`.
+    Operands,
+    /// `...`: whatever the model likes, options too.
+    Anything,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Command {
+    /// As the operator wrote it: the name by which the model chooses it.
+    pub(super) name: String,
+    tokens: Vec<Vec<Part>>,
+    further: Further,
+}
+
+impl Command {
+    /// `program` is the binary's own name: an entry may begin with it, as one would type it.
+    pub(super) fn parse(entry: &str, program: &str) -> Result<Self, String> {
+        let mut words: Vec<&str> = entry.split_whitespace().collect();
+        if words.is_empty() {
+            return Err("must not be empty; to run the program without arguments, give its name".to_owned());
+        }
+        if words[0] == program {
+            words.remove(0);
+        }
+        let further = match words.last() {
+            Some(&"*") => Further::Operands,
+            Some(&"...") => Further::Anything,
+            _ => Further::None,
+        };
+        if further != Further::None {
+            words.pop();
+        }
+        if words.iter().any(|word| matches!(*word, "*" | "...")) {
+            return Err(format!("'{entry}': * and ... can only be the last"));
+        }
+        if words.iter().any(|word| word.contains(['"', '\'', '`'])) {
+            return Err(format!("'{entry}': quotes have no meaning here; tokens are split at spaces and no shell is involved"));
+        }
+        let tokens = words.into_iter().map(|word| parts(word, entry)).collect::<Result<_, _>>()?;
+        Ok(Self { name: entry.to_owned(), tokens, further })
+    }
+
+    pub(super) fn placeholders(&self) -> BTreeSet<&str> {
+        self.tokens
+            .iter()
+            .flatten()
+            .filter_map(|part| match part {
+                Part::Placeholder(name) => Some(name.as_str()),
+                Part::Text(_) => None,
+            })
+            .collect()
+    }
+
+    pub(super) fn takes_further(&self) -> bool {
+        self.further != Further::None
+    }
+
+    /// The arguments for the program. Each token becomes exactly one, whatever its values hold.
+    pub(super) fn fill(&self, values: &Map<String, Value>, further: &[String]) -> Result<Vec<String>, String> {
+        let mut filled = Vec::with_capacity(self.tokens.len() + further.len());
+        for token in &self.tokens {
+            let mut argument = String::new();
+            for part in token {
+                match part {
+                    Part::Text(text) => argument.push_str(text),
+                    Part::Placeholder(name) => {
+                        let value = values.get(name).ok_or_else(|| format!("{name}: is required by the command '{}'", self.name))?;
+                        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                        // With nothing before it, such a value would be taken for an option.
+                        if argument.is_empty() && value.starts_with('-') {
+                            return Err(format!("{name}: must not begin with '-'"));
+                        }
+                        argument.push_str(&value);
+                    }
+                }
+            }
+            filled.push(argument);
+        }
+        match self.further {
+            Further::None if !further.is_empty() => {
+                return Err(format!("arguments: the command '{}' takes no further arguments", self.name));
+            }
+            Further::Operands => {
+                if let Some(option) = further.iter().find(|argument| argument.starts_with('-')) {
+                    let option = crate::clip::line(option, 100);
+                    return Err(format!("arguments: '{option}' begins with '-', which the command '{}' does not allow", self.name));
+                }
+            }
+            Further::None | Further::Anything => {}
+        }
+        filled.extend_from_slice(further);
+        if filled.len() > ARGUMENTS_MAX {
+            return Err(format!("arguments: there are {} and at most {ARGUMENTS_MAX} are allowed", filled.len()));
+        }
+        match filled.iter().find(|argument| argument.len() > ARGUMENT_BYTES || argument.contains('\0')) {
+            Some(argument) if argument.contains('\0') => Err("arguments: must not hold NUL characters".to_owned()),
+            Some(_) => Err(format!("arguments: each must have at most {ARGUMENT_BYTES} bytes")),
+            None => Ok(filled),
+        }
+    }
+}
+
+fn parts(word: &str, entry: &str) -> Result<Vec<Part>, String> {
+    let mut parts = Vec::new();
+    let mut rest = word;
+    while let Some(open) = rest.find(['{', '}']) {
+        let (before, placeholder) = rest.split_at(open);
+        let name = placeholder.strip_prefix('{').and_then(|inner| inner.split_once('}'));
+        let (name, after) = name
+            .filter(|(name, _)| !name.is_empty() && !name.contains('{'))
+            .ok_or_else(|| format!("'{entry}': a placeholder is not closed"))?;
+        if !before.is_empty() {
+            parts.push(Part::Text(before.to_owned()));
+        }
+        parts.push(Part::Placeholder(name.to_owned()));
+        rest = after;
+    }
+    if !rest.is_empty() {
+        parts.push(Part::Text(rest.to_owned()));
+    }
+    Ok(parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn run(entry: &str, values: Value, further: &[&str]) -> Result<Vec<String>, String> {
+        let further: Vec<String> = further.iter().map(|argument| (*argument).to_owned()).collect();
+        Command::parse(entry, "git")?.fill(values.as_object().unwrap(), &further)
+    }
+
+    #[test]
+    fn only_what_an_entry_says_is_run() {
+        for (entry, values, further, expected) in [
+            ("git status", json!({}), &[][..], Ok(&["status"][..])),
+            ("status --short", json!({}), &[], Ok(&["status", "--short"])),
+            ("git", json!({}), &[], Ok(&[])),
+            ("git git", json!({}), &[], Ok(&["git"])),
+            ("log --author={who}", json!({"who": "a b; rm -rf /"}), &[], Ok(&["log", "--author=a b; rm -rf /"])),
+            ("log --author={who}", json!({"who": "-x"}), &[], Ok(&["log", "--author=-x"])),
+            ("log -n {n} {a}..{b}", json!({"n": 3, "a": "x", "b": "y"}), &[], Ok(&["log", "-n", "3", "x..y"])),
+            ("show *", json!({}), &["a", "$(b)"], Ok(&["show", "a", "$(b)"])),
+            ("show *", json!({}), &[], Ok(&["show"])),
+            ("show ...", json!({}), &["--stat", "a"], Ok(&["show", "--stat", "a"])),
+            ("show -- {file}", json!({"file": "{file}"}), &[], Ok(&["show", "--", "{file}"])),
+            ("status", json!({}), &["--short"], Err("arguments: the command 'status' takes no further arguments")),
+            ("show *", json!({}), &["a", "--output=/x"], Err("arguments: '--output=/x' begins with '-'")),
+            ("show {file}", json!({"file": "--output=/x"}), &[], Err("file: must not begin with '-'")),
+            ("log -n {n}", json!({"n": -3}), &[], Err("n: must not begin with '-'")),
+            ("show {a}{b}", json!({"a": "", "b": "-x"}), &[], Err("b: must not begin with '-'")),
+            ("show {file}", json!({}), &[], Err("file: is required by the command 'show {file}'")),
+            ("show {file}", json!({"file": "a\0b"}), &[], Err("arguments: must not hold NUL")),
+            ("a * b", json!({}), &[], Err("'a * b': * and ... can only be the last")),
+            ("log '{who}'", json!({}), &[], Err("'log '{who}'': quotes have no meaning")),
+            ("log {who", json!({}), &[], Err("'log {who': a placeholder is not closed")),
+            ("  ", json!({}), &[], Err("must not be empty")),
+        ] {
+            let outcome = run(entry, values, further);
+            match expected {
+                Ok(expected) => {
+                    assert_eq!(outcome.as_deref(), Ok(&expected.iter().map(ToString::to_string).collect::<Vec<_>>()[..]), "{entry}")
+                }
+                Err(expected) => assert!(outcome.as_ref().is_err_and(|fault| fault.starts_with(expected)), "{entry}: {outcome:?}"),
+            }
+        }
+        let many = vec!["x"; 65];
+        assert!(run("show *", json!({}), &many).unwrap_err().contains("at most 64"));
+        assert!(run("show *", json!({}), &["x".repeat(9000).as_str()]).unwrap_err().contains("8192 bytes"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_value_becomes_more_than_one_argument(value in any::<String>()) {
+            let values = json!({ "v": value });
+            if let Ok(arguments) = run("show --x={v} {v}", values, &[]) {
+                prop_assert_eq!(arguments, ["show".to_owned(), format!("--x={value}"), value]);
+            } else {
+                prop_assert!(value.starts_with('-') || value.contains('\0'));
+            }
+        }
+
+        #[test]
+        fn no_entry_makes_it_panic(entry in any::<String>(), value in any::<String>()) {
+            let _ = run(&entry, json!({ "v": value.clone() }), &[&value]);
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! A tool that runs a program (threat 13): one of the allowed commands, without a shell, with a list of arguments.
+
+mod command;
+pub(crate) mod process;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+
+use serde_json::{Map, Value, json};
+use slipway_api::contract::ToolConfig;
+use tokio::time::Instant;
+
+use crate::arguments;
+use crate::clip::clip;
+use crate::outcome::{Context, Outcome};
+use crate::refusal::Refusal;
+use command::Command;
+use process::{Finished, Stop};
+
+/// Programs whose argument is a program: with these, no list of commands would hold.
+const SHELLS: [&str; 12] = ["sh", "bash", "dash", "ash", "zsh", "ksh", "mksh", "csh", "tcsh", "fish", "env", "xargs"];
+const COMMAND: &str = "command";
+const ARGUMENTS: &str = "arguments";
+
+pub(crate) struct CliTool {
+    binary: PathBuf,
+    commands: Vec<Command>,
+    limit: usize,
+    pub(crate) schema: Value,
+}
+
+impl CliTool {
+    pub(crate) fn open(config: &ToolConfig, limit: usize) -> Result<Self, Vec<Refusal>> {
+        let refuse = |field, message: String| Refusal::new(&config.name, field, message);
+        let mut refusals = Vec::new();
+        let binary = PathBuf::from(config.binary.as_deref().unwrap_or_default());
+        if let Err(fault) = executable(&binary) {
+            refusals.push(refuse("binary", fault));
+        }
+        let program = binary.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let entries = config.allowed_commands.as_deref().unwrap_or_default();
+        if entries.is_empty() {
+            refusals.push(refuse(
+                "allowedCommands",
+                format!("must name what may be run, for example [\"{program} --version\"]; an empty list allows nothing"),
+            ));
+        }
+        let mut commands: Vec<Command> = Vec::new();
+        for entry in entries {
+            match Command::parse(entry, program) {
+                Ok(command) if commands.iter().any(|other| other.name == command.name) => {
+                    refusals.push(refuse("allowedCommands", format!("'{entry}' is there twice")));
+                }
+                Ok(command) => commands.push(command),
+                Err(fault) => refusals.push(refuse("allowedCommands", fault)),
+            }
+        }
+        let used: BTreeSet<&str> = commands.iter().flat_map(Command::placeholders).collect();
+        for name in &used {
+            if !config.parameters.iter().any(|parameter| parameter.name == *name) {
+                refusals.push(refuse("allowedCommands", format!("the placeholder {{{name}}} is not declared in parameters")));
+            }
+        }
+        for parameter in &config.parameters {
+            if matches!(parameter.name.as_str(), COMMAND | ARGUMENTS) {
+                refusals.push(refuse("parameters", format!("'{}' is taken: by it the model says what to run", parameter.name)));
+            } else if !used.contains(parameter.name.as_str()) {
+                refusals.push(refuse("parameters", format!("'{0}' is used by no command; write {{{0}}} where it belongs", parameter.name)));
+            }
+        }
+        if refusals.is_empty() { Ok(Self { schema: schema(config, &commands), binary, commands, limit }) } else { Err(refusals) }
+    }
+
+    /// `arguments` have passed the schema.
+    pub(crate) async fn call(&self, arguments: &Map<String, Value>, until: Instant, context: &Context) -> Outcome {
+        let chosen = match arguments.get(COMMAND) {
+            Some(name) => self.commands.iter().find(|command| command.name == *name),
+            None => self.commands.first().filter(|_| self.commands.len() == 1),
+        };
+        let Some(chosen) = chosen else { return Outcome::error("command: is not among the allowed commands") };
+        let placeholders = chosen.placeholders();
+        let stray = arguments.keys().find(|name| !matches!(name.as_str(), COMMAND | ARGUMENTS) && !placeholders.contains(name.as_str()));
+        if let Some(stray) = stray {
+            return Outcome::error(format!("{stray}: is not part of the command '{}'", chosen.name));
+        }
+        let mut further = Vec::new();
+        for argument in arguments.get(ARGUMENTS).and_then(Value::as_array).into_iter().flatten() {
+            let Some(argument) = argument.as_str() else { return Outcome::error("arguments: must be an array of strings") };
+            further.push(argument.to_owned());
+        }
+        let filled = match chosen.fill(arguments, &further) {
+            Ok(filled) => filled,
+            Err(fault) => return Outcome::error(fault),
+        };
+        let started = Instant::now();
+        match process::run(&self.binary, &filled, self.limit, until, context).await {
+            Ok(finished) => self.tell(&finished, started),
+            Err(error) => Outcome::error(format!("{} could not be run: {error}", self.binary.display())),
+        }
+    }
+
+    fn tell(&self, finished: &Finished, started: Instant) -> Outcome {
+        let (stdout, stderr) = (String::from_utf8_lossy(&finished.stdout), String::from_utf8_lossy(&finished.stderr));
+        let verdict = match (finished.stopped, finished.status) {
+            (Some(Stop::Time), _) => format!("stopped after {:.1} s, its time limit; output until then:", started.elapsed().as_secs_f64()),
+            (Some(Stop::Output), _) => format!("stopped because it wrote more than {} bytes; they begin with:", self.limit),
+            (Some(Stop::Cancelled), _) => "cancelled; output until then:".to_owned(),
+            (None, Some(status)) => verdict(status),
+            (None, None) => "ended".to_owned(),
+        };
+        let well = finished.stopped.is_none() && finished.status.is_some_and(|status| status.success());
+        let mut content = String::new();
+        if !well {
+            content = format!("{verdict}\n");
+        }
+        match (stdout.is_empty(), stderr.is_empty()) {
+            (true, true) if well => content = format!("{verdict}, without output"),
+            (true, true) => content.push_str("(no output)"),
+            (false, true) => content.push_str(&stdout),
+            (true, false) => content.push_str(&format!("[stderr]\n{stderr}")),
+            (false, false) => content.push_str(&format!("{stdout}\n[stderr]\n{stderr}")),
+        }
+        let outcome = clip(content, !well, self.limit);
+        Outcome { truncated: outcome.truncated || finished.stopped == Some(Stop::Output), ..outcome }
+    }
+}
+
+fn verdict(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit code {code}"),
+        (None, Some(signal)) => format!("ended by signal {signal}"),
+        (None, None) => status.to_string(),
+    }
+}
+
+/// Whether this is a program that a tool may run.
+pub(crate) fn executable(binary: &Path) -> Result<(), String> {
+    let shown = binary.display();
+    if !binary.is_absolute() || binary.components().any(|part| part.as_os_str() == "..") {
+        return Err(format!("'{shown}' must be an absolute path without .., as in /usr/bin/git"));
+    }
+    let resolved =
+        binary.canonicalize().map_err(|error| format!("'{shown}' is not there: {error}; it has to be part of the agent's image"))?;
+    for name in [binary, &resolved] {
+        if name.file_name().and_then(|name| name.to_str()).is_some_and(|name| SHELLS.contains(&name)) {
+            return Err(format!(
+                "'{shown}' runs whatever it is told, which no list of commands can limit; name the program itself, or a script"
+            ));
+        }
+    }
+    let facts = fs::metadata(&resolved).map_err(|error| format!("'{shown}' cannot be looked at: {error}"))?;
+    if !facts.is_file() || facts.permissions().mode() & 0o111 == 0 {
+        return Err(format!("'{shown}' is not an executable file"));
+    }
+    Ok(())
+}
+
+fn schema(config: &ToolConfig, commands: &[Command]) -> Value {
+    let everywhere = |name: &str| commands.iter().all(|command| command.placeholders().contains(name));
+    let mut schema = arguments::schema(&config.parameters, |parameter| everywhere(&parameter.name));
+    let names: Vec<&str> = commands.iter().map(|command| command.name.as_str()).collect();
+    schema["properties"][COMMAND] = json!({
+        "type": "string",
+        "enum": names,
+        "description": "What to run. {name} stands for the argument of that name; * for further arguments that do not begin with -; ... for any further arguments.",
+    });
+    if commands.len() > 1
+        && let Some(required) = schema["required"].as_array_mut()
+    {
+        required.push(COMMAND.into());
+    }
+    if commands.iter().any(Command::takes_further) {
+        schema["properties"][ARGUMENTS] = json!({
+            "type": "array",
+            "items": { "type": "string" },
+            "description": "The further arguments of a command that ends in * or ..., one string each, without quoting.",
+        });
+    }
+    schema
+}

@@ -1,0 +1,45 @@
+//! Cuts what goes back to the model down to the limit, at a character's edge, and says so.
+
+use crate::outcome::Outcome;
+
+pub(crate) fn clip(mut content: String, is_error: bool, limit: usize) -> Outcome {
+    if content.len() <= limit {
+        return Outcome { content, is_error, truncated: false };
+    }
+    let whole = content.len();
+    content.truncate(edge(&content, limit));
+    content.push_str(&format!("\n[cut here: the first {limit} of {whole} bytes]"));
+    Outcome { content, is_error, truncated: true }
+}
+
+/// The greatest edge of a character that is not beyond `limit`.
+pub(crate) fn edge(text: &str, limit: usize) -> usize {
+    let mut at = limit.min(text.len());
+    while !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    at
+}
+
+/// At most `limit` bytes of a stranger's text on one line, for messages.
+pub(crate) fn line(text: &str, limit: usize) -> String {
+    let cut = edge(text, limit);
+    let mut line: String = text[..cut].chars().map(|char| if char.is_control() { ' ' } else { char }).collect();
+    if cut < text.len() {
+        line.push('…');
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_cut_between_characters_and_says_so() {
+        assert_eq!(clip("héllo".into(), false, 6), Outcome::ok("héllo"));
+        let cut = clip("héllo".into(), true, 2);
+        assert_eq!(cut, Outcome { content: "h\n[cut here: the first 2 of 6 bytes]".into(), is_error: true, truncated: true });
+        assert_eq!(line("a\nb\u{7}c", 3), "a b…");
+    }
+}

@@ -1,0 +1,182 @@
+//! A tool that calls a URL: its arguments fill the placeholders, the others go to the query or into a JSON body.
+
+pub(crate) mod body;
+pub(crate) mod headers;
+mod template;
+
+use std::collections::BTreeSet;
+
+use http::header::{ACCEPT, CONTENT_TYPE, LOCATION};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use serde_json::{Map, Value};
+use slipway_api::contract::ToolConfig;
+use slipway_api::tool::Method;
+
+use crate::arguments;
+use crate::clip::{clip, edge};
+use crate::egress::{Egress, explain, redacted};
+use crate::outcome::{Context, Outcome};
+use crate::refusal::Refusal;
+use body::Body;
+use headers::Source;
+use template::Template;
+
+pub(crate) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+const TEXT_FIRST: HeaderValue = HeaderValue::from_static("application/json, text/*;q=0.9, */*;q=0.5");
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+pub(crate) struct HttpTool {
+    template: Template,
+    placeholders: BTreeSet<String>,
+    method: Method,
+    headers: HeaderMap,
+    has_body: bool,
+    egress: Egress,
+    limit: usize,
+    pub(crate) schema: Value,
+}
+
+impl HttpTool {
+    pub(crate) fn open(
+        config: &ToolConfig,
+        egress: &Egress,
+        limit: usize,
+        variables: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, Vec<Refusal>> {
+        let refuse = |message: String| Refusal::new(&config.name, "endpoint", message);
+        let mut refusals = Vec::new();
+        let source = Source { tool: &config.name, literal: &config.headers, secret: &config.headers_from, variables };
+        let headers = source.read().unwrap_or_else(|mut faults| {
+            refusals.append(&mut faults);
+            HeaderMap::new()
+        });
+        let template = match config.endpoint.as_deref().map(Template::parse) {
+            Some(Ok(template)) => template,
+            Some(Err(fault)) => {
+                refusals.push(refuse(fault));
+                return Err(refusals);
+            }
+            None => {
+                refusals.push(refuse("is required for a tool of type http".to_owned()));
+                return Err(refusals);
+            }
+        };
+        let placeholders = template.placeholders();
+        for name in &placeholders {
+            if !config.parameters.iter().any(|parameter| parameter.name == *name) {
+                refusals.push(refuse(format!("the placeholder {{{name}}} is not declared in parameters")));
+            }
+        }
+        if !refusals.is_empty() {
+            return Err(refusals);
+        }
+        let method = config.method.unwrap_or(Method::Get);
+        let needed = template.needed();
+        Ok(Self {
+            schema: arguments::schema(&config.parameters, |parameter| parameter.required || needed.contains(&parameter.name)),
+            has_body: takes_body(method) && config.parameters.iter().any(|parameter| !placeholders.contains(&parameter.name)),
+            template,
+            placeholders,
+            method,
+            headers,
+            egress: egress.clone(),
+            limit,
+        })
+    }
+
+    /// `arguments` have passed the schema.
+    pub(crate) async fn call(&self, arguments: &Map<String, Value>, context: &Context) -> Outcome {
+        let remaining: Vec<(&String, &Value)> = arguments.iter().filter(|(name, _)| !self.placeholders.contains(*name)).collect();
+        let query: Vec<(&str, String)> = if takes_body(self.method) {
+            Vec::new()
+        } else {
+            remaining.iter().map(|(name, value)| (name.as_str(), template::plain(value))).collect()
+        };
+        let url = match self.template.fill(arguments, &query) {
+            Ok(url) => url,
+            Err(fault) => return Outcome::error(fault),
+        };
+        let client = match self.egress.client(&url) {
+            Ok(client) => client,
+            Err(blocked) => return Outcome::error(blocked.to_string()),
+        };
+        let mut headers = self.headers.clone();
+        headers.entry(ACCEPT).or_insert(TEXT_FIRST);
+        if let Some(trace) = context.traceparent.as_deref().and_then(|trace| HeaderValue::from_str(trace).ok()) {
+            headers.insert(TRACEPARENT, trace);
+        }
+        let host = redacted(&url);
+        let mut request = client.request(method(self.method), url);
+        if self.has_body {
+            headers.entry(CONTENT_TYPE).or_insert(JSON);
+            let body: Map<String, Value> = remaining.into_iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+            request = request.body(Value::Object(body).to_string());
+        }
+        match request.headers(headers).send().await {
+            Ok(response) => self.tell(response).await,
+            Err(error) => Outcome::error(explain(&error.without_url(), &host)),
+        }
+    }
+
+    async fn tell(&self, response: reqwest::Response) -> Outcome {
+        let status = response.status();
+        let head = head(status, response.headers());
+        let only_head = self.method == Method::Head;
+        let seen = if only_head { seen(response.headers()) } else { String::new() };
+        match body::read(response, self.limit).await {
+            _ if only_head => Outcome { content: format!("{head}{seen}"), is_error: !status.is_success(), truncated: false },
+            Ok(Body::Text { text, more }) => self.text(status, &head, text, more),
+            Ok(Body::Other(note)) => Outcome { content: joined(status, &head, &note), is_error: !status.is_success(), truncated: false },
+            Err(error) => Outcome::error(format!("{head}, but its body broke off: {}", error.without_url())),
+        }
+    }
+
+    fn text(&self, status: StatusCode, head: &str, mut text: String, more: bool) -> Outcome {
+        if more {
+            text.truncate(edge(&text, self.limit));
+            text.push_str(&format!("\n[cut here: only the first {} bytes were read]", self.limit));
+            return Outcome { content: joined(status, head, &text), is_error: !status.is_success(), truncated: true };
+        }
+        let empty = text.trim().is_empty();
+        let content = if empty { format!("{head}, without a body") } else { joined(status, head, &text) };
+        clip(content, !status.is_success(), self.limit + head.len() + 64)
+    }
+}
+
+/// Success speaks for itself; everything else is told with its status.
+fn joined(status: StatusCode, head: &str, body: &str) -> String {
+    if status.is_success() { body.to_owned() } else { format!("{head}\n\n{body}") }
+}
+
+fn head(status: StatusCode, headers: &HeaderMap) -> String {
+    let reason = status.canonical_reason().unwrap_or_default();
+    let mut head = format!("HTTP {} {reason}", status.as_u16()).trim_end().to_owned();
+    if status.is_redirection()
+        && let Some(location) = headers.get(LOCATION).and_then(|location| location.to_str().ok())
+    {
+        head.push_str(&format!(" to {location}"));
+    }
+    head
+}
+
+fn seen(headers: &HeaderMap) -> String {
+    ["content-type", "content-length", "last-modified", "etag"]
+        .iter()
+        .filter_map(|name| headers.get(*name).and_then(|value| value.to_str().ok()).map(|value| format!("\n{name}: {value}")))
+        .collect()
+}
+
+const fn takes_body(method: Method) -> bool {
+    matches!(method, Method::Post | Method::Put | Method::Patch)
+}
+
+const fn method(method: Method) -> http::Method {
+    match method {
+        Method::Get => http::Method::GET,
+        Method::Head => http::Method::HEAD,
+        Method::Post => http::Method::POST,
+        Method::Put => http::Method::PUT,
+        Method::Patch => http::Method::PATCH,
+        Method::Delete => http::Method::DELETE,
+    }
+}

@@ -1,0 +1,177 @@
+//! One connection to an MCP server, by whichever of the protocol's transports and generations the server speaks:
+//! streamable HTTP with `initialize`, the later one with `server/discover`, the earlier HTTP with SSE, or a program's
+//! input and output.
+
+use std::error::Error as StdError;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use http::HeaderMap;
+use rmcp::model::{
+    CallToolRequestParams, CallToolResult, ClientCapabilities, ClientConfig, Implementation, PaginatedRequestParams, ProtocolVersion, Tool,
+};
+use rmcp::service::{
+    ClientInitializeError, ClientLifecycleMode, NotificationContext, RoleClient, RunningService, serve_client_with_lifecycle,
+};
+use rmcp::transport::StreamableHttpClientTransport;
+use rmcp::transport::streamable_http_client::{StreamableHttpClientTransportConfig, StreamableHttpError};
+use rmcp::{ClientHandler, ServiceError};
+use url::Url;
+
+use super::Endpoint;
+use super::program::Program;
+use super::sse::{Sse, SseFault};
+use super::wire::Wire;
+use crate::clip::line;
+use crate::egress::{Egress, explain, redacted};
+
+/// What a server may say at once.
+pub(super) const MESSAGE: usize = 4 * 1024 * 1024;
+const PAGES: usize = 32;
+const TOOLS: usize = 256;
+
+pub(super) struct Connection {
+    service: RunningService<RoleClient, Handler>,
+    stale: Arc<AtomicBool>,
+}
+
+impl Connection {
+    pub(super) async fn open(endpoint: &Endpoint) -> Result<Self, String> {
+        let stale = Arc::new(AtomicBool::new(false));
+        let handler = Handler { stale: stale.clone() };
+        let service = match endpoint {
+            Endpoint::Remote { url, headers, egress } => remote(url, headers, egress, &handler).await?,
+            Endpoint::Program { binary, arguments } => {
+                let program =
+                    Program::start(binary, arguments).map_err(|error| format!("{} could not be started: {error}", binary.display()))?;
+                let started = serve_client_with_lifecycle(handler, program, ClientLifecycleMode::Initialize).await;
+                started.map_err(|error| format!("the program does not speak MCP: {}", brief(&error)))?
+            }
+        };
+        Ok(Self { service, stale })
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.service.is_closed() || self.service.peer().is_transport_closed()
+    }
+
+    /// Whether the list has changed since it was last asked about.
+    pub(super) fn take_stale(&self) -> bool {
+        self.stale.swap(false, Ordering::AcqRel)
+    }
+
+    pub(super) async fn list(&self) -> Result<Vec<Tool>, String> {
+        let mut tools = Vec::new();
+        let mut cursor = None;
+        for _ in 0..PAGES {
+            let params = PaginatedRequestParams::default().with_cursor(cursor);
+            let page = self.service.peer().list_tools(Some(params)).await.map_err(|error| brief(&error))?;
+            tools.extend(page.tools);
+            cursor = page.next_cursor;
+            if cursor.is_none() || tools.len() >= TOOLS {
+                break;
+            }
+        }
+        if tools.len() > TOOLS || cursor.is_some() {
+            tracing::warn!("an MCP server offers more than {TOOLS} tools; the rest is left out");
+            tools.truncate(TOOLS);
+        }
+        Ok(tools)
+    }
+
+    pub(super) async fn call(&self, params: CallToolRequestParams) -> Result<CallToolResult, ServiceError> {
+        self.service.call_tool(params).await
+    }
+}
+
+/// The client's side of the protocol. It offers servers nothing: no sampling, no elicitation, no roots.
+#[derive(Clone)]
+struct Handler {
+    stale: Arc<AtomicBool>,
+}
+
+impl ClientHandler for Handler {
+    fn get_info(&self) -> ClientConfig {
+        ClientConfig::new(ClientCapabilities::default(), Implementation::new("slipway-runtime", env!("CARGO_PKG_VERSION")))
+            .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
+    }
+
+    async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
+        self.stale.store(true, Ordering::Release);
+    }
+}
+
+async fn remote(url: &Url, headers: &HeaderMap, egress: &Egress, handler: &Handler) -> Result<RunningService<RoleClient, Handler>, String> {
+    let client = egress.client(url).map_err(|blocked| blocked.to_string())?;
+    let streamable = async |lifecycle| {
+        let wire = Wire::new(client.clone());
+        let fault = wire.fault.clone();
+        let config = StreamableHttpClientTransportConfig::with_uri(url.as_str())
+            .custom_headers(headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect())
+            .max_sse_event_size(MESSAGE);
+        let transport = StreamableHttpClientTransport::with_client(wire, config);
+        let served = serve_client_with_lifecycle(handler.clone(), transport, lifecycle).await;
+        served.map_err(|error| (error, fault.take()))
+    };
+    let (error, fault) = match streamable(ClientLifecycleMode::Initialize).await {
+        Ok(service) => return Ok(service),
+        Err(failed) => failed,
+    };
+    let told = match &fault {
+        Some(fault) => line(&fault.message, 500),
+        None => brief(&error),
+    };
+    // A server of the later generation refuses `initialize` in JSON-RPC.
+    if matches!(error, ClientInitializeError::JsonRpcError(_) | ClientInitializeError::NoCompatibleProtocolVersion { .. }) {
+        let modern = ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::LATEST] };
+        if let Ok(service) = streamable(modern).await {
+            return Ok(service);
+        }
+        return Err(told);
+    }
+    // One of the earlier generation has nothing to POST to at this URL, and an event stream to GET.
+    if fault.is_some_and(|fault| fault.earlier) {
+        return match Sse::open(client, url, headers).await {
+            Ok(transport) => serve_client_with_lifecycle(handler.clone(), transport, ClientLifecycleMode::Initialize)
+                .await
+                .map_err(|error| format!("{} does not speak MCP: {}", redacted(url), brief(&error))),
+            Err(SseFault::NotSse) => Err(told),
+            Err(SseFault::Failed(error)) => Err(explain(&*error, &redacted(url))),
+        };
+    }
+    Err(told)
+}
+
+/// Whether the server surely never saw the call, so that it may be sent again.
+pub(super) fn undelivered(error: &ServiceError) -> bool {
+    let ServiceError::TransportSend(error) = error else { return false };
+    let mut cause: Option<&(dyn StdError + 'static)> = Some(&*error.error);
+    while let Some(current) = cause {
+        if let Some(fault) = current.downcast_ref::<StreamableHttpError<reqwest::Error>>() {
+            return match fault {
+                StreamableHttpError::Client(error) => error.is_connect(),
+                StreamableHttpError::SessionExpired => true,
+                _ => false,
+            };
+        }
+        if let Some(error) = current.downcast_ref::<reqwest::Error>() {
+            return error.is_connect();
+        }
+        cause = current.source();
+    }
+    false
+}
+
+/// A stranger's error in one line of bounded length.
+pub(super) fn brief(error: &(dyn StdError + 'static)) -> String {
+    let mut last = error.to_string();
+    let mut cause = error.source();
+    while let Some(current) = cause {
+        let text = current.to_string();
+        if !last.contains(&text) {
+            last = format!("{last}: {text}");
+        }
+        cause = current.source();
+    }
+    line(&last, 500)
+}

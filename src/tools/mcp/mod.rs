@@ -1,0 +1,206 @@
+//! A tool that stands for all tools of a Model Context Protocol server. The server is connected when it is first needed,
+//! its list is kept until it says that the list has changed, and a lost connection is made anew. What a server says is
+//! data of a stranger: bounded in size, and shown to the model as such.
+
+mod connection;
+mod content;
+mod digest;
+mod names;
+mod program;
+mod sse;
+mod wire;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex as Plain, PoisonError};
+use std::time::Duration;
+
+use http::HeaderMap;
+use rmcp::ServiceError;
+use rmcp::model::{CallToolRequestParams, RequestMetaObject};
+use serde_json::{Map, Value};
+use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout};
+use url::Url;
+
+use crate::egress::Egress;
+use crate::outcome::{Context, Outcome, Spec};
+use connection::Connection;
+
+pub(crate) use names::{Taken, prefix};
+
+/// The longest that a chat waits for a server to introduce itself.
+const CONNECT: Duration = Duration::from_secs(10);
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+const LAST_RETRY: Duration = Duration::from_secs(60);
+/// For servers that change their list without saying so.
+const REFRESH: Duration = Duration::from_secs(300);
+
+pub(crate) enum Endpoint {
+    Remote { url: Url, headers: HeaderMap, egress: Egress },
+    Program { binary: PathBuf, arguments: Vec<String> },
+}
+
+/// One of a server's tools.
+#[derive(Debug, Clone)]
+pub(crate) struct Offered {
+    pub(crate) spec: Spec,
+    /// The server's own name for it.
+    pub(crate) remote: String,
+}
+
+pub(crate) struct Server {
+    pub(crate) name: String,
+    endpoint: Endpoint,
+    pub(crate) timeout: Duration,
+    limit: usize,
+    taken: Taken,
+    state: Mutex<State>,
+    digest: Plain<Option<String>>,
+}
+
+#[derive(Default)]
+struct State {
+    live: Option<Live>,
+    down: Option<Down>,
+}
+
+#[derive(Clone)]
+struct Live {
+    connection: Arc<Connection>,
+    offered: Arc<[Offered]>,
+    listed: Instant,
+}
+
+struct Down {
+    until: Instant,
+    pause: Duration,
+    fault: String,
+}
+
+impl Server {
+    pub(crate) fn new(name: &str, endpoint: Endpoint, timeout: Duration, limit: usize, taken: Taken) -> Self {
+        Self { name: name.to_owned(), endpoint, timeout, limit, taken, state: Mutex::default(), digest: Plain::default() }
+    }
+
+    pub(crate) fn digest(&self) -> Option<String> {
+        self.digest.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The server's tools; none while it is down.
+    pub(crate) async fn offered(&self) -> Arc<[Offered]> {
+        match self.live().await {
+            Ok(live) => live.offered,
+            Err(_) => Arc::default(),
+        }
+    }
+
+    /// `arguments` have passed the top level of the tool's schema.
+    pub(crate) async fn call(&self, remote: &str, arguments: Map<String, Value>, context: &Context) -> Outcome {
+        let mut params = CallToolRequestParams::new(remote.to_owned()).with_arguments(arguments);
+        if let Some(trace) = &context.traceparent {
+            let mut meta = RequestMetaObject::new();
+            meta.set_traceparent(trace);
+            params.meta = Some(meta);
+        }
+        for first in [true, false] {
+            let live = match self.live().await {
+                Ok(live) => live,
+                Err(fault) => {
+                    return Outcome::error(format!(
+                        "the server of {} is not available: {fault}. Go on without it, or try again later",
+                        self.name
+                    ));
+                }
+            };
+            match live.connection.call(params.clone()).await {
+                Ok(result) => return content::tell(result, self.limit),
+                Err(ServiceError::McpError(error)) => {
+                    let message = crate::clip::line(&error.message, 2000);
+                    return Outcome::error(format!("the server refused the call (code {}): {message}", error.code.0));
+                }
+                Err(error) => {
+                    tracing::warn!(tool = %self.name, error = %connection::brief(&error), "a call to an MCP server failed");
+                    self.forget(&live).await;
+                    if first && connection::undelivered(&error) {
+                        continue;
+                    }
+                    return Outcome::error(match error {
+                        ServiceError::TransportClosed | ServiceError::TransportSend(_) => {
+                            format!("the connection to the server of {} was lost; whether the call was carried out is not known", self.name)
+                        }
+                        ServiceError::InputRequiredRoundsExceeded { .. } => {
+                            "the server keeps asking for input that this agent cannot give".to_owned()
+                        }
+                        other => format!("the server's answer cannot be used: {}", connection::brief(&other)),
+                    });
+                }
+            }
+        }
+        Outcome::error(format!("the server of {} cannot be reached. Go on without it, or try again later", self.name))
+    }
+
+    async fn live(&self) -> Result<Live, String> {
+        let mut state = self.state.lock().await;
+        if let Some(live) = state.live.take_if(|live| live.connection.is_closed()) {
+            drop(live);
+            tracing::info!(tool = %self.name, "an MCP server closed its connection");
+        }
+        if let Some(live) = &mut state.live {
+            if live.connection.take_stale() || live.listed.elapsed() > REFRESH {
+                match timeout(self.patience(), self.list(&live.connection)).await {
+                    Ok(Ok(offered)) => (live.offered, live.listed) = (offered, Instant::now()),
+                    Ok(Err(fault)) => {
+                        tracing::warn!(tool = %self.name, fault, "an MCP server's tools could not be listed again");
+                        live.listed = Instant::now();
+                    }
+                    Err(_) => {
+                        tracing::warn!(tool = %self.name, "an MCP server did not list its tools again in time");
+                        live.listed = Instant::now();
+                    }
+                }
+            }
+            return Ok(live.clone());
+        }
+        if let Some(down) = state.down.as_ref().filter(|down| down.until > Instant::now()) {
+            return Err(down.fault.clone());
+        }
+        let attempt = async {
+            let connection = Arc::new(Connection::open(&self.endpoint).await?);
+            let offered = self.list(&connection).await?;
+            Ok(Live { connection, offered, listed: Instant::now() })
+        };
+        let outcome = timeout(self.patience(), attempt).await;
+        match outcome.unwrap_or_else(|_| Err(format!("it did not answer within {} s", self.patience().as_secs()))) {
+            Ok(live) => {
+                tracing::info!(tool = %self.name, tools = live.offered.len(), "an MCP server is connected");
+                *state = State { live: Some(live.clone()), down: None };
+                Ok(live)
+            }
+            Err(fault) => {
+                let pause = state.down.as_ref().map_or(FIRST_RETRY, |down| (down.pause * 2).min(LAST_RETRY));
+                tracing::warn!(tool = %self.name, fault, retry_seconds = pause.as_secs(), "an MCP server is not available; its tools are left out");
+                state.down = Some(Down { until: Instant::now() + pause, pause, fault: fault.clone() });
+                Err(fault)
+            }
+        }
+    }
+
+    async fn list(&self, connection: &Connection) -> Result<Arc<[Offered]>, String> {
+        let tools = connection.list().await?;
+        let digest = digest::of(&tools);
+        let before = self.digest.lock().unwrap_or_else(PoisonError::into_inner).replace(digest.clone());
+        if before.is_some_and(|before| before != digest) {
+            tracing::warn!(tool = %self.name, digest, "an MCP server has changed its tools");
+        }
+        Ok(content::offered(tools, &self.name, &self.taken).into())
+    }
+
+    async fn forget(&self, broken: &Live) {
+        let mut state = self.state.lock().await;
+        state.live.take_if(|live| Arc::ptr_eq(&live.connection, &broken.connection));
+    }
+
+    fn patience(&self) -> Duration {
+        self.timeout.min(CONNECT)
+    }
+}

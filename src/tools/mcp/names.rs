@@ -1,0 +1,84 @@
+//! The names under which a server's tools are offered: `{tool}_{server's tool}`, in the letters and length that models
+//! take. They depend only on the configuration and on the server's own list, never on which servers happen to be up.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sha2::{Digest, Sha256};
+
+const LENGTH: usize = 64;
+
+/// Names that the configuration has given away already.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Taken {
+    /// Of tools that are not servers.
+    pub(crate) names: BTreeSet<String>,
+    /// What the names of other servers' tools begin with.
+    pub(crate) prefixes: BTreeSet<String>,
+}
+
+impl Taken {
+    fn holds(&self, name: &str, own: &str) -> bool {
+        self.names.contains(name) || self.prefixes.iter().any(|prefix| prefix.len() > own.len() && name.starts_with(prefix.as_str()))
+    }
+}
+
+pub(crate) fn prefix(server: &str) -> String {
+    format!("{server}_")
+}
+
+/// One name for each of the server's tools, in their order.
+pub(super) fn assign(server: &str, tools: &[&str], taken: &Taken) -> Vec<String> {
+    let own = prefix(server);
+    let plain: Vec<String> = tools.iter().map(|tool| format!("{own}{}", letters(tool))).collect();
+    let mut count: BTreeMap<&str, usize> = BTreeMap::new();
+    for name in &plain {
+        *count.entry(name).or_default() += 1;
+    }
+    let name = |(name, tool): (&String, &&str)| {
+        if name.len() <= LENGTH && count[name.as_str()] == 1 && !taken.holds(name, &own) {
+            return name.clone();
+        }
+        // The digest is of the server's own name: two tools get the same one only if they are the same.
+        let digest = hex::encode(&Sha256::digest(format!("{server}\n{tool}").as_bytes())[..5]);
+        format!("{}_{digest}", &name[..name.len().min(LENGTH - digest.len() - 1)])
+    };
+    plain.iter().zip(tools).map(name).collect()
+}
+
+fn letters(name: &str) -> String {
+    name.chars().map(|char| if char.is_ascii_alphanumeric() || matches!(char, '_' | '-') { char } else { '_' }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn names_say_server_and_tool() {
+        let taken = Taken { names: ["time_now".to_owned()].into(), prefixes: ["time_zone_".to_owned(), "t_".to_owned()].into() };
+        let names = assign("time", &["get", "a.b", "a/b", "now", "zone_x", "ünï", &"x".repeat(80)], &taken);
+        assert_eq!(names[0], "time_get");
+        assert!(names[1].starts_with("time_a_b_") && names[1].len() == 19, "{names:?}");
+        assert!(names[2].starts_with("time_a_b_") && names[1] != names[2], "{names:?}");
+        assert!(names[3].starts_with("time_now_"), "{names:?}");
+        assert!(names[4].starts_with("time_zone_x_"), "{names:?}");
+        assert_eq!(names[5], "time__n_");
+        assert_eq!(names[6].len(), 64);
+    }
+
+    proptest! {
+        #[test]
+        fn names_are_short_valid_unique_and_stable(server in "[A-Za-z0-9_-]{1,64}", tools in prop::collection::btree_set(".{1,70}", 0..12)) {
+            let tools: Vec<&str> = tools.iter().map(String::as_str).collect();
+            let names = assign(&server, &tools, &Taken::default());
+            prop_assert!(names.iter().all(|name| name.len() <= 64 && name.chars().all(|char| char.is_ascii_alphanumeric() || "_-".contains(char))));
+            prop_assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
+            let backwards: Vec<&str> = tools.iter().rev().copied().collect();
+            let mut again = assign(&server, &backwards, &Taken::default());
+            again.reverse();
+            prop_assert_eq!(names, again);
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! MCP over the input and output of a program, which is started like any cli tool's and ends with the connection.
+
+use std::io;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
+use rmcp::service::RoleClient;
+use rmcp::transport::Transport;
+use rmcp::transport::async_rw::AsyncRwTransport;
+use tempfile::TempDir;
+use tokio::process::{Child, ChildStdin, ChildStdout};
+use tokio::time::timeout;
+
+use super::connection::MESSAGE;
+use crate::cli::process::{Group, command};
+
+/// How long a program may take to end by itself once its input has ended.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+pub(super) struct Program {
+    pipe: AsyncRwTransport<RoleClient, ChildStdout, ChildStdin>,
+    child: Child,
+    group: Group,
+    _folder: TempDir,
+}
+
+impl Program {
+    pub(super) fn start(binary: &Path, arguments: &[String]) -> io::Result<Self> {
+        let folder = TempDir::new()?;
+        // What it writes to stderr may hold what people said, and stays out of our log.
+        let mut child =
+            command(binary, arguments, folder.path()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+        let group = Group::of(&child);
+        match (child.stdout.take(), child.stdin.take()) {
+            (Some(stdout), Some(stdin)) => {
+                let pipe = AsyncRwTransport::new_client(stdout, stdin).with_max_line_length(MESSAGE);
+                Ok(Self { pipe, child, group, _folder: folder })
+            }
+            _ => Err(io::Error::other("its input and output cannot be had")),
+        }
+    }
+}
+
+impl Transport<RoleClient> for Program {
+    type Error = io::Error;
+
+    fn send(&mut self, message: ClientJsonRpcMessage) -> impl Future<Output = Result<(), io::Error>> + Send + 'static {
+        self.pipe.send(message)
+    }
+
+    fn receive(&mut self) -> impl Future<Output = Option<ServerJsonRpcMessage>> + Send {
+        self.pipe.receive()
+    }
+
+    async fn close(&mut self) -> Result<(), io::Error> {
+        self.pipe.close().await?;
+        if timeout(FAREWELL, self.child.wait()).await.is_err() {
+            self.group.kill();
+            self.child.wait().await?;
+        }
+        Ok(())
+    }
+}
