@@ -8,6 +8,7 @@ use std::time::Duration;
 pub struct Fault {
     kind: FaultKind,
     message: String,
+    retry_after: Option<Duration>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,7 +52,7 @@ impl FaultKind {
 
 impl Fault {
     pub fn new(kind: FaultKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into() }
+        Self { kind, message: message.into(), retry_after: None }
     }
 
     pub fn kind(&self) -> &FaultKind {
@@ -60,6 +61,19 @@ impl Fault {
 
     pub fn message(&self) -> &str {
         &self.message
+    }
+
+    /// How long the provider asked to be left alone.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry_after
+    }
+
+    pub(crate) fn after(self, retry_after: Option<Duration>) -> Self {
+        Self { retry_after, ..self }
+    }
+
+    pub(crate) fn without(self, secret: &str) -> Self {
+        Self { message: self.message.replace(secret, "***"), ..self }
     }
 
     /// Whether the same request may succeed a little later.

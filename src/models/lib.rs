@@ -5,13 +5,28 @@
 //! an event is read.
 
 mod answer;
+mod anthropic;
+mod aws;
+mod bedrock;
+mod draft;
 pub mod embedding;
+mod exchange;
 mod fault;
+mod gemini;
+mod google;
+mod google_ai;
 mod message;
+mod ollama;
+mod openai;
 mod prices;
 mod provider;
+mod refusal;
+mod settings;
 mod stub;
 pub mod tokens;
+mod transport;
+mod vertex_ai;
+mod wire;
 
 pub use answer::{Answer, Model, Piece, Stop, Usage};
 pub use fault::{Fault, FaultKind};

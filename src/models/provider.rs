@@ -2,10 +2,23 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
 
 use crate::answer::Model;
+use crate::anthropic::Anthropic;
+use crate::bedrock::Bedrock;
+use crate::exchange::{Remote, Wire};
 use crate::fault::{Fault, FaultKind};
+use crate::google_ai::GoogleAi;
+use crate::ollama::Ollama;
+use crate::openai::OpenAi;
+use crate::settings::{self, Variables};
 use crate::stub;
+use crate::transport::{Limits, Transport};
+use crate::vertex_ai::VertexAi;
+
+const TIMEOUT: &str = "RUNTIME_MODEL_TIMEOUT_SECONDS";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Provider {
@@ -55,11 +68,54 @@ impl FromStr for Provider {
 /// A model as the environment describes it. A missing key is told by the first answer, because keys may come later;
 /// what can never be right, such as a base URL that is none, is told here.
 pub fn open(provider: Provider, id: &str, variables: &dyn Fn(&str) -> Option<String>) -> Result<Box<dyn Model>, Fault> {
-    let _ = variables;
+    let window = settings::window(variables, provider, id)?;
+    let opening = Opening { provider, id, window, limits: limits(provider, variables)? };
     match provider {
         Provider::Stub => stub::open(id),
-        other => Err(Fault::new(FaultKind::Misconfigured, format!("the provider {other} is not built in"))),
+        Provider::Ollama => Ok(opening.over(Ollama::open(id, window, variables)?)),
+        Provider::OpenAi => Ok(opening.over(OpenAi::open(id, variables)?)),
+        Provider::Anthropic => Ok(opening.over(Anthropic::open(id, variables)?)),
+        Provider::GoogleAi => Ok(opening.over(GoogleAi::open(id, variables)?)),
+        Provider::VertexAi => Ok(opening.over(VertexAi::open(id, variables)?)),
+        Provider::Bedrock => Ok(opening.over(Bedrock::open(id, variables)?)),
     }
+}
+
+struct Opening<'a> {
+    provider: Provider,
+    id: &'a str,
+    window: u32,
+    limits: Limits,
+}
+
+impl Opening<'_> {
+    fn over<W: Wire>(&self, wire: W) -> Box<dyn Model> {
+        let transport = Transport::new(self.provider.as_str(), self.id, self.limits);
+        Box::new(Remote {
+            provider: self.provider,
+            id: self.id.to_owned(),
+            window: self.window,
+            wire: Arc::new(wire),
+            transport: Arc::new(transport),
+        })
+    }
+}
+
+/// How long a provider may be silent, which a setting decides for both the first byte and each further one.
+fn limits(provider: Provider, variables: Variables<'_>) -> Result<Limits, Fault> {
+    let mut limits = Limits::default();
+    if provider == Provider::Ollama {
+        // A desktop may load tens of gigabytes before the first word.
+        limits.first_byte *= 2;
+    }
+    if let Some((_, text)) = settings::first(variables, &[TIMEOUT]) {
+        let seconds = text.parse().ok().filter(|seconds| *seconds > 0.0 && *seconds <= 86_400.0).ok_or_else(|| {
+            Fault::new(FaultKind::Misconfigured, format!("{TIMEOUT} is `{text}`; it takes a number of seconds, up to a day"))
+        })?;
+        limits.first_byte = Duration::from_secs_f64(seconds);
+        limits.idle = limits.first_byte;
+    }
+    Ok(limits)
 }
 
 /// A model named `provider:model_id`.
@@ -67,5 +123,78 @@ pub fn open_uri(uri: &str, variables: &dyn Fn(&str) -> Option<String>) -> Result
     match uri.split_once(':') {
         Some((provider, id)) if !id.is_empty() => open(provider.parse()?, id, variables),
         _ => Err(Fault::new(FaultKind::Misconfigured, format!("`{uri}` names no model; a model is written provider:model_id"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::StreamExt;
+
+    use super::*;
+    use crate::message::{Message, Request};
+
+    #[test]
+    fn providers_are_known_by_their_names() {
+        for provider in Provider::ALL {
+            assert_eq!(provider.as_str().parse(), Ok(provider));
+        }
+        let fault = "azure".parse::<Provider>().unwrap_err();
+        assert!(fault.message().contains("azure") && fault.message().contains("vertex-ai"), "{fault}");
+    }
+
+    #[test]
+    fn a_model_is_opened_by_provider_and_id() {
+        for (uri, opened) in [
+            ("stub:stub-echo", Ok((Provider::Stub, "stub-echo"))),
+            ("ollama:llama3.2:3b", Ok((Provider::Ollama, "llama3.2:3b"))),
+            ("openai:gpt-4o", Ok((Provider::OpenAi, "gpt-4o"))),
+            ("stub-echo", Err("provider:model_id")),
+            ("openai:", Err("provider:model_id")),
+            ("azure:gpt-4o", Err("azure")),
+            ("stub:parrot", Err("parrot")),
+        ] {
+            let model = open_uri(uri, &|_| None);
+            match (&model, opened) {
+                (Ok(model), Ok(expected)) => assert_eq!((model.provider(), model.id()), expected),
+                (Err(fault), Err(expected)) => assert!(fault.message().contains(expected), "{fault}"),
+                _ => panic!("{uri}"),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_missing_key_is_told_by_the_first_answer_and_names_the_variable() {
+        for (provider, variable) in [
+            (Provider::OpenAi, "OPENAI_API_KEY"),
+            (Provider::Anthropic, "ANTHROPIC_API_KEY"),
+            (Provider::GoogleAi, "GOOGLE_API_KEY"),
+            (Provider::Bedrock, "AWS_ACCESS_KEY_ID"),
+        ] {
+            let variables = |name: &str| (name == "AWS_REGION").then(|| "us-east-1".to_owned());
+            let model = open(provider, "some-model", &variables).unwrap();
+            let request = Request { messages: vec![Message::user("hi")], ..Request::default() };
+            let pieces: Vec<_> = model.answer(request).collect().await;
+            let [Err(fault)] = &pieces[..] else { panic!("{pieces:?}") };
+            assert_eq!(*fault.kind(), FaultKind::MissingKey);
+            assert!(fault.message().contains(variable) && fault.message().contains("agent-env"), "{fault}");
+        }
+    }
+
+    #[test]
+    fn settings_that_can_never_be_right_are_told_at_once() {
+        for (provider, name, value) in [
+            (Provider::Ollama, "OLLAMA_BASE_URL", "localhost"),
+            (Provider::OpenAi, "OPENAI_BASE_URL", "nonsense"),
+            (Provider::OpenAi, "OPENAI_API_KEY", "two\nlines"),
+            (Provider::Anthropic, "ANTHROPIC_BASE_URL", "ftp://x"),
+            (Provider::GoogleAi, "GOOGLE_GEMINI_BASE_URL", "x"),
+            (Provider::VertexAi, "GOOGLE_VERTEX_BASE_URL", "x"),
+            (Provider::Ollama, "RUNTIME_MODEL_CONTEXT_TOKENS", "lots"),
+            (Provider::Ollama, TIMEOUT, "-1"),
+        ] {
+            let fault = open(provider, "m", &|asked| (asked == name).then(|| value.to_owned())).err().unwrap();
+            assert_eq!(*fault.kind(), FaultKind::Misconfigured);
+            assert!(fault.message().contains(name), "{fault}");
+        }
     }
 }

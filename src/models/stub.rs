@@ -1,6 +1,8 @@
 //! Models that need no network and no key, so that an agent can be tried before a provider is
 //! chosen. `stub-echo` answers `Echo: ` and the last message, character for character, one word a
-//! fragment; a token is a word.
+//! fragment; a token is a word. `stub-script` does what its message says (see `script`).
+
+mod script;
 
 use futures::stream;
 
@@ -14,6 +16,7 @@ const PREFIX: &str = "Echo: ";
 pub(crate) fn open(id: &str) -> Result<Box<dyn Model>, Fault> {
     match id {
         "stub-echo" => Ok(Box::new(Echo)),
+        script::ID => Ok(Box::new(script::Script)),
         _ => Err(Fault::new(FaultKind::UnknownModel, format!("the provider stub has no model `{id}`; it has stub-echo and stub-script"))),
     }
 }
@@ -71,4 +74,36 @@ fn fragment(text: &str) -> &str {
 
 fn words(text: &str) -> u64 {
     text.split_whitespace().count() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::StreamExt;
+
+    use super::*;
+    use crate::message::Message;
+
+    #[tokio::test]
+    async fn the_fragments_are_the_prefix_and_the_message() {
+        for (message, fragments, tokens) in [
+            ("hello", &["Echo: ", "hello"][..], 1),
+            ("two  words\n", &["Echo: ", "two  ", "words\n"], 2),
+            (" é\u{3000}字 ", &["Echo:  ", "é\u{3000}", "字 "], 2),
+            (" ", &["Echo:  "], 0),
+        ] {
+            let request = Request { messages: vec![Message::user("before"), Message::user(message)], ..Request::default() };
+            let pieces: Vec<_> = open("stub-echo").unwrap().answer(request).map(Result::unwrap).collect().await;
+            let mut expected: Vec<_> = fragments.iter().map(|text| Piece::Text((*text).into())).collect();
+            expected.push(Piece::Usage(Usage { input_tokens: tokens, output_tokens: tokens + 1, cached_input_tokens: 0 }));
+            expected.push(Piece::Stopped(Stop::EndTurn));
+            assert_eq!(pieces, expected, "{message:?}");
+        }
+    }
+
+    #[test]
+    fn other_models_are_unknown() {
+        let fault = open("stub-parrot").err().unwrap();
+        assert_eq!(*fault.kind(), FaultKind::UnknownModel);
+        assert!(fault.message().contains("stub-parrot") && fault.message().contains("stub-script"), "{fault}");
+    }
 }

@@ -1,0 +1,207 @@
+//! Anthropic's Messages API.
+
+use http::HeaderValue;
+use serde_json::{Value, json};
+use url::Url;
+
+use crate::answer::{Piece, Stop, Usage};
+use crate::draft::{self, Drafts};
+use crate::exchange::{Pieces, Reader, Trouble, Wire, Written};
+use crate::fault::Fault;
+use crate::message::{Content, Message, Request, Role, ToolSpec};
+use crate::settings::{self, Variables};
+use crate::transport::Call;
+use crate::wire::{Event, Framing};
+
+const KEY: &str = "ANTHROPIC_API_KEY";
+const VERSION: HeaderValue = HeaderValue::from_static("2023-06-01");
+
+pub(crate) struct Anthropic {
+    id: String,
+    url: Url,
+    key: Option<HeaderValue>,
+}
+
+impl Anthropic {
+    pub(crate) fn open(id: &str, variables: Variables<'_>) -> Result<Self, Fault> {
+        let base = settings::base(variables, "ANTHROPIC_BASE_URL", "https://api.anthropic.com")?;
+        Ok(Self { id: id.to_owned(), url: settings::under(&base, "v1/messages")?, key: settings::key(variables, &[KEY], "")? })
+    }
+
+    fn body(&self, request: &Request) -> Value {
+        let mut body = json!({
+            "model": self.id,
+            "messages": request.messages.iter().map(write).collect::<Value>(),
+            "max_tokens": request.max_output_tokens.unwrap_or_else(|| longest_answer(&self.id)),
+            "stream": true,
+        });
+        if let Some(system) = request.system.as_deref().filter(|system| !system.trim().is_empty()) {
+            body["system"] = system.into();
+        }
+        if !request.tools.is_empty() {
+            body["tools"] = request.tools.iter().map(tool).collect();
+        }
+        if let Some(temperature) = request.temperature {
+            body["temperature"] = temperature.into();
+        }
+        if !request.stop.is_empty() {
+            body["stop_sequences"] = json!(request.stop);
+        }
+        body
+    }
+}
+
+/// The API insists on a limit, and refuses one that is above the model's own.
+fn longest_answer(id: &str) -> u32 {
+    if id.starts_with("claude-3-5") {
+        8_192
+    } else if id.starts_with("claude-3-") && !id.starts_with("claude-3-7") {
+        4_096
+    } else {
+        32_000
+    }
+}
+
+fn tool(tool: &ToolSpec) -> Value {
+    json!({"name": tool.name, "description": tool.description, "input_schema": tool.schema})
+}
+
+/// Results stand before text; empty text is refused and left out.
+fn write(message: &Message) -> Value {
+    let (mut results, mut others) = (Vec::new(), Vec::new());
+    for content in &message.content {
+        match content {
+            Content::Text { text } if text.trim().is_empty() => {}
+            Content::Text { text } => others.push(json!({"type": "text", "text": text})),
+            Content::ToolCall(call) => others.push(
+                json!({"type": "tool_use", "id": draft::portable(&call.id), "name": call.name, "input": draft::object(&call.arguments)}),
+            ),
+            Content::ToolResult(result) => results.push(json!({
+                "type": "tool_result", "tool_use_id": draft::portable(&result.id), "content": result.content, "is_error": result.is_error,
+            })),
+        }
+    }
+    results.append(&mut others);
+    json!({"role": match message.role { Role::User => "user", Role::Assistant => "assistant" }, "content": results})
+}
+
+impl Wire for Anthropic {
+    fn write<'a>(&'a self, request: &'a Request) -> Written<'a> {
+        Box::pin(async move {
+            let key = self.key.clone().ok_or_else(|| settings::missing(KEY))?;
+            Ok(Call::json(self.url.clone(), &self.body(request)).header("x-api-key", key).header("anthropic-version", VERSION))
+        })
+    }
+
+    fn framing(&self) -> Framing {
+        Framing::sse()
+    }
+
+    fn reader(&self) -> Box<dyn Reader> {
+        Box::new(Events::default())
+    }
+}
+
+#[derive(Default)]
+struct Events {
+    drafts: Drafts,
+    usage: Usage,
+    stop: Option<Stop>,
+}
+
+impl Reader for Events {
+    fn read(&mut self, event: Event, pieces: &mut Pieces) -> Result<(), Trouble> {
+        let event: Value = serde_json::from_slice(&event.data).map_err(|_| Trouble::Unreadable("an event is not JSON"))?;
+        let index = event["index"].as_u64().unwrap_or_default();
+        match event["type"].as_str().unwrap_or_default() {
+            "message_start" => self.count(&event["message"]["usage"]),
+            "content_block_start" if event["content_block"]["type"] == "tool_use" => {
+                let text = |field: &str| event["content_block"][field].as_str().unwrap_or_default();
+                self.drafts.begin(index, text("id"), text("name"));
+            }
+            "content_block_delta" => {
+                let delta = &event["delta"];
+                if let Some(text) = delta["text"].as_str().filter(|text| !text.is_empty()) {
+                    pieces.push_back(Piece::Text(text.to_owned()));
+                }
+                if let Some(arguments) = delta["partial_json"].as_str() {
+                    // Fragments of calls that the provider makes itself belong to none of ours.
+                    self.drafts.add(index, arguments);
+                }
+            }
+            "message_delta" => {
+                self.count(&event["usage"]);
+                self.stop = event["delta"]["stop_reason"].as_str().map(|reason| match reason {
+                    "end_turn" | "stop_sequence" => Stop::EndTurn,
+                    "tool_use" => Stop::ToolUse,
+                    "max_tokens" | "model_context_window_exceeded" => Stop::MaxTokens,
+                    "refusal" => Stop::Filtered,
+                    other => Stop::Other(other.to_owned()),
+                });
+            }
+            "message_stop" => {
+                let stop = self.stop.take().ok_or(Trouble::Unreadable("it ended without a reason to stop"))?;
+                draft::end(pieces, &mut self.drafts, Some(self.usage), stop);
+            }
+            "error" => return Err(Trouble::Reported(event)),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, _pieces: &mut Pieces) -> Result<(), Trouble> {
+        Err(Trouble::Unreadable("it ended before its end"))
+    }
+}
+
+impl Events {
+    /// Counts are of the whole message so far; those that are not repeated stand.
+    fn count(&mut self, usage: &Value) {
+        let read = |field: &str| usage[field].as_u64();
+        if let Some(fresh) = read("input_tokens") {
+            let cached = read("cache_read_input_tokens").unwrap_or_default();
+            self.usage.input_tokens = fresh + cached + read("cache_creation_input_tokens").unwrap_or_default();
+            self.usage.cached_input_tokens = cached;
+        }
+        self.usage.output_tokens = read("output_tokens").unwrap_or(self.usage.output_tokens);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{ToolCall, ToolResult};
+
+    #[test]
+    fn a_request_is_written_as_the_api_takes_it() {
+        let model = Anthropic::open("claude-sonnet-4-5", &|_| None).unwrap();
+        let call = ToolCall { id: "f:1".into(), name: "f".into(), arguments: json!("no object"), signature: None };
+        let result = ToolResult { id: "f:1".into(), name: "f".into(), content: "failed".into(), is_error: true };
+        let request = Request {
+            system: Some("s".into()),
+            messages: vec![
+                Message::user("hi"),
+                Message { role: Role::Assistant, content: vec![Content::Text { text: " ".into() }, Content::ToolCall(call)] },
+                Message { role: Role::User, content: vec![Content::Text { text: "and".into() }, Content::ToolResult(result)] },
+            ],
+            tools: vec![ToolSpec { name: "f".into(), description: "d".into(), schema: json!({"type": "object"}) }],
+            ..Request::default()
+        };
+        let id = draft::portable("f:1");
+        assert_eq!(
+            model.body(&request),
+            json!({
+                "model": "claude-sonnet-4-5", "max_tokens": 32000, "stream": true, "system": "s",
+                "messages": [
+                    {"role": "user", "content": [{"type": "text", "text": "hi"}]},
+                    {"role": "assistant", "content": [{"type": "tool_use", "id": id, "name": "f", "input": {"arguments": "no object"}}]},
+                    {"role": "user", "content": [
+                        {"type": "tool_result", "tool_use_id": id, "content": "failed", "is_error": true},
+                        {"type": "text", "text": "and"},
+                    ]},
+                ],
+                "tools": [{"name": "f", "description": "d", "input_schema": {"type": "object"}}],
+            })
+        );
+    }
+}

@@ -1,0 +1,43 @@
+//! Gemini models with an API key.
+
+use http::HeaderValue;
+use url::Url;
+
+use crate::exchange::{Reader, Wire, Written};
+use crate::fault::Fault;
+use crate::gemini;
+use crate::message::Request;
+use crate::settings::{self, Variables};
+use crate::transport::Call;
+use crate::wire::Framing;
+
+pub(crate) struct GoogleAi {
+    id: String,
+    url: Url,
+    key: Option<HeaderValue>,
+}
+
+impl GoogleAi {
+    pub(crate) fn open(id: &str, variables: Variables<'_>) -> Result<Self, Fault> {
+        let base = settings::base(variables, "GOOGLE_GEMINI_BASE_URL", "https://generativelanguage.googleapis.com")?;
+        let url = settings::under(&base, &format!("v1beta/models/{}:streamGenerateContent?alt=sse", settings::segment(id)))?;
+        Ok(Self { id: id.to_owned(), url, key: settings::key(variables, &["GOOGLE_API_KEY", "GEMINI_API_KEY"], "")? })
+    }
+}
+
+impl Wire for GoogleAi {
+    fn write<'a>(&'a self, request: &'a Request) -> Written<'a> {
+        Box::pin(async move {
+            let key = self.key.clone().ok_or_else(|| settings::missing("GOOGLE_API_KEY"))?;
+            Ok(Call::json(self.url.clone(), &gemini::body(&self.id, request)).header("x-goog-api-key", key))
+        })
+    }
+
+    fn framing(&self) -> Framing {
+        Framing::sse()
+    }
+
+    fn reader(&self) -> Box<dyn Reader> {
+        Box::new(gemini::Candidates::default())
+    }
+}

@@ -1,0 +1,154 @@
+//! What the environment says about a provider: base URLs, keys, and the model's window. An empty
+//! value counts as unset. Values are never repeated in messages: a base URL may hold a password.
+
+use http::HeaderValue;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use url::Url;
+
+use crate::fault::{Fault, FaultKind};
+use crate::prices;
+use crate::provider::Provider;
+
+pub(crate) type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+const WINDOW: &str = "RUNTIME_MODEL_CONTEXT_TOKENS";
+
+/// The first of these variables that has a value, and its name.
+pub(crate) fn first<'a>(variables: Variables<'_>, names: &[&'a str]) -> Option<(&'a str, String)> {
+    names.iter().find_map(|name| {
+        let value = variables(name)?.trim().to_owned();
+        (!value.is_empty()).then_some((*name, value))
+    })
+}
+
+/// A base URL without a slash at its end.
+pub(crate) fn base(variables: Variables<'_>, name: &str, default: &str) -> Result<Url, Fault> {
+    let (text, named) = first(variables, &[name]).map_or((default.to_owned(), false), |(_, value)| (value, true));
+    let wrong = |why: &str| {
+        let of = if named { name } else { "the provider's address" };
+        Fault::new(FaultKind::Misconfigured, format!("{of} is not a base URL: {why}; right would be {default}"))
+    };
+    let url = Url::parse(text.trim_end_matches('/')).map_err(|error| wrong(&error.to_string()))?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(wrong("it must begin with http:// or https://"));
+    }
+    if url.host_str().is_none_or(str::is_empty) {
+        return Err(wrong("it has no host"));
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err(wrong("it must end with the path"));
+    }
+    Ok(url)
+}
+
+/// `base` with further path, which is appended as it stands.
+pub(crate) fn under(base: &Url, path: &str) -> Result<Url, Fault> {
+    let text = format!("{}/{path}", base.as_str().trim_end_matches('/'));
+    Url::parse(&text).map_err(|error| Fault::new(FaultKind::Misconfigured, format!("the model's id does not fit into a URL: {error}")))
+}
+
+/// One segment of a path: nothing in it leads out of it.
+pub(crate) fn segment(text: &str) -> String {
+    const KEPT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+    match text {
+        // These would be resolved, however they are written.
+        "." | ".." => "_".to_owned(),
+        _ => utf8_percent_encode(text, KEPT).to_string(),
+    }
+}
+
+/// A key as a header's value, never shown by anything that prints headers.
+pub(crate) fn key(variables: Variables<'_>, names: &[&str], prefix: &str) -> Result<Option<HeaderValue>, Fault> {
+    first(variables, names).map(|(name, key)| secret(&format!("{prefix}{key}"), name)).transpose()
+}
+
+pub(crate) fn secret(text: &str, name: &str) -> Result<HeaderValue, Fault> {
+    let mut value = HeaderValue::from_str(text).map_err(|_| {
+        Fault::new(FaultKind::Misconfigured, format!("{name} holds characters that no key has; see how it got into the Secret"))
+    })?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+pub(crate) fn missing(names: &str) -> Fault {
+    Fault::new(FaultKind::MissingKey, format!("{names} is not set; put it into the Secret agent-env of the agent's namespace"))
+}
+
+/// How many tokens the model takes: as set, as known, or what any model of the provider takes today.
+pub(crate) fn window(variables: Variables<'_>, provider: Provider, id: &str) -> Result<u32, Fault> {
+    if let Some((_, text)) = first(variables, &[WINDOW]) {
+        return text.parse().ok().filter(|window| *window >= 512).ok_or_else(|| {
+            Fault::new(
+                FaultKind::Misconfigured,
+                format!("{WINDOW} is `{text}`; it takes the number of tokens that the model's context holds, 512 at least"),
+            )
+        });
+    }
+    Ok(prices::window(provider, id).unwrap_or(match provider {
+        Provider::Stub | Provider::OpenAi | Provider::GoogleAi | Provider::VertexAi => 128_000,
+        Provider::Anthropic => 200_000,
+        // Ollama is told the window with each request; a larger one takes memory that a desktop may not have.
+        Provider::Ollama => 8_192,
+        Provider::Bedrock => 32_000,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_base_url_is_taken_or_refused_without_being_repeated() {
+        for (value, result) in [
+            ("", Ok("http://default.example/v1")),
+            ("http://localhost:11434/", Ok("http://localhost:11434/")),
+            ("https://gate.example/openai/v1//", Ok("https://gate.example/openai/v1")),
+            ("localhost:11434", Err("http://")),
+            ("ftp://user:hunter2@host", Err("http://")),
+            ("https://host/v1?key=hunter2", Err("must end with the path")),
+            ("not a url", Err("BASE is not a base URL")),
+        ] {
+            let variables = |name: &str| (name == "BASE").then(|| value.to_owned());
+            let found = base(&variables, "BASE", "http://default.example/v1");
+            match (found, result) {
+                (Ok(url), Ok(expected)) => assert_eq!(url.as_str(), expected, "{value}"),
+                (Err(fault), Err(expected)) => {
+                    assert!(fault.message().contains(expected) && !fault.message().contains("hunter2"), "{value}: {fault}");
+                }
+                (found, _) => panic!("{value}: {found:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn paths_are_appended_as_they_stand() {
+        let base = Url::parse("http://host/v1").unwrap();
+        assert_eq!(under(&base, "model/a%3A0/converse-stream").unwrap().as_str(), "http://host/v1/model/a%3A0/converse-stream");
+        assert_eq!(under(&Url::parse("http://host").unwrap(), "api/chat").unwrap().as_str(), "http://host/api/chat");
+    }
+
+    #[test]
+    fn the_window_is_set_known_or_assumed() {
+        for (value, id, expected) in [
+            (None, "gpt-4o", Ok(128_000)),
+            (None, "gpt-4", Ok(8_192)),
+            (None, "of-my-own", Ok(128_000)),
+            (Some("32000"), "gpt-4o", Ok(32_000)),
+            (Some("many"), "gpt-4o", Err(())),
+            (Some("0"), "gpt-4o", Err(())),
+        ] {
+            let variables = |name: &str| value.filter(|_| name == WINDOW).map(str::to_owned);
+            assert_eq!(window(&variables, Provider::OpenAi, id).map_err(|_| ()), expected, "{value:?} {id}");
+        }
+    }
+
+    #[test]
+    fn keys_are_trimmed_and_marked() {
+        let variables = |name: &str| (name == "KEY").then(|| " sk-1\n".to_owned());
+        let key = key(&variables, &["OTHER", "KEY"], "Bearer ").unwrap().unwrap();
+        assert!(key.is_sensitive());
+        assert_eq!(key.as_bytes(), b"Bearer sk-1");
+        assert!(!format!("{key:?}").contains("sk-1"));
+        assert!(secret("a\nb", "KEY").unwrap_err().message().contains("KEY"));
+    }
+}

@@ -1,0 +1,231 @@
+//! How providers are reached: one pool of connections a model, limits for everything that may take
+//! time, and retries of what may succeed a little later. Redirects are not followed, because a key
+//! must not be carried to where a provider points.
+
+use std::error::Error;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Client, Response, redirect};
+use serde_json::Value;
+use tokio::time::{sleep, timeout};
+use url::Url;
+
+use crate::fault::{Fault, FaultKind};
+use crate::refusal::{Refused, redacted};
+
+/// No more of an error is read than this.
+const LONGEST_REFUSAL: usize = 64 * 1024;
+/// What a provider answers at once, such as a token or a batch of vectors.
+const LONGEST_ANSWER: usize = 64 << 20;
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    pub(crate) connect: Duration,
+    /// From the request to the head of the answer. Models that run on a desktop may have to be loaded first.
+    pub(crate) first_byte: Duration,
+    /// Between two parts of the answer. Models may think for a while without a word.
+    pub(crate) idle: Duration,
+    pub(crate) attempts: u32,
+    /// Before the second attempt; it doubles with each further one.
+    pub(crate) backoff: Duration,
+    /// Whoever asks for a longer pause is not waited for, and no attempt begins later than this.
+    pub(crate) patience: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(10),
+            first_byte: Duration::from_secs(300),
+            idle: Duration::from_secs(180),
+            attempts: 4,
+            backoff: Duration::from_millis(500),
+            patience: Duration::from_secs(60),
+        }
+    }
+}
+
+/// A request that can be sent again as it is.
+#[derive(Clone)]
+pub(crate) struct Call {
+    pub(crate) url: Url,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl Call {
+    pub(crate) fn json(url: Url, body: &Value) -> Self {
+        let headers = HeaderMap::from_iter([(http::header::CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
+        Self { url, headers, body: body.to_string().into() }
+    }
+
+    pub(crate) fn header(mut self, name: &'static str, value: HeaderValue) -> Self {
+        self.headers.insert(HeaderName::from_static(name), value);
+        self
+    }
+}
+
+pub(crate) struct Transport {
+    /// How the provider is called in messages.
+    name: &'static str,
+    model: String,
+    limits: Limits,
+    /// Built at the first call: an agent that nobody talks to needs no certificates in memory.
+    client: OnceLock<Client>,
+}
+
+impl Transport {
+    pub(crate) fn new(name: &'static str, model: &str, limits: Limits) -> Self {
+        Self { name, model: model.to_owned(), limits, client: OnceLock::new() }
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// What went wrong, told of this provider and this model.
+    pub(crate) fn refused<'a>(&'a self, status: u16, body: &'a Value) -> Refused<'a> {
+        Refused { name: self.name, model: &self.model, status, body, headers: None }
+    }
+
+    /// One attempt, up to the head of a successful answer.
+    pub(crate) async fn attempt(&self, call: &Call) -> Result<Response, Fault> {
+        let request = self.client()?.post(call.url.clone()).headers(call.headers.clone()).body(call.body.clone());
+        let response = match timeout(self.limits.first_byte, request.send()).await {
+            Ok(Ok(response)) => response,
+            Ok(Err(error)) => return Err(redacted(self.unreachable(&call.url, &error), &call.headers)),
+            Err(_) => return Err(self.silent(self.limits.first_byte)),
+        };
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        Err(self.refusal(response, &call.headers).await)
+    }
+
+    /// A call whose answer is JSON and comes at once, with retries.
+    pub(crate) async fn json(&self, call: &Call) -> Result<Value, Fault> {
+        let mut attempts = Attempts::new();
+        loop {
+            match self.once(call).await {
+                Ok(value) => return Ok(value),
+                Err(fault) => attempts.pause(&self.limits, fault).await?,
+            }
+        }
+    }
+
+    async fn once(&self, call: &Call) -> Result<Value, Fault> {
+        let mut response = self.attempt(call).await?;
+        let mut body = Vec::new();
+        while let Some(chunk) = self.chunk(&mut response).await? {
+            if body.len() + chunk.len() > LONGEST_ANSWER {
+                return Err(Fault::new(FaultKind::Broken, format!("{} answered with more than 64 MiB", self.name)));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        serde_json::from_slice(&body)
+            .map_err(|_| Fault::new(FaultKind::Broken, format!("{} answered with something that is not JSON", self.name)))
+    }
+
+    /// The next part of an answer.
+    pub(crate) async fn chunk(&self, response: &mut Response) -> Result<Option<Bytes>, Fault> {
+        match timeout(self.limits.idle, response.chunk()).await {
+            Ok(Ok(chunk)) => Ok(chunk),
+            Ok(Err(_)) => {
+                Err(Fault::new(FaultKind::Broken, format!("the connection to {} was lost within the answer; try again", self.name)))
+            }
+            Err(_) => Err(self.silent(self.limits.idle)),
+        }
+    }
+
+    fn client(&self) -> Result<&Client, Fault> {
+        if let Some(client) = self.client.get() {
+            return Ok(client);
+        }
+        let built = Client::builder()
+            .connect_timeout(self.limits.connect)
+            .redirect(redirect::Policy::none())
+            .pool_idle_timeout(Duration::from_secs(60))
+            .user_agent(concat!("slipway/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .map_err(|error| Fault::new(FaultKind::Misconfigured, format!("no connections can be made: {}", root(&error))))?;
+        Ok(self.client.get_or_init(|| built))
+    }
+
+    async fn refusal(&self, mut response: Response, sent: &HeaderMap) -> Fault {
+        let status = response.status().as_u16();
+        let headers = response.headers().clone();
+        let mut body = Vec::new();
+        while let Ok(Some(chunk)) = self.chunk(&mut response).await {
+            body.extend_from_slice(&chunk);
+            if body.len() > LONGEST_REFUSAL {
+                break;
+            }
+        }
+        let body = serde_json::from_slice(&body).unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&body).into_owned()));
+        redacted(Refused { headers: Some(&headers), ..self.refused(status, &body) }.fault(), sent)
+    }
+
+    fn unreachable(&self, url: &Url, error: &reqwest::Error) -> Fault {
+        let host = url.host_str().unwrap_or_default();
+        let port = url.port_or_known_default().unwrap_or_default();
+        Fault::new(
+            FaultKind::Unreachable,
+            format!(
+                "{} cannot be reached at {host}:{port}: {}; see that the address is right and may be reached from here",
+                self.name,
+                root(error)
+            ),
+        )
+    }
+
+    fn silent(&self, waited: Duration) -> Fault {
+        Fault::new(FaultKind::Timeout, format!("{} said nothing for {} s; try again", self.name, waited.as_secs_f32()))
+    }
+}
+
+/// The cause at the bottom; what stands above it repeats the URL.
+fn root(error: &dyn Error) -> String {
+    let mut cause = error;
+    while let Some(deeper) = cause.source() {
+        cause = deeper;
+    }
+    cause.to_string()
+}
+
+/// Counts attempts, and waits between them.
+pub(crate) struct Attempts {
+    made: u32,
+    began: Instant,
+}
+
+impl Attempts {
+    pub(crate) fn new() -> Self {
+        Self { made: 0, began: Instant::now() }
+    }
+
+    /// Waits before the next attempt, or gives the fault back where there will be none.
+    pub(crate) async fn pause(&mut self, limits: &Limits, fault: Fault) -> Result<(), Fault> {
+        self.made += 1;
+        let wait = self.wait(limits, &fault).ok_or(fault)?;
+        sleep(wait).await;
+        Ok(())
+    }
+
+    fn wait(&self, limits: &Limits, fault: &Fault) -> Option<Duration> {
+        if self.made >= limits.attempts || !fault.retryable() {
+            return None;
+        }
+        let backoff = limits.backoff * 2_u32.saturating_pow(self.made - 1);
+        // Callers that failed together must not come back together.
+        let wait = fault.retry_after().unwrap_or_default() + backoff.mul_f32(0.5 + 0.5 * chance());
+        (self.began.elapsed() + wait <= limits.patience).then_some(wait)
+    }
+}
+
+/// A number from 0 to 1.
+fn chance() -> f32 {
+    f32::from(getrandom::u32().unwrap_or_default().to_be_bytes()[0]) / 255.0
+}

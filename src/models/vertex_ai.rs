@@ -1,0 +1,75 @@
+//! Gemini models of a Google Cloud project.
+
+use std::sync::Arc;
+
+use url::Url;
+
+use crate::exchange::{Reader, Wire, Written};
+use crate::fault::Fault;
+use crate::gemini;
+use crate::google::Credentials;
+use crate::message::Request;
+use crate::settings::{self, Variables};
+use crate::transport::Call;
+use crate::wire::Framing;
+
+pub(crate) struct VertexAi {
+    id: String,
+    place: Place,
+    credentials: Arc<Credentials>,
+}
+
+/// Where in Google's cloud models are asked.
+pub(crate) struct Place {
+    base: Url,
+    project: Option<String>,
+    location: String,
+}
+
+impl Place {
+    pub(crate) fn of(variables: Variables<'_>) -> Result<Self, Fault> {
+        let location =
+            settings::first(variables, &["GOOGLE_CLOUD_LOCATION", "GOOGLE_CLOUD_REGION"]).map_or("global".into(), |(_, value)| value);
+        let default = if location == "global" {
+            "https://aiplatform.googleapis.com".to_owned()
+        } else {
+            format!("https://{}-aiplatform.googleapis.com", settings::segment(&location))
+        };
+        let base = settings::base(variables, "GOOGLE_VERTEX_BASE_URL", &default)?;
+        Ok(Self { base, project: settings::first(variables, &["GOOGLE_CLOUD_PROJECT"]).map(|(_, value)| value), location })
+    }
+
+    /// The URL of a model's method, such as `predict`.
+    pub(crate) async fn url(&self, credentials: &Credentials, id: &str, method: &str) -> Result<Url, Fault> {
+        let project = match &self.project {
+            Some(project) => project.clone(),
+            None => credentials.project().await?,
+        };
+        let [project, location, id] = [project.as_str(), &self.location, id].map(settings::segment);
+        settings::under(&self.base, &format!("v1/projects/{project}/locations/{location}/publishers/google/models/{id}:{method}"))
+    }
+}
+
+impl VertexAi {
+    pub(crate) fn open(id: &str, variables: Variables<'_>) -> Result<Self, Fault> {
+        Ok(Self { id: id.to_owned(), place: Place::of(variables)?, credentials: Arc::new(Credentials::of(variables)?) })
+    }
+}
+
+impl Wire for VertexAi {
+    fn write<'a>(&'a self, request: &'a Request) -> Written<'a> {
+        Box::pin(async move {
+            let url = self.place.url(&self.credentials, &self.id, "streamGenerateContent?alt=sse").await?;
+            let token = self.credentials.token().await?;
+            Ok(Call::json(url, &gemini::body(&self.id, request)).header("authorization", token))
+        })
+    }
+
+    fn framing(&self) -> Framing {
+        Framing::sse()
+    }
+
+    fn reader(&self) -> Box<dyn Reader> {
+        Box::new(gemini::Candidates::default())
+    }
+}

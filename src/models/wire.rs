@@ -1,0 +1,72 @@
+//! What comes over the wire, cut into events: server-sent events, JSON lines, or AWS's event
+//! stream. Bytes may arrive in any pieces; what is held back is bounded.
+
+mod eventstream;
+mod lines;
+mod sse;
+
+use crate::fault::{Fault, FaultKind};
+
+/// No provider sends a longer line or frame; whoever does is cut off.
+const LONGEST: usize = 4 << 20;
+
+/// One event of a stream.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Event {
+    /// What kind of event the framing says it is; empty where it says nothing.
+    pub(crate) name: String,
+    /// Whether the framing itself marks it as an error.
+    pub(crate) error: bool,
+    pub(crate) data: Vec<u8>,
+}
+
+pub(crate) type Sink<'a> = &'a mut dyn FnMut(Event) -> Result<(), Fault>;
+
+pub(crate) enum Framing {
+    Sse(sse::Parser),
+    Ndjson(lines::Lines),
+    EventStream(eventstream::Parser),
+}
+
+impl Framing {
+    pub(crate) fn sse() -> Self {
+        Self::Sse(sse::Parser::default())
+    }
+
+    pub(crate) fn ndjson() -> Self {
+        Self::Ndjson(lines::Lines::default())
+    }
+
+    pub(crate) fn event_stream() -> Self {
+        Self::EventStream(eventstream::Parser::default())
+    }
+
+    /// Takes the next bytes and gives out the events that are complete with them.
+    pub(crate) fn feed(&mut self, bytes: &[u8], sink: Sink<'_>) -> Result<(), Fault> {
+        match self {
+            Self::Sse(parser) => parser.feed(bytes, sink),
+            Self::Ndjson(lines) => lines.feed(bytes, &mut |line| object(line, sink)),
+            Self::EventStream(parser) => parser.feed(bytes, sink),
+        }
+    }
+
+    /// The stream has ended. A last line without its line break counts: JSON that was cut off cannot be read anyway.
+    pub(crate) fn finish(&mut self, sink: Sink<'_>) -> Result<(), Fault> {
+        match self {
+            Self::Sse(parser) => parser.finish(sink),
+            Self::Ndjson(lines) => lines.finish(&mut |line| object(line, sink)),
+            Self::EventStream(parser) => parser.finish(),
+        }
+    }
+}
+
+fn object(line: &[u8], sink: Sink<'_>) -> Result<(), Fault> {
+    if line.trim_ascii().is_empty() { Ok(()) } else { sink(Event { data: line.to_vec(), ..Event::default() }) }
+}
+
+pub(crate) fn broken(why: &str) -> Fault {
+    Fault::new(FaultKind::Broken, format!("the model's answer cannot be read: {why}; try again"))
+}
+
+#[cfg(test)]
+mod tests;

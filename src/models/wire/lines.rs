@@ -1,0 +1,57 @@
+//! Lines of a byte stream, ended by LF, CR LF or CR, with a bounded length. Text is looked at only
+//! in whole lines, so a character split between two reads does no harm.
+
+use crate::fault::Fault;
+
+use super::{LONGEST, broken};
+
+#[derive(Default)]
+pub(crate) struct Lines {
+    /// The beginning of a line whose end has not come yet.
+    begun: Vec<u8>,
+    /// The last line ended in CR: an LF now belongs to it.
+    after_cr: bool,
+}
+
+impl Lines {
+    pub(crate) fn feed(&mut self, mut bytes: &[u8], line: &mut dyn FnMut(&[u8]) -> Result<(), Fault>) -> Result<(), Fault> {
+        if let [first, rest @ ..] = bytes
+            && std::mem::take(&mut self.after_cr)
+            && *first == b'\n'
+        {
+            bytes = rest;
+        }
+        while let Some(end) = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
+            self.hold(&bytes[..end])?;
+            line(&std::mem::take(&mut self.begun))?;
+            let break_length = match &bytes[end..] {
+                [b'\r', b'\n', ..] => 2,
+                [b'\r'] => {
+                    self.after_cr = true;
+                    1
+                }
+                _ => 1,
+            };
+            bytes = &bytes[end + break_length..];
+        }
+        self.hold(bytes)
+    }
+
+    pub(crate) fn finish(&mut self, line: &mut dyn FnMut(&[u8]) -> Result<(), Fault>) -> Result<(), Fault> {
+        let rest = std::mem::take(&mut self.begun);
+        if rest.is_empty() { Ok(()) } else { line(&rest) }
+    }
+
+    fn hold(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+        if self.begun.len() + bytes.len() > LONGEST {
+            return Err(broken("a line is longer than 4 MiB"));
+        }
+        self.begun.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    #[cfg(test)]
+    pub(super) fn held(&self) -> usize {
+        self.begun.len()
+    }
+}
