@@ -6,15 +6,21 @@
 #![expect(clippy::expect_used, clippy::panic, reason = "used by tests alone, where a panic is how a failure is told")]
 #![expect(clippy::missing_panics_doc, reason = "everything here panics when a peer does not do what it should")]
 
+mod node;
+mod pgbouncer;
 mod port;
 mod postgres;
 mod process;
+mod python;
 mod server;
 
 use std::path::{Path, PathBuf};
 
+pub use node::{conformance, everything, everything_sse, everything_stdio, mock_llm};
+pub use pgbouncer::PgBouncer;
 pub use port::free_port;
 pub use postgres::Postgres;
+pub use python::{mcp_time, mlflow, python};
 pub use server::Server;
 
 /// The folder that `hack/peers` fills.

@@ -71,13 +71,7 @@ impl Postgres {
 
     /// Runs SQL as the superuser with psql; each row is a line, its columns separated by `|`.
     pub fn psql(&self, sql: &str) -> String {
-        let output = Command::new(binaries().join("psql"))
-            .args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "--set=ON_ERROR_STOP=1", "--command", sql])
-            .arg(self.url())
-            .output()
-            .expect("psql can be run");
-        assert!(output.status.success(), "psql said of {sql:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
+        psql(&self.url(), sql).unwrap_or_else(|error| panic!("psql said of {sql:?}: {error}"))
     }
 
     /// What the server has written to its log so far.
@@ -100,8 +94,13 @@ impl Postgres {
     }
 }
 
-pub(crate) fn binaries() -> PathBuf {
-    root().join("postgresql/lib/18/bin")
+pub(crate) fn psql(url: &str, sql: &str) -> Result<String, String> {
+    let output = Command::new(root().join("postgresql/lib/18/bin/psql"))
+        .args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "--set=ON_ERROR_STOP=1", "--command", sql, url])
+        .output()
+        .expect("psql can be run");
+    let text = |bytes| String::from_utf8_lossy(bytes).trim_end().to_owned();
+    if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
 }
 
 /// Where the server's programs are: a root's cache is closed to the user who must run them, so there they lie in the

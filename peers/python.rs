@@ -1,0 +1,49 @@
+//! Servers and clients that run on Python: MLflow, an MCP server, and the SDKs of model providers.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use crate::process::folder;
+use crate::{Server, free_port, root};
+
+/// Runs a script where the packages openai, anthropic, mcp and mlflow can be imported. Of the environment it sees
+/// what is given here and what the test sees.
+pub fn python(script: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(interpreter());
+    command.arg("-B").arg(script).args(arguments).envs(QUIET).envs(environment.iter().copied());
+    command.output().unwrap_or_else(|error| panic!("{} could not be run: {error}", script.display()))
+}
+
+/// The command line of `mcp-server-time`, which speaks MCP over standard input and output.
+pub fn mcp_time() -> Vec<String> {
+    let words = ["-B", "-m", "mcp_server_time", "--local-timezone", "UTC"].map(str::to_owned);
+    [vec![interpreter().display().to_string()], words.to_vec()].concat()
+}
+
+/// MLflow's tracking server with an empty database and artifacts in its folder; it takes spans at `/v1/traces`.
+pub fn mlflow() -> Server {
+    let folder = folder();
+    let database = folder.path().join("mlflow.db");
+    fs::copy(root().join("mlflow.db"), &database).expect("hack/peers has made a database for MLflow");
+    let port = free_port();
+    let url = format!("http://127.0.0.1:{port}");
+    let mut command = Command::new(interpreter());
+    command.args(["-B", "-m", "mlflow", "server", "--host", "127.0.0.1", "--workers", "1", "--port", &port.to_string()]);
+    command.arg(format!("--backend-store-uri=sqlite:///{}", database.display()));
+    command.arg(format!("--artifacts-destination={}", folder.path().join("artifacts").display()));
+    command.envs(QUIET).env("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false");
+    Server::start_in(folder, &command, &format!("{url}/health")).with_url(url)
+}
+
+/// Nobody's usage is reported from our tests, and a script's output is its own.
+const QUIET: [(&str, &str); 4] = [
+    ("MLFLOW_DISABLE_TELEMETRY", "true"),
+    ("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true"),
+    ("DO_NOT_TRACK", "true"),
+    ("PYTHONDONTWRITEBYTECODE", "1"),
+];
+
+fn interpreter() -> PathBuf {
+    root().join("python/bin/python")
+}
