@@ -1,0 +1,144 @@
+//! The spans within a turn: a call of a model, of a tool, and a step such as a search.
+
+use std::sync::Arc;
+
+use super::content::{self, Message};
+use super::span::{Record, Span, captured};
+use super::turn::{self, Passed};
+use super::wire::Value;
+
+/// A call of a chat or embedding model.
+pub(crate) struct ModelSpan(pub(super) Option<Span>);
+
+/// A call of a tool.
+pub(crate) struct ToolSpan {
+    pub(super) span: Option<Span>,
+    pub(super) passed: Option<Arc<Passed>>,
+}
+
+/// A search in documents or memories, or a change of memories.
+pub(crate) struct StepSpan(pub(super) Option<Span>);
+
+/// How a model's answer ended.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Answered<'a> {
+    /// With those that were cached.
+    pub(crate) input_tokens: u64,
+    pub(crate) output_tokens: u64,
+    pub(crate) cached_input_tokens: u64,
+    pub(crate) cost_usd: Option<f64>,
+    /// Why the model stopped.
+    pub(crate) stop: Option<&'a str>,
+    /// A word for the kind of failure, such as `timeout`; never the provider's own text.
+    pub(crate) error: Option<&'a str>,
+}
+
+impl ModelSpan {
+    pub(crate) fn is_recording(&self) -> bool {
+        self.0.as_ref().is_some_and(Span::is_recording)
+    }
+
+    /// The messages the model is given, asked for only where content is captured.
+    pub(crate) fn input(&self, messages: impl FnOnce() -> Vec<Message>) {
+        capture(self.0.as_ref(), "gen_ai.input.messages", messages);
+    }
+
+    /// The message it gave back.
+    pub(crate) fn output(&self, messages: impl FnOnce() -> Vec<Message>) {
+        capture(self.0.as_ref(), "gen_ai.output.messages", messages);
+    }
+
+    /// The first piece of the answer has come.
+    pub(crate) fn first_token(&self) {
+        self.with(|record| {
+            let seconds = record.elapsed().as_secs_f64();
+            record.set("gen_ai.response.time_to_first_chunk", &Value::Number(seconds));
+        });
+    }
+
+    /// The provider failed in a way that is worth another try.
+    pub(crate) fn retried(&self, error: &str) {
+        self.with(|record| record.event("slipway.retry", &[("error.type", error)]));
+    }
+
+    pub(crate) fn finish(self, answered: &Answered<'_>) {
+        self.with(|record| {
+            // A call that failed before any token was counted has no usage, which is not a usage of 0.
+            if answered.error.is_none() || answered.input_tokens + answered.output_tokens > 0 {
+                record.set("gen_ai.usage.input_tokens", &Value::Count(answered.input_tokens));
+                record.set("gen_ai.usage.output_tokens", &Value::Count(answered.output_tokens));
+            }
+            if answered.cached_input_tokens > 0 {
+                record.set("gen_ai.usage.cache_read.input_tokens", &Value::Count(answered.cached_input_tokens));
+            }
+            if let Some(cost) = answered.cost_usd.filter(|cost| cost.is_finite()) {
+                record.set("slipway.cost.usd", &Value::Number(cost));
+            }
+            if let Some(stop) = answered.stop {
+                record.set("gen_ai.response.finish_reasons", &Value::Texts(&[stop]));
+            }
+        });
+        end(self.0.as_ref(), answered.error);
+    }
+
+    fn with(&self, change: impl FnOnce(&mut Record)) {
+        if let Some(span) = &self.0 {
+            span.with(change);
+        }
+    }
+}
+
+impl ToolSpan {
+    /// What an HTTP request of the tool carries as `traceparent`.
+    pub(crate) fn traceparent(&self) -> Option<String> {
+        turn::traceparent(self.span.as_ref(), self.passed.as_deref())
+    }
+
+    pub(crate) fn tracestate(&self) -> Option<&str> {
+        turn::tracestate(self.span.as_ref(), self.passed.as_deref())
+    }
+
+    /// The arguments as JSON, asked for only where content is captured.
+    pub(crate) fn arguments(&self, json: impl FnOnce() -> String) {
+        if let Some(span) = &self.span {
+            span.capture("gen_ai.tool.call.arguments", || captured(json()));
+        }
+    }
+
+    pub(crate) fn result(&self, text: impl FnOnce() -> String) {
+        if let Some(span) = &self.span {
+            span.capture("gen_ai.tool.call.result", || captured(text()));
+        }
+    }
+
+    /// `error` is a word for the kind of failure; none where the tool did what it should.
+    pub(crate) fn finish(self, error: Option<&str>) {
+        end(self.span.as_ref(), error);
+    }
+}
+
+impl StepSpan {
+    pub(crate) fn traceparent(&self) -> Option<String> {
+        self.0.as_ref().map(Span::traceparent)
+    }
+
+    /// How many things were found or changed.
+    pub(crate) fn finish(self, found: Option<u64>, error: Option<&str>) {
+        if let Some((span, found)) = self.0.as_ref().zip(found) {
+            span.with(|record| record.set("slipway.result.count", &Value::Count(found)));
+        }
+        end(self.0.as_ref(), error);
+    }
+}
+
+pub(super) fn capture(span: Option<&Span>, key: &str, messages: impl FnOnce() -> Vec<Message>) {
+    if let Some(span) = span {
+        span.capture(key, || content::json(messages()));
+    }
+}
+
+pub(super) fn end(span: Option<&Span>, error: Option<&str>) {
+    if let Some(span) = span {
+        span.end(error);
+    }
+}

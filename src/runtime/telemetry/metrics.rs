@@ -1,0 +1,394 @@
+//! The counters of an agent's work, beside those of its HTTP requests: turns, models, tokens, cost,
+//! tools, guards and memory. What a scorecard needs is counted here. Labels that come from outside
+//! are bounded in length and in number; beyond that they count as `other`.
+
+use std::collections::HashSet;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+
+/// No more values of one label are told apart.
+const MOST_VALUES: usize = 64;
+const LONGEST_VALUE: usize = 64;
+const OTHER: &str = "other";
+
+const SECONDS: [f64; 12] = [0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0];
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Outcome {
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Model {
+    provider: String,
+    model: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ModelOutcome {
+    provider: String,
+    model: String,
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ModelTokens {
+    provider: String,
+    model: String,
+    direction: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Tool {
+    tool: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ToolOutcome {
+    tool: String,
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Guarded {
+    guard: String,
+    action: String,
+    kind: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Severity {
+    severity: String,
+}
+
+type Seconds<L> = Family<L, Histogram, fn() -> Histogram>;
+type Dollars = Counter<f64, AtomicU64>;
+
+/// Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Meters(Arc<Families>);
+
+struct Families {
+    turns: Family<Outcome, Counter>,
+    turn_seconds: Histogram,
+    first_token_seconds: Seconds<Model>,
+    model_calls: Family<ModelOutcome, Counter>,
+    model_call_seconds: Seconds<Model>,
+    model_retries: Family<Model, Counter>,
+    tokens: Family<ModelTokens, Counter>,
+    cost: Family<Model, Dollars>,
+    tool_calls: Family<ToolOutcome, Counter>,
+    tool_call_seconds: Seconds<Tool>,
+    guard_actions: Family<Guarded, Counter>,
+    pii_detections: Counter,
+    injection_attempts: Counter,
+    policy_violations: Family<Severity, Counter>,
+    memory_extractions: Family<Outcome, Counter>,
+    active_conversations: Gauge,
+    models: Seen,
+    tools: Seen,
+    guards: Seen,
+}
+
+impl Meters {
+    /// Makes all of them known to a registry, whose prefix they get.
+    pub(crate) fn new(registry: &mut Registry) -> Self {
+        let families = Families {
+            turns: Family::default(),
+            turn_seconds: seconds(),
+            first_token_seconds: Seconds::new_with_constructor(seconds),
+            model_calls: Family::default(),
+            model_call_seconds: Seconds::new_with_constructor(seconds),
+            model_retries: Family::default(),
+            tokens: Family::default(),
+            cost: Family::default(),
+            tool_calls: Family::default(),
+            tool_call_seconds: Seconds::new_with_constructor(seconds),
+            guard_actions: Family::default(),
+            pii_detections: Counter::default(),
+            injection_attempts: Counter::default(),
+            policy_violations: Family::default(),
+            memory_extractions: Family::default(),
+            active_conversations: Gauge::default(),
+            models: Seen::default(),
+            tools: Seen::default(),
+            guards: Seen::default(),
+        };
+        families.register(registry);
+        Self(Arc::new(families))
+    }
+
+    /// The counters of one model. Getting them takes a look-up, counting with them does not.
+    pub(crate) fn model(&self, provider: &str, model: &str) -> ModelMeter {
+        let provider = bounded(provider);
+        let model = self.0.models.bounded(model);
+        let labels = Model { provider: provider.clone(), model: model.clone() };
+        let calls = |outcome| ModelOutcome { provider: provider.clone(), model: model.clone(), outcome };
+        let tokens = |direction| ModelTokens { provider: provider.clone(), model: model.clone(), direction };
+        let families = &self.0;
+        ModelMeter(Arc::new(ModelCounters {
+            answered: families.model_calls.get_or_create_owned(&calls("ok")),
+            failed: families.model_calls.get_or_create_owned(&calls("error")),
+            seconds: families.model_call_seconds.get_or_create_owned(&labels),
+            first_token: families.first_token_seconds.get_or_create_owned(&labels),
+            retries: families.model_retries.get_or_create_owned(&labels),
+            input: families.tokens.get_or_create_owned(&tokens("input")),
+            output: families.tokens.get_or_create_owned(&tokens("output")),
+            cached: families.tokens.get_or_create_owned(&tokens("cached_input")),
+            cost: families.cost.get_or_create_owned(&labels),
+        }))
+    }
+
+    /// A turn has ended: `ok`, `error`, `blocked` or `cancelled`.
+    pub(crate) fn turn(&self, outcome: &'static str, seconds: f64) {
+        self.0.turns.get_or_create(&Outcome { outcome }).inc();
+        self.0.turn_seconds.observe(seconds);
+    }
+
+    pub(crate) fn tool_call(&self, tool: &str, outcome: &'static str, seconds: f64) {
+        let tool = self.0.tools.bounded(tool);
+        self.0.tool_call_seconds.get_or_create(&Tool { tool: tool.clone() }).observe(seconds);
+        self.0.tool_calls.get_or_create(&ToolOutcome { tool, outcome }).inc();
+    }
+
+    /// A guard found something; what the scorecard asks for is counted apart.
+    pub(crate) fn guard(&self, guard: &str, action: &str, kind: &str) {
+        match guard {
+            "pii-detection" => drop(self.0.pii_detections.inc()),
+            "prompt-injection" => drop(self.0.injection_attempts.inc()),
+            _ => {}
+        }
+        let labels = Guarded { guard: bounded(guard), action: bounded(action), kind: self.0.guards.bounded(kind) };
+        self.0.guard_actions.get_or_create(&labels).inc();
+    }
+
+    pub(crate) fn violation(&self, severity: &str) {
+        self.0.policy_violations.get_or_create(&Severity { severity: bounded(severity) }).inc();
+    }
+
+    pub(crate) fn memory_extraction(&self, outcome: &'static str) {
+        self.0.memory_extractions.get_or_create(&Outcome { outcome }).inc();
+    }
+
+    /// A conversation is active until what this gives is dropped.
+    pub(crate) fn conversation(&self) -> Active {
+        self.0.active_conversations.inc();
+        Active(self.0.active_conversations.clone())
+    }
+}
+
+impl Families {
+    fn register(&self, registry: &mut Registry) {
+        let Self {
+            turns,
+            turn_seconds,
+            first_token_seconds,
+            model_calls,
+            model_call_seconds,
+            model_retries,
+            tokens,
+            cost,
+            tool_calls,
+            tool_call_seconds,
+            guard_actions,
+            pii_detections,
+            injection_attempts,
+            policy_violations,
+            memory_extractions,
+            active_conversations,
+            models: _,
+            tools: _,
+            guards: _,
+        } = self;
+        registry.register("turns", "Turns ended, by outcome", turns.clone());
+        registry.register_with_unit("turn", "Time a whole turn took", Unit::Seconds, turn_seconds.clone());
+        let help = "Time from asking a model to the first piece of its answer";
+        registry.register_with_unit("first_token", help, Unit::Seconds, first_token_seconds.clone());
+        registry.register("model_calls", "Calls of models, by outcome", model_calls.clone());
+        let help = "Time from asking a model to the end of its answer";
+        registry.register_with_unit("model_call", help, Unit::Seconds, model_call_seconds.clone());
+        registry.register("model_retries", "Calls of models that were tried again", model_retries.clone());
+        registry.register("tokens", "Tokens, by direction; cached_input is part of input", tokens.clone());
+        registry.register("cost_usd", "Cost of models' answers by the price table, in US dollars", cost.clone());
+        registry.register("tool_calls", "Calls of tools, by outcome", tool_calls.clone());
+        registry.register_with_unit("tool_call", "Time a call of a tool took", Unit::Seconds, tool_call_seconds.clone());
+        registry.register("guard_actions", "What guards did, by what they found", guard_actions.clone());
+        registry.register("pii_detections", "Personal data found by guards", pii_detections.clone());
+        registry.register("injection_attempts", "Prompt injections found by guards", injection_attempts.clone());
+        registry.register("policy_violations", "Violations of guardrail policies, by severity", policy_violations.clone());
+        registry.register("memory_extractions", "Attempts to extract memories from a turn, by outcome", memory_extractions.clone());
+        let help = "Conversations with a turn under way";
+        registry.register("active_conversations", help, active_conversations.clone());
+    }
+}
+
+/// The counters of one model. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct ModelMeter(Arc<ModelCounters>);
+
+struct ModelCounters {
+    answered: Counter,
+    failed: Counter,
+    seconds: Histogram,
+    first_token: Histogram,
+    retries: Counter,
+    input: Counter,
+    output: Counter,
+    cached: Counter,
+    cost: Dollars,
+}
+
+impl ModelMeter {
+    pub(crate) fn call(&self, failed: bool, seconds: f64) {
+        let calls = if failed { &self.0.failed } else { &self.0.answered };
+        calls.inc();
+        self.0.seconds.observe(seconds);
+    }
+
+    pub(crate) fn first_token(&self, seconds: f64) {
+        self.0.first_token.observe(seconds);
+    }
+
+    /// `input` with those that were cached.
+    pub(crate) fn tokens(&self, input: u64, output: u64, cached_input: u64) {
+        self.0.input.inc_by(input);
+        self.0.output.inc_by(output);
+        self.0.cached.inc_by(cached_input);
+    }
+
+    pub(crate) fn cost(&self, usd: f64) {
+        // A counter never falls.
+        if usd.is_finite() && usd > 0.0 {
+            self.0.cost.inc_by(usd);
+        }
+    }
+
+    pub(crate) fn retry(&self) {
+        self.0.retries.inc();
+    }
+}
+
+/// One active conversation.
+pub(crate) struct Active(Gauge);
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+fn seconds() -> Histogram {
+    Histogram::new(SECONDS)
+}
+
+fn bounded(value: &str) -> String {
+    value[..value.floor_char_boundary(LONGEST_VALUE)].to_owned()
+}
+
+/// The values of one label so far.
+#[derive(Default)]
+struct Seen(Mutex<HashSet<String>>);
+
+impl Seen {
+    fn bounded(&self, value: &str) -> String {
+        let value = bounded(value);
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !seen.contains(&value) {
+            if seen.len() >= MOST_VALUES {
+                return OTHER.to_owned();
+            }
+            seen.insert(value.clone());
+        }
+        value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::encoding::text::encode;
+
+    use super::*;
+
+    fn text(registry: &Registry) -> String {
+        let mut text = String::new();
+        encode(&mut text, registry).unwrap();
+        text
+    }
+
+    #[test]
+    fn each_thing_is_counted_under_its_name() {
+        let mut registry = Registry::with_prefix("slipway_runtime");
+        let meters = Meters::new(&mut registry);
+        meters.turn("ok", 0.2);
+        let model = meters.model("openai", "gpt-x");
+        model.call(false, 1.5);
+        model.call(true, 0.1);
+        model.first_token(0.3);
+        model.tokens(100, 20, 40);
+        model.tokens(1, 2, 0);
+        model.cost(0.25);
+        model.cost(f64::NAN);
+        model.cost(-1.0);
+        model.retry();
+        // The same model again is the same counters.
+        meters.model("openai", "gpt-x").retry();
+        meters.tool_call("weather", "ok", 0.01);
+        meters.tool_call("weather", "error", 0.01);
+        meters.guard("pii-detection", "mask", "email");
+        meters.guard("prompt-injection", "block", "override");
+        meters.violation("critical");
+        meters.memory_extraction("ok");
+        let active = meters.conversation();
+        drop(meters.conversation());
+        let text = text(&registry);
+        for line in [
+            r#"turns_total{outcome="ok"} 1"#,
+            "turn_seconds_count 1",
+            r#"first_token_seconds_sum{provider="openai",model="gpt-x"} 0.3"#,
+            r#"model_calls_total{provider="openai",model="gpt-x",outcome="ok"} 1"#,
+            r#"model_calls_total{provider="openai",model="gpt-x",outcome="error"} 1"#,
+            r#"model_call_seconds_count{provider="openai",model="gpt-x"} 2"#,
+            r#"model_retries_total{provider="openai",model="gpt-x"} 2"#,
+            r#"tokens_total{provider="openai",model="gpt-x",direction="input"} 101"#,
+            r#"tokens_total{provider="openai",model="gpt-x",direction="output"} 22"#,
+            r#"tokens_total{provider="openai",model="gpt-x",direction="cached_input"} 40"#,
+            r#"cost_usd_total{provider="openai",model="gpt-x"} 0.25"#,
+            r#"tool_calls_total{tool="weather",outcome="ok"} 1"#,
+            r#"tool_calls_total{tool="weather",outcome="error"} 1"#,
+            r#"tool_call_seconds_count{tool="weather"} 2"#,
+            r#"guard_actions_total{guard="pii-detection",action="mask",kind="email"} 1"#,
+            "pii_detections_total 1",
+            "injection_attempts_total 1",
+            r#"policy_violations_total{severity="critical"} 1"#,
+            r#"memory_extractions_total{outcome="ok"} 1"#,
+            "active_conversations 1",
+        ] {
+            assert!(text.contains(&format!("\nslipway_runtime_{line}\n")), "{line} is not in\n{text}");
+        }
+        drop(active);
+        assert!(super::tests::text(&registry).contains("\nslipway_runtime_active_conversations 0\n"));
+    }
+
+    #[test]
+    fn labels_from_outside_are_bounded() {
+        let mut registry = Registry::with_prefix("slipway_runtime");
+        let meters = Meters::new(&mut registry);
+        for number in 0..1000 {
+            meters.tool_call(&format!("tool-{number}-{}", "é".repeat(100)), "ok", 0.0);
+            meters.model("p", &format!("model-{number}")).retry();
+            meters.guard("g", "mask", &format!("kind-{number}"));
+        }
+        let text = text(&registry);
+        assert!(text.contains(&format!(r#"tool_calls_total{{tool="other",outcome="ok"}} {}"#, 1000 - MOST_VALUES)), "{text}");
+        assert!(text.lines().count() < 60 * MOST_VALUES, "{} lines", text.lines().count());
+        let longest = text.lines().filter_map(|line| line.split('"').nth(1)).map(str::len).max();
+        assert!(longest <= Some(LONGEST_VALUE), "{longest:?}");
+    }
+}

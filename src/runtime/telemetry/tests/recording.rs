@@ -1,0 +1,262 @@
+//! What a turn looks like to whoever receives it.
+
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
+use serde_json::{Value, json};
+
+use super::receiver::{Receiver, attribute, shown};
+use super::{soon, telemetry};
+use crate::telemetry::{Answered, Inbound, MemoryOperation, Message, Part, Telemetry, TurnSpan};
+
+const CAPTURE: (&str, &str) = ("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "true");
+
+fn whole_turn(telemetry: &Telemetry, inbound: Inbound<'_>) -> TurnSpan {
+    let turn = telemetry.turn(inbound, "conv_1", "tr_01ARZ3NDEKTSV4RRFFQ69G5FAV");
+    turn.input(|| vec![Message::text("user", "Weather?")]);
+    turn.guard("pii-detection", "mask", "email");
+    turn.guard("pii-detection", "mask", "phone");
+    let model = turn.model_call("google-ai", "gemini-x");
+    model.input(|| vec![Message::text("system", "Be brief."), Message::text("user", "Weather?")]);
+    model.retried("overloaded");
+    model.first_token();
+    model.output(|| {
+        let call = Part::ToolCall { id: "call_1".into(), name: "weather".into(), arguments: json!({"city": "Paris"}) };
+        vec![Message { role: "assistant", parts: vec![call] }]
+    });
+    let usage = Answered {
+        input_tokens: 100,
+        output_tokens: 20,
+        cached_input_tokens: 30,
+        cost_usd: Some(0.25),
+        stop: Some("tool_call"),
+        error: None,
+    };
+    model.finish(&usage);
+    let tool = turn.tool_call("weather", "call_1", "http");
+    tool.arguments(|| r#"{"city":"Paris"}"#.into());
+    tool.result(|| "x".repeat(100_000));
+    tool.finish(Some("timeout"));
+    turn.embedding("openai", "small").finish(&Answered { input_tokens: 3, ..Answered::default() });
+    turn.retrieval("handbook").finish(Some(4), None);
+    turn.memory(MemoryOperation::Search).finish(Some(0), None);
+    turn
+}
+
+#[tokio::test]
+async fn a_turn_is_one_tree_in_the_words_of_the_conventions() {
+    let receiver = Receiver::start([]).await;
+    let telemetry = telemetry(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &receiver.url), ("OTEL_RESOURCE_ATTRIBUTES", "k=v")]);
+    whole_turn(&telemetry, Inbound::default()).finish(Ok(()));
+    assert_eq!(telemetry.flush(soon()).await, 0);
+
+    let root = receiver.span("invoke_agent helper");
+    let expected = [
+        ("gen_ai.operation.name", "invoke_agent"),
+        ("gen_ai.agent.id", "ag_1"),
+        ("gen_ai.agent.name", "helper"),
+        ("gen_ai.agent.version", "7"),
+        ("gen_ai.conversation.id", "conv_1"),
+        ("slipway.trace.id", "tr_01ARZ3NDEKTSV4RRFFQ69G5FAV"),
+        ("slipway.team", "blue"),
+        ("slipway.agent.track", "canary"),
+        ("slipway.guard.actions", "[pii-detection:mask]"),
+    ];
+    assert_eq!(shown(&root.attributes), expected.map(|(key, value)| (key, value.to_owned())));
+    assert!(root.parent_span_id.is_empty() && root.status.is_none() && root.flags == 1, "{root:?}");
+    assert_eq!(root.trace_id, 0x0156_3e3a_b5d3_d676_4c61_efb9_9302_bd5b_u128.to_be_bytes(), "the ULID's bits");
+    let events: Vec<_> = root.events.iter().map(|event| (event.name.as_str(), shown(&event.attributes)[2].1.clone())).collect();
+    assert_eq!(events, [("slipway.guard", "email".to_owned()), ("slipway.guard", "phone".to_owned())]);
+
+    for (name, kind, expected) in [
+        (
+            "chat gemini-x",
+            SpanKind::Client,
+            &[
+                ("gen_ai.operation.name", "chat"),
+                ("gen_ai.provider.name", "gcp.gemini"),
+                ("gen_ai.request.model", "gemini-x"),
+                ("gen_ai.conversation.id", "conv_1"),
+                ("gen_ai.usage.input_tokens", "100"),
+                ("gen_ai.usage.output_tokens", "20"),
+                ("gen_ai.usage.cache_read.input_tokens", "30"),
+                ("slipway.cost.usd", "0.25"),
+                ("gen_ai.response.finish_reasons", "[tool_call]"),
+            ][..],
+        ),
+        (
+            "execute_tool weather",
+            SpanKind::Internal,
+            &[
+                ("gen_ai.operation.name", "execute_tool"),
+                ("gen_ai.tool.name", "weather"),
+                ("gen_ai.tool.call.id", "call_1"),
+                ("gen_ai.tool.type", "function"),
+                ("slipway.tool.kind", "http"),
+                ("error.type", "timeout"),
+            ],
+        ),
+        ("embeddings small", SpanKind::Client, &[("gen_ai.operation.name", "embeddings"), ("gen_ai.usage.input_tokens", "3")]),
+        ("retrieval handbook", SpanKind::Client, &[("gen_ai.data_source.id", "handbook"), ("slipway.result.count", "4")]),
+        ("search_memory", SpanKind::Client, &[("gen_ai.operation.name", "search_memory"), ("slipway.result.count", "0")]),
+    ] {
+        let span = receiver.span(name);
+        assert_eq!((&span.trace_id, &span.parent_span_id, span.kind()), (&root.trace_id, &root.span_id, kind), "{name}");
+        let attributes = shown(&span.attributes);
+        for (key, value) in expected {
+            assert!(attributes.contains(&(key, (*value).to_owned())), "{name} has no {key}={value}: {attributes:?}");
+        }
+        let within =
+            root.start_time_unix_nano <= span.start_time_unix_nano && span.end_time_unix_nano <= root.end_time_unix_nano + 1_000_000;
+        assert!(within && span.start_time_unix_nano <= span.end_time_unix_nano, "{name}: {span:?}");
+    }
+    let chat = receiver.span("chat gemini-x");
+    assert!(attribute(&chat.attributes, "gen_ai.response.time_to_first_chunk").is_some());
+    assert_eq!(chat.events[0].name, "slipway.retry");
+    assert_eq!(receiver.span("execute_tool weather").status.unwrap().code(), StatusCode::Error);
+
+    let resource = receiver.requests()[0].request.resource_spans[0].resource.clone().unwrap();
+    let resource = shown(&resource.attributes);
+    for pair in [("service.name", "helper"), ("service.namespace", "blue"), ("k", "v"), ("telemetry.sdk.language", "rust")] {
+        assert!(resource.contains(&(pair.0, pair.1.to_owned())), "{pair:?} is not in {resource:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_was_said_is_told_only_to_those_who_ask_for_it() {
+    for (capture, told) in [(("UNRELATED", ""), false), (CAPTURE, true)] {
+        let receiver = Receiver::start([]).await;
+        let telemetry = telemetry(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &receiver.url), capture]);
+        whole_turn(&telemetry, Inbound::default()).finish(Ok(()));
+        telemetry.flush(soon()).await;
+        let everything = format!("{:?}", receiver.spans());
+        assert_eq!(["Weather?", "Be brief.", "Paris", "xxxx"].map(|said| everything.contains(said)), [told; 4]);
+        if told {
+            let chat = receiver.span("chat gemini-x").attributes;
+            let messages = shown(&chat).into_iter().find(|(key, _)| *key == "gen_ai.input.messages").unwrap().1;
+            let messages: Value = serde_json::from_str(&messages).unwrap();
+            assert_eq!(messages[1], json!({"role": "user", "parts": [{"type": "text", "content": "Weather?"}]}));
+            assert!(receiver.requests()[0].bytes < 20_000, "a long result is cut");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_callers_trace_is_gone_on_with() {
+    const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let receiver = Receiver::start([]).await;
+    let telemetry = telemetry(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &receiver.url)]);
+    let traceparent = format!("00-{TRACE}-00f067aa0ba902b7-01");
+    let turn = whole_turn(&telemetry, Inbound { traceparent: Some(&traceparent), tracestate: Some("vendor=1") });
+    let tool = turn.tool_call("next", "call_2", "http");
+    let (onward, state) = (tool.traceparent().unwrap(), tool.tracestate().map(str::to_owned));
+    tool.finish(None);
+    turn.finish(Err("model_timeout"));
+    telemetry.flush(soon()).await;
+
+    let root = receiver.span("invoke_agent helper");
+    assert_eq!(
+        (root.trace_id, root.parent_span_id),
+        (0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736_u128.to_be_bytes().into(), 0x00f0_67aa_0ba9_02b7_u64.to_be_bytes().into())
+    );
+    assert_eq!((root.trace_state.as_str(), state.as_deref(), root.flags), ("vendor=1", Some("vendor=1"), 0x301));
+    assert_eq!(root.status.unwrap().code(), StatusCode::Error);
+    let next = receiver.span("execute_tool next");
+    assert_eq!(next.flags, 0x101);
+    let span = u64::from_be_bytes(next.span_id.try_into().unwrap());
+    assert_eq!(onward, format!("00-{TRACE}-{span:016x}-01"), "a tool is told the span of its own call");
+}
+
+#[tokio::test]
+async fn a_malformed_caller_begins_a_new_trace() {
+    let receiver = Receiver::start([]).await;
+    let telemetry = telemetry(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &receiver.url)]);
+    let inbound = Inbound { traceparent: Some("00-zz-zz-01"), tracestate: Some("vendor=1") };
+    telemetry.turn(inbound, "c", "not a ulid").finish(Ok(()));
+    telemetry.turn(inbound, "c", "not a ulid").finish(Ok(()));
+    telemetry.flush(soon()).await;
+    let spans = receiver.spans();
+    assert!(spans.iter().all(|span| span.parent_span_id.is_empty() && span.trace_state.is_empty() && span.trace_id.len() == 16));
+    assert_ne!(spans[0].trace_id, spans[1].trace_id);
+}
+
+#[tokio::test]
+async fn what_is_not_sampled_is_not_sent_but_passed_on() {
+    let receiver = Receiver::start([]).await;
+    let url = ("OTEL_EXPORTER_OTLP_ENDPOINT", &*receiver.url);
+    let unsampled = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00";
+    for (telemetry, traceparent) in [
+        (telemetry(&[url]), Some(unsampled)),
+        (telemetry(&[url, ("OTEL_TRACES_SAMPLER", "always_off")]), None),
+        (telemetry(&[url, ("OTEL_TRACES_SAMPLER", "traceidratio"), ("OTEL_TRACES_SAMPLER_ARG", "0")]), None),
+    ] {
+        let turn = whole_turn(&telemetry, Inbound { traceparent, tracestate: None });
+        assert!(!turn.is_recording());
+        let onward = turn.tool_call("next", "", "http").traceparent().unwrap();
+        assert!(onward.ends_with("-00") && Some(&*onward) != traceparent, "{onward}");
+        assert_eq!(traceparent.map(|traceparent| onward[..35] == traceparent[..35]).unwrap_or(true), true, "{onward}");
+        turn.finish(Ok(()));
+        telemetry.flush(soon()).await;
+    }
+    assert!(receiver.spans().is_empty());
+}
+
+#[tokio::test]
+async fn without_telemetry_the_callers_headers_go_on_untouched() {
+    let telemetry = Telemetry::off();
+    let traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let turn = whole_turn(&telemetry, Inbound { traceparent: Some(traceparent), tracestate: Some("vendor=1") });
+    let tool = turn.tool_call("next", "", "http");
+    assert_eq!((tool.traceparent().as_deref(), tool.tracestate()), (Some(traceparent), Some("vendor=1")));
+    assert_eq!(whole_turn(&telemetry, Inbound::default()).traceparent(), None);
+    assert_eq!(telemetry.flush(soon()).await, 0);
+}
+
+#[tokio::test]
+async fn what_is_dropped_on_the_way_was_cancelled() {
+    let receiver = Receiver::start([]).await;
+    let telemetry = telemetry(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &receiver.url)]);
+    let turn = telemetry.turn(Inbound::default(), "c", "");
+    let model = turn.model_call("stub", "stub-echo");
+    drop(turn);
+    drop(model);
+    telemetry.flush(soon()).await;
+    for name in ["invoke_agent helper", "chat stub-echo"] {
+        let span = receiver.span(name);
+        assert!(shown(&span.attributes).contains(&("error.type", "cancelled".into())), "{span:?}");
+    }
+    let model = receiver.span("chat stub-echo");
+    assert_eq!(attribute(&model.attributes, "gen_ai.usage.input_tokens"), None, "nothing is known of its usage");
+}
+
+#[tokio::test]
+async fn names_from_outside_and_events_are_bounded() {
+    let receiver = Receiver::start([]).await;
+    let telemetry = telemetry(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &receiver.url)]);
+    let turn = telemetry.turn(Inbound::default(), &"é".repeat(10_000), &"t".repeat(10_000));
+    for number in 0..1000 {
+        turn.guard("pii-detection", "mask", &format!("kind-{number}"));
+    }
+    turn.tool_call(&"n".repeat(10_000), &"i".repeat(10_000), "mcp").finish(None);
+    turn.finish(Ok(()));
+    telemetry.flush(soon()).await;
+    let root = receiver.span("invoke_agent helper");
+    assert_eq!((root.events.len(), root.dropped_events_count), (64, 936));
+    assert!(receiver.requests().iter().map(|got| got.bytes).sum::<usize>() < 15_000);
+}
+
+#[tokio::test]
+async fn agents_that_share_an_mlflow_know_each_other() {
+    let receiver = Receiver::start([]).await;
+    // Both destinations are the same receiver here; MLflow is first asked for the experiment.
+    let telemetry = telemetry(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &receiver.url), ("RUNTIME_MLFLOW_URI", "http://127.0.0.1:1")]);
+    let traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    for (tracestate, onward) in [
+        (None, "slipway=mlflow"),
+        (Some("vendor=1"), "slipway=mlflow,vendor=1"),
+        (Some("vendor=1,slipway=mlflow"), "slipway=mlflow,vendor=1"),
+        (Some("vendor=1,slipway=other"), "slipway=mlflow,vendor=1"),
+    ] {
+        let turn = telemetry.turn(Inbound { traceparent: Some(traceparent), tracestate }, "c", "");
+        assert_eq!(turn.tracestate(), Some(onward), "{tracestate:?}");
+    }
+}

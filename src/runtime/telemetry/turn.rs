@@ -1,0 +1,143 @@
+//! The root span of one turn, `invoke_agent`, and what happens within it. Names follow OpenTelemetry's
+//! conventions for generative AI; what they have no name for begins with `slipway.`.
+
+use std::sync::Arc;
+
+use super::call::{ModelSpan, StepSpan, ToolSpan, capture, end};
+use super::content::Message;
+use super::span::{Kind, Span};
+
+/// One turn of a conversation. Where telemetry is off it holds no more than what it passes on.
+pub(crate) struct TurnSpan {
+    pub(super) span: Option<Span>,
+    /// Headers of the caller, which go on to tools untouched where telemetry is off.
+    pub(super) passed: Option<Arc<Passed>>,
+}
+
+pub(super) struct Passed {
+    pub(super) traceparent: String,
+    pub(super) tracestate: Option<String>,
+}
+
+/// What is done with memories.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MemoryOperation {
+    Search,
+    Store,
+    Delete,
+}
+
+impl TurnSpan {
+    pub(crate) fn is_recording(&self) -> bool {
+        self.span.as_ref().is_some_and(Span::is_recording)
+    }
+
+    /// What requests within this turn carry as `traceparent` where they have no span of their own.
+    pub(crate) fn traceparent(&self) -> Option<String> {
+        traceparent(self.span.as_ref(), self.passed.as_deref())
+    }
+
+    pub(crate) fn tracestate(&self) -> Option<&str> {
+        tracestate(self.span.as_ref(), self.passed.as_deref())
+    }
+
+    /// `provider` as in `RUNTIME_MODEL_TYPE`.
+    pub(crate) fn model_call(&self, provider: &str, model: &str) -> ModelSpan {
+        self.model("chat", provider, model)
+    }
+
+    pub(crate) fn embedding(&self, provider: &str, model: &str) -> ModelSpan {
+        self.model("embeddings", provider, model)
+    }
+
+    fn model(&self, operation: &str, provider: &str, model: &str) -> ModelSpan {
+        let span = self.child(Kind::Client, [operation, model]);
+        if let Some(span) = &span {
+            span.with(|record| {
+                record.text("gen_ai.provider.name", convention(provider));
+                record.text("gen_ai.request.model", model);
+                record.text("gen_ai.conversation.id", &span.trace.conversation);
+            });
+        }
+        ModelSpan(span)
+    }
+
+    /// `kind` is how the tool is made: `http`, `cli`, `mcp` or `builtin`.
+    pub(crate) fn tool_call(&self, name: &str, call_id: &str, kind: &str) -> ToolSpan {
+        let span = self.child(Kind::Internal, ["execute_tool", name]);
+        if let Some(span) = &span {
+            span.with(|record| {
+                record.text("gen_ai.tool.name", name);
+                record.text("gen_ai.tool.call.id", call_id);
+                record.text("gen_ai.tool.type", "function");
+                record.text("slipway.tool.kind", kind);
+            });
+        }
+        ToolSpan { span, passed: self.passed.clone() }
+    }
+
+    /// A search in documents; `source` names the knowledge base.
+    pub(crate) fn retrieval(&self, source: &str) -> StepSpan {
+        let span = self.child(Kind::Client, ["retrieval", source]);
+        if let Some(span) = &span {
+            span.with(|record| record.text("gen_ai.data_source.id", source));
+        }
+        StepSpan(span)
+    }
+
+    pub(crate) fn memory(&self, operation: MemoryOperation) -> StepSpan {
+        let operation = match operation {
+            MemoryOperation::Search => "search_memory",
+            MemoryOperation::Store => "upsert_memory",
+            MemoryOperation::Delete => "delete_memory",
+        };
+        StepSpan(self.child(Kind::Client, [operation, ""]))
+    }
+
+    /// A guard found something: its name, what it did and what it found, never the text itself.
+    pub(crate) fn guard(&self, name: &str, action: &str, kind: &str) {
+        if let Some(span) = &self.span {
+            span.with(|record| record.guarded(name, action, kind));
+        }
+    }
+
+    /// What the caller said, asked for only where content is captured.
+    pub(crate) fn input(&self, messages: impl FnOnce() -> Vec<Message>) {
+        capture(self.span.as_ref(), "gen_ai.input.messages", messages);
+    }
+
+    /// What the caller was answered.
+    pub(crate) fn output(&self, messages: impl FnOnce() -> Vec<Message>) {
+        capture(self.span.as_ref(), "gen_ai.output.messages", messages);
+    }
+
+    /// `Err` has a word for the kind of failure, such as `model_timeout`.
+    pub(crate) fn finish(self, outcome: Result<(), &str>) {
+        end(self.span.as_ref(), outcome.err());
+    }
+
+    fn child(&self, kind: Kind, name: [&str; 2]) -> Option<Span> {
+        self.span.as_ref()?.child(kind, name)
+    }
+}
+
+pub(super) fn traceparent(span: Option<&Span>, passed: Option<&Passed>) -> Option<String> {
+    span.map(Span::traceparent).or_else(|| Some(passed?.traceparent.clone()))
+}
+
+pub(super) fn tracestate<'a>(span: Option<&'a Span>, passed: Option<&'a Passed>) -> Option<&'a str> {
+    match span {
+        Some(span) => span.trace.state.as_deref(),
+        None => passed?.tracestate.as_deref(),
+    }
+}
+
+/// The conventions' names for those providers that have other ones here.
+fn convention(provider: &str) -> &str {
+    match provider {
+        "google-ai" => "gcp.gemini",
+        "vertex-ai" => "gcp.vertex_ai",
+        "bedrock" => "aws.bedrock",
+        other => other,
+    }
+}

@@ -1,0 +1,290 @@
+//! Usage by the minute, provider and model: what a database gets instead of a row per request.
+//! Minutes that are over are taken out and written; what could not be written is given back and
+//! added up again, for a day at most.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+/// Upper bounds of the latency histogram's buckets, in milliseconds; one more bucket lies above. The
+/// database's table has the same ones.
+pub(crate) const BOUNDS_MS: [i64; 15] = [10, 25, 50, 100, 250, 500, 1_000, 2_000, 3_000, 5_000, 10_000, 20_000, 30_000, 60_000, 120_000];
+
+/// What lies further back is given up.
+const KEPT_MINUTES: i64 = 24 * 60;
+/// No more models are told apart in one minute.
+const MOST_MODELS: usize = 16;
+const OTHER: &str = "other";
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct UsageMinute {
+    /// Its beginning.
+    pub(crate) minute: Timestamp,
+    pub(crate) provider: String,
+    pub(crate) model: String,
+    pub(crate) requests: i64,
+    pub(crate) errors: i64,
+    pub(crate) input_tokens: i64,
+    pub(crate) output_tokens: i64,
+    /// Millionths of a US dollar.
+    pub(crate) cost_micros: i64,
+    /// Requests by [`BOUNDS_MS`].
+    pub(crate) latency_histogram: Vec<i64>,
+    pub(crate) guard_blocks: i64,
+    pub(crate) pii: i64,
+    pub(crate) injections: i64,
+    pub(crate) violations: i64,
+}
+
+/// One request.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Sample {
+    pub(crate) error: bool,
+    pub(crate) latency: Duration,
+    pub(crate) input_tokens: u64,
+    pub(crate) output_tokens: u64,
+    pub(crate) cost_micros: u64,
+    pub(crate) guard_blocks: u64,
+    pub(crate) pii: u64,
+    pub(crate) injections: u64,
+    pub(crate) violations: u64,
+}
+
+#[derive(Default)]
+pub(crate) struct Usage {
+    /// By the minute's number since 1970; each holds few models.
+    minutes: Mutex<BTreeMap<i64, Vec<UsageMinute>>>,
+    dropped: AtomicU64,
+}
+
+impl Usage {
+    pub(crate) fn record(&self, now: Timestamp, provider: &str, model: &str, sample: &Sample) {
+        let number = number(now);
+        let mut minutes = self.lock();
+        let models = minutes.entry(number).or_default();
+        entry(models, number, provider, model).count(sample);
+    }
+
+    /// The minutes that are over, oldest first. They are no longer held here.
+    pub(crate) fn take_finished(&self, now: Timestamp) -> Vec<UsageMinute> {
+        let mut minutes = self.lock();
+        let under_way = minutes.split_off(&number(now));
+        let finished = std::mem::replace(&mut *minutes, under_way);
+        finished.into_values().flatten().collect()
+    }
+
+    /// All there is, with the minute under way: before the process ends.
+    pub(crate) fn take_all(&self) -> Vec<UsageMinute> {
+        std::mem::take(&mut *self.lock()).into_values().flatten().collect()
+    }
+
+    /// Takes back what could not be written.
+    pub(crate) fn give_back(&self, now: Timestamp, unwritten: Vec<UsageMinute>) {
+        let oldest = number(now) - KEPT_MINUTES;
+        let mut minutes = self.lock();
+        for usage in unwritten {
+            let number = number(usage.minute);
+            let models = minutes.entry(number).or_default();
+            entry(models, number, &usage.provider, &usage.model).add(&usage);
+        }
+        let kept = minutes.split_off(&oldest);
+        let given_up = std::mem::replace(&mut *minutes, kept);
+        let lost: i64 = given_up.values().flatten().map(|usage| usage.requests).sum();
+        self.dropped.fetch_add(lost.unsigned_abs(), Ordering::Relaxed);
+    }
+
+    /// Requests whose usage was given up.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<i64, Vec<UsageMinute>>> {
+        self.minutes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn number(now: Timestamp) -> i64 {
+    now.as_second().div_euclid(60)
+}
+
+fn entry<'a>(models: &'a mut Vec<UsageMinute>, number: i64, provider: &str, model: &str) -> &'a mut UsageMinute {
+    let find = |models: &[UsageMinute], provider: &str, model: &str| {
+        models.iter().position(|usage| usage.provider == provider && usage.model == model)
+    };
+    let place = find(models, provider, model).or_else(|| if models.len() < MOST_MODELS { None } else { find(models, OTHER, OTHER) });
+    let place = place.unwrap_or_else(|| {
+        let (provider, model) = if models.len() < MOST_MODELS { (provider, model) } else { (OTHER, OTHER) };
+        models.push(UsageMinute::new(number, provider, model));
+        models.len() - 1
+    });
+    &mut models[place]
+}
+
+impl UsageMinute {
+    fn new(number: i64, provider: &str, model: &str) -> Self {
+        Self {
+            minute: Timestamp::UNIX_EPOCH.saturating_add(SignedDuration::from_secs(number * 60)).unwrap_or_default(),
+            provider: provider.to_owned(),
+            model: model.to_owned(),
+            requests: 0,
+            errors: 0,
+            input_tokens: 0,
+            output_tokens: 0,
+            cost_micros: 0,
+            latency_histogram: vec![0; BOUNDS_MS.len() + 1],
+            guard_blocks: 0,
+            pii: 0,
+            injections: 0,
+            violations: 0,
+        }
+    }
+
+    fn count(&mut self, sample: &Sample) {
+        let Sample { error, latency, input_tokens, output_tokens, cost_micros, guard_blocks, pii, injections, violations } = *sample;
+        self.requests += 1;
+        self.errors += i64::from(error);
+        let latency = i64::try_from(latency.as_millis()).unwrap_or(i64::MAX);
+        let bucket = BOUNDS_MS.partition_point(|bound| *bound < latency);
+        self.latency_histogram[bucket] += 1;
+        for (sum, more) in [
+            (&mut self.input_tokens, input_tokens),
+            (&mut self.output_tokens, output_tokens),
+            (&mut self.cost_micros, cost_micros),
+            (&mut self.guard_blocks, guard_blocks),
+            (&mut self.pii, pii),
+            (&mut self.injections, injections),
+            (&mut self.violations, violations),
+        ] {
+            *sum = sum.saturating_add_unsigned(more);
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        for (sum, more) in [
+            (&mut self.requests, other.requests),
+            (&mut self.errors, other.errors),
+            (&mut self.input_tokens, other.input_tokens),
+            (&mut self.output_tokens, other.output_tokens),
+            (&mut self.cost_micros, other.cost_micros),
+            (&mut self.guard_blocks, other.guard_blocks),
+            (&mut self.pii, other.pii),
+            (&mut self.injections, other.injections),
+            (&mut self.violations, other.violations),
+        ] {
+            *sum = sum.saturating_add(more);
+        }
+        for (sum, more) in self.latency_histogram.iter_mut().zip(&other.latency_histogram) {
+            *sum = sum.saturating_add(*more);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(text: &str) -> Timestamp {
+        format!("2026-11-21T{text}Z").parse().unwrap()
+    }
+
+    fn sample(milliseconds: u64) -> Sample {
+        Sample { latency: Duration::from_millis(milliseconds), input_tokens: 10, output_tokens: 3, cost_micros: 7, ..Sample::default() }
+    }
+
+    #[test]
+    fn a_minute_is_given_out_once_it_is_over() {
+        let usage = Usage::default();
+        usage.record(at("10:00:00"), "openai", "a", &sample(80));
+        usage.record(at("10:00:59.999"), "openai", "a", &Sample { error: true, pii: 2, guard_blocks: 1, ..sample(80) });
+        usage.record(at("10:00:30"), "openai", "b", &sample(1));
+        usage.record(at("10:01:00"), "openai", "a", &sample(1));
+        assert_eq!(usage.take_finished(at("10:00:59")), []);
+        let taken = usage.take_finished(at("10:01:00"));
+        let [a, b] = &taken[..] else { panic!("{taken:#?}") };
+        let expected = UsageMinute {
+            requests: 2,
+            errors: 1,
+            input_tokens: 20,
+            output_tokens: 6,
+            cost_micros: 14,
+            latency_histogram: vec![0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+            guard_blocks: 1,
+            pii: 2,
+            ..UsageMinute::new(number(at("10:00:00")), "openai", "a")
+        };
+        assert_eq!((a, a.minute, b.requests), (&expected, at("10:00:00"), 1));
+        assert_eq!(usage.take_finished(at("10:01:30")), []);
+        assert_eq!(usage.take_all().len(), 1);
+        assert_eq!(usage.take_all(), []);
+    }
+
+    #[test]
+    fn each_latency_falls_into_the_first_bucket_that_holds_it() {
+        for (milliseconds, bucket) in [(0, 0), (10, 0), (11, 1), (100, 3), (101, 4), (120_000, 14), (120_001, 15), (u64::MAX, 15)] {
+            let usage = Usage::default();
+            usage.record(at("10:00:00"), "p", "m", &sample(milliseconds));
+            let histogram = &usage.take_all()[0].latency_histogram;
+            assert_eq!(histogram.iter().position(|count| *count == 1), Some(bucket), "{milliseconds} ms");
+        }
+    }
+
+    #[test]
+    fn what_could_not_be_written_is_added_to_what_came_since() {
+        let usage = Usage::default();
+        usage.record(at("10:00:00"), "p", "m", &sample(1));
+        let unwritten = usage.take_finished(at("10:01:00"));
+        // A clock that was set back brings another request of that minute.
+        usage.record(at("10:00:10"), "p", "m", &sample(1));
+        usage.give_back(at("10:01:00"), unwritten);
+        let taken = usage.take_finished(at("10:01:00"));
+        assert_eq!((taken.len(), taken[0].requests, taken[0].latency_histogram[0]), (1, 2, 2));
+    }
+
+    #[test]
+    fn a_day_without_a_database_is_kept_and_no_more() {
+        let usage = Usage::default();
+        let start = at("00:00:00");
+        let mut now = start;
+        for _ in 0..(KEPT_MINUTES + 100) {
+            usage.record(now, "p", "m", &sample(1));
+            now += SignedDuration::from_mins(1);
+            usage.give_back(now, usage.take_finished(now));
+        }
+        let taken = usage.take_all();
+        assert_eq!((taken.len() as i64, usage.dropped()), (KEPT_MINUTES, 100));
+        assert_eq!(taken[0].minute, start + SignedDuration::from_mins(100));
+    }
+
+    #[test]
+    fn models_beyond_the_bound_are_counted_together() {
+        let usage = Usage::default();
+        for number in 0..100 {
+            usage.record(at("10:00:00"), "p", &format!("m{number}"), &sample(1));
+        }
+        let taken = usage.take_all();
+        assert_eq!((taken.len(), taken[MOST_MODELS].requests), (MOST_MODELS + 1, 100 - MOST_MODELS as i64));
+        assert_eq!(taken[MOST_MODELS].model, OTHER);
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_lost_or_counted_twice(steps in prop::collection::vec((0_i64..300, 0_usize..3, any::<bool>()), 1..200)) {
+            let usage = Usage::default();
+            let (mut now, mut written, mut total) = (at("00:00:00"), 0, 0);
+            for (seconds, model, fails) in steps {
+                now += SignedDuration::from_secs(seconds);
+                usage.record(now, "p", ["a", "b", "c"][model], &sample(1));
+                total += 1;
+                let taken = usage.take_finished(now);
+                if fails { usage.give_back(now, taken) } else { written += taken.iter().map(|usage| usage.requests).sum::<i64>() }
+            }
+            written += usage.take_all().iter().map(|usage| usage.requests).sum::<i64>();
+            prop_assert_eq!(written, total);
+        }
+    }
+}
