@@ -1,8 +1,12 @@
 //! Settings from flags and environment variables; `--help` lists them all.
 
+use std::str::FromStr;
+
 use clap::{Parser, Subcommand, ValueEnum};
+use slipway_api::ids;
 use slipway_operator::database::{DatabaseUrl, DatabaseUrlError};
 use slipway_operator::settings::{AgentDefaults, TeamNetwork};
+use url::Url;
 
 /// Runs Slipway's controllers: makes Agents run, Teams have namespaces, and says how it goes.
 #[derive(Debug, Parser)]
@@ -59,6 +63,26 @@ pub(crate) struct Arguments {
     #[arg(long, env = "OLLAMA_BASE_URL")]
     pub ollama_base_url: Option<String>,
 
+    /// The model that turns text into vectors, for agents that run the platform's own image.
+    #[arg(long, env = "SLIPWAY_EMBEDDING_MODEL")]
+    pub embedding_model: Option<String>,
+
+    /// Networks, and hosts with a port, that agents' tools may reach although they are not public, separated by commas.
+    #[arg(long, env = "SLIPWAY_EGRESS_ALLOW", value_delimiter = ',')]
+    pub egress_allow: Vec<String>,
+
+    /// Where the platform's API is reached; agents call back there and nowhere else.
+    #[arg(long, env = "SLIPWAY_PLATFORM_URL")]
+    pub platform_url: Option<String>,
+
+    /// Where agents send traces, as OTLP over HTTP.
+    #[arg(long, env = "SLIPWAY_OTLP_ENDPOINT")]
+    pub otlp_endpoint: Option<String>,
+
+    /// The MLflow server that agents send traces to.
+    #[arg(long, env = "SLIPWAY_MLFLOW_URI")]
+    pub mlflow_uri: Option<String>,
+
     /// The cluster's DNS domain.
     #[arg(long, env = "SLIPWAY_CLUSTER_DOMAIN", default_value = "cluster.local")]
     pub cluster_domain: String,
@@ -79,12 +103,33 @@ pub(crate) enum Command {
         #[command(subcommand)]
         action: Option<CrdAction>,
     },
+    /// Prints a token for one agent's control port. It holds for a minute.
+    Token {
+        /// The agent: its id, or namespace/name.
+        agent: AgentId,
+    },
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum CrdAction {
     /// Applies the CRDs and waits until the API server serves them.
     Apply,
+}
+
+/// An agent's id, given as such or as namespace/name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct AgentId(pub String);
+
+impl FromStr for AgentId {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('/') {
+            Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() => Ok(Self(ids::agent(namespace, name))),
+            None if text.starts_with("ag_") => Ok(Self(text.to_owned())),
+            _ => Err("an agent is named by its id (ag_...) or as namespace/name".to_owned()),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -99,6 +144,20 @@ fn json<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
 }
 
 impl Arguments {
+    /// A URL that everybody may read, as it ends up in agents' ConfigMaps. What is refused is not shown: it may hold
+    /// a password.
+    pub(crate) fn public_url(given: Option<&String>) -> Result<Option<String>, &'static str> {
+        let Some(text) = given.filter(|text| !text.trim().is_empty()) else { return Ok(None) };
+        match Url::parse(text) {
+            Ok(url) if !matches!(url.scheme(), "http" | "https") => Err("it should begin with http:// or https://"),
+            Ok(url) if !url.username().is_empty() || url.password().is_some() => {
+                Err("it must hold no user and password; agents get these from a Secret")
+            }
+            Ok(_) => Ok(Some(text.clone())),
+            Err(_) => Err("it is no URL, such as http://collector.example.com:4318"),
+        }
+    }
+
     /// The database. Read here rather than by the parser, which would show a refused value with its password.
     pub(crate) fn database(&self) -> Result<Option<DatabaseUrl>, DatabaseUrlError> {
         let given = self.database_url.as_deref().filter(|url| !url.trim().is_empty());
@@ -129,5 +188,27 @@ mod tests {
         let arguments = Arguments::try_parse_from(["slipway-manager", "--database-url=mysql://u:hunter2@h/d"]).unwrap();
         let error = arguments.database().unwrap_err().to_string();
         assert!(error.contains("postgresql://") && !error.contains("hunter2"), "{error}");
+    }
+
+    #[test]
+    fn what_agents_are_told_holds_no_password() {
+        let read = |text: &str| Arguments::public_url(Some(&text.to_owned()));
+        assert_eq!(read("https://mlflow.example.com"), Ok(Some("https://mlflow.example.com".to_owned())));
+        assert_eq!((read(""), Arguments::public_url(None)), (Ok(None), Ok(None)));
+        for (wrong, says) in
+            [("https://me:hunter2@mlflow", "Secret"), ("ftp://x", "http://"), ("mlflow", "no URL"), ("otel:4318", "http://")]
+        {
+            assert!(read(wrong).unwrap_err().contains(says), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_agent_is_named_by_id_or_by_namespace_and_name() {
+        let read = |text: &str| text.parse::<AgentId>().map(|agent| agent.0);
+        assert_eq!(read("ag_0123"), Ok("ag_0123".to_owned()));
+        assert_eq!(read("team-a/helper"), Ok(ids::agent("team-a", "helper")));
+        for wrong in ["helper", "/helper", "team-a/", ""] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 use anyhow::{Context, bail};
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
-use slipway_api::{Agent, GROUP, KnowledgeBase, Team, Tool};
+use slipway_api::{Agent, GROUP, KnowledgeBase, Skill, Team, Tool};
 
 pub(crate) async fn check(client: &Client, namespaces: &[String]) -> anyhow::Result<()> {
     client.apiserver_version().await.context("the API server cannot be reached")?;
@@ -11,6 +11,7 @@ pub(crate) async fn check(client: &Client, namespaces: &[String]) -> anyhow::Res
         (ApiResource::erase::<Agent>(&()), true),
         (ApiResource::erase::<Tool>(&()), true),
         (ApiResource::erase::<KnowledgeBase>(&()), true),
+        (ApiResource::erase::<Skill>(&()), true),
         (ApiResource::erase::<Team>(&()), false),
     ];
     for (kind, namespaced) in kinds {

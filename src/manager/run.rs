@@ -1,7 +1,7 @@
 //! From settings to a running manager, and back to rest.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use kube::Client;
@@ -9,14 +9,14 @@ use kube_lease_manager::LeaseManagerBuilder;
 use slipway_http::{Limits, serve};
 use slipway_operator::event::Events;
 use slipway_operator::metrics::Metrics;
-use slipway_operator::settings::Settings;
+use slipway_operator::settings::{Platform, Settings};
 use slipway_operator::world::{World, watch_all};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::arguments::{Arguments, Command, CrdAction};
+use crate::arguments::{AgentId, Arguments, Command, CrdAction};
 use crate::{client, crds, keys, preflight, server};
 
 const LEASE: &str = "slipway-manager";
@@ -31,6 +31,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     match &arguments.command {
         Some(Command::Crds { action: None }) => return crds::print(),
         Some(Command::Crds { action: Some(CrdAction::Apply) }) => return crds::apply(client::connect(&metrics).await?).await,
+        Some(Command::Token { agent }) => return token(&arguments, agent, client::connect(&metrics).await?).await,
         None => {}
     }
     let listener = TcpListener::bind(&arguments.listen).await.with_context(|| format!("cannot listen on {}", arguments.listen))?;
@@ -90,7 +91,9 @@ async fn lead(arguments: &Arguments, client: Client, world: Arc<World>, stop: wa
 
 async fn settings(arguments: &Arguments, client: &Client) -> anyhow::Result<Settings> {
     let database = arguments.database().context("SLIPWAY_DATABASE_URL")?;
-    let secrets_hash_key = keys::secrets_hash(client.clone(), &arguments.platform_namespace).await?;
+    let keys = keys::open(client.clone(), &arguments.platform_namespace).await?;
+    let public = |name: &'static str, url| Arguments::public_url(url).map_err(anyhow::Error::msg).context(name);
+    let given = |value: &Option<String>| value.clone().filter(|value| !value.is_empty());
     Ok(Settings {
         platform_namespace: arguments.platform_namespace.clone(),
         service_account: arguments.service_account.clone(),
@@ -100,10 +103,26 @@ async fn settings(arguments: &Arguments, client: &Client) -> anyhow::Result<Sett
         agent_defaults: arguments.agent_defaults.clone(),
         team_network: arguments.team_network.clone(),
         database,
-        ollama_base_url: arguments.ollama_base_url.clone().filter(|url| !url.is_empty()),
+        ollama_base_url: given(&arguments.ollama_base_url),
+        platform: Platform {
+            url: public("SLIPWAY_PLATFORM_URL", arguments.platform_url.as_ref())?,
+            control_public_key: Some(keys.control_public()),
+            embedding_model: given(&arguments.embedding_model),
+            egress_allow: arguments.egress_allow.iter().map(|item| item.trim().to_owned()).filter(|item| !item.is_empty()).collect(),
+            otlp_endpoint: public("SLIPWAY_OTLP_ENDPOINT", arguments.otlp_endpoint.as_ref())?,
+            mlflow_uri: public("SLIPWAY_MLFLOW_URI", arguments.mlflow_uri.as_ref())?,
+        },
         max_concurrent_reconciles: arguments.max_concurrent_reconciles,
-        secrets_hash_key,
+        secrets_hash_key: keys.secrets_hash,
     })
+}
+
+/// Prints a token with which one agent's control port can be asked something, for a minute.
+#[expect(clippy::print_stdout, reason = "printing is what this is for")]
+async fn token(arguments: &Arguments, agent: &AgentId, client: Client) -> anyhow::Result<()> {
+    let keys = keys::open(client, &arguments.platform_namespace).await?;
+    println!("{}", keys.signer.token(&agent.0, keys::LONGEST_LIFE, SystemTime::now())?);
+    Ok(())
 }
 
 async fn wait_for_signal() {

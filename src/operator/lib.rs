@@ -1,6 +1,6 @@
 //! The controllers: what turns an `Agent` into a Deployment, a `Team` into a namespace, and says how it went.
 //!
-//! `world` hears what happens in the cluster, `agent`, `team` and `tool` decide, `write` writes.
+//! `world` hears what happens in the cluster, `agent`, `team`, `tool` and `skill` decide, `write` writes.
 
 mod agent;
 pub mod database;
@@ -9,6 +9,7 @@ mod live;
 pub mod metrics;
 mod queue;
 pub mod settings;
+mod skill;
 mod team;
 mod tool;
 pub mod world;
@@ -51,12 +52,15 @@ pub async fn run(world: Arc<World>, mut leads: watch::Receiver<bool>, mut stop: 
         });
     }
     for _ in 0..2 {
-        let (first, second) = (world.clone(), world.clone());
+        let (first, second, third) = (world.clone(), world.clone(), world.clone());
         workers.spawn(async move {
             work(&first, "tool", |world| &world.tool_queue, async |world, key| tool::reconcile(world, key).await).await;
         });
         workers.spawn(async move {
             work(&second, "team", |world| &world.team_queue, async |world, key| team::reconcile(world, key).await).await;
+        });
+        workers.spawn(async move {
+            work(&third, "skill", |world| &world.skill_queue, async |world, key| skill::reconcile(world, key).await).await;
         });
     }
     world.enqueue_all();

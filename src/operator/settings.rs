@@ -22,9 +22,26 @@ pub struct Settings {
     pub team_network: TeamNetwork,
     pub database: Option<DatabaseUrl>,
     pub ollama_base_url: Option<String>,
+    pub platform: Platform,
     pub max_concurrent_reconciles: usize,
     /// Keys the hash over Secrets, so that nobody can try values against it.
     pub secrets_hash_key: Vec<u8>,
+}
+
+/// What every agent is told of the platform around it. What is not set is not told.
+#[derive(Debug, Clone, Default)]
+pub struct Platform {
+    /// Where the platform's own API is reached; agents call back there and nowhere else.
+    pub url: Option<String>,
+    /// The public half of the key that signs the platform's orders to agents, Ed25519 in base 64.
+    pub control_public_key: Option<String>,
+    /// The model that turns text into vectors, of agents that run the platform's own image.
+    pub embedding_model: Option<String>,
+    /// Networks and hosts that tools may reach although they are not public.
+    pub egress_allow: Vec<String>,
+    /// Where traces go.
+    pub otlp_endpoint: Option<String>,
+    pub mlflow_uri: Option<String>,
 }
 
 /// What an agent gets that asks for nothing else.

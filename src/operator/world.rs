@@ -19,12 +19,13 @@ use kube::api::ApiResource;
 use kube::core::DeserializeGuard;
 use kube::core::error_boundary::InvalidObject;
 use kube::{Client, Resource};
-use slipway_api::{Agent, KnowledgeBase, Team, Tool};
+use slipway_api::{Agent, KnowledgeBase, Skill, Team, Tool, labels};
 
 use crate::event::Happening;
 use crate::metrics::Metrics;
 use crate::queue::{Key, Queue};
 use crate::settings::Settings;
+use crate::{agent, skill, team};
 use cache::Cache;
 use child::Child;
 use pod::Pods;
@@ -48,6 +49,7 @@ pub struct World {
     pub agents: Cache<Guarded<Agent>>,
     pub tools: Cache<Guarded<Tool>>,
     pub knowledge_bases: Cache<Guarded<KnowledgeBase>>,
+    pub skills: Cache<Guarded<Skill>>,
     pub teams: Cache<Guarded<Team>>,
     pub secrets: Cache<SecretState>,
     pub pods: Pods,
@@ -60,6 +62,7 @@ pub struct World {
 
     pub agent_queue: Queue<Key>,
     pub tool_queue: Queue<Key>,
+    pub skill_queue: Queue<Key>,
     pub team_queue: Queue<Key>,
 
     /// What agents and teams are made from.
@@ -113,9 +116,59 @@ impl ChildKind {
         }
     }
 
-    /// Whether an Agent owns objects of this kind; if not, a Team does.
-    pub fn of_agents(self) -> bool {
-        matches!(self, Self::ConfigMap | Self::Deployment | Self::Service | Self::ServiceAccount)
+    /// Who may have made an object of this kind.
+    pub fn makers(self) -> &'static [Maker] {
+        match self {
+            Self::ConfigMap => &[Maker::Agent, Maker::Skill],
+            Self::Deployment | Self::Service | Self::ServiceAccount => &[Maker::Agent],
+            Self::Namespace | Self::RoleBinding | Self::Secret | Self::NetworkPolicy | Self::ResourceQuota | Self::LimitRange => {
+                &[Maker::Team]
+            }
+        }
+    }
+}
+
+/// The kinds of which objects are made, each by its controller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Maker {
+    Agent,
+    Skill,
+    Team,
+}
+
+impl Maker {
+    fn kind(self) -> &'static str {
+        match self {
+            Self::Agent => "Agent",
+            Self::Skill => "Skill",
+            Self::Team => "Team",
+        }
+    }
+
+    /// The label that names the maker, for objects that lost their owner reference.
+    fn label(self) -> &'static str {
+        match self {
+            Self::Agent => labels::AGENT,
+            Self::Skill => labels::SKILL,
+            Self::Team => labels::TEAM,
+        }
+    }
+
+    /// The field manager by which it writes.
+    fn manager(self) -> &'static str {
+        match self {
+            Self::Agent => agent::MANAGER,
+            Self::Skill => skill::MANAGER,
+            Self::Team => team::MANAGER,
+        }
+    }
+
+    fn queue(self, world: &World) -> &Queue<Key> {
+        match self {
+            Self::Agent => &world.agent_queue,
+            Self::Skill => &world.skill_queue,
+            Self::Team => &world.team_queue,
+        }
     }
 }
 
@@ -129,6 +182,7 @@ impl World {
             agents: Cache::default(),
             tools: Cache::default(),
             knowledge_bases: Cache::default(),
+            skills: Cache::default(),
             teams: Cache::default(),
             secrets: Cache::default(),
             pods: Pods::default(),
@@ -138,6 +192,7 @@ impl World {
             secrets_known: Mutex::default(),
             agent_queue: Queue::default(),
             tool_queue: Queue::default(),
+            skill_queue: Queue::default(),
             team_queue: Queue::default(),
             sources: Readiness::default(),
             made: Readiness::default(),
@@ -173,6 +228,7 @@ impl World {
     pub fn enqueue_all(&self) {
         self.agents.keys().into_iter().for_each(|key| self.agent_queue.add(key));
         self.tools.keys().into_iter().for_each(|key| self.tool_queue.add(key));
+        self.skills.keys().into_iter().for_each(|key| self.skill_queue.add(key));
         self.teams.keys().into_iter().for_each(|key| self.team_queue.add(key));
     }
 
@@ -202,6 +258,7 @@ impl World {
     pub fn close(&self) {
         self.agent_queue.close();
         self.tool_queue.close();
+        self.skill_queue.close();
         self.team_queue.close();
     }
 }

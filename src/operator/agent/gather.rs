@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
-use slipway_api::{Agent, KnowledgeBase, Team, Tool, ids};
+use slipway_api::{Agent, KnowledgeBase, Skill, Team, Tool, ids};
 
 use crate::queue::Key;
 use crate::team;
@@ -16,6 +16,7 @@ pub(super) struct Seen {
     pub team: Option<(String, Arc<Guarded<Team>>)>,
     pub tools: Vec<(String, Option<Arc<Guarded<Tool>>>)>,
     pub knowledge_bases: Vec<(String, Option<Arc<Guarded<KnowledgeBase>>>)>,
+    pub skills: Vec<(String, Option<Arc<Guarded<Skill>>>)>,
     pub secrets: BTreeMap<String, Arc<SecretState>>,
     /// False while the namespace's Secrets have not been read yet.
     pub secrets_known: bool,
@@ -41,6 +42,7 @@ pub(super) fn gather(agent: &Agent, world: &World) -> Seen {
     Seen {
         team: world.team_of(namespace).and_then(|slug| world.teams.get(&Key::new("", &slug)).map(|team| (slug, team))),
         knowledge_bases: named.knowledge_bases.iter().map(|key| (key.name.clone(), world.knowledge_bases.get(key))).collect(),
+        skills: named.skills.iter().map(|key| (key.name.clone(), world.skills.get(key))).collect(),
         secrets: secrets.into_iter().filter_map(|name| world.secrets.get(&named.key(&name)).map(|state| (name, state))).collect(),
         secrets_known: world.knows_secrets_of(namespace),
         tools,
@@ -52,18 +54,21 @@ struct Named {
     agent: Key,
     tools: Vec<Key>,
     knowledge_bases: Vec<Key>,
+    skills: Vec<Key>,
     secrets: BTreeSet<String>,
 }
 
 impl Named {
     fn of(agent: &Agent) -> Self {
         let spec = &agent.spec;
-        let named = Self { agent: Key::of(agent), tools: Vec::new(), knowledge_bases: Vec::new(), secrets: BTreeSet::new() };
+        let named =
+            Self { agent: Key::of(agent), tools: Vec::new(), knowledge_bases: Vec::new(), skills: Vec::new(), secrets: BTreeSet::new() };
         let team = [team::RUNTIME_SECRET.to_owned()];
         let secrets = spec.env_secrets.iter().chain(&spec.credential_secret).chain(&spec.database_credentials_secret).chain(&team);
         Self {
             tools: spec.tools.iter().map(|name| named.key(name)).collect(),
             knowledge_bases: spec.knowledge_bases.iter().map(|reference| named.key(&ids::knowledge_base_name(reference))).collect(),
+            skills: spec.skills.iter().map(|reference| named.key(&ids::skill_name(reference))).collect(),
             secrets: secrets.cloned().collect(),
             ..named
         }
@@ -78,7 +83,8 @@ impl Named {
         let tools = self.tools.iter().map(|key| (Kind::Tool, key.clone()));
         let knowledge_bases = self.knowledge_bases.iter().map(|key| (Kind::KnowledgeBase, key.clone()));
         let secrets = self.secrets.iter().map(|name| (Kind::Secret, self.key(name)));
-        tools.chain(knowledge_bases).chain(secrets).collect()
+        let skills = self.skills.iter().map(|key| (Kind::Skill, key.clone()));
+        tools.chain(knowledge_bases).chain(skills).chain(secrets).collect()
     }
 }
 

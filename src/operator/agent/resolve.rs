@@ -1,7 +1,10 @@
 //! Second step, pure: from what was seen to what shall run, or to the fault that its author can mend.
 
 mod database;
+mod guards;
+mod platform;
 mod secrets;
+mod skills;
 mod tools;
 
 use std::collections::BTreeMap;
@@ -14,8 +17,9 @@ use slipway_api::names::AgentName;
 use slipway_api::{Agent, ids, labels};
 
 use super::gather::Seen;
-use crate::database::qualified_url;
 use crate::settings::Settings;
+
+pub(super) use skills::Folder;
 
 /// What came of looking at an Agent.
 #[expect(clippy::large_enum_variant, reason = "it lives for one reconcile and is never stored")]
@@ -49,6 +53,7 @@ pub(super) struct Plan {
     pub storage: Storage,
     pub variables: BTreeMap<&'static str, String>,
     pub env: Vec<Variable>,
+    pub skills: Vec<Folder>,
     pub env_secrets: Vec<String>,
     pub credential_secret: Option<String>,
     pub gcp_service_account: Option<String>,
@@ -114,11 +119,11 @@ fn plan(agent: &Agent, seen: &Seen, settings: &Settings) -> Result<Plan, Stop> {
     let mut env = secrets::secrets(spec, seen)?;
     let mut variables = base_variables(agent, slug)?;
     tools::tools(seen, &mut variables, &mut env)?;
+    let skills = skills::skills(seen, &mut variables)?;
+    guards::guards(spec, &mut variables)?;
     let storage = database::database(spec, platform_database.as_ref(), &suffix, &mut variables, &mut env)?;
     database::knowledge_bases(seen, platform_database.as_ref(), &mut variables, &mut env)?;
-    if let Some(url) = &settings.ollama_base_url {
-        variables.insert(contract::OLLAMA_BASE_URL, qualified_url(url, &suffix));
-    }
+    platform::platform(agent, slug, settings, &suffix, &mut variables);
     if let Some((name, value)) = variables.iter().find(|(_, value)| value.len() > contract::VARIABLE_MAX) {
         let message = format!(
             "{name} would have {} bytes; a variable can have at most {} (spec.{})",
@@ -140,6 +145,7 @@ fn plan(agent: &Agent, seen: &Seen, settings: &Settings) -> Result<Plan, Stop> {
         storage,
         variables,
         env,
+        skills,
         env_secrets: spec.env_secrets.clone(),
         credential_secret: spec.credential_secret.clone(),
         gcp_service_account: spec.gcp_service_account.clone(),
@@ -156,6 +162,8 @@ fn field_of(variable: &str) -> &'static str {
         contract::SYSTEM_PROMPT => "systemPrompt",
         contract::TOOLS => "tools",
         contract::KNOWLEDGE_BASES => "knowledgeBases",
+        contract::SKILLS => "skills",
+        contract::GUARDS => "governance",
         contract::SUGGESTIONS => "suggestions",
         _ => "*",
     }

@@ -14,7 +14,7 @@ use kube::{Client, Resource, ResourceExt};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use slipway_api::{Agent, KnowledgeBase, Team, Tool, ids};
+use slipway_api::{Agent, KnowledgeBase, Skill, Team, Tool, ids};
 
 use super::build;
 use super::gather::{self, Seen};
@@ -23,7 +23,7 @@ use crate::database::DatabaseUrl;
 use crate::event::Events;
 use crate::metrics::Metrics;
 use crate::queue::Key;
-use crate::settings::{AgentDefaults, Settings, TeamNetwork};
+use crate::settings::{AgentDefaults, Platform, Settings, TeamNetwork};
 use crate::world::references::Kind;
 use crate::world::secret::SecretState;
 use crate::world::{ChildKind, World};
@@ -39,6 +39,7 @@ fn settings(database: Option<&str>) -> Settings {
         team_network: TeamNetwork::default(),
         database: database.map(|url| DatabaseUrl::parse(url).unwrap()),
         ollama_base_url: None,
+        platform: Platform::default(),
         max_concurrent_reconciles: 1,
         secrets_hash_key: b"a key for tests".to_vec(),
     }
@@ -59,12 +60,14 @@ fn seen(agent: &Agent, documents: &[Value], settings: &Settings) -> Seen {
         objects.iter().find(|object| object.meta().name.as_deref() == Some(name)).map(|found| Arc::new(DeserializeGuard(Ok(found.clone()))))
     }
     let (tools, bases) = (all::<Tool>(documents, "Tool"), all::<KnowledgeBase>(documents, "KnowledgeBase"));
+    let (skills, skill_names) = (all::<Skill>(documents, "Skill"), agent.spec.skills.iter().map(|reference| ids::skill_name(reference)));
     let (secrets, teams) = (all::<Secret>(documents, "Secret"), all::<Team>(documents, "Team"));
     let base_names = agent.spec.knowledge_bases.iter().map(|reference| ids::knowledge_base_name(reference));
     Seen {
         team: teams.first().map(|team| (team.name_any(), Arc::new(DeserializeGuard(Ok(team.clone()))))),
         tools: agent.spec.tools.iter().map(|name| (name.clone(), named(&tools, name))).collect(),
         knowledge_bases: base_names.map(|name| (name.clone(), named(&bases, &name))).collect(),
+        skills: skill_names.map(|name| (name.clone(), named(&skills, &name))).collect(),
         secrets: secrets.iter().map(|secret| (secret.name_any(), Arc::new(SecretState::of(secret, &settings.secrets_hash_key)))).collect(),
         secrets_known: true,
     }
@@ -116,6 +119,14 @@ fn an_agent_with_everything() {
     let database = "postgres://slipway:p%24ss@postgres:5432/slipway?sslmode=require";
     let mut settings = settings(Some(database));
     settings.ollama_base_url = Some("http://ollama:11434".to_owned());
+    settings.platform = Platform {
+        url: Some("http://slipway-rest:8080".to_owned()),
+        control_public_key: Some("bm90IGEga2V5LCBvbmx5IHRoaXJ0eS10d28gYnl0ZXM=".to_owned()),
+        embedding_model: Some("builtin:all-minilm-l6-v2".to_owned()),
+        egress_allow: vec!["10.0.0.0/8".to_owned(), "wiki.internal:443".to_owned()],
+        otlp_endpoint: Some("http://otel-collector:4318".to_owned()),
+        mlflow_uri: Some("https://mlflow.example.com".to_owned()),
+    };
     golden("full", &settings);
 }
 
@@ -124,6 +135,25 @@ const TEAM: &str = "---\nkind: Team\nmetadata: {name: a}\nspec: {name: A, gcpSer
 fn agent(spec: &str) -> String {
     format!("kind: Agent\nmetadata: {{name: helper, namespace: team-a, uid: u}}\nspec: {{name: H, framework: custom, {spec}}}\n{TEAM}")
 }
+
+const BROKEN_SKILL: &str = "---
+kind: Skill
+metadata: {name: s, generation: 2}
+spec: {name: s, description: d, instructions: i}
+status: {phase: Error, observedGeneration: 2, conditions: [{type: Ready, status: 'False', reason: FieldInvalid, message: 'spec.files: too many', lastTransitionTime: '2026-01-01T00:00:00Z'}]}
+";
+
+const TWINS: &str = "---
+kind: Skill
+metadata: {name: s, generation: 1}
+spec: {name: same, description: d, instructions: i}
+status: {phase: Available, observedGeneration: 1, digest: d1}
+---
+kind: Skill
+metadata: {name: t, generation: 1}
+spec: {name: same, description: d, instructions: i}
+status: {phase: Available, observedGeneration: 1, digest: d2}
+";
 
 #[test]
 fn faults_name_the_field_and_what_would_be_right() {
@@ -140,6 +170,10 @@ fn faults_name_the_field_and_what_would_be_right() {
         ("gcpServiceAccount: you@example.com", "", "ServiceAccountNotAllowed", "Team a"),
         ("suggestions: '[1]', suggestionsProvider: static", "", "InvalidSuggestions", "JSON array of strings"),
         (&long, "", "ConfigTooLarge", "RUNTIME_SYSTEM_PROMPT would have 204800 bytes"),
+        ("skills: [sk_no_pe]", "", "SkillNotFound", "spec.skills[0]: there is no Skill no-pe"),
+        ("skills: [s]", BROKEN_SKILL, "SkillInvalid", "Skill s cannot be used: spec.files: too many"),
+        ("skills: [s, t]", TWINS, "SkillInvalid", "spec.skills[1]: Skill t is called same"),
+        ("governance: {guards: [spend-limit], limits: {dailyCostUsd: much}}", "", "InvalidLimit", "spec.governance.limits.dailyCostUsd"),
         ("tools: [t]", "---\nkind: Tool\nmetadata: {name: t}\nspec: {name: t, type: http}\n", "ToolInvalid", "spec.endpoint"),
     ];
     for (spec, others, reason, says) in cases {
@@ -212,4 +246,43 @@ async fn judging_a_child_does_not_touch_the_reverse_index() {
     assert_eq!(named(), [const { Vec::new() }; 4], "a replica that stands by judges too, and must not pretend to reconcile");
     gather::note(all::<Agent>(&documents, "Agent").first().unwrap(), &world);
     assert_eq!(named(), std::array::from_fn::<_, 4, _>(|_| vec![key("helper")]));
+}
+
+#[test]
+fn an_agent_waits_until_a_changed_skill_is_laid_out() {
+    let skill = |generation: u32, observed: u32, digest: &str| {
+        format!(
+            "---\nkind: Skill\nmetadata: {{name: s, generation: {generation}}}\nspec: {{name: s, description: d, instructions: i}}\n\
+             status: {{phase: Available, observedGeneration: {observed}, digest: {digest}}}\n"
+        )
+    };
+    let yaml = |skill: &str| format!("{}{skill}", agent("skills: [sk_s]"));
+    assert!(matches!(resolved(&yaml(&skill(2, 1, "one")), &settings(None)), Resolved::Unknown(_)));
+    let hash = |digest: &str| {
+        let template = build::build(&plan(&yaml(&skill(2, 2, digest)), &settings(None))).deployment.spec.unwrap().template;
+        template.metadata.unwrap().annotations.unwrap().remove("agents.slipway.dev/config-hash")
+    };
+    assert_ne!(hash("one"), hash("two"), "other files roll the pods");
+}
+
+/// Every guard that an Agent can name, with and without its limit, is one that the runtime knows by that setting.
+#[test]
+fn the_runtime_understands_every_guard() {
+    let all = "pii-detection, secrets-scanner, prompt-injection, blocked-topics, max-tokens, rate-limit, spend-limit";
+    let limits = "limits: {maxTokensPerRequest: 9, requestsPerMinute: 60, dailyCostUsd: '2.50', blockedTopics: [weapons]}";
+    for governance in [format!("guards: [{all}]"), format!("guards: [{all}], {limits}")] {
+        let plan = plan(&agent(&format!("governance: {{{governance}}}")), &settings(None));
+        let text = &plan.variables["RUNTIME_GUARDS"];
+        let guards = slipway_guards::Guards::read(text, "[]");
+        assert!(guards.is_ok_and(|guards| !guards.is_empty()), "{text}");
+    }
+    assert!(!plan(&agent("governance: {}"), &settings(None)).variables.contains_key("RUNTIME_GUARDS"));
+}
+
+#[test]
+fn only_the_platforms_own_image_is_told_of_its_embedding_model() {
+    let mut settings = settings(None);
+    settings.platform.embedding_model = Some("builtin:m".to_owned());
+    let told = |spec: &str| plan(&agent(spec), &settings).variables.contains_key("RUNTIME_EMBEDDING_MODEL");
+    assert!(told("replicas: 1") && told("image: 'slipway.dev/slipway-runtime:1'") && !told("image: other"));
 }

@@ -10,6 +10,7 @@ use crate::queue::Key;
 pub enum Kind {
     Tool,
     KnowledgeBase,
+    Skill,
     Secret,
 }
 

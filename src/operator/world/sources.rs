@@ -17,9 +17,9 @@ use tokio::task::AbortHandle;
 use super::child::version;
 use super::references::Kind;
 use super::watch::{Heard, follow};
-use super::{Cache, Child, ChildKind, Guarded, SecretState, World};
+use super::{Cache, Child, ChildKind, Guarded, Maker, SecretState, World};
 use crate::queue::{Key, Queue};
-use crate::{agent, team, write};
+use crate::{agent, skill, team, write};
 
 /// Starts every watch. They run until the process ends.
 pub fn watch_all(world: &Arc<World>) {
@@ -43,6 +43,7 @@ pub fn watch_all(world: &Arc<World>) {
         );
         named(world, scope, Kind::Tool, |world| &world.tools, Some(|world| &world.tool_queue));
         named(world, scope, Kind::KnowledgeBase, |world| &world.knowledge_bases, None);
+        named(world, scope, Kind::Skill, |world| &world.skills, Some(|world| &world.skill_queue));
     }
     source(
         world,
@@ -76,6 +77,9 @@ fn requeue(queue: &Queue<Key>, keys: Vec<Key>) {
 fn requeue_namespace(world: &World, namespace: &str) {
     for (key, _) in world.agents.in_namespace(namespace) {
         world.agent_queue.add(key);
+    }
+    for (key, _) in world.skills.in_namespace(namespace) {
+        world.skill_queue.add(key);
     }
 }
 
@@ -289,8 +293,11 @@ fn note(world: &World, kind: ChildKind, key: Key, object: &mut DynamicObject, an
     object.types = Some(TypeMeta { api_version: resource.api_version, kind: resource.kind });
     let cache = world.children(kind);
     let before = cache.get(&key);
-    let manager = if kind.of_agents() { agent::MANAGER } else { team::MANAGER };
-    let mut child = Child::look(object, before.as_deref(), || desired(world, kind, &key, object), manager);
+    let owner = owner(kind, object);
+    // Of what nobody has made there is nothing desired, so that it does not matter who would have written it.
+    let manager = owner.as_ref().map_or("", |(maker, _)| maker.manager());
+    let wanted = || owner.as_ref().and_then(|(maker, owner)| desired(world, *maker, owner, kind, &key));
+    let mut child = Child::look(object, before.as_deref(), wanted, manager);
     if let Some(wanted) = answered {
         child = child.known_to_be(wanted);
     }
@@ -312,24 +319,29 @@ fn note(world: &World, kind: ChildKind, key: Key, object: &mut DynamicObject, an
     }
 }
 
-fn desired(world: &World, kind: ChildKind, key: &Key, object: &DynamicObject) -> Option<serde_json::Value> {
-    let owner = owner(kind, object)?;
-    let found = if kind.of_agents() { agent::desired(world, &owner, kind) } else { team::desired_child(world, &owner, kind, key) };
+fn desired(world: &World, maker: Maker, owner: &Key, kind: ChildKind, key: &Key) -> Option<serde_json::Value> {
+    let found = match maker {
+        Maker::Agent => agent::desired(world, owner, kind),
+        Maker::Skill => skill::desired(world, owner),
+        Maker::Team => team::desired_child(world, owner, kind, key),
+    };
     found.filter(|body| body["metadata"]["name"] == key.name.as_str())
 }
 
-fn owner(kind: ChildKind, object: &DynamicObject) -> Option<Key> {
-    let wanted = if kind.of_agents() { "Agent" } else { "Team" };
-    let named = object.owner_references().iter().find(|owner| owner.kind == wanted).map(|owner| owner.name.clone());
-    let label = if kind.of_agents() { labels::AGENT } else { labels::TEAM };
-    let name = named.or_else(|| object.labels().get(label).cloned())?;
-    let namespace = if kind.of_agents() { object.namespace().unwrap_or_default() } else { String::new() };
-    Some(Key::new(namespace, name))
+/// Who has made an object: its owner, or whom its label names if it lost that.
+fn owner(kind: ChildKind, object: &DynamicObject) -> Option<(Maker, Key)> {
+    let owned = |maker: &Maker| object.owner_references().iter().find(|owner| owner.kind == maker.kind()).map(|owner| owner.name.clone());
+    let labelled = |maker: &Maker| object.labels().get(maker.label()).cloned();
+    let makers = || kind.makers().iter();
+    let first = makers().find_map(|maker| Some((*maker, owned(maker)?)));
+    let (maker, name) = first.or_else(|| makers().find_map(|maker| Some((*maker, labelled(maker)?))))?;
+    let namespace = if maker == Maker::Team { String::new() } else { object.namespace().unwrap_or_default() };
+    Some((maker, Key::new(namespace, name)))
 }
 
 fn owner_queue(world: &World, kind: ChildKind, object: &DynamicObject) {
-    if let Some(owner) = owner(kind, object) {
-        if kind.of_agents() { world.agent_queue.add(owner) } else { world.team_queue.add(owner) }
+    if let Some((maker, owner)) = owner(kind, object) {
+        maker.queue(world).add(owner);
     }
 }
 

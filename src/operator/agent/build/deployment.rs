@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment};
 use k8s_openapi::api::core::v1::{
-    Capabilities, ConfigMap, ConfigMapEnvSource, Container, ContainerPort, EmptyDirVolumeSource, EnvFromSource, EnvVar, EnvVarSource,
-    HTTPGetAction, Lifecycle, LifecycleHandler, PodSecurityContext, PodSpec, PodTemplateSpec, Probe, ResourceRequirements, SeccompProfile,
-    SecretEnvSource, SecretKeySelector, SecretVolumeSource, SecurityContext, SleepAction, TopologySpreadConstraint, Volume, VolumeMount,
+    Capabilities, ConfigMap, ConfigMapEnvSource, ConfigMapProjection, Container, ContainerPort, EmptyDirVolumeSource, EnvFromSource,
+    EnvVar, EnvVarSource, HTTPGetAction, KeyToPath, Lifecycle, LifecycleHandler, PodSecurityContext, PodSpec, PodTemplateSpec, Probe,
+    ProjectedVolumeSource, ResourceRequirements, SeccompProfile, SecretEnvSource, SecretKeySelector, SecretVolumeSource, SecurityContext,
+    SleepAction, TopologySpreadConstraint, Volume, VolumeMount, VolumeProjection,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
@@ -15,11 +16,12 @@ use slipway_api::agent::AGENT_ENV;
 use slipway_api::{contract, labels};
 
 use super::{all_labels, config_map, config_map_name, meta, selector};
-use crate::agent::resolve::{Plan, Variable};
+use crate::agent::resolve::{Folder, Plan, Variable};
 
 const CONTAINER: &str = "agent";
 const TEMPORARY: &str = "tmp";
 const CREDENTIALS: &str = "credentials";
+const SKILLS: &str = "skills";
 const HTTP: &str = "http";
 
 pub(super) fn build(plan: &Plan, config: &ConfigMap) -> Deployment {
@@ -182,7 +184,23 @@ fn volumes(plan: &Plan) -> Vec<Volume> {
         secret: Some(SecretVolumeSource { secret_name: Some(name.clone()), ..SecretVolumeSource::default() }),
         ..Volume::default()
     });
-    [temporary].into_iter().chain(credentials).collect()
+    let skills = (!plan.skills.is_empty()).then(|| Volume {
+        name: SKILLS.to_owned(),
+        projected: Some(ProjectedVolumeSource {
+            sources: Some(plan.skills.iter().map(folder).collect()),
+            ..ProjectedVolumeSource::default()
+        }),
+        ..Volume::default()
+    });
+    [temporary].into_iter().chain(credentials).chain(skills).collect()
+}
+
+/// A skill's ConfigMap as a folder of the skill's name, its keys turned back into paths.
+fn folder(folder: &Folder) -> VolumeProjection {
+    let item = |(key, path): &(String, String)| KeyToPath { key: key.clone(), path: format!("{}/{path}", folder.name), mode: None };
+    let config_map =
+        ConfigMapProjection { name: folder.config_map.clone(), items: Some(folder.files.iter().map(item).collect()), optional: None };
+    VolumeProjection { config_map: Some(config_map), ..VolumeProjection::default() }
 }
 
 fn volume_mounts(plan: &Plan) -> Vec<VolumeMount> {
@@ -193,5 +211,6 @@ fn volume_mounts(plan: &Plan) -> Vec<VolumeMount> {
         ..VolumeMount::default()
     };
     let credentials = plan.credential_secret.is_some().then(|| mount(CREDENTIALS, contract::CREDENTIALS, Some(true)));
-    [mount(TEMPORARY, "/tmp", None)].into_iter().chain(credentials).collect()
+    let skills = (!plan.skills.is_empty()).then(|| mount(SKILLS, contract::SKILLS_FOLDER, Some(true)));
+    [mount(TEMPORARY, "/tmp", None)].into_iter().chain(credentials).chain(skills).collect()
 }

@@ -1,0 +1,40 @@
+//! What every agent is told of the platform around it, as far as there is anything to tell.
+
+use std::collections::BTreeMap;
+
+use slipway_api::{Agent, contract, ids};
+
+use crate::database::qualified_url;
+use crate::settings::Settings;
+
+pub(super) fn platform(agent: &Agent, team: &str, settings: &Settings, suffix: &str, variables: &mut BTreeMap<&'static str, String>) {
+    let platform = &settings.platform;
+    let own_image = agent.spec.image.as_ref().is_none_or(|image| *image == settings.runtime_image);
+    let url = |url: &Option<String>| url.as_deref().map(|url| qualified_url(url, suffix));
+    let allowed = (!platform.egress_allow.is_empty()).then(|| platform.egress_allow.join(","));
+    let optional = [
+        (contract::OLLAMA_BASE_URL, url(&settings.ollama_base_url)),
+        // Whether another image has a model built in, nobody knows.
+        (contract::EMBEDDING_MODEL, platform.embedding_model.clone().filter(|_| own_image)),
+        (contract::EGRESS_ALLOW, allowed),
+        (contract::PLATFORM_URL, url(&platform.url)),
+        (contract::CONTROL_PUBLIC_KEY, platform.control_public_key.clone()),
+        (contract::OTLP_ENDPOINT, url(&platform.otlp_endpoint)),
+        (contract::MLFLOW_URI, url(&platform.mlflow_uri)),
+    ];
+    for (name, value) in optional {
+        if let Some(value) = value {
+            variables.insert(name, value);
+        }
+    }
+    if platform.otlp_endpoint.is_some() || platform.mlflow_uri.is_some() {
+        let (name, namespace) = (agent.metadata.name.clone().unwrap_or_default(), agent.metadata.namespace.clone().unwrap_or_default());
+        // Names and ids have nothing in them that would need escaping.
+        let attributes = format!(
+            "service.name={name},service.namespace={namespace},slipway.agent.id={},slipway.team={}",
+            ids::agent(&namespace, &name),
+            ids::team(team)
+        );
+        variables.insert(contract::OTEL_ATTRIBUTES, attributes);
+    }
+}

@@ -1,0 +1,64 @@
+//! `RUNTIME_SKILLS`, and where the skills' files come from.
+
+use std::collections::BTreeMap;
+
+use slipway_api::condition::READY;
+use slipway_api::contract::{self, SkillConfig};
+use slipway_api::skill::{self, SkillPhase};
+
+use super::{Stop, fault, json};
+use crate::agent::gather::Seen;
+
+/// A ConfigMap whose keys are the files of one folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::agent) struct Folder {
+    pub name: String,
+    pub config_map: String,
+    /// Key → path within the folder.
+    pub files: Vec<(String, String)>,
+}
+
+pub(super) fn skills(seen: &Seen, variables: &mut BTreeMap<&'static str, String>) -> Result<Vec<Folder>, Stop> {
+    let (mut configs, mut folders) = (Vec::<SkillConfig>::new(), Vec::new());
+    for (at, (name, skill)) in seen.skills.iter().enumerate() {
+        let field = format!("spec.skills[{at}]");
+        let invalid = |why: &str| fault("SkillInvalid", format!("{field}: Skill {name} {why}"));
+        let Some(object) = skill else {
+            return Err(fault("SkillNotFound", format!("{field}: there is no Skill {name} in this namespace")));
+        };
+        let object = object.0.as_ref().map_err(|broken| invalid(&format!("cannot be read: {}", broken.error)))?;
+        let status = object.status.clone().unwrap_or_default();
+        if status.observed_generation.is_none() || status.observed_generation != object.metadata.generation {
+            return Err(Stop::Unknown("the files of a Skill"));
+        }
+        let (Some(SkillPhase::Available), Some(digest)) = (status.phase, status.digest) else {
+            let why = status.conditions.iter().find(|condition| condition.type_ == READY).map(|condition| condition.message.as_str());
+            return Err(invalid(&format!("cannot be used: {}", why.unwrap_or("it has not said why"))));
+        };
+        let spec = &object.spec;
+        if configs.iter().any(|other| other.name == spec.name) {
+            return Err(invalid(&format!("is called {}, as another one of this agent is; change spec.name of one of them", spec.name)));
+        }
+        folders.push(Folder {
+            name: spec.name.clone(),
+            config_map: crate::skill::config_map_name(name),
+            files: spec
+                .files
+                .keys()
+                .map(String::as_str)
+                .chain([skill::SKILL_FILE])
+                .map(|path| (skill::key(path), path.to_owned()))
+                .collect(),
+        });
+        configs.push(SkillConfig {
+            name: spec.name.clone(),
+            description: spec.description.clone(),
+            path: format!("{}/{}", contract::SKILLS_FOLDER, spec.name),
+            digest,
+        });
+    }
+    if !configs.is_empty() {
+        variables.insert(contract::SKILLS, json(&configs));
+    }
+    Ok(folders)
+}

@@ -1,0 +1,153 @@
+//! The skill controller: lays out each Skill's folder in a ConfigMap, which the agents that name it mount, and says
+//! whether that could be done.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::ObjectMeta;
+use kube::{Resource, ResourceExt};
+use serde_json::Value;
+use slipway_api::condition::{self, Finding, READY};
+use slipway_api::skill::{self, SkillPhase};
+use slipway_api::{Skill, SkillStatus, ids, labels};
+
+use crate::agent::RESYNC;
+use crate::event::Happening;
+use crate::queue::Key;
+use crate::tool::Fault;
+use crate::world::{ChildKind, World};
+use crate::write::{self, Outcome};
+
+/// The field manager of everything that this controller writes.
+pub(crate) const MANAGER: &str = "slipway/skill";
+
+/// The ConfigMap with a skill's folder. No agent's ConfigMap ends like that.
+pub(crate) fn config_map_name(skill: &str) -> String {
+    format!("{skill}-skill")
+}
+
+pub(crate) async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>, write::Error> {
+    let Some(object) = world.skills.get(key) else { return Ok(None) };
+    let skill = match &object.0 {
+        Ok(skill) if skill.meta().deletion_timestamp.is_some() => return Ok(None),
+        Ok(skill) => skill,
+        Err(invalid) => {
+            if let Some(message) = world.first_word_on::<Skill>(key, invalid).await {
+                let fault = Fault { reason: "Malformed", message };
+                let status = status(key, Err(&fault), &SkillStatus::default(), invalid.metadata.generation, Timestamp::now());
+                write::status::<Skill>(&world.client, key, &status, MANAGER).await?;
+            }
+            return Ok(Some(RESYNC));
+        }
+    };
+    let outcome = match fault(world, key, skill) {
+        Some(fault) => Err(fault),
+        None => lay_out(world, skill).await?,
+    };
+    let before = skill.status.clone().unwrap_or_default();
+    let digest = skill.spec.digest();
+    let status = status(key, outcome.as_ref().map(|()| digest.as_str()), &before, skill.meta().generation, Timestamp::now());
+    if status != before {
+        write::status::<Skill>(&world.client, key, &status, MANAGER).await?;
+        if let Err(fault) = outcome {
+            let happening = Happening { warning: true, reason: fault.reason.to_owned(), action: "LayOut", note: fault.message };
+            world.events.publish(&skill.object_ref(&()), happening).await;
+        }
+    }
+    Ok(Some(RESYNC))
+}
+
+fn fault(world: &World, key: &Key, skill: &Skill) -> Option<Fault> {
+    if world.team_of(&key.namespace).is_none() {
+        let message = format!(
+            "namespace {} belongs to no Team; agents, and what they use, are in namespaces named team-<slug> (kubectl get teams)",
+            key.namespace
+        );
+        return Some(Fault { reason: "NotATeamNamespace", message });
+    }
+    skill.spec.fault().map(|message| Fault { reason: "FieldInvalid", message })
+}
+
+async fn lay_out(world: &World, skill: &Skill) -> Result<Result<(), Fault>, write::Error> {
+    let value = write::value(&config_map(skill))?;
+    let name = config_map_name(&skill.name_any());
+    let outcome = write::child(world, ChildKind::ConfigMap, skill.uid().as_deref().unwrap_or_default(), &value, MANAGER).await?;
+    Ok(match outcome {
+        Outcome::Taken => {
+            let message = format!("ConfigMap {name} exists and does not belong to this Skill; delete it or give the Skill another name");
+            Err(Fault { reason: "NameTaken", message })
+        }
+        Outcome::Refused(why) => Err(Fault { reason: "Refused", message: format!("the API server refused ConfigMap {name}: {why}") }),
+        Outcome::Unchanged | Outcome::Created | Outcome::Updated | Outcome::Repaired => Ok(()),
+    })
+}
+
+/// What a Skill's ConfigMap should be, if that can be said now.
+pub(crate) fn desired(world: &World, key: &Key) -> Option<Value> {
+    let object = world.skills.get(key)?;
+    let skill = object.0.as_ref().ok()?;
+    if fault(world, key, skill).is_some() { None } else { write::value(&config_map(skill)).ok() }
+}
+
+fn config_map(of: &Skill) -> ConfigMap {
+    let name = of.name_any();
+    let labels = [(labels::PART_OF, labels::PLATFORM), (labels::MANAGED_BY, labels::OPERATOR), (labels::SKILL, &name)];
+    ConfigMap {
+        metadata: ObjectMeta {
+            name: Some(config_map_name(&name)),
+            namespace: of.namespace(),
+            labels: Some(labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into()),
+            owner_references: of.controller_owner_ref(&()).map(|owner| vec![owner]),
+            ..ObjectMeta::default()
+        },
+        data: Some(of.spec.folder().into_iter().map(|(path, text)| (skill::key(&path), text)).collect()),
+        ..ConfigMap::default()
+    }
+}
+
+/// The digest of a folder that is laid out, or what keeps it from being so.
+fn status(key: &Key, digest: Result<&str, &Fault>, before: &SkillStatus, generation: Option<i64>, now: Timestamp) -> SkillStatus {
+    let finding = match digest {
+        Ok(_) => Finding::new(READY, true, "Valid", "agents can use this skill"),
+        Err(fault) => Finding::new(READY, false, fault.reason, &*fault.message),
+    };
+    SkillStatus {
+        phase: Some(if digest.is_ok() { SkillPhase::Available } else { SkillPhase::Error }),
+        id: Some(ids::skill(&key.name)),
+        digest: digest.ok().map(str::to_owned),
+        observed_generation: generation,
+        conditions: condition::conditions(vec![finding], &before.conditions, generation, now),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn skill() -> Skill {
+        let yaml = "{metadata: {name: forms, namespace: team-a, uid: u}, spec: {name: fill-forms, description: d, instructions: Read.\
+                    , files: {references/a_b.md: x}}}";
+        serde_yaml::from_str(yaml).unwrap()
+    }
+
+    #[test]
+    fn the_folder_is_in_the_config_map() {
+        let value = write::value(&config_map(&skill())).unwrap();
+        assert_eq!(value["metadata"]["name"], "forms-skill");
+        assert_eq!(value["metadata"]["ownerReferences"][0]["kind"], "Skill");
+        assert_eq!(value["data"]["references_-a__b.md"], "x");
+        assert_eq!(value["data"]["SKILL.md"], "---\nname: fill-forms\ndescription: d\n---\n\nRead.");
+    }
+
+    #[test]
+    fn a_fault_takes_the_digest_away() {
+        let (key, now) = (Key::new("team-a", "forms"), Timestamp::UNIX_EPOCH);
+        let good = status(&key, Ok("d1"), &SkillStatus::default(), Some(1), now);
+        assert_eq!((good.phase, good.digest.as_deref(), good.id.as_deref()), (Some(SkillPhase::Available), Some("d1"), Some("sk_forms")));
+        let fault = Fault { reason: "FieldInvalid", message: "spec.files".to_owned() };
+        let bad = status(&key, Err(&fault), &good, Some(2), now);
+        assert_eq!((bad.phase, bad.digest.as_deref()), (Some(SkillPhase::Error), None));
+        assert_eq!(bad.conditions[0].reason, "FieldInvalid");
+    }
+}
