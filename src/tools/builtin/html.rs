@@ -185,7 +185,10 @@ impl Page {
                 self.breaks = self.breaks.max(1);
                 self.push("- ");
             }
-            ("td" | "th", false) => self.push(" |"),
+            ("td" | "th", false) => {
+                self.push(" |");
+                self.space = true;
+            }
             ("h1" | "h2" | "h3" | "h4" | "h5" | "h6", opens) => {
                 self.breaks = 2;
                 if opens {

@@ -1,0 +1,36 @@
+"""An MCP server over stdio that behaves as servers may: it changes its tools, says too much, and goes away."""
+
+import os
+
+from mcp.server.mcpserver import Context, MCPServer
+
+server = MCPServer("changing")
+
+
+@server.tool()
+async def learn(name: str, ctx: Context) -> str:
+    """Offers another tool from now on."""
+    server.add_tool(lambda: f"this is {name}", name=name, description="Learnt.")
+    await ctx.session.send_tool_list_changed()
+    return "learnt"
+
+
+@server.tool()
+def shout(count: int) -> str:
+    """Says one letter many times."""
+    return "x" * count
+
+
+@server.tool()
+def leave() -> str:
+    """Ends the server without an answer."""
+    os._exit(1)
+
+
+@server.tool()
+def surroundings() -> dict[str, str]:
+    """The environment of the server."""
+    return dict(os.environ)
+
+
+server.run()

@@ -1,0 +1,254 @@
+//! mcp tools with other people's servers: the reference server over all three transports, a server in Python, and servers
+//! that go, come back, or change.
+
+mod echo;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use echo::Echo;
+use serde_json::{Value, json};
+use slipway_api::contract::ToolConfig;
+use slipway_tools::{Context, Outcome, Program, Settings, Toolbox};
+
+fn config(name: &str, url: &str, timeout: u64) -> ToolConfig {
+    serde_json::from_value(json!({
+        "name": name, "type": "mcp", "category": "general", "mcpEndpoint": url, "timeout": timeout,
+        "headers": {"X-Kind": "a"}, "headersFrom": {"Authorization": "TOKEN"},
+    }))
+    .unwrap()
+}
+
+fn program(name: &str, argv: &[String]) -> Program {
+    Program { name: name.into(), binary: PathBuf::from(&argv[0]), arguments: argv[1..].to_vec(), timeout: Duration::from_secs(60) }
+}
+
+fn open(configs: Vec<ToolConfig>, programs: Vec<Program>) -> Toolbox {
+    let allow = vec!["127.0.0.0/8".parse().unwrap()];
+    let settings = Settings { allow, output_limit: 4000, ..Settings::default() };
+    let variables = |name: &str| (name == "TOKEN").then(|| "Bearer hunter2".to_owned());
+    Toolbox::open_with_programs(configs, programs, Vec::new(), settings, &variables).unwrap_or_else(|refusals| panic!("{refusals:?}"))
+}
+
+fn soon() -> Context {
+    Context::until(tokio::time::Instant::now() + Duration::from_secs(60))
+}
+
+async fn names(toolbox: &Toolbox) -> Vec<String> {
+    toolbox.specs().await.into_iter().map(|spec| spec.name).collect()
+}
+
+/// What the reference server offers and answers, whichever way it is reached.
+async fn holds_for_everything(toolbox: &Toolbox) {
+    let specs: BTreeMap<String, Value> = toolbox.specs().await.into_iter().map(|spec| (spec.name, spec.schema)).collect();
+    assert_eq!(specs["ev_get-sum"]["type"], "object", "{specs:?}");
+    for (tool, arguments, expected) in [
+        ("ev_echo", json!({"message": "grüezi"}), Outcome::ok("Echo: grüezi")),
+        ("ev_get-sum", json!({"a": 2, "b": 40}), Outcome::ok("The sum of 2 and 40 is 42.")),
+        // In quotes, as some models have it; the server itself would refuse that.
+        ("ev_get-sum", json!({"a": "2", "b": 40.0}), Outcome::ok("The sum of 2 and 40 is 42.")),
+        (
+            "ev_get-structured-content",
+            json!({"location": "Chicago"}),
+            Outcome::ok(r#"{"temperature":36,"conditions":"Light rain / drizzle","humidity":82}"#),
+        ),
+        (
+            "ev_get-structured-content",
+            json!({"location": "Bern"}),
+            Outcome::error("ev_get-structured-content was not called: location: must be one of \"New York\", \"Chicago\", \"Los Angeles\""),
+        ),
+        ("ev_echo", json!({}), Outcome::error("ev_echo was not called: message: is required (a string)")),
+    ] {
+        assert_eq!(toolbox.call(tool, arguments.clone(), &soon()).await, expected, "{tool} {arguments}");
+    }
+    let image = toolbox.call("ev_get-tiny-image", json!({}), &soon()).await;
+    assert!(image.content.contains("[image, image/png, ") && !image.content.contains("iVBOR"), "{image:?}");
+    let resource = toolbox.call("ev_get-resource-reference", json!({"resourceType": "Text", "resourceId": 1}), &soon()).await;
+    assert!(resource.content.contains("[resource demo://resource/dynamic/text/1]\n"), "{resource:?}");
+    let links = toolbox.call("ev_get-resource-links", json!({"count": 2}), &soon()).await;
+    assert!(links.content.contains("[link to the resource demo://"), "{links:?}");
+    let digests = toolbox.digests();
+    assert!(digests["ev"].starts_with("sha256:"), "{digests:?}");
+}
+
+#[tokio::test]
+async fn the_reference_server_over_streamable_http() {
+    let server = slipway_peers::everything();
+    let toolbox = open(vec![config("ev", server.url(), 60)], Vec::new());
+    assert_eq!(toolbox.digests(), BTreeMap::new());
+    holds_for_everything(&toolbox).await;
+}
+
+#[tokio::test]
+async fn the_reference_server_over_sse() {
+    let server = slipway_peers::everything_sse();
+    let toolbox = open(vec![config("ev", server.url(), 60)], Vec::new());
+    holds_for_everything(&toolbox).await;
+}
+
+#[tokio::test]
+async fn the_reference_server_as_a_program() {
+    let toolbox = open(Vec::new(), vec![program("ev", &slipway_peers::everything_stdio())]);
+    holds_for_everything(&toolbox).await;
+    // The program sees nothing of our environment.
+    let environment = toolbox.call("ev_get-env", json!({}), &soon()).await;
+    let environment: BTreeMap<String, String> = serde_json::from_str(&environment.content).unwrap();
+    assert!(!environment.contains_key("CARGO_PKG_NAME") && environment["PATH"] == "/usr/bin:/bin", "{environment:?}");
+}
+
+#[tokio::test]
+async fn all_transports_of_one_server_have_one_digest() {
+    let (http, sse) = (slipway_peers::everything(), slipway_peers::everything_sse());
+    let programs = vec![program("stdio", &slipway_peers::everything_stdio())];
+    let toolbox = open(vec![config("http", http.url(), 60), config("sse", sse.url(), 60)], programs);
+    toolbox.specs().await;
+    let digests = toolbox.digests();
+    assert_eq!(digests.len(), 3, "{digests:?}");
+    assert_eq!((&digests["http"], &digests["http"]), (&digests["sse"], &digests["stdio"]));
+}
+
+#[tokio::test]
+async fn the_time_server_as_a_program() {
+    let toolbox = open(Vec::new(), vec![program("time", &slipway_peers::mcp_time())]);
+    assert_eq!(names(&toolbox).await, ["time_convert_time", "time_get_current_time"]);
+    let arguments = json!({"source_timezone": "Europe/Berlin", "time": "12:00", "target_timezone": "Asia/Kolkata"});
+    let outcome = toolbox.call("time_convert_time", arguments, &soon()).await;
+    assert!(!outcome.is_error && outcome.content.contains("Asia/Kolkata"), "{outcome:?}");
+    let outcome = toolbox.call("time_get_current_time", json!({"timezone": "Mars/Olympus"}), &soon()).await;
+    assert!(outcome.is_error && outcome.content.contains("Mars/Olympus"), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn a_changed_list_is_shown_and_changes_the_digest() {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/changing_server.py");
+    let argv = [slipway_peers::mcp_time()[0].clone(), "-B".into(), script.into()];
+    let toolbox = open(Vec::new(), vec![program("ch", &argv)]);
+    assert_eq!(names(&toolbox).await, ["ch_leave", "ch_learn", "ch_shout", "ch_surroundings"]);
+    let before = toolbox.digests();
+    assert_eq!(toolbox.call("ch_learn", json!({"name": "trick"}), &soon()).await.content, "learnt");
+    let started = Instant::now();
+    while !names(&toolbox).await.contains(&"ch_trick".to_owned()) {
+        assert!(started.elapsed() < Duration::from_secs(10), "the new tool never showed up");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_ne!(toolbox.digests(), before);
+    assert_eq!(toolbox.call("ch_trick", json!({}), &soon()).await, Outcome::ok("this is trick"));
+
+    let much = toolbox.call("ch_shout", json!({"count": 100_000}), &soon()).await;
+    assert!(much.truncated && much.content.len() < 4100, "{} bytes", much.content.len());
+    // A line beyond all reason is not held in memory, and the call does not wait for ever.
+    let context = Context::until(tokio::time::Instant::now() + Duration::from_secs(5));
+    let outcome = toolbox.call("ch_shout", json!({"count": 10_000_000}), &context).await;
+    assert!(outcome.is_error, "{} bytes", outcome.content.len());
+
+    let outcome = toolbox.call("ch_leave", json!({}), &soon()).await;
+    assert!(outcome.is_error && outcome.content.contains("whether the call was carried out is not known"), "{outcome:?}");
+    assert_eq!(toolbox.call("ch_shout", json!({"count": 3}), &soon()).await, Outcome::ok("xxx"));
+    assert!(!names(&toolbox).await.contains(&"ch_trick".to_owned()), "a new process has the old list");
+}
+
+fn everything_on(port: u16) -> slipway_peers::Server {
+    let argv = slipway_peers::everything_stdio();
+    let mut command = Command::new(&argv[0]);
+    command.args(&argv[1..argv.len() - 1]).arg("streamableHttp").env("PORT", port.to_string());
+    slipway_peers::Server::start(command, &format!("http://127.0.0.1:{port}/mcp"))
+}
+
+#[tokio::test]
+async fn a_server_that_is_down_is_left_out_and_comes_back() {
+    let port = slipway_peers::free_port();
+    let url = format!("http://127.0.0.1:{port}/mcp");
+    let steady: ToolConfig =
+        serde_json::from_value(json!({"name": "calculator", "type": "builtin", "category": "general", "timeout": 5})).unwrap();
+    let toolbox = open(vec![config("ev", &url, 60), steady], Vec::new());
+    let echo = async || toolbox.call("ev_echo", json!({"message": "x"}), &soon()).await;
+
+    assert_eq!(names(&toolbox).await, ["calculator"]);
+    let outcome = echo().await;
+    assert!(outcome.is_error && outcome.content.contains("there is no tool 'ev_echo' at the moment"), "{outcome:?}");
+    assert_eq!(toolbox.call("calculator", json!({"expression": "6*7"}), &soon()).await, Outcome::ok("42"));
+
+    let server = everything_on(port);
+    let started = Instant::now();
+    while !names(&toolbox).await.contains(&"ev_echo".to_owned()) {
+        assert!(started.elapsed() < Duration::from_secs(20), "the server was not asked again");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(echo().await, Outcome::ok("Echo: x"));
+
+    // Restarted between two calls, it has forgotten the session: the next call makes a new one and arrives.
+    drop(server);
+    let server = everything_on(port);
+    assert_eq!(echo().await, Outcome::ok("Echo: x"));
+
+    drop(server);
+    let outcome = echo().await;
+    assert!(outcome.is_error && outcome.content.starts_with("the server of ev is not available"), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn a_long_call_ends_at_its_limit_and_the_connection_lives_on() {
+    let server = slipway_peers::everything();
+    let toolbox = open(vec![config("ev", server.url(), 60)], Vec::new());
+    assert!(!toolbox.call("ev_echo", json!({"message": "x"}), &soon()).await.is_error);
+    let context = Context::until(tokio::time::Instant::now() + Duration::from_millis(500));
+    let started = Instant::now();
+    let outcome = toolbox.call("ev_trigger-long-running-operation", json!({"duration": 30, "steps": 1}), &context).await;
+    assert!(outcome.is_error && outcome.content.contains("took longer than its time limit"), "{outcome:?}");
+    assert!(started.elapsed() < Duration::from_secs(3));
+    assert_eq!(toolbox.call("ev_echo", json!({"message": "y"}), &soon()).await, Outcome::ok("Echo: y"));
+}
+
+#[tokio::test]
+async fn headers_are_sent_and_what_is_no_mcp_server_is_left_out() {
+    for head in [
+        "404 Not Found",
+        "401 Unauthorized\r\nWWW-Authenticate: Bearer",
+        "500 Oops",
+        "200 OK\r\nContent-Type: text/html",
+        "302 Found\r\nLocation: http://example.com/",
+    ] {
+        let echo = Echo::start(head, b"<html>").await;
+        let toolbox = open(vec![config("no", &format!("http://127.0.0.1:{}/mcp?key=hunter3", echo.port), 5)], Vec::new());
+        assert_eq!(names(&toolbox).await, [""; 0], "{head}");
+        let request = echo.last().to_lowercase();
+        assert!(request.contains("authorization: bearer hunter2") && request.contains("x-kind: a"), "{head}: {request}");
+        let outcome = toolbox.call("no_x", json!({}), &soon()).await;
+        assert!(outcome.is_error && !outcome.content.contains("hunter"), "{head}: {outcome:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_says_nothing_costs_no_more_than_its_timeout() {
+    let echo = Echo::silent().await;
+    let toolbox = open(vec![config("no", &format!("http://127.0.0.1:{}/mcp", echo.port), 1)], Vec::new());
+    let started = Instant::now();
+    assert_eq!(names(&toolbox).await, [""; 0]);
+    assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
+    // Until it is time to try again, it costs nothing.
+    let started = Instant::now();
+    names(&toolbox).await;
+    assert!(started.elapsed() < Duration::from_millis(200), "{:?}", started.elapsed());
+}
+
+#[test]
+fn the_protocols_own_conformance_suite_is_content() {
+    // Cargo builds examples along with the tests, beside them.
+    let client = std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().join("examples/conformance");
+    assert!(client.exists(), "{} is not there: build the example", client.display());
+    for scenario in ["initialize", "tools_call", "sse-retry"] {
+        let argv = slipway_peers::conformance();
+        let folder = tempfile::TempDir::new().unwrap();
+        let output = Command::new(&argv[0])
+            .args(&argv[1..])
+            .args(["client", "--scenario", scenario, "--command"])
+            .arg(&client)
+            .current_dir(folder.path())
+            .output()
+            .unwrap();
+        let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{scenario}: {said}");
+    }
+}
