@@ -96,7 +96,6 @@ pub struct Block {
 
 impl Block {
     /// Says which kind was found, not the text: the message may end in a log.
-    #[expect(dead_code, reason = "the guards of text follow their test data")]
     pub(crate) fn found(guard: Name, kind: &str) -> Self {
         let message = match guard {
             Name::SecretsScanner => format!("refused by {guard}: the text holds a secret ({kind}); remove it and revoke it if it was real"),

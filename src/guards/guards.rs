@@ -1,18 +1,34 @@
 //! The guards of one agent: built once from its settings, shared by all of its turns.
 
 use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
-use crate::finding::{Side, Verdict};
+use crate::finding::{Action, Block, Finding, Name, Side, Verdict};
+use crate::injection::Injection;
 use crate::limits::{Breach, Budget, Limits, Spent, Turn};
+use crate::runs::Cutter;
 use crate::settings::Settings;
 use crate::stream::Stream;
+use crate::topics::{self, Topics};
+use crate::{pii, secrets};
 
 /// Cheap to clone; the clones share one state of limits.
 #[derive(Debug, Clone, Default)]
 pub struct Guards {
+    text: Option<Arc<Text>>,
     limits: Option<Arc<Mutex<Limits>>>,
+}
+
+/// The guards that read text.
+#[derive(Debug)]
+pub(crate) struct Text {
+    /// The kinds that are looked for; empty: all.
+    pii: Option<(Vec<String>, Action)>,
+    secrets: Option<Action>,
+    injection: Option<(Injection, Action)>,
+    pub(crate) topics: Vec<(Topics, Action)>,
 }
 
 impl Guards {
@@ -20,8 +36,27 @@ impl Guards {
     /// `RUNTIME_POLICIES`, an array of policies. Both may be empty. All faults are told at once.
     pub fn read(guards_json: &str, policies_json: &str) -> Result<Self, Vec<String>> {
         let settings = Settings::read(guards_json, policies_json)?;
+        let mut faults = Vec::new();
+        let mut topics = Vec::new();
+        for asked in settings.topics {
+            match Topics::new(&asked.topics) {
+                Ok(built) => topics.push((built, asked.action)),
+                Err(fault) => faults.push(fault),
+            }
+        }
+        let injection = settings.injection.and_then(|asked| match Injection::new(asked.threshold) {
+            Ok(built) => Some((built, asked.action)),
+            Err(fault) => {
+                faults.push(fault);
+                None
+            }
+        });
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        let text = Text { pii: settings.pii.map(|pii| (pii.kinds, pii.action)), secrets: settings.secrets, injection, topics };
         let limits = Limits::new(settings.limits);
-        Ok(Self { limits: (!limits.is_empty()).then(|| Arc::new(Mutex::new(limits))) })
+        Ok(Self { text: (!text.is_empty()).then(|| Arc::new(text)), limits: (!limits.is_empty()).then(|| Arc::new(Mutex::new(limits))) })
     }
 
     /// No guard at all.
@@ -31,17 +66,42 @@ impl Guards {
 
     /// Whether nothing is guarded, so that a turn need not ask.
     pub fn is_empty(&self) -> bool {
-        self.limits.is_none()
+        self.text.is_none() && self.limits.is_none()
     }
 
-    pub fn check<'a>(&self, _side: Side, text: &'a str) -> Verdict<'a> {
-        // Detection follows: its test data is committed first.
-        Verdict { findings: Vec::new(), text: Cow::Borrowed(text), blocked: None }
+    /// Judges a whole text. What tools and documents bring is input, too.
+    pub fn check<'a>(&self, side: Side, text: &'a str) -> Verdict<'a> {
+        let Some(guards) = &self.text else {
+            return Verdict { findings: Vec::new(), text: Cow::Borrowed(text), blocked: None };
+        };
+        let mut findings = Vec::new();
+        if guards.reads_runs() {
+            let (mut cutter, mut at) = (Cutter::default(), 0);
+            while at < text.len() {
+                let end = cutter.end(&text[at..]).map_or(text.len(), |end| at + end);
+                guards.run(text, at..end, &mut findings);
+                at = end;
+            }
+        }
+        for (topics, action) in &guards.topics {
+            let mut reading = topics::Reading::default();
+            let mut each = |topic: &str, span| findings.push(finding(Name::BlockedTopics, topic, span, *action));
+            topics.read(&mut reading, text, 0, &mut each);
+            topics.end(&mut reading, &mut each);
+        }
+        if let (Side::Input, Some((injection, action))) = (side, &guards.injection) {
+            findings.extend(injection.find(text).into_iter().map(|(kind, span)| finding(Name::PromptInjection, &kind, span, *action)));
+        }
+        findings.sort_by_key(|finding| (finding.span.start, finding.span.end, finding.guard));
+        let blocked =
+            findings.iter().find(|finding| finding.action == Action::Block).map(|finding| Block::found(finding.guard, &finding.kind));
+        let masked = masked(text, 0..text.len(), &findings);
+        Verdict { findings, text: masked, blocked }
     }
 
     /// A judge for one answer that comes in fragments.
     pub fn stream(&self) -> Stream {
-        Stream::default()
+        Stream::new(self.text.clone().filter(|text| text.reads_runs() || !text.topics.is_empty()))
     }
 
     /// Asks before a turn; what is not refused counts as a request.
@@ -69,4 +129,84 @@ impl Guards {
         let limits = self.limits.as_ref()?;
         Some(act(&mut limits.lock().unwrap_or_else(PoisonError::into_inner)))
     }
+}
+
+impl Text {
+    fn is_empty(&self) -> bool {
+        self.pii.is_none() && self.secrets.is_none() && self.injection.is_none() && self.topics.is_empty()
+    }
+
+    /// Whether a guard looks for forms, which lie within runs.
+    pub(crate) fn reads_runs(&self) -> bool {
+        self.pii.is_some() || self.secrets.is_some()
+    }
+
+    /// The findings of one run, in order and without overlap: a secret goes before an address within it.
+    pub(crate) fn run(&self, text: &str, run: Range<usize>, findings: &mut Vec<Finding>) {
+        let first = findings.len();
+        let mut found = Vec::new();
+        if let Some(action) = self.secrets {
+            secrets::find(text, run.clone(), &mut found);
+            // A private key has too many lines to be masked while it is being written.
+            let action = |kind| if kind == secrets::PRIVATE_KEY && action == Action::Mask { Action::Block } else { action };
+            findings.extend(found.drain(..).map(|(kind, span)| finding(Name::SecretsScanner, kind, span, action(kind))));
+        }
+        if let Some((kinds, action)) = &self.pii {
+            pii::find(text, run, &mut found);
+            for (kind, span) in found {
+                let wanted = kinds.is_empty() || kinds.iter().any(|one| one == kind);
+                if wanted {
+                    let free = outside(&span, &findings[first..]);
+                    findings.extend(free.into_iter().map(|span| finding(Name::PiiDetection, kind, span, *action)));
+                }
+            }
+        }
+        findings[first..].sort_by_key(|finding| finding.span.start);
+    }
+}
+
+/// The parts of a span that no other finding has: what is left of an address beside a key is still personal.
+fn outside(span: &Range<usize>, others: &[Finding]) -> Vec<Range<usize>> {
+    let mut parts = vec![span.clone()];
+    for other in others.iter().map(|finding| &finding.span) {
+        let split = |part: Range<usize>| [part.start..part.end.min(other.start), part.start.max(other.end)..part.end];
+        parts = parts.into_iter().flat_map(split).filter(|part| part.start < part.end).collect();
+    }
+    parts
+}
+
+pub(crate) fn finding(guard: Name, kind: &str, span: Range<usize>, action: Action) -> Finding {
+    Finding { guard, kind: kind.to_owned(), span, action }
+}
+
+/// A part of a text with personal data and secrets replaced by their kinds. What blocks is replaced too, because a
+/// refused text may be stored; what only warns stays.
+pub(crate) fn masked<'a>(text: &'a str, part: Range<usize>, findings: &[Finding]) -> Cow<'a, str> {
+    let hides = |finding: &&Finding| matches!(finding.guard, Name::PiiDetection | Name::SecretsScanner) && finding.action != Action::Warn;
+    let mut hidden =
+        findings.iter().filter(hides).filter(|finding| part.start <= finding.span.start && finding.span.end <= part.end).peekable();
+    if hidden.peek().is_none() {
+        return Cow::Borrowed(&text[part]);
+    }
+    let mut out = String::with_capacity(part.len());
+    let mut at = part.start;
+    for finding in hidden {
+        if finding.span.start < at {
+            continue;
+        }
+        out.push_str(&text[at..finding.span.start]);
+        out.push('[');
+        out.extend(finding.kind.chars().map(|c| if c == '-' { '_' } else { c.to_ascii_uppercase() }));
+        out.push(']');
+        at = if finding.kind == secrets::PRIVATE_KEY { key_end(text, finding.span.end, part.end) } else { finding.span.end };
+    }
+    out.push_str(&text[at..part.end]);
+    Cow::Owned(out)
+}
+
+/// Where a private key ends whose header ends here: after its footer, or with the text.
+fn key_end(text: &str, header: usize, end: usize) -> usize {
+    let rest = &text[header..end];
+    let footer = rest.find("-----END").map(|at| at + "-----END".len());
+    footer.and_then(|at| rest[at..].find("-----").map(|dashes| header + at + dashes + 5)).unwrap_or(end)
 }

@@ -5,11 +5,17 @@
 
 mod finding;
 mod guards;
+mod injection;
 mod limits;
+mod phrases;
 mod pii;
 mod policy;
+mod runs;
+mod secrets;
 mod settings;
 mod stream;
+mod topics;
+mod words;
 
 pub use finding::{Action, Block, Finding, Name, Side, Verdict};
 pub use guards::Guards;

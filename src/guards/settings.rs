@@ -239,3 +239,88 @@ impl Entry {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_known_is_refused_and_what_is_known_is_told() {
+        for (guards, policies, fault) in [
+            (r#"["pii"]"#, "", "unknown guard `pii`; known are pii-detection, secrets-scanner"),
+            (r#"{"name": "pii-detection"}"#, "", "RUNTIME_GUARDS is not a JSON array"),
+            ("[7]", "", "RUNTIME_GUARDS holds 7; an entry is a name or an object with a `name`"),
+            (r#"[{"limit": 7}]"#, "", "an entry of RUNTIME_GUARDS has no `name`"),
+            (r#"["rate-limit", "rate-limit"]"#, "", "guard `rate-limit` is named twice"),
+            (r#"[{"name": "max-tokens", "limits": 7}]"#, "", "guard `max-tokens`: unknown setting `limits`; known are limit, action"),
+            (r#"[{"name": "max-tokens", "limit": -1}]"#, "", "guard `max-tokens`: `limit` must be a number above zero"),
+            (r#"[{"name": "max-tokens", "action": "mask"}]"#, "", "guard `max-tokens`: `action` must be one of \"warn\", \"block\""),
+            (r#"[{"name": "pii-detection", "kinds": ["mail"]}]"#, "", "unknown kind `mail`; known are email, phone"),
+            (r#"[{"name": "blocked-topics", "topics": []}]"#, "", "`topics` must be a list"),
+            ("", r#"[{"id": "gp_a", "severity": "fatal", "rules": []}]"#, "RUNTIME_POLICIES, entry 1: unknown variant `fatal`"),
+            (
+                "",
+                r#"[{"id": "gp_a", "severity": "warning", "rules": [{"type": "max_size", "operator": "lt", "value": "1"}]}]"#,
+                "policy `gp_a`: unknown rule type `max_size`",
+            ),
+            (
+                "",
+                r#"[{"id": "gp_a", "severity": "warning", "rules": [{"type": "max_tokens", "operator": "gt", "value": "1"}]}]"#,
+                "does not know the operator `gt`",
+            ),
+            (
+                "",
+                r#"[{"id": "gp_a", "severity": "warning", "enabled": false, "rules": [{"type": "max_tokens", "operator": "lt", "value": "many"}]}]"#,
+                "`many` is not a number",
+            ),
+            (
+                "",
+                r#"[{"id": "gp_a", "severity": "warning", "rules": [{"type": "blocked_topics", "operator": "contains", "value": " , "}]}]"#,
+                "names no topic",
+            ),
+        ] {
+            let faults = Settings::read(guards, policies).unwrap_err();
+            assert!(faults.len() == 1 && faults[0].contains(fault), "{guards} {policies}: {faults:?}");
+        }
+    }
+
+    #[test]
+    fn all_faults_are_told_at_once() {
+        let faults = Settings::read(r#"["a", "b", {"name": "rate-limit", "per": 1}]"#, "{}").unwrap_err();
+        assert_eq!(faults.len(), 4, "{faults:?}");
+    }
+
+    #[test]
+    fn nothing_set_asks_for_nothing() {
+        assert_eq!(Settings::read("", "").unwrap(), Settings::default());
+        assert_eq!(Settings::read("[]", " [] ").unwrap(), Settings::default());
+    }
+
+    #[test]
+    fn the_default_policies_of_the_service_are_understood() {
+        let rule = |kind, operator, value| format!(r#"[{{"type": "{kind}", "operator": "{operator}", "value": "{value}"}}]"#);
+        let policies = format!(
+            r#"[{{"id": "gp_default_tokens", "name": "Token Limit", "severity": "warning", "enabled": true, "rules": {}}},
+                {{"id": "gp_default_latency", "name": "Latency SLA", "description": "", "severity": "critical", "rules": {}}},
+                {{"id": "gp_default_topics", "name": "Blocked Topics", "severity": "critical", "rules": {}}},
+                {{"id": "gp_default_cost", "name": "Daily Cost Cap", "severity": "warning", "rules": {}}},
+                {{"id": "gp_off", "name": "", "severity": "critical", "enabled": false, "rules": {}}}]"#,
+            rule("max_tokens", "lt", "4096"),
+            rule("max_latency", "lt", "2000"),
+            rule("blocked_topics", "contains", "violence, illegal_activity, self_harm"),
+            rule("max_cost_per_day", "lt", "10.00"),
+            rule("max_tokens", "lt", "1"),
+        );
+        let settings = Settings::read("", &policies).unwrap();
+        let limits: Vec<_> = settings.limits.iter().map(|limit| (limit.guard, limit.most, limit.reached, limit.action)).collect();
+        assert_eq!(
+            limits,
+            [
+                (Name::MaxTokens, 4096.0, true, Action::Warn),
+                (Name::Latency, 2000.0, true, Action::Block),
+                (Name::SpendLimit, 10.0, true, Action::Warn)
+            ]
+        );
+        assert_eq!((settings.topics.len(), settings.topics[0].topics.len(), settings.topics[0].action), (1, 3, Action::Block));
+    }
+}

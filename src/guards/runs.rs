@@ -1,0 +1,136 @@
+//! Cuts text into runs: pieces that no finding of form (an address, a number, a key) reaches across. A run is a
+//! word with the white space after it, or several words that may belong together, like the groups of a number or a
+//! name and its value. Where a run ends depends on the run alone and on one character after it, so a text that
+//! comes in fragments is cut exactly as the whole text is.
+
+/// No run is longer; a longer word is cut here.
+pub(crate) const LONGEST: usize = 4096;
+
+/// Looks for the end of one run, and remembers how far it has looked.
+#[derive(Debug, Default)]
+pub(crate) struct Cutter {
+    looked: usize,
+    word: usize,
+    word_end: usize,
+    last: Option<char>,
+}
+
+impl Cutter {
+    /// `text` begins with the run, and with the same bytes as at the last call. None: the end is not in sight yet.
+    pub(crate) fn end(&mut self, text: &str) -> Option<usize> {
+        let begin = self.looked;
+        for (offset, next) in text[begin..].char_indices() {
+            let at = begin + offset;
+            if let Some(last) = self.last
+                && (at + next.len_utf8() > LONGEST || self.parts(text.as_bytes(), at, last, next))
+            {
+                *self = Self::default();
+                return Some(at);
+            }
+            if next == '\n' {
+                *self = Self::default();
+                return Some(at + 1);
+            }
+            if !is_space(next) {
+                self.word_end = at + next.len_utf8();
+            }
+            self.last = Some(next);
+            self.looked = at + next.len_utf8();
+        }
+        None
+    }
+
+    /// Whether a run ends between two characters.
+    fn parts(&mut self, text: &[u8], at: usize, last: char, next: char) -> bool {
+        if is_space(next) {
+            return false;
+        }
+        if is_space(last) {
+            if next.is_ascii() && belong(&text[..self.word_end], self.word, next as u8) {
+                self.word = at;
+                return false;
+            }
+            return true;
+        }
+        if next.is_ascii() && last.is_ascii() {
+            return false;
+        }
+        !(is_ignorable(next) || is_ignorable(last) || (is_letter(next) && is_letter(last)))
+    }
+}
+
+/// Whether the word that starts at `word` and the one that begins with `next` may be parts of one finding.
+fn belong(run: &[u8], word: usize, next: u8) -> bool {
+    let before = &run[word.min(run.len())..];
+    let Some(last) = before.last() else { return false };
+    let numbers = matches!(last, b'0'..=b'9' | b')' | b'-' | b'.' | b'/') && matches!(next, b'0'..=b'9' | b'(' | b'+' | b'-');
+    let upper = |byte: &u8| byte.is_ascii_uppercase() || byte.is_ascii_digit();
+    let account = before.len() == 4 && before.iter().all(upper) && upper(&next);
+    let value = matches!(last, b'=' | b':' | b'>' | b'`') || matches!(next, b'=' | b':' | b'|' | b'>');
+    let bearer = [b"bearer".as_slice(), b"basic"].iter().any(|scheme| ends_with(before, scheme));
+    numbers || account || value || bearer || opens_key(run)
+}
+
+fn ends_with(word: &[u8], end: &[u8]) -> bool {
+    word.len() >= end.len() && word[word.len() - end.len()..].eq_ignore_ascii_case(end)
+}
+
+/// The first line of a private key has spaces.
+fn opens_key(run: &[u8]) -> bool {
+    let recent = &run[run.len().saturating_sub(64)..];
+    recent.windows(10).any(|window| window == b"-----BEGIN")
+}
+
+pub(crate) fn is_space(c: char) -> bool {
+    c.is_ascii_whitespace() || matches!(c, '\u{a0}' | '\u{202f}')
+}
+
+/// Letters of scripts that part words by spaces.
+pub(crate) fn is_letter(c: char) -> bool {
+    if c.is_ascii() { c.is_ascii_alphanumeric() } else { u32::from(c) < 0x0E00 && c.is_alphanumeric() }
+}
+
+/// Characters that nobody sees and that are put between letters to hide a word.
+pub(crate) fn is_ignorable(c: char) -> bool {
+    matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2060}'..='\u{2064}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cut(text: &str) -> Vec<&str> {
+        let (mut rest, mut runs, mut cutter) = (text, Vec::new(), Cutter::default());
+        while let Some(end) = cutter.end(rest) {
+            runs.push(&rest[..end]);
+            rest = &rest[end..];
+        }
+        runs.push(rest);
+        runs
+    }
+
+    #[test]
+    fn words_that_may_belong_together_stay_together() {
+        for (text, runs) in [
+            ("call me now", vec!["call ", "me ", "now"]),
+            ("at +44 (0) 20 7946 0000 or", vec!["at ", "+44 (0) 20 7946 0000 ", "or"]),
+            ("GB29 NWBK 6016 13 ok", vec!["GB29 NWBK 6016 13 ", "ok"]),
+            ("api_key = \"abc\" x", vec!["api_key = \"abc\" ", "x"]),
+            ("Authorization: Bearer abc def", vec!["Authorization: Bearer abc ", "def"]),
+            ("-----BEGIN RSA PRIVATE KEY-----\nMII", vec!["-----BEGIN RSA PRIVATE KEY-----\n", "MII"]),
+            ("naïve 炸弹 x", vec!["naïve ", "炸", "弹 ", "x"]),
+            ("01\u{a0}23", vec!["01\u{a0}23"]),
+            ("bo\u{200b}mb it", vec!["bo\u{200b}mb ", "it"]),
+        ] {
+            assert_eq!(cut(text), runs, "{text}");
+        }
+    }
+
+    #[test]
+    fn no_run_is_longer_than_the_bound() {
+        let text = "aé".repeat(5000);
+        let runs = cut(&text);
+        assert!(runs.iter().all(|run| run.len() <= LONGEST), "{:?}", runs.iter().map(|run| run.len()).collect::<Vec<_>>());
+        assert_eq!(runs.concat(), text);
+    }
+}

@@ -1,0 +1,175 @@
+//! Secrets: keys whose issuers gave them a form, private keys, tokens, addresses with a password, and values that
+//! look random and stand beside a name such as `api_key`. A placeholder is no secret.
+
+mod assigned;
+mod random;
+mod table;
+
+use std::ops::Range;
+
+use crate::pii::Found;
+use random::{is_placeholder, is_random};
+use table::{Body, TOKENS, Token};
+
+pub(crate) const PRIVATE_KEY: &str = "private-key";
+/// Shorter runs hold no secret.
+const SHORTEST: usize = 12;
+
+/// Finds the secrets of `text[run]`.
+pub(crate) fn find(text: &str, run: Range<usize>, found: &mut Vec<Found>) {
+    if run.len() < SHORTEST {
+        return;
+    }
+    let first = found.len();
+    let bytes = text.as_bytes();
+    private_keys(text, &run, found);
+    let mut at = run.start;
+    let mut fresh = true;
+    while at < run.end {
+        let part = bytes[at].is_ascii_alphanumeric();
+        let end = if part && fresh { token(bytes, at, run.end).or_else(|| web_token(bytes, at, run.end)) } else { None };
+        if let Some((kind, end)) = end {
+            found.push((kind, at..end));
+            at = end;
+            fresh = false;
+        } else {
+            // After these a token may begin, and after a backslash the letter of an escape.
+            fresh = !part;
+            at += 1;
+        }
+    }
+    addresses(text, &run, found);
+    assigned::find(text, &run, found);
+    let mut at = first;
+    while at < found.len() {
+        let span = found[at].1.clone();
+        if found[first..at].iter().any(|(_, other)| other.start < span.end && span.start < other.end) {
+            found.remove(at);
+        } else {
+            at += 1;
+        }
+    }
+}
+
+/// The header is enough to find a key; `guards::masked` hides what follows it.
+fn private_keys(text: &str, run: &Range<usize>, found: &mut Vec<Found>) {
+    const BEGIN: &str = "-----BEGIN ";
+    let all = &text[run.clone()];
+    for (at, _) in all.match_indices(BEGIN) {
+        let rest = &all[at + BEGIN.len()..];
+        let Some(end) = rest.find("PRIVATE KEY") else { continue };
+        let label = rest[..end].bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b' ');
+        let end = at + BEGIN.len() + end + "PRIVATE KEY".len();
+        let end = end + all[end..].bytes().take_while(|byte| *byte == b'-').count();
+        // Words in the place of a key, as in documentation.
+        let start = &all.as_bytes()[end..all.len().min(end + 12)];
+        let told = start.contains(&b' ') && start.iter().all(|byte| byte.is_ascii_lowercase() || *byte == b' ');
+        if label && !told {
+            found.push((PRIVATE_KEY, run.start + at..run.start + end));
+        }
+    }
+}
+
+fn token(text: &[u8], at: usize, reach: usize) -> Option<(&'static str, usize)> {
+    let rest = &text[at..reach];
+    let fits = |token: &&Token| rest.starts_with(token.prefix.as_bytes());
+    TOKENS.iter().filter(|token| token.prefix.as_bytes()[0] == rest[0]).filter(fits).find_map(|token| {
+        let body = &rest[token.prefix.len()..];
+        let length = body.iter().take_while(|byte| token.body.has(**byte)).count();
+        let whole = (token.least..=token.most).contains(&length) && !is_placeholder(&body[..length]);
+        (whole && distinct(&body[..length]) >= 5).then_some((token.kind, at + token.prefix.len() + length))
+    })
+}
+
+fn distinct(body: &[u8]) -> u32 {
+    body.iter().fold(0u128, |seen, byte| seen | 1 << (byte & 127)).count_ones()
+}
+
+/// A JSON web token: two JSON objects and a signature in base64, parted by dots.
+fn web_token(text: &[u8], at: usize, reach: usize) -> Option<(&'static str, usize)> {
+    let rest = &text[at..reach];
+    if !rest.starts_with(b"eyJ") {
+        return None;
+    }
+    let part = |from: usize| rest[from..].iter().take_while(|byte| Body::Url.has(**byte)).count();
+    let head = part(0);
+    if head < 12 || rest.get(head) != Some(&b'.') || !rest[head + 1..].starts_with(b"eyJ") {
+        return None;
+    }
+    let claims = head + 1 + part(head + 1);
+    if claims < head + 9 {
+        return None;
+    }
+    // Without its signature it still tells what it claims.
+    let signature = if rest.get(claims) == Some(&b'.') { 1 + part(claims + 1) } else { 0 };
+    Some(("jwt", at + claims + signature))
+}
+
+/// `scheme://user:password@host`.
+fn addresses(text: &str, run: &Range<usize>, found: &mut Vec<Found>) {
+    let all = &text[run.clone()];
+    for (at, _) in all.match_indices("://") {
+        let scheme = all[..at].bytes().rev().take_while(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(byte)).count();
+        let rest = &all[at + 3..];
+        let length = rest.bytes().take_while(|byte| byte.is_ascii_graphic() && !b"/\"'`<>\\?".contains(byte)).count();
+        let Some(host) = rest[..length].rfind('@') else { continue };
+        let Some(colon) = rest[..host].find(':') else { continue };
+        let password = &rest.as_bytes()[colon + 1..host];
+        let example = matches!(rest[host + 1..length].split(':').next(), Some("example.com" | "example.org" | "host" | "hostname"));
+        let telling = !is_placeholder(password) && password.len() >= 3 && (!example || is_random(password));
+        if scheme > 0 && host + 1 < length && telling {
+            found.push(("url-password", run.start + at - scheme..run.start + at + 3 + length));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kinds(text: &str) -> Vec<&'static str> {
+        let mut found = Vec::new();
+        find(text, 0..text.len(), &mut found);
+        found.into_iter().map(|(kind, _)| kind).collect()
+    }
+
+    /// Built here, so that no scanner finds a key in the source.
+    fn body(length: usize) -> String {
+        "q7Zk2Vd9XwLp4RtYb8NcAs6Mf1Hj3Gu5Ee0To".chars().cycle().take(length).collect()
+    }
+
+    #[test]
+    fn keys_are_known_by_their_form() {
+        for (text, kind) in [
+            (format!("AKIA{}", "Q7ZK2VD9XWLP4RTY"), "aws-access-key"),
+            (format!("use ghp_{} please", body(36)), "github-token"),
+            (format!("\"sk-ant-api03-{}\"", body(93)), "anthropic-key"),
+            (format!("xoxb-259349226247-403849123456-{}", body(24)), "slack-token"),
+            (format!("-----BEGIN {}PRIVATE KEY-----", "RSA "), "private-key"),
+            (format!("postgres://app:{}@db:5432/x", body(12)), "url-password"),
+            (format!("eyJ{}.eyJ{}.{}", body(20), body(20), body(30)), "jwt"),
+            (format!("api_key = \"{}\"", body(24)), "assigned-secret"),
+            (format!("Authorization: Bearer {}", body(30)), "assigned-secret"),
+        ] {
+            assert_eq!(kinds(&text), [kind], "{text}");
+        }
+    }
+
+    #[test]
+    fn placeholders_names_and_hashes_are_no_secrets() {
+        for text in [
+            "api_key = \"YOUR_API_KEY_GOES_HERE_PLEASE\"",
+            "api_key = os.environ[\"OPENAI_API_KEY\"]",
+            "ghp_xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
+            "commit 3f786850e387550fdab836ed7e6dc881de23001b",
+            "token: Optional[str] = None",
+            "postgres://user:password@localhost/db",
+            "postgres://app:${PASSWORD}@db/x",
+            "key=lambda row: row.created_at_timestamp",
+            "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+            "id 123e4567-e89b-12d3-a456-426614174000",
+        ] {
+            assert!(kinds(text).is_empty(), "{text}: {:?}", kinds(text));
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Words as the guards of meaning read them: in small letters, without accents and without the characters that are
+//! put between letters to hide them. A word may come in fragments.
+
+use std::ops::Range;
+
+use crate::runs::{is_ignorable, is_letter};
+
+/// More of a word does not matter.
+const LONGEST: usize = 48;
+
+/// Collects letters until a word is whole.
+#[derive(Debug, Default)]
+pub(crate) struct Words {
+    word: String,
+    span: Range<usize>,
+}
+
+impl Words {
+    /// Reads text that begins at `offset` of the whole; `each` is told every word that is over.
+    pub(crate) fn read(&mut self, text: &str, offset: usize, mut each: impl FnMut(&str, Range<usize>)) {
+        for (at, c) in text.char_indices() {
+            let at = offset + at;
+            if c.is_ascii_alphanumeric() {
+                self.take(c.to_ascii_lowercase(), at, 1);
+            } else if matches!(c, '\'' | '\u{2018}' | '\u{2019}') || is_ignorable(c) {
+                // "don't" is one word, and a soft hyphen parts none.
+            } else if is_letter(c) {
+                c.to_lowercase().for_each(|lower| self.fold(lower, at, c.len_utf8()));
+            } else if is_mark(c) {
+                self.span.end = at + c.len_utf8();
+            } else {
+                self.end(&mut each);
+                if c.is_alphanumeric() {
+                    // Scripts without spaces: each sign is a word.
+                    self.take(c, at, c.len_utf8());
+                    self.end(&mut each);
+                }
+            }
+        }
+    }
+
+    /// The text is over.
+    pub(crate) fn end(&mut self, mut each: impl FnMut(&str, Range<usize>)) {
+        if !self.word.is_empty() {
+            each(&self.word, self.span.clone());
+            self.word.clear();
+        }
+    }
+
+    fn take(&mut self, c: char, at: usize, length: usize) {
+        if self.word.is_empty() {
+            self.span.start = at;
+        }
+        if self.word.len() < LONGEST {
+            self.word.push(c);
+        }
+        self.span.end = at + length;
+    }
+
+    /// A letter without its accent, and letters that look like another as that one.
+    fn fold(&mut self, c: char, at: usize, length: usize) {
+        let plain = match c {
+            'à'..='å' | 'ā' | 'ă' | 'ą' => "a",
+            'ç' | 'ć' | 'č' => "c",
+            'è'..='ë' | 'ē' | 'ę' | 'ě' => "e",
+            'ì'..='ï' | 'ī' | 'ı' => "i",
+            'ñ' | 'ń' | 'ň' => "n",
+            'ò'..='ö' | 'ø' | 'ō' | 'ő' => "o",
+            'ù'..='ü' | 'ū' | 'ů' | 'ű' => "u",
+            'ý' | 'ÿ' => "y",
+            'ś' | 'š' | 'ş' => "s",
+            'ź' | 'ż' | 'ž' => "z",
+            'ł' => "l",
+            'ß' => "ss",
+            'æ' => "ae",
+            'œ' => "oe",
+            _ if self.word.is_ascii() && !self.word.is_empty() => lookalike(c),
+            _ => "",
+        };
+        if plain.is_empty() {
+            self.take(c, at, length);
+        } else {
+            plain.chars().for_each(|letter| self.take(letter, at, length));
+        }
+    }
+}
+
+/// Combining accents.
+fn is_mark(c: char) -> bool {
+    matches!(c, '\u{300}'..='\u{36f}')
+}
+
+/// Cyrillic and Greek letters within a Latin word.
+fn lookalike(c: char) -> &'static str {
+    match c {
+        'а' | 'α' => "a",
+        'с' => "c",
+        'е' | 'ε' => "e",
+        'і' | 'ι' => "i",
+        'о' | 'ο' => "o",
+        'р' | 'ρ' => "p",
+        'ѕ' => "s",
+        'у' | 'υ' => "u",
+        'х' => "x",
+        'к' | 'κ' => "k",
+        'т' | 'τ' => "t",
+        'м' => "m",
+        'н' => "h",
+        'в' => "b",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        let (mut reader, mut all) = (Words::default(), Vec::new());
+        let mut each = |word: &str, _| all.push(word.to_owned());
+        reader.read(text, 0, &mut each);
+        reader.end(&mut each);
+        all
+    }
+
+    #[test]
+    fn words_are_read_as_they_are_meant() {
+        for (text, expected) in [
+            ("Don't STOP!", vec!["dont", "stop"]),
+            ("can\u{2019}t", vec!["cant"]),
+            ("Révèle tes Größen", vec!["revele", "tes", "grossen"]),
+            ("ig\u{200b}nore", vec!["ignore"]),
+            ("ignоre", vec!["ignore"]),
+            ("忽略 x", vec!["忽", "略", "x"]),
+            ("забудь", vec!["забудь"]),
+            ("re\u{301}ve", vec!["reve"]),
+        ] {
+            assert_eq!(words(text), expected, "{text}");
+        }
+    }
+}
