@@ -10,8 +10,9 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use sqlx::pool::PoolConnection;
-use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgSslMode};
-use sqlx::{ConnectOptions, Executor, PgConnection, PgPool, Postgres};
+use sqlx::postgres::{PgArguments, PgConnectOptions, PgPoolOptions, PgSslMode};
+use sqlx::query::Query;
+use sqlx::{ConnectOptions, Executor, PgConnection, PgPool, Postgres, SqlSafeStr};
 use url::Url;
 
 use crate::Fault;
@@ -169,6 +170,11 @@ impl Drop for Work {
             self.connection.close_on_drop();
         }
     }
+}
+
+/// A statement that is prepared without a name: a PgBouncer gives the connection that has the name to others.
+pub(crate) fn ask<'q>(sql: impl SqlSafeStr) -> Query<'q, Postgres, PgArguments> {
+    sqlx::query(sql).persistent(false)
 }
 
 /// A question's answer, or that none came in time.

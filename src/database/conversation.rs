@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
-use crate::connection::in_time;
+use crate::connection::{ask, in_time};
 use crate::types::{ConversationSummary, Page, Role, StoredMessage};
 use crate::{Fault, Store, id};
 
@@ -41,7 +41,7 @@ impl Store {
         ));
         in_time(async {
             let (mut work, _) = self.begin().await?;
-            let rows = sqlx::query(query)
+            let rows = ask(query)
                 .bind(&self.team)
                 .bind(&self.agent)
                 .bind(before)
@@ -69,7 +69,7 @@ impl Store {
             sqlx::AssertSqlSafe(format!("SELECT {SUMMARY} FROM slipway.conversations WHERE team = $1 AND agent_id = $2 AND id = $3"));
         in_time(async {
             let (mut work, _) = self.begin().await?;
-            let found = sqlx::query(query).bind(&self.team).bind(&self.agent).bind(conversation_id).fetch_optional(&mut *work).await?;
+            let found = ask(query).bind(&self.team).bind(&self.agent).bind(conversation_id).fetch_optional(&mut *work).await?;
             let messages = match found {
                 Some(_) => self.messages(&mut work, conversation_id, MESSAGES).await?,
                 None => Vec::new(),
@@ -101,8 +101,7 @@ impl Store {
                         ORDER BY ordinal DESC LIMIT $4) newest) sized
             WHERE so_far <= $5
             ORDER BY ordinal";
-        let rows =
-            sqlx::query(NEWEST).bind(&self.team).bind(&self.agent).bind(conversation_id).bind(last).bind(TEXT).fetch_all(work).await?;
+        let rows = ask(NEWEST).bind(&self.team).bind(&self.agent).bind(conversation_id).bind(last).bind(TEXT).fetch_all(work).await?;
         rows.iter().map(message).collect()
     }
 
@@ -112,7 +111,7 @@ impl Store {
         id::check("conversation id", conversation_id)?;
         in_time(async {
             let (mut work, _) = self.begin().await?;
-            let deleted = sqlx::query(DELETE).bind(&self.team).bind(&self.agent).bind(conversation_id).execute(&mut *work).await?;
+            let deleted = ask(DELETE).bind(&self.team).bind(&self.agent).bind(conversation_id).execute(&mut *work).await?;
             work.commit().await?;
             Ok(deleted.rows_affected() > 0)
         })
@@ -125,13 +124,8 @@ impl Store {
         id::check("conversation id", conversation_id)?;
         in_time(async {
             let (mut work, _) = self.begin().await?;
-            let renamed = sqlx::query(RENAME)
-                .bind(&self.team)
-                .bind(&self.agent)
-                .bind(conversation_id)
-                .bind(short_title(title))
-                .execute(&mut *work)
-                .await?;
+            let renamed =
+                ask(RENAME).bind(&self.team).bind(&self.agent).bind(conversation_id).bind(short_title(title)).execute(&mut *work).await?;
             work.commit().await?;
             Ok(renamed.rows_affected() > 0)
         })

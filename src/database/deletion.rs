@@ -3,7 +3,7 @@
 
 use sqlx::Row;
 
-use crate::connection::{in_long_time, in_time};
+use crate::connection::{ask, in_long_time, in_time};
 use crate::tenants::{isolation, run};
 use crate::{Fault, Isolation, Tenants, id, roles};
 
@@ -45,7 +45,7 @@ impl Tenants {
     /// Returns how many rows went, and whether there are more: a row that was being changed stays for the next batch.
     async fn delete_batch(&self, table: &str, team: &str, agent_id: Option<&str>) -> Result<(u64, bool), Fault> {
         let mut work = self.door.begin_long().await?;
-        let there = sqlx::query("SELECT to_regclass('slipway.' || $1) IS NOT NULL AS there").bind(table).fetch_one(&mut *work).await?;
+        let there = ask("SELECT to_regclass('slipway.' || $1) IS NOT NULL AS there").bind(table).fetch_one(&mut *work).await?;
         if !there.try_get("there")? {
             work.commit().await?;
             return Ok((0, false));
@@ -57,8 +57,8 @@ impl Tenants {
         let left = sqlx::AssertSqlSafe(format!(
             "SELECT EXISTS (SELECT 1 FROM slipway.{table} WHERE team = $1 AND ($2::text IS NULL OR agent_id = $2)) AS more"
         ));
-        let batch = sqlx::query(delete).bind(team).bind(agent_id).bind(BATCH).execute(&mut *work).await?;
-        let more = sqlx::query(left).bind(team).bind(agent_id).fetch_one(&mut *work).await?.try_get("more")?;
+        let batch = ask(delete).bind(team).bind(agent_id).bind(BATCH).execute(&mut *work).await?;
+        let more = ask(left).bind(team).bind(agent_id).fetch_one(&mut *work).await?.try_get("more")?;
         work.commit().await?;
         Ok((batch.rows_affected(), more))
     }
@@ -67,7 +67,7 @@ impl Tenants {
     async fn shut_out(&self, team: &str) -> Result<(), Fault> {
         in_time(async {
             let mut work = self.door.begin().await?;
-            sqlx::query("DELETE FROM slipway.tenants WHERE team = $1").bind(team).execute(&mut *work).await?;
+            ask("DELETE FROM slipway.tenants WHERE team = $1").bind(team).execute(&mut *work).await?;
             let user = roles::team(&roles::database(&mut work).await?, team);
             if isolation(&mut work, self.door.user()).await? == Isolation::RolePerTeam && roles::exists(&mut work, &user).await? {
                 run(&mut work, format!("ALTER ROLE {user} NOLOGIN")).await?;

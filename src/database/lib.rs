@@ -23,6 +23,8 @@ mod usage;
 pub use connection::Options;
 pub use fault::Fault;
 pub use login::Login;
+#[doc(hidden)]
+pub use migrate::migrate_up_to;
 pub use migrate::{LATEST, MINIMUM, Migrated, Vectors, migrate};
 pub use store::Store;
 pub use tenants::{Isolation, Tenants};

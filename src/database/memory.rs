@@ -1,10 +1,11 @@
 //! Memories: kept once however often they are told, listed, counted, forgotten.
 
 use sha2::{Digest, Sha256};
-use sqlx::postgres::PgRow;
-use sqlx::{PgConnection, Row};
+use sqlx::postgres::{PgArguments, PgRow};
+use sqlx::query::Query;
+use sqlx::{PgConnection, Postgres, Row};
 
-use crate::connection::{Work, in_time};
+use crate::connection::{Work, ask, in_time};
 use crate::conversation::{clean, time};
 use crate::store::Schema;
 use crate::types::{Category, Embedding, MemoryEntry, NewMemory, Page, Remembered};
@@ -31,7 +32,7 @@ impl Store {
         ));
         in_time(async {
             let (mut work, _) = self.begin().await?;
-            let rows = sqlx::query(query).bind(&self.team).bind(&self.agent).bind(cursor).bind(limit + 1).fetch_all(&mut *work).await?;
+            let rows = ask(query).bind(&self.team).bind(&self.agent).bind(cursor).bind(limit + 1).fetch_all(&mut *work).await?;
             work.commit().await?;
             let mut items = rows.iter().map(|row| entry(row, None)).collect::<Result<Vec<_>, _>>()?;
             let more = items.len() > usize::try_from(limit).unwrap_or(usize::MAX);
@@ -49,7 +50,7 @@ impl Store {
         const COUNT: &str = "SELECT count(*) AS count FROM slipway.memories WHERE team = $1 AND agent_id = $2";
         in_time(async {
             let (mut work, _) = self.begin().await?;
-            let row = sqlx::query(COUNT).bind(&self.team).bind(&self.agent).fetch_one(&mut *work).await?;
+            let row = ask(COUNT).bind(&self.team).bind(&self.agent).fetch_one(&mut *work).await?;
             work.commit().await?;
             Ok(row.try_get("count")?)
         })
@@ -62,7 +63,7 @@ impl Store {
         id::check("memory id", memory_id)?;
         in_time(async {
             let (mut work, _) = self.begin().await?;
-            let forgotten = sqlx::query(FORGET).bind(&self.team).bind(&self.agent).bind(memory_id).execute(&mut *work).await?;
+            let forgotten = ask(FORGET).bind(&self.team).bind(&self.agent).bind(memory_id).execute(&mut *work).await?;
             work.commit().await?;
             Ok(forgotten.rows_affected() > 0)
         })
@@ -94,7 +95,7 @@ impl Store {
 
     async fn known(&self, work: &mut Work, content: &str) -> Result<Option<String>, Fault> {
         const KNOWN: &str = "SELECT id FROM slipway.memories WHERE team = $1 AND agent_id = $2 AND digest = $3";
-        let row = sqlx::query(KNOWN).bind(&self.team).bind(&self.agent).bind(digest(content)).fetch_optional(&mut **work).await?;
+        let row = ask(KNOWN).bind(&self.team).bind(&self.agent).bind(digest(content)).fetch_optional(&mut **work).await?;
         Ok(row.map(|row| row.try_get("id")).transpose()?)
     }
 
@@ -130,13 +131,8 @@ impl Store {
         Ok((entry, existed))
     }
 
-    fn bound<'q>(
-        &'q self,
-        statement: sqlx::AssertSqlSafe<String>,
-        id: &'q str,
-        memory: &'q NewMemory,
-    ) -> sqlx::query::Query<'q, sqlx::Postgres, sqlx::postgres::PgArguments> {
-        sqlx::query(statement)
+    fn bound<'q>(&'q self, statement: sqlx::AssertSqlSafe<String>, id: &'q str, memory: &'q NewMemory) -> Query<'q, Postgres, PgArguments> {
+        ask(statement)
             .bind(&self.team)
             .bind(&self.agent)
             .bind(id)

@@ -6,13 +6,15 @@
 
 use sqlx::{PgConnection, Row};
 
-use crate::connection::in_time;
+use crate::connection::{ask, in_time};
 use crate::conversation::clean;
 use crate::memory::{ENTRY, check_embedding, entry};
 use crate::types::{Embedding, MemoryEntry};
 use crate::{Fault, Store, id};
 
 const MOST: u32 = 100;
+/// So many characters of a query are looked for in full text: each word is compared with each memory.
+const QUERY: usize = 500;
 
 impl Store {
     /// The most relevant first. Memories that have no vector of the embedding's model are searched in full text,
@@ -20,7 +22,7 @@ impl Store {
     pub async fn search_memories(&self, query: &str, embedding: Option<&Embedding>, top_k: u32) -> Result<Vec<MemoryEntry>, Fault> {
         let top = i64::from(top_k.clamp(1, MOST));
         embedding.map_or(Ok(()), check_embedding)?;
-        let query = clean(query);
+        let query: String = clean(query).chars().take(QUERY).collect();
         in_time(async {
             let (mut work, schema) = self.begin().await?;
             let found = match (embedding, &schema.vectors) {
@@ -57,7 +59,7 @@ impl Store {
                 return Ok(Vec::new());
             }
             let limit = i64::from(limit.clamp(1, MOST));
-            let rows = sqlx::query(query).bind(&self.team).bind(&self.agent).bind(clean(model)).bind(limit).fetch_all(&mut *work).await?;
+            let rows = ask(query).bind(&self.team).bind(&self.agent).bind(clean(model)).bind(limit).fetch_all(&mut *work).await?;
             work.commit().await?;
             rows.iter().map(|row| entry(row, None)).collect()
         })
@@ -72,7 +74,7 @@ impl Store {
         check_embedding(embedding)?;
         in_time(async {
             let (mut work, schema) = self.begin().await?;
-            let there = sqlx::query(THERE).bind(&self.team).bind(&self.agent).bind(memory_id).fetch_optional(&mut *work).await?;
+            let there = ask(THERE).bind(&self.team).bind(&self.agent).bind(memory_id).fetch_optional(&mut *work).await?;
             let vectors = schema.vectors.filter(|_| there.is_some());
             if let Some(vectors) = &vectors {
                 self.write_vector(&mut work, vectors, memory_id, embedding).await?;
@@ -90,7 +92,7 @@ impl Store {
              ON CONFLICT (team, agent_id, memory_id) DO UPDATE
              SET model = excluded.model, dimensions = excluded.dimensions, embedding = excluded.embedding"
         ));
-        sqlx::query(query).bind(&self.team).bind(&self.agent).bind(id).bind(&embedding.model).bind(&embedding.vector).execute(work).await?;
+        ask(query).bind(&self.team).bind(&self.agent).bind(id).bind(&embedding.model).bind(&embedding.vector).execute(work).await?;
         Ok(())
     }
 
@@ -111,7 +113,7 @@ impl Store {
              JOIN slipway.memories m ON m.team = $1 AND m.agent_id = $2 AND m.id = near.memory_id
              ORDER BY near.distance, m.id DESC"
         ));
-        let rows = sqlx::query(query)
+        let rows = ask(query)
             .bind(&self.team)
             .bind(&self.agent)
             .bind(&embedding.vector)
@@ -150,18 +152,19 @@ impl Store {
                  SELECT websearch_to_tsquery('english', $3) || websearch_to_tsquery('simple', $3) AS whole,
                         CASE WHEN websearch_to_tsquery('english', $3)::text LIKE '%!%' THEN NULL
                              ELSE replace(websearch_to_tsquery('english', $3)::text, ' & ', ' | ')::tsquery END AS any_word,
-                        tsvector_to_array(to_tsvector('english', $3)) AS words)
+                        ARRAY(SELECT array_to_tsvector(ARRAY[word])::text::tsquery
+                              FROM unnest(tsvector_to_array(to_tsvector('english', $3))) word) AS words)
              SELECT {ENTRY}, share FROM (
-                 SELECT m.*, ts_rank_cd(document, whole || coalesce(any_word, whole)) AS rank,
+                 SELECT m.*, ts_rank_cd(document, coalesce(any_word, whole)) AS rank,
                         CASE WHEN document @@ whole OR cardinality(words) = 0 THEN 1
-                             ELSE (SELECT count(*) FROM unnest(words) word WHERE word = ANY (tsvector_to_array(document)))::float8
+                             ELSE (SELECT count(*) FROM unnest(words) word WHERE document @@ word)::float8
                                   / cardinality(words) END::float8 AS share
                  FROM slipway.memories m, asked
                  WHERE team = $1 AND agent_id = $2 AND (document @@ whole OR document @@ any_word) {without}) found
              ORDER BY share DESC, rank DESC, id DESC LIMIT $4"
         ));
         let dimensions = unlike.map(|embedding| i32::try_from(embedding.vector.len()).unwrap_or(i32::MAX));
-        let rows = sqlx::query(query_text)
+        let rows = ask(query_text)
             .bind(&self.team)
             .bind(&self.agent)
             .bind(query)

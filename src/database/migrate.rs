@@ -11,7 +11,7 @@ use std::time::Duration;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions, Connection, Executor, PgConnection, Row};
 
-use crate::connection::settings;
+use crate::connection::{ask, settings};
 use crate::{Fault, roles};
 
 struct Step {
@@ -71,7 +71,13 @@ pub(crate) async fn migrate_with(settings: PgConnectOptions) -> Result<Migrated,
     migrate_to(settings, LATEST).await
 }
 
-pub(crate) async fn migrate_to(settings: PgConnectOptions, target: i32) -> Result<Migrated, Fault> {
+/// Stops at an older version, for tests of what leads on from there.
+#[doc(hidden)]
+pub async fn migrate_up_to(url: &str, target: i32) -> Result<Migrated, Fault> {
+    migrate_to(settings(url, None, None)?, target).await
+}
+
+async fn migrate_to(settings: PgConnectOptions, target: i32) -> Result<Migrated, Fault> {
     let connecting = tokio::time::timeout(CONNECT, settings.connect()).await;
     let mut connection = connecting.map_err(|_| Fault::Unavailable(format!("no connection within {} s", CONNECT.as_secs())))??;
     let outcome = steps(&mut connection, target).await;
@@ -88,7 +94,7 @@ async fn steps(connection: &mut PgConnection, target: i32) -> Result<Migrated, F
         if step.version > version {
             tracing::info!(version = step.version, name = step.name, "changing the schema");
             connection.execute(sqlx::raw_sql(step.sql)).await?;
-            sqlx::query("INSERT INTO slipway.migrations (version, name) VALUES ($1, $2)")
+            ask("INSERT INTO slipway.migrations (version, name) VALUES ($1, $2)")
                 .bind(step.version)
                 .bind(step.name)
                 .execute(&mut *connection)
@@ -117,13 +123,13 @@ async fn make_room(connection: &mut PgConnection) -> Result<(), Fault> {
             name text NOT NULL,
             applied_at timestamptz NOT NULL DEFAULT now())";
     let look = |row: sqlx::postgres::PgRow| Ok::<(bool, bool), Fault>((row.try_get("there")?, row.try_get("schema_there")?));
-    if look(sqlx::query(THERE).fetch_one(&mut *connection).await?)?.0 {
+    if look(ask(THERE).fetch_one(&mut *connection).await?)?.0 {
         return Ok(());
     }
     connection.execute(sqlx::raw_sql(BEGIN)).await?;
     // The letters of "slipway", as a number.
-    connection.execute("SELECT pg_advisory_xact_lock(32486988087353721)").await?;
-    let (there, schema_there) = look(sqlx::query(THERE).fetch_one(&mut *connection).await?)?;
+    connection.execute("SELECT pg_advisory_xact_lock(32488822435963257)").await?;
+    let (there, schema_there) = look(ask(THERE).fetch_one(&mut *connection).await?)?;
     if !schema_there {
         connection.execute("CREATE SCHEMA slipway").await.map_err(|error| match Fault::from(error) {
             Fault::Broken(_) => Fault::Refused(
@@ -146,7 +152,7 @@ async fn begin(connection: &mut PgConnection) -> Result<i32, Fault> {
     // Reading goes on.
     connection.execute("LOCK TABLE slipway.migrations IN EXCLUSIVE MODE").await?;
     connection.execute(LOCK).await?;
-    let row = sqlx::query("SELECT coalesce(max(version), 0) AS version FROM slipway.migrations").fetch_one(connection).await?;
+    let row = ask("SELECT coalesce(max(version), 0) AS version FROM slipway.migrations").fetch_one(connection).await?;
     Ok(row.try_get("version")?)
 }
 
@@ -157,6 +163,7 @@ async fn settle(connection: &mut PgConnection) -> Result<(), Fault> {
         DO $$
         DECLARE
             t record;
+            columns text;
         BEGIN
             FOR t IN SELECT c.oid, c.relname, c.relrowsecurity AND c.relforcerowsecurity AS secured FROM pg_class c
                      WHERE c.relnamespace = 'slipway'::regnamespace AND c.relkind = 'r' AND c.relname NOT IN ('tenants', 'migrations')
@@ -167,11 +174,12 @@ async fn settle(connection: &mut PgConnection) -> Result<(), Fault> {
                     EXECUTE format('CREATE POLICY tenant ON slipway.%I USING (team = (SELECT slipway.team()))'
                                 || ' WITH CHECK (team = (SELECT slipway.team()))', t.relname);
                 END IF;
-                EXECUTE (SELECT format('ALTER TABLE slipway.%I ', t.relname)
-                             || string_agg(format('ALTER COLUMN %I SET STATISTICS 0', a.attname), ', ')
-                         FROM pg_attribute a
-                         WHERE a.attrelid = t.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attstattarget IS DISTINCT FROM 0
-                         HAVING count(*) > 0);
+                SELECT string_agg(format('ALTER COLUMN %I SET STATISTICS 0', a.attname), ', ') INTO columns
+                FROM pg_attribute a
+                WHERE a.attrelid = t.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attstattarget IS DISTINCT FROM 0;
+                IF columns IS NOT NULL THEN
+                    EXECUTE format('ALTER TABLE slipway.%I ', t.relname) || columns;
+                END IF;
             END LOOP;
         END $$";
     connection.execute(sqlx::raw_sql(SETTLE)).await?;
@@ -185,7 +193,7 @@ async fn vectors(connection: &mut PgConnection) -> Result<Vectors, Fault> {
                 WHERE e.extname = 'vector') AS home,
                EXISTS (SELECT 1 FROM pg_available_extensions WHERE name = 'vector') AS available,
                CASE WHEN to_regnamespace('public') IS NULL THEN 'slipway' ELSE 'public' END AS future_home";
-    let row = sqlx::query(FOUND).fetch_one(&mut *connection).await?;
+    let row = ask(FOUND).fetch_one(&mut *connection).await?;
     let home: Option<String> = row.try_get("home")?;
     let home = match home {
         Some(home) => home,

@@ -7,6 +7,7 @@ use sha2::{Digest, Sha256};
 use sqlx::{Executor, PgConnection, Row};
 
 use crate::Fault;
+use crate::connection::ask;
 
 /// What the logins of teams have in common, rights above all. One grant to it, instead of one to each of a
 /// thousand, since a table's list of rights has to fit into a page.
@@ -29,12 +30,12 @@ fn digest(parts: &[&str]) -> String {
 
 /// The name of the database that a connection is to.
 pub(crate) async fn database(connection: &mut PgConnection) -> Result<String, Fault> {
-    let row = sqlx::query("SELECT current_database()::text AS name").fetch_one(connection).await?;
+    let row = ask("SELECT current_database()::text AS name").fetch_one(connection).await?;
     Ok(row.try_get("name")?)
 }
 
 pub(crate) async fn exists(connection: &mut PgConnection, role: &str) -> Result<bool, Fault> {
-    let row = sqlx::query("SELECT to_regrole(quote_ident($1)) IS NOT NULL AS there").bind(role).fetch_one(connection).await?;
+    let row = ask("SELECT to_regrole(quote_ident($1)) IS NOT NULL AS there").bind(role).fetch_one(connection).await?;
     Ok(row.try_get("there")?)
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use sqlx::Row;
 use tokio::task::JoinHandle;
 
-use crate::connection::{Door, Options, Work, in_time, settings};
+use crate::connection::{Door, Options, Work, ask, in_time, settings};
 use crate::migrate::{MINIMUM, Migrated, migrate_with};
 use crate::{Fault, id};
 
@@ -96,7 +96,7 @@ async fn look(work: &mut Work) -> Result<Schema, Fault> {
         SELECT (SELECT coalesce(max(version), 0) FROM slipway.migrations) AS version,
                (SELECT quote_ident(n.nspname) FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
                 WHERE e.extname = 'vector' AND to_regclass('slipway.memory_vectors') IS NOT NULL) AS vectors";
-    let row = sqlx::query(FOUND).fetch_one(&mut **work).await?;
+    let row = ask(FOUND).fetch_one(&mut **work).await?;
     let version: i32 = row.try_get("version")?;
     if version < MINIMUM {
         return Err(Fault::Unavailable(format!(

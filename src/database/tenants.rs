@@ -7,7 +7,7 @@ use std::fmt;
 
 use sqlx::{Executor, Row};
 
-use crate::connection::{Door, Work, in_long_time, in_time, settings};
+use crate::connection::{Door, Work, ask, in_long_time, in_time, settings};
 use crate::{Fault, Login, id, login, roles};
 
 pub struct Tenants {
@@ -74,7 +74,7 @@ impl Tenants {
             }
             roles::grant(&mut work, &group).await?;
             self.mend(&mut work, &group, &user, password).await?;
-            sqlx::query("INSERT INTO slipway.tenants (role, team) VALUES ($1::text::name, $2) ON CONFLICT (team) DO UPDATE SET role = excluded.role")
+            ask("INSERT INTO slipway.tenants (role, team) VALUES ($1::text::name, $2) ON CONFLICT (team) DO UPDATE SET role = excluded.role")
                 .bind(&user)
                 .bind(team)
                 .execute(&mut *work)
@@ -91,7 +91,7 @@ impl Tenants {
                    OR EXISTS (SELECT 1 FROM pg_auth_members m WHERE m.member = r.oid AND m.roleid <> to_regrole($2)) AS mighty,
                    EXISTS (SELECT 1 FROM pg_auth_members m WHERE m.member = r.oid AND m.roleid = to_regrole($2)) AS member
             FROM pg_roles r WHERE rolname = $1";
-        let found = sqlx::query(FOUND).bind(user).bind(group).fetch_optional(&mut **work).await?;
+        let found = ask(FOUND).bind(user).bind(group).fetch_optional(&mut **work).await?;
         let verifier = login::verifier(password);
         let member = match found {
             None => {
@@ -126,8 +126,7 @@ pub(crate) async fn run(work: &mut Work, statement: String) -> Result<(), Fault>
 }
 
 pub(crate) async fn isolation(work: &mut Work, platform: &str) -> Result<Isolation, Fault> {
-    let row =
-        sqlx::query("SELECT rolsuper OR rolcreaterole AS may FROM pg_roles WHERE rolname = current_user").fetch_one(&mut **work).await?;
+    let row = ask("SELECT rolsuper OR rolcreaterole AS may FROM pg_roles WHERE rolname = current_user").fetch_one(&mut **work).await?;
     if row.try_get("may")? {
         return Ok(Isolation::RolePerTeam);
     }

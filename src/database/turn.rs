@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sqlx::{PgConnection, Row};
 
-use crate::connection::in_time;
+use crate::connection::{ask, in_time};
 use crate::conversation::{clean, role_name, short_title, time};
 use crate::types::{Generation, NewMessage, Role};
 use crate::{Fault, Store, id};
@@ -40,7 +40,7 @@ impl Store {
         check(std::slice::from_ref(&user))?;
         in_time(async {
             let (mut work, _) = self.begin().await?;
-            let row = sqlx::query(CONVERSATION)
+            let row = ask(CONVERSATION)
                 .bind(&self.team)
                 .bind(&self.agent)
                 .bind(conversation_id)
@@ -48,7 +48,7 @@ impl Store {
                 .fetch_one(&mut *work)
                 .await?;
             let mut count: i64 = row.try_get("message_count")?;
-            let before = sqlx::query(BEFORE).bind(&self.team).bind(&self.agent).bind(conversation_id).fetch_optional(&mut *work).await?;
+            let before = ask(BEFORE).bind(&self.team).bind(&self.agent).bind(conversation_id).fetch_optional(&mut *work).await?;
             if let Some(before) = before {
                 if before.try_get("alive")? {
                     let ours = before.try_get::<&str, _>("holder")? == self.holder;
@@ -63,7 +63,7 @@ impl Store {
                 }
             }
             self.append(&mut work, conversation_id, count, &[user], false).await?;
-            sqlx::query(TAKE)
+            ask(TAKE)
                 .bind(&self.team)
                 .bind(&self.agent)
                 .bind(conversation_id)
@@ -88,7 +88,7 @@ impl Store {
         }
         in_time(async {
             let (mut work, _) = self.begin().await?;
-            let renewed = sqlx::query(RENEW)
+            let renewed = ask(RENEW)
                 .bind(&self.team)
                 .bind(&self.agent)
                 .bind(conversation_id)
@@ -123,13 +123,13 @@ impl Store {
         check(messages)?;
         in_time(async {
             let (mut work, _) = self.begin().await?;
-            let found = sqlx::query(LOCK).bind(&self.team).bind(&self.agent).bind(conversation_id).fetch_optional(&mut *work).await?;
+            let found = ask(LOCK).bind(&self.team).bind(&self.agent).bind(conversation_id).fetch_optional(&mut *work).await?;
             let Some(found) = found else {
                 return Err(work.give_up(Fault::Refused("the conversation has been deleted".to_owned())).await);
             };
             let count = found.try_get("message_count")?;
             let let_go =
-                sqlx::query(LET_GO).bind(&self.team).bind(&self.agent).bind(conversation_id).bind(&self.holder).execute(&mut *work).await?;
+                ask(LET_GO).bind(&self.team).bind(&self.agent).bind(conversation_id).bind(&self.holder).execute(&mut *work).await?;
             if let_go.rows_affected() > 0 {
                 self.append(&mut work, conversation_id, count, messages, interrupted).await?;
             } else if !self.are_stored(&mut work, messages).await? {
@@ -150,7 +150,7 @@ impl Store {
         id::check("conversation id", conversation_id)?;
         in_time(async {
             let (mut work, _) = self.begin().await?;
-            let row = sqlx::query(STATE).bind(&self.team).bind(&self.agent).bind(conversation_id).fetch_optional(&mut *work).await?;
+            let row = ask(STATE).bind(&self.team).bind(&self.agent).bind(conversation_id).fetch_optional(&mut *work).await?;
             work.commit().await?;
             let Some(row) = row else { return Ok(None) };
             let partial: Option<String> = row.try_get("partial")?;
@@ -189,7 +189,7 @@ impl Store {
         let contents: Vec<_> = messages.iter().map(|message| clean(&message.content)).collect();
         let parts: Vec<_> = messages.iter().map(|message| message.parts.as_ref().map(ToString::to_string)).collect();
         let traces: Vec<_> = messages.iter().map(|message| message.trace_id.as_deref().map(clean)).collect();
-        let row = sqlx::query(APPEND)
+        let row = ask(APPEND)
             .bind(&self.team)
             .bind(&self.agent)
             .bind(conversation_id)
@@ -212,7 +212,7 @@ impl Store {
             return Ok(true);
         }
         let ids: Vec<_> = messages.iter().map(|message| message.id.as_str()).collect();
-        let row = sqlx::query(STORED).bind(&self.team).bind(&self.agent).bind(ids).fetch_one(work).await?;
+        let row = ask(STORED).bind(&self.team).bind(&self.agent).bind(ids).fetch_one(work).await?;
         let stored: i64 = row.try_get("stored")?;
         Ok(usize::try_from(stored).is_ok_and(|stored| stored == messages.len()))
     }

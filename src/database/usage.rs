@@ -1,6 +1,6 @@
 //! Usage by minute: batches of it are added to what is there, in one statement.
 
-use crate::connection::in_time;
+use crate::connection::{ask, in_time};
 use crate::conversation::clean;
 use crate::types::{LATENCY_BUCKETS, UsageMinute, start_of_minute};
 use crate::{Fault, Store};
@@ -41,7 +41,7 @@ impl Store {
                 let providers: Vec<_> = rows.iter().map(|row| clean(&row.provider)).collect();
                 let models: Vec<_> = rows.iter().map(|row| clean(&row.model)).collect();
                 let counts: Vec<_> = rows.iter().flat_map(counts).collect();
-                sqlx::query(ADD)
+                ask(ADD)
                     .bind(&self.team)
                     .bind(&self.agent)
                     .bind(minutes)

@@ -1,0 +1,133 @@
+//! The end of agents and teams.
+
+use std::time::Duration;
+
+use slipway_database::{Fault, Tenants, migrate};
+use slipway_peers::Postgres;
+
+use crate::{Database, Raw, talk};
+
+/// So many messages in ten conversations, so many memories, and usage.
+fn fill(team: &str, agent: &str, rows: u32) -> String {
+    format!(
+        "insert into slipway.conversations select '{team}', '{agent}', 'conv_' || n, 't', now(), now(), {rows} / 10 from generate_series(0, 9) n;
+         insert into slipway.messages select '{team}', '{agent}', 'conv_' || n % 10, n, 'msg_{agent}' || n, 'user', 'x', null, null, false, now()
+         from generate_series(1, {rows}) n;
+         insert into slipway.turns select '{team}', '{agent}', 'conv_1', 'h', '', now(), now();
+         insert into slipway.memories (team, agent_id, id, content, category, source, digest, created_at, updated_at)
+         select '{team}', '{agent}', 'mem_' || n, 'x', 'fact', 's', sha256(n::text::bytea), now(), now() from generate_series(1, {rows}) n;
+         insert into slipway.memory_vectors select '{team}', '{agent}', 'mem_' || n, 'm', 2, '[1,0]' from generate_series(1, {rows}) n;
+         insert into slipway.usage_minutes select '{team}', '{agent}', now() + n * interval '1 minute', 'p', 'm', 1, 1, 1, 1, 1, 1, 1, 1, 1, '{{}}'
+         from generate_series(1, {rows}) n"
+    )
+}
+
+const LEFT: &str = "
+    select count(*)::text from (select team, agent_id from slipway.conversations union all select team, agent_id from slipway.messages
+    union all select team, agent_id from slipway.turns union all select team, agent_id from slipway.memories
+    union all select team, agent_id from slipway.memory_vectors union all select team, agent_id from slipway.usage_minutes) t";
+
+#[tokio::test]
+async fn an_agents_rows_go_and_no_others() {
+    let database = Database::migrated().await;
+    let mut admin = database.raw(&database.url).await;
+    for (team, agent) in [("a", "ag_1"), ("a", "ag_2"), ("b", "ag_1")] {
+        admin.ask(&fill(team, agent, 2_500)).await.unwrap();
+    }
+    let tenants = database.tenants();
+    assert_eq!(tenants.delete_agent("a", "ag_1").await.unwrap(), 4 * 2_500 + 11);
+    assert_eq!(tenants.delete_agent("a", "ag_1").await.unwrap(), 0);
+    assert_eq!(admin.one(&format!("{LEFT} where team = 'a' and agent_id = 'ag_1'")).await, "0");
+    assert_eq!(admin.one(LEFT).await, (2 * (4 * 2_500 + 11)).to_string());
+}
+
+#[tokio::test]
+async fn a_deletion_that_was_cut_off_is_ended_by_the_next() {
+    let database = Database::migrated().await;
+    let mut admin = database.raw(&database.url).await;
+    admin.ask(&fill("a", "ag_1", 4_000)).await.unwrap();
+    let tenants = database.tenants();
+    let mut left = admin.one(LEFT).await.parse::<u64>().unwrap();
+    let mut cut_off = 0;
+    let mut patience = Duration::from_millis(100);
+    while tokio::time::timeout(patience, tenants.delete_agent("a", "ag_1")).await.is_err() {
+        cut_off += 1;
+        patience += Duration::from_millis(100);
+        let now = admin.one(LEFT).await.parse::<u64>().unwrap();
+        assert!(now <= left, "rows never come back");
+        left = now;
+    }
+    assert!(cut_off > 0, "it was too fast to be cut off");
+    assert_eq!(admin.one(LEFT).await, "0");
+}
+
+#[tokio::test]
+async fn a_deletion_goes_on_after_the_server_has_died() {
+    let postgres = Postgres::start();
+    migrate(&postgres.url(), None, None).await.unwrap();
+    Raw::connect(&postgres.url()).await.ask(&fill("a", "ag_1", 20_000)).await.unwrap();
+    let tenants = Tenants::open(&postgres.url(), None, None).unwrap();
+    let deleting = tokio::spawn(async move {
+        let outcome = tenants.delete_agent("a", "ag_1").await;
+        (tenants, outcome)
+    });
+    let mut admin = Raw::connect(&postgres.url()).await;
+    let all: u64 = admin.one(LEFT).await.parse().unwrap();
+    while admin.one(LEFT).await.parse::<u64>().unwrap() == all {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    postgres.stop();
+    let (tenants, outcome) = deleting.await.unwrap();
+    assert!(matches!(outcome, Err(Fault::Unavailable(_))), "{outcome:?}");
+    postgres.restart();
+    let mut admin = Raw::connect(&postgres.url()).await;
+    let left: u64 = admin.one(LEFT).await.parse().unwrap();
+    assert!((1..all).contains(&left), "{left} of {all}");
+    assert_eq!(tenants.delete_agent("a", "ag_1").await.unwrap(), left);
+    assert_eq!(admin.one(LEFT).await, "0");
+}
+
+#[tokio::test]
+async fn a_team_goes_with_its_login_its_rows_and_its_role() {
+    let database = Database::migrated().await;
+    let (store, other) = (database.tenant("a", "ag_1").await, database.tenant("b", "ag_1").await);
+    talk(&store, "conv_1", "q", "a").await.unwrap();
+    talk(&other, "conv_1", "q", "a").await.unwrap();
+    let login = database.login("a").await;
+    let tenants = database.tenants();
+    assert_eq!(tenants.remove("a").await.unwrap(), 3);
+    // A connection that was open sees nothing and writes nothing any more.
+    assert!(talk(&store, "conv_1", "q", "a").await.is_err());
+    assert!(Raw::try_connect(&database.url_of(&login)).await.is_err());
+    let mut admin = database.raw(&database.url).await;
+    assert_eq!(admin.one(&format!("select count(*)::text from pg_roles where rolname = '{}'", login.user)).await, "0");
+    assert_eq!(admin.one(&format!("{LEFT} where team = 'a'")).await, "0");
+    assert_eq!(tenants.remove("a").await.unwrap(), 0);
+    assert_eq!(other.history("conv_1", 10).await.unwrap().len(), 2);
+    // A team of the same name later begins with nothing.
+    let store = database.tenant("a", "ag_1").await;
+    assert!(store.conversations(10, None, None).await.unwrap().items.is_empty());
+}
+
+#[tokio::test]
+async fn an_agent_that_still_writes_does_not_hinder_its_deletion() {
+    let database = Database::migrated().await;
+    let store = database.tenant("a", "ag_1").await;
+    let tenants = database.tenants();
+    database.raw(&database.url).await.ask(&fill("a", "ag_1", 3_000)).await.unwrap();
+    let writing = async {
+        for n in 0.. {
+            // It may be told that its conversation is gone; nothing may break.
+            match talk(&store, &format!("late_{}", n % 5), "q", "a").await {
+                Ok(()) | Err(Fault::Refused(_) | Fault::Unavailable(_) | Fault::Busy) => {}
+                Err(fault) => panic!("{fault:?}"),
+            }
+        }
+    };
+    tokio::select! {
+        () = writing => {}
+        deleted = tenants.delete_agent("a", "ag_1") => assert!(deleted.unwrap() >= 12_000),
+    }
+    tenants.delete_agent("a", "ag_1").await.unwrap();
+    assert!(store.conversations(10, None, None).await.unwrap().items.is_empty());
+}

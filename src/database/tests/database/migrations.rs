@@ -1,0 +1,150 @@
+//! The schema's history, walked from everywhere.
+
+use std::time::Duration;
+
+use slipway_database::{Fault, LATEST, Options, Store, migrate, migrate_up_to};
+use slipway_peers::Postgres;
+
+use crate::{Database, Raw, options, talk};
+
+#[tokio::test]
+async fn a_second_migration_changes_nothing() {
+    let database = Database::empty();
+    let first = migrate(&database.url, None, None).await.unwrap();
+    assert_eq!((first.from, first.to), (0, LATEST));
+    let second = migrate(&database.url, None, None).await.unwrap();
+    assert_eq!((second.from, second.to, &second.vectors), (LATEST, LATEST, &first.vectors));
+}
+
+#[tokio::test]
+async fn four_migrate_at_once_and_each_step_is_taken_once() {
+    let database = Database::empty();
+    let outcomes = futures::future::join_all((0..4).map(|_| {
+        let url = database.url.clone();
+        tokio::spawn(async move { migrate(&url, None, None).await })
+    }))
+    .await;
+    for outcome in outcomes {
+        assert_eq!(outcome.unwrap().unwrap().to, LATEST);
+    }
+    let mut admin = database.raw(&database.url).await;
+    assert_eq!(admin.one("select string_agg(version::text, ',' order by version) from slipway.migrations").await, "1,2,3");
+}
+
+#[tokio::test]
+async fn from_each_version_on_rows_survive() {
+    for version in 1..LATEST {
+        let database = Database::empty();
+        assert_eq!(migrate_up_to(&database.url, version).await.unwrap().to, version);
+        let mut admin = database.raw(&database.url).await;
+        admin.one("insert into slipway.conversations values ('a', 'ag_1', 'conv_1', 'old', now(), now(), 1)").await;
+        admin
+            .one("insert into slipway.messages values ('a', 'ag_1', 'conv_1', 1, 'msg_1', 'user', 'old words', null, null, false, now())")
+            .await;
+        let store = database.store("a", "ag_1");
+        let fault = store.history("conv_1", 10).await.unwrap_err();
+        assert!(matches!(&fault, Fault::Unavailable(words) if words.contains("the manager migrates it")), "{fault}");
+        let migrated = migrate(&database.url, None, None).await.unwrap();
+        assert_eq!((migrated.from, migrated.to), (version, LATEST));
+        assert_eq!(store.history("conv_1", 10).await.unwrap()[0].content, "old words", "the same store, without a restart");
+        talk(&store, "conv_1", "new", "words").await.unwrap();
+        assert_eq!(store.memory_count().await.unwrap(), 0);
+        let unguarded = "select string_agg(relname, ',') from pg_class where relnamespace = 'slipway'::regnamespace and relkind = 'r'
+                         and relname not in ('tenants', 'migrations') and not (relrowsecurity and relforcerowsecurity)";
+        assert_eq!(admin.one(unguarded).await, "");
+    }
+}
+
+#[tokio::test]
+async fn teams_may_use_tables_that_came_after_them() {
+    let database = Database::empty();
+    migrate_up_to(&database.url, 1).await.unwrap();
+    let store = database.tenant("a", "ag_1").await;
+    migrate(&database.url, None, None).await.unwrap();
+    assert_eq!(store.memory_count().await.unwrap(), 0);
+    assert!(store.search_memories("x", None, 1).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_newer_schema_is_worked_with_and_left_alone() {
+    let database = Database::migrated().await;
+    let mut admin = database.raw(&database.url).await;
+    admin.one("insert into slipway.migrations values (99, 'from the future')").await;
+    assert_eq!(migrate(&database.url, None, None).await.unwrap().to, 99);
+    talk(&database.store("a", "ag_1"), "conv_1", "q", "a").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_database_without_a_schema_is_not_available() {
+    let database = Database::empty();
+    let fault = database.store("a", "ag_1").ping().await.unwrap_err();
+    assert!(matches!(&fault, Fault::Unavailable(words) if words.contains("the manager makes it")), "{fault}");
+}
+
+#[tokio::test]
+async fn a_runtime_told_to_migrates_its_own_database() {
+    let database = Database::empty();
+    let own = || Store::open(&Options { migrate: true, ..options(&database.url, "a", "ag_1") }).unwrap();
+    let stores = [own(), own(), own()];
+    let talks = (0..9).map(|n| {
+        let store = &stores[n % 3];
+        async move { talk(store, &format!("conv_{n}"), "q", "a").await }
+    });
+    let outcomes = futures::future::join_all(talks).await;
+    // On a slow machine the first may be told to come again; nobody fails for good.
+    for outcome in outcomes {
+        assert!(matches!(outcome, Ok(()) | Err(Fault::Unavailable(_))), "{outcome:?}");
+    }
+    talk(&stores[0], "conv_10", "q", "a").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_migration_that_a_dead_server_ended_is_done_again() {
+    let postgres = Postgres::start();
+    // Every change of the schema takes a while.
+    postgres.psql(
+        "create function public.dawdle() returns event_trigger language plpgsql as 'begin perform pg_sleep(0.2); end';
+         create event trigger slow on ddl_command_end execute function public.dawdle()",
+    );
+    for wait in [400, 1_500, 3_000] {
+        let url = postgres.url();
+        let migration = tokio::spawn(async move { migrate(&url, None, None).await });
+        tokio::time::sleep(Duration::from_millis(wait)).await;
+        postgres.stop();
+        let fault = migration.await.unwrap().unwrap_err();
+        assert!(matches!(fault, Fault::Unavailable(_)), "{fault:?}");
+        postgres.restart();
+        let mut admin = Raw::connect(&postgres.url()).await;
+        if admin.one("select to_regclass('slipway.migrations')::text").await.is_empty() {
+            continue;
+        }
+        // What is said to be done is done, and nothing else.
+        let steps = admin.one("select coalesce(max(version), 0)::text from slipway.migrations").await;
+        let memories = admin.one("select (to_regclass('slipway.memories') is not null)::text").await;
+        assert_eq!(memories == "true", steps.parse::<i32>().unwrap() >= 2, "version {steps}");
+    }
+    postgres.psql("drop event trigger slow");
+    assert_eq!(migrate(&postgres.url(), None, None).await.unwrap().to, LATEST);
+    talk(&Store::open(&options(&postgres.url(), "a", "ag_1")).unwrap(), "conv_1", "q", "a").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_migration_does_not_wait_long_for_a_table_in_use() {
+    let database = Database::empty();
+    migrate_up_to(&database.url, 1).await.unwrap();
+    let mut busy = database.raw(&database.url).await;
+    // A table without the guards that the migration puts up, and in use.
+    busy.ask(
+        "drop policy platform on slipway.turns; drop policy tenant on slipway.turns;
+         alter table slipway.turns disable row level security",
+    )
+    .await
+    .unwrap();
+    busy.ask("begin; select * from slipway.turns").await.unwrap();
+    let start = std::time::Instant::now();
+    let fault = migrate(&database.url, None, None).await.unwrap_err();
+    assert!(matches!(&fault, Fault::Unavailable(words) if words.contains("lock")), "{fault}");
+    assert!(start.elapsed() < Duration::from_secs(9), "{:?}", start.elapsed());
+    busy.ask("commit").await.unwrap();
+    migrate(&database.url, None, None).await.unwrap();
+}

@@ -1,0 +1,84 @@
+//! Everything once more through a PgBouncer in transaction mode, where no two transactions need share a connection.
+
+use slipway_database::{Category, Embedding, NewMemory, Store, Tenants, UsageMinute, migrate};
+use slipway_peers::PgBouncer;
+
+use crate::{Database, Raw, SERVER, options, password, talk};
+
+#[tokio::test]
+async fn many_stores_share_few_connections() {
+    let bouncer = PgBouncer::start(&SERVER);
+    let database = Database::empty();
+    let admin_url = bouncer.url("postgres", "postgres", &database.name);
+    migrate(&admin_url, None, None).await.unwrap();
+    let tenants = Tenants::open(&admin_url, None, None).unwrap();
+    let mut stores = Vec::new();
+    for team in ["a", "b"] {
+        let login = tenants.ensure(team, &password(team)).await.unwrap().unwrap();
+        let url = bouncer.url(&login.user, &login.password, &database.name);
+        stores.extend((0..8).map(|n| Store::open(&options(&url, team, &format!("ag_{n}"))).unwrap()));
+    }
+    let work = futures::future::join_all(stores.iter().map(|store| async move {
+        for n in 0..15 {
+            talk(store, &format!("conv_{n}"), "q", "a").await?;
+            let embedding = Some(Embedding { model: "mini".into(), vector: vec![1.0, 0.0] });
+            let memory = NewMemory { content: format!("memory {n}"), category: Category::Fact, source: "chat".into(), embedding };
+            store.remember(memory).await?;
+            store.search_memories("memory", None, 3).await?;
+            store.record_usage(&[UsageMinute { requests: 1, ..UsageMinute::empty(jiff::Timestamp::UNIX_EPOCH, "p", "m") }]).await?;
+        }
+        Ok::<_, slipway_database::Fault>(store.conversations(100, None, None).await?.items.len())
+    }));
+    let mut admin = database.raw(&database.url).await;
+    let mut most = 0;
+    let open = format!("select count(*)::text from pg_stat_activity where datname = '{}' and usename like 'slipway_team_%'", database.name);
+    let counting = async {
+        loop {
+            most = most.max(admin.one(&open).await.parse::<u32>().unwrap());
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    };
+    tokio::select! {
+        outcomes = work => {
+            for outcome in outcomes {
+                assert_eq!(outcome, Ok(15));
+            }
+        }
+        () = counting => {}
+    }
+    assert!((2..=8).contains(&most), "16 stores with up to 32 connections had {most} of the server's");
+    let mut admin = database.raw(&database.url).await;
+    assert_eq!(admin.one("select sum(requests)::text from slipway.usage_minutes").await, "240");
+    assert_eq!(admin.one("select count(*)::text from slipway.memories").await, "16", "15 that are alike are one");
+}
+
+#[tokio::test]
+async fn a_teams_login_sees_its_own_rows_here_too() {
+    let bouncer = PgBouncer::start(&SERVER);
+    let database = Database::migrated().await;
+    let mut urls = Vec::new();
+    for team in ["a", "b"] {
+        let login = database.login(team).await;
+        let url = bouncer.url(&login.user, &login.password, &database.name);
+        talk(&Store::open(&options(&url, team, "ag_1")).unwrap(), "conv_1", team, team).await.unwrap();
+        urls.push(url);
+    }
+    for (url, team) in urls.iter().zip(["a", "b"]) {
+        let mut raw = Raw::connect(&format!("{url}?statement-cache-capacity=0")).await;
+        for _ in 0..20 {
+            assert_eq!(raw.one("select string_agg(distinct content, ',') from slipway.messages").await, team);
+        }
+    }
+}
+
+#[tokio::test]
+async fn agents_and_teams_end_here_too() {
+    let bouncer = PgBouncer::start(&SERVER);
+    let database = Database::migrated().await;
+    let tenants = Tenants::open(&bouncer.url("postgres", "postgres", &database.name), None, None).unwrap();
+    let login = tenants.ensure("a", &password("a")).await.unwrap().unwrap();
+    let store = Store::open(&options(&bouncer.url(&login.user, &login.password, &database.name), "a", "ag_1")).unwrap();
+    talk(&store, "conv_1", "q", "a").await.unwrap();
+    assert_eq!(tenants.delete_agent("a", "ag_1").await.unwrap(), 3);
+    assert_eq!(tenants.remove("a").await.unwrap(), 0);
+}

@@ -1,0 +1,63 @@
+//! Usage adds up, whoever writes it.
+
+use jiff::Timestamp;
+use slipway_database::{LATENCY_BUCKETS, UsageMinute};
+
+use crate::Database;
+
+#[tokio::test]
+async fn minutes_add_up_over_replicas_and_batches() {
+    let database = Database::migrated().await;
+    let stores = [database.tenant("a", "ag_1").await, database.tenant("a", "ag_1").await];
+    let at = |second: i64| UsageMinute::empty(Timestamp::from_second(1_800_000_000 + second).unwrap(), "openai", "m");
+    let used = |second, milliseconds| {
+        let mut row = UsageMinute {
+            requests: 1,
+            errors: 2,
+            input_tokens: 3,
+            output_tokens: 4,
+            cost_micros: 5,
+            guard_blocks: 6,
+            pii: 7,
+            injections: 8,
+            violations: 9,
+            ..at(second)
+        };
+        row.latency_histogram[UsageMinute::bucket(milliseconds)] += 1;
+        row
+    };
+    let batch = [used(0, 30), used(59, 30), used(60, 999_999)];
+    let writes = futures::future::join_all((0..10).map(|n| stores[n % 2].record_usage(&batch))).await;
+    assert!(writes.iter().all(Result::is_ok), "{writes:?}");
+    stores[0].record_usage(&[]).await.unwrap();
+    let rows = database
+        .raw(&database.url)
+        .await
+        .ask(
+            "select extract(epoch from minute)::bigint, requests, errors, input_tokens, output_tokens, cost_micros,
+                    guard_blocks, pii, injections, violations, array_to_string(latency, ',')
+             from slipway.usage_minutes where team = 'a' and agent_id = 'ag_1' order by minute",
+        )
+        .await
+        .unwrap();
+    let histogram = |bucket: usize, count: i64| {
+        (0..LATENCY_BUCKETS).map(|n| if n == bucket { count } else { 0 }.to_string()).collect::<Vec<_>>().join(",")
+    };
+    let expected = |minute: i64, times: i64, histogram: String| {
+        let mut row = vec![Some(minute.to_string())];
+        row.extend((1..=9).map(|n| Some((n * times).to_string())));
+        row.push(Some(histogram));
+        row
+    };
+    assert_eq!(rows, [expected(1_800_000_000, 20, histogram(2, 20)), expected(1_800_000_060, 10, histogram(15, 10))]);
+}
+
+#[tokio::test]
+async fn a_large_batch_is_written_at_once() {
+    let database = Database::migrated().await;
+    let store = database.tenant("a", "ag_1").await;
+    let rows: Vec<_> =
+        (0..2_500).map(|n| UsageMinute { requests: 1, ..UsageMinute::empty(Timestamp::from_second(n * 60).unwrap(), "p", "m") }).collect();
+    store.record_usage(&rows).await.unwrap();
+    assert_eq!(database.raw(&database.url).await.one("select sum(requests)::text from slipway.usage_minutes").await, "2500");
+}
