@@ -9,7 +9,11 @@ mod catalog;
 mod checked;
 mod kernels;
 mod network;
+mod ollama;
+mod openai;
+mod remote;
 mod safetensors;
+mod vertex_ai;
 mod vocabulary;
 mod words;
 

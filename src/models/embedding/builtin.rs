@@ -11,9 +11,9 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::Purpose;
-use super::catalog::Variables;
 use super::checked::{Batch, Raw, Source};
 use super::network::Network;
+use crate::settings::{self, Variables};
 use crate::{Fault, FaultKind};
 
 const FOLDER: &str = "/usr/share/slipway/minilm";
@@ -45,8 +45,8 @@ struct State {
 
 impl Builtin {
     pub(super) fn open(dimensions: usize, variables: Variables<'_>) -> Result<Self, Fault> {
-        let folder = variables("RUNTIME_EMBEDDING_DIR").filter(|folder| !folder.is_empty());
-        let folder = PathBuf::from(folder.unwrap_or_else(|| FOLDER.to_owned()));
+        let folder = settings::first(variables, &["RUNTIME_EMBEDDING_DIR"]).map_or(FOLDER.to_owned(), |(_, folder)| folder);
+        let folder = PathBuf::from(folder);
         if !folder.join("model.safetensors").is_file() {
             let why = "there is no model.safetensors; RUNTIME_EMBEDDING_DIR names the folder with the files of all-MiniLM-L6-v2";
             return Err(Fault::new(
@@ -74,15 +74,15 @@ impl Source for Builtin {
         let shared = Arc::clone(&self.0);
         Box::pin(async move {
             let seats = Arc::clone(&shared.seats);
-            let ended = |_| Fault::new(FaultKind::Broken, "the built-in embedding model ended in the middle of its work; try again");
-            let seat = seats.acquire_owned().await.map_err(|_| ended(()))?;
+            let ended = || Fault::new(FaultKind::Broken, "the built-in embedding model ended in the middle of its work; try again");
+            let seat = seats.acquire_owned().await.map_err(|_| ended())?;
             let work = tokio::task::spawn_blocking(move || {
                 let _seat = seat;
                 let answer = shared.network()?.embed(&texts);
                 Shared::used(&shared);
                 answer
             });
-            work.await.map_err(|_| ended(()))?
+            work.await.map_err(|_| ended())?
         })
     }
 }
@@ -147,4 +147,52 @@ fn read(folder: &Path, dimensions: usize) -> Result<Network, Fault> {
 /// A panic elsewhere leaves nothing half done here.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn opened(folder: &Path) -> Builtin {
+        Builtin::open(384, &|_| Some(folder.display().to_string())).unwrap()
+    }
+
+    /// A folder of one's own: what is opened elsewhere is not the same.
+    fn folder() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["model.safetensors", "vocab.txt", "config.json", "sentence_bert_config.json"] {
+            std::os::unix::fs::symlink(slipway_peers::minilm().join(name), folder.path().join(name)).unwrap();
+        }
+        folder
+    }
+
+    fn in_memory(builtin: &Builtin) -> bool {
+        lock(&builtin.0.state).network.is_some()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_network_is_in_memory_only_while_it_is_used_now_and_then() {
+        let folder = folder();
+        let builtin = opened(folder.path());
+        let asked = || builtin.vectors(vec!["text".to_owned()], Purpose::Query);
+        let first = asked().await.unwrap();
+        for _ in 0..3 {
+            tokio::time::sleep(IDLE * 2 / 3).await;
+            assert!(in_memory(&builtin), "it was used less than {IDLE:?} ago");
+            asked().await.unwrap();
+        }
+        tokio::time::sleep(IDLE + Duration::from_secs(1)).await;
+        assert!(!in_memory(&builtin));
+        assert_eq!(asked().await.unwrap(), first, "it comes back by itself");
+        tokio::time::sleep(IDLE + Duration::from_secs(1)).await;
+        assert!(!in_memory(&builtin), "and goes again");
+    }
+
+    #[tokio::test]
+    async fn opened_twice_it_is_in_memory_once() {
+        let folder = folder();
+        let (one, other) = (opened(folder.path()), opened(folder.path()));
+        one.vectors(vec!["text".to_owned()], Purpose::Query).await.unwrap();
+        assert!(in_memory(&other));
+    }
 }

@@ -4,11 +4,11 @@
 
 use super::builtin::Builtin;
 use super::checked::{Checked, Source};
+use super::ollama::Ollama;
+use super::openai::OpenAi;
+use super::vertex_ai::VertexAi;
 use super::{Embedder, Purpose};
 use crate::{Fault, FaultKind};
-
-/// Reads a setting of the process.
-pub(super) type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Provider {
@@ -72,7 +72,9 @@ pub fn open(uri: &str, variables: &dyn Fn(&str) -> Option<String>) -> Result<Box
     let chosen = choose(uri)?;
     let source: Box<dyn Source> = match chosen.provider {
         Provider::Builtin => Box::new(Builtin::open(chosen.dimensions, variables)?),
-        other => return Err(Fault::new(FaultKind::Misconfigured, format!("{} is not built in", other.as_str()))),
+        Provider::Ollama => Box::new(Ollama::open(&chosen, variables)?),
+        Provider::OpenAi => Box::new(OpenAi::open(&chosen, variables)?),
+        Provider::VertexAi => Box::new(VertexAi::open(&chosen, variables)?),
     };
     Ok(Box::new(Checked::new(&chosen, source)))
 }
@@ -163,4 +165,62 @@ impl Chosen {
 
 fn listing() -> String {
     KNOWN.map(|known| format!("{}:{}", known.provider.as_str(), known.name)).join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_finds_its_provider_model_and_length() {
+        for (name, id, dimensions, shortened) in [
+            ("builtin:all-minilm-l6-v2", "builtin:all-minilm-l6-v2", 384, None),
+            (" all-minilm-l6-v2 ", "builtin:all-minilm-l6-v2", 384, None),
+            ("nomic-embed-text", "ollama:nomic-embed-text", 768, None),
+            ("nomic-embed-text:v1.5", "ollama:nomic-embed-text:v1.5", 768, None),
+            ("ollama:nomic-embed-text", "ollama:nomic-embed-text", 768, None),
+            ("text-embedding-3-small", "openai:text-embedding-3-small", 1536, None),
+            ("openai:text-embedding-3-large", "openai:text-embedding-3-large", 3072, None),
+            ("text-embedding-3-small?dimensions=512", "openai:text-embedding-3-small?dimensions=512", 512, Some(512)),
+            ("text-embedding-3-small?dimensions=1536", "openai:text-embedding-3-small", 1536, None),
+            ("textembedding-gecko", "vertex-ai:textembedding-gecko", 768, None),
+            ("vertex-ai:textembedding-gecko@003", "vertex-ai:textembedding-gecko@003", 768, None),
+            ("gemini-embedding-001?dimensions=768", "vertex-ai:gemini-embedding-001?dimensions=768", 768, Some(768)),
+            ("ollama:mine:33m?dimensions=33", "ollama:mine:33m?dimensions=33", 33, None),
+            ("openai:BAAI/bge-m3?dimensions=1024", "openai:BAAI/bge-m3?dimensions=1024", 1024, None),
+        ] {
+            let chosen = choose(name).unwrap_or_else(|fault| panic!("{name}: {fault}"));
+            assert_eq!((chosen.id().as_str(), chosen.dimensions, chosen.shortened), (id, dimensions, shortened), "{name}");
+            assert_eq!(choose(&chosen.id()).unwrap().id(), id, "an id opens the same model again");
+        }
+    }
+
+    #[test]
+    fn a_name_that_means_nothing_is_told_what_there_is() {
+        for (name, why) in [
+            ("", "known are builtin:all-minilm-l6-v2"),
+            ("word2vec", "known are builtin:all-minilm-l6-v2"),
+            ("cohere:embed-v4", "ollama:nomic-embed-text"),
+            ("ollama:", "names no model behind its provider"),
+            ("ollama:mine", "is written with the length of its vectors"),
+            ("builtin:mine?dimensions=4", "is not known"),
+            ("nomic-embed-text?dimensions=256", "cannot give another number"),
+            ("text-embedding-3-small?dimensions=4096", "gives 1536 dimensions at most"),
+            ("text-embedding-3-small?dimensions=0", "a number from 1 to 16000"),
+            ("text-embedding-3-small?dimensions=many", "a number from 1 to 16000"),
+            ("text-embedding-3-small?size=4", "?dimensions="),
+        ] {
+            let fault = choose(name).unwrap_err();
+            assert_eq!(*fault.kind(), FaultKind::UnknownModel);
+            assert!(fault.message().contains(why), "{name}: {fault}");
+        }
+    }
+
+    #[test]
+    fn every_known_model_opens_by_its_name_alone() {
+        for known in KNOWN {
+            let chosen = choose(known.name).unwrap();
+            assert_eq!((chosen.provider, chosen.dimensions), (known.provider, known.dimensions), "{}", known.name);
+        }
+    }
 }

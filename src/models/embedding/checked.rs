@@ -124,3 +124,32 @@ fn normalised(mut numbers: Vec<f32>) -> Option<Vector> {
     }
     Some(Vector(numbers))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_split_in_order_into_what_is_accepted() {
+        let limit = Batch { texts: 3, bytes: 10 };
+        for (lengths, expected) in [
+            (vec![], vec![]),
+            (vec![1, 1, 1, 1], vec![vec![1, 1, 1], vec![1]]),
+            (vec![6, 4, 1], vec![vec![6, 4], vec![1]]),
+            (vec![5, 6, 11, 2], vec![vec![5], vec![6], vec![11], vec![2]]),
+        ] {
+            let texts = lengths.iter().map(|&length| "x".repeat(length)).collect();
+            let found: Vec<Vec<usize>> = split(texts, limit).iter().map(|batch| batch.iter().map(String::len).collect()).collect();
+            assert_eq!(found, expected, "{lengths:?}");
+        }
+    }
+
+    #[test]
+    fn a_vector_is_made_of_length_one_or_refused() {
+        assert_eq!(normalised(vec![3.0, 4.0]), Some(Vector(vec![0.6, 0.8])));
+        assert_eq!(normalised(vec![1e38, 0.0]), Some(Vector(vec![1.0, 0.0])), "squares do not overflow");
+        for without in [vec![], vec![0.0, 0.0], vec![f32::NAN, 1.0], vec![f32::INFINITY, 1.0]] {
+            assert_eq!(normalised(without.clone()), None, "{without:?}");
+        }
+    }
+}

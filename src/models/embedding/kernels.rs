@@ -284,6 +284,7 @@ fn error_function(x: f32) -> f32 {
 }
 
 #[cfg(test)]
+#[expect(clippy::cast_precision_loss, reason = "small numbers")]
 mod tests {
     use super::*;
 
@@ -333,8 +334,7 @@ mod tests {
     #[test]
     fn the_error_function_agrees_with_known_values() {
         // From the tables of the same handbook.
-        let known =
-            [(0.0, 0.0), (0.1, 0.112_462_916), (0.5, 0.520_499_878), (1.0, 0.842_700_793), (2.0, 0.995_322_265), (4.0, 0.999_999_985)];
+        let known = [(0.0, 0.0), (0.1, 0.112_462_92), (0.5, 0.520_499_9), (1.0, 0.842_700_8), (2.0, 0.995_322_3), (4.0, 1.0)];
         for (x, exact) in known {
             for (x, exact) in [(x, exact), (-x, -exact)] {
                 assert!((error_function(x) - exact).abs() < 4e-7, "{x}: {} is not {exact}", error_function(x));

@@ -138,10 +138,15 @@ impl Network {
             rest = others;
             let mut sum = vec![0.0; width];
             for row in own.chunks_exact(width) {
-                sum.iter_mut().zip(row).for_each(|(sum, x)| *sum += x);
+                for (sum, x) in sum.iter_mut().zip(row) {
+                    *sum += x;
+                }
             }
             #[expect(clippy::cast_precision_loss, reason = "a text has a few hundred pieces")]
-            sum.iter_mut().for_each(|sum| *sum /= pieces.len() as f32);
+            let share = 1.0 / pieces.len() as f32;
+            for sum in &mut sum {
+                *sum *= share;
+            }
             sum
         });
         Ok(means.collect())
@@ -330,4 +335,42 @@ fn json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, Fault> {
     let wrong = |why: String| Fault::new(FaultKind::Misconfigured, format!("{} {why}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|cause| wrong(format!("cannot be read: {cause}")))?;
     serde_json::from_str(&text).map_err(|cause| wrong(format!("is not what was expected: {cause}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Deserialize)]
+    struct Case {
+        text: String,
+        pieces: Vec<u32>,
+        vector: Vec<f32>,
+    }
+
+    #[test]
+    fn texts_fall_into_the_pieces_of_the_reference() {
+        let vocabulary = Vocabulary::read(&slipway_peers::minilm().join("vocab.txt")).unwrap();
+        let cases: Vec<Case> = serde_json::from_str(include_str!("../testdata/embedding/minilm.json")).unwrap();
+        for case in cases {
+            assert_eq!(vocabulary.encode(&case.text, 256), case.pieces, "{:?}", case.text);
+        }
+    }
+
+    #[test]
+    fn even_an_empty_text_has_the_vector_of_the_reference() {
+        let network = Network::read(&slipway_peers::minilm()).unwrap();
+        let cases: Vec<Case> = serde_json::from_str(include_str!("../testdata/embedding/minilm.json")).unwrap();
+        let case = cases.into_iter().find(|case| case.text.is_empty()).unwrap();
+        let found = network.embed(&[String::new()]).unwrap().remove(0);
+        let length = found.iter().map(|x| x * x).sum::<f32>().sqrt();
+        let worst = found.iter().zip(&case.vector).map(|(a, b)| (a / length - b).abs()).fold(0.0, f32::max);
+        assert!(worst < 2e-6, "a number is {worst:e} off");
+    }
+
+    #[test]
+    fn memory_is_asked_for_once() {
+        let network = Network::read(&slipway_peers::minilm()).unwrap();
+        assert_eq!((network.weights.len(), network.weights.capacity()), (network.shape.numbers(), network.shape.numbers()));
+    }
 }

@@ -105,3 +105,50 @@ impl Safetensors {
         Fault::new(FaultKind::Misconfigured, format!("the weights {} {why}", self.path.display()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn opened(header: &str, numbers: &[f32]) -> (tempfile::TempDir, Result<Safetensors, Fault>) {
+        let folder = tempfile::tempdir().unwrap();
+        let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+        bytes.extend_from_slice(header.as_bytes());
+        bytes.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
+        std::fs::write(folder.path().join("w"), bytes).unwrap();
+        let opened = Safetensors::open(&folder.path().join("w"));
+        (folder, opened)
+    }
+
+    #[test]
+    fn a_tensor_is_found_and_read_whole_or_by_rows() {
+        let header = r#"{"__metadata__": {"format": "pt"}, "a": {"dtype": "F32", "shape": [2, 2], "data_offsets": [4, 20]}}"#;
+        let (_folder, file) = opened(header, &[9.0, 1.0, 2.0, 3.0, 4.0]);
+        let file = file.unwrap();
+        let place = file.find("a", &[2, 2]).unwrap();
+        assert_eq!(file.read(place).unwrap(), [1.0, 2.0, 3.0, 4.0]);
+        let mut row = [0.0; 2];
+        file.read_row(place, 1, &mut row).unwrap();
+        assert_eq!(row.as_slice(), [3.0, 4.0]);
+    }
+
+    #[test]
+    fn what_is_not_there_as_it_should_be_is_refused() {
+        let entry = |dtype: &str, end: u64| format!(r#"{{"a": {{"dtype": "{dtype}", "shape": [2], "data_offsets": [0, {end}]}}}}"#);
+        for (header, why) in [
+            (entry("F16", 4), "as F16 [2] where F32 [2] is needed"),
+            (entry("F32", 12), "do not hold all of `a`"),
+            (entry("F32", 4), "do not hold all of `a`"),
+            ("{}".to_owned(), "have no `a`"),
+        ] {
+            let (_folder, file) = opened(&header, &[1.0, 2.0]);
+            let fault = file.unwrap().find("a", &[2]).unwrap_err();
+            assert!(fault.message().contains(why), "{header}: {fault}");
+        }
+        let (_folder, file) = opened("no json", &[]);
+        assert!(file.unwrap_err().message().contains("a header that cannot be read"));
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("w"), u64::MAX.to_le_bytes()).unwrap();
+        assert!(Safetensors::open(&folder.path().join("w")).unwrap_err().message().contains("no header"));
+    }
+}

@@ -1,0 +1,146 @@
+//! OpenAI's `/embeddings`, and any server that speaks it.
+
+use std::collections::BTreeMap;
+
+use http::HeaderValue;
+use serde_json::{Value, json};
+use url::Url;
+
+use super::Purpose;
+use super::catalog::Chosen;
+use super::checked::{Batch, Raw, Source};
+use super::remote::{list, numbers, unreadable};
+use crate::settings::{self, Variables};
+use crate::transport::{Call, Limits, Transport};
+use crate::{Fault, FaultKind};
+
+/// OpenAI accepts 2048 texts of 300,000 tokens together; fewer keep the answer, which is JSON, small in memory.
+const BATCH: Batch = Batch { texts: 64, bytes: 300_000 };
+
+/// The most tokens of a text that OpenAI's own models read. They refuse a longer one.
+const LONGEST: usize = 8191;
+
+/// Bytes that are looked at together when tokens are counted.
+const SLICE: usize = 8 << 10;
+
+pub(super) struct OpenAi {
+    url: Url,
+    key: Option<HeaderValue>,
+    /// A server of somebody else may need no key.
+    keyless: bool,
+    model: String,
+    shortened: Option<usize>,
+    /// Whether texts are cut here.
+    cuts: bool,
+    transport: Transport,
+}
+
+impl OpenAi {
+    pub(super) fn open(chosen: &Chosen, variables: Variables<'_>) -> Result<Self, Fault> {
+        let base = settings::base(variables, "OPENAI_BASE_URL", "https://api.openai.com/v1")?;
+        Ok(Self {
+            url: settings::under(&base, "embeddings")?,
+            key: settings::key(variables, &["OPENAI_API_KEY"], "Bearer ")?,
+            keyless: base.host_str() != Some("api.openai.com"),
+            model: chosen.model.clone(),
+            shortened: chosen.shortened,
+            cuts: chosen.known.is_some(),
+            transport: Transport::new("OpenAI", &chosen.model, Limits::default()),
+        })
+    }
+
+    fn call(&self, texts: &[String]) -> Result<Call, Fault> {
+        let mut body = json!({"model": self.model, "input": texts});
+        if let Some(length) = self.shortened {
+            body["dimensions"] = length.into();
+        }
+        let call = Call::json(self.url.clone(), &body);
+        match &self.key {
+            Some(key) => Ok(call.header("authorization", key.clone())),
+            None if self.keyless => Ok(call),
+            None => Err(settings::missing("OPENAI_API_KEY")),
+        }
+    }
+}
+
+impl Source for OpenAi {
+    fn batch(&self) -> Batch {
+        BATCH
+    }
+
+    fn vectors(&self, texts: Vec<String>, _purpose: Purpose) -> Raw<'_> {
+        Box::pin(async move {
+            let long = self.cuts && texts.iter().any(|text| text.len() > LONGEST);
+            let texts = if long { cut_aside(texts).await? } else { texts };
+            read(&self.transport.json(&self.call(&texts)?).await?)
+        })
+    }
+}
+
+/// The vectors by the numbers that the answer gives them.
+fn read(answer: &Value) -> Result<Vec<Vec<f32>>, Fault> {
+    let data = list(answer, "data")?;
+    let mut sorted = BTreeMap::new();
+    for (place, entry) in data.iter().enumerate() {
+        sorted.insert(entry["index"].as_u64().unwrap_or(place as u64), numbers(&entry["embedding"])?);
+    }
+    let whole = sorted.keys().zip(0..).all(|(index, place)| *index == place) && sorted.len() == data.len();
+    if whole { Ok(sorted.into_values().collect()) } else { Err(unreadable("the vectors are not numbered one after the other")) }
+}
+
+/// Counting tokens takes a while, which nobody else should wait for.
+async fn cut_aside(texts: Vec<String>) -> Result<Vec<String>, Fault> {
+    let cut = tokio::task::spawn_blocking(|| texts.into_iter().map(cut).collect());
+    cut.await.map_err(|_| Fault::new(FaultKind::Broken, "a text could not be cut to what the model reads"))
+}
+
+/// The beginning of a text, as much as the model reads. No text has more tokens than bytes. It is counted in slices,
+/// because the tokenizer takes quadratic time on a long run without a break; a text has hardly fewer tokens than its
+/// slices together.
+fn cut(mut text: String) -> String {
+    if text.len() <= LONGEST {
+        return text;
+    }
+    let tokenizer = tiktoken_rs::cl100k_base_singleton();
+    let (mut end, mut left) = (0, LONGEST);
+    while end < text.len() && left > 0 {
+        let slice = &text[end..text.floor_char_boundary(end + SLICE)];
+        let tokens = tokenizer.encode_ordinary(slice);
+        let fitting = &tokens[..left.min(tokens.len())];
+        left -= fitting.len();
+        let length = tokenizer.decode_bytes(fitting).map_or(0, |bytes| bytes.len());
+        // The last token may end within a character, which then goes.
+        end = text.floor_char_boundary(end + length);
+        if fitting.len() < tokens.len() {
+            break;
+        }
+    }
+    text.truncate(end);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vectors_are_put_into_the_order_of_their_numbers() {
+        let entry = |index: u64, x: f32| json!({"index": index, "embedding": [x]});
+        assert_eq!(read(&json!({"data": [entry(1, 0.5), entry(0, 0.25)]})).unwrap(), [[0.25], [0.5]]);
+        for wrong in [json!({"data": [entry(0, 0.5), entry(0, 0.25)]}), json!({"data": [entry(1, 0.5), entry(2, 0.25)]}), json!({})] {
+            assert_eq!(*read(&wrong).unwrap_err().kind(), FaultKind::Broken, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_text_is_cut_to_what_the_model_reads() {
+        let tokens = |text: &str| tiktoken_rs::cl100k_base_singleton().encode_ordinary(text).len();
+        let short = "word ".repeat(2_000);
+        assert_eq!(cut(short.clone()), short, "more bytes than the limit, but fewer tokens");
+        for long in ["word ".repeat(20_000), "🦀日本".repeat(10_000), "a".repeat(100_000)] {
+            let beginning = cut(long.clone());
+            assert!(long.starts_with(&beginning));
+            assert!((LONGEST - 16..=LONGEST).contains(&tokens(&beginning)), "{} tokens", tokens(&beginning));
+        }
+    }
+}

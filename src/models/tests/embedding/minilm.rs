@@ -1,0 +1,189 @@
+//! all-MiniLM-L6-v2 in our process beside its reference.
+
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+use slipway_models::FaultKind;
+use slipway_models::embedding::{Embedder, Purpose, Vector, open};
+
+use crate::{opened, strings};
+
+const NAME: &str = "builtin:all-minilm-l6-v2";
+
+fn minilm() -> Box<dyn Embedder> {
+    opened(NAME, &[("RUNTIME_EMBEDDING_DIR", slipway_peers::minilm().to_str().unwrap())])
+}
+
+async fn vectors(texts: &[String]) -> Vec<Vector> {
+    minilm().embed(texts, Purpose::Passage).await.unwrap()
+}
+
+#[derive(Deserialize)]
+struct Case {
+    text: String,
+    vector: Vec<f32>,
+}
+
+fn cases() -> Vec<Case> {
+    let cases: Vec<Case> = serde_json::from_str(include_str!("../../testdata/embedding/minilm.json")).unwrap();
+    // The empty text has a vector too, but is refused before: see beside the network.
+    cases.into_iter().filter(|case| !case.text.is_empty()).collect()
+}
+
+#[tokio::test]
+async fn vectors_are_those_of_the_reference() {
+    let cases = cases();
+    let texts: Vec<String> = cases.iter().map(|case| case.text.clone()).collect();
+    let together = vectors(&texts).await;
+    for (case, vector) in cases.iter().zip(together) {
+        let cosine = vector.cosine(&Vector(case.vector.clone()));
+        let worst = vector.0.iter().zip(&case.vector).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(cosine > 0.99999 && worst < 2e-6, "cosine {cosine}, a number is {worst:e} off: {:?}", case.text);
+        let length = vector.cosine(&vector);
+        assert!((length - 1.0).abs() < 1e-5, "the length of {:?} is {length}", case.text);
+    }
+}
+
+#[tokio::test]
+async fn a_text_has_the_same_vector_in_any_company() {
+    let texts: Vec<String> = (0..40).map(|number| format!("{} text of number {number}.", "word ".repeat(number * 7 % 60))).collect();
+    let together = vectors(&texts).await;
+    assert_eq!(together.len(), texts.len());
+    for number in [0, 1, 17, 38, 39] {
+        let alone = vectors(&texts[number..=number]).await;
+        assert!(alone[0].cosine(&together[number]) > 0.999_999, "text {number} is in another place or was changed by its neighbours");
+    }
+}
+
+#[tokio::test]
+async fn the_same_meaning_is_nearer_than_the_same_words() {
+    let groups = [
+        ["How do I reset my password?", "I forgot my login credentials and cannot sign in.", "How do I reset my kitchen timer?"],
+        [
+            "The company's profits rose sharply this quarter.",
+            "Earnings increased a lot in the last three months.",
+            "The river rose sharply this spring.",
+        ],
+        [
+            "A man is playing a guitar on stage.",
+            "A musician performs with his instrument in front of an audience.",
+            "A man is playing football on a field.",
+        ],
+        [
+            "Delete all pods in the namespace.",
+            "Remove every container group from this Kubernetes project.",
+            "Delete all photos in the album.",
+        ],
+        ["My dog is ill.", "The puppy feels unwell.", "My car is new."],
+    ];
+    for group in groups {
+        let found = vectors(&strings(&group)).await;
+        let (near, far) = (found[0].cosine(&found[1]), found[0].cosine(&found[2]));
+        assert!(near > far, "{group:?}: {near} is not more than {far}");
+    }
+}
+
+#[tokio::test]
+async fn a_very_long_text_is_cut_as_the_reference_cuts_it() {
+    let case = cases().into_iter().max_by_key(|case| case.text.len()).unwrap();
+    let longer = format!("{} {}", case.text, "and something else entirely ".repeat(4_000));
+    assert!(longer.len() > 100_000);
+    let found = vectors(&[longer, "x".repeat(100_000)]).await;
+    assert!(found[0].cosine(&Vector(case.vector)) > 0.99999, "what stands behind the first 256 pieces changed the vector");
+    assert_eq!(found[1].0.len(), 384, "one endless word is one unknown piece");
+}
+
+#[tokio::test]
+async fn a_blank_text_is_refused_and_named() {
+    for blank in ["", " ", "\n\t\u{a0}\u{2003}"] {
+        let fault = minilm().embed(&strings(&["something", blank]), Purpose::Query).await.unwrap_err();
+        assert_eq!(*fault.kind(), FaultKind::Refused);
+        assert!(fault.message().contains("text 2 of 2"), "{fault}");
+    }
+    assert!(minilm().embed(&[], Purpose::Query).await.unwrap().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_may_ask_at_once_and_nobody_waits_for_the_arithmetic() {
+    let embedder = std::sync::Arc::new(minilm());
+    let asking = (0..24).map(|number| {
+        let embedder = std::sync::Arc::clone(&embedder);
+        tokio::spawn(async move { embedder.embed(&[format!("Question number {number}?")], Purpose::Query).await.unwrap().remove(0) })
+    });
+    let asking: Vec<_> = asking.collect();
+    // A timer on the same threads tells whether they are free.
+    let mut late = Duration::ZERO;
+    while asking.iter().any(|task| !task.is_finished()) {
+        let before = Instant::now();
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        late = late.max(before.elapsed());
+    }
+    let mut found = Vec::new();
+    for task in asking {
+        found.push(task.await.unwrap());
+    }
+    let first = vectors(&strings(&["Question number 0?", "Question number 23?"])).await;
+    assert!(found[0].cosine(&first[0]) > 0.999_999 && found[23].cosine(&first[1]) > 0.999_999);
+    assert!(late < Duration::from_secs(1), "a timer of 1 ms took {late:?}");
+}
+
+#[test]
+fn a_folder_without_the_files_is_told_when_it_is_opened() {
+    let fault = open(NAME, &|_| Some("/nowhere/at/all".to_owned())).err().unwrap();
+    assert_eq!(*fault.kind(), FaultKind::Misconfigured);
+    assert!(fault.message().contains("/nowhere/at/all") && fault.message().contains("RUNTIME_EMBEDDING_DIR"), "{fault}");
+}
+
+#[tokio::test]
+async fn files_that_were_not_copied_whole_are_told_at_the_first_use() {
+    let source = slipway_peers::minilm();
+    for (file, length, named) in [
+        ("model.safetensors", 4, "safetensors"),
+        ("model.safetensors", 5_000_000, "copied whole"),
+        ("vocab.txt", 100_000, "pieces"),
+        ("config.json", 20, "config.json"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["model.safetensors", "vocab.txt", "config.json", "sentence_bert_config.json"] {
+            if name == file {
+                let bytes = std::fs::read(source.join(name)).unwrap();
+                std::fs::write(folder.path().join(name), &bytes[..length]).unwrap();
+            } else {
+                std::os::unix::fs::symlink(source.join(name), folder.path().join(name)).unwrap();
+            }
+        }
+        let embedder = opened(NAME, &[("RUNTIME_EMBEDDING_DIR", folder.path().to_str().unwrap())]);
+        let fault = embedder.embed(&strings(&["text"]), Purpose::Query).await.unwrap_err();
+        assert_eq!(*fault.kind(), FaultKind::Misconfigured, "{fault}");
+        assert!(fault.message().contains(named), "{file} cut to {length}: {fault}");
+    }
+}
+
+/// Not a test but a measurement: `cargo test --release -p slipway-models --test embedding -- --ignored --nocapture`.
+#[tokio::test]
+#[ignore = "a measurement"]
+#[expect(clippy::cast_precision_loss, reason = "a few hundred texts")]
+async fn measured() {
+    let embedder = minilm();
+    let sentence = "The deployment of service number one was rolled back after three minutes because its readiness probe failed \
+                    and nobody could say why it was in such a bad state";
+    let started = Instant::now();
+    embedder.embed(&strings(&[sentence]), Purpose::Query).await.unwrap();
+    println!("the first text, files read on the way: {:?}", started.elapsed());
+    for (name, texts, rounds) in [
+        ("a sentence of 31 pieces", vec![sentence.to_owned()], 40),
+        ("a question of 8 pieces", strings(&["where is the cat today?"]), 40),
+        ("a text of 256 pieces", vec![sentence.repeat(9)], 10),
+        ("256 sentences of 31 pieces", vec![sentence.to_owned(); 256], 3),
+    ] {
+        let mut times = Vec::new();
+        for _ in 0..rounds {
+            let started = Instant::now();
+            embedder.embed(&texts, Purpose::Passage).await.unwrap();
+            times.push(started.elapsed());
+        }
+        times.sort();
+        let median = times[times.len() / 2];
+        println!("{name}: best {:?}, median {median:?}, {:.0} texts a second", times[0], texts.len() as f64 / median.as_secs_f64());
+    }
+}
