@@ -7,7 +7,7 @@ use crate::kubectl::{Outcome, kubectl};
 use crate::turn::{Turn, together};
 
 /// The kinds that live in a team's namespace.
-const KINDS: &str = "agents,tools,knowledgebases";
+const KINDS: &str = "agents,tools,knowledgebases,skills";
 
 /// A Team, its namespace, and the test's turn.
 pub struct Team {
@@ -90,6 +90,17 @@ impl Team {
         let mut whole = json!({
             "apiVersion": "agents.slipway.dev/v1", "kind": "Tool",
             "metadata": {"name": name}, "spec": {"name": name},
+        });
+        merge(&mut whole["spec"], spec);
+        self.apply(&whole);
+    }
+
+    /// A Skill, applied.
+    #[track_caller]
+    pub fn skill(&self, name: &str, spec: &Value) {
+        let mut whole = json!({
+            "apiVersion": "agents.slipway.dev/v1", "kind": "Skill",
+            "metadata": {"name": name}, "spec": {"name": name, "description": "What it does.", "instructions": "Do it."},
         });
         merge(&mut whole["spec"], spec);
         self.apply(&whole);

@@ -30,8 +30,10 @@ fn the_smallest_agents_variables() {
     agent.deployment_until("been made", 10, |_| true);
     let config = agent.config();
     assert_holds("the ConfigMap's metadata", &json!({"labels": labels(&agent)}), &config["metadata"]);
+    let key = config["data"]["RUNTIME_CONTROL_PUBLIC_KEY"].as_str().unwrap_or_default();
+    assert!(key.len() == 44 && key.ends_with('='), "an Ed25519 key has 32 bytes, in base 64: {key:?}");
     if storage() == "memory" {
-        let expected = json!({
+        let mut expected = json!({
             "RUNTIME_CHANNEL": "rest",
             "RUNTIME_STRATEGY": "simple",
             "RUNTIME_MODEL_TYPE": "stub",
@@ -41,7 +43,26 @@ fn the_smallest_agents_variables() {
             "RUNTIME_AGENT_NAME": "hello",
             "RUNTIME_TEAM": format!("tk_{}", team.slug),
             "RUNTIME_TRACK": "stable",
+            "RUNTIME_CONTROL_PUBLIC_KEY": key,
         });
+        // What the chart's values say of the platform, and nothing where they are silent.
+        let told = [
+            ("RUNTIME_EMBEDDING_MODEL", "SLIPWAY_EMBEDDING_MODEL"),
+            ("RUNTIME_EGRESS_ALLOW", "SLIPWAY_EGRESS_ALLOW"),
+            ("RUNTIME_PLATFORM_URL", "SLIPWAY_PLATFORM_URL"),
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "SLIPWAY_OTLP_ENDPOINT"),
+            ("RUNTIME_MLFLOW_URI", "SLIPWAY_MLFLOW_URI"),
+            ("OLLAMA_BASE_URL", "OLLAMA_BASE_URL"),
+        ];
+        for (variable, setting) in told {
+            if platform::setting(setting).is_some() {
+                expected[variable] = config["data"][variable].clone();
+                assert!(expected[variable].is_string(), "{variable} should be set, as {setting} is");
+            }
+        }
+        if platform::setting("SLIPWAY_OTLP_ENDPOINT").or_else(|| platform::setting("SLIPWAY_MLFLOW_URI")).is_some() {
+            expected["OTEL_RESOURCE_ATTRIBUTES"] = config["data"]["OTEL_RESOURCE_ATTRIBUTES"].clone();
+        }
         assert_eq!(config["data"], expected, "each variable is set only when it has a value");
     }
 }

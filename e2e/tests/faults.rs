@@ -23,6 +23,7 @@ fn each_fault_has_its_reason_and_says_what_would_be_right() {
     let database = "postgres://db/agents";
     let mut cases = vec![
         ("no-tool", json!({"tools": ["nowhere"]}), "ToolNotFound", vec!["spec.tools", "nowhere"]),
+        ("no-skill", json!({"skills": ["sk_no_where"]}), "SkillNotFound", vec!["spec.skills", "no-where"]),
         ("no-kb", json!({"knowledgeBases": ["kb_no_where"]}), "KnowledgeBaseNotFound", vec!["spec.knowledgeBases", "no-where"]),
         ("closed-env", json!({"envSecrets": ["agent-env", "closed"]}), "SecretNotAllowed", vec!["spec.envSecrets", "closed", label]),
         ("closed-file", json!({"credentialSecret": "closed"}), "SecretNotAllowed", vec!["spec.credentialSecret", "closed", label]),

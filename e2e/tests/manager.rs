@@ -101,6 +101,38 @@ fn a_restart_changes_nothing() {
     assert_eq!(agent.get()["status"], settled["status"]);
 }
 
+/// What an agent costs the API server: one request for each child, and none to ask whether it is there.
+#[test]
+fn nothing_is_asked_about_before_it_is_made() {
+    let team = Team::within(alone(), "requests", &json!({}));
+    let leader = platform::leader();
+    let count = |verb: &str| -> f64 {
+        let metrics = platform::ask(&leader, "/metrics").stdout;
+        let ours =
+            |labels: &str| ["configmaps", "deployments", "services"].iter().any(|kind| labels.contains(&format!("resource=\"{kind}\"")));
+        let samples = platform::samples(&metrics, "slipway_api_requests_total");
+        samples.iter().filter(|(labels, _)| labels.contains(&format!("verb=\"{verb}\"")) && ours(labels)).map(|(_, value)| value).sum()
+    };
+    let before = ["GET", "PATCH"].map(count);
+    let agent = team.agent("hello", &json!({"suspend": true}));
+    agent.until("suspended", 20, |agent| agent["status"]["phase"] == "Terminated");
+    let [asked, written] = ["GET", "PATCH"].map(count);
+    assert!((asked - before[0]).abs() < f64::EPSILON, "{} were asked about", asked - before[0]);
+    assert!((written - before[1] - 3.0).abs() < f64::EPSILON, "{} were written", written - before[1]);
+    let children = team.kubectl("get configmap/hello-config deployment/hello service/hello").json();
+    for child in children["items"].as_array().unwrap() {
+        let managers = team
+            .kubectl(format!(
+                "get {}/{} --show-managed-fields",
+                child["kind"].as_str().unwrap(),
+                child["metadata"]["name"].as_str().unwrap()
+            ))
+            .json();
+        let fields = managers["metadata"]["managedFields"].as_array().unwrap().clone();
+        assert!(fields.iter().any(|entry| entry["manager"] == "slipway/agent" && entry["operation"] == "Apply"), "{fields:#?}");
+    }
+}
+
 #[test]
 fn its_rights_end_where_its_work_does() {
     let team = Team::new("rights");

@@ -44,6 +44,10 @@ fn together_they_run() {
             if available { Ok(()) } else { Err(format!("tool {tool} should be Available")) }
         });
     }
+    until(&format!("skills -n {}", team.namespace), 10, |skills| {
+        let available = skills.iter().any(|skill| skill["status"]["phase"] == "Available");
+        if available { Ok(()) } else { Err("the skill should be Available".to_owned()) }
+    });
     for (name, replicas) in [("hello", 1), ("concierge", 2)] {
         let agent = Agent { team: &team, name: name.to_owned() };
         assert_eq!(agent.ready()["status"]["replicas"], replicas, "{name}");

@@ -198,4 +198,74 @@ pub(super) const RULES: &[Rule] = &[
             "{type: http, endpoint: 'https://api.example.com', headers: {'': a}}",
         ],
     },
+    Rule {
+        kind: "Agent",
+        field: "spec.governance",
+        message: "limits.maxTokensPerRequest: has an effect only with max-tokens in guards",
+        accepted: "{governance: {guards: [pii-detection, max-tokens], limits: {maxTokensPerRequest: 4000}}}",
+        refused: &[
+            "{governance: {guards: [pii-detection], limits: {maxTokensPerRequest: 4000}}}",
+            "{governance: {limits: {maxTokensPerRequest: 4000}}}",
+        ],
+    },
+    Rule {
+        kind: "Agent",
+        field: "spec.governance",
+        message: "limits.requestsPerMinute: has an effect only with rate-limit in guards",
+        accepted: "{governance: {guards: [pii-detection, rate-limit], limits: {requestsPerMinute: 60}}}",
+        refused: &[
+            "{governance: {guards: [pii-detection], limits: {requestsPerMinute: 60}}}",
+            "{governance: {limits: {requestsPerMinute: 60}}}",
+        ],
+    },
+    Rule {
+        kind: "Agent",
+        field: "spec.governance",
+        message: "limits.dailyCostUsd: has an effect only with spend-limit in guards",
+        accepted: "{governance: {guards: [pii-detection, spend-limit], limits: {dailyCostUsd: '2.50'}}}",
+        refused: &[
+            "{governance: {guards: [pii-detection], limits: {dailyCostUsd: '2.50'}}}",
+            "{governance: {limits: {dailyCostUsd: '2.50'}}}",
+        ],
+    },
+    Rule {
+        kind: "Agent",
+        field: "spec.governance",
+        message: "limits.blockedTopics: has an effect only with blocked-topics in guards",
+        accepted: "{governance: {guards: [pii-detection, blocked-topics], limits: {blockedTopics: [weapons]}}}",
+        refused: &[
+            "{governance: {guards: [pii-detection], limits: {blockedTopics: [weapons]}}}",
+            "{governance: {limits: {blockedTopics: [weapons]}}}",
+        ],
+    },
+    Rule {
+        kind: "Skill",
+        field: "spec.files",
+        message: "a path is relative and has at most 120 characters; its steps have letters, digits, dots, hyphens and underscores, and begin with no dot",
+        accepted: "{files: {references/a_b-c.d.md: x, scripts/run.py: pass}}",
+        refused: &[
+            "{files: {../x: a}}",
+            "{files: {/etc/passwd: a}}",
+            "{files: {a/../b: a}}",
+            "{files: {a//b: a}}",
+            "{files: {a/: a}}",
+            "{files: {.hidden: a}}",
+            "{files: {'a b': a}}",
+            "{files: {'': a}}",
+            concat!(
+                "{files: {",
+                "0123456789012345678901234567890123456789",
+                "0123456789012345678901234567890123456789",
+                "01234567890123456789012345678901234567890",
+                ": a}}"
+            ),
+        ],
+    },
+    Rule {
+        kind: "Skill",
+        field: "spec.files",
+        message: "SKILL.md is made from the other fields",
+        accepted: "{files: {references/SKILL.md: x}}",
+        refused: &["{files: {SKILL.md: a}}", "{files: {skill.MD: a}}"],
+    },
 ];

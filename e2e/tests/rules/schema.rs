@@ -30,7 +30,15 @@ fn agents() {
         ("spec.resources.requests.cpu", "{resources: {requests: {cpu: much}}}"),
         ("spec.resources.limits.memory", "{resources: {limits: {memory: -1Mi}}}"),
         ("spec.canary", "{canary: {enabled: true, weight: 10}}"),
-        ("spec.skills", "{skills: [sk_one]}"),
+        ("spec.skills[1]", "{skills: [a, a]}"),
+        ("spec.governance.guards[0]", "{governance: {guards: [good-behaviour]}}"),
+        ("spec.governance.guards[1]", "{governance: {guards: [pii-detection, pii-detection]}}"),
+        ("spec.governance.limits.requestsPerMinute", "{governance: {guards: [rate-limit], limits: {requestsPerMinute: 0}}}"),
+        ("spec.governance.limits.dailyCostUsd", "{governance: {guards: [spend-limit], limits: {dailyCostUsd: '0.00'}}}"),
+        ("spec.governance.limits.dailyCostUsd", "{governance: {guards: [spend-limit], limits: {dailyCostUsd: 0}}}"),
+        ("spec.governance.limits.dailyCostUsd", "{governance: {guards: [spend-limit], limits: {dailyCostUsd: much}}}"),
+        ("spec.governance.limits.blockedTopics[0]", "{governance: {guards: [blocked-topics], limits: {blockedTopics: [' ']}}}"),
+        ("spec.governance.riskProfile", "{governance: {riskProfile: high}}"),
         ("spec.podTemplate.hostNetwork", "{podTemplate: {hostNetwork: true}}"),
         ("spec.serviceAccountName", "{serviceAccountName: admin}"),
     ];
@@ -98,10 +106,45 @@ fn teams_and_knowledge_bases() {
 }
 
 #[test]
+fn skills() {
+    let cases = [
+        ("spec.name", "{name: Forms}"),
+        ("spec.name", "{name: two--hyphens}"),
+        ("spec.name", "{name: -forms}"),
+        ("spec.description", "{description: ''}"),
+        ("spec.instructions", "{instructions: ''}"),
+        ("spec.tools[0]", "{tools: [' a']}"),
+        ("spec.tools[1]", "{tools: [a, a]}"),
+        ("spec.scripts", "{scripts: {a: b}}"),
+    ];
+    for (field, spec) in cases {
+        refused(&manifest("Skill", "faulty", spec), &[field]);
+    }
+    let mut whole = manifest("Skill", "large", "{}");
+    for (length, fits) in [(64 * 1024, true), (64 * 1024 + 1, false)] {
+        whole["spec"]["instructions"] = json!("x".repeat(length));
+        if fits { accepted(&whole) } else { refused(&whole, &["spec.instructions"]) }
+    }
+    whole["spec"]["instructions"] = json!("Short.");
+    for (count, fits) in [(64, true), (65, false)] {
+        whole["spec"]["files"] = (0..count).map(|at| (format!("f{at}"), json!("x"))).collect();
+        if fits { accepted(&whole) } else { refused(&whole, &["spec.files"]) }
+    }
+}
+
+#[test]
 fn required_fields() {
-    for (kind, field) in
-        [("Agent", "name"), ("Agent", "framework"), ("Tool", "name"), ("Tool", "type"), ("Team", "name"), ("KnowledgeBase", "name")]
-    {
+    for (kind, field) in [
+        ("Agent", "name"),
+        ("Agent", "framework"),
+        ("Tool", "name"),
+        ("Tool", "type"),
+        ("Team", "name"),
+        ("KnowledgeBase", "name"),
+        ("Skill", "name"),
+        ("Skill", "description"),
+        ("Skill", "instructions"),
+    ] {
         let mut whole = manifest(kind, "faulty", "{}");
         accepted(&whole);
         whole["spec"].as_object_mut().unwrap().remove(field);
