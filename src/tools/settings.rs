@@ -1,10 +1,13 @@
 //! What the operator of the platform decides for all tools of an agent: private addresses that may be reached, the
 //! search endpoint, and how much text goes back to the model.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
 use url::Url;
+
+use crate::egress::redacted;
 
 /// 32 KiB, some 8,000 tokens.
 pub const OUTPUT_LIMIT: usize = 32 * 1024;
@@ -13,7 +16,7 @@ pub(crate) const EGRESS_ALLOW: &str = "RUNTIME_EGRESS_ALLOW";
 pub(crate) const EGRESS_PROXY: &str = "RUNTIME_EGRESS_PROXY";
 pub(crate) const SEARCH_URL: &str = "RUNTIME_SEARCH_URL";
 
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Settings {
     /// Networks and hosts that http and mcp tools may reach although they are not public. `RUNTIME_EGRESS_ALLOW`.
     pub allow: Vec<Allowed>,
@@ -23,6 +26,18 @@ pub struct Settings {
     pub search: Option<Url>,
     /// An HTTP proxy for all of it. The variables that other programs take proxies from are not heeded. `RUNTIME_EGRESS_PROXY`.
     pub proxy: Option<Url>,
+}
+
+/// The URLs may hold passwords; of them only the places are shown.
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("allow", &self.allow)
+            .field("output_limit", &self.output_limit)
+            .field("search", &self.search.as_ref().map(redacted))
+            .field("proxy", &self.proxy.as_ref().map(redacted))
+            .finish()
+    }
 }
 
 impl Default for Settings {
@@ -170,6 +185,8 @@ mod tests {
         assert_eq!(faults.len(), 2);
         assert!(faults[0].starts_with("RUNTIME_EGRESS_ALLOW: 'nonsense'"), "{faults:?}");
         assert!(faults[1].starts_with("RUNTIME_SEARCH_URL: ") && !faults[1].contains("hunter2"), "{faults:?}");
+        let proxied = Settings::read(&|name| (name == EGRESS_PROXY).then(|| "http://me:hunter2@proxy:3128".into())).unwrap();
+        assert!(format!("{proxied:?}").contains("http://proxy:3128") && !format!("{proxied:?}").contains("hunter2"));
         assert_eq!(Settings::read(&|_| Some(" ".into())).unwrap().output_limit, 32 * 1024);
     }
 }

@@ -111,6 +111,13 @@ impl Toolbox {
                 Err(fault) => opening.refusals.push(Refusal::new(&program.name, "binary", fault)),
             }
         }
+        for name in opening.foreign.keys().filter(|name| seen.contains(*name)) {
+            opening.refusals.push(Refusal::new(
+                name,
+                "name",
+                "belongs to a builtin of the runtime; only a tool of type builtin can have it",
+            ));
+        }
         if !opening.refusals.is_empty() {
             return Err(opening.refusals);
         }

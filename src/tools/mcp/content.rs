@@ -36,7 +36,13 @@ pub(super) fn tell(result: CallToolResult, limit: usize) -> Outcome {
     let texts: Vec<&str> = result.content.iter().filter_map(|block| block.as_text().map(|text| text.text.as_str())).collect();
     // Servers are to repeat structured content as text; only what is not repeated is added.
     let structured = result.structured_content.filter(|structured| {
-        !structured.is_null() && !texts.iter().any(|text| serde_json::from_str::<Value>(text).is_ok_and(|said| said == *structured))
+        // One SDK wraps results that are no objects.
+        let plain =
+            structured.get("result").filter(|_| structured.as_object().is_some_and(|object| object.len() == 1)).unwrap_or(structured);
+        let says = |text: &&str| {
+            plain.as_str() == Some(*text) || serde_json::from_str::<Value>(text).is_ok_and(|said| said == *structured || said == *plain)
+        };
+        !structured.is_null() && !texts.iter().any(says)
     });
     let mut parts: Vec<String> = result.content.iter().map(block).collect();
     parts.extend(structured.map(|structured| structured.to_string()));
@@ -105,6 +111,8 @@ mod tests {
             (json!({"content": [], "structuredContent": {"a": 1}}), "{\"a\":1}"),
             (json!({"content": [{"type": "text", "text": "{ \"a\": 1 }"}], "structuredContent": {"a": 1}}), "{ \"a\": 1 }"),
             (json!({"content": [{"type": "text", "text": "see"}], "structuredContent": {"a": 1}}), "see\n{\"a\":1}"),
+            (json!({"content": [{"type": "text", "text": "hi"}], "structuredContent": {"result": "hi"}}), "hi"),
+            (json!({"content": [{"type": "text", "text": "[1]"}], "structuredContent": {"result": [1]}}), "[1]"),
             (json!({"content": []}), "done, without output"),
         ] {
             assert_eq!(told(result.clone()), Outcome::ok(expected), "{result}");

@@ -199,3 +199,19 @@ fn what_cannot_work_is_refused_with_tool_and_field() {
     let refusals = Toolbox::open(twice, Vec::new(), settings(), &|_| None).err().unwrap();
     assert!(refusals[0].to_string().starts_with("tool t: name: is taken by another tool"), "{refusals:?}");
 }
+
+#[tokio::test]
+async fn a_configured_proxy_carries_everything_and_addresses_stay_refused() {
+    let proxy = Echo::start("200 OK\r\nContent-Type: text/plain", b"by proxy").await;
+    let settings = || Settings { proxy: Some(format!("http://127.0.0.1:{}", proxy.port).parse().unwrap()), ..Settings::default() };
+    let to =
+        |endpoint: &str| Toolbox::open(vec![config(1, "/", json!({"endpoint": endpoint}))], Vec::new(), settings(), &|_| None).unwrap();
+    let outcome = to("http://api.example.com/x?y=1").call("t", json!({}), &soon()).await;
+    assert_eq!(outcome, Outcome::ok("by proxy"));
+    assert!(proxy.last().starts_with("GET http://api.example.com/x?y=1 "), "{}", proxy.last());
+    for endpoint in ["http://127.0.0.1/", "http://169.254.169.254/", "http://metadata.google.internal/"] {
+        let outcome = to(endpoint).call("t", json!({}), &soon()).await;
+        assert!(outcome.is_error && outcome.content.contains("is not reachable for tools"), "{outcome:?}");
+    }
+    assert_eq!(proxy.visits(), 1);
+}
