@@ -75,13 +75,21 @@ impl Mlflow {
     }
 }
 
-/// An attribute of a span, which OTLP's JSON wraps twice.
+/// An attribute of a span.
 fn attribute(span: &Value, key: &str) -> Option<Value> {
     let pair = span["attributes"].as_array()?.iter().find(|pair| pair["key"] == key)?;
-    let value = pair["value"].as_object()?.values().next()?;
-    // MLflow keeps what it derives as JSON text.
-    let read = value.as_str().and_then(|text| serde_json::from_str(text).ok());
-    Some(read.unwrap_or_else(|| value.clone()))
+    Some(plain(&pair["value"]))
+}
+
+/// What OTLP's JSON wraps at every level by its type.
+fn plain(value: &Value) -> Value {
+    let Some((kind, value)) = value.as_object().and_then(|value| value.iter().next()) else { return Value::Null };
+    let elements = || value["values"].as_array().into_iter().flatten();
+    match kind.as_str() {
+        "array_value" => elements().map(plain).collect(),
+        "kvlist_value" => elements().map(|pair| (pair["key"].as_str().unwrap(), plain(&pair["value"]))).collect(),
+        _ => value.clone(),
+    }
 }
 
 fn named<'a>(spans: &'a [Value], name: &str) -> &'a Value {
@@ -211,8 +219,7 @@ async fn spans_of_one_trace_may_come_apart(mlflow: &Mlflow) {
 }
 
 async fn many_pods_at_once_make_one_experiment(mlflow: &Mlflow) {
-    let pods: Vec<_> =
-        (0..5).map(|_| mlflow.named("crowd & co/é")).collect();
+    let pods: Vec<_> = (0..5).map(|_| mlflow.named("crowd & co/é")).collect();
     for pod in &pods {
         turn(pod, Inbound::default(), "");
     }
