@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
+use std::pin::Pin;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -177,16 +178,19 @@ pub(crate) fn ask<'q>(sql: impl SqlSafeStr) -> Query<'q, Postgres, PgArguments> 
     sqlx::query(sql).persistent(false)
 }
 
-/// A question's answer, or that none came in time.
-pub(crate) async fn in_time<T>(question: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
-    limited(QUESTION, question).await
+/// A question's answer, or that none came in time. On the heap: what waits for an answer is large, and callers hold
+/// many of them, mostly not yet begun.
+pub(crate) fn in_time<'a, T: 'a>(question: impl Future<Output = Result<T, Fault>> + Send + 'a) -> Answer<'a, T> {
+    Box::pin(limited(QUESTION, Box::pin(question)))
 }
 
-pub(crate) async fn in_long_time<T>(question: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
-    limited(LONG_QUESTION, question).await
+pub(crate) fn in_long_time<'a, T: 'a>(question: impl Future<Output = Result<T, Fault>> + Send + 'a) -> Answer<'a, T> {
+    Box::pin(limited(LONG_QUESTION, Box::pin(question)))
 }
 
-async fn limited<T>(limit: Duration, question: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Fault>> + Send + 'a>>;
+
+async fn limited<T>(limit: Duration, question: Answer<'_, T>) -> Result<T, Fault> {
     match tokio::time::timeout(limit, question).await {
         Ok(answer) => answer,
         Err(_) => Err(Fault::Unavailable(format!("no answer within {:.1} s", limit.as_secs_f64()))),

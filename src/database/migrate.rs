@@ -115,8 +115,11 @@ async fn steps(connection: &mut PgConnection, target: i32) -> Result<Migrated, F
 /// anything else to lock; from then on the table itself is locked, since an advisory lock could be taken, and
 /// kept, by any team's login.
 async fn make_room(connection: &mut PgConnection) -> Result<(), Fault> {
-    const THERE: &str =
-        "SELECT to_regclass('slipway.migrations') IS NOT NULL AS there, to_regnamespace('slipway') IS NOT NULL AS schema_there";
+    // Not by to_regclass: waiting for an advisory lock does not bring up to date what that looks into.
+    const THERE: &str = "
+        SELECT EXISTS (SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+                       WHERE n.nspname = 'slipway' AND c.relname = 'migrations') AS there,
+               EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = 'slipway') AS schema_there";
     const TABLE: &str = "
         CREATE TABLE slipway.migrations (
             version integer PRIMARY KEY,
@@ -131,19 +134,23 @@ async fn make_room(connection: &mut PgConnection) -> Result<(), Fault> {
     connection.execute("SELECT pg_advisory_xact_lock(32488822435963257)").await?;
     let (there, schema_there) = look(ask(THERE).fetch_one(&mut *connection).await?)?;
     if !schema_there {
-        connection.execute("CREATE SCHEMA slipway").await.map_err(|error| match Fault::from(error) {
-            Fault::Broken(_) => Fault::Refused(
-                "this login may not create the schema slipway; give it the right to create schemas in this database, or create one that it owns"
-                    .to_owned(),
-            ),
-            other => other,
-        })?;
+        connection.execute("CREATE SCHEMA slipway").await.map_err(schema_refused)?;
     }
     if !there {
         connection.execute(TABLE).await?;
     }
     connection.execute("COMMIT").await?;
     Ok(())
+}
+
+fn schema_refused(error: sqlx::Error) -> Fault {
+    let may_not = error.as_database_error().and_then(sqlx::error::DatabaseError::code).is_some_and(|code| code == "42501");
+    if !may_not {
+        return error.into();
+    }
+    Fault::Refused(
+        "this login may not create the schema slipway; let it create schemas in this database, or create one that it owns".to_owned(),
+    )
 }
 
 /// A transaction in which nobody else migrates, and the version found in it.

@@ -1,6 +1,8 @@
 //! Against a real PostgreSQL 18 with pgvector, and a real PgBouncer. Tests that stop the server have one of their
 //! own; the others share one and have a database each.
 
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests fail as tests do")]
+
 mod conversations;
 mod deletion;
 mod isolation;

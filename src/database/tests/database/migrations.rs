@@ -5,7 +5,7 @@ use std::time::Duration;
 use slipway_database::{Fault, LATEST, Options, Store, migrate, migrate_up_to};
 use slipway_peers::Postgres;
 
-use crate::{Database, Raw, options, talk};
+use crate::{Database, Raw, SERVER, options, talk};
 
 #[tokio::test]
 async fn a_second_migration_changes_nothing() {
@@ -79,6 +79,15 @@ async fn a_database_without_a_schema_is_not_available() {
     let database = Database::empty();
     let fault = database.store("a", "ag_1").ping().await.unwrap_err();
     assert!(matches!(&fault, Fault::Unavailable(words) if words.contains("the manager makes it")), "{fault}");
+}
+
+#[tokio::test]
+async fn a_login_that_may_not_make_the_schema_is_told_what_it_needs() {
+    let database = Database::empty();
+    SERVER.psql(&format!("create role nobody_{} login password 'nobody-nobody-nobody'", database.name));
+    let url = SERVER.url_of(&format!("nobody_{}", database.name), "nobody-nobody-nobody", &database.name);
+    let fault = migrate(&url, None, None).await.unwrap_err();
+    assert!(matches!(&fault, Fault::Refused(words) if words.contains("create schemas")), "{fault}");
 }
 
 #[tokio::test]
