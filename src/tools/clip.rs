@@ -2,13 +2,12 @@
 
 use crate::outcome::Outcome;
 
-pub(crate) fn clip(mut content: String, is_error: bool, limit: usize) -> Outcome {
+pub(crate) fn clip(content: String, is_error: bool, limit: usize) -> Outcome {
     if content.len() <= limit {
         return Outcome { content, is_error, truncated: false };
     }
     let whole = content.len();
-    content.truncate(edge(&content, limit));
-    content.push_str(&format!("\n[cut here: the first {limit} of {whole} bytes]"));
+    let content = format!("{}\n[cut here: the first {limit} of {whole} bytes]", &content[..edge(&content, limit)]);
     Outcome { content, is_error, truncated: true }
 }
 

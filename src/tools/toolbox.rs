@@ -48,7 +48,7 @@ struct Tool {
 }
 
 enum Kind {
-    Http(HttpTool),
+    Http(Box<HttpTool>),
     Cli(CliTool),
     Builtin(BuiltinTool),
 }
@@ -65,6 +65,7 @@ impl Toolbox {
     }
 
     /// The same with MCP servers that are programs, which [`ToolConfig`] has no words for yet.
+    #[expect(clippy::needless_pass_by_value, reason = "a toolbox is what becomes of them")]
     pub fn open_with_programs(
         configs: Vec<ToolConfig>,
         programs: Vec<Program>,
@@ -222,17 +223,10 @@ impl Opening<'_> {
         let spec = |schema: &Value| Spec { name: config.name.clone(), description: String::new(), schema: schema.clone() };
         let opened = match config.type_ {
             ToolType::Http => {
-                HttpTool::open(config, &self.egress, limit, self.variables).map(|http| (spec(&http.schema), Kind::Http(http)))
+                HttpTool::open(config, &self.egress, limit, self.variables).map(|http| (spec(&http.schema), Kind::Http(Box::new(http))))
             }
             ToolType::Cli => CliTool::open(config, limit).map(|cli| (spec(&cli.schema), Kind::Cli(cli))),
-            ToolType::Builtin | ToolType::Mcp => match self.foreign.remove(&config.name) {
-                Some(foreign) => Ok(foreign),
-                None => {
-                    let foreign: Vec<String> = self.foreign.keys().cloned().collect();
-                    BuiltinTool::open(config, &self.egress, self.settings, &foreign).map_err(|refusal| vec![refusal])
-                }
-            }
-            .map(|builtin| (builtin.spec(), Kind::Builtin(builtin))),
+            ToolType::Builtin | ToolType::Mcp => self.builtin(config).map(|builtin| (builtin.spec(), Kind::Builtin(builtin))),
         };
         match opened {
             Ok((spec, kind)) => Some((kind, spec)),
@@ -241,6 +235,15 @@ impl Opening<'_> {
                 None
             }
         }
+    }
+
+    /// One that the runtime brought, or one of ours.
+    fn builtin(&mut self, config: &ToolConfig) -> Result<BuiltinTool, Vec<Refusal>> {
+        if let Some(foreign) = self.foreign.remove(&config.name) {
+            return Ok(foreign);
+        }
+        let foreign: Vec<String> = self.foreign.keys().cloned().collect();
+        BuiltinTool::open(config, &self.egress, self.settings, &foreign).map_err(|refusal| vec![refusal])
     }
 
     fn remote(&mut self, config: &ToolConfig) -> Option<Endpoint> {

@@ -107,13 +107,11 @@ impl Parser<'_> {
     }
 
     fn fault(&mut self) -> String {
-        match self.peek() {
-            None => "ends too early".to_owned(),
-            Some(_) => {
-                let rest = String::from_utf8_lossy(&self.text[self.at..]).chars().take(20).collect::<String>();
-                format!("cannot be read from '{rest}' on, at position {}", self.at + 1)
-            }
+        if self.peek().is_none() {
+            return "ends too early".to_owned();
         }
+        let rest = String::from_utf8_lossy(&self.text[self.at..]).chars().take(20).collect::<String>();
+        format!("cannot be read from '{rest}' on, at position {}", self.at + 1)
     }
 
     fn sum(&mut self) -> Result<Amount, String> {

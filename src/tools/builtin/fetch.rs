@@ -59,13 +59,13 @@ impl Fetch {
         let status = response.status();
         let is_html =
             body::media_type(response.headers()).is_some_and(|type_| matches!(type_.as_str(), "text/html" | "application/xhtml+xml"));
-        let content = match body::read(response, if is_html { PAGE } else { self.limit + 1 }).await {
+        let told = match body::read(response, if is_html { PAGE } else { self.limit + 1 }).await {
             Ok(Body::Text { text, .. }) if is_html => html::readable(&text),
             Ok(Body::Text { text, .. }) => text,
             Ok(Body::Other(note)) => note,
             Err(error) => return Outcome::error(format!("the page broke off: {}", error.without_url())),
         };
         let failed = !status.is_success();
-        clip(if failed { format!("HTTP {status}\n\n{content}") } else { content }, failed, self.limit)
+        clip(if failed { format!("HTTP {status}\n\n{told}") } else { told }, failed, self.limit)
     }
 }

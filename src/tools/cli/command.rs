@@ -147,7 +147,7 @@ mod tests {
 
     use super::*;
 
-    fn run(entry: &str, values: Value, further: &[&str]) -> Result<Vec<String>, String> {
+    fn run(entry: &str, values: &Value, further: &[&str]) -> Result<Vec<String>, String> {
         let further: Vec<String> = further.iter().map(|argument| (*argument).to_owned()).collect();
         Command::parse(entry, "git")?.fill(values.as_object().unwrap(), &further)
     }
@@ -178,24 +178,24 @@ mod tests {
             ("log {who", json!({}), &[], Err("'log {who': a placeholder is not closed")),
             ("  ", json!({}), &[], Err("must not be empty")),
         ] {
-            let outcome = run(entry, values, further);
+            let outcome = run(entry, &values, further);
             match expected {
                 Ok(expected) => {
-                    assert_eq!(outcome.as_deref(), Ok(&expected.iter().map(ToString::to_string).collect::<Vec<_>>()[..]), "{entry}")
+                    assert_eq!(outcome.as_deref(), Ok(&expected.iter().map(ToString::to_string).collect::<Vec<_>>()[..]), "{entry}");
                 }
                 Err(expected) => assert!(outcome.as_ref().is_err_and(|fault| fault.starts_with(expected)), "{entry}: {outcome:?}"),
             }
         }
         let many = vec!["x"; 65];
-        assert!(run("show *", json!({}), &many).unwrap_err().contains("at most 64"));
-        assert!(run("show *", json!({}), &["x".repeat(9000).as_str()]).unwrap_err().contains("8192 bytes"));
+        assert!(run("show *", &json!({}), &many).unwrap_err().contains("at most 64"));
+        assert!(run("show *", &json!({}), &["x".repeat(9000).as_str()]).unwrap_err().contains("8192 bytes"));
     }
 
     proptest! {
         #[test]
         fn no_value_becomes_more_than_one_argument(value in any::<String>()) {
             let values = json!({ "v": value });
-            if let Ok(arguments) = run("show --x={v} {v}", values, &[]) {
+            if let Ok(arguments) = run("show --x={v} {v}", &values, &[]) {
                 prop_assert_eq!(arguments, ["show".to_owned(), format!("--x={value}"), value]);
             } else {
                 prop_assert!(value.starts_with('-') || value.contains('\0'));
@@ -204,7 +204,7 @@ mod tests {
 
         #[test]
         fn no_entry_makes_it_panic(entry in any::<String>(), value in any::<String>()) {
-            let _ = run(&entry, json!({ "v": value.clone() }), &[&value]);
+            let _ = run(&entry, &json!({ "v": value.clone() }), &[&value]);
         }
     }
 }

@@ -113,17 +113,17 @@ impl CliTool {
             (None, None) => "ended".to_owned(),
         };
         let well = finished.stopped.is_none() && finished.status.is_some_and(|status| status.success());
-        let mut content = String::new();
-        if !well {
-            content = format!("{verdict}\n");
-        }
-        match (stdout.is_empty(), stderr.is_empty()) {
-            (true, true) if well => content = format!("{verdict}, without output"),
-            (true, true) => content.push_str("(no output)"),
-            (false, true) => content.push_str(&stdout),
-            (true, false) => content.push_str(&format!("[stderr]\n{stderr}")),
-            (false, false) => content.push_str(&format!("{stdout}\n[stderr]\n{stderr}")),
-        }
+        let output = match (stdout.is_empty(), stderr.is_empty()) {
+            (true, true) => "(no output)".to_owned(),
+            (false, true) => stdout.into_owned(),
+            (true, false) => format!("[stderr]\n{stderr}"),
+            (false, false) => format!("{stdout}\n[stderr]\n{stderr}"),
+        };
+        let content = match well {
+            true if finished.stdout.is_empty() && finished.stderr.is_empty() => format!("{verdict}, without output"),
+            true => output,
+            false => format!("{verdict}\n{output}"),
+        };
         let outcome = clip(content, !well, self.limit);
         Outcome { truncated: outcome.truncated || finished.stopped == Some(Stop::Output), ..outcome }
     }

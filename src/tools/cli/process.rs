@@ -105,12 +105,6 @@ pub(crate) async fn run(binary: &Path, arguments: &[String], limit: usize, until
 /// False at the end of the stream.
 async fn read(from: &mut Option<impl AsyncRead + Unpin>, into: &mut Vec<u8>) -> bool {
     let Some(from) = from else { return false };
-    let mut chunk = [0; 8 * 1024];
-    match from.read(&mut chunk).await {
-        Ok(count @ 1..) => {
-            into.extend_from_slice(&chunk[..count]);
-            true
-        }
-        Ok(0) | Err(_) => false,
-    }
+    into.reserve(8 * 1024);
+    from.read_buf(into).await.is_ok_and(|count| count > 0)
 }

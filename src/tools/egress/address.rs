@@ -53,27 +53,24 @@ fn fault4(address: Ipv4Addr) -> Option<&'static str> {
 }
 
 fn fault6(address: Ipv6Addr) -> Option<&'static str> {
-    let [a, b, c, d, e, f, g, h] = address.segments();
     let four = |high: u16, low: u16| Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low));
-    Some(match (a, b) {
-        _ if address.is_unspecified() => "unspecified",
-        _ if address.is_loopback() => "loopback",
+    Some(match address.segments() {
+        [0, 0, 0, 0, 0, 0, 0, 0] => "unspecified",
+        [0, 0, 0, 0, 0, 0, 0, 1] => "loopback",
         // IPv4-compatible, and IPv4 translated by SIIT: both outdated, and both IPv4 addresses in disguise.
-        (0, 0) if [c, d, e, f] == [0, 0, 0, 0] || [c, d, e, f] == [0, 0, 0xffff, 0] => return fault4(four(g, h)).or(Some("reserved")),
-        // NAT64 leads to the IPv4 address in its last bits; clusters with IPv6 only reach the Internet by it.
-        (0x64, 0xff9b) if [c, d, e, f] == [0, 0, 0, 0] => return fault4(four(g, h)),
-        (0x64, 0xff9b) => "private",
-        // 6to4 leads to the IPv4 address in its second and third group.
-        (0x2002, _) => return fault4(four(b, c)),
-        (0xfd00, 0x0ec2) => "metadata service",
-        (a, _) if a & 0xfe00 == 0xfc00 => "private",
-        (a, _) if a & 0xffc0 == 0xfe80 => "link-local",
-        (a, _) if a & 0xffc0 == 0xfec0 => "private",
-        (a, _) if a & 0xff00 == 0xff00 => "multicast",
+        [0, 0, 0, 0, 0 | 0xffff, 0, high, low] => return fault4(four(high, low)).or(Some("reserved")),
+        // NAT64 leads to the IPv4 address in its last bits (clusters with IPv6 only reach the Internet by it), 6to4 to the
+        // one in its second and third group.
+        [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => return fault4(four(high, low)),
+        [0x64, 0xff9b, ..] => "private",
+        [0xfd00, 0x0ec2, ..] => "metadata service",
         // Teredo, ORCHID, benchmarks; documentation.
-        (0x2001, b) if b < 0x200 || b == 0xdb8 => "reserved",
-        (0x3fff, b) if b < 0x1000 => "reserved",
-        (a, _) if a & 0xe000 == 0x2000 => return None,
+        [0x2001, second, ..] if second < 0x200 || second == 0xdb8 => "reserved",
+        [0x3fff, second, ..] if second < 0x1000 => "reserved",
+        [first, ..] if first & 0xfe00 == 0xfc00 || first & 0xffc0 == 0xfec0 => "private",
+        [first, ..] if first & 0xffc0 == 0xfe80 => "link-local",
+        [first, ..] if first & 0xff00 == 0xff00 => "multicast",
+        [first, ..] if first & 0xe000 == 0x2000 => return None,
         _ => "reserved",
     })
 }

@@ -48,11 +48,11 @@ pub(crate) struct Egress {
 
 impl Egress {
     pub(crate) fn new(settings: &Settings) -> Result<Self, String> {
-        Self::with_lookup(settings, Arc::new(System))
+        Self::with_lookup(settings, &(Arc::new(System) as Arc<dyn Lookup>))
     }
 
     /// `lookup` answers for names; tests bring one of their own.
-    pub(crate) fn with_lookup(settings: &Settings, lookup: Arc<dyn Lookup>) -> Result<Self, String> {
+    pub(crate) fn with_lookup(settings: &Settings, lookup: &Arc<dyn Lookup>) -> Result<Self, String> {
         // Without a provider of the process reqwest would panic; a provider that is already there stays.
         if rustls::crypto::CryptoProvider::get_default().is_none() {
             rustls::crypto::ring::default_provider().install_default().ok();

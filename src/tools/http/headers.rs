@@ -38,7 +38,7 @@ impl Source<'_> {
                 (Ok(name), Ok(value)) => drop(headers.insert(name, value)),
                 (Err(fault), _) => refusals.push(Refusal::new(self.tool, "headers", fault)),
                 (_, Err(_)) => {
-                    refusals.push(Refusal::new(self.tool, "headers", format!("{name}: the value must be printable text on one line")))
+                    refusals.push(Refusal::new(self.tool, "headers", format!("{name}: the value must be printable text on one line")));
                 }
             }
         }

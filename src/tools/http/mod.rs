@@ -125,20 +125,19 @@ impl HttpTool {
         let seen = if only_head { seen(response.headers()) } else { String::new() };
         match body::read(response, self.limit).await {
             _ if only_head => Outcome { content: format!("{head}{seen}"), is_error: !status.is_success(), truncated: false },
-            Ok(Body::Text { text, more }) => self.text(status, &head, text, more),
+            Ok(Body::Text { text, more }) => self.text(status, &head, &text, more),
             Ok(Body::Other(note)) => Outcome { content: joined(status, &head, &note), is_error: !status.is_success(), truncated: false },
             Err(error) => Outcome::error(format!("{head}, but its body broke off: {}", error.without_url())),
         }
     }
 
-    fn text(&self, status: StatusCode, head: &str, mut text: String, more: bool) -> Outcome {
+    fn text(&self, status: StatusCode, head: &str, text: &str, more: bool) -> Outcome {
         if more {
-            text.truncate(edge(&text, self.limit));
-            text.push_str(&format!("\n[cut here: only the first {} bytes were read]", self.limit));
+            let text = format!("{}\n[cut here: only the first {} bytes were read]", &text[..edge(text, self.limit)], self.limit);
             return Outcome { content: joined(status, head, &text), is_error: !status.is_success(), truncated: true };
         }
         let empty = text.trim().is_empty();
-        let content = if empty { format!("{head}, without a body") } else { joined(status, head, &text) };
+        let content = if empty { format!("{head}, without a body") } else { joined(status, head, text) };
         clip(content, !status.is_success(), self.limit + head.len() + 64)
     }
 }
@@ -150,13 +149,11 @@ fn joined(status: StatusCode, head: &str, body: &str) -> String {
 
 fn head(status: StatusCode, headers: &HeaderMap) -> String {
     let reason = status.canonical_reason().unwrap_or_default();
-    let mut head = format!("HTTP {} {reason}", status.as_u16()).trim_end().to_owned();
-    if status.is_redirection()
-        && let Some(location) = headers.get(LOCATION).and_then(|location| location.to_str().ok())
-    {
-        head.push_str(&format!(" to {location}"));
+    let head = format!("HTTP {} {reason}", status.as_u16()).trim_end().to_owned();
+    match headers.get(LOCATION).and_then(|location| location.to_str().ok()) {
+        Some(location) if status.is_redirection() => format!("{head} to {location}"),
+        _ => head,
     }
-    head
 }
 
 fn seen(headers: &HeaderMap) -> String {

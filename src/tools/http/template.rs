@@ -174,7 +174,7 @@ mod tests {
 
     use super::*;
 
-    fn fill(endpoint: &str, arguments: Value, remaining: &[(&str, String)]) -> Result<String, String> {
+    fn fill(endpoint: &str, arguments: &Value, remaining: &[(&str, String)]) -> Result<String, String> {
         Template::parse(endpoint)?.fill(arguments.as_object().unwrap(), remaining).map(String::from)
     }
 
@@ -199,10 +199,10 @@ mod tests {
             ("https://a.example/x#{part}", json!({"part": "y"}), "https://a.example/x"),
             ("https://a.example", json!({}), "https://a.example/"),
         ] {
-            assert_eq!(fill(endpoint, arguments.clone(), &[]), Ok(expected.into()), "{endpoint} {arguments}");
+            assert_eq!(fill(endpoint, &arguments, &[]), Ok(expected.into()), "{endpoint} {arguments}");
         }
         let remaining = [("a b", "1&2".to_owned()), ("c", "ü".to_owned())];
-        assert_eq!(fill("https://a.example/s?x=1", json!({}), &remaining), Ok("https://a.example/s?x=1&a%20b=1%262&c=%C3%BC".into()));
+        assert_eq!(fill("https://a.example/s?x=1", &json!({}), &remaining), Ok("https://a.example/s?x=1&a%20b=1%262&c=%C3%BC".into()));
     }
 
     #[test]
@@ -217,7 +217,7 @@ mod tests {
             ("https://a.example/users/%2e{a}", json!({"a": "."}), "a: must not be . or .."),
             ("https://a.example/users/{id}", json!({}), "id: is required"),
         ] {
-            assert_eq!(fill(endpoint, arguments.clone(), &[]), Err(expected.into()), "{endpoint} {arguments}");
+            assert_eq!(fill(endpoint, &arguments, &[]), Err(expected.into()), "{endpoint} {arguments}");
         }
     }
 
@@ -240,7 +240,7 @@ mod tests {
             "https:///x",
         ] {
             assert!(
-                Template::parse(endpoint).is_err() || endpoint == "https:///x" && fill(endpoint, json!({}), &[]).is_err(),
+                Template::parse(endpoint).is_err() || endpoint == "https:///x" && fill(endpoint, &json!({}), &[]).is_err(),
                 "{endpoint}"
             );
         }

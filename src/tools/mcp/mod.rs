@@ -31,9 +31,9 @@ pub(crate) use names::{Taken, prefix};
 /// The longest that a chat waits for a server to introduce itself.
 const CONNECT: Duration = Duration::from_secs(10);
 const FIRST_RETRY: Duration = Duration::from_secs(1);
-const LAST_RETRY: Duration = Duration::from_secs(60);
+const LAST_RETRY: Duration = Duration::from_mins(1);
 /// For servers that change their list without saying so.
-const REFRESH: Duration = Duration::from_secs(300);
+const REFRESH: Duration = Duration::from_mins(5);
 
 pub(crate) enum Endpoint {
     Remote { url: Url, headers: HeaderMap, egress: Egress },
