@@ -18,17 +18,17 @@ use super::wire;
 /// However many spans the queue may hold, it holds no more bytes: captured content makes large spans.
 const QUEUE_BYTES: usize = 4 << 20;
 /// The client is given up after this long without a span.
-const CLIENT_IDLE: Duration = Duration::from_secs(60);
+const CLIENT_IDLE: Duration = Duration::from_mins(1);
 /// A batch that could not be sent for so long is dropped.
-const OLDEST: Duration = Duration::from_secs(5 * 60);
+const OLDEST: Duration = Duration::from_mins(5);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// A destination may ask for more patience than that, up to here.
-const LONGEST_HINT: Duration = Duration::from_secs(60);
+const LONGEST_HINT: Duration = Duration::from_mins(1);
 /// While somebody waits for the queue to empty, a failed batch is tried again sooner.
 const URGENT_PAUSE: Duration = Duration::from_millis(250);
 /// A lasting failure is logged no more often than this.
-const COMPLAINT: Duration = Duration::from_secs(60);
+const COMPLAINT: Duration = Duration::from_mins(1);
 
 pub(super) struct Lane {
     name: &'static str,

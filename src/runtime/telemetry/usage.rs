@@ -8,36 +8,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-
-/// Upper bounds of the latency histogram's buckets, in milliseconds; one more bucket lies above. The
-/// database's table has the same ones.
-pub(crate) const BOUNDS_MS: [i64; 15] = [10, 25, 50, 100, 250, 500, 1_000, 2_000, 3_000, 5_000, 10_000, 20_000, 30_000, 60_000, 120_000];
+use slipway_database::UsageMinute;
 
 /// What lies further back is given up.
 const KEPT_MINUTES: i64 = 24 * 60;
 /// No more models are told apart in one minute.
 const MOST_MODELS: usize = 16;
 const OTHER: &str = "other";
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct UsageMinute {
-    /// Its beginning.
-    pub(crate) minute: Timestamp,
-    pub(crate) provider: String,
-    pub(crate) model: String,
-    pub(crate) requests: i64,
-    pub(crate) errors: i64,
-    pub(crate) input_tokens: i64,
-    pub(crate) output_tokens: i64,
-    /// Millionths of a US dollar.
-    pub(crate) cost_micros: i64,
-    /// Requests by [`BOUNDS_MS`].
-    pub(crate) latency_histogram: Vec<i64>,
-    pub(crate) guard_blocks: i64,
-    pub(crate) pii: i64,
-    pub(crate) injections: i64,
-    pub(crate) violations: i64,
-}
 
 /// One request.
 #[derive(Debug, Clone, Copy, Default)]
@@ -65,7 +42,7 @@ impl Usage {
         let number = number(now);
         let mut minutes = self.lock();
         let models = minutes.entry(number).or_default();
-        entry(models, number, provider, model).count(sample);
+        count(entry(models, number, provider, model), sample);
     }
 
     /// The minutes that are over, oldest first. They are no longer held here.
@@ -117,68 +94,32 @@ fn entry<'a>(models: &'a mut Vec<UsageMinute>, number: i64, provider: &str, mode
     let place = find(models, provider, model).or_else(|| if models.len() < MOST_MODELS { None } else { find(models, OTHER, OTHER) });
     let place = place.unwrap_or_else(|| {
         let (provider, model) = if models.len() < MOST_MODELS { (provider, model) } else { (OTHER, OTHER) };
-        models.push(UsageMinute::new(number, provider, model));
+        models.push(UsageMinute::empty(start(number), provider, model));
         models.len() - 1
     });
     &mut models[place]
 }
 
-impl UsageMinute {
-    fn new(number: i64, provider: &str, model: &str) -> Self {
-        Self {
-            minute: Timestamp::UNIX_EPOCH.saturating_add(SignedDuration::from_secs(number * 60)).unwrap_or_default(),
-            provider: provider.to_owned(),
-            model: model.to_owned(),
-            requests: 0,
-            errors: 0,
-            input_tokens: 0,
-            output_tokens: 0,
-            cost_micros: 0,
-            latency_histogram: vec![0; BOUNDS_MS.len() + 1],
-            guard_blocks: 0,
-            pii: 0,
-            injections: 0,
-            violations: 0,
-        }
-    }
+fn start(number: i64) -> Timestamp {
+    Timestamp::UNIX_EPOCH.saturating_add(SignedDuration::from_secs(number * 60)).unwrap_or_default()
+}
 
-    fn count(&mut self, sample: &Sample) {
-        let Sample { error, latency, input_tokens, output_tokens, cost_micros, guard_blocks, pii, injections, violations } = *sample;
-        self.requests += 1;
-        self.errors += i64::from(error);
-        let latency = i64::try_from(latency.as_millis()).unwrap_or(i64::MAX);
-        let bucket = BOUNDS_MS.partition_point(|bound| *bound < latency);
-        self.latency_histogram[bucket] += 1;
-        for (sum, more) in [
-            (&mut self.input_tokens, input_tokens),
-            (&mut self.output_tokens, output_tokens),
-            (&mut self.cost_micros, cost_micros),
-            (&mut self.guard_blocks, guard_blocks),
-            (&mut self.pii, pii),
-            (&mut self.injections, injections),
-            (&mut self.violations, violations),
-        ] {
-            *sum = sum.saturating_add_unsigned(more);
-        }
-    }
-
-    fn add(&mut self, other: &Self) {
-        for (sum, more) in [
-            (&mut self.requests, other.requests),
-            (&mut self.errors, other.errors),
-            (&mut self.input_tokens, other.input_tokens),
-            (&mut self.output_tokens, other.output_tokens),
-            (&mut self.cost_micros, other.cost_micros),
-            (&mut self.guard_blocks, other.guard_blocks),
-            (&mut self.pii, other.pii),
-            (&mut self.injections, other.injections),
-            (&mut self.violations, other.violations),
-        ] {
-            *sum = sum.saturating_add(more);
-        }
-        for (sum, more) in self.latency_histogram.iter_mut().zip(&other.latency_histogram) {
-            *sum = sum.saturating_add(*more);
-        }
+fn count(minute: &mut UsageMinute, sample: &Sample) {
+    let Sample { error, latency, input_tokens, output_tokens, cost_micros, guard_blocks, pii, injections, violations } = *sample;
+    minute.requests += 1;
+    minute.errors += i64::from(error);
+    let latency = i64::try_from(latency.as_millis()).unwrap_or(i64::MAX);
+    minute.latency_histogram[UsageMinute::bucket(latency)] += 1;
+    for (sum, more) in [
+        (&mut minute.input_tokens, input_tokens),
+        (&mut minute.output_tokens, output_tokens),
+        (&mut minute.cost_micros, cost_micros),
+        (&mut minute.guard_blocks, guard_blocks),
+        (&mut minute.pii, pii),
+        (&mut minute.injections, injections),
+        (&mut minute.violations, violations),
+    ] {
+        *sum = sum.saturating_add_unsigned(more);
     }
 }
 
@@ -215,7 +156,7 @@ mod tests {
             latency_histogram: vec![0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
             guard_blocks: 1,
             pii: 2,
-            ..UsageMinute::new(number(at("10:00:00")), "openai", "a")
+            ..UsageMinute::empty(at("10:00:00"), "openai", "a")
         };
         assert_eq!((a, a.minute, b.requests), (&expected, at("10:00:00"), 1));
         assert_eq!(usage.take_finished(at("10:01:30")), []);
@@ -256,7 +197,7 @@ mod tests {
             usage.give_back(now, usage.take_finished(now));
         }
         let taken = usage.take_all();
-        assert_eq!((taken.len() as i64, usage.dropped()), (KEPT_MINUTES, 100));
+        assert_eq!((i64::try_from(taken.len()), usage.dropped()), (Ok(KEPT_MINUTES), 100));
         assert_eq!(taken[0].minute, start + SignedDuration::from_mins(100));
     }
 
@@ -267,7 +208,7 @@ mod tests {
             usage.record(at("10:00:00"), "p", &format!("m{number}"), &sample(1));
         }
         let taken = usage.take_all();
-        assert_eq!((taken.len(), taken[MOST_MODELS].requests), (MOST_MODELS + 1, 100 - MOST_MODELS as i64));
+        assert_eq!((taken.len(), taken[MOST_MODELS].requests), (17, 84));
         assert_eq!(taken[MOST_MODELS].model, OTHER);
     }
 

@@ -194,14 +194,14 @@ mod tests {
 
     #[test]
     fn generated_code_reads_back_every_kind_of_value() {
-        for length in [0, 1, 60, 127, 128, 300, 20_000] {
-            let long = "é".repeat(length);
+        for length in [0_u16, 1, 60, 127, 128, 300, 20_000] {
+            let long = "é".repeat(usize::from(length));
             let mut out = Vec::new();
             for (key, value) in [
                 ("text", Value::Text(&long)),
                 ("flag", Value::Flag(true)),
                 ("unflag", Value::Flag(false)),
-                ("count", Value::Count(length as u64 * 1_000_003)),
+                ("count", Value::Count(u64::from(length) * 1_000_003)),
                 ("number", Value::Number(-0.25)),
                 ("texts", Value::Texts(&["stop", &long, ""])),
                 ("none", Value::Texts(&[])),
@@ -213,7 +213,7 @@ mod tests {
             assert_eq!(values[0], ("text".into(), Any::StringValue(long.clone())));
             assert_eq!(values[1], ("flag".into(), Any::BoolValue(true)));
             assert_eq!(values[2], ("unflag".into(), Any::BoolValue(false)));
-            assert_eq!(values[3], ("count".into(), Any::IntValue(length as i64 * 1_000_003)));
+            assert_eq!(values[3], ("count".into(), Any::IntValue(i64::from(length) * 1_000_003)));
             assert_eq!(values[4], ("number".into(), Any::DoubleValue(-0.25)));
             let Any::ArrayValue(texts) = &values[5].1 else { panic!("{:?}", values[5]) };
             let texts: Vec<_> = texts.values.iter().map(|text| text.value.clone().unwrap()).collect();

@@ -133,7 +133,7 @@ async fn large_spans_are_bounded_in_bytes() {
 
 #[tokio::test]
 async fn a_flush_ends_at_its_deadline() {
-    let receiver = Receiver::start(vec![Answer::Silence(Duration::from_secs(60)); 100]).await;
+    let receiver = Receiver::start(vec![Answer::Silence(Duration::from_mins(1)); 100]).await;
     let telemetry = telemetry(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &receiver.url)]);
     turn(&telemetry);
     let began = Instant::now();
@@ -144,7 +144,7 @@ async fn a_flush_ends_at_its_deadline() {
 #[tokio::test]
 async fn a_slow_destination_holds_up_no_other() {
     let receiver = Receiver::start([]).await;
-    let silent = Receiver::start(vec![Answer::Silence(Duration::from_secs(60)); 100]).await;
+    let silent = Receiver::start(vec![Answer::Silence(Duration::from_mins(1)); 100]).await;
     let telemetry = telemetry(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &receiver.url), ("RUNTIME_MLFLOW_URI", &silent.url)]);
     turn(&telemetry);
     let left = telemetry.flush(Instant::now() + Duration::from_millis(500)).await;

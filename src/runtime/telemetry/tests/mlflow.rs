@@ -12,7 +12,7 @@ use crate::telemetry::{Answered, Inbound, Message, Part, Telemetry};
 const EXPERIMENT: &str = "helper";
 
 fn late() -> Instant {
-    Instant::now() + Duration::from_secs(60)
+    Instant::now() + Duration::from_mins(1)
 }
 
 struct Mlflow {

@@ -71,9 +71,9 @@ impl Receiver {
 
     pub(super) fn span(&self, name: &str) -> Span {
         let spans = self.spans();
-        let named = spans.iter().find(|span| span.name == name);
+        let found = spans.iter().find(|span| span.name == name);
         let names: Vec<_> = spans.iter().map(|span| &span.name).collect();
-        named.unwrap_or_else(|| panic!("no span is named {name:?}, but {names:?}")).clone()
+        found.unwrap_or_else(|| panic!("no span is named {name:?}, but {names:?}")).clone()
     }
 
     async fn serve(&self, mut stream: TcpStream) -> Option<()> {
