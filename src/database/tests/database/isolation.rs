@@ -269,7 +269,7 @@ async fn a_store_that_names_another_team_finds_nothing_and_writes_nothing() {
 }
 
 /// The platform's login as it should be: it owns its database and may create roles, and is no superuser.
-async fn platform(database: &Database, rights: &str) -> String {
+fn platform(database: &Database, rights: &str) -> String {
     let role = format!("platform_{}", database.name);
     SERVER.psql(&format!("create role {role} login {rights} password 'platform-platform-platform'"));
     SERVER.psql(&format!("alter database {} owner to {role}", database.name));
@@ -279,7 +279,7 @@ async fn platform(database: &Database, rights: &str) -> String {
 #[tokio::test]
 async fn a_platform_that_may_create_roles_needs_not_be_a_superuser() {
     let database = Database::empty();
-    let url = platform(&database, "createrole").await;
+    let url = platform(&database, "createrole");
     let migrated = slipway_database::migrate(&url, None, None).await.unwrap();
     assert!(matches!(migrated.vectors, Vectors::Missing(_)), "this pgvector is not marked as trusted: an administrator creates it");
     database.raw(&database.url).await.one("create extension vector").await;
@@ -325,7 +325,7 @@ async fn four_managers_make_the_same_team_at_once() {
 #[tokio::test]
 async fn without_the_right_to_create_roles_it_is_said_what_is_lost() {
     let database = Database::empty();
-    let url = platform(&database, "nocreaterole").await;
+    let url = platform(&database, "nocreaterole");
     slipway_database::migrate(&url, None, None).await.unwrap();
     let tenants = Tenants::open(&url, None, None).unwrap();
     let isolation = tenants.isolation().await.unwrap();
