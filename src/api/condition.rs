@@ -7,6 +7,8 @@ pub const READY: &str = "Ready";
 pub const RECONCILING: &str = "Reconciling";
 pub const STALLED: &str = "Stalled";
 pub const AVAILABLE: &str = "Available";
+/// Of a Team: whether the database itself keeps it apart from others.
+pub const DATABASE_ISOLATED: &str = "DatabaseIsolated";
 /// A warning: the workload runs, but not as its author may believe.
 pub const STORAGE_SHARED: &str = "StorageShared";
 

@@ -6,6 +6,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use slipway_api::ids;
 use slipway_operator::database::{DatabaseUrl, DatabaseUrlError};
 use slipway_operator::settings::{AgentDefaults, TeamNetwork};
+use slipway_operator::tenancy::Wanted;
 use url::Url;
 
 /// Runs Slipway's controllers: makes Agents run, Teams have namespaces, and says how it goes.
@@ -62,6 +63,10 @@ pub(crate) struct Arguments {
     /// The local model server that agents of modelType ollama use.
     #[arg(long, env = "OLLAMA_BASE_URL")]
     pub ollama_base_url: Option<String>,
+
+    /// What keeps teams apart in the database: rolePerTeam gives each a login of its own, shared gives all the platform's.
+    #[arg(long, env = "SLIPWAY_DATABASE_ISOLATION", default_value = "rolePerTeam")]
+    pub database_isolation: Wanted,
 
     /// The model that turns text into vectors, for agents that run the platform's own image.
     #[arg(long, env = "SLIPWAY_EMBEDDING_MODEL")]

@@ -10,6 +10,7 @@ use slipway_http::{Limits, serve};
 use slipway_operator::event::Events;
 use slipway_operator::metrics::Metrics;
 use slipway_operator::settings::{Platform, Settings};
+use slipway_operator::tenancy::Tenancy;
 use slipway_operator::world::{World, watch_all};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -46,7 +47,11 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         stopper.send_replace(true);
     });
     let events = Events::new(client.clone(), Some(arguments.name.clone()));
-    let world = Arc::new(World::new(client.clone(), settings, metrics, events));
+    // TLS to the database has no other provider to choose.
+    drop(rustls::crypto::ring::default_provider().install_default());
+    let open = |url| Tenancy::open(url, arguments.database_isolation, &settings.secrets_hash_key);
+    let tenancy = settings.database.as_ref().map(open).transpose().context("SLIPWAY_DATABASE_URL")?;
+    let world = Arc::new(World::new(client.clone(), settings, tenancy, metrics, events));
     watch_all(&world);
 
     let mut stop_serving = stop.clone();

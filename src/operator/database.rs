@@ -60,6 +60,26 @@ impl DatabaseUrl {
         url.into()
     }
 
+    /// The same database, by another login.
+    #[must_use]
+    pub fn with_login(mut self, user: &str, password: &str) -> Self {
+        let _ = self.0.set_username(user);
+        let _ = self.0.set_password(Some(password));
+        self
+    }
+
+    /// Without user and password, for a ConfigMap of agents whose login comes from a Secret.
+    pub fn anonymous(&self) -> String {
+        let mut url = self.clone();
+        let _ = url.0.set_username("");
+        url.public()
+    }
+
+    /// The user as it stands in the URL, percent-encoded.
+    pub fn user(&self) -> &str {
+        self.0.username()
+    }
+
     /// The password as it stands in the URL, percent-encoded.
     pub fn password(&self) -> Option<&str> {
         self.0.password()
@@ -69,12 +89,13 @@ impl DatabaseUrl {
         self.0.query_pairs().find(|(key, _)| key == "sslmode").map(|(_, mode)| mode.into_owned())
     }
 
-    /// The database beside this one that holds the chunks of knowledge bases, without the password. `sslmode`
+    /// The database beside this one that holds the chunks of knowledge bases, without user and password. `sslmode`
     /// is dropped, for the drivers that refuse it, and comes as a variable instead.
     pub fn knowledge(&self) -> String {
         let database = format!("{}_knowledge", self.0.path().trim_matches('/'));
         let mut url = self.0.clone();
         let _ = url.set_scheme("postgresql");
+        let _ = url.set_username("");
         let _ = url.set_password(None);
         url.set_path(&database);
         let kept: Vec<_> = url.query_pairs().filter(|(key, _)| key != "sslmode" && !is_secret(key)).map(owned).collect();
@@ -155,7 +176,10 @@ mod tests {
                 .unwrap();
         assert_eq!(url.public(), "postgres://u@db/app?sslmode=require&application_name=x");
         assert_eq!(format!("{url:?}"), url.public());
-        assert_eq!(url.knowledge(), "postgresql://u@db/app_knowledge?application_name=x");
+        assert_eq!(url.knowledge(), "postgresql://db/app_knowledge?application_name=x");
+        assert_eq!(url.anonymous(), "postgres://db/app?sslmode=require&application_name=x");
+        let other = url.clone().with_login("team", "secret");
+        assert!(other.complete().starts_with("postgres://team:secret@db/app?") && other.user() == "team");
         assert_eq!(url.sslmode().as_deref(), Some("require"));
     }
 

@@ -11,6 +11,7 @@ mod queue;
 pub mod settings;
 mod skill;
 mod team;
+pub mod tenancy;
 mod tool;
 pub mod world;
 mod write;
@@ -63,11 +64,16 @@ pub async fn run(world: Arc<World>, mut leads: watch::Receiver<bool>, mut stop: 
             work(&third, "skill", |world| &world.skill_queue, async |world, key| skill::reconcile(world, key).await).await;
         });
     }
+    let database = tokio::spawn({
+        let world = world.clone();
+        async move { tenancy::keep(&world).await }
+    });
     world.enqueue_all();
     tokio::select! {
         _ = leads.wait_for(|leads| !*leads) => tracing::warn!("no longer leading"),
         () = &mut until_stopped => tracing::info!("stopping; finishing the reconciles at hand"),
     }
+    database.abort();
     world.close();
     while workers.join_next().await.is_some() {}
     world.metrics.leader.set(0);

@@ -36,6 +36,8 @@ pub struct Metrics {
     pub repairs: Family<ByController, Counter>,
     pub requests: Family<ByRequest, Counter>,
     pub leader: Gauge,
+    pub database_ready: Gauge,
+    pub database_failures: Counter,
     registry: Arc<std::sync::RwLock<Registry>>,
 }
 
@@ -50,6 +52,8 @@ impl Default for Metrics {
             repairs: Family::default(),
             requests: Family::default(),
             leader: Gauge::default(),
+            database_ready: Gauge::default(),
+            database_failures: Counter::default(),
             registry: Arc::default(),
         };
         let mut registry = Registry::with_prefix("slipway");
@@ -60,6 +64,16 @@ impl Default for Metrics {
         registry.register("repairs", "Objects that somebody had changed and that were put back", metrics.repairs.clone());
         registry.register("api_requests", "Requests sent to the API server", metrics.requests.clone());
         registry.register("leader", "1 while this process holds the lease", metrics.leader.clone());
+        registry.register(
+            "database_ready",
+            "1 while this process has brought the database's schema up to date",
+            metrics.database_ready.clone(),
+        );
+        registry.register(
+            "database_failures",
+            "Attempts to bring the database's schema up to date that failed",
+            metrics.database_failures.clone(),
+        );
         *metrics.registry.write().unwrap_or_else(std::sync::PoisonError::into_inner) = registry;
         metrics
     }

@@ -7,13 +7,14 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::{Resource, ResourceExt};
 use serde_json::Value;
-use slipway_api::condition::{self, Finding, READY, STALLED};
+use slipway_api::condition::{self, DATABASE_ISOLATED, Finding, READY, STALLED};
 use slipway_api::names::TeamSlug;
 use slipway_api::{Team, TeamStatus, ids};
 
 use crate::agent::RESYNC;
 use crate::event::Happening;
 use crate::queue::Key;
+use crate::tenancy::{Access, Standing};
 use crate::world::{ChildKind, World};
 use crate::write::{self, Outcome};
 
@@ -25,6 +26,8 @@ pub(crate) const RUNTIME_SECRET: &str = "slipway-runtime";
 const FINALIZER: &str = "agents.slipway.dev/team";
 /// How long the API server may take to heed a new RoleBinding.
 const BINDING_TAKES: Duration = Duration::from_millis(200);
+/// For how many seconds a Team that is being deleted waits for the database.
+const PATIENCE: i64 = 240;
 /// How many agents a message names.
 const NAMED: usize = 5;
 
@@ -52,6 +55,10 @@ pub(crate) async fn reconcile(world: &World, key: &Key) -> Result<Option<Duratio
         write::finalizers(&world.client, team, &with).await?;
         return Ok(Some(RESYNC));
     }
+    let standing = match &world.tenancy {
+        Some(tenancy) => Some(tenancy.ensure(&key.name).await),
+        None => None,
+    };
     let mut outcomes = Vec::new();
     let mut verdict = Verdict { ready: true, stalled: false, reason: "NamespaceReady", message: "the namespace is in shape".to_owned() };
     for (kind, value) in desired(world, key).unwrap_or_default() {
@@ -98,7 +105,7 @@ pub(crate) async fn reconcile(world: &World, key: &Key) -> Result<Option<Duratio
             .publish(&team.object_ref(&()), Happening { warning: false, reason: "Repaired".to_owned(), action: "Apply", note })
             .await;
     }
-    report(world, team, &verdict).await?;
+    report(world, team, &verdict, standing).await?;
     Ok(Some(RESYNC))
 }
 
@@ -106,7 +113,8 @@ pub(crate) async fn reconcile(world: &World, key: &Key) -> Result<Option<Duratio
 pub(crate) fn desired(world: &World, key: &Key) -> Option<Vec<(ChildKind, Value)>> {
     let object = world.teams.get(key)?;
     let team = object.0.as_ref().ok()?;
-    build::build(team, &world.settings).ok()
+    let access = world.tenancy.as_ref().map_or(Access::Without, |tenancy| tenancy.access(&key.name));
+    build::build(team, &world.settings, &access).ok()
 }
 
 /// One of these. A Team has a dozen children at most and several of a kind, so all are built to find it.
@@ -156,28 +164,55 @@ async fn dissolve(world: &World, team: &Team) -> Result<Option<Duration>, write:
             Verdict { ready: false, stalled: false, reason: "Terminating", message: format!("namespace {namespace} is being deleted") }
         }
         None => {
+            if let Some(verdict) = rows_remain(world, team).await {
+                report(world, team, &verdict, None).await?;
+                return Ok(Some(Duration::from_secs(5)));
+            }
             let rest: Vec<_> = team.finalizers().iter().filter(|name| *name != FINALIZER).cloned().collect();
             write::finalizers(&world.client, team, &rest).await?;
             return Ok(None);
         }
     };
-    report(world, team, &verdict).await?;
+    report(world, team, &verdict, None).await?;
     Ok(Some(Duration::from_secs(5)))
+}
+
+/// Deletes the team's rows in the database. While it cannot, the Team waits, but not for ever: a database that is gone
+/// for good must not keep it from going.
+async fn rows_remain(world: &World, team: &Team) -> Option<Verdict> {
+    let tenancy = world.tenancy.as_ref()?;
+    let name = team.name_any();
+    let fault = tenancy.remove(&name).await.err()?;
+    let since = team.meta().deletion_timestamp.as_ref().map_or_else(Timestamp::now, |time| time.0);
+    if Timestamp::now().duration_since(since).as_secs() < PATIENCE {
+        let message =
+            format!("its rows in the database could not be deleted: {fault}; it is tried again, and the Team goes without it in the end");
+        return Some(Verdict { ready: false, stalled: false, reason: "RowsRemain", message });
+    }
+    tenancy.owe(&name);
+    let note = format!(
+        "the Team goes, but its rows in the database are still there: {fault}; they are deleted when that can be done, unless the manager restarts before"
+    );
+    tracing::warn!(team = name, %fault, "a Team goes before its rows in the database");
+    let happening = Happening { warning: true, reason: "RowsRemain".to_owned(), action: "Delete", note };
+    world.events.publish(&team.object_ref(&()), happening).await;
+    None
 }
 
 fn namespace(team: &Team) -> String {
     TeamSlug::new(team.name_any()).map(|slug| slug.namespace()).unwrap_or_default()
 }
 
-async fn report(world: &World, team: &Team, verdict: &Verdict) -> Result<(), write::Error> {
+async fn report(world: &World, team: &Team, verdict: &Verdict, standing: Option<Standing>) -> Result<(), write::Error> {
     let before = team.status.clone().unwrap_or_default();
     let namespace = namespace(team);
     let agents = i32::try_from(world.agents.in_namespace(&namespace).len()).unwrap_or(i32::MAX);
     let generation = team.meta().generation;
-    let findings = vec![
+    let mut findings = vec![
         Finding::new(READY, verdict.ready, verdict.reason, &*verdict.message),
         Finding::new(STALLED, verdict.stalled, verdict.reason, &*verdict.message),
     ];
+    findings.extend(standing.map(isolation));
     let status = TeamStatus {
         id: Some(ids::team(&team.name_any())),
         agents,
@@ -196,4 +231,18 @@ async fn report(world: &World, team: &Team, verdict: &Verdict) -> Result<(), wri
         world.events.publish(&team.object_ref(&()), happening).await;
     }
     Ok(())
+}
+
+/// What a Team says of the database.
+fn isolation(standing: Standing) -> Finding {
+    match standing {
+        Standing::Isolated => {
+            Finding::new(DATABASE_ISOLATED, true, "RolePerTeam", "the team has a database login of its own, which sees its own rows alone")
+        }
+        Standing::Shared(why) => Finding::new(DATABASE_ISOLATED, false, "Shared", why),
+        Standing::Unavailable(why) => {
+            let message = format!("{why}; it is tried again, and agents that have a login keep it");
+            Finding::new(DATABASE_ISOLATED, false, "DatabaseUnavailable", message)
+        }
+    }
 }

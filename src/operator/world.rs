@@ -25,6 +25,7 @@ use crate::event::Happening;
 use crate::metrics::Metrics;
 use crate::queue::{Key, Queue};
 use crate::settings::Settings;
+use crate::tenancy::Tenancy;
 use crate::{agent, skill, team};
 use cache::Cache;
 use child::Child;
@@ -45,6 +46,7 @@ pub struct World {
     pub settings: Settings,
     pub metrics: Metrics,
     pub events: crate::event::Events,
+    pub tenancy: Option<Tenancy>,
 
     pub agents: Cache<Guarded<Agent>>,
     pub tools: Cache<Guarded<Tool>>,
@@ -173,12 +175,13 @@ impl Maker {
 }
 
 impl World {
-    pub fn new(client: Client, settings: Settings, metrics: Metrics, events: crate::event::Events) -> Self {
+    pub fn new(client: Client, settings: Settings, tenancy: Option<Tenancy>, metrics: Metrics, events: crate::event::Events) -> Self {
         Self {
             client,
             settings,
             metrics,
             events,
+            tenancy,
             agents: Cache::default(),
             tools: Cache::default(),
             knowledge_bases: Cache::default(),

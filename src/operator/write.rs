@@ -119,8 +119,10 @@ pub(crate) async fn child(world: &World, kind: ChildKind, owner: &str, desired: 
         Err(error) => return refused(error),
     };
     heard_back(world, kind, key, &mut object, wanted);
-    Ok(match before.and_then(|before| before.is) {
+    Ok(match before {
         _ if !exists => Outcome::Created,
+        // It was compared with what it should be, and was something else.
+        Some(before) if before.judged && before.is.is_none() => Outcome::Repaired,
         Some(_) => Outcome::Updated,
         None => Outcome::Repaired,
     })

@@ -226,7 +226,7 @@ fn world() -> World {
     let nobody =
         tower::service_fn(async |_: http::Request<Body>| Err::<http::Response<Body>, _>(std::io::Error::other("there is no cluster")));
     let client = Client::new(nobody, "default");
-    World::new(client.clone(), settings(None), Metrics::default(), Events::new(client, None))
+    World::new(client.clone(), settings(None), None, Metrics::default(), Events::new(client, None))
 }
 
 #[tokio::test]

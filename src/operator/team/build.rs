@@ -18,6 +18,7 @@ use slipway_api::{Team, contract, ids, labels};
 
 use super::RUNTIME_SECRET;
 use crate::settings::Settings;
+use crate::tenancy::Access;
 use crate::world::ChildKind;
 use crate::write::value;
 
@@ -26,12 +27,11 @@ const SECRETS_ROLE: &str = "slipway-team-secrets";
 /// The name of the quota and of the limits.
 const LIMITS: &str = "slipway";
 
-pub(super) fn build(team: &Team, settings: &Settings) -> Result<Vec<(ChildKind, Value)>, serde_json::Error> {
-    let mut all = vec![
-        (ChildKind::Namespace, value(&namespace(team))?),
-        (ChildKind::RoleBinding, value(&role_binding(team, settings))?),
-        (ChildKind::Secret, value(&secret(team, settings))?),
-    ];
+pub(super) fn build(team: &Team, settings: &Settings, access: &Access) -> Result<Vec<(ChildKind, Value)>, serde_json::Error> {
+    let mut all = vec![(ChildKind::Namespace, value(&namespace(team))?), (ChildKind::RoleBinding, value(&role_binding(team, settings))?)];
+    if let Some(secret) = secret(team, settings, access) {
+        all.push((ChildKind::Secret, value(&secret)?));
+    }
     if settings.team_network.enabled {
         all.push((ChildKind::NetworkPolicy, value(&deny_all(team))?));
         all.push((ChildKind::NetworkPolicy, value(&allow_agents(team, settings))?));
@@ -92,17 +92,23 @@ fn role_binding(team: &Team, settings: &Settings) -> RoleBinding {
     }
 }
 
-fn secret(team: &Team, settings: &Settings) -> Secret {
+/// The team's own login. While it is not known, what is there stays as it is.
+fn secret(team: &Team, settings: &Settings, access: &Access) -> Option<Secret> {
     let suffix = format!("{}.svc.{}", settings.platform_namespace, settings.cluster_domain);
-    let database = settings.database.clone().map(|url| url.qualified(&suffix));
-    let mut data = BTreeMap::new();
-    if let Some(url) = &database {
-        data.insert(contract::DATABASE_URL.to_owned(), ByteString(url.complete().as_bytes().to_vec()));
-        if let Some(password) = url.password() {
-            data.insert(contract::DATABASE_PASSWORD.to_owned(), ByteString(password.as_bytes().to_vec()));
+    let data = match access {
+        Access::Unknown => return None,
+        Access::Without => BTreeMap::new(),
+        Access::Url(url) => {
+            let url = url.clone().qualified(&suffix);
+            let parts = [
+                (contract::DATABASE_URL, url.complete()),
+                (contract::DATABASE_USER, url.user()),
+                (contract::DATABASE_PASSWORD, url.password().unwrap_or_default()),
+            ];
+            parts.into_iter().map(|(name, text)| (name.to_owned(), ByteString(text.as_bytes().to_vec()))).collect()
         }
-    }
-    Secret { metadata: meta(team, RUNTIME_SECRET), type_: Some("Opaque".to_owned()), data: Some(data), ..Secret::default() }
+    };
+    Some(Secret { metadata: meta(team, RUNTIME_SECRET), type_: Some("Opaque".to_owned()), data: Some(data), ..Secret::default() })
 }
 
 fn quota(team: &Team) -> ResourceQuota {

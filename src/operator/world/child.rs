@@ -23,6 +23,8 @@ pub struct Child {
     fingerprint: u64,
     /// The hash of the desired object that this one was found to be.
     pub is: Option<u64>,
+    /// Whether it could be said what the object should be when it was looked at.
+    pub judged: bool,
     pub deployment: Option<Box<DeploymentState>>,
 }
 
@@ -49,9 +51,12 @@ impl Child {
         let uid = meta.uid.clone().unwrap_or_default();
         let owners: Vec<_> = meta.owner_references.iter().flatten().map(|owner| (&owner.uid, &owner.controller)).collect();
         let fingerprint = live::fingerprint(&meta.labels, &meta.annotations, &owners, &object.data);
-        let is = match before {
-            Some(before) if before.fingerprint == fingerprint && before.uid == uid => before.is,
-            _ => desired().filter(|desired| is_as(desired, object, manager)).map(|desired| live::hash(&desired)),
+        let (is, judged) = match before {
+            Some(before) if before.judged && before.fingerprint == fingerprint && before.uid == uid => (before.is, true),
+            _ => match desired() {
+                Some(desired) => (is_as(&desired, object, manager).then(|| live::hash(&desired)), true),
+                None => (None, false),
+            },
         };
         Self {
             uid,
@@ -61,6 +66,7 @@ impl Child {
             deleting: meta.deletion_timestamp.is_some(),
             fingerprint,
             is,
+            judged,
             deployment: DeploymentState::of(object).map(Box::new),
         }
     }
@@ -69,6 +75,7 @@ impl Child {
     #[must_use]
     pub fn known_to_be(mut self, desired: u64) -> Self {
         self.is = Some(desired);
+        self.judged = true;
         self
     }
 }

@@ -24,8 +24,13 @@ pub(super) fn database(
     if let Some(text) = &spec.database_url {
         let url = DatabaseUrl::parse(text).map_err(|error| fault("InvalidDatabaseUrl", format!("spec.databaseUrl: {error}")))?;
         variables.insert(contract::DATABASE_URL, url.qualified(suffix).public());
+        // The platform does not hold this login, so that nobody but the runtime can bring its schema up to date.
+        if storage == Storage::Postgresql {
+            variables.insert(contract::DATABASE_MIGRATE, "true".to_owned());
+        }
     } else if let Some(url) = platform {
-        variables.insert(contract::DATABASE_URL, url.public());
+        // Whose login it is, the team's Secret knows.
+        variables.insert(contract::DATABASE_URL, url.anonymous());
         env.push(Variable::secret(contract::DATABASE_URL, team::RUNTIME_SECRET, contract::DATABASE_URL));
     } else if storage == Storage::Postgresql {
         let message =
@@ -81,10 +86,11 @@ pub(super) fn knowledge_bases(
     if let Some(mode) = database.sslmode() {
         variables.insert(contract::PGSSLMODE, mode);
     }
-    if database.password().is_some() {
-        let url = database.knowledge().replace('$', "$$").replacen('@', &format!(":$({})@", contract::DATABASE_PASSWORD), 1);
-        env.push(Variable::secret(contract::DATABASE_PASSWORD, team::RUNTIME_SECRET, contract::DATABASE_PASSWORD));
-        env.push(Variable::Plain { name: contract::KNOWLEDGE_BASES.to_owned(), value: text(&url, |text| text.replace('$', "$$")) });
+    let login = format!("://$({}):$({})@", contract::DATABASE_USER, contract::DATABASE_PASSWORD);
+    let url = database.knowledge().replace('$', "$$").replacen("://", &login, 1);
+    for variable in [contract::DATABASE_USER, contract::DATABASE_PASSWORD] {
+        env.push(Variable::secret(variable, team::RUNTIME_SECRET, variable));
     }
+    env.push(Variable::Plain { name: contract::KNOWLEDGE_BASES.to_owned(), value: text(&url, |text| text.replace('$', "$$")) });
     Ok(())
 }
