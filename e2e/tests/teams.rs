@@ -77,6 +77,30 @@ fn its_network_is_closed_but_for_what_agents_need() {
     }
 }
 
+/// Threat 2: with a database, no two teams' agents log in as the same role. The default team is the other one.
+#[test]
+fn its_database_login_is_its_own() {
+    if !platform::has_database() {
+        return;
+    }
+    let team = Team::new("login");
+    let seen = until(&format!("teams --field-selector metadata.name={}", team.slug), 30, |teams| {
+        let isolated = teams.iter().find(|team| !condition(team, "DatabaseIsolated").is_null());
+        isolated.cloned().ok_or("the Team should say how it stands with the database".to_owned())
+    });
+    let isolated = condition(&seen, "DatabaseIsolated");
+    let user = |namespace: &str| {
+        let secret = kubectl(format!("get secret slipway-runtime -n {namespace}")).json();
+        secret["data"]["RUNTIME_DATABASE_USER"].as_str().unwrap_or_default().to_owned()
+    };
+    let (ours, theirs) = (user(&team.namespace), user("team-default"));
+    assert!(!ours.is_empty() && !theirs.is_empty(), "every team's Secret names a user");
+    match isolated["status"].as_str() {
+        Some("True") => assert_ne!(ours, theirs, "two teams must not share a login"),
+        _ => assert!(isolated["message"].as_str().unwrap().contains("every team"), "what is lost must be said: {isolated:#}"),
+    }
+}
+
 #[test]
 fn what_it_owns_is_put_back() {
     let team = Team::with("teamdrift", &SPEC());
