@@ -75,10 +75,8 @@ impl Injection {
         let mut progress = Progress::default();
         let mut apart = Apart::default();
         let mut hear = |word: &str, span: &Range<usize>| {
-            let all = &self.lexicon.rules;
             self.lexicon.word(&mut progress, word, span, |rule, span| {
-                let number = all.iter().position(|one| std::ptr::eq(one, rule)).unwrap_or_default();
-                if !std::mem::replace(&mut evidence.counted[number], true) {
+                if !std::mem::replace(&mut evidence.counted[rule.number], true) {
                     evidence.add(&rule.kind, rule.weight, place.cloned().unwrap_or(span));
                 }
             });

@@ -8,11 +8,8 @@ use std::ops::Range;
 
 #[derive(Debug, Default)]
 pub(crate) struct Lexicon {
-    /// Words and stems by their first bytes; a stem has its end marked.
-    entries: HashMap<Box<str>, Vec<u16>>,
-    stems: HashMap<[u8; 3], Vec<(Box<str>, u16)>>,
-    /// Which first bytes there are at all, so that most words cost one look.
-    heads: Vec<u64>,
+    /// Words and stems by their first bytes: most words of a text find an empty place.
+    entries: Vec<Vec<Entry>>,
     names: HashMap<String, u16>,
     /// By class: the rules it is part of, and where.
     uses: Vec<Vec<(u16, u8)>>,
@@ -20,7 +17,16 @@ pub(crate) struct Lexicon {
 }
 
 #[derive(Debug)]
+struct Entry {
+    text: Box<str>,
+    stem: bool,
+    class: u16,
+}
+
+#[derive(Debug)]
 pub(crate) struct Rule {
+    /// Its place among the rules.
+    pub(crate) number: usize,
     pub(crate) kind: Box<str>,
     pub(crate) weight: f32,
     /// How many other words may stand between two of its own.
@@ -36,13 +42,15 @@ pub(crate) struct Progress {
     word: u32,
     /// By rule and place: the word at which the rule came so far, and where its first word began.
     steps: Vec<Option<(u32, usize)>>,
+    /// Room for the rules and places of one word.
+    places: Vec<(u16, u8)>,
 }
 
-const HEADS: usize = 1 << 13;
+const PLACES: usize = 1 << 10;
 
 impl Lexicon {
     pub(crate) fn read(text: &str) -> Result<Self, String> {
-        let mut lexicon = Self { heads: vec![0; HEADS / 64], ..Self::default() };
+        let mut lexicon = Self { entries: std::iter::repeat_with(Vec::new).take(PLACES).collect(), ..Self::default() };
         for (number, line) in text.lines().enumerate() {
             let line = line.trim();
             if line.is_empty() || line.starts_with('#') {
@@ -89,7 +97,7 @@ impl Lexicon {
             self.uses[usize::from(*class)].push((number, u8::try_from(place).unwrap_or(u8::MAX)));
         }
         let length = u8::try_from(classes.len()).unwrap_or(u8::MAX);
-        self.rules.push(Rule { kind: kind.into(), weight, gap, length, at });
+        self.rules.push(Rule { number: self.rules.len(), kind: kind.into(), weight, gap, length, at });
     }
 
     /// A phrase as it stands, word after word.
@@ -109,25 +117,20 @@ impl Lexicon {
 
     fn add(&mut self, word: &str, class: u16) {
         let stem = word.strip_suffix('*').filter(|stem| stem.len() >= 3);
-        let slot = slot(stem.unwrap_or(word).as_bytes());
-        self.heads[slot / 64] |= 1 << (slot % 64);
-        match stem {
-            Some(stem) => self.stems.entry(first(stem.as_bytes())).or_default().push((stem.into(), class)),
-            None => self.entries.entry(word.into()).or_default().push(class),
-        }
+        let text = stem.unwrap_or(word);
+        self.entries[place(text.as_bytes())].push(Entry { text: text.into(), stem: stem.is_some(), class });
     }
 
     /// Tells which rules a word completes, and where the words of each lie.
     pub(crate) fn word(&self, progress: &mut Progress, word: &str, span: &Range<usize>, mut each: impl FnMut(&Rule, Range<usize>)) {
         progress.word += 1;
-        let slot = slot(word.as_bytes());
-        if self.heads[slot / 64] & 1 << (slot % 64) == 0 {
-            return;
+        let mut places = std::mem::take(&mut progress.places);
+        places.clear();
+        for entry in &self.entries[place(word.as_bytes())] {
+            if word == &*entry.text || (entry.stem && word.starts_with(&*entry.text)) {
+                places.extend_from_slice(&self.uses[usize::from(entry.class)]);
+            }
         }
-        let exact = self.entries.get(word).into_iter().flatten().copied();
-        let stems = self.stems.get(&first(word.as_bytes())).into_iter().flatten();
-        let stems = stems.filter(|(stem, _)| word.starts_with(&**stem)).map(|(_, class)| *class);
-        let mut places: Vec<(u16, u8)> = exact.chain(stems).flat_map(|class| self.uses[usize::from(class)].iter().copied()).collect();
         // The later places first: a word is not two parts of one rule at once.
         places.sort_unstable_by(|a, b| b.cmp(a));
         places.dedup();
@@ -135,7 +138,7 @@ impl Lexicon {
             let length = self.rules.last().map_or(0, |rule| rule.at + usize::from(rule.length));
             progress.steps = vec![None; length];
         }
-        for (rule, place) in places {
+        for (rule, place) in places.iter().copied() {
             let rule = &self.rules[usize::from(rule)];
             let at = rule.at + usize::from(place);
             let start = if place == 0 {
@@ -149,16 +152,14 @@ impl Lexicon {
                 each(rule, start..span.end);
             }
         }
+        progress.places = places;
     }
 }
 
-fn first(word: &[u8]) -> [u8; 3] {
-    [word[0], word.get(1).copied().unwrap_or_default(), word.get(2).copied().unwrap_or_default()]
-}
-
-fn slot(word: &[u8]) -> usize {
-    let [a, b, c] = first(word);
-    (usize::from(a) * 31 * 31 + usize::from(b) * 31 + usize::from(c)) % HEADS
+/// Of a word and of its stems the same: they share three bytes, or are shorter.
+fn place(word: &[u8]) -> usize {
+    let byte = |at: usize| word.get(at).copied().map_or(0, usize::from);
+    (byte(0) * 961 + byte(1) * 31 + byte(2)) % PLACES
 }
 
 #[cfg(test)]

@@ -35,18 +35,19 @@ pub(crate) fn find(text: &str, run: Range<usize>, found: &mut Vec<Found>) {
         account::ibans(bytes, &run, found);
         number::numbers(text, &run, found);
     }
-    keep_first(found, first);
+    part(found, first);
 }
 
-/// Of findings that overlap, the one that was found first stays: the more certain forms are looked for first.
-fn keep_first(found: &mut Vec<Found>, first: usize) {
-    let mut at = first;
-    while at < found.len() {
-        let span = found[at].1.clone();
-        if found[first..at].iter().any(|(_, other)| other.start < span.end && span.start < other.end) {
-            found.remove(at);
-        } else {
-            at += 1;
+/// Of findings that overlap, the later one keeps what the earlier ones do not have: it is no less private.
+pub(crate) fn part(found: &mut Vec<Found>, first: usize) {
+    let mut apart: Vec<Found> = Vec::new();
+    for (kind, span) in found.drain(first..) {
+        let mut parts = vec![span];
+        for (_, other) in &apart {
+            let split = |part: Range<usize>| [part.start..part.end.min(other.start), part.start.max(other.end)..part.end];
+            parts = parts.into_iter().flat_map(split).filter(|part| part.start < part.end).collect();
         }
+        apart.extend(parts.into_iter().map(|part| (kind, part)));
     }
+    found.extend(apart);
 }

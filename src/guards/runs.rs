@@ -18,9 +18,17 @@ pub(crate) struct Cutter {
 impl Cutter {
     /// `text` begins with the run, and with the same bytes as at the last call. None: the end is not in sight yet.
     pub(crate) fn end(&mut self, text: &str) -> Option<usize> {
-        let begin = self.looked;
-        for (offset, next) in text[begin..].char_indices() {
-            let at = begin + offset;
+        let bytes = text.as_bytes();
+        loop {
+            // Within a word of ASCII nothing ends: most text is passed here.
+            if self.last.is_some_and(|last| last.is_ascii_graphic()) {
+                let reach = text.len().min(LONGEST);
+                self.looked += bytes[self.looked.min(reach)..reach].iter().take_while(|byte| byte.is_ascii_graphic()).count();
+                self.word_end = self.looked;
+                self.last = Some(char::from(bytes[self.looked - 1]));
+            }
+            let at = self.looked;
+            let next = text[at..].chars().next()?;
             if let Some(last) = self.last
                 && (at + next.len_utf8() > LONGEST || self.parts(text.as_bytes(), at, last, next))
             {
@@ -37,7 +45,6 @@ impl Cutter {
             self.last = Some(next);
             self.looked = at + next.len_utf8();
         }
-        None
     }
 
     /// Whether a run ends between two characters.

@@ -7,9 +7,9 @@ mod table;
 
 use std::ops::Range;
 
-use crate::pii::Found;
+use crate::pii::{self, Found};
 use random::{is_placeholder, is_random};
-use table::{Body, TOKENS, Token};
+use table::{Body, TOKENS, Token, may_begin};
 
 pub(crate) const PRIVATE_KEY: &str = "private-key";
 /// Shorter runs hold no secret.
@@ -31,24 +31,16 @@ pub(crate) fn find(text: &str, run: Range<usize>, found: &mut Vec<Found>) {
         if let Some((kind, end)) = end {
             found.push((kind, at..end));
             at = end;
-            fresh = false;
+            // What follows at once is read as if it stood alone, as it will once this is masked.
+            fresh = true;
         } else {
-            // After these a token may begin, and after a backslash the letter of an escape.
             fresh = !part;
             at += 1;
         }
     }
     addresses(text, &run, found);
     assigned::find(text, &run, found);
-    let mut at = first;
-    while at < found.len() {
-        let span = found[at].1.clone();
-        if found[first..at].iter().any(|(_, other)| other.start < span.end && span.start < other.end) {
-            found.remove(at);
-        } else {
-            at += 1;
-        }
-    }
+    pii::part(found, first);
 }
 
 /// The header is enough to find a key; `guards::masked` hides what follows it.
@@ -72,6 +64,9 @@ fn private_keys(text: &str, run: &Range<usize>, found: &mut Vec<Found>) {
 
 fn token(text: &[u8], at: usize, reach: usize) -> Option<(&'static str, usize)> {
     let rest = &text[at..reach];
+    if !may_begin(rest) {
+        return None;
+    }
     let fits = |token: &&Token| rest.starts_with(token.prefix.as_bytes());
     TOKENS.iter().filter(|token| token.prefix.as_bytes()[0] == rest[0]).filter(fits).find_map(|token| {
         let body = &rest[token.prefix.len()..];

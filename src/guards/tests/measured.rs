@@ -156,25 +156,27 @@ fn personal_data() {
         }
     }
     table.print("pii-detection");
-    table.floor("all", 0.0, 0.0);
+    table.floor("all", 0.99, 0.94);
 }
 
 #[test]
 fn secrets() {
     let table = texts("secrets", r#"["secrets-scanner"]"#, |row| row.label["secret"].as_bool().unwrap());
-    table.floor("all", 0.0, 0.0);
+    table.floor("all", 0.91, 0.29);
+    table.floor("ripsecrets", 0.99, 0.60);
 }
 
 #[test]
 fn injections() {
     let table = texts("injection", r#"["prompt-injection"]"#, |row| row.label["injection"].as_bool().unwrap());
-    table.floor("all", 0.0, 0.0);
+    table.floor("all", 0.98, 0.73);
+    table.floor("bastioncorpus", 0.99, 0.45);
 }
 
 #[test]
 fn topics() {
     let table = texts("topics", r#"["blocked-topics"]"#, |row| row.label["topic"].is_string());
-    table.floor("all", 0.0, 0.0);
+    table.floor("all", 0.99, 0.66);
 }
 
 #[test]
