@@ -146,19 +146,15 @@ impl<W: Wire> Exchange<W> {
         let chunk = self.transport.chunk(&mut incoming.response).await?;
         let (pieces, transport, reader) = (&mut self.pieces, &self.transport, &mut incoming.reader);
         let mut sink = |event| reader.read(event, pieces).map_err(|trouble| trouble.fault(transport));
-        match chunk {
-            Some(bytes) => incoming.framing.feed(&bytes, &mut sink),
-            None => {
-                incoming.framing.finish(&mut sink)?;
-                if !pieces.iter().any(|piece| matches!(piece, Piece::Stopped(_))) {
-                    reader.finish(pieces).map_err(|trouble| trouble.fault(transport))?;
-                }
-                if pieces.iter().any(|piece| matches!(piece, Piece::Stopped(_))) {
-                    return Ok(());
-                }
-                Err(Trouble::Unreadable("it ended before its end").fault(transport))
-            }
+        if let Some(bytes) = chunk {
+            return incoming.framing.feed(&bytes, &mut sink);
         }
+        incoming.framing.finish(&mut sink)?;
+        let stopped = |pieces: &Pieces| pieces.iter().any(|piece| matches!(piece, Piece::Stopped(_)));
+        if !stopped(pieces) {
+            reader.finish(pieces).map_err(|trouble| trouble.fault(transport))?;
+        }
+        if stopped(pieces) { Ok(()) } else { Err(Trouble::Unreadable("it ended before its end").fault(transport)) }
     }
 
     /// Reads what stands between the end of the answer and the end of the body, so that the connection can be kept.

@@ -23,9 +23,10 @@ use crate::settings::{self, Variables};
 use crate::transport::{Call, Limits, Transport};
 
 const FILE: &str = "GOOGLE_APPLICATION_CREDENTIALS";
+const HOST: &str = "GCE_METADATA_HOST";
 const SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
 /// A token that expires this soon is not used any more.
-const SPARE: Duration = Duration::from_secs(120);
+const SPARE: Duration = Duration::from_mins(2);
 /// The metadata server is on this machine, or not at all.
 const NEAR: Duration = Duration::from_secs(5);
 
@@ -41,9 +42,9 @@ enum Source {
     Metadata(String),
 }
 
-/// A service account's key, as Google's console hands it out.
+/// A service account with its key, as Google's console hands it out.
 #[derive(Deserialize)]
-struct Key {
+struct Account {
     #[serde(rename = "type")]
     kind: String,
     project_id: Option<String>,
@@ -67,9 +68,16 @@ impl Credentials {
     pub(crate) fn of(variables: Variables<'_>) -> Result<Self, Fault> {
         let source = match settings::first(variables, &[FILE]) {
             Some((_, path)) => Source::File(path.into()),
-            None => Source::Metadata(
-                settings::first(variables, &["GCE_METADATA_HOST"]).map_or_else(|| "metadata.google.internal".to_owned(), |(_, host)| host),
-            ),
+            None => Source::Metadata(match settings::first(variables, &[HOST]) {
+                None => "metadata.google.internal".to_owned(),
+                Some((_, host)) if host.contains(['/', '@', ' ']) => {
+                    return Err(Fault::new(
+                        FaultKind::Misconfigured,
+                        format!("{HOST} is `{host}`; it takes a host, and a port if need be"),
+                    ));
+                }
+                Some((_, host)) => host,
+            }),
         };
         Ok(Self { source, transport: Transport::new("Google's token service", "", Limits::default()), token: Mutex::new(None) })
     }
@@ -108,9 +116,9 @@ impl Credentials {
         }
     }
 
-    async fn exchange(&self, key: &Key) -> Result<Value, Fault> {
-        let url = Url::parse(&key.token_uri).map_err(|_| unusable("its token_uri is not a URL"))?;
-        let assertion = assertion(key, Timestamp::now())?;
+    async fn exchange(&self, account: &Account) -> Result<Value, Fault> {
+        let url = Url::parse(&account.token_uri).map_err(|_| unusable("its token_uri is not a URL"))?;
+        let assertion = assertion(account, Timestamp::now())?;
         let form = HeaderValue::from_static("application/x-www-form-urlencoded");
         let mut call = Call::json(url, &Value::Null).header("content-type", form);
         // Neither part has a character that a form would have to encode but the colons.
@@ -126,14 +134,14 @@ impl Credentials {
 }
 
 /// Read anew each time: a Secret's file changes when the key is replaced.
-fn read(path: &Path) -> Result<Key, Fault> {
+fn read(path: &Path) -> Result<Account, Fault> {
     let text = std::fs::read(path)
         .map_err(|error| Fault::new(FaultKind::MissingKey, format!("the file of {FILE}, {}, cannot be read: {error}", path.display())))?;
-    let key: Key = serde_json::from_slice(&text).map_err(|_| unusable("it is not a JSON object with a type"))?;
-    if key.kind != "service_account" {
-        return Err(unusable(&format!("it is of type {}, and only service_account is supported", key.kind)));
+    let account: Account = serde_json::from_slice(&text).map_err(|_| unusable("it is not a JSON object with a type"))?;
+    if account.kind != "service_account" {
+        return Err(unusable(&format!("it is of type {}, and only service_account is supported", account.kind)));
     }
-    Ok(key)
+    Ok(account)
 }
 
 fn unusable(why: &str) -> Fault {
@@ -145,12 +153,12 @@ fn nonsense(what: &str) -> Fault {
 }
 
 /// The signed statement that is exchanged for a token (RFC 7523).
-fn assertion(key: &Key, now: Timestamp) -> Result<String, Fault> {
+fn assertion(account: &Account, now: Timestamp) -> Result<String, Fault> {
     let now = now.as_second();
-    let header = json!({"alg": "RS256", "typ": "JWT", "kid": key.private_key_id});
-    let claims = json!({"iss": key.client_email, "scope": SCOPE, "aud": key.token_uri, "iat": now, "exp": now + 3600});
+    let header = json!({"alg": "RS256", "typ": "JWT", "kid": account.private_key_id});
+    let claims = json!({"iss": account.client_email, "scope": SCOPE, "aud": account.token_uri, "iat": now, "exp": now + 3600});
     let mut statement = format!("{}.{}", URL_SAFE_NO_PAD.encode(header.to_string()), URL_SAFE_NO_PAD.encode(claims.to_string()));
-    let pem: String = key.private_key.lines().filter(|line| !line.starts_with("-----")).map(str::trim).collect();
+    let pem: String = account.private_key.lines().filter(|line| !line.starts_with("-----")).map(str::trim).collect();
     let der = STANDARD.decode(pem).map_err(|_| unusable("its private_key is not PEM"))?;
     let pair = RsaKeyPair::from_pkcs8(&der).map_err(|_| unusable("its private_key is no RSA key in PKCS #8"))?;
     let mut signature = vec![0; pair.public().modulus_len()];

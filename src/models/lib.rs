@@ -33,3 +33,6 @@ pub use fault::{Fault, FaultKind};
 pub use message::{Content, Message, Request, Role, ToolCall, ToolResult, ToolSpec};
 pub use prices::cost;
 pub use provider::{Provider, open, open_uri};
+
+#[cfg(test)]
+mod replay;

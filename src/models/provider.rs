@@ -68,8 +68,13 @@ impl FromStr for Provider {
 /// A model as the environment describes it. A missing key is told by the first answer, because keys may come later;
 /// what can never be right, such as a base URL that is none, is told here.
 pub fn open(provider: Provider, id: &str, variables: &dyn Fn(&str) -> Option<String>) -> Result<Box<dyn Model>, Fault> {
+    within(limits(provider, variables)?, provider, id, variables)
+}
+
+/// The same with other limits than those of the environment.
+pub(crate) fn within(limits: Limits, provider: Provider, id: &str, variables: Variables<'_>) -> Result<Box<dyn Model>, Fault> {
     let window = settings::window(variables, provider, id)?;
-    let opening = Opening { provider, id, window, limits: limits(provider, variables)? };
+    let opening = Opening { provider, id, window, limits };
     match provider {
         Provider::Stub => stub::open(id),
         Provider::Ollama => Ok(opening.over(Ollama::open(id, window, variables)?)),

@@ -14,7 +14,7 @@ use crate::provider::Provider;
 const FRAME: u64 = 8;
 /// Texts are counted in slices, since the vocabulary takes quadratic time on long runs without a
 /// break. A cut adds at most a token.
-const SLICE: usize = 8 * 1024;
+const SLICE: usize = 1024;
 
 /// As much of a conversation as fits.
 #[derive(Debug, Clone, PartialEq)]

@@ -39,11 +39,11 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connect: Duration::from_secs(10),
-            first_byte: Duration::from_secs(300),
-            idle: Duration::from_secs(180),
+            first_byte: Duration::from_mins(5),
+            idle: Duration::from_mins(3),
             attempts: 4,
             backoff: Duration::from_millis(500),
-            patience: Duration::from_secs(60),
+            patience: Duration::from_mins(1),
         }
     }
 }
@@ -147,7 +147,7 @@ impl Transport {
         let built = Client::builder()
             .connect_timeout(self.limits.connect)
             .redirect(redirect::Policy::none())
-            .pool_idle_timeout(Duration::from_secs(60))
+            .pool_idle_timeout(Duration::from_mins(1))
             .user_agent(concat!("slipway/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(|error| Fault::new(FaultKind::Misconfigured, format!("no connections can be made: {}", root(&error))))?;

@@ -69,4 +69,4 @@ pub(crate) fn broken(why: &str) -> Fault {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -58,7 +58,7 @@ fn complete(request: &[u8]) -> bool {
 
 #[test]
 fn the_statement_is_signed_so_that_the_public_key_confirms_it() {
-    let key: Key = serde_json::from_value(key("https://oauth2.googleapis.com/token")).unwrap();
+    let key: Account = serde_json::from_value(key("https://oauth2.googleapis.com/token")).unwrap();
     let statement = assertion(&key, "2026-01-02T03:04:05Z".parse().unwrap()).unwrap();
     let (signed, signature) = statement.rsplit_once('.').unwrap();
     let (header, claims) = signed.split_once('.').unwrap();

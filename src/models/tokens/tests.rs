@@ -85,9 +85,9 @@ fn within_the_newest_turn_old_rounds_go_and_the_question_stays() {
 
 #[test]
 fn a_question_that_cannot_fit_is_a_fault_with_numbers() {
-    let fault = fit(Provider::OpenAi, "gpt-4o", &request(vec![Message::user("word ".repeat(1000))]), 500, 100).unwrap_err();
+    let fault = fit(Provider::OpenAi, "gpt-4o", &request(vec![Message::user("word ".repeat(200))]), 250, 100).unwrap_err();
     assert_eq!(*fault.kind(), FaultKind::ContextOverflow);
-    for part in ["1009 tokens", "500", "100", "openai:gpt-4o"] {
+    for part in ["209 tokens", "250", "100", "openai:gpt-4o"] {
         assert!(fault.message().contains(part), "{part} in {}", fault.message());
     }
 }

@@ -1,0 +1,213 @@
+//! What is made of providers that refuse, break off, or say nothing.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use serde_json::Value;
+
+use super::answers::recordings;
+use super::server::{Reply, Server};
+use super::{KEY, answer, assert_discreet, limits, model};
+use crate::answer::{Piece, Stop};
+use crate::fault::{Fault, FaultKind};
+use crate::message::{Message, Request};
+use crate::provider::Provider;
+use crate::transport::Limits;
+
+const ANSWER: &[u8] = include_bytes!("../testdata/anthropic/text.sse");
+const OVERLOADED: &str = r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"},"request_id":null}"#;
+
+/// The fault an answer ends with, and how many pieces came before it.
+fn fault(mut pieces: Vec<Result<Piece, Fault>>) -> (usize, Fault) {
+    assert_discreet(&pieces);
+    let last = pieces.pop().expect("something should come");
+    let fault = last.expect_err("the answer should fail");
+    assert!(pieces.iter().all(|piece| matches!(piece, Ok(piece) if !matches!(piece, Piece::Stopped(_)))), "{pieces:?}");
+    (pieces.len(), fault)
+}
+
+fn succeeded(pieces: &[Result<Piece, Fault>]) -> bool {
+    pieces.last() == Some(&Ok(Piece::Stopped(Stop::EndTurn)))
+}
+
+#[tokio::test]
+async fn an_answer_that_is_cut_off_anywhere_is_never_taken_for_a_whole_one() {
+    for recording in recordings() {
+        let end = recording.bytes.windows(recording.end.len()).rposition(|bytes| bytes == recording.end.as_bytes()).unwrap()
+            + recording.end.len();
+        // Everywhere in one recording of each wire, here and there in the others.
+        let step =
+            if ["anthropic/tool-use.sse", "openai/length.sse", "gemini/text.sse", "bedrock/tool-use.eventstream", "ollama/text.ndjson"]
+                .contains(&recording.name)
+            {
+                1
+            } else {
+                23
+            };
+        let cuts = || (0..recording.bytes.len()).step_by(step);
+        let server = Server::start(cuts().map(|cut| Reply::ok(&recording.bytes[..cut])).collect()).await;
+        let model = model(recording.provider, &server, limits(1));
+        for cut in cuts() {
+            let pieces = answer(&*model).await;
+            let stopped = pieces.iter().any(|piece| matches!(piece, Ok(Piece::Stopped(_))));
+            if cut < end || !stopped {
+                let (_, fault) = fault(pieces);
+                assert_eq!(*fault.kind(), FaultKind::Broken, "{} cut at {cut}: {fault}", recording.name);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_stream_without_its_end_is_broken_even_after_a_whole_call() {
+    let server = Server::start(vec![Reply::ok(include_bytes!("../testdata/ollama/tool-call-begun.ndjson"))]).await;
+    let (before, fault) = fault(answer(&*model(Provider::Ollama, &server, limits(3))).await);
+    assert_eq!((before, fault.kind()), (3, &FaultKind::Broken));
+}
+
+#[tokio::test]
+async fn published_errors_are_told_apart() {
+    let errors: Vec<Value> = serde_json::from_str(include_str!("../testdata/errors.json")).unwrap();
+    for error in errors {
+        let provider: Provider = error["provider"].as_str().unwrap().parse().unwrap();
+        let status = u16::try_from(error["status"].as_u64().unwrap()).unwrap();
+        let server = Server::start(vec![Reply::error(status, error["body"].as_str().unwrap())]).await;
+        let (before, fault) = fault(answer(&*model(provider, &server, limits(1))).await);
+        assert_eq!((before, fault.kind().name()), (0, error["kind"].as_str().unwrap()), "{error}: {fault}");
+        assert!(fault.message().contains(provider.as_str()), "{fault}");
+    }
+}
+
+#[tokio::test]
+async fn a_refused_key_is_told_without_repeating_it_and_not_tried_again() {
+    let body = format!(
+        r#"{{"error":{{"message":"Incorrect API key provided: {KEY}. You can find your API key elsewhere.","type":"invalid_request_error","code":"invalid_api_key"}}}}"#
+    );
+    for status in [400, 401, 403, 422] {
+        let server = Server::start(vec![Reply::error(status, &body)]).await;
+        let (_, fault) = fault(answer(&*model(Provider::OpenAi, &server, limits(4))).await);
+        assert!(!fault.message().contains(KEY), "{fault}");
+        assert_eq!(server.asked().await.len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn too_many_requests_are_waited_out_for_as_long_as_asked() {
+    let busy = Reply { headers: "retry-after: 1\r\n".into(), ..Reply::error(429, r#"{"error":{"type":"rate_limit_error"}}"#) };
+    let server = Server::start(vec![busy, Reply::ok(ANSWER)]).await;
+    let started = Instant::now();
+    assert!(succeeded(&answer(&*model(Provider::Anthropic, &server, limits(4))).await));
+    assert!(started.elapsed() >= Duration::from_secs(1), "{:?}", started.elapsed());
+    assert_eq!(server.asked().await.len(), 2);
+}
+
+#[tokio::test]
+async fn who_asks_for_more_patience_than_there_is_gets_none() {
+    let busy = Reply { headers: "retry-after: 3600\r\n".into(), ..Reply::error(429, "{}") };
+    let server = Server::start(vec![busy]).await;
+    let (_, fault) = fault(answer(&*model(Provider::Anthropic, &server, limits(4))).await);
+    assert_eq!(*fault.kind(), FaultKind::RateLimited { retry_after: Some(Duration::from_hours(1)) });
+    assert!(fault.message().contains("3600 s"), "{fault}");
+    assert_eq!(server.asked().await.len(), 1);
+}
+
+#[tokio::test]
+async fn overload_is_tried_again_up_to_the_limit() {
+    for status in [500, 502, 503, 529] {
+        let server = Server::start(vec![Reply::error(status, OVERLOADED)]).await;
+        let (_, fault) = fault(answer(&*model(Provider::Anthropic, &server, limits(3))).await);
+        assert_eq!((fault.kind(), server.asked().await.len()), (&FaultKind::Overloaded, 3), "{status}");
+        let server = Server::start(vec![Reply::error(status, OVERLOADED), Reply::error(status, OVERLOADED), Reply::ok(ANSWER)]).await;
+        assert!(succeeded(&answer(&*model(Provider::Anthropic, &server, limits(3))).await));
+    }
+}
+
+#[tokio::test]
+async fn an_answer_begins_anew_only_while_nothing_of_it_was_given_out() {
+    let text = ANSWER.windows(5).position(|bytes| bytes == b"there").unwrap();
+    let nothing = ANSWER.windows(19).position(|bytes| bytes == b"content_block_delta").unwrap();
+    let server = Server::start(vec![Reply::ok(&ANSWER[..nothing]), Reply::ok(ANSWER)]).await;
+    assert!(succeeded(&answer(&*model(Provider::Anthropic, &server, limits(3))).await));
+    assert_eq!(server.asked().await.len(), 2);
+
+    let server = Server::start(vec![Reply::ok(&ANSWER[..text]), Reply::ok(ANSWER)]).await;
+    let (before, fault) = fault(answer(&*model(Provider::Anthropic, &server, limits(3))).await);
+    assert_eq!((before, fault.kind(), server.asked().await.len()), (1, &FaultKind::Broken, 1));
+}
+
+#[tokio::test]
+async fn errors_within_a_stream_are_faults() {
+    // The event is as the Messages API's documentation of streaming has it, after a real beginning.
+    let begun = ANSWER.windows(24).position(|bytes| bytes == b"event: content_block_sto").unwrap();
+    let error = b"event: error\ndata: {\"type\": \"error\", \"error\": {\"type\": \"overloaded_error\", \"message\": \"Overloaded\"}}\n\n";
+    let server = Server::start(vec![Reply::ok(&[&ANSWER[..begun], error].concat())]).await;
+    let (before, overloaded) = fault(answer(&*model(Provider::Anthropic, &server, limits(3))).await);
+    assert_eq!((before, overloaded.kind()), (3, &FaultKind::Overloaded));
+
+    // As in docs.ollama.com/api/errors.
+    let begun = include_str!("../testdata/ollama/text.ndjson").lines().next().unwrap();
+    let bytes = format!("{begun}\n{{\"error\":\"an error was encountered while running the model\"}}\n");
+    let server = Server::start(vec![Reply::ok(bytes.as_bytes())]).await;
+    let (before, failed) = fault(answer(&*model(Provider::Ollama, &server, limits(3))).await);
+    assert_eq!((before, failed.kind()), (1, &FaultKind::Overloaded));
+    assert_eq!(server.asked().await.len(), 1);
+
+    // The words are those of aws-samples/bedrock-chat, issue 95; the frame is built as the event stream's specification has it.
+    let frame = crate::wire::tests::frame(
+        &[(":exception-type", "validationException"), (":content-type", "application/json"), (":message-type", "exception")],
+        br#"{"message":"Input is too long for requested model."}"#,
+    );
+    let server = Server::start(vec![Reply::ok(&frame)]).await;
+    let (before, too_long) = fault(answer(&*model(Provider::Bedrock, &server, limits(3))).await);
+    assert_eq!((before, too_long.kind()), (0, &FaultKind::ContextOverflow));
+}
+
+#[tokio::test]
+async fn silence_ends_in_a_timeout() {
+    let brief = Limits { first_byte: Duration::from_millis(200), idle: Duration::from_millis(200), ..limits(1) };
+    let server = Server::start(vec![Reply { late: Duration::from_secs(20), ..Reply::ok(ANSWER) }]).await;
+    let (_, slow) = fault(answer(&*model(Provider::Anthropic, &server, brief)).await);
+    assert_eq!(*slow.kind(), FaultKind::Timeout);
+    let text = ANSWER.windows(5).position(|bytes| bytes == b"there").unwrap();
+    let server = Server::start(vec![Reply { hangs: true, ..Reply::ok(&ANSWER[..text]) }]).await;
+    let (before, stuck) = fault(answer(&*model(Provider::Anthropic, &server, brief)).await);
+    assert_eq!((before, stuck.kind()), (1, &FaultKind::Timeout));
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_named() {
+    let server = Server::start(vec![Reply::ok(ANSWER)]).await;
+    let gone = model(Provider::Anthropic, &server, limits(2));
+    let host = server.host();
+    drop(server);
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let (_, fault) = fault(answer(&*gone).await);
+    assert_eq!(*fault.kind(), FaultKind::Unreachable);
+    assert!(fault.message().contains(&host) && fault.message().contains("refused"), "{fault}");
+}
+
+#[tokio::test]
+async fn a_redirect_is_not_followed() {
+    let elsewhere = Server::start(vec![Reply::ok(ANSWER)]).await;
+    let away = Reply { headers: format!("location: {}/v1/messages\r\n", elsewhere.url()), ..Reply::error(307, "") };
+    let server = Server::start(vec![away]).await;
+    let (_, fault) = fault(answer(&*model(Provider::Anthropic, &server, limits(3))).await);
+    assert_eq!((fault.kind(), elsewhere.connections()), (&FaultKind::Misconfigured, 0));
+}
+
+#[tokio::test]
+async fn whoever_drops_an_answer_ends_the_call() {
+    let text = ANSWER.windows(5).position(|bytes| bytes == b"there").unwrap();
+    let server = Server::start(vec![Reply { hangs: true, ..Reply::ok(&ANSWER[..text]) }]).await;
+    let model = model(Provider::Anthropic, &server, limits(1));
+    let mut pieces = model.answer(Request { messages: vec![Message::user("hi")], ..Request::default() });
+    assert_eq!(pieces.next().await, Some(Ok(Piece::Text("Hello".into()))));
+    assert_eq!(server.left.load(Ordering::SeqCst), 0);
+    drop(pieces);
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while server.left.load(Ordering::SeqCst) == 0 {
+        assert!(Instant::now() < deadline, "the connection should be closed");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
