@@ -3,11 +3,12 @@
 //! minute.
 //!
 //! The exporter is our own, not the OpenTelemetry SDK's. A span is written as the very bytes that
-//! will be sent while it is open, so that recording one costs a few hundred nanoseconds and no
-//! second copy; the SDK builds a tree of objects, converts it into a second one of generated types
-//! and runs a thread of its own beside our one. It would also bring a dozen crates to say what
-//! `wire.rs` says in a hundred lines. What is sent is read back in the tests by the generated code
-//! of OpenTelemetry itself and by MLflow.
+//! will be sent while it is open: there is no tree of objects to be kept and converted, and the task
+//! that sends lives on the runtime's only thread. The SDK's batches are sent by a thread of its own
+//! without tokio, where the asynchronous HTTP client that everything else here uses panics; and it
+//! would bring 21 crates to say what `wire.rs` says in two hundred lines. Measured with two spans a
+//! turn: about 3 µs of CPU, sending included; 0.1 to 0.2 µs where telemetry is off. What is sent is
+//! read back in the tests by OpenTelemetry's generated code and by MLflow.
 
 mod call;
 mod content;
