@@ -117,3 +117,22 @@ impl DeploymentState {
         self.current && self.updated == self.wanted && self.available == self.wanted && self.total == self.wanted
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_could_not_be_judged_is_judged_when_it_can_be() {
+        let body = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "uid": "u", "resourceVersion": "7"}, "data": {"a": "eA=="}});
+        let object: DynamicObject = serde_json::from_value(body.clone()).unwrap();
+        let unknown = Child::look(&object, None, || None, "us");
+        assert!(!unknown.judged && unknown.is.is_none());
+        let known = Child::look(&object, Some(&unknown), || Some(body.clone()), "us");
+        assert_eq!((known.judged, known.is), (true, Some(live::hash(&body))));
+        let spared = Child::look(&object, Some(&known), || panic!("nothing changed, so that nothing is built to compare with"), "us");
+        assert_eq!(spared.is, known.is);
+    }
+}
