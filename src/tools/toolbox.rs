@@ -73,7 +73,7 @@ impl Toolbox {
         settings: Settings,
         variables: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, Vec<Refusal>> {
-        let egress = Egress::new(&settings).map_err(|fault| vec![Refusal::new("(all)", "settings", fault)])?;
+        let egress = Egress::new(&settings);
         let mut opening = Opening { egress, settings: &settings, variables, foreign: BTreeMap::new(), refusals: Vec::new() };
         for tool in builtin {
             opening.foreign.insert(tool.spec().name, BuiltinTool::Foreign(tool));
@@ -266,7 +266,7 @@ impl Opening<'_> {
         match Url::parse(text) {
             Ok(url) if matches!(url.scheme(), "http" | "https") && url.username().is_empty() && url.password().is_none() => {
                 // A name is checked when it is resolved; what is wrong with the URL itself can be told at once.
-                if let Err(blocked) = self.egress.client(&url) {
+                if let Err(blocked) = self.egress.check(&url) {
                     self.refusals.push(Refusal::new(&config.name, "mcpEndpoint", blocked.to_string()));
                     return None;
                 }

@@ -65,7 +65,7 @@ impl Search {
         if let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) {
             settings.allow.push(Allowed::Host { host: host.to_owned(), port });
         }
-        Ok(Self { url, egress: Egress::new(&settings)?, limit: settings.output_limit })
+        Ok(Self { url, egress: Egress::new(&settings), limit: settings.output_limit })
     }
 
     pub(super) async fn call(&self, arguments: &Value, context: &Context) -> Outcome {

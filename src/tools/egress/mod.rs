@@ -7,9 +7,10 @@ mod resolver;
 
 use std::error::Error as StdError;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use reqwest::Client;
 use reqwest::redirect::Policy;
 use thiserror::Error;
 use url::{Host, Url};
@@ -36,74 +37,102 @@ pub(crate) enum Blocked {
     Elsewhere(String),
     #[error("the server redirects more than {REDIRECTS} times")]
     Redirects,
+    #[error("the agent cannot make HTTP connections: {0}")]
+    Client(String),
 }
 
 /// Two clients: one for the open Internet and allowed networks, one for the hosts that the operator has allowed by name.
+/// Each is made when it is first needed: an agent whose tools stay at home reads no certificates.
 #[derive(Clone)]
-pub(crate) struct Egress {
+pub(crate) struct Egress(Arc<Ways>);
+
+struct Ways {
     allow: Arc<[Allowed]>,
-    public: reqwest::Client,
-    named: reqwest::Client,
+    proxy: Option<Url>,
+    lookup: Arc<dyn Lookup>,
+    public: OnceLock<Client>,
+    named: OnceLock<Client>,
 }
 
 impl Egress {
-    pub(crate) fn new(settings: &Settings) -> Result<Self, String> {
-        Self::with_lookup(settings, &(Arc::new(System) as Arc<dyn Lookup>))
+    pub(crate) fn new(settings: &Settings) -> Self {
+        Self::with_lookup(settings, Arc::new(System))
     }
 
     /// `lookup` answers for names; tests bring one of their own.
-    pub(crate) fn with_lookup(settings: &Settings, lookup: &Arc<dyn Lookup>) -> Result<Self, String> {
-        // Without a provider of the process reqwest would panic; a provider that is already there stays.
-        if rustls::crypto::CryptoProvider::get_default().is_none() {
-            rustls::crypto::ring::default_provider().install_default().ok();
-        }
-        let allow: Arc<[Allowed]> = settings.allow.clone().into();
-        let client = |by_name: bool| {
-            let builder = reqwest::Client::builder()
-                .user_agent(concat!("slipway-runtime/", env!("CARGO_PKG_VERSION")))
-                .connect_timeout(CONNECT)
-                .pool_idle_timeout(IDLE)
-                .pool_max_idle_per_host(4)
-                .referer(false)
-                .redirect(Policy::custom(|attempt| match onward(attempt.previous(), attempt.url()) {
-                    Ok(()) => attempt.follow(),
-                    Err(blocked) => attempt.error(blocked),
-                }));
-            // A proxy resolves the names itself; only its operator can guard that.
-            let builder = match &settings.proxy {
-                Some(proxy) => builder.proxy(reqwest::Proxy::all(proxy.clone()).map_err(|_| "RUNTIME_EGRESS_PROXY: cannot be used")?),
-                None => builder.no_proxy().dns_resolver(Arc::new(Checked { allow: allow.clone(), by_name, lookup: lookup.clone() })),
-            };
-            builder.build().map_err(|error| format!("no HTTP client can be made: {error}"))
-        };
-        Ok(Self { public: client(false)?, named: client(true)?, allow })
+    pub(crate) fn with_lookup(settings: &Settings, lookup: Arc<dyn Lookup>) -> Self {
+        let (allow, proxy) = (settings.allow.clone().into(), settings.proxy.clone());
+        Self(Arc::new(Ways { allow, proxy, lookup, public: OnceLock::new(), named: OnceLock::new() }))
     }
 
-    /// The client for this URL, unless the URL itself already shows that it leads where tools may not go. Names are checked
-    /// once they are resolved.
-    pub(crate) fn client(&self, url: &Url) -> Result<&reqwest::Client, Blocked> {
+    /// Whether the URL itself already shows that it leads where tools may not go. Names are checked once they are resolved.
+    pub(crate) fn check(&self, url: &Url) -> Result<(), Blocked> {
+        self.by_name(url).map(drop)
+    }
+
+    /// The client for this URL, unless the URL is refused.
+    pub(crate) fn client(&self, url: &Url) -> Result<&Client, Blocked> {
+        let by_name = self.by_name(url)?;
+        let place = if by_name { &self.0.named } else { &self.0.public };
+        if let Some(client) = place.get() {
+            return Ok(client);
+        }
+        let client = self.0.build(by_name).map_err(|error| {
+            tracing::error!(%error, "no HTTP client for tools can be made");
+            Blocked::Client(innermost(&error))
+        })?;
+        Ok(place.get_or_init(|| client))
+    }
+
+    /// True when the operator has allowed just this host.
+    fn by_name(&self, url: &Url) -> Result<bool, Blocked> {
         let refused = || Blocked::Url(redacted(url));
         let (Some(host), Some(port)) = (url.host(), url.port_or_known_default()) else { return Err(refused()) };
         if !matches!(url.scheme(), "http" | "https") || !url.username().is_empty() || url.password().is_some() {
             return Err(refused());
         }
         let written = url.host_str().unwrap_or_default();
-        if self.allow.iter().any(|allowed| allowed.covers_host(written, port)) {
-            return Ok(&self.named);
+        if self.0.allow.iter().any(|allowed| allowed.covers_host(written, port)) {
+            return Ok(true);
         }
         // The URL parser has turned every spelling of an IPv4 address (decimal, octal, hexadecimal, short) into this form.
         let address = match host {
-            Host::Ipv4(address) => Some(IpAddr::V4(address)),
-            Host::Ipv6(address) => Some(IpAddr::V6(address)),
-            Host::Domain(name) => match address::name_fault(name) {
-                Some(what) => return Err(Blocked::Name { host: name.to_owned(), what }),
-                None => None,
-            },
+            Host::Ipv4(address) => IpAddr::V4(address),
+            Host::Ipv6(address) => IpAddr::V6(address),
+            Host::Domain(name) => {
+                return match address::name_fault(name) {
+                    Some(what) => Err(Blocked::Name { host: name.to_owned(), what }),
+                    None => Ok(false),
+                };
+            }
         };
-        match address {
-            Some(address) => check(written, address, &self.allow, false).map(|()| &self.public),
-            None => Ok(&self.public),
+        check(written, address, &self.0.allow, false).map(|()| false)
+    }
+}
+
+impl Ways {
+    fn build(&self, by_name: bool) -> Result<Client, reqwest::Error> {
+        // Without a provider of the process reqwest would panic; a provider that is already there stays.
+        if rustls::crypto::CryptoProvider::get_default().is_none() {
+            rustls::crypto::ring::default_provider().install_default().ok();
         }
+        let builder = Client::builder()
+            .user_agent(concat!("slipway-runtime/", env!("CARGO_PKG_VERSION")))
+            .connect_timeout(CONNECT)
+            .pool_idle_timeout(IDLE)
+            .pool_max_idle_per_host(4)
+            .referer(false)
+            .redirect(Policy::custom(|attempt| match onward(attempt.previous(), attempt.url()) {
+                Ok(()) => attempt.follow(),
+                Err(blocked) => attempt.error(blocked),
+            }));
+        let checked = Checked { allow: self.allow.clone(), by_name, lookup: self.lookup.clone() };
+        let builder = match &self.proxy {
+            // A proxy resolves the names itself; only its operator can guard that.
+            Some(proxy) => builder.proxy(reqwest::Proxy::all(proxy.clone())?),
+            None => builder.no_proxy().dns_resolver(Arc::new(checked)),
+        };
+        builder.build()
     }
 }
 
@@ -134,15 +163,22 @@ pub(crate) fn redacted(url: &Url) -> String {
 /// What the model is told when a request came to nothing. `host` is all of the URL that is named.
 pub(crate) fn explain(error: &(dyn StdError + 'static), host: &str) -> String {
     let mut cause = Some(error);
-    let mut last = String::new();
     while let Some(current) = cause {
         if let Some(blocked) = current.downcast_ref::<Blocked>() {
             return blocked.to_string();
         }
-        last = current.to_string();
         cause = current.source();
     }
-    format!("{host} could not be reached: {last}")
+    format!("{host} could not be reached: {}", innermost(error))
+}
+
+/// The cause of all: what lies above it only says that something went wrong.
+fn innermost(error: &(dyn StdError + 'static)) -> String {
+    let mut last = error;
+    while let Some(cause) = last.source() {
+        last = cause;
+    }
+    last.to_string()
 }
 
 #[cfg(test)]

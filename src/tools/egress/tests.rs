@@ -53,10 +53,9 @@ async fn server(address: &str, head: &'static str) -> (u16, Arc<AtomicUsize>) {
     (port, visits)
 }
 
-fn egress(allow: &[&str], lookup: Arc<impl Lookup + 'static>) -> Egress {
-    let lookup: Arc<dyn Lookup> = lookup;
+fn egress(allow: &[&str], lookup: Arc<dyn Lookup>) -> Egress {
     let settings = Settings { allow: allow.iter().map(|item| item.parse().unwrap()).collect(), ..Settings::default() };
-    Egress::with_lookup(&settings, &lookup).unwrap()
+    Egress::with_lookup(&settings, lookup)
 }
 
 async fn get(egress: &Egress, url: &str) -> Result<u16, String> {

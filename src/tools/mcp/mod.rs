@@ -112,7 +112,7 @@ impl Server {
                     ));
                 }
             };
-            match live.connection.call(params.clone()).await {
+            match Box::pin(live.connection.call(params.clone())).await {
                 Ok(result) => return content::tell(result, self.limit),
                 Err(ServiceError::McpError(error)) => {
                     let message = crate::clip::line(&error.message, 2000);
@@ -147,7 +147,7 @@ impl Server {
         }
         if let Some(live) = &mut state.live {
             if live.connection.take_stale() || live.listed.elapsed() > REFRESH {
-                match timeout(self.patience(), self.list(&live.connection)).await {
+                match timeout(self.patience(), Box::pin(self.list(&live.connection))).await {
                     Ok(Ok(offered)) => (live.offered, live.listed) = (offered, Instant::now()),
                     Ok(Err(fault)) => {
                         tracing::warn!(tool = %self.name, fault, "an MCP server's tools could not be listed again");
@@ -164,11 +164,12 @@ impl Server {
         if let Some(down) = state.down.as_ref().filter(|down| down.until > Instant::now()) {
             return Err(down.fault.clone());
         }
-        let attempt = async {
+        // Rarely needed and big: not a part of every call's future.
+        let attempt = Box::pin(async {
             let connection = Arc::new(Connection::open(&self.endpoint).await?);
             let offered = self.list(&connection).await?;
             Ok(Live { connection, offered, listed: Instant::now() })
-        };
+        });
         let outcome = timeout(self.patience(), attempt).await;
         match outcome.unwrap_or_else(|_| Err(format!("it did not answer within {} s", self.patience().as_secs()))) {
             Ok(live) => {

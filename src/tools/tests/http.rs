@@ -1,4 +1,5 @@
 //! http tools over real sockets: what arrives at the server, and what the model is told of its answer.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
 mod echo;
 
@@ -10,11 +11,11 @@ use slipway_api::contract::ToolConfig;
 use slipway_tools::{Context, Outcome, Settings, Toolbox};
 use tokio::sync::watch;
 
-fn config(port: u16, endpoint: &str, more: Value) -> ToolConfig {
+fn config(port: u16, endpoint: &str, mut more: Value) -> ToolConfig {
     let mut config = json!({
         "name": "t", "type": "http", "category": "general", "endpoint": format!("http://127.0.0.1:{port}{endpoint}"), "timeout": 5,
     });
-    config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    config.as_object_mut().unwrap().append(more.as_object_mut().unwrap());
     serde_json::from_value(config).unwrap()
 }
 

@@ -1,4 +1,5 @@
 //! A server that keeps what it is asked and answers each time with the same bytes.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
 #![allow(dead_code, reason = "each test file uses some of it")]
 
 use std::sync::{Arc, Mutex};
@@ -9,8 +10,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-pub struct Echo {
-    pub port: u16,
+pub(crate) struct Echo {
+    pub(crate) port: u16,
     requests: Arc<Mutex<Vec<String>>>,
     hung_up: Arc<Notify>,
     task: JoinHandle<()>,
@@ -24,15 +25,15 @@ enum Manner {
 }
 
 impl Echo {
-    pub async fn start(head: &'static str, body: &'static [u8]) -> Self {
+    pub(crate) async fn start(head: &'static str, body: &'static [u8]) -> Self {
         Self::listen(head, body, Manner::Once).await
     }
 
-    pub async fn endless(head: &'static str, body: &'static [u8]) -> Self {
+    pub(crate) async fn endless(head: &'static str, body: &'static [u8]) -> Self {
         Self::listen(head, body, Manner::Endless).await
     }
 
-    pub async fn silent() -> Self {
+    pub(crate) async fn silent() -> Self {
         Self::listen("", b"", Manner::Silent).await
     }
 
@@ -55,16 +56,16 @@ impl Echo {
         Self { port, requests, hung_up, task }
     }
 
-    pub fn last(&self) -> String {
+    pub(crate) fn last(&self) -> String {
         self.requests.lock().unwrap().last().cloned().expect("nobody asked anything")
     }
 
-    pub fn visits(&self) -> usize {
+    pub(crate) fn visits(&self) -> usize {
         self.requests.lock().unwrap().len()
     }
 
     /// Returns once a client has closed its connection in the midst of an answer.
-    pub async fn hung_up(&self) {
+    pub(crate) async fn hung_up(&self) {
         tokio::time::timeout(Duration::from_secs(10), self.hung_up.notified()).await.expect("the connection stayed open");
     }
 }
@@ -108,7 +109,7 @@ async fn serve(mut stream: TcpStream, head: &str, body: &[u8], manner: Manner, k
             }
         }
         Manner::Silent => {
-            tokio::time::sleep(Duration::from_secs(60)).await;
+            tokio::time::sleep(Duration::from_mins(1)).await;
             Ok(())
         }
     }
