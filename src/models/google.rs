@@ -14,7 +14,7 @@ use ring::rand::SystemRandom;
 use ring::signature::{RSA_PKCS1_SHA256, RsaKeyPair};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OnceCell};
 use tokio::time::timeout;
 use url::Url;
 
@@ -34,6 +34,7 @@ pub(crate) struct Credentials {
     source: Source,
     transport: Transport,
     token: Mutex<Option<(HeaderValue, Instant)>>,
+    project: OnceCell<String>,
 }
 
 enum Source {
@@ -79,7 +80,12 @@ impl Credentials {
                 Some((_, host)) => host,
             }),
         };
-        Ok(Self { source, transport: Transport::new("Google's token service", "", Limits::default()), token: Mutex::new(None) })
+        Ok(Self {
+            source,
+            transport: Transport::new("Google's token service", "", Limits::default()),
+            token: Mutex::new(None),
+            project: OnceCell::new(),
+        })
     }
 
     /// The value of an `Authorization` header.
@@ -108,6 +114,10 @@ impl Credentials {
 
     /// The project the credentials belong to.
     pub(crate) async fn project(&self) -> Result<String, Fault> {
+        self.project.get_or_try_init(|| self.ask_project()).await.cloned()
+    }
+
+    async fn ask_project(&self) -> Result<String, Fault> {
         match &self.source {
             Source::File(path) => read(path)?.project_id.ok_or_else(|| {
                 Fault::new(FaultKind::Misconfigured, format!("GOOGLE_CLOUD_PROJECT is not set, and the file of {FILE} names no project_id"))

@@ -9,7 +9,7 @@ pub struct Request {
     pub system: Option<String>,
     pub messages: Vec<Message>,
     pub tools: Vec<ToolSpec>,
-    /// Where a provider insists on a limit, the model's own maximum is the default.
+    /// None: as many as the provider takes of itself; Anthropic, who insists on a limit, is told one that the model has.
     pub max_output_tokens: Option<u32>,
     pub temperature: Option<f32>,
     pub stop: Vec<String>,

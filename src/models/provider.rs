@@ -76,7 +76,7 @@ pub(crate) fn within(limits: Limits, provider: Provider, id: &str, variables: Va
     let window = settings::window(variables, provider, id)?;
     let opening = Opening { provider, id, window, limits };
     match provider {
-        Provider::Stub => stub::open(id),
+        Provider::Stub => stub::open(id, window),
         Provider::Ollama => Ok(opening.over(Ollama::open(id, window, variables)?)),
         Provider::OpenAi => Ok(opening.over(OpenAi::open(id, variables)?)),
         Provider::Anthropic => Ok(opening.over(Anthropic::open(id, variables)?)),

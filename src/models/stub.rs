@@ -13,15 +13,17 @@ use crate::provider::Provider;
 
 const PREFIX: &str = "Echo: ";
 
-pub(crate) fn open(id: &str) -> Result<Box<dyn Model>, Fault> {
+pub(crate) fn open(id: &str, window: u32) -> Result<Box<dyn Model>, Fault> {
     match id {
-        "stub-echo" => Ok(Box::new(Echo)),
-        script::ID => Ok(Box::new(script::Script)),
+        "stub-echo" => Ok(Box::new(Echo { window })),
+        script::ID => Ok(Box::new(script::Script { window })),
         _ => Err(Fault::new(FaultKind::UnknownModel, format!("the provider stub has no model `{id}`; it has stub-echo and stub-script"))),
     }
 }
 
-struct Echo;
+struct Echo {
+    window: u32,
+}
 
 impl Model for Echo {
     fn answer(&self, request: Request) -> Answer {
@@ -50,7 +52,7 @@ impl Model for Echo {
     }
 
     fn window(&self) -> u32 {
-        128_000
+        self.window
     }
 }
 
@@ -92,7 +94,7 @@ mod tests {
             (" ", &["Echo:  "], 0),
         ] {
             let request = Request { messages: vec![Message::user("before"), Message::user(message)], ..Request::default() };
-            let pieces: Vec<_> = open("stub-echo").unwrap().answer(request).map(Result::unwrap).collect().await;
+            let pieces: Vec<_> = open("stub-echo", 1000).unwrap().answer(request).map(Result::unwrap).collect().await;
             let mut expected: Vec<_> = fragments.iter().map(|text| Piece::Text((*text).into())).collect();
             expected.push(Piece::Usage(Usage { input_tokens: tokens, output_tokens: tokens + 1, cached_input_tokens: 0 }));
             expected.push(Piece::Stopped(Stop::EndTurn));
@@ -102,7 +104,7 @@ mod tests {
 
     #[test]
     fn other_models_are_unknown() {
-        let fault = open("stub-parrot").err().unwrap();
+        let fault = open("stub-parrot", 1000).err().unwrap();
         assert_eq!(*fault.kind(), FaultKind::UnknownModel);
         assert!(fault.message().contains("stub-parrot") && fault.message().contains("stub-script"), "{fault}");
     }

@@ -209,7 +209,13 @@ impl Attempts {
     /// Waits before the next attempt, or gives the fault back where there will be none.
     pub(crate) async fn pause(&mut self, limits: &Limits, fault: Fault) -> Result<(), Fault> {
         self.made += 1;
-        let wait = self.wait(limits, &fault).ok_or(fault)?;
+        let Some(wait) = self.wait(limits, &fault) else { return Err(fault) };
+        tracing::info!(
+            fault = fault.kind().name(),
+            attempt = self.made,
+            wait_ms = wait.as_millis(),
+            "the model's provider failed and is asked again"
+        );
         sleep(wait).await;
         Ok(())
     }

@@ -32,7 +32,9 @@ const LONGEST_SLEEP: u64 = 600_000;
 /// What `tokens` answers with.
 const TOKEN: &str = "word ";
 
-pub(super) struct Script;
+pub(super) struct Script {
+    pub(super) window: u32,
+}
 
 impl Model for Script {
     fn answer(&self, request: Request) -> Answer {
@@ -61,7 +63,7 @@ impl Model for Script {
     }
 
     fn window(&self) -> u32 {
-        128_000
+        self.window
     }
 }
 
@@ -214,7 +216,7 @@ mod tests {
     use crate::message::ToolResult;
 
     async fn play(messages: Vec<Message>) -> Vec<Result<Piece, Fault>> {
-        Script
+        Script { window: 1000 }
             .answer(Request { messages, ..Request::default() })
             .filter(|piece| std::future::ready(!matches!(piece, Ok(Piece::Usage(_)))))
             .collect()
@@ -296,7 +298,7 @@ mod tests {
     #[tokio::test]
     async fn usage_counts_words() {
         let messages = vec![Message::user("say three little words\ntokens 2")];
-        let pieces: Vec<_> = Script.answer(Request { messages, ..Request::default() }).collect().await;
+        let pieces: Vec<_> = Script { window: 1000 }.answer(Request { messages, ..Request::default() }).collect().await;
         let usage = Usage { input_tokens: 6, output_tokens: 5, cached_input_tokens: 0 };
         assert!(pieces.contains(&Ok(Piece::Usage(usage))), "{pieces:?}");
     }
