@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream;
+use http::HeaderMap;
 use reqwest::Response;
 use tokio::time::timeout;
 
@@ -15,6 +16,7 @@ use crate::answer::{Answer, Model, Piece};
 use crate::fault::{Fault, FaultKind};
 use crate::message::Request;
 use crate::provider::Provider;
+use crate::refusal::redacted;
 use crate::transport::{Attempts, Call, Transport};
 use crate::wire::{Event, Framing};
 
@@ -101,6 +103,8 @@ struct Incoming {
     response: Response,
     framing: Framing,
     reader: Box<dyn Reader>,
+    /// What was sent, so that no secret of it comes back in an error.
+    sent: HeaderMap,
 }
 
 impl<W: Wire> Exchange<W> {
@@ -140,21 +144,22 @@ impl<W: Wire> Exchange<W> {
             closed => {
                 let call = self.wire.write(&self.request).await?;
                 let response = self.transport.attempt(&call).await?;
-                closed.insert(Incoming { response, framing: self.wire.framing(), reader: self.wire.reader() })
+                closed.insert(Incoming { response, framing: self.wire.framing(), reader: self.wire.reader(), sent: call.headers })
             }
         };
         let chunk = self.transport.chunk(&mut incoming.response).await?;
         let (pieces, transport, reader) = (&mut self.pieces, &self.transport, &mut incoming.reader);
-        let mut sink = |event| reader.read(event, pieces).map_err(|trouble| trouble.fault(transport));
+        let told = |trouble: Trouble| redacted(trouble.fault(transport), &incoming.sent);
+        let mut sink = |event| reader.read(event, pieces).map_err(told);
         if let Some(bytes) = chunk {
             return incoming.framing.feed(&bytes, &mut sink);
         }
         incoming.framing.finish(&mut sink)?;
         let stopped = |pieces: &Pieces| pieces.iter().any(|piece| matches!(piece, Piece::Stopped(_)));
         if !stopped(pieces) {
-            reader.finish(pieces).map_err(|trouble| trouble.fault(transport))?;
+            reader.finish(pieces).map_err(told)?;
         }
-        if stopped(pieces) { Ok(()) } else { Err(Trouble::Unreadable("it ended before its end").fault(transport)) }
+        if stopped(pieces) { Ok(()) } else { Err(told(Trouble::Unreadable("it ended before its end"))) }
     }
 
     /// Reads what stands between the end of the answer and the end of the body, so that the connection can be kept.

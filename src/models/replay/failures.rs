@@ -90,6 +90,11 @@ async fn a_refused_key_is_told_without_repeating_it_and_not_tried_again() {
         assert!(!fault.message().contains(KEY), "{fault}");
         assert_eq!(server.asked().await.len(), 1);
     }
+    // Some servers answer with 200 and tell the error as an event.
+    let event = format!("data: {}\n\n", body.replace("invalid_api_key", "no_such_code"));
+    let server = Server::start(vec![Reply::ok(event.as_bytes())]).await;
+    let (_, fault) = fault(answer(&*model(Provider::OpenAi, &server, limits(4))).await);
+    assert!(fault.message().contains("Incorrect API key provided: ***"), "{fault}");
 }
 
 #[tokio::test]
