@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::agent::Guard;
-use crate::tool::{Method, Parameter, ToolType};
+use crate::tool::{Method, Parameter, Protocol, ToolType};
 
 pub const PORT: i32 = 8000;
 pub const CONTROL_PORT: i32 = 8001;
@@ -73,6 +73,9 @@ pub struct ToolConfig {
     pub binary: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allowed_commands: Option<Vec<String>>,
+    /// Absent for arguments.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<Protocol>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mcp_endpoint: Option<String>,
     pub timeout: i32,

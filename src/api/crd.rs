@@ -166,7 +166,14 @@ mod tests {
             found.push(format!("{path}: {field} became required"));
         }
         let rules = |value: &Value| list(value, "x-kubernetes-validations").iter().map(|rule| rule["rule"].clone()).collect::<Vec<_>>();
-        for rule in rules(now).iter().filter(|rule| !rules(before).contains(rule)) {
+        // A rule that holds wherever a new field is missing refuses nothing that was accepted before.
+        let fields = |value: &Value| value.get("properties").and_then(Value::as_object).cloned().unwrap_or_default();
+        let new: Vec<String> = fields(now).into_iter().map(|(name, _)| name).filter(|name| !fields(before).contains_key(name)).collect();
+        let of_new = |rule: &Value| {
+            let text = rule.as_str().unwrap_or_default();
+            !text.contains(" ? ") && new.iter().any(|name| text.starts_with(&format!("!has(self.{name}) || ")))
+        };
+        for rule in rules(now).iter().filter(|rule| !rules(before).contains(rule) && !of_new(rule)) {
             found.push(format!("{path}: a rule was added: {rule}"));
         }
         for (name, old) in before.get("properties").and_then(Value::as_object).into_iter().flatten() {
@@ -200,6 +207,14 @@ mod tests {
             let mut now = before.clone();
             *now.pointer_mut(pointer).unwrap() = value;
             assert_eq!(narrowings(&before, &now).len(), 1, "{pointer}");
+        }
+        for (rule, count) in
+            [("!has(self.c) || self.a == 'x'", 0), ("!has(self.b) || self.a == 'x'", 1), ("self.a == 'x' || !has(self.c)", 1)]
+        {
+            let mut now = before.clone();
+            now["properties"]["c"] = serde_json::json!({"type": "string"});
+            now["x-kubernetes-validations"] = serde_json::json!([{"rule": rule}]);
+            assert_eq!(narrowings(&before, &now).len(), count, "{rule}");
         }
     }
 }

@@ -45,6 +45,12 @@ use crate::schema;
         .message("endpoint and method: have an effect only on a tool of type http"),
     validation = kube::core::Rule::new("self.type == 'cli' || (!has(self.binary) && !has(self.allowedCommands))")
         .message("binary and allowedCommands: have an effect only on a tool of type cli"),
+    validation = kube::core::Rule::new("!has(self.protocol) || self.type == 'cli'")
+        .message("protocol: has an effect only on a tool of type cli"),
+    validation = kube::core::Rule::new("!has(self.protocol) || self.protocol != 'mcp' || !has(self.parameters) || self.parameters.size() == 0")
+        .message("parameters: a program that speaks mcp names the parameters of its tools itself"),
+    validation = kube::core::Rule::new("!has(self.protocol) || self.protocol != 'mcp' || !has(self.allowedCommands) || (self.allowedCommands.size() <= 1 && self.allowedCommands.all(c, !c.matches('[{}]') && !c.matches('(^|\\\\s)([*]|[.]{3})(\\\\s|$)')))")
+        .message("allowedCommands: a program that speaks mcp is started once, with at most one entry, which has no placeholders, no * and no ..."),
     validation = kube::core::Rule::new("self.type == 'mcp' || !has(self.mcpEndpoint)")
         .message("mcpEndpoint: has an effect only on a tool of type mcp"),
     validation = kube::core::Rule::new("self.type in ['http', 'mcp'] || (!has(self.headers) && !has(self.headersFrom))")
@@ -115,6 +121,12 @@ pub struct ToolSpec {
     #[schemars(length(max = 128), inner(length(min = 1, max = 512)))]
     pub allowed_commands: Option<Vec<String>>,
 
+    /// How a cli tool's program is spoken to. arguments runs it anew for each call, with the arguments of an allowed
+    /// command; mcp starts it once, with the one allowed command or without arguments, and speaks the Model Context
+    /// Protocol over its input and output. Without it, arguments.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<Protocol>,
+
     /// The URL of an mcp tool's server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 2048), regex(pattern = r"^https?://[^/?#{}@\s]+([/?#][^{}\s]*)?$"))]
@@ -170,6 +182,14 @@ pub enum ToolType {
     Cli,
     Mcp,
     Builtin,
+}
+
+/// How a program is spoken to.
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    Arguments,
+    Mcp,
 }
 
 /// The type of an argument.

@@ -7,13 +7,13 @@ use std::time::Duration;
 use futures::future::join_all;
 use serde_json::{Map, Value};
 use slipway_api::contract::ToolConfig;
-use slipway_api::tool::ToolType;
+use slipway_api::tool::{Protocol, ToolType};
 use tokio::time::Instant;
 use url::Url;
 
 use crate::arguments::decode;
 use crate::builtin::{self, BuiltinTool};
-use crate::cli::{CliTool, executable};
+use crate::cli::{CliTool, executable, server};
 use crate::clip::{clip, line};
 use crate::egress::{Egress, redacted};
 use crate::http::HttpTool;
@@ -64,7 +64,7 @@ impl Toolbox {
         Self::open_with_programs(configs, Vec::new(), builtin, settings, variables)
     }
 
-    /// The same with MCP servers that are programs, which [`ToolConfig`] has no words for yet.
+    /// The same with further MCP servers that are programs.
     #[expect(clippy::needless_pass_by_value, reason = "a toolbox is what becomes of them")]
     pub fn open_with_programs(
         configs: Vec<ToolConfig>,
@@ -97,6 +97,8 @@ impl Toolbox {
             let timeout = Duration::from_secs(u64::try_from(config.timeout).unwrap_or_default().clamp(1, 3600));
             if config.type_ == ToolType::Mcp {
                 endpoints.extend(opening.remote(config).map(|endpoint| (config.name.clone(), endpoint, timeout)));
+            } else if config.type_ == ToolType::Cli && config.protocol == Some(Protocol::Mcp) {
+                endpoints.extend(opening.program(config).map(|endpoint| (config.name.clone(), endpoint, timeout)));
             } else if let Some((kind, spec)) = opening.tool(config) {
                 let spec = Spec { name: config.name.clone(), description: config.description.clone().unwrap_or(spec.description), ..spec };
                 tools.insert(config.name.clone(), Tool { spec, timeout, kind });
@@ -244,6 +246,16 @@ impl Opening<'_> {
         }
         let foreign: Vec<String> = self.foreign.keys().cloned().collect();
         BuiltinTool::open(config, &self.egress, self.settings, &foreign).map_err(|refusal| vec![refusal])
+    }
+
+    fn program(&mut self, config: &ToolConfig) -> Option<Endpoint> {
+        match server(config) {
+            Ok((binary, arguments)) => Some(Endpoint::Program { binary, arguments }),
+            Err(mut refusals) => {
+                self.refusals.append(&mut refusals);
+                None
+            }
+        }
     }
 
     fn remote(&mut self, config: &ToolConfig) -> Option<Endpoint> {

@@ -70,6 +70,14 @@ impl Command {
             .collect()
     }
 
+    /// The arguments, if they are the same every time.
+    pub(super) fn fixed(self) -> Option<Vec<String>> {
+        if self.takes_further() || !self.placeholders().is_empty() {
+            return None;
+        }
+        self.fill(&Map::new(), &[]).ok()
+    }
+
     pub(super) fn takes_further(&self) -> bool {
         self.further != Further::None
     }

@@ -2,6 +2,7 @@
 
 mod command;
 pub(crate) mod process;
+mod server;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,6 +21,7 @@ use crate::outcome::{Context, Outcome};
 use crate::refusal::Refusal;
 use command::Command;
 use process::{Finished, Stop};
+pub(crate) use server::server;
 
 /// Programs whose argument is a program: with these, no list of commands would hold.
 const SHELLS: [&str; 12] = ["sh", "bash", "dash", "ash", "zsh", "ksh", "mksh", "csh", "tcsh", "fish", "env", "xargs"];

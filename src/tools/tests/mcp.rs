@@ -121,6 +121,49 @@ async fn the_time_server_as_a_program() {
     assert!(outcome.is_error && outcome.content.contains("Mars/Olympus"), "{outcome:?}");
 }
 
+fn spoken(binary: &str, commands: &Value, more: Value) -> ToolConfig {
+    let mut config = json!({
+        "name": "time", "type": "cli", "category": "general", "binary": binary, "allowedCommands": commands, "protocol": "mcp", "timeout": 60,
+    });
+    config.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap_or_default());
+    serde_json::from_value(config).unwrap()
+}
+
+#[tokio::test]
+async fn a_cli_tool_that_speaks_mcp_is_a_server() {
+    let argv = slipway_peers::mcp_time();
+    let command = [&argv[1..], &["--local-timezone=Pacific/Chatham".to_owned()]].concat().join(" ");
+    let toolbox = open(vec![spoken(&argv[0], &json!([command]), json!({}))], Vec::new());
+    assert_eq!(names(&toolbox).await, ["time_convert_time", "time_get_current_time"]);
+    let specs = toolbox.specs().await;
+    assert!(specs[1].schema.to_string().contains("Pacific/Chatham"), "the arguments should have reached it: {specs:?}");
+    let arguments = json!({"source_timezone": "Europe/Berlin", "time": "12:00", "target_timezone": "Asia/Kolkata"});
+    let outcome = toolbox.call("time_convert_time", arguments, &soon()).await;
+    assert!(!outcome.is_error && outcome.content.contains("Asia/Kolkata"), "{outcome:?}");
+    assert!(toolbox.digests()["time"].starts_with("sha256:"));
+}
+
+#[test]
+fn a_program_that_speaks_mcp_is_started_one_way_only() {
+    let text = json!([{"name": "zone", "type": "string"}]);
+    for (binary, commands, more, expected) in [
+        ("/nowhere/server", json!([]), json!({}), "tool time: binary: '/nowhere/server' is not there"),
+        ("/bin/sh", json!(["-c server"]), json!({}), "tool time: binary: '/bin/sh' runs whatever it is told"),
+        ("/usr/bin/true", json!(["a", "b"]), json!({}), "tool time: allowedCommands: has 2 entries"),
+        ("/usr/bin/true", json!(["serve *"]), json!({}), "tool time: allowedCommands: 'serve *': a program that speaks mcp"),
+        ("/usr/bin/true", json!(["serve ..."]), json!({}), "tool time: allowedCommands: 'serve ...': a program that speaks mcp"),
+        ("/usr/bin/true", json!(["serve {zone}"]), json!({}), "tool time: allowedCommands: 'serve {zone}': a program that speaks mcp"),
+        ("/usr/bin/true", json!(["serve {"]), json!({}), "tool time: allowedCommands: 'serve {': a placeholder is not closed"),
+        ("/usr/bin/true", json!([]), json!({"parameters": text}), "tool time: parameters: a program that speaks mcp"),
+    ] {
+        let refusals = Toolbox::open(vec![spoken(binary, &commands, more)], Vec::new(), Settings::default(), &|_| None).err().unwrap();
+        assert!(refusals.len() == 1 && refusals[0].to_string().starts_with(expected), "{refusals:?}");
+    }
+    for commands in [json!([]), json!(["true --serve"]), json!(null)] {
+        assert!(Toolbox::open(vec![spoken("/usr/bin/true", &commands, json!({}))], Vec::new(), Settings::default(), &|_| None).is_ok());
+    }
+}
+
 #[tokio::test]
 async fn a_changed_list_is_shown_and_changes_the_digest() {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/changing_server.py");

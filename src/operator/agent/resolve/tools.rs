@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use slipway_api::contract::{self, ToolConfig};
+use slipway_api::tool::Protocol;
 
 use super::secrets::{key_of, readable};
 use super::{Stop, Variable, fault, json};
@@ -49,6 +50,7 @@ pub(super) fn tools(seen: &Seen, variables: &mut BTreeMap<&'static str, String>,
             parameters: spec.parameters,
             binary: spec.binary,
             allowed_commands: spec.allowed_commands,
+            protocol: spec.protocol.filter(|protocol| *protocol != Protocol::Arguments),
             mcp_endpoint: spec.mcp_endpoint,
             timeout: spec.timeout,
         });
