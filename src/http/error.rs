@@ -84,9 +84,14 @@ impl Error {
 
     pub(crate) fn into_reply(self, path: &str) -> Reply {
         let error = self.status.canonical_reason().unwrap_or("Unknown");
-        let body = Body { error, message: &self.message, path };
-        // Three strings always serialise; an empty body is what is left if they ever did not.
-        let bytes = serde_json::to_vec(&body).unwrap_or_default();
+        let message = self.message.clone();
+        self.with_body(&Body { error, message: &message, path })
+    }
+
+    /// Status and headers of the error with a body of another protocol's form.
+    pub fn with_body(self, body: &impl Serialize) -> Reply {
+        // Plain strings always serialise; an empty body is what is left if they ever did not.
+        let bytes = serde_json::to_vec(body).unwrap_or_default();
         let reply = Reply::bytes("application/json", bytes).with_status(self.status);
         self.headers.into_iter().fold(reply, |reply, (name, value)| reply.with_header(name, value))
     }

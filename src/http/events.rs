@@ -26,6 +26,11 @@ impl Event {
         frame.extend_from_slice(b"\n\n");
         Ok(Self(frame.into()))
     }
+
+    /// The end of a stream as the chat completions protocol marks it.
+    pub fn done() -> Self {
+        Self(Bytes::from_static(b"data: [DONE]\n\n"))
+    }
 }
 
 /// A stream of events as a response body, with a comment after each `silence`.

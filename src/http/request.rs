@@ -14,6 +14,7 @@ use tokio::time::timeout;
 
 use crate::error::Error;
 use crate::id::RequestId;
+use crate::query::Query;
 
 /// The largest JSON body that is read.
 const JSON_BYTES: usize = 1024 * 1024;
@@ -46,8 +47,8 @@ impl Request {
         self.head.uri.path()
     }
 
-    pub fn query(&self) -> Option<&str> {
-        self.head.uri.query()
+    pub fn query(&self) -> Result<Query, Error> {
+        Query::parse(self.head.uri.query())
     }
 
     pub fn headers(&self) -> &HeaderMap {

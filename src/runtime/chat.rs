@@ -1,14 +1,19 @@
-//! One turn of a conversation: the caller's JSON becomes a prompt, the model's fragments become one
-//! answer or a stream of events.
+//! `/chat` and `/chat/stream`: the caller's JSON becomes an order, and what happens in the turn
+//! becomes one answer or a stream of events.
 
-use std::time::SystemTime;
+use std::sync::Arc;
 
 use futures::{Stream, StreamExt, stream};
 use serde::{Deserialize, Serialize};
-use slipway_http::{Error, Event, Reply, StatusCode, ulid};
+use serde_json::Value;
+use slipway_http::{Error, Event, Reply};
+use slipway_models::Usage;
+use tokio::sync::mpsc;
 use tracing::error;
 
-use crate::model::{Answer, Fault, Model, Piece, Prompt, Usage};
+use crate::agent::Agent;
+use crate::turn::{self, Answer, Caller, Guarded, Happening, Order, Said, Stop};
+use crate::{failure, ids};
 
 const LONGEST_ID: usize = 64;
 
@@ -20,6 +25,9 @@ pub(crate) struct Turn {
     /// Another name for `message`, which wins where both are given.
     input: Option<String>,
     conversation_id: Option<String>,
+    /// Without it, a turn goes on when its client leaves.
+    #[serde(default)]
+    cancel_on_disconnect: bool,
 }
 
 /// What goes back beside the text.
@@ -27,7 +35,27 @@ pub(crate) struct Turn {
 struct Receipt {
     conversation_id: String,
     trace_id: String,
-    usage: Usage,
+    usage: Tokens,
+    stop_reason: Stop,
+    /// False where the conversation does not have the answer, because its store cannot be reached.
+    #[serde(skip_serializing_if = "is_true")]
+    saved: bool,
+}
+
+#[derive(Debug, Clone, Serialize)]
+struct Tokens {
+    input_tokens: u64,
+    output_tokens: u64,
+    /// Of the input, what the provider had read before and bills for less.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cached_input_tokens: Option<u64>,
+}
+
+impl From<Usage> for Tokens {
+    fn from(used: Usage) -> Self {
+        let cached_input_tokens = Some(used.cached_input_tokens).filter(|tokens| *tokens > 0);
+        Self { input_tokens: used.input_tokens, output_tokens: used.output_tokens, cached_input_tokens }
+    }
 }
 
 #[derive(Serialize)]
@@ -35,6 +63,8 @@ struct Whole<'a> {
     output: &'a str,
     #[serde(flatten)]
     receipt: Receipt,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    guards: &'a [Guarded],
 }
 
 #[derive(Serialize)]
@@ -42,6 +72,22 @@ struct Whole<'a> {
 enum Part<'a> {
     Token {
         content: &'a str,
+    },
+    ToolStart {
+        id: &'a str,
+        name: &'a str,
+        arguments: &'a Value,
+    },
+    ToolEnd {
+        id: &'a str,
+        name: &'a str,
+        is_error: bool,
+        content: &'a str,
+        duration_ms: u128,
+    },
+    Guard(&'a Guarded),
+    Suggestions {
+        suggestions: &'a [String],
     },
     Done {
         content: &'a str,
@@ -53,129 +99,158 @@ enum Part<'a> {
     },
 }
 
-/// A turn that was found in order: what to ask, and under which ids.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+fn is_true(value: &bool) -> bool {
+    *value
+}
+
+/// The ids of a turn, which its answer repeats.
 #[derive(Debug)]
-pub(crate) struct Accepted {
-    message: String,
-    receipt: Receipt,
+struct Ids {
+    conversation: String,
+    trace: String,
 }
 
 impl Turn {
-    pub(crate) fn accept(self, now: SystemTime, random: [u128; 2]) -> Result<Accepted, Error> {
-        let message = self.message.or(self.input).filter(|message| !message.is_empty());
+    fn order(self, caller: Caller) -> Result<(Ids, Order), Error> {
+        let message = self.message.or(self.input).filter(|message| !message.trim().is_empty());
         let message = message.ok_or_else(|| Error::bad_request("`message` is missing or empty"))?;
-        let conversation_id = match self.conversation_id {
+        let conversation = match self.conversation_id {
             Some(id) if !is_id(&id) => {
                 let form = format!("`conversation_id` must have 1 to {LONGEST_ID} letters, digits, `-` or `_`");
                 return Err(Error::bad_request(form));
             }
             Some(id) => id,
-            None => format!("conv_{}", ulid(now, random[0])),
+            None => ids::make("conv").map_err(Error::internal)?,
         };
-        let trace_id = format!("tr_{}", ulid(now, random[1]));
-        let receipt = Receipt { conversation_id, trace_id, usage: Usage::default() };
-        Ok(Accepted { message, receipt })
+        let trace = ids::make("tr").map_err(Error::internal)?;
+        let order = Order {
+            said: Said::InConversation { id: conversation.clone(), message },
+            trace_id: trace.clone(),
+            caller,
+            cancel_with_client: self.cancel_on_disconnect,
+            max_output_tokens: None,
+            temperature: None,
+            stop: Vec::new(),
+        };
+        Ok((Ids { conversation, trace }, order))
     }
 }
 
-fn is_id(text: &str) -> bool {
+/// Whether a conversation may be called this.
+pub(crate) fn is_id(text: &str) -> bool {
     let fit = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     (1..=LONGEST_ID).contains(&text.len()) && text.bytes().all(fit)
 }
 
 /// The whole answer at once.
-pub(crate) async fn whole(turn: Accepted, model: &dyn Model) -> Result<Reply, Error> {
-    let mut receipt = turn.receipt;
-    let mut output = String::new();
-    let mut answer = model.answer(Prompt { message: turn.message });
-    while let Some(piece) = answer.next().await {
-        match piece.map_err(|fault| Error::new(StatusCode::BAD_GATEWAY, FAILED).because(fault))? {
-            Piece::Text(text) => output.push_str(&text),
-            Piece::Usage(usage) => receipt.usage = usage,
+pub(crate) async fn whole(agent: &Arc<Agent>, turn: Turn, caller: Caller) -> Result<Reply, Error> {
+    let (ids, order) = turn.order(caller)?;
+    let mut happenings = turn::begin(agent, order).await?;
+    let mut guards = Vec::new();
+    while let Some(happening) = happenings.recv().await {
+        match happening {
+            Happening::Guard(guarded) => guards.push(guarded),
+            Happening::Failed(fault) => return Err(failure::of_model(fault)),
+            Happening::Done(answer) => {
+                let receipt = ids.receipt(&answer);
+                return Reply::json(&Whole { output: &answer.content, receipt, guards: &guards });
+            }
+            Happening::Text(_) | Happening::ToolStart { .. } | Happening::ToolEnd { .. } | Happening::Suggestions(_) => {}
         }
     }
-    Reply::json(&Whole { output: &output, receipt })
+    Err(Error::internal("the turn ended without a word"))
 }
 
-/// The answer as it comes: `token` events, then `done` with the full text, or `error`.
-pub(crate) fn streamed(turn: Accepted, model: &dyn Model) -> Reply {
-    let answer = model.answer(Prompt { message: turn.message });
-    Reply::events(parts(answer, turn.receipt))
+/// The answer as it comes: events of all kinds, then `done` with the full text, or `error`.
+pub(crate) async fn streamed(agent: &Arc<Agent>, turn: Turn, caller: Caller) -> Result<Reply, Error> {
+    let (ids, order) = turn.order(caller)?;
+    let happenings = turn::begin(agent, order).await?;
+    Ok(Reply::events(events(happenings, ids)))
 }
 
-const FAILED: &str = "the model did not answer";
-
-fn parts(answer: Answer, receipt: Receipt) -> impl Stream<Item = Event> {
-    let state = Some((answer, receipt, String::new()));
-    stream::unfold(state, async |state| {
-        let (mut answer, mut receipt, mut content) = state?;
-        loop {
-            return match answer.next().await {
-                Some(Ok(Piece::Text(text))) => {
-                    content.push_str(&text);
-                    Some((Event::json(&Part::Token { content: &text }), Some((answer, receipt, content))))
-                }
-                Some(Ok(Piece::Usage(usage))) => {
-                    receipt.usage = usage;
-                    continue;
-                }
-                Some(Err(fault)) => Some((failed(&fault, &receipt), None)),
-                None => Some((Event::json(&Part::Done { content: &content, receipt }), None)),
-            };
-        }
+fn events(happenings: mpsc::Receiver<Happening>, ids: Ids) -> impl Stream<Item = Event> {
+    stream::unfold((happenings, ids), async |(mut happenings, ids)| {
+        let happening = happenings.recv().await?;
+        let event = ids.event(&happening);
+        Some((event, (happenings, ids)))
     })
     .filter_map(async |event| event.ok())
 }
 
-fn failed(fault: &Fault, receipt: &Receipt) -> Result<Event, Error> {
-    error!(trace_id = receipt.trace_id, %fault, "a stream ended early");
-    Event::json(&Part::Error { content: FAILED })
+impl Ids {
+    fn receipt(&self, answer: &Answer) -> Receipt {
+        Receipt {
+            conversation_id: self.conversation.clone(),
+            trace_id: self.trace.clone(),
+            usage: answer.usage.into(),
+            stop_reason: answer.stop,
+            saved: answer.saved,
+        }
+    }
+
+    fn event(&self, happening: &Happening) -> Result<Event, Error> {
+        let part = match happening {
+            Happening::Text(content) => Part::Token { content },
+            Happening::ToolStart { id, name, arguments } => Part::ToolStart { id, name, arguments },
+            Happening::ToolEnd { id, name, is_error, content, took } => {
+                Part::ToolEnd { id, name, is_error: *is_error, content, duration_ms: took.as_millis() }
+            }
+            Happening::Guard(guarded) => Part::Guard(guarded),
+            Happening::Suggestions(suggestions) => Part::Suggestions { suggestions },
+            Happening::Done(answer) => Part::Done { content: &answer.content, receipt: self.receipt(answer) },
+            Happening::Failed(fault) => {
+                error!(trace_id = self.trace, %fault, "a stream ended early");
+                Part::Error { content: fault.message() }
+            }
+        };
+        Event::json(&part)
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, UNIX_EPOCH};
+    use slipway_models::{Fault, FaultKind};
 
     use super::*;
 
-    fn accept(body: &str) -> Result<Accepted, Error> {
-        let now = UNIX_EPOCH + Duration::from_secs(1_700_000_000);
-        serde_json::from_str::<Turn>(body).unwrap().accept(now, [1, 2])
+    fn order(body: &str) -> Result<(Ids, Order), Error> {
+        serde_json::from_str::<Turn>(body).unwrap().order(Caller::default())
     }
 
     #[test]
     fn a_turn_needs_a_message_and_gets_the_ids_it_lacks() {
         for (body, message, conversation) in [
-            (r#"{"message": "a"}"#, "a", "conv_01HF7YAT000000000000000001"),
-            (r#"{"input": "b"}"#, "b", "conv_01HF7YAT000000000000000001"),
-            (r#"{"message": "a", "input": "b", "conversation_id": "conv_7"}"#, "a", "conv_7"),
+            (r#"{"message": "a"}"#, "a", None),
+            (r#"{"input": "b"}"#, "b", None),
+            (r#"{"message": "a", "input": "b", "conversation_id": "conv_7"}"#, "a", Some("conv_7")),
         ] {
-            let turn = accept(body).unwrap();
-            assert_eq!((turn.message.as_str(), turn.receipt.conversation_id.as_str()), (message, conversation), "{body}");
-            assert_eq!(turn.receipt.trace_id, "tr_01HF7YAT000000000000000002");
+            let (ids, order) = order(body).unwrap();
+            let Said::InConversation { id, message: said } = order.said else { panic!("{body}") };
+            assert_eq!((said.as_str(), id.as_str()), (message, conversation.unwrap_or(&ids.conversation)), "{body}");
+            assert!(conversation.is_some() || ids.conversation.len() == "conv_".len() + 26);
+            assert_eq!(ids.trace.len(), "tr_".len() + 26);
         }
         for (body, word) in [
             ("{}", "`message`"),
-            (r#"{"message": ""}"#, "`message`"),
+            (r#"{"message": " "}"#, "`message`"),
             (r#"{"message": "a", "conversation_id": ""}"#, "`conversation_id`"),
             (r#"{"message": "a", "conversation_id": "a/../b"}"#, "`conversation_id`"),
         ] {
-            let error = accept(body).unwrap_err();
+            let error = order(body).unwrap_err();
             assert!(error.message().contains(word), "{body}: {}", error.message());
         }
     }
 
     #[tokio::test]
-    async fn a_model_that_fails_ends_the_stream_with_an_error_that_keeps_its_reason() {
-        let answer = stream::iter([Ok(Piece::Text("so ".into())), Err(Fault("key hunter2 refused".into()))]);
-        let receipt = accept(r#"{"message": "a"}"#).unwrap().receipt;
-        let events: Vec<_> = parts(Box::pin(answer), receipt).collect().await;
-        assert_eq!(
-            events,
-            [
-                Event::json(&Part::Token { content: "so " }).unwrap(),
-                Event::json(&Part::Error { content: "the model did not answer" }).unwrap(),
-            ]
-        );
+    async fn a_turn_that_fails_ends_its_stream_with_an_error() {
+        let (listener, happenings) = mpsc::channel(4);
+        listener.send(Happening::Text("so ".into())).await.unwrap();
+        listener.send(Happening::Failed(Fault::new(FaultKind::MissingKey, "KEY is not set"))).await.unwrap();
+        drop(listener);
+        let ids = Ids { conversation: "conv_1".into(), trace: "tr_1".into() };
+        let events: Vec<_> = events(happenings, ids).collect().await;
+        let expected = [Part::Token { content: "so " }, Part::Error { content: "KEY is not set" }];
+        assert_eq!(events, expected.map(|part| Event::json(&part).unwrap()));
     }
 }

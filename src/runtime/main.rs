@@ -2,21 +2,39 @@
 //! cannot do, serves chat on one port, and drains on SIGTERM. `docs/runtime-contract.md` is what it
 //! promises to the operator and to those who bring an image of their own.
 
+mod agent;
+mod background;
 mod chat;
+mod completions;
+mod control;
+mod conversations;
+mod failure;
+mod ids;
 mod log;
+mod memory;
 mod metrics;
-mod model;
+mod record;
 mod server;
 mod settings;
+mod skills;
+mod store;
+mod suggestions;
+mod telemetry;
 mod termination;
+mod turn;
 
 use std::env;
 use std::io::{Write, stderr, stdout};
 use std::process::ExitCode;
+use std::sync::Arc;
 
-use anyhow::Context;
-
-use crate::settings::Settings;
+use crate::agent::Agent;
+use crate::control::Control;
+use crate::metrics::Metrics;
+use crate::record::Recorder;
+use crate::server::Ports;
+use crate::settings::{Refusal, Settings};
+use crate::telemetry::Telemetry;
 
 /// The environment asks for something that a restart will not make possible.
 const REFUSED: u8 = 2;
@@ -51,11 +69,33 @@ fn run() -> ExitCode {
     };
     log::start(settings.log_level, settings.log_format);
     settings.announce();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    match runtime.context("cannot start").and_then(|runtime| runtime.block_on(server::run(settings))) {
+    // The one TLS stack of the process; it can be installed once, and is.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return ended(&format!("slipway-runtime: cannot start: {error}\n"), ExitCode::FAILURE),
+    };
+    match runtime.block_on(serve(settings)) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => ended(&format!("slipway-runtime: {error:#}\n"), ExitCode::FAILURE),
+        Err(error) => match error.downcast_ref::<Refusal>() {
+            Some(refusal) => ended(&refusal.to_string(), ExitCode::from(REFUSED)),
+            None => ended(&format!("slipway-runtime: {error:#}\n"), ExitCode::FAILURE),
+        },
     }
+}
+
+async fn serve(settings: Settings) -> anyhow::Result<()> {
+    let refuse = |fault: String| Refusal(vec![fault]);
+    let key = settings.control.as_ref().map(|control| control::key(&control.public_key)).transpose().map_err(refuse)?;
+    let (port, control_port) = (settings.port, settings.control.as_ref().map(|control| control.port));
+    let traced = telemetry::Settings::read(settings.identity.traced(), &agent::variable).map_err(Refusal)?;
+    let telemetry = Telemetry::start(traced).map_err(refuse)?;
+    let metrics = Arc::new(Metrics::new(&telemetry));
+    let recorder = Recorder::new(telemetry, metrics.meters.clone(), settings.model.clone());
+    let (agent, turns) = Agent::open(settings, recorder)?;
+    let ports = Ports::bind(port, control_port).await?;
+    let control = key.map(|key| Control::new(Arc::clone(&agent), key));
+    server::run(ports, agent, control, metrics, turns).await
 }
 
 /// The last words go where a person looks: the log, and the pod's status.

@@ -11,6 +11,9 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
+use crate::telemetry::Telemetry;
+use crate::telemetry::metrics::Meters;
+
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 const SECONDS: [f64; 11] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0];
@@ -35,17 +38,20 @@ pub(crate) struct Metrics {
     registry: Registry,
     requests: Family<Answered, Counter>,
     seconds: Seconds,
+    pub(crate) meters: Meters,
 }
 
 impl Metrics {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(telemetry: &Telemetry) -> Self {
         let requests = Family::default();
         let seconds = Seconds::new_with_constructor(|| Histogram::new(SECONDS));
         let mut registry = Registry::with_prefix("slipway_runtime");
         registry.register("requests", "Requests answered, by route and status", requests.clone());
         registry.register("request_seconds", "Time from a request's head to the first byte of its answer", seconds.clone());
         registry.register("build", "Which build this is", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
-        Self { registry, requests, seconds }
+        telemetry.register(&mut registry);
+        let meters = Meters::new(&mut registry);
+        Self { registry, requests, seconds, meters }
     }
 
     /// Starts the clock for one request; it is counted however it ends.
@@ -88,7 +94,7 @@ mod tests {
 
     #[test]
     fn every_request_is_counted_however_it_ends() {
-        let metrics = Metrics::new();
+        let metrics = Metrics::new(&Telemetry::off());
         metrics.watch("/chat").answered(200);
         metrics.watch("/chat").answered(200);
         drop(metrics.watch("/chat"));

@@ -1,22 +1,31 @@
-//! The agent's port: a table of routes, each request counted, and an end that lets live streams
-//! finish.
+//! The agent's ports: a table of routes, each request counted, and an end that lets live streams and
+//! turns whose clients have left finish.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::SystemTime;
+use std::time::Duration;
 
 use anyhow::Context;
 use slipway_http::{Error, Limits, Method, Reply, Request, serve};
 use tokio::net::TcpListener;
 use tokio::select;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
 use tracing::{info, warn};
 
+use crate::agent::{Agent, Ended};
 use crate::chat::{self, Turn};
+use crate::control::Control;
 use crate::metrics::{self, Metrics};
-use crate::model::{Echo, Model};
-use crate::settings::Settings;
+use crate::turn::Caller;
+use crate::{completions, conversations, failure, memory};
+
+/// Streams are what an agent's connections mostly are.
+const CONNECTIONS: usize = 4096;
+/// The last spans and usage leave within this.
+const FLUSH: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Endpoint {
@@ -25,82 +34,251 @@ enum Endpoint {
     Metrics,
     Chat,
     Stream,
+    Completions,
+    Models,
+    Conversations,
+    Conversation,
+    DeleteConversation,
+    ConversationStatus,
+    Memories,
+    Remember,
+    MemoryStatus,
+    SearchMemories,
+    Forget,
+    Suggestions,
 }
 
-const ROUTES: [(&str, &[Method], Endpoint); 5] = [
-    ("/healthz", &[Method::GET, Method::HEAD], Endpoint::Alive),
-    ("/readyz", &[Method::GET, Method::HEAD], Endpoint::Ready),
-    ("/metrics", &[Method::GET, Method::HEAD], Endpoint::Metrics),
-    ("/chat", &[Method::POST], Endpoint::Chat),
-    ("/chat/stream", &[Method::POST], Endpoint::Stream),
+/// Method, path and what is there; `*` stands for an id.
+const ROUTES: [(Method, &str, Endpoint); 20] = [
+    (Method::GET, "/healthz", Endpoint::Alive),
+    (Method::HEAD, "/healthz", Endpoint::Alive),
+    (Method::GET, "/readyz", Endpoint::Ready),
+    (Method::HEAD, "/readyz", Endpoint::Ready),
+    (Method::GET, "/metrics", Endpoint::Metrics),
+    (Method::HEAD, "/metrics", Endpoint::Metrics),
+    (Method::POST, "/chat", Endpoint::Chat),
+    (Method::POST, "/chat/stream", Endpoint::Stream),
+    (Method::POST, "/v1/chat/completions", Endpoint::Completions),
+    (Method::GET, "/v1/models", Endpoint::Models),
+    (Method::GET, "/conversations", Endpoint::Conversations),
+    (Method::GET, "/conversations/*", Endpoint::Conversation),
+    (Method::DELETE, "/conversations/*", Endpoint::DeleteConversation),
+    (Method::GET, "/conversations/*/status", Endpoint::ConversationStatus),
+    (Method::GET, "/memory", Endpoint::Memories),
+    (Method::POST, "/memory", Endpoint::Remember),
+    (Method::GET, "/memory/status", Endpoint::MemoryStatus),
+    (Method::POST, "/memory/search", Endpoint::SearchMemories),
+    (Method::DELETE, "/memory/*", Endpoint::Forget),
+    (Method::GET, "/suggestions", Endpoint::Suggestions),
 ];
 
 struct Server {
-    model: Box<dyn Model>,
-    metrics: Metrics,
+    agent: Arc<Agent>,
+    metrics: Arc<Metrics>,
     draining: AtomicBool,
 }
 
+/// The ports, taken before anything else so that a taken port is told at once.
+pub(crate) struct Ports {
+    agent: TcpListener,
+    control: Option<TcpListener>,
+}
+
+impl Ports {
+    pub(crate) async fn bind(port: u16, control: Option<u16>) -> anyhow::Result<Self> {
+        let agent = bind(port, "RUNTIME_PORT").await?;
+        let control = match control {
+            Some(port) => Some(bind(port, "RUNTIME_CONTROL_PORT").await?),
+            None => None,
+        };
+        let control_port = control.as_ref().and_then(|control| control.local_addr().ok()).map(|address| address.port());
+        info!(port = agent.local_addr()?.port(), control_port, "listening");
+        Ok(Self { agent, control })
+    }
+}
+
+async fn bind(port: u16, variable: &str) -> anyhow::Result<TcpListener> {
+    TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await.with_context(|| format!("cannot listen on port {port} ({variable})"))
+}
+
 /// Serves until SIGTERM or SIGINT, then drains.
-pub(crate) async fn run(settings: Settings) -> anyhow::Result<()> {
+pub(crate) async fn run(
+    ports: Ports,
+    agent: Arc<Agent>,
+    control: Option<Control>,
+    metrics: Arc<Metrics>,
+    mut ended: Ended,
+) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
-    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, settings.port))
-        .await
-        .with_context(|| format!("cannot listen on port {} (RUNTIME_PORT)", settings.port))?;
-    info!(port = listener.local_addr()?.port(), "listening");
+    let server = Arc::new(Server { agent: Arc::clone(&agent), metrics, draining: AtomicBool::new(false) });
+    let (closing, mut closed) = watch::channel(false);
+    let limits = Limits { connections: CONNECTIONS, ..Limits::default() };
+    let controlled = control.zip(ports.control).map(|(control, listener)| {
+        let control = Arc::new(control);
+        let handler = move |request| {
+            let control = Arc::clone(&control);
+            async move { control.answer(request).await }
+        };
+        let shutdown = async move {
+            let _ = closed.wait_for(|closing| *closing).await;
+        };
+        tokio::spawn(serve(listener, Limits { connections: 16, ..Limits::default() }, handler, shutdown))
+    });
 
-    let server = Arc::new(Server { model: Box::new(Echo), metrics: Metrics::new(), draining: AtomicBool::new(false) });
     let asked = Arc::clone(&server);
     let shutdown = async move {
         select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
         asked.draining.store(true, Ordering::Relaxed);
+        asked.agent.close();
+        closing.send_replace(true);
         info!("draining");
     };
     let handler = move |request| {
         let server = Arc::clone(&server);
         async move { server.answer(request).await }
     };
-    match serve(listener, Limits::default(), handler, shutdown).await.cut {
-        0 => info!("every request was finished"),
-        cut => warn!(cut, "connections were still busy at the end of the grace period"),
+    let began = Arc::new(std::sync::OnceLock::new());
+    let stamp = Arc::clone(&began);
+    let shutdown = async move {
+        shutdown.await;
+        let _ = stamp.set(Instant::now());
+    };
+    let drained = serve(ports.agent, limits, handler, shutdown).await;
+    // Turns whose clients have left are not among the connections.
+    let left = began.get().map_or(Duration::ZERO, |began| limits.grace.saturating_sub(began.elapsed()));
+    let unfinished = timeout(left, ended.recv()).await.is_err();
+    match drained.cut {
+        0 if !unfinished => info!("every turn was finished"),
+        cut => warn!(cut, "turns were still under way at the end of the grace period"),
     }
+    if let Some(controlled) = controlled {
+        controlled.abort();
+    }
+    agent.recorder.finish(&agent.store, FLUSH).await;
     Ok(())
 }
 
 impl Server {
     async fn answer(&self, request: Request) -> Result<Reply, Error> {
-        let route = ROUTES.iter().find(|(path, ..)| *path == request.path());
-        let watch = self.metrics.watch(route.map_or("other", |(path, ..)| path));
-        let result = match route {
-            None => Err(Error::not_found("this agent has /chat, /chat/stream, /healthz, /readyz and /metrics")),
-            Some((_, allowed, _)) if !allowed.contains(request.method()) => Err(Error::method_not_allowed(allowed)),
-            Some((.., endpoint)) => self.reply(*endpoint, request).await,
+        let found = find(request.method(), request.path());
+        let watch = self.metrics.watch(found.as_ref().map_or("other", |found| found.path));
+        let result = match found {
+            None => Err(Error::not_found("there is nothing at this path; docs/runtime-contract.md lists what an agent serves")),
+            Some(Found { endpoint: None, path, .. }) => Err(Error::method_not_allowed(&allowed(path))),
+            Some(Found { endpoint: Some(endpoint), id, .. }) => self.reply(endpoint, &id, request).await,
         };
         watch.answered(result.as_ref().map_or_else(Error::status, Reply::status).as_u16());
         result
     }
 
-    async fn reply(&self, endpoint: Endpoint, request: Request) -> Result<Reply, Error> {
+    async fn reply(&self, endpoint: Endpoint, id: &str, request: Request) -> Result<Reply, Error> {
+        let agent = &self.agent;
         match endpoint {
             Endpoint::Ready if self.draining.load(Ordering::Relaxed) => Err(Error::unavailable("draining")),
             Endpoint::Alive | Endpoint::Ready => Ok(Reply::text("ok\n")),
             Endpoint::Metrics => Ok(Reply::bytes(metrics::CONTENT_TYPE, self.metrics.text().map_err(Error::internal)?)),
-            Endpoint::Chat | Endpoint::Stream => {
+            Endpoint::Chat => {
+                let caller = Caller::read(request.headers());
                 let turn: Turn = request.json().await?;
-                let turn = turn.accept(SystemTime::now(), [random()?, random()?])?;
-                if endpoint == Endpoint::Stream {
-                    return Ok(chat::streamed(turn, &*self.model));
-                }
-                chat::whole(turn, &*self.model).await
+                chat::whole(agent, turn, caller).await
+            }
+            Endpoint::Stream => {
+                let caller = Caller::read(request.headers());
+                let turn: Turn = request.json().await?;
+                chat::streamed(agent, turn, caller).await
+            }
+            Endpoint::Completions => {
+                let caller = Caller::read(request.headers());
+                completions::answer(agent, request, caller).await
+            }
+            Endpoint::Models => completions::models(agent),
+            Endpoint::Conversations => conversations::list(agent, request.query()?).await,
+            Endpoint::Conversation => conversations::detail(agent, id).await,
+            Endpoint::DeleteConversation => conversations::delete(agent, id).await,
+            Endpoint::ConversationStatus => conversations::status(agent, id).await,
+            Endpoint::Memories => conversations::memories(agent, request.query()?).await,
+            Endpoint::Remember => {
+                let note: memory::Note = request.json().await?;
+                Reply::json(&note.keep(&agent.memory).await?.entry)
+            }
+            Endpoint::MemoryStatus => Reply::json(&agent.memory.status().await.map_err(failure::of_store)?),
+            Endpoint::SearchMemories => {
+                let question: memory::Question = request.json().await?;
+                Reply::json(&serde_json::json!({"results": question.ask(&agent.memory).await?}))
+            }
+            Endpoint::Forget => match agent.memory.forget(id).await.map_err(failure::of_store)? {
+                true => Reply::json(&serde_json::json!({"id": id, "deleted": true})),
+                false => Err(Error::not_found(format!("there is no memory {id}"))),
+            },
+            Endpoint::Suggestions => {
+                let mut query = request.query()?;
+                let conversation = query.text("conversation_id");
+                query.end()?;
+                let suggestions = agent.suggestions_for(conversation.as_deref()).await.map_err(failure::of_store)?;
+                Reply::json(&serde_json::json!({"suggestions": suggestions}))
             }
         }
     }
 }
 
-/// Ids name conversations, so they must not be guessed.
-fn random() -> Result<u128, Error> {
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).map_err(Error::internal)?;
-    Ok(u128::from_ne_bytes(bytes))
+/// A path that exists; the endpoint is missing where its method is another.
+struct Found {
+    path: &'static str,
+    endpoint: Option<Endpoint>,
+    id: String,
+}
+
+fn find(method: &Method, path: &str) -> Option<Found> {
+    let mut found: Option<Found> = None;
+    for (allowed, pattern, endpoint) in &ROUTES {
+        let Some(id) = matched(pattern, path) else { continue };
+        // A word of the table wins over an id that is spelt like it.
+        if found.as_ref().is_some_and(|found| found.path != *pattern) {
+            continue;
+        }
+        if allowed == method {
+            return Some(Found { path: pattern, endpoint: Some(*endpoint), id: id.to_owned() });
+        }
+        found = Some(Found { path: pattern, endpoint: None, id: String::new() });
+    }
+    found
+}
+
+/// The id in a path that fits the pattern, or nothing in the place of one.
+fn matched<'a>(pattern: &str, path: &'a str) -> Option<&'a str> {
+    let Some((before, after)) = pattern.split_once('*') else {
+        return (pattern == path).then_some("");
+    };
+    let id = path.strip_prefix(before)?.strip_suffix(after)?;
+    chat::is_id(id).then_some(id)
+}
+
+fn allowed(path: &str) -> Vec<Method> {
+    ROUTES.iter().filter(|(_, pattern, _)| *pattern == path).map(|(method, ..)| method.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_leads_to_its_endpoint() {
+        for (method, path, endpoint, id) in [
+            (Method::GET, "/healthz", Some(Endpoint::Alive), ""),
+            (Method::POST, "/healthz", None, ""),
+            (Method::GET, "/conversations/conv_1", Some(Endpoint::Conversation), "conv_1"),
+            (Method::DELETE, "/conversations/conv_1", Some(Endpoint::DeleteConversation), "conv_1"),
+            (Method::GET, "/conversations/conv_1/status", Some(Endpoint::ConversationStatus), "conv_1"),
+            (Method::GET, "/memory/status", Some(Endpoint::MemoryStatus), ""),
+            (Method::DELETE, "/memory/mem_1", Some(Endpoint::Forget), "mem_1"),
+            (Method::GET, "/memory/search", None, ""),
+        ] {
+            let found = find(&method, path).unwrap();
+            assert_eq!((found.endpoint, found.id.as_str()), (endpoint, id), "{method} {path}");
+        }
+        for path in ["/", "/conversations/", "/conversations/a/b", "/conversations/../x", "/chat/", "/memory/%2e"] {
+            assert!(find(&Method::GET, path).is_none(), "{path}");
+        }
+    }
 }

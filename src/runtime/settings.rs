@@ -2,37 +2,127 @@
 //! start, every fault in one message, so that nobody talks to an agent that is less than it was
 //! asked to be. Values that may hold secrets are never quoted.
 
-use std::collections::BTreeMap;
+mod form;
+
 use std::ffi::OsString;
 use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
 
-use serde_json::Value;
+use serde::Deserialize;
+use slipway_api::contract::{KnowledgeBaseConfig, ToolConfig};
+use slipway_models::Provider;
 use tracing::{info, warn};
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::log::Format;
+use crate::telemetry;
+use form::{Form, quoted};
 
 /// Variables of the contract whose effect would be missed if they were passed over.
-const NOT_YET: [&str; 5] = ["RUNTIME_SKILLS", "RUNTIME_GUARDS", "RUNTIME_POLICIES", "RUNTIME_EVAL_SAMPLE_RATE", "RUNTIME_JUDGE_MODEL"];
-
-/// A message quotes no more of a value than this.
-const LONGEST_QUOTE: usize = 80;
+const NOT_YET: [&str; 2] = ["RUNTIME_EVAL_SAMPLE_RATE", "RUNTIME_JUDGE_MODEL"];
 
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) port: u16,
+    pub(crate) control: Option<Control>,
     pub(crate) log_level: LevelFilter,
     pub(crate) log_format: Format,
-    /// Who this is, for the log: variable names without their prefix, in lower case.
-    identity: BTreeMap<&'static str, String>,
-    tools: usize,
+    pub(crate) identity: Identity,
+    pub(crate) strategy: Strategy,
+    pub(crate) model: ModelId,
+    /// For work behind the scenes; the chat model where none is named.
+    pub(crate) background_model: Option<ModelId>,
+    pub(crate) embedding_model: Option<String>,
+    pub(crate) system_prompt: Option<String>,
+    pub(crate) storage: Storage,
+    pub(crate) tools: Vec<ToolConfig>,
+    pub(crate) skills: Vec<SkillConfig>,
+    pub(crate) suggestions: Suggestions,
+    pub(crate) guards: String,
+    pub(crate) policies: String,
+    pub(crate) budget: Budget,
     knowledge_bases: usize,
-    suggestions: usize,
+}
+
+/// Who this is. An agent that was not told has a name of its own, so that it can run anywhere.
+#[derive(Debug, Clone)]
+pub(crate) struct Identity {
+    pub(crate) agent_id: String,
+    pub(crate) agent_name: String,
+    pub(crate) version: Option<String>,
+    pub(crate) team: String,
+    pub(crate) track: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Strategy {
+    /// One answer, without tools.
+    Simple,
+    /// The model may call tools, round after round, until it answers.
+    React,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ModelId {
+    pub(crate) provider: Provider,
+    pub(crate) id: String,
+}
+
+#[derive(Debug)]
+pub(crate) enum Storage {
+    Memory,
+    Postgresql(Database),
+}
+
+pub(crate) struct Database {
+    pub(crate) url: String,
+    pub(crate) password: Option<String>,
+    pub(crate) sslmode: Option<String>,
+    pub(crate) migrate: bool,
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Database").field("migrate", &self.migrate).finish_non_exhaustive()
+    }
+}
+
+/// One element of `RUNTIME_SKILLS`: where a skill lies, and what the model is told of it.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct SkillConfig {
+    pub(crate) name: String,
+    pub(crate) description: String,
+    pub(crate) path: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Suggestions {
+    Static(Vec<String>),
+    Model,
+}
+
+/// The port on which the platform gives orders, and the key by which it is known.
+#[derive(Debug, Clone)]
+pub(crate) struct Control {
+    pub(crate) port: u16,
+    pub(crate) public_key: String,
+}
+
+/// What one turn may take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Budget {
+    pub(crate) rounds: u32,
+    pub(crate) tokens: u64,
+    pub(crate) time: Duration,
+    pub(crate) output_tokens: Option<u32>,
 }
 
 /// Everything that is wrong, one line each.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Refusal(Vec<String>);
+pub(crate) struct Refusal(pub(crate) Vec<String>);
+
+impl std::error::Error for Refusal {}
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -41,176 +131,246 @@ impl fmt::Display for Refusal {
     }
 }
 
+impl Identity {
+    pub(crate) fn traced(&self) -> telemetry::Identity {
+        let Self { agent_id, agent_name, version, team, track } = self.clone();
+        let (agent_version, track) = (version.unwrap_or_default(), track.unwrap_or_default());
+        telemetry::Identity { agent_id, agent_name, agent_version, team, track }
+    }
+}
+
 impl Settings {
     pub(crate) fn read(lookup: impl Fn(&str) -> Option<OsString>) -> Result<Self, Refusal> {
-        let mut form = Form { lookup, faults: Vec::new() };
+        let mut form = Form::new(lookup);
         form.choice("RUNTIME_CHANNEL", &["rest"]);
-        form.choice("RUNTIME_STRATEGY", &["simple"]);
-        // The id means nothing under a type that is refused already.
-        if form.choice("RUNTIME_MODEL_TYPE", &["stub"]) == "stub" {
-            form.choice("RUNTIME_MODEL_ID", &["stub-echo"]);
-        }
-        form.choice("RUNTIME_BACKGROUND_MODEL", &["stub:stub-echo"]);
-        form.choice("RUNTIME_STORAGE", &["memory"]);
-        form.choice("RUNTIME_SUGGESTIONS_PROVIDER", &["static"]);
-        form.choice("RUNTIME_TRACK", &["stable", "canary", "candidate"]);
         for name in NOT_YET {
             if form.value(name).is_some() {
-                form.faults.push(format!("{name} is set: not supported yet"));
+                form.fault(format!("{name} is set: not supported yet"));
             }
         }
-        let log_format = match form.choice("RUNTIME_LOG_FORMAT", &["json", "human"]).as_str() {
-            "human" => Format::Human,
-            _ => Format::Json,
-        };
-        let log_level = form.choice("RUNTIME_LOG_LEVEL", &["info", "error", "warn", "debug", "trace"]);
         let settings = Self {
-            port: form.port("RUNTIME_PORT", 8000),
-            log_level: log_level.parse().unwrap_or(LevelFilter::INFO),
-            log_format,
-            identity: form.identity(),
-            tools: form.array("RUNTIME_TOOLS", "objects", Value::is_object),
-            knowledge_bases: form.array("RUNTIME_KNOWLEDGE_BASES", "objects", Value::is_object),
-            suggestions: form.array("RUNTIME_SUGGESTIONS", "strings", Value::is_string),
+            port: form.number("RUNTIME_PORT", 8000, 0..=u16::MAX),
+            control: control(&mut form),
+            log_format: if form.choice("RUNTIME_LOG_FORMAT", &["json", "human"]) == "human" { Format::Human } else { Format::Json },
+            log_level: level(form.choice("RUNTIME_LOG_LEVEL", &["info", "error", "warn", "debug", "trace"])),
+            identity: identity(&mut form),
+            strategy: strategy(&mut form),
+            model: model(&mut form),
+            background_model: background_model(&mut form),
+            embedding_model: form.value("RUNTIME_EMBEDDING_MODEL"),
+            system_prompt: form.value("RUNTIME_SYSTEM_PROMPT"),
+            storage: storage(&mut form),
+            tools: form.array("RUNTIME_TOOLS", "tools"),
+            skills: form.array("RUNTIME_SKILLS", "skills, each with name, description and path"),
+            suggestions: suggestions(&mut form),
+            guards: form.value("RUNTIME_GUARDS").unwrap_or_else(|| "[]".to_owned()),
+            policies: form.value("RUNTIME_POLICIES").unwrap_or_else(|| "[]".to_owned()),
+            budget: budget(&mut form),
+            knowledge_bases: form.array::<KnowledgeBaseConfig>("RUNTIME_KNOWLEDGE_BASES", "knowledge bases").len(),
         };
         if form.faults.is_empty() { Ok(settings) } else { Err(Refusal(form.faults)) }
     }
 
     /// Says in the log who this is and what it was given but does not use.
     pub(crate) fn announce(&self) {
-        info!(version = env!("CARGO_PKG_VERSION"), model = "stub:stub-echo", identity = ?self.identity, "starting");
-        for (what, count) in [("tools", self.tools), ("knowledge bases", self.knowledge_bases), ("suggestions", self.suggestions)] {
-            if count > 0 {
-                warn!(count, "{what} are configured, but the stub model does not use them");
-            }
+        let Identity { agent_id, agent_name, version, team, track } = &self.identity;
+        info!(
+            runtime = env!("CARGO_PKG_VERSION"),
+            model = %self.model,
+            agent_id,
+            agent_name,
+            version = version.as_deref(),
+            team,
+            track = track.as_deref(),
+            "starting"
+        );
+        if self.knowledge_bases > 0 {
+            warn!(count = self.knowledge_bases, "knowledge bases are configured, but this runtime does not search them yet");
+        }
+        if self.strategy == Strategy::Simple && !self.tools.is_empty() {
+            warn!(count = self.tools.len(), "tools are configured, but only the strategy agent-react calls them");
         }
     }
 }
 
-struct Form<L> {
-    lookup: L,
-    faults: Vec<String>,
-}
-
-impl<L: Fn(&str) -> Option<OsString>> Form<L> {
-    /// The value, if it is there and not empty.
-    fn value(&mut self, name: &str) -> Option<String> {
-        match (self.lookup)(name)?.into_string() {
-            Ok(value) if value.is_empty() => None,
-            Ok(value) => Some(value),
-            Err(_) => {
-                self.faults.push(format!("{name} is not valid UTF-8"));
-                None
-            }
-        }
-    }
-
-    /// One of `supported`; the first is the default.
-    fn choice(&mut self, name: &str, supported: &[&str]) -> String {
-        let value = self.value(name).unwrap_or_else(|| supported[0].to_owned());
-        if !supported.contains(&value.as_str()) {
-            self.faults.push(format!("{name} is {}; supported: {}", quoted(&value), supported.join(", ")));
-        }
-        value
-    }
-
-    fn port(&mut self, name: &str, default: u16) -> u16 {
-        let Some(value) = self.value(name) else { return default };
-        value.parse().unwrap_or_else(|_| {
-            self.faults.push(format!("{name} is {}; expected a port number, 0 to 65535", quoted(&value)));
-            default
-        })
-    }
-
-    /// How many elements a JSON array has.
-    fn array(&mut self, name: &str, kind: &str, fits: impl Fn(&Value) -> bool) -> usize {
-        let Some(value) = self.value(name) else { return 0 };
-        match serde_json::from_str::<Vec<Value>>(&value) {
-            Ok(elements) if elements.iter().all(fits) => return elements.len(),
-            Ok(_) => self.faults.push(format!("{name} must be a JSON array of {kind}")),
-            // The error's own words may quote the value.
-            Err(error) => self.faults.push(format!(
-                "{name} must be a JSON array of {kind}; it goes wrong at line {} column {}",
-                error.line(),
-                error.column()
-            )),
-        }
-        0
-    }
-
-    fn identity(&mut self) -> BTreeMap<&'static str, String> {
-        [
-            ("agent_id", "RUNTIME_AGENT_ID"),
-            ("agent_name", "RUNTIME_AGENT_NAME"),
-            ("agent_version", "RUNTIME_AGENT_VERSION"),
-            ("team", "RUNTIME_TEAM"),
-            ("track", "RUNTIME_TRACK"),
-        ]
-        .into_iter()
-        .filter_map(|(key, name)| Some((key, self.value(name)?)))
-        .collect()
+impl fmt::Display for ModelId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.provider.as_str(), self.id)
     }
 }
 
-fn quoted(value: &str) -> String {
-    let start = &value[..value.floor_char_boundary(LONGEST_QUOTE)];
-    let more = if start.len() < value.len() { "…" } else { "" };
-    format!("{start:?}{more}")
+type Lookup<'a, L> = &'a mut Form<L>;
+
+fn control<L: Fn(&str) -> Option<OsString>>(form: Lookup<L>) -> Option<Control> {
+    let port = form.number("RUNTIME_CONTROL_PORT", 8001, 0..=u16::MAX);
+    form.value("RUNTIME_CONTROL_PUBLIC_KEY").map(|public_key| Control { port, public_key })
+}
+
+fn identity<L: Fn(&str) -> Option<OsString>>(form: Lookup<L>) -> Identity {
+    Identity {
+        agent_id: form.value("RUNTIME_AGENT_ID").unwrap_or_else(|| "ag_local".to_owned()),
+        agent_name: form.value("RUNTIME_AGENT_NAME").unwrap_or_else(|| "agent".to_owned()),
+        version: form.value("RUNTIME_AGENT_VERSION"),
+        team: form.value("RUNTIME_TEAM").unwrap_or_else(|| "default".to_owned()),
+        track: form.value("RUNTIME_TRACK"),
+    }
+}
+
+fn strategy<L: Fn(&str) -> Option<OsString>>(form: Lookup<L>) -> Strategy {
+    match form.value("RUNTIME_STRATEGY").as_deref() {
+        None | Some("simple") => Strategy::Simple,
+        Some("agent-react") => Strategy::React,
+        Some("custom") => {
+            form.fault("RUNTIME_STRATEGY is \"custom\": the strategy is then the image's own; name that image in the agent's `image`");
+            Strategy::Simple
+        }
+        Some(other) => {
+            form.fault(format!("RUNTIME_STRATEGY is {}; supported: simple, agent-react", quoted(other)));
+            Strategy::Simple
+        }
+    }
+}
+
+fn model<L: Fn(&str) -> Option<OsString>>(form: Lookup<L>) -> ModelId {
+    let provider = form.choice("RUNTIME_MODEL_TYPE", &["stub", "ollama", "openai", "anthropic", "google-ai", "vertex-ai", "bedrock"]);
+    let provider = Provider::from_str(provider).unwrap_or(Provider::Stub);
+    let id = form.value("RUNTIME_MODEL_ID").or_else(|| default_model(provider).map(str::to_owned));
+    if id.is_none() {
+        form.fault(format!("RUNTIME_MODEL_ID is missing; name a model of {}", provider.as_str()));
+    }
+    ModelId { provider, id: id.unwrap_or_default() }
+}
+
+/// Where nothing is billed, a default does no harm.
+fn default_model(provider: Provider) -> Option<&'static str> {
+    match provider {
+        Provider::Stub => Some("stub-echo"),
+        Provider::Ollama => Some("llama3.2"),
+        _ => None,
+    }
+}
+
+fn background_model<L: Fn(&str) -> Option<OsString>>(form: Lookup<L>) -> Option<ModelId> {
+    let uri = form.value("RUNTIME_BACKGROUND_MODEL")?;
+    let parts = uri.split_once(':').filter(|(_, id)| !id.is_empty());
+    let model = parts.and_then(|(provider, id)| Some(ModelId { provider: Provider::from_str(provider).ok()?, id: id.to_owned() }));
+    if model.is_none() {
+        form.fault(format!("RUNTIME_BACKGROUND_MODEL is {}; expected provider:model_id, as in openai:gpt-4o-mini", quoted(&uri)));
+    }
+    model
+}
+
+fn storage<L: Fn(&str) -> Option<OsString>>(form: Lookup<L>) -> Storage {
+    if form.choice("RUNTIME_STORAGE", &["memory", "postgresql"]) == "memory" {
+        return Storage::Memory;
+    }
+    let migrate = form.flag("RUNTIME_DATABASE_MIGRATE");
+    let Some(url) = form.value("RUNTIME_DATABASE_URL") else {
+        form.fault("RUNTIME_DATABASE_URL is missing; RUNTIME_STORAGE=postgresql needs postgresql://user@host:5432/database");
+        return Storage::Memory;
+    };
+    let (password, sslmode) = (form.value("RUNTIME_DATABASE_PASSWORD").or_else(|| form.value("PGPASSWORD")), form.value("PGSSLMODE"));
+    Storage::Postgresql(Database { url, password, sslmode, migrate })
+}
+
+fn suggestions<L: Fn(&str) -> Option<OsString>>(form: Lookup<L>) -> Suggestions {
+    let given = form.array("RUNTIME_SUGGESTIONS", "strings");
+    match form.choice("RUNTIME_SUGGESTIONS_PROVIDER", &["static", "llm"]) {
+        "llm" => Suggestions::Model,
+        _ => Suggestions::Static(given),
+    }
+}
+
+fn budget<L: Fn(&str) -> Option<OsString>>(form: Lookup<L>) -> Budget {
+    Budget {
+        rounds: form.number("RUNTIME_MAX_ROUNDS", 10, 1..=100),
+        tokens: form.number("RUNTIME_TURN_TOKENS", 200_000, 1..=100_000_000),
+        time: Duration::from_secs(form.number("RUNTIME_TURN_SECONDS", 300, 1..=86_400)),
+        output_tokens: Some(form.number("RUNTIME_MAX_OUTPUT_TOKENS", 0, 0..=1_000_000)).filter(|tokens| *tokens > 0),
+    }
+}
+
+fn level(name: &str) -> LevelFilter {
+    name.parse().unwrap_or(LevelFilter::INFO)
+}
+
+/// Settings from pairs instead of the environment, for tests.
+#[cfg(test)]
+pub(crate) fn read(variables: &[(&str, &str)]) -> Result<Settings, Refusal> {
+    Settings::read(|name| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn check(variables: &[(&str, &str)]) -> Result<Settings, Refusal> {
-        Settings::read(|name| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into()))
-    }
-
     #[test]
     fn nothing_is_required_and_empty_means_unset() {
         for variables in [&[][..], &[("RUNTIME_MODEL_TYPE", ""), ("RUNTIME_PORT", ""), ("RUNTIME_TOOLS", "")]] {
-            let settings = check(variables).unwrap();
+            let settings = read(variables).unwrap();
             assert_eq!((settings.port, settings.log_level, settings.log_format), (8000, LevelFilter::INFO, Format::Json));
+            assert_eq!(settings.model, ModelId { provider: Provider::Stub, id: "stub-echo".into() });
+            assert!(settings.control.is_none() && matches!(settings.storage, Storage::Memory));
         }
     }
 
     #[test]
     fn what_is_given_is_read() {
-        let settings = check(&[
+        let settings = read(&[
             ("RUNTIME_PORT", "9000"),
             ("RUNTIME_LOG_LEVEL", "debug"),
             ("RUNTIME_LOG_FORMAT", "human"),
-            ("RUNTIME_TOOLS", r#"[{"name": "a"}, {"name": "b"}]"#),
-            ("RUNTIME_KNOWLEDGE_BASES", "[{}]"),
+            ("RUNTIME_STRATEGY", "agent-react"),
+            ("RUNTIME_MODEL_TYPE", "anthropic"),
+            ("RUNTIME_MODEL_ID", "claude"),
+            ("RUNTIME_BACKGROUND_MODEL", "ollama:llama3.2:1b"),
+            ("RUNTIME_TOOLS", r#"[{"name": "a", "type": "builtin", "category": "general", "timeout": 30}]"#),
+            ("RUNTIME_SKILLS", r#"[{"name": "s", "description": "d", "path": "/skills/s", "digest": "x"}]"#),
             ("RUNTIME_SUGGESTIONS", r#"["Hello"]"#),
+            ("RUNTIME_STORAGE", "postgresql"),
+            ("RUNTIME_DATABASE_URL", "postgresql://u@db/app"),
             ("RUNTIME_TRACK", "canary"),
+            ("RUNTIME_MAX_ROUNDS", "3"),
         ])
         .unwrap();
         assert_eq!((settings.port, settings.log_level, settings.log_format), (9000, LevelFilter::DEBUG, Format::Human));
-        assert_eq!((settings.tools, settings.knowledge_bases, settings.suggestions), (2, 1, 1));
-        assert_eq!(settings.identity.into_iter().collect::<Vec<_>>(), [("track", "canary".to_owned())]);
+        assert_eq!((settings.tools.len(), settings.skills.len(), settings.budget.rounds), (1, 1, 3));
+        assert_eq!(settings.suggestions, Suggestions::Static(vec!["Hello".into()]));
+        assert_eq!(settings.background_model.unwrap().to_string(), "ollama:llama3.2:1b");
+        assert_eq!((settings.strategy, settings.identity.track.as_deref()), (Strategy::React, Some("canary")));
+        assert!(matches!(settings.storage, Storage::Postgresql(Database { migrate: false, .. })));
     }
 
     #[test]
     fn a_refusal_names_the_variable_the_value_and_what_would_do() {
         for (name, value, fault) in [
             ("RUNTIME_CHANNEL", "mail", r#"RUNTIME_CHANNEL is "mail"; supported: rest"#),
-            ("RUNTIME_STRATEGY", "agent-react", r#"RUNTIME_STRATEGY is "agent-react"; supported: simple"#),
-            ("RUNTIME_MODEL_ID", "stub-x", r#"RUNTIME_MODEL_ID is "stub-x"; supported: stub-echo"#),
-            ("RUNTIME_STORAGE", "postgresql", r#"RUNTIME_STORAGE is "postgresql"; supported: memory"#),
-            ("RUNTIME_PORT", "tcp://10.0.0.1:80", r#"RUNTIME_PORT is "tcp://10.0.0.1:80"; expected a port number, 0 to 65535"#),
-            ("RUNTIME_GUARDS", "[]", "RUNTIME_GUARDS is set: not supported yet"),
-            ("RUNTIME_TOOLS", "[1]", "RUNTIME_TOOLS must be a JSON array of objects"),
-            ("RUNTIME_TOOLS", "{}", "RUNTIME_TOOLS must be a JSON array of objects; it goes wrong at line 1 column 0"),
+            ("RUNTIME_STRATEGY", "tree", r#"RUNTIME_STRATEGY is "tree"; supported: simple, agent-react"#),
+            ("RUNTIME_MODEL_TYPE", "openai", "RUNTIME_MODEL_ID is missing; name a model of openai"),
+            (
+                "RUNTIME_BACKGROUND_MODEL",
+                "small",
+                r#"RUNTIME_BACKGROUND_MODEL is "small"; expected provider:model_id, as in openai:gpt-4o-mini"#,
+            ),
+            (
+                "RUNTIME_STORAGE",
+                "postgresql",
+                "RUNTIME_DATABASE_URL is missing; RUNTIME_STORAGE=postgresql needs postgresql://user@host:5432/database",
+            ),
+            ("RUNTIME_STORAGE", "disk", r#"RUNTIME_STORAGE is "disk"; supported: memory, postgresql"#),
+            ("RUNTIME_PORT", "tcp://10.0.0.1:80", r#"RUNTIME_PORT is "tcp://10.0.0.1:80"; expected a number, 0 to 65535"#),
+            ("RUNTIME_MAX_ROUNDS", "0", r#"RUNTIME_MAX_ROUNDS is "0"; expected a number, 1 to 100"#),
+            ("RUNTIME_JUDGE_MODEL", "x", "RUNTIME_JUDGE_MODEL is set: not supported yet"),
+            ("RUNTIME_TOOLS", "{}", "RUNTIME_TOOLS must be a JSON array of tools; it goes wrong at line 1 column 0"),
             ("RUNTIME_SUGGESTIONS", "[\n\"a\",", "RUNTIME_SUGGESTIONS must be a JSON array of strings; it goes wrong at line 2 column 4"),
         ] {
-            assert_eq!(check(&[(name, value)]).unwrap_err(), Refusal(vec![fault.into()]));
+            assert_eq!(read(&[(name, value)]).unwrap_err(), Refusal(vec![fault.into()]));
         }
     }
 
     #[test]
     fn all_faults_are_told_at_once_and_secrets_are_not() {
-        let refusal = check(&[
+        let refusal = read(&[
             ("RUNTIME_MODEL_TYPE", "hosted"),
             ("RUNTIME_MODEL_ID", "large"),
             ("RUNTIME_KNOWLEDGE_BASES", r#""postgresql://u:hunter2@db/kb""#),
@@ -219,6 +379,17 @@ mod tests {
         .unwrap_err();
         assert_eq!(refusal.0.len(), 3, "{refusal}");
         assert!(!refusal.to_string().contains("hunter2"), "{refusal}");
-        assert!(refusal.to_string().len() < 500, "{refusal}");
+        assert!(refusal.to_string().len() < 700, "{refusal}");
+    }
+
+    #[test]
+    fn a_database_password_shows_nowhere() {
+        let settings = read(&[
+            ("RUNTIME_STORAGE", "postgresql"),
+            ("RUNTIME_DATABASE_URL", "postgresql://u:hunter2@db/app"),
+            ("RUNTIME_DATABASE_PASSWORD", "hunter2"),
+        ])
+        .unwrap();
+        assert!(!format!("{settings:?}").contains("hunter2"));
     }
 }

@@ -43,7 +43,7 @@ use tracing::{info, warn};
 pub(crate) use self::call::{Answered, ModelSpan, StepSpan, ToolSpan};
 pub(crate) use self::content::{Message, Part};
 pub(crate) use self::settings::{Identity, Settings};
-pub(crate) use self::turn::{MemoryOperation, TurnSpan};
+pub(crate) use self::turn::TurnSpan;
 
 use self::context::TraceId;
 use self::lane::Lane;

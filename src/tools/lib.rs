@@ -15,7 +15,7 @@ mod refusal;
 mod settings;
 mod toolbox;
 
-pub use outcome::{Builtin, Builtins, Context, Outcome, Spec};
+pub use outcome::{Builtin, Builtins, Context, Outcome, Spec, Trace};
 pub use refusal::Refusal;
 pub use settings::{Allowed, OUTPUT_LIMIT, Settings};
 pub use toolbox::{Program, Toolbox};

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 
+use http::{HeaderName, HeaderValue};
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -36,11 +37,29 @@ impl Outcome {
     }
 }
 
+/// The headers of W3C trace context, `traceparent` and `tracestate`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Trace {
+    pub parent: Option<String>,
+    /// Means nothing without a parent.
+    pub state: Option<String>,
+}
+
+impl Trace {
+    /// What there is, by the names of its headers.
+    pub(crate) fn headers(&self) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
+        const NAMES: [HeaderName; 2] = [HeaderName::from_static("traceparent"), HeaderName::from_static("tracestate")];
+        let state = self.state.as_ref().filter(|_| self.parent.is_some());
+        let values = NAMES.into_iter().zip([self.parent.as_ref(), state]);
+        values.filter_map(|(name, value)| Some((name, HeaderValue::from_str(value?).ok()?)))
+    }
+}
+
 /// The limits of one call, and the trace that it belongs to.
 #[derive(Debug, Clone)]
 pub struct Context {
     /// W3C trace context, passed on to HTTP and MCP servers.
-    pub traceparent: Option<String>,
+    pub trace: Trace,
     /// No call outlives this, whatever its tool's own timeout.
     pub deadline: Instant,
     /// Turns true when nobody waits for the answer any more. A sender that is gone without having said so cancels nothing.
@@ -50,12 +69,12 @@ pub struct Context {
 impl Context {
     /// A context that only the clock ends.
     pub fn until(deadline: Instant) -> Self {
-        Self { traceparent: None, deadline, cancelled: watch::channel(false).1 }
+        Self { trace: Trace::default(), deadline, cancelled: watch::channel(false).1 }
     }
 
     #[must_use]
-    pub fn with_traceparent(self, traceparent: Option<String>) -> Self {
-        Self { traceparent, ..self }
+    pub fn with_trace(self, trace: Trace) -> Self {
+        Self { trace, ..self }
     }
 
     #[must_use]

@@ -141,6 +141,21 @@ impl Toolbox {
         self.tools.values().map(|tool| tool.spec.clone()).chain(remote).collect()
     }
 
+    /// Every MCP server is connected anew and asked for its tools when it is needed next.
+    pub async fn refresh(&self) {
+        join_all(self.servers.iter().map(Server::reset)).await;
+    }
+
+    /// What a tool is, for those who watch: `http`, `cli`, `builtin`, or `mcp` for all that servers offer.
+    pub fn kind(&self, name: &str) -> &'static str {
+        match self.tools.get(name).map(|tool| &tool.kind) {
+            Some(Kind::Http(_)) => "http",
+            Some(Kind::Cli(_)) => "cli",
+            Some(Kind::Builtin(_)) => "builtin",
+            None => "mcp",
+        }
+    }
+
     /// For every mcp tool whose server has been reached, a digest of the tools that it offered last (threat 14).
     pub fn digests(&self) -> BTreeMap<String, String> {
         self.servers.iter().filter_map(|server| Some((server.name.clone(), server.digest()?))).collect()

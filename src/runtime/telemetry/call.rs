@@ -34,10 +34,6 @@ pub(crate) struct Answered<'a> {
 }
 
 impl ModelSpan {
-    pub(crate) fn is_recording(&self) -> bool {
-        self.0.as_ref().is_some_and(Span::is_recording)
-    }
-
     /// The messages the model is given, asked for only where content is captured.
     pub(crate) fn input(&self, messages: impl FnOnce() -> Vec<Message>) {
         capture(self.0.as_ref(), "gen_ai.input.messages", messages);
@@ -54,11 +50,6 @@ impl ModelSpan {
             let seconds = record.elapsed().as_secs_f64();
             record.set("gen_ai.response.time_to_first_chunk", &Value::Number(seconds));
         });
-    }
-
-    /// The provider failed in a way that is worth another try.
-    pub(crate) fn retried(&self, error: &str) {
-        self.with(|record| record.event("slipway.retry", &[("error.type", error)]));
     }
 
     pub(crate) fn finish(self, answered: &Answered<'_>) {
@@ -118,10 +109,6 @@ impl ToolSpan {
 }
 
 impl StepSpan {
-    pub(crate) fn traceparent(&self) -> Option<String> {
-        self.0.as_ref().map(Span::traceparent)
-    }
-
     /// How many things were found or changed.
     pub(crate) fn finish(self, found: Option<u64>, error: Option<&str>) {
         if let Some((span, found)) = self.0.as_ref().zip(found) {

@@ -81,7 +81,6 @@ struct Families {
     first_token_seconds: Seconds<Model>,
     model_calls: Family<ModelOutcome, Counter>,
     model_call_seconds: Seconds<Model>,
-    model_retries: Family<Model, Counter>,
     tokens: Family<ModelTokens, Counter>,
     cost: Family<Model, Dollars>,
     tool_calls: Family<ToolOutcome, Counter>,
@@ -106,7 +105,6 @@ impl Meters {
             first_token_seconds: Seconds::new_with_constructor(seconds),
             model_calls: Family::default(),
             model_call_seconds: Seconds::new_with_constructor(seconds),
-            model_retries: Family::default(),
             tokens: Family::default(),
             cost: Family::default(),
             tool_calls: Family::default(),
@@ -138,7 +136,6 @@ impl Meters {
             failed: families.model_calls.get_or_create_owned(&calls("error")),
             seconds: families.model_call_seconds.get_or_create_owned(&labels),
             first_token: families.first_token_seconds.get_or_create_owned(&labels),
-            retries: families.model_retries.get_or_create_owned(&labels),
             input: families.tokens.get_or_create_owned(&tokens("input")),
             output: families.tokens.get_or_create_owned(&tokens("output")),
             cached: families.tokens.get_or_create_owned(&tokens("cached_input")),
@@ -192,7 +189,6 @@ impl Families {
             first_token_seconds,
             model_calls,
             model_call_seconds,
-            model_retries,
             tokens,
             cost,
             tool_calls,
@@ -214,7 +210,6 @@ impl Families {
         registry.register("model_calls", "Calls of models, by outcome", model_calls.clone());
         let help = "Time from asking a model to the end of its answer";
         registry.register_with_unit("model_call", help, Unit::Seconds, model_call_seconds.clone());
-        registry.register("model_retries", "Calls of models that were tried again", model_retries.clone());
         registry.register("tokens", "Tokens, by direction; cached_input is part of input", tokens.clone());
         registry.register("cost_usd", "Cost of models' answers by the price table, in US dollars", cost.clone());
         registry.register("tool_calls", "Calls of tools, by outcome", tool_calls.clone());
@@ -238,7 +233,6 @@ struct ModelCounters {
     failed: Counter,
     seconds: Histogram,
     first_token: Histogram,
-    retries: Counter,
     input: Counter,
     output: Counter,
     cached: Counter,
@@ -268,10 +262,6 @@ impl ModelMeter {
         if usd.is_finite() && usd > 0.0 {
             self.0.cost.inc_by(usd);
         }
-    }
-
-    pub(crate) fn retry(&self) {
-        self.0.retries.inc();
     }
 }
 
@@ -336,9 +326,8 @@ mod tests {
         model.cost(0.25);
         model.cost(f64::NAN);
         model.cost(-1.0);
-        model.retry();
         // The same model again is the same counters.
-        meters.model("openai", "gpt-x").retry();
+        meters.model("openai", "gpt-x").tokens(1, 0, 0);
         meters.tool_call("weather", "ok", 0.01);
         meters.tool_call("weather", "error", 0.01);
         meters.guard("pii-detection", "mask", "email");
@@ -355,8 +344,7 @@ mod tests {
             r#"model_calls_total{provider="openai",model="gpt-x",outcome="ok"} 1"#,
             r#"model_calls_total{provider="openai",model="gpt-x",outcome="error"} 1"#,
             r#"model_call_seconds_count{provider="openai",model="gpt-x"} 2"#,
-            r#"model_retries_total{provider="openai",model="gpt-x"} 2"#,
-            r#"tokens_total{provider="openai",model="gpt-x",direction="input"} 101"#,
+            r#"tokens_total{provider="openai",model="gpt-x",direction="input"} 102"#,
             r#"tokens_total{provider="openai",model="gpt-x",direction="output"} 22"#,
             r#"tokens_total{provider="openai",model="gpt-x",direction="cached_input"} 40"#,
             r#"cost_usd_total{provider="openai",model="gpt-x"} 0.25"#,
@@ -382,7 +370,7 @@ mod tests {
         let meters = Meters::new(&mut registry);
         for number in 0..1000 {
             meters.tool_call(&format!("tool-{number}-{}", "é".repeat(100)), "ok", 0.0);
-            meters.model("p", &format!("model-{number}")).retry();
+            meters.model("p", &format!("model-{number}")).tokens(1, 0, 0);
             meters.guard("g", "mask", &format!("kind-{number}"));
         }
         let text = text(&registry);

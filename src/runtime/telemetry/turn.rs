@@ -19,24 +19,19 @@ pub(super) struct Passed {
     pub(super) tracestate: Option<String>,
 }
 
-/// What is done with memories.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum MemoryOperation {
-    Search,
-    Store,
-    Delete,
-}
-
 impl TurnSpan {
+    #[cfg(test)]
     pub(crate) fn is_recording(&self) -> bool {
         self.span.as_ref().is_some_and(Span::is_recording)
     }
 
     /// What requests within this turn carry as `traceparent` where they have no span of their own.
+    #[cfg(test)]
     pub(crate) fn traceparent(&self) -> Option<String> {
         traceparent(self.span.as_ref(), self.passed.as_deref())
     }
 
+    #[cfg(test)]
     pub(crate) fn tracestate(&self) -> Option<&str> {
         tracestate(self.span.as_ref(), self.passed.as_deref())
     }
@@ -44,10 +39,6 @@ impl TurnSpan {
     /// `provider` as in `RUNTIME_MODEL_TYPE`.
     pub(crate) fn model_call(&self, provider: &str, model: &str) -> ModelSpan {
         self.model("chat", provider, model)
-    }
-
-    pub(crate) fn embedding(&self, provider: &str, model: &str) -> ModelSpan {
-        self.model("embeddings", provider, model)
     }
 
     fn model(&self, operation: &str, provider: &str, model: &str) -> ModelSpan {
@@ -76,22 +67,8 @@ impl TurnSpan {
         ToolSpan { span, passed: self.passed.clone() }
     }
 
-    /// A search in documents; `source` names the knowledge base.
-    pub(crate) fn retrieval(&self, source: &str) -> StepSpan {
-        let span = self.child(Kind::Client, ["retrieval", source]);
-        if let Some(span) = &span {
-            span.with(|record| record.text("gen_ai.data_source.id", source));
-        }
-        StepSpan(span)
-    }
-
-    pub(crate) fn memory(&self, operation: MemoryOperation) -> StepSpan {
-        let operation = match operation {
-            MemoryOperation::Search => "search_memory",
-            MemoryOperation::Store => "upsert_memory",
-            MemoryOperation::Delete => "delete_memory",
-        };
-        StepSpan(self.child(Kind::Client, [operation, ""]))
+    pub(crate) fn memory_search(&self) -> StepSpan {
+        StepSpan(self.child(Kind::Client, ["search_memory", ""]))
     }
 
     /// A guard found something: its name, what it did and what it found, never the text itself.

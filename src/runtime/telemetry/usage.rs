@@ -3,7 +3,6 @@
 //! added up again, for a day at most.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -34,7 +33,6 @@ pub(crate) struct Sample {
 pub(crate) struct Usage {
     /// By the minute's number since 1970; each holds few models.
     minutes: Mutex<BTreeMap<i64, Vec<UsageMinute>>>,
-    dropped: AtomicU64,
 }
 
 impl Usage {
@@ -58,8 +56,9 @@ impl Usage {
         std::mem::take(&mut *self.lock()).into_values().flatten().collect()
     }
 
-    /// Takes back what could not be written.
-    pub(crate) fn give_back(&self, now: Timestamp, unwritten: Vec<UsageMinute>) {
+    /// Takes back what could not be written. Answers how many requests lie too far back by now: their
+    /// usage is given up.
+    pub(crate) fn give_back(&self, now: Timestamp, unwritten: Vec<UsageMinute>) -> u64 {
         let oldest = number(now) - KEPT_MINUTES;
         let mut minutes = self.lock();
         for usage in unwritten {
@@ -70,12 +69,7 @@ impl Usage {
         let kept = minutes.split_off(&oldest);
         let given_up = std::mem::replace(&mut *minutes, kept);
         let lost: i64 = given_up.values().flatten().map(|usage| usage.requests).sum();
-        self.dropped.fetch_add(lost.unsigned_abs(), Ordering::Relaxed);
-    }
-
-    /// Requests whose usage was given up.
-    pub(crate) fn dropped(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed)
+        lost.unsigned_abs()
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<i64, Vec<UsageMinute>>> {
@@ -190,14 +184,14 @@ mod tests {
     fn a_day_without_a_database_is_kept_and_no_more() {
         let usage = Usage::default();
         let start = at("00:00:00");
-        let mut now = start;
+        let (mut now, mut lost) = (start, 0);
         for _ in 0..(KEPT_MINUTES + 100) {
             usage.record(now, "p", "m", &sample(1));
             now += SignedDuration::from_mins(1);
-            usage.give_back(now, usage.take_finished(now));
+            lost += usage.give_back(now, usage.take_finished(now));
         }
         let taken = usage.take_all();
-        assert_eq!((i64::try_from(taken.len()), usage.dropped()), (Ok(KEPT_MINUTES), 100));
+        assert_eq!((i64::try_from(taken.len()), lost), (Ok(KEPT_MINUTES), 100));
         assert_eq!(taken[0].minute, start + SignedDuration::from_mins(100));
     }
 

@@ -15,7 +15,6 @@ const VARINT: u32 = 0;
 
 pub(super) enum Value<'a> {
     Text(&'a str),
-    Flag(bool),
     Count(u64),
     Number(f64),
     Texts(&'a [&'a str]),
@@ -86,7 +85,6 @@ fn delimited(length: usize) -> usize {
 fn any_length(value: &Value<'_>) -> usize {
     match value {
         Value::Text(text) => delimited(text.len()),
-        Value::Flag(_) => 2,
         Value::Count(count) => 1 + varint_length(within(*count)),
         Value::Number(_) => 9,
         Value::Texts(texts) => delimited(texts.iter().map(|text| delimited(delimited(text.len()))).sum()),
@@ -96,7 +94,6 @@ fn any_length(value: &Value<'_>) -> usize {
 fn any_value(out: &mut Vec<u8>, value: &Value<'_>) {
     match value {
         Value::Text(text) => bytes(out, 1, text.as_bytes()),
-        Value::Flag(flag) => number(out, 2, u64::from(*flag)),
         Value::Count(count) => number(out, 3, within(*count)),
         Value::Number(number) => fixed64(out, 4, number.to_bits()),
         Value::Texts(texts) => {
@@ -199,8 +196,6 @@ mod tests {
             let mut out = Vec::new();
             for (key, value) in [
                 ("text", Value::Text(&long)),
-                ("flag", Value::Flag(true)),
-                ("unflag", Value::Flag(false)),
                 ("count", Value::Count(u64::from(length) * 1_000_003)),
                 ("number", Value::Number(-0.25)),
                 ("texts", Value::Texts(&["stop", &long, ""])),
@@ -211,14 +206,12 @@ mod tests {
             let read = Resource::decode(&out[..]).unwrap().attributes;
             let values: Vec<_> = read.into_iter().map(|pair| (pair.key, pair.value.unwrap().value.unwrap())).collect();
             assert_eq!(values[0], ("text".into(), Any::StringValue(long.clone())));
-            assert_eq!(values[1], ("flag".into(), Any::BoolValue(true)));
-            assert_eq!(values[2], ("unflag".into(), Any::BoolValue(false)));
-            assert_eq!(values[3], ("count".into(), Any::IntValue(i64::from(length) * 1_000_003)));
-            assert_eq!(values[4], ("number".into(), Any::DoubleValue(-0.25)));
-            let Any::ArrayValue(texts) = &values[5].1 else { panic!("{:?}", values[5]) };
+            assert_eq!(values[1], ("count".into(), Any::IntValue(i64::from(length) * 1_000_003)));
+            assert_eq!(values[2], ("number".into(), Any::DoubleValue(-0.25)));
+            let Any::ArrayValue(texts) = &values[3].1 else { panic!("{:?}", values[3]) };
             let texts: Vec<_> = texts.values.iter().map(|text| text.value.clone().unwrap()).collect();
             assert_eq!(texts, ["stop", &long, ""].map(|text| Any::StringValue(text.into())));
-            assert!(matches!(&values[6].1, Any::ArrayValue(none) if none.values.is_empty()));
+            assert!(matches!(&values[4].1, Any::ArrayValue(none) if none.values.is_empty()));
         }
     }
 

@@ -7,7 +7,6 @@ use url::Url;
 use super::{html, text};
 use crate::clip::clip;
 use crate::egress::{Egress, explain, redacted};
-use crate::http::TRACEPARENT;
 use crate::http::body::{self, Body};
 use crate::outcome::{Context, Outcome, Spec};
 
@@ -49,9 +48,7 @@ impl Fetch {
         };
         let host = redacted(&url);
         let mut request = client.get(url).header(ACCEPT, "text/html, text/*;q=0.9, application/json;q=0.9, */*;q=0.1");
-        if let Some(trace) = &context.traceparent {
-            request = request.header(TRACEPARENT, trace);
-        }
+        request = request.headers(context.trace.headers().collect());
         let response = match request.send().await {
             Ok(response) => response,
             Err(error) => return Outcome::error(explain(&error.without_url(), &host)),

@@ -7,7 +7,6 @@ use url::Url;
 use super::text;
 use crate::clip::{clip, line};
 use crate::egress::{Egress, explain, redacted};
-use crate::http::TRACEPARENT;
 use crate::http::body::{self, Body};
 use crate::outcome::{Context, Outcome, Spec};
 use crate::settings::{Allowed, Settings};
@@ -86,9 +85,7 @@ impl Search {
     async fn ask(&self, url: Url, context: &Context) -> Result<Answer, String> {
         let host = redacted(&url);
         let mut request = self.egress.client(&url).map_err(|blocked| blocked.to_string())?.get(url);
-        if let Some(trace) = &context.traceparent {
-            request = request.header(TRACEPARENT, trace);
-        }
+        request = request.headers(context.trace.headers().collect());
         let response = request.send().await.map_err(|error| explain(&error.without_url(), &host))?;
         let status = response.status();
         if !status.is_success() {

@@ -7,7 +7,7 @@ mod template;
 use std::collections::BTreeSet;
 
 use http::header::{ACCEPT, CONTENT_TYPE, LOCATION};
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use serde_json::{Map, Value};
 use slipway_api::contract::ToolConfig;
 use slipway_api::tool::Method;
@@ -21,7 +21,6 @@ use body::Body;
 use headers::Source;
 use template::Template;
 
-pub(crate) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const TEXT_FIRST: HeaderValue = HeaderValue::from_static("application/json, text/*;q=0.9, */*;q=0.5");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
@@ -102,9 +101,7 @@ impl HttpTool {
         };
         let mut headers = self.headers.clone();
         headers.entry(ACCEPT).or_insert(TEXT_FIRST);
-        if let Some(trace) = context.traceparent.as_deref().and_then(|trace| HeaderValue::from_str(trace).ok()) {
-            headers.insert(TRACEPARENT, trace);
-        }
+        headers.extend(context.trace.headers());
         let host = redacted(&url);
         let mut request = client.request(method(self.method), url);
         if self.has_body {

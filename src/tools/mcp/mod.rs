@@ -86,6 +86,11 @@ impl Server {
         self.digest.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Forgets the connection and that there was none: the next who needs the server asks it anew.
+    pub(crate) async fn reset(&self) {
+        *self.state.lock().await = State::default();
+    }
+
     /// The server's tools; none while it is down.
     pub(crate) async fn offered(&self) -> Arc<[Offered]> {
         match self.live().await {
@@ -97,9 +102,12 @@ impl Server {
     /// `arguments` have passed the top level of the tool's schema.
     pub(crate) async fn call(&self, remote: &str, arguments: Map<String, Value>, context: &Context) -> Outcome {
         let mut params = CallToolRequestParams::new(remote.to_owned()).with_arguments(arguments);
-        if let Some(trace) = &context.traceparent {
+        if let Some(parent) = &context.trace.parent {
             let mut meta = RequestMetaObject::new();
-            meta.set_traceparent(trace);
+            meta.set_traceparent(parent);
+            if let Some(state) = &context.trace.state {
+                meta.set_tracestate(state);
+            }
             params.meta = Some(meta);
         }
         for first in [true, false] {

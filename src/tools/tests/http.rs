@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use echo::Echo;
 use serde_json::{Value, json};
 use slipway_api::contract::ToolConfig;
-use slipway_tools::{Context, Outcome, Settings, Toolbox};
+use slipway_tools::{Context, Outcome, Settings, Toolbox, Trace};
 use tokio::sync::watch;
 
 fn config(port: u16, endpoint: &str, mut more: Value) -> ToolConfig {
@@ -63,10 +63,17 @@ async fn headers_secrets_and_trace_are_sent_and_no_secret_is_told() {
     let more = json!({"headers": {"X-Kind": "a"}, "headersFrom": {"Authorization": "TOKEN"}});
     let toolbox = open(config(echo.port, "/", more), 1000);
     let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-    let outcome = toolbox.call("t", Value::Null, &soon().with_traceparent(Some(trace.into()))).await;
+    let outcome =
+        toolbox.call("t", Value::Null, &soon().with_trace(Trace { parent: Some(trace.into()), state: Some("vendor=1".into()) })).await;
     assert_eq!(outcome, Outcome::ok("fine"));
     let request = echo.last().to_lowercase();
-    for header in ["x-kind: a", "authorization: bearer hunter2", &format!("traceparent: {trace}"), "user-agent: slipway-runtime/"] {
+    for header in [
+        "x-kind: a",
+        "authorization: bearer hunter2",
+        &format!("traceparent: {trace}"),
+        "tracestate: vendor=1",
+        "user-agent: slipway-runtime/",
+    ] {
         assert!(request.contains(header), "{header} is not in {request}");
     }
     drop(echo);

@@ -121,7 +121,7 @@ async fn the_time_server_as_a_program() {
     assert!(outcome.is_error && outcome.content.contains("Mars/Olympus"), "{outcome:?}");
 }
 
-fn spoken(binary: &str, commands: &Value, more: Value) -> ToolConfig {
+fn spoken(binary: &str, commands: &Value, more: &Value) -> ToolConfig {
     let mut config = json!({
         "name": "time", "type": "cli", "category": "general", "binary": binary, "allowedCommands": commands, "protocol": "mcp", "timeout": 60,
     });
@@ -133,7 +133,7 @@ fn spoken(binary: &str, commands: &Value, more: Value) -> ToolConfig {
 async fn a_cli_tool_that_speaks_mcp_is_a_server() {
     let argv = slipway_peers::mcp_time();
     let command = [&argv[1..], &["--local-timezone=Pacific/Chatham".to_owned()]].concat().join(" ");
-    let toolbox = open(vec![spoken(&argv[0], &json!([command]), json!({}))], Vec::new());
+    let toolbox = open(vec![spoken(&argv[0], &json!([command]), &json!({}))], Vec::new());
     assert_eq!(names(&toolbox).await, ["time_convert_time", "time_get_current_time"]);
     let specs = toolbox.specs().await;
     assert!(specs[1].schema.to_string().contains("Pacific/Chatham"), "the arguments should have reached it: {specs:?}");
@@ -156,11 +156,11 @@ fn a_program_that_speaks_mcp_is_started_one_way_only() {
         ("/usr/bin/true", json!(["serve {"]), json!({}), "tool time: allowedCommands: 'serve {': a placeholder is not closed"),
         ("/usr/bin/true", json!([]), json!({"parameters": text}), "tool time: parameters: a program that speaks mcp"),
     ] {
-        let refusals = Toolbox::open(vec![spoken(binary, &commands, more)], Vec::new(), Settings::default(), &|_| None).err().unwrap();
+        let refusals = Toolbox::open(vec![spoken(binary, &commands, &more)], Vec::new(), Settings::default(), &|_| None).err().unwrap();
         assert!(refusals.len() == 1 && refusals[0].to_string().starts_with(expected), "{refusals:?}");
     }
     for commands in [json!([]), json!(["true --serve"]), json!(null)] {
-        assert!(Toolbox::open(vec![spoken("/usr/bin/true", &commands, json!({}))], Vec::new(), Settings::default(), &|_| None).is_ok());
+        assert!(Toolbox::open(vec![spoken("/usr/bin/true", &commands, &json!({}))], Vec::new(), Settings::default(), &|_| None).is_ok());
     }
 }
 

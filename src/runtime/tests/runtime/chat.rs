@@ -2,13 +2,8 @@
 
 use std::io::{Read, Write};
 
-use crate::support::{Runtime, request};
+use crate::support::{Runtime, events, request};
 use serde_json::{Value, json};
-
-/// The JSON of each event; chunk sizes lie between events and are passed over.
-fn events(body: &str) -> Vec<Value> {
-    body.lines().filter_map(|line| line.strip_prefix("data: ")).map(|json| serde_json::from_str(json).unwrap()).collect()
-}
 
 #[test]
 fn a_chat_is_answered_with_ids_and_usage() {
@@ -53,7 +48,7 @@ fn what_is_wrong_with_a_request_is_said() {
         ("POST /chat/stream", json, "{}", 400, "Bad Request", "`message` is missing"),
         ("POST /chat", "", r#"{"message": "a"}"#, 415, "Unsupported Media Type", "application/json"),
         ("POST /chat", json, &long, 413, "Payload Too Large", "1048576 bytes"),
-        ("POST /nothing", json, "{}", 404, "Not Found", "/chat/stream"),
+        ("POST /nothing", json, "{}", 404, "Not Found", "docs/runtime-contract.md"),
         ("GET /chat", "", "", 405, "Method Not Allowed", "POST"),
     ] {
         let (head, body) = runtime.send(line, headers, body);

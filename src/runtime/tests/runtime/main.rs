@@ -3,5 +3,13 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test says what went wrong by panicking")]
 
 mod chat;
+mod completions;
+mod contract;
+mod control;
+mod conversations;
+mod database;
+mod guards;
 mod refusal;
+mod skills;
 mod support;
+mod tools;

@@ -12,9 +12,9 @@ fn all_faults_of_the_environment_are_told_with_exit_code_2() {
     assert_eq!(
         String::from_utf8(out.stderr).unwrap(),
         "slipway-runtime cannot run this agent:\n\
-         - RUNTIME_MODEL_TYPE is \"hosted\"; supported: stub\n\
-         - RUNTIME_STORAGE is \"postgresql\"; supported: memory\n\
-         - RUNTIME_TOOLS must be a JSON array of objects; it goes wrong at line 1 column 3\n"
+         - RUNTIME_MODEL_TYPE is \"hosted\"; supported: stub, ollama, openai, anthropic, google-ai, vertex-ai, bedrock\n\
+         - RUNTIME_DATABASE_URL is missing; RUNTIME_STORAGE=postgresql needs postgresql://user@host:5432/database\n\
+         - RUNTIME_TOOLS must be a JSON array of tools; it goes wrong at line 1 column 3\n"
     );
 }
 

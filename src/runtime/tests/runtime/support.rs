@@ -4,7 +4,9 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
 
 pub(crate) fn binary() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_slipway-runtime"));
@@ -15,17 +17,36 @@ pub(crate) fn binary() -> Command {
 pub(crate) struct Runtime {
     child: Child,
     port: u16,
+    control_port: Option<u16>,
 }
 
 impl Runtime {
     pub(crate) fn start() -> Self {
-        let mut child = binary().env("RUNTIME_PORT", "0").stderr(Stdio::piped()).spawn().unwrap();
+        Self::with(&[])
+    }
+
+    /// Ports are chosen by the system and read from the log.
+    pub(crate) fn with(variables: &[(&str, &str)]) -> Self {
+        let mut command = binary();
+        command.envs([("RUNTIME_PORT", "0"), ("RUNTIME_CONTROL_PORT", "0")]).envs(variables.iter().copied());
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let mut said = Vec::new();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
-        let line = lines.find(|line| line.contains("listening")).expect("a line that says listening");
-        let line: serde_json::Value = serde_json::from_str(&line).unwrap();
-        let port = line["port"].as_u64().unwrap().try_into().unwrap();
-        thread::spawn(move || lines.for_each(drop));
-        Self { child, port }
+        let line = lines.by_ref().inspect(|line| said.push(line.clone())).find(|line| line.contains("listening"));
+        let line: Value = serde_json::from_str(&line.unwrap_or_else(|| panic!("it did not listen: {said:#?}"))).unwrap();
+        let port = |name: &str| line[name].as_u64().map(|port| u16::try_from(port).unwrap());
+        // Whatever it says later is shown by a test that fails.
+        thread::spawn(move || lines.for_each(|line| eprintln!("{line}")));
+        Self { child, port: port("port").unwrap(), control_port: port("control_port") }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// Sends one request to the control port.
+    pub(crate) fn control(&self, line: &str, headers: &str) -> (String, String) {
+        exchange(TcpStream::connect(("127.0.0.1", self.control_port.unwrap())).unwrap(), line, headers, "")
     }
 
     pub(crate) fn connect(&self) -> TcpStream {
@@ -36,12 +57,27 @@ impl Runtime {
 
     /// Sends one request on a connection of its own; the answer's head and body.
     pub(crate) fn send(&self, line: &str, headers: &str, body: &str) -> (String, String) {
-        let mut stream = self.connect();
-        stream.write_all(request(line, headers, body).as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").expect(&answer);
-        (head.to_lowercase(), body.to_owned())
+        exchange(self.connect(), line, headers, body)
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Value {
+        let (head, body) = self.send(&format!("GET {path}"), "", "");
+        assert!(head.starts_with("http/1.1 200"), "GET {path}: {head}\n{body}");
+        serde_json::from_str(&body).unwrap()
+    }
+
+    /// Asks and takes the whole answer.
+    pub(crate) fn chat(&self, body: &Value) -> Value {
+        let (head, answer) = self.post("/chat", &body.to_string());
+        assert!(head.starts_with("http/1.1 200"), "{body}: {head}\n{answer}");
+        serde_json::from_str(&answer).unwrap()
+    }
+
+    /// Asks and takes the answer event by event.
+    pub(crate) fn stream(&self, body: &Value) -> Vec<Value> {
+        let (head, answer) = self.post("/chat/stream", &body.to_string());
+        assert!(head.contains("content-type: text/event-stream"), "{body}: {head}\n{answer}");
+        events(&answer)
     }
 
     pub(crate) fn post(&self, path: &str, body: &str) -> (String, String) {
@@ -62,6 +98,33 @@ impl Drop for Runtime {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+pub(crate) fn exchange(mut stream: TcpStream, line: &str, headers: &str, body: &str) -> (String, String) {
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.write_all(request(line, headers, body).as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").expect(&answer);
+    (head.to_lowercase(), body.to_owned())
+}
+
+/// The JSON of each event; chunk sizes lie between events and are passed over.
+pub(crate) fn events(body: &str) -> Vec<Value> {
+    let lines = body.lines().filter_map(|line| line.strip_prefix("data: ")).filter(|json| *json != "[DONE]");
+    lines.map(|json| serde_json::from_str(json).unwrap()).collect()
+}
+
+/// Waits for what is bound to happen soon.
+pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "{what} did not happen");
+        thread::sleep(Duration::from_millis(20));
     }
 }
 

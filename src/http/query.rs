@@ -1,0 +1,82 @@
+//! The parameters behind a path's question mark. Each is taken by name; what nobody took is refused,
+//! so that a misspelt parameter is not silently without effect.
+
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+use percent_encoding::percent_decode_str;
+
+use crate::error::Error;
+
+#[derive(Debug, Default)]
+pub struct Query(Vec<(String, String)>);
+
+impl Query {
+    pub(crate) fn parse(text: Option<&str>) -> Result<Self, Error> {
+        let pairs = text.unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
+        let decoded = pairs.map(|pair| {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            Ok((decode(name)?, decode(value)?))
+        });
+        decoded.collect::<Result<_, _>>().map(Self)
+    }
+
+    /// The value of `name`, if it was given and is not empty.
+    pub fn text(&mut self, name: &str) -> Option<String> {
+        let at = self.0.iter().position(|(known, _)| known == name)?;
+        Some(self.0.remove(at).1).filter(|value| !value.is_empty())
+    }
+
+    /// A number within bounds, or `default` if it was not given.
+    pub fn number<N>(&mut self, name: &str, default: N, range: RangeInclusive<N>) -> Result<N, Error>
+    where
+        N: FromStr + PartialOrd + Display,
+    {
+        let Some(value) = self.text(name) else { return Ok(default) };
+        let number = value.parse().ok().filter(|number| range.contains(number));
+        number.ok_or_else(|| Error::bad_request(format!("`{name}` must be a number, {} to {}", range.start(), range.end())))
+    }
+
+    /// Refuses what nobody took.
+    pub fn end(self) -> Result<(), Error> {
+        match self.0.first() {
+            None => Ok(()),
+            Some((name, _)) => {
+                let name = &name[..name.floor_char_boundary(64)];
+                Err(Error::bad_request(format!("there is no parameter `{name}` here, or it was given twice")))
+            }
+        }
+    }
+}
+
+fn decode(text: &str) -> Result<String, Error> {
+    let spaced = text.replace('+', " ");
+    let decoded = percent_decode_str(&spaced).decode_utf8();
+    decoded.map(Into::into).map_err(|_| Error::bad_request("the query is not percent-encoded UTF-8"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_decoded_and_checked() {
+        let mut query = Query::parse(Some("limit=5&search=a+b%20%C3%A9&empty=&cursor")).unwrap();
+        assert_eq!(query.number("limit", 100, 1..=500).unwrap(), 5);
+        assert_eq!(query.text("search").as_deref(), Some("a b é"));
+        assert_eq!((query.text("empty"), query.text("cursor"), query.text("other")), (None, None, None));
+        query.end().unwrap();
+        assert_eq!(Query::parse(None).unwrap().number("limit", 100, 1..=500).unwrap(), 100);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (text, word) in [("limit=0", "`limit`"), ("limit=x", "1 to 500"), ("limit=1&limit=2", "`limit`"), ("limti=1", "`limti`")] {
+            let mut query = Query::parse(Some(text)).unwrap();
+            let error = query.number("limit", 100, 1..=500).and_then(|_| query.end()).unwrap_err();
+            assert!(error.message().contains(word), "{text}: {}", error.message());
+        }
+        assert!(Query::parse(Some("a=%ff")).is_err());
+    }
+}

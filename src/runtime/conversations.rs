@@ -1,0 +1,92 @@
+//! Conversations as a caller sees them: a list, one with its messages, and whether an answer is
+//! being made for it.
+
+use jiff::Timestamp;
+use serde::Serialize;
+use slipway_database::{ConversationSummary, Generation, Role, StoredMessage};
+use slipway_http::{Error, Query, Reply};
+
+use crate::agent::Agent;
+use crate::failure;
+
+#[derive(Serialize)]
+struct Listed<T> {
+    data: Vec<T>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_cursor: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Detail {
+    #[serde(flatten)]
+    summary: ConversationSummary,
+    messages: Vec<Message>,
+}
+
+#[derive(Serialize)]
+struct Message {
+    id: String,
+    role: Role,
+    content: String,
+    created_at: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace_id: Option<String>,
+    /// The answer ended before it was whole, with its pod.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    interrupted: bool,
+}
+
+impl From<StoredMessage> for Message {
+    fn from(message: StoredMessage) -> Self {
+        let StoredMessage { id, role, content, trace_id, interrupted, created_at, parts: _ } = message;
+        Self { id, role, content, created_at, trace_id, interrupted }
+    }
+}
+
+#[derive(Serialize)]
+struct Status {
+    generating: bool,
+    partial: Option<String>,
+}
+
+pub(crate) async fn list(agent: &Agent, mut query: Query) -> Result<Reply, Error> {
+    let limit = query.number("limit", 100, 1..=500)?;
+    let (cursor, search) = (query.text("cursor"), query.text("search"));
+    query.end()?;
+    let page = agent.store.conversations(limit, cursor.as_deref(), search.as_deref()).await.map_err(failure::of_store)?;
+    Reply::json(&Listed { data: page.items, next_cursor: page.next_cursor })
+}
+
+pub(crate) async fn detail(agent: &Agent, id: &str) -> Result<Reply, Error> {
+    let found = agent.store.conversation(id).await.map_err(failure::of_store)?;
+    let (summary, messages) = found.ok_or_else(|| unknown(id))?;
+    Reply::json(&Detail { summary, messages: messages.into_iter().map(Message::from).collect() })
+}
+
+pub(crate) async fn delete(agent: &Agent, id: &str) -> Result<Reply, Error> {
+    if agent.store.delete_conversation(id).await.map_err(failure::of_store)? {
+        return Reply::json(&serde_json::json!({"id": id, "deleted": true}));
+    }
+    Err(unknown(id))
+}
+
+pub(crate) async fn status(agent: &Agent, id: &str) -> Result<Reply, Error> {
+    let status = match agent.store.generation(id).await.map_err(failure::of_store)? {
+        None => return Err(unknown(id)),
+        Some(Generation::Idle) => Status { generating: false, partial: None },
+        Some(Generation::Generating { partial, .. }) => Status { generating: true, partial: Some(partial) },
+    };
+    Reply::json(&status)
+}
+
+pub(crate) async fn memories(agent: &Agent, mut query: Query) -> Result<Reply, Error> {
+    let limit = query.number("limit", 100, 1..=500)?;
+    let cursor = query.text("cursor");
+    query.end()?;
+    let page = agent.memory.list(limit, cursor.as_deref()).await.map_err(failure::of_store)?;
+    Reply::json(&Listed { data: page.items, next_cursor: page.next_cursor })
+}
+
+fn unknown(id: &str) -> Error {
+    Error::not_found(format!("there is no conversation {id}"))
+}

@@ -1,0 +1,192 @@
+//! What the agent remembers from one conversation to the next: found by meaning where there is an
+//! embedding model, by words otherwise. Reading never fails a turn; an agent that cannot remember
+//! answers without.
+
+pub(crate) mod extract;
+mod tool;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use slipway_database::{Category, Embedding, Fault, MemoryEntry, NewMemory, Page, Remembered};
+use slipway_http::Error;
+use slipway_models::embedding::{Embedder, Purpose};
+use tokio::time::timeout;
+use tracing::warn;
+
+use crate::failure;
+use crate::store::Store;
+pub(crate) use tool::{TOOL, tools};
+
+/// How long a turn waits for its memories.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How many are looked at, and what of them a prompt has room for.
+const CANDIDATES: u32 = 12;
+const PROMPT_BYTES: usize = 2048;
+/// Below these a memory has nothing to do with what was said.
+const CLOSE: f64 = 0.35;
+const SHARED_WORDS: f64 = 0.01;
+const LONGEST: usize = 4096;
+const UNKNOWN: i64 = -1;
+
+pub(crate) struct Recall {
+    store: Arc<Store>,
+    embedder: Option<Arc<dyn Embedder>>,
+    /// How many memories there are, so that an agent without any looks for none.
+    count: AtomicI64,
+}
+
+impl Recall {
+    pub(crate) fn new(store: Arc<Store>, embedder: Option<Arc<dyn Embedder>>) -> Self {
+        Self { store, embedder, count: AtomicI64::new(UNKNOWN) }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Relaxed) == 0
+    }
+
+    /// What may matter to `message`, most relevant first, within a prompt's room.
+    pub(crate) async fn relevant(&self, message: &str) -> Vec<String> {
+        let found = timeout(PATIENCE, self.search(message, CANDIDATES)).await;
+        let found = match found {
+            Ok(Ok(found)) => found,
+            Ok(Err(fault)) => {
+                warn!(%fault, "an answer is given without memories");
+                return Vec::new();
+            }
+            Err(_) => {
+                warn!("an answer is given without memories: they took too long");
+                return Vec::new();
+            }
+        };
+        let least = if self.embedder.is_some() { CLOSE } else { SHARED_WORDS };
+        let mut room = PROMPT_BYTES;
+        let close = found.into_iter().filter(|memory| memory.relevance.is_some_and(|relevance| relevance >= least));
+        close
+            .map(|memory| memory.content)
+            .take_while(|content| {
+                let fits = content.len() <= room;
+                room = room.saturating_sub(content.len());
+                fits
+            })
+            .collect()
+    }
+
+    pub(crate) async fn search(&self, query: &str, top: u32) -> Result<Vec<MemoryEntry>, Fault> {
+        if self.count.load(Ordering::Relaxed) == UNKNOWN && self.store.memory_count().await.map(|count| self.known(count))? == 0 {
+            return Ok(Vec::new());
+        }
+        let embedding = self.embed(query, Purpose::Query).await;
+        self.store.search_memories(query, embedding.as_ref(), top).await
+    }
+
+    pub(crate) async fn remember(&self, content: String, category: Category, source: &str) -> Result<Remembered, Fault> {
+        let embedding = self.embed(&content, Purpose::Passage).await;
+        let remembered = self.store.remember(NewMemory { content, category, source: source.to_owned(), embedding }).await?;
+        // Another replica may know of more; it is enough to know that there are some.
+        self.count.fetch_max(1, Ordering::Relaxed);
+        Ok(remembered)
+    }
+
+    pub(crate) async fn forget(&self, id: &str) -> Result<bool, Fault> {
+        let forgotten = self.store.forget(id).await?;
+        self.count.store(UNKNOWN, Ordering::Relaxed);
+        Ok(forgotten)
+    }
+
+    pub(crate) async fn list(&self, limit: u32, cursor: Option<&str>) -> Result<Page<MemoryEntry>, Fault> {
+        self.store.memories(limit, cursor).await
+    }
+
+    pub(crate) async fn status(&self) -> Result<Status, Fault> {
+        let count = self.known(self.store.memory_count().await?);
+        let backend = self.store.backend();
+        let search_type = if self.embedder.is_some() { "semantic" } else { "full-text" };
+        let embedding_model = self.embedder.as_ref().map(|embedder| embedder.id().to_owned());
+        Ok(Status { enabled: true, backend, persistent: self.store.persists(), search_type, embedding_model, count })
+    }
+
+    fn known(&self, count: i64) -> i64 {
+        self.count.store(count, Ordering::Relaxed);
+        count
+    }
+
+    /// Without an embedding a memory is still found by its words.
+    async fn embed(&self, text: &str, purpose: Purpose) -> Option<Embedding> {
+        let embedder = self.embedder.as_ref()?;
+        match embedder.embed(&[text.to_owned()], purpose).await {
+            Ok(vectors) => vectors.into_iter().next().map(|vector| Embedding { model: embedder.id().to_owned(), vector: vector.0 }),
+            Err(fault) => {
+                warn!(%fault, "a memory goes without an embedding");
+                None
+            }
+        }
+    }
+}
+
+#[derive(Serialize)]
+pub(crate) struct Status {
+    enabled: bool,
+    backend: &'static str,
+    /// Whether memories survive the pod.
+    persistent: bool,
+    search_type: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    embedding_model: Option<String>,
+    count: i64,
+}
+
+/// What a caller wants remembered.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Note {
+    content: String,
+    #[serde(default = "fact")]
+    category: Category,
+    #[serde(default)]
+    source: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Question {
+    query: String,
+    #[serde(default = "five")]
+    top_k: u32,
+}
+
+impl Note {
+    pub(crate) async fn keep(self, recall: &Recall) -> Result<Remembered, Error> {
+        let content = self.content.trim();
+        if content.is_empty() || content.len() > LONGEST {
+            return Err(Error::bad_request(format!("`content` must have 1 to {LONGEST} bytes")));
+        }
+        let source = self.source.as_deref().unwrap_or("api");
+        if source.is_empty() || source.len() > 128 {
+            return Err(Error::bad_request("`source` must have 1 to 128 bytes"));
+        }
+        recall.remember(content.to_owned(), self.category, source).await.map_err(failure::of_store)
+    }
+}
+
+impl Question {
+    pub(crate) async fn ask(self, recall: &Recall) -> Result<Vec<MemoryEntry>, Error> {
+        if self.query.trim().is_empty() || self.query.len() > LONGEST {
+            return Err(Error::bad_request(format!("`query` must have 1 to {LONGEST} bytes")));
+        }
+        if !(1..=100).contains(&self.top_k) {
+            return Err(Error::bad_request("`top_k` must be 1 to 100"));
+        }
+        recall.search(&self.query, self.top_k).await.map_err(failure::of_store)
+    }
+}
+
+const fn fact() -> Category {
+    Category::Fact
+}
+
+const fn five() -> u32 {
+    5
+}

@@ -1,0 +1,82 @@
+//! Memory in the model's own hands: what to remember, and what there is to know.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use slipway_database::Category;
+use slipway_tools::{Builtin, Outcome, Spec};
+
+use super::Recall;
+
+/// The builtin Tool that gives an agent both.
+pub(crate) const TOOL: &str = "memory";
+
+pub(crate) fn tools(recall: &Arc<Recall>) -> Vec<Box<dyn Builtin>> {
+    vec![Box::new(Remember(Arc::clone(recall))), Box::new(Look(Arc::clone(recall)))]
+}
+
+struct Remember(Arc<Recall>);
+
+struct Look(Arc<Recall>);
+
+type Called<'a> = Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>;
+
+impl Builtin for Remember {
+    fn spec(&self) -> Spec {
+        Spec {
+            name: "remember".to_owned(),
+            description: "Keeps one short statement for later conversations, such as what somebody prefers.".to_owned(),
+            schema: json!({
+                "type": "object",
+                "properties": {
+                    "content": {"type": "string", "description": "the statement, understandable on its own"},
+                    "category": {"type": "string", "enum": ["fact", "preference", "instruction", "observation"]},
+                },
+                "required": ["content"],
+                "additionalProperties": false,
+            }),
+        }
+    }
+
+    fn call<'a>(&'a self, arguments: Value) -> Called<'a> {
+        Box::pin(async move {
+            let content = arguments["content"].as_str().unwrap_or_default().trim().to_owned();
+            if content.is_empty() || content.len() > super::LONGEST {
+                return Outcome::error(format!("content must have 1 to {} bytes", super::LONGEST));
+            }
+            let category = serde_json::from_value(arguments["category"].clone()).unwrap_or(Category::Fact);
+            match self.0.remember(content, category, "agent").await {
+                Ok(remembered) if remembered.existed => Outcome::ok("This was known already."),
+                Ok(_) => Outcome::ok("Remembered."),
+                Err(fault) => Outcome::error(format!("It could not be kept: {fault}")),
+            }
+        })
+    }
+}
+
+impl Builtin for Look {
+    fn spec(&self) -> Spec {
+        Spec {
+            name: "search_memory".to_owned(),
+            description: "Looks for what was remembered in earlier conversations.".to_owned(),
+            schema: json!({
+                "type": "object",
+                "properties": {"query": {"type": "string", "description": "what to look for"}},
+                "required": ["query"],
+                "additionalProperties": false,
+            }),
+        }
+    }
+
+    fn call<'a>(&'a self, arguments: Value) -> Called<'a> {
+        Box::pin(async move {
+            match self.0.search(arguments["query"].as_str().unwrap_or_default(), 10).await {
+                Ok(found) if found.is_empty() => Outcome::ok("Nothing is remembered about this."),
+                Ok(found) => Outcome::ok(found.iter().map(|memory| format!("- {}", memory.content)).collect::<Vec<_>>().join("\n")),
+                Err(fault) => Outcome::error(format!("Memory cannot be searched now: {fault}")),
+            }
+        })
+    }
+}

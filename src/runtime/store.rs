@@ -1,0 +1,123 @@
+//! Where conversations and memories are kept: in PostgreSQL, or in this process for as long as it
+//! lives. Both answer the same questions; whoever asks does not know which it is.
+
+mod memory;
+
+use slipway_database::{
+    ConversationSummary, Embedding, Fault, Generation, MemoryEntry, NewMemory, NewMessage, Page, Remembered, StoredMessage, UsageMinute,
+};
+
+use crate::settings::{Database, Identity, Storage};
+pub(crate) use memory::Memory;
+
+pub(crate) enum Store {
+    Memory(Box<Memory>),
+    Postgresql(slipway_database::Store),
+}
+
+/// A conversation and all that was said in it.
+pub(crate) type Conversation = (ConversationSummary, Vec<StoredMessage>);
+
+/// One call, on whichever store it is.
+macro_rules! on_either {
+    ($self:ident.$call:ident($($argument:expr),*)) => {
+        match $self {
+            Store::Memory(store) => store.$call($($argument),*),
+            Store::Postgresql(store) => store.$call($($argument),*).await,
+        }
+    };
+}
+
+impl Store {
+    /// Nothing is asked of the database yet: a pod starts without it, and waits for it with words.
+    pub(crate) fn open(storage: Storage, identity: &Identity) -> Result<Self, Fault> {
+        let Storage::Postgresql(Database { url, password, sslmode, migrate }) = storage else {
+            return Ok(Self::Memory(Box::default()));
+        };
+        let options =
+            slipway_database::Options { url, password, sslmode, team: identity.team.clone(), agent_id: identity.agent_id.clone(), migrate };
+        slipway_database::Store::open(&options).map(Self::Postgresql)
+    }
+
+    /// Whether what is kept outlives the process.
+    pub(crate) fn persists(&self) -> bool {
+        matches!(self, Self::Postgresql(_))
+    }
+
+    pub(crate) fn backend(&self) -> &'static str {
+        match self {
+            Self::Memory(_) => "memory",
+            Self::Postgresql(_) => "postgresql",
+        }
+    }
+
+    pub(crate) async fn conversations(
+        &self,
+        limit: u32,
+        cursor: Option<&str>,
+        search: Option<&str>,
+    ) -> Result<Page<ConversationSummary>, Fault> {
+        on_either!(self.conversations(limit, cursor, search))
+    }
+
+    pub(crate) async fn conversation(&self, id: &str) -> Result<Option<Conversation>, Fault> {
+        on_either!(self.conversation(id))
+    }
+
+    /// The newest messages, oldest first.
+    pub(crate) async fn history(&self, id: &str, last: u32) -> Result<Vec<StoredMessage>, Fault> {
+        on_either!(self.history(id, last))
+    }
+
+    pub(crate) async fn delete_conversation(&self, id: &str) -> Result<bool, Fault> {
+        on_either!(self.delete_conversation(id))
+    }
+
+    pub(crate) async fn begin_turn(&self, id: &str, title: &str, message: NewMessage) -> Result<(), Fault> {
+        on_either!(self.begin_turn(id, title, message))
+    }
+
+    /// What has been generated so far; it also says that somebody is still at it.
+    pub(crate) async fn progress(&self, id: &str, partial: &str) -> Result<(), Fault> {
+        on_either!(self.progress(id, partial))
+    }
+
+    /// Ends a turn with what came of it.
+    pub(crate) async fn finish_turn(&self, id: &str, messages: Vec<NewMessage>) -> Result<(), Fault> {
+        on_either!(self.finish_turn(id, messages))
+    }
+
+    pub(crate) async fn generation(&self, id: &str) -> Result<Option<Generation>, Fault> {
+        on_either!(self.generation(id))
+    }
+
+    pub(crate) async fn set_title(&self, id: &str, title: &str) -> Result<bool, Fault> {
+        on_either!(self.set_title(id, title))
+    }
+
+    /// Without a database usage is read from `/metrics`.
+    pub(crate) async fn record_usage(&self, minutes: &[UsageMinute]) -> Result<(), Fault> {
+        let Self::Postgresql(store) = self else { return Ok(()) };
+        store.record_usage(minutes).await
+    }
+
+    pub(crate) async fn memories(&self, limit: u32, cursor: Option<&str>) -> Result<Page<MemoryEntry>, Fault> {
+        on_either!(self.memories(limit, cursor))
+    }
+
+    pub(crate) async fn remember(&self, memory: NewMemory) -> Result<Remembered, Fault> {
+        on_either!(self.remember(memory))
+    }
+
+    pub(crate) async fn search_memories(&self, query: &str, embedding: Option<&Embedding>, top: u32) -> Result<Vec<MemoryEntry>, Fault> {
+        on_either!(self.search_memories(query, embedding, top))
+    }
+
+    pub(crate) async fn forget(&self, id: &str) -> Result<bool, Fault> {
+        on_either!(self.forget(id))
+    }
+
+    pub(crate) async fn memory_count(&self) -> Result<i64, Fault> {
+        on_either!(self.memory_count())
+    }
+}

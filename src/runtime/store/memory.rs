@@ -1,0 +1,268 @@
+//! Conversations and memories in this process, for an agent without a database. They are bounded:
+//! what was touched least recently makes room, so that an agent never grows without end.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+use slipway_database::{
+    ConversationSummary, Embedding, Fault, Generation, MemoryEntry, NewMemory, NewMessage, Page, Remembered, StoredMessage,
+};
+
+use super::Conversation;
+use crate::ids;
+
+const MOST_CONVERSATIONS: usize = 1000;
+const MOST_MESSAGES: usize = 500;
+const MOST_MEMORIES: usize = 1000;
+/// Two memories this close say the same.
+const SAME: f64 = 0.95;
+
+#[derive(Default)]
+pub(crate) struct Memory {
+    rooms: Mutex<Rooms>,
+    memories: Mutex<VecDeque<Kept>>,
+}
+
+/// Conversations by id, and their ids by when they were touched last.
+#[derive(Default)]
+struct Rooms {
+    clock: u64,
+    by_id: HashMap<String, Room>,
+    by_age: BTreeMap<u64, String>,
+}
+
+struct Room {
+    touched: u64,
+    title: String,
+    created_at: Timestamp,
+    updated_at: Timestamp,
+    messages: VecDeque<StoredMessage>,
+    generating: Option<(Timestamp, String)>,
+}
+
+struct Kept {
+    entry: MemoryEntry,
+    embedding: Option<Embedding>,
+}
+
+impl Memory {
+    pub(super) fn conversations(&self, limit: u32, cursor: Option<&str>, search: Option<&str>) -> Result<Page<ConversationSummary>, Fault> {
+        let before = match cursor {
+            Some(cursor) => cursor.parse().map_err(|_| Fault::Refused("`cursor` must be the `next_cursor` of an earlier page".into()))?,
+            None => u64::MAX,
+        };
+        let search = search.map(str::to_lowercase);
+        let rooms = self.rooms();
+        let fits = |room: &Room| search.as_deref().is_none_or(|word| room.title.to_lowercase().contains(word));
+        let mut found = rooms.by_age.range(..before).rev().filter_map(|(age, id)| Some((age, id, rooms.by_id.get(id)?)));
+        let mut page = Page { items: Vec::new(), next_cursor: None };
+        let mut last = None;
+        for (age, id, room) in found.by_ref().filter(|(.., room)| fits(room)) {
+            if page.items.len() == limit as usize {
+                page.next_cursor = last;
+                break;
+            }
+            page.items.push(room.summary(id));
+            last = Some(age.to_string());
+        }
+        Ok(page)
+    }
+
+    pub(super) fn conversation(&self, id: &str) -> Result<Option<Conversation>, Fault> {
+        Ok(self.rooms().by_id.get(id).map(|room| (room.summary(id), room.messages.iter().cloned().collect())))
+    }
+
+    pub(super) fn history(&self, id: &str, last: u32) -> Result<Vec<StoredMessage>, Fault> {
+        let rooms = self.rooms();
+        let messages = rooms.by_id.get(id).map(|room| &room.messages);
+        Ok(messages.into_iter().flat_map(|all| all.iter().skip(all.len().saturating_sub(last as usize))).cloned().collect())
+    }
+
+    pub(super) fn delete_conversation(&self, id: &str) -> Result<bool, Fault> {
+        let mut rooms = self.rooms();
+        let Some(room) = rooms.by_id.remove(id) else { return Ok(false) };
+        rooms.by_age.remove(&room.touched);
+        Ok(true)
+    }
+
+    pub(super) fn begin_turn(&self, id: &str, title: &str, message: NewMessage) -> Result<(), Fault> {
+        let now = Timestamp::now();
+        let mut rooms = self.rooms();
+        if rooms.by_id.get(id).is_some_and(|room| room.generating.is_some()) {
+            return Err(Fault::Busy);
+        }
+        let room = rooms.touch(id, title, now);
+        room.generating = Some((now, String::new()));
+        room.say(message, now);
+        rooms.make_room();
+        Ok(())
+    }
+
+    pub(super) fn progress(&self, id: &str, partial: &str) -> Result<(), Fault> {
+        if let Some((_, text)) = self.rooms().by_id.get_mut(id).and_then(|room| room.generating.as_mut()) {
+            partial.clone_into(text);
+        }
+        Ok(())
+    }
+
+    pub(super) fn finish_turn(&self, id: &str, messages: Vec<NewMessage>) -> Result<(), Fault> {
+        // A conversation that was deleted meanwhile stays deleted.
+        if let Some(room) = self.rooms().by_id.get_mut(id) {
+            let now = Timestamp::now();
+            room.generating = None;
+            room.updated_at = now;
+            messages.into_iter().for_each(|message| room.say(message, now));
+        }
+        Ok(())
+    }
+
+    pub(super) fn generation(&self, id: &str) -> Result<Option<Generation>, Fault> {
+        Ok(self.rooms().by_id.get(id).map(|room| match &room.generating {
+            Some((since, partial)) => Generation::Generating { partial: partial.clone(), since: *since },
+            None => Generation::Idle,
+        }))
+    }
+
+    pub(super) fn set_title(&self, id: &str, title: &str) -> Result<bool, Fault> {
+        Ok(self.rooms().by_id.get_mut(id).map(|room| title.clone_into(&mut room.title)).is_some())
+    }
+
+    pub(super) fn memories(&self, limit: u32, cursor: Option<&str>) -> Result<Page<MemoryEntry>, Fault> {
+        let kept = self.kept();
+        let newest = kept.iter().rev().skip_while(|kept| cursor.is_some_and(|cursor| kept.entry.id.as_str() >= cursor));
+        let items: Vec<_> = newest.take(limit as usize + 1).map(|kept| kept.entry.clone()).collect();
+        let more = items.len() > limit as usize;
+        let items: Vec<_> = items.into_iter().take(limit as usize).collect();
+        let next_cursor = items.last().filter(|_| more).map(|entry| entry.id.clone());
+        Ok(Page { items, next_cursor })
+    }
+
+    pub(super) fn remember(&self, memory: NewMemory) -> Result<Remembered, Fault> {
+        let mut kept = self.kept();
+        let words = normal(&memory.content);
+        let known = kept.iter_mut().find(|known| {
+            normal(&known.entry.content) == words
+                || closeness(known.embedding.as_ref(), memory.embedding.as_ref()).is_some_and(|close| close >= SAME)
+        });
+        if let Some(known) = known {
+            known.entry.content = memory.content;
+            known.entry.category = memory.category;
+            known.embedding = memory.embedding;
+            return Ok(Remembered { entry: known.entry.clone(), existed: true });
+        }
+        let NewMemory { content, category, source, embedding } = memory;
+        let id = ids::make("mem").map_err(|error| Fault::Broken(error.to_string()))?;
+        let entry = MemoryEntry { id, content, category, source, relevance: None, created_at: Timestamp::now() };
+        kept.push_back(Kept { entry: entry.clone(), embedding });
+        if kept.len() > MOST_MEMORIES {
+            kept.pop_front();
+        }
+        Ok(Remembered { entry, existed: false })
+    }
+
+    pub(super) fn search_memories(&self, query: &str, embedding: Option<&Embedding>, top: u32) -> Result<Vec<MemoryEntry>, Fault> {
+        let kept = self.kept();
+        let mut found: Vec<_> = kept
+            .iter()
+            .map(|kept| (closeness(kept.embedding.as_ref(), embedding).unwrap_or_else(|| overlap(query, &kept.entry.content)), kept))
+            .filter(|(relevance, _)| *relevance > 0.0)
+            .collect();
+        found.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+        let found = found.into_iter().take(top as usize);
+        Ok(found.map(|(relevance, kept)| MemoryEntry { relevance: Some(relevance), ..kept.entry.clone() }).collect())
+    }
+
+    pub(super) fn forget(&self, id: &str) -> Result<bool, Fault> {
+        let mut kept = self.kept();
+        let before = kept.len();
+        kept.retain(|kept| kept.entry.id != id);
+        Ok(kept.len() < before)
+    }
+
+    pub(super) fn memory_count(&self) -> Result<i64, Fault> {
+        Ok(i64::try_from(self.kept().len()).unwrap_or(i64::MAX))
+    }
+
+    /// Nothing in here panics half-way through a change, so a poisoned lock still guards whole data.
+    fn rooms(&self) -> MutexGuard<'_, Rooms> {
+        self.rooms.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn kept(&self) -> MutexGuard<'_, VecDeque<Kept>> {
+        self.memories.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Rooms {
+    fn touch(&mut self, id: &str, title: &str, now: Timestamp) -> &mut Room {
+        self.clock += 1;
+        let room = self.by_id.entry(id.to_owned()).or_insert_with(|| Room {
+            touched: 0,
+            title: title.to_owned(),
+            created_at: now,
+            updated_at: now,
+            messages: VecDeque::new(),
+            generating: None,
+        });
+        self.by_age.remove(&room.touched);
+        self.by_age.insert(self.clock, id.to_owned());
+        room.touched = self.clock;
+        room.updated_at = now;
+        room
+    }
+
+    /// Lets go of what was touched least recently; what is being generated stays.
+    fn make_room(&mut self) {
+        while self.by_id.len() > MOST_CONVERSATIONS {
+            let idle = |id: &String| self.by_id.get(id).is_none_or(|room| room.generating.is_none());
+            let Some(age) = self.by_age.iter().find(|(_, id)| idle(id)).map(|(age, _)| *age) else { return };
+            if let Some(id) = self.by_age.remove(&age) {
+                self.by_id.remove(&id);
+            }
+        }
+    }
+}
+
+impl Room {
+    fn summary(&self, id: &str) -> ConversationSummary {
+        ConversationSummary {
+            id: id.to_owned(),
+            title: self.title.clone(),
+            created_at: self.created_at,
+            updated_at: self.updated_at,
+            message_count: i64::try_from(self.messages.len()).unwrap_or(i64::MAX),
+        }
+    }
+
+    fn say(&mut self, message: NewMessage, now: Timestamp) {
+        let NewMessage { id, role, content, parts, trace_id } = message;
+        self.messages.push_back(StoredMessage { id, role, content, parts, trace_id, interrupted: false, created_at: now });
+        if self.messages.len() > MOST_MESSAGES {
+            self.messages.pop_front();
+        }
+    }
+}
+
+/// Cosine of two embeddings of the same model; they are of length one.
+fn closeness(one: Option<&Embedding>, other: Option<&Embedding>) -> Option<f64> {
+    let (one, other) = (one?, other?);
+    let comparable = one.model == other.model && one.vector.len() == other.vector.len();
+    comparable.then(|| one.vector.iter().zip(&other.vector).map(|(a, b)| f64::from(a * b)).sum())
+}
+
+/// Which share of the query's words the text has.
+fn overlap(query: &str, text: &str) -> f64 {
+    let text = normal(text);
+    let query = normal(query);
+    let words: Vec<_> = query.split(' ').filter(|word| word.chars().count() > 2).collect();
+    let found = words.iter().filter(|word| text.split(' ').any(|known| known == **word)).count();
+    #[expect(clippy::cast_precision_loss, reason = "a query has few words")]
+    if words.is_empty() { 0.0 } else { found as f64 / words.len() as f64 }
+}
+
+/// Lower-case words, one space between them.
+fn normal(text: &str) -> String {
+    let words = text.split(|letter: char| !letter.is_alphanumeric()).filter(|word| !word.is_empty());
+    words.map(str::to_lowercase).collect::<Vec<_>>().join(" ")
+}

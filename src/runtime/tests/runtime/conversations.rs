@@ -1,0 +1,121 @@
+//! Conversations: kept, listed, continued, and finished without anybody listening.
+
+use std::io::{Read, Write};
+
+use serde_json::{Value, json};
+
+use crate::support::{Runtime, eventually, request};
+
+#[test]
+fn a_conversation_is_kept_listed_searched_and_deleted() {
+    let runtime = Runtime::start();
+    runtime.chat(&json!({"message": "about cheese", "conversation_id": "conv_a"}));
+    runtime.chat(&json!({"message": "about wine", "conversation_id": "conv_b"}));
+    runtime.chat(&json!({"message": "more cheese", "conversation_id": "conv_a"}));
+    let list = runtime.get("/conversations?limit=1");
+    assert_eq!((&list["data"][0]["id"], &list["data"][0]["message_count"]), (&json!("conv_a"), &json!(4)), "{list}");
+    let next = runtime.get(&format!("/conversations?limit=1&cursor={}", list["next_cursor"].as_str().unwrap()));
+    assert_eq!((&next["data"][0]["id"], &next["data"][0]["title"]), (&json!("conv_b"), &json!("about wine")));
+    assert_eq!(runtime.get("/conversations?search=WINE")["data"].as_array().unwrap().len(), 1);
+
+    let detail = runtime.get("/conversations/conv_a");
+    let said: Vec<_> = detail["messages"].as_array().unwrap().iter().map(|message| (&message["role"], &message["content"])).collect();
+    let (user, assistant) = (json!("user"), json!("assistant"));
+    let contents = ["about cheese", "Echo: about cheese", "more cheese", "Echo: more cheese"].map(Value::from);
+    assert_eq!(said, [(&user, &contents[0]), (&assistant, &contents[1]), (&user, &contents[2]), (&assistant, &contents[3])]);
+    assert_eq!(runtime.get("/conversations/conv_a/status"), json!({"generating": false, "partial": null}));
+
+    let (head, _) = runtime.send("DELETE /conversations/conv_a", "", "");
+    assert!(head.starts_with("http/1.1 200"), "{head}");
+    for line in ["GET /conversations/conv_a", "DELETE /conversations/conv_a", "GET /conversations/conv_a/status"] {
+        let (head, body) = runtime.send(line, "", "");
+        assert!(head.starts_with("http/1.1 404") && body.contains("conv_a"), "{line}: {head}{body}");
+    }
+}
+
+/// A model that takes its time: forty words, one every 50 ms.
+const SLOW: &str = "sleep 50\ntokens 40";
+
+fn scripted() -> Runtime {
+    Runtime::with(&[("RUNTIME_MODEL_ID", "stub-script")])
+}
+
+#[test]
+fn an_answer_is_finished_and_kept_though_its_client_leaves() {
+    let runtime = scripted();
+    let mut stream = runtime.connect();
+    let body = json!({"message": SLOW, "conversation_id": "conv_left"}).to_string();
+    stream.write_all(request("POST /chat/stream", "content-type: application/json\r\n", &body).as_bytes()).unwrap();
+    stream.read_exact(&mut [0; 300]).unwrap();
+    drop(stream);
+    let partial = eventually("a partial answer", || {
+        let status = runtime.get("/conversations/conv_left/status");
+        assert_eq!(status["generating"], true, "{status}");
+        status["partial"].as_str().filter(|text| !text.is_empty()).map(str::to_owned)
+    });
+    let (head, body) = runtime.post("/chat", &json!({"message": "hello", "conversation_id": "conv_left"}).to_string());
+    assert!(head.starts_with("http/1.1 409"), "{head}{body}");
+    let answer = eventually("the end of the answer", || {
+        let detail = runtime.get("/conversations/conv_left");
+        detail["messages"].get(1).map(|message| message["content"].as_str().unwrap().to_owned())
+    });
+    assert!(answer.starts_with(&partial) && answer.split_whitespace().count() == 40, "{answer}");
+}
+
+#[test]
+fn an_answer_ends_with_its_client_where_that_was_asked_for() {
+    let runtime = scripted();
+    let mut stream = runtime.connect();
+    let body = json!({"message": SLOW, "conversation_id": "conv_cancelled", "cancel_on_disconnect": true}).to_string();
+    stream.write_all(request("POST /chat/stream", "content-type: application/json\r\n", &body).as_bytes()).unwrap();
+    stream.read_exact(&mut [0; 300]).unwrap();
+    drop(stream);
+    let answer = eventually("the end of the answer", || {
+        let detail = runtime.get("/conversations/conv_cancelled");
+        detail["messages"].get(1).map(|message| message["content"].as_str().unwrap().to_owned())
+    });
+    assert!((1..40).contains(&answer.split_whitespace().count()), "{answer}");
+}
+
+#[test]
+fn sigterm_waits_for_an_answer_that_nobody_listens_to() {
+    let mut runtime = scripted();
+    let mut stream = runtime.connect();
+    let body = json!({"message": "sleep 50\ntokens 20"}).to_string();
+    stream.write_all(request("POST /chat/stream", "content-type: application/json\r\n", &body).as_bytes()).unwrap();
+    stream.read_exact(&mut [0; 300]).unwrap();
+    drop(stream);
+    let began = std::time::Instant::now();
+    runtime.terminate();
+    assert_eq!(runtime.wait().code(), Some(0));
+    assert!(began.elapsed().as_millis() > 300, "{:?}", began.elapsed());
+}
+
+#[test]
+fn memories_are_stored_found_and_forgotten() {
+    let runtime = Runtime::start();
+    assert_eq!(runtime.get("/memory/status")["count"], 0);
+    let (head, body) = runtime.post("/memory", r#"{"content": "Ada prefers green tea", "category": "preference"}"#);
+    assert!(head.starts_with("http/1.1 200"), "{head}{body}");
+    let entry: Value = serde_json::from_str(&body).unwrap();
+    runtime.post("/memory", r#"{"content": "The cluster runs in Zurich"}"#);
+    runtime.post("/memory", r#"{"content": "ada prefers GREEN tea."}"#);
+    assert_eq!(runtime.get("/memory")["data"].as_array().unwrap().len(), 2);
+    let (_, found) = runtime.post("/memory/search", r#"{"query": "who likes green tea?", "top_k": 1}"#);
+    let found: Value = serde_json::from_str(&found).unwrap();
+    assert_eq!((&found["results"][0]["id"], found["results"].as_array().unwrap().len()), (&entry["id"], 1), "{found}");
+    let status = runtime.get("/memory/status");
+    assert_eq!((&status["backend"], &status["persistent"], &status["search_type"]), (&json!("memory"), &json!(false), &json!("full-text")));
+    let path = format!("DELETE /memory/{}", entry["id"].as_str().unwrap());
+    assert!(runtime.send(&path, "", "").0.starts_with("http/1.1 200"));
+    assert!(runtime.send(&path, "", "").0.starts_with("http/1.1 404"));
+    for (path, body, word) in [
+        ("/memory", r#"{"content": " "}"#, "`content`"),
+        ("/memory", r#"{"content": "x", "category": "secret"}"#, "secret"),
+        ("/memory/search", r#"{"query": ""}"#, "`query`"),
+        ("/memory/search", r#"{"query": "x", "top_k": 0}"#, "`top_k`"),
+    ] {
+        let (head, answer) = runtime.post(path, body);
+        assert!(head.starts_with("http/1.1 400") && answer.contains(word), "{body}: {head}{answer}");
+    }
+}

@@ -1,0 +1,262 @@
+//! One turn: a message goes in, happenings come out, an answer is kept. The turn is a task of its
+//! own: a client that leaves takes nothing with it, unless it asked for that.
+
+mod answering;
+mod happening;
+mod prompt;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use slipway_database::{Fault, NewMessage, Role};
+use slipway_guards::{Block, Budget, Side};
+use slipway_http::{Error, HeaderMap, HeaderValue, StatusCode, header};
+use slipway_models::Message;
+use tokio::select;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, interval_at, sleep, sleep_until};
+use tracing::{error, warn};
+
+use crate::agent::Agent;
+use crate::failure;
+use crate::telemetry::Inbound;
+use answering::Answering;
+pub(crate) use happening::{Answer, Guarded, Happening, Stop};
+
+/// How many happenings may wait for a slow client before the model waits too.
+const WAITING: usize = 64;
+/// How often a long answer is written down while it grows.
+const PROGRESS: Duration = Duration::from_secs(1);
+/// How long a client waits for its answer to be kept, once it is whole.
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+/// The pauses before an answer that could not be kept is tried again.
+const KEEP: [Duration; 6] = [
+    Duration::from_millis(250),
+    Duration::from_secs(1),
+    Duration::from_secs(3),
+    Duration::from_secs(10),
+    Duration::from_secs(15),
+    Duration::from_secs(30),
+];
+
+/// What is asked, and on whose behalf.
+#[derive(Debug)]
+pub(crate) struct Order {
+    pub(crate) said: Said,
+    pub(crate) trace_id: String,
+    pub(crate) caller: Caller,
+    /// The turn ends when its client leaves.
+    pub(crate) cancel_with_client: bool,
+    pub(crate) max_output_tokens: Option<u32>,
+    pub(crate) temperature: Option<f32>,
+    pub(crate) stop: Vec<String>,
+}
+
+impl Order {
+    fn inbound(&self) -> Inbound<'_> {
+        Inbound { traceparent: self.caller.traceparent.as_deref(), tracestate: self.caller.tracestate.as_deref() }
+    }
+}
+
+/// The trace that a caller is in, from its W3C headers.
+#[derive(Debug, Default)]
+pub(crate) struct Caller {
+    traceparent: Option<String>,
+    tracestate: Option<String>,
+}
+
+impl Caller {
+    pub(crate) fn read(headers: &HeaderMap) -> Self {
+        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        Self { traceparent: text("traceparent"), tracestate: text("tracestate") }
+    }
+}
+
+/// What was said, and who remembers the rest.
+#[derive(Debug)]
+pub(crate) enum Said {
+    /// The store does: the message continues a conversation.
+    InConversation { id: String, message: String },
+    /// The caller does: all messages come with the request, the last one is to be answered.
+    Alone { system: Option<String>, messages: Vec<Message> },
+}
+
+impl Said {
+    pub(crate) fn conversation(&self) -> Option<&str> {
+        match self {
+            Self::InConversation { id, .. } => Some(id),
+            Self::Alone { .. } => None,
+        }
+    }
+
+    /// The words to answer.
+    fn newest(&self) -> String {
+        match self {
+            Self::InConversation { message, .. } => message.clone(),
+            Self::Alone { messages, .. } => messages.last().map(Message::text).unwrap_or_default(),
+        }
+    }
+
+    fn replace_newest(&mut self, text: String) {
+        match self {
+            Self::InConversation { message, .. } => *message = text,
+            Self::Alone { messages, .. } => {
+                if let Some(last) = messages.last_mut() {
+                    *last = Message::user(text);
+                }
+            }
+        }
+    }
+}
+
+/// Takes the order, or says why not. What is taken runs to its end whatever happens to the receiver.
+pub(crate) async fn begin(agent: &Arc<Agent>, mut order: Order) -> Result<mpsc::Receiver<Happening>, Error> {
+    let Some(running) = agent.running() else {
+        return Err(Error::unavailable("this agent is shutting down; try again").with_header(header::RETRY_AFTER, HeaderValue::from(2)));
+    };
+    let (listener, happenings) = mpsc::channel(WAITING);
+    let found = guard_input(agent, &mut order)?;
+    if let Some(answer) = found.refusal {
+        // Nothing of what was refused is kept.
+        agent.recorder.refused(&found.guarded);
+        for guarded in found.guarded {
+            let _ = listener.send(Happening::Guard(guarded)).await;
+        }
+        let _ = listener.send(Happening::Done(answer)).await;
+        return Ok(happenings);
+    }
+    if let Said::InConversation { id, message } = &order.said {
+        let said = NewMessage::new(Role::User, message).with_trace(&order.trace_id);
+        agent.store.begin_turn(id, &prompt::title(message), said).await.map_err(failure::of_store)?;
+    }
+    let agent = Arc::clone(agent);
+    tokio::spawn(async move {
+        run(&agent, order, found.guarded, listener).await;
+        drop(running);
+    });
+    Ok(happenings)
+}
+
+struct Found {
+    guarded: Vec<Guarded>,
+    refusal: Option<Answer>,
+}
+
+/// Masks what must not be kept, and finds what must not be answered.
+fn guard_input(agent: &Agent, order: &mut Order) -> Result<Found, Error> {
+    let mut found = Found { guarded: Vec::new(), refusal: None };
+    if agent.guards.is_empty() {
+        return Ok(found);
+    }
+    let text = order.said.newest();
+    let budget = Budget { now: SystemTime::now(), tokens_in_prompt: agent.prompt_tokens(&text) };
+    let turn = agent.guards.before_turn(&budget);
+    found.guarded.extend(turn.breaches.iter().map(|breach| Guarded::breach(breach, Side::Input)));
+    if let Some(block) = turn.blocked {
+        agent.recorder.refused(&found.guarded);
+        return Err(over_the_limit(block));
+    }
+    let verdict = agent.guards.check(Side::Input, &text);
+    found.guarded.extend(verdict.findings.iter().map(|finding| Guarded::finding(finding, Side::Input)));
+    found.refusal = verdict.blocked.map(|block| Answer::refused(block.message));
+    let masked = verdict.text.into_owned();
+    order.said.replace_newest(masked);
+    Ok(found)
+}
+
+/// A limit is not the caller's fault and passes, unless one message alone is too much.
+fn over_the_limit(block: Block) -> Error {
+    match block.retry_after {
+        Some(wait) => Error::new(StatusCode::TOO_MANY_REQUESTS, block.message)
+            .with_header(header::RETRY_AFTER, HeaderValue::from(wait.as_secs().max(1))),
+        None => Error::bad_request(block.message),
+    }
+}
+
+async fn run(agent: &Agent, order: Order, guarded: Vec<Guarded>, listener: mpsc::Sender<Happening>) {
+    let started = Instant::now();
+    let partial = Mutex::new(String::new());
+    let mut answering = Answering::new(agent, &order, &listener, &partial);
+    for guarded in guarded {
+        answering.guard(guarded).await;
+    }
+    let left = async { if order.cancel_with_client { listener.closed().await } else { std::future::pending().await } };
+    let stop = select! {
+        biased;
+        stop = answering.work() => stop,
+        () = sleep_until(started + agent.budget.time) => Ok(Stop::TimeBudget),
+        () = left => Ok(Stop::Cancelled),
+        () = write_down(agent, order.said.conversation(), &partial) => Ok(Stop::Cancelled),
+    };
+    let outcome = answering.end(stop, started.elapsed());
+    conclude(agent, &order, outcome, &listener).await;
+}
+
+/// Keeps what there is of a long answer, so that others see it grow and a killed pod loses little.
+async fn write_down(agent: &Agent, conversation: Option<&str>, partial: &Mutex<String>) {
+    let Some(id) = conversation else { return std::future::pending().await };
+    let mut ticks = interval_at(Instant::now() + PROGRESS, PROGRESS);
+    loop {
+        ticks.tick().await;
+        let text = partial.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Err(fault) = agent.store.progress(id, &text).await {
+            warn!(%fault, "an answer under way could not be written down");
+        }
+    }
+}
+
+/// Keeps the answer, tells it, and leaves the rest to work behind the scenes.
+async fn conclude(agent: &Agent, order: &Order, outcome: answering::Outcome, listener: &mpsc::Sender<Happening>) {
+    let answering::Outcome { mut answer, failure, transcript } = outcome;
+    if let Some(id) = order.said.conversation() {
+        let kept = keep(agent, id, transcript);
+        let mut kept = std::pin::pin!(kept);
+        // The client learns early that its answer is not safe yet; the attempts go on.
+        let ended = select! {
+            saved = &mut kept => Some(saved),
+            () = sleep(LONGEST_WAIT) => None,
+        };
+        answer.saved = ended.unwrap_or(false);
+        tell(agent, order, answer, failure, listener).await;
+        if ended.is_none() {
+            kept.await;
+        }
+    } else {
+        tell(agent, order, answer, failure, listener).await;
+    }
+}
+
+async fn keep(agent: &Agent, id: &str, messages: Vec<NewMessage>) -> bool {
+    for wait in KEEP.into_iter().map(Some).chain([None]) {
+        match agent.store.finish_turn(id, messages.clone()).await {
+            Ok(()) => return true,
+            Err(fault) => match wait.filter(|_| matches!(fault, Fault::Unavailable(_))) {
+                Some(wait) => {
+                    warn!(%fault, "an answer could not be kept; trying again");
+                    sleep(wait).await;
+                }
+                None => {
+                    error!(%fault, "an answer could not be kept");
+                    return false;
+                }
+            },
+        }
+    }
+    false
+}
+
+async fn tell(agent: &Agent, order: &Order, answer: Answer, failure: Option<slipway_models::Fault>, listener: &mpsc::Sender<Happening>) {
+    if let Some(fault) = failure {
+        let _ = listener.send(Happening::Failed(fault)).await;
+        return;
+    }
+    let message = order.said.newest();
+    if answer.stop == Stop::EndTurn && order.said.conversation().is_some() {
+        let suggested = agent.suggest(order.said.conversation(), &message, &answer.content).await;
+        if !suggested.is_empty() {
+            let _ = listener.send(Happening::Suggestions(suggested)).await;
+        }
+        agent.reflect(order.said.conversation(), &message, &answer.content);
+    }
+    let _ = listener.send(Happening::Done(answer)).await;
+}

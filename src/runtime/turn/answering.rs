@@ -1,0 +1,299 @@
+//! The rounds of a turn: the model is asked, the tools that it calls are called, and it is asked
+//! again with what came of them, until it answers or a budget ends.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use futures::stream::{FuturesUnordered, StreamExt};
+use slipway_database::NewMessage;
+use slipway_guards::{Out, Side, Spent};
+use slipway_models::{Content, Fault, Message, Piece, Request, Role, ToolCall, ToolResult, Usage};
+use slipway_tools::Context;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+use super::happening::{Answer, Guarded, Happening, Stop};
+use super::{Order, Said, prompt};
+use crate::agent::Agent;
+use crate::record::TurnRecord;
+use crate::settings::Strategy;
+
+/// What a turn came to: the answer, what failed, and what the conversation keeps.
+pub(super) struct Outcome {
+    pub(super) answer: Answer,
+    pub(super) failure: Option<Fault>,
+    pub(super) transcript: Vec<NewMessage>,
+}
+
+pub(super) struct Answering<'a> {
+    agent: &'a Agent,
+    order: &'a Order,
+    listener: &'a mpsc::Sender<Happening>,
+    /// The text so far, for whoever writes it down meanwhile.
+    partial: &'a Mutex<String>,
+    record: TurnRecord,
+    guard: Option<slipway_guards::Stream>,
+    /// What was blocked in the answer, in words for the caller.
+    blocked: Option<String>,
+    /// What the model said and what its tools answered, in order.
+    said: Vec<Message>,
+    usage: Usage,
+    cancel: watch::Sender<bool>,
+    deadline: Instant,
+}
+
+/// One answer of the model.
+#[derive(Default)]
+struct Round {
+    text: String,
+    calls: Vec<ToolCall>,
+    stop: Option<slipway_models::Stop>,
+}
+
+impl<'a> Answering<'a> {
+    pub(super) fn new(agent: &'a Agent, order: &'a Order, listener: &'a mpsc::Sender<Happening>, partial: &'a Mutex<String>) -> Self {
+        Self {
+            agent,
+            order,
+            listener,
+            partial,
+            record: agent.recorder.turn(order.inbound(), order.said.conversation(), &order.trace_id),
+            guard: (!agent.guards.is_empty()).then(|| agent.guards.stream()),
+            blocked: None,
+            said: Vec::new(),
+            usage: Usage::default(),
+            cancel: watch::Sender::new(false),
+            deadline: Instant::now() + agent.budget.time,
+        }
+    }
+
+    /// Asks the model until it has answered.
+    pub(super) async fn work(&mut self) -> Result<Stop, Fault> {
+        let tools = match self.agent.strategy {
+            Strategy::Simple => Vec::new(),
+            Strategy::React => self.agent.tool_specs().await,
+        };
+        let mut request = prompt::request(self.agent, self.order, tools, &self.record).await?;
+        self.record.asked(&request);
+        for round in 1.. {
+            let last = round > self.agent.budget.rounds;
+            if last {
+                // Out of rounds: the model answers with what it has.
+                request.tools.clear();
+            }
+            let answer = self.ask(request.clone()).await?;
+            if self.blocked.is_some() {
+                return Ok(Stop::Guard);
+            }
+            if last || answer.calls.is_empty() {
+                return Ok(if last { Stop::MaxRounds } else { stop(answer.stop) });
+            }
+            if self.usage.input_tokens + self.usage.output_tokens >= self.agent.budget.tokens {
+                return Ok(Stop::TokenBudget);
+            }
+            let results = self.call(answer.calls).await;
+            let results = Message { role: Role::User, content: results.into_iter().map(Content::ToolResult).collect() };
+            self.said.push(results);
+            request.messages = prompt::continued(self.agent, &request, self.said.last_chunk::<2>())?;
+        }
+        Ok(Stop::MaxRounds)
+    }
+
+    /// One question to the model; its words are passed on as they come.
+    async fn ask(&mut self, request: Request) -> Result<Round, Fault> {
+        let model = &self.agent.model;
+        let mut record = self.record.model_call(&request);
+        let mut round = Round::default();
+        let mut used = Usage::default();
+        // Words of an earlier round stay apart from those of this one.
+        let mut apart = !self.partial().is_empty();
+        let mut pieces = model.answer(request);
+        while let Some(piece) = pieces.next().await {
+            match piece {
+                Ok(Piece::Text(text)) => {
+                    record.first_token();
+                    if std::mem::take(&mut apart) {
+                        self.pass("\n\n").await;
+                    }
+                    round.text.push_str(&text);
+                    self.pass(&text).await;
+                }
+                Ok(Piece::ToolCall(call)) => round.calls.push(call),
+                Ok(Piece::Usage(usage)) => used = usage,
+                Ok(Piece::Stopped(stop)) => round.stop = Some(stop),
+                Err(fault) => {
+                    record.finish(&used, None, Some(fault.kind().name()));
+                    self.add(used);
+                    return Err(fault);
+                }
+            }
+            if self.blocked.is_some() {
+                break;
+            }
+        }
+        let mut content = Vec::new();
+        if !round.text.is_empty() {
+            content.push(Content::Text { text: round.text.clone() });
+        }
+        content.extend(round.calls.iter().cloned().map(Content::ToolCall));
+        let message = Message { role: Role::Assistant, content };
+        record.said(&message);
+        record.finish(&used, round.stop.as_ref(), None);
+        self.add(used);
+        self.said.push(message);
+        if round.calls.is_empty() {
+            self.pass_rest().await;
+        }
+        Ok(round)
+    }
+
+    fn add(&mut self, used: Usage) {
+        self.usage.input_tokens += used.input_tokens;
+        self.usage.output_tokens += used.output_tokens;
+        self.usage.cached_input_tokens += used.cached_input_tokens;
+    }
+
+    /// All calls of a round at once; the results stand in the order of the calls.
+    async fn call(&mut self, calls: Vec<ToolCall>) -> Vec<ToolResult> {
+        let mut results: Vec<_> = calls
+            .iter()
+            .map(|call| ToolResult { id: call.id.clone(), name: call.name.clone(), content: String::new(), is_error: true })
+            .collect();
+        let mut running = FuturesUnordered::new();
+        for (index, call) in calls.into_iter().enumerate() {
+            let start = Happening::ToolStart { id: call.id.clone(), name: call.name.clone(), arguments: call.arguments.clone() };
+            let _ = self.listener.send(start).await;
+            let toolbox = &self.agent.toolbox;
+            let record = self.record.tool_call(&call, toolbox.kind(&call.name));
+            let context = Context::until(self.deadline).with_trace(record.trace()).with_cancelled(self.cancel.subscribe());
+            running.push(async move {
+                let started = Instant::now();
+                let outcome = toolbox.call(&call.name, call.arguments, &context).await;
+                record.finish(outcome.is_error, &outcome.content);
+                (index, outcome, started.elapsed())
+            });
+        }
+        while let Some((index, outcome, took)) = running.next().await {
+            let Some(result) = results.get_mut(index) else { continue };
+            result.is_error = outcome.is_error;
+            result.content = outcome.content;
+            let (id, name) = (result.id.clone(), result.name.clone());
+            let end = Happening::ToolEnd { id, name, is_error: outcome.is_error, content: result.content.clone(), took };
+            let _ = self.listener.send(end).await;
+        }
+        drop(running);
+        for result in &mut results {
+            self.guard_result(result).await;
+        }
+        results
+    }
+
+    /// What a tool brings in is looked at like what a person says.
+    async fn guard_result(&mut self, result: &mut ToolResult) {
+        if self.agent.guards.is_empty() {
+            return;
+        }
+        let content = std::mem::take(&mut result.content);
+        let verdict = self.agent.guards.check(Side::Input, &content);
+        for finding in &verdict.findings {
+            self.guard(Guarded::finding(finding, Side::Input)).await;
+        }
+        match verdict.blocked {
+            Some(block) => {
+                result.content = format!("The result was withheld: {}", block.message);
+                result.is_error = true;
+            }
+            None => result.content = verdict.text.into_owned(),
+        }
+    }
+
+    pub(super) async fn guard(&mut self, guarded: Guarded) {
+        self.record.guard(&guarded);
+        let _ = self.listener.send(Happening::Guard(guarded)).await;
+    }
+
+    /// Text towards the client, by way of the guards.
+    async fn pass(&mut self, text: &str) {
+        match self.guard.as_mut().map(|guard| guard.push(text)) {
+            None => self.tell(text.to_owned()).await,
+            Some(outs) => self.pass_guarded(outs).await,
+        }
+    }
+
+    /// What the guards still held back at the end of an answer.
+    async fn pass_rest(&mut self) {
+        if let Some(guard) = self.guard.as_mut() {
+            let outs = guard.finish();
+            self.pass_guarded(outs).await;
+        }
+    }
+
+    async fn pass_guarded(&mut self, outs: Vec<Out>) {
+        for out in outs {
+            match out {
+                Out::Text(text) => self.tell(text).await,
+                Out::Finding(finding) => self.guard(Guarded::finding(&finding, Side::Output)).await,
+                Out::Blocked(block) => self.blocked = Some(block.message),
+            }
+        }
+    }
+
+    async fn tell(&mut self, text: String) {
+        self.partial().push_str(&text);
+        // Nobody listens any more: the turn goes on all the same.
+        let _ = self.listener.send(Happening::Text(text)).await;
+    }
+
+    fn partial(&self) -> std::sync::MutexGuard<'a, String> {
+        self.partial.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes stock: what is answered, what is kept, what is counted.
+    pub(super) fn end(mut self, ended: Result<Stop, Fault>, took: Duration) -> Outcome {
+        self.cancel.send_replace(true);
+        let text = std::mem::take(&mut *self.partial());
+        let (stop, failure) = match ended {
+            Ok(stop) => (stop, None),
+            Err(fault) => (Stop::Failed, Some(fault)),
+        };
+        let content = match self.blocked.take() {
+            Some(words) => words,
+            None if text.is_empty() && stop == Stop::TimeBudget => "The time for this answer ran out.".to_owned(),
+            None if text.is_empty() && stop == Stop::TokenBudget => "The tokens for this answer ran out.".to_owned(),
+            None => text,
+        };
+        let spent = self.spent(took);
+        self.agent.guards.after(&spent).iter().for_each(|breach| self.record.guard(&Guarded::breach(breach, Side::Output)));
+        let transcript = self.transcript(&content, stop);
+        self.record.finish(stop, failure.as_ref().map(|fault| fault.kind().name()), &content, &self.usage, took);
+        Outcome { answer: Answer { content, usage: self.usage, stop, saved: true }, failure, transcript }
+    }
+
+    fn spent(&self, took: Duration) -> Spent {
+        let model = &self.agent.model;
+        let usd = slipway_models::cost(model.provider(), model.id(), &self.usage).unwrap_or_default();
+        Spent { now: SystemTime::now(), tokens: self.usage.input_tokens + self.usage.output_tokens, usd, latency: took }
+    }
+
+    /// One message for the answer, with the calls that led to it. A turn that said nothing leaves nothing.
+    fn transcript(&self, content: &str, stop: Stop) -> Vec<NewMessage> {
+        let Said::InConversation { .. } = self.order.said else { return Vec::new() };
+        if content.is_empty() {
+            return Vec::new();
+        }
+        let called = self.said.iter().any(|message| message.role == Role::User);
+        // What a guard withheld, and a call without its result, are not for later prompts.
+        let whole = matches!(stop, Stop::EndTurn | Stop::MaxTokens | Stop::MaxRounds);
+        let parts = (called && whole && self.agent.guards.is_empty()).then(|| serde_json::to_value(&self.said).ok()).flatten();
+        let message = NewMessage { parts, ..NewMessage::new(slipway_database::Role::Assistant, content) };
+        vec![message.with_trace(&self.order.trace_id)]
+    }
+}
+
+fn stop(stop: Option<slipway_models::Stop>) -> Stop {
+    match stop {
+        Some(slipway_models::Stop::MaxTokens) => Stop::MaxTokens,
+        Some(slipway_models::Stop::Filtered) => Stop::Filtered,
+        Some(slipway_models::Stop::EndTurn | slipway_models::Stop::ToolUse | slipway_models::Stop::Other(_)) | None => Stop::EndTurn,
+    }
+}
