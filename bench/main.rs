@@ -16,6 +16,7 @@ mod rest;
 mod runtime;
 mod standing;
 mod start;
+mod streams;
 mod table;
 
 use clap::{Parser, ValueEnum};
@@ -46,7 +47,7 @@ enum Row {
     Create,
     /// Requests at rest, repairs of manual changes, and memory, at each size.
     Standing,
-    /// The runtime: memory, start, chats per second.
+    /// The runtime: memory, start, chats per second, streams, what it adds to a provider.
     Runtime,
 }
 

@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 
 use crate::numbers::median;
 use crate::start::{Process, command, cores, pinned};
-use crate::{http, table};
+use crate::{http, streams, table};
 
 const CHAT: &str = r#"{"message": "How do I get to the station?"}"#;
 const STARTS: u32 = 20;
@@ -33,7 +33,7 @@ pub(crate) fn measure(runs: u32) -> anyhow::Result<()> {
     let (core, other) = cores()?;
     start()?;
     let port = http::free_port()?;
-    let runtime = serve(port, &core)?;
+    let runtime = serve(port, &core, &[])?;
     first_chat(port, Instant::now())?;
     let idle = runtime.resident()?;
     table::part(&format!("Runtime: stub chats per second, server on one core, load from another; {SECONDS} s each"));
@@ -59,7 +59,8 @@ pub(crate) fn measure(runs: u32) -> anyhow::Result<()> {
     table::part("Runtime: memory (resident)");
     table::alone("idle, after one chat", &table::mebibytes(idle), "<= 12 MB");
     table::alone("after the load", &table::mebibytes(runtime.resident()?), "");
-    Ok(())
+    drop(runtime);
+    streams::measure(runs, &core)
 }
 
 /// From nothing to an answered chat, beside a process that starts and says its version.
@@ -89,14 +90,23 @@ fn environment(command: &mut Command, port: u16) -> &mut Command {
     command.env("RUNTIME_PORT", port.to_string()).env("RUNTIME_LOG_LEVEL", "error").stderr(Stdio::null())
 }
 
-fn serve(port: u16, core: &str) -> anyhow::Result<Process> {
-    Process::spawn(environment(&mut pinned("slipway-runtime", core)?, port))
+pub(crate) fn serve(port: u16, core: &str, variables: &[(&str, &str)]) -> anyhow::Result<Process> {
+    Process::spawn(environment(&mut pinned("slipway-runtime", core)?, port).envs(variables.iter().copied()))
 }
 
 /// Asks until there is an answer; the seconds since `begun`.
-fn first_chat(port: u16, begun: Instant) -> anyhow::Result<f64> {
+pub(crate) fn first_chat(port: u16, begun: Instant) -> anyhow::Result<f64> {
+    first(begun, || http::post(port, "/chat", CHAT))
+}
+
+/// Waits until it serves.
+pub(crate) fn wait(port: u16, begun: Instant) -> anyhow::Result<f64> {
+    first(begun, || http::get(port, "/healthz"))
+}
+
+fn first(begun: Instant, ask: impl Fn() -> std::io::Result<String>) -> anyhow::Result<f64> {
     while begun.elapsed() < Duration::from_secs(20) {
-        match http::post(port, "/chat", CHAT) {
+        match ask() {
             Ok(_) => return Ok(begun.elapsed().as_secs_f64()),
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => std::thread::sleep(Duration::from_micros(200)),
             Err(error) => return Err(error.into()),

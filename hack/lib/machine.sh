@@ -25,7 +25,7 @@ require_go() {
 
 require_cargo() {
   command -v cargo >/dev/null ||
-    die "cargo is missing." "Install Rust with rustup (1.92 or newer, with rustfmt and clippy)."
+    die "cargo is missing." "Install Rust with rustup (1.95 or newer, with rustfmt and clippy)."
   command -v cc >/dev/null || install cc=gcc cc=libc6-dev
 }
 

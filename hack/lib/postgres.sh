@@ -29,7 +29,7 @@ postgres_secrets() {
     def secret(name; data): {apiVersion: "v1", kind: "Secret", metadata: {name: name, namespace: "slipway-system"}, stringData: data};
     {apiVersion: "v1", kind: "List", items: [
       secret("postgres"; {password: .}),
-      secret($name; {url: "postgres://postgres:\(.)@postgres.slipway-system.svc:5432/postgres?sslmode=disable"})
+      secret($name; {url: "postgres://postgres:\(.)@postgres:5432/postgres?sslmode=disable"})
     ]}' "$1"
 }
 

@@ -26,6 +26,7 @@ slipway_up() {
   elif [[ -n $REGISTRY ]]; then
     step "Images" "$ROOT/hack/images" --push "$REGISTRY"
   fi
+  [[ $1 == current ]] || step "PostgreSQL with pgvector" postgres_up
   step "Slipway, by Helm" slipway_install "$1"
   step "A sample Team, Tools and an Agent" slipway_samples
   step "The Agent becomes Ready" slipway_agent_ready
@@ -35,6 +36,7 @@ slipway_up() {
 slipway_install() {
   local settings=()
   [[ $1 == current && -z $REGISTRY ]] || mapfile -t settings < <(image_settings "$REGISTRY")
+  [[ $1 == current ]] || mapfile -t -O ${#settings[@]} settings < <(postgres_settings)
   "$STATE/bin/helm" upgrade --install slipway "$ROOT" --namespace slipway-system --create-namespace \
     --wait --timeout 3m "${settings[@]}" ${HELM_SETTINGS[@]+"${HELM_SETTINGS[@]}"} >"$LOGS/helm.log" 2>&1 || {
     kubectl --namespace slipway-system get pods >&2 || true
