@@ -39,7 +39,7 @@ pub struct Options {
     pub password: Option<String>,
     /// Takes the place of the URL's `sslmode`: `disable`, `allow`, `prefer`, `require`, `verify-ca`, `verify-full`.
     pub sslmode: Option<String>,
-    /// The team's slug.
+    /// The team's id, as `RUNTIME_TEAM` has it.
     pub team: String,
     pub agent_id: String,
     /// Whether the first connection makes or mends the schema. Only for a database of the agent's own: the

@@ -9,6 +9,7 @@ use std::str::FromStr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use slipway_api::ids;
 use slipway_database::{Fault, Isolation, Migrated, Tenants, migrate};
 use tokio::time::Instant;
 
@@ -64,6 +65,7 @@ pub enum Standing {
     Unavailable(String),
 }
 
+/// Teams are named by their slugs here; in the database they have the ids that their runtimes are told.
 pub struct Tenancy {
     url: DatabaseUrl,
     wanted: Wanted,
@@ -144,7 +146,7 @@ impl Tenancy {
     }
 
     async fn ask(&self, team: &str) -> Result<Result<DatabaseUrl, String>, Fault> {
-        if let Some(login) = self.tenants.ensure(team, &self.password(team)).await? {
+        if let Some(login) = self.tenants.ensure(&ids::team(team), &self.password(team)).await? {
             return Ok(Ok(self.url.clone().with_login(&login.user, &login.password)));
         }
         match self.tenants.isolation().await? {
@@ -169,7 +171,7 @@ impl Tenancy {
     /// Deletes a team's rows, and its login. Begun and broken off, it is taken up again by the next call.
     pub async fn remove(&self, team: &str) -> Result<u64, Fault> {
         self.logins.lock().unwrap_or_else(PoisonError::into_inner).remove(team);
-        self.tenants.remove(team).await
+        self.tenants.remove(&ids::team(team)).await
     }
 
     /// Remembers a team whose rows could not be deleted, for as long as this process lives.

@@ -2,6 +2,7 @@
 
 #![expect(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use slipway_api::ids;
 use slipway_database::{NewMessage, Options, Role, Store};
 use slipway_operator::database::DatabaseUrl;
 use slipway_operator::tenancy::{Access, Standing, Tenancy, Wanted};
@@ -21,10 +22,10 @@ fn login(tenancy: &Tenancy, team: &str) -> DatabaseUrl {
     }
 }
 
-/// The agent's conversations with the login that a team was given.
+/// The agent's conversations with the login that a team was given, under the team's id, as runtimes are told it.
 fn store(login: &DatabaseUrl, team: &str) -> Store {
     let (url, agent_id) = (login.complete().to_owned(), "ag_1".to_owned());
-    Store::open(&Options { url, password: None, sslmode: None, team: team.to_owned(), agent_id, migrate: false }).unwrap()
+    Store::open(&Options { url, password: None, sslmode: None, team: ids::team(team), agent_id, migrate: false }).unwrap()
 }
 
 fn hello() -> NewMessage {
@@ -95,7 +96,8 @@ async fn a_team_that_is_gone_leaves_no_rows_even_if_the_database_was_down() {
     let postgres = Postgres::start();
     let tenancy = tenancy(&postgres.url(), Wanted::RolePerTeam);
     tenancy.migrate().await.unwrap();
-    let rows = |team: &str| postgres.psql(&format!("SELECT count(*) FROM slipway.conversations WHERE team = '{team}'")).trim().to_owned();
+    let rows =
+        |team: &str| postgres.psql(&format!("SELECT count(*) FROM slipway.conversations WHERE team = 'tk_{team}'")).trim().to_owned();
     for team in ["red", "blue", "green"] {
         tenancy.ensure(team).await;
         store(&login(&tenancy, team), team).begin_turn("c1", "Hello", hello()).await.unwrap();
