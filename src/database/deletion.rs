@@ -14,24 +14,29 @@ const TABLES: [&str; 6] = ["turns", "messages", "conversations", "memory_vectors
 impl Tenants {
     /// Deletes an agent's rows and returns how many there were. Nothing left to delete is no fault.
     pub async fn delete_agent(&self, team: &str, agent_id: &str) -> Result<u64, Fault> {
+        self.delete_agent_while(team, agent_id, &|| true).await
+    }
+
+    /// The same, for as long as `still` says so, which is asked before each batch: an agent of that id may come back.
+    pub async fn delete_agent_while(&self, team: &str, agent_id: &str, still: &(dyn Fn() -> bool + Send + Sync)) -> Result<u64, Fault> {
         id::check("agent id", agent_id)?;
-        self.delete(team, Some(agent_id)).await
+        self.delete(team, Some(agent_id), still).await
     }
 
     /// Takes a team's login away, then its rows, then the role. Returns how many rows there were.
     pub async fn remove(&self, team: &str) -> Result<u64, Fault> {
         id::check("team", team)?;
         self.shut_out(team).await?;
-        let rows = self.delete(team, None).await?;
+        let rows = self.delete(team, None, &|| true).await?;
         self.drop_role(team).await?;
         Ok(rows)
     }
 
-    async fn delete(&self, team: &str, agent_id: Option<&str>) -> Result<u64, Fault> {
+    async fn delete(&self, team: &str, agent_id: Option<&str>, still: &(dyn Fn() -> bool + Send + Sync)) -> Result<u64, Fault> {
         id::check("team", team)?;
         let mut deleted = 0;
         for table in TABLES {
-            loop {
+            while still() {
                 let (batch, more) = in_long_time(self.delete_batch(table, team, agent_id)).await?;
                 deleted += batch;
                 if !more {

@@ -15,6 +15,7 @@ mod memory_search;
 mod migrate;
 mod roles;
 mod store;
+mod strangers;
 mod tenants;
 mod turn;
 mod types;

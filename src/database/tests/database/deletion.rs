@@ -1,8 +1,9 @@
 //! The end of agents and teams.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use slipway_database::{Fault, Tenants, migrate};
+use slipway_database::{Category, Fault, NewMemory, Tenants, UsageMinute, migrate};
 use slipway_peers::Postgres;
 
 use crate::{Database, Raw, talk};
@@ -39,6 +40,90 @@ async fn an_agents_rows_go_and_no_others() {
     assert_eq!(tenants.delete_agent("a", "ag_1").await.unwrap(), 0);
     assert_eq!(admin.one(&format!("{LEFT} where team = 'a' and agent_id = 'ag_1'")).await, "0");
     assert_eq!(admin.one(LEFT).await, (2 * (4 * 2_500 + 11)).to_string());
+}
+
+#[tokio::test]
+async fn a_deletion_ends_when_its_agent_is_back() {
+    let database = Database::migrated().await;
+    let mut admin = database.raw(&database.url).await;
+    admin.ask(&fill("a", "ag_1", 4_000)).await.unwrap();
+    let (tenants, asked) = (database.tenants(), AtomicU64::new(0));
+    let deleted = tenants.delete_agent_while("a", "ag_1", &|| asked.fetch_add(1, Ordering::Relaxed) < 3).await.unwrap();
+    assert!((1..=3_000).contains(&deleted), "three batches at most: {deleted}");
+    assert_eq!(admin.one(LEFT).await, (4 * 4_000 + 11 - deleted).to_string());
+    assert_eq!(tenants.delete_agent_while("a", "ag_1", &|| false).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn whose_rows_there_are_is_told_of_one_team_by_every_kind_of_row() {
+    let database = Database::migrated().await;
+    let mut admin = database.raw(&database.url).await;
+    admin.ask(&fill("a", "ag_1", 50)).await.unwrap();
+    admin.ask(&fill("b", "ag_of_another", 50)).await.unwrap();
+    for (agent, store) in ["ag_talk", "ag_memory", "ag_usage"].map(|agent| (agent, database.store("a", agent))) {
+        match agent {
+            "ag_talk" => talk(&store, "conv_1", "q", "a").await.unwrap(),
+            "ag_memory" => {
+                let memory = NewMemory { content: "x".into(), category: Category::Fact, source: "s".into(), embedding: None };
+                store.remember(memory).await.unwrap();
+            }
+            _ => {
+                let usage = UsageMinute { requests: 1, ..UsageMinute::empty(jiff::Timestamp::UNIX_EPOCH, "p", "m") };
+                store.record_usage(&[usage]).await.unwrap();
+            }
+        }
+    }
+    // Nothing that a runtime could have written, and nothing that a deletion would take.
+    admin.ask("insert into slipway.conversations values ('a', 'x''; drop', 'c', 't', now(), now(), 0)").await.unwrap();
+    let tenants = database.tenants();
+    let beside = async |known: &[&str]| {
+        let known: Vec<String> = known.iter().map(ToString::to_string).collect();
+        tenants.agents_except("a", &known).await.unwrap()
+    };
+    assert_eq!(beside(&[]).await, ["ag_1", "ag_memory", "ag_talk", "ag_usage"]);
+    assert_eq!(beside(&["ag_1", "ag_talk", "ag_elsewhere"]).await, ["ag_memory", "ag_usage"]);
+    assert_eq!(beside(&["ag_1", "ag_memory", "ag_talk", "ag_usage"]).await, [""; 0]);
+    assert!(tenants.agents_except("nobody", &[]).await.unwrap().is_empty());
+    // What is left of a deletion that was cut off anywhere is found.
+    for table in ["turns", "messages"] {
+        admin.ask(&format!("delete from slipway.{table}")).await.unwrap();
+        assert!(beside(&[]).await.contains(&"ag_1".to_owned()), "with nothing left in {table}");
+    }
+}
+
+#[tokio::test]
+async fn strangers_are_told_a_thousand_at_a_time() {
+    let database = Database::migrated().await;
+    let fill = "insert into slipway.usage_minutes select 'a', 'ag_' || n, now(), 'p', 'm', 1, 1, 1, 1, 1, 1, 1, 1, 1, '{}' from generate_series(1, 1500) n";
+    database.raw(&database.url).await.ask(fill).await.unwrap();
+    let tenants = database.tenants();
+    let first = tenants.agents_except("a", &[]).await.unwrap();
+    assert_eq!(first.len(), 1_000);
+    assert_eq!(tenants.agents_except("a", &first).await.unwrap().len(), 500);
+}
+
+/// Prints what docs/database.md tells; run it alone, with `--ignored --nocapture`.
+#[tokio::test]
+#[ignore = "a measurement"]
+async fn finding_strangers_does_not_depend_on_the_number_of_rows() {
+    let database = Database::migrated().await;
+    let mut admin = database.raw(&database.url).await;
+    let tenants = database.tenants();
+    for rows in [1_000, 1_000_000] {
+        let fill = format!(
+            "insert into slipway.usage_minutes select 'a', 'ag_' || lpad((n % 100)::text, 3, '0'), now() + n * interval '1 minute', 'p{rows}', 'm',
+             1, 1, 1, 1, 1, 1, 1, 1, 1, '{{}}' from generate_series(1, {rows}) n"
+        );
+        admin.ask(&fill).await.unwrap();
+        let mut taken = Vec::new();
+        for _ in 0..20 {
+            let begun = std::time::Instant::now();
+            assert_eq!(tenants.agents_except("a", &[]).await.unwrap().len(), 100);
+            taken.push(begun.elapsed());
+        }
+        taken.sort();
+        println!("{rows} rows of 100 agents: median {:?}, slowest {:?}", taken[10], taken[19]);
+    }
 }
 
 #[tokio::test]
