@@ -128,13 +128,13 @@ fn first_byte(port: u16, path: &str, json: &str) -> anyhow::Result<f64> {
     let head = format!("POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n");
     write!(stream, "{head}authorization: Bearer none\r\ncontent-length: {}\r\n\r\n{json}", json.len())?;
     let mut answer = Vec::new();
-    let mut part = [0; 4096];
+    let mut chunk = [0; 4096];
     loop {
-        let read = stream.read(&mut part)?;
+        let read = stream.read(&mut chunk)?;
         if read == 0 {
             bail!("no answer: {}", String::from_utf8_lossy(&answer));
         }
-        answer.extend_from_slice(&part[..read]);
+        answer.extend_from_slice(&chunk[..read]);
         if answer.windows(6).any(|window| window == b"data: ") {
             return Ok(begun.elapsed().as_secs_f64());
         }

@@ -43,6 +43,7 @@ struct Receipt {
 }
 
 #[derive(Debug, Clone, Serialize)]
+#[expect(clippy::struct_field_names, reason = "the names of the wire")]
 struct Tokens {
     input_tokens: u64,
     output_tokens: u64,

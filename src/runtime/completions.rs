@@ -213,7 +213,7 @@ impl Heading {
                 Happening::Done(answer) => {
                     let message = json!({"role": "assistant", "content": answer.content});
                     let choice = json!({"index": 0, "message": message, "logprobs": null, "finish_reason": finish_reason(answer.stop)});
-                    let mut whole = self.object("chat.completion", vec![choice]);
+                    let mut whole = self.object("chat.completion", &[choice]);
                     whole["usage"] = usage(&answer);
                     return Reply::json(&whole);
                 }
@@ -249,7 +249,7 @@ impl Heading {
                 }
                 events.push(self.chunk(&json!({}), Some(finish_reason(answer.stop))));
                 if self.include_usage {
-                    let mut last = self.object("chat.completion.chunk", Vec::new());
+                    let mut last = self.object("chat.completion.chunk", &[]);
                     last["usage"] = usage(&answer);
                     events.push(Event::json(&last));
                 }
@@ -262,10 +262,10 @@ impl Heading {
 
     fn chunk(&self, delta: &Value, finish_reason: Option<&str>) -> Result<Event, Error> {
         let choice = json!({"index": 0, "delta": delta, "logprobs": null, "finish_reason": finish_reason});
-        Event::json(&self.object("chat.completion.chunk", vec![choice]))
+        Event::json(&self.object("chat.completion.chunk", &[choice]))
     }
 
-    fn object(&self, object: &str, choices: Vec<Value>) -> Value {
+    fn object(&self, object: &str, choices: &[Value]) -> Value {
         json!({"id": self.id, "object": object, "created": self.created, "model": self.model, "choices": choices})
     }
 }

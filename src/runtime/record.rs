@@ -73,7 +73,9 @@ impl Recorder {
     /// A turn that a guard refused before it began.
     pub(crate) fn refused(&self, guarded: &[Guarded]) {
         let mut sample = Sample::default();
-        guarded.iter().for_each(|guarded| self.guarded(guarded, &mut sample));
+        for guarded in guarded {
+            self.guarded(guarded, &mut sample);
+        }
         self.0.meters.turn("blocked", 0.0);
         self.count(&sample);
     }
@@ -187,12 +189,12 @@ impl TurnRecord {
         };
         let inner = &self.recorder.0;
         inner.meters.turn(outcome, took.as_secs_f64());
-        let usd = cost(inner.model.provider, &inner.model.id, used).unwrap_or_default();
+        let price = cost(inner.model.provider, &inner.model.id, used).unwrap_or_default();
         self.sample.error = failure.is_some();
         self.sample.latency = took;
         self.sample.input_tokens = used.input_tokens;
         self.sample.output_tokens = used.output_tokens;
-        self.sample.cost_micros = micros(usd);
+        self.sample.cost_micros = micros(price);
         self.recorder.count(&self.sample);
         self.span.finish(failure.map_or(Ok(()), Err));
     }

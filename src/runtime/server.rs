@@ -207,10 +207,10 @@ impl Server {
                 let question: memory::Question = request.json().await?;
                 Reply::json(&serde_json::json!({"results": question.ask(&agent.memory).await?}))
             }
-            Endpoint::Forget => match agent.memory.forget(id).await.map_err(failure::of_store)? {
-                true => Reply::json(&serde_json::json!({"id": id, "deleted": true})),
-                false => Err(Error::not_found(format!("there is no memory {id}"))),
-            },
+            Endpoint::Forget if agent.memory.forget(id).await.map_err(failure::of_store)? => {
+                Reply::json(&serde_json::json!({"id": id, "deleted": true}))
+            }
+            Endpoint::Forget => Err(Error::not_found(format!("there is no memory {id}"))),
             Endpoint::Suggestions => {
                 let mut query = request.query()?;
                 let conversation = query.text("conversation_id");

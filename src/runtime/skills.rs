@@ -134,7 +134,7 @@ impl Builtin for LoadSkill {
         }
     }
 
-    fn call<'a>(&'a self, arguments: Value) -> Called<'a> {
+    fn call(&self, arguments: Value) -> Called<'_> {
         Box::pin(async move { self.0.load(text(&arguments, "name")).unwrap_or_else(|refused| refused) })
     }
 }
@@ -156,7 +156,7 @@ impl Builtin for ReadSkillFile {
         }
     }
 
-    fn call<'a>(&'a self, arguments: Value) -> Called<'a> {
+    fn call(&self, arguments: Value) -> Called<'_> {
         Box::pin(async move { self.0.read_file(text(&arguments, "name"), text(&arguments, "file")).unwrap_or_else(|refused| refused) })
     }
 }

@@ -12,7 +12,7 @@ pub(crate) use memory::Memory;
 
 pub(crate) enum Store {
     Memory(Box<Memory>),
-    Postgresql(slipway_database::Store),
+    Postgresql(Box<slipway_database::Store>),
 }
 
 /// A conversation and all that was said in it.
@@ -36,7 +36,7 @@ impl Store {
         };
         let options =
             slipway_database::Options { url, password, sslmode, team: identity.team.clone(), agent_id: identity.agent_id.clone(), migrate };
-        slipway_database::Store::open(&options).map(Self::Postgresql)
+        slipway_database::Store::open(&options).map(|store| Self::Postgresql(Box::new(store)))
     }
 
     /// Whether what is kept outlives the process.

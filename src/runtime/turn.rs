@@ -228,19 +228,13 @@ async fn conclude(agent: &Agent, order: &Order, outcome: answering::Outcome, lis
 
 async fn keep(agent: &Agent, id: &str, messages: Vec<NewMessage>) -> bool {
     for wait in KEEP.into_iter().map(Some).chain([None]) {
-        match agent.store.finish_turn(id, messages.clone()).await {
-            Ok(()) => return true,
-            Err(fault) => match wait.filter(|_| matches!(fault, Fault::Unavailable(_))) {
-                Some(wait) => {
-                    warn!(%fault, "an answer could not be kept; trying again");
-                    sleep(wait).await;
-                }
-                None => {
-                    error!(%fault, "an answer could not be kept");
-                    return false;
-                }
-            },
-        }
+        let Err(fault) = agent.store.finish_turn(id, messages.clone()).await else { return true };
+        let Some(wait) = wait.filter(|_| matches!(fault, Fault::Unavailable(_))) else {
+            error!(%fault, "an answer could not be kept");
+            return false;
+        };
+        warn!(%fault, "an answer could not be kept; trying again");
+        sleep(wait).await;
     }
     false
 }

@@ -40,7 +40,7 @@ impl Builtin for Remember {
         }
     }
 
-    fn call<'a>(&'a self, arguments: Value) -> Called<'a> {
+    fn call(&self, arguments: Value) -> Called<'_> {
         Box::pin(async move {
             let content = arguments["content"].as_str().unwrap_or_default().trim().to_owned();
             if content.is_empty() || content.len() > super::LONGEST {
@@ -70,7 +70,7 @@ impl Builtin for Look {
         }
     }
 
-    fn call<'a>(&'a self, arguments: Value) -> Called<'a> {
+    fn call(&self, arguments: Value) -> Called<'_> {
         Box::pin(async move {
             match self.0.search(arguments["query"].as_str().unwrap_or_default(), 10).await {
                 Ok(found) if found.is_empty() => Outcome::ok("Nothing is remembered about this."),

@@ -1,6 +1,8 @@
 //! Conversations and memories in this process, for an agent without a database. They are bounded:
 //! what was touched least recently makes room, so that an agent never grows without end.
 
+#![expect(clippy::unnecessary_wraps, reason = "a store that cannot fail answers in the words of one that can")]
+
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -112,7 +114,9 @@ impl Memory {
             let now = Timestamp::now();
             room.generating = None;
             room.updated_at = now;
-            messages.into_iter().for_each(|message| room.say(message, now));
+            for message in messages {
+                room.say(message, now);
+            }
         }
         Ok(())
     }

@@ -216,7 +216,11 @@ mod tests {
                 usage.record(now, "p", ["a", "b", "c"][model], &sample(1));
                 total += 1;
                 let taken = usage.take_finished(now);
-                if fails { usage.give_back(now, taken) } else { written += taken.iter().map(|usage| usage.requests).sum::<i64>() }
+                if fails {
+                    written += i64::try_from(usage.give_back(now, taken)).unwrap();
+                } else {
+                    written += taken.iter().map(|usage| usage.requests).sum::<i64>();
+                }
             }
             written += usage.take_all().iter().map(|usage| usage.requests).sum::<i64>();
             prop_assert_eq!(written, total);

@@ -86,7 +86,7 @@ impl<'a> Answering<'a> {
                 return Ok(Stop::Guard);
             }
             if last || answer.calls.is_empty() {
-                return Ok(if last { Stop::MaxRounds } else { stop(answer.stop) });
+                return Ok(if last { Stop::MaxRounds } else { stop(answer.stop.as_ref()) });
             }
             if self.usage.input_tokens + self.usage.output_tokens >= self.agent.budget.tokens {
                 return Ok(Stop::TokenBudget);
@@ -290,7 +290,7 @@ impl<'a> Answering<'a> {
     }
 }
 
-fn stop(stop: Option<slipway_models::Stop>) -> Stop {
+fn stop(stop: Option<&slipway_models::Stop>) -> Stop {
     match stop {
         Some(slipway_models::Stop::MaxTokens) => Stop::MaxTokens,
         Some(slipway_models::Stop::Filtered) => Stop::Filtered,

@@ -1,6 +1,12 @@
 //! The real binary, spoken to over sockets.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test says what went wrong by panicking")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "a test says what went wrong by panicking, and shows what the runtime said"
+)]
 
 mod chat;
 mod completions;
