@@ -6,7 +6,7 @@ mod gather;
 mod report;
 mod resolve;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::collections::HashSet;
 use std::time::Duration;

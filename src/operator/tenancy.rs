@@ -1,7 +1,9 @@
-//! The platform's database as the controllers see it: its schema kept up to date by whoever leads, and a login for
-//! each team, so that the database itself keeps teams apart.
+//! The platform's database as the controllers see it: its schema kept up to date by whoever leads, a login for each
+//! team, so that the database itself keeps teams apart, and the end of the rows that nobody has any more.
 //!
 //! A team's password is derived from the platform's key: nothing has to remember it, and all replicas make the same.
+
+pub mod rows;
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -9,14 +11,17 @@ use std::str::FromStr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use kube::Resource;
 use slipway_api::ids;
 use slipway_database::{Fault, Isolation, Migrated, Tenants, migrate};
 use tokio::time::Instant;
 
 use crate::database::DatabaseUrl;
+use crate::event::Happening;
 use crate::queue::Key;
 use crate::world::World;
 use crate::world::secret::keyed_hash;
+use rows::{Cleared, Departures, Leavings};
 
 /// How long a login that was made is believed to be there still.
 const BELIEVED: Duration = Duration::from_mins(10);
@@ -75,6 +80,7 @@ pub struct Tenancy {
     logins: Mutex<HashMap<String, Known>>,
     /// Teams that are gone and whose rows are not.
     debts: Mutex<BTreeSet<String>>,
+    departures: Departures,
 }
 
 enum Schema {
@@ -105,7 +111,16 @@ impl Tenancy {
     pub fn open(url: &DatabaseUrl, wanted: Wanted, key: &[u8]) -> Result<Self, Fault> {
         let tenants = Tenants::open(url.complete(), None, None)?;
         let schema = Mutex::new(Schema::Behind(None));
-        Ok(Self { url: url.clone(), wanted, tenants, key: key.to_vec(), schema, logins: Mutex::default(), debts: Mutex::default() })
+        Ok(Self {
+            url: url.clone(),
+            wanted,
+            tenants,
+            key: key.to_vec(),
+            schema,
+            logins: Mutex::default(),
+            debts: Mutex::default(),
+            departures: Departures::default(),
+        })
     }
 
     /// Brings the schema up to date.
@@ -166,6 +181,16 @@ impl Tenancy {
             Some(Err(_)) => Access::Url(self.url.clone()),
             None => Access::Unknown,
         }
+    }
+
+    /// Notes that an Agent has gone.
+    pub fn departed(&self, namespace: &str, name: &str, now: Instant) {
+        self.departures.note(namespace, name, now);
+    }
+
+    /// Notes that the last pod of an Agent has gone, after the Agent itself.
+    pub fn emptied(&self, namespace: &str, name: &str, now: Instant) {
+        self.departures.renew(namespace, name, now);
     }
 
     /// Deletes a team's rows, and its login. Begun and broken off, it is taken up again by the next call.
@@ -233,8 +258,39 @@ pub(crate) async fn keep(world: &World) {
             }
         }
     }
+    let mut leavings = Leavings::default();
+    let mut pay_day = Instant::now() + LONGEST_PAUSE;
     loop {
-        tokio::time::sleep(LONGEST_PAUSE).await;
-        tenancy.pay().await;
+        match clear(world, tenancy, &mut leavings).await {
+            Ok(next) => tokio::select! {
+                () = tokio::time::sleep_until(next.min(pay_day)) => {}
+                () = tenancy.departures.next() => {}
+            },
+            Err(fault) => {
+                world.metrics.database_failures.inc();
+                tracing::warn!(%fault, again_in = ?LONGEST_PAUSE, "the rows of agents that are gone cannot be deleted yet");
+                tokio::time::sleep(LONGEST_PAUSE).await;
+            }
+        }
+        if Instant::now() >= pay_day {
+            tenancy.pay().await;
+            pay_day = Instant::now() + LONGEST_PAUSE;
+        }
     }
+}
+
+/// Deletes the rows of agents that are gone, as far as their time has come, and says when to come back.
+async fn clear(world: &World, tenancy: &Tenancy, leavings: &mut Leavings) -> Result<Instant, Fault> {
+    let teams = world.teams.keys().into_iter().map(|key| key.name).collect();
+    let (cleared, outcome) = leavings.round(tenancy, world, &teams, Instant::now()).await;
+    for Cleared { team, name, id, rows } in cleared {
+        tracing::info!(team, agent = id, name, rows, "the rows of an agent that is gone were deleted");
+        let agent = name.map_or(format!("agent {id}"), |name| format!("agent {name} ({id})"));
+        let note = format!("the rows of {agent}, which is gone, were deleted from the database: {rows}");
+        let happening = Happening { warning: false, reason: "RowsDeleted".to_owned(), action: "Delete", note };
+        if let Some(team) = world.teams.get(&Key::new("", &team)).as_ref().and_then(|team| team.0.as_ref().ok()) {
+            world.events.publish(&team.object_ref(&()), happening).await;
+        }
+    }
+    outcome
 }

@@ -3,6 +3,7 @@
 //! Reconcilers read from here and nowhere else, so that an operator at rest is silent.
 
 pub mod cache;
+mod census;
 pub mod child;
 pub mod pod;
 pub mod references;

@@ -28,7 +28,7 @@ use crate::world::references::Kind;
 use crate::world::secret::SecretState;
 use crate::world::{ChildKind, World};
 
-fn settings(database: Option<&str>) -> Settings {
+pub(crate) fn settings(database: Option<&str>) -> Settings {
     Settings {
         platform_namespace: "slipway-system".to_owned(),
         service_account: "slipway-manager".to_owned(),

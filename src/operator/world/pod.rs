@@ -69,6 +69,16 @@ impl Pods {
         touched
     }
 
+    /// The agents of a namespace that have pods, whatever has become of the Agents themselves.
+    pub fn agents_in(&self, namespace: &str) -> Vec<Key> {
+        let pods = self.by_agent.read().unwrap_or_else(PoisonError::into_inner);
+        pods.keys().filter(|agent| agent.namespace == namespace).cloned().collect()
+    }
+
+    pub fn has(&self, agent: &Key) -> bool {
+        self.by_agent.read().unwrap_or_else(PoisonError::into_inner).contains_key(agent)
+    }
+
     /// The problem of the newest pod that has one.
     pub fn problem(&self, agent: &Key) -> Option<Problem> {
         let pods = self.by_agent.read().unwrap_or_else(PoisonError::into_inner);
@@ -189,7 +199,9 @@ mod tests {
         assert_eq!(pods.seen(&sick), Some(agent.clone()));
         assert_eq!(pods.seen(&sick), None);
         assert_eq!(pods.problem(&agent).unwrap().reason, "ErrImagePull");
+        assert!(pods.has(&agent) && pods.agents_in("team-a") == [agent.clone()] && pods.agents_in("team-b").is_empty());
         assert_eq!(pods.gone(&sick), Some(agent.clone()));
+        assert!(!pods.has(&agent));
         assert_eq!(pods.problem(&agent), None);
     }
 }

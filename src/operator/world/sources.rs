@@ -38,6 +38,7 @@ pub fn watch_all(world: &Arc<World>) {
                 if let Some(slug) = key.namespace.strip_prefix("team-") {
                     world.team_queue.add_after(Key::new("", slug), Duration::from_secs(1));
                 }
+                world.note_agent(&key);
                 world.agent_queue.add(key);
             },
         );
@@ -356,6 +357,9 @@ fn pods(world: &Arc<World>, scope: Option<String>) {
                 Heard::Gone(_, pod) => world.pods.gone(&pod).into_iter().collect(),
                 Heard::Listed(keys) => world.pods.retain(scope.as_deref(), &keys),
             };
+            for agent in &touched {
+                world.note_pods(agent);
+            }
             requeue(&world.agent_queue, touched);
         };
         follow(api, Some(labels::AGENT), Some(&world.made), hear).await;
