@@ -24,7 +24,8 @@ fn it_becomes_ready_and_answers() {
     assert_eq!(pods_of_selector(&agent, &seen), 1, "pods that status.selector selects");
 
     assert!(agent.chat("ping 4711").contains("ping 4711"));
-    assert_eq!(agent.post("/chat", &json!({"input": "ping"})).status, 200);
+    let whole = agent.post("/chat", &json!({"input": "ping"}));
+    assert_eq!((whole.status, &whole.json()["stop_reason"]), (200, &json!("end_turn")), "{whole:?}");
     assert_eq!(agent.post("/chat", &json!({})).status, 400);
 }
 
@@ -45,7 +46,7 @@ fn it_answers_in_pieces() {
 #[test]
 fn it_is_scaled() {
     let team = Team::new("scaled");
-    let agent = team.agent("hello", &json!({}));
+    let agent = team.agent("hello", &json!({"storage": "memory"}));
     let first = agent.ready();
     let names = |agent: &Agent| agent.pods().iter().map(|pod| pod["metadata"]["name"].clone()).collect::<Vec<_>>();
     let before = names(&agent);
@@ -56,7 +57,7 @@ fn it_is_scaled() {
     assert_eq!(agent.deployment()["spec"]["replicas"], 2);
     assert_eq!(pods_of_selector(&agent, &seen), 2);
     assert!(names(&agent).contains(&before[0]), "scaling should leave the first pod alone: {before:?}, then {:?}", names(&agent));
-    // Each pod of the stub remembers for itself.
+    // Without a database, each pod remembers for itself.
     assert_eq!(condition(&seen, "StorageShared")["status"], "False", "{seen:#}");
 
     agent.kubectl("scale").arg("--replicas=0").ok();

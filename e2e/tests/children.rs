@@ -32,39 +32,43 @@ fn the_smallest_agents_variables() {
     assert_holds("the ConfigMap's metadata", &json!({"labels": labels(&agent)}), &config["metadata"]);
     let key = config["data"]["RUNTIME_CONTROL_PUBLIC_KEY"].as_str().unwrap_or_default();
     assert!(key.len() == 44 && key.ends_with('='), "an Ed25519 key has 32 bytes, in base 64: {key:?}");
-    if storage() == "memory" {
-        let mut expected = json!({
-            "RUNTIME_CHANNEL": "rest",
-            "RUNTIME_STRATEGY": "simple",
-            "RUNTIME_MODEL_TYPE": "stub",
-            "RUNTIME_MODEL_ID": "stub-echo",
-            "RUNTIME_STORAGE": "memory",
-            "RUNTIME_AGENT_ID": id,
-            "RUNTIME_AGENT_NAME": "hello",
-            "RUNTIME_TEAM": format!("tk_{}", team.slug),
-            "RUNTIME_TRACK": "stable",
-            "RUNTIME_CONTROL_PUBLIC_KEY": key,
-        });
-        // What the chart's values say of the platform, and nothing where they are silent.
-        let told = [
-            ("RUNTIME_EMBEDDING_MODEL", "SLIPWAY_EMBEDDING_MODEL"),
-            ("RUNTIME_EGRESS_ALLOW", "SLIPWAY_EGRESS_ALLOW"),
-            ("RUNTIME_PLATFORM_URL", "SLIPWAY_PLATFORM_URL"),
-            ("OTEL_EXPORTER_OTLP_ENDPOINT", "SLIPWAY_OTLP_ENDPOINT"),
-            ("RUNTIME_MLFLOW_URI", "SLIPWAY_MLFLOW_URI"),
-            ("OLLAMA_BASE_URL", "OLLAMA_BASE_URL"),
-        ];
-        for (variable, setting) in told {
-            if platform::setting(setting).is_some() {
-                expected[variable] = config["data"][variable].clone();
-                assert!(expected[variable].is_string(), "{variable} should be set, as {setting} is");
-            }
+    let mut expected = json!({
+        "RUNTIME_CHANNEL": "rest",
+        "RUNTIME_STRATEGY": "simple",
+        "RUNTIME_MODEL_TYPE": "stub",
+        "RUNTIME_MODEL_ID": "stub-echo",
+        "RUNTIME_STORAGE": storage(),
+        "RUNTIME_AGENT_ID": id,
+        "RUNTIME_AGENT_NAME": "hello",
+        "RUNTIME_TEAM": format!("tk_{}", team.slug),
+        "RUNTIME_TRACK": "stable",
+        "RUNTIME_CONTROL_PUBLIC_KEY": key,
+    });
+    // What the chart's values say of the platform, and nothing where they are silent.
+    let told = [
+        ("RUNTIME_EMBEDDING_MODEL", "SLIPWAY_EMBEDDING_MODEL"),
+        ("RUNTIME_EGRESS_ALLOW", "SLIPWAY_EGRESS_ALLOW"),
+        ("RUNTIME_PLATFORM_URL", "SLIPWAY_PLATFORM_URL"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "SLIPWAY_OTLP_ENDPOINT"),
+        ("RUNTIME_MLFLOW_URI", "SLIPWAY_MLFLOW_URI"),
+        ("OLLAMA_BASE_URL", "OLLAMA_BASE_URL"),
+    ];
+    for (variable, setting) in told {
+        if platform::setting(setting).is_some() {
+            expected[variable] = config["data"][variable].clone();
+            assert!(expected[variable].is_string(), "{variable} should be set, as {setting} is");
         }
-        if platform::setting("SLIPWAY_OTLP_ENDPOINT").or_else(|| platform::setting("SLIPWAY_MLFLOW_URI")).is_some() {
-            expected["OTEL_RESOURCE_ATTRIBUTES"] = config["data"]["OTEL_RESOURCE_ATTRIBUTES"].clone();
-        }
-        assert_eq!(config["data"], expected, "each variable is set only when it has a value");
     }
+    if storage() == "postgresql" {
+        // Whose login it is, a Secret says.
+        expected["RUNTIME_DATABASE_URL"] = config["data"]["RUNTIME_DATABASE_URL"].clone();
+        let url = expected["RUNTIME_DATABASE_URL"].as_str().unwrap_or_default();
+        assert!(url.starts_with("postgres") && !url.contains('@'), "{url:?}");
+    }
+    if platform::setting("SLIPWAY_OTLP_ENDPOINT").or_else(|| platform::setting("SLIPWAY_MLFLOW_URI")).is_some() {
+        expected["OTEL_RESOURCE_ATTRIBUTES"] = config["data"]["OTEL_RESOURCE_ATTRIBUTES"].clone();
+    }
+    assert_eq!(config["data"], expected, "each variable is set only when it has a value");
 }
 
 #[test]
@@ -138,7 +142,7 @@ fn the_deployment() {
                     "securityContext": {"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}},
                     "terminationGracePeriodSeconds": 30,
                     "containers": [container],
-                    "volumes": [{"name": "tmp", "emptyDir": {}}],
+                    "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}}],
                 },
             },
         },
@@ -231,8 +235,10 @@ fn credentials_are_mounted_as_files() {
     let deployment = agent.deployment_until("been made", 20, |_| true);
     let pod = &deployment["spec"]["template"]["spec"];
     let mount = json!({"name": "credentials", "mountPath": "/var/run/slipway/credentials", "readOnly": true});
+    let variable = json!({"name": "GOOGLE_APPLICATION_CREDENTIALS", "value": "/var/run/slipway/credentials/key.json"});
+    let env = pod["containers"][0]["env"].as_array().cloned().unwrap_or_default();
+    assert!(env.contains(&variable), "{variable} should be in {env:?}");
     let expected = json!({
-        "env": [{"name": "GOOGLE_APPLICATION_CREDENTIALS", "value": "/var/run/slipway/credentials/key.json"}],
         "volumeMounts": [{"name": "tmp"}, mount],
     });
     assert_holds("the container", &expected, &pod["containers"][0]);

@@ -78,6 +78,7 @@ fn explain_documents_every_kind() {
         ("agent.spec.podTemplate.nodeSelector", "node"),
         ("agent.status.phase", "Terminated"),
         ("tool.spec.timeout", "seconds"),
+        ("tool.spec.protocol", "Model Context Protocol"),
         ("tool.spec.parameters.required", "Default false"),
         ("team.spec.quota", "ResourceQuota"),
         ("knowledgebase.spec.chunkSize", "tokens"),

@@ -120,7 +120,7 @@ fn a_fault_goes_when_its_cause_does() {
 #[test]
 fn what_runs_goes_on_running() {
     let team = Team::new("untouched");
-    team.tool("clock", &json!({"type": "builtin"}));
+    team.tool("clock", &json!({"name": "datetime", "type": "builtin"}));
     let agent = team.agent("hello", &json!({"tools": ["clock"], "systemPrompt": "first"}));
     agent.ready();
     let children = || [agent.deployment(), agent.config(), agent.service()].map(|child| child["metadata"]["generation"].clone());

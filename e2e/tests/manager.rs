@@ -78,7 +78,7 @@ fn another_pod_takes_over_from_one_that_is_killed() {
 #[test]
 fn a_restart_changes_nothing() {
     let team = Team::within(alone(), "restart", &json!({"quota": {"pods": 5}, "containerLimits": {"default": {"memory": "64Mi"}}}));
-    team.tool("clock", &json!({"type": "builtin"}));
+    team.tool("clock", &json!({"name": "datetime", "type": "builtin"}));
     let agent = team.agent("hello", &json!({"tools": ["clock"]}));
     let settled = agent.ready();
     let versions = || -> Vec<String> {

@@ -43,16 +43,17 @@ fn a_bad_image_leaves_the_old_pod_serving() {
 #[test]
 fn a_crash_loop_tells_the_last_exit() {
     let team = Team::new("crash");
-    // The runtime refuses a provider that it does not speak to, with exit code 2.
-    let agent = team.agent("hello", &json!({"modelType": "ollama", "modelId": "some-model"}));
+    // The runtime refuses a tool whose program is not in its image, with exit code 2.
+    team.tool("absent", &json!({"type": "cli", "binary": "/no/such/program", "allowedCommands": ["--version"]}));
+    let agent = team.agent("hello", &json!({"tools": ["absent"]}));
     let message = agent.stalled(&["CrashLoopBackOff"], 60);
     assert!(message.contains("code 2"), "{message}");
-    assert!(message.contains("RUNTIME_MODEL_TYPE") && message.contains("ollama"), "the runtime's own words belong here: {message}");
+    assert!(message.contains("tool absent: binary: '/no/such/program' is not there"), "the runtime's own words belong here: {message}");
     let seen = agent.get();
     assert_eq!(seen["status"]["phase"], "Failed");
     assert!(seen["status"]["firstDeployedAt"].is_null(), "{seen:#}");
 
-    agent.patch(&json!({"modelType": "stub", "modelId": "stub-echo"}));
+    agent.patch(&json!({"tools": null}));
     agent.ready();
 }
 

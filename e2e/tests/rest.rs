@@ -13,7 +13,7 @@ const WATCHED: Duration = Duration::from_secs(65);
 fn at_rest_nothing_is_sent() {
     let team = Team::within(alone(), "rest", &json!({"quota": {"pods": 10}, "containerLimits": {"default": {"memory": "64Mi"}}}));
     team.secret("keys", &json!({"KEY": "value"}));
-    team.tool("clock", &json!({"type": "builtin"}));
+    team.tool("clock", &json!({"name": "datetime", "type": "builtin"}));
     // One that runs, one that is suspended and one at fault: all are looked at, none needs anything.
     team.agent("runs", &json!({"tools": ["clock"], "envSecrets": ["keys", "agent-env"]})).ready();
     team.agent("suspended", &json!({"suspend": true})).until("suspended", 20, |agent| agent["status"]["phase"] == "Terminated");

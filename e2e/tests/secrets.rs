@@ -83,9 +83,9 @@ fn they_appear_nowhere_else() {
     let agent = team.agent("hello", &spec);
     agent.ready();
     // Faults and crashes are where secrets are told by mistake.
+    team.tool("absent", &json!({"type": "cli", "binary": "/no/such/program", "allowedCommands": ["--version"]}));
     let mut crashing = spec.clone();
-    crashing["modelType"] = json!("ollama");
-    crashing["modelId"] = json!("m");
+    crashing["tools"] = json!(["tickets", "absent"]);
     let crashing = team.agent("crashing", &crashing);
     let stalled = team.agent("stalled", &json!({"envSecrets": ["agent-env", "nowhere"], "credentialSecret": "cloud"}));
     stalled.stalled(&["SecretMissing"], 10);

@@ -28,10 +28,12 @@ fn they_are_resolved_in_order_with_all_their_fields() {
     team.tool("disk", &json!({"type": "cli", "binary": "/bin/df", "allowedCommands": ["-h"]}));
     let headers = json!([{"name": "Authorization", "secret": "token", "key": "authorization"}]);
     team.tool("tickets", &json!({"type": "mcp", "mcpEndpoint": "https://mcp.example.com", "headersFrom": headers}));
-    team.tool("clock", &json!({"type": "builtin"}));
+    team.tool("clock", &json!({"name": "datetime", "type": "builtin"}));
+    team.tool("time", &json!({"type": "cli", "binary": "/opt/server", "allowedCommands": ["--zone=UTC"], "protocol": "mcp"}));
     team.tool("off", &json!({"type": "builtin", "enabled": false}));
-    let agent = team.agent("hello", &json!({"tools": ["tickets", "off", "weather", "clock", "disk"]}));
-    agent.ready();
+    // Suspended, since its image has neither of the programs.
+    let agent = team.agent("hello", &json!({"tools": ["tickets", "off", "weather", "clock", "disk", "time"], "suspend": true}));
+    agent.until("suspended", 20, |agent| condition(agent, "Ready")["reason"] == "Suspended");
 
     let deployment = agent.deployment();
     let container = &deployment["spec"]["template"]["spec"]["containers"][0];
@@ -45,8 +47,10 @@ fn they_are_resolved_in_order_with_all_their_fields() {
         {"name": "get_weather", "type": "http", "category": "data", "description": "The weather.", "endpoint": "https://api.example.com/{city}",
          "method": "GET", "headers": {"Accept": "text/plain"}, "timeout": 7,
          "parameters": [city, {"name": "days", "type": "integer", "required": false}]},
-        {"name": "clock", "type": "builtin", "category": "general", "parameters": [], "timeout": 30},
+        {"name": "datetime", "type": "builtin", "category": "general", "parameters": [], "timeout": 30},
         {"name": "disk", "type": "cli", "category": "general", "binary": "/bin/df", "allowedCommands": ["-h"], "parameters": [], "timeout": 30},
+        {"name": "time", "type": "cli", "category": "general", "binary": "/opt/server", "allowedCommands": ["--zone=UTC"], "protocol": "mcp",
+         "parameters": [], "timeout": 30},
     ]);
     tools_become(&agent, &expected);
 }
@@ -54,8 +58,8 @@ fn they_are_resolved_in_order_with_all_their_fields() {
 #[test]
 fn changes_reach_the_agents_that_name_them() {
     let team = Team::new("toolchange");
-    team.tool("one", &json!({"type": "builtin"}));
-    team.tool("two", &json!({"type": "builtin"}));
+    team.tool("one", &json!({"name": "datetime", "type": "builtin"}));
+    team.tool("two", &json!({"name": "calculator", "type": "builtin"}));
     let agent = team.agent("hello", &json!({"tools": ["one", "two"]}));
     let other = team.agent("other", &json!({"suspend": true}));
     agent.ready();
@@ -67,15 +71,15 @@ fn changes_reach_the_agents_that_name_them() {
         |name: &str, timeout: u64| json!({"name": name, "type": "builtin", "category": "general", "parameters": [], "timeout": timeout});
 
     team.kubectl("patch tool one --type=merge -p").arg(json!({"spec": {"timeout": 99}})).ok();
-    tools_become(&agent, &json!([tool("one", 99), tool("two", 30)]));
+    tools_become(&agent, &json!([tool("datetime", 99), tool("calculator", 30)]));
     agent.deployment_until("another config-hash", 10, |deployment| hash(deployment) != before);
 
     team.kubectl("patch tool one --type=merge -p").arg(json!({"spec": {"enabled": false}})).ok();
-    tools_become(&agent, &json!([tool("two", 30)]));
+    tools_become(&agent, &json!([tool("calculator", 30)]));
     team.kubectl("patch tool two --type=merge -p").arg(json!({"spec": {"enabled": false}})).ok();
     tools_become(&agent, &json!([]));
     team.kubectl("patch tool two --type=merge -p").arg(json!({"spec": {"enabled": true}})).ok();
-    tools_become(&agent, &json!([tool("two", 30)]));
+    tools_become(&agent, &json!([tool("calculator", 30)]));
     agent.ready();
 
     let generation = agent.deployment()["metadata"]["generation"].clone();
@@ -83,7 +87,7 @@ fn changes_reach_the_agents_that_name_them() {
     let message = agent.stalled(&["ToolNotFound"], 10);
     assert!(message.contains("two"), "{message}");
     assert_eq!(agent.deployment()["metadata"]["generation"], generation, "what runs is left alone");
-    team.tool("two", &json!({"type": "builtin"}));
+    team.tool("two", &json!({"name": "calculator", "type": "builtin"}));
     agent.ready();
     assert_eq!(other.deployment()["metadata"]["generation"], untouched, "agents that do not name a tool are not touched");
 }
@@ -180,7 +184,7 @@ fn what_is_older_than_a_rule_is_told_and_stops_nobody() {
         if told { Ok(()) } else { Err("the malformed agent should be told so".to_owned()) }
     });
 
-    team.tool("clock", &json!({"type": "builtin"}));
+    team.tool("clock", &json!({"name": "datetime", "type": "builtin"}));
     let agent = team.agent("hello", &json!({"tools": ["clock"]}));
     agent.ready();
     for name in ["malformed", "no-endpoint"] {

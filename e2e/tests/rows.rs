@@ -1,0 +1,39 @@
+//! What a deleted Agent leaves in the platform's database.
+
+use serde_json::{Value, json};
+use slipway_e2e::{Agent, Team, http, platform, poll, until};
+
+fn conversations(agent: &Agent) -> Vec<Value> {
+    let reply = poll(10, || http(&agent.team.namespace, &agent.name, 8000, "/conversations", None).map_err(|error| error.to_string()));
+    assert_eq!(reply.status, 200, "{reply:?}");
+    reply.json()["data"].as_array().cloned().unwrap_or_default()
+}
+
+#[test]
+fn rows_go_after_their_agent_and_stay_with_one_that_comes_back_at_once() {
+    if !platform::has_database() {
+        return;
+    }
+    let team = Team::new("leftrows");
+    let agents = ["goes", "returns"].map(|name| team.agent(name, &json!({"storage": "postgresql"})));
+    for agent in &agents {
+        agent.ready();
+        agent.chat("hello");
+        assert_eq!(conversations(agent).len(), 1, "{}", agent.name);
+    }
+    for agent in &agents {
+        agent.kubectl("delete").ok();
+    }
+    team.agent("returns", &json!({"storage": "postgresql"})).ready();
+    let about = format!("events -A --field-selector reason=RowsDeleted,involvedObject.name={}", team.slug);
+    until(&about, 90, |events| {
+        let notes: Vec<_> = events.iter().filter_map(|event| event["message"].as_str()).collect();
+        assert!(!notes.iter().any(|note| note.contains("agent returns")), "it is there: {notes:?}");
+        if notes.iter().any(|note| note.contains("agent goes")) { Ok(()) } else { Err(format!("the rows of goes should go: {notes:?}")) }
+    });
+    let [goes, returns] = &agents;
+    assert_eq!(conversations(returns).len(), 1);
+    team.agent("goes", &json!({"storage": "postgresql"}));
+    goes.ready();
+    assert_eq!(conversations(goes), [Value::Null; 0]);
+}
