@@ -71,7 +71,7 @@ impl Default for Metrics {
         );
         registry.register(
             "database_failures",
-            "Attempts to bring the database's schema up to date that failed",
+            "Attempts that failed to bring the database's schema up to date, or to delete the rows of agents that are gone",
             metrics.database_failures.clone(),
         );
         *metrics.registry.write().unwrap_or_else(std::sync::PoisonError::into_inner) = registry;
