@@ -74,17 +74,6 @@ fn a_conversation_outlives_its_pod() {
     });
 }
 
-#[test]
-fn a_deleted_agent_leaves_no_rows() {
-    let team = Team::new("rows");
-    let agent = scripted(&team, "helper");
-    agent.post("/chat", &json!({"message": "text hello", "conversation_id": "conv_1"}));
-    assert_eq!(get(&agent, "/conversations")["data"][0]["id"], "conv_1");
-    agent.kubectl("delete").ok();
-    let again = scripted(&team, "helper");
-    assert_eq!(get(&again, "/conversations")["data"], json!([]));
-}
-
 /// Two teams, one database: each has a login of its own, which sees its own rows only.
 #[test]
 fn a_teams_login_is_not_the_platforms() {
