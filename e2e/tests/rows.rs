@@ -1,7 +1,7 @@
 //! What a deleted Agent leaves in the platform's database.
 
 use serde_json::{Value, json};
-use slipway_e2e::{Agent, Team, http, platform, poll, until};
+use slipway_e2e::{Agent, Team, http, kubectl, platform, poll, until};
 
 fn conversations(agent: &Agent) -> Vec<Value> {
     let reply = poll(10, || http(&agent.team.namespace, &agent.name, 8000, "/conversations", None).map_err(|error| error.to_string()));
@@ -25,7 +25,9 @@ fn rows_go_after_their_agent_and_stay_with_one_that_comes_back_at_once() {
         agent.kubectl("delete").ok();
     }
     team.agent("returns", &json!({"storage": "postgresql"})).ready();
-    let about = format!("events -A --field-selector reason=RowsDeleted,involvedObject.name={}", team.slug);
+    // By uid: an earlier run's team of that name has left its Events.
+    let uid = kubectl(format!("get team {} -o jsonpath={{.metadata.uid}}", team.slug)).ok();
+    let about = format!("events -A --field-selector reason=RowsDeleted,involvedObject.uid={uid}");
     until(&about, 90, |events| {
         let notes: Vec<_> = events.iter().filter_map(|event| event["message"].as_str()).collect();
         assert!(!notes.iter().any(|note| note.contains("agent returns")), "it is there: {notes:?}");
