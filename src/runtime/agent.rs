@@ -5,6 +5,8 @@ use std::env;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use slipway_api::contract::ToolConfig;
+use slipway_api::tool::ToolType;
 use slipway_database::Fault;
 use slipway_guards::Guards;
 use slipway_models::embedding::{self, Embedder};
@@ -73,10 +75,10 @@ impl Agent {
         let store = Arc::new(store);
         let memory = Arc::new(Recall::new(Arc::clone(&store), embedder.map(Arc::<dyn Embedder>::from)));
         let mut builtins: Builtins = Vec::new();
-        let own = settings.tools.iter().any(|tool| tool.name == memory::TOOL);
+        let own = settings.tools.iter().any(is_memory);
         let mut tools = settings.tools;
         if own {
-            tools.retain(|tool| tool.name != memory::TOOL);
+            tools.retain(|tool| !is_memory(tool));
             builtins.extend(memory::tools(&memory));
         }
         builtins.extend(crate::skills::tools(&skills));
@@ -157,7 +159,9 @@ impl Agent {
                 const PATIENCE: Duration = Duration::from_secs(3);
                 let made = suggestions::make(self.background.model(), message, answer);
                 let made = tokio::time::timeout(PATIENCE, made).await.unwrap_or_default();
-                self.background.suggested(conversation, &made);
+                if !made.is_empty() {
+                    self.background.suggested(conversation, &made);
+                }
                 made
             }
         }
@@ -185,6 +189,11 @@ impl Agent {
             self.background.reflect(conversation, message, answer);
         }
     }
+}
+
+/// The builtin; a tool of another type that is called so stays what it is.
+fn is_memory(tool: &ToolConfig) -> bool {
+    tool.type_ == ToolType::Builtin && tool.name == memory::TOOL
 }
 
 fn open_model(name: &str, id: &ModelId) -> Result<Arc<dyn Model>, String> {

@@ -1,4 +1,4 @@
-//! Work behind the scenes, after an answer: what was learned, a better title, usage. One thing after
+//! Work behind the scenes, after an answer: what was learned, and a better title. One thing after
 //! the other, so that it never crowds out people who wait; what does not fit the queue is left out
 //! and counted.
 

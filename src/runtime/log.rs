@@ -3,8 +3,10 @@
 
 use std::io;
 
-use tracing_subscriber::filter::LevelFilter;
-use tracing_subscriber::fmt;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Layer, fmt};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
@@ -13,9 +15,12 @@ pub(crate) enum Format {
 }
 
 pub(crate) fn start(level: LevelFilter, format: Format) {
-    let lines = fmt().with_max_level(level).with_writer(io::stderr);
-    match format {
-        Format::Json => lines.json().flatten_event(true).with_target(false).init(),
-        Format::Human => lines.with_ansi(false).with_target(false).init(),
-    }
+    // Other crates tell at `info` what servers have sent; of them only warnings are let through.
+    let targets = Targets::new().with_default(level.min(LevelFilter::WARN)).with_target("slipway", level);
+    let lines = fmt::layer().with_writer(io::stderr).with_target(false);
+    let lines: Box<dyn Layer<_> + Send + Sync> = match format {
+        Format::Json => Box::new(lines.json().flatten_event(true)),
+        Format::Human => Box::new(lines.with_ansi(false)),
+    };
+    tracing_subscriber::registry().with(lines.with_filter(targets)).init();
 }

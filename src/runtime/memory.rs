@@ -5,15 +5,15 @@
 pub(crate) mod extract;
 mod tool;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use slipway_database::{Category, Embedding, Fault, MemoryEntry, NewMemory, Page, Remembered};
 use slipway_http::Error;
 use slipway_models::embedding::{Embedder, Purpose};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tracing::warn;
 
 use crate::failure;
@@ -30,21 +30,27 @@ const CLOSE: f64 = 0.35;
 const SHARED_WORDS: f64 = 0.01;
 const LONGEST: usize = 4096;
 const UNKNOWN: i64 = -1;
+/// How long a count of none is believed.
+const TRUSTED: Duration = Duration::from_secs(30);
 
 pub(crate) struct Recall {
     store: Arc<Store>,
     embedder: Option<Arc<dyn Embedder>>,
     /// How many memories there are, so that an agent without any looks for none.
     count: AtomicI64,
+    /// When they were counted; other replicas may have kept some since.
+    counted: Mutex<Option<Instant>>,
 }
 
 impl Recall {
     pub(crate) fn new(store: Arc<Store>, embedder: Option<Arc<dyn Embedder>>) -> Self {
-        Self { store, embedder, count: AtomicI64::new(UNKNOWN) }
+        Self { store, embedder, count: AtomicI64::new(UNKNOWN), counted: Mutex::default() }
     }
 
+    /// Whether there was nothing to find a moment ago.
     pub(crate) fn is_empty(&self) -> bool {
-        self.count.load(Ordering::Relaxed) == 0
+        let counted = *self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        self.count.load(Ordering::Relaxed) == 0 && counted.is_some_and(|at| at.elapsed() < TRUSTED)
     }
 
     /// What may matter to `message`, most relevant first, within a prompt's room.
@@ -75,7 +81,7 @@ impl Recall {
     }
 
     pub(crate) async fn search(&self, query: &str, top: u32) -> Result<Vec<MemoryEntry>, Fault> {
-        if self.count.load(Ordering::Relaxed) == UNKNOWN && self.store.memory_count().await.map(|count| self.known(count))? == 0 {
+        if self.count.load(Ordering::Relaxed) <= 0 && self.store.memory_count().await.map(|count| self.known(count))? == 0 {
             return Ok(Vec::new());
         }
         let embedding = self.embed(query, Purpose::Query).await;
@@ -110,6 +116,7 @@ impl Recall {
 
     fn known(&self, count: i64) -> i64 {
         self.count.store(count, Ordering::Relaxed);
+        *self.counted.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
         count
     }
 

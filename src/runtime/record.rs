@@ -87,7 +87,7 @@ impl Recorder {
         meter.tokens(usage.input_tokens, usage.output_tokens, usage.cached_input_tokens);
         meter.cost(usd);
         let (input_tokens, output_tokens) = (usage.input_tokens, usage.output_tokens);
-        let sample = Sample { input_tokens, output_tokens, cost_micros: micros(usd), ..Sample::default() };
+        let sample = Sample { behind_the_scenes: true, input_tokens, output_tokens, cost_micros: micros(usd), ..Sample::default() };
         self.0.minutes.record(Timestamp::now(), provider.as_str(), model, &sample);
     }
 

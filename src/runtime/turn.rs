@@ -11,10 +11,10 @@ use std::time::{Duration, SystemTime};
 use slipway_database::{Fault, NewMessage, Role};
 use slipway_guards::{Block, Budget, Side};
 use slipway_http::{Error, HeaderMap, HeaderValue, StatusCode, header};
-use slipway_models::Message;
+use slipway_models::{Content, Message};
 use tokio::select;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, interval_at, sleep, sleep_until};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, sleep_until};
 use tracing::{error, warn};
 
 use crate::agent::Agent;
@@ -97,13 +97,29 @@ impl Said {
         }
     }
 
-    fn replace_newest(&mut self, text: String) {
+    /// All that the caller sent along.
+    fn texts(&self) -> Vec<&String> {
         match self {
-            Self::InConversation { message, .. } => *message = text,
-            Self::Alone { messages, .. } => {
-                if let Some(last) = messages.last_mut() {
-                    *last = Message::user(text);
-                }
+            Self::InConversation { message, .. } => vec![message],
+            Self::Alone { system, messages } => {
+                let contents = messages.iter().flat_map(|message| &message.content);
+                system
+                    .iter()
+                    .chain(contents.filter_map(|content| if let Content::Text { text } = content { Some(text) } else { None }))
+                    .collect()
+            }
+        }
+    }
+
+    fn texts_mut(&mut self) -> Vec<&mut String> {
+        match self {
+            Self::InConversation { message, .. } => vec![message],
+            Self::Alone { system, messages } => {
+                let contents = messages.iter_mut().flat_map(|message| &mut message.content);
+                system
+                    .iter_mut()
+                    .chain(contents.filter_map(|content| if let Content::Text { text } = content { Some(text) } else { None }))
+                    .collect()
             }
         }
     }
@@ -114,8 +130,9 @@ pub(crate) async fn begin(agent: &Arc<Agent>, mut order: Order) -> Result<mpsc::
     let Some(running) = agent.running() else {
         return Err(Error::unavailable("this agent is shutting down; try again").with_header(header::RETRY_AFTER, HeaderValue::from(2)));
     };
-    let (listener, happenings) = mpsc::channel(WAITING);
     let found = guard_input(agent, &mut order)?;
+    // Nobody listens yet: there must be room for all that is told of a refusal.
+    let (listener, happenings) = mpsc::channel(WAITING.max(found.guarded.len() + 1));
     if let Some(answer) = found.refusal {
         // Nothing of what was refused is kept.
         agent.recorder.refused(&found.guarded);
@@ -148,19 +165,22 @@ fn guard_input(agent: &Agent, order: &mut Order) -> Result<Found, Error> {
     if agent.guards.is_empty() {
         return Ok(found);
     }
-    let text = order.said.newest();
-    let budget = Budget { now: SystemTime::now(), tokens_in_prompt: agent.prompt_tokens(&text) };
+    let tokens_in_prompt = order.said.texts().iter().map(|text| agent.prompt_tokens(text)).sum();
+    let budget = Budget { now: SystemTime::now(), tokens_in_prompt };
     let turn = agent.guards.before_turn(&budget);
     found.guarded.extend(turn.breaches.iter().map(|breach| Guarded::breach(breach, Side::Input)));
     if let Some(block) = turn.blocked {
         agent.recorder.refused(&found.guarded);
         return Err(over_the_limit(block));
     }
-    let verdict = agent.guards.check(Side::Input, &text);
-    found.guarded.extend(verdict.findings.iter().map(|finding| Guarded::finding(finding, Side::Input)));
-    found.refusal = verdict.blocked.map(|block| Answer::refused(block.message));
-    let masked = verdict.text.into_owned();
-    order.said.replace_newest(masked);
+    for text in order.said.texts_mut() {
+        let verdict = agent.guards.check(Side::Input, text);
+        found.guarded.extend(verdict.findings.iter().map(|finding| Guarded::finding(finding, Side::Input)));
+        let blocked = verdict.blocked.map(|block| Answer::refused(block.message));
+        let masked = verdict.text.into_owned();
+        *text = masked;
+        found.refusal = found.refusal.or(blocked);
+    }
     Ok(found)
 }
 
@@ -193,14 +213,20 @@ async fn run(agent: &Agent, order: Order, guarded: Vec<Guarded>, listener: mpsc:
 }
 
 /// Keeps what there is of a long answer, so that others see it grow and a killed pod loses little.
+/// Returns when the conversation is no longer there, or another's.
 async fn write_down(agent: &Agent, conversation: Option<&str>, partial: &Mutex<String>) {
     let Some(id) = conversation else { return std::future::pending().await };
     let mut ticks = interval_at(Instant::now() + PROGRESS, PROGRESS);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut told = false;
     loop {
         ticks.tick().await;
         let text = partial.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Err(fault) = agent.store.progress(id, &text).await {
-            warn!(%fault, "an answer under way could not be written down");
+        match agent.store.progress(id, &text).await {
+            Ok(()) => told = false,
+            Err(fault @ (Fault::Busy | Fault::Refused(_))) => return warn!(%fault, "a turn ends: its conversation is no longer its own"),
+            Err(fault) if !std::mem::replace(&mut told, true) => warn!(%fault, "an answer under way could not be written down"),
+            Err(_) => {}
         }
     }
 }

@@ -18,6 +18,8 @@ const OTHER: &str = "other";
 /// One request.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Sample {
+    /// Work behind the scenes uses tokens and is no request.
+    pub(crate) behind_the_scenes: bool,
     pub(crate) error: bool,
     pub(crate) latency: Duration,
     pub(crate) input_tokens: u64,
@@ -99,11 +101,14 @@ fn start(number: i64) -> Timestamp {
 }
 
 fn count(minute: &mut UsageMinute, sample: &Sample) {
-    let Sample { error, latency, input_tokens, output_tokens, cost_micros, guard_blocks, pii, injections, violations } = *sample;
-    minute.requests += 1;
-    minute.errors += i64::from(error);
-    let latency = i64::try_from(latency.as_millis()).unwrap_or(i64::MAX);
-    minute.latency_histogram[UsageMinute::bucket(latency)] += 1;
+    let Sample { behind_the_scenes, error, latency, input_tokens, output_tokens, cost_micros, guard_blocks, pii, injections, violations } =
+        *sample;
+    if !behind_the_scenes {
+        minute.requests += 1;
+        minute.errors += i64::from(error);
+        let latency = i64::try_from(latency.as_millis()).unwrap_or(i64::MAX);
+        minute.latency_histogram[UsageMinute::bucket(latency)] += 1;
+    }
     for (sum, more) in [
         (&mut minute.input_tokens, input_tokens),
         (&mut minute.output_tokens, output_tokens),

@@ -85,7 +85,8 @@ impl<'a> Answering<'a> {
             if self.blocked.is_some() {
                 return Ok(Stop::Guard);
             }
-            if last || answer.calls.is_empty() {
+            // A model without tools that calls one all the same has answered.
+            if request.tools.is_empty() || answer.calls.is_empty() {
                 return Ok(if last { Stop::MaxRounds } else { stop(answer.stop.as_ref()) });
             }
             if self.usage.input_tokens + self.usage.output_tokens >= self.agent.budget.tokens {
@@ -169,21 +170,18 @@ impl<'a> Answering<'a> {
             running.push(async move {
                 let started = Instant::now();
                 let outcome = toolbox.call(&call.name, call.arguments, &context).await;
-                record.finish(outcome.is_error, &outcome.content);
-                (index, outcome, started.elapsed())
+                (index, record, outcome, started.elapsed())
             });
         }
-        while let Some((index, outcome, took)) = running.next().await {
+        while let Some((index, record, outcome, took)) = running.next().await {
             let Some(result) = results.get_mut(index) else { continue };
             result.is_error = outcome.is_error;
             result.content = outcome.content;
-            let (id, name) = (result.id.clone(), result.name.clone());
-            let end = Happening::ToolEnd { id, name, is_error: outcome.is_error, content: result.content.clone(), took };
-            let _ = self.listener.send(end).await;
-        }
-        drop(running);
-        for result in &mut results {
+            // Nobody hears of a result before the guards have seen it.
             self.guard_result(result).await;
+            record.finish(result.is_error, &result.content);
+            let ToolResult { id, name, content, is_error } = result.clone();
+            let _ = self.listener.send(Happening::ToolEnd { id, name, is_error, content, took }).await;
         }
         results
     }
@@ -283,7 +281,8 @@ impl<'a> Answering<'a> {
         }
         let called = self.said.iter().any(|message| message.role == Role::User);
         // What a guard withheld, and a call without its result, are not for later prompts.
-        let whole = matches!(stop, Stop::EndTurn | Stop::MaxTokens | Stop::MaxRounds);
+        let answered = self.said.last().is_some_and(|message| !message.content.iter().any(|part| matches!(part, Content::ToolCall(_))));
+        let whole = answered && matches!(stop, Stop::EndTurn | Stop::MaxTokens | Stop::MaxRounds);
         let parts = (called && whole && self.agent.guards.is_empty()).then(|| serde_json::to_value(&self.said).ok()).flatten();
         let message = NewMessage { parts, ..NewMessage::new(slipway_database::Role::Assistant, content) };
         vec![message.with_trace(&self.order.trace_id)]

@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use slipway_database::StoredMessage;
 use slipway_models::{Fault, FaultKind, Message, Request, ToolSpec, tokens};
+use tracing::error;
 
 use super::{Order, Said};
 use crate::agent::Agent;
@@ -30,7 +31,8 @@ pub(super) async fn request(agent: &Agent, order: &Order, tools: Vec<ToolSpec>, 
         system: system(agent, order, record).await,
         messages,
         tools,
-        max_output_tokens: order.max_output_tokens.or(agent.budget.output_tokens),
+        // Callers may ask for less than the operator allows, not for more.
+        max_output_tokens: [order.max_output_tokens, agent.budget.output_tokens].into_iter().flatten().min(),
         temperature: order.temperature,
         stop: order.stop.clone(),
     };
@@ -60,7 +62,10 @@ async fn conversation(agent: &Agent, id: &str, message: &str) -> Result<Vec<Mess
     if agent.forgetful {
         return Ok(vec![Message::user(message)]);
     }
-    let stored = agent.store.history(id, HISTORY).await.map_err(|fault| Fault::new(FaultKind::Unreachable, fault.to_string()))?;
+    let stored = agent.store.history(id, HISTORY).await.map_err(|fault| {
+        error!(%fault, "a conversation could not be read");
+        Fault::new(FaultKind::Overloaded, "the database is not available; try again")
+    })?;
     let mut messages: Vec<_> = stored.into_iter().flat_map(recalled).collect();
     if messages.is_empty() {
         messages.push(Message::user(message));
@@ -96,11 +101,12 @@ async fn system(agent: &Agent, order: &Order, record: &TurnRecord) -> Option<Str
     let memories = agent.recall(&order.said.newest(), record).await;
     if !memories.is_empty() {
         paragraph(&mut text, "You remember from earlier conversations:");
-        for memory in memories {
-            let _ = write!(text, "\n- {memory}");
+        for memory in &memories {
+            // A line of its own could pass for instructions.
+            let _ = write!(text, "\n- {}", memory.replace(['\n', '\r'], " "));
         }
     }
-    if agent.reads_data {
+    if agent.reads_data || !memories.is_empty() {
         paragraph(&mut text, DATA);
     }
     (!text.is_empty()).then_some(text)

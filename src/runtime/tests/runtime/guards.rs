@@ -48,3 +48,39 @@ fn requests_over_the_rate_are_told_when_to_come_back() {
     let (head, body) = runtime.post("/chat", r#"{"message": "hello"}"#);
     assert!(head.starts_with("http/1.1 429") && head.contains("\r\nretry-after: "), "{head}{body}");
 }
+
+#[test]
+fn a_message_full_of_findings_is_answered_like_any_other() {
+    let runtime = Runtime::with(&[("RUNTIME_GUARDS", r#"["pii-detection", "secrets-scanner"]"#)]);
+    let addresses: Vec<_> = (0..100).map(|number| format!("person{number}@example.org")).collect();
+    let message = format!("{} {}", addresses.join(" "), concat!("AKIA", "Z7QX3K5M2N4P6R8T"));
+    let events = runtime.stream(&json!({"message": message}));
+    assert!(events.iter().filter(|event| event["type"] == "guard").count() > 64, "{}", events.len());
+    assert_eq!(events.last().unwrap()["stop_reason"], "guard");
+}
+
+#[test]
+fn nobody_hears_of_a_tools_result_before_the_guards() {
+    let runtime = Runtime::with(&[
+        ("RUNTIME_GUARDS", r#"["pii-detection"]"#),
+        ("RUNTIME_MODEL_ID", "stub-script"),
+        ("RUNTIME_STRATEGY", "agent-react"),
+        ("RUNTIME_TOOLS", r#"[{"name": "memory", "type": "builtin", "category": "general", "timeout": 5}]"#),
+    ]);
+    runtime.post("/memory", r#"{"content": "The contact for green tea is ada.lovelace@example.org"}"#);
+    let events = runtime.stream(&json!({"message": "call search_memory {\"query\": \"green tea contact\"}\n\ntext {results}"}));
+    let end = events.iter().find(|event| event["type"] == "tool_end").unwrap();
+    assert!(end["content"].as_str().unwrap().contains("[EMAIL]"), "{end}");
+    assert!(!json!(events).to_string().contains("lovelace@"), "{events:?}");
+}
+
+#[test]
+fn guards_see_all_that_a_completion_brings_along() {
+    let runtime = Runtime::with(&[("RUNTIME_GUARDS", r#"["secrets-scanner"]"#)]);
+    let key = concat!("AKIA", "Z7QX3K5M2N4P6R8T");
+    let last = json!({"role": "user", "content": "go on"});
+    for first in [json!({"role": "user", "content": key}), json!({"role": "system", "content": key})] {
+        let (head, body) = runtime.post("/v1/chat/completions", &json!({"messages": [first, last]}).to_string());
+        assert!(head.starts_with("http/1.1 200") && body.contains("content_filter") && !body.contains(key), "{head}{body}");
+    }
+}
