@@ -157,7 +157,7 @@ impl Agent {
             Suggestions::Static(given) => given.clone(),
             Suggestions::Model => {
                 const PATIENCE: Duration = Duration::from_secs(3);
-                let made = suggestions::make(self.background.model(), message, answer);
+                let made = suggestions::make(self.background.model(), &self.recorder, message, answer);
                 let made = tokio::time::timeout(PATIENCE, made).await.unwrap_or_default();
                 if !made.is_empty() {
                     self.background.suggested(conversation, &made);
@@ -176,7 +176,7 @@ impl Agent {
             }
             let last = self.store.history(id, 2).await?;
             let [message, answer] = &last[..] else { return Ok(Vec::new()) };
-            let made = suggestions::make(self.background.model(), &message.content, &answer.content).await;
+            let made = suggestions::make(self.background.model(), &self.recorder, &message.content, &answer.content).await;
             self.background.suggested(conversation, &made);
             return Ok(made);
         };

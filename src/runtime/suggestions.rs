@@ -4,6 +4,7 @@ use slipway_models::Model;
 use tracing::debug;
 
 use crate::memory::extract;
+use crate::record::Recorder;
 
 const SYSTEM: &str = "\
 Think of up to three short messages that the person might send next in this conversation. Write them as the person would, each at most \
@@ -13,11 +14,14 @@ const MOST: usize = 3;
 const LONGEST: usize = 200;
 const SHOWN: usize = 4000;
 
-pub(crate) async fn make(model: &dyn Model, message: &str, answer: &str) -> Vec<String> {
+pub(crate) async fn make(model: &dyn Model, recorder: &Recorder, message: &str, answer: &str) -> Vec<String> {
     let start = |text: &str| text[..text.floor_char_boundary(SHOWN)].to_owned();
     let exchange = format!("<person>\n{}\n</person>\n<assistant>\n{}\n</assistant>", start(message), start(answer));
     match extract::whole(model, SYSTEM, exchange, 200).await {
-        Ok((text, _)) => read(&text),
+        Ok((text, usage)) => {
+            recorder.used(model.provider(), model.id(), &usage);
+            read(&text)
+        }
         Err(fault) => {
             debug!(%fault, "no suggestions");
             Vec::new()

@@ -16,6 +16,9 @@ use crate::ids;
 
 const MOST_CONVERSATIONS: usize = 1000;
 const MOST_MESSAGES: usize = 500;
+/// All conversations together, and one of them.
+const MOST_BYTES: usize = 32 << 20;
+const LONGEST_ROOM: usize = 8 << 20;
 const MOST_MEMORIES: usize = 1000;
 /// Two memories this close say the same.
 const SAME: f64 = 0.95;
@@ -30,6 +33,7 @@ pub(crate) struct Memory {
 #[derive(Default)]
 struct Rooms {
     clock: u64,
+    bytes: usize,
     by_id: HashMap<String, Room>,
     by_age: BTreeMap<u64, String>,
 }
@@ -40,6 +44,7 @@ struct Room {
     created_at: Timestamp,
     updated_at: Timestamp,
     messages: VecDeque<StoredMessage>,
+    bytes: usize,
     generating: Option<(Timestamp, String)>,
 }
 
@@ -83,9 +88,7 @@ impl Memory {
 
     pub(super) fn delete_conversation(&self, id: &str) -> Result<bool, Fault> {
         let mut rooms = self.rooms();
-        let Some(room) = rooms.by_id.remove(id) else { return Ok(false) };
-        rooms.by_age.remove(&room.touched);
-        Ok(true)
+        Ok(rooms.leave(id))
     }
 
     pub(super) fn begin_turn(&self, id: &str, title: &str, message: NewMessage) -> Result<(), Fault> {
@@ -96,8 +99,7 @@ impl Memory {
         }
         let room = rooms.touch(id, title, now);
         room.generating = Some((now, String::new()));
-        room.say(message, now);
-        rooms.make_room();
+        rooms.say(id, [message], now);
         Ok(())
     }
 
@@ -110,13 +112,12 @@ impl Memory {
 
     pub(super) fn finish_turn(&self, id: &str, messages: Vec<NewMessage>) -> Result<(), Fault> {
         // A conversation that was deleted meanwhile stays deleted.
-        if let Some(room) = self.rooms().by_id.get_mut(id) {
+        let mut rooms = self.rooms();
+        if let Some(room) = rooms.by_id.get_mut(id) {
             let now = Timestamp::now();
             room.generating = None;
             room.updated_at = now;
-            for message in messages {
-                room.say(message, now);
-            }
+            rooms.say(id, messages, now);
         }
         Ok(())
     }
@@ -207,6 +208,7 @@ impl Rooms {
             created_at: now,
             updated_at: now,
             messages: VecDeque::new(),
+            bytes: 0,
             generating: None,
         });
         self.by_age.remove(&room.touched);
@@ -216,15 +218,30 @@ impl Rooms {
         room
     }
 
-    /// Lets go of what was touched least recently; what is being generated stays.
-    fn make_room(&mut self) {
-        while self.by_id.len() > MOST_CONVERSATIONS {
-            let idle = |id: &String| self.by_id.get(id).is_none_or(|room| room.generating.is_none());
-            let Some(age) = self.by_age.iter().find(|(_, id)| idle(id)).map(|(age, _)| *age) else { return };
-            if let Some(id) = self.by_age.remove(&age) {
-                self.by_id.remove(&id);
-            }
+    fn say(&mut self, id: &str, messages: impl IntoIterator<Item = NewMessage>, now: Timestamp) {
+        let Some(room) = self.by_id.get_mut(id) else { return };
+        self.bytes -= room.bytes;
+        for message in messages {
+            room.say(message, now);
         }
+        self.bytes += room.bytes;
+        self.make_room();
+    }
+
+    /// Lets go of what was touched least recently; what is being generated stays, and so does the last.
+    fn make_room(&mut self) {
+        while self.by_id.len() > MOST_CONVERSATIONS || (self.bytes > MOST_BYTES && self.by_id.len() > 1) {
+            let idle = |id: &String| self.by_id.get(id).is_none_or(|room| room.generating.is_none());
+            let Some(id) = self.by_age.values().find(|id| idle(id)).cloned() else { return };
+            self.leave(&id);
+        }
+    }
+
+    fn leave(&mut self, id: &str) -> bool {
+        let Some(room) = self.by_id.remove(id) else { return false };
+        self.by_age.remove(&room.touched);
+        self.bytes -= room.bytes;
+        true
     }
 }
 
@@ -242,10 +259,17 @@ impl Room {
     fn say(&mut self, message: NewMessage, now: Timestamp) {
         let NewMessage { id, role, content, parts, trace_id } = message;
         self.messages.push_back(StoredMessage { id, role, content, parts, trace_id, interrupted: false, created_at: now });
-        if self.messages.len() > MOST_MESSAGES {
-            self.messages.pop_front();
+        self.bytes += self.messages.back().map_or(0, weight);
+        while self.messages.len() > MOST_MESSAGES || (self.bytes > LONGEST_ROOM && self.messages.len() > 1) {
+            self.bytes -= self.messages.pop_front().as_ref().map_or(0, weight);
         }
     }
+}
+
+/// About what a message takes.
+fn weight(message: &StoredMessage) -> usize {
+    let parts = message.parts.as_ref().map_or(0, |parts| parts.to_string().len());
+    size_of::<StoredMessage>() + message.content.len() + parts
 }
 
 /// Cosine of two embeddings of the same model; they are of length one.
@@ -269,4 +293,48 @@ fn overlap(query: &str, text: &str) -> f64 {
 fn normal(text: &str) -> String {
     let words = text.split(|letter: char| !letter.is_alphanumeric()).filter(|word| !word.is_empty());
     words.map(str::to_lowercase).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use slipway_database::Role;
+
+    use super::*;
+
+    fn said(bytes: usize) -> NewMessage {
+        NewMessage::new(Role::User, "x".repeat(bytes))
+    }
+
+    fn turn(store: &Memory, id: &str, bytes: usize) {
+        store.begin_turn(id, "t", said(1)).unwrap();
+        store.finish_turn(id, vec![said(bytes)]).unwrap();
+    }
+
+    #[test]
+    fn what_is_kept_has_a_size() {
+        let store = Memory::default();
+        for number in 0..100 {
+            turn(&store, &format!("conv_{number}"), 1 << 20);
+            assert!(store.rooms().bytes <= MOST_BYTES, "{number}");
+        }
+        assert!(store.conversation("conv_99").unwrap().is_some() && store.conversation("conv_0").unwrap().is_none());
+        for _ in 0..20 {
+            turn(&store, "conv_long", 1 << 20);
+        }
+        assert!(store.rooms().by_id["conv_long"].bytes <= LONGEST_ROOM);
+        let rooms = store.rooms();
+        assert_eq!(rooms.bytes, rooms.by_id.values().map(|room| room.bytes).sum::<usize>());
+        assert_eq!(rooms.by_age.len(), rooms.by_id.len());
+    }
+
+    #[test]
+    fn the_least_recently_used_conversations_make_room() {
+        let store = Memory::default();
+        for number in 0..=MOST_CONVERSATIONS {
+            turn(&store, &format!("conv_{number}"), 1);
+            turn(&store, "conv_0", 1);
+        }
+        assert!(store.conversation("conv_0").unwrap().is_some() && store.conversation("conv_1").unwrap().is_none());
+        assert!(store.delete_conversation("conv_0").unwrap() && !store.delete_conversation("conv_0").unwrap());
+    }
 }

@@ -107,7 +107,7 @@ impl<'a> Answering<'a> {
         let mut round = Round::default();
         let mut used = Usage::default();
         // Words of an earlier round stay apart from those of this one.
-        let mut apart = !self.partial().is_empty();
+        let mut apart = self.said.iter().any(|message| !message.text().is_empty());
         let mut pieces = model.answer(request);
         while let Some(piece) = pieces.next().await {
             match piece {
@@ -142,9 +142,7 @@ impl<'a> Answering<'a> {
         record.finish(&used, round.stop.as_ref(), None);
         self.add(used);
         self.said.push(message);
-        if round.calls.is_empty() {
-            self.pass_rest().await;
-        }
+        self.pass_rest().await;
         Ok(round)
     }
 
@@ -218,11 +216,11 @@ impl<'a> Answering<'a> {
         }
     }
 
-    /// What the guards still held back at the end of an answer.
+    /// What the guards still held back at the end of an answer; the next one is looked at afresh.
     async fn pass_rest(&mut self) {
-        if let Some(guard) = self.guard.as_mut() {
-            let outs = guard.finish();
-            self.pass_guarded(outs).await;
+        if let Some(mut guard) = self.guard.take() {
+            self.pass_guarded(guard.finish()).await;
+            self.guard = Some(self.agent.guards.stream());
         }
     }
 
@@ -249,6 +247,7 @@ impl<'a> Answering<'a> {
     /// Takes stock: what is answered, what is kept, what is counted.
     pub(super) fn end(mut self, ended: Result<Stop, Fault>, took: Duration) -> Outcome {
         self.cancel.send_replace(true);
+        self.take_rest();
         let text = std::mem::take(&mut *self.partial());
         let (stop, failure) = match ended {
             Ok(stop) => (stop, None),
@@ -265,6 +264,17 @@ impl<'a> Answering<'a> {
         let transcript = self.transcript(&content, stop);
         self.record.finish(stop, failure.as_ref().map(|fault| fault.kind().name()), &content, &self.usage, took);
         Outcome { answer: Answer { content, usage: self.usage, stop, saved: true }, failure, transcript }
+    }
+
+    /// What was held back when the turn was cut off belongs to what is kept of it.
+    fn take_rest(&mut self) {
+        for out in self.guard.take().map(|mut guard| guard.finish()).into_iter().flatten() {
+            match out {
+                Out::Text(text) => self.partial().push_str(&text),
+                Out::Finding(finding) => self.record.guard(&Guarded::finding(&finding, Side::Output)),
+                Out::Blocked(block) => self.blocked = Some(block.message),
+            }
+        }
     }
 
     fn spent(&self, took: Duration) -> Spent {

@@ -84,3 +84,18 @@ fn guards_see_all_that_a_completion_brings_along() {
         assert!(head.starts_with("http/1.1 200") && body.contains("content_filter") && !body.contains(key), "{head}{body}");
     }
 }
+
+#[test]
+fn words_before_a_tools_call_are_not_held_back() {
+    let runtime = Runtime::with(&[
+        ("RUNTIME_GUARDS", r#"["pii-detection"]"#),
+        ("RUNTIME_MODEL_ID", "stub-script"),
+        ("RUNTIME_STRATEGY", "agent-react"),
+        ("RUNTIME_TOOLS", r#"[{"name": "datetime", "type": "builtin", "category": "general", "timeout": 5}]"#),
+    ]);
+    let events = runtime.stream(&json!({"message": "text Let me check\ncall datetime {}\n\ntext Done"}));
+    let before: String =
+        events.iter().take_while(|event| event["type"] != "tool_start").filter_map(|event| event["content"].as_str()).collect();
+    assert_eq!(before, "Let me check");
+    assert_eq!(events.last().unwrap()["content"], "Let me check\n\nDone");
+}
