@@ -131,7 +131,9 @@ proptest! {
 
     #[test]
     fn masking_twice_masks_no_more(pieces in proptest::collection::vec(proptest::sample::select(PIECES), 0..24)) {
-        // Findings that touch each other may be cut differently once one of them is masked: here they stand apart.
+        // Findings that touch each other may be cut differently once one of them is masked: here they stand apart. The header
+        // of a key is judged by the words after it, which may be masked.
+        let pieces: Vec<_> = pieces.into_iter().filter(|piece| !piece.contains("-----BEG")).collect();
         let text = pieces.join(" ").replace('~', "");
         let guards = Guards::read(MASKING, "").unwrap();
         let once = guards.check(Side::Input, &text).text.into_owned();
