@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use slipway_peers::mock_llm;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::runtime::Builder;
-use tokio::task::JoinSet;
+use tokio::runtime::Handle;
+use tokio::task::{JoinSet, block_in_place};
 use tokio::time::timeout;
 
 use crate::numbers::median;
@@ -49,13 +49,12 @@ fn tokens(runs: u32, core: &str) -> anyhow::Result<()> {
 
 /// Many open streams at once: memory, and whether all of them end well.
 fn many(core: &str) -> anyhow::Result<()> {
-    let clients = Builder::new_current_thread().enable_all().build()?;
     let mut growth = Vec::new();
     for count in STREAMS {
         let (server, port) = scripted(core)?;
         http::post(port, "/chat", &message("tokens 1"))?;
         let before = server.resident()?;
-        let (whole, peak) = clients.block_on(async {
+        let clients = async {
             let mut streams = JoinSet::new();
             for _ in 0..count {
                 streams.spawn(stream(port));
@@ -69,7 +68,8 @@ fn many(core: &str) -> anyhow::Result<()> {
                 }
             }
             anyhow::Ok((whole, peak))
-        })?;
+        };
+        let (whole, peak) = block_in_place(|| Handle::current().block_on(clients))?;
         table::alone(&format!("{count} streams at once, ended well"), &whole.to_string(), "all");
         table::alone(&format!("{count} streams at once, memory"), &table::mebibytes(peak), "");
         if whole < count {
