@@ -11,6 +11,7 @@ mod egress;
 mod http;
 mod mcp;
 mod outcome;
+mod placeholder;
 mod refusal;
 mod settings;
 mod toolbox;

@@ -5,14 +5,10 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
+use crate::placeholder::{Part, parts};
+
 const ARGUMENTS_MAX: usize = 64;
 const ARGUMENT_BYTES: usize = 8 * 1024;
-
-#[derive(Debug, Clone, PartialEq)]
-enum Part {
-    Text(String),
-    Placeholder(String),
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Further {
@@ -55,7 +51,8 @@ impl Command {
         if words.iter().any(|word| word.contains(['"', '\'', '`'])) {
             return Err(format!("'{entry}': quotes have no meaning here; tokens are split at spaces and no shell is involved"));
         }
-        let tokens = words.into_iter().map(|word| parts(word, entry)).collect::<Result<_, _>>()?;
+        let tokens =
+            words.into_iter().map(parts).collect::<Option<_>>().ok_or_else(|| format!("'{entry}': a placeholder is not closed"))?;
         Ok(Self { name: entry.to_owned(), tokens, further })
     }
 
@@ -125,27 +122,6 @@ impl Command {
             None => Ok(filled),
         }
     }
-}
-
-fn parts(word: &str, entry: &str) -> Result<Vec<Part>, String> {
-    let mut parts = Vec::new();
-    let mut rest = word;
-    while let Some(open) = rest.find(['{', '}']) {
-        let (before, placeholder) = rest.split_at(open);
-        let name = placeholder.strip_prefix('{').and_then(|inner| inner.split_once('}'));
-        let (name, after) = name
-            .filter(|(name, _)| !name.is_empty() && !name.contains('{'))
-            .ok_or_else(|| format!("'{entry}': a placeholder is not closed"))?;
-        if !before.is_empty() {
-            parts.push(Part::Text(before.to_owned()));
-        }
-        parts.push(Part::Placeholder(name.to_owned()));
-        rest = after;
-    }
-    if !rest.is_empty() {
-        parts.push(Part::Text(rest.to_owned()));
-    }
-    Ok(parts)
 }
 
 #[cfg(test)]

@@ -8,13 +8,9 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value};
 use url::Url;
 
-const VALUE: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+use crate::placeholder::{Part, parts};
 
-#[derive(Debug, Clone, PartialEq)]
-enum Part {
-    Text(String),
-    Placeholder(String),
-}
+const VALUE: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// A piece of path between two slashes, or of query between two ampersands.
 type Piece = Vec<Part>;
@@ -99,25 +95,7 @@ fn names<'a>(pieces: impl IntoIterator<Item = &'a Piece>) -> BTreeSet<String> {
 }
 
 fn pieces(text: &str) -> Result<Piece, String> {
-    let mut parts = Vec::new();
-    let mut rest = text;
-    while let Some(open) = rest.find(['{', '}']) {
-        let unclosed = || format!("a placeholder is not closed in '{text}'");
-        let (before, placeholder) = rest.split_at(open);
-        let (name, after) = placeholder.strip_prefix('{').and_then(|inner| inner.split_once('}')).ok_or_else(unclosed)?;
-        if name.is_empty() || name.contains('{') {
-            return Err(unclosed());
-        }
-        if !before.is_empty() {
-            parts.push(Part::Text(before.to_owned()));
-        }
-        parts.push(Part::Placeholder(name.to_owned()));
-        rest = after;
-    }
-    if !rest.is_empty() {
-        parts.push(Part::Text(rest.to_owned()));
-    }
-    Ok(parts)
+    parts(text).ok_or_else(|| format!("a placeholder is not closed in '{text}'"))
 }
 
 fn fill_segment(segment: &Piece, arguments: &Map<String, Value>) -> Result<String, String> {

@@ -1,0 +1,30 @@
+//! Text with `{placeholders}`, as URLs and commands have them. What a value may be and how it is written is the
+//! business of whoever fills them in.
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Part {
+    Text(String),
+    Placeholder(String),
+}
+
+/// The parts of a text; none when a placeholder is not closed, or has no name.
+pub(crate) fn parts(text: &str) -> Option<Vec<Part>> {
+    let mut parts = Vec::new();
+    let mut rest = text;
+    while let Some(open) = rest.find(['{', '}']) {
+        let (before, placeholder) = rest.split_at(open);
+        let (name, after) = placeholder.strip_prefix('{')?.split_once('}')?;
+        if name.is_empty() || name.contains('{') {
+            return None;
+        }
+        if !before.is_empty() {
+            parts.push(Part::Text(before.to_owned()));
+        }
+        parts.push(Part::Placeholder(name.to_owned()));
+        rest = after;
+    }
+    if !rest.is_empty() {
+        parts.push(Part::Text(rest.to_owned()));
+    }
+    Some(parts)
+}
