@@ -9,7 +9,7 @@ use slipway_database::NewMessage;
 use slipway_guards::{Out, Side, Spent};
 use slipway_models::{Content, Fault, Message, Piece, Request, Role, ToolCall, ToolResult, Usage};
 use slipway_tools::Context;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::happening::{Answer, Guarded, Happening, Stop};
@@ -38,7 +38,6 @@ pub(super) struct Answering<'a> {
     /// What the model said and what its tools answered, in order.
     said: Vec<Message>,
     usage: Usage,
-    cancel: watch::Sender<bool>,
     deadline: Instant,
 }
 
@@ -62,7 +61,6 @@ impl<'a> Answering<'a> {
             blocked: None,
             said: Vec::new(),
             usage: Usage::default(),
-            cancel: watch::Sender::new(false),
             deadline: Instant::now() + agent.budget.time,
         }
     }
@@ -164,7 +162,7 @@ impl<'a> Answering<'a> {
             let _ = self.listener.send(start).await;
             let toolbox = &self.agent.toolbox;
             let record = self.record.tool_call(&call, toolbox.kind(&call.name));
-            let context = Context::until(self.deadline).with_trace(record.trace()).with_cancelled(self.cancel.subscribe());
+            let context = Context::until(self.deadline).with_trace(record.trace());
             running.push(async move {
                 let started = Instant::now();
                 let outcome = toolbox.call(&call.name, call.arguments, &context).await;
@@ -246,7 +244,6 @@ impl<'a> Answering<'a> {
 
     /// Takes stock: what is answered, what is kept, what is counted.
     pub(super) fn end(mut self, ended: Result<Stop, Fault>, took: Duration) -> Outcome {
-        self.cancel.send_replace(true);
         self.take_rest();
         let text = std::mem::take(&mut *self.partial());
         let (stop, failure) = match ended {
