@@ -22,6 +22,8 @@ pub struct Fitted {
     pub messages: Vec<Message>,
     /// How many of the oldest messages were left out.
     pub dropped: usize,
+    /// What is sent, with system prompt and tools: counted where that had to be, else estimated.
+    pub tokens: u64,
 }
 
 /// How many tokens `text` is to the model, or a little more.
@@ -30,14 +32,20 @@ pub fn count(provider: Provider, id: &str, text: &str) -> u64 {
     vocabulary.count(text)
 }
 
+/// About how many tokens so many bytes are, without a vocabulary.
+pub fn estimate(bytes: u64) -> u64 {
+    bytes.div_ceil(4)
+}
+
 /// Leaves out the oldest turns until the rest, with system prompt and tools, leaves `reserve` tokens
 /// of the window free. A turn begins with what a person said and goes on to their next message; when
 /// the newest alone is too long, the oldest rounds of tool calls in it go, calls and results together.
 /// What the person said last always stays: if that does not fit, the fault says by how much.
 pub fn fit(provider: Provider, id: &str, request: &Request, window: u32, reserve: u32) -> Result<Fitted, Fault> {
     let room = u64::from(window.saturating_sub(reserve));
-    if bytes(request) <= room {
-        return Ok(Fitted { messages: request.messages.clone(), dropped: 0 });
+    let bytes = bytes(request);
+    if bytes <= room {
+        return Ok(Fitted { messages: request.messages.clone(), dropped: 0, tokens: estimate(bytes) });
     }
     let vocabulary = Vocabulary::of(provider, id);
     let fixed = fixed(request, &|text| vocabulary.count(text));
@@ -62,7 +70,7 @@ pub fn fit(provider: Provider, id: &str, request: &Request, window: u32, reserve
         let more = of(&history[round.clone()]);
         if used + more > room {
             let messages: Vec<_> = history.get(last).into_iter().chain(&history[keep..]).cloned().collect();
-            return Ok(Fitted { dropped: history.len() - messages.len(), messages });
+            return Ok(Fitted { dropped: history.len() - messages.len(), messages, tokens: used });
         }
         used += more;
         keep = round.start;
@@ -76,7 +84,7 @@ pub fn fit(provider: Provider, id: &str, request: &Request, window: u32, reserve
         used += more;
         keep = turn.start;
     }
-    Ok(Fitted { messages: history[keep..].to_vec(), dropped: keep })
+    Ok(Fitted { messages: history[keep..].to_vec(), dropped: keep, tokens: used })
 }
 
 /// Whether a message is what a person said, rather than what tools answered.
@@ -117,8 +125,8 @@ fn length(message: &Message, of: &impl Fn(&str) -> u64) -> u64 {
     contents.sum::<u64>() + FRAME
 }
 
-/// An upper bound that needs no vocabulary.
-fn bytes(request: &Request) -> u64 {
+/// An upper bound of a request's tokens that needs no vocabulary: what fits in bytes need not be counted.
+pub fn bytes(request: &Request) -> u64 {
     let of = |text: &str| text.len() as u64;
     fixed(request, &of) + request.messages.iter().map(|message| length(message, &of)).sum::<u64>()
 }
