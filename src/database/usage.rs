@@ -1,5 +1,8 @@
 //! Usage by minute: batches of it are added to what is there, in one statement.
 
+use jiff::Timestamp;
+use sqlx::Row;
+
 use crate::connection::{ask, in_time};
 use crate::conversation::clean;
 use crate::types::{LATENCY_BUCKETS, UsageMinute, start_of_minute};
@@ -56,6 +59,19 @@ impl Store {
         })
         .await
     }
+
+    /// What the agent has cost from `start` on, in millionths of a US dollar, all of its pods together.
+    pub async fn spent_since(&self, start: Timestamp) -> Result<i64, Fault> {
+        const SPENT: &str = "SELECT coalesce(sum(cost_micros), 0)::bigint AS spent FROM slipway.usage_minutes
+            WHERE team = $1 AND agent_id = $2 AND minute >= 'epoch'::timestamptz + $3 * interval '1 second'";
+        in_time(async {
+            let (mut work, _) = self.begin().await?;
+            let row = ask(SPENT).bind(&self.team).bind(&self.agent).bind(start.as_second()).fetch_one(&mut *work).await?;
+            work.commit().await?;
+            Ok(row.try_get("spent")?)
+        })
+        .await
+    }
 }
 
 const SCALARS: usize = 9;
@@ -94,8 +110,6 @@ fn merge(batch: &[UsageMinute]) -> Result<Vec<UsageMinute>, Fault> {
 
 #[cfg(test)]
 mod tests {
-    use jiff::Timestamp;
-
     use super::*;
 
     #[test]

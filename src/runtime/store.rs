@@ -101,6 +101,12 @@ impl Store {
         store.record_usage(minutes).await
     }
 
+    /// What the agent has cost from `start` on, in millionths of a dollar, as far as that outlives a process.
+    pub(crate) async fn spent_since(&self, start: jiff::Timestamp) -> Result<i64, Fault> {
+        let Self::Postgresql(store) = self else { return Ok(0) };
+        store.spent_since(start).await
+    }
+
     pub(crate) async fn memories(&self, limit: u32, cursor: Option<&str>) -> Result<Page<MemoryEntry>, Fault> {
         on_either!(self.memories(limit, cursor))
     }

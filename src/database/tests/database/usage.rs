@@ -50,6 +50,11 @@ async fn minutes_add_up_over_replicas_and_batches() {
         row
     };
     assert_eq!(rows, [expected(1_800_000_000, 20, histogram(2, 20)), expected(1_800_000_060, 10, histogram(15, 10))]);
+    for (start, spent) in [(1_800_000_000, 150), (1_800_000_060, 50), (1_800_000_061, 0)] {
+        assert_eq!(stores[0].spent_since(Timestamp::from_second(start).unwrap()).await, Ok(spent), "from {start}");
+    }
+    let other = database.tenant("a", "ag_2").await;
+    assert_eq!(other.spent_since(Timestamp::UNIX_EPOCH).await, Ok(0), "another agent's spending is its own");
 }
 
 #[tokio::test]
