@@ -2,7 +2,6 @@
 //!
 //! Reconcilers read from here and nowhere else, so that an operator at rest is silent.
 
-pub mod cache;
 mod census;
 pub mod child;
 pub mod pod;
@@ -10,7 +9,6 @@ pub mod references;
 pub mod secret;
 mod sources;
 mod told;
-pub mod watch;
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
@@ -21,6 +19,8 @@ use kube::core::DeserializeGuard;
 use kube::core::error_boundary::InvalidObject;
 use kube::{Client, Resource};
 use slipway_api::{Agent, KnowledgeBase, Skill, Team, Tool, labels};
+use slipway_cluster::Cache;
+use slipway_cluster::watch::Readiness;
 
 use crate::event::Happening;
 use crate::metrics::Metrics;
@@ -28,13 +28,11 @@ use crate::queue::{Key, Queue};
 use crate::settings::Settings;
 use crate::tenancy::Tenancy;
 use crate::{agent, skill, team};
-use cache::Cache;
 use child::Child;
 use pod::Pods;
 use references::References;
 use secret::SecretState;
 use told::Told;
-use watch::Readiness;
 
 pub(crate) use sources::heard_back;
 pub use sources::watch_all;

@@ -16,10 +16,10 @@ use tokio::task::AbortHandle;
 
 use super::child::version;
 use super::references::Kind;
-use super::watch::{Heard, follow};
 use super::{Cache, Child, ChildKind, Guarded, Maker, SecretState, World};
 use crate::queue::{Key, Queue};
 use crate::{agent, skill, team, write};
+use slipway_cluster::watch::{Heard, follow};
 
 /// Starts every watch. They run until the process ends.
 pub fn watch_all(world: &Arc<World>) {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use crate::queue::Key;
+use crate::key::Key;
 
 /// Objects of one kind by key. Several watches may fill one cache, each its own scope: a namespace, or all.
 pub struct Cache<T> {

@@ -12,7 +12,7 @@ use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 
-use crate::queue::Key;
+use crate::key::Key;
 
 /// What a watch tells.
 pub enum Heard<K> {
