@@ -38,8 +38,13 @@ impl Anthropic {
         if let Some(system) = request.system.as_deref().filter(|system| !system.trim().is_empty()) {
             body["system"] = system.into();
         }
-        if !request.tools.is_empty() {
-            body["tools"] = request.tools.iter().map(tool).collect();
+        // Refused without, at least by older models: "Requests which include `tool_use` or `tool_result` blocks must define tools."
+        let tools = request.declared();
+        if !tools.is_empty() {
+            body["tools"] = tools.iter().map(tool).collect();
+        }
+        if request.tools.is_empty() && !tools.is_empty() {
+            body["tool_choice"] = json!({"type": "none"});
         }
         if let Some(temperature) = request.temperature {
             body["temperature"] = temperature.into();
@@ -203,5 +208,11 @@ mod tests {
                 "tools": [{"name": "f", "description": "d", "input_schema": {"type": "object"}}],
             })
         );
+        // The last round of an agent, where it has to answer: its calls are still there, its tools are not offered.
+        let last = model.body(&Request { tools: Vec::new(), ..request });
+        assert_eq!((&last["tools"][0]["name"], last["tools"].as_array().unwrap().len()), (&json!("f"), 1));
+        assert_eq!(last["tool_choice"], json!({"type": "none"}));
+        let plain = model.body(&Request { messages: vec![Message::user("hi")], ..Request::default() });
+        assert!(plain.get("tools").is_none() && plain.get("tool_choice").is_none(), "{plain}");
     }
 }

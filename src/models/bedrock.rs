@@ -56,8 +56,11 @@ fn body(request: &Request) -> Value {
     if let Some(system) = request.system.as_deref().filter(|system| !system.trim().is_empty()) {
         body["system"] = json!([{"text": system}]);
     }
-    if !request.tools.is_empty() {
-        body["toolConfig"] = json!({"tools": request.tools.iter().map(tool).collect::<Value>()});
+    // ValidationException without: "The toolConfig field must be defined when using toolUse and toolResult content blocks."
+    // No choice of it forbids a call.
+    let tools = request.declared();
+    if !tools.is_empty() {
+        body["toolConfig"] = json!({"tools": tools.iter().map(tool).collect::<Value>()});
     }
     let mut config = json!({});
     if let Some(limit) = request.max_output_tokens {
@@ -230,6 +233,13 @@ mod tests {
                 ],
             })
         );
+        // The last round of an agent, where it has to answer: its calls are still there, its tools are not offered.
+        let last = body(&Request { tools: Vec::new(), ..request });
+        let declared = &last["toolConfig"]["tools"];
+        assert_eq!((&declared[0]["toolSpec"]["name"], declared.as_array().unwrap().len()), (&json!("f"), 1));
+        assert_eq!(declared[0]["toolSpec"]["inputSchema"], json!({"json": {"type": "object"}}));
+        let plain = body(&Request { messages: vec![Message::user("hi")], ..Request::default() });
+        assert!(plain.get("toolConfig").is_none(), "{plain}");
     }
 
     #[tokio::test]

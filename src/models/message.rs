@@ -1,8 +1,13 @@
 //! What a model is asked. Messages are also what a conversation is stored as, so their JSON form is
 //! kept stable: fields are only added, and only with a default.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
+
+/// The description of a tool that was called, and cannot be called any more.
+const GONE: &str = "Not available any more. Answer with what is known.";
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Request {
@@ -13,6 +18,24 @@ pub struct Request {
     pub max_output_tokens: Option<u32>,
     pub temperature: Option<f32>,
     pub stop: Vec<String>,
+}
+
+impl Request {
+    /// The tools to declare. Some providers refuse a conversation with calls in it when no tool is declared, as happens
+    /// when the model has to answer without: then it is those that were called, said to be gone.
+    pub(crate) fn declared(&self) -> Cow<'_, [ToolSpec]> {
+        if !self.tools.is_empty() {
+            return Cow::Borrowed(&self.tools);
+        }
+        let mut tools: Vec<ToolSpec> = Vec::new();
+        for content in self.messages.iter().flat_map(|message| &message.content) {
+            let (Content::ToolCall(ToolCall { name, .. }) | Content::ToolResult(ToolResult { name, .. })) = content else { continue };
+            if !tools.iter().any(|tool| tool.name == *name) {
+                tools.push(ToolSpec { name: name.clone(), description: GONE.to_owned(), schema: json!({"type": "object"}) });
+            }
+        }
+        Cow::Owned(tools)
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -89,9 +112,28 @@ pub struct ToolSpec {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
+
+    #[test]
+    fn without_tools_those_that_were_called_are_declared_once() {
+        let call = |name: &str| Content::ToolCall(ToolCall { name: name.into(), ..ToolCall::default() });
+        let result =
+            |name: &str| Content::ToolResult(ToolResult { id: String::new(), name: name.into(), content: String::new(), is_error: false });
+        let history = vec![
+            Message::user("hi"),
+            Message { role: Role::Assistant, content: vec![call("add"), call("look_up"), call("add")] },
+            Message { role: Role::User, content: vec![result("add"), result("look_up"), result("add"), result("lost")] },
+        ];
+        let own = ToolSpec { name: "own".into(), description: String::new(), schema: json!({}) };
+        for (tools, messages, expected) in [
+            (vec![], vec![Message::user("hi")], vec![]),
+            (vec![], history.clone(), vec!["add", "look_up", "lost"]),
+            (vec![own], history, vec!["own"]),
+        ] {
+            let request = Request { messages, tools, ..Request::default() };
+            assert_eq!(request.declared().iter().map(|tool| tool.name.as_str()).collect::<Vec<_>>(), expected);
+        }
+    }
 
     #[test]
     fn the_stored_form_stays_readable() {
