@@ -114,9 +114,14 @@ impl Guards {
         self.with_limits(|limits| limits.after(spent)).unwrap_or_default()
     }
 
-    /// What was spent today before this process began.
-    pub fn spent_today(&self, now: SystemTime, usd: f64) {
-        self.with_limits(|limits| limits.spent_today(now, usd));
+    /// Whether what a day costs is limited, so that it matters what was spent before this process began.
+    pub fn counts_spending(&self) -> bool {
+        self.with_limits(|limits| limits.counts_spending()).unwrap_or_default()
+    }
+
+    /// What was spent on the day of `at` beside this process's turns: before it began, or behind the scenes.
+    pub fn spent_today(&self, at: SystemTime, usd: f64) {
+        self.with_limits(|limits| limits.spent_today(at, usd));
     }
 
     /// The most tokens that the answer to a prompt of this size may have; none when nothing limits it.

@@ -127,10 +127,18 @@ impl Limits {
         self.all.iter().filter_map(broken).collect()
     }
 
-    /// What was spent today before this process began, from wherever usage is kept.
-    pub fn spent_today(&mut self, now: SystemTime, usd: f64) {
-        self.day.turn_to(seconds(now));
-        self.day.add(usd);
+    pub fn counts_spending(&self) -> bool {
+        self.all.iter().any(|limit| limit.guard == Name::SpendLimit)
+    }
+
+    /// What was spent on the day of `at` beside this process's turns: before it began, or behind the scenes. What
+    /// another day has cost does not matter any more.
+    pub fn spent_today(&mut self, at: SystemTime, usd: f64) {
+        let at = seconds(at);
+        self.day.turn_to(at);
+        if self.day.number == at / Day::LENGTH {
+            self.day.add(usd);
+        }
     }
 
     /// The most tokens that an answer to a prompt of this size may have; none when nothing limits it.
@@ -308,6 +316,19 @@ mod tests {
         let refused = limits.before_turn(&budget(86_000)).blocked.unwrap();
         assert_eq!(refused.retry_after, Some(Duration::from_secs(400)));
         assert!(limits.before_turn(&budget(86_400)).blocked.is_none());
+    }
+
+    #[test]
+    fn what_was_spent_beside_turns_counts_on_its_day() {
+        for (second, refused) in [(100, true), (86_399, true), (86_400, false)] {
+            let mut limits = Limits::new(vec![limit(Name::SpendLimit, 1.0, Action::Block)]);
+            assert!(limits.counts_spending());
+            // Asked for shortly before midnight, answered after it.
+            limits.before_turn(&budget(second));
+            limits.spent_today(at(100), 1.0);
+            assert_eq!(limits.before_turn(&budget(second)).blocked.is_some(), refused, "at {second} s");
+        }
+        assert!(!Limits::new(vec![limit(Name::MaxTokens, 1.0, Action::Block)]).counts_spending());
     }
 
     #[test]

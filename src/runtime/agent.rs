@@ -5,14 +5,18 @@ use std::env;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use slipway_api::contract::ToolConfig;
 use slipway_api::tool::ToolType;
-use slipway_database::Fault;
+use slipway_database::{Fault, Role};
 use slipway_guards::Guards;
 use slipway_models::embedding::{self, Embedder};
 use slipway_models::{Model, Provider, ToolSpec, tokens};
 use slipway_tools::{Builtins, Toolbox};
-use tokio::sync::mpsc;
+use tokio::sync::{OnceCell, mpsc};
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+use tracing::warn;
 
 use crate::background::Background;
 use crate::memory::{self, Recall};
@@ -21,6 +25,9 @@ use crate::settings::{Budget, Identity, ModelId, Refusal, Settings, Strategy, Su
 use crate::skills::Skills;
 use crate::store::Store;
 use crate::suggestions;
+
+/// In seconds.
+const DAY: i64 = 86_400;
 
 pub(crate) struct Agent {
     pub(crate) identity: Identity,
@@ -41,6 +48,8 @@ pub(crate) struct Agent {
     pub(crate) reads_data: bool,
     pub(crate) background: Background,
     running: Mutex<Option<Running>>,
+    /// Set once the guards know what was spent before.
+    spending: OnceCell<()>,
 }
 
 /// Held by each turn under way; when the last is dropped, the receiver of the other end knows.
@@ -52,28 +61,30 @@ pub(crate) type Ended = mpsc::Receiver<()>;
 impl Agent {
     /// Puts the agent together. Nothing is connected yet: keys and servers may come later, and are
     /// missed with words when they are needed.
-    pub(crate) fn open(settings: Settings, recorder: Recorder) -> Result<(Arc<Self>, Ended), Refusal> {
-        let mut faults = Vec::new();
-        let mut keep = |fault: String| faults.push(fault);
-        let model = open_model("RUNTIME_MODEL_TYPE and RUNTIME_MODEL_ID", &settings.model).map_err(&mut keep).ok();
+    ///
+    /// Refused is what was to be refused already, and all that is wrong here.
+    pub(crate) fn open(
+        settings: Settings,
+        guards: Guards,
+        recorder: Recorder,
+        mut refusal: Refusal,
+    ) -> Result<(Arc<Self>, Ended), Refusal> {
+        let model = refusal.keep(open_model("RUNTIME_MODEL_TYPE and RUNTIME_MODEL_ID", &settings.model));
         let background_model = match &settings.background_model {
-            Some(id) => open_model("RUNTIME_BACKGROUND_MODEL", id).map_err(&mut keep).ok(),
+            Some(id) => refusal.keep(open_model("RUNTIME_BACKGROUND_MODEL", id)),
             None => model.clone(),
         };
         let embedder = settings.embedding_model.as_deref().and_then(|uri| {
-            embedding::open(uri, &variable).map_err(|fault| keep(format!("RUNTIME_EMBEDDING_MODEL: {}", fault.message()))).ok()
+            refusal.keep(embedding::open(uri, &variable).map_err(|fault| format!("RUNTIME_EMBEDDING_MODEL: {}", fault.message())))
         });
-        let guards = Guards::read(&settings.guards, &settings.policies).map_err(|all| all.into_iter().for_each(&mut keep)).ok();
-        let tool_settings = slipway_tools::Settings::read(&variable).map_err(|all| all.into_iter().for_each(&mut keep)).ok();
-        let store = Store::open(settings.storage, &settings.identity).map_err(|fault| keep(format!("RUNTIME_DATABASE_URL: {fault}"))).ok();
+        let store =
+            refusal.keep(Store::open(settings.storage, &settings.identity).map_err(|fault| format!("RUNTIME_DATABASE_URL: {fault}")));
+        let tool_settings = refusal.keep_all(slipway_tools::Settings::read(&variable));
         let skills = Arc::new(Skills::new(settings.skills));
-        let all = (model, background_model, guards, tool_settings, store);
-        let (Some(model), Some(background_model), Some(guards), Some(tool_settings), Some(store)) = all else {
-            return Err(Refusal(faults));
-        };
 
-        let store = Arc::new(store);
-        let memory = Arc::new(Recall::new(Arc::clone(&store), embedder.map(Arc::<dyn Embedder>::from)));
+        // Without its database the agent's tools are looked at all the same.
+        let store = Arc::new(store.unwrap_or_else(|| Store::Memory(Box::default())));
+        let memory = Arc::new(Recall::new(Arc::clone(&store), embedder.map(Arc::<dyn Embedder>::from), recorder.clone()));
         let mut builtins: Builtins = Vec::new();
         let own = settings.tools.iter().any(is_memory);
         let mut tools = settings.tools;
@@ -82,11 +93,13 @@ impl Agent {
             builtins.extend(memory::tools(&memory));
         }
         builtins.extend(crate::skills::tools(&skills));
-        let toolbox = Toolbox::open(tools, builtins, tool_settings, &variable)
-            .map_err(|refusals| Refusal(refusals.into_iter().map(|refusal| format!("RUNTIME_TOOLS: {refusal}")).collect()))?;
-        if !faults.is_empty() {
-            return Err(Refusal(faults));
-        }
+        let toolbox = tool_settings.and_then(|settings| {
+            let opened = Toolbox::open(tools, builtins, settings, &variable);
+            refusal.keep_all(opened.map_err(|faults| faults.into_iter().map(|fault| format!("RUNTIME_TOOLS: {fault}")).collect()))
+        });
+        let (true, Some(model), Some(background_model), Some(toolbox)) = (refusal.is_empty(), model, background_model, toolbox) else {
+            return Err(refusal);
+        };
 
         let forgetful = model.provider() == Provider::Stub && model.id() == "stub-echo";
         let (running, ended) = mpsc::channel(1);
@@ -102,6 +115,7 @@ impl Agent {
             background: Background::start(background_model, Arc::clone(&store), Arc::clone(&memory), recorder.clone()),
             identity: settings.identity,
             running: Mutex::new(Some(running)),
+            spending: OnceCell::new(),
             model,
             toolbox,
             skills,
@@ -129,14 +143,38 @@ impl Agent {
         specs.map(|spec| ToolSpec { name: spec.name, description: spec.description, schema: spec.schema }).collect()
     }
 
-    /// An upper bound where that is cheap, the count where it may matter.
-    pub(crate) fn prompt_tokens(&self, text: &str) -> u64 {
-        let limit = self.guards.tokens_left(0);
-        let bytes = text.len() as u64;
-        if limit.is_none_or(|limit| bytes <= limit) {
-            bytes.div_ceil(4)
-        } else {
-            tokens::count(self.model.provider(), self.model.id(), text)
+    /// An estimate where the limit cannot be passed, the count where it may matter. A vocabulary takes a third
+    /// of a second to load and a millisecond for 10 KiB: others go on meanwhile.
+    pub(crate) async fn prompt_tokens(&self, texts: &[&String]) -> u64 {
+        let bytes = texts.iter().map(|text| text.len() as u64).sum();
+        if self.guards.tokens_left(0).is_none_or(|limit| bytes <= limit) {
+            return tokens::estimate(bytes);
+        }
+        let (model, texts) = (Arc::clone(&self.model), texts.iter().map(|text| (*text).clone()).collect::<Vec<_>>());
+        let count = move || texts.iter().map(|text| tokens::count(model.provider(), model.id(), text)).sum();
+        // A count that panicked knows of no token that can be missing.
+        spawn_blocking(count).await.unwrap_or(bytes)
+    }
+
+    /// What the agent spent today counts against its limit, whichever process spent it. It is asked for before a
+    /// turn until it is known; a database that is away holds up no turn for long.
+    pub(crate) async fn know_spending(&self) {
+        const PATIENCE: Duration = Duration::from_secs(2);
+        if self.spending.initialized() || !self.store.persists() || !self.guards.counts_spending() {
+            return;
+        }
+        let asked = self.spending.get_or_try_init(async || {
+            let now = Timestamp::now();
+            let midnight = Timestamp::from_second(now.as_second() - now.as_second().rem_euclid(DAY)).unwrap_or(now);
+            let micros = self.store.spent_since(midnight).await?;
+            #[expect(clippy::cast_precision_loss, reason = "a day costs less than 2^52 millionths")]
+            self.guards.spent_today(now.into(), micros as f64 / 1e6);
+            Ok::<_, Fault>(())
+        });
+        match timeout(PATIENCE, asked).await {
+            Ok(Ok(())) => {}
+            Ok(Err(fault)) => warn!(%fault, "what was spent today is not known yet"),
+            Err(_) => warn!("what was spent today is not known yet: the database takes too long"),
         }
     }
 
@@ -156,9 +194,7 @@ impl Agent {
         match &self.suggestions {
             Suggestions::Static(given) => given.clone(),
             Suggestions::Model => {
-                const PATIENCE: Duration = Duration::from_secs(3);
-                let made = suggestions::make(self.background.model(), &self.recorder, message, answer);
-                let made = tokio::time::timeout(PATIENCE, made).await.unwrap_or_default();
+                let made = suggestions::make(self.background.model(), &self.recorder, message, answer).await;
                 if !made.is_empty() {
                     self.background.suggested(conversation, &made);
                 }
@@ -169,18 +205,21 @@ impl Agent {
 
     /// Suggestions for those who ask later: the ones of a conversation's last answer, or new ones.
     pub(crate) async fn suggestions_for(&self, conversation: Option<&str>) -> Result<Vec<String>, Fault> {
-        let Suggestions::Static(given) = &self.suggestions else {
-            let Some(id) = conversation else { return Ok(Vec::new()) };
-            if let Some(known) = self.background.suggestions(id) {
-                return Ok(known);
+        if let Suggestions::Static(given) = &self.suggestions {
+            return Ok(given.clone());
+        }
+        let Some(id) = conversation else { return Ok(Vec::new()) };
+        if let Some(known) = self.background.suggestions(id) {
+            return Ok(known);
+        }
+        let last = self.store.history(id, 2).await?;
+        match &last[..] {
+            // A question that waits for its answer, or has none, suggests nothing.
+            [said, answer] if said.role == Role::User && answer.role == Role::Assistant => {
+                Ok(self.suggest(conversation, &said.content, &answer.content).await)
             }
-            let last = self.store.history(id, 2).await?;
-            let [message, answer] = &last[..] else { return Ok(Vec::new()) };
-            let made = suggestions::make(self.background.model(), &self.recorder, &message.content, &answer.content).await;
-            self.background.suggested(conversation, &made);
-            return Ok(made);
-        };
-        Ok(given.clone())
+            _ => Ok(Vec::new()),
+        }
     }
 
     /// Leaves what a turn taught to work behind the scenes.

@@ -9,7 +9,7 @@ use slipway_models::{Model, Provider};
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
-use crate::memory::{Recall, extract};
+use crate::memory::{Recall, Unkept, extract};
 use crate::record::Recorder;
 use crate::store::Store;
 
@@ -69,6 +69,11 @@ impl Background {
         suggested.insert(id.to_owned(), suggestions.to_vec());
     }
 
+    /// What was suggested holds until the conversation goes on, or is deleted.
+    pub(crate) fn outdated(&self, conversation: &str) {
+        self.suggested.lock().unwrap_or_else(PoisonError::into_inner).remove(conversation);
+    }
+
     pub(crate) fn suggestions(&self, conversation: &str) -> Option<Vec<String>> {
         self.suggested.lock().unwrap_or_else(PoisonError::into_inner).get(conversation).cloned()
     }
@@ -84,11 +89,8 @@ async fn work(mut turns: mpsc::Receiver<Turn>, model: Arc<dyn Model>, store: Arc
 }
 
 async fn learn(turn: &Turn, model: &dyn Model, memory: &Recall, recorder: &Recorder) {
-    let learned = match extract::ask(model, &turn.message, &turn.answer).await {
-        Ok((learned, usage)) => {
-            recorder.used(model.provider(), model.id(), &usage);
-            learned
-        }
+    let learned = match extract::ask(model, recorder, &turn.message, &turn.answer).await {
+        Ok(learned) => learned,
         Err(fault) => {
             debug!(%fault, "nothing was learned from a turn");
             return recorder.extraction("failed");
@@ -97,8 +99,10 @@ async fn learn(turn: &Turn, model: &dyn Model, memory: &Recall, recorder: &Recor
     recorder.extraction(if learned.is_empty() { "nothing" } else { "learned" });
     for one in learned {
         let source = turn.conversation.as_deref().unwrap_or("conversation");
-        if let Err(fault) = memory.remember(one.content.trim().to_owned(), one.category, source).await {
-            warn!(%fault, "what was learned could not be kept");
+        match memory.remember(one.content.trim(), one.category, source).await {
+            Ok(_) => {}
+            Err(Unkept::Refused(block)) => debug!(guard = %block.guard, "what was learned is not to be kept"),
+            Err(Unkept::Fault(fault)) => warn!(%fault, "what was learned could not be kept"),
         }
     }
 }
@@ -110,8 +114,8 @@ async fn entitle(id: &str, turn: &Turn, model: &dyn Model, store: &Store, record
     }
     let shown = |text: &str| text[..text.floor_char_boundary(1000)].to_owned();
     let exchange = format!("<person>\n{}\n</person>\n<assistant>\n{}\n</assistant>", shown(&turn.message), shown(&turn.answer));
-    let Ok((text, usage)) = extract::whole(model, TITLE, exchange, 30).await else { return };
-    recorder.used(model.provider(), model.id(), &usage);
+    let Ok(text) = extract::whole(model, recorder, TITLE, exchange, 30).await else { return };
+    let Some(text) = recorder.presentable(&text) else { return };
     let title = text.lines().next().unwrap_or_default().trim().trim_matches('"');
     if (1..=LONGEST_TITLE).contains(&title.len())
         && let Err(fault) = store.set_title(id, title).await

@@ -225,17 +225,21 @@ impl Heading {
 
     fn chunks(self, happenings: mpsc::Receiver<Happening>) -> impl Stream<Item = Event> {
         let first = self.chunk(&json!({"role": "assistant", "content": ""}), None);
-        let rest = stream::unfold((happenings, self), async |(mut happenings, heading)| {
+        let rest = stream::unfold((happenings, self, 0), async |(mut happenings, heading, mut told)| {
             let happening = happenings.recv().await?;
-            let events = heading.events(happening);
-            Some((stream::iter(events), (happenings, heading)))
+            let events = heading.events(happening, &mut told);
+            Some((stream::iter(events), (happenings, heading, told)))
         });
         stream::iter([first]).chain(rest.flatten()).filter_map(async |event| event.ok())
     }
 
-    fn events(&self, happening: Happening) -> Vec<Result<Event, Error>> {
+    /// `told` is how much of the answer was streamed so far, in bytes.
+    fn events(&self, happening: Happening, told: &mut usize) -> Vec<Result<Event, Error>> {
         match happening {
-            Happening::Text(text) => vec![self.chunk(&json!({"content": text}), None)],
+            Happening::Text(text) => {
+                *told += text.len();
+                vec![self.chunk(&json!({"content": text}), None)]
+            }
             Happening::Failed(fault) => {
                 error!(id = self.id, %fault, "a stream ended early");
                 let refused = Refused { message: fault.message(), type_: "server_error", param: None, code: None };
@@ -243,9 +247,10 @@ impl Heading {
             }
             Happening::Done(answer) => {
                 let mut events = Vec::new();
-                // What a guard says in place of the model was not streamed.
-                if answer.stop == Stop::Guard {
-                    events.push(self.chunk(&json!({"content": answer.content}), None));
+                // What a guard says in place of the model was not streamed, nor what an answer ends with that was cut off.
+                let rest = if answer.stop == Stop::Guard { &*answer.content } else { answer.content.get(*told..).unwrap_or_default() };
+                if !rest.is_empty() {
+                    events.push(self.chunk(&json!({"content": rest}), None));
                 }
                 events.push(self.chunk(&json!({}), Some(finish_reason(answer.stop))));
                 if self.include_usage {

@@ -1,7 +1,7 @@
 //! Port 8001: what the platform may ask of an agent. Every request carries a token that the platform
 //! signed for this agent and for a moment; nobody else is heard.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -69,6 +69,8 @@ impl Control {
         let agent = &self.agent;
         let tools: Vec<_> = agent.toolbox.specs().await.into_iter().map(|spec| spec.name).collect();
         let skills: Vec<_> = agent.skills.listed().iter().map(|skill| &skill.name).collect();
+        let skill_digests: BTreeMap<_, _> =
+            agent.skills.listed().iter().filter_map(|skill| Some((&skill.name, skill.digest.as_ref()?))).collect();
         Reply::json(&json!({
             "agent_id": agent.identity.agent_id,
             "version": agent.identity.version,
@@ -77,7 +79,9 @@ impl Control {
             "storage": agent.store.backend(),
             "tools": tools,
             "tool_digests": agent.toolbox.digests(),
+            "tool_changes": agent.toolbox.changes(),
             "skills": skills,
+            "skill_digests": skill_digests,
         }))
     }
 

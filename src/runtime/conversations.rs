@@ -65,6 +65,7 @@ pub(crate) async fn detail(agent: &Agent, id: &str) -> Result<Reply, Error> {
 
 pub(crate) async fn delete(agent: &Agent, id: &str) -> Result<Reply, Error> {
     if agent.store.delete_conversation(id).await.map_err(failure::of_store)? {
+        agent.background.outdated(id);
         return Reply::json(&serde_json::json!({"id": id, "deleted": true}));
     }
     Err(unknown(id))

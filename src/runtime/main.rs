@@ -28,6 +28,8 @@ use std::io::{Write, stderr, stdout};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use slipway_guards::Guards;
+
 use crate::agent::Agent;
 use crate::control::Control;
 use crate::metrics::Metrics;
@@ -63,19 +65,18 @@ fn main() -> ExitCode {
 }
 
 fn run() -> ExitCode {
-    let settings = match Settings::read(|name| env::var_os(name)) {
-        Ok(settings) => settings,
-        Err(refusal) => return ended(&refusal.to_string(), ExitCode::from(REFUSED)),
-    };
+    let (settings, refusal) = Settings::read(|name| env::var_os(name));
     log::start(settings.log_level, settings.log_format);
-    settings.announce();
+    if refusal.is_empty() {
+        settings.announce();
+    }
     // The one TLS stack of the process; it can be installed once, and is.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return ended(&format!("slipway-runtime: cannot start: {error}\n"), ExitCode::FAILURE),
     };
-    match runtime.block_on(serve(settings)) {
+    match runtime.block_on(serve(settings, refusal)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => match error.downcast_ref::<Refusal>() {
             Some(refusal) => ended(&refusal.to_string(), ExitCode::from(REFUSED)),
@@ -84,15 +85,16 @@ fn run() -> ExitCode {
     }
 }
 
-async fn serve(settings: Settings) -> anyhow::Result<()> {
-    let refuse = |fault: String| Refusal(vec![fault]);
-    let key = settings.control.as_ref().map(|control| control::key(&control.public_key)).transpose().map_err(refuse)?;
+/// Every room looks at what is its own before anything is refused.
+async fn serve(settings: Settings, mut refusal: Refusal) -> anyhow::Result<()> {
+    let key = settings.control.as_ref().and_then(|control| refusal.keep(control::key(&control.public_key)));
     let (port, control_port) = (settings.port, settings.control.as_ref().map(|control| control.port));
-    let traced = telemetry::Settings::read(settings.identity.traced(), &agent::variable).map_err(Refusal)?;
-    let telemetry = Telemetry::start(traced).map_err(refuse)?;
+    let traced = refusal.keep_all(telemetry::Settings::read(settings.identity.traced(), &agent::variable));
+    let telemetry = traced.and_then(|traced| refusal.keep(Telemetry::start(traced))).unwrap_or_else(Telemetry::off);
+    let guards = refusal.keep_all(Guards::read(&settings.guards, &settings.policies)).unwrap_or_default();
     let metrics = Arc::new(Metrics::new(&telemetry));
-    let recorder = Recorder::new(telemetry, metrics.meters.clone(), settings.model.clone());
-    let (agent, turns) = Agent::open(settings, recorder)?;
+    let recorder = Recorder::new(telemetry, metrics.meters.clone(), settings.model.clone(), guards.clone());
+    let (agent, turns) = Agent::open(settings, guards, recorder, refusal)?;
     let ports = Ports::bind(port, control_port).await?;
     let control = key.map(|key| Control::new(Arc::clone(&agent), key));
     server::run(ports, agent, control, metrics, turns).await

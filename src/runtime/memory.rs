@@ -11,12 +11,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use slipway_database::{Category, Embedding, Fault, MemoryEntry, NewMemory, Page, Remembered};
+use slipway_guards::Block;
 use slipway_http::Error;
 use slipway_models::embedding::{Embedder, Purpose};
 use tokio::time::{Instant, timeout};
 use tracing::warn;
 
 use crate::failure;
+use crate::record::Recorder;
 use crate::store::Store;
 pub(crate) use tool::{TOOL, tools};
 
@@ -36,6 +38,7 @@ const TRUSTED: Duration = Duration::from_secs(30);
 pub(crate) struct Recall {
     store: Arc<Store>,
     embedder: Option<Arc<dyn Embedder>>,
+    recorder: Recorder,
     /// How many memories there are, so that an agent without any looks for none.
     count: AtomicI64,
     /// When they were counted; other replicas may have kept some since.
@@ -43,8 +46,8 @@ pub(crate) struct Recall {
 }
 
 impl Recall {
-    pub(crate) fn new(store: Arc<Store>, embedder: Option<Arc<dyn Embedder>>) -> Self {
-        Self { store, embedder, count: AtomicI64::new(UNKNOWN), counted: Mutex::default() }
+    pub(crate) fn new(store: Arc<Store>, embedder: Option<Arc<dyn Embedder>>, recorder: Recorder) -> Self {
+        Self { store, embedder, recorder, count: AtomicI64::new(UNKNOWN), counted: Mutex::default() }
     }
 
     /// Whether there was nothing to find a moment ago.
@@ -88,7 +91,9 @@ impl Recall {
         self.store.search_memories(query, embedding.as_ref(), top).await
     }
 
-    pub(crate) async fn remember(&self, content: String, category: Category, source: &str) -> Result<Remembered, Fault> {
+    /// Whoever wants something kept: the guards see it first.
+    pub(crate) async fn remember(&self, content: &str, category: Category, source: &str) -> Result<Remembered, Unkept> {
+        let content = self.recorder.admit(content).map_err(Unkept::Refused)?;
         let embedding = self.embed(&content, Purpose::Passage).await;
         let remembered = self.store.remember(NewMemory { content, category, source: source.to_owned(), embedding }).await?;
         // Another replica may know of more; it is enough to know that there are some.
@@ -133,6 +138,15 @@ impl Recall {
     }
 }
 
+/// Why something is not remembered.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unkept {
+    #[error("{}", .0.message)]
+    Refused(Block),
+    #[error("it could not be kept: {0}")]
+    Fault(#[from] Fault),
+}
+
 #[derive(Serialize)]
 pub(crate) struct Status {
     enabled: bool,
@@ -174,7 +188,12 @@ impl Note {
         if source.is_empty() || source.len() > 128 {
             return Err(Error::bad_request("`source` must have 1 to 128 bytes"));
         }
-        recall.remember(content.to_owned(), self.category, source).await.map_err(failure::of_store)
+        let refused = |field: &str, block: Block| Error::bad_request(format!("`{field}` was {}", block.message));
+        let source = recall.recorder.admit(source).map_err(|block| refused("source", block))?;
+        recall.remember(content, self.category, &source).await.map_err(|unkept| match unkept {
+            Unkept::Refused(block) => refused("content", block),
+            Unkept::Fault(fault) => failure::of_store(fault),
+        })
     }
 }
 

@@ -1,13 +1,17 @@
-//! What a turn leaves behind for those who watch over agents: spans, metrics and usage, written from
-//! one place so that the three never disagree.
+//! What a turn leaves behind for those who watch over agents: spans, metrics, usage and what counts
+//! against limits, written from one place so that they never disagree. What is dropped on the way
+//! was cut off, and is counted all the same.
 
-use std::sync::Arc;
-use std::time::Duration;
+mod tally;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
+use serde_json::Value;
 use slipway_database::UsageMinute;
-use slipway_guards::{Action, Name};
-use slipway_models::{Content, Provider, Request, Role, Stop as ModelStop, ToolCall, ToolResult, Usage, cost};
+use slipway_guards::{Action, Block, Guards, Name, Side};
+use slipway_models::{Content, Fault, Model, Piece, Request, Role, Stop as ModelStop, ToolCall, ToolResult, Usage, cost, tokens};
 use slipway_tools::Trace;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tracing::warn;
@@ -18,9 +22,12 @@ use crate::telemetry::metrics::{Active, Meters, ModelMeter};
 use crate::telemetry::usage::{Sample, Usage as Minutes};
 use crate::telemetry::{Answered, Inbound, Message, ModelSpan, Part, StepSpan, Telemetry, ToolSpan, TurnSpan};
 use crate::turn::{Guarded, Stop};
+use tally::Tally;
 
 /// How often the usage of the minutes that are over is written down.
 const WRITTEN_EVERY: Duration = Duration::from_secs(15);
+/// How a call ended that nobody waited for.
+const CANCELLED: &str = "cancelled";
 
 #[derive(Clone)]
 pub(crate) struct Recorder(Arc<Inner>);
@@ -31,6 +38,7 @@ struct Inner {
     /// The chat model's counters, looked up once.
     chat: ModelMeter,
     model: ModelId,
+    guards: Guards,
     minutes: Minutes,
 }
 
@@ -38,27 +46,41 @@ pub(crate) struct TurnRecord {
     recorder: Recorder,
     span: TurnSpan,
     sample: Sample,
+    /// What the calls of its models have taken, those that were cut off included.
+    used: Arc<Mutex<Usage>>,
     _active: Active,
 }
 
 pub(crate) struct ModelRecord {
-    span: ModelSpan,
+    /// Taken at the end.
+    span: Option<ModelSpan>,
     recorder: Recorder,
+    tally: Tally,
+    /// The turn's.
+    used: Arc<Mutex<Usage>>,
     began: Instant,
     first: bool,
 }
 
 pub(crate) struct ToolRecord {
-    span: ToolSpan,
+    /// Taken at the end.
+    span: Option<ToolSpan>,
     recorder: Recorder,
     name: String,
     began: Instant,
 }
 
+/// A call of a model that nobody waits for, or that belongs to no turn.
+pub(crate) struct BackgroundRecord<'a> {
+    recorder: &'a Recorder,
+    model: &'a dyn Model,
+    tally: Tally,
+}
+
 impl Recorder {
-    pub(crate) fn new(telemetry: Telemetry, meters: Meters, model: ModelId) -> Self {
+    pub(crate) fn new(telemetry: Telemetry, meters: Meters, model: ModelId, guards: Guards) -> Self {
         let chat = meters.model(model.provider.as_str(), &model.id);
-        Self(Arc::new(Inner { telemetry, meters, chat, model, minutes: Minutes::default() }))
+        Self(Arc::new(Inner { telemetry, meters, chat, model, guards, minutes: Minutes::default() }))
     }
 
     pub(crate) fn turn(&self, inbound: Inbound<'_>, conversation: Option<&str>, trace_id: &str) -> TurnRecord {
@@ -66,6 +88,7 @@ impl Recorder {
             recorder: self.clone(),
             span: self.0.telemetry.turn(inbound, conversation.unwrap_or_default(), trace_id),
             sample: Sample::default(),
+            used: Arc::default(),
             _active: self.0.meters.conversation(),
         }
     }
@@ -80,15 +103,28 @@ impl Recorder {
         self.count(&sample);
     }
 
-    /// Tokens that were used behind the scenes.
-    pub(crate) fn used(&self, provider: Provider, model: &str, usage: &Usage) {
-        let usd = cost(provider, model, usage).unwrap_or_default();
-        let meter = self.0.meters.model(provider.as_str(), model);
-        meter.tokens(usage.input_tokens, usage.output_tokens, usage.cached_input_tokens);
-        meter.cost(usd);
-        let (input_tokens, output_tokens) = (usage.input_tokens, usage.output_tokens);
-        let sample = Sample { behind_the_scenes: true, input_tokens, output_tokens, cost_micros: micros(usd), ..Sample::default() };
-        self.0.minutes.record(Timestamp::now(), provider.as_str(), model, &sample);
+    /// A call of a model behind the scenes.
+    pub(crate) fn background<'a>(&'a self, model: &'a dyn Model, request: &Request) -> BackgroundRecord<'a> {
+        BackgroundRecord { recorder: self, model, tally: Tally::new(tokens::estimate(tokens::bytes(request))) }
+    }
+
+    /// A text that is to be kept, with what must not be kept masked; or why it cannot be.
+    pub(crate) fn admit(&self, text: &str) -> Result<String, Block> {
+        let verdict = self.0.guards.check(Side::Input, text);
+        let mut sample = Sample { behind_the_scenes: true, ..Sample::default() };
+        for finding in &verdict.findings {
+            self.guarded(&Guarded::finding(finding, Side::Input), &mut sample);
+        }
+        if !verdict.findings.is_empty() {
+            self.count(&sample);
+        }
+        verdict.blocked.map_or_else(|| Ok(verdict.text.into_owned()), Err)
+    }
+
+    /// What a model said, as others may read it; nothing where a guard would block it.
+    pub(crate) fn presentable(&self, text: &str) -> Option<String> {
+        let verdict = self.0.guards.check(Side::Output, text);
+        verdict.blocked.is_none().then(|| verdict.text.into_owned())
     }
 
     pub(crate) fn extraction(&self, outcome: &'static str) {
@@ -150,18 +186,26 @@ impl Recorder {
 }
 
 impl TurnRecord {
-    pub(crate) fn model_call(&self, request: &Request) -> ModelRecord {
+    /// `prompt` is how many tokens the request is thought to have.
+    pub(crate) fn model_call(&self, request: &Request, prompt: u64) -> ModelRecord {
         let model = &self.recorder.0.model;
         let span = self.span.model_call(model.provider.as_str(), &model.id);
-        span.input(|| spoken(request));
-        ModelRecord { span, recorder: self.recorder.clone(), began: Instant::now(), first: true }
+        span.input(|| self.recorder.spoken(request));
+        let (recorder, used) = (self.recorder.clone(), Arc::clone(&self.used));
+        ModelRecord { span: Some(span), recorder, tally: Tally::new(prompt), used, began: Instant::now(), first: true }
     }
 
-    pub(crate) fn tool_call(&self, call: &ToolCall, kind: &str) -> ToolRecord {
+    /// `shown` are the arguments as the guards leave them.
+    pub(crate) fn tool_call(&self, call: &ToolCall, shown: &Value, kind: &str) -> ToolRecord {
         let span = self.span.tool_call(&call.name, &call.id, kind);
-        span.arguments(|| call.arguments.to_string());
+        span.arguments(|| shown.to_string());
         let name = &call.name;
-        ToolRecord { span, recorder: self.recorder.clone(), name: name.to_owned(), began: Instant::now() }
+        ToolRecord { span: Some(span), recorder: self.recorder.clone(), name: name.to_owned(), began: Instant::now() }
+    }
+
+    /// What the turn has taken so far.
+    pub(crate) fn used(&self) -> Usage {
+        *lock(&self.used)
     }
 
     /// A search for what is remembered.
@@ -171,7 +215,7 @@ impl TurnRecord {
 
     /// What was asked, for those who have content recorded.
     pub(crate) fn asked(&self, request: &Request) {
-        self.span.input(|| spoken(request));
+        self.span.input(|| self.recorder.spoken(request));
     }
 
     pub(crate) fn guard(&mut self, guarded: &Guarded) {
@@ -179,8 +223,11 @@ impl TurnRecord {
         self.recorder.guarded(guarded, &mut self.sample);
     }
 
-    pub(crate) fn finish(mut self, stop: Stop, failure: Option<&'static str>, content: &str, used: &Usage, took: Duration) {
-        self.span.output(|| vec![Message::text("assistant", content)]);
+    pub(crate) fn finish(mut self, stop: Stop, failure: Option<&'static str>, content: &str, took: Duration) {
+        // In place of what was blocked stand the guard's own words.
+        if stop != Stop::Guard {
+            self.span.output(|| vec![Message::text("assistant", content)]);
+        }
         let outcome = match stop {
             Stop::Failed => "error",
             Stop::Guard => "blocked",
@@ -189,7 +236,8 @@ impl TurnRecord {
         };
         let inner = &self.recorder.0;
         inner.meters.turn(outcome, took.as_secs_f64());
-        let price = cost(inner.model.provider, &inner.model.id, used).unwrap_or_default();
+        let used = self.used();
+        let price = cost(inner.model.provider, &inner.model.id, &used).unwrap_or_default();
         self.sample.error = failure.is_some();
         self.sample.latency = took;
         self.sample.input_tokens = used.input_tokens;
@@ -201,24 +249,32 @@ impl TurnRecord {
 }
 
 impl ModelRecord {
-    pub(crate) fn first_token(&mut self) {
-        if std::mem::take(&mut self.first) {
+    pub(crate) fn hear(&mut self, piece: &Result<Piece, Fault>) {
+        self.tally.hear(piece);
+        if matches!(piece, Ok(Piece::Text(_))) && std::mem::take(&mut self.first) {
             self.recorder.0.chat.first_token(self.began.elapsed().as_secs_f64());
-            self.span.first_token();
+            self.with_span(ModelSpan::first_token);
         }
     }
 
     /// What the model said, for those who have content recorded.
     pub(crate) fn said(&self, message: &slipway_models::Message) {
-        self.span.output(|| vec![told(message)]);
+        self.with_span(|span| span.output(|| self.recorder.told(message).into_iter().collect()));
     }
 
-    pub(crate) fn finish(self, used: &Usage, stop: Option<&ModelStop>, error: Option<&str>) {
+    pub(crate) fn finish(mut self, stop: Option<&ModelStop>, error: Option<&str>) {
+        self.end(if error.is_some() { "error" } else { "ok" }, stop, error);
+    }
+
+    fn end(&mut self, outcome: &str, stop: Option<&ModelStop>, error: Option<&str>) {
+        let Some(span) = self.span.take() else { return };
         let Inner { chat, model, .. } = &*self.recorder.0;
-        let cost_usd = cost(model.provider, &model.id, used);
-        chat.call(error.is_some(), self.began.elapsed().as_secs_f64());
+        let used = self.tally.used();
+        let cost_usd = cost(model.provider, &model.id, &used);
+        chat.call(outcome, self.began.elapsed().as_secs_f64());
         chat.tokens(used.input_tokens, used.output_tokens, used.cached_input_tokens);
         chat.cost(cost_usd.unwrap_or_default());
+        add(&mut lock(&self.used), used);
         let stop = stop.map(|stop| match stop {
             ModelStop::EndTurn => "stop",
             ModelStop::ToolUse => "tool_call",
@@ -226,41 +282,110 @@ impl ModelRecord {
             ModelStop::Filtered => "content_filter",
             ModelStop::Other(other) => other,
         });
-        let Usage { input_tokens, output_tokens, cached_input_tokens } = *used;
-        self.span.finish(&Answered { input_tokens, output_tokens, cached_input_tokens, cost_usd, stop, error });
+        let Usage { input_tokens, output_tokens, cached_input_tokens } = used;
+        let estimated = self.tally.is_estimate();
+        span.finish(&Answered { input_tokens, output_tokens, cached_input_tokens, estimated, cost_usd, stop, error });
+    }
+
+    fn with_span(&self, act: impl FnOnce(&ModelSpan)) {
+        if let Some(span) = &self.span {
+            act(span);
+        }
+    }
+}
+
+impl Drop for ModelRecord {
+    fn drop(&mut self) {
+        self.end(CANCELLED, None, Some(CANCELLED));
     }
 }
 
 impl ToolRecord {
     pub(crate) fn trace(&self) -> Trace {
-        Trace { parent: self.span.traceparent(), state: self.span.tracestate().map(str::to_owned) }
+        let span = self.span.as_ref();
+        Trace { parent: span.and_then(ToolSpan::traceparent), state: span.and_then(ToolSpan::tracestate).map(str::to_owned) }
     }
 
-    pub(crate) fn finish(self, is_error: bool, content: &str) {
-        let outcome = if is_error { "error" } else { "ok" };
+    pub(crate) fn finish(mut self, is_error: bool, content: &str) {
+        if let Some(span) = &self.span {
+            span.result(|| content.to_owned());
+        }
+        self.end(if is_error { "error" } else { "ok" }, is_error.then_some("tool_error"));
+    }
+
+    fn end(&mut self, outcome: &'static str, error: Option<&str>) {
+        let Some(span) = self.span.take() else { return };
         self.recorder.0.meters.tool_call(&self.name, outcome, self.began.elapsed().as_secs_f64());
-        self.span.result(|| content.to_owned());
-        self.span.finish(is_error.then_some("tool_error"));
+        span.finish(error);
     }
 }
 
-fn spoken(request: &Request) -> Vec<Message> {
-    let system = request.system.iter().map(|text| Message::text("system", text));
-    system.chain(request.messages.iter().map(told)).collect()
+impl Drop for ToolRecord {
+    fn drop(&mut self) {
+        self.end(CANCELLED, Some(CANCELLED));
+    }
 }
 
-/// A message in the words of the GenAI conventions.
-fn told(message: &slipway_models::Message) -> Message {
-    let role = match message.role {
-        Role::User => "user",
-        Role::Assistant => "assistant",
-    };
-    let part = |content: &Content| match content.clone() {
-        Content::Text { text } => Part::Text { content: text },
-        Content::ToolCall(ToolCall { id, name, arguments, .. }) => Part::ToolCall { id, name, arguments },
-        Content::ToolResult(ToolResult { id, content, .. }) => Part::ToolResult { id, response: content },
-    };
-    Message { role, parts: message.content.iter().map(part).collect() }
+impl BackgroundRecord<'_> {
+    pub(crate) fn hear(&mut self, piece: &Result<Piece, Fault>) {
+        self.tally.hear(piece);
+    }
+}
+
+impl Drop for BackgroundRecord<'_> {
+    fn drop(&mut self) {
+        let (used, inner) = (self.tally.used(), &self.recorder.0);
+        let (provider, model) = (self.model.provider(), self.model.id());
+        let usd = cost(provider, model, &used).unwrap_or_default();
+        let meter = inner.meters.model(provider.as_str(), model);
+        meter.tokens(used.input_tokens, used.output_tokens, used.cached_input_tokens);
+        meter.cost(usd);
+        inner.guards.spent_today(SystemTime::now(), usd);
+        let (input_tokens, output_tokens) = (used.input_tokens, used.output_tokens);
+        let sample = Sample { behind_the_scenes: true, input_tokens, output_tokens, cost_micros: micros(usd), ..Sample::default() };
+        inner.minutes.record(Timestamp::now(), provider.as_str(), model, &sample);
+    }
+}
+
+impl Recorder {
+    fn spoken(&self, request: &Request) -> Vec<Message> {
+        let system = request.system.iter().map(|text| Message::text("system", text));
+        system.chain(request.messages.iter().filter_map(|message| self.told(message))).collect()
+    }
+
+    /// A message in the words of the GenAI conventions. What goes to the model has passed the guards; what it
+    /// said may not have, or is kept as it was for its own later rounds.
+    fn told(&self, message: &slipway_models::Message) -> Option<Message> {
+        let (role, own) = match message.role {
+            Role::User => ("user", false),
+            Role::Assistant => ("assistant", true),
+        };
+        let part = |content: &Content| match content.clone() {
+            Content::Text { text } if own => Some(Part::Text { content: self.presentable(&text)? }),
+            Content::Text { text } => Some(Part::Text { content: text }),
+            Content::ToolCall(ToolCall { id, name, arguments, .. }) => {
+                Some(Part::ToolCall { id, name, arguments: json(self.presentable(&arguments.to_string())?) })
+            }
+            Content::ToolResult(ToolResult { id, content, .. }) => Some(Part::ToolResult { id, response: content }),
+        };
+        let parts: Vec<_> = message.content.iter().filter_map(part).collect();
+        (!parts.is_empty()).then_some(Message { role, parts })
+    }
+}
+
+/// A masked text that was JSON, as JSON again where it still is.
+pub(crate) fn json(text: String) -> Value {
+    serde_json::from_str(&text).unwrap_or(Value::String(text))
+}
+
+fn lock(used: &Mutex<Usage>) -> MutexGuard<'_, Usage> {
+    used.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn add(sum: &mut Usage, used: Usage) {
+    sum.input_tokens += used.input_tokens;
+    sum.output_tokens += used.output_tokens;
+    sum.cached_input_tokens += used.cached_input_tokens;
 }
 
 fn action(action: Action) -> &'static str {

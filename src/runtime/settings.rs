@@ -22,6 +22,8 @@ use form::{Form, quoted};
 /// Variables of the contract whose effect would be missed if they were passed over.
 const NOT_YET: [&str; 2] = ["RUNTIME_EVAL_SAMPLE_RATE", "RUNTIME_JUDGE_MODEL"];
 
+const STUB: &str = "stub-echo";
+
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) port: u16,
@@ -94,6 +96,8 @@ pub(crate) struct SkillConfig {
     pub(crate) name: String,
     pub(crate) description: String,
     pub(crate) path: String,
+    /// What the folder should hold; the platform compares.
+    pub(crate) digest: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -118,9 +122,24 @@ pub(crate) struct Budget {
     pub(crate) output_tokens: Option<u32>,
 }
 
-/// Everything that is wrong, one line each.
-#[derive(Debug, PartialEq, Eq)]
+/// Everything that is wrong, one line each. It is collected until all was looked at.
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Refusal(pub(crate) Vec<String>);
+
+impl Refusal {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// What was read, or nothing and one more fault.
+    pub(crate) fn keep<T>(&mut self, read: Result<T, String>) -> Option<T> {
+        self.keep_all(read.map_err(|fault| vec![fault]))
+    }
+
+    pub(crate) fn keep_all<T>(&mut self, read: Result<T, Vec<String>>) -> Option<T> {
+        read.map_err(|faults| self.0.extend(faults)).ok()
+    }
+}
 
 impl std::error::Error for Refusal {}
 
@@ -140,7 +159,8 @@ impl Identity {
 }
 
 impl Settings {
-    pub(crate) fn read(lookup: impl Fn(&str) -> Option<OsString>) -> Result<Self, Refusal> {
+    /// What is faulty has its default, so that the rest can be looked at, too.
+    pub(crate) fn read(lookup: impl Fn(&str) -> Option<OsString>) -> (Self, Refusal) {
         let mut form = Form::new(lookup);
         form.choice("RUNTIME_CHANNEL", &["rest"]);
         for name in NOT_YET {
@@ -168,7 +188,7 @@ impl Settings {
             budget: budget(&mut form),
             knowledge_bases: form.array::<KnowledgeBaseConfig>("RUNTIME_KNOWLEDGE_BASES", "knowledge bases").len(),
         };
-        if form.faults.is_empty() { Ok(settings) } else { Err(Refusal(form.faults)) }
+        (settings, Refusal(form.faults))
     }
 
     /// Says in the log who this is and what it was given but does not use.
@@ -232,19 +252,23 @@ fn strategy<L: Fn(&str) -> Option<OsString>>(form: Lookup<L>) -> Strategy {
 }
 
 fn model<L: Fn(&str) -> Option<OsString>>(form: Lookup<L>) -> ModelId {
+    let faults = form.faults.len();
     let provider = form.choice("RUNTIME_MODEL_TYPE", &["stub", "ollama", "openai", "anthropic", "google-ai", "vertex-ai", "bedrock"]);
     let provider = Provider::from_str(provider).unwrap_or(Provider::Stub);
     let id = form.value("RUNTIME_MODEL_ID").or_else(|| default_model(provider).map(str::to_owned));
     if id.is_none() {
         form.fault(format!("RUNTIME_MODEL_ID is missing; name a model of {}", provider.as_str()));
     }
-    ModelId { provider, id: id.unwrap_or_default() }
+    match id {
+        Some(id) if form.faults.len() == faults => ModelId { provider, id },
+        _ => ModelId { provider: Provider::Stub, id: STUB.to_owned() },
+    }
 }
 
 /// Where nothing is billed, a default does no harm.
 fn default_model(provider: Provider) -> Option<&'static str> {
     match provider {
-        Provider::Stub => Some("stub-echo"),
+        Provider::Stub => Some(STUB),
         Provider::Ollama => Some("llama3.2"),
         _ => None,
     }
@@ -297,7 +321,8 @@ fn level(name: &str) -> LevelFilter {
 /// Settings from pairs instead of the environment, for tests.
 #[cfg(test)]
 pub(crate) fn read(variables: &[(&str, &str)]) -> Result<Settings, Refusal> {
-    Settings::read(|name| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into()))
+    let (settings, refusal) = Settings::read(|name| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into()));
+    if refusal.is_empty() { Ok(settings) } else { Err(refusal) }
 }
 
 #[cfg(test)]

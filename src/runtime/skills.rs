@@ -184,7 +184,8 @@ mod tests {
         symlink("..data/SKILL.md", folder.join(INSTRUCTIONS)).unwrap();
         symlink("..data/references", folder.join("references")).unwrap();
         symlink("/etc/passwd", folder.join("secrets")).unwrap();
-        let config = SkillConfig { name: "refunds".into(), description: "d".into(), path: folder.to_string_lossy().into_owned() };
+        let config =
+            SkillConfig { name: "refunds".into(), description: "d".into(), path: folder.to_string_lossy().into_owned(), digest: None };
         (folder, Skills::new(vec![config]))
     }
 

@@ -130,7 +130,7 @@ pub(crate) async fn begin(agent: &Arc<Agent>, mut order: Order) -> Result<mpsc::
     let Some(running) = agent.running() else {
         return Err(Error::unavailable("this agent is shutting down; try again").with_header(header::RETRY_AFTER, HeaderValue::from(2)));
     };
-    let found = guard_input(agent, &mut order)?;
+    let found = guard_input(agent, &mut order).await?;
     // Nobody listens yet: there must be room for all that is told of a refusal.
     let (listener, happenings) = mpsc::channel(WAITING.max(found.guarded.len() + 1));
     if let Some(answer) = found.refusal {
@@ -160,12 +160,13 @@ struct Found {
 }
 
 /// Masks what must not be kept, and finds what must not be answered.
-fn guard_input(agent: &Agent, order: &mut Order) -> Result<Found, Error> {
+async fn guard_input(agent: &Agent, order: &mut Order) -> Result<Found, Error> {
     let mut found = Found { guarded: Vec::new(), refusal: None };
     if agent.guards.is_empty() {
         return Ok(found);
     }
-    let tokens_in_prompt = order.said.texts().iter().map(|text| agent.prompt_tokens(text)).sum();
+    agent.know_spending().await;
+    let tokens_in_prompt = agent.prompt_tokens(&order.said.texts()).await;
     let budget = Budget { now: SystemTime::now(), tokens_in_prompt };
     let turn = agent.guards.before_turn(&budget);
     found.guarded.extend(turn.breaches.iter().map(|breach| Guarded::breach(breach, Side::Input)));
@@ -272,7 +273,12 @@ async fn tell(agent: &Agent, order: &Order, answer: Answer, failure: Option<slip
     }
     let message = order.said.newest();
     if answer.stop == Stop::EndTurn && order.said.conversation().is_some() {
-        let suggested = agent.suggest(order.said.conversation(), &message, &answer.content).await;
+        // Who has left asks for them later.
+        let suggested = select! {
+            biased;
+            () = listener.closed() => Vec::new(),
+            suggested = agent.suggest(order.said.conversation(), &message, &answer.content) => suggested,
+        };
         if !suggested.is_empty() {
             let _ = listener.send(Happening::Suggestions(suggested)).await;
         }

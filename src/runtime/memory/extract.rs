@@ -4,7 +4,9 @@
 use futures::StreamExt;
 use serde::Deserialize;
 use slipway_database::Category;
-use slipway_models::{Fault, Message, Model, Piece, Request, Usage};
+use slipway_models::{Fault, Message, Model, Piece, Request};
+
+use crate::record::Recorder;
 
 const SYSTEM: &str = "\
 You keep notes for an assistant. From one exchange, note what will still matter in later conversations with other people or on \
@@ -25,14 +27,13 @@ pub(crate) struct Learned {
     pub(crate) category: Category,
 }
 
-pub(crate) async fn ask(model: &dyn Model, message: &str, answer: &str) -> Result<(Vec<Learned>, Usage), Fault> {
+pub(crate) async fn ask(model: &dyn Model, recorder: &Recorder, message: &str, answer: &str) -> Result<Vec<Learned>, Fault> {
     let exchange = format!("<person>\n{}\n</person>\n<assistant>\n{}\n</assistant>", start(message), start(answer));
-    let (text, usage) = whole(model, SYSTEM, exchange, 500).await?;
-    Ok((read(&text), usage))
+    Ok(read(&whole(model, recorder, SYSTEM, exchange, 500).await?))
 }
 
-/// One question to a model, answered whole.
-pub(crate) async fn whole(model: &dyn Model, system: &str, message: String, tokens: u32) -> Result<(String, Usage), Fault> {
+/// One question to a model behind the scenes, answered whole.
+pub(crate) async fn whole(model: &dyn Model, recorder: &Recorder, system: &str, message: String, tokens: u32) -> Result<String, Fault> {
     let request = Request {
         system: Some(system.to_owned()),
         messages: vec![Message::user(message)],
@@ -40,16 +41,16 @@ pub(crate) async fn whole(model: &dyn Model, system: &str, message: String, toke
         temperature: Some(0.0),
         ..Request::default()
     };
-    let (mut text, mut used) = (String::new(), Usage::default());
+    let mut record = recorder.background(model, &request);
+    let mut text = String::new();
     let mut pieces = model.answer(request);
     while let Some(piece) = pieces.next().await {
-        match piece? {
-            Piece::Text(more) => text.push_str(&more),
-            Piece::Usage(usage) => used = usage,
-            Piece::ToolCall(_) | Piece::Stopped(_) => {}
+        record.hear(&piece);
+        if let Piece::Text(more) = piece? {
+            text.push_str(&more);
         }
     }
-    Ok((text, used))
+    Ok(text)
 }
 
 /// The array in an answer, whatever stands around it; elements without the form are left out.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use slipway_database::Category;
 use slipway_tools::{Builtin, Outcome, Spec};
 
-use super::Recall;
+use super::{Recall, Unkept};
 
 /// The builtin Tool that gives an agent both.
 pub(crate) const TOOL: &str = "memory";
@@ -42,7 +42,7 @@ impl Builtin for Remember {
 
     fn call(&self, arguments: Value) -> Called<'_> {
         Box::pin(async move {
-            let content = arguments["content"].as_str().unwrap_or_default().trim().to_owned();
+            let content = arguments["content"].as_str().unwrap_or_default().trim();
             if content.is_empty() || content.len() > super::LONGEST {
                 return Outcome::error(format!("content must have 1 to {} bytes", super::LONGEST));
             }
@@ -50,7 +50,8 @@ impl Builtin for Remember {
             match self.0.remember(content, category, "agent").await {
                 Ok(remembered) if remembered.existed => Outcome::ok("This was known already."),
                 Ok(_) => Outcome::ok("Remembered."),
-                Err(fault) => Outcome::error(format!("It could not be kept: {fault}")),
+                Err(Unkept::Refused(block)) => Outcome::error(format!("content was {}", block.message)),
+                Err(fault) => Outcome::error(fault.to_string()),
             }
         })
     }

@@ -26,6 +26,8 @@ pub(crate) struct Answered<'a> {
     pub(crate) input_tokens: u64,
     pub(crate) output_tokens: u64,
     pub(crate) cached_input_tokens: u64,
+    /// The provider has not counted them.
+    pub(crate) estimated: bool,
     pub(crate) cost_usd: Option<f64>,
     /// Why the model stopped.
     pub(crate) stop: Option<&'a str>,
@@ -58,6 +60,9 @@ impl ModelSpan {
             if answered.error.is_none() || answered.input_tokens + answered.output_tokens > 0 {
                 record.set("gen_ai.usage.input_tokens", &Value::Count(answered.input_tokens));
                 record.set("gen_ai.usage.output_tokens", &Value::Count(answered.output_tokens));
+                if answered.estimated {
+                    record.set("slipway.usage.estimated", &Value::Flag(true));
+                }
             }
             if answered.cached_input_tokens > 0 {
                 record.set("gen_ai.usage.cache_read.input_tokens", &Value::Count(answered.cached_input_tokens));

@@ -134,6 +134,7 @@ impl Meters {
         ModelMeter(Arc::new(ModelCounters {
             answered: families.model_calls.get_or_create_owned(&calls("ok")),
             failed: families.model_calls.get_or_create_owned(&calls("error")),
+            cancelled: families.model_calls.get_or_create_owned(&calls("cancelled")),
             seconds: families.model_call_seconds.get_or_create_owned(&labels),
             first_token: families.first_token_seconds.get_or_create_owned(&labels),
             input: families.tokens.get_or_create_owned(&tokens("input")),
@@ -231,6 +232,7 @@ pub(crate) struct ModelMeter(Arc<ModelCounters>);
 struct ModelCounters {
     answered: Counter,
     failed: Counter,
+    cancelled: Counter,
     seconds: Histogram,
     first_token: Histogram,
     input: Counter,
@@ -240,9 +242,13 @@ struct ModelCounters {
 }
 
 impl ModelMeter {
-    pub(crate) fn call(&self, failed: bool, seconds: f64) {
-        let calls = if failed { &self.0.failed } else { &self.0.answered };
-        calls.inc();
+    /// A call has ended: `ok`, `error` or `cancelled`.
+    pub(crate) fn call(&self, outcome: &str, seconds: f64) {
+        match outcome {
+            "ok" => self.0.answered.inc(),
+            "cancelled" => self.0.cancelled.inc(),
+            _ => self.0.failed.inc(),
+        };
         self.0.seconds.observe(seconds);
     }
 
@@ -318,8 +324,9 @@ mod tests {
         let meters = Meters::new(&mut registry);
         meters.turn("ok", 0.2);
         let model = meters.model("openai", "gpt-x");
-        model.call(false, 1.5);
-        model.call(true, 0.1);
+        model.call("ok", 1.5);
+        model.call("error", 0.1);
+        model.call("cancelled", 0.1);
         model.first_token(0.3);
         model.tokens(100, 20, 40);
         model.tokens(1, 2, 0);
@@ -343,7 +350,8 @@ mod tests {
             r#"first_token_seconds_sum{provider="openai",model="gpt-x"} 0.3"#,
             r#"model_calls_total{provider="openai",model="gpt-x",outcome="ok"} 1"#,
             r#"model_calls_total{provider="openai",model="gpt-x",outcome="error"} 1"#,
-            r#"model_call_seconds_count{provider="openai",model="gpt-x"} 2"#,
+            r#"model_calls_total{provider="openai",model="gpt-x",outcome="cancelled"} 1"#,
+            r#"model_call_seconds_count{provider="openai",model="gpt-x"} 3"#,
             r#"tokens_total{provider="openai",model="gpt-x",direction="input"} 102"#,
             r#"tokens_total{provider="openai",model="gpt-x",direction="output"} 22"#,
             r#"tokens_total{provider="openai",model="gpt-x",direction="cached_input"} 40"#,

@@ -7,9 +7,10 @@ mod recording;
 
 use std::time::Duration;
 
+use serde_json::json;
 use tokio::time::Instant;
 
-use super::{Identity, Settings, Telemetry};
+use super::{Answered, Identity, Inbound, Message, Part, Settings, Telemetry, TurnSpan};
 
 /// Telemetry of an agent named `helper` that has these variables, without waiting for batches.
 fn telemetry(variables: &[(&str, &str)]) -> Telemetry {
@@ -26,6 +27,32 @@ fn telemetry(variables: &[(&str, &str)]) -> Telemetry {
         given.or_else(|| (name == "OTEL_BSP_SCHEDULE_DELAY").then(|| "50".into()))
     };
     Telemetry::start(Settings::read(identity, &lookup).unwrap()).unwrap()
+}
+
+/// Something of all that a turn can have: guards, two models, a tool that fails with a long result, memories.
+fn whole_turn(telemetry: &Telemetry, inbound: Inbound<'_>, trace_id: &str) -> TurnSpan {
+    let turn = telemetry.turn(inbound, "conv_1", trace_id);
+    turn.input(|| vec![Message::text("user", "Weather in Paris?")]);
+    turn.guard("pii-detection", "mask", "email");
+    turn.guard("pii-detection", "mask", "phone");
+    turn.memory_search().finish(Some(0), None);
+    let model = turn.model_call("google-ai", "gemini-x");
+    model.input(|| vec![Message::text("system", "Be brief."), Message::text("user", "Weather in Paris?")]);
+    model.first_token();
+    model.output(|| {
+        let call = Part::ToolCall { id: "call_1".into(), name: "weather".into(), arguments: json!({"city": "Paris"}) };
+        vec![Message { role: "assistant", parts: vec![call] }]
+    });
+    let (cost_usd, stop) = (Some(0.25), Some("tool_call"));
+    model.finish(&Answered { input_tokens: 100, output_tokens: 20, cached_input_tokens: 30, cost_usd, stop, ..Answered::default() });
+    let tool = turn.tool_call("weather", "call_1", "http");
+    tool.arguments(|| json!({"city": "Paris"}).to_string());
+    tool.result(|| "sunny ".repeat(20_000));
+    tool.finish(Some("timeout"));
+    let last = turn.model_call("openai", "gpt-4o");
+    last.finish(&Answered { input_tokens: 7, output_tokens: 3, estimated: true, ..Answered::default() });
+    turn.output(|| vec![Message::text("assistant", "Sunny.")]);
+    turn
 }
 
 fn soon() -> Instant {

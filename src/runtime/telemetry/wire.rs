@@ -17,6 +17,7 @@ pub(super) enum Value<'a> {
     Text(&'a str),
     Count(u64),
     Number(f64),
+    Flag(bool),
     Texts(&'a [&'a str]),
 }
 
@@ -87,6 +88,7 @@ fn any_length(value: &Value<'_>) -> usize {
         Value::Text(text) => delimited(text.len()),
         Value::Count(count) => 1 + varint_length(within(*count)),
         Value::Number(_) => 9,
+        Value::Flag(_) => 2,
         Value::Texts(texts) => delimited(texts.iter().map(|text| delimited(delimited(text.len()))).sum()),
     }
 }
@@ -96,6 +98,7 @@ fn any_value(out: &mut Vec<u8>, value: &Value<'_>) {
         Value::Text(text) => bytes(out, 1, text.as_bytes()),
         Value::Count(count) => number(out, 3, within(*count)),
         Value::Number(number) => fixed64(out, 4, number.to_bits()),
+        Value::Flag(flag) => number(out, 2, u64::from(*flag)),
         Value::Texts(texts) => {
             head(out, 5, texts.iter().map(|text| delimited(delimited(text.len()))).sum());
             for text in *texts {

@@ -5,18 +5,24 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use futures::stream::{FuturesUnordered, StreamExt};
+use serde_json::Value;
 use slipway_database::NewMessage;
-use slipway_guards::{Out, Side, Spent};
-use slipway_models::{Content, Fault, Message, Piece, Request, Role, ToolCall, ToolResult, Usage};
+use slipway_guards::{Block, Out, Side, Spent};
+use slipway_models::{Content, Fault, Message, Piece, Role, ToolCall, ToolResult};
 use slipway_tools::Context;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::happening::{Answer, Guarded, Happening, Stop};
-use super::{Order, Said, prompt};
+use super::prompt::{self, Prompt};
+use super::{Order, Said};
 use crate::agent::Agent;
-use crate::record::TurnRecord;
+use crate::record::{self, TurnRecord};
 use crate::settings::Strategy;
+
+/// How many tools run at once in one turn, and what one answer of a model may ask for.
+const CALLS_AT_ONCE: usize = 16;
+const MOST_CALLS: usize = 64;
 
 /// What a turn came to: the answer, what failed, and what the conversation keeps.
 pub(super) struct Outcome {
@@ -37,7 +43,6 @@ pub(super) struct Answering<'a> {
     blocked: Option<String>,
     /// What the model said and what its tools answered, in order.
     said: Vec<Message>,
-    usage: Usage,
     deadline: Instant,
 }
 
@@ -60,57 +65,58 @@ impl<'a> Answering<'a> {
             guard: (!agent.guards.is_empty()).then(|| agent.guards.stream()),
             blocked: None,
             said: Vec::new(),
-            usage: Usage::default(),
             deadline: Instant::now() + agent.budget.time,
         }
     }
 
     /// Asks the model until it has answered.
     pub(super) async fn work(&mut self) -> Result<Stop, Fault> {
+        if let Some(id) = self.order.said.conversation() {
+            self.agent.background.outdated(id);
+        }
         let tools = match self.agent.strategy {
             Strategy::Simple => Vec::new(),
             Strategy::React => self.agent.tool_specs().await,
         };
-        let mut request = prompt::request(self.agent, self.order, tools, &self.record).await?;
-        self.record.asked(&request);
+        let mut prompt = prompt::first(self.agent, self.order, tools, &self.record).await?;
+        self.record.asked(&prompt.request);
         for round in 1.. {
             let last = round > self.agent.budget.rounds;
             if last {
                 // Out of rounds: the model answers with what it has.
-                request.tools.clear();
+                prompt.request.tools.clear();
             }
-            let answer = self.ask(request.clone()).await?;
+            let answer = self.ask(&prompt).await?;
             if self.blocked.is_some() {
                 return Ok(Stop::Guard);
             }
             // A model without tools that calls one all the same has answered.
-            if request.tools.is_empty() || answer.calls.is_empty() {
+            if prompt.request.tools.is_empty() || answer.calls.is_empty() {
                 return Ok(if last { Stop::MaxRounds } else { stop(answer.stop.as_ref()) });
             }
-            if self.usage.input_tokens + self.usage.output_tokens >= self.agent.budget.tokens {
+            let used = self.record.used();
+            if used.input_tokens + used.output_tokens >= self.agent.budget.tokens {
                 return Ok(Stop::TokenBudget);
             }
             let results = self.call(answer.calls).await;
             let results = Message { role: Role::User, content: results.into_iter().map(Content::ToolResult).collect() };
             self.said.push(results);
-            request.messages = prompt::continued(self.agent, &request, self.said.last_chunk::<2>())?;
+            prompt = prompt::next(self.agent, prompt, self.said.last_chunk::<2>()).await?;
         }
         Ok(Stop::MaxRounds)
     }
 
     /// One question to the model; its words are passed on as they come.
-    async fn ask(&mut self, request: Request) -> Result<Round, Fault> {
-        let model = &self.agent.model;
-        let mut record = self.record.model_call(&request);
+    async fn ask(&mut self, prompt: &Prompt) -> Result<Round, Fault> {
+        let mut record = self.record.model_call(&prompt.request, prompt.tokens);
         let mut round = Round::default();
-        let mut used = Usage::default();
         // Words of an earlier round stay apart from those of this one.
         let mut apart = self.said.iter().any(|message| !message.text().is_empty());
-        let mut pieces = model.answer(request);
+        let mut pieces = self.agent.model.answer(prompt.request.clone());
         while let Some(piece) = pieces.next().await {
+            record.hear(&piece);
             match piece {
                 Ok(Piece::Text(text)) => {
-                    record.first_token();
                     if std::mem::take(&mut apart) {
                         self.pass("\n\n").await;
                     }
@@ -118,11 +124,10 @@ impl<'a> Answering<'a> {
                     self.pass(&text).await;
                 }
                 Ok(Piece::ToolCall(call)) => round.calls.push(call),
-                Ok(Piece::Usage(usage)) => used = usage,
+                Ok(Piece::Usage(_)) => {}
                 Ok(Piece::Stopped(stop)) => round.stop = Some(stop),
                 Err(fault) => {
-                    record.finish(&used, None, Some(fault.kind().name()));
-                    self.add(used);
+                    record.finish(None, Some(fault.kind().name()));
                     return Err(fault);
                 }
             }
@@ -137,40 +142,44 @@ impl<'a> Answering<'a> {
         content.extend(round.calls.iter().cloned().map(Content::ToolCall));
         let message = Message { role: Role::Assistant, content };
         record.said(&message);
-        record.finish(&used, round.stop.as_ref(), None);
-        self.add(used);
+        record.finish(round.stop.as_ref(), None);
         self.said.push(message);
         self.pass_rest().await;
         Ok(round)
     }
 
-    fn add(&mut self, used: Usage) {
-        self.usage.input_tokens += used.input_tokens;
-        self.usage.output_tokens += used.output_tokens;
-        self.usage.cached_input_tokens += used.cached_input_tokens;
-    }
-
-    /// All calls of a round at once; the results stand in the order of the calls.
+    /// The calls of a round, so many at once; the results stand in the order of the calls.
     async fn call(&mut self, calls: Vec<ToolCall>) -> Vec<ToolResult> {
+        let too_many = format!("not called: one round may have {MOST_CALLS} calls; make the rest in the next one");
         let mut results: Vec<_> = calls
             .iter()
-            .map(|call| ToolResult { id: call.id.clone(), name: call.name.clone(), content: String::new(), is_error: true })
+            .map(|call| ToolResult { id: call.id.clone(), name: call.name.clone(), content: too_many.clone(), is_error: true })
             .collect();
+        let mut waiting = calls.into_iter().take(MOST_CALLS).enumerate();
         let mut running = FuturesUnordered::new();
-        for (index, call) in calls.into_iter().enumerate() {
-            let start = Happening::ToolStart { id: call.id.clone(), name: call.name.clone(), arguments: call.arguments.clone() };
-            let _ = self.listener.send(start).await;
-            let toolbox = &self.agent.toolbox;
-            let record = self.record.tool_call(&call, toolbox.kind(&call.name));
-            let context = Context::until(self.deadline).with_trace(record.trace());
-            running.push(async move {
-                let started = Instant::now();
-                let outcome = toolbox.call(&call.name, call.arguments, &context).await;
-                (index, record, outcome, started.elapsed())
-            });
-        }
-        while let Some((index, record, outcome, took)) = running.next().await {
-            let Some(result) = results.get_mut(index) else { continue };
+        loop {
+            while running.len() < CALLS_AT_ONCE {
+                let Some((index, call)) = waiting.next() else { break };
+                let shown = match self.guard_call(&call).await {
+                    Ok(shown) => shown,
+                    Err(block) => {
+                        results[index].content = format!("The call was withheld: {}", block.message);
+                        continue;
+                    }
+                };
+                let toolbox = &self.agent.toolbox;
+                let record = self.record.tool_call(&call, &shown, toolbox.kind(&call.name));
+                let start = Happening::ToolStart { id: call.id, name: call.name.clone(), arguments: shown };
+                let _ = self.listener.send(start).await;
+                let context = Context::until(self.deadline).with_trace(record.trace());
+                running.push(async move {
+                    let started = Instant::now();
+                    let outcome = toolbox.call(&call.name, call.arguments, &context).await;
+                    (index, record, outcome, started.elapsed())
+                });
+            }
+            let Some((index, record, outcome, took)) = running.next().await else { return results };
+            let result = &mut results[index];
             result.is_error = outcome.is_error;
             result.content = outcome.content;
             // Nobody hears of a result before the guards have seen it.
@@ -179,7 +188,20 @@ impl<'a> Answering<'a> {
             let ToolResult { id, name, content, is_error } = result.clone();
             let _ = self.listener.send(Happening::ToolEnd { id, name, is_error, content, took }).await;
         }
-        results
+    }
+
+    /// What the model says to a tool is looked at like what it says to a person. The arguments as others may see
+    /// them: the tool gets those that were meant.
+    async fn guard_call(&mut self, call: &ToolCall) -> Result<Value, Block> {
+        if self.agent.guards.is_empty() {
+            return Ok(call.arguments.clone());
+        }
+        let text = call.arguments.to_string();
+        let verdict = self.agent.guards.check(Side::Output, &text);
+        for finding in &verdict.findings {
+            self.guard(Guarded::finding(finding, Side::Output)).await;
+        }
+        verdict.blocked.map_or_else(|| Ok(record::json(verdict.text.into_owned())), Err)
     }
 
     /// What a tool brings in is looked at like what a person says.
@@ -247,6 +269,8 @@ impl<'a> Answering<'a> {
         self.take_rest();
         let text = std::mem::take(&mut *self.partial());
         let (stop, failure) = match ended {
+            // What is blocked in the last words is blocked, however the turn ended.
+            Ok(_) if self.blocked.is_some() => (Stop::Guard, None),
             Ok(stop) => (stop, None),
             Err(fault) => (Stop::Failed, Some(fault)),
         };
@@ -259,8 +283,9 @@ impl<'a> Answering<'a> {
         let spent = self.spent(took);
         self.agent.guards.after(&spent).iter().for_each(|breach| self.record.guard(&Guarded::breach(breach, Side::Output)));
         let transcript = self.transcript(&content, stop);
-        self.record.finish(stop, failure.as_ref().map(|fault| fault.kind().name()), &content, &self.usage, took);
-        Outcome { answer: Answer { content, usage: self.usage, stop, saved: true }, failure, transcript }
+        let usage = self.record.used();
+        self.record.finish(stop, failure.as_ref().map(|fault| fault.kind().name()), &content, took);
+        Outcome { answer: Answer { content, usage, stop, saved: true }, failure, transcript }
     }
 
     /// What was held back when the turn was cut off belongs to what is kept of it.
@@ -275,9 +300,9 @@ impl<'a> Answering<'a> {
     }
 
     fn spent(&self, took: Duration) -> Spent {
-        let model = &self.agent.model;
-        let usd = slipway_models::cost(model.provider(), model.id(), &self.usage).unwrap_or_default();
-        Spent { now: SystemTime::now(), tokens: self.usage.input_tokens + self.usage.output_tokens, usd, latency: took }
+        let (model, used) = (&self.agent.model, self.record.used());
+        let usd = slipway_models::cost(model.provider(), model.id(), &used).unwrap_or_default();
+        Spent { now: SystemTime::now(), tokens: used.input_tokens + used.output_tokens, usd, latency: took }
     }
 
     /// One message for the answer, with the calls that led to it. A turn that said nothing leaves nothing.

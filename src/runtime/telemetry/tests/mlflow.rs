@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::telemetry;
-use crate::telemetry::{Answered, Inbound, Message, Part, Telemetry};
+use super::{telemetry, whole_turn};
+use crate::telemetry::{Answered, Inbound, Telemetry};
 
 /// The agent's own name is the experiment's where nothing else is said.
 const EXPERIMENT: &str = "helper";
@@ -97,32 +97,7 @@ fn named<'a>(spans: &'a [Value], name: &str) -> &'a Value {
 }
 
 fn turn(telemetry: &Telemetry, inbound: Inbound<'_>, trace_id: &str) {
-    let turn = telemetry.turn(inbound, "conv_1", trace_id);
-    turn.input(|| vec![Message::text("user", "Weather in Paris?")]);
-    turn.guard("pii-detection", "mask", "email");
-    let model = turn.model_call("openai", "gpt-4o");
-    model.input(|| vec![Message::text("user", "Weather in Paris?")]);
-    model.first_token();
-    model.output(|| {
-        let call = Part::ToolCall { id: "call_1".into(), name: "weather".into(), arguments: json!({"city": "Paris"}) };
-        vec![Message { role: "assistant", parts: vec![call] }]
-    });
-    let usage = Answered {
-        input_tokens: 100,
-        output_tokens: 20,
-        cached_input_tokens: 30,
-        cost_usd: Some(0.25),
-        stop: Some("tool_call"),
-        error: None,
-    };
-    model.finish(&usage);
-    let tool = turn.tool_call("weather", "call_1", "http");
-    tool.arguments(|| r#"{"city":"Paris"}"#.into());
-    tool.result(|| "sunny".into());
-    tool.finish(None);
-    turn.model_call("openai", "gpt-4o").finish(&Answered { input_tokens: 7, output_tokens: 3, ..Answered::default() });
-    turn.output(|| vec![Message::text("assistant", "Sunny.")]);
-    turn.finish(Ok(()));
+    whole_turn(telemetry, inbound, trace_id).finish(Ok(()));
 }
 
 #[tokio::test]
@@ -144,10 +119,10 @@ async fn mlflow_understands_what_an_agent_did() {
     assert!(preview("request_preview").contains("Weather in Paris?") && preview("response_preview").contains("Sunny."), "{trace:#}");
 
     let spans = mlflow.spans(trace["trace_id"].as_str().unwrap()).await;
-    assert_eq!(spans.len(), 4, "{spans:#?}");
+    assert_eq!(spans.len(), 5, "{spans:#?}");
     let root = named(&spans, "invoke_agent helper");
     assert!(root["parent_span_id"].as_str().unwrap_or_default().is_empty(), "{root:#}");
-    for (name, kind) in [("invoke_agent helper", "AGENT"), ("chat gpt-4o", "CHAT_MODEL"), ("execute_tool weather", "TOOL")] {
+    for (name, kind) in [("invoke_agent helper", "AGENT"), ("chat gemini-x", "CHAT_MODEL"), ("execute_tool weather", "TOOL")] {
         let span = named(&spans, name);
         assert_eq!(attribute(span, "mlflow.spanType"), Some(json!(kind)), "{span:#}");
         if name != "invoke_agent helper" {
@@ -156,12 +131,12 @@ async fn mlflow_understands_what_an_agent_did() {
     }
     assert_eq!(attribute(root, "slipway.team"), Some(json!("blue")));
     assert_eq!(root["events"][0]["name"], "slipway.guard", "{root:#}");
-    let chat = named(&spans, "chat gpt-4o");
+    let chat = named(&spans, "chat gemini-x");
     let expected = json!({"input_tokens": 100, "output_tokens": 20, "total_tokens": 120, "cache_read_input_tokens": 30});
     assert_eq!(attribute(chat, "mlflow.chat.tokenUsage"), Some(expected), "{chat:#}");
-    assert_eq!(attribute(chat, "mlflow.llm.model"), Some(json!("gpt-4o")));
+    assert_eq!(attribute(chat, "mlflow.llm.model"), Some(json!("gemini-x")));
     let said = attribute(chat, "mlflow.spanInputs").unwrap_or_else(|| panic!("{chat:#}"));
-    assert_eq!(said[0]["parts"][0]["content"], "Weather in Paris?", "{said}");
+    assert_eq!(said[1]["parts"][0]["content"], "Weather in Paris?", "{said}");
     let tool = named(&spans, "execute_tool weather");
     assert_eq!(attribute(tool, "mlflow.spanInputs"), Some(json!({"city": "Paris"})), "{tool:#}");
 
@@ -200,7 +175,7 @@ async fn a_callers_span_that_mlflow_never_sees_leaves_no_trace_open(mlflow: &Mlf
     );
     let spans = mlflow.spans("tr-5bf92f3577b34da6a3ce929d0e0e4736").await;
     let roots = spans.iter().filter(|span| span["parent_span_id"].as_str().unwrap_or_default().is_empty()).count();
-    assert_eq!((roots, spans.len()), (1, 6), "{spans:#?}");
+    assert_eq!((roots, spans.len()), (1, 7), "{spans:#?}");
 }
 
 /// A long turn's spans are sent while it goes on; the root comes last.
@@ -239,5 +214,5 @@ async fn a_deleted_experiment_is_refused(mlflow: &Mlflow) {
     let pod = mlflow.named("gone");
     turn(&pod, Inbound::default(), "");
     assert_eq!(pod.flush(late()).await, 0, "nothing waits for ever");
-    assert_eq!(super::delivery::counts(&pod, "mlflow"), [0, 0, 4]);
+    assert_eq!(super::delivery::counts(&pod, "mlflow"), [0, 0, 5]);
 }

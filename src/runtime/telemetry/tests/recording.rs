@@ -5,45 +5,18 @@ use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use serde_json::{Value, json};
 
 use super::receiver::{Receiver, attribute, shown};
-use super::{soon, telemetry};
-use crate::telemetry::{Answered, Inbound, Message, Part, Telemetry, TurnSpan};
+use super::{soon, telemetry, whole_turn};
+use crate::telemetry::{Inbound, Telemetry};
 
+/// The id of a trace, as people are shown it.
+const SHOWN: &str = "tr_01ARZ3NDEKTSV4RRFFQ69G5FAV";
 const CAPTURE: (&str, &str) = ("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "true");
-
-fn whole_turn(telemetry: &Telemetry, inbound: Inbound<'_>) -> TurnSpan {
-    let turn = telemetry.turn(inbound, "conv_1", "tr_01ARZ3NDEKTSV4RRFFQ69G5FAV");
-    turn.input(|| vec![Message::text("user", "Weather?")]);
-    turn.guard("pii-detection", "mask", "email");
-    turn.guard("pii-detection", "mask", "phone");
-    let model = turn.model_call("google-ai", "gemini-x");
-    model.input(|| vec![Message::text("system", "Be brief."), Message::text("user", "Weather?")]);
-    model.first_token();
-    model.output(|| {
-        let call = Part::ToolCall { id: "call_1".into(), name: "weather".into(), arguments: json!({"city": "Paris"}) };
-        vec![Message { role: "assistant", parts: vec![call] }]
-    });
-    let usage = Answered {
-        input_tokens: 100,
-        output_tokens: 20,
-        cached_input_tokens: 30,
-        cost_usd: Some(0.25),
-        stop: Some("tool_call"),
-        error: None,
-    };
-    model.finish(&usage);
-    let tool = turn.tool_call("weather", "call_1", "http");
-    tool.arguments(|| r#"{"city":"Paris"}"#.into());
-    tool.result(|| "x".repeat(100_000));
-    tool.finish(Some("timeout"));
-    turn.memory_search().finish(Some(0), None);
-    turn
-}
 
 #[tokio::test]
 async fn a_turn_is_one_tree_in_the_words_of_the_conventions() {
     let receiver = Receiver::start([]).await;
     let telemetry = telemetry(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &receiver.url), ("OTEL_RESOURCE_ATTRIBUTES", "k=v")]);
-    whole_turn(&telemetry, Inbound::default()).finish(Ok(()));
+    whole_turn(&telemetry, Inbound::default(), SHOWN).finish(Ok(()));
     assert_eq!(telemetry.flush(soon()).await, 0);
 
     let root = receiver.span("invoke_agent helper");
@@ -53,7 +26,7 @@ async fn a_turn_is_one_tree_in_the_words_of_the_conventions() {
         ("gen_ai.agent.name", "helper"),
         ("gen_ai.agent.version", "7"),
         ("gen_ai.conversation.id", "conv_1"),
-        ("slipway.trace.id", "tr_01ARZ3NDEKTSV4RRFFQ69G5FAV"),
+        ("slipway.trace.id", SHOWN),
         ("slipway.team", "blue"),
         ("slipway.agent.track", "canary"),
         ("slipway.guard.actions", "[pii-detection:mask]"),
@@ -80,6 +53,7 @@ async fn a_turn_is_one_tree_in_the_words_of_the_conventions() {
                 ("gen_ai.response.finish_reasons", "[tool_call]"),
             ][..],
         ),
+        ("chat gpt-4o", SpanKind::Client, &[("gen_ai.usage.input_tokens", "7"), ("slipway.usage.estimated", "true")]),
         (
             "execute_tool weather",
             SpanKind::Internal,
@@ -120,15 +94,15 @@ async fn what_was_said_is_told_only_to_those_who_ask_for_it() {
     for (capture, told) in [(("UNRELATED", ""), false), (CAPTURE, true)] {
         let receiver = Receiver::start([]).await;
         let telemetry = telemetry(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &receiver.url), capture]);
-        whole_turn(&telemetry, Inbound::default()).finish(Ok(()));
+        whole_turn(&telemetry, Inbound::default(), SHOWN).finish(Ok(()));
         telemetry.flush(soon()).await;
         let everything = format!("{:?}", receiver.spans());
-        assert_eq!(["Weather?", "Be brief.", "Paris", "xxxx"].map(|said| everything.contains(said)), [told; 4]);
+        assert_eq!(["Weather in Paris?", "Be brief.", "sunny", "Sunny."].map(|said| everything.contains(said)), [told; 4]);
         if told {
             let chat = receiver.span("chat gemini-x").attributes;
             let messages = shown(&chat).into_iter().find(|(key, _)| *key == "gen_ai.input.messages").unwrap().1;
             let messages: Value = serde_json::from_str(&messages).unwrap();
-            assert_eq!(messages[1], json!({"role": "user", "parts": [{"type": "text", "content": "Weather?"}]}));
+            assert_eq!(messages[1], json!({"role": "user", "parts": [{"type": "text", "content": "Weather in Paris?"}]}));
             assert!(receiver.requests()[0].bytes < 20_000, "a long result is cut");
         }
     }
@@ -140,7 +114,7 @@ async fn a_callers_trace_is_gone_on_with() {
     let receiver = Receiver::start([]).await;
     let telemetry = telemetry(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &receiver.url)]);
     let traceparent = format!("00-{TRACE}-00f067aa0ba902b7-01");
-    let turn = whole_turn(&telemetry, Inbound { traceparent: Some(&traceparent), tracestate: Some("vendor=1") });
+    let turn = whole_turn(&telemetry, Inbound { traceparent: Some(&traceparent), tracestate: Some("vendor=1") }, SHOWN);
     let tool = turn.tool_call("next", "call_2", "http");
     let (onward, state) = (tool.traceparent().unwrap(), tool.tracestate().map(str::to_owned));
     tool.finish(None);
@@ -183,7 +157,7 @@ async fn what_is_not_sampled_is_not_sent_but_passed_on() {
         (telemetry(&[url, ("OTEL_TRACES_SAMPLER", "always_off")]), None),
         (telemetry(&[url, ("OTEL_TRACES_SAMPLER", "traceidratio"), ("OTEL_TRACES_SAMPLER_ARG", "0")]), None),
     ] {
-        let turn = whole_turn(&telemetry, Inbound { traceparent, tracestate: None });
+        let turn = whole_turn(&telemetry, Inbound { traceparent, tracestate: None }, SHOWN);
         assert!(!turn.is_recording());
         let onward = turn.tool_call("next", "", "http").traceparent().unwrap();
         assert!(onward.ends_with("-00") && Some(&*onward) != traceparent, "{onward}");
@@ -198,10 +172,10 @@ async fn what_is_not_sampled_is_not_sent_but_passed_on() {
 async fn without_telemetry_the_callers_headers_go_on_untouched() {
     let telemetry = Telemetry::off();
     let traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-    let turn = whole_turn(&telemetry, Inbound { traceparent: Some(traceparent), tracestate: Some("vendor=1") });
+    let turn = whole_turn(&telemetry, Inbound { traceparent: Some(traceparent), tracestate: Some("vendor=1") }, SHOWN);
     let tool = turn.tool_call("next", "", "http");
     assert_eq!((tool.traceparent().as_deref(), tool.tracestate()), (Some(traceparent), Some("vendor=1")));
-    assert_eq!(whole_turn(&telemetry, Inbound::default()).traceparent(), None);
+    assert_eq!(whole_turn(&telemetry, Inbound::default(), SHOWN).traceparent(), None);
     assert_eq!(telemetry.flush(soon()).await, 0);
 }
 
