@@ -4,9 +4,7 @@
 
 use std::ops::Range;
 
-use base64::Engine;
-use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
-
+use crate::hidden::hidden;
 use crate::phrases::{Lexicon, Progress};
 use crate::words::Words;
 
@@ -29,8 +27,6 @@ const MARK: f32 = 1.0;
 const HEADING: f32 = 0.6;
 /// Instructions that were encoded or made invisible weigh more than the same in plain text.
 const HIDDEN: f32 = 0.5;
-/// What is decoded of one text at most.
-const DECODED: usize = 8192;
 
 #[derive(Debug)]
 pub(crate) struct Injection {
@@ -74,14 +70,14 @@ impl Injection {
         let mut words = Words::default();
         let mut progress = Progress::default();
         let mut apart = Apart::default();
-        let mut hear = |word: &str, span: &Range<usize>| {
+        let mut hear = |word: &[u8], span: &Range<usize>| {
             self.lexicon.word(&mut progress, word, span, |rule, span| {
                 if !std::mem::replace(&mut evidence.counted[rule.number], true) {
                     evidence.add(&rule.kind, rule.weight, place.cloned().unwrap_or(span));
                 }
             });
         };
-        let mut each = |word: &str, span: Range<usize>| {
+        let mut each = |word: &[u8], span: Range<usize>| {
             if let Some((joined, span)) = apart.hear(word, &span) {
                 hear(&joined, &span);
             }
@@ -133,129 +129,50 @@ fn marks(text: &str, evidence: &mut Evidence) {
 /// Letters that stand alone, one after another: `i g n o r e`.
 #[derive(Debug, Default)]
 struct Apart {
-    letters: String,
+    letters: Vec<u8>,
     span: Range<usize>,
 }
 
 impl Apart {
-    fn hear(&mut self, word: &str, span: &Range<usize>) -> Option<(String, Range<usize>)> {
+    fn hear(&mut self, word: &[u8], span: &Range<usize>) -> Option<(Vec<u8>, Range<usize>)> {
+        if word.len() > 1 && self.letters.is_empty() {
+            return None;
+        }
         let near = self.letters.is_empty() || span.start <= self.span.end + 2;
         let done = if word.len() > 1 || !near { self.end() } else { None };
         if word.len() == 1 {
             if self.letters.is_empty() {
                 self.span.start = span.start;
             }
-            self.letters.push_str(word);
+            self.letters.extend_from_slice(word);
             self.span.end = span.end;
         }
         done
     }
 
-    fn end(&mut self) -> Option<(String, Range<usize>)> {
+    fn end(&mut self) -> Option<(Vec<u8>, Range<usize>)> {
         let joined = std::mem::take(&mut self.letters);
         (joined.len() >= 4).then_some((joined, self.span.clone()))
     }
 }
 
 /// A word with digits in the place of letters, with its letters: `1gn0r3`.
-fn plain(word: &str) -> Option<String> {
-    let digits = word.bytes().filter(u8::is_ascii_digit).count();
+fn plain(word: &[u8]) -> Option<Vec<u8>> {
+    let digits = word.iter().filter(|byte| byte.is_ascii_digit()).count();
     if digits == 0 || digits == word.len() && word.len() < 3 || word.len() > 20 {
         return None;
     }
-    let letter = |c| match c {
-        '0' => 'o',
-        '1' => 'i',
-        '3' => 'e',
-        '4' => 'a',
-        '5' => 's',
-        '7' => 't',
-        '8' => 'b',
-        other => other,
+    let letter = |byte: &u8| match byte {
+        b'0' => b'o',
+        b'1' => b'i',
+        b'3' => b'e',
+        b'4' => b'a',
+        b'5' => b's',
+        b'7' => b't',
+        b'8' => b'b',
+        other => *other,
     };
-    Some(word.chars().map(letter).collect())
-}
-
-/// The texts that are hidden within a text, and where.
-fn hidden(text: &str) -> Vec<(String, Range<usize>)> {
-    let mut all = Vec::new();
-    let mut left = DECODED;
-    invisible(text, &mut all);
-    binary(text, &mut all);
-    let part = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=' | b'-' | b'_');
-    let bytes = text.as_bytes();
-    let mut at = 0;
-    while at < bytes.len() {
-        let length = bytes[at..].iter().take_while(|byte| part(byte)).count();
-        if (16..=left).contains(&length)
-            && let Some(decoded) = decoded(&bytes[at..at + length])
-        {
-            left -= length;
-            all.push((decoded, at..at + length));
-        }
-        at += length.max(1);
-    }
-    all
-}
-
-/// Hexadecimal digits or base64, when what comes out is text.
-fn decoded(token: &[u8]) -> Option<String> {
-    let hex = token.len().is_multiple_of(2) && token.iter().all(u8::is_ascii_hexdigit);
-    let bytes = if hex {
-        let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-        token.chunks_exact(2).map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?)).collect::<Option<Vec<u8>>>()?
-    } else {
-        STANDARD.decode(token).or_else(|_| STANDARD_NO_PAD.decode(token)).ok()?
-    };
-    let text = String::from_utf8(bytes).ok()?;
-    text.chars().all(|c| !c.is_control() || c.is_whitespace()).then_some(text)
-}
-
-/// The tag characters of Unicode: letters that no screen shows.
-fn invisible(text: &str, all: &mut Vec<(String, Range<usize>)>) {
-    // All of them begin with this byte in UTF-8, as few others do.
-    if !text.as_bytes().contains(&0xf3) {
-        return;
-    }
-    let mut said = String::new();
-    let mut span = 0..0;
-    for (at, c) in text.char_indices() {
-        if let '\u{e0020}'..='\u{e007e}' = c {
-            if said.is_empty() {
-                span.start = at;
-            }
-            said.extend(char::from_u32(u32::from(c) - 0xe0000));
-            span.end = at + c.len_utf8();
-        }
-    }
-    if !said.is_empty() {
-        all.push((said, span));
-    }
-}
-
-/// Groups of eight zeros and ones.
-fn binary(text: &str, all: &mut Vec<(String, Range<usize>)>) {
-    let mut said = Vec::new();
-    let mut span = 0..0;
-    let mut at = 0;
-    for word in text.split_inclusive(' ') {
-        let group = word.trim_end_matches([' ', '.', '\n', '"', '\'']);
-        if group.len() == 8
-            && let Ok(byte) = u8::from_str_radix(group, 2)
-        {
-            if said.is_empty() {
-                span.start = at;
-            }
-            said.push(byte);
-            span.end = at + group.len();
-        }
-        at += word.len();
-    }
-    if said.len() >= 4
-        && let Ok(said) = String::from_utf8(said)
-    {
-        all.push((said, span));
-    }
+    Some(word.iter().map(letter).collect())
 }
 
 #[cfg(test)]

@@ -3,10 +3,13 @@
 //! text and a clock go in, a verdict comes out. `check` judges a whole text, `stream` the fragments of an
 //! answer, `before_turn` and `after` the budget. Findings never quote what was found.
 
+mod bare;
 mod finding;
 mod guards;
+mod hidden;
 mod injection;
 mod limits;
+mod needles;
 mod phrases;
 mod pii;
 mod policy;

@@ -8,19 +8,44 @@ use std::ops::Range;
 
 #[derive(Debug, Default)]
 pub(crate) struct Lexicon {
-    /// Words and stems by their first bytes: most words of a text find an empty place.
-    entries: Vec<Vec<Entry>>,
+    entries: Vec<Entry>,
+    /// The last entry of those that begin alike, and one more; 0 where no entry begins so. Most words of a text find that.
+    places: Vec<u16>,
     names: HashMap<String, u16>,
-    /// By class: the rules it is part of, and where.
-    uses: Vec<Vec<(u16, u8)>>,
+    classes: Vec<Class>,
     pub(crate) rules: Vec<Rule>,
+    /// How many cells a progress has.
+    cells: usize,
 }
 
 #[derive(Debug)]
 struct Entry {
     text: Box<str>,
+    /// The first bytes of the text, and those of a word that have to equal them.
+    head: u64,
+    mask: u64,
     stem: bool,
     class: u16,
+    /// The next entry of the same place, as in `places`.
+    next: u16,
+}
+
+#[derive(Debug)]
+struct Class {
+    /// Where a progress keeps the last word of this class.
+    cell: usize,
+    uses: Vec<Use>,
+}
+
+/// A class as a part of a rule.
+#[derive(Debug)]
+struct Use {
+    rule: u16,
+    gap: u32,
+    /// Where the part before it is kept; none: it is the first.
+    after: Option<usize>,
+    /// Where this part is kept; none: the rule is complete.
+    cell: Option<usize>,
 }
 
 #[derive(Debug)]
@@ -29,28 +54,30 @@ pub(crate) struct Rule {
     pub(crate) number: usize,
     pub(crate) kind: Box<str>,
     pub(crate) weight: f32,
-    /// How many other words may stand between two of its own.
-    gap: u32,
-    length: u8,
-    /// Where its steps begin in a progress.
-    at: usize,
 }
 
 /// How far the rules have come in one text.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     word: u32,
-    /// By rule and place: the word at which the rule came so far, and where its first word began.
-    steps: Vec<Option<(u32, usize)>>,
-    /// Room for the rules and places of one word.
-    places: Vec<(u16, u8)>,
+    cells: Vec<Cell>,
+    /// Room for the classes of one word, and for what it changes.
+    classes: Vec<u16>,
+    moves: Vec<(usize, Cell)>,
 }
 
-const PLACES: usize = 1 << 10;
+/// A word, counted from 1, and where the first word of its rule began.
+#[derive(Debug, Clone, Copy, Default)]
+struct Cell {
+    word: u32,
+    start: usize,
+}
+
+const PLACES: usize = 1 << 11;
 
 impl Lexicon {
     pub(crate) fn read(text: &str) -> Result<Self, String> {
-        let mut lexicon = Self { entries: std::iter::repeat_with(Vec::new).take(PLACES).collect(), ..Self::default() };
+        let mut lexicon = Self { places: vec![0; PLACES], ..Self::default() };
         for (number, line) in text.lines().enumerate() {
             let line = line.trim();
             if line.is_empty() || line.starts_with('#') {
@@ -91,13 +118,27 @@ impl Lexicon {
     }
 
     pub(crate) fn rule(&mut self, kind: &str, weight: f32, gap: u32, classes: &[u16]) {
-        let at = self.rules.last().map_or(0, |rule| rule.at + usize::from(rule.length));
-        let number = u16::try_from(self.rules.len()).unwrap_or(u16::MAX);
+        let number = self.rules.len();
+        let rule = u16::try_from(number).unwrap_or(u16::MAX);
+        let mut after = None;
         for (place, class) in classes.iter().enumerate() {
-            self.uses[usize::from(*class)].push((number, u8::try_from(place).unwrap_or(u8::MAX)));
+            // The first part of a rule is kept once for all rules that begin with its class.
+            let cell = match place {
+                _ if place + 1 == classes.len() => None,
+                0 => Some(self.classes[usize::from(*class)].cell),
+                _ => Some(self.cell()),
+            };
+            if place > 0 || cell.is_none() {
+                self.classes[usize::from(*class)].uses.push(Use { rule, gap, after, cell });
+            }
+            after = cell;
         }
-        let length = u8::try_from(classes.len()).unwrap_or(u8::MAX);
-        self.rules.push(Rule { number: self.rules.len(), kind: kind.into(), weight, gap, length, at });
+        self.rules.push(Rule { number, kind: kind.into(), weight });
+    }
+
+    fn cell(&mut self) -> usize {
+        self.cells += 1;
+        self.cells - 1
     }
 
     /// A phrase as it stands, word after word.
@@ -107,59 +148,78 @@ impl Lexicon {
     }
 
     fn class(&mut self, name: &str) -> u16 {
-        let next = u16::try_from(self.names.len()).unwrap_or(u16::MAX);
-        let class = *self.names.entry(name.to_owned()).or_insert(next);
-        if usize::from(class) >= self.uses.len() {
-            self.uses.resize(usize::from(class) + 1, Vec::new());
+        if let Some(class) = self.names.get(name) {
+            return *class;
         }
+        let class = u16::try_from(self.classes.len()).unwrap_or(u16::MAX);
+        let cell = self.cell();
+        self.classes.push(Class { cell, uses: Vec::new() });
+        self.names.insert(name.to_owned(), class);
         class
     }
 
     fn add(&mut self, word: &str, class: u16) {
         let stem = word.strip_suffix('*').filter(|stem| stem.len() >= 3);
         let text = stem.unwrap_or(word);
-        self.entries[place(text.as_bytes())].push(Entry { text: text.into(), stem: stem.is_some(), class });
+        let mask = if stem.is_some() && text.len() < 8 { (1 << (8 * text.len())) - 1 } else { u64::MAX };
+        let head = head(text.as_bytes());
+        let next = self.places[place(head)];
+        self.entries.push(Entry { text: text.into(), head, mask, stem: stem.is_some(), class, next });
+        self.places[place(head)] = u16::try_from(self.entries.len()).unwrap_or(next);
     }
 
     /// Tells which rules a word completes, and where the words of each lie.
-    pub(crate) fn word(&self, progress: &mut Progress, word: &str, span: &Range<usize>, mut each: impl FnMut(&Rule, Range<usize>)) {
+    pub(crate) fn word(&self, progress: &mut Progress, word: &[u8], span: &Range<usize>, mut each: impl FnMut(&Rule, Range<usize>)) {
         progress.word += 1;
-        let mut places = std::mem::take(&mut progress.places);
-        places.clear();
-        for entry in &self.entries[place(word.as_bytes())] {
-            if word == &*entry.text || (entry.stem && word.starts_with(&*entry.text)) {
-                places.extend_from_slice(&self.uses[usize::from(entry.class)]);
+        let head = head(word);
+        let mut next = self.places[place(head)];
+        while next > 0 {
+            let entry = &self.entries[usize::from(next) - 1];
+            next = entry.next;
+            let alike = head & entry.mask == entry.head
+                && (word == entry.text.as_bytes() || (entry.stem && word.starts_with(entry.text.as_bytes())));
+            if alike && !progress.classes.contains(&entry.class) {
+                progress.classes.push(entry.class);
             }
         }
-        // The later places first: a word is not two parts of one rule at once.
-        places.sort_unstable_by(|a, b| b.cmp(a));
-        places.dedup();
-        if progress.steps.is_empty() && !places.is_empty() {
-            let length = self.rules.last().map_or(0, |rule| rule.at + usize::from(rule.length));
-            progress.steps = vec![None; length];
+        if progress.classes.is_empty() {
+            return;
         }
-        for (rule, place) in places.iter().copied() {
-            let rule = &self.rules[usize::from(rule)];
-            let at = rule.at + usize::from(place);
-            let start = if place == 0 {
-                Some(span.start)
-            } else {
-                progress.steps[at - 1].filter(|(word, _)| progress.word - word <= rule.gap + 1).map(|(_, start)| start)
-            };
-            let Some(start) = start else { continue };
-            progress.steps[at] = Some((progress.word, start));
-            if place + 1 == rule.length {
-                each(rule, start..span.end);
+        progress.cells.resize(self.cells, Cell::default());
+        let here = Cell { word: progress.word, start: span.start };
+        for class in progress.classes.drain(..) {
+            let class = &self.classes[usize::from(class)];
+            progress.moves.push((class.cell, here));
+            for part in &class.uses {
+                let before = part.after.map_or(here, |cell| progress.cells[cell]);
+                if before.word == 0 || here.word - before.word > part.gap + 1 {
+                    continue;
+                }
+                match part.cell {
+                    Some(cell) => progress.moves.push((cell, Cell { start: before.start, ..here })),
+                    None => each(&self.rules[usize::from(part.rule)], before.start..span.end),
+                }
             }
         }
-        progress.places = places;
+        // Only now: a word is not two parts of one rule at once.
+        for (cell, here) in progress.moves.drain(..) {
+            progress.cells[cell] = here;
+        }
+    }
+}
+
+/// The first eight bytes.
+fn head(word: &[u8]) -> u64 {
+    match word.first_chunk() {
+        Some(first) => u64::from_le_bytes(*first),
+        None => word.iter().rev().fold(0, |head, byte| head << 8 | u64::from(*byte)),
     }
 }
 
 /// Of a word and of its stems the same: they share three bytes, or are shorter.
-fn place(word: &[u8]) -> usize {
-    let byte = |at: usize| word.get(at).copied().map_or(0, usize::from);
-    (byte(0) * 961 + byte(1) * 31 + byte(2)) % PLACES
+fn place(head: u64) -> usize {
+    let [first, second, third, ..] = head.to_le_bytes().map(usize::from);
+    (first * 961 + second * 31 + third) % PLACES
 }
 
 #[cfg(test)]
@@ -170,7 +230,7 @@ mod tests {
     fn hits(lexicon: &str, text: &str) -> Vec<(String, String)> {
         let lexicon = Lexicon::read(lexicon).unwrap();
         let (mut words, mut progress, mut hits) = (Words::default(), Progress::default(), Vec::new());
-        let mut each = |word: &str, span| {
+        let mut each = |word: &[u8], span| {
             lexicon.word(&mut progress, word, &span, |rule, span| hits.push((rule.kind.to_string(), text[span].to_owned())));
         };
         words.read(text, 0, &mut each);

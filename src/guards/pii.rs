@@ -5,7 +5,11 @@ mod account;
 mod address;
 mod number;
 
+use std::collections::BTreeMap;
 use std::ops::Range;
+
+use crate::bare::Bare;
+use crate::runs::signs;
 
 pub(crate) use number::CONTEXT;
 
@@ -17,37 +21,54 @@ pub(crate) type Found = (&'static str, Range<usize>);
 
 /// Finds what of the kinds there is in `text[run]`; the text before the run serves as context.
 pub(crate) fn find(text: &str, run: Range<usize>, found: &mut Vec<Found>) {
-    let bytes = text.as_bytes();
-    let (mut digits, mut colons, mut at) = (0, 0, false);
-    for byte in &bytes[run.clone()] {
-        digits += usize::from(byte.is_ascii_digit());
-        colons += usize::from(*byte == b':');
-        at |= *byte == b'@';
-    }
+    let signs = signs::of(&text.as_bytes()[run.clone()]);
     let first = found.len();
-    if at {
-        address::emails(bytes, &run, found);
-    }
-    if colons >= 2 {
-        address::version_six(text, &run, found);
-    }
-    if digits >= 4 {
-        account::ibans(bytes, &run, found);
-        number::numbers(text, &run, found);
+    if signs & signs::FOREIGN != 0
+        && let Some(bare) = Bare::new(text, &run)
+    {
+        kinds(&bare.text, &bare.run, signs::of(&bare.text.as_bytes()[bare.run.clone()]), found);
+        bare.whole(&mut found[first..]);
+    } else {
+        kinds(text, &run, signs, found);
     }
     part(found, first);
 }
 
+fn kinds(text: &str, run: &Range<usize>, signs: u8, found: &mut Vec<Found>) {
+    let bytes = text.as_bytes();
+    let count = |sign: fn(&u8) -> bool| bytes[run.clone()].iter().filter(|byte| sign(byte)).count();
+    if signs & signs::AT != 0 {
+        address::emails(bytes, run, found);
+    }
+    if signs & signs::COLON != 0 && count(|byte| *byte == b':') >= 2 {
+        address::version_six(text, run, found);
+    }
+    if signs & signs::DIGIT != 0 && count(u8::is_ascii_digit) >= 4 {
+        account::ibans(bytes, run, found);
+        number::numbers(text, run, found);
+    }
+}
+
 /// Of findings that overlap, the later one keeps what the earlier ones do not have: it is no less private.
 pub(crate) fn part(found: &mut Vec<Found>, first: usize) {
-    let mut apart: Vec<Found> = Vec::new();
-    for (kind, span) in found.drain(first..) {
-        let mut parts = vec![span];
-        for (_, other) in &apart {
-            let split = |part: Range<usize>| [part.start..part.end.min(other.start), part.start.max(other.end)..part.end];
-            parts = parts.into_iter().flat_map(split).filter(|part| part.start < part.end).collect();
-        }
-        apart.extend(parts.into_iter().map(|part| (kind, part)));
+    if found.len() < first + 2 {
+        return;
     }
-    found.extend(apart);
+    // In the order of their places, parted by their ends: many findings in one run cost no more than sorting them.
+    let mut apart: BTreeMap<usize, (&'static str, usize)> = BTreeMap::new();
+    for (kind, span) in found.drain(first..) {
+        let mut at = span.start;
+        if let Some((_, (_, end))) = apart.range(..=at).next_back() {
+            at = at.max(*end);
+        }
+        while at < span.end {
+            let next = apart.range(at..span.end).next().map(|(start, (_, end))| (*start, *end));
+            let (stop, after) = next.unwrap_or((span.end, span.end));
+            if at < stop {
+                apart.insert(at, (kind, stop));
+            }
+            at = after;
+        }
+    }
+    found.extend(apart.into_iter().map(|(start, (kind, end))| (kind, start..end)));
 }

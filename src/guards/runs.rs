@@ -19,6 +19,11 @@ impl Cutter {
     /// `text` begins with the run, and with the same bytes as at the last call. None: the end is not in sight yet.
     pub(crate) fn end(&mut self, text: &str) -> Option<usize> {
         let bytes = text.as_bytes();
+        if self.last.is_none()
+            && let Some(end) = word(bytes)
+        {
+            return Some(end);
+        }
         loop {
             // Within a word of ASCII nothing ends: most text is passed here.
             if self.last.is_some_and(|last| last.is_ascii_graphic()) {
@@ -62,20 +67,35 @@ impl Cutter {
         if next.is_ascii() && last.is_ascii() {
             return false;
         }
-        !(is_ignorable(next) || is_ignorable(last) || (is_letter(next) && is_letter(last)))
+        let joins = |c: char| is_ignorable(c) || (!c.is_ascii() && plain(c).is_some());
+        !(joins(next) || joins(last) || (is_letter(next) && is_letter(last)))
     }
+}
+
+/// The end of a run that is one word of ASCII with the spaces after it, as most are.
+fn word(bytes: &[u8]) -> Option<usize> {
+    let bytes = &bytes[..bytes.len().min(LONGEST)];
+    let word = bytes.iter().take_while(|byte| byte.is_ascii_graphic()).count();
+    let end = word + bytes[word..].iter().take_while(|byte| **byte == b' ').count();
+    let next = *bytes.get(end)?;
+    let alone = 0 < word && word < end && next.is_ascii() && !next.is_ascii_whitespace();
+    (alone && !belong(&bytes[..word], 0, next)).then_some(end)
 }
 
 /// Whether the word that starts at `word` and the one that begins with `next` may be parts of one finding.
 fn belong(run: &[u8], word: usize, next: u8) -> bool {
     let before = &run[word.min(run.len())..];
     let Some(last) = before.last() else { return false };
+    // Most pairs of words.
+    if last.is_ascii_lowercase() && !matches!(last, b'r' | b'c') && next.is_ascii_lowercase() && !run.contains(&b'-') {
+        return false;
+    }
     let numbers = matches!(last, b'0'..=b'9' | b')' | b'-' | b'.' | b'/') && matches!(next, b'0'..=b'9' | b'(' | b'+' | b'-');
     let upper = |byte: &u8| byte.is_ascii_uppercase() || byte.is_ascii_digit();
     let account = before.len() == 4 && before.iter().all(upper) && upper(&next);
     let value = matches!(last, b'=' | b':' | b'>' | b'`') || matches!(next, b'=' | b':' | b'|' | b'>');
-    let bearer = [b"bearer".as_slice(), b"basic"].iter().any(|scheme| ends_with(before, scheme));
-    numbers || account || value || bearer || opens_key(run)
+    let bearer = || [b"bearer".as_slice(), b"basic"].iter().any(|scheme| ends_with(before, scheme));
+    numbers || account || value || bearer() || opens_key(run)
 }
 
 fn ends_with(word: &[u8], end: &[u8]) -> bool {
@@ -85,7 +105,43 @@ fn ends_with(word: &[u8], end: &[u8]) -> bool {
 /// The first line of a private key has spaces.
 fn opens_key(run: &[u8]) -> bool {
     let recent = &run[run.len().saturating_sub(64)..];
-    recent.windows(10).any(|window| window == b"-----BEGIN")
+    recent.contains(&b'-') && recent.windows(10).any(|window| window == b"-----BEGIN")
+}
+
+/// What the bytes of a run may be part of: most runs hold nothing and are passed over after one look at each byte.
+pub(crate) mod signs {
+    pub(crate) const DIGIT: u8 = 1;
+    pub(crate) const AT: u8 = 2;
+    pub(crate) const COLON: u8 = 4;
+    pub(crate) const SLASH: u8 = 8;
+    pub(crate) const DASH: u8 = 16;
+    /// What stands between a name and its value.
+    pub(crate) const EQUALS: u8 = 32;
+    /// Not ASCII.
+    pub(crate) const FOREIGN: u8 = 64;
+
+    const OF: [u8; 256] = {
+        let mut of = [0; 256];
+        let mut byte = 0;
+        while byte < 256 {
+            of[byte] = match byte as u8 {
+                b'0'..=b'9' => DIGIT,
+                b'@' => AT,
+                b':' => COLON | EQUALS,
+                b'/' => SLASH,
+                b'-' => DASH,
+                b'=' | b'>' | b',' | b'|' => EQUALS,
+                0x80.. => FOREIGN,
+                _ => 0,
+            };
+            byte += 1;
+        }
+        of
+    };
+
+    pub(crate) fn of(bytes: &[u8]) -> u8 {
+        bytes.iter().fold(0, |all, byte| all | OF[usize::from(*byte)])
+    }
 }
 
 pub(crate) fn is_space(c: char) -> bool {
@@ -100,6 +156,38 @@ pub(crate) fn is_letter(c: char) -> bool {
 /// Characters that nobody sees and that are put between letters to hide a word.
 pub(crate) fn is_ignorable(c: char) -> bool {
     matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2060}'..='\u{2064}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
+}
+
+/// The sign of ASCII that another looks like: full-width forms, hyphens, letters of Greek and Cyrillic.
+pub(crate) fn plain(c: char) -> Option<char> {
+    let plain = match c {
+        '\u{ff01}'..='\u{ff5e}' => char::from_u32(u32::from(c) - 0xfee0)?,
+        '\u{2010}'..='\u{2013}' | '\u{2212}' => '-',
+        'а' | 'α' => 'a',
+        'с' => 'c',
+        'е' | 'ε' => 'e',
+        'і' | 'ι' => 'i',
+        'ј' => 'j',
+        'о' | 'ο' => 'o',
+        'р' | 'ρ' => 'p',
+        'ѕ' => 's',
+        'у' | 'υ' => 'y',
+        'х' => 'x',
+        'А' | 'Α' => 'A',
+        'В' | 'Β' => 'B',
+        'С' => 'C',
+        'Е' | 'Ε' => 'E',
+        'Н' | 'Η' => 'H',
+        'І' | 'Ι' => 'I',
+        'К' | 'Κ' => 'K',
+        'М' | 'Μ' => 'M',
+        'О' | 'Ο' => 'O',
+        'Р' | 'Ρ' => 'P',
+        'Т' | 'Τ' => 'T',
+        'Х' | 'Χ' => 'X',
+        _ => return None,
+    };
+    Some(plain)
 }
 
 #[cfg(test)]

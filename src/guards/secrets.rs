@@ -3,31 +3,96 @@
 
 mod assigned;
 mod random;
+mod shaped;
 mod table;
 
 use std::ops::Range;
 
+use crate::bare::Bare;
+use crate::hidden::{decoded, is_encoded};
 use crate::pii::{self, Found};
+use crate::runs::signs;
 use random::{is_placeholder, is_random};
-use table::{Body, TOKENS, Token, may_begin};
+use table::{Body, TOKENS, may_begin};
 
 pub(crate) const PRIVATE_KEY: &str = "private-key";
 /// Shorter runs hold no secret.
 const SHORTEST: usize = 12;
 
-/// Finds the secrets of `text[run]`.
+/// No key that is known by its middle is shorter.
+const SHAPED: usize = 36;
+/// A key in base64 has at least so many characters.
+const ENCODED: usize = 24;
+
+/// Finds the secrets of `text[run]`; the text before the run tells the name of a value.
 pub(crate) fn find(text: &str, run: Range<usize>, found: &mut Vec<Found>) {
     if run.len() < SHORTEST {
         return;
     }
     let first = found.len();
+    if signs::of(&text.as_bytes()[run.clone()]) & signs::FOREIGN != 0
+        && let Some(bare) = Bare::new(text, &run)
+    {
+        plain(&bare.text, &bare.run, found);
+        encoded(bare.text.as_bytes(), &bare.run, found);
+        bare.whole(&mut found[first..]);
+    } else {
+        plain(text, &run, found);
+        encoded(text.as_bytes(), &run, found);
+    }
+    pii::part(found, first);
+}
+
+/// What stands in the text as it is.
+fn plain(text: &str, run: &Range<usize>, found: &mut Vec<Found>) {
     let bytes = text.as_bytes();
-    private_keys(text, &run, found);
+    let signs = signs::of(&bytes[run.clone()]);
+    if signs & signs::DASH != 0 {
+        private_keys(text, run, found);
+    }
+    tokens(bytes, run, signs & signs::DIGIT != 0 && run.len() >= SHAPED, found);
+    if signs & signs::SLASH != 0 && signs & signs::COLON != 0 {
+        addresses(text, run, found);
+    }
+    if signs & (signs::DIGIT | signs::EQUALS) != 0 {
+        assigned::find(text, run, found);
+    }
+}
+
+/// Secrets that lie in the run in base64 or in hexadecimal digits, as in a Secret of Kubernetes.
+fn encoded(bytes: &[u8], run: &Range<usize>, found: &mut Vec<Found>) {
+    let mut at = run.start;
+    while at + ENCODED <= run.end {
+        let end = at + bytes[at..run.end].iter().take_while(|byte| is_encoded(byte)).count();
+        // `name=value` in one: the value alone is encoded.
+        let text = end - bytes[at..end].iter().rev().take_while(|byte| **byte == b'=').count();
+        let start = bytes[at..text].iter().rposition(|byte| *byte == b'=').map_or(at, |sign| at + sign + 1);
+        if end - start >= ENCODED
+            && let Some(decoded) = decoded(&bytes[start..end])
+        {
+            let mut within = Vec::new();
+            plain(&decoded, &(0..decoded.len()), &mut within);
+            found.extend(within.first().map(|(kind, _)| (*kind, start..end)));
+        }
+        at = end.max(at + 1);
+    }
+}
+
+/// Finds keys by their forms; `shaped`: also by what is in the middle of them.
+fn tokens(bytes: &[u8], run: &Range<usize>, shaped: bool, found: &mut Vec<Found>) {
     let mut at = run.start;
     let mut fresh = true;
+    // Where the characters end that a web token is made of.
+    let mut web = run.start;
     while at < run.end {
         let part = bytes[at].is_ascii_alphanumeric();
-        let end = if part && fresh { token(bytes, at, run.end).or_else(|| web_token(bytes, at, run.end)) } else { None };
+        let end = if part && fresh {
+            token(bytes, at, run.end)
+                .or_else(|| web_token(bytes, at, run.end, &mut web))
+                .or_else(|| shaped.then(|| shaped::find(bytes, at, run.end)).flatten())
+        } else {
+            None
+        };
         if let Some((kind, end)) = end {
             found.push((kind, at..end));
             at = end;
@@ -38,27 +103,35 @@ pub(crate) fn find(text: &str, run: Range<usize>, found: &mut Vec<Found>) {
             at += 1;
         }
     }
-    addresses(text, &run, found);
-    assigned::find(text, &run, found);
-    pii::part(found, first);
 }
 
-/// The header is enough to find a key; `guards::masked` hides what follows it.
+/// The header is enough to find a key; `guards::masked` hides what follows it. Without one, a key is known by how its
+/// numbers begin.
 fn private_keys(text: &str, run: &Range<usize>, found: &mut Vec<Found>) {
-    const BEGIN: &str = "-----BEGIN ";
-    let all = &text[run.clone()];
-    for (at, _) in all.match_indices(BEGIN) {
+    const BEGIN: &[u8] = b"-----BEGIN ";
+    const KEY: &[u8] = b"PRIVATE KEY";
+    let all = &text.as_bytes()[run.clone()];
+    let mut at = 0;
+    while at + BEGIN.len() < all.len() {
+        if all[at] != b'-' || !all[at..].starts_with(BEGIN) {
+            at += 1;
+            continue;
+        }
         let rest = &all[at + BEGIN.len()..];
-        let Some(end) = rest.find("PRIVATE KEY") else { continue };
-        let label = rest[..end].bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b' ');
-        let end = at + BEGIN.len() + end + "PRIVATE KEY".len();
-        let end = end + all[end..].bytes().take_while(|byte| *byte == b'-').count();
+        let label = rest.iter().take(48).take_while(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || **byte == b' ').count();
+        let key = rest[..label].windows(KEY.len()).position(|part| part == KEY);
+        let Some(end) = key.map(|key| at + BEGIN.len() + key + KEY.len()) else {
+            at += BEGIN.len();
+            continue;
+        };
+        let end = end + all[end..].iter().take_while(|byte| **byte == b'-').count();
         // Words in the place of a key, as in documentation.
-        let start = &all.as_bytes()[end..all.len().min(end + 12)];
+        let start = &all[end..all.len().min(end + 12)];
         let told = start.contains(&b' ') && start.iter().all(|byte| byte.is_ascii_lowercase() || *byte == b' ');
-        if label && !told {
+        if !told {
             found.push((PRIVATE_KEY, run.start + at..run.start + end));
         }
+        at = end;
     }
 }
 
@@ -67,10 +140,9 @@ fn token(text: &[u8], at: usize, reach: usize) -> Option<(&'static str, usize)> 
     if !may_begin(rest) {
         return None;
     }
-    let fits = |token: &&Token| rest.starts_with(token.prefix.as_bytes());
-    TOKENS.iter().filter(|token| token.prefix.as_bytes()[0] == rest[0]).filter(fits).find_map(|token| {
+    TOKENS.iter().filter(|token| rest.starts_with(token.prefix.as_bytes())).find_map(|token| {
         let body = &rest[token.prefix.len()..];
-        let length = body.iter().take_while(|byte| token.body.has(**byte)).count();
+        let length = body.iter().take(token.most + 1).take_while(|byte| token.body.has(**byte)).count();
         let whole = (token.least..=token.most).contains(&length) && !is_placeholder(&body[..length]);
         (whole && distinct(&body[..length]) >= 5).then_some((token.kind, at + token.prefix.len() + length))
     })
@@ -81,23 +153,24 @@ fn distinct(body: &[u8]) -> u32 {
 }
 
 /// A JSON web token: two JSON objects and a signature in base64, parted by dots.
-fn web_token(text: &[u8], at: usize, reach: usize) -> Option<(&'static str, usize)> {
-    let rest = &text[at..reach];
-    if !rest.starts_with(b"eyJ") {
+fn web_token(text: &[u8], at: usize, reach: usize, end: &mut usize) -> Option<(&'static str, usize)> {
+    if !text[at..reach].starts_with(b"eyJ") {
         return None;
     }
-    let part = |from: usize| rest[from..].iter().take_while(|byte| Body::Url.has(**byte)).count();
-    let head = part(0);
-    if head < 12 || rest.get(head) != Some(&b'.') || !rest[head + 1..].starts_with(b"eyJ") {
+    let part = |from: usize| from + text[from..reach].iter().take_while(|byte| Body::Url.has(**byte)).count();
+    if *end <= at {
+        *end = part(at);
+    }
+    let head = *end;
+    if head - at < 12 || head == reach || text[head] != b'.' || !text[head + 1..reach].starts_with(b"eyJ") {
         return None;
     }
-    let claims = head + 1 + part(head + 1);
+    let claims = part(head + 1);
     if claims < head + 9 {
         return None;
     }
     // Without its signature it still tells what it claims.
-    let signature = if rest.get(claims) == Some(&b'.') { 1 + part(claims + 1) } else { 0 };
-    Some(("jwt", at + claims + signature))
+    Some(("jwt", if claims < reach && text[claims] == b'.' { part(claims + 1) } else { claims }))
 }
 
 /// `scheme://user:password@host`.

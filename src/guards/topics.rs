@@ -51,7 +51,7 @@ impl Topics {
         words.end(|word, span| self.word(progress, word, &span, &mut each));
     }
 
-    fn word(&self, progress: &mut Progress, word: &str, span: &Range<usize>, each: &mut impl FnMut(&str, Range<usize>)) {
+    fn word(&self, progress: &mut Progress, word: &[u8], span: &Range<usize>, each: &mut impl FnMut(&str, Range<usize>)) {
         self.lexicon.word(progress, word, span, |rule, span| {
             if self.wanted.contains(&rule.kind) {
                 each(&rule.kind, span);
@@ -66,7 +66,7 @@ fn folded(phrase: &str) -> Vec<String> {
     for part in phrase.split_whitespace() {
         let mut words = Words::default();
         let first = all.len();
-        let mut each = |word: &str, _| all.push(word.to_owned());
+        let mut each = |word: &[u8], _| all.push(String::from_utf8_lossy(word).into_owned());
         words.read(part, 0, &mut each);
         words.end(&mut each);
         if part.ends_with('*')

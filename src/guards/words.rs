@@ -11,18 +11,31 @@ const LONGEST: usize = 48;
 /// Collects letters until a word is whole.
 #[derive(Debug, Default)]
 pub(crate) struct Words {
-    word: String,
+    word: Vec<u8>,
     span: Range<usize>,
 }
 
 impl Words {
     /// Reads text that begins at `offset` of the whole; `each` is told every word that is over.
-    pub(crate) fn read(&mut self, text: &str, offset: usize, mut each: impl FnMut(&str, Range<usize>)) {
-        for (at, c) in text.char_indices() {
-            let at = offset + at;
-            if c.is_ascii_alphanumeric() {
-                self.take(c.to_ascii_lowercase(), at, 1);
-            } else if matches!(c, '\'' | '\u{2018}' | '\u{2019}') || is_ignorable(c) {
+    pub(crate) fn read(&mut self, text: &str, offset: usize, mut each: impl FnMut(&[u8], Range<usize>)) {
+        let bytes = text.as_bytes();
+        let mut next = 0;
+        while next < bytes.len() {
+            // Most text is letters and digits of ASCII.
+            let length = bytes[next..].iter().take_while(|byte| byte.is_ascii_alphanumeric()).count();
+            if length > 0 {
+                if self.word.is_empty() {
+                    self.span.start = offset + next;
+                }
+                let room = LONGEST.saturating_sub(self.word.len());
+                self.word.extend(bytes[next..next + length.min(room)].iter().map(u8::to_ascii_lowercase));
+                next += length;
+                self.span.end = offset + next;
+            }
+            let Some(c) = text[next..].chars().next() else { break };
+            let at = offset + next;
+            next += c.len_utf8();
+            if matches!(c, '\'' | '\u{2018}' | '\u{2019}') || is_ignorable(c) {
                 // "don't" is one word, and a soft hyphen parts none.
             } else if is_letter(c) {
                 c.to_lowercase().for_each(|lower| self.fold(lower, at, c.len_utf8()));
@@ -40,7 +53,7 @@ impl Words {
     }
 
     /// The text is over.
-    pub(crate) fn end(&mut self, mut each: impl FnMut(&str, Range<usize>)) {
+    pub(crate) fn end(&mut self, mut each: impl FnMut(&[u8], Range<usize>)) {
         if !self.word.is_empty() {
             each(&self.word, self.span.clone());
             self.word.clear();
@@ -52,7 +65,7 @@ impl Words {
             self.span.start = at;
         }
         if self.word.len() < LONGEST {
-            self.word.push(c);
+            self.word.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
         }
         self.span.end = at + length;
     }
@@ -117,7 +130,7 @@ mod tests {
 
     fn words(text: &str) -> Vec<String> {
         let (mut reader, mut all) = (Words::default(), Vec::new());
-        let mut each = |word: &str, _| all.push(word.to_owned());
+        let mut each = |word: &[u8], _| all.push(String::from_utf8(word.to_vec()).unwrap());
         reader.read(text, 0, &mut each);
         reader.end(&mut each);
         all

@@ -3,14 +3,15 @@
 use std::ops::Range;
 
 use super::Found;
+use crate::needles::Needles;
 
 /// Groups that are looked at together.
 const GROUPS: usize = 9;
 /// How far before a number a word may stand that makes it a telephone number.
 pub(crate) const CONTEXT: usize = 48;
 
-const CARDS: &[&str] = &["card", "visa", "maestro", "cc ", "karte", "carte", "tarjeta"];
-const PHONES: &[&str] = &[
+const CARDS: Needles = Needles::new(&["card", "visa", "maestro", "cc ", "karte", "carte", "tarjeta"]);
+const PHONES: Needles = Needles::new(&[
     "phone",
     "call",
     "tel:",
@@ -30,7 +31,7 @@ const PHONES: &[&str] = &[
     "registered",
     "text me",
     "my number",
-];
+]);
 
 struct Groups<'a> {
     text: &'a str,
@@ -41,7 +42,7 @@ pub(super) fn numbers(text: &str, run: &Range<usize>, found: &mut Vec<Found>) {
     let groups = Groups { text, groups: groups(text.as_bytes(), run) };
     let mut first = 0;
     while first < groups.groups.len() {
-        let last = (first..groups.groups.len().min(first + GROUPS)).rev().find_map(|last| Some((last, groups.kind(first, last, run)?)));
+        let last = (first..groups.reach(first, run)).rev().find_map(|last| Some((last, groups.kind(first, last, run)?)));
         match last {
             Some((last, (kind, span))) => {
                 found.push((kind, span));
@@ -66,6 +67,20 @@ fn groups(text: &[u8], run: &Range<usize>) -> Vec<Range<usize>> {
 }
 
 impl Groups<'_> {
+    /// The end of the groups that may be one number with this one.
+    fn reach(&self, first: usize, run: &Range<usize>) -> usize {
+        let bytes = self.text.as_bytes();
+        let start = self.groups[first].start;
+        if start > run.start && is_name(bytes[start - 1]) {
+            return first;
+        }
+        let near = self.groups[first..].windows(2).take(GROUPS - 1).take_while(|pair| {
+            let gap = &bytes[pair[0].end..pair[1].start];
+            gap.len() <= 9 && gap.iter().all(|byte| matches!(byte, b' ' | b'.' | b'-' | b'/' | b'(' | b')' | 0x80..))
+        });
+        first + 1 + near.count()
+    }
+
     /// What the groups from `first` to `last` are together, and where.
     fn kind(&self, first: usize, last: usize, run: &Range<usize>) -> Option<Found> {
         let bytes = self.text.as_bytes();
@@ -75,12 +90,12 @@ impl Groups<'_> {
         if !(7..=19).contains(&digits) && groups.len() != 4 {
             return None;
         }
-        let gaps: Vec<&str> = groups.windows(2).map(|pair| &self.text[pair[0].end..pair[1].start]).collect();
         let before = (start > run.start).then(|| bytes[start - 1]);
         let after = bytes.get(end).copied();
         if before.is_some_and(is_name) || (after.is_some_and(is_name) && after != Some(b'x')) {
             return None;
         }
+        let gaps: Vec<&str> = groups.windows(2).map(|pair| &self.text[pair[0].end..pair[1].start]).collect();
         if self.is_ipv4(groups, &gaps) {
             let open = before != Some(b'.') && !(after == Some(b'.') && bytes.get(end + 1).is_some_and(u8::is_ascii_digit));
             return (open && last == first + 3).then_some(("ipv4", start..end));
@@ -93,7 +108,7 @@ impl Groups<'_> {
         let uniform = gaps.iter().all(|gap| *gap == gaps[0] && matches!(*gap, " " | "-"));
         if uniform && (12..=19).contains(&digits) {
             let digits: Vec<u8> = all().collect();
-            if is_luhn(&digits) && (is_issued(&digits) || (is_maestro(&digits) && self.is_called(start, CARDS))) {
+            if is_luhn(&digits) && (is_issued(&digits) || (is_maestro(&digits) && self.is_called(start, &CARDS))) {
                 return Some(("credit-card", start..end));
             }
         }
@@ -157,7 +172,7 @@ impl Groups<'_> {
             _ => false,
         };
         let national = first == b'0' && lengths.len() >= 2 && (9..=14).contains(&digits) && lengths.iter().all(|length| *length >= 2);
-        let sure = (international && digits >= 8) || american || national || (!date && self.is_called(start, PHONES));
+        let sure = (international && digits >= 8) || american || national || (!date && self.is_called(start, &PHONES));
         sure.then_some(("phone", start..end))
     }
 
@@ -174,15 +189,11 @@ impl Groups<'_> {
     }
 
     /// Whether a word before the number says what it is.
-    fn is_called(&self, start: usize, words: &[&str]) -> bool {
-        let mut from = start.saturating_sub(CONTEXT);
-        while !self.text.is_char_boundary(from) {
-            from += 1;
-        }
-        let before = self.text[from..start].to_ascii_lowercase();
+    fn is_called(&self, start: usize, words: &Needles) -> bool {
+        let before = &self.text.as_bytes()[start.saturating_sub(CONTEXT)..start];
         // What was masked says nothing about its neighbour; else a masked text would be masked further.
-        let near = before.rsplit(']').next().unwrap_or_default();
-        words.iter().any(|word| near.contains(word))
+        let near = before.rsplit(|byte| *byte == b']').next().unwrap_or_default();
+        words.within(near)
     }
 }
 

@@ -1,13 +1,14 @@
 //! Values that are given to a name: `api_key = "…"`, `password: …`, `<token>…`, `Authorization: Bearer …`. The name must
-//! speak of a secret, and the value must look like one.
+//! speak of a secret or of somebody who gives out keys, and the value must look like one.
 
 use std::ops::Range;
 
-use super::random::{is_placeholder, is_random};
+use super::random::{is_drawn, is_placeholder, is_random};
+use crate::needles::Needles;
 use crate::pii::Found;
 
-/// What a secret's name holds, in lower case and without `-`, `_` and `.`.
-const SECRETS: &[&str] = &[
+/// What a secret's name holds, without `-`, `_` and `.`.
+const SECRETS: Needles = Needles::new(&[
     "apikey",
     "secret",
     "token",
@@ -15,7 +16,6 @@ const SECRETS: &[&str] = &[
     "privatekey",
     "authkey",
     "credential",
-    "clientsecret",
     "encryptionkey",
     "signingkey",
     "accountkey",
@@ -31,10 +31,11 @@ const SECRETS: &[&str] = &[
     "dictkey",
     "sessionkey",
     "apppassword",
-];
-const PASSWORDS: &[&str] = &["password", "passwd", "pwd", "passwort"];
+    "consumerkey",
+]);
+const PASSWORDS: Needles = Needles::new(&["password", "passwd", "pwd", "passwort"]);
 /// Names that speak of a secret and do not hold it.
-const NOT: &[&str] = &[
+const NOT: Needles = Needles::new(&[
     "tokens",
     "tokenizer",
     "tokenid",
@@ -47,29 +48,204 @@ const NOT: &[&str] = &[
     "tokentype",
     "tokenurl",
     "tokenuri",
-];
-const NAME: usize = 64;
+]);
+/// Those whose keys have no form of their own: a random value beside their name is likely one. Hosts of code and of
+/// packages are not among them, for their names stand beside hashes.
+const ISSUERS: Needles = Needles::new(&[
+    "abuseipdb",
+    "adafruit",
+    "adobe",
+    "airtable",
+    "algolia",
+    "alibaba",
+    "aliyun",
+    "amplitude",
+    "anthropic",
+    "artifactory",
+    "asana",
+    "atlassian",
+    "auth0",
+    "bitfinex",
+    "bitly",
+    "bittrex",
+    "browserstack",
+    "checkout",
+    "circleci",
+    "clearbit",
+    "clickhouse",
+    "clickup",
+    "cloudflare",
+    "cloudinary",
+    "codacy",
+    "codecov",
+    "cohere",
+    "coinbase",
+    "confluent",
+    "contentful",
+    "contribsys",
+    "couchbase",
+    "databento",
+    "databricks",
+    "datadog",
+    "datagov",
+    "deepgram",
+    "deepseek",
+    "digitalocean",
+    "discord",
+    "docusign",
+    "droneci",
+    "dropbox",
+    "elevenlabs",
+    "endorlabs",
+    "etherscan",
+    "eventbrite",
+    "exoscale",
+    "facebook",
+    "fastly",
+    "figma",
+    "finicity",
+    "finnhub",
+    "firebase",
+    "flickr",
+    "flutterwave",
+    "freshbooks",
+    "freshdesk",
+    "fullstory",
+    "gitter",
+    "gocardless",
+    "grafana",
+    "greptile",
+    "gumroad",
+    "heroku",
+    "honeycomb",
+    "hubspot",
+    "huggingface",
+    "infura",
+    "instagram",
+    "intercom",
+    "ipinfo",
+    "jfrog",
+    "jumpcloud",
+    "kagi",
+    "klaviyo",
+    "kraken",
+    "kucoin",
+    "larksuite",
+    "launchdarkly",
+    "linkedin",
+    "looker",
+    "mailchimp",
+    "mailgun",
+    "mapbox",
+    "mattermost",
+    "meraki",
+    "messagebird",
+    "midtrans",
+    "mistral",
+    "mixpanel",
+    "netlify",
+    "newrelic",
+    "newyorktimes",
+    "ngrok",
+    "nytimes",
+    "ollama",
+    "onfido",
+    "openai",
+    "openweather",
+    "opsgenie",
+    "pagerduty",
+    "paypal",
+    "pinecone",
+    "pinterest",
+    "plaid",
+    "planetscale",
+    "plivo",
+    "polymarket",
+    "postman",
+    "postmark",
+    "privateai",
+    "pulumi",
+    "pusher",
+    "rapidapi",
+    "razorpay",
+    "recaptcha",
+    "replicate",
+    "retell",
+    "rollbar",
+    "salesforce",
+    "sendbird",
+    "sendgrid",
+    "sendinblue",
+    "sentry",
+    "shippo",
+    "shodan",
+    "shopify",
+    "snowflake",
+    "snyk",
+    "spotify",
+    "squarespace",
+    "sslmate",
+    "strava",
+    "stripe",
+    "sumologic",
+    "supabase",
+    "tableau",
+    "telegram",
+    "trello",
+    "twilio",
+    "twitch",
+    "twitter",
+    "typeform",
+    "vercel",
+    "virustotal",
+    "vultr",
+    "wakatime",
+    "wandb",
+    "weatherstack",
+    "webflow",
+    "woocommerce",
+    "yandex",
+    "zapier",
+    "zendesk",
+    "zoho",
+]);
+/// Names beside an issuer's that tell what the value is, and that it is no secret.
+const HASHES: Needles = Needles::new(&[
+    "commit", "sha1", "sha2", "sha5", "hash", "digest", "checksum", "revision", "etag", "public", "publish", "uuid", "trace",
+]);
+
+/// How far before its sign a name may begin.
+const NAME: usize = 48;
+/// Signs, quotes and spaces between a name and its value.
+const LEAD: usize = 16;
+/// No more of a value is looked at.
+const VALUE: usize = 256;
 
 pub(super) fn find(text: &str, run: &Range<usize>, found: &mut Vec<Found>) {
     let bytes = text.as_bytes();
+    let mut values = Values { text: bytes, reach: run.end, end: run.start };
     let mut at = run.start;
-    while at < run.end {
-        if !matches!(bytes[at], b'=' | b':' | b'>') && !is_bearer(bytes, at) {
-            at += 1;
-            continue;
-        }
-        let name = name(bytes, run.start, at);
-        let Some(value) = value(bytes, at, run.end) else {
-            at += 1;
-            continue;
-        };
-        if speaks(&name, &bytes[value.clone()], is_quoted(bytes, value.start)) {
-            found.push(("assigned-secret", value.clone()));
-            at = value.end;
-        } else {
-            at += 1;
-        }
+    if let Some(sign) = sign_before(bytes, run.start) {
+        at = values.read(sign, run.start, found);
     }
+    while at < run.end {
+        at = if is_sign(bytes[at]) || is_bearer(bytes, at) { values.read(at, at + 1, found) } else { at + 1 };
+    }
+}
+
+fn is_sign(byte: u8) -> bool {
+    matches!(byte, b'=' | b':' | b'>' | b',' | b'|')
+}
+
+/// The sign that a line ended with, when the run is what follows it.
+fn sign_before(text: &[u8], start: usize) -> Option<usize> {
+    let between = |byte: &&u8| matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | b'"' | b'\'' | b'`' | b'=');
+    let from = start.saturating_sub(LEAD);
+    let end = start - text[from..start].iter().rev().take_while(between).count();
+    let lines = text[end..start].contains(&b'\n');
+    // An equals sign is passed as a part of `:=`.
+    let sign = (end.saturating_sub(1)..start).find(|at| matches!(text[*at], b'=' | b':' | b'>'));
+    sign.filter(|_| lines)
 }
 
 /// The space after `Bearer`.
@@ -77,50 +253,99 @@ fn is_bearer(text: &[u8], at: usize) -> bool {
     text[at] == b' ' && at >= 6 && text[at - 6..at].eq_ignore_ascii_case(b"bearer")
 }
 
-/// The name before the sign, in lower case and without what parts its words.
-fn name(text: &[u8], from: usize, at: usize) -> String {
-    let from = from.max(at.saturating_sub(NAME));
-    let between = |byte: &&u8| matches!(byte, b' ' | b'\t' | b'"' | b'\'' | b'`' | b']' | b'|' | b':' | b'=' | b'\\');
-    let end = at - text[from..at].iter().rev().take_while(between).count();
-    let part = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
-    let start = end - text[from..end].iter().rev().take_while(|byte| part(byte)).count();
-    // `[API_KEY]: …` is what is left of something masked, not a name.
-    if start > from && text[start - 1] == b'[' && text[end] == b']' {
-        return String::new();
-    }
-    text[start..end].iter().filter(|byte| byte.is_ascii_alphanumeric()).map(|byte| char::from(byte.to_ascii_lowercase())).collect()
+struct Values<'a> {
+    text: &'a [u8],
+    reach: usize,
+    /// Where the value ends that was read last: signs within it give the same end without another look.
+    end: usize,
 }
 
-/// Where the value after a sign lies: what is within quotes, or up to a space.
-fn value(text: &[u8], sign: usize, reach: usize) -> Option<Range<usize>> {
-    let lead = |byte: &&u8| matches!(byte, b' ' | b'\t' | b'"' | b'\'' | b'`' | b'=' | b'>' | b'|' | b'\\' | b':');
-    let start = sign + 1 + text[sign + 1..reach].iter().take_while(lead).count();
-    let start = if reach - start > 7 && text[start..start + 7].eq_ignore_ascii_case(b"bearer ") { start + 7 } else { start };
-    let part = |byte: &&u8| {
-        byte.is_ascii_graphic()
-            && !matches!(byte, b'"' | b'\'' | b'`' | b',' | b';' | b'<' | b'>' | b'\\' | b'(' | b')' | b'[' | b']' | b'{' | b'}' | b'&')
-    };
-    let length = text[start..reach].iter().take_while(part).count();
-    // A call, an index or a template is code, not a value.
-    let code = text.get(start + length).is_some_and(|byte| matches!(byte, b'(' | b'[' | b'{'));
-    (length >= 6 && !code).then_some(start..start + length)
+impl Values<'_> {
+    /// Reads the value after a sign and `from` on; gives back where to go on.
+    fn read(&mut self, sign: usize, from: usize, found: &mut Vec<Found>) -> usize {
+        let start = self.start(self.text[sign], from);
+        if self.end <= start {
+            self.end = start + self.text[start..self.reach].iter().take_while(|byte| is_part(**byte)).count();
+        }
+        // A call, an index or a template is code, not a value.
+        let code = self.text.get(self.end).is_some_and(|byte| matches!(byte, b'(' | b'[' | b'{'));
+        let value = &self.text[start..self.end];
+        if value.len() < 6 || code || !speaks(self.text, sign, value, is_quoted(self.text, start)) {
+            return start.max(from);
+        }
+        found.push(("assigned-secret", start..self.end));
+        self.end
+    }
+
+    fn start(&self, sign: u8, from: usize) -> usize {
+        let lead = |byte: &&u8| {
+            matches!(byte, b' ' | b'\t' | b'"' | b'\'' | b'`' | b'=' | b'\\') || (sign != b',' && matches!(byte, b'>' | b'|' | b':'))
+        };
+        let from = from.min(self.reach);
+        let start = from + self.text[from..self.reach].iter().take_while(lead).count();
+        let bearer = self.text[start..self.reach].get(..7).is_some_and(|word| word.eq_ignore_ascii_case(b"bearer "));
+        if bearer { start + 7 } else { start }
+    }
+}
+
+fn is_part(byte: u8) -> bool {
+    byte.is_ascii_graphic()
+        && !matches!(byte, b'"' | b'\'' | b'`' | b',' | b';' | b'<' | b'>' | b'\\' | b'(' | b')' | b'[' | b']' | b'{' | b'}' | b'&')
 }
 
 fn is_quoted(text: &[u8], start: usize) -> bool {
     start > 0 && matches!(text[start - 1], b'"' | b'\'' | b'`' | b'>')
 }
 
-fn speaks(name: &str, value: &[u8], quoted: bool) -> bool {
-    let is = |words: &[&str]| words.iter().any(|word| name.contains(word));
-    if is_placeholder(value) || is(NOT) || value.windows(3).any(|part| part == b"://") {
+/// The word before a sign, and all before it that may be of the name, both without what parts words.
+fn names(text: &[u8], at: usize) -> (Vec<u8>, Vec<u8>) {
+    let from = at.saturating_sub(NAME);
+    let between = |byte: &&u8| {
+        matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | b'"' | b'\'' | b'`' | b']' | b'|' | b':' | b'=' | b'\\' | b'?' | b',' | b'>')
+    };
+    let end = at - text[from..at].iter().rev().take_while(between).count();
+    let part = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+    let start = end - text[from..end].iter().rev().take_while(|byte| part(byte)).count();
+    // `[API_KEY]: …` is what is left of something masked, not a name.
+    if start > 0 && text[start - 1] == b'[' && text[end] == b']' {
+        return (Vec::new(), Vec::new());
+    }
+    let far = start - text[from..start].iter().rev().take_while(|byte| part(byte) || matches!(byte, b' ' | b'\t')).count();
+    let letters = |part: &[u8]| part.iter().filter(|byte| byte.is_ascii_alphanumeric()).map(u8::to_ascii_lowercase).collect::<Vec<u8>>();
+    let near = letters(&text[start..end]);
+    if near == b"value" {
+        // `name: API_KEY` and then `value: …`, or both as attributes.
+        let mut before = start;
+        while before > from && !part(&text[before - 1]) {
+            before -= 1;
+        }
+        let start = before - text[from..before].iter().rev().take_while(|byte| part(byte)).count();
+        return (letters(&text[start..before]), Vec::new());
+    }
+    (near, letters(&text[far..end]))
+}
+
+/// Whether the name before the sign and the value after it are a secret's.
+fn speaks(text: &[u8], sign: usize, value: &[u8], quoted: bool) -> bool {
+    let value = &value[..value.len().min(VALUE)];
+    let word = value.iter().all(|byte| byte.is_ascii_alphabetic() || matches!(byte, b'_' | b'.' | b'-'));
+    if word && !quoted {
         return false;
     }
-    let word = value.iter().all(|byte| byte.is_ascii_alphabetic() || matches!(byte, b'_' | b'.' | b'-'));
-    if is(PASSWORDS) {
+    let (near, far) = names(text, sign);
+    let password = text[sign] != b',' && PASSWORDS.within(&near);
+    if !password && (word || value.len() < 16) || NOT.within(&near) || value.windows(3).any(|part| part == b"://") {
+        return false;
+    }
+    if password {
         let strange = value.iter().any(|byte| !byte.is_ascii_alphanumeric() && !matches!(byte, b'_' | b'.' | b'-'));
         let digit = value.iter().any(u8::is_ascii_digit);
-        return !word && (value.len() >= 6 && digit || quoted && strange && value.len() >= 8);
+        return !word && (digit || quoted && strange && value.len() >= 8) && !is_placeholder(value);
     }
-    let key = is(SECRETS) || name.ends_with("key") || name.ends_with("auth");
-    key && !word && value.len() >= 16 && is_random(value)
+    let plain = text[sign] != b',' && (SECRETS.within(&near) || near.ends_with(b"key") || near.ends_with(b"auth"));
+    if plain && is_random(value) {
+        return !is_placeholder(value);
+    }
+    let named = ISSUERS.within(&far) || SECRETS.within(&far);
+    named && !near.ends_with(b"id") && !HASHES.within(&far) && is_drawn(value) && !is_placeholder(value)
 }

@@ -1,7 +1,9 @@
 //! Tells a random value from a word, a name or a placeholder.
 
+use crate::needles::Needles;
+
 /// Parts of values that stand for a secret and are none.
-const STANDINS: &[&str] = &[
+const STANDINS: Needles = Needles::new(&[
     "example",
     "placeholder",
     "your",
@@ -33,7 +35,7 @@ const STANDINS: &[&str] = &[
     "secretkey",
     "env:",
     "insert_",
-];
+]);
 
 /// Words that stand for a password in documentation.
 const WORDS: &[&str] = &[
@@ -56,12 +58,9 @@ const WORDS: &[&str] = &[
 ];
 
 pub(super) fn is_placeholder(value: &[u8]) -> bool {
-    let lower = String::from_utf8_lossy(value).to_ascii_lowercase();
     let same = value.first().is_none_or(|first| value.iter().all(|byte| byte == first));
-    same || lower.starts_with('$')
-        || lower.starts_with('{')
-        || WORDS.contains(&lower.as_str())
-        || STANDINS.iter().any(|standin| lower.contains(standin))
+    let word = WORDS.iter().any(|word| word.as_bytes().eq_ignore_ascii_case(value));
+    same || word || matches!(value[0], b'$' | b'{') || STANDINS.within(value)
 }
 
 /// Whether a value looks drawn by chance: digits among letters, many changes between them, and no small alphabet.
@@ -76,6 +75,14 @@ pub(super) fn is_random(value: &[u8]) -> bool {
         && letters >= 2
         && changes >= 4
         && entropy(value) >= if value.len() < 20 { 2.8 } else { 3.2 }
+}
+
+/// Whether a value looks drawn by chance through and through: names and versions have few changes or few digits.
+pub(super) fn is_drawn(value: &[u8]) -> bool {
+    let plain: Vec<u8> = value.iter().copied().filter(u8::is_ascii_alphanumeric).collect();
+    let digits = plain.iter().filter(|byte| byte.is_ascii_digit()).count();
+    let changes = plain.windows(2).filter(|pair| class(pair[0]) != class(pair[1])).count();
+    is_random(value) && plain.len() >= 15 && digits >= 3 && changes * 4 > plain.len()
 }
 
 fn class(byte: u8) -> u8 {

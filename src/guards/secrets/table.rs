@@ -188,11 +188,11 @@ pub(super) const TOKENS: &[Token] = &[
     token("paddle-key", "pdl_sdbx_apikey_", Url, 40, 60),
     token("unkey-key", "unkey_", Alnum, 20, 40),
     token("devin-key", "cog_", Alnum, 40, 60),
-    token("thunderstore-token", "tss_", Url, 40, 60),
+    token("thunderstore-token", "tss_", Url, 40, 80),
     token("heroku-key", "HRKU-AA", Url, 50, 64),
     token("modal-token", "ak-", Alnum, 22, 22),
     token("modal-token", "as-", Alnum, 22, 22),
-    token("aikido-token", "AIK_CI_", Alnum, 40, 80),
+    token("aikido-token", "AIK_CI_", Alnum, 30, 80),
     token("aikido-token", "AIK_SECRET_", Alnum, 40, 80),
     token("asaas-token", "aact_prod_", Wide, 30, 200),
     token("bitbucket-token", "BBDC-", Wide, 30, 100),
@@ -205,7 +205,7 @@ pub(super) const TOKENS: &[Token] = &[
     token("gitlab-token", "GR1348941", Url, 20, 40),
     token("labelbox-key", "lbx_", Url, 30, 60),
     token("mailersend-token", "mlsn.", Alnum, 50, 80),
-    token("polar-token", "polar_oat_", Alnum, 40, 80),
+    token("polar-token", "polar_oat_", Url, 40, 80),
     token("samsara-token", "samsara_api_", Alnum, 25, 50),
     token("voyage-key", "pa-", Url, 40, 60),
     token("wakatime-key", "waka_", Url, 36, 60),
@@ -214,24 +214,87 @@ pub(super) const TOKENS: &[Token] = &[
     token("stripe-key", "rk_prod_", Alnum, 10, 120),
     token("persona-key", "persona_production_", Url, 30, 60),
     token("miro-token", "eyJtaXJv", Url, 60, 200),
+    token("exoscale-key", "EXO", Alnum, 26, 28),
+    token("alibaba-key", "LTAI", Alnum, 16, 30),
+    token("alibaba-key", "STS.", Url, 36, 80),
+    token("alibaba-token", "CAIS", Wide, 100, 1024),
+    token("brave-key", "BSA", Url, 27, 40),
+    token("gcp-api-key", "AQ.Ab8RN6", Url, 40, 60),
+    token("onepassword-key", "A3-", Url, 34, 40),
+    token("artifactory-token", "cmVmd", Alnum, 56, 64),
+    token("llama-cloud-key", "llx-", Url, 40, 60),
+    token("lichess-token", "lip_", Alnum, 20, 70),
+    token("posthog-key", "phc_", Url, 40, 48),
+    token("posthog-key", "phx_", Url, 40, 60),
+    token("pinterest-token", "pina_", Url, 60, 100),
+    token("proof-key", "prf_cli_", Url, 40, 80),
+    token("labelbox-key", "rma_", Url, 40, 60),
+    token("render-key", "rnd_", Alnum, 28, 40),
+    token("runpod-key", "rpa_", Alnum, 30, 50),
+    token("segment-token", "sgp_", Alnum, 60, 70),
+    token("shippo-token", "shippo_test_", Hex, 40, 40),
+    token("shippo-token", "shippo_live_", Hex, 40, 40),
+    token("langfuse-key", "sk-lf-", Url, 36, 36),
+    token("settlemint-token", "sm_aat_", Alnum, 16, 30),
+    token("settlemint-token", "sm_sat_", Alnum, 16, 30),
+    token("settlemint-token", "sm_pat_", Alnum, 16, 30),
+    token("harness-key", "sat.", Wide, 60, 80),
+    token("harness-key", "pat.", Wide, 60, 80),
+    token("scalingo-token", "tk-us-", Url, 48, 48),
+    token("vercel-token", "vcp_", Url, 50, 64),
+    token("vercel-token", "vca_", Url, 50, 64),
+    token("vercel-token", "vci_", Url, 50, 64),
+    token("vercel-token", "vcr_", Url, 50, 64),
+    token("workato-token", "wrkasu-", Wide, 60, 400),
+    token("xendit-key", "xnd_production_", Alnum, 40, 100),
+    token("xendit-key", "xnd_development_", Alnum, 40, 100),
+    token("brevo-key", "xkeysib-", Url, 70, 90),
+    token("brevo-key", "xsmtpsib-", Url, 70, 90),
+    token("notify-key", "gcntfy-", Url, 72, 255),
+    token("endorlabs-key", "endr+", Url, 16, 24),
+    token("mongodb-secret", "mdb_sa_sk_", Url, 36, 48),
+    token("voyage-key", "al-", Url, 43, 43),
+    token("onfido-token", "api_live.", Wide, 40, 100),
+    token("onfido-token", "api_live_us.", Wide, 40, 100),
+    token("onfido-token", "api_live_ca.", Wide, 40, 100),
+    token("elastic-key", "essu_", Wide, 60, 160),
+    token("defined-token", "dnkey-", Url, 70, 90),
+    token("rootly-key", "rootly_", Hex, 64, 64),
+    token("typeform-token", "tfp_", Wide, 40, 80),
+    token("ramp-secret", "ramp_sec_", Alnum, 40, 60),
+    token("yandex-token", "t1.", Wide, 80, 255),
+    token("yandex-key", "AQVN", Url, 35, 40),
+    token("elevenlabs-key", "sk_", Hex, 48, 48),
+    token("woocommerce-key", "cs_", Hex, 40, 40),
+    token("woocommerce-key", "ck_", Hex, 40, 40),
+    token("cursor-key", "key_", Hex, 28, 64),
+    token("bedrock-key", "bedrock-api-key-", Wide, 24, 2000),
+    token("midtrans-key", "Mid-server-", Url, 20, 40),
+    token("fly-token", "fm2_", Wide, 80, 800),
+    token("fly-token", "fo1_", Url, 40, 60),
+    token("netlify-token", "nfp_", Alnum, 36, 40),
+    token("contentful-token", "CFPAT-", Url, 43, 43),
+    token("tavily-key", "tvly-", Url, 28, 60),
+    token("firecrawl-key", "fc-", Hex, 32, 32),
+    token("jina-key", "jina_", Alnum, 50, 70),
+    token("e2b-key", "e2b_", Hex, 40, 40),
+    token("cerebras-key", "csk-", Alnum, 40, 60),
+    token("bitbucket-token", "ATBB", Alnum, 28, 36),
+    token("notion-token", "secret_", Alnum, 43, 43),
 ];
 
-/// Which two bytes a key begins with, by `place`; other words are passed over with one look.
-const BEGINNINGS: [bool; 1024] = {
-    let mut places = [false; 1024];
+/// Which two bytes a key begins with: the second ones by the first. Other words are passed over with one look.
+const BEGINNINGS: [u128; 128] = {
+    let mut seconds = [0; 128];
     let mut at = 0;
     while at < TOKENS.len() {
         let prefix = TOKENS[at].prefix.as_bytes();
-        places[place(prefix[0], prefix[1])] = true;
+        seconds[prefix[0] as usize] |= 1 << prefix[1];
         at += 1;
     }
-    places
+    seconds
 };
 
-const fn place(first: u8, second: u8) -> usize {
-    (first as usize * 31 + second as usize) % 1024
-}
-
 pub(super) fn may_begin(text: &[u8]) -> bool {
-    matches!(text, [first, second, ..] if BEGINNINGS[place(*first, *second)])
+    matches!(text, [first, second, ..] if first.is_ascii() && second.is_ascii() && BEGINNINGS[usize::from(*first)] >> second & 1 == 1)
 }

@@ -1,7 +1,8 @@
-//! What the guards cost. Run alone and optimised: `cargo test -p slipway-guards --test speed -- --ignored --nocapture`
-//! with `CARGO_PROFILE_DEV_OPT_LEVEL=2 CARGO_PROFILE_DEV_DEBUG_ASSERTIONS=false`.
+//! What the guards cost. Run alone and optimised: `cargo test --release -p slipway-guards --test speed -- --ignored --nocapture`.
+//! `GUARD='["secrets-scanner"]' valgrind --tool=callgrind speed-… --ignored one_guard` counts its instructions.
 #![expect(clippy::unwrap_used, reason = "a measurement that cannot be made says so by panicking")]
 
+use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use slipway_guards::{Guards, Side};
@@ -17,13 +18,13 @@ fn text() -> String {
 }
 
 /// The fastest of many: other work on the machine only ever adds.
-fn fastest(mut act: impl FnMut()) -> Duration {
+fn fastest(times: usize, mut act: impl FnMut()) -> Duration {
     let mut timed = || {
         let start = Instant::now();
         act();
         start.elapsed()
     };
-    (0..4000).map(|_| timed()).min().unwrap()
+    (0..times).map(|_| timed()).min().unwrap()
 }
 
 /// Kilobytes of memory that this process has resident.
@@ -41,25 +42,104 @@ fn what_the_guards_cost() {
         let before = resident();
         let kept: Vec<Guards> = (0..20).map(|_| Guards::read(settings, "").unwrap()).collect();
         let memory = resident().saturating_sub(before) / 20;
-        let time = fastest(|| {
+        let time = fastest(4000, || {
             kept[0].check(Side::Input, &text);
         });
         println!("{settings}: {memory} KiB, check of 4 KiB {time:?}");
     }
     let guards = Guards::read(ALL, "").unwrap();
-    let built = fastest(|| drop(Guards::read(ALL, "").unwrap()));
-    let stream = fastest(|| {
+    let built = fastest(400, || drop(Guards::read(ALL, "").unwrap()));
+    let stream = fastest(4000, || {
         let mut stream = guards.stream();
         for token in text.split_inclusive(' ') {
             stream.push(token);
         }
         stream.finish();
     });
-    let whole = fastest(|| {
+    let whole = fastest(4000, || {
         guards.check(Side::Input, &text);
     });
     println!("built in {built:?}; stream of 4 KiB in tokens {stream:?}");
     if !cfg!(debug_assertions) {
-        assert!(whole <= Duration::from_micros(400), "check of 4 KiB took {whole:?}");
+        assert!(whole <= Duration::from_micros(200), "check of 4 KiB took {whole:?}");
+    }
+}
+
+/// One text, checked a hundred times; the rest of the process costs next to nothing.
+#[test]
+#[ignore = "for a profiler"]
+fn one_guard() {
+    let guards = Guards::read(&std::env::var("GUARD").unwrap_or_else(|_| ALL.to_owned()), "").unwrap();
+    let text = text();
+    for _ in 0..100 {
+        black_box(guards.check(Side::Input, black_box(&text)));
+    }
+}
+
+/// Texts that a stranger would send to keep a guard busy: eight times the text may take little more than eight times as long.
+#[test]
+#[ignore = "measures time"]
+fn no_text_costs_more_than_its_length() {
+    let guards = Guards::read(ALL, "").unwrap();
+    let pieces = [
+        "x",
+        "=",
+        ":",
+        "\"",
+        "@",
+        "1 ",
+        "1.",
+        "12-",
+        "a=",
+        "key=",
+        "api_key: ",
+        "password=\"",
+        "eyJ-",
+        "eyJa.",
+        "sk-",
+        "xoxb-",
+        "ops_eyJ-",
+        "://",
+        "a://b:c@",
+        "-----BEGIN ",
+        "-----BEGIN PRIVATE KEY-----\n",
+        "-----BEGIN RSA PRIVATE KEY",
+        "a@b.co,",
+        "a b ",
+        "0x1 ",
+        "01010101 ",
+        "SWdub3Jl",
+        "é",
+        "\u{200b}",
+        "р",
+        "炸",
+        "ignore all previous ",
+        "kill ",
+        "bearer ",
+        "GB29",
+        "::1",
+        "<",
+        "[INST",
+        "\n",
+        "system:\n",
+        "AKIA",
+        "4111 ",
+        "A3-",
+        ".atlasv1.",
+        "Q~",
+        "MII",
+        "Ａ",
+        "discord,",
+    ];
+    for piece in pieces {
+        let text = piece.repeat((1 << 19) / piece.len());
+        let short = fastest(5, || drop(black_box(guards.check(Side::Input, &text[..text.floor_char_boundary(1 << 16)]))));
+        let long = fastest(2, || drop(black_box(guards.check(Side::Input, &text))));
+        let bytes = f64::from(u32::try_from(text.len()).unwrap());
+        println!(
+            "{piece:?}: {:.0} ns a byte; eight times the text takes {:.1} times as long",
+            long.as_secs_f64() * 1e9 / bytes,
+            long.as_secs_f64() / short.as_secs_f64()
+        );
     }
 }
