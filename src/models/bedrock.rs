@@ -15,7 +15,8 @@ use crate::settings::{self, Variables};
 use crate::transport::Call;
 use crate::wire::{Event, Framing};
 
-const KEYS: &str = "neither AWS_BEARER_TOKEN_BEDROCK nor AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY";
+const KEYS: &str = "the pod has no AWS identity (IRSA or EKS Pod Identity), and neither AWS_BEARER_TOKEN_BEDROCK nor AWS_ACCESS_KEY_ID \
+                    with AWS_SECRET_ACCESS_KEY";
 /// Blank text is refused.
 const BLANK: &str = "(no output)";
 
@@ -27,12 +28,11 @@ pub(crate) struct Bedrock {
 
 enum Access {
     Token(HeaderValue),
-    Keys(Credentials),
+    Signed(Credentials),
 }
 
 impl Bedrock {
     pub(crate) fn open(id: &str, variables: Variables<'_>) -> Result<Self, Fault> {
-        let value = |name| settings::first(variables, &[name]).map(|(_, value)| value);
         let place = match settings::first(variables, &["AWS_REGION", "AWS_DEFAULT_REGION"]) {
             None => None,
             Some((_, region)) => {
@@ -43,9 +43,7 @@ impl Bedrock {
         };
         let access = match settings::key(variables, &["AWS_BEARER_TOKEN_BEDROCK"], "Bearer ")? {
             Some(token) => Some(Access::Token(token)),
-            None => value("AWS_ACCESS_KEY_ID")
-                .zip(value("AWS_SECRET_ACCESS_KEY"))
-                .map(|(id, secret)| Access::Keys(Credentials { id, secret, session: value("AWS_SESSION_TOKEN") })),
+            None => Credentials::of(variables)?.map(Access::Signed),
         };
         Ok(Self { place, access })
     }
@@ -117,10 +115,11 @@ impl Wire for Bedrock {
             match &self.access {
                 None => return Err(settings::missing(KEYS)),
                 Some(Access::Token(token)) => call = call.header("authorization", token.clone()),
-                Some(Access::Keys(credentials)) => {
+                Some(Access::Signed(credentials)) => {
+                    let keys = credentials.keys().await?;
                     let time = Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string();
                     let scope = Scope { region, service: "bedrock", time: &time };
-                    for (name, value) in aws::sign(url, &call.body, credentials, &scope) {
+                    for (name, value) in aws::sign(url, &call.body, &keys, &scope) {
                         let mut value = settings::secret(&value, "the AWS credentials")?;
                         value.set_sensitive(matches!(name, "authorization" | "x-amz-security-token"));
                         call.headers.insert(HeaderName::from_static(name), value);

@@ -15,6 +15,7 @@ mod fault;
 mod gemini;
 mod google;
 mod google_ai;
+mod issuer;
 mod message;
 mod ollama;
 mod openai;

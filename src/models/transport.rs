@@ -187,7 +187,7 @@ impl Transport {
 }
 
 /// The cause at the bottom; what stands above it repeats the URL.
-fn root(error: &dyn Error) -> String {
+pub(crate) fn root(error: &dyn Error) -> String {
     let mut cause = error;
     while let Some(deeper) = cause.source() {
         cause = deeper;

@@ -42,7 +42,7 @@ impl Vocabulary {
             Provider::OpenAi if begins(&["gpt-", "o1", "o3", "o4", "chatgpt-", "ft:gpt-", "codex-"]) => None,
             Provider::Ollama if begins(&["gpt-oss"]) => None,
             Provider::OpenAi | Provider::Ollama if is_recent(id) => Some(Margin { tokens: 130, characters: [120, 130, 400] }),
-            Provider::OpenAi | Provider::Ollama => Some(Margin { tokens: 130, characters: [120, 200, 400] }),
+            Provider::OpenAi | Provider::Ollama => Some(Margin { tokens: 135, characters: [120, 200, 400] }),
             Provider::GoogleAi | Provider::VertexAi => Some(Margin { tokens: 125, characters: [0, 0, 0] }),
             // What is published of Claude's is an early one, and newer ones take three tenths more (Anthropic, "Token counting").
             Provider::Anthropic | Provider::Bedrock => Some(Margin { tokens: 190, characters: [150, 240, 400] }),
