@@ -25,6 +25,15 @@ pub const TEAM: &str = "agents.slipway.dev/team";
 /// On a Secret: `true` lets agents of its namespace use it.
 pub const AGENT_READABLE: &str = "agents.slipway.dev/agent-readable";
 
+/// Who wrote the object last, by REST's word.
+pub const CHANGED_BY: &str = "agents.slipway.dev/changed-by";
+/// On an Agent: `true` puts it away without deleting it.
+pub const ARCHIVED: &str = "agents.slipway.dev/archived";
+/// On an Agent: when somebody last asked for new pods. It is copied to the pod template.
+pub const RESTARTED_AT: &str = "agents.slipway.dev/restarted-at";
+/// On an Agent whose spec belongs to GitOps: `true` or `false` in the place of `spec.suspend`.
+pub const SUSPEND: &str = "agents.slipway.dev/suspend";
+
 /// On a pod template: SHA-256 of the ConfigMap's data.
 pub const CONFIG_HASH: &str = "agents.slipway.dev/config-hash";
 /// On a pod template: keyed hash of the Secrets the pod uses.

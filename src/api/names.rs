@@ -72,6 +72,21 @@ impl fmt::Display for TeamSlug {
     }
 }
 
+/// A resource's name out of a name for people: `Support Bot (v2)` becomes `support-bot-v2`.
+pub fn slugify(name: &str) -> Result<String, NameError> {
+    let mut slug = String::new();
+    for letter in name.chars() {
+        match letter.to_ascii_lowercase() {
+            letter @ ('a'..='z' | '0'..='9') => slug.push(letter),
+            _ if slug.is_empty() || slug.ends_with('-') => {}
+            _ => slug.push('-'),
+        }
+    }
+    // A name begins with a letter, whatever people begin with.
+    let slug = slug.trim_start_matches(|letter: char| !letter.is_ascii_lowercase()).trim_end_matches('-');
+    if slug.is_empty() { Err(NameError::Empty(name.to_owned())) } else { Ok(slug.to_owned()) }
+}
+
 fn label(name: String, most: usize) -> Result<String, NameError> {
     if name.is_empty() {
         return Err(NameError::Empty(name));
@@ -98,6 +113,19 @@ mod tests {
         let long = "a".repeat(53);
         for bad in ["", "-a", "a-", "1a", "A", "a.b", "a_b", "a/../b", long.as_str(), "x-canary", "x-candidate", "x-primary"] {
             assert!(AgentName::new(bad).is_err(), "{bad} should be refused");
+        }
+    }
+
+    #[test]
+    fn names_for_people_become_slugs() {
+        for (name, slug) in
+            [("Support Bot (v2)", "support-bot-v2"), ("  HR--Helper! ", "hr-helper"), ("Überblick", "berblick"), ("2nd line", "nd-line")]
+        {
+            assert_eq!(slugify(name).as_deref(), Ok(slug), "{name}");
+            assert_eq!(slugify(slug).as_deref(), Ok(slug), "a slug is its own slug");
+        }
+        for nothing in ["", "!!!", "123", "日本語"] {
+            assert!(slugify(nothing).is_err(), "{nothing}");
         }
     }
 

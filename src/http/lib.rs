@@ -29,6 +29,7 @@ mod serve;
 
 pub use error::Error;
 pub use events::Event;
+pub use http::header::AsHeaderName;
 pub use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 pub use id::{RequestId, ulid};
 pub use query::Query;

@@ -16,6 +16,26 @@ pub(crate) struct Arguments {
     #[command(subcommand)]
     pub command: Option<Command>,
 
+    /// What this process does, separated by commas: operator runs the controllers, rest serves the API.
+    #[arg(long = "role", env = "SLIPWAY_ROLES", value_enum, value_delimiter = ',', default_value = "operator,rest")]
+    pub roles: Vec<Role>,
+
+    /// Where the API is served.
+    #[arg(long, env = "SLIPWAY_API_LISTEN", default_value = "0.0.0.0:8090")]
+    pub api_listen: String,
+
+    /// Whether callers of the API must prove who they are.
+    #[arg(long, env = "AUTH_ENABLED", default_value_t = true, action = clap::ArgAction::Set)]
+    pub auth_enabled: bool,
+
+    /// Lets AUTH_ENABLED=false take effect within a cluster too, where everybody in reach may then do everything.
+    #[arg(long, env = "SLIPWAY_ALLOW_UNAUTHENTICATED")]
+    pub allow_unauthenticated: bool,
+
+    /// The namespace of the team for which callers act that need not prove who they are.
+    #[arg(long, env = "SLIPWAY_DEFAULT_NAMESPACE", default_value = "team-default")]
+    pub default_namespace: String,
+
     /// Where /healthz, /readyz and /metrics are served.
     #[arg(long, env = "SLIPWAY_LISTEN", default_value = "0.0.0.0:8080")]
     pub listen: String,
@@ -135,6 +155,12 @@ impl FromStr for AgentId {
             _ => Err("an agent is named by its id (ag_...) or as namespace/name".to_owned()),
         }
     }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Role {
+    Operator,
+    Rest,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -1,13 +1,14 @@
 //! `slipway-manager`: the process that runs the controllers.
 
+mod api;
 mod arguments;
 mod client;
 mod crds;
+mod health;
 mod keys;
 mod logs;
 mod preflight;
 mod run;
-mod server;
 
 use std::process::ExitCode;
 

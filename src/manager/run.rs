@@ -17,8 +17,10 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::arguments::{AgentId, Arguments, Command, CrdAction};
-use crate::{client, crds, keys, preflight, server};
+use crate::arguments::{AgentId, Arguments, Command, CrdAction, Role};
+use crate::health::Health;
+use crate::keys::Keys;
+use crate::{api, client, crds, keys, preflight};
 
 const LEASE: &str = "slipway-manager";
 /// How long a lease holds without being renewed, and how long before its end it is, in seconds.
@@ -37,41 +39,62 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     }
     let listener = TcpListener::bind(&arguments.listen).await.with_context(|| format!("cannot listen on {}", arguments.listen))?;
     let client = client::connect(&metrics).await?;
-    let settings = settings(&arguments, &client).await?;
-    preflight::check(&client, &settings.watch_namespaces).await?;
-    tracing::info!(version = env!("CARGO_PKG_VERSION"), namespace = settings.platform_namespace, database = ?settings.database, "starting");
+    preflight::check(&client, &namespaces(&arguments)).await?;
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), namespace = arguments.platform_namespace, roles = ?arguments.roles, "starting");
+    // TLS to the database and to others has no other provider to choose.
+    drop(rustls::crypto::ring::default_provider().install_default());
 
     let (stopper, stop) = watch::channel(false);
     tokio::spawn(async move {
         wait_for_signal().await;
         stopper.send_replace(true);
     });
-    let events = Events::new(client.clone(), Some(arguments.name.clone()));
-    // TLS to the database has no other provider to choose.
-    drop(rustls::crypto::ring::default_provider().install_default());
-    let open = |url| Tenancy::open(url, arguments.database_isolation, &settings.secrets_hash_key);
-    let tenancy = settings.database.as_ref().map(open).transpose().context("SLIPWAY_DATABASE_URL")?;
-    let world = Arc::new(World::new(client.clone(), settings, tenancy, metrics, events));
-    watch_all(&world);
+    let has = |role| arguments.roles.contains(&role);
+    let world = if has(Role::Operator) { Some(world(&arguments, client.clone(), metrics.clone()).await?) } else { None };
+    let api = if has(Role::Rest) { Some(api::open(&arguments, client.clone())?) } else { None };
 
-    let mut stop_serving = stop.clone();
-    let serving = tokio::spawn({
-        let world = world.clone();
-        let handler = move |request| std::future::ready(server::answer(&request, &world));
-        let until = async move {
-            let _ = stop_serving.wait_for(|stop| *stop).await;
-        };
-        async move { serve(listener, Limits::default(), handler, until).await }
-    });
-
-    if arguments.leader_election {
-        lead(&arguments, client, world, stop).await?;
-    } else {
-        let (_always, leads) = watch::channel(true);
-        slipway_operator::run(world, leads, stop).await;
+    let health = Health { metrics, world: world.clone(), api: api.clone() };
+    let handler = move |request| std::future::ready(health.answer(&request));
+    let serving = tokio::spawn(serve(listener, Limits::default(), handler, stopped(stop.clone())));
+    let answering = match api {
+        Some(api) => Some(tokio::spawn(api::serve(api, arguments.api_listen.clone(), stopped(stop.clone())).await?)),
+        None => None,
+    };
+    match world {
+        Some(world) if arguments.leader_election => lead(&arguments, client, world, stop).await?,
+        Some(world) => {
+            let (_always, leads) = watch::channel(true);
+            slipway_operator::run(world, leads, stop).await;
+        }
+        None => stopped(stop).await,
+    }
+    if let Some(answering) = answering {
+        drop(answering.await);
     }
     serving.abort();
     Ok(())
+}
+
+async fn stopped(mut stop: watch::Receiver<bool>) {
+    let _ = stop.wait_for(|stop| *stop).await;
+}
+
+/// The controllers' world, and the watches that fill it.
+async fn world(arguments: &Arguments, client: Client, metrics: Metrics) -> anyhow::Result<Arc<World>> {
+    let keys = keys::open(client.clone(), &arguments.platform_namespace).await?;
+    let settings = settings(arguments, &keys)?;
+    tracing::info!(database = ?settings.database, "the controllers start");
+    let events = Events::new(client.clone(), Some(arguments.name.clone()));
+    let open = |url| Tenancy::open(url, arguments.database_isolation, &settings.secrets_hash_key);
+    let tenancy = settings.database.as_ref().map(open).transpose().context("SLIPWAY_DATABASE_URL")?;
+    let world = Arc::new(World::new(client, settings, tenancy, metrics, events));
+    watch_all(&world);
+    Ok(world)
+}
+
+/// The namespaces that are looked at; none means all.
+pub(crate) fn namespaces(arguments: &Arguments) -> Vec<String> {
+    arguments.watch_namespaces.iter().filter(|name| !name.is_empty()).cloned().collect()
 }
 
 async fn lead(arguments: &Arguments, client: Client, world: Arc<World>, stop: watch::Receiver<bool>) -> anyhow::Result<()> {
@@ -94,16 +117,15 @@ async fn lead(arguments: &Arguments, client: Client, world: Arc<World>, stop: wa
     Ok(())
 }
 
-async fn settings(arguments: &Arguments, client: &Client) -> anyhow::Result<Settings> {
+fn settings(arguments: &Arguments, keys: &Keys) -> anyhow::Result<Settings> {
     let database = arguments.database().context("SLIPWAY_DATABASE_URL")?;
-    let keys = keys::open(client.clone(), &arguments.platform_namespace).await?;
     let public = |name: &'static str, url| Arguments::public_url(url).map_err(anyhow::Error::msg).context(name);
     let given = |value: &Option<String>| value.clone().filter(|value| !value.is_empty());
     Ok(Settings {
         platform_namespace: arguments.platform_namespace.clone(),
         service_account: arguments.service_account.clone(),
         cluster_domain: arguments.cluster_domain.clone(),
-        watch_namespaces: arguments.watch_namespaces.iter().filter(|name| !name.is_empty()).cloned().collect(),
+        watch_namespaces: namespaces(arguments),
         runtime_image: arguments.runtime_image.clone(),
         agent_defaults: arguments.agent_defaults.clone(),
         team_network: arguments.team_network.clone(),
@@ -118,7 +140,7 @@ async fn settings(arguments: &Arguments, client: &Client) -> anyhow::Result<Sett
             mlflow_uri: public("SLIPWAY_MLFLOW_URI", arguments.mlflow_uri.as_ref())?,
         },
         max_concurrent_reconciles: arguments.max_concurrent_reconciles,
-        secrets_hash_key: keys.secrets_hash,
+        secrets_hash_key: keys.secrets_hash.clone(),
     })
 }
 

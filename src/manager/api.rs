@@ -1,0 +1,53 @@
+//! The REST API as a role of this process.
+
+use anyhow::{Context as _, bail};
+use kube::Client;
+use slipway_http::{Limits, serve as serve_http};
+use slipway_rest::{Authentication, Context, Rest, Settings};
+use tokio::net::TcpListener;
+
+use crate::arguments::Arguments;
+use crate::run::namespaces;
+
+/// Clients that stream hold a connection each.
+const CONNECTIONS: usize = 16 * 1024;
+
+pub(crate) fn open(arguments: &Arguments, client: Client) -> anyhow::Result<Rest> {
+    let in_cluster = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
+    let authentication = if arguments.auth_enabled { Authentication::On } else { Authentication::Off };
+    if !arguments.auth_enabled {
+        if in_cluster && !arguments.allow_unauthenticated {
+            bail!("AUTH_ENABLED=false lets everybody in reach do everything; within a cluster it takes --allow-unauthenticated as well");
+        }
+        tracing::warn!("AUTH_ENABLED=false: whoever reaches {} may do everything in {}", arguments.api_listen, arguments.default_namespace);
+    }
+    let default_team = arguments.default_namespace.strip_prefix("team-").context("SLIPWAY_DEFAULT_NAMESPACE must begin with team-")?;
+    let settings = Settings {
+        platform_namespace: arguments.platform_namespace.clone(),
+        watch_namespaces: namespaces(arguments),
+        cluster_domain: arguments.cluster_domain.clone(),
+        default_team: default_team.to_owned(),
+        in_cluster,
+    };
+    Ok(Rest::open(Context::new(client, settings, authentication)))
+}
+
+/// Listens, and gives back what has to be awaited until `until`.
+pub(crate) async fn serve(
+    api: Rest,
+    address: String,
+    until: impl Future<Output = ()> + Send,
+) -> anyhow::Result<impl Future<Output = ()> + Send> {
+    let listener = TcpListener::bind(&address).await.with_context(|| format!("cannot listen on {address}"))?;
+    let limits = Limits { connections: CONNECTIONS, ..Limits::default() };
+    let handler = move |request| {
+        let api = api.clone();
+        async move { api.answer(request).await }
+    };
+    Ok(async move {
+        let drained = serve_http(listener, limits, handler, until).await;
+        if drained.cut > 0 {
+            tracing::warn!(cut = drained.cut, "requests were cut off at the end of the grace period");
+        }
+    })
+}

@@ -1,0 +1,33 @@
+//! What the manager tells those who watch over it: alive, ready, and how it has been.
+
+use std::sync::Arc;
+
+use slipway_http::{Error, Method, Reply, Request, StatusCode};
+use slipway_operator::metrics::Metrics;
+use slipway_operator::world::World;
+use slipway_rest::Rest;
+
+pub(crate) struct Health {
+    pub metrics: Metrics,
+    pub world: Option<Arc<World>>,
+    pub api: Option<Rest>,
+}
+
+impl Health {
+    pub(crate) fn answer(&self, request: &Request) -> Result<Reply, Error> {
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            return Err(Error::method_not_allowed(&[Method::GET, Method::HEAD]));
+        }
+        match request.path() {
+            "/healthz" => Ok(Reply::text("ok\n")),
+            "/readyz" if self.is_ready() => Ok(Reply::text("ok\n")),
+            "/readyz" => Err(Error::new(StatusCode::SERVICE_UNAVAILABLE, "the caches are still being filled")),
+            "/metrics" => Ok(Reply::bytes("application/openmetrics-text; version=1.0.0; charset=utf-8", self.metrics.text())),
+            _ => Err(Error::not_found("there are /healthz, /readyz and /metrics")),
+        }
+    }
+
+    fn is_ready(&self) -> bool {
+        self.world.as_ref().is_none_or(|world| world.is_ready()) && self.api.as_ref().is_none_or(Rest::is_ready)
+    }
+}

@@ -1,0 +1,63 @@
+//! Answers that are believed for a while.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// More are not kept; whoever asks then asks the cluster.
+const MOST: usize = 16_384;
+
+pub(crate) struct Recent<K, V> {
+    answers: Mutex<HashMap<K, (Instant, V)>>,
+    believed: Duration,
+}
+
+impl<K: Eq + Hash, V: Clone> Recent<K, V> {
+    pub(crate) fn new(believed: Duration) -> Self {
+        Self { answers: Mutex::default(), believed }
+    }
+
+    pub(crate) fn get(&self, key: &K, now: Instant) -> Option<V> {
+        let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let (told, answer) = answers.get(key)?;
+        (now.saturating_duration_since(*told) < self.believed).then(|| answer.clone())
+    }
+
+    /// Keeps an answer to a question that was asked at `asked`: what is believed counts from then.
+    pub(crate) fn put(&self, key: K, answer: V, asked: Instant) {
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        if answers.len() >= MOST {
+            answers.retain(|_, (told, _)| asked.saturating_duration_since(*told) < self.believed);
+        }
+        if answers.len() < MOST {
+            answers.insert(key, (asked, answer));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_believed_for_its_time_and_no_longer() {
+        let recent = Recent::new(Duration::from_secs(5));
+        let asked = Instant::now();
+        recent.put("question", true, asked);
+        assert_eq!(recent.get(&"question", asked + Duration::from_secs(4)), Some(true));
+        assert_eq!(recent.get(&"question", asked + Duration::from_secs(5)), None);
+        assert_eq!(recent.get(&"other", asked), None);
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded_and_makes_room_when_it_is_old() {
+        let recent = Recent::new(Duration::from_secs(5));
+        let asked = Instant::now();
+        (0..2 * MOST).for_each(|at| recent.put(at, (), asked));
+        assert_eq!(recent.answers.lock().unwrap().len(), MOST);
+        let later = asked + Duration::from_secs(6);
+        recent.put(usize::MAX, (), later);
+        assert_eq!(recent.get(&usize::MAX, later), Some(()));
+    }
+}

@@ -1,0 +1,96 @@
+//! The shapes of answers: `{"data": …}` as a rule, anything else where the specification says so.
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::Serialize;
+use slipway_http::{Error, HeaderName, HeaderValue, Reply, StatusCode};
+
+/// The version of the cluster that an answer speaks of. A list that is asked for with it is at least as new.
+pub(crate) const VERSION: HeaderName = HeaderName::from_static("x-resource-version");
+
+/// What a handler may answer.
+pub(crate) trait Answer: Send + 'static {
+    const STATUS: StatusCode = StatusCode::OK;
+    const MEDIA: &'static str = "application/json";
+    fn form(generator: &mut SchemaGenerator) -> Schema;
+    fn reply(self) -> Result<Reply, Error>;
+}
+
+/// `{"data": …}`, and the version of what was read or written.
+pub(crate) struct Data<T> {
+    pub data: T,
+    pub version: Option<String>,
+}
+
+impl<T> Data<T> {
+    pub(crate) fn new(data: T) -> Self {
+        Self { data, version: None }
+    }
+
+    pub(crate) fn at(data: T, version: Option<String>) -> Self {
+        Self { data, version }
+    }
+}
+
+#[derive(Serialize)]
+struct Wrapped<T> {
+    data: T,
+}
+
+impl<T: Serialize + JsonSchema + Send + 'static> Answer for Data<T> {
+    fn form(generator: &mut SchemaGenerator) -> Schema {
+        let inner = generator.subschema_for::<T>();
+        json_schema!({"type": "object", "properties": {"data": inner}, "required": ["data"]})
+    }
+
+    fn reply(self) -> Result<Reply, Error> {
+        versioned(Reply::json(&Wrapped { data: self.data })?, self.version)
+    }
+}
+
+/// The same with 201.
+pub(crate) struct Created<T>(pub Data<T>);
+
+impl<T: Serialize + JsonSchema + Send + 'static> Answer for Created<T> {
+    const STATUS: StatusCode = StatusCode::CREATED;
+
+    fn form(generator: &mut SchemaGenerator) -> Schema {
+        Data::<T>::form(generator)
+    }
+
+    fn reply(self) -> Result<Reply, Error> {
+        Ok(self.0.reply()?.with_status(Self::STATUS))
+    }
+}
+
+/// A body as it is, without `data` around it.
+pub(crate) struct Plain<T>(pub T);
+
+impl<T: Serialize + JsonSchema + Send + 'static> Answer for Plain<T> {
+    fn form(generator: &mut SchemaGenerator) -> Schema {
+        generator.subschema_for::<T>()
+    }
+
+    fn reply(self) -> Result<Reply, Error> {
+        Reply::json(&self.0)
+    }
+}
+
+/// Server-sent events.
+pub(crate) struct Events(pub Reply);
+
+impl Answer for Events {
+    const MEDIA: &'static str = "text/event-stream";
+
+    fn form(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": "string"})
+    }
+
+    fn reply(self) -> Result<Reply, Error> {
+        Ok(self.0)
+    }
+}
+
+pub(crate) fn versioned(reply: Reply, version: Option<String>) -> Result<Reply, Error> {
+    let Some(version) = version else { return Ok(reply) };
+    Ok(reply.with_header(VERSION, HeaderValue::try_from(version).map_err(Error::internal)?))
+}

@@ -1,0 +1,95 @@
+//! A request as a handler sees it: who asks, about which team, with what.
+
+use std::sync::Arc;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::de::DeserializeOwned;
+use slipway_api::names::TeamSlug;
+use slipway_http::{Error, HeaderMap, HeaderName, Query, Request, RequestId};
+
+use crate::access::Caller;
+use crate::context::Context;
+
+/// Makes a creation that is repeated give the same answer.
+pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// The parts of a path that vary, by name.
+#[derive(Debug, Default)]
+pub(crate) struct Path(pub Vec<(&'static str, String)>);
+
+impl Path {
+    /// The part called `name`; empty if the route has none, which no caller can bring about.
+    pub(crate) fn part(&self, name: &str) -> &str {
+        self.0.iter().find(|(known, _)| *known == name).map_or("", |(_, value)| value)
+    }
+}
+
+pub(crate) struct Call<B = ()> {
+    pub context: Arc<Context>,
+    pub caller: Caller,
+    /// The team that the call is about, if it is about one.
+    pub team: Option<TeamSlug>,
+    pub path: Path,
+    pub query: Query,
+    pub headers: HeaderMap,
+    pub id: RequestId,
+    pub body: B,
+}
+
+impl<B> Call<B> {
+    /// The namespace of the team that the call is about.
+    pub(crate) fn namespace(&self) -> String {
+        self.team.as_ref().map(TeamSlug::namespace).unwrap_or_default()
+    }
+
+    pub(crate) fn header(&self, name: impl slipway_http::AsHeaderName) -> Option<&str> {
+        self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+
+    /// The call without its body, and the body.
+    pub(crate) fn split(self) -> (Call, B) {
+        let Self { context, caller, team, path, query, headers, id, body } = self;
+        (Call { context, caller, team, path, query, headers, id, body: () }, body)
+    }
+}
+
+/// What a request may bring along.
+pub(crate) trait Body: Sized + Send + 'static {
+    /// Its media type and form, for the document; `None` when nothing is read.
+    fn form(generator: &mut SchemaGenerator) -> Option<(&'static str, Schema)>;
+    fn read(request: Request) -> impl Future<Output = Result<Self, Error>> + Send;
+}
+
+/// Nothing is expected, and whatever comes is not looked at.
+impl Body for () {
+    fn form(_: &mut SchemaGenerator) -> Option<(&'static str, Schema)> {
+        None
+    }
+
+    async fn read(_: Request) -> Result<Self, Error> {
+        Ok(())
+    }
+}
+
+/// The whole request, for those that pass it on.
+impl Body for Request {
+    fn form(_: &mut SchemaGenerator) -> Option<(&'static str, Schema)> {
+        None
+    }
+
+    async fn read(request: Request) -> Result<Self, Error> {
+        Ok(request)
+    }
+}
+
+pub(crate) struct Json<T>(pub T);
+
+impl<T: DeserializeOwned + JsonSchema + Send + 'static> Body for Json<T> {
+    fn form(generator: &mut SchemaGenerator) -> Option<(&'static str, Schema)> {
+        Some(("application/json", generator.subschema_for::<T>()))
+    }
+
+    async fn read(request: Request) -> Result<Self, Error> {
+        request.json().await.map(Self)
+    }
+}

@@ -1,0 +1,210 @@
+//! Field names: `system_prompt` here is `systemPrompt` in the resource. Requests may use either; answers use the
+//! first. The resource's own schema says which names are fields, so that names within maps stay as they are, and
+//! that a field which does not exist is told by its path.
+
+use std::sync::LazyLock;
+
+use kube::CustomResourceExt;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde_json::{Map, Value};
+use slipway_http::Error;
+
+/// The schema of a kind's spec.
+pub(crate) type Fields = LazyLock<Value>;
+
+pub(crate) static AGENT: Fields = LazyLock::new(spec::<slipway_api::Agent>);
+
+fn spec<K: CustomResourceExt>() -> Value {
+    let crd = K::crd();
+    let schema = crd.spec.versions.into_iter().next().and_then(|version| version.schema?.open_api_v3_schema);
+    let spec = schema.and_then(|schema| schema.properties?.remove("spec"));
+    serde_json::to_value(spec).unwrap_or_default()
+}
+
+/// What a caller sent, in the resource's spelling.
+pub(crate) fn to_resource(schema: &Value, value: Value) -> Result<Value, Error> {
+    walk(schema, value, &mut String::new(), &|name, known| {
+        let name = camel(name);
+        known.contains_key(&name).then_some(name)
+    })
+}
+
+/// What the resource holds, in the callers' spelling.
+pub(crate) fn to_callers(schema: &Value, value: Value) -> Result<Value, Error> {
+    walk(schema, value, &mut String::new(), &|name, _| Some(snake(name)))
+}
+
+/// A field's other name, or nothing if there is no such field.
+type Spelled<'a> = &'a dyn Fn(&str, &Map<String, Value>) -> Option<String>;
+
+fn walk(schema: &Value, value: Value, path: &mut String, spelled: Spelled) -> Result<Value, Error> {
+    let within = |path: &mut String, step: &str, schema: &Value, value: Value| {
+        let length = path.len();
+        path.push_str(step);
+        let value = walk(schema, value, path, spelled);
+        path.truncate(length);
+        value
+    };
+    match value {
+        Value::Object(object) => {
+            let mut renamed = Map::new();
+            for (name, value) in object {
+                let step = if path.is_empty() { name.clone() } else { format!(".{name}") };
+                let (name, inner) = if let Some(known) = schema["properties"].as_object() {
+                    let Some(other) = spelled(&name, known) else {
+                        return Err(Error::bad_request(format!("there is no field `{path}{step}`")));
+                    };
+                    let inner = known.get(&other).or_else(|| known.get(&name)).unwrap_or(&Value::Null);
+                    (other, inner)
+                } else {
+                    (name, &schema["additionalProperties"])
+                };
+                let value = within(path, &step, inner, value)?;
+                if renamed.insert(name, value).is_some() {
+                    return Err(Error::bad_request(format!("the field `{path}{step}` is there twice, in two spellings")));
+                }
+            }
+            Ok(Value::Object(renamed))
+        }
+        Value::Array(list) => {
+            let items = list.into_iter().enumerate();
+            items.map(|(at, value)| within(path, &format!("[{at}]"), &schema["items"], value)).collect::<Result<_, _>>().map(Value::Array)
+        }
+        value => Ok(value),
+    }
+}
+
+fn camel(name: &str) -> String {
+    let mut parts = name.split('_');
+    let mut camel = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let mut letters = part.chars();
+        camel.extend(letters.next().map(|letter| letter.to_ascii_uppercase()));
+        camel.push_str(letters.as_str());
+    }
+    camel
+}
+
+fn snake(name: &str) -> String {
+    let mut snake = String::with_capacity(name.len() + 4);
+    for letter in name.chars() {
+        if letter.is_ascii_uppercase() {
+            snake.push('_');
+        }
+        snake.push(letter.to_ascii_lowercase());
+    }
+    snake
+}
+
+/// An agent's fields as callers spell them, for the document.
+pub(crate) fn agent_form(_: &mut SchemaGenerator) -> Schema {
+    let mut schema = form(&AGENT);
+    if let Some(object) = schema.as_object_mut() {
+        object.remove("required");
+    }
+    Schema::try_from(schema).unwrap_or_default()
+}
+
+/// A schema with its fields renamed, and without what only the API server understands.
+pub(crate) fn form(schema: &Value) -> Value {
+    let Some(object) = schema.as_object() else { return schema.clone() };
+    let mut renamed = Map::new();
+    for (name, value) in object {
+        let value = match name.as_str() {
+            name if name.starts_with("x-kubernetes-") => continue,
+            "nullable" | "default" => continue,
+            "properties" => {
+                let fields = value.as_object().into_iter().flatten();
+                Value::Object(fields.map(|(name, field)| (snake(name), form(field))).collect())
+            }
+            "required" => value.as_array().into_iter().flatten().filter_map(Value::as_str).map(|name| Value::String(snake(name))).collect(),
+            "items" | "additionalProperties" => form(value),
+            "anyOf" => value.as_array().into_iter().flatten().map(form).collect(),
+            _ => value.clone(),
+        };
+        renamed.insert(name.clone(), value);
+    }
+    Value::Object(renamed)
+}
+
+/// Any agent fields, in a partial body.
+#[derive(Debug, Clone, Default, serde::Serialize, serde::Deserialize)]
+#[serde(transparent)]
+pub(crate) struct AgentFields(pub Map<String, Value>);
+
+impl JsonSchema for AgentFields {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "AgentConfig".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        agent_form(generator)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn both_spellings_are_read_and_one_is_written() {
+        for sent in [
+            json!({"model_type": "stub", "governance": {"guards": [], "limits": {"daily_cost_usd": 5}}}),
+            json!({"modelType": "stub", "governance": {"guards": [], "limits": {"dailyCostUsd": 5}}}),
+        ] {
+            let resource = to_resource(&AGENT, sent).unwrap();
+            assert_eq!(resource, json!({"modelType": "stub", "governance": {"guards": [], "limits": {"dailyCostUsd": 5}}}));
+            let back = to_callers(&AGENT, resource).unwrap();
+            assert_eq!(back, json!({"model_type": "stub", "governance": {"guards": [], "limits": {"daily_cost_usd": 5}}}));
+        }
+    }
+
+    #[test]
+    fn names_within_maps_stay_as_they_are() {
+        let sent = json!({"pod_template": {"labels": {"my_label": "a", "myLabel": "b"}, "node_selector": {"disk_type": "ssd"}}});
+        let resource = to_resource(&AGENT, sent.clone()).unwrap();
+        assert_eq!(resource["podTemplate"]["labels"], sent["pod_template"]["labels"]);
+        assert_eq!(to_callers(&AGENT, resource).unwrap(), sent);
+    }
+
+    #[test]
+    fn a_field_that_does_not_exist_is_named_by_its_path() {
+        for (sent, says) in [
+            (json!({"colour": 1}), "`colour`"),
+            (json!({"governance": {"limits": {"per_day": 1}}}), "`governance.limits.per_day`"),
+            (json!({"pod_template": {"tolerations": [{"keys": "x"}]}}), "`pod_template.tolerations[0].keys`"),
+            (json!({"model_type": "stub", "modelType": "stub"}), "two spellings"),
+        ] {
+            let error = to_resource(&AGENT, sent).unwrap_err();
+            assert!(error.message().contains(says), "{}", error.message());
+        }
+    }
+
+    #[test]
+    fn every_field_of_an_agent_comes_back_from_the_other_spelling() {
+        fn each(schema: &Value, names: &mut Vec<String>) {
+            for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+                names.push(name.clone());
+                each(field, names);
+                each(&field["items"], names);
+            }
+        }
+        let mut names = Vec::new();
+        each(&AGENT, &mut names);
+        assert!(names.len() > 50, "{names:?}");
+        for name in names {
+            assert_eq!(camel(&snake(&name)), name);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_body_brings_it_down(text in "[a-zA-Z_.]{0,12}", number in any::<i64>()) {
+            let _ = to_resource(&AGENT, json!({ text.clone(): number, "governance": { text.clone(): [number] } }));
+            let _ = to_callers(&AGENT, json!({ text: number }));
+        }
+    }
+}

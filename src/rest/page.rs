@@ -1,0 +1,121 @@
+//! Lists: a page of a shelf, once the shelf is as new as the caller has seen the cluster to be.
+
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use slipway_http::{Error, HeaderValue, Reply, header};
+use tokio::time::timeout;
+
+use crate::answer::{Answer, VERSION, versioned};
+use crate::call::Call;
+use crate::route::Parameter;
+use crate::shelf::{Cursor, Shelf};
+
+/// The parameters that every list takes.
+pub(crate) const PAGED: &[Parameter] = &[
+    Parameter { name: "limit", about: "How many at most, 1 to 500. Default 100.", kind: "integer" },
+    Parameter { name: "cursor", about: "Where to go on: next_cursor of the page before.", kind: "string" },
+    Parameter { name: "search", about: "Words that must all occur, in any case.", kind: "string" },
+];
+
+const LIMIT: usize = 100;
+const LONGEST: usize = 500;
+/// How long a list waits to be as new as the caller's last write.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A page of views of type `T`.
+pub(crate) struct Page<T> {
+    body: String,
+    version: u64,
+    of: PhantomData<fn() -> T>,
+}
+
+impl<T: JsonSchema + 'static> Answer for Page<T> {
+    fn form(generator: &mut SchemaGenerator) -> Schema {
+        let item = generator.subschema_for::<T>();
+        json_schema!({
+            "type": "object",
+            "properties": {"data": {"type": "array", "items": item}, "next_cursor": {"type": "string"}},
+            "required": ["data"],
+        })
+    }
+
+    fn reply(self) -> Result<Reply, Error> {
+        versioned(Reply::bytes(Self::MEDIA, self.body), Some(self.version.to_string()))
+    }
+}
+
+/// The page of `shelf` that the call asks for, in one namespace or in all.
+pub(crate) async fn page<T>(mut call: Call, shelf: &Shelf, namespace: Option<&str>) -> Result<Page<T>, Error> {
+    let limit = call.query.number("limit", LIMIT, 1..=LONGEST)?;
+    let after = call.query.text("cursor").map(|text| Cursor::read(&text)).transpose()?;
+    let words: Vec<String> = call.query.text("search").unwrap_or_default().split_whitespace().map(str::to_lowercase).collect();
+    std::mem::take(&mut call.query).end()?;
+    let version = reach(&call, shelf).await?;
+    let (items, next) = shelf.walk(namespace, after.as_ref(), &words, limit);
+    let mut body = String::with_capacity(items.iter().map(|item| item.json.len() + 1).sum::<usize>() + 128);
+    body.push_str("{\"data\":[");
+    for (at, item) in items.iter().enumerate() {
+        if at > 0 {
+            body.push(',');
+        }
+        body.push_str(&item.json);
+    }
+    body.push(']');
+    if let Some(next) = next {
+        body.push_str(",\"next_cursor\":\"");
+        body.push_str(&next.write());
+        body.push('"');
+    }
+    body.push('}');
+    Ok(Page { body, version, of: PhantomData })
+}
+
+/// Waits until the shelf holds what the caller knows of: the version that an earlier answer to it named.
+pub(crate) async fn reach<B>(call: &Call<B>, shelf: &Shelf) -> Result<u64, Error> {
+    let mut reached = shelf.reached();
+    let Some(wanted) = call.header(VERSION) else { return Ok(*reached.borrow()) };
+    let Ok(wanted) = wanted.parse::<u64>() else {
+        return Err(Error::bad_request("the header X-Resource-Version must be one that an earlier answer had"));
+    };
+    match timeout(PATIENCE, reached.wait_for(|reached| *reached >= wanted)).await {
+        Ok(Ok(reached)) => Ok(*reached),
+        _ => Err(Error::unavailable("the list has not yet heard of your last write")
+            .with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))),
+    }
+}
+
+impl Cursor {
+    /// A cursor means nothing to those who send it back, and needs no encoding in a URL.
+    fn write(&self) -> String {
+        let text = format!("{}/{}/{}", self.created, self.namespace, self.name);
+        utf8_percent_encode(&text, NON_ALPHANUMERIC).to_string().replace('%', "_")
+    }
+
+    fn read(text: &str) -> Result<Self, Error> {
+        let wrong = || Error::bad_request("`cursor` must be the `next_cursor` of an earlier page");
+        let decoded = text.replace('_', "%");
+        let decoded = percent_encoding::percent_decode_str(&decoded).decode_utf8().map_err(|_| wrong())?;
+        let mut parts = decoded.splitn(3, '/');
+        let (Some(created), Some(namespace), Some(name)) = (parts.next(), parts.next(), parts.next()) else { return Err(wrong()) };
+        Ok(Self { created: created.parse().map_err(|_| wrong())?, namespace: namespace.to_owned(), name: name.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_is_read_back_and_nothing_else_is() {
+        let cursor = Cursor { namespace: "team-a".to_owned(), created: 1_700_000_000, name: "one-two".to_owned() };
+        let written = cursor.write();
+        assert!(written.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_'), "{written}");
+        assert_eq!(Cursor::read(&written).unwrap(), cursor);
+        for wrong in ["", "x", "1_2Fa", "a_2Fb_2Fc", "_ff_2F_2F"] {
+            assert!(Cursor::read(wrong).is_err(), "{wrong}");
+        }
+    }
+}

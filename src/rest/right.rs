@@ -1,0 +1,51 @@
+//! What a caller must be allowed to do for an endpoint to answer: the very verb and resource that it comes down to,
+//! so that Kubernetes' own roles decide, and REST allows what kubectl allows.
+
+/// A verb on a resource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Right {
+    pub verb: &'static str,
+    pub group: &'static str,
+    pub resource: &'static str,
+    pub subresource: Option<&'static str>,
+}
+
+impl Right {
+    /// A right on one of our own kinds.
+    pub(crate) const fn on(verb: &'static str, resource: &'static str) -> Self {
+        Self { verb, group: slipway_api::GROUP, resource, subresource: None }
+    }
+
+    pub(crate) const fn of_group(self, group: &'static str) -> Self {
+        Self { group, ..self }
+    }
+
+    pub(crate) const fn sub(self, subresource: &'static str) -> Self {
+        Self { subresource: Some(subresource), ..self }
+    }
+}
+
+impl std::fmt::Display for Right {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.verb, self.resource)?;
+        self.subresource.map_or(Ok(()), |subresource| write!(f, "/{subresource}"))
+    }
+}
+
+/// Whom an endpoint answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Permission {
+    /// Anyone.
+    Open,
+    /// Whoever says who they are.
+    Known,
+    /// Who has this right in the team that the call is about: the caller's own, or the one that the path names.
+    Team(Right),
+    /// Who has this right in the whole cluster.
+    Cluster(Right),
+    /// Who has this right on the platform's own object of that name.
+    Platform(Right, &'static str),
+}
+
+/// To begin with, whoever has a role in a team may see its agents.
+pub(crate) const MEMBER: Right = Right::on("list", "agents");

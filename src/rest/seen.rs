@@ -1,0 +1,122 @@
+//! What of the cluster is known without asking: the shelves that lists are made of, and who is bound in which team.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use k8s_openapi::api::rbac::v1::RoleBinding;
+use kube::core::{DeserializeGuard, NamespaceResourceScope};
+use kube::{Api, Client, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+use slipway_cluster::Cache;
+use slipway_cluster::watch::{Heard, Readiness, follow};
+
+use crate::access::Caller;
+use crate::agents;
+use crate::shelf::{Item, Shelf};
+use crate::team::{self, Bound};
+
+pub(crate) struct Seen {
+    /// Only these namespaces are looked at; empty means all.
+    namespaces: Vec<String>,
+    pub agents: Shelf,
+    pub teams: Shelf,
+    /// Whom the bindings of teams' namespaces name.
+    pub bound: Cache<Bound>,
+    ready: Readiness,
+}
+
+impl Seen {
+    pub(crate) fn new(namespaces: Vec<String>) -> Self {
+        Self { namespaces, agents: Shelf::default(), teams: Shelf::default(), bound: Cache::default(), ready: Readiness::default() }
+    }
+
+    pub(crate) fn is_ready(&self) -> bool {
+        self.ready.is_ready()
+    }
+
+    /// Starts every watch. They run until the process ends.
+    pub(crate) fn watch(self: &Arc<Self>, client: &Client) {
+        let scopes = if self.namespaces.is_empty() { vec![None] } else { self.namespaces.iter().cloned().map(Some).collect() };
+        for scope in scopes {
+            self.follow(namespaced(client, scope.as_deref()), scope.clone(), |seen| &seen.agents, agents::item);
+            self.bindings(namespaced(client, scope.as_deref()), scope);
+        }
+        self.follow(Api::all(client.clone()), None, |seen| &seen.teams, team::item);
+    }
+
+    /// Keeps a shelf as a watch tells. An object that does not fit its schema is not listed; reading it says why.
+    fn follow<K>(
+        self: &Arc<Self>,
+        api: Api<DeserializeGuard<K>>,
+        scope: Option<String>,
+        part: fn(&Self) -> &Shelf,
+        item: fn(&K) -> Option<Item>,
+    ) where
+        K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + 'static,
+    {
+        self.ready.expect();
+        let seen = self.clone();
+        tokio::spawn(async move {
+            let hear = |heard: Heard<DeserializeGuard<K>>| {
+                let shelf = part(&seen);
+                match heard {
+                    Heard::Seen(key, object) => {
+                        let version = version(&*object);
+                        match object.0.ok().as_ref().and_then(item) {
+                            Some(item) => shelf.put(&key, item),
+                            None => shelf.take(&key),
+                        }
+                        shelf.reach(version);
+                    }
+                    Heard::Gone(key, object) => {
+                        shelf.take(&key);
+                        shelf.reach(version(&*object));
+                    }
+                    Heard::Listed(keys) => shelf.keep(scope.as_deref(), &keys),
+                }
+            };
+            follow(api, None, Some(&seen.ready), hear).await;
+        });
+    }
+
+    /// The slugs of the teams in whose namespaces a binding names the caller.
+    pub(crate) fn bound_to(&self, caller: &Caller) -> Vec<String> {
+        let mut slugs: Vec<String> = Vec::new();
+        for key in self.bound.keys() {
+            let Some(slug) = key.namespace.strip_prefix("team-") else { continue };
+            if !slugs.iter().any(|known| known == slug) && self.bound.get(&key).is_some_and(|bound| bound.names(caller)) {
+                slugs.push(slug.to_owned());
+            }
+        }
+        slugs
+    }
+
+    fn bindings(self: &Arc<Self>, api: Api<RoleBinding>, scope: Option<String>) {
+        self.ready.expect();
+        let seen = self.clone();
+        tokio::spawn(async move {
+            let hear = |heard: Heard<RoleBinding>| match heard {
+                Heard::Seen(key, binding) if key.namespace.starts_with("team-") => drop(seen.bound.insert(key, Bound::of(*binding))),
+                Heard::Seen(..) => {}
+                Heard::Gone(key, _) => drop(seen.bound.remove(&key)),
+                Heard::Listed(keys) => drop(seen.bound.retain(scope.as_deref(), &keys)),
+            };
+            follow(api, None, Some(&seen.ready), hear).await;
+        });
+    }
+}
+
+fn namespaced<K>(client: &Client, scope: Option<&str>) -> Api<K>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+{
+    match scope {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    }
+}
+
+/// Versions are numbers that grow over the whole cluster, since 1.35 by promise.
+fn version(object: &impl ResourceExt) -> u64 {
+    object.resource_version().and_then(|version| version.parse().ok()).unwrap_or(0)
+}
