@@ -27,6 +27,8 @@ pub const DATABASE_URL: &str = "RUNTIME_DATABASE_URL";
 pub const DATABASE_USER: &str = "RUNTIME_DATABASE_USER";
 pub const DATABASE_PASSWORD: &str = "RUNTIME_DATABASE_PASSWORD";
 pub const TOOLS: &str = "RUNTIME_TOOLS";
+/// JSON object: tool → digest of the approved list of the server that it stands for. See [`ToolConfig::tools_digest`].
+pub const TOOL_DIGESTS: &str = "RUNTIME_TOOL_DIGESTS";
 pub const SKILLS: &str = "RUNTIME_SKILLS";
 pub const GUARDS: &str = "RUNTIME_GUARDS";
 pub const EMBEDDING_MODEL: &str = "RUNTIME_EMBEDDING_MODEL";
@@ -78,6 +80,10 @@ pub struct ToolConfig {
     pub protocol: Option<Protocol>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mcp_endpoint: Option<String>,
+    /// The list that somebody has named as the approved one. One that was merely seen first stands in
+    /// [`TOOL_DIGESTS`], a variable of its own, because no pod is to be restarted for its sake.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools_digest: Option<String>,
     pub timeout: i32,
 }
 

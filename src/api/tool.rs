@@ -53,6 +53,8 @@ use crate::schema;
         .message("allowedCommands: a program that speaks mcp is started once, with at most one entry, which has no placeholders, no * and no ..."),
     validation = kube::core::Rule::new("self.type == 'mcp' || !has(self.mcpEndpoint)")
         .message("mcpEndpoint: has an effect only on a tool of type mcp"),
+    validation = kube::core::Rule::new("!has(self.toolsDigest) || self.type == 'mcp' || (has(self.protocol) && self.protocol == 'mcp')")
+        .message("toolsDigest: has an effect only on a tool of type mcp, or of type cli whose protocol is mcp"),
     validation = kube::core::Rule::new("self.type in ['http', 'mcp'] || (!has(self.headers) && !has(self.headersFrom))")
         .message("headers and headersFrom: have an effect only on tools of type http and mcp"),
     validation = kube::core::Rule::new("!has(self.endpoint) || self.endpoint.findAll('[{][^}]*[}]').all(p, has(self.parameters) && self.parameters.exists(q, '{' + q.name + '}' == p))")
@@ -132,6 +134,13 @@ pub struct ToolSpec {
     #[schemars(length(min = 1, max = 2048), regex(pattern = r"^https?://[^/?#{}@\s]+([/?#][^{}\s]*)?$"))]
     pub mcp_endpoint: Option<String>,
 
+    /// The digest of the one list of tools that agents take from a server that speaks mcp. Without it, the list that
+    /// was seen first is approved, and stands in status.toolsDigest. When the server offers another, the phase is Error;
+    /// write status.observedDigest here to approve it, which restarts the agents that name this tool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 71), regex(pattern = r"^sha256:[0-9a-f]{64}$"))]
+    pub tools_digest: Option<String>,
+
     /// How long a call may take, in seconds. Default 30.
     #[serde(default = "thirty")]
     #[schemars(range(min = 1, max = 3600))]
@@ -140,6 +149,20 @@ pub struct ToolSpec {
     /// False takes the tool away from all agents without deleting it. Default true.
     #[serde(default = "yes")]
     pub enabled: bool,
+}
+
+impl ToolSpec {
+    /// The server that offers this tool's tools, if it stands for one that speaks mcp: its URL or its command line.
+    pub fn server(&self) -> Option<String> {
+        match self.type_ {
+            ToolType::Mcp => self.mcp_endpoint.clone(),
+            ToolType::Cli if self.protocol == Some(Protocol::Mcp) => {
+                let words = self.binary.iter().chain(self.allowed_commands.iter().flatten());
+                Some(words.map(String::as_str).collect::<Vec<_>>().join(" "))
+            }
+            _ => None,
+        }
+    }
 }
 
 /// A header with a secret value.
@@ -221,10 +244,19 @@ pub struct ToolStatus {
     /// Available or Error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<ToolPhase>,
+    /// The digest of the approved list of tools, of a tool that speaks mcp: spec.toolsDigest, else of the first that was seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools_digest: Option<String>,
+    /// The server whose list that is; another one has a list of its own to be seen first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools_server: Option<String>,
+    /// The digest of the list that the server offers now, when it is not the approved one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_digest: Option<String>,
     /// The generation of the spec that this status speaks of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Ready, with a reason that names the field at fault.
+    /// Ready, with a reason that names the field at fault, or ToolsChanged.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,

@@ -87,7 +87,9 @@ async fn world(arguments: &Arguments, client: Client, metrics: Metrics) -> anyho
     let events = Events::new(client.clone(), Some(arguments.name.clone()));
     let open = |url| Tenancy::open(url, arguments.database_isolation, &settings.secrets_hash_key);
     let tenancy = settings.database.as_ref().map(open).transpose().context("SLIPWAY_DATABASE_URL")?;
-    let world = Arc::new(World::new(client, settings, tenancy, metrics, events));
+    let mut world = World::new(client, settings, tenancy, metrics, events);
+    world.sign = Some(Box::new(move |agent| keys.signer.token(agent, keys::LONGEST_LIFE, SystemTime::now()).ok()));
+    let world = Arc::new(world);
     watch_all(&world);
     Ok(world)
 }

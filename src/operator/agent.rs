@@ -9,14 +9,15 @@ mod resolve;
 pub(crate) mod tests;
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Resource;
 use serde_json::Value;
-use slipway_api::Agent;
+use slipway_api::{Agent, Tool};
 
 use crate::queue::Key;
-use crate::world::{ChildKind, World};
+use crate::world::{ChildKind, Guarded, World, pod};
 use crate::write;
 
 /// The field manager of everything that this controller writes.
@@ -62,4 +63,27 @@ pub(crate) fn desired(world: &World, key: &Key, kind: ChildKind) -> Option<Value
         resolve::Resolved::Plan(plan) => build::child(&plan, kind).ok()?,
         _ => None,
     }
+}
+
+/// A Tool of an agent that stands for a server which speaks mcp.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Offering {
+    /// The name that the model knows.
+    pub name: String,
+    pub tool: Key,
+    pub server: String,
+}
+
+/// The servers that an agent's pods use which run with the present configuration, and which configuration that is.
+pub(crate) fn offerings(world: &World, key: &Key) -> Option<(u64, Vec<Offering>)> {
+    let object = world.agents.get(key)?;
+    let agent: &Agent = object.0.as_ref().ok()?;
+    let seen = gather::gather(agent, world);
+    let resolve::Resolved::Plan(plan) = resolve::resolve(agent, &seen, &world.settings) else { return None };
+    let offering = |(name, tool): &(String, Option<Arc<Guarded<Tool>>>)| {
+        let spec = &tool.as_ref()?.0.as_ref().ok()?.spec;
+        let server = spec.server().filter(|_| spec.enabled)?;
+        Some(Offering { name: spec.name.clone(), tool: Key::new(&key.namespace, name), server })
+    };
+    Some((pod::config(Some(&build::config_hash(&plan))), seen.tools.iter().filter_map(offering).collect()))
 }

@@ -3,6 +3,7 @@
 //! `world` hears what happens in the cluster, `agent`, `team`, `tool` and `skill` decide, `write` writes.
 
 mod agent;
+pub mod approval;
 pub mod database;
 pub mod event;
 mod live;
@@ -13,6 +14,7 @@ mod skill;
 mod team;
 pub mod tenancy;
 mod tool;
+pub mod visits;
 pub mod world;
 mod write;
 
@@ -68,12 +70,17 @@ pub async fn run(world: Arc<World>, mut leads: watch::Receiver<bool>, mut stop: 
         let world = world.clone();
         async move { tenancy::keep(&world).await }
     });
+    let visits = tokio::spawn({
+        let world = world.clone();
+        async move { visits::keep(&world).await }
+    });
     world.enqueue_all();
     tokio::select! {
         _ = leads.wait_for(|leads| !*leads) => tracing::warn!("no longer leading"),
         () = &mut until_stopped => tracing::info!("stopping; finishing the reconciles at hand"),
     }
     database.abort();
+    visits.abort();
     world.close();
     while workers.join_next().await.is_some() {}
     world.metrics.leader.set(0);

@@ -1,6 +1,7 @@
 //! The tool controller: says of each Tool whether it can be used.
 //!
-//! What a schema can see, the API server has refused already. What is left are Tools older than a rule.
+//! What a schema can see, the API server has refused already. What is left are Tools older than a rule, and servers that
+//! do not offer the tools that were approved.
 
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use slipway_api::condition::{self, Finding, READY};
 use slipway_api::tool::{ToolPhase, ToolSpec, ToolType};
 use slipway_api::{Tool, ToolStatus};
 
+use crate::approval::{self, Judgement};
 use crate::event::Happening;
 use crate::queue::Key;
 use crate::world::World;
@@ -62,34 +64,61 @@ fn endpoint_fault(endpoint: &str, spec: &ToolSpec) -> Option<Fault> {
 
 pub(crate) async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>, write::Error> {
     let Some(object) = world.tools.get(key) else { return Ok(None) };
-    let (generation, before, fault) = match &object.0 {
-        Ok(tool) => (tool.meta().generation, tool.status.clone().unwrap_or_default(), fault(&tool.spec)),
+    let (generation, before, fault, judgement) = match &object.0 {
+        Ok(tool) => {
+            let before = tool.status.clone().unwrap_or_default();
+            let judgement = approval::judge(key, &tool.spec, &before, &world.reports.of(key));
+            (tool.meta().generation, before, fault(&tool.spec), judgement)
+        }
         Err(invalid) => {
             let Some(message) = world.first_word_on::<Tool>(key, invalid).await else { return Ok(Some(crate::agent::RESYNC)) };
-            (invalid.metadata.generation, ToolStatus::default(), Some(Fault { reason: "Malformed", message }))
+            let fault = Fault { reason: "Malformed", message };
+            (invalid.metadata.generation, ToolStatus::default(), Some(fault), Judgement::default())
         }
     };
-    let status = status(fault.as_ref(), &before, generation, Timestamp::now());
+    let status = status(fault.as_ref(), &judgement, &before, generation, Timestamp::now());
     if status != before {
         write::status::<Tool>(&world.client, key, &status, MANAGER).await?;
-        if let (Some(fault), Ok(tool)) = (fault, &object.0) {
-            let happening = Happening { warning: true, reason: fault.reason.to_owned(), action: "Validate", note: fault.message };
-            world.events.publish(&tool.object_ref(&()), happening).await;
+        if let Ok(tool) = &object.0 {
+            for happening in happenings(fault, &before, &status) {
+                world.events.publish(&tool.object_ref(&()), happening).await;
+            }
         }
     }
     Ok(Some(crate::agent::RESYNC))
 }
 
-fn status(fault: Option<&Fault>, before: &ToolStatus, generation: Option<i64>, now: Timestamp) -> ToolStatus {
-    let finding = match fault {
-        Some(fault) => Finding::new(READY, false, fault.reason, &*fault.message),
-        None => Finding::new(READY, true, "Valid", "agents can use this tool"),
+fn status(fault: Option<&Fault>, judgement: &Judgement, before: &ToolStatus, generation: Option<i64>, now: Timestamp) -> ToolStatus {
+    let Judgement { server, approved, observed, message } = judgement.clone();
+    let finding = match (fault, &observed) {
+        (Some(fault), _) => Finding::new(READY, false, fault.reason, &*fault.message),
+        (None, Some(_)) => Finding::new(READY, false, approval::CHANGED, message),
+        (None, None) => Finding::new(READY, true, "Valid", "agents can use this tool"),
     };
     ToolStatus {
-        phase: Some(if fault.is_some() { ToolPhase::Error } else { ToolPhase::Available }),
+        phase: Some(if finding.holds { ToolPhase::Available } else { ToolPhase::Error }),
+        tools_digest: approved,
+        tools_server: server,
+        observed_digest: observed,
         observed_generation: generation,
         conditions: condition::conditions(vec![finding], &before.conditions, generation, now),
     }
+}
+
+/// What is worth an Event in the step from one status to the next.
+fn happenings(fault: Option<Fault>, before: &ToolStatus, now: &ToolStatus) -> Vec<Happening> {
+    let happening = |warning, reason: &str, action, note| Happening { warning, reason: reason.to_owned(), action, note };
+    let mut all: Vec<_> = fault.into_iter().map(|fault| happening(true, fault.reason, "Validate", fault.message)).collect();
+    if let Some(digest) = now.tools_digest.as_ref().filter(|_| now.tools_digest != before.tools_digest) {
+        all.push(happening(false, "ToolsApproved", "Approve", format!("the list of tools with digest {digest} is the approved one")));
+    } else if before.observed_digest.is_some() && now.observed_digest.is_none() && now.tools_digest.is_some() {
+        all.push(happening(false, "ToolsRestored", "Compare", "the server offers the approved list of tools again".to_owned()));
+    }
+    if now.observed_digest.is_some() && now.observed_digest != before.observed_digest {
+        let condition = now.conditions.iter().find(|condition| condition.reason == approval::CHANGED);
+        all.extend(condition.map(|condition| happening(true, approval::CHANGED, "Compare", condition.message.clone())));
+    }
+    all
 }
 
 #[cfg(test)]
@@ -115,6 +144,36 @@ mod tests {
                 Some(part) => assert!(found.as_ref().is_some_and(|message| message.contains(part)), "{yaml}: {found:?}"),
                 None => assert_eq!(found, None, "{yaml}"),
             }
+        }
+    }
+
+    #[test]
+    fn each_turn_of_an_approval_is_one_event() {
+        let of = |approved: Option<&str>, observed: Option<&str>| {
+            let judgement = Judgement {
+                server: approved.map(|_| "https://m".to_owned()),
+                approved: approved.map(str::to_owned),
+                observed: observed.map(str::to_owned),
+                message: "other tools".to_owned(),
+            };
+            status(None, &judgement, &ToolStatus::default(), Some(1), Timestamp::UNIX_EPOCH)
+        };
+        let (fresh, seen, changed) = (of(None, None), of(Some("a"), None), of(Some("a"), Some("b")));
+        assert_eq!((seen.phase, changed.phase), (Some(ToolPhase::Available), Some(ToolPhase::Error)));
+        assert_eq!((changed.conditions[0].reason.as_str(), changed.conditions[0].message.as_str()), ("ToolsChanged", "other tools"));
+        for (before, now, expected) in [
+            (&fresh, &fresh, &[][..]),
+            (&fresh, &seen, &["ToolsApproved"]),
+            (&seen, &changed, &["ToolsChanged"]),
+            (&changed, &changed, &[]),
+            (&changed, &of(Some("a"), Some("c")), &["ToolsChanged"]),
+            (&changed, &seen, &["ToolsRestored"]),
+            (&changed, &of(Some("b"), None), &["ToolsApproved"]),
+            (&changed, &of(Some("b"), Some("c")), &["ToolsApproved", "ToolsChanged"]),
+            (&changed, &fresh, &[]),
+        ] {
+            let reasons: Vec<_> = happenings(None, before, now).into_iter().map(|happening| happening.reason).collect();
+            assert_eq!(reasons, expected, "{before:?} {now:?}");
         }
     }
 }

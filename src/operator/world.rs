@@ -22,11 +22,13 @@ use slipway_api::{Agent, KnowledgeBase, Skill, Team, Tool, labels};
 use slipway_cluster::Cache;
 use slipway_cluster::watch::Readiness;
 
+use crate::approval::Reports;
 use crate::event::Happening;
 use crate::metrics::Metrics;
 use crate::queue::{Key, Queue};
 use crate::settings::Settings;
 use crate::tenancy::Tenancy;
+use crate::visits::Sign;
 use crate::{agent, skill, team};
 use child::Child;
 use pod::Pods;
@@ -57,6 +59,9 @@ pub struct World {
     children: [Cache<Child>; ChildKind::ALL.len()],
 
     pub references: References,
+    /// How agents are asked something, by who leads; nobody is, without it.
+    pub sign: Option<Sign>,
+    pub(crate) reports: Reports,
     told: Told,
     /// Namespaces whose Secrets are known.
     secrets_known: Mutex<HashSet<String>>,
@@ -190,6 +195,8 @@ impl World {
             pods: Pods::default(),
             children: std::array::from_fn(|_| Cache::default()),
             references: References::default(),
+            sign: None,
+            reports: Reports::default(),
             told: Told::default(),
             secrets_known: Mutex::default(),
             agent_queue: Queue::default(),

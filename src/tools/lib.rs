@@ -16,6 +16,7 @@ mod refusal;
 mod settings;
 mod toolbox;
 
+pub use mcp::Changes;
 pub use outcome::{Builtin, Builtins, Context, Outcome, Spec, Trace};
 pub use refusal::Refusal;
 pub use settings::{Allowed, OUTPUT_LIMIT, Settings};

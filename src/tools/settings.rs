@@ -1,10 +1,12 @@
 //! What the operator of the platform decides for all tools of an agent: private addresses that may be reached, the
-//! search endpoint, and how much text goes back to the model.
+//! search endpoint, how much text goes back to the model, and which lists of tools are approved.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use slipway_api::contract::TOOL_DIGESTS;
 use url::Url;
 
 use crate::egress::redacted;
@@ -26,6 +28,9 @@ pub struct Settings {
     pub search: Option<Url>,
     /// An HTTP proxy for all of it. The variables that other programs take proxies from are not heeded. `RUNTIME_EGRESS_PROXY`.
     pub proxy: Option<Url>,
+    /// For servers that speak mcp, by tool: the digest of the list that was approved. A server that is not in it is held
+    /// to the first list that it offers. Without all of it, servers may change their tools. `RUNTIME_TOOL_DIGESTS`.
+    pub approved: Option<BTreeMap<String, String>>,
 }
 
 /// The URLs may hold passwords; of them only the places are shown.
@@ -36,13 +41,14 @@ impl fmt::Debug for Settings {
             .field("output_limit", &self.output_limit)
             .field("search", &self.search.as_ref().map(redacted))
             .field("proxy", &self.proxy.as_ref().map(redacted))
+            .field("approved", &self.approved)
             .finish()
     }
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { allow: Vec::new(), output_limit: OUTPUT_LIMIT, search: None, proxy: None }
+        Self { allow: Vec::new(), output_limit: OUTPUT_LIMIT, search: None, proxy: None, approved: None }
     }
 }
 
@@ -64,6 +70,12 @@ impl Settings {
                 Ok(value) if matches!(value.scheme(), "http" | "https") && value.host().is_some() => *url = Some(value),
                 // The value may hold a password and is not quoted.
                 _ => faults.push(format!("{name}: must be an http or https URL, as in http://search.internal:8080/search")),
+            }
+        }
+        if let Some(value) = set(TOOL_DIGESTS) {
+            match serde_json::from_str(&value) {
+                Ok(approved) => settings.approved = Some(approved),
+                Err(error) => faults.push(format!(r#"{TOOL_DIGESTS}: must be a JSON object such as {{"tool": "sha256:…"}}: {error}"#)),
             }
         }
         if faults.is_empty() { Ok(settings) } else { Err(faults) }
@@ -179,10 +191,12 @@ mod tests {
         let faults = Settings::read(&|name| match name {
             EGRESS_ALLOW => Some("10.0.0.0/8, nonsense, wiki.internal:443".into()),
             SEARCH_URL => Some("user:hunter2@search".into()),
+            TOOL_DIGESTS => Some("[]".into()),
             _ => None,
         })
         .unwrap_err();
-        assert_eq!(faults.len(), 2);
+        assert_eq!(faults.len(), 3);
+        assert!(faults[2].starts_with("RUNTIME_TOOL_DIGESTS: must be a JSON object"), "{faults:?}");
         assert!(faults[0].starts_with("RUNTIME_EGRESS_ALLOW: 'nonsense'"), "{faults:?}");
         assert!(faults[1].starts_with("RUNTIME_SEARCH_URL: ") && !faults[1].contains("hunter2"), "{faults:?}");
         let proxied = Settings::read(&|name| (name == EGRESS_PROXY).then(|| "http://me:hunter2@proxy:3128".into())).unwrap();

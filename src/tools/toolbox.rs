@@ -18,7 +18,7 @@ use crate::clip::{clip, line};
 use crate::egress::{Egress, redacted};
 use crate::http::HttpTool;
 use crate::http::headers::Source;
-use crate::mcp::{Endpoint, Server, Taken, prefix};
+use crate::mcp::{Approved, Changes, Config, Endpoint, Server, Taken, prefix};
 use crate::outcome::{Builtins, Context, Outcome, Spec};
 use crate::refusal::Refusal;
 use crate::settings::Settings;
@@ -92,13 +92,23 @@ impl Toolbox {
             }
         }
         let mut tools = BTreeMap::new();
-        let mut endpoints = Vec::new();
+        let mut servers = Vec::new();
+        let server = |name: &str, endpoint: Endpoint, timeout: Duration, pinned: Option<&String>| {
+            let approved = match (pinned.or_else(|| settings.approved.as_ref()?.get(name)), &settings.approved) {
+                (Some(digest), _) => Approved::Digest(digest.clone()),
+                (None, Some(_)) => Approved::First,
+                (None, None) => Approved::Any,
+            };
+            Config { name: name.to_owned(), endpoint, timeout, approved }
+        };
         for config in &configs {
             let timeout = Duration::from_secs(u64::try_from(config.timeout).unwrap_or_default().clamp(1, 3600));
             if config.type_ == ToolType::Mcp {
-                endpoints.extend(opening.remote(config).map(|endpoint| (config.name.clone(), endpoint, timeout)));
+                servers
+                    .extend(opening.remote(config).map(|endpoint| server(&config.name, endpoint, timeout, config.tools_digest.as_ref())));
             } else if config.type_ == ToolType::Cli && config.protocol == Some(Protocol::Mcp) {
-                endpoints.extend(opening.program(config).map(|endpoint| (config.name.clone(), endpoint, timeout)));
+                servers
+                    .extend(opening.program(config).map(|endpoint| server(&config.name, endpoint, timeout, config.tools_digest.as_ref())));
             } else if let Some((kind, spec)) = opening.tool(config) {
                 let spec = Spec { name: config.name.clone(), description: config.description.clone().unwrap_or(spec.description), ..spec };
                 tools.insert(config.name.clone(), Tool { spec, timeout, kind });
@@ -106,11 +116,10 @@ impl Toolbox {
         }
         for program in programs {
             match executable(&program.binary) {
-                Ok(()) => endpoints.push((
-                    program.name,
-                    Endpoint::Program { binary: program.binary, arguments: program.arguments },
-                    program.timeout,
-                )),
+                Ok(()) => {
+                    let endpoint = Endpoint::Program { binary: program.binary, arguments: program.arguments };
+                    servers.push(server(&program.name, endpoint, program.timeout, None));
+                }
                 Err(fault) => opening.refusals.push(Refusal::new(&program.name, "binary", fault)),
             }
         }
@@ -127,11 +136,9 @@ impl Toolbox {
         for (name, kind) in opening.foreign {
             tools.insert(name, Tool { spec: kind.spec(), timeout: builtin::TIMEOUT, kind: Kind::Builtin(kind) });
         }
-        let taken = Taken { names: tools.keys().cloned().collect(), prefixes: endpoints.iter().map(|(name, ..)| prefix(name)).collect() };
-        let server = |(name, endpoint, timeout): (String, Endpoint, Duration)| {
-            Server::new(&name, endpoint, timeout, settings.output_limit, taken.clone())
-        };
-        Ok(Self { servers: endpoints.into_iter().map(server).collect(), tools, limit: settings.output_limit })
+        let taken = Taken { names: tools.keys().cloned().collect(), prefixes: servers.iter().map(|server| prefix(&server.name)).collect() };
+        let server = |config: Config| Server::new(config, settings.output_limit, taken.clone());
+        Ok(Self { servers: servers.into_iter().map(server).collect(), tools, limit: settings.output_limit })
     }
 
     /// What the model is shown. Servers that are down show nothing and are asked again later.
@@ -159,6 +166,11 @@ impl Toolbox {
     /// For every mcp tool whose server has been reached, a digest of the tools that it offered last (threat 14).
     pub fn digests(&self) -> BTreeMap<String, String> {
         self.servers.iter().filter_map(|server| Some((server.name.clone(), server.digest()?))).collect()
+    }
+
+    /// For every mcp tool whose server does not offer the approved list: how its list differs.
+    pub fn changes(&self) -> BTreeMap<String, Changes> {
+        self.servers.iter().filter_map(|server| Some((server.name.clone(), server.changes()?))).collect()
     }
 
     pub async fn call(&self, call: &str, arguments: Value, context: &Context) -> Outcome {

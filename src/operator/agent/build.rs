@@ -60,6 +60,11 @@ pub(super) fn child(plan: &Plan, kind: ChildKind) -> Result<Option<Value>, serde
     }
 }
 
+/// The hash of the configuration that pods of this plan bear as an annotation.
+pub(super) fn config_hash(plan: &Plan) -> String {
+    config_map::hash(&config_map::build(plan))
+}
+
 pub(super) fn config_map_name(agent: &str) -> String {
     format!("{agent}-config")
 }

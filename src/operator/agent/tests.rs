@@ -14,7 +14,7 @@ use kube::{Client, Resource, ResourceExt};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use slipway_api::{Agent, KnowledgeBase, Skill, Team, Tool, ids};
+use slipway_api::{Agent, KnowledgeBase, Skill, Team, Tool, contract, ids};
 
 use super::build;
 use super::gather::{self, Seen};
@@ -263,6 +263,28 @@ fn an_agent_waits_until_a_changed_skill_is_laid_out() {
         template.metadata.unwrap().annotations.unwrap().remove("agents.slipway.dev/config-hash")
     };
     assert_ne!(hash("one"), hash("two"), "other files roll the pods");
+}
+
+#[test]
+fn a_list_that_was_merely_seen_restarts_nobody() {
+    let yaml = |spec: &str, status: &str| {
+        let agent = agent("tools: [t], strategy: agent-react");
+        format!("{agent}---\nkind: Tool\nmetadata: {{name: t}}\nspec: {{name: m, type: mcp, mcpEndpoint: 'https://m'{spec}}}\nstatus: {{{status}}}\n")
+    };
+    let built = |spec: &str, status: &str| {
+        let plan = plan(&yaml(spec, status), &settings(None));
+        let template = build::build(&plan).deployment.spec.unwrap().template;
+        (plan.variables[contract::TOOL_DIGESTS].clone(), plan.variables[contract::TOOLS].contains("sha256:x"), template)
+    };
+    let (digests, _, fresh) = built("", "");
+    assert_eq!(digests, "{}", "it is there, so that lists count as approved");
+    let (digests, pinned, seen) = built("", "toolsServer: 'https://m', toolsDigest: 'sha256:x'");
+    assert_eq!((digests.as_str(), pinned, &seen), (r#"{"m":"sha256:x"}"#, false, &fresh), "the pod that starts next is told");
+    assert_eq!(built("", "toolsServer: 'https://other', toolsDigest: 'sha256:x'").0, "{}", "another server's list is another list");
+    let (digests, pinned, approved) = built(", toolsDigest: 'sha256:x'", "toolsServer: 'https://m', toolsDigest: 'sha256:x'");
+    assert_eq!((digests.as_str(), pinned), ("{}", true));
+    assert_ne!(approved, fresh, "who approves a list wants it in force");
+    assert!(!plan(&agent("replicas: 1"), &settings(None)).variables.contains_key(contract::TOOL_DIGESTS));
 }
 
 /// Every guard that an Agent can name, with and without its limit, is one that the runtime knows by that setting.

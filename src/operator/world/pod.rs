@@ -1,6 +1,8 @@
-//! What keeps an agent's pod from being ready, in the words of those who know: kubelet and scheduler.
+//! An agent's pods: what keeps each from being ready, in the words of those who know, kubelet and scheduler; and where
+//! those that are ready can be asked something.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::IpAddr;
 use std::sync::{PoisonError, RwLock};
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
@@ -22,6 +24,15 @@ pub struct Problem {
 pub struct PodState {
     pub created: i64,
     pub problem: Option<Problem>,
+    pub ready: Option<Ready>,
+}
+
+/// A pod that takes requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ready {
+    pub address: IpAddr,
+    /// Of its configuration; see [`config`].
+    pub config: u64,
 }
 
 /// Pods by the agent that they belong to.
@@ -34,13 +45,17 @@ impl Pods {
     /// Notes a pod; says which agent it belongs to, if that changes anything for the agent.
     pub fn seen(&self, pod: &Pod) -> Option<Key> {
         let agent = agent_of(pod)?;
+        let stays = pod.metadata.deletion_timestamp.is_none();
         let state = PodState {
             created: pod.creation_timestamp().map_or(0, |time| time.0.as_second()),
-            problem: if pod.metadata.deletion_timestamp.is_some() { None } else { problem(pod) },
+            problem: if stays { problem(pod) } else { None },
+            ready: if stays { ready(pod) } else { None },
         };
         let mut pods = self.by_agent.write().unwrap_or_else(PoisonError::into_inner);
         let before = pods.entry(agent.clone()).or_default().insert(pod.name_any(), state.clone());
-        (before.as_ref() != Some(&state)).then_some(agent)
+        // That it is ready, an agent hears from its Deployment.
+        let told = |state: &PodState| (state.created, state.problem.clone());
+        (before.as_ref().map(told) != Some(told(&state))).then_some(agent)
     }
 
     /// Forgets a pod; says which agent it belonged to.
@@ -79,6 +94,12 @@ impl Pods {
         self.by_agent.read().unwrap_or_else(PoisonError::into_inner).contains_key(agent)
     }
 
+    /// The pods of an agent that take requests, by name.
+    pub fn ready(&self, agent: &Key) -> Vec<(String, Ready)> {
+        let pods = self.by_agent.read().unwrap_or_else(PoisonError::into_inner);
+        pods.get(agent).into_iter().flatten().filter_map(|(name, pod)| Some((name.clone(), pod.ready?))).collect()
+    }
+
     /// The problem of the newest pod that has one.
     pub fn problem(&self, agent: &Key) -> Option<Problem> {
         let pods = self.by_agent.read().unwrap_or_else(PoisonError::into_inner);
@@ -90,6 +111,18 @@ impl Pods {
 fn agent_of(pod: &Pod) -> Option<Key> {
     let agent = pod.labels().get(labels::AGENT)?;
     Some(Key::new(pod.namespace().unwrap_or_default(), agent))
+}
+
+fn ready(pod: &Pod) -> Option<Ready> {
+    let status = pod.status.as_ref()?;
+    let is_ready = status.conditions.iter().flatten().any(|condition| condition.type_ == "Ready" && condition.status == "True");
+    let address = status.pod_ip.as_ref()?.parse().ok()?;
+    is_ready.then(|| Ready { address, config: config(pod.annotations().get(labels::CONFIG_HASH)) })
+}
+
+/// A config-hash in the little room that there is for it beside each pod.
+pub(crate) fn config(hash: Option<&String>) -> u64 {
+    hash.and_then(|hash| u64::from_str_radix(hash.get(..16)?, 16).ok()).unwrap_or_default()
 }
 
 fn problem(pod: &Pod) -> Option<Problem> {
@@ -203,5 +236,22 @@ mod tests {
         assert_eq!(pods.gone(&sick), Some(agent.clone()));
         assert!(!pods.has(&agent));
         assert_eq!(pods.problem(&agent), None);
+    }
+
+    #[test]
+    fn a_pod_is_asked_where_it_is_ready_and_as_what() {
+        let pods = Pods::default();
+        let agent = Key::new("team-a", "helper");
+        let mut running = pod("  podIP: 10.0.0.7\n  conditions: [{type: Ready, status: 'False'}]");
+        running.annotations_mut().insert(labels::CONFIG_HASH.to_owned(), format!("00000000000000ff{}", "7".repeat(48)));
+        pods.seen(&running);
+        assert_eq!(pods.ready(&agent), []);
+        running.status.as_mut().unwrap().conditions.as_mut().unwrap()[0].status = "True".to_owned();
+        assert_eq!(pods.seen(&running), None, "no news for the agent");
+        assert_eq!(pods.ready(&agent), [("p".to_owned(), Ready { address: [10, 0, 0, 7].into(), config: 255 })]);
+        running.metadata.deletion_timestamp =
+            running.metadata.creation_timestamp.clone().or(Some(serde_json::from_str("\"2026-01-01T00:00:00Z\"").unwrap()));
+        pods.seen(&running);
+        assert_eq!(pods.ready(&agent), []);
     }
 }

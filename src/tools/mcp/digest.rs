@@ -1,5 +1,5 @@
 //! A digest of what a server offers (threat 14): the same for the same tools in any order, another as soon as a name, a
-//! description, a schema or an annotation changes.
+//! description, a schema or an annotation changes. Tools' statuses keep it: computed otherwise, it would call all lists new.
 
 use std::collections::BTreeMap;
 

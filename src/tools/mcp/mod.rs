@@ -2,6 +2,7 @@
 //! its list is kept until it says that the list has changed, and a lost connection is made anew. What a server says is
 //! data of a stranger: bounded in size, and shown to the model as such.
 
+mod approval;
 mod connection;
 mod content;
 mod digest;
@@ -11,7 +12,7 @@ mod sse;
 mod wire;
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex as Plain, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderMap;
@@ -24,8 +25,11 @@ use url::Url;
 
 use crate::egress::Egress;
 use crate::outcome::{Context, Outcome, Spec};
+use approval::Gate;
 use connection::Connection;
 
+pub(crate) use approval::Approved;
+pub use approval::Changes;
 pub(crate) use names::{Taken, prefix};
 
 /// The longest that a chat waits for a server to introduce itself.
@@ -38,6 +42,13 @@ const REFRESH: Duration = Duration::from_mins(5);
 pub(crate) enum Endpoint {
     Remote { url: Url, headers: HeaderMap, egress: Egress },
     Program { binary: PathBuf, arguments: Vec<String> },
+}
+
+pub(crate) struct Config {
+    pub(crate) name: String,
+    pub(crate) endpoint: Endpoint,
+    pub(crate) timeout: Duration,
+    pub(crate) approved: Approved,
 }
 
 /// One of a server's tools.
@@ -55,7 +66,7 @@ pub(crate) struct Server {
     limit: usize,
     taken: Taken,
     state: Mutex<State>,
-    digest: Plain<Option<String>>,
+    gate: Gate,
 }
 
 #[derive(Default)]
@@ -78,12 +89,17 @@ struct Down {
 }
 
 impl Server {
-    pub(crate) fn new(name: &str, endpoint: Endpoint, timeout: Duration, limit: usize, taken: Taken) -> Self {
-        Self { name: name.to_owned(), endpoint, timeout, limit, taken, state: Mutex::default(), digest: Plain::default() }
+    pub(crate) fn new(config: Config, limit: usize, taken: Taken) -> Self {
+        let Config { name, endpoint, timeout, approved } = config;
+        Self { name, endpoint, timeout, limit, taken, state: Mutex::default(), gate: Gate::new(approved) }
     }
 
     pub(crate) fn digest(&self) -> Option<String> {
-        self.digest.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.gate.digest()
+    }
+
+    pub(crate) fn changes(&self) -> Option<Changes> {
+        self.gate.changes()
     }
 
     /// Forgets the connection and that there was none: the next who needs the server asks it anew.
@@ -195,12 +211,7 @@ impl Server {
     }
 
     async fn list(&self, connection: &Connection) -> Result<Arc<[Offered]>, String> {
-        let tools = connection.list().await?;
-        let digest = digest::of(&tools);
-        let before = self.digest.lock().unwrap_or_else(PoisonError::into_inner).replace(digest.clone());
-        if before.is_some_and(|before| before != digest) {
-            tracing::warn!(tool = %self.name, digest, "an MCP server has changed its tools");
-        }
+        let tools = self.gate.pass(&self.name, connection.list().await?);
         Ok(content::offered(tools, &self.name, &self.taken).into())
     }
 

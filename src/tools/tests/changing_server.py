@@ -1,6 +1,10 @@
-"""An MCP server over stdio that behaves as servers may: it changes its tools, says too much, and goes away."""
+"""An MCP server that behaves as servers may: it changes its tools, says too much, and goes away.
+
+It speaks over its input and output, or with two arguments at that address and port.
+"""
 
 import os
+import sys
 
 from mcp.server.mcpserver import Context, MCPServer
 
@@ -33,4 +37,7 @@ def surroundings() -> dict[str, str]:
     return dict(os.environ)
 
 
-server.run()
+if len(sys.argv) == 3:
+    server.run("streamable-http", host=sys.argv[1], port=int(sys.argv[2]))
+else:
+    server.run()

@@ -27,8 +27,12 @@ fn program(name: &str, argv: &[String]) -> Program {
 }
 
 fn open(configs: Vec<ToolConfig>, programs: Vec<Program>) -> Toolbox {
+    open_approved(configs, programs, None)
+}
+
+fn open_approved(configs: Vec<ToolConfig>, programs: Vec<Program>, approved: Option<BTreeMap<String, String>>) -> Toolbox {
     let allow = vec!["127.0.0.0/8".parse().unwrap()];
-    let settings = Settings { allow, output_limit: 4000, ..Settings::default() };
+    let settings = Settings { allow, output_limit: 4000, approved, ..Settings::default() };
     let variables = |name: &str| (name == "TOKEN").then(|| "Bearer hunter2".to_owned());
     Toolbox::open_with_programs(configs, programs, Vec::new(), settings, &variables).unwrap_or_else(|refusals| panic!("{refusals:?}"))
 }
@@ -191,6 +195,53 @@ async fn a_changed_list_is_shown_and_changes_the_digest() {
     assert!(outcome.is_error && outcome.content.contains("whether the call was carried out is not known"), "{outcome:?}");
     assert_eq!(toolbox.call("ch_shout", json!({"count": 3}), &soon()).await, Outcome::ok("xxx"));
     assert!(!names(&toolbox).await.contains(&"ch_trick".to_owned()), "a new process has the old list");
+}
+
+/// One server that all of these toolboxes talk to, as several processes of an agent would.
+#[tokio::test]
+async fn where_lists_are_approved_a_changed_one_is_withheld() {
+    let port = slipway_peers::free_port();
+    let url = format!("http://127.0.0.1:{port}/mcp");
+    let mut command = Command::new(&slipway_peers::mcp_time()[0]);
+    command.args(["-B", concat!(env!("CARGO_MANIFEST_DIR"), "/tests/changing_server.py"), "127.0.0.1", &port.to_string()]);
+    let _server = slipway_peers::Server::start(command, &url);
+    let open = |pinned: Option<&String>, approved: Option<&String>| {
+        let tools_digest = pinned.cloned();
+        let approved = approved.map(|digest| ("ch".to_owned(), digest.clone())).into_iter().collect();
+        open_approved(vec![ToolConfig { tools_digest, ..config("ch", &url, 60) }], Vec::new(), Some(approved))
+    };
+    let old = ["ch_learn", "ch_leave", "ch_shout", "ch_surroundings"];
+
+    let first = open(None, None);
+    assert_eq!((names(&first).await, first.changes()), (old.map(str::to_owned).into(), BTreeMap::new()));
+    let before = first.digests()["ch"].clone();
+    assert_eq!(first.call("ch_learn", json!({"name": "trick"}), &soon()).await.content, "learnt");
+    let started = Instant::now();
+    while first.digests()["ch"] == before {
+        assert!(started.elapsed() < Duration::from_secs(10), "the new list was never heard of");
+        assert_eq!(names(&first).await, old, "a tool that nobody approved is not shown");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let after = first.digests()["ch"].clone();
+    assert_eq!(names(&first).await, old);
+    assert_eq!(first.changes()["ch"].added, ["trick"]);
+    assert!(first.call("ch_trick", json!({}), &soon()).await.is_error, "nor is it called");
+    assert_eq!(first.call("ch_shout", json!({"count": 2}), &soon()).await, Outcome::ok("xx"), "what is unchanged goes on");
+
+    // Processes that start after the change.
+    for (pinned, approved, expected) in [
+        (None, Some(&before), 0),
+        (Some(&before), Some(&after), 0),
+        (Some(&after), Some(&before), 5),
+        (None, Some(&after), 5),
+        (None, None, 5),
+    ] {
+        let toolbox = open(pinned, approved);
+        assert_eq!(names(&toolbox).await.len(), expected, "{pinned:?} {approved:?}");
+        assert_eq!((toolbox.digests()["ch"].as_str(), toolbox.changes().is_empty()), (after.as_str(), expected == 5));
+    }
+    let approved = open(Some(&after), None);
+    assert_eq!(approved.call("ch_trick", json!({}), &soon()).await, Outcome::ok("this is trick"));
 }
 
 fn everything_on(port: u16) -> slipway_peers::Server {

@@ -2,6 +2,7 @@
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use sha2::{Digest, Sha256};
+use slipway_api::contract;
 
 use super::{config_map_name, meta};
 use crate::agent::resolve::Plan;
@@ -14,8 +15,10 @@ pub(super) fn build(plan: &Plan) -> ConfigMap {
     }
 }
 
-/// SHA-256 over the data as JSON with sorted keys.
+/// SHA-256 over the data as JSON with sorted keys, without what must not restart a pod that runs.
 pub(super) fn hash(config_map: &ConfigMap) -> String {
-    let text = serde_json::to_vec(&config_map.data).unwrap_or_default();
+    let mut data = config_map.data.clone();
+    data.as_mut().map(|data| data.remove(contract::TOOL_DIGESTS));
+    let text = serde_json::to_vec(&data).unwrap_or_default();
     hex::encode(Sha256::digest(text))
 }

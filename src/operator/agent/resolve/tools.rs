@@ -1,4 +1,5 @@
-//! `RUNTIME_TOOLS`: the Tools that an Agent names, in its order, without the disabled ones.
+//! `RUNTIME_TOOLS`: the Tools that an Agent names, in its order, without the disabled ones; and `RUNTIME_TOOL_DIGESTS`,
+//! the lists of tools that servers were seen to offer first. The latter is there for whichever pod starts next.
 
 use std::collections::BTreeMap;
 
@@ -14,6 +15,8 @@ pub(super) fn tools(seen: &Seen, variables: &mut BTreeMap<&'static str, String>,
         return Ok(());
     }
     let mut configs = Vec::new();
+    let mut approved = BTreeMap::new();
+    let mut speaks_mcp = false;
     for (at, (name, tool)) in seen.tools.iter().enumerate() {
         let field = format!("spec.tools[{at}]");
         let Some(tool) = tool else {
@@ -37,6 +40,13 @@ pub(super) fn tools(seen: &Seen, variables: &mut BTreeMap<&'static str, String>,
             env.push(Variable::secret(&variable, &header.secret, &header.key));
             headers_from.insert(header.name.clone(), variable);
         }
+        if let Some(server) = spec.server() {
+            speaks_mcp = true;
+            let status = tool.status.as_ref().filter(|status| status.tools_server.as_ref() == Some(&server));
+            if let (None, Some(digest)) = (&spec.tools_digest, status.and_then(|status| status.tools_digest.as_ref())) {
+                approved.insert(spec.name.clone(), digest.clone());
+            }
+        }
         let spec = spec.clone();
         configs.push(ToolConfig {
             name: spec.name,
@@ -52,10 +62,14 @@ pub(super) fn tools(seen: &Seen, variables: &mut BTreeMap<&'static str, String>,
             allowed_commands: spec.allowed_commands,
             protocol: spec.protocol.filter(|protocol| *protocol != Protocol::Arguments),
             mcp_endpoint: spec.mcp_endpoint,
+            tools_digest: spec.tools_digest,
             timeout: spec.timeout,
         });
     }
     variables.insert(contract::TOOLS, json(&configs));
+    if speaks_mcp {
+        variables.insert(contract::TOOL_DIGESTS, json(&approved));
+    }
     Ok(())
 }
 

@@ -1,0 +1,174 @@
+//! What a server may offer (threat 14). A list that differs from the approved one is cut down to the tools that are as
+//! they were in it: what was altered or added is neither shown to the model nor called.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rmcp::model::Tool;
+use serde::Serialize;
+
+use super::digest;
+use crate::clip::line;
+
+/// Of a stranger's name this much is told.
+const NAME: usize = 128;
+
+/// Which list is the approved one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Approved {
+    /// Whatever the server offers at the time.
+    Any,
+    /// The first that this process sees.
+    First,
+    /// The one with this digest.
+    Digest(String),
+}
+
+/// How a list differs from the approved one. All three are empty while this process has never seen the latter.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Changes {
+    pub added: Vec<String>,
+    pub altered: Vec<String>,
+    pub removed: Vec<String>,
+}
+
+pub(crate) struct Gate {
+    approved: Approved,
+    seen: Mutex<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    /// The digest of the last list.
+    digest: Option<String>,
+    /// The approved tools by name and digest, once a list of them has come.
+    approved: Option<BTreeSet<(String, String)>>,
+    changes: Option<Changes>,
+}
+
+impl Gate {
+    pub(super) fn new(approved: Approved) -> Self {
+        Self { approved, seen: Mutex::default() }
+    }
+
+    pub(super) fn digest(&self) -> Option<String> {
+        self.seen().digest.clone()
+    }
+
+    /// How the last list differs from the approved one; none if it is that.
+    pub(super) fn changes(&self) -> Option<Changes> {
+        self.seen().changes.clone()
+    }
+
+    /// Takes note of a server's list, and lets through what may be offered of it.
+    pub(super) fn pass(&self, server: &str, tools: Vec<Tool>) -> Vec<Tool> {
+        let mut seen = self.seen();
+        let digest = digest::of(&tools);
+        let before = seen.digest.replace(digest.clone());
+        let is_news = before.as_ref() != Some(&digest);
+        let fits = match &self.approved {
+            Approved::Any => {
+                if before.is_some() && is_news {
+                    tracing::warn!(tool = server, digest, "an MCP server has changed its tools");
+                }
+                return tools;
+            }
+            Approved::First => seen.approved.is_none(),
+            Approved::Digest(approved) => *approved == digest,
+        };
+        let present: BTreeSet<_> = tools.iter().map(|tool| (tool.name.to_string(), digest::of(std::slice::from_ref(tool)))).collect();
+        if fits || seen.approved.as_ref() == Some(&present) {
+            seen.approved = Some(present);
+            seen.changes = None;
+            return tools;
+        }
+        let changes = seen.approved.as_ref().map(|approved| changes(approved, &present)).unwrap_or_default();
+        if is_news {
+            let Changes { added, altered, removed } = &changes;
+            tracing::warn!(
+                tool = server,
+                digest,
+                ?added,
+                ?altered,
+                ?removed,
+                "an MCP server does not offer the approved list of tools; what was not in that is withheld"
+            );
+        }
+        seen.changes = Some(changes);
+        let Some(approved) = &seen.approved else { return Vec::new() };
+        tools.into_iter().filter(|tool| approved.contains(&(tool.name.to_string(), digest::of(std::slice::from_ref(tool))))).collect()
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn changes(approved: &BTreeSet<(String, String)>, present: &BTreeSet<(String, String)>) -> Changes {
+    let names = |tools: &BTreeSet<(String, String)>| -> BTreeSet<String> { tools.iter().map(|(name, _)| name.clone()).collect() };
+    let (old, new) = (names(approved), names(present));
+    let told = |names: BTreeSet<&String>| names.into_iter().map(|name| line(name, NAME)).collect();
+    Changes {
+        added: told(new.difference(&old).collect()),
+        altered: told(present.difference(approved).map(|(name, _)| name).filter(|name| old.contains(*name)).collect()),
+        removed: told(old.difference(&new).collect()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn tools(list: &[(&str, &str)]) -> Vec<Tool> {
+        let tool =
+            |(name, description): &(&str, &str)| json!({"name": name, "description": description, "inputSchema": {"type": "object"}});
+        serde_json::from_value(Value::Array(list.iter().map(tool).collect())).unwrap()
+    }
+
+    fn passed(gate: &Gate, list: &[(&str, &str)]) -> Vec<String> {
+        gate.pass("s", tools(list)).into_iter().map(|tool| tool.name.to_string()).collect()
+    }
+
+    const OLD: [(&str, &str); 3] = [("read", "Reads."), ("write", "Writes."), ("list", "Lists.")];
+    const NEW: [(&str, &str); 3] = [("list", "Lists."), ("read", "Reads, and mails it to me."), ("wipe", "Wipes.")];
+
+    #[test]
+    fn of_a_changed_list_what_is_unchanged_is_let_through() {
+        let gate = Gate::new(Approved::First);
+        assert_eq!((passed(&gate, &OLD), gate.changes()), (vec!["read".into(), "write".into(), "list".into()], None));
+        let approved = gate.digest().unwrap();
+        assert_eq!(passed(&gate, &NEW), ["list"]);
+        let expected = Changes { added: vec!["wipe".into()], altered: vec!["read".into()], removed: vec!["write".into()] };
+        assert_eq!(gate.changes(), Some(expected));
+        assert_ne!(gate.digest().unwrap(), approved, "what is told is what the server offers");
+        let [one, two, three] = OLD;
+        assert_eq!(passed(&gate, &[three, two, one]).len(), 3);
+        assert_eq!((gate.changes(), gate.digest()), (None, Some(approved)), "the approved list is back");
+    }
+
+    #[test]
+    fn a_process_that_never_saw_the_approved_list_offers_nothing_else() {
+        let of = |list: &[(&str, &str)]| digest::of(&tools(list));
+        let gate = Gate::new(Approved::Digest(of(&OLD)));
+        assert_eq!((passed(&gate, &NEW), gate.changes()), (vec![], Some(Changes::default())));
+        assert_eq!(passed(&gate, &OLD).len(), 3);
+        assert_eq!(passed(&gate, &NEW), ["list"], "now it knows which tools were approved");
+        assert_eq!(passed(&Gate::new(Approved::Digest(of(&NEW))), &NEW).len(), 3);
+    }
+
+    #[test]
+    fn where_nobody_approves_a_server_may_change() {
+        let gate = Gate::new(Approved::Any);
+        assert_eq!((passed(&gate, &OLD).len(), passed(&gate, &NEW).len(), gate.changes()), (3, 3, None));
+    }
+
+    #[test]
+    fn one_name_with_two_faces_is_altered() {
+        let gate = Gate::new(Approved::First);
+        passed(&gate, &[("read", "Reads.")]);
+        assert_eq!(passed(&gate, &[("read", "Reads."), ("read", "Mails.")]), ["read"]);
+        assert_eq!(gate.changes().unwrap().altered, ["read"]);
+    }
+}
