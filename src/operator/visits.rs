@@ -167,3 +167,158 @@ pub async fn ask(address: SocketAddr, token: &str) -> Result<Answer, Fault> {
     };
     timeout(PATIENCE, exchange).await.unwrap_or(Err(Fault::Late))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use k8s_openapi::api::core::v1::Pod as ClusterPod;
+    use kube::api::DynamicObject;
+    use kube::core::DeserializeGuard;
+    use serde::de::DeserializeOwned;
+    use serde_json::{Value, json};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::agent::tests::world;
+    use crate::world::ChildKind;
+    use crate::world::child::Child;
+
+    /// An agent's control port: it keeps what it is asked, and says the same until told otherwise.
+    #[derive(Default)]
+    struct Port {
+        asked: Mutex<Vec<String>>,
+        says: Mutex<String>,
+    }
+
+    impl Port {
+        async fn open(address: &str) -> Arc<Self> {
+            let listener = TcpListener::bind((address, 8001)).await.unwrap();
+            let port = Arc::new(Self::default());
+            tokio::spawn({
+                let port = port.clone();
+                async move {
+                    while let Ok((mut stream, _)) = listener.accept().await {
+                        let mut head = Vec::new();
+                        while !head.ends_with(b"\r\n\r\n") {
+                            assert!(stream.read_buf(&mut head).await.unwrap() > 0);
+                        }
+                        port.asked.lock().unwrap().push(String::from_utf8(head).unwrap());
+                        let answer = port.says.lock().unwrap().clone();
+                        stream.write_all(answer.as_bytes()).await.unwrap();
+                    }
+                }
+            });
+            port
+        }
+
+        fn say(&self, body: &Value) {
+            let body = body.to_string();
+            *self.says.lock().unwrap() = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        }
+
+        fn visits(&self) -> usize {
+            self.asked.lock().unwrap().len()
+        }
+    }
+
+    fn object<K: DeserializeOwned>(value: Value) -> K {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn agent(world: &World, name: &str, tools: &[&str]) -> Key {
+        let key = Key::new("team-a", name);
+        let spec = json!({"name": name, "framework": "custom", "tools": tools});
+        let whole = json!({"metadata": {"name": name, "namespace": "team-a", "uid": name}, "spec": spec});
+        world.agents.insert(key.clone(), DeserializeGuard(Ok(object(whole))));
+        world.references.set(&key, tools.iter().map(|tool| (Kind::Tool, Key::new("team-a", *tool))).collect());
+        key
+    }
+
+    fn tool(world: &World, name: &str, spec: Value) -> Key {
+        let key = Key::new("team-a", name);
+        let whole = json!({"metadata": {"name": name, "namespace": "team-a"}, "spec": spec});
+        world.tools.insert(key.clone(), DeserializeGuard(Ok(object(whole))));
+        key
+    }
+
+    fn pod(of: &Key, address: &str, config: u64) -> ClusterPod {
+        object(json!({
+            "metadata": {"name": format!("{}-1", of.name), "namespace": of.namespace, "labels": {"agents.slipway.dev/agent": of.name},
+                "annotations": {"agents.slipway.dev/config-hash": format!("{config:016x}")}},
+            "status": {"podIP": address, "conditions": [{"type": "Ready", "status": "True"}]},
+        }))
+    }
+
+    fn home() -> World {
+        let world = world();
+        let namespace: DynamicObject = object(json!({"metadata": {"name": "team-a", "labels": {"agents.slipway.dev/team": "a"}}}));
+        world.children(ChildKind::Namespace).insert(Key::new("", "team-a"), Child::look(&namespace, None, || None, ""));
+        let team = object(json!({"metadata": {"name": "a"}, "spec": {"name": "A"}}));
+        world.teams.insert(Key::new("", "a"), DeserializeGuard(Ok(team)));
+        world.know_secrets_of("team-a");
+        world
+    }
+
+    #[tokio::test]
+    async fn pods_are_asked_now_and_then_and_only_what_is_new_goes_on() {
+        let (port, silent) = (Port::open("127.77.14.1").await, Port::open("127.77.14.2").await);
+        let world = home();
+        let clock = tool(&world, "clock", json!({"name": "datetime", "type": "builtin"}));
+        let remote = tool(&world, "remote", json!({"name": "m", "type": "mcp", "mcpEndpoint": "https://m/mcp"}));
+        let (helper, other) = (agent(&world, "helper", &["clock", "remote"]), agent(&world, "other", &["clock"]));
+        let (config, servers) = agent::offerings(&world, &helper).unwrap();
+        let server = "https://m/mcp".to_owned();
+        assert_eq!(servers, [agent::Offering { name: "m".to_owned(), tool: remote.clone(), server: server.clone() }]);
+        world.pods.seen(&pod(&helper, "127.77.14.1", config));
+        world.pods.seen(&pod(&other, "127.77.14.2", agent::offerings(&world, &other).unwrap().0));
+        let sign: Sign = Box::new(|id| Some(format!("token-for-{id}")));
+        let digest = |digit: &str| format!("sha256:{}", digit.repeat(64));
+        let reported = || world.reports.of(&remote).into_iter().map(|(_, report)| report).collect::<Vec<_>>();
+        let mut due = HashMap::new();
+
+        port.say(&json!({"agent_id": "ag", "tool_digests": {"m": digest("a"), "x": digest("b")}}));
+        round(&world, &sign, &mut due).await;
+        assert_eq!(reported(), [Report { server, digest: digest("a"), changes: Changes::default() }]);
+        assert_eq!(world.tool_queue.next().await, Some(remote.clone()));
+        world.tool_queue.done(&remote);
+        let request = port.asked.lock().unwrap()[0].to_ascii_lowercase();
+        let token = format!("authorization: bearer token-for-{}\r\n", ids::agent("team-a", "helper"));
+        assert!(request.starts_with("get /control/status http/1.1\r\n") && request.contains(&token), "{request}");
+        round(&world, &sign, &mut due).await;
+        assert_eq!(port.visits(), 1, "it is too early to ask again");
+
+        let asked_again = async |due: &mut HashMap<Pod, Instant>| {
+            due.values_mut().for_each(|at| *at = Instant::now());
+            round(&world, &sign, due).await;
+        };
+        asked_again(&mut due).await;
+        assert_eq!((port.visits(), world.tool_queue.depth()), (2, 0), "the same again is no news");
+        port.say(&json!({"tool_digests": {"m": digest("b")}, "tool_changes": {"m": {"added": ["wipe"]}}}));
+        asked_again(&mut due).await;
+        assert_eq!(
+            (reported()[0].digest.as_str(), reported()[0].changes.added.as_slice()),
+            (digest("b").as_str(), &["wipe".to_owned()][..])
+        );
+        assert_eq!(world.tool_queue.depth(), 1);
+
+        for lie in ["nonsense", "HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n", "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n[]"]
+        {
+            *port.says.lock().unwrap() = lie.to_owned();
+            asked_again(&mut due).await;
+            assert!(due.values().all(|at| *at <= Instant::now() + AGAIN), "it is asked again sooner: {lie}");
+        }
+        port.say(&json!({"tool_digests": {"m": "sha256:not-really"}}));
+        asked_again(&mut due).await;
+        assert_eq!(reported()[0].digest, digest("b"), "what cannot be used changes nothing");
+
+        let visits = port.visits();
+        world.pods.seen(&pod(&helper, "127.77.14.1", config + 1));
+        asked_again(&mut due).await;
+        assert_eq!(port.visits(), visits, "a pod of another configuration may speak of another server");
+        world.pods.gone(&pod(&helper, "127.77.14.1", config));
+        round(&world, &sign, &mut due).await;
+        assert_eq!((reported(), due.len(), silent.visits()), (Vec::new(), 0, 0), "{clock} has nothing to be asked about");
+    }
+}

@@ -217,6 +217,11 @@ impl World {
         self.secrets_known.lock().unwrap_or_else(PoisonError::into_inner).contains(namespace)
     }
 
+    #[cfg(test)]
+    pub(crate) fn know_secrets_of(&self, namespace: &str) {
+        self.secrets_known.lock().unwrap_or_else(PoisonError::into_inner).insert(namespace.to_owned());
+    }
+
     /// The slug of the team that owns `namespace`, if one does.
     pub fn team_of(&self, namespace: &str) -> Option<String> {
         let labelled = self.children(ChildKind::Namespace).get(&Key::new("", namespace))?.labelled_team.clone()?;

@@ -222,7 +222,7 @@ fn no_secret_can_override_a_variable_of_the_contract() {
 }
 
 /// A world without a cluster: whoever asks it for anything fails.
-fn world() -> World {
+pub(crate) fn world() -> World {
     let nobody =
         tower::service_fn(async |_: http::Request<Body>| Err::<http::Response<Body>, _>(std::io::Error::other("there is no cluster")));
     let client = Client::new(nobody, "default");
@@ -269,7 +269,9 @@ fn an_agent_waits_until_a_changed_skill_is_laid_out() {
 fn a_list_that_was_merely_seen_restarts_nobody() {
     let yaml = |spec: &str, status: &str| {
         let agent = agent("tools: [t], strategy: agent-react");
-        format!("{agent}---\nkind: Tool\nmetadata: {{name: t}}\nspec: {{name: m, type: mcp, mcpEndpoint: 'https://m'{spec}}}\nstatus: {{{status}}}\n")
+        format!(
+            "{agent}---\nkind: Tool\nmetadata: {{name: t}}\nspec: {{name: m, type: mcp, mcpEndpoint: 'https://m'{spec}}}\nstatus: {{{status}}}\n"
+        )
     };
     let built = |spec: &str, status: &str| {
         let plan = plan(&yaml(spec, status), &settings(None));
