@@ -7,11 +7,10 @@ use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use crate::connection::{ask, in_time};
-use crate::types::{ConversationSummary, Page, Role, StoredMessage};
+use crate::types::{ConversationSummary, MOST_LISTED, Page, Role, StoredMessage};
 use crate::{Fault, Store, id};
 
-/// The most that one page, or one conversation, gives: the newest.
-const PAGE: i64 = 200;
+/// The most that is read of one conversation: the newest.
 const MESSAGES: i64 = 2_000;
 /// The most text of one conversation, in bytes, that is read at once: a pod is small.
 const TEXT: i64 = 8 * 1024 * 1024;
@@ -23,7 +22,7 @@ const SUMMARY: &str = "id, title, (extract(epoch FROM created_at) * 1000000)::bi
 impl Store {
     /// The newest first. `search` looks into titles and what was said, without regard to case.
     pub async fn conversations(&self, limit: u32, cursor: Option<&str>, search: Option<&str>) -> Result<Page<ConversationSummary>, Fault> {
-        let limit = i64::from(limit).clamp(1, PAGE);
+        let limit = page(limit)?;
         let (before, before_id) = match cursor {
             Some(cursor) => read_cursor(cursor).map(|(at, id)| (Some(at), Some(id)))?,
             None => (None, None),
@@ -131,6 +130,14 @@ impl Store {
         })
         .await
     }
+}
+
+/// How many a page may have.
+pub(crate) fn page(limit: u32) -> Result<i64, Fault> {
+    if (1..=MOST_LISTED).contains(&limit) {
+        return Ok(i64::from(limit));
+    }
+    Err(Fault::Refused(format!("`limit` must be a number, 1 to {MOST_LISTED}")))
 }
 
 /// One line of at most 200 characters.

@@ -24,13 +24,14 @@ mod usage;
 pub use connection::Options;
 pub use fault::Fault;
 pub use login::Login;
+pub use memory::spelling;
 #[doc(hidden)]
 pub use migrate::migrate_up_to;
 pub use migrate::{LATEST, MINIMUM, Migrated, Vectors, migrate};
 pub use store::Store;
 pub use tenants::{Isolation, Tenants};
-pub use turn::LEASE;
+pub use turn::{LEASE, LONGEST_MESSAGE, Turn};
 pub use types::{
-    Category, ConversationSummary, Embedding, Generation, LATENCY_BOUNDS_MS, LATENCY_BUCKETS, MemoryEntry, NewMemory, NewMessage, Page,
-    Remembered, Role, StoredMessage, UsageMinute,
+    Category, ConversationSummary, Embedding, Generation, LATENCY_BOUNDS_MS, LATENCY_BUCKETS, MOST_LISTED, MemoryEntry, NewMemory,
+    NewMessage, Page, Remembered, Role, StoredMessage, UsageMinute,
 };

@@ -6,14 +6,13 @@ use sqlx::query::Query;
 use sqlx::{PgConnection, Postgres, Row};
 
 use crate::connection::{Work, ask, in_time};
-use crate::conversation::{clean, time};
+use crate::conversation::{clean, page, time};
 use crate::store::Schema;
 use crate::types::{Category, Embedding, MemoryEntry, NewMemory, Page, Remembered};
 use crate::{Fault, Store, id};
 
 /// From this cosine on, two memories are the same one in other words.
 const SAME: f64 = 0.95;
-const PAGE: i64 = 200;
 /// The most text of one memory, in bytes.
 const CONTENT: usize = 16 * 1024;
 const DIMENSIONS: usize = 2_000;
@@ -23,7 +22,7 @@ pub(crate) const ENTRY: &str = "id, content, category, source, (extract(epoch FR
 impl Store {
     /// The newest first.
     pub async fn memories(&self, limit: u32, cursor: Option<&str>) -> Result<Page<MemoryEntry>, Fault> {
-        let limit = i64::from(limit).clamp(1, PAGE);
+        let limit = page(limit)?;
         if let Some(cursor) = cursor {
             id::check("cursor", cursor)?;
         }
@@ -161,16 +160,20 @@ pub(crate) fn check_embedding(embedding: &Embedding) -> Result<(), Fault> {
     Err(Fault::Refused(format!("an embedding names its model and has 1 to {DIMENSIONS} finite numbers that are not all 0")))
 }
 
-/// What two texts share that say the same in the same words.
 fn digest(content: &str) -> Vec<u8> {
-    let words = content.to_lowercase();
-    let words = words.trim_end_matches(|c: char| c.is_whitespace() || matches!(c, '.' | '!' | '…'));
     let mut hash = Sha256::new();
-    for word in words.split_whitespace() {
+    for word in spelling(content).split_whitespace() {
         hash.update(word);
         hash.update(b" ");
     }
     hash.finalize().to_vec()
+}
+
+/// What two memories share that say the same in the same words: lower case, one space between words, no full stop.
+pub fn spelling(content: &str) -> String {
+    let words = content.to_lowercase();
+    let words = words.trim_end_matches(|c: char| c.is_whitespace() || matches!(c, '.' | '!' | '…'));
+    words.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 pub(crate) fn entry(row: &PgRow, relevance: Option<f64>) -> Result<MemoryEntry, Fault> {

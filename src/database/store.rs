@@ -14,8 +14,6 @@ pub struct Store {
     pub(crate) door: Door,
     pub(crate) team: String,
     pub(crate) agent: String,
-    /// Who makes the answers that this process makes, among all replicas.
-    pub(crate) holder: String,
     schema: Mutex<Option<Schema>>,
     migration: tokio::sync::Mutex<Migration>,
 }
@@ -44,7 +42,6 @@ impl Store {
             door: Door::new(settings, 2),
             team: options.team.clone(),
             agent: options.agent_id.clone(),
-            holder: id::new("holder"),
             schema: Mutex::new(None),
             migration: tokio::sync::Mutex::new(if options.migrate { Migration::Owed } else { Migration::NotOurs }),
         })

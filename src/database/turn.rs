@@ -13,15 +13,37 @@ use crate::{Fault, Store, id};
 /// For how long a turn is taken to be alive after the last [`Store::progress`]. Whoever makes an answer calls it
 /// more often than this, whether or not there is anything new to tell.
 pub const LEASE: Duration = Duration::from_secs(30);
-/// The most text of one message, in bytes.
-const CONTENT: usize = 4 * 1024 * 1024;
+/// The most text of one message, in bytes, and the most of its parts.
+pub const LONGEST_MESSAGE: usize = 4 * 1024 * 1024;
+
+/// One turn of a conversation. It holds the lease under its own id, so that of two turns in one process, too, the
+/// one that lost its lease to the other is told so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Turn {
+    conversation: String,
+    id: String,
+}
+
+impl Turn {
+    pub fn new(conversation: impl Into<String>) -> Self {
+        Self { conversation: conversation.into(), id: id::new("turn") }
+    }
+
+    pub fn conversation(&self) -> &str {
+        &self.conversation
+    }
+
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+}
 
 impl Store {
     /// Writes down what the user said and takes the conversation, which is made if there is none.
     ///
     /// [`Fault::Busy`] while another turn is alive. What a dead one left is kept as an interrupted message. May be
-    /// repeated with the same message when the answer was lost on the way.
-    pub async fn begin_turn(&self, conversation_id: &str, title_if_new: &str, user: NewMessage) -> Result<(), Fault> {
+    /// repeated with the same turn and message when the answer was lost on the way.
+    pub async fn begin_turn(&self, turn: &Turn, title_if_new: &str, user: NewMessage) -> Result<(), Fault> {
         // The update changes nothing; it locks the row, so that turns of one conversation queue up here.
         const CONVERSATION: &str = "
             INSERT INTO slipway.conversations (team, agent_id, id, title, created_at, updated_at)
@@ -36,54 +58,48 @@ impl Store {
             VALUES ($1, $2, $3, $4, clock_timestamp(), clock_timestamp() + $5 * interval '1 second')
             ON CONFLICT (team, agent_id, conversation_id) DO UPDATE
             SET holder = excluded.holder, partial = '', since = excluded.since, lease_until = excluded.lease_until";
-        id::check("conversation id", conversation_id)?;
-        check(std::slice::from_ref(&user))?;
+        let Turn { conversation, id } = turn;
+        check(turn, std::slice::from_ref(&user))?;
         in_time(async {
             let (mut work, _) = self.begin().await?;
             let row = ask(CONVERSATION)
                 .bind(&self.team)
                 .bind(&self.agent)
-                .bind(conversation_id)
+                .bind(conversation)
                 .bind(short_title(title_if_new))
                 .fetch_one(&mut *work)
                 .await?;
-            let mut count: i64 = row.try_get("message_count")?;
-            let before = ask(BEFORE).bind(&self.team).bind(&self.agent).bind(conversation_id).fetch_optional(&mut *work).await?;
+            let count: i64 = row.try_get("message_count")?;
+            let mut messages = vec![user];
+            let before = ask(BEFORE).bind(&self.team).bind(&self.agent).bind(conversation).fetch_optional(&mut *work).await?;
             if let Some(before) = before {
-                if before.try_get("alive")? {
-                    let ours = before.try_get::<&str, _>("holder")? == self.holder;
-                    if ours && self.are_stored(&mut work, std::slice::from_ref(&user)).await? {
-                        return work.commit().await;
-                    }
+                if before.try_get::<&str, _>("holder")? == id && self.are_stored(&mut work, &messages).await? {
+                    // A first try has gone through, however long ago.
+                    messages.clear();
+                } else if before.try_get("alive")? {
                     return Err(work.give_up(Fault::Busy).await);
-                }
-                let partial: String = before.try_get("partial")?;
-                if !partial.is_empty() {
-                    count = self.append(&mut work, conversation_id, count, &[NewMessage::new(Role::Assistant, partial)], true).await?;
+                } else {
+                    let partial: String = before.try_get("partial")?;
+                    if !partial.is_empty() {
+                        messages.insert(0, NewMessage::new(Role::Assistant, partial).interrupted());
+                    }
                 }
             }
-            self.append(&mut work, conversation_id, count, &[user], false).await?;
-            ask(TAKE)
-                .bind(&self.team)
-                .bind(&self.agent)
-                .bind(conversation_id)
-                .bind(&self.holder)
-                .bind(LEASE.as_secs_f64())
-                .execute(&mut *work)
-                .await?;
+            self.append(&mut work, conversation, count, &messages).await?;
+            ask(TAKE).bind(&self.team).bind(&self.agent).bind(conversation).bind(id).bind(LEASE.as_secs_f64()).execute(&mut *work).await?;
             work.commit().await
         })
         .await
     }
 
     /// Renews the lease and leaves what there is of the answer, for whoever asks [`Store::generation`].
-    /// [`Fault::Busy`] when another has taken the conversation since.
-    pub async fn progress(&self, conversation_id: &str, partial: &str) -> Result<(), Fault> {
+    /// [`Fault::Busy`] when the turn no longer has the conversation.
+    pub async fn progress(&self, turn: &Turn, partial: &str) -> Result<(), Fault> {
         const RENEW: &str = "
             UPDATE slipway.turns SET partial = $5, lease_until = clock_timestamp() + $6 * interval '1 second'
             WHERE team = $1 AND agent_id = $2 AND conversation_id = $3 AND holder = $4";
-        id::check("conversation id", conversation_id)?;
-        if partial.len() > CONTENT {
+        check(turn, &[])?;
+        if partial.len() > LONGEST_MESSAGE {
             return Err(too_long());
         }
         in_time(async {
@@ -91,8 +107,8 @@ impl Store {
             let renewed = ask(RENEW)
                 .bind(&self.team)
                 .bind(&self.agent)
-                .bind(conversation_id)
-                .bind(&self.holder)
+                .bind(&turn.conversation)
+                .bind(&turn.id)
                 .bind(clean(partial))
                 .bind(LEASE.as_secs_f64())
                 .execute(&mut *work)
@@ -104,35 +120,28 @@ impl Store {
     }
 
     /// Writes down the answer, with what tools were asked and said on the way, and lets the conversation go.
-    /// May be repeated with the same messages. [`Fault::Busy`] when another has taken the conversation since;
-    /// [`Fault::Refused`] when it was deleted.
-    pub async fn finish_turn(&self, conversation_id: &str, messages: Vec<NewMessage>) -> Result<(), Fault> {
-        self.end_turn(conversation_id, &messages, false).await
-    }
-
-    /// Lets the conversation go without a whole answer; what there is of one is kept as interrupted.
-    pub async fn abandon_turn(&self, conversation_id: &str, partial: Option<NewMessage>) -> Result<(), Fault> {
-        self.end_turn(conversation_id, partial.as_slice(), true).await
-    }
-
-    async fn end_turn(&self, conversation_id: &str, messages: &[NewMessage], interrupted: bool) -> Result<(), Fault> {
+    /// May be repeated with the same messages.
+    ///
+    /// A lease that has run out is no obstacle as long as nobody has taken the conversation since: nothing is lost
+    /// by being late alone. Once another turn has it, it is [`Fault::Busy`], as the answer would stand after the
+    /// next question; [`Fault::Refused`] when the conversation was deleted.
+    pub async fn finish_turn(&self, turn: &Turn, messages: Vec<NewMessage>) -> Result<(), Fault> {
         // Two statements: the first may have waited for another turn, whose end only the second then sees.
         const LOCK: &str = "SELECT message_count FROM slipway.conversations WHERE team = $1 AND agent_id = $2 AND id = $3 FOR UPDATE";
         const LET_GO: &str = "DELETE FROM slipway.turns WHERE team = $1 AND agent_id = $2 AND conversation_id = $3 AND holder = $4";
-        id::check("conversation id", conversation_id)?;
-        check(messages)?;
+        let Turn { conversation, id } = turn;
+        check(turn, &messages)?;
         in_time(async {
             let (mut work, _) = self.begin().await?;
-            let found = ask(LOCK).bind(&self.team).bind(&self.agent).bind(conversation_id).fetch_optional(&mut *work).await?;
+            let found = ask(LOCK).bind(&self.team).bind(&self.agent).bind(conversation).fetch_optional(&mut *work).await?;
             let Some(found) = found else {
                 return Err(work.give_up(Fault::Refused("the conversation has been deleted".to_owned())).await);
             };
             let count = found.try_get("message_count")?;
-            let let_go =
-                ask(LET_GO).bind(&self.team).bind(&self.agent).bind(conversation_id).bind(&self.holder).execute(&mut *work).await?;
+            let let_go = ask(LET_GO).bind(&self.team).bind(&self.agent).bind(conversation).bind(id).execute(&mut *work).await?;
             if let_go.rows_affected() > 0 {
-                self.append(&mut work, conversation_id, count, messages, interrupted).await?;
-            } else if !self.are_stored(&mut work, messages).await? {
+                self.append(&mut work, conversation, count, &messages).await?;
+            } else if !self.are_stored(&mut work, &messages).await? {
                 return Err(work.give_up(Fault::Busy).await);
             }
             work.commit().await
@@ -162,47 +171,41 @@ impl Store {
         .await
     }
 
-    /// Adds messages after the first `count`, in one statement, and returns how many there are then.
-    async fn append(
-        &self,
-        work: &mut PgConnection,
-        conversation_id: &str,
-        count: i64,
-        messages: &[NewMessage],
-        interrupted: bool,
-    ) -> Result<i64, Fault> {
+    /// Adds messages after the first `count`, in one statement.
+    async fn append(&self, work: &mut PgConnection, conversation_id: &str, count: i64, messages: &[NewMessage]) -> Result<(), Fault> {
         const APPEND: &str = "
             WITH added AS (
                 INSERT INTO slipway.messages
                     (team, agent_id, conversation_id, ordinal, id, role, content, parts, trace_id, interrupted, created_at)
-                SELECT $1, $2, $3, $4 + n, id, role, content, parts::json, trace_id, $5, clock_timestamp()
-                FROM unnest($6::text[], $7::text[], $8::text[], $9::text[], $10::text[])
-                    WITH ORDINALITY AS m (id, role, content, parts, trace_id, n)
+                SELECT $1, $2, $3, $4 + n, id, role, content, parts::json, trace_id, interrupted, clock_timestamp()
+                FROM unnest($5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::boolean[])
+                    WITH ORDINALITY AS m (id, role, content, parts, trace_id, interrupted, n)
                 RETURNING 1)
             UPDATE slipway.conversations SET message_count = $4 + (SELECT count(*) FROM added), updated_at = clock_timestamp()
-            WHERE team = $1 AND agent_id = $2 AND id = $3 RETURNING message_count";
+            WHERE team = $1 AND agent_id = $2 AND id = $3";
         if messages.is_empty() {
-            return Ok(count);
+            return Ok(());
         }
         let ids: Vec<_> = messages.iter().map(|message| message.id.as_str()).collect();
         let roles: Vec<_> = messages.iter().map(|message| role_name(message.role)).collect();
         let contents: Vec<_> = messages.iter().map(|message| clean(&message.content)).collect();
         let parts: Vec<_> = messages.iter().map(|message| message.parts.as_ref().map(ToString::to_string)).collect();
         let traces: Vec<_> = messages.iter().map(|message| message.trace_id.as_deref().map(clean)).collect();
-        let row = ask(APPEND)
+        let interrupted: Vec<_> = messages.iter().map(|message| message.interrupted).collect();
+        ask(APPEND)
             .bind(&self.team)
             .bind(&self.agent)
             .bind(conversation_id)
             .bind(count)
-            .bind(interrupted)
             .bind(ids)
             .bind(roles)
             .bind(contents)
             .bind(parts)
             .bind(traces)
-            .fetch_one(work)
+            .bind(interrupted)
+            .execute(work)
             .await?;
-        Ok(row.try_get("message_count")?)
+        Ok(())
     }
 
     /// Whether a first try has gone through whose answer was lost.
@@ -218,11 +221,12 @@ impl Store {
     }
 }
 
-fn check(messages: &[NewMessage]) -> Result<(), Fault> {
+fn check(turn: &Turn, messages: &[NewMessage]) -> Result<(), Fault> {
+    id::check("conversation id", &turn.conversation)?;
     for message in messages {
         id::check("message id", &message.id)?;
         let parts = message.parts.as_ref().map_or(0, |parts| parts.to_string().len());
-        if message.content.len() > CONTENT || parts > CONTENT {
+        if message.content.len() > LONGEST_MESSAGE || parts > LONGEST_MESSAGE {
             return Err(too_long());
         }
     }

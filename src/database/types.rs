@@ -50,11 +50,19 @@ pub struct NewMessage {
     pub content: String,
     pub parts: Option<Value>,
     pub trace_id: Option<String>,
+    pub interrupted: bool,
 }
 
 impl NewMessage {
     pub fn new(role: Role, content: impl Into<String>) -> Self {
-        Self { id: id::new("msg"), role, content: content.into(), parts: None, trace_id: None }
+        Self { id: id::new("msg"), role, content: content.into(), parts: None, trace_id: None, interrupted: false }
+    }
+
+    /// What there is of an answer that ended before it was whole.
+    #[must_use]
+    pub fn interrupted(mut self) -> Self {
+        self.interrupted = true;
+        self
     }
 
     #[must_use]
@@ -122,6 +130,9 @@ pub struct Remembered {
     pub entry: MemoryEntry,
     pub existed: bool,
 }
+
+/// The most that one page of a list has, wherever it is kept.
+pub const MOST_LISTED: u32 = 200;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Page<T> {

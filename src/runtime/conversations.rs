@@ -3,7 +3,7 @@
 
 use jiff::Timestamp;
 use serde::Serialize;
-use slipway_database::{ConversationSummary, Generation, Role, StoredMessage};
+use slipway_database::{ConversationSummary, Generation, MOST_LISTED, Role, StoredMessage};
 use slipway_http::{Error, Query, Reply};
 
 use crate::agent::Agent;
@@ -31,7 +31,7 @@ struct Message {
     created_at: Timestamp,
     #[serde(skip_serializing_if = "Option::is_none")]
     trace_id: Option<String>,
-    /// The answer ended before it was whole, with its pod.
+    /// The answer ended before it was whole.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     interrupted: bool,
 }
@@ -50,7 +50,7 @@ struct Status {
 }
 
 pub(crate) async fn list(agent: &Agent, mut query: Query) -> Result<Reply, Error> {
-    let limit = query.number("limit", 100, 1..=500)?;
+    let limit = query.number("limit", 100, 1..=MOST_LISTED)?;
     let (cursor, search) = (query.text("cursor"), query.text("search"));
     query.end()?;
     let page = agent.store.conversations(limit, cursor.as_deref(), search.as_deref()).await.map_err(failure::of_store)?;
@@ -81,7 +81,7 @@ pub(crate) async fn status(agent: &Agent, id: &str) -> Result<Reply, Error> {
 }
 
 pub(crate) async fn memories(agent: &Agent, mut query: Query) -> Result<Reply, Error> {
-    let limit = query.number("limit", 100, 1..=500)?;
+    let limit = query.number("limit", 100, 1..=MOST_LISTED)?;
     let cursor = query.text("cursor");
     query.end()?;
     let page = agent.memory.list(limit, cursor.as_deref()).await.map_err(failure::of_store)?;

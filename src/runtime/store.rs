@@ -2,9 +2,11 @@
 //! lives. Both answer the same questions; whoever asks does not know which it is.
 
 mod memory;
+mod words;
 
 use slipway_database::{
-    ConversationSummary, Embedding, Fault, Generation, MemoryEntry, NewMemory, NewMessage, Page, Remembered, StoredMessage, UsageMinute,
+    ConversationSummary, Embedding, Fault, Generation, MemoryEntry, NewMemory, NewMessage, Page, Remembered, StoredMessage, Turn,
+    UsageMinute,
 };
 
 use crate::settings::{Database, Identity, Storage};
@@ -73,18 +75,19 @@ impl Store {
         on_either!(self.delete_conversation(id))
     }
 
-    pub(crate) async fn begin_turn(&self, id: &str, title: &str, message: NewMessage) -> Result<(), Fault> {
-        on_either!(self.begin_turn(id, title, message))
+    /// Keeps what was said and gives the turn the conversation, unless another has it.
+    pub(crate) async fn begin_turn(&self, turn: &Turn, title: &str, message: NewMessage) -> Result<(), Fault> {
+        on_either!(self.begin_turn(turn, title, message))
     }
 
     /// What has been generated so far; it also says that somebody is still at it.
-    pub(crate) async fn progress(&self, id: &str, partial: &str) -> Result<(), Fault> {
-        on_either!(self.progress(id, partial))
+    pub(crate) async fn progress(&self, turn: &Turn, partial: &str) -> Result<(), Fault> {
+        on_either!(self.progress(turn, partial))
     }
 
     /// Ends a turn with what came of it.
-    pub(crate) async fn finish_turn(&self, id: &str, messages: Vec<NewMessage>) -> Result<(), Fault> {
-        on_either!(self.finish_turn(id, messages))
+    pub(crate) async fn finish_turn(&self, turn: &Turn, messages: Vec<NewMessage>) -> Result<(), Fault> {
+        on_either!(self.finish_turn(turn, messages))
     }
 
     pub(crate) async fn generation(&self, id: &str) -> Result<Option<Generation>, Fault> {

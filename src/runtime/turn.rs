@@ -2,43 +2,33 @@
 //! own: a client that leaves takes nothing with it, unless it asked for that.
 
 mod answering;
+mod bounds;
 mod happening;
+mod lease;
 mod prompt;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use slipway_database::{Fault, NewMessage, Role};
+use slipway_database::Fault;
 use slipway_guards::{Block, Budget, Side};
 use slipway_http::{Error, HeaderMap, HeaderValue, StatusCode, header};
 use slipway_models::{Content, Message};
 use tokio::select;
-use tokio::sync::mpsc;
-use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, sleep_until};
-use tracing::{error, warn};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::agent::Agent;
+use crate::agent::{Agent, Running};
 use crate::failure;
 use crate::telemetry::Inbound;
 use answering::Answering;
 pub(crate) use happening::{Answer, Guarded, Happening, Stop};
+use lease::Lease;
 
 /// How many happenings may wait for a slow client before the model waits too.
 const WAITING: usize = 64;
-/// How often a long answer is written down while it grows.
-const PROGRESS: Duration = Duration::from_secs(1);
 /// How long a client waits for its answer to be kept, once it is whole.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
-/// The pauses before an answer that could not be kept is tried again.
-const KEEP: [Duration; 6] = [
-    Duration::from_millis(250),
-    Duration::from_secs(1),
-    Duration::from_secs(3),
-    Duration::from_secs(10),
-    Duration::from_secs(15),
-    Duration::from_secs(30),
-];
-
 /// What is asked, and on whose behalf.
 #[derive(Debug)]
 pub(crate) struct Order {
@@ -142,16 +132,29 @@ pub(crate) async fn begin(agent: &Arc<Agent>, mut order: Order) -> Result<mpsc::
         let _ = listener.send(Happening::Done(answer)).await;
         return Ok(happenings);
     }
-    if let Said::InConversation { id, message } = &order.said {
-        let said = NewMessage::new(Role::User, message).with_trace(&order.trace_id);
-        agent.store.begin_turn(id, &prompt::title(message), said).await.map_err(failure::of_store)?;
-    }
     let agent = Arc::clone(agent);
+    let (began, beginning) = oneshot::channel();
+    // From the first question to the store on in a task of its own: a client that leaves meanwhile must not leave
+    // half a beginning behind.
     tokio::spawn(async move {
-        run(&agent, order, found.guarded, listener).await;
+        match take(&agent, &order, &running).await {
+            Ok(lease) => {
+                let _ = began.send(Ok(()));
+                run(&agent, order, lease, found.guarded, listener).await;
+            }
+            Err(fault) => {
+                let _ = began.send(Err(fault));
+            }
+        }
         drop(running);
     });
-    Ok(happenings)
+    let began = beginning.await.map_err(|_| Error::internal("a turn broke off before it began"))?;
+    began.map(|()| happenings).map_err(failure::of_store)
+}
+
+async fn take(agent: &Agent, order: &Order, running: &Running) -> Result<Option<Lease>, Fault> {
+    let Said::InConversation { id, message } = &order.said else { return Ok(None) };
+    Lease::take(agent, running.clone(), id, message, &order.trace_id).await.map(Some)
 }
 
 struct Found {
@@ -194,76 +197,52 @@ fn over_the_limit(block: Block) -> Error {
     }
 }
 
-async fn run(agent: &Agent, order: Order, guarded: Vec<Guarded>, listener: mpsc::Sender<Happening>) {
+async fn run(agent: &Agent, order: Order, lease: Option<Lease>, guarded: Vec<Guarded>, listener: mpsc::Sender<Happening>) {
     let started = Instant::now();
-    let partial = Mutex::new(String::new());
-    let mut answering = Answering::new(agent, &order, &listener, &partial);
+    let alone = Mutex::default();
+    let mut answering = Answering::new(agent, &order, &listener, lease.as_ref().map_or(&alone, |lease| &lease.partial));
     for guarded in guarded {
         answering.guard(guarded).await;
     }
     let left = async { if order.cancel_with_client { listener.closed().await } else { std::future::pending().await } };
+    let taken = async { if let Some(lease) = &lease { lease.write_down().await } else { std::future::pending().await } };
     let stop = select! {
         biased;
         stop = answering.work() => stop,
         () = sleep_until(started + agent.budget.time) => Ok(Stop::TimeBudget),
         () = left => Ok(Stop::Cancelled),
-        () = write_down(agent, order.said.conversation(), &partial) => Ok(Stop::Cancelled),
+        () = taken => Ok(Stop::Cancelled),
     };
     let outcome = answering.end(stop, started.elapsed());
-    conclude(agent, &order, outcome, &listener).await;
-}
-
-/// Keeps what there is of a long answer, so that others see it grow and a killed pod loses little.
-/// Returns when the conversation is no longer there, or another's.
-async fn write_down(agent: &Agent, conversation: Option<&str>, partial: &Mutex<String>) {
-    let Some(id) = conversation else { return std::future::pending().await };
-    let mut ticks = interval_at(Instant::now() + PROGRESS, PROGRESS);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut told = false;
-    loop {
-        ticks.tick().await;
-        let text = partial.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        match agent.store.progress(id, &text).await {
-            Ok(()) => told = false,
-            Err(fault @ (Fault::Busy | Fault::Refused(_))) => return warn!(%fault, "a turn ends: its conversation is no longer its own"),
-            Err(fault) if !std::mem::replace(&mut told, true) => warn!(%fault, "an answer under way could not be written down"),
-            Err(_) => {}
-        }
-    }
+    conclude(agent, &order, lease, outcome, &listener).await;
 }
 
 /// Keeps the answer, tells it, and leaves the rest to work behind the scenes.
-async fn conclude(agent: &Agent, order: &Order, outcome: answering::Outcome, listener: &mpsc::Sender<Happening>) {
-    let answering::Outcome { mut answer, failure, transcript } = outcome;
-    if let Some(id) = order.said.conversation() {
-        let kept = keep(agent, id, transcript);
-        let mut kept = std::pin::pin!(kept);
-        // The client learns early that its answer is not safe yet; the attempts go on.
-        let ended = select! {
-            saved = &mut kept => Some(saved),
-            () = sleep(LONGEST_WAIT) => None,
-        };
-        answer.saved = ended.unwrap_or(false);
-        tell(agent, order, answer, failure, listener).await;
-        if ended.is_none() {
-            kept.await;
-        }
-    } else {
-        tell(agent, order, answer, failure, listener).await;
+async fn conclude(agent: &Agent, order: &Order, lease: Option<Lease>, outcome: answering::Outcome, listener: &mpsc::Sender<Happening>) {
+    let answering::Outcome { mut answer, failure, mut transcript } = outcome;
+    let Some(lease) = lease else { return tell(agent, order, answer, failure, listener).await };
+    for message in &mut transcript {
+        message.interrupted = broke_off(answer.stop);
+    }
+    let mut kept = std::pin::pin!(lease.end(transcript));
+    // The client learns early that its answer is not safe yet; the attempts go on.
+    let ended = select! {
+        saved = &mut kept => Some(saved),
+        () = sleep(LONGEST_WAIT) => None,
+    };
+    answer.saved = ended.unwrap_or(false);
+    tell(agent, order, answer, failure, listener).await;
+    if ended.is_none() {
+        kept.await;
     }
 }
 
-async fn keep(agent: &Agent, id: &str, messages: Vec<NewMessage>) -> bool {
-    for wait in KEEP.into_iter().map(Some).chain([None]) {
-        let Err(fault) = agent.store.finish_turn(id, messages.clone()).await else { return true };
-        let Some(wait) = wait.filter(|_| matches!(fault, Fault::Unavailable(_))) else {
-            error!(%fault, "an answer could not be kept");
-            return false;
-        };
-        warn!(%fault, "an answer could not be kept; trying again");
-        sleep(wait).await;
+/// Whether the answer would have gone on, had it been let. One that is as long as one may be counts as whole.
+fn broke_off(stop: Stop) -> bool {
+    match stop {
+        Stop::EndTurn | Stop::MaxTokens | Stop::MaxRounds => false,
+        Stop::Filtered | Stop::TokenBudget | Stop::TimeBudget | Stop::Guard | Stop::Cancelled | Stop::Failed => true,
     }
-    false
 }
 
 async fn tell(agent: &Agent, order: &Order, answer: Answer, failure: Option<slipway_models::Fault>, listener: &mpsc::Sender<Happening>) {

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use slipway_api::ids;
-use slipway_database::{Fault, NewMessage, Options, Role, Store};
+use slipway_database::{Fault, NewMessage, Options, Role, Store, Turn};
 use slipway_operator::database::DatabaseUrl;
 use slipway_operator::tenancy::rows::{Census, Cleared, GRACE, Leavings, SETTLED};
 use slipway_operator::tenancy::{Tenancy, Wanted};
@@ -90,8 +90,9 @@ async fn talk(postgres: &Postgres, name: &str) -> Store {
     let options =
         Options { url: postgres.url(), password: None, sslmode: None, team: ids::team("red"), agent_id: id(name), migrate: false };
     let store = Store::open(&options).unwrap();
-    store.begin_turn("c1", "Hello", NewMessage::new(Role::User, "hello")).await.unwrap();
-    store.finish_turn("c1", vec![]).await.unwrap();
+    let turn = Turn::new("c1");
+    store.begin_turn(&turn, "Hello", NewMessage::new(Role::User, "hello")).await.unwrap();
+    store.finish_turn(&turn, vec![]).await.unwrap();
     store
 }
 

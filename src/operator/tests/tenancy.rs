@@ -3,7 +3,7 @@
 #![expect(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use slipway_api::ids;
-use slipway_database::{NewMessage, Options, Role, Store};
+use slipway_database::{NewMessage, Options, Role, Store, Turn};
 use slipway_operator::database::DatabaseUrl;
 use slipway_operator::tenancy::{Access, Standing, Tenancy, Wanted};
 use slipway_peers::Postgres;
@@ -44,7 +44,7 @@ async fn each_team_has_a_login_that_opens_its_own_rows() {
     }
     let (red, blue) = (login(&tenancy_of_one, "red"), login(&tenancy_of_one, "blue"));
     assert_ne!(red.complete(), blue.complete());
-    store(&red, "red").begin_turn("c1", "Hello", hello()).await.unwrap();
+    store(&red, "red").begin_turn(&Turn::new("c1"), "Hello", hello()).await.unwrap();
     assert_eq!(store(&red, "red").conversations(10, None, None).await.unwrap().items.len(), 1);
     let seen = store(&blue, "red").conversations(10, None, None).await;
     assert!(seen.is_err() || seen.unwrap().items.is_empty(), "blue's login must not read red's rows");
@@ -100,7 +100,7 @@ async fn a_team_that_is_gone_leaves_no_rows_even_if_the_database_was_down() {
         |team: &str| postgres.psql(&format!("SELECT count(*) FROM slipway.conversations WHERE team = 'tk_{team}'")).trim().to_owned();
     for team in ["red", "blue", "green"] {
         tenancy.ensure(team).await;
-        store(&login(&tenancy, team), team).begin_turn("c1", "Hello", hello()).await.unwrap();
+        store(&login(&tenancy, team), team).begin_turn(&Turn::new("c1"), "Hello", hello()).await.unwrap();
     }
     tenancy.remove("red").await.unwrap();
     assert_eq!((rows("red"), rows("blue")), ("0".to_owned(), "1".to_owned()));

@@ -1,5 +1,6 @@
 //! Conversations and memories in this process, for an agent without a database. They are bounded:
-//! what was touched least recently makes room, so that an agent never grows without end.
+//! what was touched least recently makes room, so that an agent never grows without end. A lease
+//! never runs out here: whoever holds one lives in the same process and lets go when it dies.
 
 #![expect(clippy::unnecessary_wraps, reason = "a store that cannot fail answers in the words of one that can")]
 
@@ -8,10 +9,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 use slipway_database::{
-    ConversationSummary, Embedding, Fault, Generation, MemoryEntry, NewMemory, NewMessage, Page, Remembered, StoredMessage,
+    ConversationSummary, Embedding, Fault, Generation, MemoryEntry, NewMemory, NewMessage, Page, Remembered, Role, StoredMessage, Turn,
+    spelling,
 };
 
 use super::Conversation;
+use super::words::Query;
 use crate::ids;
 
 const MOST_CONVERSATIONS: usize = 1000;
@@ -45,7 +48,14 @@ struct Room {
     updated_at: Timestamp,
     messages: VecDeque<StoredMessage>,
     bytes: usize,
-    generating: Option<(Timestamp, String)>,
+    generating: Option<Generating>,
+}
+
+/// The turn that has a conversation.
+struct Generating {
+    turn: String,
+    since: Timestamp,
+    partial: String,
 }
 
 struct Kept {
@@ -59,9 +69,9 @@ impl Memory {
             Some(cursor) => cursor.parse().map_err(|_| Fault::Refused("`cursor` must be the `next_cursor` of an earlier page".into()))?,
             None => u64::MAX,
         };
-        let search = search.map(str::to_lowercase);
+        let search = search.map(|text| text.trim().to_lowercase()).filter(|text| !text.is_empty());
         let rooms = self.rooms();
-        let fits = |room: &Room| search.as_deref().is_none_or(|word| room.title.to_lowercase().contains(word));
+        let fits = |room: &Room| search.as_deref().is_none_or(|text| room.says(text));
         let mut found = rooms.by_age.range(..before).rev().filter_map(|(age, id)| Some((age, id, rooms.by_id.get(id)?)));
         let mut page = Page { items: Vec::new(), next_cursor: None };
         let mut last = None;
@@ -91,40 +101,44 @@ impl Memory {
         Ok(rooms.leave(id))
     }
 
-    pub(super) fn begin_turn(&self, id: &str, title: &str, message: NewMessage) -> Result<(), Fault> {
-        let now = Timestamp::now();
+    pub(super) fn begin_turn(&self, turn: &Turn, title: &str, message: NewMessage) -> Result<(), Fault> {
+        let (id, now) = (turn.conversation(), Timestamp::now());
         let mut rooms = self.rooms();
         if rooms.by_id.get(id).is_some_and(|room| room.generating.is_some()) {
             return Err(Fault::Busy);
         }
         let room = rooms.touch(id, title, now);
-        room.generating = Some((now, String::new()));
+        room.generating = Some(Generating { turn: turn.id().to_owned(), since: now, partial: String::new() });
         rooms.say(id, [message], now);
         Ok(())
     }
 
-    pub(super) fn progress(&self, id: &str, partial: &str) -> Result<(), Fault> {
-        if let Some((_, text)) = self.rooms().by_id.get_mut(id).and_then(|room| room.generating.as_mut()) {
-            partial.clone_into(text);
-        }
+    pub(super) fn progress(&self, turn: &Turn, partial: &str) -> Result<(), Fault> {
+        let mut rooms = self.rooms();
+        let generating = rooms.by_id.get_mut(turn.conversation()).and_then(|room| room.generating.as_mut());
+        let own = generating.filter(|generating| generating.turn == turn.id()).ok_or(Fault::Busy)?;
+        partial.clone_into(&mut own.partial);
         Ok(())
     }
 
-    pub(super) fn finish_turn(&self, id: &str, messages: Vec<NewMessage>) -> Result<(), Fault> {
-        // A conversation that was deleted meanwhile stays deleted.
+    pub(super) fn finish_turn(&self, turn: &Turn, messages: Vec<NewMessage>) -> Result<(), Fault> {
+        let (id, now) = (turn.conversation(), Timestamp::now());
         let mut rooms = self.rooms();
-        if let Some(room) = rooms.by_id.get_mut(id) {
-            let now = Timestamp::now();
-            room.generating = None;
-            room.updated_at = now;
-            rooms.say(id, messages, now);
+        let Some(room) = rooms.by_id.get_mut(id) else {
+            return Err(Fault::Refused("the conversation has been deleted".to_owned()));
+        };
+        // Deleted and begun anew, it is another's.
+        room.generating.take_if(|generating| generating.turn == turn.id()).ok_or(Fault::Busy)?;
+        if !messages.is_empty() {
+            rooms.touch(id, "", now);
         }
+        rooms.say(id, messages, now);
         Ok(())
     }
 
     pub(super) fn generation(&self, id: &str) -> Result<Option<Generation>, Fault> {
         Ok(self.rooms().by_id.get(id).map(|room| match &room.generating {
-            Some((since, partial)) => Generation::Generating { partial: partial.clone(), since: *since },
+            Some(Generating { since, partial, .. }) => Generation::Generating { partial: partial.clone(), since: *since },
             None => Generation::Idle,
         }))
     }
@@ -145,15 +159,17 @@ impl Memory {
 
     pub(super) fn remember(&self, memory: NewMemory) -> Result<Remembered, Fault> {
         let mut kept = self.kept();
-        let words = normal(&memory.content);
-        let known = kept.iter_mut().find(|known| {
-            normal(&known.entry.content) == words
-                || closeness(known.embedding.as_ref(), memory.embedding.as_ref()).is_some_and(|close| close >= SAME)
+        let words = spelling(&memory.content);
+        let known = kept.iter().position(|known| spelling(&known.entry.content) == words);
+        let known = known.or_else(|| {
+            let close = kept.iter().map(|known| closeness(known.embedding.as_ref(), memory.embedding.as_ref())).enumerate();
+            let nearest = close.filter_map(|(at, close)| Some((at, close?))).max_by(|(_, a), (_, b)| a.total_cmp(b));
+            nearest.filter(|(_, close)| *close >= SAME).map(|(at, _)| at)
         });
-        if let Some(known) = known {
-            known.entry.content = memory.content;
-            known.entry.category = memory.category;
-            known.embedding = memory.embedding;
+        if let Some(known) = known.and_then(|at| kept.get_mut(at)) {
+            let NewMemory { content, category, source, embedding } = memory;
+            known.entry = MemoryEntry { content, category, source, ..known.entry.clone() };
+            known.embedding = embedding.or(known.embedding.take());
             return Ok(Remembered { entry: known.entry.clone(), existed: true });
         }
         let NewMemory { content, category, source, embedding } = memory;
@@ -166,16 +182,23 @@ impl Memory {
         Ok(Remembered { entry, existed: false })
     }
 
+    /// In the order of the database: the nearest vectors first, then words, for what has no vector to compare.
     pub(super) fn search_memories(&self, query: &str, embedding: Option<&Embedding>, top: u32) -> Result<Vec<MemoryEntry>, Fault> {
         let kept = self.kept();
-        let mut found: Vec<_> = kept
-            .iter()
-            .map(|kept| (closeness(kept.embedding.as_ref(), embedding).unwrap_or_else(|| overlap(query, &kept.entry.content)), kept))
-            .filter(|(relevance, _)| *relevance > 0.0)
-            .collect();
-        found.sort_by(|(a, _), (b, _)| b.total_cmp(a));
-        let found = found.into_iter().take(top as usize);
-        Ok(found.map(|(relevance, kept)| MemoryEntry { relevance: Some(relevance), ..kept.entry.clone() }).collect())
+        let (mut near, mut worded) = (Vec::new(), Vec::new());
+        let query = Query::read(query);
+        for kept in kept.iter().rev() {
+            if let Some(cosine) = closeness(kept.embedding.as_ref(), embedding) {
+                near.push((cosine, kept));
+            } else if let Some(share) = query.share(&kept.entry.content) {
+                worded.push((share, kept));
+            }
+        }
+        // Stable: of equals the newest comes first.
+        near.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+        worded.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+        let found = near.into_iter().chain(worded).take(top as usize);
+        Ok(found.map(|(relevance, kept)| MemoryEntry { relevance: Some(relevance.clamp(0.0, 1.0)), ..kept.entry.clone() }).collect())
     }
 
     pub(super) fn forget(&self, id: &str) -> Result<bool, Fault> {
@@ -256,9 +279,15 @@ impl Room {
         }
     }
 
+    /// Whether a text, in lower case, is in its title or in what was said.
+    fn says(&self, text: &str) -> bool {
+        let mut said = self.messages.iter().filter(|message| message.role != Role::Tool).map(|message| &message.content);
+        said.any(|content| content.to_lowercase().contains(text)) || self.title.to_lowercase().contains(text)
+    }
+
     fn say(&mut self, message: NewMessage, now: Timestamp) {
-        let NewMessage { id, role, content, parts, trace_id } = message;
-        self.messages.push_back(StoredMessage { id, role, content, parts, trace_id, interrupted: false, created_at: now });
+        let NewMessage { id, role, content, parts, trace_id, interrupted } = message;
+        self.messages.push_back(StoredMessage { id, role, content, parts, trace_id, interrupted, created_at: now });
         self.bytes += self.messages.back().map_or(0, weight);
         while self.messages.len() > MOST_MESSAGES || (self.bytes > LONGEST_ROOM && self.messages.len() > 1) {
             self.bytes -= self.messages.pop_front().as_ref().map_or(0, weight);
@@ -272,33 +301,17 @@ fn weight(message: &StoredMessage) -> usize {
     size_of::<StoredMessage>() + message.content.len() + parts
 }
 
-/// Cosine of two embeddings of the same model; they are of length one.
+/// Cosine of two embeddings of the same model.
 fn closeness(one: Option<&Embedding>, other: Option<&Embedding>) -> Option<f64> {
     let (one, other) = (one?, other?);
-    let comparable = one.model == other.model && one.vector.len() == other.vector.len();
-    comparable.then(|| one.vector.iter().zip(&other.vector).map(|(a, b)| f64::from(a * b)).sum())
-}
-
-/// Which share of the query's words the text has.
-fn overlap(query: &str, text: &str) -> f64 {
-    let text = normal(text);
-    let query = normal(query);
-    let words: Vec<_> = query.split(' ').filter(|word| word.chars().count() > 2).collect();
-    let found = words.iter().filter(|word| text.split(' ').any(|known| known == **word)).count();
-    #[expect(clippy::cast_precision_loss, reason = "a query has few words")]
-    if words.is_empty() { 0.0 } else { found as f64 / words.len() as f64 }
-}
-
-/// Lower-case words, one space between them.
-fn normal(text: &str) -> String {
-    let words = text.split(|letter: char| !letter.is_alphanumeric()).filter(|word| !word.is_empty());
-    words.map(str::to_lowercase).collect::<Vec<_>>().join(" ")
+    let product = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
+    let (a, b) = (&one.vector, &other.vector);
+    let lengths = (product(a, a) * product(b, b)).sqrt();
+    (one.model == other.model && a.len() == b.len() && lengths > 0.0).then(|| product(a, b) / lengths)
 }
 
 #[cfg(test)]
 mod tests {
-    use slipway_database::Role;
-
     use super::*;
 
     fn said(bytes: usize) -> NewMessage {
@@ -306,8 +319,29 @@ mod tests {
     }
 
     fn turn(store: &Memory, id: &str, bytes: usize) {
-        store.begin_turn(id, "t", said(1)).unwrap();
-        store.finish_turn(id, vec![said(bytes)]).unwrap();
+        let turn = Turn::new(id);
+        store.begin_turn(&turn, "t", said(1)).unwrap();
+        store.finish_turn(&turn, vec![said(bytes)]).unwrap();
+    }
+
+    #[test]
+    fn a_turn_whose_conversation_is_anothers_writes_nothing_into_it() {
+        let store = Memory::default();
+        let (late, newer) = (Turn::new("conv_1"), Turn::new("conv_1"));
+        store.begin_turn(&late, "t", said(1)).unwrap();
+        assert_eq!(store.begin_turn(&newer, "t", said(1)), Err(Fault::Busy));
+        store.delete_conversation("conv_1").unwrap();
+        assert_eq!(store.progress(&late, "x"), Err(Fault::Busy));
+        assert!(matches!(store.finish_turn(&late, vec![said(7)]), Err(Fault::Refused(_))));
+        store.begin_turn(&newer, "t", said(2)).unwrap();
+        store.progress(&newer, "newer").unwrap();
+        assert_eq!(store.progress(&late, "late"), Err(Fault::Busy));
+        assert_eq!(store.finish_turn(&late, vec![said(7)]), Err(Fault::Busy));
+        let Some(Generation::Generating { partial, .. }) = store.generation("conv_1").unwrap() else { panic!("it is generating") };
+        assert_eq!(partial, "newer");
+        store.finish_turn(&newer, vec![said(3).interrupted()]).unwrap();
+        let lengths: Vec<_> = store.history("conv_1", 9).unwrap().into_iter().map(|said| (said.content.len(), said.interrupted)).collect();
+        assert_eq!(lengths, [(2, false), (3, true)]);
     }
 
     #[test]

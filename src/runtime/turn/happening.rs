@@ -43,7 +43,7 @@ pub(crate) struct Answer {
 impl Answer {
     /// A guard answers in place of the model.
     pub(crate) fn refused(content: String) -> Self {
-        Self { content, usage: Usage::default(), stop: Stop::Guard, saved: true }
+        Self { content, usage: Usage::default(), stop: Stop::Guard, saved: false }
     }
 }
 

@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use serde_json::json;
-use slipway_database::{Fault, Generation, NewMessage, Role};
+use slipway_database::{Fault, Generation, LONGEST_MESSAGE, MOST_LISTED, NewMessage, Role, Store, Turn};
 
 use crate::{Database, assistant, talk, user};
 
 #[tokio::test]
 async fn what_was_said_is_read_back_as_it_was_said() {
     let store = Database::migrated().await.tenant("a", "ag_1").await;
-    store.begin_turn("conv_1", "  A title\nin two lines ", user("hello \0 world").with_trace("tr_1")).await.unwrap();
+    let turn = Turn::new("conv_1");
+    store.begin_turn(&turn, "  A title\nin two lines ", user("hello \0 world").with_trace("tr_1")).await.unwrap();
     let parts = json!({"calls": [{"name": "x", "arguments": "{\"a\":\"\\u0000\"}"}], "nul": "\0", "big": 1.5e300});
     let messages = vec![
         assistant("").with_parts(parts.clone()).with_trace("tr_1"),
@@ -18,7 +19,7 @@ async fn what_was_said_is_read_back_as_it_was_said() {
         assistant("It is 21 °C. 👍"),
     ];
     let ids: Vec<_> = messages.iter().map(|message| message.id.clone()).collect();
-    store.finish_turn("conv_1", messages).await.unwrap();
+    store.finish_turn(&turn, messages).await.unwrap();
 
     let (summary, stored) = store.conversation("conv_1").await.unwrap().unwrap();
     assert_eq!((summary.title.as_str(), summary.message_count), ("A title in two lines", 4));
@@ -71,6 +72,12 @@ async fn conversations_are_listed_by_page_the_newest_first_and_searched() {
         assert_eq!(page.items.iter().map(|s| s.id.as_str()).collect::<Vec<_>>(), found, "{search}");
     }
     assert!(matches!(store.conversations(3, Some("nonsense"), None).await, Err(Fault::Refused(_))));
+    for limit in [0, MOST_LISTED + 1] {
+        let refused = [store.conversations(limit, None, None).await.err(), store.memories(limit, None).await.err()];
+        for fault in refused {
+            assert!(fault.as_ref().unwrap().to_string().contains("`limit` must be a number, 1 to 200"), "{limit}: {fault:?}");
+        }
+    }
 }
 
 #[tokio::test]
@@ -90,31 +97,45 @@ async fn a_conversation_is_renamed_and_deleted() {
     }
 }
 
+/// Whatever holds a conversation is taken to be dead.
+async fn let_the_lease_run_out(database: &Database) {
+    database.raw(&database.url).await.one("update slipway.turns set lease_until = now() - interval '1 s'").await;
+}
+
+async fn said(store: &Store) -> Vec<(String, bool)> {
+    store.history("conv_1", 10).await.unwrap().into_iter().map(|message| (message.content, message.interrupted)).collect()
+}
+
 #[tokio::test]
 async fn one_turn_at_a_time_over_all_replicas() {
     let database = Database::migrated().await;
     let (one, two) = (database.tenant("a", "ag_1").await, database.tenant("a", "ag_1").await);
-    one.begin_turn("conv_1", "t", user("first")).await.unwrap();
-    assert_eq!(two.begin_turn("conv_1", "t", user("second")).await, Err(Fault::Busy));
-    assert_eq!(one.begin_turn("conv_1", "t", user("second")).await, Err(Fault::Busy));
-    one.progress("conv_1", "so fa").await.unwrap();
+    let (first, second) = (Turn::new("conv_1"), Turn::new("conv_1"));
+    one.begin_turn(&first, "t", user("first")).await.unwrap();
+    assert_eq!(two.begin_turn(&second, "t", user("second")).await, Err(Fault::Busy));
+    assert_eq!(one.begin_turn(&second, "t", user("second")).await, Err(Fault::Busy));
+    one.progress(&first, "so fa").await.unwrap();
     let Some(Generation::Generating { partial, .. }) = two.generation("conv_1").await.unwrap() else { panic!("it is generating") };
     assert_eq!(partial, "so fa");
-    assert_eq!(two.progress("conv_1", "mine").await, Err(Fault::Busy));
-    assert_eq!(two.finish_turn("conv_1", vec![assistant("mine")]).await, Err(Fault::Busy));
-    one.finish_turn("conv_1", vec![assistant("so far")]).await.unwrap();
+    for store in [&one, &two] {
+        assert_eq!(store.progress(&second, "mine").await, Err(Fault::Busy));
+        assert_eq!(store.finish_turn(&second, vec![assistant("mine")]).await, Err(Fault::Busy));
+    }
+    one.finish_turn(&first, vec![assistant("so far")]).await.unwrap();
     assert_eq!(two.generation("conv_1").await.unwrap(), Some(Generation::Idle));
-    two.begin_turn("conv_1", "t", user("second")).await.unwrap();
-    two.abandon_turn("conv_1", Some(assistant("half"))).await.unwrap();
-    let said: Vec<_> = one.history("conv_1", 10).await.unwrap().into_iter().map(|m| (m.content, m.interrupted)).collect();
-    assert_eq!(said, [("first".into(), false), ("so far".into(), false), ("second".into(), false), ("half".into(), true)]);
+    two.begin_turn(&second, "t", user("second")).await.unwrap();
+    two.finish_turn(&second, vec![assistant("half").interrupted()]).await.unwrap();
+    assert_eq!(said(&one).await, [("first".into(), false), ("so far".into(), false), ("second".into(), false), ("half".into(), true)]);
 }
 
 #[tokio::test]
 async fn of_twenty_that_begin_at_once_one_does() {
     let database = Database::migrated().await;
     let stores = [database.tenant("a", "ag_1").await, database.tenant("a", "ag_1").await, database.tenant("a", "ag_1").await];
-    let tries = (0..20).map(|n| stores[n % 3].begin_turn("conv_1", "t", user(&format!("{n}"))));
+    let tries = (0..20).map(|n| {
+        let store = &stores[n % 3];
+        async move { store.begin_turn(&Turn::new("conv_1"), "t", user(&format!("{n}"))).await }
+    });
     let outcomes = futures::future::join_all(tries).await;
     assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 1, "{outcomes:?}");
     assert!(outcomes.iter().all(|outcome| matches!(outcome, Ok(()) | Err(Fault::Busy))), "{outcomes:?}");
@@ -122,53 +143,78 @@ async fn of_twenty_that_begin_at_once_one_does() {
 }
 
 #[tokio::test]
-async fn a_dead_turns_answer_is_kept_by_whoever_comes_next() {
-    let database = Database::migrated().await;
-    let (dead, next) = (database.tenant("a", "ag_1").await, database.tenant("a", "ag_1").await);
-    dead.begin_turn("conv_1", "t", user("first")).await.unwrap();
-    dead.progress("conv_1", "half an ans").await.unwrap();
-    database.raw(&database.url).await.one("update slipway.turns set lease_until = now() - interval '1 s'").await;
-    assert_eq!(next.generation("conv_1").await.unwrap(), Some(Generation::Idle));
-    next.begin_turn("conv_1", "t", user("second")).await.unwrap();
-    // It was not dead but slow: it is told, and its late answer does not stand where another was begun.
-    assert_eq!(dead.progress("conv_1", "half an answer").await, Err(Fault::Busy));
-    assert_eq!(dead.finish_turn("conv_1", vec![assistant("a whole answer")]).await, Err(Fault::Busy));
-    next.finish_turn("conv_1", vec![assistant("done")]).await.unwrap();
-    let said: Vec<_> = next.history("conv_1", 10).await.unwrap().into_iter().map(|m| (m.content, m.interrupted)).collect();
-    assert_eq!(said, [("first".into(), false), ("half an ans".into(), true), ("second".into(), false), ("done".into(), false)]);
+async fn a_dead_turns_answer_is_kept_by_whoever_comes_next_in_the_same_process_too() {
+    for same_process in [false, true] {
+        let database = Database::migrated().await;
+        let (one, other) = (database.tenant("a", "ag_1").await, database.tenant("a", "ag_1").await);
+        let next = if same_process { &one } else { &other };
+        let (late, newer) = (Turn::new("conv_1"), Turn::new("conv_1"));
+        one.begin_turn(&late, "t", user("first")).await.unwrap();
+        one.progress(&late, "half an ans").await.unwrap();
+        let_the_lease_run_out(&database).await;
+        assert_eq!(next.generation("conv_1").await.unwrap(), Some(Generation::Idle));
+        next.begin_turn(&newer, "t", user("second")).await.unwrap();
+        next.progress(&newer, "do").await.unwrap();
+        // It was not dead but slow: it is told, and its late answer does not stand where another was begun.
+        assert_eq!(one.progress(&late, "half an answer").await, Err(Fault::Busy), "{same_process}");
+        assert_eq!(one.finish_turn(&late, vec![assistant("a whole answer")]).await, Err(Fault::Busy), "{same_process}");
+        assert_eq!(one.finish_turn(&late, vec![assistant("half an answer").interrupted()]).await, Err(Fault::Busy));
+        assert_eq!(one.begin_turn(&late, "t", user("third")).await, Err(Fault::Busy));
+        let Some(Generation::Generating { partial, .. }) = one.generation("conv_1").await.unwrap() else { panic!("it is generating") };
+        assert_eq!(partial, "do");
+        next.finish_turn(&newer, vec![assistant("done")]).await.unwrap();
+        assert_eq!(
+            said(next).await,
+            [("first".into(), false), ("half an ans".into(), true), ("second".into(), false), ("done".into(), false)],
+            "{same_process}"
+        );
+    }
 }
 
 #[tokio::test]
-async fn a_slow_turn_that_nobody_replaced_still_finishes() {
+async fn a_slow_turn_that_nobody_replaced_goes_on_and_finishes() {
     let database = Database::migrated().await;
     let slow = database.tenant("a", "ag_1").await;
-    slow.begin_turn("conv_1", "t", user("first")).await.unwrap();
-    database.raw(&database.url).await.one("update slipway.turns set lease_until = now() - interval '1 s'").await;
-    slow.finish_turn("conv_1", vec![assistant("at last")]).await.unwrap();
-    assert_eq!(slow.history("conv_1", 10).await.unwrap().len(), 2);
+    let (question, turn) = (user("first"), Turn::new("conv_1"));
+    slow.begin_turn(&turn, "t", question.clone()).await.unwrap();
+    let_the_lease_run_out(&database).await;
+    slow.progress(&turn, "at").await.unwrap();
+    assert!(matches!(slow.generation("conv_1").await.unwrap(), Some(Generation::Generating { .. })), "its lease is renewed");
+    let_the_lease_run_out(&database).await;
+    slow.begin_turn(&turn, "t", question).await.unwrap();
+    assert!(matches!(slow.generation("conv_1").await.unwrap(), Some(Generation::Generating { .. })), "a late repeat is no other turn");
+    let_the_lease_run_out(&database).await;
+    slow.finish_turn(&turn, vec![assistant("at last")]).await.unwrap();
+    assert_eq!(said(&slow).await, [("first".into(), false), ("at last".into(), false)]);
 }
 
 #[tokio::test]
 async fn whatever_is_repeated_after_a_lost_answer_counts_once() {
     let store = Database::migrated().await.tenant("a", "ag_1").await;
-    let (question, answer) = (user("q"), assistant("a"));
+    let (question, answer, turn) = (user("q"), assistant("a"), Turn::new("conv_1"));
     for _ in 0..2 {
-        store.begin_turn("conv_1", "t", question.clone()).await.unwrap();
+        store.begin_turn(&turn, "t", question.clone()).await.unwrap();
     }
     for _ in 0..2 {
-        store.finish_turn("conv_1", vec![answer.clone()]).await.unwrap();
+        store.finish_turn(&turn, vec![answer.clone()]).await.unwrap();
     }
     assert_eq!(store.history("conv_1", 10).await.unwrap().len(), 2);
 }
 
 #[tokio::test]
-async fn an_answer_to_a_deleted_conversation_does_not_bring_it_back() {
+async fn an_answer_to_a_deleted_conversation_neither_brings_it_back_nor_stands_in_a_new_one() {
     let store = Database::migrated().await.tenant("a", "ag_1").await;
-    store.begin_turn("conv_1", "t", user("q")).await.unwrap();
+    let (turn, newer) = (Turn::new("conv_1"), Turn::new("conv_1"));
+    store.begin_turn(&turn, "t", user("q")).await.unwrap();
     store.delete_conversation("conv_1").await.unwrap();
-    assert_eq!(store.progress("conv_1", "x").await, Err(Fault::Busy));
-    assert!(matches!(store.finish_turn("conv_1", vec![assistant("a")]).await, Err(Fault::Refused(_))));
+    assert_eq!(store.progress(&turn, "x").await, Err(Fault::Busy));
+    assert!(matches!(store.finish_turn(&turn, vec![assistant("a")]).await, Err(Fault::Refused(_))));
     assert_eq!(store.conversation("conv_1").await.unwrap(), None);
+    store.begin_turn(&newer, "t", user("another")).await.unwrap();
+    assert_eq!(store.progress(&turn, "x").await, Err(Fault::Busy));
+    assert_eq!(store.finish_turn(&turn, vec![assistant("a")]).await, Err(Fault::Busy));
+    store.finish_turn(&newer, vec![]).await.unwrap();
+    assert_eq!(said(&store).await, [("another".into(), false)]);
 }
 
 #[tokio::test]
@@ -178,8 +224,9 @@ async fn a_very_long_conversation_gives_its_newest_part() {
     talk(&store, "conv_1", "q", "a").await.unwrap();
     for _ in 0..3 {
         let more = (0..1_000).map(|n| assistant(&n.to_string())).collect();
-        store.begin_turn("conv_1", "t", user("more")).await.unwrap();
-        store.finish_turn("conv_1", more).await.unwrap();
+        let turn = Turn::new("conv_1");
+        store.begin_turn(&turn, "t", user("more")).await.unwrap();
+        store.finish_turn(&turn, more).await.unwrap();
     }
     let (summary, messages) = store.conversation("conv_1").await.unwrap().unwrap();
     assert_eq!((summary.message_count, messages.len()), (3_005, 2_000));
@@ -189,7 +236,7 @@ async fn a_very_long_conversation_gives_its_newest_part() {
         talk(&store, "conv_2", "q", &big).await.unwrap();
     }
     assert_eq!(store.conversation("conv_2").await.unwrap().unwrap().1.len(), 4, "two questions with two answers of 3 MiB fit into 8 MiB");
-    assert!(matches!(store.begin_turn("conv_2", "", user(&"x".repeat(4 * 1024 * 1024 + 1))).await, Err(Fault::Refused(_))));
+    assert!(matches!(store.begin_turn(&Turn::new("conv_2"), "", user(&"x".repeat(LONGEST_MESSAGE + 1))).await, Err(Fault::Refused(_))));
 }
 
 #[tokio::test]

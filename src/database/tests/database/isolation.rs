@@ -1,6 +1,6 @@
 //! One team's login against another team's rows.
 
-use slipway_database::{Category, Fault, Generation, Isolation, NewMemory, Store, Tenants, UsageMinute, Vectors};
+use slipway_database::{Category, Fault, Generation, Isolation, NewMemory, Store, Tenants, Turn, UsageMinute, Vectors};
 
 use crate::{Database, Raw, SERVER, assistant, options, password, talk, user};
 
@@ -14,8 +14,9 @@ async fn two_teams() -> Database {
         let said = if team == "b" { SECRET } else { "own words" };
         talk(&store, "conv_1", said, said).await.unwrap();
         talk(&store, &format!("conv_{team}"), said, said).await.unwrap();
-        store.begin_turn("conv_1", "t", user(said)).await.unwrap();
-        store.progress("conv_1", said).await.unwrap();
+        let turn = Turn::new("conv_1");
+        store.begin_turn(&turn, "t", user(said)).await.unwrap();
+        store.progress(&turn, said).await.unwrap();
         let embedding = Some(slipway_database::Embedding { model: "mini".into(), vector: vec![1.0, 0.0] });
         store.remember(NewMemory { content: said.into(), category: Category::Fact, source: "chat".into(), embedding }).await.unwrap();
         store.record_usage(&[UsageMinute { requests: 7, ..UsageMinute::empty(jiff::Timestamp::UNIX_EPOCH, said, said) }]).await.unwrap();
@@ -247,11 +248,12 @@ async fn a_store_that_names_another_team_finds_nothing_and_writes_nothing() {
     assert_eq!(store.generation("conv_1").await.unwrap(), None::<Generation>);
     assert!(!store.delete_conversation("conv_1").await.unwrap());
     assert!(!store.set_title("conv_1", "x").await.unwrap());
-    assert!(matches!(store.begin_turn("conv_1", "t", user("x")).await, Err(Fault::Broken(_))));
-    assert!(matches!(store.begin_turn("conv_9", "t", user("x")).await, Err(Fault::Broken(_))));
-    assert_eq!(store.progress("conv_1", "x").await, Err(Fault::Busy));
-    assert!(matches!(store.finish_turn("conv_1", vec![assistant("x")]).await, Err(Fault::Refused(_))));
-    assert!(matches!(store.abandon_turn("conv_1", Some(assistant("x"))).await, Err(Fault::Refused(_))));
+    for conversation in ["conv_1", "conv_9"] {
+        let turn = Turn::new(conversation);
+        assert!(matches!(store.begin_turn(&turn, "t", user("x")).await, Err(Fault::Broken(_))));
+        assert_eq!(store.progress(&turn, "x").await, Err(Fault::Busy));
+        assert!(matches!(store.finish_turn(&turn, vec![assistant("x")]).await, Err(Fault::Refused(_))));
+    }
     let embedding = slipway_database::Embedding { model: "mini".into(), vector: vec![1.0, 0.0] };
     assert!(store.memories(10, None).await.unwrap().items.is_empty());
     assert!(store.search_memories("planted", Some(&embedding), 10).await.unwrap().is_empty());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use slipway_database::{Fault, Options, Store, migrate};
+use slipway_database::{Fault, Options, Store, Turn, migrate};
 use slipway_peers::{Postgres, free_port};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -28,15 +28,16 @@ async fn a_stopped_server_is_told_of_soon_and_a_started_one_is_found_by_itself()
     let postgres = Postgres::start();
     migrate(&postgres.url(), None, None).await.unwrap();
     let store = Store::open(&options(&postgres.url(), "a", "ag_1")).unwrap();
-    store.begin_turn("conv_1", "t", user("q")).await.unwrap();
+    let turn = Turn::new("conv_1");
+    store.begin_turn(&turn, "t", user("q")).await.unwrap();
     postgres.stop();
     let answer = assistant("a");
     for _ in 0..3 {
-        unavailable(store.finish_turn("conv_1", vec![answer.clone()])).await;
+        unavailable(store.finish_turn(&turn, vec![answer.clone()])).await;
     }
     unavailable(store.history("conv_1", 10)).await;
     postgres.restart();
-    store.finish_turn("conv_1", vec![answer]).await.unwrap();
+    store.finish_turn(&turn, vec![answer]).await.unwrap();
     assert_eq!(store.history("conv_1", 10).await.unwrap().len(), 2);
     // One that was away between two questions is not noticed at all.
     postgres.restart();

@@ -15,7 +15,7 @@ mod usage;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use slipway_database::{Fault, Login, NewMessage, Options, Role, Store, Tenants, migrate};
+use slipway_database::{Fault, Login, NewMessage, Options, Role, Store, Tenants, Turn, migrate};
 use slipway_peers::Postgres;
 
 pub(crate) static SERVER: LazyLock<Postgres> = LazyLock::new(Postgres::start);
@@ -123,6 +123,7 @@ pub(crate) fn assistant(text: &str) -> NewMessage {
 
 /// A whole turn.
 pub(crate) async fn talk(store: &Store, conversation: &str, question: &str, answer: &str) -> Result<(), Fault> {
-    store.begin_turn(conversation, question, user(question)).await?;
-    store.finish_turn(conversation, vec![assistant(answer)]).await
+    let turn = Turn::new(conversation);
+    store.begin_turn(&turn, question, user(question)).await?;
+    store.finish_turn(&turn, vec![assistant(answer)]).await
 }
