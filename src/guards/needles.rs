@@ -2,20 +2,22 @@
 
 pub(crate) struct Needles {
     words: &'static [&'static str],
-    first: [bool; 256],
+    /// The second bytes of the words by their first, in both cases.
+    begin: [u128; 128],
 }
 
 impl Needles {
     pub(crate) const fn new(words: &'static [&'static str]) -> Self {
-        let mut first = [false; 256];
+        let mut begin = [0; 128];
         let mut at = 0;
         while at < words.len() {
-            let byte = words[at].as_bytes()[0];
-            first[byte.to_ascii_lowercase() as usize] = true;
-            first[byte.to_ascii_uppercase() as usize] = true;
+            let word = words[at].as_bytes();
+            let second = if word.len() == 1 { u128::MAX } else { 1 << word[1].to_ascii_lowercase() | 1 << word[1].to_ascii_uppercase() };
+            begin[word[0].to_ascii_lowercase() as usize] |= second;
+            begin[word[0].to_ascii_uppercase() as usize] |= second;
             at += 1;
         }
-        Self { words, first }
+        Self { words, begin }
     }
 
     /// Whether the text holds one of them.
@@ -24,8 +26,11 @@ impl Needles {
     }
 
     /// Whether the text begins with one of them.
-    pub(crate) fn begins(&self, text: &[u8]) -> bool {
+    fn begins(&self, text: &[u8]) -> bool {
+        let [first, rest @ ..] = text else { return false };
+        let second = rest.first().copied().unwrap_or_default();
+        let may = first.is_ascii() && self.begin[usize::from(*first)] >> (second & 127) & 1 == 1;
         let is = |word: &&str| text.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word.as_bytes()));
-        text.first().is_some_and(|first| self.first[usize::from(*first)]) && self.words.iter().any(is)
+        may && self.words.iter().any(is)
     }
 }

@@ -72,3 +72,29 @@ pub(crate) fn part(found: &mut Vec<Found>, first: usize) {
     }
     found.extend(apart.into_iter().map(|(start, (kind, end))| (kind, start..end)));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_and_numbers_are_found_however_they_are_written() {
+        for (text, kind) in [
+            ("anna.berg＠mail.example.org", "email"),
+            ("an\u{200b}na@mail.exam\u{ad}ple.org", "email"),
+            ("４１１１ １１１１ １１１１ １１１１", "credit-card"),
+            ("078\u{2011}05\u{2011}1120", "us-ssn"),
+        ] {
+            let mut found = Vec::new();
+            find(text, 0..text.len(), &mut found);
+            assert_eq!(found, [(kind, 0..text.len())], "{text}");
+        }
+    }
+
+    #[test]
+    fn overlapping_findings_are_parted() {
+        let mut found = vec![("a", 5..10), ("b", 0..7), ("c", 8..12), ("d", 6..9), ("e", 0..14)];
+        part(&mut found, 0);
+        assert_eq!(found, [("b", 0..5), ("a", 5..10), ("c", 10..12), ("e", 12..14)]);
+    }
+}

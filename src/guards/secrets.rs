@@ -13,12 +13,14 @@ use crate::hidden::{decoded, is_encoded};
 use crate::pii::{self, Found};
 use crate::runs::signs;
 use random::{is_placeholder, is_random};
-use table::{Body, TOKENS, may_begin};
+use table::{Body, TOKENS, Token, may_begin};
 
 pub(crate) const PRIVATE_KEY: &str = "private-key";
 /// Shorter runs hold no secret.
 const SHORTEST: usize = 12;
 
+/// No key that is known by its form is shorter.
+const KEY: usize = 16;
 /// No key that is known by its middle is shorter.
 const SHAPED: usize = 36;
 /// A key in base64 has at least so many characters.
@@ -84,7 +86,7 @@ fn tokens(bytes: &[u8], run: &Range<usize>, shaped: bool, found: &mut Vec<Found>
     let mut fresh = true;
     // Where the characters end that a web token is made of.
     let mut web = run.start;
-    while at < run.end {
+    while at + KEY <= run.end {
         let part = bytes[at].is_ascii_alphanumeric();
         let end = if part && fresh {
             token(bytes, at, run.end)
@@ -109,7 +111,7 @@ fn tokens(bytes: &[u8], run: &Range<usize>, shaped: bool, found: &mut Vec<Found>
 /// numbers begin.
 fn private_keys(text: &str, run: &Range<usize>, found: &mut Vec<Found>) {
     const BEGIN: &[u8] = b"-----BEGIN ";
-    const KEY: &[u8] = b"PRIVATE KEY";
+    const NAME: &[u8] = b"PRIVATE KEY";
     let all = &text.as_bytes()[run.clone()];
     let mut at = 0;
     while at + BEGIN.len() < all.len() {
@@ -119,8 +121,8 @@ fn private_keys(text: &str, run: &Range<usize>, found: &mut Vec<Found>) {
         }
         let rest = &all[at + BEGIN.len()..];
         let label = rest.iter().take(48).take_while(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || **byte == b' ').count();
-        let key = rest[..label].windows(KEY.len()).position(|part| part == KEY);
-        let Some(end) = key.map(|key| at + BEGIN.len() + key + KEY.len()) else {
+        let key = rest[..label].windows(NAME.len()).position(|part| part == NAME);
+        let Some(end) = key.map(|key| at + BEGIN.len() + key + NAME.len()) else {
             at += BEGIN.len();
             continue;
         };
@@ -140,7 +142,8 @@ fn token(text: &[u8], at: usize, reach: usize) -> Option<(&'static str, usize)> 
     if !may_begin(rest) {
         return None;
     }
-    TOKENS.iter().filter(|token| rest.starts_with(token.prefix.as_bytes())).find_map(|token| {
+    let begins = |token: &&Token| token.prefix.as_bytes()[0] == rest[0] && rest.starts_with(token.prefix.as_bytes());
+    TOKENS.iter().filter(begins).find_map(|token| {
         let body = &rest[token.prefix.len()..];
         let length = body.iter().take(token.most + 1).take_while(|byte| token.body.has(**byte)).count();
         let whole = (token.least..=token.most).contains(&length) && !is_placeholder(&body[..length]);
@@ -220,6 +223,82 @@ mod tests {
             (format!("Authorization: Bearer {}", body(30)), "assigned-secret"),
         ] {
             assert_eq!(kinds(&text), [kind], "{text}");
+        }
+    }
+
+    #[test]
+    fn a_value_is_known_by_the_issuer_beside_it_and_by_the_line_before() {
+        for text in [
+            format!("DATADOG = {}", body(32)),
+            format!("cloudflare zone access => '{}'", body(37)),
+            format!("curl(discord, \"{}\")", body(32)),
+            format!("- name: API_KEY\n  value: {}", body(32)),
+            format!("<add key=\"Password\" value=\"{}\"/>", body(20)),
+            format!("Here is your token:\n{}", body(32)),
+            format!("twilio\t: {}", body(32)),
+        ] {
+            assert_eq!(find_by_runs(&text), ["assigned-secret"], "{text}");
+        }
+    }
+
+    /// As `Guards::check` does: run after run.
+    fn find_by_runs(text: &str) -> Vec<&'static str> {
+        let (mut cutter, mut at, mut found) = (crate::runs::Cutter::default(), 0, Vec::new());
+        while at < text.len() {
+            let end = cutter.end(&text[at..]).map_or(text.len(), |end| at + end);
+            find(text, at..end, &mut found);
+            at = end;
+        }
+        found.into_iter().map(|(kind, _)| kind).collect()
+    }
+
+    #[test]
+    fn keys_without_a_prefix_are_known_by_their_middle_or_end() {
+        for (text, kind) in [
+            (format!("9580715123:AA{}", body(33)), "telegram-token"),
+            (format!("q7Zk2Vd9XwLp4R.atlasv1.{}", body(64)), "hashicorp-token"),
+            (format!("q7~8Q~{}", body(34)), "azure-secret"),
+            (format!("{}-us12", "0f3c9a5e71b2d846".repeat(2)), "mailchimp-key"),
+            (format!("MIIEowIBAAKCAQEA{}", body(48)), "private-key"),
+        ] {
+            assert_eq!(find_by_runs(&text), [kind], "{text}");
+        }
+    }
+
+    #[test]
+    fn keys_are_found_however_they_are_written() {
+        use base64::Engine;
+        let key = format!("ghp_{}", body(36));
+        let wide: String = key.chars().filter_map(|c| char::from_u32(u32::from(c) + 0xfee0)).collect();
+        let apart: String = key.chars().flat_map(|c| [c, '\u{200b}']).collect();
+        for text in [
+            wide,
+            apart,
+            key.replace('p', "р").replace('c', "с"),
+            key.replacen('_', "\u{2060}_\u{ad}", 1),
+            format!("see {}", base64::engine::general_purpose::STANDARD.encode(&key)),
+            format!("x={}", base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(&key)),
+            key.bytes().map(|byte| format!("{byte:02x}")).collect(),
+        ] {
+            assert_eq!(find_by_runs(&text), ["github-token"], "{text}");
+        }
+    }
+
+    #[test]
+    fn hashes_and_names_beside_an_issuer_are_no_secrets() {
+        for text in [
+            "discord: my-server-name-2024-v3",
+            "Join Discord, it is free: https://discord.gg/abcdef123456789012",
+            "firebase commit: 3f786850e387550fdab836ed7e6dc881de23001b",
+            "Datadog image digest = 3f786850e387550fdab836ed7e6dc881de23001b",
+            "twitter_user_id = a8f3c9e1b2d4f6a7c8e9",
+            "The secret of a good soup: kitchen-tested-recipes-2024",
+            "Here is the commit:\n3f786850e387550fdab836ed7e6dc881de23001b",
+            "Your password:\nmust have twelve signs",
+            "token:\n  name: x",
+            "dGhpcyBpcyBqdXN0IGEgaGFybWxlc3Mgc2VudGVuY2Ugd2l0aG91dCBhIGtleQ==",
+        ] {
+            assert!(find_by_runs(text).is_empty(), "{text}: {:?}", find_by_runs(text));
         }
     }
 

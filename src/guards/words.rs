@@ -8,11 +8,31 @@ use crate::runs::{is_ignorable, is_letter};
 /// More of a word does not matter.
 const LONGEST: usize = 48;
 
+/// Small letters and digits of ASCII by their letters; 0: another sign.
+const LOWER: [u8; 256] = {
+    let mut lower = [0; 256];
+    let mut byte = 0u8;
+    while byte < 128 {
+        if byte.is_ascii_alphanumeric() {
+            lower[byte as usize] = byte.to_ascii_lowercase();
+        }
+        byte += 1;
+    }
+    lower
+};
+
 /// Collects letters until a word is whole.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Words {
-    word: Vec<u8>,
+    word: [u8; LONGEST],
+    length: usize,
     span: Range<usize>,
+}
+
+impl Default for Words {
+    fn default() -> Self {
+        Self { word: [0; LONGEST], length: 0, span: 0..0 }
+    }
 }
 
 impl Words {
@@ -21,16 +41,25 @@ impl Words {
         let bytes = text.as_bytes();
         let mut next = 0;
         while next < bytes.len() {
-            // Most text is letters and digits of ASCII.
-            let length = bytes[next..].iter().take_while(|byte| byte.is_ascii_alphanumeric()).count();
-            if length > 0 {
-                if self.word.is_empty() {
+            // Most text is ASCII.
+            let byte = bytes[next];
+            let lower = LOWER[usize::from(byte)];
+            if lower != 0 {
+                if self.length == 0 {
                     self.span.start = offset + next;
                 }
-                let room = LONGEST.saturating_sub(self.word.len());
-                self.word.extend(bytes[next..next + length.min(room)].iter().map(u8::to_ascii_lowercase));
-                next += length;
+                if self.length < LONGEST {
+                    self.word[self.length] = lower;
+                    self.length += 1;
+                }
+                next += 1;
                 self.span.end = offset + next;
+                continue;
+            }
+            if byte.is_ascii() && byte != b'\'' {
+                self.end(&mut each);
+                next += 1;
+                continue;
             }
             let Some(c) = text[next..].chars().next() else { break };
             let at = offset + next;
@@ -54,18 +83,19 @@ impl Words {
 
     /// The text is over.
     pub(crate) fn end(&mut self, mut each: impl FnMut(&[u8], Range<usize>)) {
-        if !self.word.is_empty() {
-            each(&self.word, self.span.clone());
-            self.word.clear();
+        if self.length > 0 {
+            each(&self.word[..self.length], self.span.clone());
+            self.length = 0;
         }
     }
 
     fn take(&mut self, c: char, at: usize, length: usize) {
-        if self.word.is_empty() {
+        if self.length == 0 {
             self.span.start = at;
         }
-        if self.word.len() < LONGEST {
-            self.word.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
+        if let Some(room) = self.word.get_mut(self.length..self.length + c.len_utf8()) {
+            c.encode_utf8(room);
+            self.length += c.len_utf8();
         }
         self.span.end = at + length;
     }
@@ -87,7 +117,7 @@ impl Words {
             'ß' => "ss",
             'æ' => "ae",
             'œ' => "oe",
-            _ if self.word.is_ascii() && !self.word.is_empty() => lookalike(c),
+            _ if self.length > 0 && self.word[..self.length].is_ascii() => lookalike(c),
             _ => "",
         };
         if plain.is_empty() {

@@ -237,15 +237,18 @@ fn is_sign(byte: u8) -> bool {
     matches!(byte, b'=' | b':' | b'>' | b',' | b'|')
 }
 
-/// The sign that a line ended with, when the run is what follows it.
+/// The sign before a run: one that ended the line before, or a comma.
 fn sign_before(text: &[u8], start: usize) -> Option<usize> {
     let between = |byte: &&u8| matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | b'"' | b'\'' | b'`' | b'=');
     let from = start.saturating_sub(LEAD);
     let end = start - text[from..start].iter().rev().take_while(between).count();
-    let lines = text[end..start].contains(&b'\n');
-    // An equals sign is passed as a part of `:=`.
-    let sign = (end.saturating_sub(1)..start).find(|at| matches!(text[*at], b'=' | b':' | b'>'));
-    sign.filter(|_| lines)
+    let last = end.checked_sub(1)?;
+    if text[last] == b',' {
+        return Some(last);
+    }
+    // An equals sign was passed as a part of `:=`.
+    let sign = (last..start).find(|at| matches!(text[*at], b'=' | b':' | b'>'));
+    sign.filter(|_| text[end..start].contains(&b'\n'))
 }
 
 /// The space after `Bearer`.
@@ -329,22 +332,24 @@ fn names(text: &[u8], at: usize) -> (Vec<u8>, Vec<u8>) {
 fn speaks(text: &[u8], sign: usize, value: &[u8], quoted: bool) -> bool {
     let value = &value[..value.len().min(VALUE)];
     let word = value.iter().all(|byte| byte.is_ascii_alphabetic() || matches!(byte, b'_' | b'.' | b'-'));
-    if word && !quoted {
+    let digit = value.iter().any(u8::is_ascii_digit);
+    if word || (value.len() < 16 && !digit && !quoted) {
         return false;
     }
     let (near, far) = names(text, sign);
-    let password = text[sign] != b',' && PASSWORDS.within(&near);
-    if !password && (word || value.len() < 16) || NOT.within(&near) || value.windows(3).any(|part| part == b"://") {
+    if NOT.within(&near) || value.windows(3).any(|part| part == b"://") {
         return false;
     }
-    if password {
+    let comma = text[sign] == b',';
+    if !comma && PASSWORDS.within(&near) {
         let strange = value.iter().any(|byte| !byte.is_ascii_alphanumeric() && !matches!(byte, b'_' | b'.' | b'-'));
-        let digit = value.iter().any(u8::is_ascii_digit);
-        return !word && (digit || quoted && strange && value.len() >= 8) && !is_placeholder(value);
+        return (digit || quoted && strange && value.len() >= 8) && !is_placeholder(value);
     }
-    let plain = text[sign] != b',' && (SECRETS.within(&near) || near.ends_with(b"key") || near.ends_with(b"auth"));
-    if plain && is_random(value) {
-        return !is_placeholder(value);
+    if value.len() < 16 {
+        return false;
+    }
+    if !comma && (SECRETS.within(&near) || near.ends_with(b"key") || near.ends_with(b"auth")) {
+        return is_random(value) && !is_placeholder(value);
     }
     let named = ISSUERS.within(&far) || SECRETS.within(&far);
     named && !near.ends_with(b"id") && !HASHES.within(&far) && is_drawn(value) && !is_placeholder(value)
