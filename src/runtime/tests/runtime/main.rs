@@ -8,6 +8,7 @@
     reason = "a test says what went wrong by panicking, and shows what the runtime said"
 )]
 
+mod approval;
 mod background;
 mod chat;
 mod completions;

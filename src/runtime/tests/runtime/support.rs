@@ -1,7 +1,7 @@
 //! The real binary on a loopback port of its own, and a client that shows bytes as they come.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -44,9 +44,13 @@ impl Runtime {
         format!("http://127.0.0.1:{}", self.port)
     }
 
+    pub(crate) fn control_address(&self) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.control_port.unwrap()))
+    }
+
     /// Sends one request to the control port.
     pub(crate) fn control(&self, line: &str, headers: &str) -> (String, String) {
-        exchange(TcpStream::connect(("127.0.0.1", self.control_port.unwrap())).unwrap(), line, headers, "")
+        exchange(TcpStream::connect(self.control_address()).unwrap(), line, headers, "")
     }
 
     pub(crate) fn connect(&self) -> TcpStream {
