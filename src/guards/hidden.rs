@@ -11,10 +11,9 @@ const DECODED: usize = 8192;
 /// The characters of base64 and of hexadecimal digits.
 const PARTS: [bool; 256] = {
     let mut parts = [false; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        let of = byte as u8;
-        parts[byte] = of.is_ascii_alphanumeric() || matches!(of, b'+' | b'/' | b'=' | b'-' | b'_');
+    let mut byte = 0u8;
+    while byte < 128 {
+        parts[byte as usize] = byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=' | b'-' | b'_');
         byte += 1;
     }
     parts
@@ -29,7 +28,7 @@ pub(crate) fn hidden(text: &str) -> Vec<(String, Range<usize>)> {
     let bytes = text.as_bytes();
     let mut at = 0;
     while at < bytes.len() {
-        let length = bytes[at..].iter().take_while(|byte| is_encoded(byte)).count();
+        let length = bytes[at..].iter().take_while(|byte| is_encoded(**byte)).count();
         groups += u32::from(length == 8 && bytes[at..at + 8].iter().all(|byte| matches!(byte, b'0' | b'1')));
         if (16..=left).contains(&length)
             && let Some(decoded) = decoded(&bytes[at..at + length])
@@ -46,8 +45,8 @@ pub(crate) fn hidden(text: &str) -> Vec<(String, Range<usize>)> {
 }
 
 /// Whether a byte may be a part of base64 or of hexadecimal digits.
-pub(crate) fn is_encoded(byte: &u8) -> bool {
-    PARTS[usize::from(*byte)]
+pub(crate) fn is_encoded(byte: u8) -> bool {
+    PARTS[usize::from(byte)]
 }
 
 /// Hexadecimal digits or base64, when what comes out is text.

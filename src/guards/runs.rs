@@ -121,17 +121,16 @@ pub(crate) mod signs {
     pub(crate) const FOREIGN: u8 = 64;
 
     const OF: [u8; 256] = {
-        let mut of = [0; 256];
-        let mut byte = 0;
-        while byte < 256 {
-            of[byte] = match byte as u8 {
+        let mut of = [FOREIGN; 256];
+        let mut byte = 0u8;
+        while byte < 128 {
+            of[byte as usize] = match byte {
                 b'0'..=b'9' => DIGIT,
                 b'@' => AT,
                 b':' => COLON | EQUALS,
                 b'/' => SLASH,
                 b'-' => DASH,
                 b'=' | b'>' | b',' | b'|' => EQUALS,
-                0x80.. => FOREIGN,
                 _ => 0,
             };
             byte += 1;

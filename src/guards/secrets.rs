@@ -65,7 +65,7 @@ fn plain(text: &str, run: &Range<usize>, found: &mut Vec<Found>) {
 fn encoded(bytes: &[u8], run: &Range<usize>, found: &mut Vec<Found>) {
     let mut at = run.start;
     while at + ENCODED <= run.end {
-        let end = at + bytes[at..run.end].iter().take_while(|byte| is_encoded(byte)).count();
+        let end = at + bytes[at..run.end].iter().take_while(|byte| is_encoded(**byte)).count();
         // `name=value` in one: the value alone is encoded.
         let text = end - bytes[at..end].iter().rev().take_while(|byte| **byte == b'=').count();
         let start = bytes[at..text].iter().rposition(|byte| *byte == b'=').map_or(at, |sign| at + sign + 1);
@@ -278,7 +278,7 @@ mod tests {
             key.replacen('_', "\u{2060}_\u{ad}", 1),
             format!("see {}", base64::engine::general_purpose::STANDARD.encode(&key)),
             format!("x={}", base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(&key)),
-            key.bytes().map(|byte| format!("{byte:02x}")).collect(),
+            key.bytes().flat_map(|byte| [byte >> 4, byte & 15]).filter_map(|digit| char::from_digit(digit.into(), 16)).collect(),
         ] {
             assert_eq!(find_by_runs(&text), ["github-token"], "{text}");
         }
