@@ -1,9 +1,11 @@
 //! Tools: their phase, and how they reach the agents that name them.
 
 use std::fs;
+use std::net::{SocketAddr, TcpListener};
+use std::process::Command;
 
 use serde_json::{Value, json};
-use slipway_e2e::{Agent, ROOT, Team, alone, condition, kubectl, until};
+use slipway_e2e::{Agent, ROOT, Team, alone, condition, kubectl, poll, until};
 
 /// Waits until `RUNTIME_TOOLS` is this.
 #[track_caller]
@@ -99,6 +101,82 @@ fn a_good_tool_is_available() {
     team.kubectl("wait tool/clock --for=condition=Ready --timeout=10s").ok();
     let tool = team.get("tool/clock");
     assert_eq!((&tool["status"]["phase"], &tool["status"]["observedGeneration"]), (&json!("Available"), &json!(1)));
+}
+
+/// An address on the node that nobody listens on, if the node is the machine that this runs on.
+fn on_the_node() -> Option<SocketAddr> {
+    let path = "{.items[0].status.addresses[?(@.type==\"InternalIP\")].address}";
+    let node = kubectl("get nodes -o").arg(format!("jsonpath={path}")).ok();
+    TcpListener::bind(format!("{}:0", node.trim())).and_then(|listener| listener.local_addr()).ok()
+}
+
+#[track_caller]
+fn tool_becomes(team: &Team, what: &str, want: impl Fn(&Value) -> bool) -> Value {
+    until(&format!("tools -n {} --field-selector metadata.name=changing", team.namespace), 120, |objects| {
+        let tool = objects.iter().find(|tool| tool["status"]["observedGeneration"] == tool["metadata"]["generation"] && want(tool));
+        tool.map(|tool| tool["status"].clone()).ok_or_else(|| format!("the tool should be {what}"))
+    })
+}
+
+#[test]
+fn a_server_that_changes_its_tools_is_told_and_agents_keep_to_what_was_approved() {
+    let Some(address) = on_the_node() else {
+        eprintln!("not tried: pods reach a server of this test only where the node is this machine");
+        return;
+    };
+    let url = format!("http://{address}/mcp");
+    let (python, script) = (slipway_peers::mcp_time()[0].clone(), format!("{ROOT}/src/tools/tests/changing_server.py"));
+    let mut command = Command::new(python);
+    command.args(["-B", &script, &address.ip().to_string(), &address.port().to_string()]);
+    let _server = slipway_peers::Server::start(command, &url);
+    let team = Team::new("mcpchange");
+    team.secret("agent-env", &json!({"RUNTIME_EGRESS_ALLOW": address.to_string()}));
+    team.tool("changing", &json!({"type": "mcp", "mcpEndpoint": url}));
+    team.tool("calculator", &json!({"type": "builtin"}));
+    let spec = json!({"modelId": "stub-script", "strategy": "agent-react", "tools": ["changing", "calculator"]});
+    let agent = team.agent("helper", &spec);
+    agent.ready();
+    let generation = agent.deployment()["metadata"]["generation"].clone();
+    let says = |call: &str, expected: &str| {
+        poll(60, || {
+            let answer = agent.chat(&format!("call {call}\n\ntext {{results}}"));
+            if answer.contains(expected) { Ok(()) } else { Err(format!("{call} should be answered with {expected:?}, not {answer:?}")) }
+        });
+    };
+
+    let seen = tool_becomes(&team, "seen", |tool| tool["status"]["toolsDigest"].is_string());
+    assert_eq!((&seen["phase"], &seen["toolsServer"]), (&json!("Available"), &json!(url)));
+    until(&format!("configmaps -n {} --field-selector metadata.name=helper-config", team.namespace), 10, |objects| {
+        let digests = &objects.first().ok_or("there is none")?["data"]["RUNTIME_TOOL_DIGESTS"];
+        let expected = json!({"changing": seen["toolsDigest"]}).to_string();
+        if *digests == expected { Ok(()) } else { Err(format!("RUNTIME_TOOL_DIGESTS should be {expected}, not {digests}")) }
+    });
+    assert_eq!(agent.deployment()["metadata"]["generation"], generation, "that a list was seen restarts nobody");
+
+    says(r#"changing_learn {"name": "trick"}"#, "learnt");
+    says("changing_trick {}", "there is no tool 'changing_trick'");
+    says(r#"changing_shout {"count": 3}"#, "xxx");
+
+    // The next pod has never seen the list that was approved, and is asked as soon as it is ready.
+    team.kubectl("delete pod -l agents.slipway.dev/agent=helper").ok();
+    let changed = tool_becomes(&team, "in error", |tool| condition(tool, "Ready")["reason"] == "ToolsChanged");
+    assert_eq!((&changed["phase"], &changed["toolsDigest"]), (&json!("Error"), &seen["toolsDigest"]));
+    let told = team.get("tool/changing");
+    let message = condition(&told, "Ready")["message"].as_str().unwrap();
+    let observed = changed["observedDigest"].as_str().unwrap();
+    assert!(message.contains("agent helper") && message.contains(observed), "{message}");
+    let events = team.kubectl("get events --field-selector reason=ToolsChanged,involvedObject.name=changing").json();
+    assert!(events["items"].as_array().is_some_and(|events| !events.is_empty()), "an Event should tell of it");
+    says("changing_trick {}", "there is no tool 'changing_trick'");
+    says(r#"calculator {"expression": "6*7"}"#, "42");
+    assert_eq!(agent.deployment()["metadata"]["generation"], generation, "nor does a change restart anybody");
+    agent.ready();
+
+    team.kubectl("patch tool changing --type=merge -p").arg(json!({"spec": {"toolsDigest": observed}})).ok();
+    let status = tool_becomes(&team, "available", |tool| tool["status"]["phase"] == "Available");
+    assert_eq!((&status["toolsDigest"], &status["observedDigest"]), (&json!(observed), &Value::Null));
+    agent.deployment_until("new pods", 20, |deployment| deployment["metadata"]["generation"] != generation);
+    says("changing_trick {}", "this is trick");
 }
 
 /// The CRD of tools without its rules, until the test ends.

@@ -138,6 +138,16 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         kind: "Tool",
+        field: "toolsDigest",
+        message: "toolsDigest: has an effect only on a tool of type mcp, or of type cli whose protocol is mcp",
+        accepted: "{type: cli, binary: /opt/server, protocol: mcp, toolsDigest: 'sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef'}",
+        refused: &[
+            "{toolsDigest: 'sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef'}",
+            "{type: cli, binary: /bin/df, allowedCommands: [-h], toolsDigest: 'sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef'}",
+        ],
+    },
+    Rule {
+        kind: "Tool",
         field: "parameters",
         message: "parameters: a program that speaks mcp names the parameters of its tools itself",
         accepted: "{type: cli, binary: /opt/server, protocol: mcp, parameters: []}",
