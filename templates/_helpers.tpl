@@ -12,18 +12,35 @@
 {{- include "slipway.fullname" . }}-manager
 {{- end }}
 
+{{- define "slipway.rest" -}}
+{{- include "slipway.fullname" . }}-rest
+{{- end }}
+
 {{- define "slipway.serviceAccount" -}}
 {{- default (include "slipway.manager" .) .Values.manager.serviceAccount.name -}}
 {{- end }}
 
-{{/* The manager's account as the API server names it. */}}
+{{- define "slipway.restAccount" -}}
+{{- default (include "slipway.rest" .) .Values.rest.serviceAccount.name -}}
+{{- end }}
+
+{{/* The accounts as the API server names them. */}}
 {{- define "slipway.username" -}}
 system:serviceaccount:{{ .Release.Namespace }}:{{ include "slipway.serviceAccount" . }}
+{{- end }}
+
+{{- define "slipway.restUsername" -}}
+system:serviceaccount:{{ .Release.Namespace }}:{{ include "slipway.restAccount" . }}
 {{- end }}
 
 {{- define "slipway.labels" -}}
 {{ include "slipway.commonLabels" . }}
 app.kubernetes.io/component: manager
+{{- end }}
+
+{{- define "slipway.restLabels" -}}
+{{ include "slipway.commonLabels" . }}
+app.kubernetes.io/component: rest
 {{- end }}
 
 {{- define "slipway.commonLabels" -}}
@@ -40,6 +57,12 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: manager
+{{- end }}
+
+{{- define "slipway.restSelectorLabels" -}}
+app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: rest
 {{- end }}
 
 {{/* include "slipway.image" (list $ .Values.manager.image) */}}
