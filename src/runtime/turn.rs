@@ -29,6 +29,7 @@ use lease::Lease;
 const WAITING: usize = 64;
 /// How long a client waits for its answer to be kept, once it is whole.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
 /// What is asked, and on whose behalf.
 #[derive(Debug)]
 pub(crate) struct Order {
@@ -231,10 +232,13 @@ async fn conclude(agent: &Agent, order: &Order, lease: Option<Lease>, outcome: a
         () = sleep(LONGEST_WAIT) => None,
     };
     answer.saved = ended.unwrap_or(false);
-    tell(agent, order, answer, failure, listener).await;
-    if ended.is_none() {
-        kept.await;
-    }
+    let rest = async {
+        if ended.is_none() {
+            kept.await;
+        }
+    };
+    // Together: a client that is slow to listen does not keep its answer from being kept.
+    tokio::join!(tell(agent, order, answer, failure, listener), rest);
 }
 
 /// Whether the answer would have gone on, had it been let. One that is as long as one may be counts as whole.

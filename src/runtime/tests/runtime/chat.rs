@@ -1,6 +1,7 @@
 //! What a caller of the agent's port sees, asked of the real binary over a socket.
 
 use std::io::{Read, Write};
+use std::time::{Duration, Instant};
 
 use crate::support::{Runtime, events, request};
 use serde_json::{Value, json};
@@ -59,6 +60,41 @@ fn what_is_wrong_with_a_request_is_said() {
         assert!(error["message"].as_str().unwrap().contains(words), "{line}: {body}");
         assert_eq!(head.contains("\r\nallow: post"), status == 405, "{head}");
     }
+}
+
+#[test]
+fn a_long_message_is_counted_while_others_are_answered() {
+    let runtime = Runtime::with(&[("RUNTIME_MODEL_ID", "stub-script"), ("RUNTIME_GUARDS", r#"[{"name": "max-tokens", "limit": 1000}]"#)]);
+    let body = json!({"message": "some words ".repeat(60_000)}).to_string();
+    let (mut probes, mut longest) = (0, Duration::ZERO);
+    let took = std::thread::scope(|scope| {
+        let began = Instant::now();
+        let refused = scope.spawn(|| runtime.post("/chat", &body));
+        while !refused.is_finished() {
+            let asked = Instant::now();
+            assert!(runtime.send("GET /healthz", "", "").0.starts_with("http/1.1 200"));
+            (probes, longest) = (probes + 1, longest.max(asked.elapsed()));
+        }
+        let (head, body) = refused.join().unwrap();
+        assert!(head.starts_with("http/1.1 400") && body.contains("max-tokens"), "{head}{body}");
+        began.elapsed()
+    });
+    assert!(probes > 5 && longest < took / 2, "{probes} probes, the longest took {longest:?} of {took:?}");
+}
+
+#[test]
+fn a_refused_message_is_not_said_to_be_saved() {
+    let runtime = Runtime::with(&[("RUNTIME_GUARDS", r#"["secrets-scanner"]"#)]);
+    let refused = json!({"message": concat!("deploy with AKIA", "Z7QX3K5M2N4P6R8T")});
+    let (answer, events) = (runtime.chat(&refused), runtime.stream(&refused));
+    for answer in [&answer, events.last().unwrap()] {
+        assert_eq!((&answer["stop_reason"], &answer["saved"]), (&json!("guard"), &json!(false)), "{answer}");
+    }
+    // The id that it was given is free to go on with.
+    let id = answer["conversation_id"].as_str().unwrap();
+    assert!(runtime.send(&format!("GET /conversations/{id}"), "", "").0.starts_with("http/1.1 404"));
+    let next = runtime.chat(&json!({"message": "deploy", "conversation_id": id}));
+    assert_eq!((&next["conversation_id"], next.get("saved")), (&answer["conversation_id"], None), "{next}");
 }
 
 #[test]

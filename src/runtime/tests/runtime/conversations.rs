@@ -75,6 +75,58 @@ fn an_answer_ends_with_its_client_where_that_was_asked_for() {
         detail["messages"].get(1).map(|message| message["content"].as_str().unwrap().to_owned())
     });
     assert!((1..40).contains(&answer.split_whitespace().count()), "{answer}");
+    assert_eq!(runtime.get("/conversations/conv_cancelled")["messages"][1]["interrupted"], true);
+}
+
+#[test]
+fn what_cut_an_answer_off_is_seen_in_its_conversation() {
+    let guarded = r#"["secrets-scanner"]"#;
+    // In two halves, so that the key is the model's and not the caller's.
+    let secret = "text AKIA\ntext Z7QX3K5M2N4P6R8T\ntext  and more words that come after it";
+    for (variables, script, stop, interrupted) in [
+        (&[][..], "tokens 3", "end_turn", false),
+        (&[("RUNTIME_TURN_SECONDS", "1")], SLOW, "time_budget", true),
+        (&[("RUNTIME_GUARDS", guarded)], secret, "guard", true),
+        (&[], "tokens 3\nfail broken", "", true),
+    ] {
+        let runtime = Runtime::with(&[&[("RUNTIME_MODEL_ID", "stub-script")], variables].concat());
+        let events = runtime.stream(&json!({"message": script, "conversation_id": "conv_cut"}));
+        assert_eq!(events.last().unwrap()["stop_reason"].as_str().unwrap_or_default(), stop, "{events:?}");
+        let detail = runtime.get("/conversations/conv_cut");
+        let answer = &detail["messages"][1];
+        assert_eq!((&answer["role"], answer["interrupted"] == true), (&json!("assistant"), interrupted), "{script}: {detail}");
+        assert!(detail["messages"][0].get("interrupted").is_none() && detail["messages"].get(2).is_none(), "{detail}");
+    }
+}
+
+#[test]
+fn lists_have_one_bound_and_say_which() {
+    let runtime = Runtime::start();
+    for path in ["/conversations", "/memory"] {
+        runtime.get(&format!("{path}?limit=200"));
+        for limit in ["201", "0", "-1", "many"] {
+            let (head, body) = runtime.send(&format!("GET {path}?limit={limit}"), "", "");
+            assert!(
+                head.starts_with("http/1.1 400") && body.contains("`limit` must be a number, 1 to 200"),
+                "{path} {limit}: {head}{body}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_search_looks_into_what_was_said_too() {
+    let runtime = Runtime::start();
+    for (id, message) in [("conv_a", "First line\nand GRÜNE Wiesen"), ("conv_b", "Something else")] {
+        runtime.chat(&json!({"message": message, "conversation_id": id}));
+    }
+    for (search, found) in
+        [("gr%C3%BCne", &["conv_a"][..]), ("first", &["conv_a"]), ("echo", &["conv_b", "conv_a"]), ("%20", &["conv_b", "conv_a"])]
+    {
+        let list = runtime.get(&format!("/conversations?search={search}"));
+        let ids: Vec<_> = list["data"].as_array().unwrap().iter().map(|one| one["id"].as_str().unwrap()).collect();
+        assert_eq!(ids, found, "{search}");
+    }
 }
 
 #[test]

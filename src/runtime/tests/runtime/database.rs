@@ -1,6 +1,9 @@
 //! With a real PostgreSQL: what is kept outlives the process, and a database that goes away is waited for.
 
 use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::thread;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use slipway_peers::Postgres;
@@ -87,4 +90,111 @@ fn no_more_than_two_connections_are_held() {
         }
     });
     assert_eq!(runtime.get("/conversations")["data"].as_array().unwrap().len(), 40);
+}
+
+/// Sends a message; who drops the connection hangs up.
+fn say(runtime: &Runtime, message: &str) -> TcpStream {
+    let body = json!({"message": message, "conversation_id": "conv_1"}).to_string();
+    let mut connection = runtime.connect();
+    connection.write_all(request("POST /chat", "content-type: application/json\r\n", &body).as_bytes()).unwrap();
+    connection
+}
+
+fn waiting_for_a_lock(postgres: &Postgres) -> bool {
+    postgres.psql("select count(*) from pg_stat_activity where application_name = 'slipway' and wait_event_type = 'Lock'").trim() == "1"
+}
+
+const LOCKED: &str = "begin; lock table slipway.messages in access exclusive mode; select pg_sleep(1.5); commit";
+
+#[test]
+fn a_client_that_leaves_at_once_leaves_a_turn_that_is_finished() {
+    let postgres = Postgres::start();
+    let runtime = agent(&postgres, "ag_1", "stub-echo");
+    runtime.get("/conversations");
+    thread::scope(|scope| {
+        scope.spawn(|| postgres.psql(LOCKED));
+        eventually("a lock", || postgres.psql("select 1 from pg_locks where mode = 'AccessExclusiveLock'").contains('1').then_some(()));
+        let connection = say(&runtime, "hello");
+        eventually("a turn that waits", || waiting_for_a_lock(&postgres).then_some(()));
+        drop(connection);
+    });
+    eventually("its end", || {
+        let (head, body) = runtime.send("GET /conversations/conv_1", "", "");
+        (head.starts_with("http/1.1 200") && body.contains("Echo: hello")).then_some(())
+    });
+    assert_eq!(runtime.get("/conversations/conv_1/status")["generating"], false);
+}
+
+#[test]
+fn a_beginning_whose_connection_breaks_is_made_once_more_and_counts_once() {
+    let postgres = Postgres::start();
+    let runtime = agent(&postgres, "ag_1", "stub-echo");
+    runtime.get("/conversations");
+    thread::scope(|scope| {
+        scope.spawn(|| postgres.psql(LOCKED));
+        eventually("a lock", || postgres.psql("select 1 from pg_locks where mode = 'AccessExclusiveLock'").contains('1').then_some(()));
+        let asked = scope.spawn(|| runtime.chat(&json!({"message": "hello", "conversation_id": "conv_1"})));
+        eventually("a turn that waits", || waiting_for_a_lock(&postgres).then_some(()));
+        postgres
+            .psql("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'slipway' and wait_event_type = 'Lock'");
+        assert_eq!(asked.join().unwrap()["output"], "Echo: hello");
+    });
+    let detail = runtime.get("/conversations/conv_1");
+    assert_eq!((&detail["message_count"], detail["messages"].as_array().map(Vec::len)), (&json!(2), Some(2)), "{detail}");
+}
+
+#[test]
+fn an_answer_that_ends_while_the_database_is_away_is_kept_when_it_is_back() {
+    let postgres = Postgres::start();
+    let runtime = agent(&postgres, "ag_1", "stub-script");
+    runtime.get("/conversations");
+    thread::scope(|scope| {
+        let asked = scope.spawn(|| runtime.chat(&json!({"message": "sleep 50\ntokens 40", "conversation_id": "conv_1"})));
+        eventually("first words", || (postgres.psql("select count(*) from slipway.turns where partial <> ''").trim() == "1").then_some(()));
+        postgres.stop();
+        let answer = asked.join().unwrap();
+        assert_eq!((&answer["saved"], &answer["stop_reason"]), (&json!(false), &json!("end_turn")), "{answer}");
+    });
+    postgres.restart();
+    let kept = eventually("the answer", || {
+        let (_, body) = runtime.send("GET /conversations/conv_1", "", "");
+        serde_json::from_str::<Value>(&body).ok()?["messages"].get(1).cloned()
+    });
+    assert_eq!(kept["content"].as_str().unwrap().split_whitespace().count(), 40);
+    assert!(kept.get("interrupted").is_none(), "{kept}");
+}
+
+#[test]
+fn a_turn_writes_nothing_into_a_conversation_that_was_deleted_and_begun_anew() {
+    let postgres = Postgres::start();
+    let scripted = Runtime::with(&[("RUNTIME_MODEL_ID", "stub-script")]);
+    for runtime in [agent(&postgres, "ag_1", "stub-script"), scripted] {
+        // It takes 2 s, and the one after it 3 s.
+        let _connection = say(&runtime, "sleep 50\ntokens 40");
+        eventually("a conversation", || runtime.send("GET /conversations/conv_1", "", "").0.starts_with("http/1.1 200").then_some(()));
+        assert!(runtime.send("DELETE /conversations/conv_1", "", "").0.starts_with("http/1.1 200"));
+        let newer = runtime.chat(&json!({"message": "sleep 50\ntokens 60", "conversation_id": "conv_1"}));
+        assert_eq!((&newer["stop_reason"], newer.get("saved")), (&json!("end_turn"), None), "{newer}");
+        let detail = runtime.get("/conversations/conv_1");
+        let words: Vec<_> = detail["messages"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|said| said["content"].as_str().unwrap().split_whitespace().count())
+            .collect();
+        assert_eq!(words, [4, 60], "{detail}");
+    }
+}
+
+#[test]
+fn a_growing_answer_is_written_down_now_and_then() {
+    let postgres = Postgres::start();
+    let runtime = agent(&postgres, "ag_1", "stub-script");
+    runtime.chat(&json!({"message": "sleep 50\ntokens 80", "conversation_id": "conv_1"}));
+    // Counted once the connection has been idle for a moment.
+    thread::sleep(Duration::from_secs(2));
+    runtime.get("/conversations");
+    let writes = || postgres.psql("select n_tup_upd from pg_stat_user_tables where relname = 'turns'").trim().parse::<u32>().unwrap();
+    let seen = eventually("counts", || Some(writes()).filter(|count| *count > 0));
+    assert_eq!(seen, 1, "an answer of 4 s");
 }
