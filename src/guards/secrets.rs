@@ -2,6 +2,7 @@
 //! look random and stand beside a name such as `api_key`. A placeholder is no secret.
 
 mod assigned;
+mod issuers;
 mod random;
 mod shaped;
 mod table;
