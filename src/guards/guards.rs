@@ -35,7 +35,7 @@ impl Guards {
     /// `guards_json` is `RUNTIME_GUARDS`, an array of names or of `{"name": …}` with settings; `policies_json` is
     /// `RUNTIME_POLICIES`, an array of policies. Both may be empty. All faults are told at once.
     pub fn read(guards_json: &str, policies_json: &str) -> Result<Self, Vec<String>> {
-        let settings = Settings::read(guards_json, policies_json)?;
+        let settings = Settings::read(guards_json, policies_json).map_err(|faults| faults.into_iter().map(named).collect::<Vec<_>>())?;
         let mut faults = Vec::new();
         let mut topics = Vec::new();
         for asked in settings.topics {
@@ -52,7 +52,7 @@ impl Guards {
             }
         });
         if !faults.is_empty() {
-            return Err(faults);
+            return Err(faults.into_iter().map(named).collect());
         }
         let text = Text { pii: settings.pii.map(|pii| (pii.kinds, pii.action)), secrets: settings.secrets, injection, topics };
         let limits = Limits::new(settings.limits);
@@ -168,6 +168,12 @@ impl Text {
         }
         findings[first..].sort_by_key(|finding| finding.span.start);
     }
+}
+
+/// A fault with the variable it is in.
+fn named(fault: String) -> String {
+    let variable = if fault.starts_with("policy ") { "RUNTIME_POLICIES" } else { "RUNTIME_GUARDS" };
+    if fault.contains("RUNTIME_") { fault } else { format!("{variable}: {fault}") }
 }
 
 /// The parts of a span that no other finding has: what is left of an address beside a key is still personal.

@@ -1,44 +1,26 @@
 //! Work behind the scenes, with another party's model server: what was learned, titles, suggestions,
 //! and what memory does to the next answer.
 
+use std::io::{Read, Write};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
 use serde_json::json;
-use slipway_peers::{Postgres, mock_llm};
+use slipway_peers::Postgres;
 
-use crate::support::{Runtime, eventually};
+use crate::support::{Runtime, eventually, model, request};
 
-/// Later rules win: the answer to a person, and those to what the runtime itself asks.
-const MODEL: &str = r#"
-rules:
-  - path: "/v1/chat/completions"
-    match: "@"
-    response:
-      status: 200
-      content: '{"id": "1", "object": "chat.completion", "model": "m", "choices": [{"index": 0, "message": {"role": "assistant", "content": "Noted."}, "finish_reason": "stop"}], "usage": {"prompt_tokens": 20, "completion_tokens": 2, "total_tokens": 22}}'
-  - path: "/v1/chat/completions"
-    match: "contains(body.messages[0].content, 'Ada prefers green tea')"
-    response:
-      status: 200
-      content: '{"id": "1", "object": "chat.completion", "model": "m", "choices": [{"index": 0, "message": {"role": "assistant", "content": "Green tea, as ever."}, "finish_reason": "stop"}], "usage": {"prompt_tokens": 20, "completion_tokens": 5, "total_tokens": 25}}'
-  - path: "/v1/chat/completions"
-    match: "contains(body.messages[0].content, 'You keep notes')"
-    response:
-      status: 200
-      content: '{"id": "1", "object": "chat.completion", "model": "m", "choices": [{"index": 0, "message": {"role": "assistant", "content": "[{\"content\": \"Ada prefers green tea.\", \"category\": \"preference\"}, {\"content\": 1}]"}, "finish_reason": "stop"}], "usage": {"prompt_tokens": 20, "completion_tokens": 2, "total_tokens": 22}}'
-  - path: "/v1/chat/completions"
-    match: "contains(body.messages[0].content, 'title of at most six words')"
-    response:
-      status: 200
-      content: '{"id": "1", "object": "chat.completion", "model": "m", "choices": [{"index": 0, "message": {"role": "assistant", "content": "\"Tea habits\""}, "finish_reason": "stop"}], "usage": {"prompt_tokens": 20, "completion_tokens": 2, "total_tokens": 22}}'
-  - path: "/v1/chat/completions"
-    match: "contains(body.messages[0].content, 'up to three short messages')"
-    response:
-      status: 200
-      content: '{"id": "1", "object": "chat.completion", "model": "m", "choices": [{"index": 0, "message": {"role": "assistant", "content": "[\"Which tea?\", \"Why?\"]"}, "finish_reason": "stop"}], "usage": {"prompt_tokens": 20, "completion_tokens": 2, "total_tokens": 22}}'
-"#;
+const RULES: [(&str, &str); 5] = [
+    ("", "Noted."),
+    ("Ada prefers green tea", "Green tea, as ever."),
+    ("You keep notes", r#"[{"content": "Ada prefers green tea.", "category": "preference"}, {"content": 1}]"#),
+    ("title of at most six words", r#""Tea habits""#),
+    ("up to three short messages", r#"["Which tea?", "Why?"]"#),
+];
 
 #[test]
 fn a_turn_leaves_memories_a_title_and_suggestions() {
-    let model = mock_llm(MODEL);
+    let model = model((50, 5), &RULES);
     let base = format!("{}/v1", model.url());
     let folder = slipway_peers::minilm();
     let runtime = Runtime::with(&[
@@ -77,6 +59,62 @@ fn a_turn_leaves_memories_a_title_and_suggestions() {
     ] {
         assert!(metrics.contains(line), "{line} is not in\n{metrics}");
     }
+}
+
+/// A scripted agent whose background model thinks up suggestions, with so many milliseconds between two characters.
+fn suggesting(pause: u32) -> (slipway_peers::Server, Runtime) {
+    let model = model((1, pause), &RULES);
+    let runtime = Runtime::with(&[
+        ("RUNTIME_MODEL_ID", "stub-script"),
+        ("RUNTIME_BACKGROUND_MODEL", "openai:small"),
+        ("OPENAI_BASE_URL", &format!("{}/v1", model.url())),
+        ("OPENAI_API_KEY", "none"),
+        ("RUNTIME_SUGGESTIONS_PROVIDER", "llm"),
+    ]);
+    (model, runtime)
+}
+
+const SUGGESTIONS: &str = "/suggestions?conversation_id=conv_1";
+
+#[test]
+fn a_question_without_an_answer_suggests_nothing() {
+    let (_model, runtime) = suggesting(1);
+    runtime.chat(&json!({"message": "text well", "conversation_id": "conv_1"}));
+    assert_eq!(runtime.get(SUGGESTIONS)["suggestions"], json!(["Which tea?", "Why?"]));
+    // The conversation ends with what was said before it broke off, and what was suggested is of before that.
+    let (head, _) = runtime.post("/chat", r#"{"message": "fail broken", "conversation_id": "conv_1"}"#);
+    assert!(head.starts_with("http/1.1 502"), "{head}");
+    assert_eq!(runtime.get(SUGGESTIONS)["suggestions"], json!([]));
+    runtime.chat(&json!({"message": "text better", "conversation_id": "conv_1"}));
+    assert_eq!(runtime.get(SUGGESTIONS)["suggestions"], json!(["Which tea?", "Why?"]));
+    runtime.send("DELETE /conversations/conv_1", "", "");
+    assert_eq!(runtime.get(SUGGESTIONS)["suggestions"], json!([]));
+}
+
+#[test]
+fn nobody_waits_long_for_suggestions_and_who_left_not_at_all() {
+    let (_model, runtime) = suggesting(1000);
+    let used = || runtime.metric(r#"tokens_total{provider="openai",model="small",direction="input"}"#);
+    let mut stream = runtime.connect();
+    let body = json!({"message": "text well", "conversation_id": "conv_1"}).to_string();
+    stream.write_all(request("POST /chat/stream", "content-type: application/json\r\n", &body).as_bytes()).unwrap();
+    let mut seen = String::new();
+    while !seen.contains("well") {
+        let mut bytes = [0; 512];
+        let count = stream.read(&mut bytes).unwrap();
+        seen.push_str(&String::from_utf8_lossy(&bytes[..count]));
+    }
+    // The model is being asked: longer than a turn takes, shorter than the patience.
+    sleep(Duration::from_millis(700));
+    assert_eq!(used(), None);
+    let left = Instant::now();
+    drop(stream);
+    eventually("an end of the question", used);
+    assert!(left.elapsed() < Duration::from_millis(1800), "{:?}", left.elapsed());
+
+    let asked = Instant::now();
+    assert_eq!(runtime.get(SUGGESTIONS)["suggestions"], json!([]));
+    assert!((2..6).contains(&asked.elapsed().as_secs()), "{:?}", asked.elapsed());
 }
 
 #[test]

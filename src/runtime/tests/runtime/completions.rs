@@ -33,6 +33,26 @@ fn a_completion_is_whole_or_in_chunks() {
     assert!(head.starts_with("http/1.1 400") && error["error"]["type"] == "invalid_request_error", "{head}{body}");
 }
 
+#[test]
+fn a_stream_says_why_it_ended_early() {
+    let tools = r#"[{"name": "datetime", "type": "builtin", "category": "general", "timeout": 5}]"#;
+    let more = [("RUNTIME_MODEL_ID", "stub-script"), ("RUNTIME_STRATEGY", "agent-react"), ("RUNTIME_TOOLS", tools)];
+    for (budget, script, expected) in [
+        ("RUNTIME_TURN_SECONDS", "sleep 5000\ntext late", "The time for this answer ran out."),
+        ("RUNTIME_TURN_SECONDS", "text in time\nsleep 5000\ntext late", "in time"),
+        ("RUNTIME_TURN_TOKENS", "call datetime {}\n\ntext late", "The tokens for this answer ran out."),
+    ] {
+        let runtime = Runtime::with(&[&more[..], &[(budget, "1")]].concat());
+        let ask = json!({"messages": [{"role": "user", "content": script}], "stream": true});
+        let (_, body) = runtime.post("/v1/chat/completions", &ask.to_string());
+        let chunks = events(&body);
+        let text: String = chunks.iter().filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str()).collect();
+        assert_eq!(text, expected, "{body}");
+        assert_eq!(chunks.last().unwrap()["choices"][0]["finish_reason"], "length", "{body}");
+        assert!(body.contains("data: [DONE]"), "{body}");
+    }
+}
+
 /// What somebody with the official client would write.
 const SCRIPT: &str = r#"
 import sys

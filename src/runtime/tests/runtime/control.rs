@@ -23,7 +23,8 @@ fn token(key: &Ed25519KeyPair, head: &Value, claims: &Value) -> String {
 fn only_a_fresh_token_of_the_platform_for_this_agent_is_heard() {
     let platform = key(7);
     let public = STANDARD.encode(platform.public_key());
-    let runtime = Runtime::with(&[("RUNTIME_CONTROL_PUBLIC_KEY", &public), ("RUNTIME_AGENT_ID", "ag_mine")]);
+    let skills = r#"[{"name": "refunds", "description": "d", "path": "/nowhere", "digest": "sha256:1"}]"#;
+    let runtime = Runtime::with(&[("RUNTIME_CONTROL_PUBLIC_KEY", &public), ("RUNTIME_AGENT_ID", "ag_mine"), ("RUNTIME_SKILLS", skills)]);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     let head = json!({"alg": "EdDSA", "typ": "JWT"});
     let claims = |aud: &str, iat: u64, exp: u64, jti: &str| json!({"aud": aud, "iat": iat, "exp": exp, "jti": jti});
@@ -33,6 +34,7 @@ fn only_a_fresh_token_of_the_platform_for_this_agent_is_heard() {
     assert!(answer.starts_with("http/1.1 200"), "{answer}{body}");
     let status: Value = serde_json::from_str(&body).unwrap();
     assert_eq!((&status["agent_id"], &status["model"]), (&json!("ag_mine"), &json!("stub:stub-echo")));
+    assert_eq!(status["skill_digests"], json!({"refunds": "sha256:1"}));
     for (name, headers) in [
         ("none", String::new()),
         ("not a token", "authorization: Bearer x\r\n".to_owned()),

@@ -19,5 +19,6 @@ mod database;
 mod guards;
 mod refusal;
 mod skills;
+mod spending;
 mod support;
 mod tools;

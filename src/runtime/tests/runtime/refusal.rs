@@ -19,6 +19,29 @@ fn all_faults_of_the_environment_are_told_with_exit_code_2() {
 }
 
 #[test]
+fn every_room_tells_its_faults_in_the_same_message() {
+    let faulty = [
+        ("RUNTIME_MODEL_TYPE", "hosted", "RUNTIME_MODEL_TYPE"),
+        ("RUNTIME_MODEL_ID", "large", ""),
+        ("RUNTIME_CONTROL_PUBLIC_KEY", "x", "RUNTIME_CONTROL_PUBLIC_KEY"),
+        ("RUNTIME_MLFLOW_URI", "ftp://a", "RUNTIME_MLFLOW_URI"),
+        ("RUNTIME_GUARDS", r#"["spell-check"]"#, "RUNTIME_GUARDS"),
+        ("RUNTIME_BACKGROUND_MODEL", "stub:other", "RUNTIME_BACKGROUND_MODEL"),
+        ("RUNTIME_EMBEDDING_MODEL", "none", "RUNTIME_EMBEDDING_MODEL"),
+        ("RUNTIME_STORAGE", "postgresql", "RUNTIME_DATABASE_URL"),
+        ("RUNTIME_TOOLS", r#"[{"name": "t", "type": "builtin", "category": "general", "timeout": 5}]"#, "RUNTIME_TOOLS"),
+    ];
+    let out = binary().envs(faulty.map(|(name, value, _)| (name, value))).output().unwrap();
+    assert_eq!(out.status.code(), Some(2));
+    let words = String::from_utf8(out.stderr).unwrap();
+    let told: Vec<_> = words.lines().filter_map(|line| line.strip_prefix("- ")).collect();
+    for (_, _, name) in faulty {
+        assert!(told.iter().any(|fault| fault.starts_with(name)), "{name} is not told:\n{words}");
+    }
+    assert_eq!(told.len(), 8, "what follows from another fault is none:\n{words}");
+}
+
+#[test]
 fn a_port_that_is_taken_is_named() {
     let taken = TcpListener::bind("0.0.0.0:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();

@@ -1,17 +1,38 @@
 //! The real binary on a loopback port of its own, and a client that shows bytes as they come.
 
+use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
+use slipway_peers::{Server, mock_llm};
 
 pub(crate) fn binary() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_slipway-runtime"));
     command.env_clear();
     command
+}
+
+/// Another party's model server, which answers by the instructions it is given: the last rule with words of them
+/// wins. So many characters come in a fragment, with so many milliseconds between two.
+pub(crate) fn model(fragments: (u32, u32), rules: &[(&str, &str)]) -> Server {
+    let mut config = format!("streaming: {{chunkSize: {}, chunkIntervalMs: {}}}\nrules:\n", fragments.0, fragments.1);
+    for (words, answer) in rules {
+        let message = json!({"role": "assistant", "content": answer});
+        let choice = json!({"index": 0, "message": message, "finish_reason": "stop"});
+        let whole = json!({"id": "1", "object": "chat.completion", "model": "m", "choices": [choice]}).to_string();
+        let rule = json!({
+            "path": "/v1/chat/completions",
+            "match": if words.is_empty() { "@".to_owned() } else { format!("contains(body.messages[0].content, '{words}')") },
+            "response": {"status": 200, "content": whole},
+        });
+        // JSON is YAML, too.
+        writeln!(config, "  - {rule}").unwrap();
+    }
+    mock_llm(&config)
 }
 
 pub(crate) struct Runtime {
@@ -82,6 +103,13 @@ impl Runtime {
         let (head, answer) = self.post("/chat/stream", &body.to_string());
         assert!(head.contains("content-type: text/event-stream"), "{body}: {head}\n{answer}");
         events(&answer)
+    }
+
+    /// The value of a line of `/metrics`, none where there is no such line.
+    pub(crate) fn metric(&self, line: &str) -> Option<f64> {
+        let (_, metrics) = self.send("GET /metrics", "", "");
+        let line = metrics.lines().find_map(|found| found.strip_prefix("slipway_runtime_")?.strip_prefix(line));
+        line.map(|value| value.trim().parse().unwrap())
     }
 
     pub(crate) fn post(&self, path: &str, body: &str) -> (String, String) {

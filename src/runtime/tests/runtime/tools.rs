@@ -1,6 +1,10 @@
 //! The tool loop, with a scripted model and tools that are really called.
 
+use std::io::Write;
+use std::process::Command;
+
 use serde_json::{Value, json};
+use slipway_peers::{Server, free_port, mcp_time};
 
 use crate::support::Runtime;
 
@@ -72,6 +76,61 @@ fn what_the_model_remembers_is_there_for_the_next_conversation() {
     assert_eq!(runtime.get("/memory")["data"][0]["content"], "Ada likes green tea");
     let answer = runtime.chat(&json!({"message": "call search_memory {\"query\": \"green tea\"}\n\ntext {results}"}));
     assert!(answer["output"].as_str().unwrap().contains("Ada likes green tea"), "{answer}");
+}
+
+#[test]
+fn a_round_has_so_many_calls_and_no_more_run_at_once() {
+    let nap = json!([{"name": "nap", "type": "cli", "category": "general", "binary": "/usr/bin/sleep", "allowedCommands": ["0.3"], "timeout": 20}]);
+    let runtime = agent(&[("RUNTIME_TOOLS", &nap.to_string())]);
+    let events = runtime.stream(&json!({"message": format!("{}\ntext {{results}}", "call nap {}\n".repeat(70))}));
+    let (mut running, mut most) = (0, 0);
+    for event in &events {
+        match event["type"].as_str() {
+            Some("tool_start") => running += 1,
+            Some("tool_end") => running -= 1,
+            _ => {}
+        }
+        most = most.max(running);
+    }
+    assert_eq!((of(&events, "tool_start").len(), of(&events, "tool_end").len(), most), (64, 64, 16));
+    assert!(of(&events, "tool_end").iter().all(|end| end["is_error"] == false), "{events:?}");
+    let told = of(&events, "done")[0]["content"].as_str().unwrap();
+    assert_eq!(told.matches("not called: one round may have 64 calls").count(), 6, "{told}");
+}
+
+/// A server with one tool that tells what came along with its call.
+const MCP_SERVER: &str = r#"
+import sys
+from mcp.server.mcpserver import Context, MCPServer
+server = MCPServer("showing")
+@server.tool()
+async def along(ctx: Context) -> str:
+    "What came along."
+    return repr(ctx.request_context.meta)
+server.run("streamable-http", host="127.0.0.1", port=int(sys.argv[1]))
+"#;
+
+#[test]
+fn a_call_over_mcp_carries_the_callers_trace() {
+    const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let mut script = tempfile::NamedTempFile::new().unwrap();
+    script.write_all(MCP_SERVER.as_bytes()).unwrap();
+    let port = free_port();
+    let url = format!("http://127.0.0.1:{port}/mcp");
+    let mut command = Command::new(&mcp_time()[0]);
+    command.arg("-B").arg(script.path()).arg(port.to_string());
+    let _server = Server::start(command, &url);
+    let tools = json!([{"name": "show", "type": "mcp", "category": "general", "mcpEndpoint": url, "timeout": 20}]).to_string();
+    let allow = format!("127.0.0.1:{port}");
+    let parent = format!("00-{TRACE}-00f067aa0ba902b7-01");
+    // With spans of its own the agent puts the one of the call in the caller's place.
+    for (endpoint, same) in [("", true), ("http://127.0.0.1:1", false)] {
+        let runtime = agent(&[("RUNTIME_TOOLS", &tools), ("RUNTIME_EGRESS_ALLOW", &allow), ("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)]);
+        let headers = format!("content-type: application/json\r\ntraceparent: {parent}\r\ntracestate: vendor=1\r\n");
+        let (_, body) = runtime.send("POST /chat", &headers, &json!({"message": "call show_along {}\n\ntext {results}"}).to_string());
+        assert!(body.contains(&format!("00-{TRACE}-")) && body.contains("vendor=1"), "{body}");
+        assert_eq!(body.contains(&parent), same, "{body}");
+    }
 }
 
 #[test]
