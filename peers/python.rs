@@ -1,4 +1,4 @@
-//! Servers and clients that run on Python: MLflow, an MCP server, and the SDKs of model providers.
+//! Servers and clients that run on Python: MLflow, Moto, an MCP server, and the SDKs of model providers.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use crate::process::folder;
 use crate::{Server, free_port, root};
 
-/// Runs a script where the packages openai, anthropic, mcp and mlflow can be imported. Of the environment it sees
+/// Runs a script where the packages openai, anthropic, mcp, mlflow, botocore and google.auth can be imported. Of the environment it sees
 /// what is given here and what the test sees.
 pub fn python(script: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Output {
     let mut command = Command::new(interpreter());
@@ -34,6 +34,15 @@ pub fn mlflow() -> Server {
     command.arg(format!("--artifacts-destination={}", folder.path().join("artifacts").display()));
     command.envs(QUIET).env("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false");
     Server::start_in(folder, &command, &format!("{url}/health")).with_url(url)
+}
+
+/// Moto, which plays Amazon's cloud: every service at one address. What a service answers is made up, as AWS's are formed.
+pub fn moto() -> Server {
+    let port = free_port();
+    let mut command = Command::new(interpreter());
+    command.args(["-B", "-m", "moto.server", "--host", "127.0.0.1", "--port", &port.to_string()]).envs(QUIET);
+    let url = format!("http://127.0.0.1:{port}");
+    Server::start(command, &format!("{url}/moto-api/data.json")).with_url(url)
 }
 
 /// Nobody's usage is reported from our tests, and a script's output is its own.

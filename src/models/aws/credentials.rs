@@ -22,15 +22,20 @@ const PAUSE: SignedDuration = SignedDuration::from_secs(30);
 
 pub(crate) enum Credentials {
     Fixed(Arc<Keys>),
-    Renewed { source: Source, kept: Mutex<Option<Kept>> },
+    Renewed(Box<Renewed>),
 }
 
-pub(crate) enum Source {
+pub(crate) struct Renewed {
+    source: Source,
+    kept: Mutex<Option<Kept>>,
+}
+
+enum Source {
     WebIdentity(WebIdentity),
     Container(Container),
 }
 
-pub(crate) struct Kept {
+struct Kept {
     keys: Arc<Keys>,
     renewal: Timestamp,
     expires: Timestamp,
@@ -49,23 +54,28 @@ impl Credentials {
                 None => Container::of(variables)?.map(Source::Container),
             },
         };
-        Ok(source.map(|source| Self::Renewed { source, kept: Mutex::new(None) }))
+        Ok(source.map(|source| Self::Renewed(Box::new(Renewed { source, kept: Mutex::new(None) }))))
     }
 
     pub(crate) async fn keys(&self) -> Result<Arc<Keys>, Fault> {
-        let (source, kept) = match self {
-            Self::Fixed(keys) => return Ok(Arc::clone(keys)),
-            Self::Renewed { source, kept } => (source, kept),
-        };
+        match self {
+            Self::Fixed(keys) => Ok(Arc::clone(keys)),
+            Self::Renewed(renewed) => renewed.keys().await,
+        }
+    }
+}
+
+impl Renewed {
+    async fn keys(&self) -> Result<Arc<Keys>, Fault> {
         // Held while keys are fetched, so that many requests at once fetch them once.
-        let mut kept = kept.lock().await;
+        let mut kept = self.kept.lock().await;
         let now = Timestamp::now();
         if let Some(kept) = &*kept
             && now < kept.renewal
         {
             return Ok(Arc::clone(&kept.keys));
         }
-        match (source.keys().await, &mut *kept) {
+        match (self.source.keys().await, &mut *kept) {
             (Ok((keys, expires)), kept) => {
                 let keys = Arc::new(keys);
                 *kept = Some(Kept { keys: Arc::clone(&keys), renewal: expires.saturating_sub(SPARE).unwrap_or(expires), expires });

@@ -1,7 +1,10 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use ring::signature::{KeyPair, RSA_PKCS1_2048_8192_SHA256, UnparsedPublicKey};
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use ring::signature::{KeyPair, RSA_PKCS1_2048_8192_SHA256, RsaKeyPair, UnparsedPublicKey};
+use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
@@ -59,7 +62,7 @@ fn complete(request: &[u8]) -> bool {
 #[test]
 fn the_statement_is_signed_so_that_the_public_key_confirms_it() {
     let key: Account = serde_json::from_value(key("https://oauth2.googleapis.com/token")).unwrap();
-    let statement = assertion(&key, "2026-01-02T03:04:05Z".parse().unwrap()).unwrap();
+    let statement = key.assertion("2026-01-02T03:04:05Z".parse().unwrap()).unwrap();
     let (signed, signature) = statement.rsplit_once('.').unwrap();
     let (header, claims) = signed.split_once('.').unwrap();
     let decoded = |part: &str| serde_json::from_slice::<Value>(&URL_SAFE_NO_PAD.decode(part).unwrap()).unwrap();
@@ -113,7 +116,9 @@ async fn a_key_that_was_deleted_is_unauthorized() {
 async fn files_that_are_no_keys_are_refused_without_being_quoted() {
     for (content, words) in [
         ("hunter2", "not a JSON object"),
-        (r#"{"type": "external_account", "private_key": "hunter2"}"#, "only service_account"),
+        (r#"{"type": "authorized_user", "refresh_token": "hunter2"}"#, "only service_account"),
+        (r#"{"type": "external_account", "private_key": "hunter2"}"#, "missing field `audience`"),
+        (r#"{"type": "service_account", "private_key": {"a": "hunter2"}}"#, "no texts"),
         (r#"{"type": "service_account", "private_key": "hunter2", "token_uri": "http://localhost/"}"#, "private_key"),
         (r#"{"type": "service_account", "private_key": "hunter2"}"#, "token_uri"),
     ] {

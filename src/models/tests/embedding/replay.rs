@@ -12,6 +12,7 @@ pub(crate) struct Asked {
     /// Method and path.
     pub(crate) line: String,
     pub(crate) headers: BTreeMap<String, String>,
+    /// What the JSON says, or else a text.
     pub(crate) body: Value,
 }
 
@@ -80,7 +81,8 @@ async fn read(stream: &mut BufReader<TcpStream>) -> Asked {
     let mut body = vec![0; length];
     stream.read_exact(&mut body).await.unwrap();
     let line = line.rsplit_once(' ').unwrap().0.to_owned();
-    Asked { line, headers, body: serde_json::from_slice(&body).unwrap_or(Value::Null) }
+    let text = String::from_utf8(body).unwrap();
+    Asked { line, headers, body: serde_json::from_str(&text).unwrap_or(Value::String(text)) }
 }
 
 async fn write(mut stream: TcpStream, reply: &Reply) {

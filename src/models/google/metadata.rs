@@ -1,0 +1,60 @@
+//! The metadata server of the machine or cluster one runs on. In a pod of GKE it stands for the Google
+//! service account that the pod's own is bound to (workload identity).
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use serde_json::Value;
+use url::Url;
+
+use super::nonsense;
+use crate::fault::{Fault, FaultKind};
+use crate::issuer::Issuer;
+use crate::settings::{self, Variables};
+
+const HOST: &str = "GCE_METADATA_HOST";
+
+pub(super) struct Metadata {
+    host: String,
+    issuer: Issuer,
+}
+
+impl Metadata {
+    pub(super) fn of(variables: Variables<'_>) -> Result<Self, Fault> {
+        let host = settings::first(variables, &[HOST]).map_or_else(|| "metadata.google.internal".to_owned(), |(_, host)| host);
+        if host.contains(['/', '@', ' ']) {
+            let message = format!("{HOST} is `{host}`; it takes a host, and a port if need be");
+            return Err(Fault::new(FaultKind::Misconfigured, message));
+        }
+        Ok(Self { host, issuer: Issuer::new(true) })
+    }
+
+    pub(super) async fn token(&self) -> Result<Value, Fault> {
+        let text = self.get("instance/service-accounts/default/token").await?;
+        serde_json::from_str(&text).map_err(|_| nonsense("no JSON"))
+    }
+
+    pub(super) async fn project(&self) -> Result<String, Fault> {
+        Ok(self.get("project/project-id").await?.trim().to_owned())
+    }
+
+    async fn get(&self, what: &str) -> Result<String, Fault> {
+        let host = &self.host;
+        let absent = |why: &str| {
+            let message = format!(
+                "there are no Google credentials: {} is not set, and no metadata server gives any at {host} ({why}); in GKE, see that \
+                 the pod's service account is bound to one of Google's",
+                super::FILE
+            );
+            Fault::new(FaultKind::MissingKey, message)
+        };
+        let url = Url::parse(&format!("http://{host}/computeMetadata/v1/{what}")).map_err(|error| absent(&error.to_string()))?;
+        let headers = HeaderMap::from_iter([(HeaderName::from_static("metadata-flavor"), HeaderValue::from_static("Google"))]);
+        let answer = self.issuer.get(&url, &headers).await.map_err(|why| absent(&why))?;
+        match answer.status {
+            status if status.is_success() => Ok(answer.text),
+            status if status.is_server_error() => {
+                Err(Fault::new(FaultKind::Overloaded, format!("Google's metadata server failed ({}); try again", status.as_u16())))
+            }
+            status => Err(absent(&status.as_u16().to_string())),
+        }
+    }
+}
