@@ -112,7 +112,7 @@ fn on_the_node() -> Option<SocketAddr> {
 
 #[track_caller]
 fn tool_becomes(team: &Team, what: &str, want: impl Fn(&Value) -> bool) -> Value {
-    until(&format!("tools -n {} --field-selector metadata.name=changing", team.namespace), 120, |objects| {
+    until(&format!("tools -n {} --field-selector metadata.name=changing", team.namespace), 240, |objects| {
         let tool = objects.iter().find(|tool| tool["status"]["observedGeneration"] == tool["metadata"]["generation"] && want(tool));
         tool.map(|tool| tool["status"].clone()).ok_or_else(|| format!("the tool should be {what}"))
     })

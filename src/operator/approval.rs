@@ -34,7 +34,9 @@ impl Changes {
     pub(crate) fn bounded(mut self) -> Self {
         for names in [&mut self.added, &mut self.altered, &mut self.removed] {
             names.truncate(NAMES_KEPT);
-            names.iter_mut().for_each(|name| *name = printable(name));
+            for name in names {
+                *name = printable(name);
+            }
         }
         self
     }
@@ -42,7 +44,7 @@ impl Changes {
 
 /// What a pod saw a server offer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report {
+pub(crate) struct Report {
     pub server: String,
     pub digest: String,
     pub changes: Changes,
@@ -250,7 +252,7 @@ mod tests {
         let pod = |name: &str| (Key::new("team-a", "helper"), name.to_owned());
         assert!(reports.note(&tool, pod("one"), report("", "a").1) && reports.note(&tool, pod("two"), report("", "b").1));
         assert!(!reports.note(&tool, pod("one"), report("", "a").1), "the same again is no news");
-        assert_eq!(reports.retain(|pod| pod.1 == "one"), [tool.clone()]);
+        assert_eq!(reports.retain(|pod| pod.1 == "one"), std::slice::from_ref(&tool));
         assert_eq!(reports.of(&tool), [report("helper", "a")]);
         assert!(reports.retain(|_| true).is_empty());
     }

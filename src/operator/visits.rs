@@ -4,6 +4,7 @@
 //! Nothing is asked of other agents, and nobody in the cluster is told anything unless an answer is news.
 
 use std::collections::{BTreeSet, HashMap};
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -28,11 +29,10 @@ use crate::world::references::Kind;
 const LOOK: Duration = Duration::from_secs(10);
 /// How often each pod is asked.
 const EVERY: Duration = Duration::from_mins(3);
-/// The same of one that gave no answer, or did not reach all of its servers.
-const AGAIN: Duration = Duration::from_mins(1);
+const CONNECT: Duration = Duration::from_secs(2);
 /// An agent may wait 10 s for its servers.
 const PATIENCE: Duration = Duration::from_secs(15);
-const AT_ONCE: usize = 8;
+const AT_ONCE: usize = 32;
 const ANSWER: usize = 1024 * 1024;
 
 /// Makes the token for an agent's control port from the agent's id.
@@ -101,8 +101,8 @@ async fn round(world: &World, sign: &Sign, due: &mut HashMap<Pod, Instant>) {
         })
         .buffer_unordered(AT_ONCE);
     while let Some((visit, answer)) = answers.next().await {
-        let complete = answer.is_some_and(|answer| note(world, &visit, answer));
-        due.insert(visit.pod, Instant::now() + if complete { EVERY } else { AGAIN });
+        note(world, &visit, answer.unwrap_or_default());
+        due.insert(visit.pod, Instant::now() + EVERY);
     }
 }
 
@@ -123,26 +123,21 @@ fn visits(world: &World, agent: &Key, is_due: impl Fn(&Pod) -> bool) -> Vec<Visi
     current.map(|(pod, ready)| Visit { pod, address: SocketAddr::new(ready.address, port), servers: servers.clone() }).collect()
 }
 
-/// Takes note of what a pod said; whether it said something of every server.
-fn note(world: &World, visit: &Visit, mut answer: Answer) -> bool {
-    let mut complete = true;
+/// Takes note of what a pod said. Of servers that it did not speak of, what it said before stands.
+fn note(world: &World, visit: &Visit, mut answer: Answer) {
     for agent::Offering { name, tool, server } in &visit.servers {
-        let Some(digest) = answer.tool_digests.remove(name).filter(|digest| is_digest(digest)) else {
-            complete = false;
-            continue;
-        };
+        let Some(digest) = answer.tool_digests.remove(name).filter(|digest| is_digest(digest)) else { continue };
         let changes = answer.tool_changes.remove(name).unwrap_or_default().bounded();
         if world.reports.note(tool, visit.pod.clone(), Report { server: server.clone(), digest, changes }) {
             world.tool_queue.add(tool.clone());
         }
     }
-    complete
 }
 
 /// Asks an agent for its status. Of what it says, all may be untrue.
 pub async fn ask(address: SocketAddr, token: &str) -> Result<Answer, Fault> {
     let exchange = async {
-        let stream = TcpStream::connect(address).await?;
+        let stream = timeout(CONNECT, TcpStream::connect(address)).await.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()))?;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         let request = Request::get("/control/status")
             .header(header::HOST, address.to_string())
@@ -236,7 +231,7 @@ mod tests {
         key
     }
 
-    fn tool(world: &World, name: &str, spec: Value) -> Key {
+    fn tool(world: &World, name: &str, spec: &Value) -> Key {
         let key = Key::new("team-a", name);
         let whole = json!({"metadata": {"name": name, "namespace": "team-a"}, "spec": spec});
         world.tools.insert(key.clone(), DeserializeGuard(Ok(object(whole))));
@@ -265,8 +260,8 @@ mod tests {
     async fn pods_are_asked_now_and_then_and_only_what_is_new_goes_on() {
         let (port, silent) = (Port::open("127.77.14.1").await, Port::open("127.77.14.2").await);
         let world = home();
-        let clock = tool(&world, "clock", json!({"name": "datetime", "type": "builtin"}));
-        let remote = tool(&world, "remote", json!({"name": "m", "type": "mcp", "mcpEndpoint": "https://m/mcp"}));
+        let clock = tool(&world, "clock", &json!({"name": "datetime", "type": "builtin"}));
+        let remote = tool(&world, "remote", &json!({"name": "m", "type": "mcp", "mcpEndpoint": "https://m/mcp"}));
         let (helper, other) = (agent(&world, "helper", &["clock", "remote"]), agent(&world, "other", &["clock"]));
         let (config, servers) = agent::offerings(&world, &helper).unwrap();
         let server = "https://m/mcp".to_owned();
@@ -290,7 +285,9 @@ mod tests {
         assert_eq!(port.visits(), 1, "it is too early to ask again");
 
         let asked_again = async |due: &mut HashMap<Pod, Instant>| {
-            due.values_mut().for_each(|at| *at = Instant::now());
+            for at in due.values_mut() {
+                *at = Instant::now();
+            }
             round(&world, &sign, due).await;
         };
         asked_again(&mut due).await;
@@ -307,11 +304,10 @@ mod tests {
         {
             *port.says.lock().unwrap() = lie.to_owned();
             asked_again(&mut due).await;
-            assert!(due.values().all(|at| *at <= Instant::now() + AGAIN), "it is asked again sooner: {lie}");
         }
         port.say(&json!({"tool_digests": {"m": "sha256:not-really"}}));
         asked_again(&mut due).await;
-        assert_eq!(reported()[0].digest, digest("b"), "what cannot be used changes nothing");
+        assert_eq!((port.visits(), reported()[0].digest.as_str()), (7, digest("b").as_str()), "what cannot be used changes nothing");
 
         let visits = port.visits();
         world.pods.seen(&pod(&helper, "127.77.14.1", config + 1));
