@@ -9,10 +9,14 @@ use serde_json::Value;
 
 use crate::kubectl::kubectl;
 
+/// How long an answer may keep us waiting for its next byte.
+const PATIENCE: Duration = Duration::from_secs(20);
+
 /// What a server answered.
 #[derive(Debug)]
 pub struct Reply {
     pub status: u16,
+    pub headers: Headers,
     pub body: String,
 }
 
@@ -20,6 +24,21 @@ impl Reply {
     #[track_caller]
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|e| panic!("expected JSON ({e}), got {self:?}"))
+    }
+
+    /// The value of a header; empty when it is not there.
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name)
+    }
+}
+
+/// The headers of an answer, in its order.
+#[derive(Debug, Default)]
+pub struct Headers(Vec<(String, String)>);
+
+impl Headers {
+    pub fn get(&self, name: &str) -> &str {
+        self.0.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map_or("", |(_, value)| value)
     }
 }
 
@@ -33,18 +52,60 @@ pub fn http(namespace: &str, service: &str, port: u16, path: &str, body: Option<
     }
 }
 
-/// HTTP/1.0, so that the answer is neither in chunks nor kept open.
-fn exchange(mut stream: TcpStream, path: &str, body: Option<&Value>) -> io::Result<Reply> {
-    stream.set_read_timeout(Some(Duration::from_secs(20)))?;
-    let (method, text) = body.map_or(("GET", String::new()), |value| ("POST", value.to_string()));
-    let length = text.len();
-    write!(stream, "{method} {path} HTTP/1.0\r\nHost: agent\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{text}")?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(|| io::Error::other(format!("not HTTP: {answer:?}")))?;
-    let status =
-        head.split(' ').nth(1).and_then(|code| code.parse().ok()).ok_or_else(|| io::Error::other(format!("not HTTP: {head:?}")))?;
-    Ok(Reply { status, body: body.to_owned() })
+fn exchange(stream: TcpStream, path: &str, body: Option<&Value>) -> io::Result<Reply> {
+    let text = body.map(ToString::to_string).unwrap_or_default();
+    let method = if body.is_some() { "POST" } else { "GET" };
+    Answer::ask(stream, method, path, &[("Content-Type", "application/json")], text.as_bytes())?.whole()
+}
+
+/// An answer whose body has not been read.
+pub(crate) struct Answer {
+    pub status: u16,
+    pub headers: Headers,
+    pub body: BufReader<TcpStream>,
+}
+
+impl Answer {
+    /// HTTP/1.0, so that the answer is neither in chunks nor kept open.
+    pub(crate) fn ask(mut stream: TcpStream, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> io::Result<Self> {
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let mut head = Vec::new();
+        write!(head, "{method} {path} HTTP/1.0\r\nHost: agent\r\n")?;
+        for (name, value) in headers {
+            write!(head, "{name}: {value}\r\n")?;
+        }
+        if !body.is_empty() || method != "GET" {
+            write!(head, "Content-Length: {}\r\n", body.len())?;
+        }
+        head.extend(b"\r\n");
+        stream.write_all(&head)?;
+        // Who is refused may be told before everything was read.
+        let sent = stream.write_all(body);
+        let mut body = BufReader::new(stream);
+        let first = line(&mut body)?;
+        let status = first.split(' ').nth(1).and_then(|code| code.parse().ok());
+        let Some(status) = status else { return Err(sent.err().unwrap_or_else(|| io::Error::other(format!("not HTTP: {first:?}")))) };
+        let mut headers = Headers::default();
+        loop {
+            let line = line(&mut body)?;
+            match line.split_once(':') {
+                Some((name, value)) => headers.0.push((name.to_owned(), value.trim().to_owned())),
+                None => return Ok(Self { status, headers, body }),
+            }
+        }
+    }
+
+    pub(crate) fn whole(mut self) -> io::Result<Reply> {
+        let mut bytes = Vec::new();
+        self.body.read_to_end(&mut bytes)?;
+        Ok(Reply { status: self.status, headers: self.headers, body: String::from_utf8_lossy(&bytes).into_owned() })
+    }
+}
+
+fn line(from: &mut impl BufRead) -> io::Result<String> {
+    let mut line = String::new();
+    from.read_line(&mut line)?;
+    Ok(line.trim_end().to_owned())
 }
 
 /// `kubectl proxy` on a port of its own choice, for one exchange.

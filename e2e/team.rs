@@ -113,6 +113,20 @@ impl Team {
         self.apply(&json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "labels": labels}, "stringData": data}));
     }
 
+    /// A token of a ServiceAccount of the team's namespace that has this role there: viewer, developer, admin.
+    #[track_caller]
+    pub fn token(&self, role: &str) -> String {
+        let account = format!("e2e-{role}");
+        let metadata = json!({"name": account});
+        self.apply(&json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}));
+        self.apply(&json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": metadata,
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": format!("slipway-{role}")},
+            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": self.namespace}],
+        }));
+        self.kubectl(format!("create token {account}")).ok().trim().to_owned()
+    }
+
     /// The object as it is, null when there is none.
     #[track_caller]
     pub fn get(&self, object: &str) -> Value {

@@ -5,6 +5,7 @@
 #![expect(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod agents;
+mod api_access;
 mod children;
 mod commands;
 mod drift;

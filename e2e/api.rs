@@ -1,0 +1,186 @@
+//! The REST API of the working tree, run beside the test against the cluster, and calls to it.
+//!
+//! The binary is $SLIPWAY_MANAGER, else the one that was built into the folder that the test itself was built into.
+
+use std::io::{BufRead, BufReader, ErrorKind};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use slipway_peers::{Server, free_port};
+
+use crate::http::{Answer, Reply};
+use crate::team::Team;
+
+/// A manager with the role rest. It ends with this value, and with the test's process.
+pub struct Api {
+    server: Server,
+    port: u16,
+}
+
+impl Api {
+    /// Starts it with these variables on free ports and waits until it is ready.
+    #[track_caller]
+    pub fn start(environment: &[(&str, &str)]) -> Self {
+        let (port, health) = (free_port(), free_port());
+        let mut command = Command::new(binary());
+        command.env("SLIPWAY_ROLES", "rest").env("SLIPWAY_LOG_FORMAT", "human");
+        command.env("SLIPWAY_API_LISTEN", format!("127.0.0.1:{port}")).env("SLIPWAY_LISTEN", format!("127.0.0.1:{health}"));
+        command.envs(environment.iter().copied());
+        Self { server: Server::start(command, &format!("http://127.0.0.1:{health}/readyz")), port }
+    }
+
+    /// One that asks nobody who they are and takes all for members of `team`.
+    #[track_caller]
+    pub fn of(team: &Team) -> Self {
+        Self::start(&[("AUTH_ENABLED", "false"), ("SLIPWAY_DEFAULT_NAMESPACE", &team.namespace)])
+    }
+
+    /// A call to `path`, which stands below `/api/v1`.
+    pub fn call(&self, method: &str, path: &str) -> Call {
+        self.whole(method, &format!("/api/v1{path}"))
+    }
+
+    /// A call to a path that is given in whole.
+    pub fn whole(&self, method: &str, path: &str) -> Call {
+        Call { port: self.port, method: method.to_owned(), path: path.to_owned(), headers: Vec::new(), body: Vec::new() }
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// What it has logged so far.
+    pub fn log(&self) -> String {
+        self.server.log()
+    }
+
+    /// The id of its process.
+    pub fn id(&self) -> u32 {
+        self.server.id()
+    }
+}
+
+fn binary() -> PathBuf {
+    if let Some(given) = std::env::var_os("SLIPWAY_MANAGER") {
+        return given.into();
+    }
+    let test = std::env::current_exe().unwrap_or_default();
+    let found = test.ancestors().nth(2).map(|folder| folder.join("slipway-manager")).filter(|path| path.exists());
+    found.unwrap_or_else(|| panic!("there is no slipway-manager near {}: build it with the same profile", test.display()))
+}
+
+/// A call that was not made yet.
+#[derive(Clone, Debug)]
+pub struct Call {
+    port: u16,
+    method: String,
+    path: String,
+    headers: Vec<(String, String)>,
+    body: Vec<u8>,
+}
+
+impl Call {
+    #[must_use]
+    pub fn header(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.headers.push((name.to_owned(), value.into()));
+        self
+    }
+
+    #[must_use]
+    pub fn token(self, token: &str) -> Self {
+        self.header("Authorization", format!("Bearer {token}"))
+    }
+
+    #[must_use]
+    pub fn json(self, body: &Value) -> Self {
+        self.body("application/json", body.to_string())
+    }
+
+    #[must_use]
+    pub fn body(mut self, media: &str, body: impl Into<Vec<u8>>) -> Self {
+        self.body = body.into();
+        self.header("Content-Type", media)
+    }
+
+    /// Makes the call.
+    #[track_caller]
+    pub fn send(&self) -> Reply {
+        self.ask().and_then(Answer::whole).unwrap_or_else(|e| panic!("{} {} got no answer: {e}", self.method, self.path))
+    }
+
+    /// Makes the call, whose status must be this one; the answer as JSON.
+    #[track_caller]
+    pub fn expect(&self, status: u16) -> Value {
+        let reply = self.send();
+        assert_eq!(reply.status, status, "{} {}: {reply:?}", self.method, self.path);
+        reply.json()
+    }
+
+    /// Makes the call and reads its answer line by line.
+    #[track_caller]
+    pub fn stream(&self) -> Stream {
+        let answer = self.ask().unwrap_or_else(|e| panic!("{} {} got no answer: {e}", self.method, self.path));
+        Stream { status: answer.status, lines: answer.body, partial: Vec::new() }
+    }
+
+    fn ask(&self) -> std::io::Result<Answer> {
+        let headers: Vec<(&str, &str)> = self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        Answer::ask(TcpStream::connect(("127.0.0.1", self.port))?, &self.method, &self.path, &headers, &self.body)
+    }
+}
+
+/// An answer that goes on. Dropping it hangs up.
+pub struct Stream {
+    pub status: u16,
+    lines: BufReader<TcpStream>,
+    partial: Vec<u8>,
+}
+
+/// One event of an SSE stream.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Sent {
+    pub id: String,
+    pub event: String,
+    pub data: String,
+}
+
+impl Stream {
+    /// The next line, none at the end of the stream.
+    #[track_caller]
+    pub fn line(&mut self, seconds: u64) -> Option<String> {
+        let deadline = Instant::now() + Duration::from_secs(seconds);
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero(), "{seconds} s went by without another line; begun: {:?}", String::from_utf8_lossy(&self.partial));
+            self.lines.get_ref().set_read_timeout(Some(left)).unwrap_or_else(|e| panic!("a socket without a clock: {e}"));
+            match self.lines.read_until(b'\n', &mut self.partial) {
+                Ok(_) if self.partial.is_empty() => return None,
+                Ok(_) => return Some(String::from_utf8_lossy(&std::mem::take(&mut self.partial)).trim_end().to_owned()),
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted) => {}
+                Err(error) => panic!("the stream broke: {error}"),
+            }
+        }
+    }
+
+    /// The next event, comments passed over; none at the end of the stream.
+    #[track_caller]
+    pub fn event(&mut self, seconds: u64) -> Option<Sent> {
+        let mut sent = Sent::default();
+        while let Some(line) = self.line(seconds) {
+            let (field, value) = line.split_once(':').unwrap_or((&line, ""));
+            let value = value.strip_prefix(' ').unwrap_or(value);
+            match field {
+                "id" => value.clone_into(&mut sent.id),
+                "event" => value.clone_into(&mut sent.event),
+                "data" if sent.data.is_empty() => value.clone_into(&mut sent.data),
+                "data" => sent.data = format!("{}\n{value}", sent.data),
+                "" if line.is_empty() && sent != Sent::default() => return Some(sent),
+                _ => {}
+            }
+        }
+        None
+    }
+}
