@@ -14,7 +14,7 @@ use slipway_database::{
 };
 
 use super::Conversation;
-use super::words::Query;
+use super::words::{Query, Text};
 use crate::ids;
 
 const MOST_CONVERSATIONS: usize = 1000;
@@ -60,6 +60,7 @@ struct Generating {
 
 struct Kept {
     entry: MemoryEntry,
+    words: Text,
     embedding: Option<Embedding>,
 }
 
@@ -168,6 +169,7 @@ impl Memory {
         });
         if let Some(known) = known.and_then(|at| kept.get_mut(at)) {
             let NewMemory { content, category, source, embedding } = memory;
+            known.words = Text::read(&content);
             known.entry = MemoryEntry { content, category, source, ..known.entry.clone() };
             known.embedding = embedding.or(known.embedding.take());
             return Ok(Remembered { entry: known.entry.clone(), existed: true });
@@ -175,7 +177,7 @@ impl Memory {
         let NewMemory { content, category, source, embedding } = memory;
         let id = ids::make("mem").map_err(|error| Fault::Broken(error.to_string()))?;
         let entry = MemoryEntry { id, content, category, source, relevance: None, created_at: Timestamp::now() };
-        kept.push_back(Kept { entry: entry.clone(), embedding });
+        kept.push_back(Kept { words: Text::read(&entry.content), entry: entry.clone(), embedding });
         if kept.len() > MOST_MEMORIES {
             kept.pop_front();
         }
@@ -190,7 +192,7 @@ impl Memory {
         for kept in kept.iter().rev() {
             if let Some(cosine) = closeness(kept.embedding.as_ref(), embedding) {
                 near.push((cosine, kept));
-            } else if let Some(share) = query.share(&kept.entry.content) {
+            } else if let Some(share) = query.share(&kept.words) {
                 worded.push((share, kept));
             }
         }

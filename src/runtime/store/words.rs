@@ -3,6 +3,8 @@
 //! cannot, `docs/database.md` says so.
 
 use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::LazyLock;
 
 use rust_stemmers::{Algorithm, Stemmer};
 
@@ -10,120 +12,131 @@ use rust_stemmers::{Algorithm, Stemmer};
 const LONGEST: usize = 500;
 
 /// Words that say nothing about a text's subject, by PostgreSQL's English dictionary.
-const STOP: &str = "a about above after again against all am an and any are as at be because been before being below between both but by \
+static STOP: LazyLock<HashSet<&str>> = LazyLock::new(|| STOPPED.split_whitespace().collect());
+const STOPPED: &str = "a about above after again against all am an and any are as at be because been before being below between both but by \
     can did do does doing don down during each few for from further had has have having he her here hers herself him himself his how i \
     if in into is it its itself just me more most my myself no nor not now of off on once only or other our ours ourselves out over own \
     s same she should so some such t than that the their theirs them themselves then there these they this those through to too under \
     until up very was we were what when where which while who whom why will with you your yours yourself yourselves";
 
 pub(super) struct Query {
-    stemmer: Stemmer,
     /// One of these must fit, in one of the two spellings.
     alternatives: Vec<Vec<Term>>,
     /// The stems of all that is said, each once.
-    stems: HashSet<String>,
+    stems: HashSet<u64>,
     excludes: bool,
 }
 
+/// A text's words, ready to be compared.
+pub(super) struct Text(Box<[Word]>);
+
 /// A word or a phrase.
 struct Term {
-    words: Vec<Word>,
+    words: Text,
     excluded: bool,
 }
 
+/// Words are known by their hashes: they take little room, and comparing them little time.
 struct Word {
-    plain: String,
-    /// None for a word that says nothing.
-    stem: Option<String>,
+    plain: u64,
+    /// 0 for a word that says nothing.
+    stem: u64,
 }
 
 impl Query {
     pub(super) fn read(query: &str) -> Self {
         let query: String = query.chars().take(LONGEST).collect();
-        let stemmer = Stemmer::create(Algorithm::English);
         let mut alternatives = vec![Vec::new()];
-        // Every other piece stood in quotes.
+        let mut excluded = false;
+        // Every other piece stood in quotes, and what stands before it may exclude it.
         for (number, piece) in query.split('"').enumerate() {
-            let quoted = number % 2 == 1;
-            let excluded = |before: &str| before.ends_with('-') && !before.trim_end_matches('-').ends_with(char::is_alphanumeric);
-            if quoted {
-                let before = query.split('"').nth(number - 1).unwrap_or_default();
-                push(&mut alternatives, words(&stemmer, piece), excluded(before));
+            if number % 2 == 1 {
+                push(&mut alternatives, piece, excluded);
                 continue;
             }
             for part in piece.split_whitespace() {
                 if part.eq_ignore_ascii_case("or") {
                     alternatives.push(Vec::new());
                 } else {
-                    push(&mut alternatives, words(&stemmer, part), part.starts_with('-'));
+                    push(&mut alternatives, part, part.starts_with('-'));
                 }
             }
+            excluded = piece.strip_suffix('-').is_some_and(|before| before.is_empty() || before.ends_with(char::is_whitespace));
         }
-        let stems = words(&stemmer, &query).into_iter().filter_map(|word| word.stem).collect();
-        let excludes = alternatives.iter().flatten().any(|term| term.excluded && term.words.iter().any(|word| word.stem.is_some()));
-        Self { stemmer, alternatives, stems, excludes }
+        let stems = Text::read(&query).0.iter().map(|word| word.stem).filter(|stem| *stem != 0).collect();
+        let excludes = alternatives.iter().flatten().any(|term| term.excluded && term.words.0.iter().any(|word| word.stem != 0));
+        Self { alternatives, stems, excludes }
     }
 
     /// Which share of the query a text has: all of it when the whole query fits, otherwise of its words.
     /// None when it has nothing of it, or something was excluded.
     #[expect(clippy::cast_precision_loss, reason = "a query has few words")]
-    pub(super) fn share(&self, text: &str) -> Option<f64> {
-        if self.alternatives.iter().all(Vec::is_empty) {
-            return None;
-        }
-        let text = words(&self.stemmer, text);
-        if [false, true].iter().any(|stemmed| self.alternatives.iter().any(|terms| fits(terms, &text, *stemmed))) {
+    pub(super) fn share(&self, text: &Text) -> Option<f64> {
+        if [false, true].iter().any(|stemmed| self.alternatives.iter().any(|terms| fits(terms, text, *stemmed))) {
             return Some(1.0);
         }
-        let any = || self.alternatives.iter().flatten().any(|term| term.is_in(&text, true) == Some(true));
-        if self.excludes || !any() {
+        let mut terms = self.alternatives.iter().flatten();
+        if self.excludes || !terms.any(|term| term.is_in(text, true) == Some(true)) {
             return None;
         }
-        let found = self.stems.iter().filter(|stem| text.iter().any(|word| word.is(stem))).count();
+        let found = self.stems.iter().filter(|stem| text.0.iter().any(|word| word.is(**stem))).count();
         Some(found as f64 / self.stems.len() as f64)
     }
 }
 
+impl Text {
+    pub(super) fn read(text: &str) -> Self {
+        let stemmer = Stemmer::create(Algorithm::English);
+        let words = text.split(|letter: char| !letter.is_alphanumeric()).filter(|word| !word.is_empty());
+        let words = words.map(|word| {
+            let plain = word.to_lowercase();
+            let stem = if STOP.contains(plain.as_str()) { 0 } else { hash(&stemmer.stem(&plain)) };
+            Word { plain: hash(&plain), stem }
+        });
+        Self(words.collect())
+    }
+}
+
 impl Term {
-    /// Whether a text has it; none where stop words alone make it up.
-    fn is_in(&self, text: &[Word], stemmed: bool) -> Option<bool> {
-        let wanted: Vec<_> = self.words.iter().map(|word| if stemmed { word.stem.as_ref() } else { Some(&word.plain) }).collect();
-        if wanted.iter().all(Option::is_none) {
+    /// Whether a text has it; none where words that say nothing make it up.
+    fn is_in(&self, text: &Text, stemmed: bool) -> Option<bool> {
+        let words = &*self.words.0;
+        if stemmed && words.iter().all(|word| word.stem == 0) {
             return None;
         }
-        let same = |word: &Word, wanted: Option<&String>| wanted.is_none_or(|wanted| word.is(wanted));
-        Some(text.windows(wanted.len()).any(|window| window.iter().zip(&wanted).all(|(word, wanted)| same(word, *wanted))))
+        let same = |word: &Word, wanted: &Word| match (stemmed, wanted.stem) {
+            (false, _) => word.is(wanted.plain),
+            (true, 0) => true,
+            (true, stem) => word.is(stem),
+        };
+        Some(text.0.windows(words.len()).any(|window| window.iter().zip(words).all(|(word, wanted)| same(word, wanted))))
     }
 }
 
 impl Word {
     /// A text's words are found as they stand and by their stems.
-    fn is(&self, wanted: &str) -> bool {
-        self.plain == wanted || self.stem.as_deref() == Some(wanted)
+    fn is(&self, wanted: u64) -> bool {
+        self.plain == wanted || self.stem == wanted
     }
 }
 
-fn push(alternatives: &mut [Vec<Term>], words: Vec<Word>, excluded: bool) {
-    if let (false, Some(last)) = (words.is_empty(), alternatives.last_mut()) {
+fn push(alternatives: &mut [Vec<Term>], words: &str, excluded: bool) {
+    let words = Text::read(words);
+    if let (false, Some(last)) = (words.0.is_empty(), alternatives.last_mut()) {
         last.push(Term { words, excluded });
     }
 }
 
 /// Whether all that is wanted is there and nothing that is not.
-fn fits(terms: &[Term], text: &[Word], stemmed: bool) -> bool {
+fn fits(terms: &[Term], text: &Text, stemmed: bool) -> bool {
     let mut known = terms.iter().filter_map(|term| Some(term.is_in(text, stemmed)? != term.excluded)).peekable();
     known.peek().is_some() && known.all(|fits| fits)
 }
 
-fn words(stemmer: &Stemmer, text: &str) -> Vec<Word> {
-    let words = text.split(|letter: char| !letter.is_alphanumeric()).filter(|word| !word.is_empty());
-    words
-        .map(|word| {
-            let plain = word.to_lowercase();
-            let stem = (!STOP.split_whitespace().any(|stop| stop == plain)).then(|| stemmer.stem(&plain).into_owned());
-            Word { plain, stem }
-        })
-        .collect()
+fn hash(word: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    word.hash(&mut hasher);
+    hasher.finish().max(1)
 }
 
 #[cfg(test)]
@@ -215,9 +228,7 @@ mod tests {
             assert_eq!(found[1], found[0], "{query}: in memory, and in the database");
         }
         let stop = std::fs::read_to_string(slipway_peers::root().join("postgresql/lib/18/share/postgresql/tsearch_data/english.stop"));
-        if let Ok(stop) = stop {
-            assert_eq!(STOP.split_whitespace().collect::<HashSet<_>>(), stop.split_whitespace().collect());
-        }
+        assert_eq!(*STOP, stop.unwrap().split_whitespace().collect::<HashSet<_>>());
     }
 
     #[tokio::test]
