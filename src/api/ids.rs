@@ -39,6 +39,17 @@ pub fn team(slug: &str) -> String {
     format!("tk_{slug}")
 }
 
+/// The team's slug, given either its id or its slug.
+pub fn team_slug(reference: &str) -> &str {
+    reference.strip_prefix("tk_").unwrap_or(reference)
+}
+
+/// `user_` and the first 16 hex digits of SHA-256 over the e-mail in lower case.
+pub fn user(email: &str) -> String {
+    let digest = Sha256::digest(email.to_lowercase());
+    format!("user_{}", &hex::encode(digest)[..16])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

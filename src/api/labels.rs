@@ -22,6 +22,10 @@ pub const POD_VERSION: &str = "version";
 pub const FRAMEWORK: &str = "agents.slipway.dev/framework";
 /// On a Namespace: the slug of the team that owns it.
 pub const TEAM: &str = "agents.slipway.dev/team";
+/// On a RoleBinding: the id of the user whose membership it is.
+pub const MEMBER: &str = "agents.slipway.dev/member";
+/// On the same: the user's address.
+pub const EMAIL: &str = "agents.slipway.dev/email";
 /// On a Secret: `true` lets agents of its namespace use it.
 pub const AGENT_READABLE: &str = "agents.slipway.dev/agent-readable";
 

@@ -62,6 +62,11 @@ impl Access {
         Self { client, authentication, default_team, tokens: Recent::new(BELIEVED), verdicts: Recent::new(BELIEVED) }
     }
 
+    /// What Kubernetes calls the person with this address.
+    pub(crate) fn user_of(&self, email: &str) -> String {
+        email.to_owned()
+    }
+
     /// Who sends these headers.
     async fn caller(&self, headers: &HeaderMap) -> Result<Caller, Error> {
         if matches!(self.authentication, Authentication::Off) {
@@ -102,7 +107,7 @@ pub(crate) async fn admit(context: &Context, permission: Permission, path: &Path
             let name = subject(context, path, &namespace);
             (Some(team), right, namespace, name)
         }
-        Permission::Cluster(right) => (None, right, String::new(), path.0.first().map(|(_, part)| crate::team::slug_of(part).to_owned())),
+        Permission::Cluster(right) => (None, right, String::new(), path.0.first().map(|(_, part)| ids::team_slug(part).to_owned())),
         Permission::Platform(right, name) => (None, right, context.settings.platform_namespace.clone(), Some(name.to_owned())),
     };
     if access.allows(&caller, right, &namespace, name.as_deref()).await? {
@@ -126,7 +131,7 @@ async fn current_team(context: &Context, caller: &Caller, headers: &HeaderMap) -
     let header = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let asked = header(TEAM_ID).or_else(|| header(TEAM));
     match (caller.team.as_deref(), asked.as_deref()) {
-        (Some(claimed), Some(asked)) if crate::team::slug_of(claimed) != crate::team::slug_of(asked) => {
+        (Some(claimed), Some(asked)) if ids::team_slug(claimed) != ids::team_slug(asked) => {
             Err(Error::new(StatusCode::FORBIDDEN, "the token is for another team than the header names"))
         }
         (Some(named), _) | (None, Some(named)) => named_team(context, caller, named).await,
@@ -136,7 +141,7 @@ async fn current_team(context: &Context, caller: &Caller, headers: &HeaderMap) -
 
 /// A team by id or slug, if the caller has a role in it. One that does not exist looks the same to those who have none.
 async fn named_team(context: &Context, caller: &Caller, named: &str) -> Result<TeamSlug, Error> {
-    let slug = crate::team::slug_of(named);
+    let slug = ids::team_slug(named);
     let unknown = || Error::new(StatusCode::FORBIDDEN, format!("you have no role in a team {slug:?}"));
     let team = TeamSlug::new(slug).map_err(|_| unknown())?;
     if !context.access.allows(caller, MEMBER, &team.namespace(), None).await? {

@@ -18,7 +18,7 @@ use crate::fields::{self, AGENT, AgentFields};
 use crate::page::{Page, page};
 use crate::{fault, write};
 
-pub(crate) use view::{View, item};
+pub(crate) use view::{View, item, time};
 
 pub(crate) async fn list(call: Call) -> Result<Page<View>, Error> {
     let (context, namespace) = (call.context.clone(), call.namespace());

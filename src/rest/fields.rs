@@ -13,6 +13,7 @@ use slipway_http::Error;
 pub(crate) type Fields = LazyLock<Value>;
 
 pub(crate) static AGENT: Fields = LazyLock::new(spec::<slipway_api::Agent>);
+pub(crate) static TOOL: Fields = LazyLock::new(spec::<slipway_api::Tool>);
 
 fn spec<K: CustomResourceExt>() -> Value {
     let crd = K::crd();

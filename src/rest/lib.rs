@@ -12,6 +12,7 @@ mod call;
 mod context;
 mod fault;
 mod fields;
+mod members;
 mod page;
 mod right;
 mod route;
@@ -19,6 +20,8 @@ mod routes;
 mod seen;
 mod shelf;
 mod team;
+mod teams;
+mod tools;
 mod write;
 
 use std::sync::Arc;

@@ -1,5 +1,6 @@
 //! Lists: a page of a shelf, once the shelf is as new as the caller has seen the cluster to be.
 
+use std::borrow::Cow;
 use std::marker::PhantomData;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use tokio::time::timeout;
 use crate::answer::{Answer, VERSION, versioned};
 use crate::call::Call;
 use crate::route::Parameter;
-use crate::shelf::{Cursor, Shelf};
+use crate::shelf::{Cursor, Item, Shelf};
 
 /// The parameters that every list takes.
 pub(crate) const PAGED: &[Parameter] = &[
@@ -48,20 +49,32 @@ impl<T: JsonSchema + 'static> Answer for Page<T> {
 }
 
 /// The page of `shelf` that the call asks for, in one namespace or in all.
-pub(crate) async fn page<T>(mut call: Call, shelf: &Shelf, namespace: Option<&str>) -> Result<Page<T>, Error> {
+pub(crate) async fn page<T>(call: Call, shelf: &Shelf, namespace: Option<&str>) -> Result<Page<T>, Error> {
+    page_of(call, shelf, namespace, |_| true, |item| Cow::Borrowed(&item.json)).await
+}
+
+/// The same of those items alone that `belongs` names, each as `shown`.
+pub(crate) async fn page_of<T>(
+    mut call: Call,
+    shelf: &Shelf,
+    namespace: Option<&str>,
+    belongs: impl Fn(&str) -> bool,
+    shown: impl Fn(&Item) -> Cow<'_, str>,
+) -> Result<Page<T>, Error> {
     let limit = call.query.number("limit", LIMIT, 1..=LONGEST)?;
     let after = call.query.text("cursor").map(|text| Cursor::read(&text)).transpose()?;
     let words: Vec<String> = call.query.text("search").unwrap_or_default().split_whitespace().map(str::to_lowercase).collect();
     std::mem::take(&mut call.query).end()?;
     let version = reach(&call, shelf).await?;
-    let (items, next) = shelf.walk(namespace, after.as_ref(), &words, limit);
+    let fits = |name: &str, item: &Item| belongs(name) && words.iter().all(|word| item.search.contains(word));
+    let (items, next) = shelf.walk(namespace, after.as_ref(), fits, limit);
     let mut body = String::with_capacity(items.iter().map(|item| item.json.len() + 1).sum::<usize>() + 128);
     body.push_str("{\"data\":[");
     for (at, item) in items.iter().enumerate() {
         if at > 0 {
             body.push(',');
         }
-        body.push_str(&item.json);
+        body.push_str(&shown(item));
     }
     body.push(']');
     if let Some(next) = next {

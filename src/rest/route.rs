@@ -77,12 +77,16 @@ impl Route {
 
     /// Asks who calls and whether they may, and only then reads the body.
     pub(crate) async fn answer(&self, context: Arc<Context>, path: Path, request: Request) -> Result<Reply, Error> {
+        let query = request.query()?;
+        if self.parameters.is_empty() {
+            request.query()?.end()?;
+        }
         let admitted = access::admit(&context, self.permission, &path, request.headers()).await?;
         let call = Call {
             caller: admitted.caller,
             team: admitted.team,
             path,
-            query: request.query()?,
+            query,
             headers: request.headers().clone(),
             id: request.id().clone(),
             context,

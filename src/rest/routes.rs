@@ -2,17 +2,22 @@
 
 use slipway_http::Method;
 
-use crate::agents;
 use crate::page::PAGED;
-use crate::right::Permission::{Cluster, Open, Team};
-use crate::right::Right;
+use crate::right::Permission::{Cluster, Known, Open, Team};
+use crate::right::{MEMBER, Right};
 use crate::route::Route;
+use crate::{agents, members, teams, tools};
 
 const LIST_AGENTS: Right = Right::on("list", "agents");
 const GET_AGENT: Right = Right::on("get", "agents");
 const CREATE_AGENT: Right = Right::on("create", "agents");
 const CHANGE_AGENT: Right = Right::on("patch", "agents");
 const DELETE_AGENT: Right = Right::on("delete", "agents");
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+const LIST_MEMBERS: Right = Right::on("list", "rolebindings").of_group(RBAC);
+const ADD_MEMBER: Right = Right::on("create", "rolebindings").of_group(RBAC);
+const REMOVE_MEMBER: Right = Right::on("delete", "rolebindings").of_group(RBAC);
 
 #[rustfmt::skip]
 pub(crate) fn all() -> Vec<Route> {
@@ -23,5 +28,20 @@ pub(crate) fn all() -> Vec<Route> {
         Route::new(post.clone(), "/agents", Team(CREATE_AGENT), "Makes an agent. It does not run until it is deployed.", agents::create),
         Route::new(get.clone(), "/agents/{id}", Team(GET_AGENT), "One agent, by id or slug.", agents::get),
         Route::new(delete.clone(), "/agents/{id}", Team(DELETE_AGENT), "Deletes an agent, with its conversations and memories.", agents::delete),
+
+        Route::new(get.clone(), "/teams", Known, "The teams in which the caller has a role, newest first.", teams::list).with(PAGED),
+        Route::new(post.clone(), "/teams", Cluster(Right::on("create", "teams")), "Makes a team, with a namespace of its own.", teams::create),
+        Route::new(get.clone(), "/teams/{team}", Team(MEMBER), "One team, by id or slug.", teams::get),
+        Route::new(delete.clone(), "/teams/{team}", Cluster(Right::on("delete", "teams")), "Deletes a team that has no agents.", teams::delete).with(teams::FORCE),
+        Route::new(get.clone(), "/teams/{team}/members", Team(LIST_MEMBERS), "The team's members, newest first.", members::list),
+        Route::new(post.clone(), "/teams/{team}/members", Team(ADD_MEMBER), "Makes somebody a member.", members::create),
+        Route::new(patch.clone(), "/teams/{team}/members/{user}", Team(ADD_MEMBER), "Gives a member another role.", members::change),
+        Route::new(delete.clone(), "/teams/{team}/members/{user}", Team(REMOVE_MEMBER), "Takes a member's role away.", members::delete),
+
+        Route::new(get.clone(), "/tools", Team(Right::on("list", "tools")), "The team's tools, newest first.", tools::list).with(PAGED),
+        Route::new(post.clone(), "/tools", Team(Right::on("create", "tools")), "Makes a tool.", tools::create),
+        Route::new(get.clone(), "/tools/{name}", Team(Right::on("get", "tools")), "One tool.", tools::get),
+        Route::new(put.clone(), "/tools/{name}", Team(Right::on("patch", "tools")), "Replaces a tool.", tools::replace),
+        Route::new(delete.clone(), "/tools/{name}", Team(Right::on("delete", "tools")), "Deletes a tool.", tools::delete),
     ]
 }

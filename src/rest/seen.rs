@@ -13,13 +13,15 @@ use slipway_cluster::watch::{Heard, Readiness, follow};
 use crate::access::Caller;
 use crate::agents;
 use crate::shelf::{Item, Shelf};
-use crate::team::{self, Bound};
+use crate::team::Bound;
+use crate::{teams, tools};
 
 pub(crate) struct Seen {
     /// Only these namespaces are looked at; empty means all.
     namespaces: Vec<String>,
     pub agents: Shelf,
     pub teams: Shelf,
+    pub tools: Shelf,
     /// Whom the bindings of teams' namespaces name.
     pub bound: Cache<Bound>,
     ready: Readiness,
@@ -27,7 +29,14 @@ pub(crate) struct Seen {
 
 impl Seen {
     pub(crate) fn new(namespaces: Vec<String>) -> Self {
-        Self { namespaces, agents: Shelf::default(), teams: Shelf::default(), bound: Cache::default(), ready: Readiness::default() }
+        Self {
+            namespaces,
+            agents: Shelf::default(),
+            teams: Shelf::default(),
+            tools: Shelf::default(),
+            bound: Cache::default(),
+            ready: Readiness::default(),
+        }
     }
 
     pub(crate) fn is_ready(&self) -> bool {
@@ -39,9 +48,10 @@ impl Seen {
         let scopes = if self.namespaces.is_empty() { vec![None] } else { self.namespaces.iter().cloned().map(Some).collect() };
         for scope in scopes {
             self.follow(namespaced(client, scope.as_deref()), scope.clone(), |seen| &seen.agents, agents::item);
+            self.follow(namespaced(client, scope.as_deref()), scope.clone(), |seen| &seen.tools, tools::item);
             self.bindings(namespaced(client, scope.as_deref()), scope);
         }
-        self.follow(Api::all(client.clone()), None, |seen| &seen.teams, team::item);
+        self.follow(Api::all(client.clone()), None, |seen| &seen.teams, teams::item);
     }
 
     /// Keeps a shelf as a watch tells. An object that does not fit its schema is not listed; reading it says why.
@@ -89,6 +99,14 @@ impl Seen {
             }
         }
         slugs
+    }
+
+    /// How many members a team has, by its namespace.
+    pub(crate) fn members(&self, namespace: &str) -> usize {
+        let mut members: Vec<String> = self.bound.in_namespace(namespace).iter().filter_map(|(_, bound)| bound.member.clone()).collect();
+        members.sort_unstable();
+        members.dedup();
+        members.len()
     }
 
     fn bindings(self: &Arc<Self>, api: Api<RoleBinding>, scope: Option<String>) {

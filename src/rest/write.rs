@@ -63,6 +63,14 @@ where
     }
 }
 
+/// Makes a merge patch a replacement: what is there and not in the patch is taken away.
+pub(crate) fn clear(patch: &mut Value, present: &Value) {
+    let (Value::Object(patch), Value::Object(present)) = (patch, present) else { return };
+    for (name, before) in present {
+        clear(patch.entry(name).or_insert(Value::Null), before);
+    }
+}
+
 /// Puts the members of `more` into `value`, and those of objects within it into theirs.
 pub(crate) fn merge(value: &mut Value, more: Value) {
     match (value, more) {
@@ -72,5 +80,17 @@ pub(crate) fn merge(value: &mut Value, more: Value) {
             }
         }
         (value, more) => *value = more,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replacement_takes_away_what_it_does_not_name() {
+        let mut patch = json!({"a": 1, "map": {"x": "1"}, "list": [1]});
+        clear(&mut patch, &json!({"a": 0, "b": 2, "map": {"x": "0", "y": "2"}, "list": [1, 2]}));
+        assert_eq!(patch, json!({"a": 1, "b": null, "map": {"x": "1", "y": null}, "list": [1]}));
     }
 }

@@ -1,0 +1,140 @@
+//! Teams: lists, one of them, making and deleting.
+
+use std::borrow::Cow;
+
+use kube::ResourceExt;
+use kube::api::{Api, DeleteParams, ListParams, Preconditions};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use slipway_api::names::{self, TeamSlug};
+use slipway_api::{Agent, Team, TeamSpec, ids};
+use slipway_http::{Error, StatusCode};
+
+use crate::access::teams_of;
+use crate::agents::Deleted;
+use crate::answer::{Created, Data};
+use crate::call::{Call, Json};
+use crate::context::Context;
+use crate::page::{Page, page_of};
+use crate::route::Parameter;
+use crate::shelf::Item;
+use crate::{fault, write};
+
+/// A team.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Team")]
+pub(crate) struct View {
+    pub id: String,
+    pub name: String,
+    pub slug: String,
+    pub description: Option<String>,
+    pub namespace: String,
+    pub member_count: usize,
+    pub agent_count: usize,
+    pub created_at: String,
+}
+
+impl View {
+    fn of(team: &Team) -> Self {
+        let slug = team.name_any();
+        Self {
+            id: ids::team(&slug),
+            name: team.spec.name.clone(),
+            description: team.spec.description.clone(),
+            namespace: format!("team-{slug}"),
+            member_count: 0,
+            agent_count: 0,
+            created_at: crate::agents::time(team.creation_timestamp().map(|time| time.0)),
+            slug,
+        }
+    }
+
+    fn counted(self, context: &Context) -> Self {
+        let (members, agents) = (context.seen.members(&self.namespace), context.seen.agents.count(&self.namespace));
+        Self { member_count: members, agent_count: agents, ..self }
+    }
+}
+
+/// What the list of teams keeps of one. How many are in it is counted when it is shown.
+pub(crate) fn item(team: &Team) -> Option<Item> {
+    let view = View::of(team);
+    Some(Item {
+        created: team.creation_timestamp().map_or(0, |time| time.0.as_second()),
+        search: format!("{} {} {}", view.name, view.slug, view.description.as_deref().unwrap_or_default()).to_lowercase(),
+        json: serde_json::to_string(&view).ok()?,
+        id: view.id,
+    })
+}
+
+pub(crate) async fn list(call: Call) -> Result<Page<View>, Error> {
+    let context = call.context.clone();
+    let mine = teams_of(&context, &call.caller).await?;
+    let belongs = |name: &str| mine.iter().any(|team| team.as_str() == name);
+    let counted = |item: &Item| serde_json::from_str::<View>(&item.json).and_then(|view| serde_json::to_string(&view.counted(&context)));
+    page_of(call, &context.seen.teams, None, belongs, |item| counted(item).map_or(Cow::Borrowed(&item.json), Cow::Owned)).await
+}
+
+pub(crate) async fn get(call: Call) -> Result<Data<View>, Error> {
+    let (team, _) = find(&call).await?;
+    Ok(Data::at(View::of(&team).counted(&call.context), team.resource_version()))
+}
+
+/// What makes a team.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewTeam {
+    name: String,
+    description: Option<String>,
+    /// What ids and the namespace are made of. Default: the name in lower case, with hyphens.
+    slug: Option<String>,
+}
+
+pub(crate) async fn create(call: Call<Json<NewTeam>>) -> Result<Created<View>, Error> {
+    let (call, Json(new)) = call.split();
+    let (field, slug) = match new.slug {
+        Some(slug) => ("slug", TeamSlug::new(slug)),
+        None => ("name", names::slugify(&new.name).and_then(TeamSlug::new)),
+    };
+    let slug = slug.map_err(|error| Error::bad_request(format!("{field}: {error}")))?;
+    let team = Team::new(slug.as_str(), TeamSpec { name: new.name, description: new.description, ..TeamSpec::default() });
+    let made = write::create(&call, &api(&call), team, &format!("team {slug}")).await?;
+    Ok(Created(Data::at(View::of(&made), made.resource_version())))
+}
+
+/// The parameters of a deletion.
+pub(crate) const FORCE: &[Parameter] = &[Parameter { name: "force", about: "true deletes the team with all its agents.", kind: "boolean" }];
+
+pub(crate) async fn delete(mut call: Call) -> Result<Data<Deleted>, Error> {
+    let force = match call.query.text("force").as_deref() {
+        None | Some("false") => false,
+        Some("true") => true,
+        Some(_) => return Err(Error::bad_request("`force` must be true or false")),
+    };
+    std::mem::take(&mut call.query).end()?;
+    let (team, what) = find(&call).await?;
+    let slug = team.name_any();
+    let agents: Api<Agent> = Api::namespaced(call.context.client.clone(), &format!("team-{slug}"));
+    let present = agents.list_metadata(&ListParams::default().limit(1)).await.map_err(|error| fault::of_cluster(error, "agents"))?;
+    if !present.items.is_empty() && !force {
+        let message = format!("{what} still has agents; delete these first, or say ?force=true to delete all of them with the team");
+        return Err(Error::new(StatusCode::CONFLICT, message));
+    }
+    let preconditions = Preconditions { uid: team.uid(), resource_version: None };
+    let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
+    api(&call).delete(&slug, &parameters).await.map_err(|error| fault::of_cluster(error, &what))?;
+    Ok(Data::new(Deleted { id: ids::team(&slug), deleted: true }))
+}
+
+fn api(call: &Call) -> Api<Team> {
+    Api::all(call.context.client.clone())
+}
+
+/// The team that the path names by id or slug, as the API server has it now, and what to call it.
+async fn find(call: &Call) -> Result<(Team, String), Error> {
+    let slug = ids::team_slug(call.path.part("team"));
+    let what = format!("team {slug}");
+    let unknown = || Error::not_found(format!("there is no {what}"));
+    let name = TeamSlug::new(slug).map_err(|_| unknown())?;
+    let team = api(call).get(name.as_str()).await.map_err(|error| fault::of_cluster(error, &what))?;
+    Ok((team, what))
+}
