@@ -81,14 +81,13 @@ pub fn fit(provider: Provider, id: &str, request: &Request, window: u32, reserve
         let Some(most) = plan.most(at).or((at == last).then_some(WHOLE)) else { continue };
         tokens += lengths[at].at(most);
         let mut message = message.clone();
-        for content in &mut message.content {
-            if let Content::ToolResult(result) = content
-                && most < WHOLE
-                && of(&result.content) > most
-            {
-                result.content = shorten::shorten(&result.content, most, of);
-                shortened += 1;
-            }
+        let results = message.content.iter_mut().filter_map(|content| match content {
+            Content::ToolResult(result) => Some(result),
+            Content::Text { .. } | Content::ToolCall(_) => None,
+        });
+        for (result, _) in results.zip(&lengths[at].results).filter(|(_, length)| **length > most) {
+            result.content = shorten::shorten(&result.content, most, of);
+            shortened += 1;
         }
         messages.push(message);
     }
