@@ -47,11 +47,11 @@ impl Query {
     pub(super) fn read(query: &str) -> Self {
         let query: String = query.chars().take(LONGEST).collect();
         let mut alternatives = vec![Vec::new()];
-        let mut excluded = false;
+        let mut minus = false;
         // Every other piece stood in quotes, and what stands before it may exclude it.
         for (number, piece) in query.split('"').enumerate() {
             if number % 2 == 1 {
-                push(&mut alternatives, piece, excluded);
+                push(&mut alternatives, piece, minus);
                 continue;
             }
             for part in piece.split_whitespace() {
@@ -61,7 +61,7 @@ impl Query {
                     push(&mut alternatives, part, part.starts_with('-'));
                 }
             }
-            excluded = piece.strip_suffix('-').is_some_and(|before| before.is_empty() || before.ends_with(char::is_whitespace));
+            minus = piece.strip_suffix('-').is_some_and(|before| before.is_empty() || before.ends_with(char::is_whitespace));
         }
         let stems = Text::read(&query).0.iter().map(|word| word.stem).filter(|stem| *stem != 0).collect();
         let excludes = alternatives.iter().flatten().any(|term| term.excluded && term.words.0.iter().any(|word| word.stem != 0));
