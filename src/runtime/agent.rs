@@ -60,9 +60,7 @@ pub(crate) type Ended = mpsc::Receiver<()>;
 
 impl Agent {
     /// Puts the agent together. Nothing is connected yet: keys and servers may come later, and are
-    /// missed with words when they are needed.
-    ///
-    /// Refused is what was to be refused already, and all that is wrong here.
+    /// missed with words when they are needed. `refusal` has what others have found wrong.
     pub(crate) fn open(
         settings: Settings,
         guards: Guards,

@@ -336,13 +336,13 @@ impl Drop for BackgroundRecord<'_> {
     fn drop(&mut self) {
         let (used, inner) = (self.tally.used(), &self.recorder.0);
         let (provider, model) = (self.model.provider(), self.model.id());
-        let usd = cost(provider, model, &used).unwrap_or_default();
+        let price = cost(provider, model, &used).unwrap_or_default();
         let meter = inner.meters.model(provider.as_str(), model);
         meter.tokens(used.input_tokens, used.output_tokens, used.cached_input_tokens);
-        meter.cost(usd);
-        inner.guards.spent_today(SystemTime::now(), usd);
+        meter.cost(price);
+        inner.guards.spent_today(SystemTime::now(), price);
         let (input_tokens, output_tokens) = (used.input_tokens, used.output_tokens);
-        let sample = Sample { behind_the_scenes: true, input_tokens, output_tokens, cost_micros: micros(usd), ..Sample::default() };
+        let sample = Sample { behind_the_scenes: true, input_tokens, output_tokens, cost_micros: micros(price), ..Sample::default() };
         inner.minutes.record(Timestamp::now(), provider.as_str(), model, &sample);
     }
 }

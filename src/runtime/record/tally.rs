@@ -60,7 +60,9 @@ mod tests {
             ("refused", vec![fault()], (0, 0)),
         ] {
             let mut tally = Tally::new(100);
-            pieces.iter().for_each(|piece| tally.hear(piece));
+            for piece in &pieces {
+                tally.hear(piece);
+            }
             let used = tally.used();
             assert_eq!((used.input_tokens, used.output_tokens), expected, "{what}");
         }

@@ -300,9 +300,9 @@ impl<'a> Answering<'a> {
     }
 
     fn spent(&self, took: Duration) -> Spent {
-        let (model, used) = (&self.agent.model, self.record.used());
-        let usd = slipway_models::cost(model.provider(), model.id(), &used).unwrap_or_default();
-        Spent { now: SystemTime::now(), tokens: used.input_tokens + used.output_tokens, usd, latency: took }
+        let (model, taken) = (&self.agent.model, self.record.used());
+        let usd = slipway_models::cost(model.provider(), model.id(), &taken).unwrap_or_default();
+        Spent { now: SystemTime::now(), tokens: taken.input_tokens + taken.output_tokens, usd, latency: took }
     }
 
     /// One message for the answer, with the calls that led to it. A turn that said nothing leaves nothing.
