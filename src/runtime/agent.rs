@@ -150,7 +150,7 @@ impl Agent {
         }
         let (model, texts) = (Arc::clone(&self.model), texts.iter().map(|text| (*text).clone()).collect::<Vec<_>>());
         let count = move || texts.iter().map(|text| tokens::count(model.provider(), model.id(), text)).sum();
-        // A count that panicked knows of no token that can be missing.
+        // There are never more tokens than bytes.
         spawn_blocking(count).await.unwrap_or(bytes)
     }
 
