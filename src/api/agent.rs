@@ -10,7 +10,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::schema;
+use crate::{labels, schema};
 
 /// An AI agent: a model, its instructions, and what it may use. Slipway runs it as a Deployment behind a Service of the same name.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
@@ -317,6 +317,10 @@ pub struct AgentStatus {
     /// The generation of the spec that this status speaks of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+    /// The annotation agents.slipway.dev/restarted-at that this status speaks of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub restarted_at: Option<String>,
     /// When the agent was first ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_deployed_at: Option<Time>,
@@ -324,6 +328,35 @@ pub struct AgentStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
+}
+
+/// The longest word that can stand in [`labels::RESTARTED_AT`].
+const RESTARTED_AT_MAX: usize = 64;
+
+impl Agent {
+    /// What keeps the agent from having pods, if something does. An annotation counts before the spec, so that who
+    /// does not own the spec can stop an agent and start it.
+    pub fn stopped_by(&self) -> Option<&'static str> {
+        let annotation = |name: &str| self.metadata.annotations.as_ref()?.get(name).map(String::as_str);
+        if annotation(labels::ARCHIVED) == Some("true") {
+            return Some("the annotation agents.slipway.dev/archived is true");
+        }
+        match annotation(labels::SUSPEND) {
+            Some("true") => Some("the annotation agents.slipway.dev/suspend is true"),
+            Some("false") => None,
+            _ => self.spec.suspend.then_some("spec.suspend is true"),
+        }
+    }
+
+    pub fn is_archived(&self) -> bool {
+        self.metadata.annotations.as_ref().and_then(|annotations| annotations.get(labels::ARCHIVED)).is_some_and(|value| value == "true")
+    }
+
+    /// When somebody last asked for new pods: a time, or whatever else tells one restart from the one before.
+    pub fn restarted_at(&self) -> Option<&str> {
+        let word = self.metadata.annotations.as_ref()?.get(labels::RESTARTED_AT)?;
+        (!word.is_empty() && word.len() <= RESTARTED_AT_MAX).then_some(word)
+    }
 }
 
 /// Declares a string enumeration with its wire names.
@@ -406,4 +439,40 @@ fn stub_echo() -> String {
 
 const fn one() -> i32 {
     1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn agent(suspend: bool, annotations: &[(&str, &str)]) -> Agent {
+        let mut agent = Agent::new("helper", AgentSpec { suspend, ..AgentSpec::default() });
+        agent.metadata.annotations = Some(annotations.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect());
+        agent
+    }
+
+    #[test]
+    fn annotations_count_before_the_spec_and_nonsense_does_not_count() {
+        for (suspend, annotations, stopped) in [
+            (false, &[][..], false),
+            (true, &[], true),
+            (false, &[(labels::SUSPEND, "true")], true),
+            (true, &[(labels::SUSPEND, "false")], false),
+            (true, &[(labels::SUSPEND, "no")], true),
+            (false, &[(labels::SUSPEND, "yes")], false),
+            (false, &[(labels::ARCHIVED, "true")], true),
+            (false, &[(labels::ARCHIVED, "true"), (labels::SUSPEND, "false")], true),
+            (false, &[(labels::ARCHIVED, "false")], false),
+        ] {
+            assert_eq!(agent(suspend, annotations).stopped_by().is_some(), stopped, "{suspend} {annotations:?}");
+        }
+    }
+
+    #[test]
+    fn a_restart_is_a_word_that_fits_into_the_status() {
+        let long = "x".repeat(65);
+        for (word, counts) in [("2026-11-21T12:00:00Z", true), ("", false), (&long, false), (&long[..64], true)] {
+            assert_eq!(agent(false, &[(labels::RESTARTED_AT, word)]).restarted_at(), counts.then_some(word));
+        }
+    }
 }

@@ -31,12 +31,19 @@ pub const AGENT_READABLE: &str = "agents.slipway.dev/agent-readable";
 
 /// Who wrote the object last, by REST's word.
 pub const CHANGED_BY: &str = "agents.slipway.dev/changed-by";
-/// On an Agent: `true` puts it away without deleting it.
+/// On an object made by REST: which call made it, as a hash of caller and Idempotency-Key.
+pub const IDEMPOTENCY_KEY: &str = "agents.slipway.dev/idempotency-key";
+/// On an object made by REST: a hash of what that call asked for.
+pub const IDEMPOTENCY_BODY: &str = "agents.slipway.dev/idempotency-body";
+/// On an Agent: `true` puts it away without deleting it. It has no pods then.
 pub const ARCHIVED: &str = "agents.slipway.dev/archived";
 /// On an Agent: when somebody last asked for new pods. It is copied to the pod template.
 pub const RESTARTED_AT: &str = "agents.slipway.dev/restarted-at";
-/// On an Agent whose spec belongs to GitOps: `true` or `false` in the place of `spec.suspend`.
+/// On an Agent: `true` or `false` in the place of `spec.suspend`, for those who do not own the spec.
 pub const SUSPEND: &str = "agents.slipway.dev/suspend";
+
+/// On an Event of ours: more about it, as JSON.
+pub const PAYLOAD: &str = "agents.slipway.dev/payload";
 
 /// On a pod template: SHA-256 of the ConfigMap's data.
 pub const CONFIG_HASH: &str = "agents.slipway.dev/config-hash";

@@ -60,7 +60,7 @@ pub(super) async fn keep(agent: &Agent, world: &World) -> Result<Applied, write:
     let key = Key::of(agent);
     let ours = |child: &crate::world::child::Child| child.owner.as_deref() == agent.meta().uid.as_deref();
     let running = world.children(ChildKind::Deployment).get(&key).filter(|child| ours(child)).and_then(|child| child.deployment.clone());
-    if agent.spec.suspend && running.is_some_and(|deployment| deployment.wanted > 0) {
+    if agent.stopped_by().is_some() && running.is_some_and(|deployment| deployment.wanted > 0) {
         let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
         let none = Patch::Merge(json!({"spec": {"replicas": 0}}));
         write::api(world, ChildKind::Deployment, &key.namespace).patch(&key.name, &params, &none).await?;

@@ -91,8 +91,7 @@ fn verdict(agent: &Agent, seen: &Observed) -> Verdict {
     let Some(deployment) = &seen.deployment else {
         return Verdict::new(Phase::Pending, "Progressing", "the Deployment is being made");
     };
-    if agent.spec.suspend || agent.spec.replicas == 0 {
-        let why = if agent.spec.suspend { "spec.suspend is true" } else { "spec.replicas is 0" };
+    if let Some(why) = agent.stopped_by().or((agent.spec.replicas == 0).then_some("spec.replicas is 0")) {
         return if deployment.current && deployment.total == 0 {
             Verdict::new(Phase::Terminated, "Suspended", format!("{why}; no pods run")).ready()
         } else {
@@ -147,6 +146,7 @@ pub(super) fn status(agent: &Agent, seen: &Observed, cluster_domain: &str, now: 
         id: Some(ids::agent(&namespace, &name)),
         selector: Some(selector(&name, labels::STABLE).iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")),
         observed_generation: agent.meta().generation,
+        restarted_at: agent.restarted_at().map(str::to_owned),
         first_deployed_at: before.first_deployed_at.clone().or_else(deployed),
         conditions: condition::conditions(findings, &before.conditions, agent.meta().generation, now),
     }
@@ -269,6 +269,17 @@ mod tests {
         agent.status = Some(first.clone());
         assert_eq!(status(&agent, &seen, "cluster.local", Timestamp::from_second(200).unwrap()), first);
         assert_eq!(first.first_deployed_at, Some(Time(Timestamp::from_second(100).unwrap())));
+    }
+
+    #[test]
+    fn who_stops_an_agent_by_annotation_is_told_so_and_a_restart_is_seen() {
+        let mut agent = agent("replicas: 1");
+        agent.annotations_mut().insert(labels::SUSPEND.to_owned(), "true".to_owned());
+        agent.annotations_mut().insert(labels::RESTARTED_AT.to_owned(), "noon".to_owned());
+        let status = status(&agent, &observed(deployment(0, 0, 0, 0)), "cluster.local", Timestamp::UNIX_EPOCH);
+        let ready = status.conditions.iter().find(|condition| condition.type_ == READY).unwrap();
+        assert_eq!(ready.message, "the annotation agents.slipway.dev/suspend is true; no pods run");
+        assert_eq!((status.phase, status.restarted_at.as_deref()), (Some(Phase::Terminated), Some("noon")));
     }
 
     #[test]

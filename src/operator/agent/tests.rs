@@ -201,6 +201,28 @@ fn a_scale_changes_nothing_but_the_replicas() {
 }
 
 #[test]
+fn annotations_stop_start_and_restart_an_agent_whose_spec_is_anothers() {
+    let annotated = |spec: &str, annotations: &str| {
+        let yaml = agent(spec).replace("uid: u}", &format!("uid: u, annotations: {{{annotations}}}}}"));
+        build::build(&plan(&yaml, &settings(None))).deployment.spec.unwrap()
+    };
+    let plain = annotated("replicas: 2", "");
+    for (spec, annotations, replicas) in [
+        ("replicas: 2", "agents.slipway.dev/suspend: 'true'", 0),
+        ("replicas: 2, suspend: true", "agents.slipway.dev/suspend: 'false'", 2),
+        ("replicas: 2", "agents.slipway.dev/archived: 'true'", 0),
+    ] {
+        let built = annotated(spec, annotations);
+        assert_eq!(built.replicas, Some(replicas), "{spec} {annotations}");
+        assert_eq!(built.template, plain.template, "{spec} {annotations}");
+    }
+    let mut restarted = annotated("replicas: 2", "agents.slipway.dev/restarted-at: noon").template;
+    let annotations = restarted.metadata.as_mut().unwrap().annotations.as_mut().unwrap();
+    assert_eq!(annotations.remove("agents.slipway.dev/restarted-at").as_deref(), Some("noon"));
+    assert_eq!(restarted, plain.template, "and nothing else");
+}
+
+#[test]
 fn only_secrets_that_are_used_change_the_hash() {
     let secret = |name: &str, value: &str| {
         format!(

@@ -53,6 +53,7 @@ fn pod_meta(plan: &Plan, config: &ConfigMap) -> ObjectMeta {
     labels.insert(labels::POD_VERSION.to_owned(), plan.track.to_owned());
     let mut annotations = plan.pod.annotations.clone();
     annotations.insert(labels::CONFIG_HASH.to_owned(), config_map::hash(config));
+    annotations.extend(plan.restarted_at.clone().map(|restarted| (labels::RESTARTED_AT.to_owned(), restarted)));
     annotations.extend(plan.secrets_hash.clone().map(|hash| (labels::SECRETS_HASH.to_owned(), hash)));
     ObjectMeta { labels: Some(labels), annotations: Some(annotations), ..ObjectMeta::default() }
 }
