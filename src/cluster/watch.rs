@@ -59,15 +59,27 @@ impl Readiness {
 }
 
 /// Watches the objects with `labels`, or all, for ever, and tells `hear` what happens.
-pub async fn follow<K>(api: Api<K>, labels: Option<&str>, readiness: Option<&Readiness>, mut hear: impl FnMut(Heard<K>))
+pub async fn follow<K>(api: Api<K>, labels: Option<&str>, readiness: Option<&Readiness>, hear: impl FnMut(Heard<K>))
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    let config = watcher::Config::default().any_semantic().timeout(290);
-    let config = match labels {
-        Some(labels) => config.labels(labels),
-        None => config,
-    };
+    let config = watcher::Config { label_selector: labels.map(str::to_owned), ..watcher::Config::default() };
+    follow_with(api, config, readiness, hear).await;
+}
+
+/// Watches the objects with these fields, for ever, and tells `hear` what happens.
+pub async fn follow_fields<K>(api: Api<K>, fields: &str, readiness: Option<&Readiness>, hear: impl FnMut(Heard<K>))
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    follow_with(api, watcher::Config::default().fields(fields), readiness, hear).await;
+}
+
+async fn follow_with<K>(api: Api<K>, config: watcher::Config, readiness: Option<&Readiness>, mut hear: impl FnMut(Heard<K>))
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let config = config.any_semantic().timeout(290);
     let stream = watch_objects(api, config).backoff(watcher::DefaultBackoff::default());
     pin_mut!(stream);
     let mut listed = HashSet::new();

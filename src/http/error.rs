@@ -82,6 +82,10 @@ impl Error {
         self.cause.as_deref()
     }
 
+    pub fn header(&self, name: &HeaderName) -> Option<&HeaderValue> {
+        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value)
+    }
+
     pub(crate) fn into_reply(self, path: &str) -> Reply {
         let error = self.status.canonical_reason().unwrap_or("Unknown");
         let message = self.message.clone();

@@ -1,7 +1,7 @@
-//! Server-sent events as the specification frames them: `data: <json>` and a blank line. JSON never
-//! holds a raw line break, so one event is always one line.
+//! Server-sent events as the specification frames them: `data: <json>` and a blank line, where one is wanted with
+//! `event:` and `id:` before it. JSON never holds a raw line break, so the data is always one line.
 
-use std::convert::Infallible;
+use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -14,6 +14,7 @@ use serde::Serialize;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use crate::error::Error;
+use crate::reply::Broken;
 
 /// One framed event, ready to be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,7 +22,25 @@ pub struct Event(Bytes);
 
 impl Event {
     pub fn json(value: &impl Serialize) -> Result<Self, Error> {
-        let mut frame = b"data: ".to_vec();
+        Self::framed(Vec::new(), value)
+    }
+
+    /// An event of a kind that clients can listen for. Clients that lose the connection send back the last id that
+    /// they were given, in `Last-Event-ID`.
+    pub fn named(kind: &str, id: Option<&str>, value: &impl Serialize) -> Result<Self, Error> {
+        let mut head = Vec::new();
+        for (field, text) in [("event", Some(kind)), ("id", id)] {
+            let Some(text) = text else { continue };
+            if text.contains(['\n', '\r', '\0']) {
+                return Err(Error::internal(format!("a line break in the field `{field}` of an event")));
+            }
+            head.extend_from_slice(format!("{field}: {text}\n").as_bytes());
+        }
+        Self::framed(head, value)
+    }
+
+    fn framed(mut frame: Vec<u8>, value: &impl Serialize) -> Result<Self, Error> {
+        frame.extend_from_slice(b"data: ");
         serde_json::to_writer(&mut frame, value).map_err(Error::internal)?;
         frame.extend_from_slice(b"\n\n");
         Ok(Self(frame.into()))
@@ -30,6 +49,12 @@ impl Event {
     /// The end of a stream as the chat completions protocol marks it.
     pub fn done() -> Self {
         Self(Bytes::from_static(b"data: [DONE]\n\n"))
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&String::from_utf8_lossy(&self.0))
     }
 }
 
@@ -46,16 +71,16 @@ impl<S: Stream<Item = Event> + Send + 'static> Events<S> {
         Self { stream: Box::pin(stream), silence }
     }
 
-    pub(crate) fn boxed_unsync(self) -> UnsyncBoxBody<Bytes, Infallible> {
+    pub(crate) fn boxed_unsync(self) -> UnsyncBoxBody<Bytes, Broken> {
         UnsyncBoxBody::new(self)
     }
 }
 
 impl<S: Stream<Item = Event>> Body for Events<S> {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = Broken;
 
-    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         match self.stream.as_mut().poll_next(context) {
             Poll::Ready(Some(Event(frame))) => {
                 self.silence.reset();
@@ -83,6 +108,14 @@ mod tests {
             prop_assert!(!line.iter().any(|byte| matches!(byte, b'\n' | b'\r')));
             prop_assert_eq!(serde_json::from_slice::<String>(line).unwrap(), text);
         }
+    }
+
+    #[test]
+    fn a_kind_and_an_id_stand_before_the_data() {
+        let Event(frame) = Event::named("Warning", Some("17"), &1).unwrap();
+        assert_eq!(frame, "event: Warning\nid: 17\ndata: 1\n\n");
+        assert_eq!(Event::named("Normal", None, &1).unwrap().0, "event: Normal\ndata: 1\n\n");
+        assert!(Event::named("a\ndata: forged", None, &1).is_err() && Event::named("a", Some("1\r2"), &1).is_err());
     }
 
     #[tokio::test(start_paused = true)]

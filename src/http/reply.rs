@@ -1,6 +1,6 @@
-//! What a handler answers: a status, headers and a body that is either whole or a stream of events.
+//! What a handler answers: a status, headers and a body that is whole, a stream of events, or somebody else's.
 
-use std::convert::Infallible;
+use std::error::Error as StdError;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,7 +15,9 @@ use crate::events::{Event, Events};
 
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-pub(crate) type Body = UnsyncBoxBody<Bytes, Infallible>;
+/// Why a body cannot go on. The client finds its connection cut off, which tells it that there was more to come.
+pub(crate) type Broken = Box<dyn StdError + Send + Sync>;
+pub(crate) type Body = UnsyncBoxBody<Bytes, Broken>;
 
 #[derive(Debug)]
 pub struct Reply(Response<Body>);
@@ -34,7 +36,17 @@ impl Reply {
 
     /// 200 with a body of any other kind.
     pub fn bytes(content_type: &'static str, bytes: impl Into<Bytes>) -> Self {
-        Self::of(content_type, Full::new(bytes.into()).boxed_unsync())
+        Self::of(content_type, Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync())
+    }
+
+    /// 200 with a body that comes from elsewhere, passed on as it comes. It is polled only as fast as the client
+    /// reads, and dropped when the client leaves.
+    pub fn stream<B>(content_type: &'static str, body: B) -> Self
+    where
+        B: hyper::body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Broken>,
+    {
+        Self::of(content_type, body.map_err(Into::into).boxed_unsync())
     }
 
     /// 200 with server-sent events, and a comment every 15 s of silence so that proxies keep the

@@ -61,10 +61,15 @@ impl Request {
 
     /// The body as JSON of at most 1 MiB. What does not fit is refused with line and column.
     pub async fn json<T: DeserializeOwned>(self) -> Result<T, Error> {
+        decoded(&self.json_bytes().await?)
+    }
+
+    /// The body as it is, of at most 1 MiB, if it is said to be JSON. For those who pass it on.
+    pub async fn json_bytes(self) -> Result<Bytes, Error> {
         if !is_json(self.headers()) {
             return Err(Error::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the body must be JSON, sent with Content-Type: application/json"));
         }
-        decoded(&self.bytes(JSON_BYTES).await?)
+        self.bytes(JSON_BYTES).await
     }
 
     /// The body, if it is no longer than `limit`.

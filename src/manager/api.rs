@@ -1,10 +1,13 @@
 //! The REST API as a role of this process.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, bail};
 use kube::Client;
 use slipway_http::{Limits, serve as serve_http};
 use slipway_rest::{Authentication, Context, Rest, Settings};
 use tokio::net::TcpListener;
+use url::Url;
 
 use crate::arguments::Arguments;
 use crate::run::namespaces;
@@ -28,8 +31,21 @@ pub(crate) fn open(arguments: &Arguments, client: Client) -> anyhow::Result<Rest
         cluster_domain: arguments.cluster_domain.clone(),
         default_team: default_team.to_owned(),
         in_cluster,
+        agent_address: agent_address(arguments)?,
+        chat_time: Duration::from_secs(arguments.chat_seconds),
+        limits: arguments.limits,
     };
     Ok(Rest::open(Context::new(client, settings, authentication)))
+}
+
+/// Where agents are reached, if it was said.
+fn agent_address(arguments: &Arguments) -> anyhow::Result<Option<String>> {
+    let Some(address) = arguments.agent_address.clone().filter(|address| !address.is_empty()) else { return Ok(None) };
+    let sample = address.replace("{name}", "name").replace("{namespace}", "namespace");
+    match Url::parse(&sample) {
+        Ok(url) if url.scheme() == "http" && url.has_host() && url.query().is_none() && url.fragment().is_none() => Ok(Some(address)),
+        _ => bail!("SLIPWAY_AGENT_ADDRESS must look like http://{{name}}.{{namespace}}.example.com:8000"),
+    }
 }
 
 /// Listens, and gives back what has to be awaited until `until`.

@@ -7,6 +7,7 @@ use slipway_api::ids;
 use slipway_operator::database::{DatabaseUrl, DatabaseUrlError};
 use slipway_operator::settings::{AgentDefaults, TeamNetwork};
 use slipway_operator::tenancy::Wanted;
+use slipway_rest::Limits;
 use url::Url;
 
 /// Runs Slipway's controllers: makes Agents run, Teams have namespaces, and says how it goes.
@@ -35,6 +36,20 @@ pub(crate) struct Arguments {
     /// The namespace of the team for which callers act that need not prove who they are.
     #[arg(long, env = "SLIPWAY_DEFAULT_NAMESPACE", default_value = "team-default")]
     pub default_namespace: String,
+
+    /// Where the API reaches agents, with {name} and {namespace} in it. Empty means at their Services' names within a
+    /// cluster, and through the API server elsewhere.
+    #[arg(long, env = "SLIPWAY_AGENT_ADDRESS")]
+    pub agent_address: Option<String>,
+
+    /// How many seconds an agent's answer to a chat may take to begin. Longer than a turn may take in the runtime.
+    #[arg(long, env = "SLIPWAY_CHAT_SECONDS", default_value_t = 330)]
+    pub chat_seconds: u64,
+
+    /// How much each replica of the API lets through to agents, as JSON: {"team": {"atOnce": 1024, "perSecond": 400,
+    /// "burst": 800}, "agent": {"atOnce": 256, "perSecond": 100, "burst": 200}, "listeners": 4096}. 0 means no limit.
+    #[arg(long, env = "SLIPWAY_LIMITS", default_value = "{}", value_parser = json::<Limits>)]
+    pub limits: Limits,
 
     /// Where /healthz, /readyz and /metrics are served.
     #[arg(long, env = "SLIPWAY_LISTEN", default_value = "0.0.0.0:8080")]

@@ -1,10 +1,15 @@
-//! What every handler may use: the connection to the cluster, what was seen of it, and who may do what.
+//! What every handler may use: the connection to the cluster, what was seen of it, who may do what, and the ways to
+//! agents.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use kube::Client;
 
 use crate::access::{Access, Authentication};
+use crate::events::Hub;
+use crate::limits::{Gate, Limits};
+use crate::relay::Relay;
 use crate::seen::Seen;
 
 /// How this API was set up.
@@ -20,20 +25,31 @@ pub struct Settings {
     pub default_team: String,
     /// Whether agents are reached at their Service's name; else by way of the API server.
     pub in_cluster: bool,
+    /// Where agents are reached instead, such as `http://{name}.{namespace}.example.com`.
+    pub agent_address: Option<String>,
+    /// How long an agent's answer to a chat may take to begin.
+    pub chat_time: Duration,
+    /// How much may be asked of agents.
+    pub limits: Limits,
 }
 
 pub struct Context {
     pub(crate) client: Client,
-    #[expect(dead_code, reason = "the next routes read it")]
     pub(crate) settings: Settings,
     pub(crate) access: Access,
     pub(crate) seen: Arc<Seen>,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) relay: Relay,
+    pub(crate) hub: Arc<Hub>,
 }
 
 impl Context {
     pub fn new(client: Client, settings: Settings, authentication: Authentication) -> Self {
         let access = Access::new(client.clone(), authentication, settings.default_team.clone());
         let seen = Arc::new(Seen::new(settings.watch_namespaces.clone()));
-        Self { client, settings, access, seen }
+        let gate = Arc::new(Gate::new(settings.limits));
+        let relay = Relay::new(client.clone(), &settings);
+        let hub = Arc::new(Hub::new(client.clone(), seen.clone(), settings.watch_namespaces.clone()));
+        Self { client, settings, access, seen, gate, relay, hub }
     }
 }

@@ -10,10 +10,13 @@ mod agents;
 mod answer;
 mod call;
 mod context;
+mod events;
 mod fault;
 mod fields;
 mod members;
+mod limits;
 mod page;
+mod relay;
 mod right;
 mod route;
 mod routes;
@@ -30,6 +33,7 @@ use slipway_http::{Error, Method, Reply, Request};
 
 pub use access::Authentication;
 pub use context::{Context, Settings};
+pub use limits::{Limit, Limits};
 use route::{Found, Table};
 
 /// Where the API begins.

@@ -6,13 +6,14 @@ use crate::page::PAGED;
 use crate::right::Permission::{Cluster, Known, Open, Team};
 use crate::right::{MEMBER, Right};
 use crate::route::Route;
-use crate::{agents, members, teams, tools};
+use crate::{agents, events, members, relay, teams, tools};
 
 const LIST_AGENTS: Right = Right::on("list", "agents");
 const GET_AGENT: Right = Right::on("get", "agents");
 const CREATE_AGENT: Right = Right::on("create", "agents");
 const CHANGE_AGENT: Right = Right::on("patch", "agents");
 const DELETE_AGENT: Right = Right::on("delete", "agents");
+const CHAT: Right = Right::on("create", "agents").sub("chat");
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 const LIST_MEMBERS: Right = Right::on("list", "rolebindings").of_group(RBAC);
@@ -28,6 +29,21 @@ pub(crate) fn all() -> Vec<Route> {
         Route::new(post.clone(), "/agents", Team(CREATE_AGENT), "Makes an agent. It does not run until it is deployed.", agents::create),
         Route::new(get.clone(), "/agents/{id}", Team(GET_AGENT), "One agent, by id or slug.", agents::get),
         Route::new(delete.clone(), "/agents/{id}", Team(DELETE_AGENT), "Deletes an agent, with its conversations and memories.", agents::delete),
+
+        Route::new(get.clone(), "/agents/{id}/events", Team(GET_AGENT), "What happens to the agent: its last events, then each as it comes.", events::events),
+
+        Route::new(post.clone(), "/agents/{id}/chat", Team(CHAT), "Says something to the agent and waits for its answer.", relay::chat),
+        Route::new(post.clone(), "/agents/{id}/chat/stream", Team(CHAT), "Says something to the agent, whose answer comes as it is made.", relay::stream),
+        Route::new(get.clone(), "/agents/{id}/conversations", Team(CHAT), "The agent's conversations, newest first.", relay::conversations).with(PAGED),
+        Route::new(get.clone(), "/agents/{id}/conversations/{cid}", Team(CHAT), "One conversation, with what was said.", relay::conversation),
+        Route::new(delete.clone(), "/agents/{id}/conversations/{cid}", Team(CHAT), "Deletes a conversation.", relay::delete_conversation),
+        Route::new(get.clone(), "/agents/{id}/conversations/{cid}/status", Team(CHAT), "Whether an answer is being made, and what there is of it.", relay::conversation_status),
+        Route::new(get.clone(), "/agents/{id}/suggestions", Team(CHAT), "What could be said next.", relay::suggestions).with(relay::SUGGESTED),
+        Route::new(get.clone(), "/agents/{id}/memory", Team(CHAT), "What the agent remembers, newest first.", relay::memories).with(relay::LISTED),
+        Route::new(post.clone(), "/agents/{id}/memory", Team(CHAT), "Has the agent remember something.", relay::remember),
+        Route::new(get.clone(), "/agents/{id}/memory/status", Team(CHAT), "How the agent remembers.", relay::memory_status),
+        Route::new(post.clone(), "/agents/{id}/memory/search", Team(CHAT), "Finds memories, by meaning or by words.", relay::search_memory),
+        Route::new(delete.clone(), "/agents/{id}/memory/{mid}", Team(CHAT), "Has the agent forget something.", relay::forget),
 
         Route::new(get.clone(), "/teams", Known, "The teams in which the caller has a role, newest first.", teams::list).with(PAGED),
         Route::new(post.clone(), "/teams", Cluster(Right::on("create", "teams")), "Makes a team, with a namespace of its own.", teams::create),

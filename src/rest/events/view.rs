@@ -1,0 +1,157 @@
+//! An Event of Kubernetes as REST shows it.
+
+use jiff::Timestamp;
+use k8s_openapi::api::events::v1::Event as KubeEvent;
+use kube::ResourceExt;
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
+use slipway_api::{ids, labels};
+use slipway_cluster::Key;
+use slipway_http::{Error, Event};
+
+/// More than this of a payload is not passed on.
+const LONGEST_PAYLOAD: usize = 16 * 1024;
+/// What our own processes call themselves begins like this.
+const OURS: &str = "slipway-";
+/// The tracks whose Deployments are named after the agent's. No agent's name ends like this.
+const TRACKS: [&str; 2] = ["-canary", "-candidate"];
+
+/// Something that happened to an agent.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "AgentEvent")]
+pub(crate) struct View {
+    /// Normal or Warning.
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub reason: String,
+    pub message: String,
+    pub object: Object,
+    pub agent_id: String,
+    pub timestamp: Option<String>,
+    pub payload: Option<Value>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "EventObject")]
+pub(crate) struct Object {
+    pub kind: String,
+    pub name: String,
+}
+
+/// The agent that an Event is about.
+pub(super) fn agent(event: &KubeEvent) -> Option<Key> {
+    let about = event.regarding.as_ref()?;
+    let (namespace, name) = (about.namespace.as_deref()?, about.name.as_deref()?);
+    let group = about.api_version.as_deref().and_then(|version| version.split_once('/')).map_or("", |(group, _)| group);
+    let name = match (about.kind.as_deref()?, group) {
+        ("Agent", slipway_api::GROUP | "") => name,
+        ("Deployment", "apps" | "") => TRACKS.iter().find_map(|track| name.strip_suffix(track)).unwrap_or(name),
+        _ => return None,
+    };
+    // Elsewhere there are no agents that REST knows of.
+    namespace.starts_with("team-").then(|| Key::new(namespace, name))
+}
+
+/// The Event as it is sent, under its version as id.
+pub(super) fn framed(event: KubeEvent, agent: &Key, version: u64) -> Result<Event, Error> {
+    let happened = event.series.as_ref().map(|series| series.last_observed_time.0).or(event.event_time.as_ref().map(|time| time.0));
+    let happened =
+        happened.or(event.deprecated_last_timestamp.as_ref().map(|time| time.0)).or_else(|| event.creation_timestamp().map(|time| time.0));
+    let payload = payload(&event);
+    let about = event.regarding.unwrap_or_default();
+    let view = View {
+        kind: event.type_.filter(|kind| !kind.contains(['\n', '\r', '\0'])).unwrap_or_else(|| "Normal".to_owned()),
+        reason: event.reason.unwrap_or_default(),
+        message: event.note.unwrap_or_default(),
+        object: Object { kind: about.kind.unwrap_or_default(), name: about.name.unwrap_or_default() },
+        agent_id: ids::agent(&agent.namespace, &agent.name),
+        timestamp: happened.map(|time: Timestamp| time.to_string()),
+        payload,
+    };
+    Event::named(&view.kind, Some(&version.to_string()), &view)
+}
+
+fn payload(event: &KubeEvent) -> Option<Value> {
+    event.reporting_controller.as_deref().filter(|controller| controller.starts_with(OURS))?;
+    let text = event.annotations().get(labels::PAYLOAD).filter(|text| text.len() <= LONGEST_PAYLOAD)?;
+    serde_json::from_str(text).ok()
+}
+
+/// What a stream ends with, when it is not its listener who ends it. Without an id, so that who comes back still says
+/// what they had last.
+pub(super) fn last(agent: &Key, kind: &str, reason: &str, message: String, now: Timestamp) -> Result<Event, Error> {
+    let view = View {
+        kind: kind.to_owned(),
+        reason: reason.to_owned(),
+        message,
+        object: Object { kind: "Agent".to_owned(), name: agent.name.clone() },
+        agent_id: ids::agent(&agent.namespace, &agent.name),
+        timestamp: Some(now.to_string()),
+        payload: None,
+    };
+    Event::named(kind, None, &view)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn event(kind: &str, version: &str, name: &str, more: &Value) -> KubeEvent {
+        let mut whole = json!({
+            "apiVersion": "events.k8s.io/v1", "kind": "Event",
+            "metadata": {"name": "e.1", "namespace": "team-a", "annotations": {"agents.slipway.dev/payload": "{\"version\":3}"}},
+            "eventTime": "2026-11-21T10:00:00.000000Z", "type": "Normal", "reason": "ReleaseDeployed", "note": "v3\nis active",
+            "reportingController": "slipway-manager",
+            "regarding": {"kind": kind, "apiVersion": version, "name": name, "namespace": "team-a"},
+        });
+        crate::write::merge(&mut whole, more.clone());
+        serde_json::from_value(whole).unwrap()
+    }
+
+    #[test]
+    fn events_of_an_agent_and_of_its_deployments_are_the_agents() {
+        for (kind, version, name, is) in [
+            ("Agent", "agents.slipway.dev/v1", "helper", Some("helper")),
+            ("Agent", "other.example.com/v1", "helper", None),
+            ("Deployment", "apps/v1", "helper", Some("helper")),
+            ("Deployment", "apps/v1", "helper-canary", Some("helper")),
+            ("Pod", "v1", "helper", None),
+        ] {
+            let found = agent(&event(kind, version, name, &json!({})));
+            assert_eq!(found, is.map(|name| Key::new("team-a", name)), "{kind} {version} {name}");
+        }
+        assert!(agent(&event("Agent", "agents.slipway.dev/v1", "x", &json!({"regarding": {"namespace": "default"}}))).is_none());
+    }
+
+    #[test]
+    fn an_event_is_sent_with_its_version_as_id() {
+        let key = Key::new("team-a", "helper");
+        let sent = framed(event("Agent", "agents.slipway.dev/v1", "helper", &json!({})), &key, 17).unwrap();
+        let expected = json!({
+            "type": "Normal", "reason": "ReleaseDeployed", "message": "v3\nis active", "object": {"kind": "Agent", "name": "helper"},
+            "agent_id": ids::agent("team-a", "helper"), "timestamp": "2026-11-21T10:00:00Z", "payload": {"version": 3},
+        });
+        let text = sent.to_string();
+        let data = text.strip_prefix("event: Normal\nid: 17\ndata: ").unwrap().strip_suffix("\n\n").unwrap();
+        assert_eq!(serde_json::from_str::<Value>(data).unwrap(), expected);
+    }
+
+    #[test]
+    fn only_our_own_payloads_are_passed_on() {
+        let read = |more: &Value| payload(&event("Agent", "agents.slipway.dev/v1", "x", more));
+        assert!(read(&json!({})).is_some());
+        assert!(read(&json!({"reportingController": "somebody"})).is_none());
+        assert!(read(&json!({"metadata": {"annotations": {"agents.slipway.dev/payload": "no JSON"}}})).is_none());
+    }
+
+    #[test]
+    fn the_time_of_a_repetition_counts() {
+        let repeated = json!({"series": {"count": 3, "lastObservedTime": "2026-11-21T11:30:00.000000Z"}});
+        let key = Key::new("team-a", "x");
+        let sent = framed(event("Agent", "agents.slipway.dev/v1", "x", &repeated), &key, 1).unwrap();
+        assert!(sent.to_string().contains("2026-11-21T11:30:00Z"), "{sent}");
+    }
+}
