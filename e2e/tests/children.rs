@@ -43,11 +43,11 @@ fn the_smallest_agents_variables() {
         "RUNTIME_TEAM": format!("tk_{}", team.slug),
         "RUNTIME_TRACK": "stable",
         "RUNTIME_CONTROL_PUBLIC_KEY": key,
+        "RUNTIME_EGRESS_ALLOW": platform::setting("SLIPWAY_EGRESS_ALLOW").unwrap_or_default(),
     });
     // What the chart's values say of the platform, and nothing where they are silent.
     let told = [
         ("RUNTIME_EMBEDDING_MODEL", "SLIPWAY_EMBEDDING_MODEL"),
-        ("RUNTIME_EGRESS_ALLOW", "SLIPWAY_EGRESS_ALLOW"),
         ("RUNTIME_PLATFORM_URL", "SLIPWAY_PLATFORM_URL"),
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "SLIPWAY_OTLP_ENDPOINT"),
         ("RUNTIME_MLFLOW_URI", "SLIPWAY_MLFLOW_URI"),

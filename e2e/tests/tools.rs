@@ -119,6 +119,18 @@ fn tool_becomes(team: &Team, what: &str, want: impl Fn(&Value) -> bool) -> Value
 }
 
 #[test]
+fn a_secret_of_the_team_opens_no_way_that_the_platform_keeps_closed() {
+    let team = Team::new("egress");
+    team.secret("agent-env", &json!({"RUNTIME_EGRESS_ALLOW": "0.0.0.0/0,kubernetes.default.svc:443"}));
+    team.tool("inside", &json!({"type": "http", "endpoint": "https://kubernetes.default.svc/version"}));
+    let spec = json!({"modelId": "stub-script", "strategy": "agent-react", "tools": ["inside"]});
+    let agent = team.agent("helper", &spec);
+    agent.ready();
+    let answer = agent.chat("call inside {}\n\ntext {results}");
+    assert!(answer.contains("not reachable for tools"), "{answer}");
+}
+
+#[test]
 fn a_server_that_changes_its_tools_is_told_and_agents_keep_to_what_was_approved() {
     let Some(address) = on_the_node() else {
         eprintln!("not tried: pods reach a server of this test only where the node is this machine");
@@ -130,7 +142,6 @@ fn a_server_that_changes_its_tools_is_told_and_agents_keep_to_what_was_approved(
     command.args(["-B", &script, &address.ip().to_string(), &address.port().to_string()]);
     let _server = slipway_peers::Server::start(command, &url);
     let team = Team::new("mcpchange");
-    team.secret("agent-env", &json!({"RUNTIME_EGRESS_ALLOW": address.to_string()}));
     team.tool("changing", &json!({"type": "mcp", "mcpEndpoint": url}));
     team.tool("calculator", &json!({"type": "builtin"}));
     let spec = json!({"modelId": "stub-script", "strategy": "agent-react", "tools": ["changing", "calculator"]});

@@ -37,6 +37,8 @@ slipway_install() {
   local settings=()
   [[ $1 == current && -z $REGISTRY ]] || mapfile -t settings < <(image_settings "$REGISTRY")
   [[ $1 == current ]] || mapfile -t -O ${#settings[@]} settings < <(postgres_settings)
+  # Tests put servers for tools on the machine itself.
+  [[ $1 == current ]] || settings+=(--set "agents.egressAllow={$NODE_ADDRESS/32}")
   "$STATE/bin/helm" upgrade --install slipway "$ROOT" --namespace slipway-system --create-namespace \
     --wait --timeout 3m "${settings[@]}" ${HELM_SETTINGS[@]+"${HELM_SETTINGS[@]}"} >"$LOGS/helm.log" 2>&1 || {
     kubectl --namespace slipway-system get pods >&2 || true

@@ -17,8 +17,8 @@ pub(super) fn build(plan: &Plan) -> ConfigMap {
 
 /// SHA-256 over the data as JSON with sorted keys, without what must not restart a pod that runs.
 pub(super) fn hash(config_map: &ConfigMap) -> String {
-    let mut data = config_map.data.clone();
-    data.as_mut().map(|data| data.remove(contract::TOOL_DIGESTS));
+    let mut data = config_map.data.clone().unwrap_or_default();
+    data.retain(|name, value| name != contract::TOOL_DIGESTS && !(name == contract::EGRESS_ALLOW && value.is_empty()));
     let text = serde_json::to_vec(&data).unwrap_or_default();
     hex::encode(Sha256::digest(text))
 }

@@ -11,12 +11,12 @@ pub(super) fn platform(agent: &Agent, team: &str, settings: &Settings, suffix: &
     let platform = &settings.platform;
     let own_image = agent.spec.image.as_ref().is_none_or(|image| *image == settings.runtime_image);
     let url = |url: &Option<String>| url.as_deref().map(|url| qualified_url(url, suffix));
-    let allowed = (!platform.egress_allow.is_empty()).then(|| platform.egress_allow.join(","));
     let optional = [
         (contract::OLLAMA_BASE_URL, url(&settings.ollama_base_url)),
         // Whether another image has a model built in, nobody knows.
         (contract::EMBEDDING_MODEL, platform.embedding_model.clone().filter(|_| own_image)),
-        (contract::EGRESS_ALLOW, allowed),
+        // Set even when nothing is allowed: a Secret of the team may hold the name, and must not decide.
+        (contract::EGRESS_ALLOW, Some(platform.egress_allow.join(","))),
         (contract::PLATFORM_URL, url(&platform.url)),
         (contract::CONTROL_PUBLIC_KEY, platform.control_public_key.clone()),
         (contract::OTLP_ENDPOINT, url(&platform.otlp_endpoint)),
