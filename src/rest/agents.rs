@@ -1,16 +1,17 @@
 //! Agents: lists, one of them, making and deleting.
 
+pub(crate) mod change;
+pub(crate) mod run;
 mod view;
 
 use kube::ResourceExt;
-use kube::api::{Api, DeleteParams, ListParams, Preconditions};
+use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use slipway_api::names::{self, AgentName};
-use slipway_api::{Agent, AgentSpec, ids};
-use slipway_cluster::Key;
-use slipway_http::Error;
+use slipway_api::{Agent, ids};
+use slipway_http::{Error, StatusCode};
 
 use crate::answer::{Created, Data};
 use crate::call::{Call, Json};
@@ -25,6 +26,12 @@ pub(crate) async fn list(call: Call) -> Result<Page<View>, Error> {
     page(call, &context.seen.agents, Some(&namespace)).await
 }
 
+/// Those of all teams.
+pub(crate) async fn all(call: Call) -> Result<Page<View>, Error> {
+    let context = call.context.clone();
+    page(call, &context.seen.agents, None).await
+}
+
 pub(crate) async fn get(call: Call) -> Result<Data<View>, Error> {
     let (agent, _) = find(&call).await?;
     answer(&agent)
@@ -33,13 +40,18 @@ pub(crate) async fn get(call: Call) -> Result<Data<View>, Error> {
 pub(crate) async fn create(call: Call<Json<AgentFields>>) -> Result<Created<View>, Error> {
     let (call, Json(AgentFields(mut fields))) = call.split();
     let slug = slug(&mut fields)?;
-    let mut spec = fields::to_resource(&AGENT, flat(fields)?)?;
+    let mut spec = fields::without_nulls(fields::to_resource(&AGENT, flat(fields)?)?);
     // Deploying it is a step of its own.
-    spec["suspend"] = json!(true);
-    let spec: AgentSpec = serde_json::from_value(spec).map_err(|error| Error::bad_request(format!("the body does not fit: {error}")))?;
-    let mut agent = Agent::new(slug.as_str(), spec);
+    if let Some(spec) = spec.as_object_mut() {
+        spec.entry("suspend").or_insert(json!(true));
+    }
+    // As it was sent, so that the API server judges all of it, and no default is written down that nobody chose.
+    let kind = ApiResource::erase::<Agent>(&());
+    let mut agent = DynamicObject::new(slug.as_str(), &kind).data(json!({ "spec": spec }));
     agent.metadata.namespace = Some(call.namespace());
-    let made = write::create(&call, &api(&call), agent, &format!("agent {slug}")).await?;
+    let api: Api<DynamicObject> = Api::namespaced_with(call.context.client.clone(), &call.namespace(), &kind);
+    let made = write::create(&call, &api, agent, &format!("agent {slug}")).await?;
+    let made: Agent = made.try_parse().map_err(Error::internal)?;
     answer(&made).map(Created)
 }
 
@@ -52,10 +64,10 @@ pub(crate) struct Deleted {
 
 pub(crate) async fn delete(call: Call) -> Result<Data<Deleted>, Error> {
     let (agent, what) = find(&call).await?;
-    let preconditions = Preconditions { uid: agent.uid(), resource_version: None };
-    let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
-    api(&call).delete(&agent.name_any(), &parameters).await.map_err(|error| fault::of_cluster(error, &what))?;
-    Ok(Data::new(Deleted { id: ids::agent(&call.namespace(), &agent.name_any()), deleted: true }))
+    // It would be made again, and its conversations would be gone.
+    crate::gitops::refuse(&agent.metadata, &what)?;
+    let version = write::delete(&call, &api(&call), &agent, &what).await?;
+    Ok(Data::since(Deleted { id: ids::agent(&call.namespace(), &agent.name_any()), deleted: true }, version))
 }
 
 pub(crate) fn api<B>(call: &Call<B>) -> Api<Agent> {
@@ -64,11 +76,28 @@ pub(crate) fn api<B>(call: &Call<B>) -> Api<Agent> {
 
 /// The agent that the path names by id or slug, as the API server has it now, and what to call it.
 pub(crate) async fn find<B>(call: &Call<B>) -> Result<(Agent, String), Error> {
+    let (name, what) = named(call).await?;
+    let agent = api(call).get(&name).await.map_err(|error| fault::of_cluster(error, &what))?;
+    there(&agent, &what)?;
+    Ok((agent, what))
+}
+
+/// The name of the agent that the path names by id or slug, if there can be one, and what to call it.
+async fn named<B>(call: &Call<B>) -> Result<(String, String), Error> {
     let named = call.path.part("id");
     let what = format!("agent {named}");
-    let name = name(call, named).await?.ok_or_else(|| Error::not_found(format!("there is no {what}")))?;
-    let agent = api(call).get(&name).await.map_err(|error| fault::of_cluster(error, &what))?;
-    Ok((agent, what))
+    match name(call, named).await? {
+        Some(name) => Ok((name, what)),
+        None => Err(Error::not_found(format!("there is no {what}"))),
+    }
+}
+
+/// One that is being deleted is not there any more, for those who ask.
+fn there(agent: &Agent, what: &str) -> Result<(), Error> {
+    match agent.metadata.deletion_timestamp {
+        Some(_) => Err(Error::not_found(format!("there is no {what} any more: it is being deleted"))),
+        None => Ok(()),
+    }
 }
 
 /// The name of the agent with this id or slug. An id that was not heard of may be one that was made just now.
@@ -84,21 +113,37 @@ pub(crate) async fn name<B>(call: &Call<B>, named: &str) -> Result<Option<String
     Ok(all.items.iter().map(ResourceExt::name_any).find(|name| ids::agent(&namespace, name) == named))
 }
 
+/// Changes the agent that the path names, as `change` says, which is told what to call it.
+async fn write(call: &Call, change: impl Fn(&Agent, &str) -> Result<Value, Error>) -> Result<Agent, Error> {
+    let (name, what) = named(call).await?;
+    let change = |agent: &Agent| {
+        there(agent, &what)?;
+        change(agent, &what)
+    };
+    write::change(call, &api(call), &name, &what, change).await
+}
+
 fn answer(agent: &Agent) -> Result<Data<View>, Error> {
     Ok(Data::at(View::of(agent)?, agent.resource_version()))
 }
 
+/// A wish that the agent is in no state to grant.
+fn conflict(message: String) -> Error {
+    Error::new(StatusCode::CONFLICT, message)
+}
+
 /// The slug that a new agent asks for, or the one that its name makes.
 fn slug(fields: &mut Map<String, Value>) -> Result<AgentName, Error> {
-    let wrong = |error: names::NameError| Error::bad_request(format!("name: {error}"));
+    let wrong = |error: names::NameError| Error::bad_request(format!("name: {error}; `slug` can be given apart from it"));
+    let within = fields.get("config").and_then(|config| config.get("name")).cloned();
     match fields.remove("slug") {
         Some(Value::String(slug)) => AgentName::new(slug).map_err(|error| Error::bad_request(format!("slug: {error}"))),
-        Some(_) => Err(Error::bad_request("slug: must be a string")),
-        None => match fields.get("name") {
-            Some(Value::String(name)) => names::slugify(name).and_then(AgentName::new).map_err(wrong),
+        Some(Value::Null) | None => match fields.get("name").cloned().or(within) {
+            Some(Value::String(name)) => names::slugify(&name).and_then(AgentName::new).map_err(wrong),
+            Some(Value::Null) | None => Err(Error::bad_request("name: is required")),
             Some(_) => Err(Error::bad_request("name: must be a string")),
-            None => Err(Error::bad_request("name: is required")),
         },
+        Some(_) => Err(Error::bad_request("slug: must be a string")),
     }
 }
 
@@ -119,8 +164,41 @@ fn flat(mut fields: Map<String, Value>) -> Result<Value, Error> {
     Ok(Value::Object(fields))
 }
 
-/// Where a list has this agent.
-#[expect(dead_code, reason = "the routes that speak to agents use it")]
-pub(crate) fn key<B>(call: &Call<B>, name: &str) -> Key {
-    Key::new(call.namespace(), name)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(value: Value) -> Map<String, Value> {
+        value.as_object().cloned().unwrap_or_default()
+    }
+
+    #[test]
+    fn a_slug_is_given_or_made_of_the_name() {
+        for (fields, expected) in [
+            (json!({"name": "Travel Helper"}), Ok("travel-helper")),
+            (json!({"config": {"name": "Travel Helper"}}), Ok("travel-helper")),
+            (json!({"name": "Travel Helper", "slug": "trips"}), Ok("trips")),
+            (json!({"name": "Travel Helper", "slug": null}), Ok("travel-helper")),
+            (json!({}), Err("name: is required")),
+            (json!({"name": 5}), Err("name: must be a string")),
+            (json!({"name": "!!!"}), Err("name: ")),
+            (json!({"name": "x", "slug": "Not A Slug"}), Err("slug: ")),
+            (json!({"name": "x", "slug": "x-canary"}), Err("slug: ")),
+        ] {
+            let slug = slug(&mut map(fields.clone())).map(|slug| slug.as_str().to_owned()).map_err(|error| error.message().to_owned());
+            match (slug, expected) {
+                (Ok(slug), Ok(expected)) => assert_eq!(slug, expected, "{fields}"),
+                (Err(error), Err(expected)) => assert!(error.starts_with(expected), "{fields}: {error}"),
+                (slug, expected) => panic!("{fields}: {slug:?}, not {expected:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn config_may_hold_the_fields_but_not_contradict_them() {
+        let both = |beside: Value| flat(map(json!({"replicas": beside, "config": {"replicas": 2, "strategy": "simple"}})));
+        assert_eq!(both(json!(2)).unwrap(), json!({"replicas": 2, "strategy": "simple"}));
+        assert!(both(json!(3)).unwrap_err().message().contains("`replicas`"));
+        assert!(flat(map(json!({"config": []}))).is_err());
+    }
 }

@@ -2,7 +2,7 @@
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
-use slipway_http::{Error, HeaderName, HeaderValue, Reply, StatusCode};
+use slipway_http::{Error, HeaderName, HeaderValue, Reply, StatusCode, header};
 
 /// The version of the cluster that an answer speaks of. A list that is asked for with it is at least as new.
 pub(crate) const VERSION: HeaderName = HeaderName::from_static("x-resource-version");
@@ -17,17 +17,25 @@ pub(crate) trait Answer: Send + 'static {
 
 /// `{"data": …}`, and the version of what was read or written.
 pub(crate) struct Data<T> {
-    pub data: T,
-    pub version: Option<String>,
+    data: T,
+    version: Option<String>,
+    /// Whether the version is also that of `data`.
+    tagged: bool,
 }
 
 impl<T> Data<T> {
     pub(crate) fn new(data: T) -> Self {
-        Self { data, version: None }
+        Self { data, version: None, tagged: false }
     }
 
+    /// A thing in its version, which is its ETag as well.
     pub(crate) fn at(data: T, version: Option<String>) -> Self {
-        Self { data, version }
+        Self { data, version, tagged: true }
+    }
+
+    /// What is to be said of something that is no more since this version of the cluster.
+    pub(crate) fn since(data: T, version: Option<String>) -> Self {
+        Self { data, version, tagged: false }
     }
 }
 
@@ -43,7 +51,8 @@ impl<T: Serialize + JsonSchema + Send + 'static> Answer for Data<T> {
     }
 
     fn reply(self) -> Result<Reply, Error> {
-        versioned(Reply::json(&Wrapped { data: self.data })?, self.version)
+        let reply = Reply::json(&Wrapped { data: self.data })?;
+        if self.tagged { tagged(reply, self.version) } else { versioned(reply, self.version) }
     }
 }
 
@@ -88,6 +97,13 @@ impl Answer for Events {
     fn reply(self) -> Result<Reply, Error> {
         Ok(self.0)
     }
+}
+
+/// The version of a thing that is sent: a client that changes it can say by `If-Match` which one it means.
+pub(crate) fn tagged(reply: Reply, version: Option<String>) -> Result<Reply, Error> {
+    let Some(version) = version else { return Ok(reply) };
+    let tag = HeaderValue::try_from(format!("\"{version}\"")).map_err(Error::internal)?;
+    versioned(reply.with_header(header::ETAG, tag), Some(version))
 }
 
 pub(crate) fn versioned(reply: Reply, version: Option<String>) -> Result<Reply, Error> {

@@ -1,7 +1,16 @@
-//! What the API server's refusals mean to those who ask us.
+//! What the API server's refusals mean to those who ask us, in the words that they use: fields as REST spells them,
+//! things as REST calls them.
 
 use kube::core::Status;
+use kube::core::response::StatusCause;
 use slipway_http::{Error, HeaderValue, StatusCode, header};
+
+use crate::fields;
+
+/// A refusal may quote what it refuses; it is cut here.
+const LONGEST: usize = 600;
+/// What the API server adds when a rule could not be asked because of another fault.
+const NOT_ASKED: &str = "some validation rules were not checked";
 
 /// `what` names the thing in the caller's words: `agent helper`.
 pub(crate) fn of_cluster(error: kube::Error, what: &str) -> Error {
@@ -16,36 +25,159 @@ pub(crate) fn away() -> Error {
     Error::unavailable("the cluster does not answer").with_header(header::RETRY_AFTER, HeaderValue::from_static("5"))
 }
 
+/// Whether an object could not be made because there is one of that name.
+pub(crate) fn exists_already(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.reason == "AlreadyExists")
+}
+
 fn of_status(status: &Status, what: &str) -> Error {
-    let message = words(status);
+    let conflict = |message: String| Error::new(StatusCode::CONFLICT, message);
+    let caused = |reason: &str| status.details.iter().flat_map(|details| &details.causes).any(|cause| cause.reason == reason);
     match status.code {
         // Of an object, or of the namespace that it should go into.
         404 if status.details.as_ref().is_some_and(|details| details.kind == "namespaces") => {
             Error::not_found("the team has no namespace; it is being made, or is going")
         }
         404 => Error::not_found(format!("there is no {what}")),
-        409 if status.reason == "AlreadyExists" => Error::new(StatusCode::CONFLICT, format!("there is already a {what}")),
-        409 => Error::new(StatusCode::CONFLICT, format!("{what} was changed by somebody else at the same time: {message}")),
-        400 | 422 => Error::bad_request(message),
+        409 if status.reason == "AlreadyExists" && status.message.contains("object is being deleted") => {
+            conflict(format!("{what} is still being deleted; try again in a moment"))
+        }
+        409 if status.reason == "AlreadyExists" => conflict(format!("there is already {} {what}", article(what))),
+        403 if caused("NamespaceTerminating") => conflict("the team is being deleted".to_owned()),
+        409 => conflict(format!("{what} was changed by somebody else at the same time: {}", words(status, what))),
+        400 | 422 => Error::bad_request(words(status, what)),
         // The caller's right was asked for before: what is missing then is the server's own. Policies and quotas
         // say something else.
-        403 if !message.contains(" cannot ") => Error::new(StatusCode::FORBIDDEN, message),
-        413 => Error::new(StatusCode::PAYLOAD_TOO_LARGE, message),
-        429 | 500..=599 => away().because(message),
-        _ => Error::internal(message),
+        403 if !status.message.contains(" cannot ") => Error::new(StatusCode::FORBIDDEN, words(status, what)),
+        413 => Error::new(StatusCode::PAYLOAD_TOO_LARGE, words(status, what)),
+        429 | 500..=599 => away().because(status.message.clone()),
+        _ => Error::internal(status.message.clone()),
     }
 }
 
-/// The API server's words, without the names of resources that callers of REST never used: what is at fault with a
-/// field of `spec` stands there as the field.
-fn words(status: &Status) -> String {
+fn article(what: &str) -> &'static str {
+    if what.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" }
+}
+
+/// The API server's words, without the names of resources that callers of REST never used.
+fn words(status: &Status, what: &str) -> String {
     let causes = status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default();
-    if causes.is_empty() {
-        return status.message.clone();
+    let mut told: Vec<String> = Vec::new();
+    for cause in causes.iter().filter(|cause| !cause.message.contains(NOT_ASKED)) {
+        let text = cut(of_cause(cause));
+        if !text.is_empty() && !told.contains(&text) {
+            told.push(text);
+        }
     }
-    let cause = |cause: &kube::core::response::StatusCause| {
-        let field = cause.field.strip_prefix("spec.").unwrap_or(&cause.field);
-        if field.is_empty() { cause.message.clone() } else { format!("{field}: {}", cause.message) }
-    };
-    causes.iter().map(cause).collect::<Vec<_>>().join("; ")
+    let text = if told.is_empty() { cut(fields::spelled(&status.message)) } else { told.join("; ") };
+    called(&text, what)
+}
+
+/// `spec.modelType` with `Unsupported value: …` becomes `model_type: Unsupported value: …`.
+fn of_cause(cause: &StatusCause) -> String {
+    let message = cause.message.strip_prefix("Invalid value: ").and_then(|rest| {
+        // What was sent is known to who sent it; what would be right stands behind it.
+        let (_, right) = rest.split_once(&format!("\": {} in body ", cause.field))?;
+        Some(right)
+    });
+    let message = message.unwrap_or(&cause.message);
+    let message = ["object", "array"].iter().find_map(|kind| message.strip_prefix(&format!("Invalid value: \"{kind}\": "))).unwrap_or(message);
+    let message = fields::spelled(message);
+    match cause.field.as_str() {
+        // Rules over several fields name them themselves.
+        "" | "<nil>" | "spec" => message,
+        // The list or object within which a rule over its fields stands.
+        field if message.contains(": ") && !message.starts_with(|first: char| first.is_ascii_uppercase()) => {
+            format!("{}.{message}", fields::spelled(field))
+        }
+        field => format!("{}: {message}", fields::spelled(field)),
+    }
+}
+
+/// `Agent.agents.slipway.dev "helper"` is `agent helper` to those who made it by REST.
+fn called(text: &str, what: &str) -> String {
+    let group = format!(".{}", slipway_api::GROUP);
+    let (mut plain, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some(at) = rest.find(&group) {
+        let before = rest[..at].trim_end_matches(|letter: char| letter.is_ascii_alphanumeric());
+        let after = &rest[at + group.len()..];
+        if before.len() == at || after.starts_with(['/', '.']) {
+            plain.push_str(&rest[..at + group.len()]);
+            rest = after;
+            continue;
+        }
+        plain.push_str(before);
+        plain.push_str(what);
+        rest = after.strip_prefix(" \"").and_then(|named| named.split_once('"')).map_or(after, |(_, after)| after);
+    }
+    plain + rest
+}
+
+fn cut(mut text: String) -> String {
+    if text.len() > LONGEST {
+        text.truncate(text.floor_char_boundary(LONGEST));
+        text.push('…');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn told(status: Value) -> (u16, String) {
+        let error = of_status(&serde_json::from_value(status).unwrap(), "agent helper");
+        (error.status().as_u16(), error.message().to_owned())
+    }
+
+    fn invalid(field: &str, message: &str) -> Value {
+        let whole = format!("Agent.agents.slipway.dev \"helper\" is invalid: {field}: {message}");
+        let causes = json!([
+            {"field": field, "message": message, "reason": "FieldValueInvalid"},
+            {"field": "<nil>", "message": "Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation"},
+        ]);
+        json!({"code": 422, "reason": "Invalid", "message": whole, "details": {"causes": causes}})
+    }
+
+    #[test]
+    fn faults_name_fields_as_callers_do() {
+        for (field, message, expected) in [
+            ("spec.modelType", "Unsupported value: \"gpt\": supported values: \"stub\", \"ollama\"", "model_type: Unsupported value: \"gpt\": supported values: \"stub\", \"ollama\""),
+            ("spec.replicas", "Invalid value: \"string\": spec.replicas in body must be of type integer: \"string\"", "replicas: must be of type integer: \"string\""),
+            ("spec.replicas", "Invalid value: 11: spec.replicas in body should be less than or equal to 10", "replicas: should be less than or equal to 10"),
+            ("spec", "Invalid value: \"object\": modelId: must name a model of the provider in modelType; stub-echo belongs to modelType stub", "model_id: must name a model of the provider in model_type; stub-echo belongs to model_type stub"),
+            ("spec.name", "Required value", "name: Required value"),
+            ("spec.envSecrets[1]", "Duplicate value: \"modelType\"", "env_secrets[1]: Duplicate value: \"modelType\""),
+            ("spec.governance", "Invalid value: \"object\": limits.dailyCostUsd: has an effect only with spend-limit in guards", "governance.limits.daily_cost_usd: has an effect only with spend-limit in guards"),
+            ("spec.podTemplate.labels", "Invalid value: \"object\": must not set version", "pod_template.labels: must not set version"),
+        ] {
+            assert_eq!(told(invalid(field, message)), (400, expected.to_owned()));
+        }
+    }
+
+    #[test]
+    fn nothing_is_called_what_callers_never_called_it() {
+        for (status, code, message) in [
+            (json!({"code": 409, "reason": "AlreadyExists", "message": "agents.agents.slipway.dev \"helper\" already exists"}), 409, "there is already an agent helper"),
+            (json!({"code": 409, "reason": "AlreadyExists", "message": "object is being deleted: agents.agents.slipway.dev \"helper\" already exists"}), 409, "agent helper is still being deleted; try again in a moment"),
+            (json!({"code": 404, "reason": "NotFound", "message": "agents.agents.slipway.dev \"helper\" not found"}), 404, "there is no agent helper"),
+            (json!({"code": 422, "reason": "Invalid", "message": "agents.agents.slipway.dev \"helper\" is forbidden: ValidatingAdmissionPolicy 'images' denied request: see agents.slipway.dev/images"}), 400, "agent helper is forbidden: ValidatingAdmissionPolicy 'images' denied request: see agents.slipway.dev/images"),
+            (json!({"code": 403, "reason": "Forbidden", "message": "agents.agents.slipway.dev \"x\" is forbidden: exceeded quota: q"}), 403, "agent helper is forbidden: exceeded quota: q"),
+            (json!({"code": 403, "reason": "Forbidden", "message": "forbidden: gone", "details": {"causes": [{"reason": "NamespaceTerminating", "message": "", "field": ""}]}}), 409, "the team is being deleted"),
+            (json!({"code": 500, "reason": "InternalError", "message": "etcdserver: leader changed"}), 503, "the cluster does not answer"),
+        ] {
+            assert_eq!(told(status), (code, message.to_owned()));
+        }
+        let (code, message) = told(json!({"code": 403, "message": "User \"x\" cannot patch resource \"agents\""}));
+        assert_eq!(code, 500);
+        assert!(!message.contains("cannot"), "{message}");
+    }
+
+    #[test]
+    fn a_long_quote_is_cut() {
+        let (_, message) = told(invalid("spec.image", &format!("Unsupported value: \"{}\"", "é".repeat(5000))));
+        assert!(message.len() < 700 && message.starts_with("image: "), "{message}");
+    }
 }

@@ -2,6 +2,7 @@
 //! first. The resource's own schema says which names are fields, so that names within maps stay as they are, and
 //! that a field which does not exist is told by its path.
 
+use std::collections::HashSet;
 use std::sync::LazyLock;
 
 use kube::CustomResourceExt;
@@ -13,6 +14,7 @@ use slipway_http::Error;
 pub(crate) type Fields = LazyLock<Value>;
 
 pub(crate) static AGENT: Fields = LazyLock::new(spec::<slipway_api::Agent>);
+pub(crate) static SKILL: Fields = LazyLock::new(spec::<slipway_api::Skill>);
 pub(crate) static TOOL: Fields = LazyLock::new(spec::<slipway_api::Tool>);
 
 fn spec<K: CustomResourceExt>() -> Value {
@@ -72,6 +74,64 @@ fn walk(schema: &Value, value: Value, path: &mut String, spelled: Spelled) -> Re
             items.map(|(at, value)| within(path, &format!("[{at}]"), &schema["items"], value)).collect::<Result<_, _>>().map(Value::Array)
         }
         value => Ok(value),
+    }
+}
+
+/// The fields of all our kinds that REST spells in another way than the cluster does.
+static RESPELLED: LazyLock<HashSet<String>> = LazyLock::new(|| {
+    fn each(schema: &Value, names: &mut HashSet<String>) {
+        for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+            if name.contains(|letter: char| letter.is_ascii_uppercase()) {
+                names.insert(name.clone());
+            }
+            each(field, names);
+            each(&field["items"], names);
+        }
+    }
+    let mut names = HashSet::new();
+    let kinds = [spec::<slipway_api::Agent>(), spec::<slipway_api::Tool>(), spec::<slipway_api::Skill>(), spec::<slipway_api::Team>()];
+    kinds.iter().for_each(|kind| each(kind, &mut names));
+    names
+});
+
+/// What the cluster says of fields, as REST spells them: `spec.modelType` is `model_type`. What is quoted stays.
+pub(crate) fn spelled(text: &str) -> String {
+    let mut told = String::with_capacity(text.len() + 8);
+    for (at, part) in text.split('"').enumerate() {
+        if at > 0 {
+            told.push('"');
+        }
+        if at % 2 == 1 {
+            told.push_str(part);
+            continue;
+        }
+        let mut rest = part;
+        while !rest.is_empty() {
+            let end = rest.find(|letter: char| !letter.is_ascii_alphanumeric()).unwrap_or(rest.len());
+            let (word, after) = rest.split_at(end);
+            let path = word == "spec" && after.starts_with('.') && after[1..].starts_with(|letter: char| letter.is_ascii_lowercase());
+            if path {
+                rest = &after[1..];
+                continue;
+            }
+            told.push_str(&if RESPELLED.contains(word) { snake(word) } else { word.to_owned() });
+            let next = after.find(|letter: char| letter.is_ascii_alphanumeric()).unwrap_or(after.len());
+            told.push_str(&after[..next]);
+            rest = &after[next..];
+        }
+    }
+    told
+}
+
+/// A body without the fields whose value is null: leaving them out is how to say so of what does not exist yet.
+pub(crate) fn without_nulls(value: Value) -> Value {
+    match value {
+        Value::Object(object) => {
+            let said = object.into_iter().filter(|(_, value)| !value.is_null());
+            Value::Object(said.map(|(name, value)| (name, without_nulls(value))).collect())
+        }
+        Value::Array(list) => Value::Array(list.into_iter().map(without_nulls).collect()),
+        value => value,
     }
 }
 
@@ -185,6 +245,21 @@ mod tests {
     }
 
     #[test]
+    fn what_the_cluster_says_is_respelled_but_for_quotes_and_other_words() {
+        for (text, expected) in [
+            ("spec.modelType", "model_type"),
+            ("spec.podTemplate.tolerations[0].tolerationSeconds", "pod_template.tolerations[0].toleration_seconds"),
+            ("spec.envSecrets: Secret \"modelType\" of FooBar", "env_secrets: Secret \"modelType\" of FooBar"),
+            ("limits.dailyCostUsd, mcpEndpoint", "limits.daily_cost_usd, mcp_endpoint"),
+            ("the spec. And \"an open quote: modelType", "the spec. And \"an open quote: modelType"),
+            ("spec", "spec"),
+            ("naïve – modelId", "naïve – model_id"),
+        ] {
+            assert_eq!(spelled(text), expected);
+        }
+    }
+
+    #[test]
     fn every_field_of_an_agent_comes_back_from_the_other_spelling() {
         fn each(schema: &Value, names: &mut Vec<String>) {
             for (name, field) in schema["properties"].as_object().into_iter().flatten() {
@@ -205,7 +280,8 @@ mod tests {
         #[test]
         fn no_body_brings_it_down(text in "[a-zA-Z_.]{0,12}", number in any::<i64>()) {
             let _ = to_resource(&AGENT, json!({ text.clone(): number, "governance": { text.clone(): [number] } }));
-            let _ = to_callers(&AGENT, json!({ text: number }));
+            let _ = to_callers(&AGENT, json!({ text.clone(): number }));
+            let _ = spelled(&text);
         }
     }
 }

@@ -13,6 +13,7 @@ mod context;
 mod events;
 mod fault;
 mod fields;
+mod gitops;
 mod members;
 mod limits;
 mod page;

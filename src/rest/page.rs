@@ -7,10 +7,11 @@ use std::time::Duration;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use slipway_http::{Error, HeaderValue, Reply, header};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::answer::{Answer, VERSION, versioned};
 use crate::call::Call;
+use crate::fault;
 use crate::route::Parameter;
 use crate::shelf::{Cursor, Item, Shelf};
 
@@ -25,6 +26,10 @@ const LIMIT: usize = 100;
 const LONGEST: usize = 500;
 /// How long a list waits to be as new as the caller's last write.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long until the cluster is asked what a list should hold: it may be that nothing more will be heard.
+const GLANCE: Duration = Duration::from_millis(250);
+/// How often a list is compared with what the cluster said.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// A page of views of type `T`.
 pub(crate) struct Page<T> {
@@ -65,7 +70,7 @@ pub(crate) async fn page_of<T>(
     let after = call.query.text("cursor").map(|text| Cursor::read(&text)).transpose()?;
     let words: Vec<String> = call.query.text("search").unwrap_or_default().split_whitespace().map(str::to_lowercase).collect();
     std::mem::take(&mut call.query).end()?;
-    let version = reach(&call, shelf).await?;
+    let version = reach_within(&call, shelf, namespace.unwrap_or_default()).await?;
     let fits = |name: &str, item: &Item| belongs(name) && words.iter().all(|word| item.search.contains(word));
     let (items, next) = shelf.walk(namespace, after.as_ref(), fits, limit);
     let mut body = String::with_capacity(items.iter().map(|item| item.json.len() + 1).sum::<usize>() + 128);
@@ -86,18 +91,46 @@ pub(crate) async fn page_of<T>(
     Ok(Page { body, version, of: PhantomData })
 }
 
-/// Waits until the shelf holds what the caller knows of: the version that an earlier answer to it named.
+/// Waits until the shelf holds what the caller knows of its team: the version that an earlier answer to it named.
 pub(crate) async fn reach<B>(call: &Call<B>, shelf: &Shelf) -> Result<u64, Error> {
+    reach_within(call, shelf, &call.namespace()).await
+}
+
+async fn reach_within<B>(call: &Call<B>, shelf: &Shelf, namespace: &str) -> Result<u64, Error> {
     let mut reached = shelf.reached();
     let Some(wanted) = call.header(VERSION) else { return Ok(*reached.borrow()) };
-    let Ok(wanted) = wanted.parse::<u64>() else {
-        return Err(Error::bad_request("the header X-Resource-Version must be one that an earlier answer had"));
-    };
-    match timeout(PATIENCE, reached.wait_for(|reached| *reached >= wanted)).await {
-        Ok(Ok(reached)) => Ok(*reached),
-        _ => Err(Error::unavailable("the list has not yet heard of your last write")
-            .with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))),
+    let wrong = || Error::bad_request("the header X-Resource-Version must be one that an earlier answer had");
+    let wanted = wanted.parse::<u64>().map_err(|_| wrong())?;
+    if let Ok(Ok(reached)) = timeout(GLANCE, reached.wait_for(|reached| *reached >= wanted)).await {
+        return Ok(*reached);
     }
+    // The write may have been to another kind, or have been forgotten before this process began: then no watch of
+    // this kind will ever tell of that version. What the cluster holds now decides.
+    let found = async {
+        let _one = shelf.asking().acquire().await;
+        if let Some(proven) = shelf.proven(namespace, wanted) {
+            return Ok(proven);
+        }
+        let present = shelf.ask(&call.context.client, namespace).await.map_err(|error| fault::of_cluster(error, "list"))?;
+        if present.version < wanted {
+            return Err(wrong());
+        }
+        loop {
+            let newest = *reached.borrow();
+            if newest >= wanted {
+                return Ok(newest);
+            }
+            if shelf.is_as_new_as(&present, namespace) {
+                shelf.prove(namespace, present.version);
+                return Ok(present.version);
+            }
+            sleep(PAUSE).await;
+        }
+    };
+    timeout(PATIENCE, found).await.unwrap_or_else(|_| {
+        let late = Error::unavailable("the list has not yet heard of your last write");
+        Err(late.with_header(header::RETRY_AFTER, HeaderValue::from_static("1")))
+    })
 }
 
 impl Cursor {

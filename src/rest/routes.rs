@@ -29,6 +29,13 @@ pub(crate) fn all() -> Vec<Route> {
         Route::new(post.clone(), "/agents", Team(CREATE_AGENT), "Makes an agent. It does not run until it is deployed.", agents::create),
         Route::new(get.clone(), "/agents/{id}", Team(GET_AGENT), "One agent, by id or slug.", agents::get),
         Route::new(delete.clone(), "/agents/{id}", Team(DELETE_AGENT), "Deletes an agent, with its conversations and memories.", agents::delete),
+        Route::new(patch.clone(), "/agents/{id}/config", Team(CHANGE_AGENT), "Changes the fields that are given, and no others; null clears a field, lists replace lists.", agents::change::config),
+        Route::new(put.clone(), "/agents/{id}/skills", Team(CHANGE_AGENT), "Replaces the agent's skills, by name or id.", agents::change::skills),
+        Route::new(patch.clone(), "/agents/{id}/status", Team(CHANGE_AGENT), "Archives an agent, which takes away its pods and nothing else, or takes it back.", agents::change::status),
+        Route::new(post.clone(), "/agents/{id}/deploy", Team(CHANGE_AGENT), "Lets the agent run.", agents::run::deploy),
+        Route::new(post.clone(), "/agents/{id}/stop", Team(CHANGE_AGENT), "Takes the agent's pods away until it is deployed again.", agents::run::stop),
+        Route::new(post.clone(), "/agents/{id}/restart", Team(CHANGE_AGENT), "Replaces the agent's pods, one after the other.", agents::run::restart),
+        Route::new(get.clone(), "/admin/agents", Cluster(LIST_AGENTS), "The agents of all teams, team by team, newest first.", agents::all).with(PAGED),
 
         Route::new(get.clone(), "/agents/{id}/events", Team(GET_AGENT), "What happens to the agent: its last events, then each as it comes.", events::events),
 

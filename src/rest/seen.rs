@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use k8s_openapi::api::rbac::v1::RoleBinding;
-use kube::core::{DeserializeGuard, NamespaceResourceScope};
+use kube::core::{ApiResource, DeserializeGuard, NamespaceResourceScope};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use slipway_cluster::Cache;
@@ -12,7 +12,7 @@ use slipway_cluster::watch::{Heard, Readiness, follow};
 
 use crate::access::Caller;
 use crate::agents;
-use crate::shelf::{Item, Shelf};
+use crate::shelf::{Item, Shelf, number};
 use crate::team::Bound;
 use crate::{teams, tools};
 
@@ -65,6 +65,7 @@ impl Seen {
         K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + 'static,
     {
         self.ready.expect();
+        part(self).holds(ApiResource::erase::<K>(&()), scope.as_deref());
         let seen = self.clone();
         tokio::spawn(async move {
             let hear = |heard: Heard<DeserializeGuard<K>>| {
@@ -72,6 +73,7 @@ impl Seen {
                 match heard {
                     Heard::Seen(key, object) => {
                         let version = version(&*object);
+                        shelf.note(&key, version);
                         match object.0.ok().as_ref().and_then(item) {
                             Some(item) => shelf.put(&key, item),
                             None => shelf.take(&key),
@@ -79,7 +81,7 @@ impl Seen {
                         shelf.reach(version);
                     }
                     Heard::Gone(key, object) => {
-                        shelf.take(&key);
+                        shelf.forget(&key);
                         shelf.reach(version(&*object));
                     }
                     Heard::Listed(keys) => shelf.keep(scope.as_deref(), &keys),
@@ -136,5 +138,5 @@ where
 
 /// Versions are numbers that grow over the whole cluster, since 1.35 by promise.
 fn version(object: &impl ResourceExt) -> u64 {
-    object.resource_version().and_then(|version| version.parse().ok()).unwrap_or(0)
+    number(object.meta().resource_version.as_deref())
 }

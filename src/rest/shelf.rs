@@ -4,10 +4,12 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Bound;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use kube::api::{Api, ApiResource, DynamicObject, ListParams};
+use kube::{Client, ResourceExt};
 use slipway_cluster::Key;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 /// One object as a list shows it.
 #[derive(Debug)]
@@ -29,14 +31,59 @@ struct Board {
     items: HashMap<String, Arc<Item>>,
     order: BTreeSet<Place>,
     names: HashMap<String, String>,
+    /// Of every object that was seen, listed or not, in which version.
+    versions: HashMap<String, u64>,
 }
 
 /// All objects of one kind, by namespace.
-#[derive(Default)]
 pub(crate) struct Shelf {
     boards: RwLock<BTreeMap<String, Board>>,
     /// The version of the cluster that this is at least.
     reached: watch::Sender<u64>,
+    /// What is on it.
+    kind: OnceLock<ApiResource>,
+    /// Where that is watched: namespaces, or the empty name for all of the cluster.
+    scopes: Mutex<Vec<String>>,
+    /// The version that a part was found to be at least, by asking. The empty name stands for the whole.
+    proven: Mutex<HashMap<String, u64>>,
+    asking: Semaphore,
+}
+
+impl Default for Shelf {
+    fn default() -> Self {
+        Self {
+            boards: RwLock::default(),
+            reached: watch::Sender::default(),
+            kind: OnceLock::new(),
+            scopes: Mutex::default(),
+            proven: Mutex::default(),
+            asking: Semaphore::new(1),
+        }
+    }
+}
+
+/// What the cluster holds of a part of a shelf, at a version.
+pub(crate) struct Present {
+    pub version: u64,
+    objects: HashMap<Key, u64>,
+}
+
+impl Present {
+    async fn add(&mut self, api: &Api<DynamicObject>) -> Result<(), kube::Error> {
+        let mut page = ListParams::default().limit(1000);
+        loop {
+            let list = api.list_metadata(&page).await?;
+            self.version = self.version.min(number(list.metadata.resource_version.as_deref()));
+            for object in &list.items {
+                let key = Key::new(object.namespace().unwrap_or_default(), object.name_any());
+                self.objects.insert(key, number(object.metadata.resource_version.as_deref()));
+            }
+            match list.metadata.continue_.filter(|next| !next.is_empty()) {
+                Some(next) => page = page.continue_token(&next),
+                None => return Ok(()),
+            }
+        }
+    }
 }
 
 impl Shelf {
@@ -57,11 +104,29 @@ impl Shelf {
         board.items.insert(key.name.clone(), Arc::new(item));
     }
 
+    /// What is not listed, or no longer.
     pub(crate) fn take(&self, key: &Key) {
+        self.change(key, |board| board.take(&key.name));
+    }
+
+    /// Notes in which version an object was seen.
+    pub(crate) fn note(&self, key: &Key, version: u64) {
+        self.write().entry(key.namespace.clone()).or_default().versions.insert(key.name.clone(), version);
+    }
+
+    /// What is gone from the cluster.
+    pub(crate) fn forget(&self, key: &Key) {
+        self.change(key, |board| {
+            board.take(&key.name);
+            board.versions.remove(&key.name);
+        });
+    }
+
+    fn change(&self, key: &Key, change: impl FnOnce(&mut Board)) {
         let mut boards = self.write();
         if let Some(board) = boards.get_mut(&key.namespace) {
-            board.take(&key.name);
-            if board.items.is_empty() {
+            change(board);
+            if board.items.is_empty() && board.versions.is_empty() {
                 boards.remove(&key.namespace);
             }
         }
@@ -72,12 +137,70 @@ impl Shelf {
         let gone: Vec<Key> = {
             let boards = self.read();
             let inside = boards.iter().filter(|(namespace, _)| scope.is_none_or(|scope| scope == *namespace));
-            let keys = inside.flat_map(|(namespace, board)| board.items.keys().map(|name| Key::new(namespace.clone(), name.clone())));
+            let names = |board: &Board| board.items.keys().chain(board.versions.keys()).cloned().collect::<Vec<_>>();
+            let keys = inside.flat_map(|(namespace, board)| names(board).into_iter().map(|name| Key::new(namespace.clone(), name)));
             keys.filter(|key| !listed.contains(key)).collect()
         };
         for key in &gone {
-            self.take(key);
+            self.forget(key);
         }
+    }
+
+    /// Says what is on the shelf and where from, so that the cluster can be asked for it.
+    pub(crate) fn holds(&self, kind: ApiResource, scope: Option<&str>) {
+        let _ = self.kind.set(kind);
+        self.scopes.lock().unwrap_or_else(PoisonError::into_inner).push(scope.unwrap_or_default().to_owned());
+    }
+
+    /// One at a time asks the cluster.
+    pub(crate) fn asking(&self) -> &Semaphore {
+        &self.asking
+    }
+
+    /// Whether a part was found to be at least as new as `version`, and how new.
+    pub(crate) fn proven(&self, namespace: &str, version: u64) -> Option<u64> {
+        let proven = self.proven.lock().unwrap_or_else(PoisonError::into_inner);
+        let newest = [namespace, ""].iter().filter_map(|part| proven.get(*part)).max()?;
+        (*newest >= version).then_some(*newest)
+    }
+
+    pub(crate) fn prove(&self, namespace: &str, version: u64) {
+        let mut proven = self.proven.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = proven.entry(namespace.to_owned()).or_default();
+        *known = version.max(*known);
+    }
+
+    /// What the cluster holds of a namespace now, or of all that is watched.
+    pub(crate) async fn ask(&self, client: &Client, namespace: &str) -> Result<Present, kube::Error> {
+        let scopes = match namespace {
+            "" => self.scopes.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            namespace => vec![namespace.to_owned()],
+        };
+        let mut present = Present { version: u64::MAX, objects: HashMap::new() };
+        let Some(kind) = self.kind.get() else { return Ok(present) };
+        for scope in scopes {
+            let api: Api<DynamicObject> = match scope.as_str() {
+                "" => Api::all_with(client.clone(), kind),
+                namespace => Api::namespaced_with(client.clone(), namespace, kind),
+            };
+            present.add(&api).await?;
+        }
+        Ok(present)
+    }
+
+    /// Whether the shelf is as new as what the cluster was found to hold.
+    pub(crate) fn is_as_new_as(&self, present: &Present, namespace: &str) -> bool {
+        let boards = self.read();
+        let version = |key: &Key| boards.get(&key.namespace)?.versions.get(&key.name).copied();
+        // What is known and not present came later, or is gone and not yet taken away.
+        let later = |namespace: &str, name: &String, version: u64| {
+            version > present.version || present.objects.contains_key(&Key::new(namespace, name.clone()))
+        };
+        present.objects.iter().all(|(key, wanted)| version(key).is_some_and(|known| known >= *wanted))
+            && boards
+                .iter()
+                .filter(|(within, _)| namespace.is_empty() || *within == namespace)
+                .all(|(within, board)| board.versions.iter().all(|(name, version)| later(within, name, *version)))
     }
 
     /// Notes that the shelf is as new as `version`.
@@ -141,6 +264,11 @@ impl Shelf {
     }
 }
 
+/// Versions are numbers that grow over the whole cluster, since 1.35 by promise.
+pub(crate) fn number(version: Option<&str>) -> u64 {
+    version.and_then(|version| version.parse().ok()).unwrap_or(0)
+}
+
 impl Board {
     fn take(&mut self, name: &str) {
         if let Some(item) = self.items.remove(name) {
@@ -200,6 +328,38 @@ mod tests {
         let shelf = shelf(&[("a", "one", 1), ("a", "two", 2), ("a", "three", 3)]);
         let (found, end) = shelf.walk(Some("a"), None, |name, _| name != "two", 2);
         assert_eq!((ids(&found), end), (vec!["id-three", "id-one"], None));
+    }
+
+    #[test]
+    fn a_shelf_is_as_new_as_the_cluster_when_it_has_all_of_it_and_nothing_that_is_gone() {
+        let present = |objects: &[(&str, u64)]| Present {
+            version: 20,
+            objects: objects.iter().map(|(name, version)| (Key::new("a", *name), *version)).collect(),
+        };
+        for (known, there, as_new) in [
+            (&[("one", 10)][..], &[("one", 10)][..], true),
+            (&[("one", 11)], &[("one", 10)], true),
+            (&[("one", 9)], &[("one", 10)], false),
+            (&[], &[("one", 10)], false),
+            (&[("one", 10), ("two", 12)], &[("one", 10)], false),
+            (&[("one", 10), ("two", 21)], &[("one", 10)], true),
+            (&[], &[], true),
+        ] {
+            let shelf = Shelf::default();
+            known.iter().for_each(|(name, version)| shelf.note(&Key::new("a", *name), *version));
+            shelf.note(&Key::new("elsewhere", "old"), 1);
+            assert_eq!(shelf.is_as_new_as(&present(there), "a"), as_new, "{known:?} {there:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_found_for_a_part_holds_for_it_and_what_was_found_for_all_for_each() {
+        let shelf = Shelf::default();
+        shelf.prove("a", 10);
+        shelf.prove("a", 5);
+        assert_eq!((shelf.proven("a", 10), shelf.proven("a", 11), shelf.proven("b", 1), shelf.proven("", 1)), (Some(10), None, None, None));
+        shelf.prove("", 12);
+        assert_eq!((shelf.proven("a", 11), shelf.proven("b", 1)), (Some(12), Some(12)));
     }
 
     #[test]

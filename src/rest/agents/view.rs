@@ -1,11 +1,11 @@
 //! An agent as REST shows it.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
 use serde_json::Value;
-use slipway_api::agent::Phase;
-use slipway_api::{Agent, condition, ids, labels};
+use slipway_api::{Agent, condition, ids};
 use slipway_http::Error;
 
 use crate::fields::{self, AGENT};
@@ -23,7 +23,9 @@ pub(crate) struct View {
     pub model_type: &'static str,
     pub model_id: String,
     pub status: Status,
-    /// Why the status is what it is, where there is more to say.
+    /// Why the status is what it is, where there is more to say: in a word, as of the pods or the condition Ready.
+    pub reason: Option<String>,
+    /// The same in a sentence.
     pub message: Option<String>,
     pub team_id: Option<String>,
     pub replicas: i32,
@@ -56,28 +58,41 @@ pub(crate) enum Status {
 
 impl Status {
     pub(crate) fn of(agent: &Agent) -> Self {
-        let status = agent.status.as_ref();
-        let deployed_once = status.is_some_and(|status| status.first_deployed_at.is_some());
-        if agent.annotations().get(labels::ARCHIVED).is_some_and(|archived| archived == "true") {
+        let deployed_once = agent.status.as_ref().is_some_and(|status| status.first_deployed_at.is_some());
+        if agent.is_archived() {
             return Self::Archived;
         }
-        if agent.spec.suspend {
+        if agent.stopped_by().is_some() || agent.spec.replicas == 0 {
             return if deployed_once { Self::Stopped } else { Self::Created };
         }
-        let current = status.and_then(|status| status.observed_generation) == agent.metadata.generation;
-        match status.and_then(|status| status.phase).filter(|_| current) {
-            Some(Phase::Running) => Self::Deployed,
-            Some(Phase::Failed) => Self::DeployFailed,
-            _ => Self::Deploying,
+        let holds = |kind: &str| current(agent, kind).is_some_and(|condition| condition.status == "True");
+        // Ready for want of pods is what the agent was until a moment ago.
+        let ready = current(agent, condition::READY).is_some_and(|ready| ready.status == "True" && ready.reason != SUSPENDED);
+        match (holds(condition::STALLED), ready) {
+            (true, _) => Self::DeployFailed,
+            (false, true) => Self::Deployed,
+            (false, false) => Self::Deploying,
         }
     }
+}
+
+/// The reason of an agent that is ready and has no pods.
+const SUSPENDED: &str = "Suspended";
+
+/// The condition of that type, if it speaks of the present spec and of the last restart.
+fn current<'a>(agent: &'a Agent, kind: &str) -> Option<&'a Condition> {
+    let status = agent.status.as_ref()?;
+    let current = status.observed_generation == agent.metadata.generation && status.restarted_at.as_deref() == agent.restarted_at();
+    status.conditions.iter().find(|condition| condition.type_ == kind).filter(|_| current)
 }
 
 impl View {
     pub(crate) fn of(agent: &Agent) -> Result<Self, Error> {
         let (namespace, slug) = (agent.namespace().unwrap_or_default(), agent.name_any());
         let status = agent.status.clone().unwrap_or_default();
-        let ready = status.conditions.iter().find(|found| found.type_ == condition::READY);
+        let standing = Status::of(agent);
+        let trouble = current(agent, condition::READY)
+            .filter(|ready| ready.status != "True" && matches!(standing, Status::Deploying | Status::DeployFailed));
         let spec = serde_json::to_value(&agent.spec).map_err(Error::internal)?;
         Ok(Self {
             id: ids::agent(&namespace, &slug),
@@ -86,8 +101,9 @@ impl View {
             framework: agent.spec.framework.as_str(),
             model_type: agent.spec.model_type.as_str(),
             model_id: agent.spec.model_id.clone(),
-            status: Status::of(agent),
-            message: ready.filter(|ready| ready.status != "True").map(|ready| ready.message.clone()).filter(|message| !message.is_empty()),
+            status: standing,
+            reason: trouble.map(|trouble| trouble.reason.clone()),
+            message: trouble.map(|trouble| told(&trouble.message)).filter(|message| !message.is_empty()),
             team_id: namespace.strip_prefix("team-").map(ids::team),
             replicas: agent.spec.replicas,
             ready_replicas: status.replicas,
@@ -102,12 +118,20 @@ impl View {
     }
 }
 
+/// What the operator says of a field of the spec, with the field as REST spells it; pods' own words stay.
+fn told(message: &str) -> String {
+    if message.starts_with("spec.") { fields::spelled(message) } else { message.to_owned() }
+}
+
 pub(crate) fn time(time: Option<jiff::Timestamp>) -> String {
     time.map(|time| time.to_string()).unwrap_or_default()
 }
 
-/// What the list of agents keeps of one.
+/// What the list of agents keeps of one. One that is being deleted is no longer listed.
 pub(crate) fn item(agent: &Agent) -> Option<Item> {
+    if agent.metadata.deletion_timestamp.is_some() {
+        return None;
+    }
     let view = View::of(agent).ok()?;
     Some(Item {
         created: agent.creation_timestamp().map_or(0, |time| time.0.as_second()),
@@ -115,4 +139,69 @@ pub(crate) fn item(agent: &Agent) -> Option<Item> {
         json: serde_json::to_string(&view).ok()?,
         id: view.id,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn agent(spec: &str, annotations: &str, status: &str) -> Agent {
+        let metadata = format!("name: helper, namespace: team-a, generation: 4, annotations: {{{annotations}}}");
+        serde_json::from_value(
+            serde_yaml::from_str(&format!("{{metadata: {{{metadata}}}, spec: {{name: H, framework: custom, {spec}}}, status: {{{status}}}}}"))
+                .unwrap(),
+        )
+        .unwrap()
+    }
+
+    /// A status whose Ready is so, for this reason.
+    fn status(generation: u32, ready: bool, stalled: bool, reason: &str) -> String {
+        let condition = |kind: &str, holds: bool| {
+            let holds = if holds { "True" } else { "False" };
+            format!("{{type: {kind}, status: '{holds}', reason: {reason}, message: 'spec.envSecrets: why', lastTransitionTime: '2026-01-01T00:00:00Z'}}")
+        };
+        format!("observedGeneration: {generation}, conditions: [{}, {}]", condition("Ready", ready), condition("Stalled", stalled))
+    }
+
+    #[test]
+    fn where_an_agent_is_in_its_life() {
+        let once = "firstDeployedAt: '2026-01-01T00:00:00Z'";
+        let ready = status(4, true, false, "DeploymentReady");
+        let suspended = status(4, true, false, "Suspended");
+        for (spec, annotations, status, expected) in [
+            ("suspend: true", "", String::new(), Status::Created),
+            ("suspend: true", "", suspended.clone(), Status::Created),
+            ("suspend: true", "", format!("{suspended}, {once}"), Status::Stopped),
+            ("suspend: false", "agents.slipway.dev/suspend: 'true'", format!("{ready}, {once}"), Status::Stopped),
+            ("suspend: true", "agents.slipway.dev/suspend: 'false'", format!("{suspended}, {once}"), Status::Deploying),
+            ("suspend: true", "agents.slipway.dev/suspend: 'false'", ready.clone(), Status::Deployed),
+            ("replicas: 0", "", format!("{suspended}, {once}"), Status::Stopped),
+            ("replicas: 1", "", String::new(), Status::Deploying),
+            ("replicas: 1", "", status(3, true, false, "DeploymentReady"), Status::Deploying),
+            ("replicas: 1", "", status(3, false, true, "ImagePullBackOff"), Status::Deploying),
+            ("replicas: 1", "", status(4, false, false, "Progressing"), Status::Deploying),
+            ("replicas: 1", "", ready.clone(), Status::Deployed),
+            ("replicas: 1", "agents.slipway.dev/restarted-at: noon", ready.clone(), Status::Deploying),
+            ("replicas: 1", "agents.slipway.dev/restarted-at: noon", format!("{ready}, restartedAt: noon"), Status::Deployed),
+            ("replicas: 1", "", status(4, false, true, "ImagePullBackOff"), Status::DeployFailed),
+            ("replicas: 1", "agents.slipway.dev/archived: 'true'", ready.clone(), Status::Archived),
+            ("suspend: true", "agents.slipway.dev/archived: 'false'", String::new(), Status::Created),
+        ] {
+            assert_eq!(Status::of(&agent(spec, annotations, &status)), expected, "{spec} {annotations} {status}");
+        }
+    }
+
+    #[test]
+    fn trouble_is_told_where_there_is_some() {
+        let view = |spec: &str, status: &str| View::of(&agent(spec, "", status)).unwrap();
+        let failed = view("replicas: 1", &status(4, false, true, "SecretMissing"));
+        assert_eq!((failed.reason.as_deref(), failed.message.as_deref()), (Some("SecretMissing"), Some("env_secrets: why")));
+        for (spec, status) in [
+            ("replicas: 1", status(4, true, false, "DeploymentReady")),
+            ("replicas: 1", status(3, false, true, "SecretMissing")),
+            ("suspend: true", status(4, false, true, "SecretMissing")),
+        ] {
+            assert_eq!(view(spec, &status).message, None, "{spec} {status}");
+        }
+    }
 }

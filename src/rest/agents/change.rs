@@ -1,0 +1,72 @@
+//! Changing an agent: its configuration, its skills, and whether it is archived.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use slipway_api::{Agent, labels};
+use slipway_http::Error;
+
+use super::{View, answer, flat, write};
+use crate::answer::Data;
+use crate::call::{Call, Json};
+use crate::fields::{self, AGENT, AgentFields};
+use crate::gitops;
+
+/// A merge patch of the spec. `name` is the name for people; the slug never changes.
+pub(crate) async fn config(call: Call<Json<AgentFields>>) -> Result<Data<View>, Error> {
+    let (call, Json(AgentFields(fields))) = call.split();
+    if fields.contains_key("slug") {
+        return Err(Error::bad_request("slug: cannot be changed, because the id and all addresses derive from it"));
+    }
+    let spec = fields::to_resource(&AGENT, flat(fields)?)?;
+    let changed = write(&call, |agent, what| {
+        gitops::refuse(&agent.metadata, what)?;
+        let mut patch = json!({ "spec": spec });
+        if spec.get("suspend").is_some() {
+            // An annotation that says otherwise would count before it.
+            patch["metadata"]["annotations"][labels::SUSPEND] = Value::Null;
+        }
+        Ok(patch)
+    });
+    answer(&changed.await?)
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Skills {
+    /// Names or ids (`sk_…`) of skills of the team.
+    skills: Vec<String>,
+}
+
+pub(crate) async fn skills(call: Call<Json<Skills>>) -> Result<Data<View>, Error> {
+    let (call, Json(Skills { skills })) = call.split();
+    let changed = write(&call, |agent, what| {
+        gitops::refuse(&agent.metadata, what)?;
+        Ok(json!({"spec": {"skills": skills}}))
+    });
+    answer(&changed.await?)
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Wish {
+    /// `archived`, or `active` to take an archived agent back as it was.
+    #[schemars(schema_with = "wishes")]
+    status: String,
+}
+
+fn wishes(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({"type": "string", "enum": ["archived", "active"]})
+}
+
+/// All other statuses come of what an agent does, and cannot be asked for.
+pub(crate) async fn status(call: Call<Json<Wish>>) -> Result<Data<View>, Error> {
+    let (call, Json(Wish { status })) = call.split();
+    let archived = match status.as_str() {
+        "archived" => json!("true"),
+        "active" => Value::Null,
+        _ => return Err(Error::bad_request("status: can be set to `archived`, and to `active` to undo that; deploy, stop and restart do the rest")),
+    };
+    let changed = write(&call, |_: &Agent, _| Ok(json!({"metadata": {"annotations": {labels::ARCHIVED: archived}}})));
+    answer(&changed.await?)
+}
