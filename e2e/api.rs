@@ -3,7 +3,7 @@
 //! The binary is $SLIPWAY_MANAGER, else the one that was built into the folder that the test itself was built into.
 
 use std::io::{BufRead, BufReader, ErrorKind};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -12,12 +12,15 @@ use serde_json::Value;
 use slipway_peers::{Server, free_port};
 
 use crate::http::{Answer, Reply};
+use crate::kubectl::kubectl;
+use crate::platform;
 use crate::team::Team;
 
-/// A manager with the role rest. It ends with this value, and with the test's process.
+/// A manager with the role rest. One that was started here ends with this value, and with the test's process.
 pub struct Api {
-    server: Server,
-    port: u16,
+    server: Option<Server>,
+    address: SocketAddr,
+    health: SocketAddr,
 }
 
 impl Api {
@@ -29,7 +32,18 @@ impl Api {
         command.env("SLIPWAY_ROLES", "rest").env("SLIPWAY_LOG_FORMAT", "human");
         command.env("SLIPWAY_API_LISTEN", format!("127.0.0.1:{port}")).env("SLIPWAY_LISTEN", format!("127.0.0.1:{health}"));
         command.envs(environment.iter().copied());
-        Self { server: Server::start(command, &format!("http://127.0.0.1:{health}/readyz")), port }
+        let server = Some(Server::start(command, &format!("http://127.0.0.1:{health}/readyz")));
+        let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        Self { server, address: at(port), health: at(health) }
+    }
+
+    /// The one that Helm installed; none where its Service cannot be reached from here.
+    #[track_caller]
+    pub fn installed() -> Option<Self> {
+        let ip = kubectl(format!("get service {} -n {} -o jsonpath={{.spec.clusterIP}}", platform::REST, platform::NAMESPACE)).ok();
+        let address = SocketAddr::new(ip.trim().parse().unwrap_or_else(|e| panic!("{ip:?} is no address: {e}")), 80);
+        TcpStream::connect_timeout(&address, Duration::from_secs(2)).ok()?;
+        Some(Self { server: None, address, health: address })
     }
 
     /// One that asks nobody who they are and takes all for members of `team`.
@@ -45,21 +59,29 @@ impl Api {
 
     /// A call to a path that is given in whole.
     pub fn whole(&self, method: &str, path: &str) -> Call {
-        Call { port: self.port, method: method.to_owned(), path: path.to_owned(), headers: Vec::new(), body: Vec::new() }
+        Call { address: self.address, method: method.to_owned(), path: path.to_owned(), headers: Vec::new(), body: Vec::new() }
     }
 
     pub fn url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port)
+        format!("http://{}", self.address)
+    }
+
+    /// What it says of itself at /metrics.
+    #[track_caller]
+    pub fn metrics(&self) -> String {
+        Call { address: self.health, method: "GET".to_owned(), path: "/metrics".to_owned(), headers: Vec::new(), body: Vec::new() }
+            .send()
+            .body
     }
 
     /// What it has logged so far.
     pub fn log(&self) -> String {
-        self.server.log()
+        self.server.as_ref().map(Server::log).unwrap_or_default()
     }
 
     /// The id of its process.
     pub fn id(&self) -> u32 {
-        self.server.id()
+        self.server.as_ref().map(Server::id).unwrap_or_default()
     }
 }
 
@@ -75,7 +97,7 @@ fn binary() -> PathBuf {
 /// A call that was not made yet.
 #[derive(Clone, Debug)]
 pub struct Call {
-    port: u16,
+    address: SocketAddr,
     method: String,
     path: String,
     headers: Vec<(String, String)>,
@@ -128,7 +150,7 @@ impl Call {
 
     fn ask(&self) -> std::io::Result<Answer> {
         let headers: Vec<(&str, &str)> = self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        Answer::ask(TcpStream::connect(("127.0.0.1", self.port))?, &self.method, &self.path, &headers, &self.body)
+        Answer::ask(TcpStream::connect(self.address)?, &self.method, &self.path, &headers, &self.body)
     }
 }
 

@@ -1,0 +1,137 @@
+//! REST as Helm installs it: under an account of its own, with the rights that the chart gives it, and no more.
+
+use serde_json::{Value, json};
+use slipway_e2e::{Api, Team, kubectl, platform, poll};
+
+fn username() -> String {
+    format!("system:serviceaccount:{}:{}", platform::NAMESPACE, platform::REST)
+}
+
+fn installed() -> Option<Api> {
+    let api = Api::installed();
+    if api.is_none() {
+        eprintln!("not tried: the Service of REST is reached only where the node is this machine");
+    }
+    api
+}
+
+#[test]
+fn its_rights_are_enough_for_the_life_of_an_agent() {
+    let Some(api) = installed() else { return };
+    let team = Team::new("installed");
+    let (developer, admin) = (team.token("developer"), team.token("admin"));
+    let with = |method: &str, path: &str| api.call(method, path).token(&developer);
+
+    let made = with("POST", "/agents").json(&json!({"name": "Front Desk", "framework": "custom"})).expect(201);
+    let id = made["data"]["id"].as_str().unwrap_or_default().to_owned();
+    assert_eq!((&made["data"]["status"], &made["data"]["slug"]), (&json!("created"), &json!("front-desk")));
+    with("POST", "/tools").json(&json!({"name": "clock", "type": "builtin"})).expect(201);
+    with("POST", "/skills").json(&json!({"name": "greet", "description": "How to greet.", "instructions": "Say hello."})).expect(201);
+    with("PATCH", &format!("/agents/{id}/config")).json(&json!({"tools": ["clock"], "system_prompt": "Be kind."})).expect(200);
+    with("PUT", &format!("/agents/{id}/skills")).json(&json!({"skills": ["greet"]})).expect(200);
+
+    let mut events = with("GET", &format!("/agents/{id}/events")).stream();
+    let deployed = with("POST", &format!("/agents/{id}/deploy")).expect(200);
+    assert_eq!(deployed["action"], "deployed");
+    poll(90, || {
+        let agent = with("GET", &format!("/agents/{id}")).expect(200);
+        if agent["data"]["status"] == "deployed" { Ok(()) } else { Err(format!("it should be deployed: {agent}")) }
+    });
+    assert!(events.event(30).is_some(), "a deployment leaves events");
+    let said = with("POST", &format!("/agents/{id}/chat")).json(&json!({"message": "Good morning"})).expect(200);
+    assert!(said.to_string().contains("Good morning"), "{said}");
+    let mut stream = with("POST", "/agents/front-desk/chat/stream").json(&json!({"message": "And good night"})).stream();
+    let mut last = Value::Null;
+    while let Some(sent) = stream.event(30) {
+        last = serde_json::from_str(&sent.data).unwrap_or_default();
+    }
+    assert_eq!(last["type"], "done", "{last}");
+
+    with("DELETE", &format!("/agents/{id}")).expect(403);
+    api.call("DELETE", &format!("/agents/{id}")).token(&admin).expect(200);
+    poll(60, || {
+        let status = with("GET", &format!("/agents/{id}")).send().status;
+        if status == 404 { Ok(()) } else { Err(format!("it should be gone, not {status}")) }
+    });
+}
+
+#[test]
+fn its_rights_are_enough_for_members_and_teams() {
+    let Some(api) = installed() else { return };
+    let team = Team::new("installedteam");
+    let admin = team.token("admin");
+    let members = format!("/teams/{}/members", team.slug);
+    let added = api.call("POST", &members).token(&admin).json(&json!({"email": "ada@example.com", "role": "viewer"})).expect(201);
+    let ada = format!("{members}/{}", added["data"]["id"].as_str().unwrap_or_default());
+    let can = |verb: &str| {
+        let line = format!("auth can-i {verb} agents.agents.slipway.dev --as=ada@example.com");
+        team.kubectl(line).run().stdout.trim() == "yes"
+    };
+    assert_eq!((can("get"), can("create"), can("delete")), (true, false, false));
+    api.call("PATCH", &ada).token(&admin).json(&json!({"role": "developer"})).expect(200);
+    assert_eq!((can("get"), can("create"), can("delete")), (true, true, false));
+    poll(10, || {
+        let seen = api.call("GET", &format!("/teams/{}", team.slug)).token(&admin).expect(200);
+        if seen["data"]["member_count"] == 1 { Ok(()) } else { Err(format!("there is one member: {seen}")) }
+    });
+    api.call("DELETE", &ada).token(&admin).expect(200);
+    assert!(!can("get"));
+    api.call("DELETE", &ada).token(&admin).expect(404);
+    let refused = api.call("POST", &members).token(&admin).json(&json!({"email": "ada@example.com", "role": "platform_admin"})).expect(403);
+    assert!(refused["message"].as_str().is_some_and(|message| message.contains("clusterrolebinding")), "{refused}");
+}
+
+#[test]
+fn whatever_its_roles_allow_it_stays_within_teams_and_their_roles() {
+    let team = Team::new("confinedrest");
+    let user = username();
+    let can = |what: &str| kubectl(format!("auth can-i {what} --as={user}")).run().stdout.trim() == "yes";
+    for what in [
+        "list secrets --all-namespaces",
+        &format!("list secrets -n {}", team.namespace),
+        "list configmaps -n default",
+        "create clusterrolebindings",
+        "create pods -n default",
+        "impersonate users",
+        "create deployments.apps --all-namespaces",
+        "* *",
+    ] {
+        assert!(!can(what), "REST should not be able to {what}");
+    }
+    let binding = |role: &str, more: &str| format!("create rolebinding e2e-stray --clusterrole={role} --user=mallory {more} --as={user}");
+    // Not labelled as a membership, not in a team's namespace, not a role of teams.
+    for (line, says) in [
+        (format!("-n {} {}", team.namespace, binding("slipway-admin", "")), "members"),
+        (format!("-n default {}", binding("slipway-viewer", "")), "team-"),
+        (format!("-n {} {}", team.namespace, binding("cluster-admin", "")), "cluster-admin"),
+    ] {
+        let refusal = kubectl(&line).refused();
+        assert!(refusal.contains(says), "{line}: {refusal}");
+    }
+    let agent = json!({
+        "apiVersion": "agents.slipway.dev/v1", "kind": "Agent", "metadata": {"name": "stray", "namespace": "default"},
+        "spec": {"name": "Stray", "framework": "custom"},
+    });
+    let refusal = kubectl(format!("create -f - --as={user}")).input(&agent).refused();
+    assert!(refusal.contains("team-"), "{refusal}");
+}
+
+#[test]
+fn nobody_else_says_who_changed_an_object() {
+    let team = Team::new("changedby");
+    let forged = json!({
+        "apiVersion": "agents.slipway.dev/v1", "kind": "Agent",
+        "metadata": {"name": "forged", "annotations": {"agents.slipway.dev/changed-by": "ada@example.com"}},
+        "spec": {"name": "Forged", "framework": "custom", "suspend": true},
+    });
+    team.token("developer");
+    let developer = format!("system:serviceaccount:{}:e2e-developer", team.namespace);
+    let refusal = team.kubectl(format!("create -f - --as={developer}")).input(&forged).refused();
+    assert!(refusal.contains("changed-by"), "{refusal}");
+    let agent = team.agent("honest", &json!({"suspend": true}));
+    let annotate = format!("annotate agent {} agents.slipway.dev/changed-by=ada@example.com --as={developer}", agent.name);
+    let refusal = team.kubectl(annotate).refused();
+    assert!(refusal.contains("changed-by"), "{refusal}");
+    // Its own changes it makes as before.
+    team.kubectl(format!("patch agent honest --type=merge --as={developer} -p")).arg(json!({"spec": {"description": "Mine."}})).ok();
+}
