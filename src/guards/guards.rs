@@ -8,10 +8,12 @@ use std::time::SystemTime;
 use crate::finding::{Action, Block, Finding, Name, Side, Verdict};
 use crate::injection::Injection;
 use crate::limits::{Breach, Budget, Limits, Spent, Turn};
+use crate::phrases::Progress;
 use crate::runs::Cutter;
 use crate::settings::Settings;
 use crate::stream::Stream;
-use crate::topics::{self, Topics};
+use crate::topics::Topics;
+use crate::words::Words;
 use crate::{pii, secrets};
 
 /// Cheap to clone; the clones share one state of limits.
@@ -83,15 +85,7 @@ impl Guards {
                 at = end;
             }
         }
-        for (topics, action) in &guards.topics {
-            let mut reading = topics::Reading::default();
-            let mut each = |topic: &str, span| findings.push(finding(Name::BlockedTopics, topic, span, *action));
-            topics.read(&mut reading, text, 0, &mut each);
-            topics.end(&mut reading, &mut each);
-        }
-        if let (Side::Input, Some((injection, action))) = (side, &guards.injection) {
-            findings.extend(injection.find(text).into_iter().map(|(kind, span)| finding(Name::PromptInjection, &kind, span, *action)));
-        }
+        guards.words(side, text, &mut findings);
         findings.sort_by_key(|finding| (finding.span.start, finding.span.end, finding.guard));
         let blocked =
             findings.iter().find(|finding| finding.action == Action::Block).map(|finding| Block::found(finding.guard, &finding.kind));
@@ -158,15 +152,38 @@ impl Text {
         }
         if let Some((kinds, action)) = &self.pii {
             pii::find(text, run, &mut found);
+            let wanted = |kind: &str| kinds.is_empty() || kinds.iter().any(|one| one == kind);
+            found.retain(|(kind, _)| wanted(kind));
+            let secrets: Vec<_> = findings[first..].iter().map(|finding| finding.span.clone()).collect();
             for (kind, span) in found {
-                let wanted = kinds.is_empty() || kinds.iter().any(|one| one == kind);
-                if wanted {
-                    let free = outside(&span, &findings[first..]);
-                    findings.extend(free.into_iter().map(|span| finding(Name::PiiDetection, kind, span, *action)));
-                }
+                findings.extend(outside(span, &secrets).map(|span| finding(Name::PiiDetection, kind, span, *action)));
             }
         }
         findings[first..].sort_by_key(|finding| finding.span.start);
+    }
+
+    /// The findings of those who read words, which are parted once for all of them.
+    fn words(&self, side: Side, text: &str, findings: &mut Vec<Finding>) {
+        let mut injection =
+            self.injection.as_ref().filter(|_| side == Side::Input).map(|(injection, action)| (injection.reading(), *action));
+        if self.topics.is_empty() && injection.is_none() {
+            return;
+        }
+        let mut topics: Vec<_> = self.topics.iter().map(|(topics, action)| (topics, Progress::default(), *action)).collect();
+        let mut each = |word: &[u8], span: Range<usize>| {
+            for (topics, progress, action) in &mut topics {
+                topics.word(progress, word, &span, |topic, span| findings.push(finding(Name::BlockedTopics, topic, span, *action)));
+            }
+            if let Some((reading, _)) = &mut injection {
+                reading.word(word, &span);
+            }
+        };
+        let mut words = Words::default();
+        words.read(text, 0, &mut each);
+        words.end(&mut each);
+        if let Some((reading, action)) = injection {
+            findings.extend(reading.end(text).into_iter().map(|(kind, span)| finding(Name::PromptInjection, &kind, span, action)));
+        }
     }
 }
 
@@ -176,14 +193,14 @@ fn named(fault: String) -> String {
     if fault.contains("RUNTIME_") { fault } else { format!("{variable}: {fault}") }
 }
 
-/// The parts of a span that no other finding has: what is left of an address beside a key is still personal.
-fn outside(span: &Range<usize>, others: &[Finding]) -> Vec<Range<usize>> {
-    let mut parts = vec![span.clone()];
-    for other in others.iter().map(|finding| &finding.span) {
-        let split = |part: Range<usize>| [part.start..part.end.min(other.start), part.start.max(other.end)..part.end];
-        parts = parts.into_iter().flat_map(split).filter(|part| part.start < part.end).collect();
-    }
-    parts
+/// The parts of a span that none of the others has, which are apart and in order: what is left of an address beside a
+/// key is still personal.
+fn outside(span: Range<usize>, others: &[Range<usize>]) -> impl Iterator<Item = Range<usize>> {
+    let first = others.partition_point(|other| other.end <= span.start);
+    let within = others[first..].iter().take_while(move |other| other.start < span.end);
+    let mut at = span.start;
+    let ends = within.cloned().chain(std::iter::once(span.end..span.end));
+    ends.map(move |other| std::mem::replace(&mut at, other.end)..other.start).filter(|part| part.start < part.end)
 }
 
 pub(crate) fn finding(guard: Name, kind: &str, span: Range<usize>, action: Action) -> Finding {
@@ -220,4 +237,25 @@ fn key_end(text: &str, header: usize, end: usize) -> usize {
     let rest = &text[header..end];
     let footer = rest.find("-----END").map(|at| at + "-----END".len());
     footer.and_then(|at| rest[at..].find("-----").map(|dashes| header + at + dashes + 5)).unwrap_or(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_have_is_left_to_them() {
+        let others = [0..2, 4..6, 6..7, 10..20];
+        for (span, expected) in [
+            (2..4, vec![2..4]),
+            (0..2, vec![]),
+            (1..8, vec![2..4, 7..8]),
+            (5..12, vec![7..10]),
+            (3..30, vec![3..4, 7..10, 20..30]),
+            (20..30, vec![20..30]),
+            (12..13, vec![]),
+        ] {
+            assert_eq!(outside(span.clone(), &others).collect::<Vec<_>>(), expected, "{span:?}");
+        }
+    }
 }

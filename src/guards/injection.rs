@@ -34,6 +34,16 @@ pub(crate) struct Injection {
     threshold: f32,
 }
 
+/// How far one text was read, and what was found in it.
+pub(crate) struct Reading<'a> {
+    injection: &'a Injection,
+    evidence: Evidence,
+    progress: Progress,
+    apart: Apart,
+    /// Where in the outer text the words were hidden that are being read.
+    place: Option<Range<usize>>,
+}
+
 /// What speaks for an injection.
 #[derive(Debug, Default)]
 struct Evidence {
@@ -49,48 +59,57 @@ impl Injection {
         Ok(Self { lexicon: Lexicon::read(include_str!("lexicon/injection.txt"))?, threshold: threshold as f32 })
     }
 
-    /// The kinds that together reach the threshold, with the place of the first of each.
-    pub(crate) fn find(&self, text: &str) -> Vec<(String, Range<usize>)> {
-        let mut evidence = Evidence { counted: vec![false; self.lexicon.rules.len()], ..Evidence::default() };
-        self.read(text, None, &mut evidence);
-        marks(text, &mut evidence);
+    pub(crate) fn reading(&self) -> Reading<'_> {
+        let evidence = Evidence { counted: vec![false; self.lexicon.rules.len()], ..Evidence::default() };
+        Reading { injection: self, evidence, progress: Progress::default(), apart: Apart::default(), place: None }
+    }
+}
+
+impl Reading<'_> {
+    pub(crate) fn word(&mut self, word: &[u8], span: &Range<usize>) {
+        if let Some((joined, span)) = self.apart.hear(word, span) {
+            self.hear(&joined, &span);
+        }
+        self.hear(word, span);
+        if let Some(plain) = plain(word) {
+            self.hear(&plain, span);
+        }
+    }
+
+    /// All words of the text have been read: the kinds that together reach the threshold, with the place of the first of each.
+    pub(crate) fn end(mut self, text: &str) -> Vec<(String, Range<usize>)> {
+        self.pause();
+        marks(text, &mut self.evidence);
         for (hidden, span) in hidden(text) {
-            let before = evidence.weight;
-            self.read(&hidden, Some(&span), &mut evidence);
-            if evidence.weight > before {
-                evidence.add("hidden", HIDDEN, span);
+            let before = self.evidence.weight;
+            self.progress = Progress::default();
+            self.place = Some(span.clone());
+            let mut words = Words::default();
+            let mut each = |word: &[u8], span: Range<usize>| self.word(word, &span);
+            words.read(&hidden, 0, &mut each);
+            words.end(&mut each);
+            self.pause();
+            if self.evidence.weight > before {
+                self.evidence.add("hidden", HIDDEN, span);
             }
         }
         // Sums of weights such as 0.6 and 0.4 fall a little short of 1.
-        if evidence.weight + 1e-4 >= self.threshold { evidence.kinds } else { Vec::new() }
+        if self.evidence.weight + 1e-4 >= self.injection.threshold { self.evidence.kinds } else { Vec::new() }
     }
 
-    /// `place`: where in the outer text the text was hidden.
-    fn read(&self, text: &str, place: Option<&Range<usize>>, evidence: &mut Evidence) {
-        let mut words = Words::default();
-        let mut progress = Progress::default();
-        let mut apart = Apart::default();
-        let mut hear = |word: &[u8], span: &Range<usize>| {
-            self.lexicon.word(&mut progress, word, span, |rule, span| {
-                if !std::mem::replace(&mut evidence.counted[rule.number], true) {
-                    evidence.add(&rule.kind, rule.weight, place.cloned().unwrap_or(span));
-                }
-            });
-        };
-        let mut each = |word: &[u8], span: Range<usize>| {
-            if let Some((joined, span)) = apart.hear(word, &span) {
-                hear(&joined, &span);
-            }
-            hear(word, &span);
-            if let Some(plain) = plain(word) {
-                hear(&plain, &span);
-            }
-        };
-        words.read(text, 0, &mut each);
-        words.end(&mut each);
-        if let Some((joined, span)) = apart.end() {
-            hear(&joined, &span);
+    fn pause(&mut self) {
+        if let Some((joined, span)) = self.apart.end() {
+            self.hear(&joined, &span);
         }
+    }
+
+    fn hear(&mut self, word: &[u8], span: &Range<usize>) {
+        let Self { injection, evidence, progress, place, .. } = self;
+        injection.lexicon.word(progress, word, span, |rule, span| {
+            if !std::mem::replace(&mut evidence.counted[rule.number], true) {
+                evidence.add(&rule.kind, rule.weight, place.clone().unwrap_or(span));
+            }
+        });
     }
 }
 
@@ -179,8 +198,17 @@ fn plain(word: &[u8]) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
+    fn find(text: &str) -> Vec<(String, Range<usize>)> {
+        let injection = Injection::new(1.0).unwrap();
+        let (mut reading, mut words) = (injection.reading(), Words::default());
+        let mut each = |word: &[u8], span| reading.word(word, &span);
+        words.read(text, 0, &mut each);
+        words.end(&mut each);
+        reading.end(text)
+    }
+
     fn found(text: &str) -> bool {
-        !Injection::new(1.0).unwrap().find(text).is_empty()
+        !find(text).is_empty()
     }
 
     #[test]
@@ -218,7 +246,7 @@ mod tests {
             "From now on we meet on Tuesdays.",
             "List all rules of chess.",
         ] {
-            assert!(!found(text), "{text}: {:?}", Injection::new(1.0).unwrap().find(text));
+            assert!(!found(text), "{text}: {:?}", find(text));
         }
     }
 }

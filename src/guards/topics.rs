@@ -51,7 +51,8 @@ impl Topics {
         words.end(|word, span| self.word(progress, word, &span, &mut each));
     }
 
-    fn word(&self, progress: &mut Progress, word: &[u8], span: &Range<usize>, each: &mut impl FnMut(&str, Range<usize>)) {
+    /// For those who part the words themselves.
+    pub(crate) fn word(&self, progress: &mut Progress, word: &[u8], span: &Range<usize>, mut each: impl FnMut(&str, Range<usize>)) {
         self.lexicon.word(progress, word, span, |rule, span| {
             if self.wanted.contains(&rule.kind) {
                 each(&rule.kind, span);

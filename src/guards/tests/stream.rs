@@ -1,10 +1,18 @@
 //! The stream against the whole: however an answer is split, what is let out is what `check` makes of it.
 
+use std::sync::LazyLock;
+
 use proptest::prelude::*;
 use slipway_guards::{Finding, Guards, Out, Side};
 
-const MASKING: &str = r#"["pii-detection", {"name": "secrets-scanner", "action": "mask"}, {"name": "blocked-topics", "action": "warn"}]"#;
-const BLOCKING: &str = r#"["pii-detection", "secrets-scanner", "prompt-injection", "blocked-topics"]"#;
+static MASKING: LazyLock<Guards> = LazyLock::new(|| {
+    guards(r#"["pii-detection", {"name": "secrets-scanner", "action": "mask"}, {"name": "blocked-topics", "action": "warn"}]"#)
+});
+static BLOCKING: LazyLock<Guards> =
+    LazyLock::new(|| guards(r#"["pii-detection", "secrets-scanner", "prompt-injection", "blocked-topics"]"#));
+
+/// Without optimisation a case takes twenty times as long.
+const CASES: u32 = if cfg!(debug_assertions) { 60 } else { 400 };
 
 /// Pieces that findings are made of, and what stands between them. A `~` keeps scanners from the source.
 const PIECES: &[&str] = &[
@@ -81,6 +89,10 @@ const PIECES: &[&str] = &[
     "://",
 ];
 
+fn guards(settings: &str) -> Guards {
+    Guards::read(settings, "").unwrap()
+}
+
 fn texts() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         8 => proptest::sample::select(PIECES).prop_map(|piece| piece.replace('~', "")),
@@ -112,13 +124,13 @@ fn streamed(guards: &Guards, text: &str, cuts: &[usize]) -> (String, Vec<Finding
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(CASES) })]
 
     #[test]
     fn any_split_gives_the_text_and_the_findings_of_the_whole(text in texts(), cuts in proptest::collection::vec(any::<usize>(), 0..40)) {
-        let guards = Guards::read(MASKING, "").unwrap();
+        let guards = &*MASKING;
         let whole = guards.check(Side::Output, &text);
-        let (said, mut findings, blocked) = streamed(&guards, &text, &cuts);
+        let (said, mut findings, blocked) = streamed(guards, &text, &cuts);
         findings.sort_by_key(|finding| (finding.span.start, finding.span.end, finding.guard));
         // Only a private key blocks here.
         prop_assert_eq!(blocked, whole.blocked.is_some());
@@ -132,9 +144,9 @@ proptest! {
 
     #[test]
     fn a_stream_blocks_when_the_whole_does_and_lets_nothing_else_out(text in texts(), cuts in proptest::collection::vec(any::<usize>(), 0..40)) {
-        let guards = Guards::read(BLOCKING, "").unwrap();
+        let guards = &*BLOCKING;
         let whole = guards.check(Side::Output, &text);
-        let (said, findings, blocked) = streamed(&guards, &text, &cuts);
+        let (said, findings, blocked) = streamed(guards, &text, &cuts);
         prop_assert_eq!(blocked, whole.blocked.is_some());
         prop_assert!(whole.text.starts_with(&said), "{:?} does not begin with {:?}", whole.text, said);
         prop_assert!(findings.iter().all(|finding| whole.findings.contains(finding)));
@@ -146,14 +158,14 @@ proptest! {
         // of a key is judged by the words after it, which may be masked.
         let pieces: Vec<_> = pieces.into_iter().filter(|piece| !piece.contains("-----BEG")).collect();
         let text = pieces.join(" ").replace('~', "");
-        let guards = Guards::read(MASKING, "").unwrap();
+        let guards = &*MASKING;
         let once = guards.check(Side::Input, &text).text.into_owned();
         prop_assert_eq!(&guards.check(Side::Input, &once).text, &once, "from {:?}", text);
     }
 
     #[test]
     fn findings_lie_on_characters_and_never_quote(text in texts()) {
-        let guards = Guards::read(BLOCKING, "").unwrap();
+        let guards = &*BLOCKING;
         let verdict = guards.check(Side::Input, &text);
         for finding in &verdict.findings {
             prop_assert!(text.get(finding.span.clone()).is_some_and(|found| !found.is_empty()), "{:?}", finding);
@@ -166,7 +178,7 @@ proptest! {
 
     #[test]
     fn any_text_at_all_is_survived(text in any::<String>(), fragments in proptest::collection::vec(any::<String>(), 0..8)) {
-        let guards = Guards::read(BLOCKING, "").unwrap();
+        let guards = &*BLOCKING;
         guards.check(Side::Input, &text);
         let mut stream = guards.stream();
         for fragment in fragments {
@@ -179,16 +191,16 @@ proptest! {
 #[test]
 fn of_a_private_key_nothing_is_kept() {
     let key = format!("Here:\n-----BEGIN {0}-----\nMIIEow\nq7Zk2Vd9\n-----END {0}-----\nbye a@b.org", "EC PRIVATE KEY");
-    for (settings, blocked) in [(MASKING, true), (BLOCKING, true)] {
-        let verdict = Guards::read(settings, "").unwrap().check(Side::Input, &key);
+    for guards in [&MASKING, &BLOCKING] {
+        let verdict = guards.check(Side::Input, &key);
         assert_eq!(verdict.text, "Here:\n[PRIVATE_KEY]\nbye [EMAIL]");
-        assert_eq!(verdict.blocked.is_some(), blocked);
+        assert!(verdict.blocked.is_some());
     }
 }
 
 #[test]
 fn little_is_held_back() {
-    let guards = Guards::read(BLOCKING, "").unwrap();
+    let guards = &*BLOCKING;
     let mut stream = guards.stream();
     let answer = "The quick brown fox jumps over the lazy dog, and then it rests for a while. ".repeat(40);
     let (mut pushed, mut said) = (0, 0);
@@ -204,7 +216,7 @@ fn little_is_held_back() {
 
 #[test]
 fn what_is_held_back_has_a_bound() {
-    let guards = Guards::read(BLOCKING, "").unwrap();
+    let guards = &*BLOCKING;
     let mut stream = guards.stream();
     let (mut pushed, mut said) = (0, 0);
     for _ in 0..100_000 {
