@@ -5,6 +5,7 @@ use std::pin::Pin;
 
 use futures::Stream;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::fault::Fault;
 use crate::message::{Request, ToolCall};
@@ -44,6 +45,12 @@ pub struct Usage {
     pub cached_input_tokens: u64,
 }
 
+/// A count of tokens as a provider tells it. No call has as many as cannot be believed, and sums of those that can do not
+/// overflow.
+pub(crate) fn tokens(count: &Value) -> Option<u64> {
+    count.as_u64().map(|count| count.min(u32::MAX.into()))
+}
+
 pub type Answer = Pin<Box<dyn Stream<Item = Result<Piece, Fault>> + Send>>;
 
 pub trait Model: Send + Sync {
@@ -54,4 +61,18 @@ pub trait Model: Send + Sync {
     fn id(&self) -> &str;
     /// How many tokens fit into the model, prompt and answer together.
     fn window(&self) -> u32;
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn counts_that_cannot_be_believed_are_cut() {
+        for (told, expected) in [(json!(7), Some(7)), (json!(u64::MAX), Some(u64::from(u32::MAX))), (json!(-1), None), (json!("7"), None)] {
+            assert_eq!(tokens(&told), expected, "{told}");
+        }
+    }
 }

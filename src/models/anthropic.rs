@@ -4,7 +4,7 @@ use http::HeaderValue;
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::answer::{Piece, Stop, Usage};
+use crate::answer::{self, Piece, Stop, Usage};
 use crate::draft::{self, Drafts};
 use crate::exchange::{Pieces, Reader, Trouble, Wire, Written};
 use crate::fault::Fault;
@@ -162,7 +162,7 @@ impl Reader for Events {
 impl Events {
     /// Counts are of the whole message so far; those that are not repeated stand.
     fn count(&mut self, usage: &Value) {
-        let read = |field: &str| usage[field].as_u64();
+        let read = |field: &str| answer::tokens(&usage[field]);
         if let Some(fresh) = read("input_tokens") {
             let cached = read("cache_read_input_tokens").unwrap_or_default();
             self.usage.input_tokens = fresh + cached + read("cache_creation_input_tokens").unwrap_or_default();

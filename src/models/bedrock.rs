@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::answer::{Piece, Stop, Usage};
+use crate::answer::{self, Piece, Stop, Usage};
 use crate::aws::{self, Credentials, Scope};
 use crate::draft::{self, Drafts};
 use crate::exchange::{Pieces, Reader, Trouble, Wire, Written};
@@ -178,7 +178,7 @@ impl Reader for Frames {
                 });
             }
             "metadata" => {
-                let count = |field: &str| data["usage"][field].as_u64().unwrap_or_default();
+                let count = |field: &str| answer::tokens(&data["usage"][field]).unwrap_or_default();
                 let cached = count("cacheReadInputTokens");
                 self.usage = Some(Usage {
                     input_tokens: count("inputTokens") + cached + count("cacheWriteInputTokens"),

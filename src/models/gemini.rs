@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use crate::answer::{Piece, Stop, Usage};
+use crate::answer::{self, Piece, Stop, Usage};
 use crate::draft::{self, Drafts};
 use crate::exchange::{Pieces, Reader, Trouble};
 use crate::message::{Content, Message, Request, Role, ToolCall, ToolSpec};
@@ -112,7 +112,7 @@ impl Reader for Candidates {
             });
         }
         if let Some(usage) = event.get("usageMetadata") {
-            let count = |field: &str| usage[field].as_u64().unwrap_or_default();
+            let count = |field: &str| answer::tokens(&usage[field]).unwrap_or_default();
             self.usage = Some(Usage {
                 input_tokens: count("promptTokenCount") + count("toolUsePromptTokenCount"),
                 output_tokens: count("candidatesTokenCount") + count("thoughtsTokenCount"),

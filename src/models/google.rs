@@ -82,7 +82,8 @@ impl Credentials {
         };
         let token = answer["access_token"].as_str().ok_or_else(|| nonsense("no access_token"))?;
         let token = settings::secret(&format!("Bearer {token}"), "Google's access token")?;
-        let seconds = answer["expires_in"].as_u64().unwrap_or_default();
+        // None is good for longer than a day.
+        let seconds = answer["expires_in"].as_u64().unwrap_or_default().min(86_400);
         let until = Instant::now() + Duration::from_secs(seconds).saturating_sub(SPARE);
         *kept = Some((token.clone(), until));
         Ok(token)

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::answer::{Piece, Stop, Usage};
+use crate::answer::{self, Piece, Stop, Usage};
 use crate::draft::{self, Drafts};
 use crate::exchange::{Pieces, Reader, Trouble, Wire, Written};
 use crate::fault::Fault;
@@ -106,7 +106,7 @@ impl Reader for Lines {
             }));
         }
         if line["done"] == true {
-            let count = |field: &str| line[field].as_u64().unwrap_or_default();
+            let count = |field: &str| answer::tokens(&line[field]).unwrap_or_default();
             let usage = Usage { input_tokens: count("prompt_eval_count"), output_tokens: count("eval_count"), cached_input_tokens: 0 };
             // Older versions give no reason.
             let stop = match line["done_reason"].as_str().unwrap_or("stop") {

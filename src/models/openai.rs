@@ -7,7 +7,7 @@ use url::Url;
 
 use http::HeaderValue;
 
-use crate::answer::{Piece, Stop, Usage};
+use crate::answer::{self, Piece, Stop, Usage};
 use crate::draft::{self, Drafts};
 use crate::exchange::{Pieces, Reader, Trouble, Wire, Written};
 use crate::fault::Fault;
@@ -135,7 +135,7 @@ impl Reader for Chunks {
             return Err(Trouble::Reported(chunk));
         }
         if let Some(usage) = chunk.get("usage").filter(|usage| usage.is_object()) {
-            let count = |value: &Value| value.as_u64().unwrap_or_default();
+            let count = |value: &Value| answer::tokens(value).unwrap_or_default();
             self.usage = Some(Usage {
                 input_tokens: count(&usage["prompt_tokens"]),
                 output_tokens: count(&usage["completion_tokens"]),
