@@ -1,22 +1,20 @@
 //! The agent itself: its model, tools, store, guards and memory, put together from the settings once
 //! and shared by all turns.
 
+use std::borrow::Cow;
 use std::env;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::panic::resume_unwind;
+use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use slipway_api::contract::ToolConfig;
 use slipway_api::tool::ToolType;
 use slipway_database::{Fault, Role};
-use slipway_guards::Guards;
+use slipway_guards::{Guards, Side, Verdict};
 use slipway_models::embedding::{self, Embedder};
 use slipway_models::{Model, Provider, ToolSpec, tokens};
 use slipway_tools::{Builtins, Toolbox};
-use tokio::sync::{OnceCell, mpsc};
-use tokio::task::spawn_blocking;
-use tokio::time::timeout;
-use tracing::warn;
+use tokio::task::{JoinError, spawn_blocking};
 
 use crate::background::Background;
 use crate::memory::{self, Recall};
@@ -25,15 +23,17 @@ use crate::settings::{Budget, Identity, ModelId, Refusal, Settings, Strategy, Su
 use crate::skills::Skills;
 use crate::store::Store;
 use crate::suggestions;
+use crate::turns::Turns;
 
-/// In seconds.
-const DAY: i64 = 86_400;
+/// In bytes. So much takes half a millisecond.
+const JUDGED_AT_ONCE: usize = 16 * 1024;
 
 pub(crate) struct Agent {
     pub(crate) identity: Identity,
     pub(crate) strategy: Strategy,
     pub(crate) system_prompt: Option<String>,
     pub(crate) budget: Budget,
+    pub(crate) grace: Duration,
     pub(crate) model: Arc<dyn Model>,
     pub(crate) toolbox: Toolbox,
     pub(crate) skills: Arc<Skills>,
@@ -47,26 +47,13 @@ pub(crate) struct Agent {
     /// Whether texts by others than the caller reach the model.
     pub(crate) reads_data: bool,
     pub(crate) background: Background,
-    running: Mutex<Option<Running>>,
-    /// Set once the guards know what was spent before.
-    spending: OnceCell<()>,
+    pub(crate) turns: Turns,
 }
-
-/// Held by each turn under way; when the last is dropped, the receiver of the other end knows.
-pub(crate) type Running = mpsc::Sender<()>;
-
-/// Resolves when no turn is under way any more.
-pub(crate) type Ended = mpsc::Receiver<()>;
 
 impl Agent {
     /// Puts the agent together. Nothing is connected yet: keys and servers may come later, and are
     /// missed with words when they are needed. `refusal` has what others have found wrong.
-    pub(crate) fn open(
-        settings: Settings,
-        guards: Guards,
-        recorder: Recorder,
-        mut refusal: Refusal,
-    ) -> Result<(Arc<Self>, Ended), Refusal> {
+    pub(crate) fn open(settings: Settings, guards: Guards, recorder: Recorder, mut refusal: Refusal) -> Result<Arc<Self>, Refusal> {
         let model = refusal.keep(open_model("RUNTIME_MODEL_TYPE and RUNTIME_MODEL_ID", &settings.model));
         let background_model = match &settings.background_model {
             Some(id) => refusal.keep(open_model("RUNTIME_BACKGROUND_MODEL", id)),
@@ -100,7 +87,6 @@ impl Agent {
         };
 
         let forgetful = model.provider() == Provider::Stub && model.id() == "stub-echo";
-        let (running, ended) = mpsc::channel(1);
         if store.persists() {
             tokio::spawn(recorder.clone().write_usage(Arc::clone(&store)));
         }
@@ -109,11 +95,11 @@ impl Agent {
             reads_data: settings.strategy == Strategy::React || !skills.listed().is_empty(),
             system_prompt: settings.system_prompt,
             budget: settings.budget,
+            grace: settings.grace,
             suggestions: settings.suggestions,
             background: Background::start(background_model, Arc::clone(&store), Arc::clone(&memory), recorder.clone()),
             identity: settings.identity,
-            running: Mutex::new(Some(running)),
-            spending: OnceCell::new(),
+            turns: Turns::new(),
             model,
             toolbox,
             skills,
@@ -123,17 +109,7 @@ impl Agent {
             memory,
             forgetful,
         };
-        Ok((Arc::new(agent), ended))
-    }
-
-    /// A place for one more turn; none once the agent is shutting down.
-    pub(crate) fn running(&self) -> Option<Running> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Takes no more turns.
-    pub(crate) fn close(&self) {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
+        Ok(Arc::new(agent))
     }
 
     pub(crate) async fn tool_specs(&self) -> Vec<ToolSpec> {
@@ -154,25 +130,22 @@ impl Agent {
         spawn_blocking(count).await.unwrap_or(bytes)
     }
 
-    /// What the agent spent today counts against its limit, whichever process spent it. It is asked for before a
-    /// turn until it is known; a database that is away holds up no turn for long.
-    pub(crate) async fn know_spending(&self) {
-        const PATIENCE: Duration = Duration::from_secs(2);
-        if self.spending.initialized() || !self.store.persists() || !self.guards.counts_spending() {
-            return;
+    /// What the guards make of a text. They take tens of milliseconds for the longest that there may be: such are judged
+    /// aside.
+    pub(crate) async fn judge<'a>(&self, side: Side, text: &'a str) -> Verdict<'a> {
+        if text.len() <= JUDGED_AT_ONCE {
+            return self.guards.check(side, text);
         }
-        let asked = self.spending.get_or_try_init(async || {
-            let now = Timestamp::now();
-            let midnight = Timestamp::from_second(now.as_second() - now.as_second().rem_euclid(DAY)).unwrap_or(now);
-            let micros = self.store.spent_since(midnight).await?;
-            #[expect(clippy::cast_precision_loss, reason = "a day costs less than 2^52 millionths")]
-            self.guards.spent_today(now.into(), micros as f64 / 1e6);
-            Ok::<_, Fault>(())
+        let (guards, text) = (self.guards.clone(), text.to_owned());
+        let judged = spawn_blocking(move || {
+            let Verdict { findings, text, blocked } = guards.check(side, &text);
+            Verdict { findings, text: Cow::Owned(text.into_owned()), blocked }
         });
-        match timeout(PATIENCE, asked).await {
-            Ok(Ok(())) => {}
-            Ok(Err(fault)) => warn!(%fault, "what was spent today is not known yet"),
-            Err(_) => warn!("what was spent today is not known yet: the database takes too long"),
+        match judged.await.map_err(JoinError::try_into_panic) {
+            Ok(verdict) => verdict,
+            // What could not be judged goes no further.
+            Err(Ok(panic)) => resume_unwind(panic),
+            Err(Err(_)) => std::future::pending().await,
         }
     }
 

@@ -22,6 +22,7 @@ mod suggestions;
 mod telemetry;
 mod termination;
 mod turn;
+mod turns;
 
 use std::env;
 use std::io::{Write, stderr, stdout};
@@ -94,10 +95,10 @@ async fn serve(settings: Settings, mut refusal: Refusal) -> anyhow::Result<()> {
     let guards = refusal.keep_all(Guards::read(&settings.guards, &settings.policies)).unwrap_or_default();
     let metrics = Arc::new(Metrics::new(&telemetry));
     let recorder = Recorder::new(telemetry, metrics.meters.clone(), settings.model.clone(), guards.clone());
-    let (agent, turns) = Agent::open(settings, guards, recorder, refusal)?;
+    let agent = Agent::open(settings, guards, recorder, refusal)?;
     let ports = Ports::bind(port, control_port).await?;
     let control = key.map(|key| Control::new(Arc::clone(&agent), key));
-    server::run(ports, agent, control, metrics, turns).await
+    server::run(ports, agent, control, metrics).await
 }
 
 /// The last words go where a person looks: the log, and the pod's status.

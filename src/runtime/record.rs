@@ -2,17 +2,20 @@
 //! against limits, written from one place so that they never disagree. What is dropped on the way
 //! was cut off, and is counted all the same.
 
+mod call;
+mod spending;
+mod spoken;
 mod tally;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::Value;
 use slipway_database::UsageMinute;
 use slipway_guards::{Action, Block, Guards, Name, Side};
-use slipway_models::{Content, Fault, Model, Piece, Request, Role, Stop as ModelStop, ToolCall, ToolResult, Usage, cost, tokens};
-use slipway_tools::Trace;
+use slipway_models::{Model, Request, ToolCall, Usage, cost, tokens};
+use tokio::sync::OnceCell;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tracing::warn;
 
@@ -20,14 +23,13 @@ use crate::settings::ModelId;
 use crate::store::Store;
 use crate::telemetry::metrics::{Active, Meters, ModelMeter};
 use crate::telemetry::usage::{Sample, Usage as Minutes};
-use crate::telemetry::{Answered, Inbound, Message, ModelSpan, Part, StepSpan, Telemetry, ToolSpan, TurnSpan};
+use crate::telemetry::{Inbound, Message, ModelSpan, StepSpan, Telemetry, ToolSpan, TurnSpan};
 use crate::turn::{Guarded, Stop};
+pub(crate) use spoken::json;
 use tally::Tally;
 
 /// How often the usage of the minutes that are over is written down.
 const WRITTEN_EVERY: Duration = Duration::from_secs(15);
-/// How a call ended that nobody waited for.
-const CANCELLED: &str = "cancelled";
 
 #[derive(Clone)]
 pub(crate) struct Recorder(Arc<Inner>);
@@ -40,6 +42,8 @@ struct Inner {
     model: ModelId,
     guards: Guards,
     minutes: Minutes,
+    /// Set once the guards know what was spent before.
+    spending: OnceCell<()>,
 }
 
 pub(crate) struct TurnRecord {
@@ -80,7 +84,7 @@ pub(crate) struct BackgroundRecord<'a> {
 impl Recorder {
     pub(crate) fn new(telemetry: Telemetry, meters: Meters, model: ModelId, guards: Guards) -> Self {
         let chat = meters.model(model.provider.as_str(), &model.id);
-        Self(Arc::new(Inner { telemetry, meters, chat, model, guards, minutes: Minutes::default() }))
+        Self(Arc::new(Inner { telemetry, meters, chat, model, guards, minutes: Minutes::default(), spending: OnceCell::new() }))
     }
 
     pub(crate) fn turn(&self, inbound: Inbound<'_>, conversation: Option<&str>, trace_id: &str) -> TurnRecord {
@@ -157,7 +161,11 @@ impl Recorder {
         if minutes.is_empty() {
             return;
         }
-        if let Err(fault) = store.record_usage(&minutes).await {
+        let written = async {
+            self.ask_spending(store).await?;
+            store.record_usage(&minutes).await
+        };
+        if let Err(fault) = written.await {
             let lost = self.0.minutes.give_back(Timestamp::now(), minutes);
             warn!(%fault, lost, "usage could not be written; it is kept for a day");
         }
@@ -248,144 +256,8 @@ impl TurnRecord {
     }
 }
 
-impl ModelRecord {
-    pub(crate) fn hear(&mut self, piece: &Result<Piece, Fault>) {
-        self.tally.hear(piece);
-        if matches!(piece, Ok(Piece::Text(_))) && std::mem::take(&mut self.first) {
-            self.recorder.0.chat.first_token(self.began.elapsed().as_secs_f64());
-            self.with_span(ModelSpan::first_token);
-        }
-    }
-
-    /// What the model said, for those who have content recorded.
-    pub(crate) fn said(&self, message: &slipway_models::Message) {
-        self.with_span(|span| span.output(|| self.recorder.told(message).into_iter().collect()));
-    }
-
-    pub(crate) fn finish(mut self, stop: Option<&ModelStop>, error: Option<&str>) {
-        self.end(if error.is_some() { "error" } else { "ok" }, stop, error);
-    }
-
-    fn end(&mut self, outcome: &str, stop: Option<&ModelStop>, error: Option<&str>) {
-        let Some(span) = self.span.take() else { return };
-        let Inner { chat, model, .. } = &*self.recorder.0;
-        let used = self.tally.used();
-        let cost_usd = cost(model.provider, &model.id, &used);
-        chat.call(outcome, self.began.elapsed().as_secs_f64());
-        chat.tokens(used.input_tokens, used.output_tokens, used.cached_input_tokens);
-        chat.cost(cost_usd.unwrap_or_default());
-        add(&mut lock(&self.used), used);
-        let stop = stop.map(|stop| match stop {
-            ModelStop::EndTurn => "stop",
-            ModelStop::ToolUse => "tool_call",
-            ModelStop::MaxTokens => "length",
-            ModelStop::Filtered => "content_filter",
-            ModelStop::Other(other) => other,
-        });
-        let Usage { input_tokens, output_tokens, cached_input_tokens } = used;
-        let estimated = self.tally.is_estimate();
-        span.finish(&Answered { input_tokens, output_tokens, cached_input_tokens, estimated, cost_usd, stop, error });
-    }
-
-    fn with_span(&self, act: impl FnOnce(&ModelSpan)) {
-        if let Some(span) = &self.span {
-            act(span);
-        }
-    }
-}
-
-impl Drop for ModelRecord {
-    fn drop(&mut self) {
-        self.end(CANCELLED, None, Some(CANCELLED));
-    }
-}
-
-impl ToolRecord {
-    pub(crate) fn trace(&self) -> Trace {
-        let span = self.span.as_ref();
-        Trace { parent: span.and_then(ToolSpan::traceparent), state: span.and_then(ToolSpan::tracestate).map(str::to_owned) }
-    }
-
-    pub(crate) fn finish(mut self, is_error: bool, content: &str) {
-        if let Some(span) = &self.span {
-            span.result(|| content.to_owned());
-        }
-        self.end(if is_error { "error" } else { "ok" }, is_error.then_some("tool_error"));
-    }
-
-    fn end(&mut self, outcome: &'static str, error: Option<&str>) {
-        let Some(span) = self.span.take() else { return };
-        self.recorder.0.meters.tool_call(&self.name, outcome, self.began.elapsed().as_secs_f64());
-        span.finish(error);
-    }
-}
-
-impl Drop for ToolRecord {
-    fn drop(&mut self) {
-        self.end(CANCELLED, Some(CANCELLED));
-    }
-}
-
-impl BackgroundRecord<'_> {
-    pub(crate) fn hear(&mut self, piece: &Result<Piece, Fault>) {
-        self.tally.hear(piece);
-    }
-}
-
-impl Drop for BackgroundRecord<'_> {
-    fn drop(&mut self) {
-        let (used, inner) = (self.tally.used(), &self.recorder.0);
-        let (provider, model) = (self.model.provider(), self.model.id());
-        let price = cost(provider, model, &used).unwrap_or_default();
-        let meter = inner.meters.model(provider.as_str(), model);
-        meter.tokens(used.input_tokens, used.output_tokens, used.cached_input_tokens);
-        meter.cost(price);
-        inner.guards.spent_today(SystemTime::now(), price);
-        let (input_tokens, output_tokens) = (used.input_tokens, used.output_tokens);
-        let sample = Sample { behind_the_scenes: true, input_tokens, output_tokens, cost_micros: micros(price), ..Sample::default() };
-        inner.minutes.record(Timestamp::now(), provider.as_str(), model, &sample);
-    }
-}
-
-impl Recorder {
-    fn spoken(&self, request: &Request) -> Vec<Message> {
-        let system = request.system.iter().map(|text| Message::text("system", text));
-        system.chain(request.messages.iter().filter_map(|message| self.told(message))).collect()
-    }
-
-    /// A message in the words of the GenAI conventions. What goes to the model has passed the guards; what it
-    /// said may not have, or is kept as it was for its own later rounds.
-    fn told(&self, message: &slipway_models::Message) -> Option<Message> {
-        let (role, own) = match message.role {
-            Role::User => ("user", false),
-            Role::Assistant => ("assistant", true),
-        };
-        let part = |content: &Content| match content.clone() {
-            Content::Text { text } if own => Some(Part::Text { content: self.presentable(&text)? }),
-            Content::Text { text } => Some(Part::Text { content: text }),
-            Content::ToolCall(ToolCall { id, name, arguments, .. }) => {
-                Some(Part::ToolCall { id, name, arguments: json(self.presentable(&arguments.to_string())?) })
-            }
-            Content::ToolResult(ToolResult { id, content, .. }) => Some(Part::ToolResult { id, response: content }),
-        };
-        let parts: Vec<_> = message.content.iter().filter_map(part).collect();
-        (!parts.is_empty()).then_some(Message { role, parts })
-    }
-}
-
-/// A masked text that was JSON, as JSON again where it still is.
-pub(crate) fn json(text: String) -> Value {
-    serde_json::from_str(&text).unwrap_or(Value::String(text))
-}
-
 fn lock(used: &Mutex<Usage>) -> MutexGuard<'_, Usage> {
     used.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn add(sum: &mut Usage, used: Usage) {
-    sum.input_tokens += used.input_tokens;
-    sum.output_tokens += used.output_tokens;
-    sum.cached_input_tokens += used.cached_input_tokens;
 }
 
 fn action(action: Action) -> &'static str {

@@ -7,15 +7,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
-use slipway_http::{Error, Limits, Method, Reply, Request, serve};
+use slipway_http::{Drained, Error, Limits, Method, Reply, Request, serve};
 use tokio::net::TcpListener;
 use tokio::select;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout_at};
 use tracing::{info, warn};
 
-use crate::agent::{Agent, Ended};
+use crate::agent::Agent;
 use crate::chat::{self, Turn};
 use crate::control::Control;
 use crate::metrics::{self, Metrics};
@@ -24,6 +24,9 @@ use crate::{completions, conversations, failure, memory};
 
 /// Streams are what an agent's connections mostly are.
 const CONNECTIONS: usize = 4096;
+/// So long before the end, and no more than a quarter of the grace period, turns still under way end with what they have:
+/// their clients are told, and what there is of their answers is kept.
+const LAST_WORDS: Duration = Duration::from_secs(3);
 /// The last spans and usage leave within this.
 const FLUSH: Duration = Duration::from_secs(3);
 
@@ -102,18 +105,12 @@ async fn bind(port: u16, variable: &str) -> anyhow::Result<TcpListener> {
 }
 
 /// Serves until SIGTERM or SIGINT, then drains.
-pub(crate) async fn run(
-    ports: Ports,
-    agent: Arc<Agent>,
-    control: Option<Control>,
-    metrics: Arc<Metrics>,
-    mut ended: Ended,
-) -> anyhow::Result<()> {
+pub(crate) async fn run(ports: Ports, agent: Arc<Agent>, control: Option<Control>, metrics: Arc<Metrics>) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
     let server = Arc::new(Server { agent: Arc::clone(&agent), metrics, draining: AtomicBool::new(false) });
     let (closing, mut closed) = watch::channel(false);
-    let limits = Limits { connections: CONNECTIONS, ..Limits::default() };
+    let limits = Limits { connections: CONNECTIONS, grace: agent.grace, ..Limits::default() };
     let controlled = control.zip(ports.control).map(|(control, listener)| {
         let control = Arc::new(control);
         let handler = move |request| {
@@ -127,30 +124,35 @@ pub(crate) async fn run(
     });
 
     let asked = Arc::clone(&server);
+    let (draining, mut drains) = watch::channel(None);
     let shutdown = async move {
         select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
         asked.draining.store(true, Ordering::Relaxed);
-        asked.agent.close();
+        asked.agent.turns.close();
         closing.send_replace(true);
+        draining.send_replace(Some(Instant::now()));
         info!("draining");
     };
     let handler = move |request| {
         let server = Arc::clone(&server);
         async move { server.answer(request).await }
     };
-    let began = Arc::new(std::sync::OnceLock::new());
-    let stamp = Arc::clone(&began);
-    let shutdown = async move {
-        shutdown.await;
-        let _ = stamp.set(Instant::now());
-    };
-    let drained = serve(ports.agent, limits, handler, shutdown).await;
     // Turns whose clients have left are not among the connections.
-    let left = began.get().map_or(Duration::ZERO, |began| limits.grace.saturating_sub(began.elapsed()));
-    let unfinished = timeout(left, ended.recv()).await.is_err();
-    match drained.cut {
-        0 if !unfinished => info!("every turn was finished"),
-        cut => warn!(cut, "turns were still under way at the end of the grace period"),
+    let turns = async {
+        let Ok(Some(began)) = drains.wait_for(Option::is_some).await.map(|began| *began) else { return 0 };
+        let end = began + limits.grace;
+        if timeout_at(end - LAST_WORDS.min(limits.grace / 4), agent.turns.ended()).await.is_ok() {
+            return 0;
+        }
+        let cut = agent.turns.cut_off();
+        let _ = timeout_at(end, agent.turns.ended()).await;
+        cut
+    };
+    match tokio::join!(serve(ports.agent, limits, handler, shutdown), turns) {
+        (Drained { cut: 0 }, 0) => info!("every turn was finished"),
+        (Drained { cut: connections }, turns) => {
+            warn!(turns, connections, "what was still under way at the end of the grace period was cut off");
+        }
     }
     if let Some(controlled) = controlled {
         controlled.abort();

@@ -44,6 +44,8 @@ pub(crate) struct Settings {
     pub(crate) guards: String,
     pub(crate) policies: String,
     pub(crate) budget: Budget,
+    /// For what is under way at the end.
+    pub(crate) grace: Duration,
     knowledge_bases: usize,
 }
 
@@ -186,6 +188,7 @@ impl Settings {
             guards: form.value("RUNTIME_GUARDS").unwrap_or_else(|| "[]".to_owned()),
             policies: form.value("RUNTIME_POLICIES").unwrap_or_else(|| "[]".to_owned()),
             budget: budget(&mut form),
+            grace: Duration::from_secs(form.number("RUNTIME_SHUTDOWN_SECONDS", 25, 1..=3600)),
             knowledge_bases: form.array::<KnowledgeBaseConfig>("RUNTIME_KNOWLEDGE_BASES", "knowledge bases").len(),
         };
         (settings, Refusal(form.faults))

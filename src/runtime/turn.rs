@@ -16,11 +16,13 @@ use slipway_http::{Error, HeaderMap, HeaderValue, StatusCode, header};
 use slipway_models::{Content, Message};
 use tokio::select;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::agent::{Agent, Running};
+use crate::agent::Agent;
 use crate::failure;
 use crate::telemetry::Inbound;
+use crate::turns::{Full, Running};
 use answering::Answering;
 pub(crate) use happening::{Answer, Guarded, Happening, Stop};
 use lease::Lease;
@@ -118,9 +120,13 @@ impl Said {
 
 /// Takes the order, or says why not. What is taken runs to its end whatever happens to the receiver.
 pub(crate) async fn begin(agent: &Arc<Agent>, mut order: Order) -> Result<mpsc::Receiver<Happening>, Error> {
-    let Some(running) = agent.running() else {
-        return Err(Error::unavailable("this agent is shutting down; try again").with_header(header::RETRY_AFTER, HeaderValue::from(2)));
-    };
+    let running = agent.turns.begin().map_err(|full| {
+        let why = match full {
+            Full::Closed => "this agent is shutting down; try again",
+            Full::Taken => "this agent has as many turns under way as it can have; try again later",
+        };
+        Error::unavailable(why).with_header(header::RETRY_AFTER, HeaderValue::from(2))
+    })?;
     let found = guard_input(agent, &mut order).await?;
     // Nobody listens yet: there must be room for all that is told of a refusal.
     let (listener, happenings) = mpsc::channel(WAITING.max(found.guarded.len() + 1));
@@ -141,7 +147,7 @@ pub(crate) async fn begin(agent: &Arc<Agent>, mut order: Order) -> Result<mpsc::
         match take(&agent, &order, &running).await {
             Ok(lease) => {
                 let _ = began.send(Ok(()));
-                run(&agent, order, lease, found.guarded, listener).await;
+                run(&agent, order, lease, found.guarded, listener, &running).await;
             }
             Err(fault) => {
                 let _ = began.send(Err(fault));
@@ -169,7 +175,7 @@ async fn guard_input(agent: &Agent, order: &mut Order) -> Result<Found, Error> {
     if agent.guards.is_empty() {
         return Ok(found);
     }
-    agent.know_spending().await;
+    agent.recorder.know_spending(&agent.store).await;
     let tokens_in_prompt = agent.prompt_tokens(&order.said.texts()).await;
     let budget = Budget { now: SystemTime::now(), tokens_in_prompt };
     let turn = agent.guards.before_turn(&budget);
@@ -179,12 +185,14 @@ async fn guard_input(agent: &Agent, order: &mut Order) -> Result<Found, Error> {
         return Err(over_the_limit(block));
     }
     for text in order.said.texts_mut() {
-        let verdict = agent.guards.check(Side::Input, text);
+        let verdict = agent.judge(Side::Input, text).await;
         found.guarded.extend(verdict.findings.iter().map(|finding| Guarded::finding(finding, Side::Input)));
         let blocked = verdict.blocked.map(|block| Answer::refused(block.message));
         let masked = verdict.text.into_owned();
         *text = masked;
         found.refusal = found.refusal.or(blocked);
+        // There may be many of them.
+        yield_now().await;
     }
     Ok(found)
 }
@@ -198,7 +206,14 @@ fn over_the_limit(block: Block) -> Error {
     }
 }
 
-async fn run(agent: &Agent, order: Order, lease: Option<Lease>, guarded: Vec<Guarded>, listener: mpsc::Sender<Happening>) {
+async fn run(
+    agent: &Agent,
+    order: Order,
+    lease: Option<Lease>,
+    guarded: Vec<Guarded>,
+    listener: mpsc::Sender<Happening>,
+    running: &Running,
+) {
     let started = Instant::now();
     let alone = Mutex::default();
     let mut answering = Answering::new(agent, &order, &listener, lease.as_ref().map_or(&alone, |lease| &lease.partial));
@@ -213,6 +228,7 @@ async fn run(agent: &Agent, order: Order, lease: Option<Lease>, guarded: Vec<Gua
         () = sleep_until(started + agent.budget.time) => Ok(Stop::TimeBudget),
         () = left => Ok(Stop::Cancelled),
         () = taken => Ok(Stop::Cancelled),
+        () = running.cut_off() => Ok(Stop::Cancelled),
     };
     let outcome = answering.end(stop, started.elapsed());
     conclude(agent, &order, lease, outcome, &listener).await;

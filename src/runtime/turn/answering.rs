@@ -197,7 +197,7 @@ impl<'a> Answering<'a> {
             return Ok(call.arguments.clone());
         }
         let text = call.arguments.to_string();
-        let verdict = self.agent.guards.check(Side::Output, &text);
+        let verdict = self.agent.judge(Side::Output, &text).await;
         for finding in &verdict.findings {
             self.guard(Guarded::finding(finding, Side::Output)).await;
         }
@@ -210,7 +210,7 @@ impl<'a> Answering<'a> {
             return;
         }
         let content = std::mem::take(&mut result.content);
-        let verdict = self.agent.guards.check(Side::Input, &content);
+        let verdict = self.agent.judge(Side::Input, &content).await;
         for finding in &verdict.findings {
             self.guard(Guarded::finding(finding, Side::Input)).await;
         }

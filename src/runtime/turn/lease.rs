@@ -10,8 +10,9 @@ use tokio::time::{Instant, sleep};
 use tracing::warn;
 
 use super::{bounds, prompt};
-use crate::agent::{Agent, Running};
+use crate::agent::Agent;
 use crate::store::Store;
+use crate::turns::Running;
 
 /// How often the answer under way is looked at, and how often it is written down while it grows.
 const LOOK: Duration = Duration::from_secs(1);

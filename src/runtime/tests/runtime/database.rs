@@ -3,22 +3,28 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use slipway_peers::Postgres;
 
-use crate::support::{Runtime, eventually, request};
+use crate::support::{Runtime, events, eventually, request};
 
 fn agent(postgres: &Postgres, agent_id: &str, model: &str) -> Runtime {
-    Runtime::with(&[
+    agent_with(postgres, agent_id, model, &[])
+}
+
+fn agent_with(postgres: &Postgres, agent_id: &str, model: &str, more: &[(&str, &str)]) -> Runtime {
+    let url = postgres.url();
+    let variables = [
         ("RUNTIME_STORAGE", "postgresql"),
-        ("RUNTIME_DATABASE_URL", &postgres.url()),
+        ("RUNTIME_DATABASE_URL", url.as_str()),
         ("RUNTIME_DATABASE_MIGRATE", "true"),
         ("RUNTIME_AGENT_ID", agent_id),
         ("RUNTIME_TEAM", "red"),
         ("RUNTIME_MODEL_ID", model),
-    ])
+    ];
+    Runtime::with(&[&variables, more].concat())
 }
 
 #[test]
@@ -34,6 +40,36 @@ fn conversations_and_memories_outlive_the_process() {
     assert_eq!((&status["count"], &status["persistent"]), (&json!(1), &json!(true)), "{status}");
     let other = agent(&postgres, "ag_2", "stub-echo");
     assert_eq!((&other.get("/conversations")["data"], &other.get("/memory")["data"]), (&json!([]), &json!([])));
+}
+
+#[test]
+fn what_is_under_way_at_the_end_of_the_grace_period_is_told_and_kept_as_interrupted() {
+    let postgres = Postgres::start();
+    let mut first = agent_with(&postgres, "ag_1", "stub-script", &[("RUNTIME_SHUTDOWN_SECONDS", "4")]);
+    let [mut stays, mut leaves] = ["conv_stays", "conv_leaves"].map(|id| {
+        let mut stream = first.connect();
+        let body = json!({"message": "sleep 50\ntokens 2000", "conversation_id": id}).to_string();
+        stream.write_all(request("POST /chat/stream", "content-type: application/json\r\n", &body).as_bytes()).unwrap();
+        stream
+    });
+    leaves.read_exact(&mut [0; 300]).unwrap();
+    drop(leaves);
+    let began = Instant::now();
+    first.terminate();
+    let mut told = String::new();
+    stays.read_to_string(&mut told).unwrap();
+    let done = events(&told).pop().unwrap();
+    assert_eq!((&done["type"], &done["stop_reason"]), (&json!("done"), &json!("cancelled")), "{done}");
+    assert_eq!(first.wait().code(), Some(0));
+    assert!((2..7).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
+    let second = agent(&postgres, "ag_1", "stub-echo");
+    for id in ["conv_stays", "conv_leaves"] {
+        let detail = second.get(&format!("/conversations/{id}"));
+        let answer = &detail["messages"][1];
+        assert!(answer["interrupted"] == true && answer["content"].as_str().unwrap().len() > 100, "{detail}");
+        assert_eq!(second.chat(&json!({"message": "again", "conversation_id": id}))["output"], "Echo: again", "nobody holds it");
+    }
+    assert!(told.contains(second.get("/conversations/conv_stays")["messages"][1]["content"].as_str().unwrap()), "what was told is kept");
 }
 
 #[test]

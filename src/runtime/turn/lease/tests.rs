@@ -6,7 +6,6 @@ use slipway_database::{Generation, StoredMessage};
 use slipway_guards::Guards;
 use slipway_models::{Answer, Content, Message, Model, Piece, Provider, Request, ToolResult};
 use slipway_peers::Postgres;
-use tokio::sync::mpsc;
 
 use super::*;
 use crate::metrics::Metrics;
@@ -16,7 +15,7 @@ use crate::telemetry::Telemetry;
 use crate::turn::{Caller, Happening, Order, Said, begin};
 
 /// An agent with the store that these variables ask for.
-fn agent(variables: &[(&str, &str)]) -> (Arc<Agent>, mpsc::Receiver<()>) {
+fn agent(variables: &[(&str, &str)]) -> Arc<Agent> {
     let settings = settings::read(variables).unwrap();
     let (telemetry, guards) = (Telemetry::off(), Guards::default());
     let meters = Metrics::new(&telemetry).meters.clone();
@@ -83,7 +82,7 @@ async fn a_turn_that_panics_leaves_its_words_and_lets_the_conversation_go() {
     let postgres = Postgres::start();
     let url = postgres.url();
     for variables in [&[][..], &in_postgresql(&url)] {
-        let (mut agent, mut ended) = agent(variables);
+        let mut agent = agent(variables);
         Arc::get_mut(&mut agent).unwrap().model = Arc::new(Breaks);
         let mut happenings = begin(&agent, order("hello")).await.unwrap();
         while let Some(happening) = happenings.recv().await {
@@ -92,8 +91,8 @@ async fn a_turn_that_panics_leaves_its_words_and_lets_the_conversation_go() {
         let_go(&agent).await;
         let kept: Vec<_> = said(&agent).await.into_iter().map(|said| (said.content, said.interrupted)).collect();
         assert_eq!(kept, [("hello".to_owned(), false), ("so far".to_owned(), true)]);
-        agent.close();
-        assert!(tokio::time::timeout(Duration::from_secs(5), ended.recv()).await.is_ok(), "nothing keeps the process from ending");
+        agent.turns.close();
+        assert!(tokio::time::timeout(Duration::from_secs(5), agent.turns.ended()).await.is_ok(), "nothing keeps the process from ending");
     }
 }
 
@@ -102,7 +101,7 @@ async fn a_turn_begins_though_its_client_leaves_at_once() {
     let postgres = Postgres::start();
     let url = postgres.url();
     for variables in [&[][..], &in_postgresql(&url)] {
-        let (agent, _ended) = agent(variables);
+        let agent = agent(variables);
         agent.store.memory_count().await.unwrap();
         {
             let mut begun: Pin<Box<dyn Future<Output = _>>> = Box::pin(begin(&agent, order("hello")));
@@ -126,8 +125,8 @@ async fn an_answer_is_kept_however_much_its_tools_brought() {
     let postgres = Postgres::start();
     let url = postgres.url();
     for variables in [&[][..], &in_postgresql(&url)] {
-        let (agent, _ended) = agent(variables);
-        let running = agent.running().unwrap();
+        let agent = agent(variables);
+        let running = agent.turns.begin().ok().unwrap();
         let lease = Lease::take(&agent, running, "conv_1", "look it up", "tr_1").await.unwrap();
         lease.partial.lock().unwrap().push_str(&"x".repeat(LONGEST_MESSAGE + 1));
         assert_eq!(lease.due(&Pace::new(Instant::now())).map(|text| text.len()), Some(LONGEST_MESSAGE));
