@@ -6,6 +6,8 @@
 
 mod agents;
 mod api_access;
+mod api_chat;
+mod api_events;
 mod children;
 mod commands;
 mod drift;

@@ -11,7 +11,7 @@ use kube::{Api, Client, ResourceExt};
 use slipway_cluster::Key;
 use slipway_cluster::watch::{Heard, Readiness, follow_fields};
 use slipway_http::Error;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -57,6 +57,8 @@ struct Run {
     pending: Mutex<BTreeMap<u64, (Instant, Key, Noted)>>,
     heard: Notify,
     ready: Readiness,
+    /// Whether the feeds hold what has happened so far.
+    open: watch::Sender<bool>,
     tasks: Mutex<Vec<AbortHandle>>,
 }
 
@@ -86,8 +88,10 @@ impl Hub {
             (run, Seat { hub: self.clone(), feed })
         };
         seat.feed.agent(Some(created));
-        timeout(PATIENCE, run.ready.wait()).await.map_err(|_| fault::away())?;
-        Ok(seat)
+        match timeout(PATIENCE, run.open.subscribe().wait_for(|open| *open)).await {
+            Ok(Ok(_)) => Ok(seat),
+            _ => Err(fault::away()),
+        }
     }
 
     fn start(&self) -> Arc<Run> {
@@ -195,22 +199,30 @@ impl Run {
     async fn settle(self: Arc<Self>) {
         // What had happened before is handed on in one piece, or it would not be in order.
         self.ready.wait().await;
+        self.hand_on(u64::MAX);
+        self.open.send_replace(true);
         loop {
-            sleep(SETTLES / 2).await;
-            let settled = {
-                let mut pending = self.pending();
-                let last = pending.iter().rev().find(|(_, (heard, ..))| heard.elapsed() >= SETTLES).map(|(version, _)| *version);
-                last.map(|last| {
-                    let later = pending.split_off(&(last + 1));
-                    std::mem::replace(&mut *pending, later)
-                })
-            };
-            for (_, (_, agent, noted)) in settled.unwrap_or_default() {
-                self.feed(&agent).add(noted);
-            }
             if self.pending().is_empty() {
                 self.heard.notified().await;
             }
+            sleep(SETTLES / 2).await;
+            let held = |heard: &Instant| heard.elapsed() < SETTLES;
+            let settled = self.pending().iter().rev().find(|(_, (heard, ..))| !held(heard)).map(|(version, _)| *version);
+            if let Some(version) = settled {
+                self.hand_on(version);
+            }
+        }
+    }
+
+    /// What was heard, up to a version.
+    fn hand_on(&self, version: u64) {
+        let settled = {
+            let mut pending = self.pending();
+            let later = pending.split_off(&version.saturating_add(1));
+            std::mem::replace(&mut *pending, later)
+        };
+        for (_, (_, agent, noted)) in settled {
+            self.feed(&agent).add(noted);
         }
     }
 
