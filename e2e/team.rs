@@ -13,7 +13,8 @@ const KINDS: &str = "agents,tools,knowledgebases,skills";
 pub struct Team {
     pub slug: String,
     pub namespace: String,
-    _turn: Turn,
+    /// None for a team whose test has a turn by another one.
+    _turn: Option<Turn>,
 }
 
 impl Team {
@@ -41,6 +42,20 @@ impl Team {
     /// A team that is not there yet, but will be deleted at the end.
     #[track_caller]
     pub fn planned(turn: Turn, test: &str) -> Self {
+        Self::named(Some(turn), test)
+    }
+
+    /// Another team for the same test.
+    #[track_caller]
+    pub fn beside(&self, test: &str) -> Self {
+        let team = Self::named(None, test);
+        team.apply_spec(&json!({}));
+        team.ready();
+        team
+    }
+
+    #[track_caller]
+    fn named(turn: Option<Turn>, test: &str) -> Self {
         let slug = format!("e2e-{test}");
         let team = Self { namespace: format!("team-{slug}"), slug, _turn: turn };
         team.sweep();

@@ -63,7 +63,8 @@ fn article(what: &str) -> &'static str {
 fn words(status: &Status, what: &str) -> String {
     let causes = status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default();
     let mut told: Vec<String> = Vec::new();
-    for cause in causes.iter().filter(|cause| !cause.message.contains(NOT_ASKED)) {
+    // Of a rule that stumbles over another fault, the other fault says all.
+    for cause in causes.iter().filter(|cause| !cause.message.contains(NOT_ASKED) && !cause.field.starts_with('.')) {
         let text = cut(of_cause(cause));
         if !text.is_empty() && !told.contains(&text) {
             told.push(text);
@@ -77,7 +78,7 @@ fn words(status: &Status, what: &str) -> String {
 fn of_cause(cause: &StatusCause) -> String {
     let message = cause.message.strip_prefix("Invalid value: ").and_then(|rest| {
         // What was sent is known to who sent it; what would be right stands behind it.
-        let (_, right) = rest.split_once(&format!("\": {} in body ", cause.field))?;
+        let (_, right) = rest.split_once(&format!(": {} in body ", cause.field))?;
         Some(right)
     });
     let message = message.unwrap_or(&cause.message);
@@ -87,7 +88,7 @@ fn of_cause(cause: &StatusCause) -> String {
         // Rules over several fields name them themselves.
         "" | "<nil>" | "spec" => message,
         // The list or object within which a rule over its fields stands.
-        field if message.contains(": ") && !message.starts_with(|first: char| first.is_ascii_uppercase()) => {
+        field if message.split_once(": ").is_some_and(|(inner, _)| !inner.contains(char::is_whitespace)) => {
             format!("{}.{message}", fields::spelled(field))
         }
         field => format!("{}: {message}", fields::spelled(field)),
@@ -136,6 +137,7 @@ mod tests {
         let whole = format!("Agent.agents.slipway.dev \"helper\" is invalid: {field}: {message}");
         let causes = json!([
             {"field": field, "message": message, "reason": "FieldValueInvalid"},
+            {"field": ".replicas", "message": "Invalid value: 0: .replicas accessor error: three is of the type string, expected int64"},
             {"field": "<nil>", "message": "Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation"},
         ]);
         json!({"code": 422, "reason": "Invalid", "message": whole, "details": {"causes": causes}})

@@ -5,7 +5,7 @@
 mod once;
 
 use std::fmt::Debug;
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use futures::{StreamExt, pin_mut};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions, WatchEvent, WatchParams};
@@ -22,10 +22,11 @@ use crate::fault;
 use once::Once;
 
 const MANAGER: &str = "slipway-rest";
-/// How often a change that does not depend on what is there is tried again when others write at the same time.
-const ATTEMPTS: u32 = 10;
-/// Those who were too late wait this long, and longer each time, so that they do not stay in each other's way.
+/// How long a change that does not depend on what is there is tried again when others write at the same time.
+const PATIENCE: Duration = Duration::from_secs(8);
+/// Those who were too late wait about this long, and longer each time, so that they do not stay in each other's way.
 const PAUSE: Duration = Duration::from_millis(4);
+const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 /// How long a deletion waits to be heard of.
 const HEARD_WITHIN: Duration = Duration::from_secs(2);
 
@@ -67,9 +68,9 @@ where
 {
     let expected = Expected::of(call)?;
     let parameters = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
-    let mut attempt = 0;
+    let begun = Instant::now();
+    let mut pause = PAUSE;
     loop {
-        attempt += 1;
         let found = api.get(name).await.map_err(|error| fault::of_cluster(error, what))?;
         let version = found.resource_version().unwrap_or_default();
         expected.check(&version, what)?;
@@ -77,10 +78,19 @@ where
         let stamp = json!({"resourceVersion": version, "annotations": {labels::CHANGED_BY: call.caller.name}});
         merge(&mut patch["metadata"], stamp);
         match api.patch(name, &parameters, &Patch::Merge(patch)).await {
-            Err(kube::Error::Api(status)) if status.code == 409 && !expected.is_one() && attempt < ATTEMPTS => sleep(PAUSE * attempt).await,
+            Err(kube::Error::Api(status)) if status.code == 409 && !expected.is_one() && begun.elapsed() < PATIENCE => {
+                sleep(about(pause)).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
             outcome => return outcome.map_err(|error| fault::of_cluster(error, what)),
         }
     }
+}
+
+/// Half of the pause to one and a half: the clock's last digits are random enough to keep writers apart.
+fn about(pause: Duration) -> Duration {
+    let digits = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.subsec_nanos() / 100 % 1000);
+    pause / 2 + pause * digits / 1000
 }
 
 /// Deletes the object that was found, and no other of its name. The answer is a version of the cluster since which
