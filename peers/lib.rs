@@ -6,6 +6,7 @@
 #![expect(clippy::expect_used, clippy::panic, reason = "used by tests alone, where a panic is how a failure is told")]
 #![expect(clippy::missing_panics_doc, reason = "everything here panics when a peer does not do what it should")]
 
+mod issuer;
 mod node;
 mod pgbouncer;
 mod port;
@@ -16,6 +17,7 @@ mod server;
 
 use std::path::PathBuf;
 
+pub use issuer::Issuer;
 pub use node::{conformance, everything, everything_sse, everything_stdio, mock_llm};
 pub use pgbouncer::PgBouncer;
 pub use port::free_port;

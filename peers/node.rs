@@ -56,6 +56,13 @@ fn words(script: &[&str]) -> Vec<String> {
     words
 }
 
+/// Node.js with a script of our own.
+pub(crate) fn script(file: &std::path::Path) -> Command {
+    let mut command = Command::new(root().join("node/bin/node"));
+    command.arg(file);
+    command
+}
+
 fn run(script: &[&str]) -> Command {
     let words = words(script);
     let mut command = Command::new(&words[0]);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use kube::Client;
 use slipway_http::{Limits, serve as serve_http};
-use slipway_rest::{Authentication, Context, Rest, Settings};
+use slipway_rest::{Authentication, Context, Issuer, Oidc, Rest, Settings};
 use tokio::net::TcpListener;
 use url::Url;
 
@@ -17,7 +17,7 @@ const CONNECTIONS: usize = 16 * 1024;
 
 pub(crate) fn open(arguments: &Arguments, client: Client) -> anyhow::Result<Rest> {
     let in_cluster = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
-    let authentication = if arguments.auth_enabled { Authentication::On } else { Authentication::Off };
+    let authentication = if arguments.auth_enabled { Authentication::On(issuer(arguments)?.map(Box::new)) } else { Authentication::Off };
     if !arguments.auth_enabled {
         if in_cluster && !arguments.allow_unauthenticated {
             bail!("AUTH_ENABLED=false lets everybody in reach do everything; within a cluster it takes --allow-unauthenticated as well");
@@ -36,6 +36,21 @@ pub(crate) fn open(arguments: &Arguments, client: Client) -> anyhow::Result<Rest
         limits: arguments.limits,
     };
     Ok(Rest::open(Context::new(client, settings, authentication)))
+}
+
+/// The issuer whose tokens are taken. Variables that are empty are as good as none: charts set them so.
+fn issuer(arguments: &Arguments) -> anyhow::Result<Option<Issuer>> {
+    let given = |value: &Option<String>| value.clone().filter(|value| !value.is_empty());
+    let Some(issuer) = given(&arguments.oidc_issuer) else { return Ok(None) };
+    let oidc = Oidc {
+        issuer,
+        audience: given(&arguments.oidc_audience).unwrap_or_default(),
+        username_claim: given(&Some(arguments.oidc_username_claim.clone())).unwrap_or_else(|| "sub".to_owned()),
+        username_prefix: given(&arguments.oidc_username_prefix),
+        groups_claim: given(&arguments.oidc_groups_claim),
+        groups_prefix: arguments.oidc_groups_prefix.clone(),
+    };
+    Issuer::new(oidc).map(Some).map_err(anyhow::Error::msg).context("SLIPWAY_OIDC_ISSUER")
 }
 
 /// Where agents are reached, if it was said.

@@ -33,6 +33,31 @@ pub(crate) struct Arguments {
     #[arg(long, env = "SLIPWAY_ALLOW_UNAUTHENTICATED")]
     pub allow_unauthenticated: bool,
 
+    /// The OpenID Connect issuer whose tokens the API takes besides the cluster's own. The API server's flags --oidc-…
+    /// mean the same, and should say the same where it has them. SSL_CERT_FILE names further authorities to trust.
+    #[arg(long, env = "SLIPWAY_OIDC_ISSUER")]
+    pub oidc_issuer: Option<String>,
+
+    /// Whom the issuer's tokens must be meant for: the client ID.
+    #[arg(long, env = "SLIPWAY_OIDC_AUDIENCE")]
+    pub oidc_audience: Option<String>,
+
+    /// The claim that names a caller.
+    #[arg(long, env = "SLIPWAY_OIDC_USERNAME_CLAIM", default_value = "sub")]
+    pub oidc_username_claim: String,
+
+    /// What is put before callers' names. Without one it is the issuer and #, except before e-mail addresses; - is nothing.
+    #[arg(long, env = "SLIPWAY_OIDC_USERNAME_PREFIX", allow_hyphen_values = true)]
+    pub oidc_username_prefix: Option<String>,
+
+    /// The claim that names a caller's groups.
+    #[arg(long, env = "SLIPWAY_OIDC_GROUPS_CLAIM")]
+    pub oidc_groups_claim: Option<String>,
+
+    /// What is put before groups.
+    #[arg(long, env = "SLIPWAY_OIDC_GROUPS_PREFIX", default_value = "")]
+    pub oidc_groups_prefix: String,
+
     /// The namespace of the team for which callers act that need not prove who they are.
     #[arg(long, env = "SLIPWAY_DEFAULT_NAMESPACE", default_value = "team-default")]
     pub default_namespace: String,

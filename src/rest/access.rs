@@ -1,11 +1,12 @@
 //! Who calls, for which team, and may they: a token becomes a `Caller`, a header or claim becomes a team, and a
 //! SubjectAccessReview decides. What the cluster said is believed for seconds, and no longer.
 
+mod oidc;
 mod recent;
 mod review;
 mod token;
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use kube::Client;
 use slipway_api::ids;
@@ -16,6 +17,7 @@ use slipway_http::{Error, HeaderMap, HeaderName, HeaderValue, StatusCode, header
 use crate::call::Path;
 use crate::context::Context;
 use crate::right::{MEMBER, Permission, Right};
+pub use oidc::{Issuer, Oidc};
 use recent::Recent;
 use review::Question;
 
@@ -25,12 +27,15 @@ const BELIEVED: Duration = Duration::from_secs(5);
 const TEAM_ID: HeaderName = HeaderName::from_static("x-team-id");
 const TEAM: HeaderName = HeaderName::from_static("x-team");
 
+/// No token is longer, and nobody is asked about one that is.
+const LONGEST: usize = 16 * 1024;
+
 /// How callers prove who they are.
 pub enum Authentication {
     /// They need not: everyone may do everything in the default team.
     Off,
-    /// By a bearer token that the cluster knows.
-    On,
+    /// By a bearer token: of this issuer, if it names it, else one that the cluster knows.
+    On(Option<Box<Issuer>>),
 }
 
 /// Who asks, in the words of Kubernetes.
@@ -62,9 +67,17 @@ impl Access {
         Self { client, authentication, default_team, tokens: Recent::new(BELIEVED), verdicts: Recent::new(BELIEVED) }
     }
 
+    /// The issuer whose tokens are taken besides the cluster's.
+    pub(crate) fn issuer(&self) -> Option<&Issuer> {
+        match &self.authentication {
+            Authentication::On(issuer) => issuer.as_deref(),
+            Authentication::Off => None,
+        }
+    }
+
     /// What Kubernetes calls the person with this address.
     pub(crate) fn user_of(&self, email: &str) -> String {
-        email.to_owned()
+        self.issuer().map_or_else(|| email.to_owned(), |issuer| issuer.user(email))
     }
 
     /// Who sends these headers.
@@ -73,10 +86,10 @@ impl Access {
             return Ok(Caller { name: "anonymous".to_owned(), groups: Vec::new(), team: None, anyone: true });
         }
         let token = bearer(headers)?;
-        match self.known(token).await? {
-            Some(caller) => Ok(caller),
-            None => Err(unauthorized("the token is not valid, or no longer")),
+        if let Some(issuer) = self.issuer().filter(|issuer| issuer.is_named_by(token)) {
+            return issuer.caller(token, SystemTime::now()).await;
         }
+        self.known(token).await?.ok_or_else(|| invalid("the cluster does not know it, or no longer"))
     }
 
     /// Whether `caller` has `right` in `namespace` (empty: in the whole cluster), on the object `name` if it is known.
@@ -90,31 +103,24 @@ impl Access {
 
 /// Lets a call in, or says why not.
 pub(crate) async fn admit(context: &Context, permission: Permission, path: &Path, headers: &HeaderMap) -> Result<Admitted, Error> {
-    let access = &context.access;
     if permission == Permission::Open {
         let nobody = Caller { name: String::new(), groups: Vec::new(), team: None, anyone: false };
         return Ok(Admitted { caller: nobody, team: None });
     }
-    let caller = access.caller(headers).await?;
-    let (team, right, namespace, name) = match permission {
+    let caller = context.access.caller(headers).await?;
+    let (right, namespace, name) = match permission {
         Permission::Open | Permission::Known => return Ok(Admitted { caller, team: None }),
         Permission::Team(right) => {
-            let team = match path.part("team") {
-                "" => current_team(context, &caller, headers).await?,
-                named => named_team(context, &caller, named).await?,
-            };
-            let namespace = team.namespace();
-            let name = subject(context, path, &namespace);
-            (Some(team), right, namespace, name)
+            let team = Choice { context, caller: &caller, right, path }.team(headers).await?;
+            return Ok(Admitted { caller, team: Some(team) });
         }
-        Permission::Cluster(right) => (None, right, String::new(), path.0.first().map(|(_, part)| ids::team_slug(part).to_owned())),
-        Permission::Platform(right, name) => (None, right, context.settings.platform_namespace.clone(), Some(name.to_owned())),
+        Permission::Cluster(right) => (right, "", path.0.first().map(|(_, part)| ids::team_slug(part).to_owned())),
+        Permission::Platform(right, name) => (right, context.settings.platform_namespace.as_str(), Some(name.to_owned())),
     };
-    if access.allows(&caller, right, &namespace, name.as_deref()).await? {
-        return Ok(Admitted { caller, team });
+    if context.access.allows(&caller, right, namespace, name.as_deref()).await? {
+        return Ok(Admitted { caller, team: None });
     }
-    let place = team.as_ref().map_or("the cluster".to_owned(), |team| format!("team {team}"));
-    Err(Error::new(StatusCode::FORBIDDEN, format!("{} may not {right} in {place}; a role that allows it is needed", caller.name)))
+    Err(forbidden(format!("{} may not {right} in the cluster; a role that allows it is needed", caller.name)))
 }
 
 /// The name of the object that a path speaks of, as far as it is known: rights can be given by name.
@@ -123,52 +129,82 @@ fn subject(context: &Context, path: &Path, namespace: &str) -> Option<String> {
     if part.starts_with("ag_") { context.seen.agents.name_of(namespace, part) } else { Some(ids::skill_name(part)) }
 }
 
-/// The team that a call is for: the one that the token names, else the one that a header names, else the only one.
-async fn current_team(context: &Context, caller: &Caller, headers: &HeaderMap) -> Result<TeamSlug, Error> {
-    if caller.anyone {
-        return TeamSlug::new(context.access.default_team.clone()).map_err(Error::internal);
-    }
-    let header = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
-    let asked = header(TEAM_ID).or_else(|| header(TEAM));
-    match (caller.team.as_deref(), asked.as_deref()) {
-        (Some(claimed), Some(asked)) if ids::team_slug(claimed) != ids::team_slug(asked) => {
-            Err(Error::new(StatusCode::FORBIDDEN, "the token is for another team than the header names"))
+/// Which team a call is for: the one that its path names, else the one that its token names, else a header's, else
+/// the only one.
+struct Choice<'a> {
+    context: &'a Context,
+    caller: &'a Caller,
+    right: Right,
+    path: &'a Path,
+}
+
+impl Choice<'_> {
+    async fn team(&self, headers: &HeaderMap) -> Result<TeamSlug, Error> {
+        let path = Some(self.path.part("team")).filter(|named| !named.is_empty());
+        if self.caller.anyone && path.is_none() {
+            return TeamSlug::new(self.context.access.default_team.clone()).map_err(Error::internal);
         }
-        (Some(named), _) | (None, Some(named)) => named_team(context, caller, named).await,
-        (None, None) => only_team(context, caller).await,
+        let asked = match path {
+            Some(named) => Some(slug(named)),
+            None => asked(headers)?,
+        };
+        match (self.caller.team.as_deref().map(slug), asked) {
+            (Some(claimed), Some(asked)) if claimed != asked => {
+                Err(forbidden(format!("the token is for the team {claimed:?} alone, not for {asked:?}")))
+            }
+            (Some(named), _) | (None, Some(named)) => self.named(&named).await,
+            (None, None) => self.only().await,
+        }
+    }
+
+    /// Whether the caller has the right that the call takes in this team. Not everyone who has it has a role.
+    async fn may(&self, team: &TeamSlug) -> Result<bool, Error> {
+        let namespace = team.namespace();
+        let name = subject(self.context, self.path, &namespace);
+        self.context.access.allows(self.caller, self.right, &namespace, name.as_deref()).await
+    }
+
+    /// This team, if the caller may. One that does not exist looks the same to those who have no role in it.
+    async fn named(&self, slug: &str) -> Result<TeamSlug, Error> {
+        let stranger = || forbidden(format!("you have no role in a team {slug:?}"));
+        let team = TeamSlug::new(slug).map_err(|_| stranger())?;
+        if self.may(&team).await? {
+            let known = self.context.seen.teams.get(&Key::new("", slug)).is_some();
+            return if known { Ok(team) } else { Err(Error::not_found(format!("there is no team {slug:?} ({})", ids::team(slug)))) };
+        }
+        if !self.context.access.allows(self.caller, MEMBER, &team.namespace(), None).await? {
+            return Err(stranger());
+        }
+        let (who, right) = (&self.caller.name, self.right);
+        Err(forbidden(format!("{who} may not {right} in team {team}; a role that allows it is needed")))
+    }
+
+    async fn only(&self) -> Result<TeamSlug, Error> {
+        let mut teams = Vec::new();
+        for team in candidates(self.context, self.caller).await? {
+            if self.context.access.allows(self.caller, MEMBER, &team.namespace(), None).await? || self.may(&team).await? {
+                teams.push(team);
+            }
+        }
+        match (teams.pop(), teams.pop()) {
+            (Some(team), None) => self.named(team.as_str()).await,
+            (None, _) => Err(forbidden("you have no role in any team; an admin of a team can make you a member".to_owned())),
+            _ => Err(Error::bad_request("you have a role in several teams; say which by the header X-Team (slug) or X-Team-Id (tk_…)")),
+        }
     }
 }
 
-/// A team by id or slug, if the caller has a role in it. One that does not exist looks the same to those who have none.
-async fn named_team(context: &Context, caller: &Caller, named: &str) -> Result<TeamSlug, Error> {
-    let slug = ids::team_slug(named);
-    let unknown = || Error::new(StatusCode::FORBIDDEN, format!("you have no role in a team {slug:?}"));
-    let team = TeamSlug::new(slug).map_err(|_| unknown())?;
-    if !context.access.allows(caller, MEMBER, &team.namespace(), None).await? {
-        return Err(unknown());
-    }
-    if context.seen.teams.get(&Key::new("", slug)).is_none() {
-        return Err(Error::not_found(format!("there is no team {slug:?} ({})", ids::team(slug))));
-    }
-    Ok(team)
-}
-
-async fn only_team(context: &Context, caller: &Caller) -> Result<TeamSlug, Error> {
-    let mut teams = teams_of(context, caller).await?;
-    match (teams.pop(), teams.pop()) {
-        (Some(team), None) => Ok(team),
-        (None, _) => Err(Error::new(StatusCode::FORBIDDEN, "you have no role in any team; an admin of a team can make you a member")),
-        _ => Err(Error::bad_request("you have a role in several teams; say which by the header X-Team (slug) or X-Team-Id (tk_…)")),
-    }
+/// The teams in which the caller may have a role, of which the cluster has the last word.
+async fn candidates(context: &Context, caller: &Caller) -> Result<Vec<TeamSlug>, Error> {
+    let all = context.access.allows(caller, MEMBER, "", None).await?;
+    let slugs: Vec<String> = if all { context.seen.teams.names("") } else { context.seen.bound_to(caller) };
+    Ok(slugs.into_iter().filter_map(|slug| TeamSlug::new(slug).ok()).collect())
 }
 
 /// The teams in which the caller has a role.
 pub(crate) async fn teams_of(context: &Context, caller: &Caller) -> Result<Vec<TeamSlug>, Error> {
-    let all = context.access.allows(caller, MEMBER, "", None).await?;
-    let slugs: Vec<String> = if all { context.seen.teams.names("") } else { context.seen.bound_to(caller) };
     let mut teams = Vec::new();
-    for slug in slugs {
-        let Ok(team) = TeamSlug::new(slug) else { continue };
+    for team in candidates(context, caller).await? {
         if context.access.allows(caller, MEMBER, &team.namespace(), None).await? {
             teams.push(team);
         }
@@ -176,17 +212,96 @@ pub(crate) async fn teams_of(context: &Context, caller: &Caller) -> Result<Vec<T
     Ok(teams)
 }
 
+/// The slug in an id or slug, in the spelling that namespaces have.
+fn slug(named: &str) -> String {
+    ids::team_slug(named.trim()).to_lowercase()
+}
+
+/// The team that headers ask for. Two that differ leave open which is meant, and no guess is made.
+fn asked(headers: &HeaderMap) -> Result<Option<String>, Error> {
+    let mut asked: Option<String> = None;
+    for value in headers.get_all(TEAM_ID).iter().chain(headers.get_all(TEAM)) {
+        let named = value.to_str().ok().map(slug).filter(|slug| !slug.is_empty());
+        let named =
+            named.ok_or_else(|| Error::bad_request("the headers X-Team and X-Team-Id must name a team: its slug, or tk_ and its slug"))?;
+        if asked.as_ref().is_some_and(|other| *other != named) {
+            return Err(Error::bad_request("the headers X-Team and X-Team-Id name different teams; one of them is enough"));
+        }
+        asked = Some(named);
+    }
+    Ok(asked)
+}
+
 fn bearer(headers: &HeaderMap) -> Result<&str, Error> {
-    let Some(value) = headers.get(header::AUTHORIZATION) else {
-        return Err(unauthorized("a token is needed: Authorization: Bearer …"));
+    let mut given = headers.get_all(header::AUTHORIZATION).iter();
+    let value = match (given.next(), given.next()) {
+        (Some(value), None) => value,
+        (None, _) => return Err(unauthorized("a token is needed: Authorization: Bearer …", "Bearer")),
+        _ => return Err(unauthorized("there is more than one header Authorization", "Bearer")),
     };
     let token = value.to_str().ok().and_then(|value| {
         let (scheme, token) = value.split_once(' ')?;
         scheme.eq_ignore_ascii_case("bearer").then(|| token.trim()).filter(|token| !token.is_empty())
     });
-    token.ok_or_else(|| unauthorized("the header Authorization must be: Bearer, a space, and a token"))
+    match token {
+        Some(token) if token.len() > LONGEST => Err(invalid(&format!("it is longer than {LONGEST} bytes"))),
+        Some(token) => Ok(token),
+        None => Err(unauthorized("the header Authorization must be: Bearer, a space, and a token", "Bearer")),
+    }
 }
 
-fn unauthorized(message: &str) -> Error {
-    Error::new(StatusCode::UNAUTHORIZED, message).with_header(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))
+/// 401: there is a token, but it does not do.
+fn invalid(problem: &str) -> Error {
+    unauthorized(&format!("the token is not valid: {problem}"), "Bearer error=\"invalid_token\"")
+}
+
+fn unauthorized(message: &str, challenge: &'static str) -> Error {
+    Error::new(StatusCode::UNAUTHORIZED, message).with_header(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge))
+}
+
+fn forbidden(message: String) -> Error {
+    Error::new(StatusCode::FORBIDDEN, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(given: &[(&'static str, &str)]) -> HeaderMap {
+        given.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_str(value).unwrap())).collect()
+    }
+
+    #[test]
+    fn a_token_is_one_word_after_bearer() {
+        for (given, token) in [("Bearer abc", "abc"), ("bearer  abc ", "abc"), ("BEARER a.b.c", "a.b.c")] {
+            assert_eq!(bearer(&headers(&[("authorization", given)])).unwrap(), token, "{given}");
+        }
+        let long = format!("Bearer {}", "x".repeat(LONGEST + 1));
+        for wrong in ["Bearer", "Bearer ", "Basic abc", "abc", "", &long] {
+            let error = bearer(&headers(&[("authorization", wrong)])).unwrap_err();
+            assert_eq!(error.status(), StatusCode::UNAUTHORIZED, "{wrong:.40}");
+            assert!(error.message().len() < 200, "{}", error.message());
+        }
+        bearer(&HeaderMap::new()).unwrap_err();
+        let mut two = headers(&[("authorization", "Bearer abc")]);
+        two.append(header::AUTHORIZATION, HeaderValue::from_static("Bearer def"));
+        bearer(&two).unwrap_err();
+    }
+
+    #[test]
+    fn headers_name_one_team_or_none() {
+        for (given, team) in [
+            (&[][..], None),
+            (&[("x-team", "blue")], Some("blue")),
+            (&[("x-team-id", "tk_blue")], Some("blue")),
+            (&[("x-team-id", "tk_Blue"), ("x-team", "blue")], Some("blue")),
+        ] {
+            assert_eq!(asked(&headers(given)).unwrap().as_deref(), team, "{given:?}");
+        }
+        for wrong in [&[("x-team", "")][..], &[("x-team", "blue"), ("x-team-id", "tk_red")], &[("x-team-id", "tk_")]] {
+            assert_eq!(asked(&headers(wrong)).unwrap_err().status(), StatusCode::BAD_REQUEST, "{wrong:?}");
+        }
+        let unreadable: HeaderMap = [(TEAM, HeaderValue::from_bytes(b"bl\xffe").unwrap())].into_iter().collect();
+        assert_eq!(asked(&unreadable).unwrap_err().status(), StatusCode::BAD_REQUEST);
+    }
 }

@@ -13,6 +13,7 @@ mod context;
 mod events;
 mod fault;
 mod fields;
+mod health;
 mod gitops;
 mod members;
 mod limits;
@@ -32,7 +33,7 @@ use std::sync::Arc;
 
 use slipway_http::{Error, Method, Reply, Request};
 
-pub use access::Authentication;
+pub use access::{Authentication, Issuer, Oidc};
 pub use context::{Context, Settings};
 pub use limits::{Limit, Limits};
 use route::{Found, Table};

@@ -1,0 +1,81 @@
+//! What a token that was rightly signed says: whether it holds now and here, and who shows it.
+
+use serde_json::{Map, Value};
+
+use super::Oidc;
+use crate::access::Caller;
+
+/// How far clocks may be apart, in seconds.
+const SKEW: f64 = 30.0;
+
+/// The claim that names the team a token is for.
+const TEAM: &str = "team_id";
+
+/// The group of all that are known, which the API server too gives to everyone it lets in.
+const AUTHENTICATED: &str = "system:authenticated";
+
+/// The caller that the claims name. The error ends a sentence that begins with: the token is not valid.
+pub(super) fn caller(oidc: &Oidc, claims: &Map<String, Value>, now: f64) -> Result<Caller, String> {
+    if text(claims, "iss")? != Some(&oidc.issuer) {
+        return Err("another has issued it".to_owned());
+    }
+    if !strings(claims, "aud")?.contains(&oidc.audience) {
+        return Err(format!("it is not meant for {}", oidc.audience));
+    }
+    if moment(claims, "exp")?.ok_or("it has no exp")? + SKEW <= now {
+        return Err("it has expired".to_owned());
+    }
+    for begin in ["nbf", "iat"] {
+        if moment(claims, begin)?.is_some_and(|begin| begin - SKEW > now) {
+            return Err(format!("it holds from a later moment on ({begin})"));
+        }
+    }
+    let claim = &oidc.username_claim;
+    let named = text(claims, claim)?.filter(|name| !name.is_empty()).ok_or_else(|| format!("it has no claim {claim}"))?;
+    if claim == "email" && claims.get("email_verified").is_some_and(|verified| *verified != Value::Bool(true)) {
+        return Err("its e-mail address has not been verified".to_owned());
+    }
+    let name = own(format!("{}{named}", oidc.prefix()))?;
+    let mut groups = Vec::new();
+    if let Some(claim) = &oidc.groups_claim {
+        for group in strings(claims, claim)? {
+            groups.push(own(format!("{}{group}", oidc.groups_prefix))?);
+        }
+    }
+    groups.push(AUTHENTICATED.to_owned());
+    let team = text(claims, TEAM)?.filter(|team| !team.is_empty()).map(str::to_owned);
+    Ok(Caller { name, groups, team, anyone: false })
+}
+
+/// Names that begin with `system:` are the cluster's: a group `system:masters` may do everything.
+fn own(name: String) -> Result<String, String> {
+    if name.starts_with("system:") {
+        Err(format!("it names {name:?}, but names that begin with system: are the cluster's own"))
+    } else {
+        Ok(name)
+    }
+}
+
+fn text<'a>(claims: &'a Map<String, Value>, name: &str) -> Result<Option<&'a str>, String> {
+    match claims.get(name) {
+        None => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text)),
+        Some(_) => Err(format!("its claim {name} is no string")),
+    }
+}
+
+/// A claim that may be one string or a list of them.
+fn strings(claims: &Map<String, Value>, name: &str) -> Result<Vec<String>, String> {
+    let wrong = || format!("its claim {name} is neither a string nor a list of strings");
+    match claims.get(name) {
+        None => Ok(Vec::new()),
+        Some(Value::String(one)) => Ok(vec![one.clone()]),
+        Some(Value::Array(many)) => many.iter().map(|one| one.as_str().map(str::to_owned).ok_or_else(wrong)).collect(),
+        Some(_) => Err(wrong()),
+    }
+}
+
+/// Seconds since 1970.
+fn moment(claims: &Map<String, Value>, name: &str) -> Result<Option<f64>, String> {
+    claims.get(name).map(|moment| moment.as_f64().ok_or_else(|| format!("its claim {name} is no number"))).transpose()
+}

@@ -1,0 +1,290 @@
+//! Against a real issuer; what it would never sign is signed here, with keys that are given directly.
+
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ring::rand::SystemRandom;
+use ring::signature::{Ed25519KeyPair, KeyPair};
+use serde_json::{Map, Value, json};
+
+use super::keys::Keys;
+use super::*;
+
+const HOUR: f64 = 3600.0;
+
+fn oidc(issuer: &str) -> Oidc {
+    Oidc {
+        issuer: issuer.to_owned(),
+        audience: "slipway".to_owned(),
+        username_claim: "email".to_owned(),
+        username_prefix: None,
+        groups_claim: Some("groups".to_owned()),
+        groups_prefix: "oidc:".to_owned(),
+    }
+}
+
+/// Attempts follow each other so fast that tests need not wait for them.
+const QUICK: Pace = Pace { fresh: Duration::from_mins(10), kept: Duration::from_hours(1), between: Duration::ZERO };
+
+fn issuer(peer: &slipway_peers::Issuer, pace: Pace) -> Issuer {
+    rustls::crypto::ring::default_provider().install_default().ok();
+    Issuer::paced(oidc(peer.url()), pace).unwrap()
+}
+
+fn alice() -> Value {
+    json!({"aud": "slipway", "email": "alice@example.com", "email_verified": true, "groups": ["dev"], "team_id": "tk_blue"})
+}
+
+async fn read(issuer: &Issuer, token: &str) -> Result<Caller, (u16, String)> {
+    assert!(issuer.is_named_by(token), "{token}");
+    let outcome = issuer.caller(token, SystemTime::now()).await;
+    outcome.map_err(|error| (error.status().as_u16(), error.message().to_owned()))
+}
+
+#[tokio::test]
+async fn a_token_of_each_algorithm_says_who_calls() {
+    let peer = slipway_peers::Issuer::start();
+    let algorithms = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA"];
+    peer.rotate(&algorithms);
+    let issuer = issuer(&peer, Pace::default());
+    for algorithm in algorithms {
+        let caller = read(&issuer, &peer.sign(algorithm, &alice().to_string())).await.unwrap();
+        let groups = vec!["oidc:dev".to_owned(), "system:authenticated".to_owned()];
+        let team = Some("tk_blue".to_owned());
+        assert_eq!(caller, Caller { name: "alice@example.com".to_owned(), groups, team, anyone: false }, "{algorithm}");
+    }
+    assert_eq!(issuer.problem().await, None);
+}
+
+#[tokio::test]
+async fn what_the_issuer_signed_may_still_not_do() {
+    let peer = slipway_peers::Issuer::start();
+    let issuer = issuer(&peer, Pace::default());
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    for (more, says) in [
+        (json!({"aud": "other"}), "not meant for slipway"),
+        (json!({"aud": null}), "not meant for slipway"),
+        (json!({"exp": now - 3600}), "expired"),
+        (json!({"exp": null}), "no exp"),
+        (json!({"exp": "tomorrow"}), "no number"),
+        (json!({"nbf": now + 3600}), "later moment"),
+        (json!({"iat": now + 3600}), "later moment"),
+        (json!({"email_verified": false}), "not been verified"),
+        (json!({"email_verified": "true"}), "not been verified"),
+        (json!({"email": null}), "no claim email"),
+        (json!({"email": ""}), "no claim email"),
+        (json!({"email": 7}), "no string"),
+        (json!({"email": "system:admin"}), "cluster's own"),
+        (json!({"groups": {"a": "b"}}), "list of strings"),
+        (json!({"groups": [1]}), "list of strings"),
+        (json!({"team_id": 7}), "no string"),
+    ] {
+        let mut claims = alice();
+        crate::write::merge(&mut claims, more.clone());
+        let (status, message) = read(&issuer, &peer.token(&claims.to_string())).await.unwrap_err();
+        assert!(status == 401 && message.contains(says), "{more}: {status} {message}");
+    }
+    // Clocks may be a little apart.
+    for near in [json!({"exp": now - 5}), json!({"nbf": now + 10}), json!({"iat": now + 10}), json!({"email_verified": null})] {
+        let mut claims = alice();
+        crate::write::merge(&mut claims, near.clone());
+        read(&issuer, &peer.token(&claims.to_string())).await.unwrap_or_else(|error| panic!("{near}: {error:?}"));
+    }
+}
+
+#[tokio::test]
+async fn groups_of_the_cluster_are_refused_whatever_the_prefix() {
+    let peer = slipway_peers::Issuer::start();
+    let bare = Issuer::new(Oidc { groups_prefix: String::new(), ..oidc(peer.url()) }).unwrap();
+    for groups in [json!(["dev", "system:masters"]), json!("system:masters")] {
+        let mut claims = alice();
+        claims["groups"] = groups;
+        let (status, message) = read(&bare, &peer.token(&claims.to_string())).await.unwrap_err();
+        assert!(status == 401 && message.contains("system:masters"), "{message}");
+        // Behind a prefix the name is nobody's.
+        let caller = read(&issuer(&peer, QUICK), &peer.token(&claims.to_string())).await.unwrap();
+        assert!(caller.groups.contains(&"oidc:system:masters".to_owned()), "{caller:?}");
+    }
+    for prefix in ["system:", "system:masters"] {
+        Issuer::new(Oidc { groups_prefix: prefix.to_owned(), ..oidc(peer.url()) }).unwrap_err();
+        Issuer::new(Oidc { username_prefix: Some(prefix.to_owned()), ..oidc(peer.url()) }).unwrap_err();
+    }
+}
+
+#[tokio::test]
+async fn keys_that_change_are_found_and_old_ones_are_forgotten() {
+    let peer = slipway_peers::Issuer::start();
+    let quick = issuer(&peer, QUICK);
+    let slow = issuer(&peer, Pace { between: Duration::from_hours(1), ..QUICK });
+    let old = peer.token(&alice().to_string());
+    read(&quick, &old).await.unwrap();
+    read(&slow, &old).await.unwrap();
+    peer.rotate(&["RS256"]);
+    let new = peer.token(&alice().to_string());
+    read(&quick, &new).await.unwrap();
+    let (status, message) = read(&quick, &old).await.unwrap_err();
+    assert!(status == 401 && message.contains("no key"), "{status} {message}");
+    // Whoever looked a moment ago does not look again, however many tokens are shown.
+    read(&slow, &new).await.unwrap_err();
+    read(&slow, &old).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_issuer_that_is_away_is_told_apart_from_a_token_that_is_wrong() {
+    let peer = slipway_peers::Issuer::start();
+    let quick = issuer(&peer, QUICK);
+    let hasty = issuer(&peer, Pace { fresh: Duration::ZERO, kept: Duration::ZERO, ..QUICK });
+    let token = peer.token(&alice().to_string());
+    read(&quick, &token).await.unwrap();
+    let strange = resigned(&token);
+    assert_eq!(read(&quick, &strange).await.unwrap_err().0, 401);
+    drop(peer);
+    // What is known still serves; what would have to be asked for cannot be judged.
+    read(&quick, &token).await.unwrap();
+    assert_eq!(read(&quick, &strange).await.unwrap_err().0, 503);
+    assert_eq!(read(&hasty, &token).await.unwrap_err().0, 503);
+    assert!(quick.problem().await.is_some());
+}
+
+#[tokio::test]
+async fn nobody_but_the_issuer_tells_its_keys() {
+    let peer = slipway_peers::Issuer::start();
+    rustls::crypto::ring::default_provider().install_default().ok();
+    // The same server by another name describes itself by its own.
+    let other = Issuer::paced(oidc(&peer.url().replace("127.0.0.1", "localhost")), QUICK).unwrap();
+    assert!(other.problem().await.unwrap().contains("another issuer"));
+    for wrong in ["http://issuer.example.com", "issuer", "https://issuer.example.com/?a=b", "ftp://localhost"] {
+        Issuer::new(oidc(wrong)).unwrap_err();
+    }
+    for (audience, claim) in [("", "sub"), ("slipway", "")] {
+        let wrong = Oidc { audience: audience.to_owned(), username_claim: claim.to_owned(), ..oidc("https://issuer.example.com") };
+        Issuer::new(wrong).unwrap_err();
+    }
+}
+
+/// A set of one Ed25519 key of our own, and what it signs.
+struct Mint(Ed25519KeyPair);
+
+impl Mint {
+    fn new() -> Self {
+        let document = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).unwrap();
+        Self(Ed25519KeyPair::from_pkcs8(document.as_ref()).unwrap())
+    }
+
+    fn set(&self) -> Value {
+        let x = URL_SAFE_NO_PAD.encode(self.0.public_key().as_ref());
+        json!({"keys": [{"kty": "OKP", "crv": "Ed25519", "kid": "one", "x": x}]})
+    }
+
+    fn sign(&self, header: &Value) -> String {
+        let signed = format!("{}.{}", piece(header), piece(&json!({"iss": "https://issuer"})));
+        format!("{signed}.{}", URL_SAFE_NO_PAD.encode(self.0.sign(signed.as_bytes())))
+    }
+}
+
+fn piece(value: &Value) -> String {
+    URL_SAFE_NO_PAD.encode(value.to_string())
+}
+
+/// The same token with another's signature.
+fn resigned(token: &str) -> String {
+    let (signed, _) = token.rsplit_once('.').unwrap();
+    format!("{signed}.{}", URL_SAFE_NO_PAD.encode(Mint::new().0.sign(signed.as_bytes())))
+}
+
+#[test]
+fn a_header_cannot_talk_a_key_into_another_use() {
+    let mint = Mint::new();
+    let keys = Keys::read(mint.set().to_string().as_bytes()).unwrap();
+    let signed = |token: &str| Token::read(token).is_ok_and(|token| keys.signed(&token));
+    for right in [json!({"alg": "EdDSA", "kid": "one"}), json!({"alg": "EdDSA"}), json!({"alg": "Ed25519", "jku": "https://evil"})] {
+        assert!(signed(&mint.sign(&right)), "{right}");
+    }
+    for wrong in [
+        json!({"alg": "none"}),
+        json!({"alg": "None"}),
+        json!({"alg": "RS256"}),
+        json!({"alg": "HS256", "kid": "one"}),
+        json!({"alg": "eddsa"}),
+        json!({"alg": ["EdDSA"]}),
+        json!({"kid": "one"}),
+        json!({"alg": "EdDSA", "kid": "two"}),
+        json!({"alg": "EdDSA", "kid": 1}),
+        json!({"alg": "EdDSA", "crit": ["b64"], "b64": false}),
+        json!({"alg": "EdDSA", "crit": []}),
+        json!({"alg": "EdDSA", "crit": null}),
+        json!(["EdDSA"]),
+    ] {
+        assert!(!signed(&mint.sign(&wrong)), "{wrong}");
+    }
+    let token = mint.sign(&json!({"alg": "EdDSA"}));
+    let (body, _) = token.rsplit_once('.').unwrap();
+    let none = format!("{}.{}.", piece(&json!({"alg": "none"})), body.split_once('.').unwrap().1);
+    for wrong in
+        [none, format!("{body}."), format!("{token}."), format!("{token}=="), resigned(&token), "a.b.c".to_owned(), "..".to_owned()]
+    {
+        assert!(!signed(&wrong), "{wrong}");
+    }
+}
+
+#[test]
+fn a_public_key_is_nobodys_secret() {
+    // The old attack: the public key, which everybody has, as the secret of an HMAC.
+    let mint = Mint::new();
+    let set = mint.set();
+    let keys = Keys::read(set.to_string().as_bytes()).unwrap();
+    for secret in [mint.0.public_key().as_ref().to_vec(), set["keys"][0]["x"].as_str().unwrap().as_bytes().to_vec()] {
+        let signed = format!("{}.{}", piece(&json!({"alg": "HS256", "kid": "one"})), piece(&json!({"iss": "https://issuer"})));
+        let tag = ring::hmac::sign(&ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &secret), signed.as_bytes());
+        let token = format!("{signed}.{}", URL_SAFE_NO_PAD.encode(tag.as_ref()));
+        assert!(!keys.signed(&Token::read(&token).unwrap()));
+    }
+}
+
+#[test]
+fn keys_for_other_ends_are_passed_over() {
+    let mint = Mint::new();
+    let token = mint.sign(&json!({"alg": "EdDSA"}));
+    let with = |more: &Value| {
+        let mut set = mint.set();
+        crate::write::merge(&mut set["keys"][0], more.clone());
+        let others = json!([{"kty": "oct", "k": "c2VjcmV0", "alg": "HS256"}, {"kty": "RSA", "n": "*", "e": "AQAB"}, {"kty": 7}, "x"]);
+        set["keys"].as_array_mut().unwrap().extend(others.as_array().unwrap().clone());
+        Keys::read(set.to_string().as_bytes()).unwrap().signed(&Token::read(&token).unwrap())
+    };
+    assert!(with(&json!({})) && with(&json!({"use": "sig", "alg": "EdDSA"})));
+    for other in [json!({"use": "enc"}), json!({"alg": "ES256"}), json!({"crv": "X25519"}), json!({"x": "AAAA"})] {
+        assert!(!with(&other), "{other}");
+    }
+    Keys::read(b"[]").unwrap_err();
+}
+
+#[test]
+fn names_are_prefixed_as_the_api_server_does_it() {
+    let name = |claim: &str, prefix: Option<&str>| {
+        let settings = Oidc { username_claim: claim.to_owned(), username_prefix: prefix.map(str::to_owned), ..oidc("https://issuer") };
+        let claims = json!({"iss": "https://issuer", "aud": ["a", "slipway"], "exp": HOUR, "sub": "7", "email": "a@b.c"});
+        let claims: Map<String, Value> = claims.as_object().unwrap().clone();
+        claims::caller(&settings, &claims, 0.0).unwrap().name
+    };
+    assert_eq!(name("sub", None), "https://issuer#7");
+    assert_eq!(name("sub", Some("")), "https://issuer#7");
+    assert_eq!(name("sub", Some("-")), "7");
+    assert_eq!(name("sub", Some("oidc:")), "oidc:7");
+    assert_eq!(name("email", None), "a@b.c");
+    assert_eq!(name("email", Some("oidc:")), "oidc:a@b.c");
+}
+
+#[test]
+fn whose_a_token_is_takes_a_token() {
+    for (text, whose) in [
+        (format!("{}.{}.", piece(&json!({})), piece(&json!({"iss": "https://issuer"}))), Some("https://issuer")),
+        (format!("{}.{}.", piece(&json!({})), piece(&json!({"iss": 7}))), None),
+        (format!("x.{}", piece(&json!({"iss": "https://issuer"}))), None),
+        ("sha256~opaque".to_owned(), None),
+        (String::new(), None),
+    ] {
+        assert_eq!(jwt::issuer(&text).as_deref(), whose, "{text}");
+    }
+}
