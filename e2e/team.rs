@@ -46,6 +46,7 @@ impl Team {
     }
 
     /// Another team for the same test.
+    #[must_use]
     #[track_caller]
     pub fn beside(&self, test: &str) -> Self {
         let team = Self::named(None, test);
