@@ -1,4 +1,4 @@
-//! Servers and clients that run on Python: MLflow, Moto, an MCP server, and the SDKs of model providers.
+//! Servers and clients that run on Python: MLflow, Moto, an MCP server, the SDKs of model providers, and Schemathesis.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -43,6 +43,22 @@ pub fn moto() -> Server {
     command.args(["-B", "-m", "moto.server", "--host", "127.0.0.1", "--port", &port.to_string()]).envs(QUIET);
     let url = format!("http://127.0.0.1:{port}");
     Server::start(command, &format!("{url}/moto-api/data.json")).with_url(url)
+}
+
+/// Schemathesis: calls every operation of the OpenAPI document at `url` with what should do and what should not, and
+/// tells by a failure what the answers broke. It reads `schemathesis.toml` in `folder`, and writes its findings there.
+pub fn schemathesis(folder: &Path, url: &str, arguments: &[&str]) -> Output {
+    let mut command = Command::new(interpreter());
+    command.args(["-B", "-m", "schemathesis.cli", "--config-file", "schemathesis.toml", "run", url, "--no-color"]);
+    command.args(arguments).current_dir(folder).envs(QUIET);
+    command.output().unwrap_or_else(|error| panic!("schemathesis could not be run: {error}"))
+}
+
+/// Whether this OpenAPI document is one, in the words of openapi-spec-validator.
+pub fn openapi_validator(document: &Path) -> Output {
+    let mut command = Command::new(interpreter());
+    command.args(["-B", "-m", "openapi_spec_validator"]).arg(document).envs(QUIET);
+    command.output().unwrap_or_else(|error| panic!("openapi-spec-validator could not be run: {error}"))
 }
 
 /// Nobody's usage is reported from our tests, and a script's output is its own.

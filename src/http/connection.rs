@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use futures::FutureExt;
-use http::Response;
+use http::{Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -27,8 +27,11 @@ use crate::reply::{Body, Reply};
 use crate::request::Request;
 use crate::serve::Limits;
 
-/// What a connection may hold of unread requests and of unsent replies.
+/// What a connection may hold of unread requests and of unsent replies. A longer head ends the connection.
 const BUFFER_BYTES: usize = 64 * 1024;
+/// The longest URL and headers that are listened to; longer ones are told so.
+const URL_BYTES: usize = 8 * 1024;
+const HEADER_BYTES: usize = 32 * 1024;
 
 pub(crate) async fn run<H, F>(stream: TcpStream, limits: Limits, handler: Arc<H>, mut closing: watch::Receiver<bool>)
 where
@@ -67,8 +70,13 @@ where
     let id = RequestId::echoed(request.headers()).unwrap_or_else(|| RequestId::made(SystemTime::now(), random()));
     let method = request.method().clone();
     let uri = request.uri().clone();
+    let fits = fits(&request);
     let request = Request::new(request, id.clone(), limits.body);
-    let outcome = AssertUnwindSafe(async { handler(request).await }).catch_unwind().await;
+    let outcome = AssertUnwindSafe(async {
+        fits?;
+        handler(request).await
+    });
+    let outcome = outcome.catch_unwind().await;
     let reply = outcome.unwrap_or_else(|panic| Err(Error::internal(format!("panic: {}", words(&*panic))))).unwrap_or_else(|error| {
         log(&error, &id);
         error.into_reply(uri.path())
@@ -82,6 +90,19 @@ where
         "answered"
     );
     Ok(reply.with_header(id::HEADER, id.value()).into_response())
+}
+
+fn fits<B>(request: &http::Request<B>) -> Result<(), Error> {
+    let url = request.uri().path_and_query().map_or(0, |url| url.as_str().len());
+    if url > URL_BYTES {
+        return Err(Error::new(StatusCode::URI_TOO_LONG, format!("the URL may have at most {URL_BYTES} bytes")));
+    }
+    let headers: usize = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+    if headers > HEADER_BYTES {
+        let message = format!("the headers may have at most {HEADER_BYTES} bytes");
+        return Err(Error::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, message));
+    }
+    Ok(())
 }
 
 fn log(error: &Error, id: &RequestId) {

@@ -15,7 +15,7 @@ use slipway_http::{Error, StatusCode};
 
 use crate::answer::{Created, Data};
 use crate::call::{Call, Json};
-use crate::fields::{self, AGENT, AgentFields};
+use crate::fields::{self, AGENT, NewAgent};
 use crate::page::{Page, page};
 use crate::{fault, write};
 
@@ -37,8 +37,8 @@ pub(crate) async fn get(call: Call) -> Result<Data<View>, Error> {
     answer(&agent)
 }
 
-pub(crate) async fn create(call: Call<Json<AgentFields>>) -> Result<Created<View>, Error> {
-    let (call, Json(AgentFields(mut fields))) = call.split();
+pub(crate) async fn create(call: Call<Json<NewAgent>>) -> Result<Created<View>, Error> {
+    let (call, Json(NewAgent(mut fields))) = call.split();
     let slug = slug(&mut fields)?;
     let mut spec = fields::without_nulls(fields::to_resource(&AGENT, flat(fields)?)?);
     // Deploying it is a step of its own.
@@ -150,7 +150,7 @@ fn slug(fields: &mut Map<String, Value>) -> Result<AgentName, Error> {
 /// Fields may stand in `config` as well, as they do in answers; but each only once.
 fn flat(mut fields: Map<String, Value>) -> Result<Value, Error> {
     match fields.remove("config") {
-        None => {}
+        None | Some(Value::Null) => {}
         Some(Value::Object(config)) => {
             for (name, value) in config {
                 if fields.get(&name).is_some_and(|other| *other != value) {

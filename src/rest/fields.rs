@@ -175,8 +175,12 @@ pub(crate) fn form(schema: &Value) -> Value {
             name if name.starts_with("x-kubernetes-") => continue,
             "nullable" | "default" => continue,
             "properties" => {
+                let needed =
+                    |name: &String| object.get("required").and_then(Value::as_array).is_some_and(|all| all.iter().any(|one| one == name));
                 let fields = value.as_object().into_iter().flatten();
-                Value::Object(fields.map(|(name, field)| (snake(name), form(field))).collect())
+                Value::Object(
+                    fields.map(|(name, field)| (snake(name), if needed(name) { form(field) } else { optional(form(field)) })).collect(),
+                )
             }
             "required" => value.as_array().into_iter().flatten().filter_map(Value::as_str).map(|name| Value::String(snake(name))).collect(),
             "items" | "additionalProperties" => form(value),
@@ -186,6 +190,20 @@ pub(crate) fn form(schema: &Value) -> Value {
         renamed.insert(name.clone(), value);
     }
     Value::Object(renamed)
+}
+
+/// The same of a field that may be null, which is to say that it has no value.
+fn optional(mut field: Value) -> Value {
+    if let Some(kind) = field.get_mut("type").filter(|kind| kind.is_string()) {
+        *kind = serde_json::json!([kind.take(), "null"]);
+    }
+    for several in ["enum", "anyOf"] {
+        let null = if several == "enum" { Value::Null } else { serde_json::json!({"type": "null"}) };
+        if let Some(list) = field.get_mut(several).and_then(Value::as_array_mut) {
+            list.push(null);
+        }
+    }
+    field
 }
 
 /// Any agent fields, in a partial body.
@@ -200,6 +218,25 @@ impl JsonSchema for AgentFields {
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         agent_form(generator)
+    }
+}
+
+/// The fields of an agent that is to be made.
+#[derive(Debug, Clone, serde::Deserialize)]
+#[serde(transparent)]
+pub(crate) struct NewAgent(pub Map<String, Value>);
+
+impl JsonSchema for NewAgent {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "NewAgent".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let config = generator.subschema_for::<AgentFields>().to_value();
+        let mut schema = form(&AGENT);
+        schema["properties"]["slug"] = serde_json::json!({"type": ["string", "null"], "maxLength": 52, "description": "What the id, the address and paths are made of. Default: the name in lower case, with hyphens."});
+        schema["properties"]["config"] = serde_json::json!({"anyOf": [config, {"type": "null"}], "description": "Fields may stand in here as well, as they do in answers."});
+        Schema::try_from(schema).unwrap_or_default()
     }
 }
 

@@ -1,6 +1,8 @@
 //! What a caller must be allowed to do for an endpoint to answer: the very verb and resource that it comes down to,
 //! so that Kubernetes' own roles decide, and REST allows what kubectl allows.
 
+use serde_json::{Value, json};
+
 /// A verb on a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Right {
@@ -45,6 +47,37 @@ pub(crate) enum Permission {
     Cluster(Right),
     /// Who has this right on the platform's own object of that name.
     Platform(Right, &'static str),
+}
+
+impl std::fmt::Display for Permission {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Open => write!(f, "none"),
+            Self::Known => write!(f, "a valid token"),
+            Self::Team(right) => write!(f, "{right} in the team"),
+            Self::Cluster(right) => write!(f, "{right} in the cluster"),
+            Self::Platform(right, name) => write!(f, "{right} {name} in the platform's namespace"),
+        }
+    }
+}
+
+impl Permission {
+    /// The same for programs.
+    pub(crate) fn form(&self) -> Value {
+        let scope = match self {
+            Self::Open => "open",
+            Self::Known => "known",
+            Self::Team(_) => "team",
+            Self::Cluster(_) => "cluster",
+            Self::Platform(..) => "platform",
+        };
+        match self {
+            Self::Open | Self::Known => json!({"scope": scope}),
+            Self::Team(right) | Self::Cluster(right) | Self::Platform(right, _) => json!({
+                "scope": scope, "verb": right.verb, "group": right.group, "resource": right.resource, "subresource": right.subresource,
+            }),
+        }
+    }
 }
 
 /// To begin with, whoever has a role in a team may see its agents.

@@ -77,11 +77,11 @@ impl Route {
 
     /// Asks who calls and whether they may, and only then reads the body.
     pub(crate) async fn answer(&self, context: Arc<Context>, path: Path, request: Request) -> Result<Reply, Error> {
+        let admitted = access::admit(&context, self.permission, &path, request.headers()).await?;
         let query = request.query()?;
         if self.parameters.is_empty() {
             request.query()?.end()?;
         }
-        let admitted = access::admit(&context, self.permission, &path, request.headers()).await?;
         let call = Call {
             caller: admitted.caller,
             team: admitted.team,
@@ -128,16 +128,18 @@ impl Table {
     }
 
     pub(crate) fn find(&self, method: &Method, path: &str) -> Found<'_> {
-        let mut others = Vec::new();
-        for route in &self.0 {
-            let Some(parts) = route.matches(path) else { continue };
-            if route.method == method {
-                return Found::Route(route, parts);
-            }
-            if !others.contains(&route.method) {
-                others.push(route.method.clone());
-            }
+        let mut found: Vec<(&Route, Path)> = self.0.iter().filter_map(|route| Some((route, route.matches(path)?))).collect();
+        // Of `/skills/import` and `/skills/{id}` the first is meant.
+        let Some(fewest) = found.iter().map(|(_, parts)| parts.0.len()).min() else { return Found::Nothing };
+        found.retain(|(_, parts)| parts.0.len() == fewest);
+        let mut others: Vec<Method> = found.iter().map(|(route, _)| route.method.clone()).collect();
+        if let Some((route, parts)) = found.into_iter().find(|(route, _)| route.method == method) {
+            return Found::Route(route, parts);
         }
-        if others.is_empty() { Found::Nothing } else { Found::OtherMethods(others) }
+        if others.contains(&Method::GET) {
+            others.push(Method::HEAD);
+        }
+        others.push(Method::OPTIONS);
+        Found::OtherMethods(others)
     }
 }

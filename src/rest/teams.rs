@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use kube::ResourceExt;
-use kube::api::{Api, DeleteParams, ListParams, Preconditions};
+use kube::api::{Api, ListParams};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use slipway_api::names::{self, TeamSlug};
@@ -119,10 +119,8 @@ pub(crate) async fn delete(mut call: Call) -> Result<Data<Deleted>, Error> {
         let message = format!("{what} still has agents; delete these first, or say ?force=true to delete all of them with the team");
         return Err(Error::new(StatusCode::CONFLICT, message));
     }
-    let preconditions = Preconditions { uid: team.uid(), resource_version: None };
-    let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
-    api(&call).delete(&slug, &parameters).await.map_err(|error| fault::of_cluster(error, &what))?;
-    Ok(Data::new(Deleted { id: ids::team(&slug), deleted: true }))
+    let version = write::delete(&call, &api(&call), &team, &what).await?;
+    Ok(Data::since(Deleted { id: ids::team(&slug), deleted: true }, version))
 }
 
 fn api(call: &Call) -> Api<Team> {

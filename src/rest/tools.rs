@@ -1,7 +1,7 @@
 //! Tools: the specification's kind, over REST.
 
 use kube::ResourceExt;
-use kube::api::{Api, DeleteParams};
+use kube::api::Api;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -49,6 +49,7 @@ pub(crate) struct View {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(rename = "ToolStatus")]
 pub(crate) enum Status {
     Pending,
     Available,
@@ -125,8 +126,9 @@ pub(crate) async fn replace(call: Call<Json<Fields>>) -> Result<Data<View>, Erro
 
 pub(crate) async fn delete(call: Call) -> Result<Data<Deleted>, Error> {
     let (name, what) = named(&call)?;
-    api(&call).delete(&name, &DeleteParams::default()).await.map_err(|error| fault::of_cluster(error, &what))?;
-    Ok(Data::new(Deleted { id: name, deleted: true }))
+    let found = api(&call).get(&name).await.map_err(|error| fault::of_cluster(error, &what))?;
+    let version = write::delete(&call, &api(&call), &found, &what).await?;
+    Ok(Data::since(Deleted { id: name, deleted: true }, version))
 }
 
 fn api(call: &Call) -> Api<Tool> {

@@ -71,6 +71,16 @@ async fn a_panic_costs_one_request_and_tells_nothing() {
 }
 
 #[tokio::test]
+async fn a_url_or_headers_that_are_too_long_are_told_so() {
+    let server = start(Limits::default()).await;
+    let long = get(server.address, &format!("/{}", "a".repeat(9000))).await;
+    assert!(long.starts_with("HTTP/1.1 414") && long.contains("at most 8192 bytes"), "{long:.300}");
+    let header = "b".repeat(33_000);
+    let wide = rest(send(server.address, &format!("GET / HTTP/1.1\r\nhost: a\r\nx: {header}\r\nconnection: close\r\n\r\n")).await).await;
+    assert!(wide.starts_with("HTTP/1.1 431") && wide.contains(r#""path":"/"}"#), "{wide:.300}");
+}
+
+#[tokio::test]
 async fn a_client_that_dawdles_is_sent_away() {
     let short = Duration::from_millis(100);
     let server = start(Limits { head: short, body: short, ..Limits::default() }).await;

@@ -33,6 +33,7 @@ pub(crate) async fn config(call: Call<Json<AgentFields>>) -> Result<Data<View>, 
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "AgentSkills")]
 pub(crate) struct Skills {
     /// Names or ids (`sk_…`) of skills of the team.
     skills: Vec<String>,
@@ -49,6 +50,7 @@ pub(crate) async fn skills(call: Call<Json<Skills>>) -> Result<Data<View>, Error
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "AgentWish")]
 pub(crate) struct Wish {
     /// `archived`, or `active` to take an archived agent back as it was.
     #[schemars(schema_with = "wishes")]

@@ -41,12 +41,13 @@ pub(crate) struct View {
 }
 
 fn config(generator: &mut SchemaGenerator) -> Schema {
-    fields::agent_form(generator)
+    generator.subschema_for::<fields::AgentFields>()
 }
 
 /// Where an agent is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(rename = "AgentStatus")]
 pub(crate) enum Status {
     Created,
     Deploying,

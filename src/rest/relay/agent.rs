@@ -50,6 +50,7 @@ impl Target {
         match (self.standing.status.as_str(), self.standing.replicas) {
             ("created", _) => Some(format!("agent {name} has never been deployed; POST /api/v1/agents/{name}/deploy starts it")),
             ("stopped", _) => Some(format!("agent {name} is stopped; POST /api/v1/agents/{name}/deploy starts it again")),
+            ("archived", _) => Some(format!("agent {name} is archived; PATCH /api/v1/agents/{name}/status with active takes it back")),
             (_, Some(0)) => Some(format!("agent {name} has no pods, because its replicas are 0")),
             _ => None,
         }
@@ -122,6 +123,7 @@ mod tests {
             (r#"{"id":"ag_1","status":"created","message":null,"replicas":1}"#, Some("never been deployed")),
             (r#"{"status":"stopped","message":null,"replicas":1}"#, Some("is stopped")),
             (r#"{"replicas":0,"status":"deployed","message":null}"#, Some("replicas are 0")),
+            (r#"{"status":"archived","replicas":1}"#, Some("is archived")),
             (r#"{"status":"deploying","replicas":1}"#, None),
             (r#"{"status":"deployed","replicas":1}"#, None),
         ] {

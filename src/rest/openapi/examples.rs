@@ -1,0 +1,106 @@
+//! Bodies and parts of paths as one would send them, and streams as they come.
+
+use serde_json::{Value, json};
+
+/// A body for each operation that takes one of ours.
+pub(super) fn all() -> Vec<(&'static str, Value)> {
+    vec![
+        (
+            "postAgents",
+            json!({"name": "Helper", "framework": "custom", "strategy": "agent-react", "model_type": "stub", "model_id": "stub-echo", "system_prompt": "You are a friendly assistant."}),
+        ),
+        ("patchAgentsIdConfig", json!({"system_prompt": "You are a patient assistant.", "replicas": 2, "description": null})),
+        ("putAgentsIdSkills", json!({"skills": []})),
+        ("patchAgentsIdStatus", json!({"status": "archived"})),
+        ("postAgentsIdChat", json!({"message": "Hello!"})),
+        ("postAgentsIdChatStream", json!({"message": "Hello!"})),
+        ("postAgentsIdMemory", json!({"content": "Ada likes short answers.", "category": "preference"})),
+        ("postAgentsIdMemorySearch", json!({"query": "answers", "top_k": 5})),
+        ("postTeams", json!({"name": "Research", "description": "Those who find things out."})),
+        ("postTeamsTeamMembers", json!({"email": "ada@example.com", "role": "developer"})),
+        ("patchTeamsTeamMembersUser", json!({"role": "viewer"})),
+        (
+            "postTools",
+            json!({"name": "weather", "type": "http", "description": "The weather of a city.", "endpoint": "https://wttr.in/{city}", "method": "GET", "parameters": [{"name": "city", "type": "string", "description": "The city's name.", "required": true}]}),
+        ),
+        ("putToolsName", json!({"name": "clock", "type": "builtin", "description": "Tells the time."})),
+        (
+            "postSkills",
+            json!({"name": "greeting", "description": "How to greet people. Use it when somebody says hello.", "instructions": "Say hello back, by name."}),
+        ),
+        (
+            "putSkillsId",
+            json!({"name": "greeting", "description": "How to greet people. Use it when somebody says hello.", "instructions": "Say hello back, warmly."}),
+        ),
+    ]
+}
+
+pub(super) fn of(id: &str) -> Option<Value> {
+    all().into_iter().find_map(|(known, example)| (known == id).then_some(example))
+}
+
+/// What a varying part of a path is, and one such.
+pub(super) fn part(kind: &str, name: &str) -> (&'static str, &'static str) {
+    match (kind, name) {
+        ("agents", "id") => ("The agent, by id (ag_…) or slug.", "helper"),
+        ("skills", "id") => ("The skill, by id (sk_…) or name.", "greeting"),
+        ("tools", "name") => ("The tool, by its slug.", "weather"),
+        (_, "team") => ("The team, by id (tk_…) or slug.", "research"),
+        (_, "user") => ("The member, by id (user_…).", "user_90f8a9b1c3d5e7f2"),
+        (_, "cid") => ("The conversation's id (conv_…).", "conv_01JD8Z7Q3V5X9M2K4N6P8R0S1T"),
+        (_, "mid") => ("The memory's id (mem_…).", "mem_01JD8Z7Q3V5X9M2K4N6P8R0S1T"),
+        _ => ("Which one.", "one"),
+    }
+}
+
+const HAPPENS: &str = "Server-sent events: first the last 50, or those after Last-Event-ID, then each as it comes. A comment every 15 s \
+    keeps the connection open. A client passes over fields that it does not know.";
+const HAPPENED: &str = "event: Normal\nid: 4711\ndata: {\"type\":\"Normal\",\"reason\":\"DeploymentReady\",\"message\":\"1 of 1 pods are ready\",\
+    \"object\":{\"kind\":\"Agent\",\"name\":\"helper\"},\"agent_id\":\"ag_9f0c2d4e6a8b1c3d5e7f\",\"timestamp\":\"2026-11-21T12:00:00Z\",\"payload\":null}\n\n";
+const SAYS: &str = "Server-sent events: `token` with the next piece of the answer in `content`, at the end `done` with all of it, or `error`. Between \
+    them may come `tool_start`, `tool_end`, `sources`, `suggestions`, `guard`. A client passes over types that it does not know.";
+const SAID: &str = "data: {\"type\":\"token\",\"content\":\"Hello\"}\n\ndata: {\"type\":\"done\",\"content\":\"Hello\",\"conversation_id\":\"conv_01JD8Z7Q3V5X9M2K4N6P8R0S1T\"}\n\n";
+
+/// Describes a stream, as the schema of one of its events: what happens to an agent, or what it says.
+pub(super) fn stream(happens: bool, content: &mut Value) {
+    let (about, example) = if happens { (HAPPENS, HAPPENED) } else { (SAYS, SAID) };
+    let text = json!({"type": "string"});
+    let data = if happens {
+        json!({
+            "type": "object",
+            "properties": {
+                "type": {"enum": ["Normal", "Warning"]},
+                "reason": text,
+                "message": text,
+                "object": {"type": "object", "properties": {"kind": text, "name": text}, "required": ["kind", "name"]},
+                "agent_id": text,
+                "timestamp": {"type": ["string", "null"]},
+                "payload": {},
+            },
+            "required": ["type", "reason", "message", "object", "agent_id"],
+        })
+    } else {
+        json!({
+            "type": "object",
+            "properties": {
+                "type": text,
+                "content": {"type": ["string", "null"]},
+                "conversation_id": {"type": ["string", "null"]},
+                "trace_id": {"type": ["string", "null"]},
+                "usage": {"type": ["object", "null"], "properties": {"input_tokens": {"type": "integer"}, "output_tokens": {"type": "integer"}}},
+            },
+            "required": ["type"],
+        })
+    };
+    content["schema"] = json!({
+        "type": "object",
+        "description": about,
+        "properties": {
+            "event": text,
+            "id": text,
+            "data": {"type": "string", "contentMediaType": "application/json", "contentSchema": data},
+        },
+        "required": ["data"],
+    });
+    content["example"] = json!(example);
+}

@@ -1,0 +1,187 @@
+//! One route as an OpenAPI operation: what it takes, what it answers, and what can come of it.
+
+use schemars::SchemaGenerator;
+use serde_json::{Map, Value, json};
+use slipway_http::{Method, StatusCode};
+
+use super::{examples, parts};
+use crate::right::Permission;
+use crate::route::{Parameter, Route};
+
+const STREAM: &str = "text/event-stream";
+
+/// What the document derives from a route, besides what the route says itself.
+struct Facts {
+    /// It is passed on to an agent.
+    relayed: bool,
+    stream: bool,
+    /// Its answer is a list, of which pages can be asked for.
+    list: bool,
+    paged: bool,
+    /// It makes a resource.
+    makes: bool,
+    /// It changes or deletes a resource in the version that the caller may name.
+    changes: bool,
+    body: bool,
+}
+
+impl Facts {
+    fn of(route: &Route, response: &Value, body: bool) -> Self {
+        let relayed = matches!(route.permission, Permission::Team(right) if right.subresource == Some("chat"));
+        let ours = !relayed && !matches!(route.permission, Permission::Open | Permission::Known);
+        let makes = ours && route.status == StatusCode::CREATED;
+        // A membership is a RoleBinding, which is replaced rather than changed; the platform's test changes nothing.
+        let apart = ["/members", "/platform/config/test"].iter().any(|part| route.path.contains(part));
+        Self {
+            relayed,
+            stream: route.media == STREAM,
+            list: response["properties"]["data"]["type"] == "array",
+            paged: !relayed && route.parameters.iter().any(|parameter| parameter.name == "cursor"),
+            makes,
+            changes: ours && !makes && !apart && route.method != Method::GET,
+            body,
+        }
+    }
+
+    fn refusals(&self, route: &Route) -> Vec<StatusCode> {
+        let (open, known) = (route.permission == Permission::Open, route.permission == Permission::Known);
+        let team = matches!(route.permission, Permission::Team(_));
+        let write = route.method != Method::GET;
+        let all = [
+            (StatusCode::BAD_REQUEST, true),
+            (StatusCode::UNAUTHORIZED, !open),
+            (StatusCode::FORBIDDEN, !open && !known),
+            (StatusCode::NOT_FOUND, team || route.path.contains('{')),
+            (StatusCode::REQUEST_TIMEOUT, self.body),
+            // An agent may refuse a turn because another one of the conversation is under way.
+            (StatusCode::CONFLICT, write),
+            (StatusCode::PAYLOAD_TOO_LARGE, self.body),
+            (StatusCode::UNSUPPORTED_MEDIA_TYPE, self.body),
+            (StatusCode::TOO_MANY_REQUESTS, self.relayed || self.stream),
+            (StatusCode::INTERNAL_SERVER_ERROR, true),
+            (StatusCode::BAD_GATEWAY, self.relayed),
+            (StatusCode::SERVICE_UNAVAILABLE, !open),
+            (StatusCode::GATEWAY_TIMEOUT, self.relayed),
+        ];
+        all.into_iter().filter_map(|(status, comes)| comes.then_some(status)).collect()
+    }
+
+    fn headers(&self) -> &'static [&'static str] {
+        match () {
+            () if self.relayed || self.stream || (self.list && !self.paged) => &[],
+            () if self.list => &["X-Resource-Version"],
+            () => &["X-Resource-Version", "ETag"],
+        }
+    }
+}
+
+pub(super) fn of(route: &Route, routes: &[Route], generator: &mut SchemaGenerator) -> Value {
+    let schema = (route.response)(generator).to_value();
+    let body = (route.request)(generator);
+    let facts = Facts::of(route, &schema, body.is_some());
+    let id = id(route);
+    let mut content = json!({"schema": schema});
+    if facts.stream {
+        examples::stream(route.method == Method::GET, &mut content);
+    }
+    let mut responses = Map::new();
+    let mut answer = json!({
+        "description": route.status.canonical_reason().unwrap_or_default(),
+        "headers": parts::headers_of(if route.permission == Permission::Open { &[] } else { facts.headers() }),
+        "content": {route.media: content},
+    });
+    if facts.makes {
+        answer["links"] = links(route, routes, &answer["content"][route.media]["schema"], generator);
+    }
+    responses.insert(route.status.as_str().to_owned(), answer);
+    for status in facts.refusals(route) {
+        responses.insert(status.as_str().to_owned(), parts::refusal(status));
+    }
+    let mut operation = json!({
+        "operationId": id,
+        "tags": [route.path.split('/').nth(1).unwrap_or_default()],
+        "summary": route.about,
+        "description": format!("Takes: {}.", route.permission),
+        "x-permission": route.permission.form(),
+        "responses": responses,
+    });
+    let parameters = parameters(route, &facts);
+    if !parameters.is_empty() {
+        operation["parameters"] = Value::Array(parameters);
+    }
+    if let Some((media, schema)) = body {
+        let mut content = json!({"schema": schema});
+        if let Some(example) = examples::of(&id) {
+            content["example"] = example;
+        }
+        operation["requestBody"] = json!({"required": true, "content": {media: content}});
+    }
+    if route.permission == Permission::Open {
+        operation["security"] = json!([]);
+    }
+    operation
+}
+
+fn parameters(route: &Route, facts: &Facts) -> Vec<Value> {
+    let kind = route.path.split('/').nth(1).unwrap_or_default();
+    let path = variables(route.path).map(|name| {
+        let (about, example) = examples::part(kind, name);
+        json!({"name": name, "in": "path", "required": true, "description": about, "schema": {"type": "string", "minLength": 1}, "example": example})
+    });
+    let query = route.parameters.iter().map(query);
+    let own_team = matches!(route.permission, Permission::Team(_)) && !route.path.contains("{team}");
+    let headers = [
+        ("Team", own_team),
+        ("TeamId", own_team),
+        ("ResourceVersion", facts.paged),
+        ("IfMatch", facts.changes),
+        ("IdempotencyKey", facts.makes),
+        ("LastEventId", facts.stream && route.method == Method::GET),
+    ];
+    let headers = headers.into_iter().filter_map(|(name, taken)| taken.then(|| parts::parameter(name)));
+    path.chain(query).chain(headers).collect()
+}
+
+fn query(parameter: &Parameter) -> Value {
+    let schema = match (parameter.name, parameter.kind) {
+        ("limit", _) => json!({"type": "integer", "minimum": 1, "maximum": 500, "default": 100}),
+        (_, "boolean") => json!({"type": "boolean"}),
+        (_, kind) => json!({"type": kind}),
+    };
+    json!({"name": parameter.name, "in": "query", "description": parameter.about, "schema": schema})
+}
+
+/// What can be done with what was made: every operation on it that needs to know no more than its id.
+fn links(route: &Route, routes: &[Route], answer: &Value, generator: &SchemaGenerator) -> Value {
+    let collection = format!("{}/{{", route.path.trim_end_matches("/import"));
+    let made =
+        answer["properties"]["data"]["$ref"].as_str().and_then(|reference| generator.definitions().get(reference.rsplit('/').next()?));
+    let named = made.map_or("id", |made| if made["properties"].get("id").is_some() { "id" } else { "slug" });
+    let known: Vec<&str> = variables(route.path).collect();
+    let mut links = Map::new();
+    for target in routes.iter().filter(|target| target.path.starts_with(&collection)) {
+        let missing: Vec<&str> = variables(target.path).filter(|name| !known.contains(name)).collect();
+        let [own] = missing.as_slice() else { continue };
+        let mut parameters = json!({*own: format!("$response.body#/data/{named}")});
+        for name in &known {
+            parameters[*name] = json!(format!("$request.path.{name}"));
+        }
+        links.insert(id(target), json!({"operationId": id(target), "parameters": parameters}));
+    }
+    Value::Object(links)
+}
+
+fn variables(path: &str) -> impl Iterator<Item = &str> {
+    path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
+}
+
+/// `getAgentsIdConfig` of `GET /agents/{id}/config`.
+pub(super) fn id(route: &Route) -> String {
+    let mut id = route.method.as_str().to_lowercase();
+    for word in route.path.split(|letter: char| !letter.is_ascii_alphanumeric()).filter(|word| !word.is_empty()) {
+        let (first, rest) = word.split_at(1);
+        id.push_str(&first.to_uppercase());
+        id.push_str(rest);
+    }
+    id
+}
