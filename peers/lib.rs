@@ -6,6 +6,7 @@
 #![expect(clippy::expect_used, clippy::panic, reason = "used by tests alone, where a panic is how a failure is told")]
 #![expect(clippy::missing_panics_doc, reason = "everything here panics when a peer does not do what it should")]
 
+mod git;
 mod issuer;
 mod node;
 mod pgbouncer;
@@ -17,6 +18,7 @@ mod server;
 
 use std::path::PathBuf;
 
+pub use git::Git;
 pub use issuer::Issuer;
 pub use node::{conformance, everything, everything_sse, everything_stdio, mock_llm};
 pub use pgbouncer::PgBouncer;

@@ -9,6 +9,8 @@ mod api_agents;
 mod api_access;
 mod api_chat;
 mod api_events;
+mod api_platform;
+mod api_skills;
 mod children;
 mod commands;
 mod drift;

@@ -13,6 +13,7 @@ pub mod ids;
 pub mod knowledge_base;
 pub mod labels;
 pub mod names;
+pub mod platform;
 mod schema;
 pub mod skill;
 pub mod team;

@@ -1,6 +1,7 @@
 //! A request as a handler sees it: its head, its id, and a body that is read once, within bounds of
 //! size and time.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -10,6 +11,7 @@ use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use crate::error::Error;
@@ -78,21 +80,53 @@ impl Request {
         let read = async {
             if usize::try_from(declared).is_ok_and(|length| length <= limit) { collected(&mut self.body, limit).await } else { Ok(None) }
         };
-        let slow = Error::new(StatusCode::REQUEST_TIMEOUT, "the body took too long to arrive");
         match timeout(self.patience, read).await {
             Ok(Ok(Some(bytes))) => Ok(bytes),
-            Ok(Ok(None)) => {
-                // A client that waits for `100 Continue` has sent nothing that could be in the way.
-                if !self.head.headers.contains_key(header::EXPECT) {
-                    let _ = timeout(DISCARD_TIME, discarded(&mut self.body)).await;
-                }
-                let message = format!("the body may have at most {limit} bytes");
-                Err(Error::new(StatusCode::PAYLOAD_TOO_LARGE, message))
-            }
+            Ok(Ok(None)) => Err(self.too_large(limit).await),
             Ok(Err(cause)) => Err(Error::bad_request("the body ended early").because(cause)),
-            Err(_) => Err(slow),
+            Err(_) => Err(slow()),
         }
     }
+
+    /// Passes the body on as it comes, if it is no longer than `limit`. For what is too large to be held.
+    pub async fn pass(mut self, limit: u64, into: mpsc::Sender<Bytes>) -> Result<(), Error> {
+        if self.body.size_hint().lower() > limit {
+            return Err(self.too_large(limit).await);
+        }
+        match timeout(self.patience, passed(&mut self.body, limit, into)).await {
+            Ok(Ok(true)) => Ok(()),
+            Ok(Ok(false)) => Err(self.too_large(limit).await),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(slow()),
+        }
+    }
+
+    async fn too_large(&mut self, limit: impl Display) -> Error {
+        // A client that waits for `100 Continue` has sent nothing that could be in the way.
+        if !self.head.headers.contains_key(header::EXPECT) {
+            let _ = timeout(DISCARD_TIME, discarded(&mut self.body)).await;
+        }
+        Error::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the body may have at most {limit} bytes"))
+    }
+}
+
+fn slow() -> Error {
+    Error::new(StatusCode::REQUEST_TIMEOUT, "the body took too long to arrive")
+}
+
+/// Passes the body on, or says `false` as soon as it is longer than `limit`.
+async fn passed(body: &mut Incoming, limit: u64, into: mpsc::Sender<Bytes>) -> Result<bool, Error> {
+    let mut length = 0;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|cause| Error::bad_request("the body ended early").because(cause))?;
+        let Ok(piece) = frame.into_data() else { continue };
+        length += piece.len() as u64;
+        if length > limit {
+            return Ok(false);
+        }
+        into.send(piece).await.map_err(|_| Error::internal("nobody takes a body's pieces any longer"))?;
+    }
+    Ok(true)
 }
 
 /// The whole body, or `None` as soon as it is longer than `limit`.

@@ -5,7 +5,8 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use kube::Client;
 use slipway_http::{Limits, serve as serve_http};
-use slipway_rest::{Authentication, Context, Issuer, Oidc, Rest, Settings};
+use slipway_operator::database::DatabaseUrl;
+use slipway_rest::{Authentication, Context, Issuer, Oidc, PlatformSettings, Rest, Settings};
 use tokio::net::TcpListener;
 use url::Url;
 
@@ -34,6 +35,11 @@ pub(crate) fn open(arguments: &Arguments, client: Client) -> anyhow::Result<Rest
         agent_address: agent_address(arguments)?,
         chat_time: Duration::from_secs(arguments.chat_seconds),
         limits: arguments.limits,
+        import_allow: arguments.import_allow()?,
+        platform: PlatformSettings::new(
+            Arguments::public_url(arguments.mlflow_uri.as_ref()).map_err(anyhow::Error::msg).context("SLIPWAY_MLFLOW_URI")?,
+            arguments.database().context("SLIPWAY_DATABASE_URL")?.as_ref().map(DatabaseUrl::complete),
+        ),
     };
     Ok(Rest::open(Context::new(client, settings, authentication)))
 }

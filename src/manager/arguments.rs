@@ -2,13 +2,14 @@
 
 use std::str::FromStr;
 
+use anyhow::Context as _;
 use clap::{Parser, Subcommand, ValueEnum};
-use slipway_api::ids;
+use slipway_api::{ids, platform};
 use slipway_operator::database::{DatabaseUrl, DatabaseUrlError};
 use slipway_operator::settings::{AgentDefaults, TeamNetwork};
 use slipway_operator::tenancy::Wanted;
+use slipway_rest::Allowed;
 use slipway_rest::Limits;
-use url::Url;
 
 /// Runs Slipway's controllers: makes Agents run, Teams have namespaces, and says how it goes.
 #[derive(Debug, Parser)]
@@ -136,6 +137,10 @@ pub(crate) struct Arguments {
     #[arg(long, env = "SLIPWAY_EGRESS_ALLOW", value_delimiter = ',')]
     pub egress_allow: Vec<String>,
 
+    /// Networks, and hosts with a port, that skills may be imported from although they are not public, separated by commas.
+    #[arg(long, env = "SLIPWAY_IMPORT_ALLOW", value_delimiter = ',')]
+    pub import_allow: Vec<String>,
+
     /// Where the platform's API is reached; agents call back there and nowhere else.
     #[arg(long, env = "SLIPWAY_PLATFORM_URL")]
     pub platform_url: Option<String>,
@@ -219,14 +224,15 @@ impl Arguments {
     /// a password.
     pub(crate) fn public_url(given: Option<&String>) -> Result<Option<String>, &'static str> {
         let Some(text) = given.filter(|text| !text.trim().is_empty()) else { return Ok(None) };
-        match Url::parse(text) {
-            Ok(url) if !matches!(url.scheme(), "http" | "https") => Err("it should begin with http:// or https://"),
-            Ok(url) if !url.username().is_empty() || url.password().is_some() => {
-                Err("it must hold no user and password; agents get these from a Secret")
-            }
-            Ok(_) => Ok(Some(text.clone())),
-            Err(_) => Err("it is no URL, such as http://collector.example.com:4318"),
+        match platform::public_url_fault(text) {
+            Some(fault) => Err(fault),
+            None => Ok(Some(text.clone())),
         }
+    }
+
+    pub(crate) fn import_allow(&self) -> anyhow::Result<Vec<Allowed>> {
+        let items = self.import_allow.iter().map(|item| item.trim()).filter(|item| !item.is_empty());
+        items.map(|item| item.parse().map_err(anyhow::Error::msg).context("SLIPWAY_IMPORT_ALLOW")).collect()
     }
 
     /// The database. Read here rather than by the parser, which would show a refused value with its password.

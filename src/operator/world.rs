@@ -4,6 +4,7 @@
 
 mod census;
 pub mod child;
+mod configured;
 pub mod pod;
 pub mod references;
 pub mod secret;
@@ -31,6 +32,7 @@ use crate::tenancy::Tenancy;
 use crate::visits::Sign;
 use crate::{agent, skill, team};
 use child::Child;
+use configured::Configured;
 use pod::Pods;
 use references::References;
 use secret::SecretState;
@@ -63,6 +65,7 @@ pub struct World {
     pub sign: Option<Sign>,
     pub(crate) reports: Reports,
     told: Told,
+    configured: Configured,
     /// Namespaces whose Secrets are known.
     secrets_known: Mutex<HashSet<String>>,
 
@@ -198,6 +201,7 @@ impl World {
             sign: None,
             reports: Reports::default(),
             told: Told::default(),
+            configured: Configured::default(),
             secrets_known: Mutex::default(),
             agent_queue: Queue::default(),
             tool_queue: Queue::default(),

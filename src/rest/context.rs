@@ -5,12 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
+use slipway_egress::{Allowed, Egress};
 
 use crate::access::{Access, Authentication};
 use crate::events::Hub;
 use crate::limits::{Gate, Limits};
 use crate::relay::Relay;
+use crate::platform::PlatformSettings;
 use crate::seen::Seen;
+use crate::skills;
 
 /// How this API was set up.
 #[derive(Debug, Clone)]
@@ -29,6 +32,9 @@ pub struct Settings {
     pub agent_address: Option<String>,
     /// How long an agent's answer to a chat may take to begin.
     pub chat_time: Duration,
+    /// What skills may be imported from although it is not public.
+    pub import_allow: Vec<Allowed>,
+    pub platform: PlatformSettings,
     /// How much may be asked of agents.
     pub limits: Limits,
 }
@@ -41,6 +47,8 @@ pub struct Context {
     pub(crate) gate: Arc<Gate>,
     pub(crate) relay: Relay,
     pub(crate) hub: Arc<Hub>,
+    /// The way out for imports.
+    pub(crate) egress: Egress,
 }
 
 impl Context {
@@ -50,6 +58,7 @@ impl Context {
         let gate = Arc::new(Gate::new(settings.limits));
         let relay = Relay::new(client.clone(), &settings);
         let hub = Arc::new(Hub::new(client.clone(), seen.clone(), settings.watch_namespaces.clone()));
-        Self { client, settings, access, seen, gate, relay, hub }
+        let egress = skills::egress(&settings.import_allow);
+        Self { egress, client, settings, access, seen, gate, relay, hub }
     }
 }

@@ -18,12 +18,14 @@ mod gitops;
 mod members;
 mod limits;
 mod page;
+mod platform;
 mod relay;
 mod right;
 mod route;
 mod routes;
 mod seen;
 mod shelf;
+mod skills;
 mod team;
 mod teams;
 mod tools;
@@ -36,6 +38,8 @@ use slipway_http::{Error, Method, Reply, Request};
 pub use access::{Authentication, Issuer, Oidc};
 pub use context::{Context, Settings};
 pub use limits::{Limit, Limits};
+pub use platform::PlatformSettings;
+pub use slipway_egress::Allowed;
 use route::{Found, Table};
 
 /// Where the API begins.

@@ -3,10 +3,10 @@
 use slipway_http::Method;
 
 use crate::page::PAGED;
-use crate::right::Permission::{Cluster, Known, Open, Team};
+use crate::right::Permission::{Cluster, Known, Open, Platform, Team};
 use crate::right::{MEMBER, Right};
 use crate::route::Route;
-use crate::{agents, events, health, members, relay, teams, tools};
+use crate::{agents, events, health, members, platform, relay, skills, teams, tools};
 
 const LIST_AGENTS: Right = Right::on("list", "agents");
 const GET_AGENT: Right = Right::on("get", "agents");
@@ -68,5 +68,16 @@ pub(crate) fn all() -> Vec<Route> {
         Route::new(get.clone(), "/tools/{name}", Team(Right::on("get", "tools")), "One tool.", tools::get),
         Route::new(put.clone(), "/tools/{name}", Team(Right::on("patch", "tools")), "Replaces a tool.", tools::replace),
         Route::new(delete.clone(), "/tools/{name}", Team(Right::on("delete", "tools")), "Deletes a tool.", tools::delete),
+
+        Route::new(get.clone(), "/skills", Team(Right::on("list", "skills")), "The team's skills, newest first, without their instructions and files.", skills::list).with(PAGED),
+        Route::new(post.clone(), "/skills", Team(Right::on("create", "skills")), "Makes a skill.", skills::create),
+        Route::new(post.clone(), "/skills/import", Team(Right::on("create", "skills")), "Makes a skill of a folder with a SKILL.md, in a Git repository or a zip archive.", skills::import).with(skills::IMPORT),
+        Route::new(get.clone(), "/skills/{id}", Team(Right::on("get", "skills")), "One skill, by id or name.", skills::get),
+        Route::new(put.clone(), "/skills/{id}", Team(Right::on("patch", "skills")), "Replaces a skill.", skills::replace),
+        Route::new(delete.clone(), "/skills/{id}", Team(Right::on("delete", "skills")), "Deletes a skill.", skills::delete),
+
+        Route::new(get.clone(), "/platform/config", Platform(platform::READ, platform::NAME), "The platform's configuration.", platform::get),
+        Route::new(put.clone(), "/platform/config", Platform(platform::CHANGE, platform::NAME), "Changes the fields that are given, and no others; null clears a field.", platform::change),
+        Route::new(post.clone(), "/platform/config/test", Platform(platform::CHANGE, platform::NAME), "Connects to what the platform is configured for, and says how that went.", platform::test),
     ]
 }

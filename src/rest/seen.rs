@@ -14,7 +14,7 @@ use crate::access::Caller;
 use crate::agents;
 use crate::shelf::{Item, Shelf, number};
 use crate::team::Bound;
-use crate::{teams, tools};
+use crate::{skills, teams, tools};
 
 pub(crate) struct Seen {
     /// Only these namespaces are looked at; empty means all.
@@ -22,6 +22,7 @@ pub(crate) struct Seen {
     pub agents: Shelf,
     pub teams: Shelf,
     pub tools: Shelf,
+    pub skills: Shelf,
     /// Whom the bindings of teams' namespaces name.
     pub bound: Cache<Bound>,
     ready: Readiness,
@@ -34,6 +35,7 @@ impl Seen {
             agents: Shelf::default(),
             teams: Shelf::default(),
             tools: Shelf::default(),
+            skills: Shelf::default(),
             bound: Cache::default(),
             ready: Readiness::default(),
         }
@@ -49,6 +51,7 @@ impl Seen {
         for scope in scopes {
             self.follow(namespaced(client, scope.as_deref()), scope.clone(), |seen| &seen.agents, agents::item);
             self.follow(namespaced(client, scope.as_deref()), scope.clone(), |seen| &seen.tools, tools::item);
+            self.follow(namespaced(client, scope.as_deref()), scope.clone(), |seen| &seen.skills, skills::item);
             self.bindings(namespaced(client, scope.as_deref()), scope);
         }
         self.follow(Api::all(client.clone()), None, |seen| &seen.teams, teams::item);

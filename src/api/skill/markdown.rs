@@ -52,7 +52,8 @@ impl SkillSpec {
     /// Reads a `SKILL.md` and the files beside it.
     pub fn from_markdown(text: &str, files: BTreeMap<String, String>) -> Result<Self, SkillError> {
         let (front, instructions) = split(text.strip_prefix('\u{feff}').unwrap_or(text))?;
-        let mut front: FrontMatter = serde_yaml::from_str(front).map_err(|error| SkillError::Malformed(error.to_string()))?;
+        // The line before it is counted, so that a fault is told with its line in the file.
+        let mut front: FrontMatter = serde_yaml::from_str(&format!("\n{front}")).map_err(|error| SkillError::Malformed(error.to_string()))?;
         let mut known = |name: &str| front.metadata.remove(name).and_then(|value| word(&value));
         let (category, version, author, source) = (known("category"), known("version"), known("author"), known("source"));
         let skill = Self {
@@ -190,6 +191,7 @@ mod tests {
             ("---\nname: a\ndescription: b\n", "no end"),
             (&endless, "no end"),
             ("---\nname: [\n---\n", "cannot be read"),
+            ("---\nname: a\ndescription: b: c\n---\n", "line 3"),
             ("---\n- a\n---\n", "cannot be read"),
             ("---\ndescription: b\n---\nx", "no name"),
             ("---\nname: a\n---\nx", "no description"),

@@ -20,6 +20,7 @@ pub(super) struct Seen {
     pub secrets: BTreeMap<String, Arc<SecretState>>,
     /// False while the namespace's Secrets have not been read yet.
     pub secrets_known: bool,
+    pub mlflow_uri: Option<String>,
 }
 
 /// Writes down what an Agent names, so that a change of it comes back. It belongs before [`gather`]: what changes
@@ -45,6 +46,7 @@ pub(super) fn gather(agent: &Agent, world: &World) -> Seen {
         skills: named.skills.iter().map(|key| (key.name.clone(), world.skills.get(key))).collect(),
         secrets: secrets.into_iter().filter_map(|name| world.secrets.get(&named.key(&name)).map(|state| (name, state))).collect(),
         secrets_known: world.knows_secrets_of(namespace),
+        mlflow_uri: world.mlflow_uri(),
         tools,
     }
 }

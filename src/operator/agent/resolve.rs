@@ -124,7 +124,7 @@ fn plan(agent: &Agent, seen: &Seen, settings: &Settings) -> Result<Plan, Stop> {
     guards::guards(spec, &mut variables)?;
     let storage = database::database(spec, platform_database.as_ref(), &suffix, &mut variables, &mut env)?;
     database::knowledge_bases(seen, platform_database.as_ref(), &mut variables, &mut env)?;
-    platform::platform(agent, slug, settings, &suffix, &mut variables);
+    platform::platform(agent, slug, seen.mlflow_uri.as_ref(), settings, &mut variables);
     if let Some((name, value)) = variables.iter().find(|(_, value)| value.len() > contract::VARIABLE_MAX) {
         let message = format!(
             "{name} would have {} bytes; a variable can have at most {} (spec.{})",

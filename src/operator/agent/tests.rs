@@ -70,6 +70,7 @@ fn seen(agent: &Agent, documents: &[Value], settings: &Settings) -> Seen {
         skills: skill_names.map(|name| (name.clone(), named(&skills, &name))).collect(),
         secrets: secrets.iter().map(|secret| (secret.name_any(), Arc::new(SecretState::of(secret, &settings.secrets_hash_key)))).collect(),
         secrets_known: true,
+        mlflow_uri: settings.platform.mlflow_uri.clone(),
     }
 }
 

@@ -15,6 +15,7 @@ use slipway_api::labels;
 use tokio::task::AbortHandle;
 
 use super::child::version;
+use super::configured;
 use super::references::Kind;
 use super::{Cache, Child, ChildKind, Guarded, Maker, SecretState, World};
 use crate::queue::{Key, Queue};
@@ -57,6 +58,7 @@ pub fn watch_all(world: &Arc<World>) {
         },
     );
     namespaces(world);
+    configured::watch(world);
     for scope in scopes {
         for kind in ChildKind::ALL.into_iter().filter(|kind| !matches!(kind, ChildKind::Namespace | ChildKind::Secret)) {
             children(world, kind, scope.clone());

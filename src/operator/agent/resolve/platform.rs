@@ -7,27 +7,34 @@ use slipway_api::{Agent, contract, ids};
 use crate::database::qualified_url;
 use crate::settings::Settings;
 
-pub(super) fn platform(agent: &Agent, team: &str, settings: &Settings, suffix: &str, variables: &mut BTreeMap<&'static str, String>) {
+pub(super) fn platform(
+    agent: &Agent,
+    team: &str,
+    mlflow_uri: Option<&String>,
+    settings: &Settings,
+    variables: &mut BTreeMap<&'static str, String>,
+) {
+    let suffix = format!("{}.svc.{}", settings.platform_namespace, settings.cluster_domain);
     let platform = &settings.platform;
     let own_image = agent.spec.image.as_ref().is_none_or(|image| *image == settings.runtime_image);
-    let url = |url: &Option<String>| url.as_deref().map(|url| qualified_url(url, suffix));
+    let url = |url: Option<&String>| url.map(|url| qualified_url(url, &suffix));
     let optional = [
-        (contract::OLLAMA_BASE_URL, url(&settings.ollama_base_url)),
+        (contract::OLLAMA_BASE_URL, url(settings.ollama_base_url.as_ref())),
         // Whether another image has a model built in, nobody knows.
         (contract::EMBEDDING_MODEL, platform.embedding_model.clone().filter(|_| own_image)),
         // Set even when nothing is allowed: a Secret of the team may hold the name, and must not decide.
         (contract::EGRESS_ALLOW, Some(platform.egress_allow.join(","))),
-        (contract::PLATFORM_URL, url(&platform.url)),
+        (contract::PLATFORM_URL, url(platform.url.as_ref())),
         (contract::CONTROL_PUBLIC_KEY, platform.control_public_key.clone()),
-        (contract::OTLP_ENDPOINT, url(&platform.otlp_endpoint)),
-        (contract::MLFLOW_URI, url(&platform.mlflow_uri)),
+        (contract::OTLP_ENDPOINT, url(platform.otlp_endpoint.as_ref())),
+        (contract::MLFLOW_URI, url(mlflow_uri)),
     ];
     for (name, value) in optional {
         if let Some(value) = value {
             variables.insert(name, value);
         }
     }
-    if platform.otlp_endpoint.is_some() || platform.mlflow_uri.is_some() {
+    if platform.otlp_endpoint.is_some() || mlflow_uri.is_some() {
         let (name, namespace) = (agent.metadata.name.clone().unwrap_or_default(), agent.metadata.namespace.clone().unwrap_or_default());
         // Names and ids have nothing in them that would need escaping.
         let attributes = format!(

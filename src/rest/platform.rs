@@ -1,0 +1,177 @@
+//! The platform's own configuration, which is ConfigMap `slipway-platform`, and whether what it names is there.
+//!
+//! A field stands here once something heeds it. `mlflow_uri` is heeded by the operator, which tells it to agents.
+
+mod test;
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::ResourceExt;
+use kube::api::{Api, ObjectMeta};
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::json;
+use slipway_api::{labels, platform};
+use slipway_http::{Error, StatusCode};
+
+use crate::answer::Data;
+use crate::call::{Call, Json};
+use crate::right::Right;
+use crate::{fault, write};
+
+pub(crate) use platform::NAME;
+pub(crate) use test::test;
+
+pub(crate) const READ: Right = Right::on("get", "configmaps").of_group("");
+pub(crate) const CHANGE: Right = Right::on("patch", "configmaps").of_group("");
+const WHAT: &str = "configuration of the platform";
+
+/// What the platform was installed with.
+#[derive(Debug, Clone, Default)]
+pub struct PlatformSettings {
+    /// The MLflow server of agents, unless the configuration names another.
+    mlflow_uri: Option<String>,
+    /// The platform's database.
+    database: Option<slipway_database::Options>,
+}
+
+impl PlatformSettings {
+    pub fn new(mlflow_uri: Option<String>, database_url: Option<&str>) -> Self {
+        // A store is one agent's; this one is only asked whether the database is there.
+        let options = |url: &str| slipway_database::Options {
+            url: url.to_owned(),
+            password: None,
+            sslmode: None,
+            team: "tk_platform".to_owned(),
+            agent_id: "ag_platform".to_owned(),
+            migrate: false,
+        };
+        Self { mlflow_uri, database: database_url.map(options) }
+    }
+}
+
+/// The platform's configuration, as it is in force.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "PlatformConfig")]
+pub(crate) struct Config {
+    /// The MLflow server that agents send traces to. A change rolls the agents out anew.
+    pub mlflow_uri: Option<String>,
+}
+
+/// What is to be another from now on. What is not given stays; null goes back to what the platform was installed with.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "PlatformChanges")]
+#[expect(clippy::option_option, reason = "nothing and null are two things here")]
+pub(crate) struct Changes {
+    /// The MLflow server that agents send traces to, without user and password.
+    #[serde(default, deserialize_with = "given")]
+    mlflow_uri: Option<Option<String>>,
+}
+
+/// Tells null from nothing.
+#[expect(clippy::option_option, reason = "nothing and null are two things here")]
+fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<String>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
+}
+
+pub(crate) async fn get(call: Call) -> Result<Data<Config>, Error> {
+    let found = read(&call).await?;
+    Ok(answer(&call, found.as_ref()))
+}
+
+pub(crate) async fn change(call: Call<Json<Changes>>) -> Result<Data<Config>, Error> {
+    let (call, Json(changes)) = call.split();
+    let Changes { mlflow_uri } = changes;
+    let mut data: BTreeMap<&str, Option<String>> = BTreeMap::new();
+    if let Some(mlflow_uri) = mlflow_uri {
+        if let Some(fault) = mlflow_uri.as_deref().and_then(platform::public_url_fault) {
+            return Err(Error::bad_request(format!("mlflow_uri: {fault}")));
+        }
+        data.insert(platform::MLFLOW_URI, mlflow_uri);
+    }
+    if read(&call).await?.is_none() {
+        match write::create(&call, &api(&call), config_map(&call, &data), WHAT).await {
+            Ok(made) => return Ok(answer(&call, Some(&made))),
+            // Somebody else has made it at the same time.
+            Err(error) if error.status() == StatusCode::CONFLICT => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let kept = write::change(&call, &api(&call), NAME, WHAT, |_: &ConfigMap| Ok(json!({"data": data}))).await?;
+    Ok(answer(&call, Some(&kept)))
+}
+
+fn api(call: &Call) -> Api<ConfigMap> {
+    Api::namespaced(call.context.client.clone(), &call.context.settings.platform_namespace)
+}
+
+async fn read(call: &Call) -> Result<Option<ConfigMap>, Error> {
+    api(call).get_opt(NAME).await.map_err(|error| fault::of_cluster(error, WHAT))
+}
+
+fn config_map(call: &Call, data: &BTreeMap<&str, Option<String>>) -> ConfigMap {
+    let said = data.iter().filter_map(|(name, value)| Some(((*name).to_owned(), value.clone()?)));
+    ConfigMap {
+        metadata: ObjectMeta {
+            name: Some(NAME.to_owned()),
+            namespace: Some(call.context.settings.platform_namespace.clone()),
+            labels: Some([(labels::PART_OF.to_owned(), labels::PLATFORM.to_owned())].into()),
+            ..ObjectMeta::default()
+        },
+        data: Some(said.collect()),
+        ..ConfigMap::default()
+    }
+}
+
+/// As the operator heeds it: what somebody wrote into the ConfigMap by hand and is no URL counts for nothing.
+fn in_force(installed: &PlatformSettings, found: Option<&ConfigMap>) -> Config {
+    let data = found.and_then(|found| found.data.as_ref());
+    let stored = data.and_then(|data| data.get(platform::MLFLOW_URI)).filter(|uri| platform::public_url_fault(uri).is_none());
+    Config { mlflow_uri: stored.cloned().or_else(|| installed.mlflow_uri.clone()) }
+}
+
+fn answer(call: &Call, found: Option<&ConfigMap>) -> Data<Config> {
+    let config = in_force(&call.context.settings.platform, found);
+    Data::at(config, found.and_then(ResourceExt::resource_version))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_stored_comes_before_what_was_installed() {
+        let installed = PlatformSettings { mlflow_uri: Some("http://installed".to_owned()), database: None };
+        let stored = |uri: &str| {
+            let data = Some([(platform::MLFLOW_URI.to_owned(), uri.to_owned())].into());
+            ConfigMap { data, ..ConfigMap::default() }
+        };
+        for (found, expected) in [
+            (None, "http://installed"),
+            (Some(ConfigMap::default()), "http://installed"),
+            (Some(stored("http://stored")), "http://stored"),
+            (Some(stored("http://me:hunter2@stored")), "http://installed"),
+        ] {
+            assert_eq!(in_force(&installed, found.as_ref()).mlflow_uri.as_deref(), Some(expected), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn null_is_not_nothing() {
+        for (body, expected) in [
+            ("{}", Ok(None)),
+            ("{\"mlflow_uri\": null}", Ok(Some(None))),
+            ("{\"mlflow_uri\": \"http://x\"}", Ok(Some(Some("http://x".to_owned())))),
+            ("{\"prometheus_url\": \"http://x\"}", Err("unknown field `prometheus_url`, expected `mlflow_uri`")),
+            ("{\"state_token\": \"x\"}", Err("unknown field `state_token`")),
+        ] {
+            let read = serde_json::from_str::<Changes>(body).map(|changes| changes.mlflow_uri).map_err(|error| error.to_string());
+            match expected {
+                Ok(expected) => assert_eq!(read, Ok(expected), "{body}"),
+                Err(says) => assert!(read.unwrap_err().contains(says), "{body}"),
+            }
+        }
+    }
+}

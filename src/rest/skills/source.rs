@@ -1,0 +1,227 @@
+//! Where a skill is taken from, as people write it: `https://host/owner/repository//path?ref=v1`.
+
+use percent_encoding::percent_decode_str;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use slipway_http::Error;
+use url::Url;
+
+const LOOKS: &str = "it should look like https://github.com/owner/repository//path/to/skill?ref=v1";
+/// A source is kept with the skill, whose field has this many characters.
+const LONGEST: usize = 2048;
+
+/// What to import.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "SkillImport")]
+pub(crate) struct Wanted {
+    /// The URL of a Git repository, for example `https://github.com/owner/repository//path?ref=v1`: after two slashes
+    /// the skill's folder, after `?ref=` a branch, a tag or a commit.
+    pub source: String,
+    /// The skill's folder within the repository, unless the URL names it.
+    pub path: Option<String>,
+    /// A branch, a tag or a commit, unless the URL names it. Default: the repository's default branch.
+    #[serde(rename = "ref")]
+    pub reference: Option<String>,
+    /// The skill's name here. Default: the one it has there.
+    pub name: Option<String>,
+}
+
+/// A folder of a Git repository.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Source {
+    pub repository: Url,
+    /// Without slashes at its ends; empty is the repository's root, or wherever in it the only skill is.
+    pub path: String,
+    pub reference: Option<String>,
+}
+
+impl Source {
+    pub(super) fn of(wanted: &Wanted) -> Result<Self, Error> {
+        let wrong = |what: &str| Error::bad_request(format!("source: {what}; {LOOKS}"));
+        if wanted.source.len() > LONGEST {
+            return Err(wrong("is too long"));
+        }
+        let mut url = Url::parse(wanted.source.trim()).map_err(|_| wrong("is no URL"))?;
+        if !matches!(url.scheme(), "https" | "http") || url.host_str().is_none_or(str::is_empty) {
+            return Err(wrong("must begin with https://"));
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(wrong("must hold no user and password; only repositories that everybody may read can be imported from"));
+        }
+        if url.fragment().is_some() {
+            return Err(wrong("must have no # in it; a branch, tag or commit stands after ?ref="));
+        }
+        if let Some(better) = browsed(&url) {
+            return Err(Error::bad_request(format!("source: is the address of a page; write {better}")));
+        }
+        let mut reference = None;
+        for (name, value) in url.query_pairs() {
+            if name != "ref" || reference.is_some() {
+                return Err(wrong("may have the parameter ref, once, and no other"));
+            }
+            reference = Some(value.into_owned());
+        }
+        let (repository, inner) = match url.path().split_once("//") {
+            Some((repository, inner)) => (repository.to_owned(), Some(inner.to_owned())),
+            None => (url.path().trim_end_matches('/').to_owned(), None),
+        };
+        if repository.trim_matches('/').is_empty() {
+            return Err(wrong("names no repository"));
+        }
+        let inner = inner.map(|inner| percent_decode_str(&inner).decode_utf8().map(std::borrow::Cow::into_owned)).transpose();
+        let inner = inner.map_err(|_| wrong("has a path that is not UTF-8"))?;
+        url.set_query(None);
+        url.set_path(&repository);
+        let path = once("path", inner.filter(|inner| !inner.trim_matches('/').is_empty()), wanted.path.clone())?;
+        let reference = once("ref", reference, wanted.reference.clone())?;
+        if let Some(reference) = reference.as_deref().filter(|reference| !is_reference(reference)) {
+            return Err(Error::bad_request(format!("ref: {reference:?} is no name of a branch, a tag or a commit")));
+        }
+        Ok(Self { repository: url, path: folder(&path.unwrap_or_default())?, reference })
+    }
+
+    /// As people write it.
+    pub(super) fn written(&self) -> String {
+        let mut url = self.repository.clone();
+        if !self.path.is_empty() {
+            let path = format!("{}//{}", url.path(), self.path);
+            url.set_path(&path);
+        }
+        if let Some(reference) = &self.reference {
+            url.query_pairs_mut().append_pair("ref", reference);
+        }
+        url.into()
+    }
+}
+
+/// A value that may stand in the URL or beside it, but in both only if it is the same.
+fn once(name: &str, within: Option<String>, beside: Option<String>) -> Result<Option<String>, Error> {
+    match (within, beside) {
+        (Some(within), Some(beside)) if within.trim_matches('/') != beside.trim_matches('/') => {
+            Err(Error::bad_request(format!("{name}: is given twice, in the URL and beside it, with different values")))
+        }
+        (within, beside) => Ok(within.or(beside)),
+    }
+}
+
+/// A folder's path without slashes at its ends. Who names the `SKILL.md` means its folder.
+pub(super) fn folder(path: &str) -> Result<String, Error> {
+    let path = path.trim_matches('/');
+    let path = path.strip_suffix("SKILL.md").map_or(path, |folder| if folder.is_empty() || folder.ends_with('/') { folder } else { path });
+    let path = path.trim_end_matches('/');
+    let steps_down = |step: &str| !matches!(step, "" | "." | "..") && !step.chars().any(|letter| letter.is_control() || letter == '\\');
+    if path.is_empty() || path.split('/').all(steps_down) {
+        Ok(path.to_owned())
+    } else {
+        Err(Error::bad_request(format!("path: {path:?} must be a folder's path such as skills/forms, without .. and double slashes")))
+    }
+}
+
+/// What Git accepts as a name, and what could not be taken for anything else.
+#[expect(clippy::case_sensitive_file_extension_comparisons, reason = "Git compares it so")]
+fn is_reference(name: &str) -> bool {
+    let forbidden = |letter: char| letter.is_control() || letter.is_whitespace() || "~^:?*[\\".contains(letter);
+    let step = |step: &str| !step.is_empty() && !step.starts_with('.') && !step.ends_with('.') && !step.ends_with(".lock");
+    (1..=255).contains(&name.len())
+        && !name.contains(forbidden)
+        && !name.starts_with(['-', '+'])
+        && !name.contains("..")
+        && !name.contains("@{")
+        && name.split('/').all(step)
+}
+
+/// What is meant by the address of a page that shows a folder of a repository.
+fn browsed(url: &Url) -> Option<String> {
+    if url.path().contains("//") {
+        return None;
+    }
+    let (repository, shown) = ["/-/tree/", "/-/blob/", "/tree/", "/blob/"].iter().find_map(|mark| url.path().split_once(mark))?;
+    let (reference, path) = shown.split_once('/').unwrap_or((shown, ""));
+    let mut better = url.clone();
+    better.set_query(None);
+    better.set_path(&if path.is_empty() { repository.to_owned() } else { format!("{repository}//{path}") });
+    better.query_pairs_mut().append_pair("ref", reference);
+    Some(better.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn read(source: &str, path: Option<&str>, reference: Option<&str>) -> Result<Source, String> {
+        let (path, reference) = (path.map(str::to_owned), reference.map(str::to_owned));
+        Source::of(&Wanted { source: source.to_owned(), path, reference, name: None }).map_err(|error| error.message().to_owned())
+    }
+
+    #[test]
+    fn a_source_names_repository_folder_and_reference() {
+        for (source, path, reference, expected) in [
+            ("https://host/o/r//skills/a?ref=v1", None, None, ("https://host/o/r", "skills/a", Some("v1"))),
+            ("https://host/o/r.git", None, None, ("https://host/o/r.git", "", None)),
+            ("https://host/o/r/", Some("/skills/a/"), Some("feature/x"), ("https://host/o/r", "skills/a", Some("feature/x"))),
+            ("https://host/o/r//skills/a?ref=v1", Some("skills/a"), Some("v1"), ("https://host/o/r", "skills/a", Some("v1"))),
+            ("https://host:8443/r//a%20b/SKILL.md", None, None, ("https://host:8443/r", "a b", None)),
+            ("https://host/r//SKILL.md", None, None, ("https://host/r", "", None)),
+            ("https://host/r//", Some("a"), None, ("https://host/r", "a", None)),
+        ] {
+            let found = read(source, path, reference).unwrap();
+            assert_eq!((found.repository.as_str(), found.path.as_str(), found.reference.as_deref()), expected, "{source}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_source_is_told_what_one_looks_like() {
+        for (source, path, reference, says) in [
+            ("skills", None, None, "is no URL"),
+            ("git@github.com:o/r.git", None, None, "is no URL"),
+            ("file:///etc", None, None, "must begin with https://"),
+            ("ssh://git@host/r", None, None, "must begin with https://"),
+            ("ext::sh -c id", None, None, "must begin with https://"),
+            ("git+https://host/r", None, None, "must begin with https://"),
+            ("https://me:hunter2@host/r", None, None, "no user and password"),
+            ("https://host", None, None, "names no repository"),
+            ("https://host//a", None, None, "names no repository"),
+            ("https://host/r#main", None, None, "?ref="),
+            ("https://host/r?branch=x", None, None, "the parameter ref"),
+            ("https://host/r?ref=a&ref=b", None, None, "once"),
+            ("https://host/r//a", Some("b"), None, "path: is given twice"),
+            ("https://host/r?ref=a", None, Some("b"), "ref: is given twice"),
+            ("https://host/r", Some("../etc"), None, "path: "),
+            ("https://host/r//a/b%5C..%5Cc", None, None, "path: "),
+            ("https://host/r//a/..%2f..%2fb", None, None, "path: "),
+            ("https://host/r", Some("a//b"), None, "path: "),
+            ("https://host/r", None, Some("--upload-pack=x"), "ref: "),
+            ("https://host/r", None, Some("a:b"), "ref: "),
+            ("https://host/r", None, Some("refs/*"), "ref: "),
+            ("https://host/r", None, Some("a..b"), "ref: "),
+            ("https://host/r", None, Some(""), "ref: "),
+            ("https://github.com/o/r/tree/main/skills/pdf", None, None, "write https://github.com/o/r//skills/pdf?ref=main"),
+            ("https://gitlab.com/o/r/-/blob/v1/a/SKILL.md", None, None, "write https://gitlab.com/o/r//a/SKILL.md?ref=v1"),
+        ] {
+            let message = read(source, path, reference).unwrap_err();
+            assert!(message.contains(says) && !message.contains("hunter2"), "{source}: {message}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        for source in ["https://host/o/r//skills/a?ref=v1", "https://host/o/r", "https://host/r//a%20b?ref=feature%2Fx"] {
+            let first = read(source, None, None).unwrap();
+            assert_eq!(read(&first.written(), None, None).as_ref(), Ok(&first), "{source} became {}", first.written());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn strangers_text_is_an_answer(source in "\\PC{0,60}", path in proptest::option::of("[a-z./%\\\\]{0,20}"), reference in proptest::option::of("\\PC{0,20}")) {
+            for source in [source.clone(), format!("https://host/{source}")] {
+                if let Ok(found) = read(&source, path.as_deref(), reference.as_deref()) {
+                    prop_assert!(found.path.split('/').all(|step| step != ".."));
+                }
+            }
+        }
+    }
+}
