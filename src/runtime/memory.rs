@@ -84,7 +84,7 @@ impl Recall {
     }
 
     pub(crate) async fn search(&self, query: &str, top: u32) -> Result<Vec<MemoryEntry>, Fault> {
-        if self.count.load(Ordering::Relaxed) <= 0 && self.store.memory_count().await.map(|count| self.known(count))? == 0 {
+        if self.count.load(Ordering::Relaxed) <= 0 && self.ask_count().await? == 0 {
             return Ok(Vec::new());
         }
         let embedding = self.embed(query, Purpose::Query).await;
@@ -112,17 +112,21 @@ impl Recall {
     }
 
     pub(crate) async fn status(&self) -> Result<Status, Fault> {
-        let count = self.known(self.store.memory_count().await?);
+        let count = self.ask_count().await?;
         let backend = self.store.backend();
         let search_type = if self.embedder.is_some() { "semantic" } else { "full-text" };
         let embedding_model = self.embedder.as_ref().map(|embedder| embedder.id().to_owned());
         Ok(Status { enabled: true, backend, persistent: self.store.persists(), search_type, embedding_model, count })
     }
 
-    fn known(&self, count: i64) -> i64 {
-        self.count.store(count, Ordering::Relaxed);
-        *self.counted.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
-        count
+    async fn ask_count(&self) -> Result<i64, Fault> {
+        let before = self.count.load(Ordering::Relaxed);
+        let count = self.store.memory_count().await?;
+        // What was kept or forgotten meanwhile is not in it.
+        if self.count.compare_exchange(before, count, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            *self.counted.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        }
+        Ok(count)
     }
 
     /// Without an embedding a memory is still found by its words.

@@ -42,3 +42,55 @@ impl Recorder {
         asked.await.copied()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use slipway_guards::{Budget, Guards, Spent};
+    use slipway_peers::Postgres;
+
+    use super::*;
+    use crate::metrics::Metrics;
+    use crate::settings;
+    use crate::telemetry::Telemetry;
+    use crate::telemetry::usage::Sample;
+
+    /// A process that begins: what it has spent so far, and whether it would answer.
+    struct Process(Recorder, Store);
+
+    impl Process {
+        fn start(url: &str) -> Self {
+            let variables = [("RUNTIME_STORAGE", "postgresql"), ("RUNTIME_DATABASE_URL", url), ("RUNTIME_DATABASE_MIGRATE", "true")];
+            let settings = settings::read(&variables).unwrap();
+            let guards = Guards::read(r#"[{"name": "spend-limit", "usd": 1}]"#, "").unwrap();
+            let telemetry = Telemetry::off();
+            let meters = Metrics::new(&telemetry).meters.clone();
+            let store = Store::open(settings.storage, &settings.identity).unwrap();
+            Self(Recorder::new(telemetry, meters, settings.model, guards), store)
+        }
+
+        fn spend(&self, usd: f64) {
+            self.0.0.guards.after(&Spent { now: SystemTime::now(), tokens: 1, usd, latency: Duration::ZERO });
+            self.0.count(&Sample { cost_micros: super::super::micros(usd), ..Sample::default() });
+        }
+
+        async fn answers(&self) -> bool {
+            self.0.know_spending(&self.1).await;
+            self.0.0.guards.before_turn(&Budget { now: SystemTime::now(), tokens_in_prompt: 1 }).blocked.is_none()
+        }
+    }
+
+    #[tokio::test]
+    async fn what_a_process_has_spent_counts_once_whenever_it_is_written_down() {
+        let postgres = Postgres::start();
+        let first = Process::start(&postgres.url());
+        first.spend(0.6);
+        // The database came late: nobody has asked it before.
+        first.0.finish(&first.1, Duration::from_secs(5)).await;
+        assert!(first.answers().await);
+        let second = Process::start(&postgres.url());
+        second.spend(0.6);
+        assert!(!second.answers().await, "with what the first has spent it is too much");
+    }
+}

@@ -11,6 +11,7 @@ use slipway_guards::{Block, Out, Side, Spent};
 use slipway_models::{Content, Fault, Message, Piece, Role, ToolCall, ToolResult};
 use slipway_tools::Context;
 use tokio::sync::mpsc;
+use tokio::task::coop::consume_budget;
 use tokio::time::Instant;
 
 use super::happening::{Answer, Guarded, Happening, Stop};
@@ -114,6 +115,8 @@ impl<'a> Answering<'a> {
         let mut apart = self.said.iter().any(|message| !message.text().is_empty());
         let mut pieces = self.agent.model.answer(prompt.request.clone());
         while let Some(piece) = pieces.next().await {
+            // Others have their turn: a model may have much to say at once, and nobody may be there who takes it slowly.
+            consume_budget().await;
             record.hear(&piece);
             match piece {
                 Ok(Piece::Text(text)) => {

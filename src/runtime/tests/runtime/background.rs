@@ -47,8 +47,10 @@ fn a_turn_leaves_memories_a_title_and_suggestions() {
     eventually("a title", || (runtime.get("/conversations/conv_tea")["title"] == "Tea habits").then_some(()));
 
     // Another conversation, other words: found by meaning, and told to the model.
-    let answer = runtime.chat(&json!({"message": "What should I brew for Ada this morning?"}));
-    assert_eq!(answer["output"], "Green tea, as ever.", "{answer}");
+    eventually("an answer with the memory in it, which may take longer to find than an answer waits", || {
+        let answer = runtime.chat(&json!({"message": "What should I brew for Ada this morning?"}));
+        (answer["output"] == "Green tea, as ever.").then_some(())
+    });
     let unrelated = runtime.chat(&json!({"message": "How many bits has a byte?"}));
     assert_eq!(unrelated["output"], "Noted.", "{unrelated}");
     let (_, metrics) = runtime.send("GET /metrics", "", "");

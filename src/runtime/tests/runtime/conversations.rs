@@ -1,6 +1,7 @@
 //! Conversations: kept, listed, continued, and finished without anybody listening.
 
 use std::io::{Read, Write};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -60,6 +61,21 @@ fn an_answer_is_finished_and_kept_though_its_client_leaves() {
         detail["messages"].get(1).map(|message| message["content"].as_str().unwrap().to_owned())
     });
     assert!(answer.starts_with(&partial) && answer.split_whitespace().count() == 40, "{answer}");
+}
+
+#[test]
+fn an_answer_that_nobody_listens_to_leaves_room_for_others() {
+    let runtime = scripted();
+    for _ in 0..3 {
+        let mut stream = runtime.connect();
+        let body = json!({"message": "tokens 1000000"}).to_string();
+        stream.write_all(request("POST /chat/stream", "content-type: application/json\r\n", &body).as_bytes()).unwrap();
+        stream.read_exact(&mut [0; 300]).unwrap();
+    }
+    let began = Instant::now();
+    assert!(runtime.send("GET /healthz", "", "").0.starts_with("http/1.1 200"));
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    assert_eq!(runtime.metric("active_conversations"), Some(3.0), "they go on");
 }
 
 #[test]
@@ -137,7 +153,7 @@ fn sigterm_waits_for_an_answer_that_nobody_listens_to() {
     stream.write_all(request("POST /chat/stream", "content-type: application/json\r\n", &body).as_bytes()).unwrap();
     stream.read_exact(&mut [0; 300]).unwrap();
     drop(stream);
-    let began = std::time::Instant::now();
+    let began = Instant::now();
     runtime.terminate();
     assert_eq!(runtime.wait().code(), Some(0));
     assert!(began.elapsed().as_millis() > 300, "{:?}", began.elapsed());
