@@ -17,25 +17,25 @@ pub(crate) trait Answer: Send + 'static {
 
 /// `{"data": …}`, and the version of what was read or written.
 pub(crate) struct Data<T> {
-    data: T,
+    thing: T,
     version: Option<String>,
-    /// Whether the version is also that of `data`.
+    /// Whether the version is also that of the thing.
     tagged: bool,
 }
 
 impl<T> Data<T> {
     pub(crate) fn new(data: T) -> Self {
-        Self { data, version: None, tagged: false }
+        Self { thing: data, version: None, tagged: false }
     }
 
     /// A thing in its version, which is its ETag as well.
     pub(crate) fn at(data: T, version: Option<String>) -> Self {
-        Self { data, version, tagged: true }
+        Self { thing: data, version, tagged: true }
     }
 
     /// What is to be said of something that is no more since this version of the cluster.
     pub(crate) fn since(data: T, version: Option<String>) -> Self {
-        Self { data, version, tagged: false }
+        Self { thing: data, version, tagged: false }
     }
 }
 
@@ -51,7 +51,7 @@ impl<T: Serialize + JsonSchema + Send + 'static> Answer for Data<T> {
     }
 
     fn reply(self) -> Result<Reply, Error> {
-        let reply = Reply::json(&Wrapped { data: self.data })?;
+        let reply = Reply::json(&Wrapped { data: self.thing })?;
         if self.tagged { tagged(reply, self.version) } else { versioned(reply, self.version) }
     }
 }

@@ -82,7 +82,12 @@ fn of_cause(cause: &StatusCause) -> String {
         Some(right)
     });
     let message = message.unwrap_or(&cause.message);
-    let message = ["object", "array"].iter().find_map(|kind| message.strip_prefix(&format!("Invalid value: \"{kind}\": "))).unwrap_or(message);
+    let message = match message.strip_prefix("Invalid value: ") {
+        // Of objects and lists the API server shows only that they are such, or nothing at all.
+        Some(rest) if !rest.starts_with('"') => rest,
+        Some(rest) => ["object", "array"].iter().find_map(|kind| rest.strip_prefix(&format!("\"{kind}\": "))).unwrap_or(message),
+        None => message,
+    };
     let message = fields::spelled(message);
     match cause.field.as_str() {
         // Rules over several fields name them themselves.
@@ -146,13 +151,38 @@ mod tests {
     #[test]
     fn faults_name_fields_as_callers_do() {
         for (field, message, expected) in [
-            ("spec.modelType", "Unsupported value: \"gpt\": supported values: \"stub\", \"ollama\"", "model_type: Unsupported value: \"gpt\": supported values: \"stub\", \"ollama\""),
-            ("spec.replicas", "Invalid value: \"string\": spec.replicas in body must be of type integer: \"string\"", "replicas: must be of type integer: \"string\""),
-            ("spec.replicas", "Invalid value: 11: spec.replicas in body should be less than or equal to 10", "replicas: should be less than or equal to 10"),
-            ("spec", "Invalid value: \"object\": modelId: must name a model of the provider in modelType; stub-echo belongs to modelType stub", "model_id: must name a model of the provider in model_type; stub-echo belongs to model_type stub"),
+            (
+                "spec.modelType",
+                "Unsupported value: \"gpt\": supported values: \"stub\", \"ollama\"",
+                "model_type: Unsupported value: \"gpt\": supported values: \"stub\", \"ollama\"",
+            ),
+            (
+                "spec.replicas",
+                "Invalid value: \"string\": spec.replicas in body must be of type integer: \"string\"",
+                "replicas: must be of type integer: \"string\"",
+            ),
+            (
+                "spec.replicas",
+                "Invalid value: 11: spec.replicas in body should be less than or equal to 10",
+                "replicas: should be less than or equal to 10",
+            ),
+            (
+                "spec",
+                "Invalid value: \"object\": modelId: must name a model of the provider in modelType; stub-echo belongs to modelType stub",
+                "model_id: must name a model of the provider in model_type; stub-echo belongs to model_type stub",
+            ),
             ("spec.name", "Required value", "name: Required value"),
             ("spec.envSecrets[1]", "Duplicate value: \"modelType\"", "env_secrets[1]: Duplicate value: \"modelType\""),
-            ("spec.governance", "Invalid value: \"object\": limits.dailyCostUsd: has an effect only with spend-limit in guards", "governance.limits.daily_cost_usd: has an effect only with spend-limit in guards"),
+            (
+                "spec.governance",
+                "Invalid value: \"object\": limits.dailyCostUsd: has an effect only with spend-limit in guards",
+                "governance.limits.daily_cost_usd: has an effect only with spend-limit in guards",
+            ),
+            (
+                "spec.governance",
+                "Invalid value: limits.dailyCostUsd: has an effect only with spend-limit in guards",
+                "governance.limits.daily_cost_usd: has an effect only with spend-limit in guards",
+            ),
             ("spec.podTemplate.labels", "Invalid value: \"object\": must not set version", "pod_template.labels: must not set version"),
         ] {
             assert_eq!(told(invalid(field, message)), (400, expected.to_owned()));
@@ -162,12 +192,36 @@ mod tests {
     #[test]
     fn nothing_is_called_what_callers_never_called_it() {
         for (status, code, message) in [
-            (json!({"code": 409, "reason": "AlreadyExists", "message": "agents.agents.slipway.dev \"helper\" already exists"}), 409, "there is already an agent helper"),
-            (json!({"code": 409, "reason": "AlreadyExists", "message": "object is being deleted: agents.agents.slipway.dev \"helper\" already exists"}), 409, "agent helper is still being deleted; try again in a moment"),
-            (json!({"code": 404, "reason": "NotFound", "message": "agents.agents.slipway.dev \"helper\" not found"}), 404, "there is no agent helper"),
-            (json!({"code": 422, "reason": "Invalid", "message": "agents.agents.slipway.dev \"helper\" is forbidden: ValidatingAdmissionPolicy 'images' denied request: see agents.slipway.dev/images"}), 400, "agent helper is forbidden: ValidatingAdmissionPolicy 'images' denied request: see agents.slipway.dev/images"),
-            (json!({"code": 403, "reason": "Forbidden", "message": "agents.agents.slipway.dev \"x\" is forbidden: exceeded quota: q"}), 403, "agent helper is forbidden: exceeded quota: q"),
-            (json!({"code": 403, "reason": "Forbidden", "message": "forbidden: gone", "details": {"causes": [{"reason": "NamespaceTerminating", "message": "", "field": ""}]}}), 409, "the team is being deleted"),
+            (
+                json!({"code": 409, "reason": "AlreadyExists", "message": "agents.agents.slipway.dev \"helper\" already exists"}),
+                409,
+                "there is already an agent helper",
+            ),
+            (
+                json!({"code": 409, "reason": "AlreadyExists", "message": "object is being deleted: agents.agents.slipway.dev \"helper\" already exists"}),
+                409,
+                "agent helper is still being deleted; try again in a moment",
+            ),
+            (
+                json!({"code": 404, "reason": "NotFound", "message": "agents.agents.slipway.dev \"helper\" not found"}),
+                404,
+                "there is no agent helper",
+            ),
+            (
+                json!({"code": 422, "reason": "Invalid", "message": "agents.agents.slipway.dev \"helper\" is forbidden: ValidatingAdmissionPolicy 'images' denied request: see agents.slipway.dev/images"}),
+                400,
+                "agent helper is forbidden: ValidatingAdmissionPolicy 'images' denied request: see agents.slipway.dev/images",
+            ),
+            (
+                json!({"code": 403, "reason": "Forbidden", "message": "agents.agents.slipway.dev \"x\" is forbidden: exceeded quota: q"}),
+                403,
+                "agent helper is forbidden: exceeded quota: q",
+            ),
+            (
+                json!({"code": 403, "reason": "Forbidden", "message": "forbidden: gone", "details": {"causes": [{"reason": "NamespaceTerminating", "message": "", "field": ""}]}}),
+                409,
+                "the team is being deleted",
+            ),
             (json!({"code": 500, "reason": "InternalError", "message": "etcdserver: leader changed"}), 503, "the cluster does not answer"),
         ] {
             assert_eq!(told(status), (code, message.to_owned()));

@@ -90,7 +90,9 @@ static RESPELLED: LazyLock<HashSet<String>> = LazyLock::new(|| {
     }
     let mut names = HashSet::new();
     let kinds = [spec::<slipway_api::Agent>(), spec::<slipway_api::Tool>(), spec::<slipway_api::Skill>(), spec::<slipway_api::Team>()];
-    kinds.iter().for_each(|kind| each(kind, &mut names));
+    for kind in &kinds {
+        each(kind, &mut names);
+    }
     names
 });
 

@@ -116,7 +116,10 @@ mod tests {
             (json!({"labels": {"helm.toolkit.fluxcd.io/name": "apps"}}), Some("Flux HelmRelease apps")),
             (json!({"labels": flux, "annotations": {"kustomize.toolkit.fluxcd.io/reconcile": "disabled"}}), None),
             (json!({"labels": flux, "annotations": {"kustomize.toolkit.fluxcd.io/ssa": "IfNotPresent"}}), None),
-            (json!({"labels": flux, "annotations": {"kustomize.toolkit.fluxcd.io/ssa": "Merge"}}), Some("Flux Kustomization flux-system/apps")),
+            (
+                json!({"labels": flux, "annotations": {"kustomize.toolkit.fluxcd.io/ssa": "Merge"}}),
+                Some("Flux Kustomization flux-system/apps"),
+            ),
             (managed("kustomize-controller", "Apply", &spec, ""), Some("Flux (kustomize-controller)")),
             (managed("helm-controller", "Update", &spec, ""), Some("Flux (helm-controller)")),
             (managed("argocd-controller", "Apply", &spec, ""), Some("Argo CD (argocd-controller)")),

@@ -67,7 +67,11 @@ pub(crate) async fn status(call: Call<Json<Wish>>) -> Result<Data<View>, Error> 
     let archived = match status.as_str() {
         "archived" => json!("true"),
         "active" => Value::Null,
-        _ => return Err(Error::bad_request("status: can be set to `archived`, and to `active` to undo that; deploy, stop and restart do the rest")),
+        _ => {
+            return Err(Error::bad_request(
+                "status: can be set to `archived`, and to `active` to undo that; deploy, stop and restart do the rest",
+            ));
+        }
     };
     let changed = write(&call, |_: &Agent, _| Ok(json!({"metadata": {"annotations": {labels::ARCHIVED: archived}}})));
     answer(&changed.await?)

@@ -149,8 +149,10 @@ mod tests {
     fn agent(spec: &str, annotations: &str, status: &str) -> Agent {
         let metadata = format!("name: helper, namespace: team-a, generation: 4, annotations: {{{annotations}}}");
         serde_json::from_value(
-            serde_yaml::from_str(&format!("{{metadata: {{{metadata}}}, spec: {{name: H, framework: custom, {spec}}}, status: {{{status}}}}}"))
-                .unwrap(),
+            serde_yaml::from_str(&format!(
+                "{{metadata: {{{metadata}}}, spec: {{name: H, framework: custom, {spec}}}, status: {{{status}}}}}"
+            ))
+            .unwrap(),
         )
         .unwrap()
     }
@@ -159,7 +161,9 @@ mod tests {
     fn status(generation: u32, ready: bool, stalled: bool, reason: &str) -> String {
         let condition = |kind: &str, holds: bool| {
             let holds = if holds { "True" } else { "False" };
-            format!("{{type: {kind}, status: '{holds}', reason: {reason}, message: 'spec.envSecrets: why', lastTransitionTime: '2026-01-01T00:00:00Z'}}")
+            format!(
+                "{{type: {kind}, status: '{holds}', reason: {reason}, message: 'spec.envSecrets: why', lastTransitionTime: '2026-01-01T00:00:00Z'}}"
+            )
         };
         format!("observedGeneration: {generation}, conditions: [{}, {}]", condition("Ready", ready), condition("Stalled", stalled))
     }
