@@ -6,8 +6,11 @@ mod cluster;
 mod create;
 mod floor;
 mod http;
+mod idle;
+mod load;
 mod manager;
 mod memory;
+mod nginx;
 mod numbers;
 mod observe;
 mod owned;
@@ -47,6 +50,8 @@ enum Row {
     Create,
     /// Requests at rest, repairs of manual changes, and memory, at each size.
     Standing,
+    /// REST: what passing chats on costs, lists and single agents, memory of streams.
+    Rest,
     /// The runtime: memory, start, chats per second, streams, what it adds to a provider.
     Runtime,
 }
@@ -64,13 +69,16 @@ async fn main() -> anyhow::Result<()> {
     if arguments.wants(Row::Runtime) {
         runtime::measure(arguments.runs)?;
     }
-    if arguments.wants(Row::Create) || arguments.wants(Row::Standing) {
+    if [Row::Create, Row::Standing, Row::Rest].into_iter().any(|row| arguments.wants(row)) {
         let cluster = cluster::Cluster::prepare().await?;
         if arguments.wants(Row::Create) {
             create::measure(&cluster, &arguments.sizes, arguments.runs).await?;
         }
         if arguments.wants(Row::Standing) {
             standing::measure(&cluster, &arguments).await?;
+        }
+        if arguments.wants(Row::Rest) {
+            rest::measure(&cluster, arguments.runs).await?;
         }
         cluster.clear().await?;
     }

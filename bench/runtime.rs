@@ -3,31 +3,16 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 
+use crate::load::{Load, SECONDS};
 use crate::numbers::median;
 use crate::start::{Process, command, cores, pinned};
 use crate::{http, streams, table};
 
 const CHAT: &str = r#"{"message": "How do I get to the station?"}"#;
 const STARTS: u32 = 20;
-const SECONDS: u32 = 5;
 const CONNECTIONS: [u32; 3] = [1, 16, 64];
-
-/// What wrk asks, and how it tells what came of it.
-const SCRIPT: &str = r#"
-if os.getenv("CHAT") then
-  wrk.method, wrk.path, wrk.body = "POST", "/chat", os.getenv("CHAT")
-  wrk.headers["content-type"] = "application/json"
-else
-  wrk.path = "/healthz"
-end
-function done(summary, latency)
-  local errors = summary.errors
-  local failed = errors.connect + errors.read + errors.write + errors.status + errors.timeout
-  io.write(string.format("RESULT %d %d %d %d\n", summary.requests, summary.duration, latency:percentile(99), failed))
-end
-"#;
 
 pub(crate) fn measure(runs: u32) -> anyhow::Result<()> {
     let (core, other) = cores()?;
@@ -117,40 +102,7 @@ fn first(begun: Instant, ask: impl Fn() -> std::io::Result<String>) -> anyhow::R
 
 /// Requests per second and the 99th percentile of their latency in seconds.
 fn load(port: u16, core: &str, connections: u32, chat: Option<&str>) -> anyhow::Result<(f64, f64)> {
-    let script = std::env::temp_dir().join(format!("slipway-bench-{}.lua", std::process::id()));
-    std::fs::write(&script, SCRIPT)?;
-    let mut command = Command::new("taskset");
-    command.args(["-c", core, "wrk", "--threads", "1", "--latency"]);
-    command.args(["--connections", &connections.to_string(), "--duration", &format!("{SECONDS}s"), "--script"]);
-    command.arg(&script).arg(format!("http://127.0.0.1:{port}"));
-    match chat {
-        Some(chat) => command.env("CHAT", chat),
-        None => command.env_remove("CHAT"),
-    };
-    let output = command.output().context("taskset or wrk cannot be started")?;
-    std::fs::remove_file(&script)?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    result(&text).with_context(|| format!("wrk did not say what came of it: {text}"))?
-}
-
-/// Reads the line that the script writes.
-fn result(text: &str) -> Option<anyhow::Result<(f64, f64)>> {
-    let line = text.lines().find_map(|line| line.strip_prefix("RESULT "))?;
-    let numbers: Vec<f64> = line.split(' ').filter_map(|word| word.parse().ok()).collect();
-    let [requests, micros, p99, failed] = numbers[..] else { return None };
-    if failed > 0.0 {
-        return Some(Err(anyhow::anyhow!("{failed} of {requests} requests failed")));
-    }
-    Some(Ok((requests / micros * 1e6, p99 / 1e6)))
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn a_result_with_failures_is_none() {
-        let good = super::result("x\nRESULT 2000 2000000 1500 0\n").unwrap().unwrap();
-        assert!((good.0 - 1000.0).abs() < 1e-6 && (good.1 - 0.0015).abs() < 1e-9);
-        assert!(super::result("RESULT 2000 2000000 1500 3").unwrap().is_err());
-        assert!(super::result("nothing").is_none());
-    }
+    let path = if chat.is_some() { "/chat" } else { "/healthz" };
+    let answered = Load { port, core, connections, path, body: chat }.run()?;
+    Ok((answered.rate, answered.p99))
 }

@@ -3,7 +3,7 @@
 use crate::cluster::{Cluster, OPERATED};
 use crate::manager::Manager;
 use crate::observe::complete;
-use crate::{Arguments, memory, repair, rest, table};
+use crate::{Arguments, idle, memory, repair, table};
 
 pub(crate) async fn measure(cluster: &Cluster, arguments: &Arguments) -> anyhow::Result<()> {
     let (mut resident, mut repairs) = (Vec::new(), Vec::new());
@@ -17,7 +17,7 @@ pub(crate) async fn measure(cluster: &Cluster, arguments: &Arguments) -> anyhow:
         tokio::try_join!(cluster.create_agents(OPERATED, size), complete(cluster, OPERATED, size))?;
         manager.settle().await?;
         table::part("Requests to the API server at rest");
-        rest::measure(&manager, size, arguments.rest).await?;
+        idle::measure(&manager, size, arguments.rest).await?;
         resident.push((size, manager.resident()?));
         table::part("Repair of a manual change, from sending it; the floor is a watch that is told of it");
         repairs.push((size, repair::measure(cluster, size, arguments.edits).await?));

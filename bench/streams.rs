@@ -54,21 +54,7 @@ fn many(core: &str) -> anyhow::Result<()> {
         let (server, port) = scripted(core)?;
         http::post(port, "/chat", &message("tokens 1"))?;
         let before = server.resident()?;
-        let clients = async {
-            let mut streams = JoinSet::new();
-            for _ in 0..count {
-                streams.spawn(stream(port));
-            }
-            let (mut whole, mut peak) = (0_u32, before);
-            while !streams.is_empty() {
-                match timeout(Duration::from_millis(100), streams.join_next()).await {
-                    Ok(Some(ended)) => whole += u32::from(ended.is_ok_and(|ended| ended.is_ok())),
-                    Ok(None) => break,
-                    Err(_) => peak = server.resident()?.max(peak),
-                }
-            }
-            anyhow::Ok((whole, peak))
-        };
+        let clients = open(count, port, "/chat/stream", || server.resident());
         let (whole, peak) = block_in_place(|| Handle::current().block_on(clients))?;
         table::alone(&format!("{count} streams at once, ended well"), &whole.to_string(), "all");
         table::alone(&format!("{count} streams at once, memory"), &table::mebibytes(peak), "");
@@ -81,10 +67,27 @@ fn many(core: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn stream(port: u16) -> anyhow::Result<()> {
+/// Opens slow streams at once; how many of them ended well, and the most memory that was seen meanwhile.
+pub(crate) async fn open(count: u32, port: u16, path: &str, resident: impl Fn() -> anyhow::Result<f64>) -> anyhow::Result<(u32, f64)> {
+    let mut streams = JoinSet::new();
+    for _ in 0..count {
+        streams.spawn(stream(port, path.to_owned()));
+    }
+    let (mut whole, mut peak) = (0_u32, resident()?);
+    while !streams.is_empty() {
+        match timeout(Duration::from_millis(100), streams.join_next()).await {
+            Ok(Some(ended)) => whole += u32::from(ended.is_ok_and(|ended| ended.is_ok())),
+            Ok(None) => break,
+            Err(_) => peak = resident()?.max(peak),
+        }
+    }
+    Ok((whole, peak))
+}
+
+async fn stream(port: u16, path: String) -> anyhow::Result<()> {
     let mut connection = tokio::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
     let body = message(SLOW);
-    let head = "POST /chat/stream HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n";
+    let head = format!("POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n");
     connection.write_all(format!("{head}content-length: {}\r\n\r\n{body}", body.len()).as_bytes()).await?;
     let mut answer = Vec::new();
     connection.read_to_end(&mut answer).await?;
@@ -121,7 +124,7 @@ fn overhead(core: &str) -> anyhow::Result<()> {
 }
 
 /// Seconds until the first `data:` line.
-fn first_byte(port: u16, path: &str, json: &str) -> anyhow::Result<f64> {
+pub(crate) fn first_byte(port: u16, path: &str, json: &str) -> anyhow::Result<f64> {
     let begun = Instant::now();
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
@@ -141,7 +144,7 @@ fn first_byte(port: u16, path: &str, json: &str) -> anyhow::Result<f64> {
     }
 }
 
-fn scripted(core: &str) -> anyhow::Result<(Process, u16)> {
+pub(crate) fn scripted(core: &str) -> anyhow::Result<(Process, u16)> {
     let port = http::free_port()?;
     let server = runtime::serve(port, core, &[("RUNTIME_MODEL_ID", "stub-script")])?;
     runtime::wait(port, Instant::now())?;

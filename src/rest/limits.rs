@@ -177,7 +177,7 @@ mod tests {
     }
 
     /// The seconds in Retry-After.
-    fn wait(error: Error) -> u64 {
+    fn wait(error: &Error) -> u64 {
         assert_eq!(error.status(), StatusCode::TOO_MANY_REQUESTS);
         error.header(&header::RETRY_AFTER).unwrap().to_str().unwrap().parse().unwrap()
     }
@@ -250,7 +250,7 @@ mod tests {
                 match gate.call("a", "x", "x", now) {
                     Ok(_) => through.push(now),
                     Err(error) => {
-                        let seconds = wait(error);
+                        let seconds = wait(&error);
                         prop_assert!(seconds >= 1);
                         if seconds > 1 {
                             prop_assert!(gate.call("a", "x", "x", now + Duration::from_secs(seconds - 1)).is_err());
@@ -265,7 +265,8 @@ mod tests {
             for (at, begin) in through.iter().enumerate() {
                 for (more, end) in through[at..].iter().enumerate() {
                     let allowed = f64::from(burst) + end.duration_since(*begin).as_secs_f64() * f64::from(per_second) + 1e-6;
-                    prop_assert!((more + 1) as f64 <= allowed, "{} in {:?}", more + 1, end.duration_since(*begin));
+                    let begun = f64::from(u32::try_from(more + 1).unwrap());
+                    prop_assert!(begun <= allowed, "{} in {:?}", begun, end.duration_since(*begin));
                 }
             }
         }

@@ -35,6 +35,8 @@ use way::{Failure, Order, Way};
 /// How long anything but a chat may take until its answer begins.
 const SOON: Duration = Duration::from_secs(30);
 const LONGEST_ID: usize = 64;
+/// What is missing where conversations are asked for and nobody is there to ask.
+const UNREAD: &str = "; its conversations are read from the agent itself, for this API has no connection to the database";
 
 pub(crate) const SUGGESTED: &[Parameter] =
     &[Parameter { name: "conversation_id", about: "The conversation to go on with.", kind: "string" }];
@@ -190,7 +192,8 @@ async fn send(
 ) -> Result<(http::Response<way::Body>, Pass), Error> {
     let context = &call.context;
     if let Some(reason) = target.rests() {
-        return Err(Error::unavailable(reason));
+        let missing = if path.starts_with("/conversations") { UNREAD } else { "" };
+        return Err(Error::unavailable(format!("{reason}{missing}")));
     }
     let team = call.team.as_ref().map(ToString::to_string).unwrap_or_default();
     let pass = context.gate.call(&team, &target.key.name, &target.id, Instant::now())?;

@@ -140,15 +140,15 @@ pub(super) async fn refusal(target: &Target, response: Response<Body>, through_a
         return by_api_server(target, head.status, said.message.unwrap_or_default());
     }
     let message = serde_json::from_slice::<Refusal>(&begin).ok().map(|refusal| cut(refusal.message));
-    told(target, &head, message)
+    told(target, &head, message.as_deref())
 }
 
-fn told(target: &Target, head: &Parts, message: Option<String>) -> Error {
+fn told(target: &Target, head: &Parts, message: Option<&str>) -> Error {
     let status = head.status;
-    let said = || message.clone().unwrap_or_else(|| format!("agent {} refused: {status}", target.key.name));
+    let said = || message.map_or_else(|| format!("agent {} refused: {status}", target.key.name), str::to_owned);
     let failed = |what: &str| {
         let name = &target.key.name;
-        let more = message.as_ref().map(|message| format!(": {message}")).unwrap_or_default();
+        let more = message.map(|message| format!(": {message}")).unwrap_or_default();
         Error::new(StatusCode::BAD_GATEWAY, format!("agent {name} {what}{more}"))
     };
     let error = match status.as_u16() {

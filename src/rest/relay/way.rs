@@ -86,7 +86,7 @@ impl Way {
             }
             Self::ApiServer(client) => {
                 let path = format!("/api/v1/namespaces/{namespace}/services/{name}:{PORT}/proxy{}", order.path);
-                let request = request(&path, order).map_err(Failure::Ours)?.map(|bytes| kube::client::Body::from(bytes));
+                let request = request(&path, order).map_err(Failure::Ours)?.map(kube::client::Body::from);
                 let response = client.send(request).await.map_err(Failure::NoWay)?;
                 Ok(response.map(|body| body.map_err(Into::into).boxed_unsync()))
             }
