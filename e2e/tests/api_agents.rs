@@ -143,7 +143,7 @@ fn faults_are_told_in_the_callers_words() {
         let message = reply.json()["message"].as_str().unwrap_or_default().to_owned();
         assert_eq!((reply.status, message.contains(says)), (400, true), "{body}: {reply:?} should say {says}");
         assert_eq!(reply.json()["path"], "/api/v1/agents");
-        for never in ["agents.slipway.dev", "spec.", "modelType", "dailyCostUsd"] {
+        for never in [".agents.slipway.dev", "spec.", "modelType", "dailyCostUsd"] {
             assert!(!message.contains(never), "{body}: {message}");
         }
     }
