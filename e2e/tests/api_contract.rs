@@ -29,6 +29,7 @@ pub(crate) fn assert_error(what: &str, path: &str, reply: &Reply, status: u16, s
 fn reason(status: u16) -> &'static str {
     match status {
         400 => "Bad Request",
+        403 => "Forbidden",
         404 => "Not Found",
         405 => "Method Not Allowed",
         409 => "Conflict",
@@ -55,7 +56,7 @@ fn what_is_wrong_with_a_body_is_told_where_it_is() {
         ("bad JSON", "/agents", post("/agents", "{\n  \"name\": }"), 400, "line 2 column 11"),
         ("no body", "/agents", post("/agents", ""), 400, "line 1 column 0"),
         ("a list", "/agents", post("/agents", "[]"), 400, "the body does not fit"),
-        ("nested without end", "/agents", post("/agents", &"[".repeat(10_000)), 400, "recursion limit"),
+        ("nested without end", "/agents", post("/agents", &format!("{{\"config\": {}", "[".repeat(10_000))), 400, "recursion limit"),
         ("not UTF-8", "/agents", api.call("POST", "/agents").body("application/json", *b"{\"name\": \"\xff\"}"), 400, "line 1"),
         ("nothing in it", "/agents", post("/agents", "{}"), 400, "name: is required"),
         ("an unknown field", "/agents", agent(json!({"colour": 1})), 400, "`colour`"),
@@ -105,7 +106,7 @@ fn what_is_wrong_with_a_path_a_query_or_a_header_is_told() {
         ("GET", "/api/v1/agents/%00", 404, "agent "),
         ("GET", "/api/v1/agents/nobody", 404, "there is no agent nobody"),
         ("GET", "/api/v1/agents/ag_00000000000000000000", 404, "there is no agent ag_"),
-        ("GET", "/api/v1/teams/%2e%2e", 404, "team"),
+        ("GET", "/api/v1/teams/%2e%2e", 403, "no role"),
         ("GET", "/api/v1/tools/Nothing", 404, "tool Nothing"),
         ("GET", "/api/v1/agents?colour=1", 400, "`colour`"),
         ("GET", "/api/v1/agents/nobody?limit=1", 400, "`limit`"),

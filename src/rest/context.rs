@@ -10,8 +10,10 @@ use slipway_egress::{Allowed, Egress};
 use crate::access::{Access, Authentication};
 use crate::events::Hub;
 use crate::limits::{Gate, Limits};
+use crate::openapi::Description;
 use crate::relay::Relay;
 use crate::platform::PlatformSettings;
+use crate::routes;
 use crate::seen::Seen;
 use crate::skills;
 
@@ -47,6 +49,7 @@ pub struct Context {
     pub(crate) gate: Arc<Gate>,
     pub(crate) relay: Relay,
     pub(crate) hub: Arc<Hub>,
+    pub(crate) description: Description,
     /// The way out for imports.
     pub(crate) egress: Egress,
 }
@@ -59,6 +62,6 @@ impl Context {
         let relay = Relay::new(client.clone(), &settings);
         let hub = Arc::new(Hub::new(client.clone(), seen.clone(), settings.watch_namespaces.clone()));
         let egress = skills::egress(&settings.import_allow);
-        Self { egress, client, settings, access, seen, gate, relay, hub }
+        Self { egress, client, settings, access, seen, gate, relay, hub, description: Description::of(&routes::all()) }
     }
 }

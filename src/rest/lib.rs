@@ -13,9 +13,10 @@ mod context;
 mod events;
 mod fault;
 mod fields;
-mod health;
 mod gitops;
+mod health;
 mod members;
+mod openapi;
 mod limits;
 mod page;
 mod platform;
@@ -33,7 +34,8 @@ mod write;
 
 use std::sync::Arc;
 
-use slipway_http::{Error, Method, Reply, Request};
+use percent_encoding::percent_decode_str;
+use slipway_http::{Error, Method, Reply, Request, StatusCode, header};
 
 pub use access::{Authentication, Issuer, Oidc};
 pub use context::{Context, Settings};
@@ -76,8 +78,20 @@ impl Rest {
         let method = if request.method() == Method::HEAD { &Method::GET } else { request.method() };
         match self.table.find(method, path) {
             Found::Route(route, path) => route.answer(self.context.clone(), path, request).await,
-            Found::OtherMethods(methods) => Err(Error::method_not_allowed(&methods)),
+            Found::OtherMethods(methods) => allowed(request.method(), &methods),
+            Found::Nothing if percent_decode_str(path).decode_utf8().is_err() => Err(Error::bad_request("the path is not percent-encoded UTF-8")),
             Found::Nothing => Err(Error::not_found(format!("there is no such endpoint; {BASE}/docs says what there is"))),
         }
+    }
+}
+
+/// What may be asked of a path, to who asks that, and to who asked something else.
+fn allowed(method: &Method, methods: &[Method]) -> Result<Reply, Error> {
+    let refusal = Error::method_not_allowed(methods);
+    match refusal.header(&header::ALLOW) {
+        Some(allowed) if method == Method::OPTIONS => {
+            Ok(Reply::text("").with_status(StatusCode::NO_CONTENT).with_header(header::ALLOW, allowed.clone()))
+        }
+        _ => Err(refusal),
     }
 }

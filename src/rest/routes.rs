@@ -6,7 +6,7 @@ use crate::page::PAGED;
 use crate::right::Permission::{Cluster, Known, Open, Platform, Team};
 use crate::right::{MEMBER, Right};
 use crate::route::Route;
-use crate::{agents, events, health, members, platform, relay, skills, teams, tools};
+use crate::{agents, events, health, members, openapi, platform, relay, skills, teams, tools};
 
 const LIST_AGENTS: Right = Right::on("list", "agents");
 const GET_AGENT: Right = Right::on("get", "agents");
@@ -25,6 +25,8 @@ pub(crate) fn all() -> Vec<Route> {
     let (get, post, put, patch, delete) = (Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE);
     let _ = (&put, &patch, CHANGE_AGENT, Cluster(LIST_AGENTS), Open);
     vec![
+        Route::new(get.clone(), "/openapi.json", Open, "This description, for programs.", openapi::json),
+        Route::new(get.clone(), "/docs", Open, "This description, for people.", openapi::docs),
         Route::new(get.clone(), "/health", Known, "How the API is, and what it depends on.", health::get),
 
         Route::new(get.clone(), "/agents", Team(LIST_AGENTS), "The team's agents, newest first.", agents::list).with(PAGED),
