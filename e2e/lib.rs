@@ -1,8 +1,8 @@
 //! What the tests against a real cluster share. They speak kubectl's language and read what a user can read.
 //!
 //! `kubectl` runs the program, `watch` waits on what the API server says, `team` gives each test a tenant
-//! of its own, `agent` is a handle on one Agent, `http` talks to what runs, `api` runs REST and calls it, `compare` tells differences,
-//! `platform` knows the installed manager, `turn` lets a test be alone.
+//! of its own, `agent` is a handle on one Agent, `http` talks to what runs, `api` runs REST and calls it, `proxy` stands
+//! before the API server, `compare` tells differences, `platform` knows the installed manager, `turn` lets a test be alone.
 
 #![expect(clippy::panic, clippy::missing_panics_doc, reason = "this crate is nothing but tests, and a test fails by panicking")]
 
@@ -12,6 +12,7 @@ mod compare;
 mod http;
 mod kubectl;
 pub mod platform;
+mod proxy;
 mod team;
 mod turn;
 mod watch;
@@ -21,6 +22,7 @@ pub use api::{Api, Call, Sent, Stream};
 pub use compare::{assert_holds, essence, settings};
 pub use http::{Headers, Reply, http};
 pub use kubectl::{Kubectl, Outcome, kubectl};
+pub use proxy::Proxy;
 pub use team::Team;
 pub use turn::{Turn, alone, together};
 pub use watch::{poll, until};

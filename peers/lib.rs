@@ -24,7 +24,7 @@ pub use node::{conformance, everything, everything_sse, everything_stdio, mock_l
 pub use pgbouncer::PgBouncer;
 pub use port::free_port;
 pub use postgres::Postgres;
-pub use python::{mcp_time, mlflow, moto, python};
+pub use python::{mcp_time, mlflow, moto, openapi_validator, python, schemathesis};
 pub use server::Server;
 
 /// The folder that `hack/peers` fills.

@@ -5,10 +5,12 @@
 #![expect(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod agents;
-mod api_agents;
 mod api_access;
+mod api_agents;
 mod api_chat;
+mod api_contract;
 mod api_events;
+mod api_installed;
 mod api_platform;
 mod api_skills;
 mod children;
