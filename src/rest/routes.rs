@@ -23,7 +23,6 @@ const REMOVE_MEMBER: Right = Right::on("delete", "rolebindings").of_group(RBAC);
 #[rustfmt::skip]
 pub(crate) fn all() -> Vec<Route> {
     let (get, post, put, patch, delete) = (Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE);
-    let _ = (&put, &patch, CHANGE_AGENT, Cluster(LIST_AGENTS), Open);
     vec![
         Route::new(get.clone(), "/openapi.json", Open, "This description, for programs.", openapi::json),
         Route::new(get.clone(), "/docs", Open, "This description, for people.", openapi::docs),

@@ -23,7 +23,7 @@ use crate::call::{Call, Json};
 use crate::fields::{self, SKILL};
 use crate::page::{Page, page};
 use crate::shelf::Item;
-use crate::{fault, write};
+use crate::{fault, gitops, write};
 
 pub(crate) use import::{IMPORT, import};
 
@@ -178,6 +178,7 @@ pub(crate) async fn replace(call: Call<Json<Fields>>) -> Result<Data<View>, Erro
 pub(crate) async fn delete(call: Call) -> Result<Data<Deleted>, Error> {
     let (name, what) = named(&call)?;
     let found = api(&call).get(&name).await.map_err(|error| fault::of_cluster(error, &what))?;
+    gitops::refuse(&found.metadata, &what)?;
     let version = write::delete(&call, &api(&call), &found, &what).await?;
     Ok(Data::since(Deleted { id: ids::skill(&name), deleted: true }, version))
 }
@@ -192,6 +193,7 @@ async fn put(call: &Call, name: &str, what: &str, spec: &SkillSpec) -> Result<Da
     let wanted = serde_json::to_value(spec).map_err(Error::internal)?;
     let api = api(call);
     let changed = write::change(call, &api, name, what, |skill: &Skill| {
+        gitops::refuse(&skill.metadata, what)?;
         let mut patch = wanted.clone();
         let present = serde_json::to_value(&skill.spec).map_err(Error::internal)?;
         write::clear(&mut patch, &present);

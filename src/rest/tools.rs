@@ -15,7 +15,7 @@ use crate::call::{Call, Json};
 use crate::fields::{self, TOOL};
 use crate::page::{Page, page};
 use crate::shelf::Item;
-use crate::{fault, write};
+use crate::{fault, gitops, write};
 
 /// Any tool fields.
 #[derive(Debug, Serialize, Deserialize)]
@@ -116,6 +116,7 @@ pub(crate) async fn replace(call: Call<Json<Fields>>) -> Result<Data<View>, Erro
     let wanted = serde_json::to_value(spec(given)?).map_err(Error::internal)?;
     let api = api(&call);
     let changed = write::change(&call, &api, &name, &what, |tool: &Tool| {
+        gitops::refuse(&tool.metadata, &what)?;
         let mut patch = wanted.clone();
         let present = serde_json::to_value(&tool.spec).map_err(Error::internal)?;
         write::clear(&mut patch, &present);
@@ -127,6 +128,7 @@ pub(crate) async fn replace(call: Call<Json<Fields>>) -> Result<Data<View>, Erro
 pub(crate) async fn delete(call: Call) -> Result<Data<Deleted>, Error> {
     let (name, what) = named(&call)?;
     let found = api(&call).get(&name).await.map_err(|error| fault::of_cluster(error, &what))?;
+    gitops::refuse(&found.metadata, &what)?;
     let version = write::delete(&call, &api(&call), &found, &what).await?;
     Ok(Data::since(Deleted { id: name, deleted: true }, version))
 }
