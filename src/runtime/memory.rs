@@ -22,8 +22,8 @@ use crate::record::Recorder;
 use crate::store::Store;
 pub(crate) use tool::{TOOL, tools};
 
-/// How long a turn waits for its memories.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a turn waits for its memories. Without optimisation the built-in model takes twenty times as long for them.
+const PATIENCE: Duration = Duration::from_secs(if cfg!(debug_assertions) { 10 } else { 2 });
 /// How many are looked at, and what of them a prompt has room for.
 const CANDIDATES: u32 = 12;
 const PROMPT_BYTES: usize = 2048;
