@@ -15,13 +15,13 @@ use crate::arguments::decode;
 use crate::builtin::{self, BuiltinTool};
 use crate::cli::{CliTool, executable, server};
 use crate::clip::{clip, line};
-use crate::egress::{Egress, redacted};
 use crate::http::HttpTool;
 use crate::http::headers::Source;
 use crate::mcp::{Approved, Changes, Config, Endpoint, Server, Taken, prefix};
 use crate::outcome::{Builtins, Context, Outcome, Spec};
 use crate::refusal::Refusal;
 use crate::settings::Settings;
+use slipway_egress::{Egress, redacted};
 
 /// How much longer than its limit a program may take to be ended and cleaned up.
 const CLEANUP: Duration = Duration::from_secs(2);
@@ -73,7 +73,7 @@ impl Toolbox {
         settings: Settings,
         variables: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, Vec<Refusal>> {
-        let egress = Egress::new(&settings);
+        let egress = settings.egress();
         let mut opening = Opening { egress, settings: &settings, variables, foreign: BTreeMap::new(), refusals: Vec::new() };
         for tool in builtin {
             opening.foreign.insert(tool.spec().name, BuiltinTool::Foreign(tool));

@@ -6,9 +6,9 @@ use url::Url;
 
 use super::{html, text};
 use crate::clip::clip;
-use crate::egress::{Egress, explain, redacted};
 use crate::http::body::{self, Body};
 use crate::outcome::{Context, Outcome, Spec};
+use slipway_egress::{Egress, explain, redacted};
 
 /// Markup takes several times the room of the text within.
 const PAGE: usize = 2 * 1024 * 1024;

@@ -11,10 +11,10 @@ use std::time::Duration;
 use serde_json::Value;
 use slipway_api::contract::ToolConfig;
 
-use crate::egress::Egress;
 use crate::outcome::{Builtin, Context, Outcome, Spec};
 use crate::refusal::Refusal;
 use crate::settings::Settings;
+use slipway_egress::Egress;
 
 /// For builtins that the runtime brings and no Tool configures.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);

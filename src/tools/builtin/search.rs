@@ -6,10 +6,10 @@ use url::Url;
 
 use super::text;
 use crate::clip::{clip, line};
-use crate::egress::{Egress, explain, redacted};
 use crate::http::body::{self, Body};
 use crate::outcome::{Context, Outcome, Spec};
-use crate::settings::{Allowed, Settings};
+use crate::settings::Settings;
+use slipway_egress::{Allowed, Egress, explain, redacted};
 
 const RESULTS: usize = 8;
 const ANSWER: usize = 2 * 1024 * 1024;
@@ -64,7 +64,7 @@ impl Search {
         if let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) {
             settings.allow.push(Allowed::Host { host: host.to_owned(), port });
         }
-        Ok(Self { url, egress: Egress::new(&settings), limit: settings.output_limit })
+        Ok(Self { url, egress: settings.egress(), limit: settings.output_limit })
     }
 
     pub(super) async fn call(&self, arguments: &Value, context: &Context) -> Outcome {

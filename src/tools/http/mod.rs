@@ -14,11 +14,11 @@ use slipway_api::tool::Method;
 
 use crate::arguments;
 use crate::clip::{clip, edge};
-use crate::egress::{Egress, explain, redacted};
 use crate::outcome::{Context, Outcome};
 use crate::refusal::Refusal;
 use body::Body;
 use headers::Source;
+use slipway_egress::{Egress, explain, redacted};
 use template::Template;
 
 const TEXT_FIRST: HeaderValue = HeaderValue::from_static("application/json, text/*;q=0.9, */*;q=0.5");

@@ -23,7 +23,7 @@ use super::program::Program;
 use super::sse::{Sse, SseFault};
 use super::wire::Wire;
 use crate::clip::line;
-use crate::egress::{Egress, explain, redacted};
+use slipway_egress::{Egress, explain, redacted};
 
 /// What a server may say at once.
 pub(super) const MESSAGE: usize = 4 * 1024 * 1024;

@@ -23,10 +23,10 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 use url::Url;
 
-use crate::egress::Egress;
 use crate::outcome::{Context, Outcome, Spec};
 use approval::Gate;
 use connection::Connection;
+use slipway_egress::Egress;
 
 pub(crate) use approval::Approved;
 pub use approval::Changes;

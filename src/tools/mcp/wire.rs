@@ -10,7 +10,7 @@ use rmcp::model::{ClientJsonRpcMessage, JsonRpcMessage};
 use rmcp::transport::streamable_http_client::{SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse};
 use sse_stream::Sse;
 
-use crate::egress::explain;
+use slipway_egress::explain;
 
 type Headers = HashMap<HeaderName, HeaderValue>;
 type Fault = StreamableHttpError<reqwest::Error>;
