@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
+use tokio::time::timeout;
+use tower::service_fn;
 use slipway_egress::{Allowed, Egress};
 
 use crate::access::{Access, Authentication};
@@ -41,6 +43,9 @@ pub struct Settings {
     pub limits: Limits,
 }
 
+/// How long the API server may take to begin its answer.
+const PATIENCE: Duration = Duration::from_secs(12);
+
 pub struct Context {
     pub(crate) client: Client,
     pub(crate) settings: Settings,
@@ -56,12 +61,28 @@ pub struct Context {
 
 impl Context {
     pub fn new(client: Client, settings: Settings, authentication: Authentication) -> Self {
+        // By way of the API server an agent is reached, too, which may take as long as it wants.
+        let relay = Relay::new(client.clone(), &settings);
+        let client = within(PATIENCE, client);
         let access = Access::new(client.clone(), authentication, settings.default_team.clone());
         let seen = Arc::new(Seen::new(settings.watch_namespaces.clone()));
         let gate = Arc::new(Gate::new(settings.limits));
-        let relay = Relay::new(client.clone(), &settings);
         let hub = Arc::new(Hub::new(client.clone(), seen.clone(), settings.watch_namespaces.clone()));
         let egress = skills::egress(&settings.import_allow);
         Self { egress, client, settings, access, seen, gate, relay, hub, description: Description::of(&routes::all()) }
     }
+}
+
+/// A client whose requests begin to be answered within this time, or fail: an API server that has gone may leave
+/// connections behind that are silent for ever.
+fn within(patience: Duration, client: Client) -> Client {
+    let namespace = client.default_namespace().to_owned();
+    let service = service_fn(move |request| {
+        let client = client.clone();
+        async move {
+            let late = |_| kube::Error::Service(format!("the API server has not answered within {} s", patience.as_secs()).into());
+            timeout(patience, client.send(request)).await.map_err(late)?
+        }
+    });
+    Client::new(service, namespace)
 }

@@ -1,14 +1,28 @@
 //! The cluster goes away and comes back: callers are told, and the same process goes on.
 
+use std::thread;
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::json;
 use slipway_e2e::{Api, Proxy, Team, poll};
 
 use super::assert_error;
 
 /// A caller is not kept waiting longer than this for the news.
 const LATEST: Duration = Duration::from_secs(20);
+
+const CALLS: &[(&str, &str, &str)] = &[
+    ("GET", "/agents", ""),
+    ("GET", "/agents/helper", ""),
+    ("POST", "/agents", r#"{"name": "Other", "framework": "custom"}"#),
+    ("PATCH", "/agents/helper/config", r#"{"description": "x"}"#),
+    ("POST", "/agents/helper/deploy", ""),
+    ("DELETE", "/agents/helper", ""),
+    ("POST", "/agents/helper/chat", r#"{"message": "x"}"#),
+    ("GET", "/agents/helper/events", ""),
+    ("GET", "/teams", ""),
+    ("GET", "/tools", ""),
+];
 
 #[test]
 fn without_the_cluster_callers_are_told_so_and_afterwards_all_goes_on() {
@@ -27,26 +41,21 @@ fn without_the_cluster_callers_are_told_so_and_afterwards_all_goes_on() {
             let reply = api.call("GET", "/agents").token(&token).send();
             (reply.status == 503).then_some(()).ok_or_else(|| format!("the way is {how}, and still: {reply:?}"))
         });
-        for (method, path, body) in [
-            ("GET", "/agents", None),
-            ("GET", "/agents/helper", None),
-            ("POST", "/agents", Some(json!({"name": "Other", "framework": "custom"}))),
-            ("PATCH", "/agents/helper/config", Some(json!({"description": "x"}))),
-            ("POST", "/agents/helper/deploy", None),
-            ("DELETE", "/agents/helper", None),
-            ("POST", "/agents/helper/chat", Some(json!({"message": "x"}))),
-            ("GET", "/agents/helper/events", None),
-            ("GET", "/teams", None),
-            ("GET", "/tools", None),
-        ] {
-            let begun = Instant::now();
-            let call = api.call(method, path).token(&token);
-            let reply = body.map_or(call.clone(), |body: Value| call.json(&body)).send();
-            let what = format!("{method} {path}, the way being {how}");
-            assert_error(&what, &format!("/api/v1{path}"), &reply, 503, "the cluster does not answer");
-            assert!(reply.header("retry-after").parse::<u64>().is_ok(), "{what}: {reply:?}");
-            assert!(begun.elapsed() < LATEST, "{what} took {:?}", begun.elapsed());
-        }
+        // All at once: while the way is silent each of them has to wait.
+        thread::scope(|scope| {
+            for (method, path, body) in CALLS {
+                let call = api.call(method, path).token(&token);
+                let call = if body.is_empty() { call } else { call.body("application/json", *body) };
+                scope.spawn(move || {
+                    let begun = Instant::now();
+                    let reply = call.send();
+                    let what = format!("{method} {path}, the way being {how}");
+                    assert_error(&what, &format!("/api/v1{path}"), &reply, 503, "the cluster does not answer");
+                    assert!(reply.header("retry-after").parse::<u64>().is_ok(), "{what}: {reply:?}");
+                    assert!(begun.elapsed() < LATEST, "{what} took {:?}", begun.elapsed());
+                });
+            }
+        });
         assert_eq!(api.whole("GET", "/healthz").send().status, 200, "a restart would not bring the cluster back");
         for path in ["/docs", "/openapi.json"] {
             assert_eq!(api.call("GET", path).send().status, 200, "{path} needs no cluster");
