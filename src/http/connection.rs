@@ -40,7 +40,10 @@ where
 {
     // Best effort: without these a connection is slower or lingers longer, not wrong.
     let _ = stream.set_nodelay(true);
-    let _ = SockRef::from(&stream).set_tcp_user_timeout(Some(limits.stall));
+    let socket = SockRef::from(&stream);
+    let _ = socket.set_tcp_user_timeout(Some(limits.stall));
+    // What a client that stops reading keeps in the kernel, which would take megabytes otherwise.
+    let _ = socket.set_tcp_notsent_lowat(u32::try_from(BUFFER_BYTES).unwrap_or(u32::MAX));
     let service = service_fn(|request| answer(&*handler, request, limits));
     let mut connection = pin!(
         http1::Builder::new()
