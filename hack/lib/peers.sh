@@ -46,9 +46,12 @@ peers_files() {
 peers_install() {
   peers_files
   install /usr/sbin/pgbouncer=pgbouncer
-  peers_make "$(peers_folder_of_all)" links sdks packages tracking
+  # Named once: the pins may be edited while this works.
+  local all
+  all=$(peers_folder_of_all)
+  peers_make "$all" links sdks packages tracking
   mkdir -p "$STATE"
-  ln -sfn "$(peers_folder_of_all)" "$STATE/peers"
+  ln -sfn "$all" "$STATE/peers"
 }
 
 # peers_make FOLDER PART...: made in a folder beside, then renamed, so that an interrupted installation never
