@@ -131,14 +131,26 @@ spec:
             {{- toYaml $.values.resources | nindent 12 }}
           securityContext:
             {{- include "slipway.containerSecurityContext" $.root | nindent 12 }}
-          {{- if $caBundle }}
+          {{- if or $caBundle $.scratch }}
           volumeMounts:
+            {{- if $.scratch }}
+            - name: scratch
+              mountPath: /tmp
+            {{- end }}
+            {{- if $caBundle }}
             - name: ca-bundle
               mountPath: /etc/slipway/ca
               readOnly: true
+            {{- end }}
           {{- end }}
-      {{- if $caBundle }}
+      {{- if or $caBundle $.scratch }}
       volumes:
+        {{- with $.scratch }}
+        - name: scratch
+          emptyDir:
+            sizeLimit: {{ . }}
+        {{- end }}
+        {{- if $caBundle }}
         - name: ca-bundle
           {{- if $.root.Values.caBundle.configMap }}
           configMap:
@@ -150,5 +162,6 @@ spec:
             items:
               - key: {{ $.root.Values.caBundle.key }}
                 path: ca.crt
+        {{- end }}
       {{- end }}
 {{- end }}
