@@ -30,6 +30,14 @@ fn its_rights_are_enough_for_the_life_of_an_agent() {
     with("PATCH", &format!("/agents/{id}/config")).json(&json!({"tools": ["clock"], "system_prompt": "Be kind."})).expect(200);
     with("PUT", &format!("/agents/{id}/skills")).json(&json!({"skills": ["greet"]})).expect(200);
 
+    // What is imported is unpacked on disk, of which the container has none but the folder that the chart gives it.
+    let folder = std::env::temp_dir().join(format!("api-installed-{}", std::process::id()));
+    let script =
+        "mkdir -p \"$0/z\" && cd \"$0\" && printf -- '---\\nname: zipped\\ndescription: d\\n---\\nDo.' > z/SKILL.md && zip -qr z.zip z";
+    assert!(std::process::Command::new("sh").args(["-c", script]).arg(&folder).status().unwrap().success());
+    with("POST", "/skills/import").body("application/zip", std::fs::read(folder.join("z.zip")).unwrap()).expect(201);
+    std::fs::remove_dir_all(&folder).unwrap();
+
     let mut events = with("GET", &format!("/agents/{id}/events")).stream();
     let deployed = with("POST", &format!("/agents/{id}/deploy")).expect(200);
     assert_eq!(deployed["action"], "deployed");

@@ -45,7 +45,7 @@ peers_files() {
 
 peers_install() {
   peers_files
-  install /usr/sbin/pgbouncer=pgbouncer
+  install /usr/sbin/pgbouncer=pgbouncer git=git zip=zip curl=curl jq=jq
   # Named once: the pins may be edited while this works.
   local all
   all=$(peers_folder_of_all)
