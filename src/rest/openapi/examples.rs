@@ -53,6 +53,13 @@ pub(super) fn part(kind: &str, name: &str) -> (&'static str, &'static str) {
     }
 }
 
+/// Bodies that are a zip archive, or a form with one.
+pub(super) fn archives(content: &mut Value) {
+    let archive = json!({"type": "string", "contentMediaType": "application/zip", "description": "The archive, of at most 100 MiB."});
+    content["application/zip"] = json!({"schema": archive});
+    content["multipart/form-data"] = json!({"schema": {"type": "object", "properties": {"file": archive}, "required": ["file"]}});
+}
+
 const HAPPENS: &str = "Server-sent events: first the last 50, or those after Last-Event-ID, then each as it comes. A comment every 15 s \
     keeps the connection open. A client passes over fields that it does not know.";
 const HAPPENED: &str = "event: Normal\nid: 4711\ndata: {\"type\":\"Normal\",\"reason\":\"DeploymentReady\",\"message\":\"1 of 1 pods are ready\",\

@@ -9,8 +9,11 @@ use crate::right::Permission;
 use crate::route::{Parameter, Route};
 
 const STREAM: &str = "text/event-stream";
+/// The one endpoint that takes bodies of several kinds, and tells by its status whether something was there before.
+const IMPORT: &str = "/skills/import";
 
 /// What the document derives from a route, besides what the route says itself.
+#[expect(clippy::struct_excessive_bools, reason = "each is true or not whatever the others are")]
 struct Facts {
     /// It is passed on to an agent.
     relayed: bool,
@@ -63,7 +66,7 @@ impl Facts {
             (StatusCode::SERVICE_UNAVAILABLE, !open),
             (StatusCode::GATEWAY_TIMEOUT, self.relayed),
         ];
-        all.into_iter().filter_map(|(status, comes)| comes.then_some(status)).collect()
+        all.into_iter().filter(|(_, comes)| *comes).map(|(status, _)| status).collect()
     }
 
     fn headers(&self) -> &'static [&'static str] {
@@ -93,6 +96,12 @@ pub(super) fn of(route: &Route, routes: &[Route], generator: &mut SchemaGenerato
     if facts.makes {
         answer["links"] = links(route, routes, &answer["content"][route.media]["schema"], generator);
     }
+    if route.path == IMPORT {
+        // What takes another's place is not new.
+        let mut replaced = answer.clone();
+        replaced["description"] = json!("It has taken another's place.");
+        responses.insert("200".to_owned(), replaced);
+    }
     responses.insert(route.status.as_str().to_owned(), answer);
     for status in facts.refusals(route) {
         responses.insert(status.as_str().to_owned(), parts::refusal(status));
@@ -115,6 +124,9 @@ pub(super) fn of(route: &Route, routes: &[Route], generator: &mut SchemaGenerato
             content["example"] = example;
         }
         operation["requestBody"] = json!({"required": true, "content": {media: content}});
+        if route.path == IMPORT {
+            examples::archives(&mut operation["requestBody"]["content"]);
+        }
     }
     if route.permission == Permission::Open {
         operation["security"] = json!([]);
@@ -138,7 +150,7 @@ fn parameters(route: &Route, facts: &Facts) -> Vec<Value> {
         ("IdempotencyKey", facts.makes),
         ("LastEventId", facts.stream && route.method == Method::GET),
     ];
-    let headers = headers.into_iter().filter_map(|(name, taken)| taken.then(|| parts::parameter(name)));
+    let headers = headers.into_iter().filter(|(_, taken)| *taken).map(|(name, _)| parts::parameter(name));
     path.chain(query).chain(headers).collect()
 }
 

@@ -1,6 +1,7 @@
 //! The document as a page that needs nothing from anywhere else. All of it is open, so that the browser finds what
 //! one looks for.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde_json::Value;
@@ -30,6 +31,7 @@ pub(super) fn page(document: &Value) -> String {
         let _ = writeln!(page, "<li><a href=\"#{id}\"><b>{method}</b> <code>{path}</code></a> {about}</li>");
     });
     page.push_str("</ul></nav>\n");
+    let mut refusals = BTreeMap::new();
     each(document, |tag, method, path, operation| {
         if let Some(tag) = tag {
             let _ = writeln!(page, "<h2>{tag}</h2>");
@@ -41,9 +43,13 @@ pub(super) fn page(document: &Value) -> String {
             text(operation, "summary"),
             text(operation, "description")
         );
-        describe(&mut page, document, operation);
+        describe(&mut page, document, operation, &mut refusals);
     });
-    page.push_str("<h2>Forms</h2>\n");
+    page.push_str("<h2>Refusals</h2>\n<ul>\n");
+    for (status, about) in refusals {
+        let _ = writeln!(page, "<li id=\"status-{status}\"><code>{status}</code> {about}</li>");
+    }
+    page.push_str("</ul>\n<h2>Forms</h2>\n");
     for (name, schema) in document["components"]["schemas"].as_object().into_iter().flatten() {
         let _ = writeln!(page, "<h3 id=\"form-{name}\">{name}</h3>\n<p>{}</p>", text(schema, "description"));
         fields(&mut page, schema, 0);
@@ -64,7 +70,7 @@ fn each(document: &Value, mut visit: impl FnMut(Option<&str>, &str, &str, &Value
     }
 }
 
-fn describe(page: &mut String, document: &Value, operation: &Value) {
+fn describe(page: &mut String, document: &Value, operation: &Value, refusals: &mut BTreeMap<String, String>) {
     let parameters = operation["parameters"].as_array().map(Vec::as_slice).unwrap_or_default();
     if !parameters.is_empty() {
         page.push_str("<h4>Parameters</h4><ul>\n");
@@ -84,15 +90,16 @@ fn describe(page: &mut String, document: &Value, operation: &Value) {
         page.push_str("</ul>\n");
     }
     content(page, "Body", &operation["requestBody"]["content"]);
-    let mut refusals = Vec::new();
+    let mut refused = Vec::new();
     for (status, response) in operation["responses"].as_object().into_iter().flatten() {
         if response.get("$ref").is_some() {
-            refusals.push(format!("<span title=\"{}\">{status}</span>", text(followed(document, response), "description")));
+            refusals.insert(status.clone(), text(followed(document, response), "description"));
+            refused.push(format!("<a href=\"#status-{status}\">{status}</a>"));
         } else {
             content(page, &format!("Answer {status}"), &response["content"]);
         }
     }
-    let _ = writeln!(page, "<p>Refused with <a href=\"#form-Error\">an error</a>: {}</p>", refusals.join(", "));
+    let _ = writeln!(page, "<p>Refused with <a href=\"#form-Error\">an error</a>: {}</p>", refused.join(", "));
 }
 
 fn content(page: &mut String, title: &str, content: &Value) {
