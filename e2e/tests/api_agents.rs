@@ -131,7 +131,10 @@ fn faults_are_told_in_the_callers_words() {
         (with("tools", json!(["a", "a"])), "tools[1]: Duplicate value: \"a\""),
         (with("colour", json!(1)), "`colour`"),
         (with("governance", json!({"limits": {"per_day": 1}})), "`governance.limits.per_day`"),
-        (with("governance", json!({"limits": {"daily_cost_usd": 1}})), "governance.limits.daily_cost_usd: has an effect only with spend-limit"),
+        (
+            with("governance", json!({"limits": {"daily_cost_usd": 1}})),
+            "governance.limits.daily_cost_usd: has an effect only with spend-limit",
+        ),
         (with("pod_template", json!({"labels": {"version": "x"}})), "pod_template.labels: must not set version"),
         (with("database_url", json!("postgres://me:secret@db/x")), "database_credentials_secret"),
         (with("slug", json!("Not a slug")), "slug: "),
@@ -183,7 +186,8 @@ fn a_partial_change_changes_what_it_names() {
             "pod_template": {"labels": {"a": "1", "b": "2"}, "node_selector": {"disk": "ssd"}}, "system_prompt": "p"}))
         .expect(201);
     let config = |body: Value| api.call("PATCH", "/agents/helper/config").json(&body).expect(200)["data"].clone();
-    let changed = config(json!({"name": "Other", "replicas": null, "envSecrets": ["b"], "pod_template": {"labels": {"a": null, "c": "3"}}}));
+    let changed =
+        config(json!({"name": "Other", "replicas": null, "envSecrets": ["b"], "pod_template": {"labels": {"a": null, "c": "3"}}}));
     assert_eq!((&changed["name"], &changed["slug"]), (&json!("Other"), &json!("helper")), "only the name for people changes");
     let now = &changed["config"];
     assert_eq!((&now["replicas"], &now["env_secrets"]), (&json!(1), &json!(["b"])), "null means the default, lists are replaced");
@@ -225,7 +229,9 @@ fn another_teams_agents_are_not_there() {
     let api = Api::start(&[]);
     theirs.agent("secret", &json!({"suspend": true}));
     let token = ours.token("admin");
-    let id = theirs.agent("secret", &json!({"suspend": true})).until("known", 20, |agent| agent["status"]["id"].is_string())["status"]["id"].clone();
+    let id =
+        theirs.agent("secret", &json!({"suspend": true})).until("known", 20, |agent| agent["status"]["id"].is_string())["status"]["id"]
+            .clone();
     for named in [id.as_str().unwrap_or_default(), "secret"] {
         for (method, path, body) in [
             ("GET", "", json!({})),
@@ -238,7 +244,11 @@ fn another_teams_agents_are_not_there() {
             ("POST", "/restart", json!({})),
         ] {
             let reply = api.call(method, &format!("/agents/{named}{path}")).token(&token).json(&body).send();
-            assert_eq!((reply.status, reply.json()["message"].as_str()), (404, Some(format!("there is no agent {named}").as_str())), "{reply:?}");
+            assert_eq!(
+                (reply.status, reply.json()["message"].as_str()),
+                (404, Some(format!("there is no agent {named}").as_str())),
+                "{reply:?}"
+            );
         }
     }
     api.call("GET", "/agents/secret").token(&token).header("X-Team", theirs.slug.as_str()).expect(403);
@@ -258,10 +268,16 @@ fn all_teams_agents_are_listed_page_by_page() {
     let api = Api::of(&one);
     let (mut seen, mut cursor) = (Vec::new(), String::new());
     loop {
-        let page = api.call("GET", &format!("/admin/agents?limit=2&search=pagewise{cursor}")).header("X-Resource-Version", version.trim()).expect(200);
+        let page = api
+            .call("GET", &format!("/admin/agents?limit=2&search=pagewise{cursor}"))
+            .header("X-Resource-Version", version.trim())
+            .expect(200);
         let data = page["data"].as_array().cloned().unwrap_or_default();
         assert!(data.len() <= 2, "{page}");
-        seen.extend(data.iter().map(|agent| format!("{}/{}", agent["team_id"].as_str().unwrap_or_default(), agent["slug"].as_str().unwrap_or_default())));
+        seen.extend(
+            data.iter()
+                .map(|agent| format!("{}/{}", agent["team_id"].as_str().unwrap_or_default(), agent["slug"].as_str().unwrap_or_default())),
+        );
         let Some(next) = page["next_cursor"].as_str() else { break };
         cursor = format!("&cursor={next}");
     }

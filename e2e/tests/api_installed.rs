@@ -7,6 +7,7 @@ fn username() -> String {
     format!("system:serviceaccount:{}:{}", platform::NAMESPACE, platform::REST)
 }
 
+#[expect(clippy::print_stderr, reason = "the test harness shows it")]
 fn installed() -> Option<Api> {
     let api = Api::installed();
     if api.is_none() {

@@ -1,5 +1,7 @@
 //! The connection to the API server, with every request counted.
 
+use std::time::Duration;
+
 use anyhow::Context;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -11,9 +13,14 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use slipway_operator::metrics::Metrics;
 use tower::util::MapRequestLayer;
 
+/// Longer than the 290 s of a watch and the 330 s that the answer to a chat may take to begin.
+const SILENCE: Duration = Duration::from_secs(340);
+
 pub(crate) async fn connect(metrics: &Metrics) -> anyhow::Result<Client> {
     let mut config =
         Config::infer().await.context("no cluster to talk to: neither a kubeconfig nor the files of a pod's ServiceAccount were found")?;
+    // A connection that nothing comes over any more is given up. Watches end by themselves before, and so do chats.
+    config.read_timeout = Some(SILENCE);
     if config.proxy_url.is_none() {
         config.proxy_url = proxy(&config.cluster_url, &Matcher::from_env());
     }

@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     fn map(value: Value) -> Map<String, Value> {
-        value.as_object().cloned().unwrap_or_default()
+        if let Value::Object(map) = value { map } else { Map::new() }
     }
 
     #[test]

@@ -5,16 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
+use slipway_egress::{Allowed, Egress};
 use tokio::time::timeout;
 use tower::service_fn;
-use slipway_egress::{Allowed, Egress};
 
 use crate::access::{Access, Authentication};
 use crate::events::Hub;
 use crate::limits::{Gate, Limits};
 use crate::openapi::Description;
-use crate::relay::Relay;
 use crate::platform::PlatformSettings;
+use crate::relay::Relay;
 use crate::routes;
 use crate::seen::Seen;
 use crate::skills;

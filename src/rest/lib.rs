@@ -15,9 +15,9 @@ mod fault;
 mod fields;
 mod gitops;
 mod health;
+mod limits;
 mod members;
 mod openapi;
-mod limits;
 mod page;
 mod platform;
 mod relay;
@@ -41,8 +41,8 @@ pub use access::{Authentication, Issuer, Oidc};
 pub use context::{Context, Settings};
 pub use limits::{Limit, Limits};
 pub use platform::PlatformSettings;
-pub use slipway_egress::Allowed;
 use route::{Found, Table};
+pub use slipway_egress::Allowed;
 
 /// Where the API begins.
 pub const BASE: &str = "/api/v1";
@@ -79,7 +79,9 @@ impl Rest {
         match self.table.find(method, path) {
             Found::Route(route, path) => route.answer(self.context.clone(), path, request).await,
             Found::OtherMethods(methods) => allowed(request.method(), &methods),
-            Found::Nothing if percent_decode_str(path).decode_utf8().is_err() => Err(Error::bad_request("the path is not percent-encoded UTF-8")),
+            Found::Nothing if percent_decode_str(path).decode_utf8().is_err() => {
+                Err(Error::bad_request("the path is not percent-encoded UTF-8"))
+            }
             Found::Nothing => Err(Error::not_found(format!("there is no such endpoint; {BASE}/docs says what there is"))),
         }
     }

@@ -72,22 +72,22 @@ impl Seen {
         let seen = self.clone();
         tokio::spawn(async move {
             let hear = |heard: Heard<DeserializeGuard<K>>| {
-                let shelf = part(&seen);
+                let board = part(&seen);
                 match heard {
                     Heard::Seen(key, object) => {
                         let version = version(&*object);
-                        shelf.note(&key, version);
+                        board.note(&key, version);
                         match object.0.ok().as_ref().and_then(item) {
-                            Some(item) => shelf.put(&key, item),
-                            None => shelf.take(&key),
+                            Some(item) => board.put(&key, item),
+                            None => board.take(&key),
                         }
-                        shelf.reach(version);
+                        board.reach(version);
                     }
                     Heard::Gone(key, object) => {
-                        shelf.forget(&key);
-                        shelf.reach(version(&*object));
+                        board.forget(&key);
+                        board.reach(version(&*object));
                     }
-                    Heard::Listed(keys) => shelf.keep(scope.as_deref(), &keys),
+                    Heard::Listed(keys) => board.keep(scope.as_deref(), &keys),
                 }
             };
             follow(api, None, Some(&seen.ready), hear).await;
@@ -139,7 +139,6 @@ where
     }
 }
 
-/// Versions are numbers that grow over the whole cluster, since 1.35 by promise.
 fn version(object: &impl ResourceExt) -> u64 {
     number(object.meta().resource_version.as_deref())
 }

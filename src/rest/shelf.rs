@@ -346,7 +346,9 @@ mod tests {
             (&[], &[], true),
         ] {
             let shelf = Shelf::default();
-            known.iter().for_each(|(name, version)| shelf.note(&Key::new("a", *name), *version));
+            for (name, version) in known {
+                shelf.note(&Key::new("a", *name), *version);
+            }
             shelf.note(&Key::new("elsewhere", "old"), 1);
             assert_eq!(shelf.is_as_new_as(&present(there), "a"), as_new, "{known:?} {there:?}");
         }

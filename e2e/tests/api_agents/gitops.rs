@@ -79,7 +79,8 @@ fn annotations_stop_start_restart_and_archive_the_pods() {
     agent.ready();
     let first = agent.deployment();
     let annotate = |text: &str| agent.kubectl("annotate --overwrite").arg(format!("agents.slipway.dev/{text}")).ok();
-    let replicas = |wanted: i64| agent.deployment_until(&format!("{wanted} replicas"), 30, |deployment| deployment["spec"]["replicas"] == wanted);
+    let replicas =
+        |wanted: i64| agent.deployment_until(&format!("{wanted} replicas"), 30, |deployment| deployment["spec"]["replicas"] == wanted);
     annotate("suspend=true");
     replicas(0);
     agent.until("stopped", 60, |agent| agent["status"]["phase"] == "Terminated");

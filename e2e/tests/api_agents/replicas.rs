@@ -123,7 +123,8 @@ fn a_version_that_is_named_is_the_one_that_is_changed() {
     // The operator may write its status at any time, so the right version may take more than one look.
     slipway_e2e::poll(10, || {
         let tag = api.call("GET", "/agents/helper").send().header("etag").to_owned();
-        let reply = api.call("PATCH", "/agents/helper/config").json(&json!({"description": "mine"})).header("If-Match", tag.as_str()).send();
+        let reply =
+            api.call("PATCH", "/agents/helper/config").json(&json!({"description": "mine"})).header("If-Match", tag.as_str()).send();
         if reply.status == 200 { Ok(()) } else { Err(format!("{reply:?}")) }
     });
     api.call("DELETE", "/agents/helper").header("If-Match", "*").expect(200);

@@ -70,7 +70,7 @@ fn steps(page: &str) -> Vec<Step> {
                     "sh" => steps.push(Step { line, commands: text, shown: None }),
                     _ => {
                         steps.last_mut().unwrap_or_else(|| panic!("docs/rest.md:{line} shows what nobody asked for")).shown =
-                            Some((mark, text))
+                            Some((mark, text));
                     }
                 }
             }

@@ -53,7 +53,8 @@ impl SkillSpec {
     pub fn from_markdown(text: &str, files: BTreeMap<String, String>) -> Result<Self, SkillError> {
         let (front, instructions) = split(text.strip_prefix('\u{feff}').unwrap_or(text))?;
         // The line before it is counted, so that a fault is told with its line in the file.
-        let mut front: FrontMatter = serde_yaml::from_str(&format!("\n{front}")).map_err(|error| SkillError::Malformed(error.to_string()))?;
+        let mut front: FrontMatter =
+            serde_yaml::from_str(&format!("\n{front}")).map_err(|error| SkillError::Malformed(error.to_string()))?;
         let mut known = |name: &str| front.metadata.remove(name).and_then(|value| word(&value));
         let (category, version, author, source) = (known("category"), known("version"), known("author"), known("source"));
         let skill = Self {

@@ -89,6 +89,7 @@ const PIECES: &[&str] = &[
     "://",
 ];
 
+#[expect(clippy::unwrap_used, reason = "settings of tests are right")]
 fn guards(settings: &str) -> Guards {
     Guards::read(settings, "").unwrap()
 }
