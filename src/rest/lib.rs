@@ -8,6 +8,7 @@
 mod access;
 mod agents;
 mod answer;
+mod bound;
 mod call;
 mod context;
 mod events;
@@ -27,7 +28,6 @@ mod routes;
 mod seen;
 mod shelf;
 mod skills;
-mod team;
 mod teams;
 mod tools;
 mod write;

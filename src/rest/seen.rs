@@ -12,8 +12,8 @@ use slipway_cluster::watch::{Heard, Readiness, follow};
 
 use crate::access::Caller;
 use crate::agents;
+use crate::bound::Bound;
 use crate::shelf::{Item, Shelf, number};
-use crate::team::Bound;
 use crate::{skills, teams, tools};
 
 pub(crate) struct Seen {
