@@ -46,8 +46,13 @@ fn every_endpoint_answers_as_written_down() {
     keep("POST /agents", &made);
     let id = made.json()["data"]["id"].as_str().unwrap_or_default().to_owned();
     let agent = slipway_e2e::Agent { team: &team, name: "travel-helper".to_owned() };
-    agent.until("looked at", 30, |agent| agent["status"]["phase"] == "Terminated");
-    keep("GET /agents", &api.call("GET", "/agents").header("X-Resource-Version", made.header("x-resource-version")).send());
+    // A list is as new as the version that it is asked for.
+    let list = |path: &str, seen: &Value| {
+        let version = seen["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+        api.call("GET", path).header("X-Resource-Version", version).send()
+    };
+    let seen = agent.until("looked at", 30, |agent| agent["status"]["phase"] == "Terminated");
+    keep("GET /agents", &list("/agents", &seen));
     keep("GET /agents/{id}", &api.call("GET", &format!("/agents/{id}")).send());
     let on = |method: &str, path: &str| api.call(method, &format!("/agents/{id}{path}"));
     let config = json!({"name": "Trips", "description": null, "governance": {"guards": ["secrets-scanner"]}, "replicas": 1});
@@ -58,10 +63,10 @@ fn every_endpoint_answers_as_written_down() {
     keep("GET /agents/{id} once it is ready", &on("GET", "").send());
     keep("POST /agents/{id}/restart", &on("POST", "/restart").send());
     keep("POST /agents/{id}/stop", &on("POST", "/stop").send());
-    agent.until("stopped", 60, |agent| agent["status"]["phase"] == "Terminated");
+    agent.until("stopped", 60, |agent| agent["status"]["phase"] == "Terminated" && agent["status"]["replicas"] == 0);
     keep("GET /agents/{id} once it is stopped", &on("GET", "").send());
     keep("PATCH /agents/{id}/status", &on("PATCH", "/status").json(&json!({"status": "archived"})).send());
-    keep("GET /admin/agents", &api.call("GET", "/admin/agents?limit=500&search=travel+helper").send());
+    keep("GET /admin/agents", &list("/admin/agents?limit=500&search=travel+helper", &team.get("agent/travel-helper")));
     keep("DELETE /agents/{id}", &on("DELETE", "").send());
     keep("GET /agents/{id} after that", &on("GET", "").send());
 
