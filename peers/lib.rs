@@ -27,12 +27,16 @@ pub use postgres::Postgres;
 pub use python::{mcp_time, mlflow, moto, openapi_validator, python, schemathesis};
 pub use server::Server;
 
+/// The repository's root, as an absolute path.
+pub fn repository() -> PathBuf {
+    let here = std::env::current_dir().expect("a current folder");
+    // Not CARGO_MANIFEST_DIR: clones of the repository share what they compile.
+    here.ancestors().find(|folder| folder.join("Cargo.lock").exists()).expect("tests run within the workspace").to_owned()
+}
+
 /// The folder that `hack/peers` fills.
 pub fn root() -> PathBuf {
-    let here = std::env::current_dir().expect("a current folder");
-    // Not CARGO_MANIFEST_DIR: clones of the repository may share what they compile.
-    let workspace = here.ancestors().find(|folder| folder.join("Cargo.lock").exists()).expect("tests run within the workspace");
-    let link = workspace.join(".local/peers");
+    let link = repository().join(".local/peers");
     link.canonicalize().unwrap_or_else(|_| panic!("{} does not exist: run hack/peers", link.display()))
 }
 

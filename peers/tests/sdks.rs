@@ -1,12 +1,11 @@
 //! The peers talk to each other: every server is asked by a client of its own kind.
 
-use std::path::Path;
 use std::process::Command;
 
 use slipway_peers::{conformance, everything, everything_sse, everything_stdio, mcp_time, minilm, mlflow, mock_llm, python};
 
 fn lines(script: &str, arguments: &[&str]) -> Vec<String> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(script);
+    let script = slipway_peers::repository().join("peers/tests").join(script);
     let output = python(&script, arguments, &[]);
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{} {arguments:?}: {error}", script.display());

@@ -6,7 +6,14 @@ use kube::CustomResourceExt;
 
 /// Every CRD, in the order in which they are best installed.
 pub fn all() -> Vec<CustomResourceDefinition> {
-    let mut all = vec![crate::Team::crd(), crate::Tool::crd(), crate::KnowledgeBase::crd(), crate::Skill::crd(), crate::Agent::crd()];
+    let mut all = vec![
+        crate::Team::crd(),
+        crate::Tool::crd(),
+        crate::KnowledgeBase::crd(),
+        crate::Skill::crd(),
+        crate::Agent::crd(),
+        crate::AgentRelease::crd(),
+    ];
     for crd in &mut all {
         // With the chart gone, agents and teams must not go with it.
         let annotations = crd.metadata.annotations.get_or_insert_default();
@@ -29,8 +36,9 @@ mod tests {
         Path::new("crds").join(format!("{}.yaml", crd.spec.names.plural))
     }
 
+    // Tests run in the folder of their crate.
     fn root() -> PathBuf {
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+        PathBuf::from("../..")
     }
 
     fn schema(crd: &Value) -> &Value {

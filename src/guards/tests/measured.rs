@@ -29,7 +29,7 @@ fn half() -> String {
 }
 
 fn rows(guard: &str, half: &str) -> Vec<Row> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(guard).join(half).with_extension("jsonl");
+    let path = Path::new("testdata").join(guard).join(half).with_extension("jsonl");
     let lines = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let row = |line: &str| {
         let label: Value = serde_json::from_str(line).unwrap();

@@ -168,10 +168,13 @@ fn a_program_that_speaks_mcp_is_started_one_way_only() {
     }
 }
 
+fn changing_server() -> String {
+    slipway_peers::repository().join("src/tools/tests/changing_server.py").to_string_lossy().into_owned()
+}
+
 #[tokio::test]
 async fn a_changed_list_is_shown_and_changes_the_digest() {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/changing_server.py");
-    let argv = [slipway_peers::mcp_time()[0].clone(), "-B".into(), script.into()];
+    let argv = [slipway_peers::mcp_time()[0].clone(), "-B".into(), changing_server()];
     let toolbox = open(Vec::new(), vec![program("ch", &argv)]);
     assert_eq!(names(&toolbox).await, ["ch_learn", "ch_leave", "ch_shout", "ch_surroundings"]);
     let before = toolbox.digests();
@@ -203,7 +206,7 @@ async fn where_lists_are_approved_a_changed_one_is_withheld() {
     let port = slipway_peers::free_port();
     let url = format!("http://127.0.0.1:{port}/mcp");
     let mut command = Command::new(&slipway_peers::mcp_time()[0]);
-    command.args(["-B", concat!(env!("CARGO_MANIFEST_DIR"), "/tests/changing_server.py"), "127.0.0.1", &port.to_string()]);
+    command.args(["-B", &changing_server(), "127.0.0.1", &port.to_string()]);
     let _server = slipway_peers::Server::start(command, &url);
     let open = |pinned: Option<&String>, approved: Option<&String>| {
         let tools_digest = pinned.cloned();

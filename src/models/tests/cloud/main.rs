@@ -9,7 +9,6 @@ mod google;
 mod replay;
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use futures::StreamExt;
 use slipway_models::{Fault, Message, Piece, Provider, Request, open};
@@ -28,7 +27,7 @@ fn hello() -> Request {
 
 /// What a vendor's library makes of the same environment.
 async fn vendor(script: &str, variables: &Variables) -> String {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cloud").join(script);
+    let script = slipway_peers::repository().join("src/models/tests/cloud").join(script);
     let variables = variables.clone();
     let asked = tokio::task::spawn_blocking(move || {
         let variables: Vec<_> = variables.iter().map(|(name, value)| (*name, value.as_str())).collect();

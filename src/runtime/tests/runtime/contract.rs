@@ -1,7 +1,6 @@
 //! What docs/runtime-contract.md asks of every agent, asked of our runtime and of the smallest one in
 //! another language.
 
-use std::path::Path;
 use std::process::Command;
 
 use serde_json::{Value, json};
@@ -53,7 +52,7 @@ fn our_runtime_keeps_the_contract() {
 
 #[test]
 fn the_smallest_agent_in_another_language_keeps_the_contract() {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/custom-agent.py");
+    let script = slipway_peers::repository().join("docs/custom-agent.py");
     let port = free_port();
     let mut command = Command::new("python3");
     command.arg(script).env("RUNTIME_PORT", port.to_string());
