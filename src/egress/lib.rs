@@ -5,6 +5,7 @@
 
 mod address;
 mod allowed;
+mod pinned;
 mod resolver;
 
 use std::error::Error as StdError;
@@ -18,6 +19,7 @@ use thiserror::Error;
 use url::{Host, Url};
 
 pub use allowed::Allowed;
+pub use pinned::{Unpinned, pinned};
 use resolver::{Checked, Lookup, System};
 
 const CONNECT: Duration = Duration::from_secs(10);
