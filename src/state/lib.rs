@@ -2,3 +2,4 @@
 //! them to a remote, and how they are served. The local repositories are the truth; a remote is a copy.
 
 pub mod git;
+pub mod serve;

@@ -1,0 +1,118 @@
+//! A running git with all that it starts: a process group that ends with the value, however that comes about. Nothing of
+//! it is left, not even a dead process: where we are a container's first process, orphans are ours to bury.
+
+use std::io;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, waitpgid};
+use tempfile::TempDir;
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::{Fault, Limits, Scrubbed};
+
+/// How long output is awaited of children that outlive the program itself.
+const DRAIN: Duration = Duration::from_millis(200);
+/// How often those who were killed are looked for, and how many times.
+const BURIAL: (Duration, u32) = (Duration::from_millis(20), 100);
+
+pub(crate) struct Child {
+    // In this order: the group ends, then the folder that it worked in goes.
+    _group: Group,
+    process: tokio::process::Child,
+    _private: TempDir,
+}
+
+/// What came of a child that ended by itself.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: Scrubbed,
+    pub(crate) stderr: Scrubbed,
+}
+
+impl Child {
+    pub(super) fn new(process: tokio::process::Child, private: TempDir) -> Self {
+        // A group of its own bears its leader's number.
+        let group = Group(process.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw));
+        Self { _group: group, process, _private: private }
+    }
+
+    /// Its three streams, to be taken once.
+    pub(crate) fn streams(&mut self) -> io::Result<(ChildStdin, ChildStdout, ChildStderr)> {
+        let streams = self.process.stdin.take().zip(self.process.stdout.take()).zip(self.process.stderr.take());
+        streams.map(|((stdin, stdout), stderr)| (stdin, stdout, stderr)).ok_or_else(|| io::Error::other("a stream was taken twice"))
+    }
+
+    pub(crate) async fn wait(&mut self) -> io::Result<ExitStatus> {
+        self.process.wait().await
+    }
+
+    /// Waits for its end, gathering what it says.
+    pub(super) async fn finish(mut self, limits: Limits, secrets: &[String]) -> Result<Finished, Fault> {
+        let told = |error: io::Error| Fault::Read(error.to_string());
+        let (stdin, stdout, stderr) = self.streams().map_err(told)?;
+        drop(stdin);
+        let (mut stdout, mut stderr) = (Some(stdout), Some(stderr));
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let mut status = None;
+        let mut until = Instant::now() + limits.time;
+        while status.is_none() || stdout.is_some() || stderr.is_some() {
+            tokio::select! {
+                more = read(&mut stdout, &mut out), if stdout.is_some() => if !more { stdout = None },
+                more = read(&mut stderr, &mut err), if stderr.is_some() => if !more { stderr = None },
+                ended = self.process.wait(), if status.is_none() => {
+                    status = Some(ended.map_err(told)?);
+                    until = until.min(Instant::now() + DRAIN);
+                }
+                () = sleep_until(until) => match status {
+                    Some(_) => break,
+                    None => return Err(Fault::Time(limits.time)),
+                }
+            }
+            if out.len() + err.len() > limits.bytes {
+                return Err(Fault::Output(limits.bytes));
+            }
+        }
+        let status = status.ok_or_else(|| Fault::Read("it ended without a status".to_owned()))?;
+        Ok(Finished { status, stdout: Scrubbed::new(&out, secrets), stderr: Scrubbed::new(&err, secrets) })
+    }
+}
+
+/// False at the end of the stream.
+async fn read(from: &mut Option<impl AsyncRead + Unpin>, into: &mut Vec<u8>) -> bool {
+    let Some(from) = from else { return false };
+    into.reserve(8 * 1024);
+    from.read_buf(into).await.is_ok_and(|count| count > 0)
+}
+
+struct Group(Option<Pid>);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let Some(group) = self.0 else { return };
+        // Nobody left to kill is as good.
+        let _ = kill_process_group(group, Signal::KILL);
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(buried(group));
+        }
+    }
+}
+
+/// Takes leave of those of the group whose parent died, and who are our children by that.
+async fn buried(group: Pid) {
+    let (pause, times) = BURIAL;
+    for _ in 0..times {
+        // The leader is awaited by tokio; a moment's pause lets that be the first.
+        sleep(pause).await;
+        loop {
+            match waitpgid(group, WaitOptions::NOHANG) {
+                Ok(Some(_)) => {}
+                Ok(None) => break,
+                Err(_) => return,
+            }
+        }
+    }
+}

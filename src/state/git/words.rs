@@ -1,0 +1,61 @@
+//! What git says, made fit for a log line and a person: without secrets, without control characters, not too long.
+
+/// The longest that is kept; of more, the end, where git says what it died of.
+const LONGEST: usize = 600;
+
+/// Output of a child from which the secrets are gone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Scrubbed(String);
+
+impl Scrubbed {
+    pub(crate) fn new(bytes: &[u8], secrets: &[String]) -> Self {
+        let mut text = String::from_utf8_lossy(bytes).into_owned();
+        // The longest first: one may be part of another.
+        let mut secrets: Vec<&str> = secrets.iter().map(String::as_str).filter(|secret| !secret.is_empty()).collect();
+        secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+        for secret in secrets {
+            text = text.replace(secret, "***");
+        }
+        Self(text)
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// On one line.
+    pub(crate) fn line(&self) -> String {
+        line(&self.0)
+    }
+}
+
+pub(crate) fn line(text: &str) -> String {
+    let plain: String = text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
+    let line = plain.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.len() {
+        0..=LONGEST => line,
+        length => format!("…{}", &line[line.ceil_char_boundary(length - LONGEST)..]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_and_control_characters_do_not_get_into_a_line() {
+        let secrets = ["hunter2".to_owned(), "hunter2-long".to_owned(), String::new()];
+        for (said, line) in [
+            ("fatal: no\n\tluck\n", "fatal: no luck"),
+            ("fatal: https://me:hunter2@host", "fatal: https://me:***@host"),
+            ("hunter2-long hunter2", "*** ***"),
+            ("\u{1b}[31mred\u{1b}[0m\r\n\0", "[31mred [0m"),
+            ("", ""),
+        ] {
+            assert_eq!(Scrubbed::new(said.as_bytes(), &secrets).line(), line, "{said:?}");
+        }
+        let long = format!("{}é the end", "x".repeat(1000));
+        let line = line(&long);
+        assert!(line.len() <= LONGEST + 4 && line.ends_with("é the end"), "{line}");
+    }
+}

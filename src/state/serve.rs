@@ -1,0 +1,238 @@
+//! The repositories over Git's smart HTTP, to be read: `git clone` and GitOps controllers ask here. Each request is a
+//! `git upload-pack` of its own, which streams as fast as its client reads and ends when that leaves. Who may read what is
+//! decided by the caller; nothing that a client sends can write.
+
+mod inflate;
+mod session;
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use slipway_http::{Error, HeaderMap, HeaderName, HeaderValue, Method, Reply, Request, StatusCode, header};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+use crate::git::{Call, Git, repository};
+use session::Session;
+
+const UPLOAD_PACK: &str = "git-upload-pack";
+const RECEIVE_PACK: &str = "git-receive-pack";
+const REQUEST_TYPE: &str = "application/x-git-upload-pack-request";
+const PROTOCOL: HeaderName = HeaderName::from_static("git-protocol");
+/// The longest `Git-Protocol` that is heeded.
+const PROTOCOL_BYTES: usize = 128;
+/// After so many seconds without a word of the client upload-pack gives up.
+const SILENCE: &str = "--timeout=60";
+
+/// What a reader gets is what is reachable from a branch, whatever a repository's configuration says.
+const SETTINGS: [(&str, &str); 8] = [
+    ("uploadpack.allowTipSHA1InWant", "false"),
+    ("uploadpack.allowReachableSHA1InWant", "false"),
+    ("uploadpack.allowAnySHA1InWant", "false"),
+    ("uploadpack.allowRefInWant", "false"),
+    ("uploadpack.allowFilter", "false"),
+    ("uploadpack.advertiseBundleURIs", "false"),
+    ("pack.threads", "1"),
+    ("pack.windowMemory", "64m"),
+];
+
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Gits at a time.
+    pub children: usize,
+    /// How long a request waits for its turn before it is told to come again.
+    pub queue: Duration,
+    /// For one answer, from its beginning to its end.
+    pub time: Duration,
+    /// For what a client says that it wants and has, unpacked.
+    pub body: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { children: 8, queue: Duration::from_secs(15), time: Duration::from_mins(5), body: 16 * 1024 * 1024 }
+    }
+}
+
+/// The repositories in one folder, each called `{namespace}.git`.
+#[derive(Debug, Clone)]
+pub struct Serve {
+    git: Git,
+    folder: PathBuf,
+    limits: Limits,
+    slots: Arc<Semaphore>,
+}
+
+/// What of a path follows the prefix under which repositories are served: `{name}.git/{rest}`.
+pub fn place(path: &str) -> Option<(&str, &str)> {
+    let (name, rest) = path.split_once('/')?;
+    Some((name.strip_suffix(".git")?, rest)).filter(|(name, _)| !name.is_empty())
+}
+
+impl Serve {
+    pub fn new(git: Git, folder: impl Into<PathBuf>, limits: Limits) -> Self {
+        Self { git, folder: folder.into(), limits, slots: Arc::new(Semaphore::new(limits.children)) }
+    }
+
+    /// Answers what is asked of the repository of a namespace, of which the caller is allowed to read. `rest` is the path
+    /// within the repository.
+    pub async fn answer(&self, namespace: &str, rest: &str, request: Request) -> Result<Reply, Error> {
+        match rest {
+            "info/refs" => match request.query()?.text("service").as_deref() {
+                Some(UPLOAD_PACK) => only(&request, &Method::GET)?,
+                Some(RECEIVE_PACK) => return Ok(refused(READ_ONLY)),
+                _ => return Ok(refused(DUMB)),
+            },
+            UPLOAD_PACK => only(&request, &Method::POST)?,
+            RECEIVE_PACK => return Ok(refused(READ_ONLY)),
+            _ if rest == "HEAD" || rest.starts_with("objects/") => return Ok(refused(DUMB)),
+            _ => return Ok(said(StatusCode::NOT_FOUND, "there is nothing of that name in a repository\n")),
+        }
+        let Some(repository) = self.repository(namespace).await else {
+            return Ok(said(StatusCode::NOT_FOUND, "there is no such repository: nothing has been released there yet\n"));
+        };
+        let Some(slot) = self.slot().await else {
+            let busy = said(StatusCode::SERVICE_UNAVAILABLE, "too many clients read at the moment; try again\n");
+            return Ok(busy.with_header(header::RETRY_AFTER, HeaderValue::from_static("5")));
+        };
+        if rest == UPLOAD_PACK { self.upload(&repository, request, slot).await } else { self.advertise(&repository, &request, slot).await }
+    }
+
+    /// What branches there are, or what the server can do.
+    async fn advertise(&self, repository: &Path, request: &Request, slot: OwnedSemaphorePermit) -> Result<Reply, Error> {
+        let protocol = protocol(request.headers());
+        let call = self.call(&["--stateless-rpc", "--advertise-refs"], repository, protocol)?;
+        // Up to version 1 the answer begins with the name of the service; clients of version 2 know that they get one.
+        let head = if version(protocol) < 2 { Bytes::from_static(b"001e# service=git-upload-pack\n0000") } else { Bytes::new() };
+        let session = Session::start(call, None, self.limits, slot)?;
+        Ok(fresh(session.into_reply("application/x-git-upload-pack-advertisement", head).await?))
+    }
+
+    /// A pack, or the next round of finding out which.
+    async fn upload(&self, repository: &Path, request: Request, slot: OwnedSemaphorePermit) -> Result<Reply, Error> {
+        let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        if kind != REQUEST_TYPE {
+            return Ok(said(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "the body must be what git sends: application/x-git-upload-pack-request\n",
+            ));
+        }
+        let call = self.call(&["--stateless-rpc"], repository, protocol(request.headers()))?;
+        let session = Session::start(call, Some(request), self.limits, slot)?;
+        Ok(fresh(session.into_reply("application/x-git-upload-pack-result", Bytes::new()).await?))
+    }
+
+    fn call(&self, options: &[&str], repository: &Path, protocol: Option<&str>) -> Result<Call, Error> {
+        let mut arguments = vec![OsStr::new("upload-pack"), OsStr::new("--strict"), OsStr::new(SILENCE)];
+        arguments.extend(options.iter().map(OsStr::new));
+        arguments.push(repository.as_os_str());
+        let call = self.git.call(arguments).map_err(Error::internal)?.trusting(repository);
+        let call = SETTINGS.into_iter().fold(call, |call, (key, value)| call.set(key, value));
+        Ok(match protocol {
+            Some(protocol) => call.environment("GIT_PROTOCOL", protocol),
+            None => call,
+        })
+    }
+
+    async fn repository(&self, namespace: &str) -> Option<PathBuf> {
+        let path = repository(&self.folder, namespace)?;
+        // Not through a link, which could lead to another's.
+        let facts = tokio::fs::symlink_metadata(&path).await.ok()?;
+        if facts.is_dir() { tokio::fs::canonicalize(&path).await.ok() } else { None }
+    }
+
+    async fn slot(&self) -> Option<OwnedSemaphorePermit> {
+        timeout(self.limits.queue, self.slots.clone().acquire_owned()).await.ok()?.ok()
+    }
+}
+
+const READ_ONLY: &str = "this repository is read-only: it is written by releases alone, through the API or by changing Agents\n";
+const DUMB: &str = "only Git's smart protocol is spoken here; clone with git 1.6.6 or newer\n";
+
+/// Plain text, because git shows its user nothing else.
+fn said(status: StatusCode, words: &'static str) -> Reply {
+    Reply::text(words).with_status(status)
+}
+
+fn refused(words: &'static str) -> Reply {
+    said(StatusCode::FORBIDDEN, words)
+}
+
+fn only(request: &Request, method: &Method) -> Result<(), Error> {
+    if request.method() == method { Ok(()) } else { Err(Error::method_not_allowed(std::slice::from_ref(method))) }
+}
+
+/// What is true now may be false in a moment.
+fn fresh(reply: Reply) -> Reply {
+    reply.with_header(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, max-age=0, must-revalidate"))
+}
+
+/// What the client says about versions: `version=2`, with keys of later days beside it. Anything else is as if unsaid.
+fn protocol(headers: &HeaderMap) -> Option<&str> {
+    let text = headers.get(PROTOCOL)?.to_str().ok()?;
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"=:._-".contains(&byte);
+    (text.len() <= PROTOCOL_BYTES && text.bytes().all(plain)).then_some(text)
+}
+
+/// As git reads it: the highest version that is named and known.
+fn version(protocol: Option<&str>) -> u8 {
+    let named = protocol.unwrap_or_default().split(':').filter_map(|part| part.strip_prefix("version="));
+    named.filter_map(|number| number.parse().ok().filter(|number| *number <= 2)).max().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_names_a_repository_and_what_of_it() {
+        for (path, expected) in [
+            ("team-a.git/info/refs", Some(("team-a", "info/refs"))),
+            ("a.git/git-upload-pack", Some(("a", "git-upload-pack"))),
+            ("a.git/", Some(("a", ""))),
+            ("a.git.git/x", Some(("a.git", "x"))),
+            ("a/info/refs", None),
+            ("a.git", None),
+            (".git/info/refs", None),
+            ("", None),
+        ] {
+            assert_eq!(place(path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn only_a_namespace_has_a_repository() {
+        let folder = Path::new("/state");
+        let long = "a".repeat(64);
+        for name in ["", ".", "..", "../a", "a/b", "a.b", "A", "-a", "a-", "a_b", "a\0", "é", &long] {
+            assert_eq!(repository(folder, name), None, "{name}");
+        }
+        assert_eq!(repository(folder, "team-a1"), Some("/state/team-a1.git".into()));
+    }
+
+    #[test]
+    fn versions_are_read_as_git_reads_them() {
+        for (sent, heeded, number) in [
+            ("version=2", true, 2),
+            ("version=1", true, 1),
+            ("version=1:version=2", true, 2),
+            ("future:version=2:key=value", true, 2),
+            ("version=3", true, 0),
+            ("version=", true, 0),
+            ("", true, 0),
+            ("version=2\u{7f}", false, 0),
+            ("version=2;rm", false, 0),
+            (&"a".repeat(200), false, 0),
+        ] {
+            let mut headers = HeaderMap::new();
+            if let Ok(value) = HeaderValue::from_str(sent) {
+                headers.insert(PROTOCOL, value);
+            }
+            assert_eq!(protocol(&headers), heeded.then_some(sent), "{sent:?}");
+            assert_eq!(version(protocol(&headers)), number, "{sent:?}");
+        }
+    }
+}

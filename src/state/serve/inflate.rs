@@ -1,0 +1,136 @@
+//! A request's body as git's clients send it: as it is, or packed with gzip when it is long. It is unpacked piece by piece,
+//! and never beyond its limit: a few bytes can unpack to gigabytes.
+
+use std::io::{self, Write};
+
+use flate2::write::MultiGzDecoder;
+use slipway_http::{Error, HeaderMap, StatusCode, header};
+
+/// How much is unpacked at a time.
+const STEP: usize = 4 * 1024;
+
+pub(super) enum Inflate {
+    Plain,
+    Gzip(Box<MultiGzDecoder<Bounded>>),
+}
+
+/// Takes what was unpacked until there is too much of it.
+pub(super) struct Bounded {
+    buffer: Vec<u8>,
+    left: u64,
+}
+
+impl Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self.left.checked_sub(bytes.len() as u64) {
+            Some(left) => self.left = left,
+            None => return Err(io::ErrorKind::FileTooLarge.into()),
+        }
+        self.buffer.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Inflate {
+    pub(super) fn new(headers: &HeaderMap, limit: u64) -> Result<Self, Error> {
+        match headers.get(header::CONTENT_ENCODING).map(|value| value.to_str().unwrap_or_default()) {
+            None | Some("identity") => Ok(Self::Plain),
+            Some("gzip" | "x-gzip") => Ok(Self::Gzip(Box::new(MultiGzDecoder::new(Bounded { buffer: Vec::new(), left: limit })))),
+            Some(_) => Err(Error::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the body may be packed with gzip or not at all")),
+        }
+    }
+
+    /// The steps in which a piece is to be unpacked.
+    pub(super) fn steps<'a>(&self, piece: &'a [u8]) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        piece.chunks(if matches!(self, Self::Plain) { piece.len().max(1) } else { STEP })
+    }
+
+    pub(super) fn unpack(&mut self, step: &[u8], limit: u64) -> Result<Vec<u8>, Error> {
+        match self {
+            Self::Plain => Ok(step.to_vec()),
+            Self::Gzip(decoder) => {
+                decoder.write_all(step).map_err(|error| fault(error, limit))?;
+                Ok(std::mem::take(&mut decoder.get_mut().buffer))
+            }
+        }
+    }
+
+    /// What is left at the end, which must be one.
+    pub(super) fn end(self, limit: u64) -> Result<Vec<u8>, Error> {
+        match self {
+            Self::Plain => Ok(Vec::new()),
+            Self::Gzip(decoder) => decoder.finish().map(|rest| rest.buffer).map_err(|error| fault(error, limit)),
+        }
+    }
+}
+
+fn fault(error: io::Error, limit: u64) -> Error {
+    if error.kind() == io::ErrorKind::FileTooLarge {
+        return Error::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the body may have at most {limit} bytes, unpacked"));
+    }
+    Error::bad_request("the body is not what gzip makes").because(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+
+    use super::*;
+
+    fn packed(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    fn unpacked(encoding: Option<&'static str>, pieces: &[&[u8]], limit: u64) -> Result<(Vec<u8>, usize), Error> {
+        let mut headers = HeaderMap::new();
+        if let Some(encoding) = encoding {
+            headers.insert(header::CONTENT_ENCODING, encoding.parse().unwrap());
+        }
+        let mut inflate = Inflate::new(&headers, limit)?;
+        let (mut whole, mut most) = (Vec::new(), 0);
+        for piece in pieces {
+            for step in inflate.steps(piece) {
+                let bytes = inflate.unpack(step, limit)?;
+                most = most.max(bytes.len());
+                whole.extend(bytes);
+            }
+        }
+        whole.extend(inflate.end(limit)?);
+        Ok((whole, most))
+    }
+
+    #[test]
+    fn what_was_packed_comes_out_again() {
+        let text: Vec<u8> = (0..100_000_u32).flat_map(|n| (n.wrapping_mul(2_654_435_761)).to_le_bytes()).collect();
+        let packed = packed(&text);
+        for pieces in [vec![&packed[..]], packed.chunks(1000).collect(), packed.chunks(7).collect()] {
+            assert_eq!(unpacked(Some("gzip"), &pieces, 1 << 20).unwrap().0, text);
+            assert_eq!(unpacked(Some("x-gzip"), &pieces, 1 << 20).unwrap().0, text);
+        }
+        assert_eq!(unpacked(None, &[b"0032want", b"", b"0000"], 1 << 20).unwrap().0, b"0032want0000");
+    }
+
+    #[test]
+    fn too_much_and_nonsense_are_refused() {
+        let bomb = packed(&vec![0; 64 << 20]);
+        assert!(bomb.len() < 100_000);
+        for (encoding, body, limit, status) in [
+            ("gzip", &bomb[..], 1 << 20, 413),
+            ("gzip", &b"not gzip at all"[..], 1 << 20, 400),
+            ("gzip", &bomb[..bomb.len() / 2], 1 << 30, 400),
+            ("br", b"x", 1 << 20, 415),
+        ] {
+            let error = unpacked(Some(encoding), &[body], limit).unwrap_err();
+            assert_eq!(error.status().as_u16(), status, "{encoding}: {}", error.message());
+        }
+        let (whole, most) = unpacked(Some("gzip"), &[&bomb], 1 << 30).unwrap();
+        assert!(whole.len() == 64 << 20 && most < 8 << 20, "{most} bytes at once");
+    }
+}
