@@ -10,6 +10,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::words::words;
 use crate::{labels, schema};
 
 /// An AI agent: a model, its instructions, and what it may use. Slipway runs it as a Deployment behind a Service of the same name.
@@ -137,9 +138,14 @@ pub struct AgentSpec {
     #[x_kube(merge_strategy = kube::core::ListMerge::Set)]
     pub skills: Vec<String>,
 
-    /// What must not pass between people and the model, and how much of it may.
+    /// What must not pass between people and the model, how much of it may, and what releases are held to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub governance: Option<Governance>,
+
+    /// A label of the place that the agent is for, such as staging or production. It is written into releases and changes nothing else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"))]
+    pub environment: Option<String>,
 
     /// The image that the agent runs. Default is the runtime of the installed release.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -189,7 +195,7 @@ pub struct AgentSpec {
     pub pod_template: Option<PodTemplate>,
 }
 
-/// What must not pass between people and the model, and how much of it may.
+/// What must not pass between people and the model, how much of it may, and what releases are held to.
 #[derive(Serialize, Deserialize, Debug, Clone, Default, PartialEq, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -211,6 +217,24 @@ pub struct Governance {
     /// Settings of the guards. What is left out is the guard's own default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
+    /// How much harm the agent could do, which is how strictly its releases are looked at: low, standard or high. medium is read as standard. Default standard.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub risk_profile: Option<RiskProfile>,
+    /// The score that a release must reach before it serves anybody, 0 to 100. 0 asks for none. Default 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 100))]
+    #[x_kube(validation = kube::core::Rule::new("self == 0")
+        .message("must be 0 for now: releases cannot be held until they are evaluated, which comes with evaluations"))]
+    pub min_quality_score: Option<i32>,
+    /// The dataset that releases are evaluated with, by name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 128))]
+    pub eval_dataset: Option<String>,
+    /// Guardrail policies that the agent is held to, by name or by id (gp_...).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32), inner(length(min = 1, max = 66)))]
+    #[x_kube(merge_strategy = kube::core::ListMerge::Set)]
+    pub policies: Vec<String>,
 }
 
 /// Settings of guards.
@@ -324,6 +348,14 @@ pub struct AgentStatus {
     /// When the agent was first ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_deployed_at: Option<Time>,
+    /// The version of the release that runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub active_release: Option<i64>,
+    /// While a release other than the spec's runs, because GitOps owns the spec: the hash of what the spec held when that was asked for. A change of the spec ends it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub pinned_content: Option<String>,
     /// Ready, Reconciling, Stalled and Available, and warnings.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
@@ -359,24 +391,6 @@ impl Agent {
     }
 }
 
-/// Declares a string enumeration with its wire names.
-macro_rules! words {
-    ($(#[$doc:meta])* $name:ident { $($variant:ident = $word:literal),+ $(,)? }) => {
-        $(#[$doc])*
-        #[derive(Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq, JsonSchema)]
-        pub enum $name {
-            #[default]
-            $(#[serde(rename = $word)] $variant),+
-        }
-
-        impl $name {
-            pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$variant => $word),+ }
-            }
-        }
-    };
-}
-
 words!(
     /// What an agent was built with.
     Framework { Custom = "custom", Langchain = "langchain", Crewai = "crewai", Autogen = "autogen", Adk = "adk" }
@@ -408,6 +422,10 @@ words!(
 words!(
     /// Where suggestions come from.
     SuggestionsProvider { Static = "static", Llm = "llm" }
+);
+words!(
+    /// How much harm an agent could do. Medium is another word for standard.
+    RiskProfile { Standard = "standard", Low = "low", Medium = "medium", High = "high" }
 );
 words!(
     /// Something that looks at messages and answers, or at what they cost.

@@ -14,13 +14,16 @@ pub mod knowledge_base;
 pub mod labels;
 pub mod names;
 pub mod platform;
+pub mod release;
 mod schema;
 pub mod skill;
 pub mod team;
 pub mod tool;
+mod words;
 
 pub use agent::{Agent, AgentSpec, AgentStatus};
 pub use knowledge_base::{KnowledgeBase, KnowledgeBaseSpec};
+pub use release::{AgentRelease, AgentReleaseSpec, AgentReleaseStatus, ReleasePhase};
 pub use skill::{Skill, SkillSpec, SkillStatus};
 pub use team::{Team, TeamSpec, TeamStatus};
 pub use tool::{Tool, ToolSpec, ToolStatus};

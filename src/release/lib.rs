@@ -1,0 +1,35 @@
+//! Releases, without a clock, a cluster or a disk: what an artifact holds, how it is written and read, how two of
+//! them differ, which states a release passes through, and what brings an Agent back to one.
+//!
+//! An artifact is taken from an Agent ([`Artifact::of`]), sealed, and written in a canonical form ([`yaml`]), so that
+//! the same release is the same bytes wherever it is written. Reading believes nothing: see [`Artifact::from_yaml`].
+
+mod artifact;
+mod canonical;
+mod capture;
+mod content;
+mod diff;
+mod fault;
+pub mod lifecycle;
+mod read;
+mod rollback;
+mod tombstone;
+
+pub use artifact::{
+    AgentBlock, Artifact, Deployment, Further, Governance, Limits, Memory, Metadata, Model, PodTemplate, Resolved, Resources, Runtime,
+};
+pub use canonical::yaml;
+pub use capture::autoscaled;
+pub use diff::{Change, diff};
+pub use fault::Fault;
+pub use rollback::{rollback, spec};
+/// Where a release stands. Resource and artifact use the same words.
+pub use slipway_api::release::ReleasePhase as Status;
+pub use tombstone::{Current, Tombstone};
+
+/// How many bytes an artifact may have; the status of an AgentRelease holds as much.
+pub const LONGEST: usize = 1024 * 1024;
+/// The `apiVersion` of artifacts.
+pub const API_VERSION: &str = "agents.slipway.dev/v1";
+/// The `kind` of artifacts.
+pub const KIND: &str = "AgentRelease";

@@ -1,0 +1,156 @@
+//! The way back: what has to be written into an Agent's spec so that its content is an artifact's again.
+//!
+//! Name, description and `suspend` are the Agent's own and stay. What an artifact says in words that this version does
+//! not know cannot be brought back, and nothing is brought back then: half of a release is none.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+use slipway_api::AgentSpec;
+use slipway_api::agent;
+
+use crate::artifact::{Artifact, Governance, Limits, PodTemplate, Resources};
+use crate::diff::changes;
+use crate::read::tree;
+use crate::{Fault, Resolved};
+
+/// The merge patch for the Agent (`{"spec": {…}}`), or `{}` if its content is the artifact's already.
+///
+/// Lists become empty, replicas go to 0, and what the artifact does not have is null. `replicas` of an agent under an
+/// autoscaler are the autoscaler's: see [`Artifact::without_replicas`].
+pub fn rollback(artifact: &Artifact, now: &AgentSpec) -> Result<Value, Fault> {
+    let wanted = spec(artifact, now)?;
+    let mut patch = Map::new();
+    if wanted != *now {
+        patch.insert("spec".to_owned(), merge_patch(&tree(now), &tree(&wanted)));
+    }
+    Ok(Value::Object(patch))
+}
+
+/// The spec that has the artifact's content, and all else from the spec as it is `now`.
+pub fn spec(artifact: &Artifact, now: &AgentSpec) -> Result<AgentSpec, Fault> {
+    let replicas = artifact.runtime.replicas.unwrap_or(now.replicas);
+    let captured = |spec: &AgentSpec| {
+        let namespace = &artifact.deployment.namespace;
+        Artifact::of_spec(spec, namespace, Resolved::default(), artifact.metadata.clone())
+    };
+    if captured(now).same_content(artifact) {
+        return Ok(AgentSpec { replicas, ..now.clone() });
+    }
+    let wanted = AgentSpec { replicas, ..brought_back(artifact, now)? };
+    // What is not found again in the spec was not understood.
+    let lost = changes(&captured(&wanted).content(), &artifact.content());
+    if lost.is_empty() { Ok(wanted) } else { Err(Fault::UnknownFields(lost.into_iter().map(|change| change.path).collect())) }
+}
+
+impl Artifact {
+    /// The artifact for an agent whose replicas somebody else sets.
+    #[must_use]
+    pub fn without_replicas(mut self) -> Self {
+        self.runtime.replicas = None;
+        self
+    }
+}
+
+fn brought_back(artifact: &Artifact, now: &AgentSpec) -> Result<AgentSpec, Fault> {
+    let Artifact { runtime, agent, deployment, .. } = artifact;
+    Ok(AgentSpec {
+        name: now.name.clone(),
+        description: now.description.clone(),
+        suspend: now.suspend,
+        replicas: now.replicas,
+        image: runtime.image.clone(),
+        channel: word("runtime.channel", &runtime.channel)?,
+        strategy: word("runtime.strategy", &runtime.strategy)?,
+        resources: runtime.resources.as_ref().map(resources),
+        env_secrets: runtime.env_secrets.clone(),
+        credential_secret: runtime.credential_secret.clone(),
+        gcp_service_account: runtime.gcp_service_account.clone(),
+        pod_template: runtime.pod_template.as_ref().map(pod_template).transpose()?,
+        model_type: word("agent.model.provider", &agent.model.provider)?,
+        model_id: agent.model.id.clone(),
+        system_prompt: agent.system_prompt.clone(),
+        skills: agent.skills.clone(),
+        tools: agent.tools.clone(),
+        knowledge_bases: agent.knowledge_bases.clone(),
+        storage: agent.memory.backend.as_deref().map(|found| word("agent.memory.backend", found)).transpose()?,
+        framework: word("agent.framework", &agent.framework)?,
+        version: agent.version.clone(),
+        background_model: agent.background_model.clone(),
+        database_url: agent.database_url.clone(),
+        database_credentials_secret: agent.database_credentials_secret.clone(),
+        suggestions_provider: agent.suggestions_provider.as_deref().map(|found| word("agent.suggestions_provider", found)).transpose()?,
+        suggestions: agent.suggestions.clone(),
+        governance: governance(&artifact.governance)?,
+        environment: deployment.environment.clone(),
+    })
+}
+
+/// A word of one of the Agent's enumerations.
+fn word<T: DeserializeOwned>(field: &'static str, found: &str) -> Result<T, Fault> {
+    serde_json::from_value(Value::from(found)).map_err(|_| Fault::UnknownWord { field, found: found.to_owned() })
+}
+
+/// One of Kubernetes' own objects.
+fn object<T: DeserializeOwned>(field: &'static str, found: &Value) -> Result<T, Fault> {
+    serde_json::from_value(found.clone()).map_err(|error| Fault::Inconsistent { field, problem: error.to_string() })
+}
+
+fn objects<T: DeserializeOwned>(field: &'static str, found: &[Value]) -> Result<Vec<T>, Fault> {
+    found.iter().map(|found| object(field, found)).collect()
+}
+
+fn resources(resources: &Resources) -> agent::Resources {
+    let amounts = |map: &BTreeMap<String, String>| -> BTreeMap<_, _> {
+        map.iter().map(|(name, amount)| (name.clone(), Quantity(amount.clone()))).collect()
+    };
+    agent::Resources { requests: amounts(&resources.requests), limits: amounts(&resources.limits) }
+}
+
+fn pod_template(template: &PodTemplate) -> Result<agent::PodTemplate, Fault> {
+    Ok(agent::PodTemplate {
+        labels: template.labels.clone(),
+        annotations: template.annotations.clone(),
+        node_selector: template.node_selector.clone(),
+        tolerations: objects("runtime.pod_template.tolerations", &template.tolerations)?,
+        affinity: template.affinity.as_ref().map(|found| object("runtime.pod_template.affinity", found)).transpose()?,
+        priority_class_name: template.priority_class_name.clone(),
+        image_pull_secrets: objects("runtime.pod_template.image_pull_secrets", &template.image_pull_secrets)?,
+        runtime_class_name: template.runtime_class_name.clone(),
+    })
+}
+
+/// The Agent's block, or none if it would only say what holds without it.
+fn governance(governance: &Governance) -> Result<Option<agent::Governance>, Fault> {
+    let all = |list: &[String]| list.iter().map(|found| word("governance.guards", found)).collect::<Result<Vec<_>, _>>();
+    let profile: agent::RiskProfile = word("governance.risk_profile", &governance.risk_profile)?;
+    let block = agent::Governance {
+        guards: all(&governance.guards)?,
+        policies: governance.policies.clone(),
+        risk_profile: (profile != agent::RiskProfile::default()).then_some(profile),
+        eval_dataset: governance.eval_dataset.clone(),
+        min_quality_score: (governance.min_quality_score != 0).then_some(governance.min_quality_score),
+        limits: governance.limits.as_ref().map(limits),
+    };
+    Ok((block != agent::Governance::default()).then_some(block))
+}
+
+fn limits(limits: &Limits) -> agent::Limits {
+    agent::Limits {
+        max_tokens_per_request: limits.max_tokens_per_request,
+        requests_per_minute: limits.requests_per_minute,
+        daily_cost_usd: limits.daily_cost_usd.clone().map(IntOrString::String),
+        blocked_topics: limits.blocked_topics.clone(),
+    }
+}
+
+/// The smallest merge patch (RFC 7386) that makes `to` out of `from`. Neither has a null in it.
+fn merge_patch(from: &Value, to: &Value) -> Value {
+    let (Value::Object(from), Value::Object(to)) = (from, to) else { return to.clone() };
+    let gone = from.keys().filter(|key| !to.contains_key(*key)).map(|key| (key.clone(), Value::Null));
+    let kept = to.iter().filter(|(key, value)| from.get(*key) != Some(value));
+    gone.chain(kept.map(|(key, value)| (key.clone(), merge_patch(from.get(key).unwrap_or(&Value::Null), value)))).collect()
+}
