@@ -22,6 +22,8 @@ use crate::Fault;
 pub(crate) const ACQUIRE: Duration = Duration::from_secs(3);
 /// How long one statement may take, told to the server.
 const STATEMENT: &str = "BEGIN; SET LOCAL statement_timeout = '3s'; SET LOCAL lock_timeout = '2s'";
+/// The same where nothing is to be written.
+const READING: &str = "BEGIN READ ONLY; SET LOCAL statement_timeout = '3s'; SET LOCAL lock_timeout = '2s'";
 /// The same for work in the background, in batches.
 const LONG: &str = "BEGIN; SET LOCAL statement_timeout = '60s'; SET LOCAL lock_timeout = '10s'";
 /// How long a whole question may take: what tells of a server that has gone without a word.
@@ -86,12 +88,19 @@ pub(crate) fn settings(url: &str, password: Option<&str>, sslmode: Option<&str>)
 pub(crate) struct Door {
     settings: PgConnectOptions,
     most: u32,
+    /// How a transaction begins.
+    beginning: &'static str,
     pool: OnceLock<PgPool>,
 }
 
 impl Door {
     pub(crate) fn new(settings: PgConnectOptions, most: u32) -> Self {
-        Self { settings, most, pool: OnceLock::new() }
+        Self { settings, most, beginning: STATEMENT, pool: OnceLock::new() }
+    }
+
+    /// One through which nothing is written.
+    pub(crate) fn read_only(settings: PgConnectOptions, most: u32) -> Self {
+        Self { beginning: READING, ..Self::new(settings, most) }
     }
 
     pub(crate) fn user(&self) -> &str {
@@ -115,7 +124,7 @@ impl Door {
     }
 
     pub(crate) async fn begin(&self) -> Result<Work, Fault> {
-        self.begin_with(STATEMENT).await
+        self.begin_with(self.beginning).await
     }
 
     pub(crate) async fn begin_long(&self) -> Result<Work, Fault> {

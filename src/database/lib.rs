@@ -1,8 +1,8 @@
 //! What agents say, know and use, in PostgreSQL.
 //!
 //! A runtime opens a [`Store`], which is one agent's rows and no more. The manager makes the schema with
-//! [`migrate`] and gives each team a login of its own with [`Tenants`]. `docs/database.md` has the schema, who may
-//! see what, and what a PgBouncer in between has to know.
+//! [`migrate`] and gives each team a login of its own with [`Tenants`]. REST has a [`Reader`]. `docs/database.md` has
+//! the schema, who may see what, and what a PgBouncer in between has to know.
 
 mod connection;
 mod conversation;
@@ -13,7 +13,9 @@ mod login;
 mod memory;
 mod memory_search;
 mod migrate;
+mod reader;
 mod roles;
+mod shown;
 mod store;
 mod strangers;
 mod tenants;
@@ -28,6 +30,8 @@ pub use memory::spelling;
 #[doc(hidden)]
 pub use migrate::migrate_up_to;
 pub use migrate::{LATEST, MINIMUM, Migrated, Vectors, migrate};
+pub use reader::{Reader, Records};
+pub use shown::{Detail, Listed};
 pub use store::Store;
 pub use tenants::{Isolation, Tenants};
 pub use turn::{LEASE, LONGEST_MESSAGE, Turn};

@@ -1,7 +1,7 @@
 //! A runtime's door: one agent's rows. Each question is a transaction of its own and is answered, or refused,
 //! within four seconds.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use sqlx::Row;
 use tokio::task::JoinHandle;
@@ -11,10 +11,10 @@ use crate::migrate::{MINIMUM, Migrated, migrate_with};
 use crate::{Fault, id};
 
 pub struct Store {
-    pub(crate) door: Door,
+    pub(crate) door: Arc<Door>,
     pub(crate) team: String,
     pub(crate) agent: String,
-    schema: Mutex<Option<Schema>>,
+    schema: Arc<Known>,
     migration: tokio::sync::Mutex<Migration>,
 }
 
@@ -24,6 +24,9 @@ pub(crate) struct Schema {
     /// The schema of the extension vector, quoted, when there are vectors to search in.
     pub(crate) vectors: Option<String>,
 }
+
+/// The schema, once it has been looked at.
+pub(crate) type Known = Mutex<Option<Schema>>;
 
 enum Migration {
     NotOurs,
@@ -36,15 +39,16 @@ impl Store {
     /// Connects to nothing yet.
     pub fn open(options: &Options) -> Result<Self, Fault> {
         let settings = settings(&options.url, options.password.as_deref(), options.sslmode.as_deref())?;
-        id::check("team", &options.team)?;
-        id::check("agent id", &options.agent_id)?;
-        Ok(Self {
-            door: Door::new(settings, 2),
-            team: options.team.clone(),
-            agent: options.agent_id.clone(),
-            schema: Mutex::new(None),
-            migration: tokio::sync::Mutex::new(if options.migrate { Migration::Owed } else { Migration::NotOurs }),
-        })
+        let store = Self::within(Arc::new(Door::new(settings, 2)), Arc::default(), &options.team, &options.agent_id)?;
+        Ok(if options.migrate { Self { migration: tokio::sync::Mutex::new(Migration::Owed), ..store } } else { store })
+    }
+
+    /// One agent's rows, behind a door that others share.
+    pub(crate) fn within(door: Arc<Door>, schema: Arc<Known>, team: &str, agent: &str) -> Result<Self, Fault> {
+        id::check("team", team)?;
+        id::check("agent id", agent)?;
+        let migration = tokio::sync::Mutex::new(Migration::NotOurs);
+        Ok(Self { door, team: team.to_owned(), agent: agent.to_owned(), schema, migration })
     }
 
     /// Whether a question would be answered now.

@@ -41,7 +41,7 @@ pub(crate) fn open(arguments: &Arguments, client: Client) -> anyhow::Result<Rest
             arguments.database().context("SLIPWAY_DATABASE_URL")?.as_ref().map(DatabaseUrl::complete),
         ),
     };
-    Ok(Rest::open(Context::new(client, settings, authentication)))
+    Ok(Rest::open(Context::new(client, settings, authentication).context("SLIPWAY_DATABASE_URL")?))
 }
 
 /// The issuer whose tokens are taken. Variables that are empty are as good as none: charts set them so.

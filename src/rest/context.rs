@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
+use slipway_database::{Fault, Reader};
 use slipway_egress::{Allowed, Egress};
 use tokio::time::timeout;
 use tower::service_fn;
@@ -53,6 +54,8 @@ pub struct Context {
     pub(crate) seen: Arc<Seen>,
     pub(crate) gate: Arc<Gate>,
     pub(crate) relay: Relay,
+    /// What agents that rest have said and know.
+    pub(crate) kept: Option<Reader>,
     pub(crate) hub: Arc<Hub>,
     pub(crate) description: Description,
     /// The way out for imports.
@@ -60,7 +63,8 @@ pub struct Context {
 }
 
 impl Context {
-    pub fn new(client: Client, settings: Settings, authentication: Authentication) -> Self {
+    /// Fails where the database's URL cannot be used. Nothing is connected to.
+    pub fn new(client: Client, settings: Settings, authentication: Authentication) -> Result<Self, Fault> {
         // By way of the API server an agent is reached, too, which may take as long as it wants.
         let relay = Relay::new(client.clone(), &settings);
         let client = within(PATIENCE, client);
@@ -69,7 +73,8 @@ impl Context {
         let gate = Arc::new(Gate::new(settings.limits));
         let hub = Arc::new(Hub::new(client.clone(), seen.clone(), settings.watch_namespaces.clone()));
         let egress = skills::egress(&settings.import_allow);
-        Self { egress, client, settings, access, seen, gate, relay, hub, description: Description::of(&routes::all()) }
+        let kept = settings.platform.reader()?;
+        Ok(Self { egress, client, settings, access, seen, gate, relay, kept, hub, description: Description::of(&routes::all()) })
     }
 }
 

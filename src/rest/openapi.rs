@@ -161,9 +161,9 @@ mod tests {
         let generated = serde_json::to_string_pretty(&document(&routes::all())).unwrap() + "\n";
         let path = Path::new("../../docs/openapi.json");
         if std::env::var_os("UPDATE_GOLDEN").is_some() {
-            std::fs::write(&path, &generated).unwrap();
+            std::fs::write(path, &generated).unwrap();
         }
-        let committed = std::fs::read_to_string(&path).unwrap_or_default();
+        let committed = std::fs::read_to_string(path).unwrap_or_default();
         assert!(committed == generated, "docs/openapi.json is stale; run the tests once with UPDATE_GOLDEN=1");
     }
 

@@ -13,6 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::json;
 use slipway_api::{labels, platform};
+use slipway_database::{Fault, Reader};
 use slipway_http::{Error, StatusCode};
 
 use crate::answer::Data;
@@ -48,6 +49,11 @@ impl PlatformSettings {
             migrate: false,
         };
         Self { mlflow_uri, database: database_url.map(options) }
+    }
+
+    /// What reads the database, if there is one.
+    pub(crate) fn reader(&self) -> Result<Option<Reader>, Fault> {
+        self.database.as_ref().map(|database| Reader::open(&database.url, None, None)).transpose()
     }
 }
 

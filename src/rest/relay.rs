@@ -2,12 +2,13 @@
 //! comes back. A call ends on both sides when it ends on one.
 //!
 //! `agent` finds the agent and knows when it rests, `way` leads there, `head` says which headers go along, `answer`
-//! gives back what came.
+//! gives back what came. `kept` has what an agent that rests said and knows.
 
 mod agent;
 mod answer;
 mod forms;
 mod head;
+mod kept;
 mod way;
 
 use std::fmt::Write;
@@ -35,8 +36,6 @@ use way::{Failure, Order, Way};
 /// How long anything but a chat may take until its answer begins.
 const SOON: Duration = Duration::from_secs(30);
 const LONGEST_ID: usize = 64;
-/// What is missing where conversations are asked for and nobody is there to ask.
-const UNREAD: &str = "; its conversations are read from the agent itself, for this API has no connection to the database";
 
 pub(crate) const SUGGESTED: &[Parameter] =
     &[Parameter { name: "conversation_id", about: "The conversation to go on with.", kind: "string" }];
@@ -79,6 +78,12 @@ impl<T: JsonSchema + 'static> Body for Passed<T> {
 /// What an agent answered, in the form that `A` has.
 pub(crate) struct Relayed<A>(Reply, PhantomData<fn() -> A>);
 
+impl<A> Relayed<A> {
+    fn of(reply: Reply) -> Self {
+        Self(reply, PhantomData)
+    }
+}
+
 impl<A: Answer> Answer for Relayed<A> {
     const STATUS: slipway_http::StatusCode = A::STATUS;
     const MEDIA: &'static str = A::MEDIA;
@@ -106,13 +111,22 @@ pub(crate) async fn stream(call: Call<Passed<Chat>>) -> Result<Events, Error> {
 }
 
 pub(crate) async fn conversations(mut call: Call) -> Result<Relayed<Page<Summary>>, Error> {
+    let target = target(&call).await?;
+    if let Some(reason) = target.rests() {
+        let query = std::mem::take(&mut call.query);
+        return kept::of(&call, &target, &reason)?.conversations(query).await.map(Relayed::of);
+    }
     let path = with_query(&mut call, "/conversations", &["limit", "cursor", "search"])?;
-    json(call, Method::GET, path, Form::AsIs, SOON).await
+    ask(call, target, Method::GET, path, Form::AsIs, SOON).await
 }
 
 pub(crate) async fn conversation(call: Call) -> Result<Relayed<Data<Conversation>>, Error> {
-    let path = format!("/conversations/{}", id(&call, "cid", "conversation")?);
-    json(call, Method::GET, path, Form::Wrapped, SOON).await
+    let id = id(&call, "cid", "conversation")?;
+    let target = target(&call).await?;
+    if let Some(reason) = target.rests() {
+        return kept::of(&call, &target, &reason)?.conversation(&id).await.map(Relayed::of);
+    }
+    ask(call, target, Method::GET, format!("/conversations/{id}"), Form::Wrapped, SOON).await
 }
 
 pub(crate) async fn delete_conversation(call: Call) -> Result<Relayed<Data<Gone>>, Error> {
@@ -131,8 +145,13 @@ pub(crate) async fn suggestions(mut call: Call) -> Result<Relayed<Data<Suggestio
 }
 
 pub(crate) async fn memories(mut call: Call) -> Result<Relayed<Page<Entry>>, Error> {
+    let target = target(&call).await?;
+    if let Some(reason) = target.rests() {
+        let query = std::mem::take(&mut call.query);
+        return kept::of(&call, &target, &reason)?.memories(query).await.map(Relayed::of);
+    }
     let path = with_query(&mut call, "/memory", &["limit", "cursor"])?;
-    json(call, Method::GET, path, Form::AsIs, SOON).await
+    ask(call, target, Method::GET, path, Form::AsIs, SOON).await
 }
 
 pub(crate) async fn remember(call: Call<Passed<NewEntry>>) -> Result<Relayed<Data<Entry>>, Error> {
@@ -170,13 +189,24 @@ impl<T> Brought for Passed<T> {
 }
 
 async fn json<B: Brought, A>(call: Call<B>, method: Method, path: String, form: Form, patience: Duration) -> Result<Relayed<A>, Error> {
-    let (call, body) = call.split();
     let target = target(&call).await?;
+    ask(call, target, method, path, form, patience).await
+}
+
+async fn ask<B: Brought, A>(
+    call: Call<B>,
+    target: Target,
+    method: Method,
+    path: String,
+    form: Form,
+    patience: Duration,
+) -> Result<Relayed<A>, Error> {
+    let (call, body) = call.split();
     let begun = Instant::now();
     let (response, pass) = send(&call, &target, method, path, body.bytes(), patience).await?;
     let left = patience.saturating_sub(begun.elapsed());
     match timeout(left, answer::json(&target, response, form, pass)).await {
-        Ok(reply) => reply.map(|reply| Relayed(reply, PhantomData)),
+        Ok(reply) => reply.map(Relayed::of),
         Err(_) => Err(answer::late(&target)),
     }
 }
@@ -192,8 +222,7 @@ async fn send(
 ) -> Result<(http::Response<way::Body>, Pass), Error> {
     let context = &call.context;
     if let Some(reason) = target.rests() {
-        let missing = if path.starts_with("/conversations") { UNREAD } else { "" };
-        return Err(Error::unavailable(format!("{reason}{missing}")));
+        return Err(Error::unavailable(reason));
     }
     let team = call.team.as_ref().map(ToString::to_string).unwrap_or_default();
     let pass = context.gate.call(&team, &target.key.name, &target.id, Instant::now())?;

@@ -1,47 +1,12 @@
 //! Conversations as a caller sees them: a list, one with its messages, and whether an answer is
 //! being made for it.
 
-use jiff::Timestamp;
 use serde::Serialize;
-use slipway_database::{ConversationSummary, Generation, MOST_LISTED, Role, StoredMessage};
+use slipway_database::{Detail, Generation, Listed, MOST_LISTED};
 use slipway_http::{Error, Query, Reply};
 
 use crate::agent::Agent;
 use crate::failure;
-
-#[derive(Serialize)]
-struct Listed<T> {
-    data: Vec<T>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    next_cursor: Option<String>,
-}
-
-#[derive(Serialize)]
-struct Detail {
-    #[serde(flatten)]
-    summary: ConversationSummary,
-    messages: Vec<Message>,
-}
-
-#[derive(Serialize)]
-struct Message {
-    id: String,
-    role: Role,
-    content: String,
-    created_at: Timestamp,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    trace_id: Option<String>,
-    /// The answer ended before it was whole.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    interrupted: bool,
-}
-
-impl From<StoredMessage> for Message {
-    fn from(message: StoredMessage) -> Self {
-        let StoredMessage { id, role, content, trace_id, interrupted, created_at, parts: _ } = message;
-        Self { id, role, content, created_at, trace_id, interrupted }
-    }
-}
 
 #[derive(Serialize)]
 struct Status {
@@ -54,13 +19,12 @@ pub(crate) async fn list(agent: &Agent, mut query: Query) -> Result<Reply, Error
     let (cursor, search) = (query.text("cursor"), query.text("search"));
     query.end()?;
     let page = agent.store.conversations(limit, cursor.as_deref(), search.as_deref()).await.map_err(failure::of_store)?;
-    Reply::json(&Listed { data: page.items, next_cursor: page.next_cursor })
+    Reply::json(&Listed::from(page))
 }
 
 pub(crate) async fn detail(agent: &Agent, id: &str) -> Result<Reply, Error> {
     let found = agent.store.conversation(id).await.map_err(failure::of_store)?;
-    let (summary, messages) = found.ok_or_else(|| unknown(id))?;
-    Reply::json(&Detail { summary, messages: messages.into_iter().map(Message::from).collect() })
+    Reply::json(&Detail::from(found.ok_or_else(|| unknown(id))?))
 }
 
 pub(crate) async fn delete(agent: &Agent, id: &str) -> Result<Reply, Error> {
@@ -85,7 +49,7 @@ pub(crate) async fn memories(agent: &Agent, mut query: Query) -> Result<Reply, E
     let cursor = query.text("cursor");
     query.end()?;
     let page = agent.memory.list(limit, cursor.as_deref()).await.map_err(failure::of_store)?;
-    Reply::json(&Listed { data: page.items, next_cursor: page.next_cursor })
+    Reply::json(&Listed::from(page))
 }
 
 fn unknown(id: &str) -> Error {

@@ -10,6 +10,7 @@ mod loss;
 mod memories;
 mod migrations;
 mod pgbouncer;
+mod reading;
 mod usage;
 
 use std::sync::LazyLock;

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use slipway_database::{Detail, Listed, Reader};
 use slipway_peers::Postgres;
 
 use crate::support::{Runtime, events, eventually, request};
@@ -40,6 +41,45 @@ fn conversations_and_memories_outlive_the_process() {
     assert_eq!((&status["count"], &status["persistent"]), (&json!(1), &json!(true)), "{status}");
     let other = agent(&postgres, "ag_2", "stub-echo");
     assert_eq!((&other.get("/conversations")["data"], &other.get("/memory")["data"]), (&json!([]), &json!([])));
+}
+
+/// REST shows the words of an agent that rests from the very same rows.
+#[test]
+fn what_a_reader_shows_is_what_the_runtime_answered() {
+    let postgres = Postgres::start();
+    let runtime = agent(&postgres, "ag_1", "stub-echo");
+    for n in 0..3 {
+        runtime.chat(&json!({"message": format!("Grüße {n} \u{0}"), "conversation_id": format!("conv_{n}")}));
+    }
+    runtime.post("/memory", r#"{"content": "Ada prefers green tea", "category": "preference"}"#);
+    let cursor = runtime.get("/conversations?limit=2")["next_cursor"].as_str().unwrap().to_owned();
+    let answered = [
+        runtime.get("/conversations"),
+        runtime.get("/conversations?limit=2"),
+        runtime.get(&format!("/conversations?limit=2&cursor={cursor}")),
+        runtime.get("/conversations?search=gr%C3%BC%C3%9Fe%201"),
+        runtime.get("/memory"),
+        runtime.get("/conversations/conv_1"),
+    ];
+    drop(runtime);
+    let records = Reader::open(&postgres.url(), None, None).unwrap().of("red", "ag_1").unwrap();
+    let read = async {
+        [
+            shown(&Listed::from(records.conversations(100, None, None).await.unwrap())),
+            shown(&Listed::from(records.conversations(2, None, None).await.unwrap())),
+            shown(&Listed::from(records.conversations(2, Some(&cursor), None).await.unwrap())),
+            shown(&Listed::from(records.conversations(100, None, Some("grüße 1")).await.unwrap())),
+            shown(&Listed::from(records.memories(100, None).await.unwrap())),
+            shown(&Detail::from(records.conversation("conv_1").await.unwrap().unwrap())),
+        ]
+    };
+    let read = tokio::runtime::Runtime::new().unwrap().block_on(read);
+    assert_eq!(read, answered);
+    assert_eq!((answered[0]["data"].as_array().unwrap().len(), answered[5]["messages"].as_array().unwrap().len()), (3, 2));
+}
+
+fn shown(value: &impl serde::Serialize) -> Value {
+    serde_json::to_value(value).unwrap()
 }
 
 #[test]
