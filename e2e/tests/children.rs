@@ -44,6 +44,8 @@ fn the_smallest_agents_variables() {
         "RUNTIME_TRACK": "stable",
         "RUNTIME_CONTROL_PUBLIC_KEY": key,
         "RUNTIME_EGRESS_ALLOW": platform::setting("SLIPWAY_EGRESS_ALLOW").unwrap_or_default(),
+        "RUNTIME_EGRESS_PROXY": "",
+        "RUNTIME_SEARCH_URL": "",
     });
     // What the chart's values say of the platform, and nothing where they are silent.
     let told = [
@@ -52,6 +54,8 @@ fn the_smallest_agents_variables() {
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "SLIPWAY_OTLP_ENDPOINT"),
         ("RUNTIME_MLFLOW_URI", "SLIPWAY_MLFLOW_URI"),
         ("OLLAMA_BASE_URL", "OLLAMA_BASE_URL"),
+        ("RUNTIME_EGRESS_PROXY", "SLIPWAY_EGRESS_PROXY"),
+        ("RUNTIME_SEARCH_URL", "SLIPWAY_SEARCH_URL"),
     ];
     for (variable, setting) in told {
         if platform::setting(setting).is_some() {

@@ -19,10 +19,24 @@ fn each_fault_has_its_reason_and_says_what_would_be_right() {
     team.tool("guarded", &json!({"type": "http", "endpoint": "https://api.example.com", "headersFrom": headers}));
     let headers = json!([{"name": "Authorization", "secret": "nameless", "key": "KEY"}]);
     team.tool("keyless", &json!({"type": "http", "endpoint": "https://api.example.com", "headersFrom": headers}));
+    team.tool("clock", &json!({"type": "builtin"}));
+    team.tool("inside", &json!({"type": "mcp", "mcpEndpoint": "http://localhost:8080/mcp"}));
+    for name in ["hours", "minutes"] {
+        team.tool(name, &json!({"name": "datetime", "type": "builtin"}));
+    }
     let label = "agents.slipway.dev/agent-readable=true";
     let database = "postgres://db/agents";
     let mut cases = vec![
         ("no-tool", json!({"tools": ["nowhere"]}), "ToolNotFound", vec!["spec.tools", "nowhere"]),
+        (
+            "no-builtin",
+            json!({"tools": ["clock"]}),
+            "ToolInvalid",
+            vec!["spec.tools[0]", "Tool clock", "spec.name", "calculator", "datetime"],
+        ),
+        ("no-way", json!({"tools": ["inside"]}), "ToolInvalid", vec!["spec.tools[0]", "Tool inside", "mcpEndpoint", "agents.egressAllow"]),
+        ("one-name", json!({"tools": ["hours", "minutes"]}), "ToolInvalid", vec!["spec.tools[1]", "Tool minutes", "datetime"]),
+        ("no-model", json!({"modelId": "gpt-5"}), "InvalidModel", vec!["spec.modelId", "gpt-5", "stub-echo", "spec.modelType"]),
         ("no-skill", json!({"skills": ["sk_no_where"]}), "SkillNotFound", vec!["spec.skills", "no-where"]),
         ("no-kb", json!({"knowledgeBases": ["kb_no_where"]}), "KnowledgeBaseNotFound", vec!["spec.knowledgeBases", "no-where"]),
         ("closed-env", json!({"envSecrets": ["agent-env", "closed"]}), "SecretNotAllowed", vec!["spec.envSecrets", "closed", label]),
@@ -75,6 +89,10 @@ fn each_fault_has_its_reason_and_says_what_would_be_right() {
         cases.push(("kb-by-name", json!({"knowledgeBases": ["docs"]}), "DatabaseRequired", vec!["spec.knowledgeBases"]));
         cases.push(("kb-by-id", json!({"knowledgeBases": ["kb_docs"]}), "DatabaseRequired", vec!["spec.knowledgeBases"]));
     }
+    if platform::setting("SLIPWAY_SEARCH_URL").is_none() {
+        team.tool("search", &json!({"type": "builtin"}));
+        cases.push(("no-search", json!({"tools": ["search"]}), "ToolInvalid", vec!["Tool search", "agents.searchUrl"]));
+    }
     let agents: Vec<Agent> = cases.iter().map(|(name, spec, ..)| team.agent(name, spec)).collect();
     for (agent, (_, _, reason, words)) in agents.iter().zip(&cases) {
         let message = agent.stalled(&[reason], TOLD);
@@ -108,7 +126,7 @@ fn a_fault_goes_when_its_cause_does() {
     closed.stalled(&["SecretNotAllowed"], TOLD);
     identity.stalled(&["ServiceAccountNotAllowed"], TOLD);
 
-    team.tool("late", &json!({"type": "builtin"}));
+    team.tool("late", &json!({"name": "datetime", "type": "builtin"}));
     team.secret("late", &json!({"KEY": "value"}));
     team.kubectl("label secret closed agents.slipway.dev/agent-readable=true").ok();
     team.apply_spec(&json!({"gcpServiceAccounts": ["late@project.example"]}));
@@ -121,6 +139,7 @@ fn a_fault_goes_when_its_cause_does() {
 fn what_runs_goes_on_running() {
     let team = Team::new("untouched");
     team.tool("clock", &json!({"name": "datetime", "type": "builtin"}));
+    team.tool("unknown", &json!({"type": "builtin"}));
     let agent = team.agent("hello", &json!({"tools": ["clock"], "systemPrompt": "first"}));
     agent.ready();
     let children = || [agent.deployment(), agent.config(), agent.service()].map(|child| child["metadata"]["generation"].clone());
@@ -129,6 +148,7 @@ fn what_runs_goes_on_running() {
 
     for (spec, reason) in [
         (json!({"tools": ["clock", "nowhere"], "systemPrompt": "second"}), "ToolNotFound"),
+        (json!({"tools": ["clock", "unknown"]}), "ToolInvalid"),
         (json!({"tools": ["clock"], "knowledgeBases": ["nowhere"]}), "KnowledgeBaseNotFound"),
         (json!({"knowledgeBases": null, "envSecrets": ["nowhere"]}), "SecretMissing"),
     ] {

@@ -121,7 +121,8 @@ fn tool_becomes(team: &Team, what: &str, want: impl Fn(&Value) -> bool) -> Value
 #[test]
 fn a_secret_of_the_team_opens_no_way_that_the_platform_keeps_closed() {
     let team = Team::new("egress");
-    team.secret("agent-env", &json!({"RUNTIME_EGRESS_ALLOW": "0.0.0.0/0,kubernetes.default.svc:443"}));
+    let opened = json!({"RUNTIME_EGRESS_ALLOW": "0.0.0.0/0,kubernetes.default.svc:443", "RUNTIME_EGRESS_PROXY": "http://kubernetes.default.svc:443"});
+    team.secret("agent-env", &opened);
     team.tool("inside", &json!({"type": "http", "endpoint": "https://kubernetes.default.svc/version"}));
     let spec = json!({"modelId": "stub-script", "strategy": "agent-react", "tools": ["inside"]});
     let agent = team.agent("helper", &spec);

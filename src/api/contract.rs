@@ -1,4 +1,6 @@
-//! The contract with an agent's pod: the variables it is given, and the JSON inside two of them.
+//! The contract with an agent's pod: the variables it is given, and the JSON inside some of them.
+
+pub mod tools;
 
 use std::collections::BTreeMap;
 
@@ -33,6 +35,8 @@ pub const SKILLS: &str = "RUNTIME_SKILLS";
 pub const GUARDS: &str = "RUNTIME_GUARDS";
 pub const EMBEDDING_MODEL: &str = "RUNTIME_EMBEDDING_MODEL";
 pub const EGRESS_ALLOW: &str = "RUNTIME_EGRESS_ALLOW";
+pub const EGRESS_PROXY: &str = "RUNTIME_EGRESS_PROXY";
+pub const SEARCH_URL: &str = "RUNTIME_SEARCH_URL";
 pub const PLATFORM_URL: &str = "RUNTIME_PLATFORM_URL";
 pub const CONTROL_PUBLIC_KEY: &str = "RUNTIME_CONTROL_PUBLIC_KEY";
 pub const MLFLOW_URI: &str = "RUNTIME_MLFLOW_URI";
@@ -49,6 +53,9 @@ pub const TRACK: &str = "RUNTIME_TRACK";
 pub const OLLAMA_BASE_URL: &str = "OLLAMA_BASE_URL";
 pub const PGSSLMODE: &str = "PGSSLMODE";
 pub const GOOGLE_APPLICATION_CREDENTIALS: &str = "GOOGLE_APPLICATION_CREDENTIALS";
+
+/// The models of the provider stub.
+pub const STUB_MODELS: [&str; 2] = ["stub-echo", "stub-script"];
 
 /// One element of `RUNTIME_TOOLS`: a Tool as the runtime sees it.
 #[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]

@@ -137,6 +137,14 @@ pub(crate) struct Arguments {
     #[arg(long, env = "SLIPWAY_EGRESS_ALLOW", value_delimiter = ',')]
     pub egress_allow: Vec<String>,
 
+    /// An HTTP proxy through which agents' tools go. It resolves the names, and so has to guard them.
+    #[arg(long, env = "SLIPWAY_EGRESS_PROXY", hide_env_values = true)]
+    pub egress_proxy: Option<String>,
+
+    /// The search page of a SearXNG-compatible server, which agents' builtin search asks.
+    #[arg(long, env = "SLIPWAY_SEARCH_URL", hide_env_values = true)]
+    pub search_url: Option<String>,
+
     /// Networks, and hosts with a port, that skills may be imported from although they are not public, separated by commas.
     #[arg(long, env = "SLIPWAY_IMPORT_ALLOW", value_delimiter = ',')]
     pub import_allow: Vec<String>,
@@ -219,6 +227,12 @@ fn json<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
     serde_json::from_str(text).map_err(|error| format!("this JSON cannot be used: {error}"))
 }
 
+/// The items of a list, each as it was written and as it is meant.
+fn allowed<'a>(name: &'static str, items: &'a [String]) -> anyhow::Result<Vec<(&'a str, Allowed)>> {
+    let items = items.iter().map(|item| item.trim()).filter(|item| !item.is_empty());
+    items.map(|item| Ok((item, item.parse().map_err(anyhow::Error::msg).context(name)?))).collect()
+}
+
 impl Arguments {
     /// A URL that everybody may read, as it ends up in agents' ConfigMaps. What is refused is not shown: it may hold
     /// a password.
@@ -231,8 +245,12 @@ impl Arguments {
     }
 
     pub(crate) fn import_allow(&self) -> anyhow::Result<Vec<Allowed>> {
-        let items = self.import_allow.iter().map(|item| item.trim()).filter(|item| !item.is_empty());
-        items.map(|item| item.parse().map_err(anyhow::Error::msg).context("SLIPWAY_IMPORT_ALLOW")).collect()
+        Ok(allowed("SLIPWAY_IMPORT_ALLOW", &self.import_allow)?.into_iter().map(|(_, allowed)| allowed).collect())
+    }
+
+    /// As agents are told it. What they could not read would keep every one of them from starting.
+    pub(crate) fn egress_allow(&self) -> anyhow::Result<Vec<String>> {
+        Ok(allowed("SLIPWAY_EGRESS_ALLOW", &self.egress_allow)?.into_iter().map(|(item, _)| item.to_owned()).collect())
     }
 
     /// The database. Read here rather than by the parser, which would show a refused value with its password.
@@ -276,6 +294,19 @@ mod tests {
             [("https://me:hunter2@mlflow", "Secret"), ("ftp://x", "http://"), ("mlflow", "no URL"), ("otel:4318", "http://")]
         {
             assert!(read(wrong).unwrap_err().contains(says), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_exception_that_agents_could_not_read_is_refused() {
+        let read = |list: &str| {
+            let arguments = Arguments::try_parse_from(["slipway-manager", "--egress-allow", list]).unwrap();
+            arguments.egress_allow().map_err(|error| format!("{error:#}"))
+        };
+        assert_eq!(read("10.0.0.0/8, wiki.internal:443,"), Ok(vec!["10.0.0.0/8".to_owned(), "wiki.internal:443".to_owned()]));
+        for wrong in ["10.0.0.0/33", "wiki.internal", "wiki.internal:99999"] {
+            let error = read(wrong).unwrap_err();
+            assert!(error.starts_with("SLIPWAY_EGRESS_ALLOW: ") && error.contains(wrong), "{error}");
         }
     }
 

@@ -132,12 +132,15 @@ fn settings(arguments: &Arguments, keys: &Keys) -> anyhow::Result<Settings> {
         agent_defaults: arguments.agent_defaults.clone(),
         team_network: arguments.team_network.clone(),
         database,
-        ollama_base_url: given(&arguments.ollama_base_url),
+        // Agents would refuse to start with what is no URL, and everybody can read what they are told.
+        ollama_base_url: public("OLLAMA_BASE_URL", arguments.ollama_base_url.as_ref())?,
         platform: Platform {
             url: public("SLIPWAY_PLATFORM_URL", arguments.platform_url.as_ref())?,
             control_public_key: Some(keys.control_public()),
             embedding_model: given(&arguments.embedding_model),
-            egress_allow: arguments.egress_allow.iter().map(|item| item.trim().to_owned()).filter(|item| !item.is_empty()).collect(),
+            egress_allow: arguments.egress_allow()?,
+            egress_proxy: public("SLIPWAY_EGRESS_PROXY", arguments.egress_proxy.as_ref())?,
+            search_url: public("SLIPWAY_SEARCH_URL", arguments.search_url.as_ref())?,
             otlp_endpoint: public("SLIPWAY_OTLP_ENDPOINT", arguments.otlp_endpoint.as_ref())?,
             mlflow_uri: public("SLIPWAY_MLFLOW_URI", arguments.mlflow_uri.as_ref())?,
         },

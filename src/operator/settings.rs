@@ -39,6 +39,10 @@ pub struct Platform {
     pub embedding_model: Option<String>,
     /// Networks and hosts that tools may reach although they are not public.
     pub egress_allow: Vec<String>,
+    /// An HTTP proxy through which tools go.
+    pub egress_proxy: Option<String>,
+    /// The search page that the builtin `search` asks.
+    pub search_url: Option<String>,
     /// Where traces go.
     pub otlp_endpoint: Option<String>,
     pub mlflow_uri: Option<String>,

@@ -3,13 +3,16 @@
 //! What a schema can see, the API server has refused already. What is left are Tools older than a rule, and servers that
 //! do not offer the tools that were approved.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::Resource;
 use slipway_api::condition::{self, Finding, READY};
-use slipway_api::tool::{ToolPhase, ToolSpec, ToolType};
+use slipway_api::contract::tools::{CONNECTION_HEADERS, PROTOCOL_HEADERS, SHELLS};
+use slipway_api::tool::{Protocol, ToolPhase, ToolSpec, ToolType};
 use slipway_api::{Tool, ToolStatus};
+use url::Url;
 
 use crate::approval::{self, Judgement};
 use crate::event::Happening;
@@ -35,16 +38,68 @@ pub(crate) fn fault(spec: &ToolSpec) -> Option<Fault> {
         ToolType::Cli if spec.binary.is_none() => Some(missing("binary", "cli")),
         ToolType::Mcp if spec.mcp_endpoint.is_none() => Some(missing("mcpEndpoint", "mcp")),
         ToolType::Http => spec.endpoint.as_deref().and_then(|endpoint| endpoint_fault(endpoint, spec)),
-        _ => None,
+        ToolType::Cli => program_fault(spec),
+        ToolType::Mcp => spec.mcp_endpoint.as_deref().and_then(|endpoint| url_fault("mcpEndpoint", endpoint)),
+        ToolType::Builtin => None,
     }
+    .or_else(|| header_fault(spec))
+}
+
+fn invalid(field: &str, message: impl Display) -> Fault {
+    Fault { reason: "FieldInvalid", message: format!("spec.{field}: {message}") }
+}
+
+fn url_fault(field: &str, text: &str) -> Option<Fault> {
+    Url::parse(text).err().map(|error| invalid(field, format!("is not a URL: {error}")))
+}
+
+/// What can be said of a program without its image: the file itself, only an agent's pod can see.
+fn program_fault(spec: &ToolSpec) -> Option<Fault> {
+    let binary = spec.binary.as_deref().unwrap_or_default();
+    let parts: Vec<&str> = binary.split('/').collect();
+    if parts.contains(&"..") {
+        return Some(invalid("binary", "must be an absolute path without .., as in /usr/bin/git"));
+    }
+    if let Some(shell) = parts.last().filter(|name| SHELLS.contains(name)) {
+        let message =
+            format!("{shell} runs whatever it is told, which no list of commands can limit; name the program itself, or a script");
+        return Some(invalid("binary", message));
+    }
+    let nothing = spec.allowed_commands.as_ref().is_none_or(Vec::is_empty);
+    (nothing && spec.protocol != Some(Protocol::Mcp)).then(|| Fault {
+        reason: "FieldMissing",
+        message: "spec.allowedCommands: must name what may be run; an empty list allows nothing".to_owned(),
+    })
+}
+
+fn header_fault(spec: &ToolSpec) -> Option<Fault> {
+    let literal = spec.headers.keys().map(|name| ("headers", name));
+    let secret = spec.headers_from.iter().map(|header| ("headersFrom", &header.name));
+    literal.chain(secret).find_map(|(field, name)| {
+        let lower = name.to_ascii_lowercase();
+        if CONNECTION_HEADERS.contains(&&*lower) {
+            Some(invalid(field, format!("{name} belongs to the connection and cannot be set")))
+        } else if spec.type_ == ToolType::Mcp && PROTOCOL_HEADERS.contains(&&*lower) {
+            Some(invalid(field, format!("{name} belongs to the protocol and cannot be set")))
+        } else {
+            None
+        }
+    })
 }
 
 fn endpoint_fault(endpoint: &str, spec: &ToolSpec) -> Option<Fault> {
-    let wrong = |message: String| Some(Fault { reason: "FieldInvalid", message: format!("spec.endpoint: {message}") });
+    let wrong = |message: String| Some(invalid("endpoint", message));
     let Some((scheme, rest)) = endpoint.split_once("://") else { return wrong("must begin with http:// or https://".to_owned()) };
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     if scheme.contains('{') || authority.contains('{') {
         return wrong("must have no placeholder in scheme or host".to_owned());
+    }
+    if let Some(fault) = url_fault("endpoint", &format!("{scheme}://{authority}")) {
+        return Some(fault);
+    }
+    let path = rest[authority.len()..].split(['?', '#']).next().unwrap_or_default();
+    if path.split('/').any(|segment| matches!(&*segment.to_ascii_lowercase().replace("%2e", "."), "." | "..")) {
+        return wrong("must have no . or .. in its path".to_owned());
     }
     let mut pieces = rest.split('{');
     if pieces.next().is_some_and(|before| before.contains('}')) {
@@ -137,6 +192,23 @@ mod tests {
             ("{name: t, type: http, endpoint: 'https://a.example/{c}', parameters: [{name: c, type: string}]}", None),
             ("{name: t, type: http, endpoint: 'https://a.example/{c}/}{', parameters: [{name: c, type: string}]}", Some("open")),
             ("{name: t, type: http, endpoint: 'https://a.example/{c', parameters: [{name: c, type: string}]}", Some("close")),
+            ("{name: t, type: http, endpoint: 'https://a.example:99999/'}", Some("spec.endpoint: is not a URL: invalid port")),
+            ("{name: t, type: http, endpoint: 'https://a.example/x/%2E%2e/y'}", Some("spec.endpoint: must have no . or ..")),
+            ("{name: t, type: http, endpoint: 'https://a.example/x?up=..'}", None),
+            ("{name: t, type: http, endpoint: 'https://a.example/', headers: {Host: b}}", Some("spec.headers: Host")),
+            ("{name: t, type: http, endpoint: 'https://a.example/', headers: {Accept: text/plain}}", None),
+            ("{name: t, type: mcp, mcpEndpoint: 'https://a.example:99999/'}", Some("spec.mcpEndpoint: is not a URL")),
+            ("{name: t, type: mcp, mcpEndpoint: 'https://a.example/', headers: {Accept: text/plain}}", Some("spec.headers: Accept")),
+            (
+                "{name: t, type: mcp, mcpEndpoint: 'https://a.example/', headersFrom: [{name: TE, secret: s, key: k}]}",
+                Some("spec.headersFrom: TE"),
+            ),
+            ("{name: t, type: cli, binary: /opt/../bin/df, allowedCommands: [-h]}", Some("spec.binary: must be an absolute path")),
+            ("{name: t, type: cli, binary: /bin/bash, allowedCommands: [-c]}", Some("spec.binary: bash")),
+            ("{name: t, type: cli, binary: /bin/df}", Some("spec.allowedCommands: must name")),
+            ("{name: t, type: cli, binary: /bin/df, allowedCommands: []}", Some("spec.allowedCommands: must name")),
+            ("{name: t, type: cli, binary: /bin/df, allowedCommands: [-h]}", None),
+            ("{name: t, type: cli, binary: /opt/server, protocol: mcp}", None),
         ];
         for (yaml, expected) in cases {
             let found = fault(&serde_yaml::from_str(yaml).unwrap()).map(|fault| fault.message);

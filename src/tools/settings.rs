@@ -4,16 +4,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use slipway_api::contract::TOOL_DIGESTS;
+use slipway_api::contract::{EGRESS_ALLOW, EGRESS_PROXY, SEARCH_URL, TOOL_DIGESTS};
 use slipway_egress::{Allowed, Egress, Whose, redacted};
 use url::Url;
 
 /// 32 KiB, some 8,000 tokens.
 pub const OUTPUT_LIMIT: usize = 32 * 1024;
-
-pub(crate) const EGRESS_ALLOW: &str = "RUNTIME_EGRESS_ALLOW";
-pub(crate) const EGRESS_PROXY: &str = "RUNTIME_EGRESS_PROXY";
-pub(crate) const SEARCH_URL: &str = "RUNTIME_SEARCH_URL";
 
 #[derive(Clone)]
 pub struct Settings {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use serde_json::{Map, Value};
 use slipway_api::contract::ToolConfig;
+use slipway_api::contract::tools::PROTOCOL_HEADERS;
 use slipway_api::tool::{Protocol, ToolType};
 use tokio::time::Instant;
 use url::Url;
@@ -294,10 +295,7 @@ impl Opening<'_> {
                 return None;
             }
         };
-        if let Some(name) = ["accept", "content-type", "mcp-session-id", "mcp-protocol-version", "last-event-id"]
-            .iter()
-            .find(|name| headers.contains_key(**name))
-        {
+        if let Some(name) = PROTOCOL_HEADERS.iter().find(|name| headers.contains_key(**name)) {
             self.refusals.push(Refusal::new(&config.name, "headers", format!("{name} belongs to the protocol and cannot be set")));
             return None;
         }

@@ -149,6 +149,8 @@ pub(super) fn status(agent: &Agent, seen: &Observed, cluster_domain: &str, now: 
         restarted_at: agent.restarted_at().map(str::to_owned),
         first_deployed_at: before.first_deployed_at.clone().or_else(deployed),
         conditions: condition::conditions(findings, &before.conditions, agent.meta().generation, now),
+        // What is said of releases is not this function's to say.
+        ..before
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod database;
 mod guards;
+mod own_image;
 mod platform;
 mod secrets;
 mod skills;
@@ -117,14 +118,21 @@ fn plan(agent: &Agent, seen: &Seen, settings: &Settings) -> Result<Plan, Stop> {
     let suffix = format!("{}.svc.{}", settings.platform_namespace, settings.cluster_domain);
     let platform_database = settings.database.clone().map(|url| url.qualified(&suffix));
 
+    let own_image = own_image::runs_it(spec, settings);
+    if own_image {
+        own_image::model(spec)?;
+    }
     let mut env = secrets::secrets(spec, seen)?;
     let mut variables = base_variables(agent, slug)?;
-    tools::tools(seen, &mut variables, &mut env)?;
+    let named = tools::tools(seen, &mut variables, &mut env)?;
+    if own_image {
+        own_image::tools(&named, seen, settings)?;
+    }
     let skills = skills::skills(seen, &mut variables)?;
     guards::guards(spec, &mut variables)?;
     let storage = database::database(spec, platform_database.as_ref(), &suffix, &mut variables, &mut env)?;
     database::knowledge_bases(seen, platform_database.as_ref(), &mut variables, &mut env)?;
-    platform::platform(agent, slug, seen.mlflow_uri.as_ref(), settings, &mut variables);
+    platform::platform(agent, slug, seen.mlflow_uri.as_ref(), settings, own_image, &mut variables);
     if let Some((name, value)) = variables.iter().find(|(_, value)| value.len() > contract::VARIABLE_MAX) {
         let message = format!(
             "{name} would have {} bytes; a variable can have at most {} (spec.{})",

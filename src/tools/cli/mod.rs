@@ -13,6 +13,7 @@ use std::process::ExitStatus;
 
 use serde_json::{Map, Value, json};
 use slipway_api::contract::ToolConfig;
+use slipway_api::contract::tools::SHELLS;
 use tokio::time::Instant;
 
 use crate::arguments;
@@ -23,8 +24,6 @@ use command::Command;
 use process::{Finished, Stop};
 pub(crate) use server::server;
 
-/// Programs whose argument is a program: with these, no list of commands would hold.
-const SHELLS: [&str; 12] = ["sh", "bash", "dash", "ash", "zsh", "ksh", "mksh", "csh", "tcsh", "fish", "env", "xargs"];
 const COMMAND: &str = "command";
 const ARGUMENTS: &str = "arguments";
 

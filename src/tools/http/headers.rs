@@ -3,22 +3,9 @@
 use std::collections::BTreeMap;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
+use slipway_api::contract::tools::CONNECTION_HEADERS;
 
 use crate::refusal::Refusal;
-
-/// The connection's own affairs.
-const RESERVED: [&str; 10] = [
-    "host",
-    "content-length",
-    "transfer-encoding",
-    "connection",
-    "keep-alive",
-    "te",
-    "trailer",
-    "upgrade",
-    "proxy-authorization",
-    "proxy-connection",
-];
 
 pub(crate) struct Source<'a> {
     pub(crate) tool: &'a str,
@@ -68,7 +55,11 @@ impl Source<'_> {
 
 fn header(name: &str) -> Result<HeaderName, String> {
     let header: HeaderName = name.parse().map_err(|_| format!("'{name}' is not the name of a header"))?;
-    if RESERVED.contains(&header.as_str()) { Err(format!("{name} belongs to the connection and cannot be set")) } else { Ok(header) }
+    if CONNECTION_HEADERS.contains(&header.as_str()) {
+        Err(format!("{name} belongs to the connection and cannot be set"))
+    } else {
+        Ok(header)
+    }
 }
 
 #[cfg(test)]

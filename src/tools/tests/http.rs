@@ -190,7 +190,7 @@ fn what_cannot_work_is_refused_with_tool_and_field() {
         (json!({"name": "a b"}), "tool a b: name: must have 1 to 64 letters, digits, - and _"),
         (
             json!({"type": "builtin", "name": "nothing"}),
-            "tool nothing: name: no builtin has this name; there are: calculator, datetime, http_fetch, search",
+            "tool nothing: name: no builtin has this name; there are: calculator, datetime, http_fetch, memory, search",
         ),
         (json!({"type": "builtin", "name": "search"}), "tool search: name: needs RUNTIME_SEARCH_URL"),
         (json!({"type": "mcp", "mcpEndpoint": "http://127.0.0.1/mcp"}), "tool t: mcpEndpoint: 127.0.0.1 is not reachable for tools"),

@@ -12,18 +12,21 @@ pub(super) fn platform(
     team: &str,
     mlflow_uri: Option<&String>,
     settings: &Settings,
+    own_image: bool,
     variables: &mut BTreeMap<&'static str, String>,
 ) {
     let suffix = format!("{}.svc.{}", settings.platform_namespace, settings.cluster_domain);
     let platform = &settings.platform;
-    let own_image = agent.spec.image.as_ref().is_none_or(|image| *image == settings.runtime_image);
     let url = |url: Option<&String>| url.map(|url| qualified_url(url, &suffix));
     let optional = [
         (contract::OLLAMA_BASE_URL, url(settings.ollama_base_url.as_ref())),
         // Whether another image has a model built in, nobody knows.
         (contract::EMBEDDING_MODEL, platform.embedding_model.clone().filter(|_| own_image)),
-        // Set even when nothing is allowed: a Secret of the team may hold the name, and must not decide.
+        // These three are set even when there is nothing to tell: a Secret of the team may hold the names, and must not
+        // decide. Through a proxy names are not checked, and where the search server is, tools may go.
         (contract::EGRESS_ALLOW, Some(platform.egress_allow.join(","))),
+        (contract::EGRESS_PROXY, Some(url(platform.egress_proxy.as_ref()).unwrap_or_default())),
+        (contract::SEARCH_URL, Some(url(platform.search_url.as_ref()).unwrap_or_default())),
         (contract::PLATFORM_URL, url(platform.url.as_ref())),
         (contract::CONTROL_PUBLIC_KEY, platform.control_public_key.clone()),
         (contract::OTLP_ENDPOINT, url(platform.otlp_endpoint.as_ref())),

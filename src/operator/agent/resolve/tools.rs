@@ -10,11 +10,16 @@ use super::secrets::{key_of, readable};
 use super::{Stop, Variable, fault, json};
 use crate::agent::gather::Seen;
 
-pub(super) fn tools(seen: &Seen, variables: &mut BTreeMap<&'static str, String>, env: &mut Vec<Variable>) -> Result<(), Stop> {
+/// What came of each Tool that is in use, with words for the place that it comes from.
+pub(super) fn tools(
+    seen: &Seen,
+    variables: &mut BTreeMap<&'static str, String>,
+    env: &mut Vec<Variable>,
+) -> Result<Vec<(String, ToolConfig)>, Stop> {
+    let mut named = Vec::new();
     if seen.tools.is_empty() {
-        return Ok(());
+        return Ok(named);
     }
-    let mut configs = Vec::new();
     let mut approved = BTreeMap::new();
     let mut speaks_mcp = false;
     for (at, (name, tool)) in seen.tools.iter().enumerate() {
@@ -48,7 +53,7 @@ pub(super) fn tools(seen: &Seen, variables: &mut BTreeMap<&'static str, String>,
             }
         }
         let spec = spec.clone();
-        configs.push(ToolConfig {
+        let config = ToolConfig {
             name: spec.name,
             type_: spec.type_,
             category: spec.category,
@@ -64,13 +69,14 @@ pub(super) fn tools(seen: &Seen, variables: &mut BTreeMap<&'static str, String>,
             mcp_endpoint: spec.mcp_endpoint,
             tools_digest: spec.tools_digest,
             timeout: spec.timeout,
-        });
+        };
+        named.push((format!("{field}: Tool {name}"), config));
     }
-    variables.insert(contract::TOOLS, json(&configs));
+    variables.insert(contract::TOOLS, json(&named.iter().map(|(_, config)| config).collect::<Vec<_>>()));
     if speaks_mcp {
         variables.insert(contract::TOOL_DIGESTS, json(&approved));
     }
-    Ok(())
+    Ok(named)
 }
 
 /// `Authorization` → `AUTHORIZATION`, `get-weather` → `GET_WEATHER`.

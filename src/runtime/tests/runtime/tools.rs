@@ -4,9 +4,10 @@ use std::io::Write;
 use std::process::Command;
 
 use serde_json::{Value, json};
+use slipway_api::contract::tools::{BUILTINS, MEMORY, With};
 use slipway_peers::{Server, free_port, mcp_time};
 
-use crate::support::Runtime;
+use crate::support::{Runtime, binary};
 
 const TOOLS: &str = r#"[
     {"name": "calculator", "type": "builtin", "category": "general", "timeout": 5},
@@ -139,4 +140,49 @@ fn a_simple_agent_has_no_tools() {
     let events = runtime.stream(&json!({"message": "text only words"}));
     assert!(of(&events, "tool_start").is_empty());
     assert_eq!(of(&events, "done")[0]["content"], "only words");
+}
+
+const SKILL: (&str, &str) = ("RUNTIME_SKILLS", r#"[{"name": "s", "description": "d", "path": "/none"}]"#);
+const SEARCH: (&str, &str) = ("RUNTIME_SEARCH_URL", "http://search.example/search");
+
+fn builtins(names: &[&str]) -> String {
+    let tool = |name| json!({"name": name, "type": "builtin", "category": "general", "timeout": 5});
+    names.iter().map(tool).collect::<Value>().to_string()
+}
+
+/// The operator judges by this list which Tools an agent can have.
+#[test]
+fn the_builtins_are_those_that_the_contract_lists() {
+    let all = BUILTINS.map(|(name, _)| name);
+    let runtime = agent(&[SKILL, SEARCH, ("RUNTIME_TOOLS", &builtins(&all))]);
+    let answer = runtime.chat(&json!({"message": "call nothing {}\n\ntext {results}"}))["output"].clone();
+    let (_, listed) = answer.as_str().unwrap().split_once("there are: ").unwrap_or_else(|| panic!("{answer}"));
+    let mut found: Vec<_> = listed.split(|c: char| c != '_' && !c.is_ascii_alphanumeric()).filter(|name| !name.is_empty()).collect();
+    let mut expected: Vec<_> = all.into_iter().filter(|name| *name != MEMORY).collect();
+    found.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(found, expected, "{answer}");
+}
+
+#[test]
+fn a_builtin_needs_what_it_comes_with() {
+    for (name, with) in BUILTINS {
+        let (tool, beside) = (builtins(&[name]), builtins(&[name, MEMORY]));
+        let alone = || binary().env("RUNTIME_TOOLS", &tool).env("RUNTIME_PORT", "0").output().unwrap().status.code();
+        match with {
+            With::Image => drop(Runtime::with(&[("RUNTIME_TOOLS", &tool)])),
+            With::Search => {
+                assert_eq!(alone(), Some(2), "{name}");
+                Runtime::with(&[SEARCH, ("RUNTIME_TOOLS", &tool)]);
+            }
+            With::Memory => {
+                assert_eq!(alone(), Some(2), "{name}");
+                Runtime::with(&[("RUNTIME_TOOLS", &beside)]);
+            }
+            With::Skills => {
+                assert_eq!(alone(), Some(2), "{name}");
+                Runtime::with(&[SKILL, ("RUNTIME_TOOLS", &tool)]);
+            }
+        }
+    }
 }
