@@ -41,6 +41,8 @@ pub const ARCHIVED: &str = "agents.slipway.dev/archived";
 pub const RESTARTED_AT: &str = "agents.slipway.dev/restarted-at";
 /// On an Agent: `true` or `false` in the place of `spec.suspend`, for those who do not own the spec.
 pub const SUSPEND: &str = "agents.slipway.dev/suspend";
+/// On an Agent: the version of the release that somebody wants to run again. It is taken away once that is done.
+pub const DEPLOY_RELEASE: &str = "agents.slipway.dev/deploy-release";
 
 /// On an Event of ours: more about it, as JSON.
 pub const PAYLOAD: &str = "agents.slipway.dev/payload";

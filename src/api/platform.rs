@@ -1,11 +1,22 @@
 //! The platform's own configuration, as far as it is changed while it runs: ConfigMap `slipway-platform` in the
-//! platform's namespace, which REST writes and the operator heeds.
+//! platform's namespace and, for what nobody should read, the Secret of the same name. REST writes them; the operator
+//! and the state role heed them.
 
 use url::Url;
 
 pub const NAME: &str = "slipway-platform";
 /// The MLflow server that agents send traces to. It takes the place of the one that the manager was installed with.
 pub const MLFLOW_URI: &str = "mlflow_uri";
+/// Where the state repositories are mirrored to: a URL, in which `{team}` may stand.
+pub const STATE_REPO: &str = "state_repo";
+/// The branch there, in which `{team}` may stand.
+pub const STATE_BRANCH: &str = "state_branch";
+/// For ssh: the host's keys.
+pub const STATE_KNOWN_HOSTS: &str = "state_known_hosts";
+/// In the Secret: for https.
+pub const STATE_TOKEN: &str = "state_token";
+/// In the Secret: a private key without a passphrase, for ssh.
+pub const STATE_SSH_KEY: &str = "state_ssh_key";
 
 /// Why a URL cannot be one that everybody may read, as it ends up in agents' ConfigMaps. It is not quoted: it may hold
 /// a password.

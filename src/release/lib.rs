@@ -14,6 +14,7 @@ pub mod lifecycle;
 mod read;
 mod rollback;
 mod tombstone;
+pub mod wire;
 
 pub use artifact::{
     AgentBlock, Artifact, Deployment, Further, Governance, Limits, Memory, Metadata, Model, PodTemplate, Resolved, Resources, Runtime,
