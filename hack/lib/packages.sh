@@ -1,0 +1,92 @@
+# Debian's packages, unpacked and not installed: what images are made of, and servers that tests start themselves. The
+# machine's own apt says which versions, fetches them and checks their signatures; nothing on the machine is changed.
+# shellcheck shell=bash
+
+# packages_of PACKAGE...: these, and the libraries that they depend on, all the way down. Of alternatives the first.
+packages_of() {
+  apt-cache depends --recurse --no-recommends --no-suggests --no-conflicts --no-breaks --no-replaces --no-enhances "$@" |
+    awk -v roots="$*" '
+      /^[^ ]/ {package = $1; other = 0; next}
+      /Depends: / {
+        if (!other && $2 ~ /^(lib|zlib)/ && $2 !~ /^libperl|-perl$/) needs[package] = needs[package] " " $2
+        other = /^ *\|/
+      }
+      END {
+        count = split(roots, queue, " ")
+        for (at = 1; at <= count; at++) {
+          if (seen[queue[at]]++) continue
+          print queue[at]
+          more = split(needs[queue[at]], found, " ")
+          for (n = 1; n <= more; n++) queue[++count] = found[n]
+        }
+      }' | sort
+}
+
+# packages_unpack WITHOUT PACKAGE...: names a folder with these packages and their libraries, but for those that the
+# pattern WITHOUT matches. The same versions are unpacked once, and looked for once per state of apt's lists.
+packages_unpack() {
+  local without=$1 names folder half memo
+  shift
+  command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null ||
+    die "There is no apt-get here, which fetches $*." "On other systems than Debian's, make images with the Containerfile."
+  mkdir -p "$CACHE/packages"
+  packages_lists
+  memo=$CACHE/packages/$({ echo "$without" "$@" && cat "$ROOT/hack/lib/packages.sh" && ls -l --time-style=+%s /var/lib/apt/lists; } | sha256sum | cut -c1-16).name
+  folder=$(cat "$memo" 2>/dev/null || true)
+  if [[ -z $folder || ! -d $folder ]]; then
+    names=$(packages_of "$@")
+    mapfile -t names < <(grep -vxE "$without" <<<"$names")
+    folder=$(apt-get download --print-uris "${names[@]}") || die "apt does not know all of: ${names[*]}."
+    folder=$CACHE/packages/$(cut -d' ' -f2- <<<"$folder" | sort | sha256sum | cut -c1-16)
+  fi
+  if [[ ! -d $folder ]]; then
+    half=$(mktemp -d "$CACHE/packages/fetching.XXXXXX")
+    mkdir "$half/deb" "$half/root"
+    # Without a user of its own, which could not write here.
+    (cd "$half/deb" && apt-get -q -o APT::Sandbox::User=root download "${names[@]}") </dev/null >"$half/log" 2>&1 || {
+      tail -n 3 "$half/log" >&2
+      rm -rf "$half"
+      die "apt-get could not download $*; see above."
+    }
+    find "$half/deb" -name '*.deb' -exec dpkg-deb --extract {} "$half/root" \;
+    mv -T "$half/root" "$folder" || [[ -d $folder ]]
+    rm -rf "$half"
+  fi
+  echo "$folder" >"$memo"
+  echo "$folder"
+}
+
+# A machine that is new has no lists yet, and those of one that is old name packages that are gone. Only root may ask.
+packages_lists() {
+  local stamp=$CACHE/packages/listed
+  [[ $EUID -eq 0 && -z $(find "$stamp" -mtime -1 2>/dev/null) ]] || return 0
+  mkdir -p "$LOGS"
+  if apt-get update -q </dev/null >"$LOGS/apt.log" 2>&1; then
+    touch "$stamp"
+  else
+    say "        apt-get update failed; what is known of packages may be old" >&2
+  fi
+}
+
+# packages_libraries FOLDER PROGRAM...: the libraries within the unpacked folder that its programs load, the loader first.
+packages_libraries() {
+  local folder=$1 loader library paths
+  shift
+  loader=$(find "$folder"/lib "$folder"/lib64 -name 'ld-linux*' 2>/dev/null | head -1)
+  paths=$(find "$folder"/lib "$folder"/usr/lib -name '*.so.*' -printf '%h\n' | sort -u | paste -sd:)
+  echo "$loader"
+  for program in "$@"; do
+    library=$("$loader" --inhibit-cache --library-path "$paths" --list "$folder/$program") || die "$program does not load:" "$library"
+    grep -oE "$folder/[^ ]+" <<<"$library"
+  done | grep -v '/ld-linux' | sort -u
+}
+
+# What git talks to in tests: lighttpd with TLS, and an SSH server. The C library is the machine's own, whose loader
+# starts them.
+packages_servers() {
+  install git=git ssh=openssh-client openssl=openssl
+  mkdir -p "$STATE"
+  local folder
+  folder=$(packages_unpack 'libc6|libgcc-s1' lighttpd lighttpd-mod-openssl openssh-server)
+  ln -sfn "$folder" "$STATE/servers"
+}
