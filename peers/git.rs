@@ -1,8 +1,10 @@
 //! Git's own server, `git http-backend`, which is a CGI program: what is here only carries its requests and answers.
 
+use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::path::Path;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::thread;
@@ -54,7 +56,7 @@ impl Git {
 }
 
 /// No configuration of this machine counts.
-const ALONE: [(&str, &str); 6] = [
+pub(crate) const ALONE: [(&str, &str); 6] = [
     ("GIT_CONFIG_NOSYSTEM", "1"),
     ("GIT_CONFIG_GLOBAL", "/dev/null"),
     ("GIT_AUTHOR_NAME", "Ada"),
@@ -62,6 +64,26 @@ const ALONE: [(&str, &str); 6] = [
     ("GIT_COMMITTER_NAME", "Ada"),
     ("GIT_COMMITTER_EMAIL", "ada@example.com"),
 ];
+
+/// Runs to the end, which must be a good one; what it wrote.
+pub(crate) fn succeed(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?} could not be run: {error}"));
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// An empty bare repository that takes pushes, with hooks.
+pub(crate) fn bare(path: &Path, hooks: &[(&str, &str)]) -> PathBuf {
+    succeed(Command::new("git").args(["init", "-q", "--bare", "-b", "main", "--template="]).arg(path).envs(ALONE));
+    succeed(Command::new("git").arg("-C").arg(path).args(["config", "http.receivepack", "true"]).envs(ALONE));
+    for (name, script) in hooks {
+        let hook = path.join("hooks").join(name);
+        fs::create_dir_all(path.join("hooks")).expect("a folder in a folder of ours");
+        fs::write(&hook, format!("#!/bin/sh\n{script}\n")).expect("a file in a folder of ours");
+        fs::set_permissions(&hook, fs::Permissions::from_mode(0o755)).expect("a file of ours");
+    }
+    path.to_owned()
+}
 
 fn serve(stream: &TcpStream, root: &Path) -> std::io::Result<()> {
     let mut reader = BufReader::new(stream);
@@ -126,6 +148,6 @@ mod tests {
         let mut command = Command::new("git");
         command.args(["clone", "-q", "--depth=1", "--branch=v1", &git.url("r")]).arg(&target).envs(ALONE);
         assert!(command.status().expect("git can be run").success());
-        assert_eq!(std::fs::read_to_string(target.join("a")).expect("a file"), "hello\n");
+        assert_eq!(fs::read_to_string(target.join("a")).expect("a file"), "hello\n");
     }
 }

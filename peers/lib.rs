@@ -7,6 +7,7 @@
 #![expect(clippy::missing_panics_doc, reason = "everything here panics when a peer does not do what it should")]
 
 mod git;
+mod git_http;
 mod issuer;
 mod node;
 mod pgbouncer;
@@ -15,10 +16,13 @@ mod postgres;
 mod process;
 mod python;
 mod server;
+mod sshd;
+mod unpacked;
 
 use std::path::PathBuf;
 
 pub use git::Git;
+pub use git_http::GitHttp;
 pub use issuer::Issuer;
 pub use node::{conformance, everything, everything_sse, everything_stdio, mock_llm};
 pub use pgbouncer::PgBouncer;
@@ -26,6 +30,7 @@ pub use port::free_port;
 pub use postgres::Postgres;
 pub use python::{mcp_time, mlflow, moto, openapi_validator, python, schemathesis};
 pub use server::Server;
+pub use sshd::Sshd;
 
 /// The repository's root, as an absolute path.
 pub fn repository() -> PathBuf {
@@ -36,8 +41,25 @@ pub fn repository() -> PathBuf {
 
 /// The folder that `hack/peers` fills.
 pub fn root() -> PathBuf {
-    let link = repository().join(".local/peers");
+    let link = workspace().join(".local/peers");
     link.canonicalize().unwrap_or_else(|_| panic!("{} does not exist: run hack/peers", link.display()))
+}
+
+fn workspace() -> PathBuf {
+    let here = std::env::current_dir().expect("a current folder");
+    // Not CARGO_MANIFEST_DIR: clones of the repository may share what they compile.
+    let workspace = here.ancestors().find(|folder| folder.join("Cargo.lock").exists());
+    workspace.expect("tests run within the workspace").to_owned()
+}
+
+/// Git over https, at a server that takes pushes.
+pub fn git_http() -> GitHttp {
+    GitHttp::start()
+}
+
+/// Git over ssh, at a server that takes pushes.
+pub fn sshd() -> Sshd {
+    Sshd::start()
 }
 
 /// The embedding model all-MiniLM-L6-v2: safetensors, tokenizer, configuration.
