@@ -2,4 +2,5 @@
 //! them to a remote, and how they are served. The local repositories are the truth; a remote is a copy.
 
 pub mod git;
+pub mod mirror;
 pub mod serve;
