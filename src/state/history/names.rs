@@ -1,0 +1,70 @@
+//! Names that become files. Everything that comes from outside passes here, so that no path leads elsewhere.
+
+use super::Fault;
+
+/// The longest name of an Agent.
+const AGENT_MAX: usize = 52;
+/// The longest name of a namespace.
+const LABEL_MAX: usize = 63;
+/// The longest name of a release.
+const RELEASE_MAX: usize = 253;
+
+pub(super) fn namespace(name: &str) -> Result<(), Fault> {
+    label("namespace", name, LABEL_MAX, |first| first.is_ascii_lowercase() || first.is_ascii_digit())
+}
+
+pub(super) fn agent(name: &str) -> Result<(), Fault> {
+    label("agent", name, AGENT_MAX, |first| first.is_ascii_lowercase())
+}
+
+/// A release's name is the end of a commit's message.
+pub(super) fn release(name: &str) -> Result<(), Fault> {
+    let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
+    if !name.is_empty() && name.len() <= RELEASE_MAX && name.bytes().all(fits) {
+        return Ok(());
+    }
+    Err(refused("release", name, &format!("1 to {RELEASE_MAX} of a-z, 0-9, - and .")))
+}
+
+fn label(what: &str, name: &str, most: usize, begins: impl Fn(u8) -> bool) -> Result<(), Fault> {
+    let bytes = name.as_bytes();
+    let fits = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-';
+    let ends = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    if bytes.len() <= most && bytes.first().copied().is_some_and(begins) && bytes.last().is_some_and(ends) && bytes.iter().all(fits) {
+        return Ok(());
+    }
+    Err(refused(what, name, &format!("1 to {most} of a-z, 0-9 and -, beginning and ending with a letter or digit")))
+}
+
+fn refused(what: &str, name: &str, right: &str) -> Fault {
+    let shown: String = name.chars().take(64).collect();
+    Fault::Refused(format!("{what}: {shown:?} is no name for the history; it takes {right}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_name_leads_out_of_its_folder() {
+        let long = "a".repeat(300);
+        for bad in ["", ".", "..", "../x", "a/b", "/etc", "a\\b", "a\0", "a\n", "A", "a.git", "ä", "-a", "a-", "a b", long.as_str()] {
+            assert!(namespace(bad).is_err(), "namespace {bad:?}");
+            assert!(agent(bad).is_err(), "agent {bad:?}");
+        }
+        for bad in ["", "a/b", "a\nRelease: b", "A", "a b", "ä", long.as_str()] {
+            assert!(release(bad).is_err(), "release {bad:?}");
+        }
+        assert!(agent("1a").is_err());
+        for good in ["a", "team-a", "a1", &"a".repeat(52)] {
+            assert!(namespace(good).is_ok() && agent(good).is_ok() && release(good).is_ok(), "{good:?}");
+        }
+        assert!(namespace("1a").is_ok() && release("hello-1.2").is_ok());
+    }
+
+    #[test]
+    fn a_refused_name_is_shown_but_not_at_length() {
+        let said = agent(&"x/".repeat(5000)).unwrap_err().to_string();
+        assert!(said.len() < 300 && said.contains("agent:"), "{said}");
+    }
+}

@@ -1,0 +1,148 @@
+//! What happens to one agent in its life, and what a reader of the repository finds.
+
+use slipway_release::{Current, Status};
+
+use super::super::{Fault, History, Row};
+use super::{artifact, author, draft, fsck, git, pending, show, step, when};
+
+fn statuses(rows: &[Row]) -> Vec<(u64, Status)> {
+    rows.iter().map(|row| (row.version, row.standing.as_ref().unwrap().status)).collect()
+}
+
+#[test]
+fn the_life_of_an_agent_is_what_git_shows() {
+    let root = tempfile::tempdir().unwrap();
+    let history = History::open(root.path()).unwrap();
+    let first = history.record("team-a", draft("hello", "hello-1")).unwrap();
+    assert_eq!((first.version, first.is_new), (1, true));
+    assert_eq!(history.record("team-a", draft("hello", "hello-2")).unwrap().version, 2);
+    // A gated one waits, is rejected, and does not disturb the active one.
+    assert_eq!(history.record("team-a", pending("hello", "hello-3")).unwrap().version, 3);
+    history.mark("team-a", step("hello", 3), Status::Rejected, Some("41 < 75".to_owned())).unwrap();
+    let path = history.path("team-a").unwrap();
+    let files = git(&path, &["ls-tree", "-r", "--name-only", "main"]);
+    let expected = [
+        "agents/hello/current.yaml", "agents/hello/releases/v1.yaml", "agents/hello/releases/v2.yaml", "agents/hello/releases/v3.yaml",
+        "agents/hello/status.yaml", "deploy/hello.yaml", "deploy/kustomization.yaml",
+    ];
+    assert_eq!(files.lines().collect::<Vec<_>>(), expected);
+    let said = git(&path, &["log", "--format=%an <%ae> | %cn | %s | %(trailers:only,separator=%x2C)", "main"]);
+    let said: Vec<&str> = said.lines().collect();
+    assert_eq!(said[0], "Ada Lovelace <ada@example.com> | slipway | hello v3: rejected: 41 < 75 | Agent: hello,Version: 3");
+    assert_eq!(said[3], "Ada Lovelace <ada@example.com> | slipway | hello v1: Change hello-1 | Agent: hello,Version: 1,Release: hello-1");
+    assert_eq!(said.len(), 4);
+    let page = history.list("team-a", "hello", None, 100).unwrap();
+    assert_eq!(statuses(&page.rows), [(3, Status::Rejected), (2, Status::Active), (1, Status::Archived)]);
+    assert_eq!(page.rows[0].standing.as_ref().unwrap().reason.as_deref(), Some("41 < 75"));
+    assert_eq!(page.rows.iter().map(|row| row.told.as_ref().unwrap().previous).collect::<Vec<_>>(), [2, 1, 0]);
+    // The active one is the release's own bytes.
+    assert_eq!(show(&history, "agents/hello/current.yaml"), show(&history, "agents/hello/releases/v2.yaml"));
+    assert!(matches!(history.activate("team-a", step("hello", 3), None), Err(Fault::Refused(said)) if said.contains("rejected")));
+    // Back to the first.
+    let back = history.activate("team-a", step("hello", 1), Some("# back\n".to_owned())).unwrap();
+    assert!(back.is_new);
+    assert_eq!(show(&history, "deploy/hello.yaml"), "# back\n");
+    assert!(!history.activate("team-a", step("hello", 1), Some("# back\n".to_owned())).unwrap().is_new);
+    let Some(Current::Release(current)) = history.current("team-a", "hello").unwrap() else { panic!("no release") };
+    assert_eq!((current.metadata.version, current.metadata.status), (1, Status::Active));
+    // Deleted, and born again: versions go on.
+    let buried = history.bury("team-a", "hello", author(), when(100)).unwrap();
+    assert!(buried.is_new && !history.bury("team-a", "hello", author(), when(101)).unwrap().is_new);
+    let Some(Current::Gone(tombstone)) = history.current("team-a", "hello").unwrap() else { panic!("no tombstone") };
+    assert_eq!((tombstone.changelog(), tombstone.deleted_at()), ("[DELETED] Change hello-1", when(100)));
+    let files = git(&path, &["ls-tree", "-r", "--name-only", "main"]);
+    assert!(!files.contains("deploy/hello.yaml") && files.contains("releases/v1.yaml"), "{files}");
+    assert_eq!(show(&history, "deploy/kustomization.yaml"), "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: []\n");
+    let again = history.record("team-a", draft("hello", "hello-4")).unwrap();
+    let born = history.release("team-a", "hello", again.version).unwrap();
+    assert_eq!((born.metadata.version, born.metadata.previous), (4, 3));
+    let page = history.list("team-a", "hello", None, 100).unwrap();
+    assert_eq!(statuses(&page.rows), [(4, Status::Active), (3, Status::Rejected), (2, Status::Archived), (1, Status::Deleted)]);
+    fsck(&path);
+    // What another process would see is the same.
+    drop(history);
+    let history = History::open(root.path()).unwrap();
+    assert_eq!(history.list("team-a", "hello", None, 100).unwrap(), page);
+    let clone = root.path().join("clone");
+    git(root.path(), &["clone", "--quiet", &path.to_string_lossy(), "clone"]);
+    assert_eq!(std::fs::read_to_string(clone.join("agents/hello/current.yaml")).unwrap(), born.to_yaml());
+}
+
+#[test]
+fn a_pending_release_becomes_active_with_a_checksum_of_its_own() {
+    let root = tempfile::tempdir().unwrap();
+    let history = History::open(root.path()).unwrap();
+    history.record("team-a", pending("hello", "hello-1")).unwrap();
+    assert_eq!(history.current("team-a", "hello").unwrap(), None);
+    history.activate("team-a", step("hello", 1), None).unwrap();
+    let release = history.release("team-a", "hello", 1).unwrap();
+    let Some(Current::Release(current)) = history.current("team-a", "hello").unwrap() else { panic!("no release") };
+    assert_eq!((release.metadata.status, current.metadata.status), (Status::PendingEval, Status::Active));
+    assert_ne!(release.metadata.checksum, current.metadata.checksum);
+    assert!(release.same_content(&current));
+    fsck(&history.path("team-a").unwrap());
+}
+
+#[test]
+fn the_same_name_is_the_same_version_also_after_a_restart() {
+    let root = tempfile::tempdir().unwrap();
+    let mut history = History::open(root.path()).unwrap();
+    let first = history.record("team-a", draft("hello", "hello-x")).unwrap();
+    history.record("team-a", draft("hello", "hello-y")).unwrap();
+    for _ in 0..2 {
+        let again = history.record("team-a", draft("hello", "hello-x")).unwrap();
+        assert_eq!((again.version, &again.commit, again.is_new), (first.version, &first.commit, false));
+        let (agent, named) = history.named("team-a", "hello-x").unwrap().unwrap();
+        assert_eq!((agent.as_str(), named), ("hello", again));
+        assert_eq!(history.named("team-a", "hello-z").unwrap(), None);
+        let taken = history.record("team-a", draft("other", "hello-x")).unwrap_err();
+        assert!(matches!(&taken, Fault::Refused(said) if said.contains("hello")), "{taken}");
+        drop(history);
+        history = History::open(root.path()).unwrap();
+    }
+    assert_eq!(git(&history.path("team-a").unwrap(), &["rev-list", "--count", "main"]).trim(), "2");
+}
+
+#[test]
+fn what_cannot_be_is_refused_and_leaves_nothing() {
+    let root = tempfile::tempdir().unwrap();
+    let history = History::open(&root.path().join("state")).unwrap();
+    for namespace in ["..", "../out", "a/b", "", "A", "/tmp/x"] {
+        let mut bad = draft("hello", "hello-1");
+        bad.artifact.deployment.namespace = namespace.to_owned();
+        assert!(matches!(history.record(namespace, bad), Err(Fault::Refused(_))), "{namespace:?}");
+        assert!(history.list(namespace, "hello", None, 10).is_err() && history.path(namespace).is_err());
+    }
+    for agent in ["..", "../../x", "a/b", ".git", "hello\n"] {
+        assert!(matches!(history.record("team-a", draft(agent, "x")), Err(Fault::Refused(_))), "{agent:?}");
+        assert!(history.release("team-a", agent, 1).is_err() && history.current("team-a", agent).is_err());
+        assert!(history.bury("team-a", agent, author(), when(0)).is_err());
+    }
+    let mut foreign = draft("hello", "hello-1");
+    foreign.artifact = artifact("team-b", "hello", "", Status::Active);
+    assert!(matches!(history.record("team-a", foreign), Err(Fault::Refused(said)) if said.contains("team-b")));
+    let mut ended = draft("hello", "hello-1");
+    ended.artifact.metadata.status = Status::Archived;
+    assert!(matches!(history.record("team-a", ended), Err(Fault::Refused(_))));
+    let mut long = draft("hello", "hello-1");
+    long.artifact.agent.system_prompt = Some("x".repeat(2 * 1024 * 1024));
+    assert!(matches!(history.record("team-a", long), Err(Fault::Refused(_))));
+    assert!(matches!(history.activate("team-a", step("hello", 9), None), Err(Fault::Missing(_))));
+    assert!(matches!(history.release("team-a", "hello", 9), Err(Fault::Missing(_))));
+    assert!(!history.bury("team-a", "hello", author(), when(0)).unwrap().is_new);
+    assert_eq!(history.agents("team-a").unwrap(), Vec::<String>::new());
+    // What was refused did not take a version.
+    assert_eq!(history.record("team-a", draft("hello", "hello-1")).unwrap().version, 1);
+    let mut names: Vec<_> = std::fs::read_dir(root.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["state"]);
+}
+
+#[test]
+fn only_one_process_writes() {
+    let root = tempfile::tempdir().unwrap();
+    let history = History::open(root.path()).unwrap();
+    assert!(matches!(History::open(root.path()), Err(Fault::Busy(said)) if said.contains("another process")));
+    drop(history);
+    assert!(History::open(root.path()).is_ok());
+}

@@ -1,0 +1,228 @@
+//! Writing releases. Whoever comes while another writes waits in a queue, and the next to write takes all who wait:
+//! each change is a commit of its own, and all of them share one pack, one sync of it, and one move of the branch.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use gix::ObjectId;
+use gix::objs::Kind;
+
+use super::branch::Lock;
+use super::change::{Change, Outcome};
+use super::message::Commit;
+use super::pack::Batch;
+use super::repository::{Repository, locked};
+use super::source::Source;
+use super::tip::Folder;
+use super::view::{Effect, Place};
+use super::{Fault, branch};
+
+/// So many changes share a pack at most, so that the first of them does not wait long.
+const TOGETHER: usize = 32;
+/// How often the branch may move away while we write.
+const ATTEMPTS: usize = 16;
+/// What is kept in memory between writes; beyond that it is read again.
+const KEPT: usize = 8 * 1024 * 1024;
+
+/// A change in the queue, and what came of it.
+pub(super) struct Ticket {
+    pub change: Change,
+    done: Mutex<Option<Result<Outcome, Fault>>>,
+}
+
+/// What is written next stands on this.
+pub(super) struct Tip {
+    commit: Option<ObjectId>,
+    pub root: Folder,
+    /// By agent, the highest version there ever was.
+    pub highest: HashMap<String, u64>,
+    /// Names of releases that are written together with this one.
+    pub fresh: HashMap<String, Place>,
+    /// Whether a change is half made.
+    pub is_torn: bool,
+}
+
+/// What stands in the way of a round.
+enum Stop {
+    /// Another hand has moved the branch.
+    Moved,
+    /// A change failed half-way; the others begin anew without it.
+    Again,
+    Fault(Fault),
+}
+
+impl From<Fault> for Stop {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl Repository {
+    /// Makes a change. It is on the disk when this returns.
+    pub(super) fn submit(&self, change: Change) -> Result<Outcome, Fault> {
+        let ticket = Arc::new(Ticket { change, done: Mutex::default() });
+        locked(&self.queue).push(ticket.clone());
+        let mut tip = locked(&self.tip);
+        if let Some(done) = locked(&ticket.done).take() {
+            return done;
+        }
+        let mut together = Vec::new();
+        {
+            let mut queue = locked(&self.queue);
+            // Ours among them, whatever the order.
+            queue.retain(|waiting| !Arc::ptr_eq(waiting, &ticket));
+            let others = queue.len().min(TOGETHER - 1);
+            together.extend(queue.drain(..others));
+            together.push(ticket.clone());
+        }
+        self.round(&mut tip, &together);
+        drop(tip);
+        self.tidy_if_due();
+        locked(&ticket.done).take().unwrap_or_else(|| Err(Fault::Busy("writing was interrupted; try again".to_owned())))
+    }
+
+    /// Writes all of them, and tells each what came of it.
+    fn round(&self, kept: &mut Option<Tip>, together: &[Arc<Ticket>]) {
+        let mut moved = 0;
+        let fault = loop {
+            let waiting: Vec<_> = together.iter().filter(|ticket| locked(&ticket.done).is_none()).collect();
+            if waiting.is_empty() {
+                return;
+            }
+            match self.attempt(kept, &waiting) {
+                Ok(()) => return,
+                Err(Stop::Again) => {}
+                Err(Stop::Moved) if moved < ATTEMPTS => moved += 1,
+                Err(Stop::Moved) => break Fault::Busy(format!("{} keeps being moved by another program; try again later", branch::BRANCH)),
+                Err(Stop::Fault(fault)) => break fault,
+            }
+        };
+        for ticket in together {
+            locked(&ticket.done).get_or_insert_with(|| Err(fault.clone()));
+        }
+    }
+
+    fn attempt(&self, kept: &mut Option<Tip>, waiting: &[&Arc<Ticket>]) -> Result<(), Stop> {
+        let source = self.source()?;
+        let head = source.head()?;
+        // Taken, so that what fails half-way is not built upon.
+        let mut tip = match kept.take().filter(|tip| tip.commit == head) {
+            Some(tip) => tip,
+            None => Tip::load(head, &source)?,
+        };
+        let mut batch = Batch::default();
+        let mut effects = Vec::new();
+        let mut outcomes = Vec::new();
+        for ticket in waiting {
+            let made = self.named(&ticket.change, &tip, &source).and_then(|known| match known {
+                Some(outcome) => Ok((outcome, None)),
+                None => tip.apply(&ticket.change, &source, &mut batch),
+            });
+            match made {
+                Ok((mut outcome, Some(effect))) => {
+                    let commit = tip.commit(&ticket.change, &outcome, &mut batch)?;
+                    outcome.commit = Some(commit);
+                    effects.push(tip.named(effect, &ticket.change, &outcome, commit));
+                    outcomes.push((ticket, outcome));
+                }
+                Ok((mut outcome, None)) => {
+                    outcome.commit = outcome.commit.or(tip.commit);
+                    outcomes.push((ticket, outcome));
+                }
+                Err(fault) => {
+                    *locked(&ticket.done) = Some(Err(fault));
+                    if tip.is_torn {
+                        return Err(Stop::Again);
+                    }
+                }
+            }
+        }
+        self.publish(head, &tip, &batch, effects)?;
+        for (ticket, outcome) in outcomes {
+            *locked(&ticket.done) = Some(Ok(outcome));
+        }
+        tip.fresh.clear();
+        if tip.root.weight() < KEPT {
+            *kept = Some(tip);
+        }
+        Ok(())
+    }
+
+    /// Makes it durable: the objects first, then the branch that leads to them.
+    fn publish(&self, head: Option<ObjectId>, tip: &Tip, batch: &Batch, effects: Vec<Effect>) -> Result<(), Stop> {
+        let path = self.path();
+        if let Some(commit) = tip.commit.filter(|_| !batch.is_empty()) {
+            batch.write(&path.join("objects/pack"))?;
+            let lock = Lock::take(path, commit)?;
+            let mut view = locked(&self.view);
+            if self.source()?.head()? != head {
+                return Err(Stop::Moved);
+            }
+            if let Err(fault) = lock.commit() {
+                // It may have moved; what readers saw last may no longer be true.
+                self.is_unsure.store(true, std::sync::atomic::Ordering::SeqCst);
+                view.sync(None);
+                return Err(fault.into());
+            }
+            view.advance(head, commit, effects);
+        } else if self.is_unsure.load(std::sync::atomic::Ordering::SeqCst) {
+            // What was found is reported again, so that it must be on the disk.
+            branch::sync(&path.join(branch::BRANCH))?;
+        }
+        self.is_unsure.store(false, std::sync::atomic::Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// What a release of this name was answered before, if it was.
+    fn named(&self, change: &Change, tip: &Tip, source: &Source) -> Result<Option<Outcome>, Fault> {
+        let Some(name) = change.release() else { return Ok(None) };
+        let place = match tip.fresh.get(name) {
+            Some(place) => Some(place.clone()),
+            None => {
+                let mut view = locked(&self.view);
+                view.sync(source.head()?);
+                view.named(name, source)?
+            }
+        };
+        let Some(place) = place else { return Ok(None) };
+        if place.agent != change.agent {
+            return Err(Fault::Refused(format!("release {name} was recorded for agent {}, not for {}", place.agent, change.agent)));
+        }
+        Ok(Some(Outcome { version: place.version, commit: Some(place.commit), is_new: false }))
+    }
+}
+
+impl Tip {
+    fn load(commit: Option<ObjectId>, source: &Source) -> Result<Self, Fault> {
+        let root = match commit {
+            Some(commit) => Folder::load(source, source.root(commit)?)?,
+            None => Folder::default(),
+        };
+        Ok(Self { commit, root, highest: HashMap::new(), fresh: HashMap::new(), is_torn: false })
+    }
+
+    fn commit(&mut self, change: &Change, outcome: &Outcome, batch: &mut Batch) -> Result<ObjectId, Fault> {
+        let tree = self.root.seal("", batch)?;
+        let about = change.about(outcome.version);
+        let commit = Commit {
+            tree,
+            parent: self.commit,
+            author: &change.author,
+            seconds: change.when.as_second(),
+            text: &change.text,
+            about: &about,
+        };
+        let id = batch.add(Kind::Commit, commit.bytes(), None)?;
+        self.commit = Some(id);
+        Ok(id)
+    }
+
+    fn named(&mut self, mut effect: Effect, change: &Change, outcome: &Outcome, commit: ObjectId) -> Effect {
+        if let Some(name) = change.release() {
+            let place = Place { agent: change.agent.clone(), version: outcome.version, commit };
+            self.fresh.insert(name.to_owned(), place.clone());
+            effect.name = Some((name.to_owned(), place));
+        }
+        effect
+    }
+}
