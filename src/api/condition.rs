@@ -9,6 +9,10 @@ pub const STALLED: &str = "Stalled";
 pub const AVAILABLE: &str = "Available";
 /// Of a Team: whether the database itself keeps it apart from others.
 pub const DATABASE_ISOLATED: &str = "DatabaseIsolated";
+/// Of an Agent: whether the release history has what runs.
+pub const RELEASED: &str = "Released";
+/// Of an Agent: that a release runs in the place of its spec.
+pub const PINNED: &str = "Pinned";
 /// A warning: the workload runs, but not as its author may believe.
 pub const STORAGE_SHARED: &str = "StorageShared";
 

@@ -9,6 +9,7 @@ pub mod agent;
 pub mod condition;
 pub mod contract;
 pub mod crd;
+pub mod gitops;
 pub mod ids;
 pub mod knowledge_base;
 pub mod labels;
