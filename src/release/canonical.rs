@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 /// Of a document, these come before all other keys.
 const FIRST: [&str; 3] = ["apiVersion", "kind", "metadata"];
-/// Readers look no further than 1024 characters for the colon after a key.
+/// Readers look no further than 1024 characters, or bytes, for the colon after a key.
 const KEY_MAX: usize = 1000;
 
 /// The canonical form of a document.
@@ -46,7 +46,7 @@ fn entry(out: &mut String, key: &str, value: &Value, depth: usize, indented: boo
         indent(out, depth);
     }
     let key = if is_plain(key) { key.to_owned() } else { quoted(key) };
-    if key.chars().count() > KEY_MAX {
+    if key.len() > KEY_MAX {
         out.push_str("? ");
         out.push_str(&key);
         out.push('\n');
@@ -192,4 +192,72 @@ fn quoted(text: &str) -> String {
     }
     out.push('"');
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+    use crate::strange;
+
+    fn read(text: &str) -> Value {
+        serde_yaml::from_str(text).unwrap_or_else(|error| panic!("{error} in:\n{text}"))
+    }
+
+    #[test]
+    fn a_value_is_written_in_one_way() {
+        let cases = [
+            (json!({}), "{}\n"),
+            (json!([]), "[]\n"),
+            (json!("yes"), "\"yes\"\n"),
+            (
+                json!({"b": 1, "metadata": {"z": 1, "a": 2}, "kind": "K", "a": [], "apiVersion": "v1"}),
+                "apiVersion: v1\nkind: K\nmetadata:\n  a: 2\n  z: 1\na: []\nb: 1\n",
+            ),
+            (json!({"a": ["x", {"b": 1, "c": [2]}, []]}), "a:\n  - x\n  - b: 1\n    c:\n      - 2\n  - []\n"),
+            (json!({"a": [["x", "y"], [{"b": "c"}]]}), "a:\n  -\n    - x\n    - \"y\"\n  -\n    - b: c\n"),
+            (json!({"a": ""}), "a: ''\n"),
+            (json!({"a": "one\ntwo"}), "a: |-\n  one\n  two\n"),
+            (json!({"a": "one\n\n  two\n"}), "a: |\n  one\n\n    two\n"),
+            (json!({"a": "one\n\n", "b": 0}), "a: |+\n  one\n\nb: 0\n"),
+            (json!({"a": " one\ntwo"}), "a: \" one\\ntwo\"\n"),
+            (json!({"a": "1.0", "b": 1.0, "c": 1e20, "d": -2.5e-9}), "a: \"1.0\"\nb: 1.0\nc: 1.0e+20\nd: -2.5e-9\n"),
+            (json!({"a": "\u{7f}\u{85}\u{2028}\u{feff}\r\t\"\\"}), "a: \"\\x7F\\x85\\u2028\\uFEFF\\r\\t\\\"\\\\\"\n"),
+            (json!({"no": {"a b": null}}), "\"no\":\n  a b: null\n"),
+        ];
+        for (value, expected) in cases {
+            assert_eq!(yaml(&value), expected, "{value}");
+            assert_eq!(read(expected), value, "{expected}");
+        }
+    }
+
+    /// The form never changes: what was written years ago must still be what its checksum was made of.
+    #[test]
+    fn strange_values_are_written_as_they_were() {
+        let written = yaml(&strange::document());
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/strange.yaml");
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            std::fs::write(path, &written).unwrap();
+        }
+        assert!(written == include_str!("testdata/strange.yaml"), "testdata/strange.yaml: the canonical form has changed");
+        assert_eq!(read(&written), strange::document());
+    }
+
+    #[test]
+    fn a_key_that_is_too_long_for_readers_is_announced() {
+        let key = "k".repeat(KEY_MAX + 1);
+        assert_eq!(yaml(&json!({ key.clone(): ["a"] })), format!("? {key}\n:\n  - a\n"));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+        #[test]
+        fn what_is_written_is_read_again(value in strange::value()) {
+            let text = yaml(&value);
+            prop_assert_eq!(&read(&text), &value, "{}", text);
+            prop_assert_eq!(yaml(&read(&text)), text);
+        }
+    }
 }

@@ -133,3 +133,76 @@ fn limits(limits: agent::Limits) -> Limits {
         further: Further::new(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::json;
+    use slipway_api::Agent;
+
+    use super::*;
+    use crate::samples;
+
+    fn artifact(spec: &Value) -> Artifact {
+        let mut whole = json!({"name": "Helper", "framework": "custom"});
+        whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        let spec = serde_json::from_value(whole).unwrap_or_else(|error| panic!("{spec}: {error}"));
+        let mut agent = Agent::new("helper", spec);
+        agent.metadata.namespace = Some("team-a".to_owned());
+        Artifact::of(&agent, Resolved::default(), samples::metadata())
+    }
+
+    /// Fields of an Agent that no artifact has, and why: the first two are for people; a stopped agent is no other
+    /// agent; and a canary will run beside the release, not in it.
+    const ELSEWHERE: [&str; 4] = [".name", ".description", ".suspend", ".canary"];
+
+    #[test]
+    fn every_field_that_changes_what_runs_is_in_the_artifact() {
+        let before = artifact(&json!({}));
+        let leaves = samples::leaves(&samples::schema());
+        let without = |seen: &dyn Fn(&Artifact) -> bool| -> BTreeSet<&str> {
+            let unseen = leaves.iter().filter(|(_, values)| !values.iter().any(|value| seen(&artifact(value))));
+            unseen.map(|(path, _)| path.as_str()).collect()
+        };
+        assert!(leaves.len() > 100, "{leaves:?}");
+        for path in without(&|artifact| *artifact != before) {
+            assert!(
+                ELSEWHERE.iter().any(|exception| path == *exception || path.starts_with(&format!("{exception}."))),
+                "spec{path}: add it to the artifact, or say here why not"
+            );
+        }
+        let no_content = without(&|artifact| !artifact.same_content(&before));
+        assert_eq!(no_content, BTreeSet::from([".description", ".name", ".replicas", ".suspend"]));
+    }
+
+    #[test]
+    fn artifacts_look_as_they_did() {
+        for (name, artifact, committed) in [
+            ("full", samples::full(), include_str!("testdata/full.yaml")),
+            ("minimal", samples::artifact("").sealed().unwrap(), include_str!("testdata/minimal.yaml")),
+        ] {
+            let written = artifact.to_yaml();
+            if std::env::var_os("UPDATE_GOLDEN").is_some() {
+                std::fs::write(format!("{}/testdata/{name}.yaml", env!("CARGO_MANIFEST_DIR")), &written).unwrap();
+            }
+            assert!(written == committed, "testdata/{name}.yaml should be:\n{written}");
+            assert_eq!(Artifact::from_yaml(&written), Ok(artifact));
+        }
+    }
+
+    #[test]
+    fn replicas_of_an_autoscaler_are_left_out() {
+        let entry = |manager: &str, subresource: Option<&str>, field: &str| json!({"manager": manager, "operation": "Update", "subresource": subresource, "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {field: {}}}});
+        for (entry, replicas) in [
+            (entry("kube-controller-manager", Some("scale"), "f:replicas"), None),
+            (entry("kubectl", Some("scale"), "f:replicas"), Some(4)),
+            (entry("kube-controller-manager", None, "f:replicas"), Some(4)),
+            (entry("kube-controller-manager", Some("scale"), "f:other"), Some(4)),
+        ] {
+            let mut agent = samples::agent("replicas: 4");
+            agent.metadata.managed_fields = Some(vec![serde_json::from_value(entry.clone()).unwrap()]);
+            assert_eq!(Artifact::of(&agent, Resolved::default(), samples::metadata()).runtime.replicas, replicas, "{entry}");
+        }
+    }
+}

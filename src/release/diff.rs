@@ -109,3 +109,127 @@ fn within(path: &mut String, step: &str, f: impl FnOnce(&mut String)) {
     f(path);
     path.truncate(length);
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+    use crate::samples::{self, artifact};
+    use crate::{Resolved, Status, strange};
+
+    fn told(changes: &[Change]) -> Vec<String> {
+        changes.iter().map(|change| format!("{}: {} -> {}", change.path, change.from, change.to)).collect()
+    }
+
+    #[test]
+    fn each_value_is_told_with_its_path() {
+        let cases: [(&str, &str, &[&str]); 12] = [
+            ("", "", &[]),
+            ("systemPrompt: a", "systemPrompt: b", &[r#"agent.system_prompt: "a" -> "b""#]),
+            ("", "systemPrompt: b", &[r#"agent.system_prompt: null -> "b""#]),
+            ("replicas: 0", "", &["runtime.replicas: 0 -> 1"]),
+            ("tools: [a, b]", "tools: [b, a]", &[r#"agent.tools: ["a","b"] -> ["b","a"]"#]),
+            ("tools: [a]", "", &[r#"agent.tools: ["a"] -> []"#]),
+            // The author's label is no version of a release.
+            ("version: one", "version: two", &[r#"agent.version: "one" -> "two""#]),
+            (
+                "",
+                "modelType: openai, modelId: gpt-5, governance: {riskProfile: high}",
+                &[
+                    r#"agent.model.id: "stub-echo" -> "gpt-5""#,
+                    r#"agent.model.provider: "stub" -> "openai""#,
+                    r#"governance.risk_profile: "standard" -> "high""#,
+                ],
+            ),
+            ("", "resources: {limits: {memory: 64Mi}}", &[r#"runtime.resources.limits.memory: null -> "64Mi""#]),
+            ("resources: {limits: {memory: 64Mi}}", "resources: {}", &[r#"runtime.resources.limits.memory: "64Mi" -> null"#]),
+            ("", "resources: {}", &["runtime.resources: null -> {}"]),
+            (
+                "podTemplate: {annotations: {example.com/a: b, plain: x}}",
+                "podTemplate: {annotations: {example.com/a: c, plain: y}}",
+                &[
+                    r#"runtime.pod_template.annotations["example.com/a"]: "b" -> "c""#,
+                    r#"runtime.pod_template.annotations.plain: "x" -> "y""#,
+                ],
+            ),
+        ];
+        for (from, to, expected) in cases {
+            let (from, to) = (artifact(from), artifact(to));
+            assert_eq!(told(&diff(&from, &to)), expected);
+            let back: Vec<_> = diff(&from, &to).into_iter().map(|Change { path, from, to }| Change { path, from: to, to: from }).collect();
+            assert_eq!(diff(&to, &from), back);
+        }
+    }
+
+    #[test]
+    fn five_fields_of_metadata_are_left_out_and_no_others() {
+        let from = samples::full();
+        let mut to = from.clone();
+        to.metadata.version = 4;
+        to.metadata.previous = 3;
+        to.metadata.timestamp = "2027-01-01T00:00:00Z".parse().unwrap();
+        to.metadata.changelog = "Other.".to_owned();
+        to.metadata.checksum = "00".to_owned();
+        assert_eq!(diff(&from, &to), []);
+        to.metadata.author = "bob@example.com".to_owned();
+        to.metadata.status = Status::Archived;
+        to.resolved.tools.insert("clock".to_owned(), "sha256:11".to_owned());
+        let paths: Vec<_> = diff(&from, &to).into_iter().map(|change| change.path).collect();
+        assert_eq!(paths, ["metadata.author", "metadata.status", "resolved.tools.clock"]);
+    }
+
+    #[test]
+    fn lists_of_named_objects_are_compared_element_by_element() {
+        let list = |elements: Value| json!({"a": {"list": elements}});
+        let cases: [(Value, Value, &[&str]); 7] = [
+            (json!([{"name": "x", "v": 1}]), json!([{"name": "x", "v": 2}]), &[r#"a.list[name="x"].v: 1 -> 2"#]),
+            (json!([{"name": "x"}]), json!([{"name": "y"}, {"name": "x"}]), &[r#"a.list[name="y"]: null -> {"name":"y"}"#]),
+            (json!([{"key": "a.b", "v": 1}]), json!([]), &[r#"a.list[key="a.b"]: {"key":"a.b","v":1} -> null"#]),
+            // Another order is a difference too.
+            (
+                json!([{"name": "x"}, {"name": "y"}]),
+                json!([{"name": "y"}, {"name": "x"}]),
+                &[r#"a.list: [{"name":"x"},{"name":"y"}] -> [{"name":"y"},{"name":"x"}]"#],
+            ),
+            (json!([{"name": "x"}, {"name": "x"}]), json!([{"name": "x"}]), &[r#"a.list: [{"name":"x"},{"name":"x"}] -> [{"name":"x"}]"#]),
+            (json!([{"v": 1}]), json!([{"v": 2}]), &[r#"a.list: [{"v":1}] -> [{"v":2}]"#]),
+            (json!([]), json!([1]), &["a.list: [] -> [1]"]),
+        ];
+        for (from, to, expected) in cases {
+            assert_eq!(told(&changes(&list(from), &list(to))), expected);
+        }
+    }
+
+    fn without_nulls(value: Value) -> Value {
+        match value {
+            Value::Object(map) => {
+                map.into_iter().filter(|(_, value)| !value.is_null()).map(|(key, value)| (key, without_nulls(value))).collect()
+            }
+            other => other,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_told_only_where_nothing_differs(one in samples::spec(), other in samples::spec()) {
+            let of = |spec| Artifact::of_spec(spec, "team-a", Resolved::default(), samples::metadata());
+            let (one, other) = (of(&one), of(&other));
+            let found = diff(&one, &other);
+            prop_assert_eq!(found.is_empty(), one == other);
+            for change in &found {
+                prop_assert_ne!(&change.from, &change.to);
+                prop_assert_eq!(found.iter().filter(|twin| twin.path == change.path).count(), 1);
+            }
+            prop_assert_eq!(diff(&one, &one), vec![]);
+        }
+
+        #[test]
+        fn trees_are_equal_or_something_is_told(one in strange::value(), other in strange::value()) {
+            // Null is what is absent.
+            let (one, other) = (without_nulls(one), without_nulls(other));
+            prop_assert_eq!(changes(&one, &other).is_empty(), one == other);
+        }
+    }
+}

@@ -7,8 +7,10 @@ use thiserror::Error;
 pub enum Fault {
     #[error("the artifact has {0} bytes; at most {most} are possible", most = crate::LONGEST)]
     TooLong(usize),
-    #[error("this is no YAML of an artifact: {0}")]
-    Malformed(String),
+    #[error("line {line}: {problem}")]
+    Malformed { line: usize, problem: String },
+    #[error("this is no artifact: {0}")]
+    Misshapen(String),
     #[error("{field}: is {found:?}, and should be {expected:?}")]
     Foreign { field: &'static str, found: String, expected: String },
     #[error("metadata.checksum: is {found}, but what the artifact holds makes {computed}; it was changed after it was written")]
@@ -23,4 +25,13 @@ pub enum Fault {
     UnknownWord { field: &'static str, found: String },
     #[error("{}: not known to this version of Slipway, so the release cannot be brought back by it", .0.join(", "))]
     UnknownFields(Vec<String>),
+}
+
+/// So much of a stranger's text as belongs into an error.
+pub(crate) fn shown(text: &str) -> String {
+    const MOST: usize = 200;
+    match text.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
 }

@@ -11,8 +11,13 @@ mod content;
 mod diff;
 mod fault;
 pub mod lifecycle;
+mod parse;
 mod read;
 mod rollback;
+#[cfg(test)]
+mod samples;
+#[cfg(test)]
+mod strange;
 mod tombstone;
 pub mod wire;
 
@@ -23,6 +28,7 @@ pub use canonical::yaml;
 pub use capture::autoscaled;
 pub use diff::{Change, diff};
 pub use fault::Fault;
+pub use parse::document;
 pub use rollback::{rollback, spec};
 /// Where a release stands. Resource and artifact use the same words.
 pub use slipway_api::release::ReleasePhase as Status;

@@ -92,3 +92,56 @@ impl fmt::Display for Event {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_event_in_every_state() {
+        use Status::{Active, Archived, Deleted, PendingEval, Rejected};
+        let none = None;
+        // Created, created with a gate, passed, failed, superseded, deployed, agent deleted.
+        let table: [(Option<Status>, [Option<Status>; 7]); 6] = [
+            (none, [Some(Active), Some(PendingEval), none, none, none, none, none]),
+            (Some(PendingEval), [none, none, Some(Active), Some(Rejected), Some(Archived), none, Some(Deleted)]),
+            (Some(Active), [none, none, none, none, Some(Archived), Some(Active), Some(Deleted)]),
+            (Some(Rejected), [none, none, none, none, Some(Rejected), none, Some(Deleted)]),
+            (Some(Archived), [none, none, none, none, Some(Archived), Some(Active), Some(Deleted)]),
+            (Some(Deleted), [none, none, none, none, Some(Deleted), Some(Active), Some(Deleted)]),
+        ];
+        for (from, row) in table {
+            for (event, expected) in Event::ALL.into_iter().zip(row) {
+                assert_eq!(next(from, event).ok(), expected, "{from:?} {event:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_told_twice_after_a_crash_changes_nothing() {
+        for event in [Event::Superseded, Event::Deployed, Event::AgentDeleted] {
+            for status in [Status::PendingEval, Status::Active, Status::Rejected, Status::Archived, Status::Deleted] {
+                if let Ok(once) = next(status, event) {
+                    assert_eq!(next(once, event), Ok(once), "{status:?} {event:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn refusals_say_why() {
+        for (from, event, reason) in [
+            (Some(Status::Rejected), Event::Deployed, "the release was rejected by its evaluation, so it cannot be deployed"),
+            (
+                Some(Status::PendingEval),
+                Event::Deployed,
+                "the release waits for its evaluation; it is deployed by passing it, and by nothing else",
+            ),
+            (Some(Status::Active), Event::Passed, "the release waits for no evaluation: it is active"),
+            (Some(Status::Archived), Event::Created { gated: true }, "the release cannot be created: it is archived already"),
+            (None, Event::Superseded, "the release cannot be superseded: there is none"),
+        ] {
+            assert_eq!(next(from, event).unwrap_err().to_string(), reason);
+        }
+    }
+}

@@ -2,12 +2,15 @@
 //! anybody, or be half of what was written.
 
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use slipway_api::names::AgentName;
 
 use crate::artifact::{Artifact, Metadata};
 use crate::canonical::yaml;
+use crate::fault::shown;
+use crate::parse::{document, same};
 use crate::{API_VERSION, Fault, KIND, LONGEST, Status};
 
 impl Artifact {
@@ -19,7 +22,10 @@ impl Artifact {
     /// The artifact with its checksum. One that nobody could read again gets none.
     pub fn sealed(mut self) -> Result<Self, Fault> {
         self.metadata.checksum = self.computed();
-        fits(self.to_yaml().len())?;
+        let bytes = self.to_yaml().len();
+        if bytes > LONGEST {
+            return Err(Fault::TooLong(bytes));
+        }
         self.consistent()?;
         Ok(self)
     }
@@ -35,23 +41,18 @@ impl Artifact {
     /// Fields that this version does not know are kept in the blocks, as a later version may have written them, and
     /// refused in `metadata` and beside the blocks.
     pub fn from_yaml(text: &str) -> Result<Self, Fault> {
-        let document = parse(text)?;
-        for (field, expected) in [("apiVersion", API_VERSION), ("kind", KIND)] {
-            let found = document.get(field).and_then(Value::as_str).unwrap_or_default();
-            if found != expected {
-                return Err(Fault::Foreign { field, found: shown(found), expected: expected.to_owned() });
-            }
-        }
-        let artifact: Self = serde_json::from_value(document).map_err(|error| Fault::Malformed(shown(&error.to_string())))?;
+        let document = document(text)?;
+        ours(&document)?;
+        let artifact: Self = shaped(document)?;
         let found = &artifact.metadata.checksum;
         if found.is_empty() {
             return Err(Fault::Unsealed);
         }
+        same(text, &artifact.to_yaml())?;
         let computed = artifact.computed();
         if *found != computed {
             return Err(Fault::Checksum { found: shown(found), computed });
         }
-        canonical(text, &artifact.to_yaml())?;
         artifact.consistent()?;
         Ok(artifact)
     }
@@ -101,47 +102,178 @@ impl Artifact {
     }
 }
 
-/// Any document of ours, as a tree, if it is not too long to be looked at.
-pub(crate) fn parse(text: &str) -> Result<Value, Fault> {
-    fits(text.len())?;
-    let document: Value = serde_yaml::from_str(text).map_err(|error| Fault::Malformed(shown(&error.to_string())))?;
-    if document.is_object() { Ok(document) } else { Err(Fault::Malformed("it has no fields".to_owned())) }
-}
-
-/// Tells the first line that differs from the canonical form.
-pub(crate) fn canonical(text: &str, expected: &str) -> Result<(), Fault> {
-    if text == expected {
-        return Ok(());
-    }
-    let (mut ours, mut theirs) = (expected.split('\n'), text.split('\n'));
-    let mut line = 1;
-    loop {
-        let (expected, found) = (ours.next(), theirs.next());
-        if expected != found || expected.is_none() {
-            return Err(Fault::NotCanonical {
-                line,
-                found: shown(found.unwrap_or("(nothing)")),
-                expected: shown(expected.unwrap_or("(nothing)")),
-            });
-        }
-        line += 1;
-    }
-}
-
 pub(crate) fn tree(value: &impl Serialize) -> Value {
     // Plain structs with keys that are strings: there is nothing in them that could fail.
     serde_json::to_value(value).unwrap_or_default()
 }
 
-fn fits(bytes: usize) -> Result<(), Fault> {
-    if bytes > LONGEST { Err(Fault::TooLong(bytes)) } else { Ok(()) }
+/// Whether the document is of our group and kind.
+pub(crate) fn ours(document: &Value) -> Result<(), Fault> {
+    for (field, expected) in [("apiVersion", API_VERSION), ("kind", KIND)] {
+        let found = document.get(field).and_then(Value::as_str).unwrap_or_default();
+        if found != expected {
+            return Err(Fault::Foreign { field, found: shown(found), expected: expected.to_owned() });
+        }
+    }
+    Ok(())
 }
 
-/// So much of a stranger's text as belongs into an error.
-fn shown(text: &str) -> String {
-    const MOST: usize = 200;
-    match text.char_indices().nth(MOST) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
+/// The document as what it should be.
+pub(crate) fn shaped<T: DeserializeOwned>(document: Value) -> Result<T, Fault> {
+    serde_json::from_value(document).map_err(|error| Fault::Misshapen(shown(&error.to_string())))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{Resolved, samples, strange};
+
+    /// The text with one part replaced, and the checksum made right again, as somebody would who means it.
+    fn forged(part: &str, by: &str) -> String {
+        let text = samples::full().to_yaml();
+        assert!(text.contains(part), "{part}");
+        resealed(&text.replacen(part, by, 1))
+    }
+
+    fn resealed(text: &str) -> String {
+        let lines = |checksum: &str| {
+            let mut first = true;
+            text.lines()
+                .map(|line| match line.strip_prefix("  checksum: ") {
+                    Some(_) if std::mem::take(&mut first) => format!("  checksum: {checksum}\n"),
+                    _ => format!("{line}\n"),
+                })
+                .collect::<String>()
+        };
+        let sum = hex::encode(Sha256::digest(lines("''")));
+        lines(&if sum.starts_with(|first: char| first.is_ascii_digit()) { format!("\"{sum}\"") } else { sum })
+    }
+
+    #[test]
+    fn the_checksum_is_that_of_the_file_with_the_line_emptied() {
+        for artifact in [samples::full(), samples::artifact("").sealed().unwrap()] {
+            assert_eq!(resealed(&artifact.to_yaml()), artifact.to_yaml());
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_told() {
+        let text = samples::full().to_yaml();
+        let cases = [
+            (String::new(), "line 1: the text ends without a line break"),
+            ("- a\n".to_owned(), "apiVersion: is \"\""),
+            ("a: [\n".to_owned(), "line 1"),
+            ("kind: AgentRelease\n".to_owned(), "apiVersion: is \"\""),
+            (forged("agents.slipway.dev/v1", "agents.slipway.dev/v2"), "apiVersion: is \"agents.slipway.dev/v2\", and should be"),
+            (forged("kind: AgentRelease", "kind: Secret"), "kind: is \"Secret\", and should be \"AgentRelease\""),
+            (text.replace("replicas: 2", "replicas: 3"), "it was changed after it was written"),
+            (
+                Artifact { metadata: Metadata { checksum: "abc".to_owned(), ..samples::metadata() }, ..samples::full() }.to_yaml(),
+                "metadata.checksum: is abc, but",
+            ),
+            (samples::artifact("").to_yaml(), "is empty; the artifact was never sealed"),
+            (text.replace("  version: 3", "  version: three"), "invalid type"),
+            (text.replace("  status: active", "  status: splendid"), "unknown variant `splendid`"),
+            (forged("  name: concierge", "  colour: red\n  name: concierge"), "unknown field `colour`"),
+            (text.clone() + "zebra: 1\n", "unknown field `zebra`"),
+            (text.replace("  replicas: 2", "  replicas: 2 # two"), "line 101 is not as Slipway"),
+            (text.replace("  - clock", "  - &c clock"), "line"),
+            (text.clone() + "\n", "line "),
+            (text.trim_end().to_owned(), "ends without a line break"),
+            (text.replace("  author:", "  author:  "), "is not as Slipway writes it"),
+            (text.clone() + &text, "line "),
+            ("---\n".to_owned() + &text, "line 1 is not as Slipway writes it: \"---\" should be"),
+            (forged("  name: concierge", "  name: a/../concierge"), "metadata.name"),
+            (forged("  version: 3", "  version: 0"), "metadata.version: is 0; versions begin with 1"),
+            (forged("  previous: 2", "  previous: 3"), "metadata.previous: is 3, which does not come before version 3"),
+            (forged("  name: concierge", "  deleted_at: 2026-11-21T14:00:00Z\n  name: concierge"), "line 7 is not as"),
+            (
+                forged("  name: concierge", "  deleted_at: \"2026-11-21T14:00:00Z\"\n  name: concierge"),
+                "metadata.deleted_at: is set, but the status is active",
+            ),
+            (forged("  min_quality_score: 0", "  min_quality_score: 101"), "governance.min_quality_score: is 101; it goes from 0 to 100"),
+            (forged("  replicas: 2", "  replicas: -2"), "runtime.replicas: is -2"),
+            (forged("2026-11-21T14:00:00Z", "2026-11-21T14:00:00.0Z"), "line"),
+            ("a".repeat(LONGEST + 1), "the artifact has 1048577 bytes; at most 1048576 are possible"),
+        ];
+        for (text, expected) in cases {
+            let fault = Artifact::from_yaml(&text).expect_err(expected).to_string();
+            assert!(fault.contains(expected), "should say {expected:?}: {fault}");
+        }
+    }
+
+    #[test]
+    fn what_a_later_version_added_to_a_block_is_kept() {
+        for (part, with) in [
+            ("    provider: anthropic\n", "    provider: anthropic\n    temperature: 0.5\n"),
+            ("  channel: rest\n", "  channel: rest\n  checksum: no\n"),
+            ("runtime:\n", "runtime:\n  autoscaling:\n    - cpu: \"80\"\n"),
+        ] {
+            let text = forged(part, &with.replace(": no", ": \"no\""));
+            let read = Artifact::from_yaml(&text).unwrap();
+            assert_eq!(read.to_yaml(), text);
+            assert!(!read.same_content(&samples::full()));
+        }
+    }
+
+    #[test]
+    fn an_artifact_in_the_wrong_place_is_noticed() {
+        let name = |name: &str| AgentName::new(name).unwrap();
+        assert!(samples::full().expected(&name("concierge"), 3).is_ok());
+        let foreign = |name: AgentName, version| samples::full().expected(&name, version).unwrap_err().to_string();
+        assert_eq!(foreign(name("helper"), 3), "metadata.name: is \"concierge\", and should be \"helper\"");
+        assert_eq!(foreign(name("concierge"), 4), "metadata.version: is \"3\", and should be \"4\"");
+    }
+
+    #[test]
+    fn what_nobody_could_read_is_not_sealed() {
+        let mut artifact = samples::full();
+        artifact.agent.system_prompt = Some("\u{1}".repeat(LONGEST / 4));
+        assert!(matches!(artifact.sealed(), Err(Fault::TooLong(bytes)) if bytes > LONGEST));
+        let mut artifact = samples::full();
+        artifact.metadata.version = 0;
+        assert!(matches!(artifact.sealed(), Err(Fault::Inconsistent { field: "metadata.version", .. })));
+    }
+
+    #[test]
+    fn another_status_is_another_checksum() {
+        let active = samples::full();
+        let archived = active.clone().marked(Status::Archived).unwrap();
+        assert_ne!(active.metadata.checksum, archived.metadata.checksum);
+        assert_eq!(archived.marked(Status::Active), Ok(active));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_again(spec in samples::spec(), author in strange::string(), changelog in strange::string(), further in strange::value()) {
+            let mut artifact = Artifact::of_spec(&spec, "team-a", Resolved::default(), samples::metadata());
+            artifact.metadata.author = author;
+            artifact.metadata.changelog = changelog;
+            artifact.agent.model.further.insert("later".to_owned(), further);
+            let sealed = artifact.sealed().unwrap();
+            let text = sealed.to_yaml();
+            let read = Artifact::from_yaml(&text).unwrap_or_else(|fault| panic!("{fault} in:\n{text}"));
+            prop_assert_eq!(&read, &sealed);
+            prop_assert_eq!(read.to_yaml(), text);
+        }
+
+        #[test]
+        fn no_text_upsets_the_reader(text in any::<String>(), document in strange::value()) {
+            let _ = Artifact::from_yaml(&text);
+            let _ = Artifact::from_yaml(&yaml(&document));
+        }
+
+        #[test]
+        fn no_damage_goes_unnoticed(at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<bool>()) {
+            let text = samples::full().to_yaml();
+            let mut bytes = text.clone().into_bytes();
+            let at = at.index(bytes.len());
+            if cut { bytes.truncate(at) } else { bytes[at] = byte }
+            let damaged = String::from_utf8_lossy(&bytes);
+            prop_assert_eq!(Artifact::from_yaml(&damaged).is_ok(), damaged == text);
+            let _ = Artifact::from_yaml(&resealed(&damaged));
+        }
     }
 }

@@ -154,3 +154,91 @@ fn merge_patch(from: &Value, to: &Value) -> Value {
     let kept = to.iter().filter(|(key, value)| from.get(*key) != Some(value));
     gone.chain(kept.map(|(key, value)| (key.clone(), merge_patch(from.get(key).unwrap_or(&Value::Null), value)))).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+    use crate::samples;
+
+    /// What the API server makes of a merge patch: the patch, then the schema's defaults.
+    fn patched(now: &AgentSpec, patch: &Value) -> AgentSpec {
+        let mut agent = json!({ "spec": tree(now) });
+        json_patch::merge(&mut agent, patch);
+        serde_json::from_value(agent["spec"].clone()).unwrap_or_else(|error| panic!("{error}: {agent}"))
+    }
+
+    #[test]
+    fn only_what_differs_is_written() {
+        let cases = [
+            ("", "", json!({})),
+            ("", "tools: [a]", json!({"spec": {"tools": null}})),
+            ("tools: [b]", "tools: [a]", json!({"spec": {"tools": ["b"]}})),
+            ("replicas: 0", "replicas: 3", json!({"spec": {"replicas": 0}})),
+            ("envSecrets: []", "", json!({"spec": {"envSecrets": []}})),
+            ("systemPrompt: a", "systemPrompt: b, suspend: true, description: Mine.", json!({"spec": {"systemPrompt": "a"}})),
+            ("", "systemPrompt: b", json!({"spec": {"systemPrompt": null}})),
+            ("", "governance: {guards: [pii-detection]}", json!({"spec": {"governance": null}})),
+            ("", "governance: {riskProfile: medium}", json!({})),
+            (
+                "governance: {guards: [max-tokens]}",
+                "governance: {guards: [max-tokens], limits: {maxTokensPerRequest: 5}, riskProfile: high}",
+                json!({"spec": {"governance": {"limits": null, "riskProfile": null}}}),
+            ),
+            (
+                "podTemplate: {labels: {a: b}}",
+                "podTemplate: {labels: {a: c, d: e}, affinity: {nodeAffinity: {}}}",
+                json!({"spec": {"podTemplate": {"labels": {"a": "b", "d": null}, "affinity": null}}}),
+            ),
+            ("resources: {}", "resources: {limits: {cpu: 1}}", json!({"spec": {"resources": {"limits": null}}})),
+        ];
+        for (target, now, expected) in cases {
+            let (target, now) = (samples::artifact(target), samples::agent(now).spec);
+            assert_eq!(rollback(&target, &now), Ok(expected));
+        }
+    }
+
+    #[test]
+    fn what_is_not_understood_is_not_half_brought_back() {
+        let now = samples::agent("").spec;
+        let cases: [(fn(&mut Artifact), &str); 5] = [
+            (|a| a.runtime.strategy = "clever".to_owned(), "runtime.strategy: \"clever\" is not known to this version of Slipway"),
+            (|a| a.governance.guards.push("telepathy".to_owned()), "governance.guards: \"telepathy\" is not known"),
+            (|a| drop(a.agent.model.further.insert("temperature".to_owned(), json!(1))), "agent.model.temperature: not known"),
+            (|a| drop(a.runtime.further.insert("autoscaling".to_owned(), json!({"cpu": 80}))), "runtime.autoscaling.cpu: not known"),
+            (
+                |a| a.runtime.pod_template.as_mut().unwrap().affinity = Some(json!({"moonPhase": "full"})),
+                "runtime.pod_template.affinity.moonPhase: not known",
+            ),
+        ];
+        for (change, expected) in cases {
+            let mut artifact = samples::artifact("podTemplate: {affinity: {}}");
+            change(&mut artifact);
+            let fault = rollback(&artifact, &now).expect_err(expected).to_string();
+            assert!(fault.contains(expected), "should say {expected:?}: {fault}");
+        }
+    }
+
+    #[test]
+    fn an_autoscalers_replicas_stay() {
+        let artifact = samples::artifact("replicas: 1, systemPrompt: a").without_replicas();
+        let now = samples::agent("replicas: 7").spec;
+        assert_eq!(rollback(&artifact, &now), Ok(json!({"spec": {"systemPrompt": "a"}})));
+    }
+
+    proptest! {
+        #[test]
+        fn any_agent_is_brought_back(then in samples::spec(), now in samples::spec()) {
+            let of = |spec| Artifact::of_spec(spec, "team-a", Resolved::default(), samples::metadata());
+            let artifact = of(&then);
+            let back = patched(&now, &rollback(&artifact, &now).unwrap());
+            prop_assert!(of(&back).same_content(&artifact), "{back:#?}\nshould have the content of\n{artifact:#?}");
+            prop_assert_eq!(back.replicas, then.replicas);
+            prop_assert_eq!((&back.name, &back.description, back.suspend), (&now.name, &now.description, now.suspend));
+            prop_assert_eq!(rollback(&artifact, &back), Ok(json!({})));
+            prop_assert_eq!(spec(&artifact, &now), Ok(back));
+        }
+    }
+}

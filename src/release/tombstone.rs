@@ -2,11 +2,11 @@
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use crate::artifact::Artifact;
 use crate::canonical::yaml;
-use crate::read::{canonical, parse, tree};
+use crate::parse::{document, same};
+use crate::read::{ours, shaped, tree};
 use crate::{API_VERSION, Fault, KIND, Status};
 
 /// What a deleted agent's changelog begins with.
@@ -65,20 +65,54 @@ pub enum Current {
 
 impl Current {
     pub fn from_yaml(text: &str) -> Result<Self, Fault> {
-        let document = parse(text)?;
+        let document = document(text)?;
         let metadata = &document["metadata"];
         // A tombstone is the only thing of a release's kind that has no version.
         if metadata["status"] != Status::Deleted.as_str() || metadata.get("version").is_some() {
             return Artifact::from_yaml(text).map(|artifact| Self::Release(Box::new(artifact)));
         }
-        for (field, expected) in [("apiVersion", API_VERSION), ("kind", KIND)] {
-            let found = document.get(field).and_then(Value::as_str).unwrap_or_default();
-            if found != expected {
-                return Err(Fault::Foreign { field, found: found.chars().take(200).collect(), expected: expected.to_owned() });
-            }
-        }
-        let tombstone: Tombstone = serde_json::from_value(document).map_err(|error| Fault::Malformed(error.to_string()))?;
-        canonical(text, &tombstone.to_yaml())?;
+        ours(&document)?;
+        let tombstone: Tombstone = shaped(document)?;
+        same(text, &tombstone.to_yaml())?;
         Ok(Self::Gone(tombstone))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples;
+
+    fn tombstone(changelog: &str) -> Tombstone {
+        Tombstone::new("helper", changelog, "2026-11-21T15:00:00Z".parse().unwrap())
+    }
+
+    #[test]
+    fn an_agents_end_is_written_and_read() {
+        let text = tombstone("Speaks of breakfast.").to_yaml();
+        assert_eq!(
+            text,
+            "apiVersion: agents.slipway.dev/v1\nkind: AgentRelease\nmetadata:\n  changelog: \"[DELETED] Speaks of breakfast.\"\n  deleted_at: \"2026-11-21T15:00:00Z\"\n  name: helper\n  status: deleted\n"
+        );
+        assert_eq!(Current::from_yaml(&text), Ok(Current::Gone(tombstone("Speaks of breakfast."))));
+        assert_eq!(tombstone(tombstone("Twice.").changelog()).changelog(), "[DELETED] Twice.");
+    }
+
+    #[test]
+    fn what_is_current_is_a_release_or_its_end() {
+        let full = samples::full();
+        assert_eq!(Current::from_yaml(&full.to_yaml()), Ok(Current::Release(Box::new(full))));
+        let text = tombstone("").to_yaml();
+        for (damaged, expected) in [
+            (text.replace("v1", "v2"), "apiVersion"),
+            (text.replace("AgentRelease", "Agent"), "kind"),
+            (text.replace("  name: helper", "  name: helper\n  rests: in peace"), "unknown field `rests`"),
+            (text.replace("deleted\n", "active\n"), "missing field"),
+            (text.replace("  name: helper", "  name:  helper"), "line 6"),
+            (text.replace("  name: helper\n", ""), "missing field `name`"),
+        ] {
+            let fault = Current::from_yaml(&damaged).expect_err(expected).to_string();
+            assert!(fault.contains(expected), "should say {expected:?}: {fault}");
+        }
     }
 }

@@ -21,6 +21,7 @@ fn manifest(kind: &str, name: &str, spec: &str) -> Value {
         "Agent" => whole["spec"]["framework"] = json!("custom"),
         "Tool" => whole["spec"]["type"] = json!("builtin"),
         "Skill" => whole["spec"] = json!({"name": "name", "description": "What it does.", "instructions": "Do it."}),
+        "AgentRelease" => whole["spec"] = json!({"agent": "helper"}),
         _ => {}
     }
     let more: Value = serde_yaml::from_str(spec).unwrap();
@@ -74,6 +75,28 @@ fn a_skills_files_have_a_size_together() {
     refused(&with(128 * 1024, 128 * 1024 + 1), &["spec.files", FILES.1]);
 }
 
+/// The one rule that compares with what was there before.
+const UNCHANGED: (&str, &str) = ("AgentRelease", "a release does not change; make another one");
+
+#[test]
+fn a_release_does_not_change() {
+    let name = "rules-of-releases";
+    let delete = || kubectl(format!("delete agentrelease -n default {name} --ignore-not-found")).ok();
+    delete();
+    kubectl("create -n default -f -").input(manifest("AgentRelease", name, "{changelog: First.}")).ok();
+    let patch = |spec: Value| {
+        kubectl(format!("patch agentrelease -n default {name} --type=merge --dry-run=server -p")).arg(json!({ "spec": spec })).run()
+    };
+    let same = patch(json!({"agent": "helper", "changelog": "First."}));
+    let others = [json!({"changelog": "Second."}), json!({"changelog": null}), json!({"author": "ada"}), json!({"agent": "other"})];
+    let others = others.map(|spec| (spec.clone(), patch(spec)));
+    delete();
+    assert_eq!(same.code, Some(0), "{}", same.stderr);
+    for (spec, outcome) in others {
+        assert!(outcome.code != Some(0) && outcome.stderr.contains(UNCHANGED.1), "{spec}: {}", outcome.stderr);
+    }
+}
+
 #[test]
 fn no_rule_is_forgotten() {
     let mut messages = BTreeSet::new();
@@ -86,7 +109,7 @@ fn no_rule_is_forgotten() {
     }
     let tried = RULES.iter().map(|rule| (rule.kind.to_owned(), rule.message.to_owned()));
     let tried: BTreeSet<_> =
-        tried.chain(names::RULES.into_iter().chain([FILES]).map(|(kind, message)| (kind.to_owned(), message.to_owned()))).collect();
+        tried.chain(names::RULES.into_iter().chain([FILES, UNCHANGED]).map(|(kind, message)| (kind.to_owned(), message.to_owned()))).collect();
     let forgotten: Vec<_> = messages.difference(&tried).collect();
     assert!(forgotten.is_empty(), "rules of crds/ without a case in e2e/tests/rules/cases.rs: {forgotten:#?}");
     let gone: Vec<_> = tried.difference(&messages).collect();

@@ -10,8 +10,8 @@ const LABEL: &str = "metadata.name: must begin with a lower-case letter and have
 const SLUG: &str = "metadata.name: must begin with a lower-case letter and have at most 58 lower-case letters, digits and hyphens; the namespace is named after it";
 
 /// The rules that this file tries.
-pub(super) const RULES: [(&str, &str); 7] =
-    [("Agent", LENGTH), ("Agent", AGENT), ("Agent", TRACKS), ("KnowledgeBase", LABEL), ("Skill", LABEL), ("Tool", LABEL), ("Team", SLUG)];
+pub(super) const RULES: [(&str, &str); 8] =
+    [("Agent", LENGTH), ("Agent", AGENT), ("Agent", TRACKS), ("AgentRelease", LABEL), ("KnowledgeBase", LABEL), ("Skill", LABEL), ("Tool", LABEL), ("Team", SLUG)];
 
 #[test]
 fn agents() {
@@ -28,8 +28,8 @@ fn agents() {
 }
 
 #[test]
-fn tools_skills_and_knowledge_bases() {
-    for kind in ["Tool", "Skill", "KnowledgeBase"] {
+fn tools_skills_knowledge_bases_and_releases() {
+    for kind in ["Tool", "Skill", "KnowledgeBase", "AgentRelease"] {
         accepted(&manifest(kind, &"a".repeat(63), "{}"));
         for name in [&"a".repeat(64), "1st", "a.b"] {
             refused(&manifest(kind, name, "{}"), &[LABEL]);
@@ -48,7 +48,7 @@ fn teams() {
 /// What the API server refuses of any kind.
 #[test]
 fn nobodys_name() {
-    for kind in ["Agent", "Tool", "Skill", "KnowledgeBase", "Team"] {
+    for kind in ["Agent", "Tool", "Skill", "KnowledgeBase", "AgentRelease", "Team"] {
         for name in ["A", "a_b", "-a", "a-", "a/../b", "ä"] {
             refused(&manifest(kind, name, "{}"), &[]);
         }

@@ -38,7 +38,11 @@ fn agents() {
         ("spec.governance.limits.dailyCostUsd", "{governance: {guards: [spend-limit], limits: {dailyCostUsd: 0}}}"),
         ("spec.governance.limits.dailyCostUsd", "{governance: {guards: [spend-limit], limits: {dailyCostUsd: much}}}"),
         ("spec.governance.limits.blockedTopics[0]", "{governance: {guards: [blocked-topics], limits: {blockedTopics: [' ']}}}"),
-        ("spec.governance.riskProfile", "{governance: {riskProfile: high}}"),
+        ("spec.governance.riskProfile", "{governance: {riskProfile: reckless}}"),
+        ("spec.governance.minQualityScore", "{governance: {minQualityScore: -1}}"),
+        ("spec.governance.minQualityScore", "{governance: {minQualityScore: 101}}"),
+        ("spec.governance.policies[1]", "{governance: {policies: [a, a]}}"),
+        ("spec.environment", "{environment: 'over there'}"),
         ("spec.podTemplate.hostNetwork", "{podTemplate: {hostNetwork: true}}"),
         ("spec.serviceAccountName", "{serviceAccountName: admin}"),
     ];
@@ -87,7 +91,7 @@ fn tools() {
 }
 
 #[test]
-fn teams_and_knowledge_bases() {
+fn teams_knowledge_bases_and_releases() {
     let cases = [
         ("Team", "spec.name", "{name: ''}"),
         ("Team", "spec.quota.pods", "{quota: {pods: many}}"),
@@ -99,6 +103,10 @@ fn teams_and_knowledge_bases() {
         ("KnowledgeBase", "spec.chunkOverlap", "{chunkOverlap: -1}"),
         ("KnowledgeBase", "spec.embeddingModel", "{embeddingModel: ''}"),
         ("KnowledgeBase", "spec.documents", "{documents: []}"),
+        ("AgentRelease", "spec.agent", "{agent: null}"),
+        ("AgentRelease", "spec.agent", "{agent: ../helper}"),
+        ("AgentRelease", "spec.author", "{author: ''}"),
+        ("AgentRelease", "spec.version", "{version: 3}"),
     ];
     for (kind, field, spec) in cases {
         refused(&manifest(kind, "faulty", spec), &[field]);
