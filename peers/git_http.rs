@@ -1,8 +1,9 @@
 //! Git over https as many hosts offer it: `git http-backend` behind lighttpd, with a user and a token.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
+use std::sync::OnceLock;
 
 use crate::git::{bare, succeed};
 use crate::process::folder;
@@ -27,7 +28,7 @@ impl GitHttp {
         let folder = folder();
         let at = |name: &str| folder.path().join(name);
         fs::create_dir(at("git")).expect("a folder in a folder of ours");
-        certificates(folder.path());
+        fs::write(at("server.pem"), &certificates()[1]).expect("a file in a folder of ours");
         fs::write(at("users"), format!("{USER}:{TOKEN}\n")).expect("a file in a folder of ours");
         let modules = unpacked::servers().join("usr/lib/lighttpd");
         let backend = succeed(Command::new("git").arg("--exec-path")).trim().to_owned() + "/git-http-backend";
@@ -70,7 +71,7 @@ $HTTP["url"] =~ "^/git/" {{
 
     /// What signed the server's certificate, which is for 127.0.0.1 and localhost.
     pub fn authority(&self) -> String {
-        fs::read_to_string(self.server.folder().join("authority.pem")).expect("it was made at the start")
+        certificates()[0].clone()
     }
 
     /// Makes an empty repository. Hooks are shell scripts by name.
@@ -88,20 +89,26 @@ $HTTP["url"] =~ "^/git/" {{
     }
 }
 
-fn certificates(folder: &Path) {
-    let openssl = |arguments: &str| {
-        let mut command = Command::new("openssl");
-        command.args(arguments.split(' ')).current_dir(folder);
-        succeed(&mut command);
-    };
-    let key = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2";
-    openssl(&format!("req -x509 {key} -keyout authority.key -out authority.pem -subj /CN=authority"));
-    openssl(&format!(
-        "req -x509 {key} -keyout server.key -out server.crt -subj /CN=server -CA authority.pem -CAkey authority.key \
-         -addext subjectAltName=IP:127.0.0.1,DNS:localhost -addext basicConstraints=critical,CA:FALSE"
-    ));
-    let both = [fs::read(folder.join("server.crt")), fs::read(folder.join("server.key"))].map(|file| file.expect("openssl wrote it"));
-    fs::write(folder.join("server.pem"), both.concat()).expect("a file in a folder of ours");
+/// The authority's certificate, and the server's with its key: the same for all servers of a test, so that one that comes
+/// back is still trusted.
+fn certificates() -> &'static [String; 2] {
+    static MADE: OnceLock<[String; 2]> = OnceLock::new();
+    MADE.get_or_init(|| {
+        let folder = folder();
+        let openssl = |arguments: &str| {
+            let mut command = Command::new("openssl");
+            command.args(arguments.split(' ')).current_dir(folder.path());
+            succeed(&mut command);
+        };
+        let key = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2";
+        openssl(&format!("req -x509 {key} -keyout authority.key -out authority.pem -subj /CN=authority"));
+        openssl(&format!(
+            "req -x509 {key} -keyout server.key -out server.crt -subj /CN=server -CA authority.pem -CAkey authority.key \
+             -addext subjectAltName=IP:127.0.0.1,DNS:localhost -addext basicConstraints=critical,CA:FALSE"
+        ));
+        let read = |name: &str| fs::read_to_string(folder.path().join(name)).expect("openssl wrote it");
+        [read("authority.pem"), read("server.crt") + &read("server.key")]
+    })
 }
 
 #[cfg(test)]

@@ -50,7 +50,8 @@ pub async fn probe(git: &Git, rules: &Rules, remote: &Remote, namespace: &str) -
     let branches = seen.stdout.as_str().lines().count();
     // Asked to delete what is not there, the remote first has to let us write.
     let refspec = ":refs/heads/slipway-probe";
-    let attempt = reach(git, rules, remote, &place, &["push", "--dry-run", "--porcelain", "--no-verify", "--", &place.url, refspec]).await?;
+    let attempt =
+        reach(git, rules, remote, &place, &["push", "--dry-run", "--porcelain", "--no-verify", "--", &place.url, refspec]).await?;
     let empty = attempt.folder().join("empty.git");
     let init = git.call(["init", "--quiet", "--bare", "--template="])?.environment("GIT_DIR", &empty);
     well(init.run(LOCAL).await?)?;
@@ -159,7 +160,8 @@ fn https(call: Call, url: &Url, addresses: &[IpAddr], way: &Way, authority: Opti
     let host = url.host_str().unwrap_or_default();
     let port = url.port_or_known_default().unwrap_or(443);
     if !addresses.is_empty() && url.domain().is_some() {
-        let list: Vec<String> = addresses.iter().map(|address| if address.is_ipv6() { format!("[{address}]") } else { address.to_string() }).collect();
+        let list: Vec<String> =
+            addresses.iter().map(|address| if address.is_ipv6() { format!("[{address}]") } else { address.to_string() }).collect();
         call = call.set("http.curloptResolve", format!("{host}:{port}:{}", list.join(",")));
     }
     if let Some(authority) = authority {
@@ -224,7 +226,9 @@ fn quoted(path: &Path) -> String {
 fn file(call: Call, url: &Url, rules: &Rules) -> Result<Call, Trouble> {
     let path = url.to_file_path().map_err(|()| Trouble::Forbidden("the URL names no folder".to_owned()))?;
     let Some(folder) = &rules.files else {
-        return Err(Trouble::Forbidden("a file: remote takes a folder that the platform's operator has set aside for it; there is none".to_owned()));
+        return Err(Trouble::Forbidden(
+            "a file: remote takes a folder that the platform's operator has set aside for it; there is none".to_owned(),
+        ));
     };
     let refused = || Trouble::Forbidden(format!("a file: remote must lie in {}", folder.display()));
     if !path.starts_with(folder) {

@@ -149,7 +149,9 @@ impl Remote {
                 let encoded = hidden.iter().map(|secret| utf8_percent_encode(secret.reveal(), NON_ALPHANUMERIC).to_string());
                 raw.chain(encoded).chain(authorization.iter().map(|secret| secret.reveal().to_owned())).collect()
             }
-            Way::Ssh { key, .. } => key.reveal().lines().filter(|line| line.len() > 8 && !line.starts_with("---")).map(str::to_owned).collect(),
+            Way::Ssh { key, .. } => {
+                key.reveal().lines().filter(|line| line.len() > 8 && !line.starts_with("---")).map(str::to_owned).collect()
+            }
             Way::File => Vec::new(),
         }
     }
@@ -176,7 +178,9 @@ impl Way {
 pub(super) fn parsed(url: &str) -> Result<Url, String> {
     let wrong = || "the URL must be https://host/path, ssh://user@host/path, user@host:path or file:///folder".to_owned();
     let spelt = match url.split_once(':') {
-        Some((before, path)) if !path.starts_with("//") && before.contains('@') && !before.contains('/') => format!("ssh://{before}/{path}"),
+        Some((before, path)) if !path.starts_with("//") && before.contains('@') && !before.contains('/') => {
+            format!("ssh://{before}/{path}")
+        }
         _ => url.to_owned(),
     };
     let url = Url::parse(&spelt).map_err(|_| wrong())?;
@@ -268,7 +272,8 @@ pub(super) fn alias(url: &Url) -> String {
 fn check_branch(branch: &str) -> Result<(), String> {
     let name = branch.replace(TEAM, "team");
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-/".contains(&byte);
-    let part = |part: &str| !part.is_empty() && !part.starts_with('.') && part.rsplit('.').next().is_some_and(|end| !matches!(end, "" | "lock"));
+    let part =
+        |part: &str| !part.is_empty() && !part.starts_with('.') && part.rsplit('.').next().is_some_and(|end| !matches!(end, "" | "lock"));
     let good = name.len() <= 200 && name.bytes().all(plain) && name.split('/').all(part) && !name.starts_with('-') && !name.contains("..");
     if good { Ok(()) } else { Err(format!("'{}' is no name of a branch; one is, for example, agents/{{team}}", crate::git::line(branch))) }
 }

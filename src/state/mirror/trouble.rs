@@ -120,7 +120,10 @@ mod tests {
         for (said, expected) in [
             ("fatal: unable to access 'https://h/': Could not resolve host: h", "the remote cannot be reached"),
             ("fatal: could not read Username for 'https://h': terminal prompts disabled", "does not take our credentials"),
-            ("remote: denied\nfatal: unable to access 'https://h/': The requested URL returned error: 403", "does not take our credentials"),
+            (
+                "remote: denied\nfatal: unable to access 'https://h/': The requested URL returned error: 403",
+                "does not take our credentials",
+            ),
             ("git@h: Permission denied (publickey).\nfatal: Could not read from remote repository.", "does not take our credentials"),
             ("Host key verification failed.\nfatal: Could not read from remote repository.", "host key"),
             ("fatal: unable to access 'https://h/': The requested URL returned error: 302", "redirects elsewhere"),

@@ -50,7 +50,12 @@ impl Worker {
 
     /// Works until `shutdown`. The remote may change at any time, or be none; all repositories then begin anew, as they do
     /// at the start. `clock` only dates what is reported.
-    pub async fn run(mut self, mut remote: watch::Receiver<Option<Remote>>, clock: impl Fn() -> SystemTime, shutdown: impl Future<Output = ()>) {
+    pub async fn run(
+        mut self,
+        mut remote: watch::Receiver<Option<Remote>>,
+        clock: impl Fn() -> SystemTime,
+        shutdown: impl Future<Output = ()>,
+    ) {
         let mut shutdown = pin!(shutdown);
         let mut current = remote.borrow_and_update().clone();
         let mut settled = false;

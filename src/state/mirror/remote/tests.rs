@@ -55,7 +55,11 @@ fn ssh_takes_a_key_and_the_hosts_own_keys() {
         ("ssh://git@h/o.git", HOST_KEY, Ok("h ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIB\n")),
         ("git@H.example.com:o.git", HOST_KEY, Ok("h.example.com ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIB\n")),
         ("ssh://git@h:2222/o.git", HOST_KEY, Ok("[h]:2222 ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIB\n")),
-        ("ssh://git@h/o.git", "# h:22 SSH-2.0\nh ssh-rsa AAAA\n|1|a=|b= ecdsa-sha2-nistp256 AAAA c\n", Ok("h ssh-rsa AAAA\n|1|a=|b= ecdsa-sha2-nistp256 AAAA c\n")),
+        (
+            "ssh://git@h/o.git",
+            "# h:22 SSH-2.0\nh ssh-rsa AAAA\n|1|a=|b= ecdsa-sha2-nistp256 AAAA c\n",
+            Ok("h ssh-rsa AAAA\n|1|a=|b= ecdsa-sha2-nistp256 AAAA c\n"),
+        ),
         ("ssh://git@h/o.git", "@cert-authority *.h ssh-ed25519 AAAA", Ok("@cert-authority *.h ssh-ed25519 AAAA\n")),
         ("ssh://git@h/o.git", "", Err("anybody could pose as h")),
         ("ssh://git@h/o.git", "# nothing\n", Err("anybody could pose as h")),
