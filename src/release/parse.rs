@@ -185,9 +185,12 @@ fn quote_end(bytes: &[u8]) -> Option<usize> {
 }
 
 fn scalar(text: &str) -> Result<Value, String> {
-    let number = |text: &str| match text.contains('.') {
-        true => text.parse().ok().and_then(Number::from_f64),
-        false => text.parse::<i64>().map(Number::from).or_else(|_| text.parse::<u64>().map(Number::from)).ok(),
+    let number = |text: &str| {
+        if text.contains('.') {
+            text.parse().ok().and_then(Number::from_f64)
+        } else {
+            text.parse::<i64>().map(Number::from).or_else(|_| text.parse::<u64>().map(Number::from)).ok()
+        }
     };
     Ok(match text {
         "null" => Value::Null,
@@ -287,11 +290,8 @@ mod tests {
     /// What costs other readers of YAML minutes: references to references, and brackets in brackets.
     #[test]
     fn what_grows_while_it_is_read_is_refused_at_once() {
-        let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
-        for level in 1..12 {
-            let last = level - 1;
-            bomb += &format!("a{level}: &a{level} [{}]\n", vec![format!("*a{last}"); 10].join(", "));
-        }
+        let level = |at: usize| format!("a{at}: &a{at} [{}]\n", vec![format!("*a{}", at - 1); 10].join(", "));
+        let bomb = "a0: &a0 [x, x, x]\n".to_owned() + &(1..12).map(level).collect::<String>();
         let deep = (0..500).fold(String::new(), |text, depth| text + &"  ".repeat(depth) + "a:\n");
         for text in [bomb, "[".repeat(LONGEST - 1), "{a: ".repeat(LONGEST / 5), "- ".repeat(LONGEST / 3), "? ".repeat(LONGEST / 3), deep] {
             let started = std::time::Instant::now();

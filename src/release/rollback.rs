@@ -163,6 +163,8 @@ mod tests {
     use super::*;
     use crate::samples;
 
+    type Altered = fn(&mut Artifact);
+
     /// What the API server makes of a merge patch: the patch, then the schema's defaults.
     fn patched(now: &AgentSpec, patch: &Value) -> AgentSpec {
         let mut agent = json!({ "spec": tree(now) });
@@ -203,7 +205,7 @@ mod tests {
     #[test]
     fn what_is_not_understood_is_not_half_brought_back() {
         let now = samples::agent("").spec;
-        let cases: [(fn(&mut Artifact), &str); 5] = [
+        let cases: [(Altered, &str); 5] = [
             (|a| a.runtime.strategy = "clever".to_owned(), "runtime.strategy: \"clever\" is not known to this version of Slipway"),
             (|a| a.governance.guards.push("telepathy".to_owned()), "governance.guards: \"telepathy\" is not known"),
             (|a| drop(a.agent.model.further.insert("temperature".to_owned(), json!(1))), "agent.model.temperature: not known"),

@@ -10,8 +10,16 @@ const LABEL: &str = "metadata.name: must begin with a lower-case letter and have
 const SLUG: &str = "metadata.name: must begin with a lower-case letter and have at most 58 lower-case letters, digits and hyphens; the namespace is named after it";
 
 /// The rules that this file tries.
-pub(super) const RULES: [(&str, &str); 8] =
-    [("Agent", LENGTH), ("Agent", AGENT), ("Agent", TRACKS), ("AgentRelease", LABEL), ("KnowledgeBase", LABEL), ("Skill", LABEL), ("Tool", LABEL), ("Team", SLUG)];
+pub(super) const RULES: [(&str, &str); 8] = [
+    ("Agent", LENGTH),
+    ("Agent", AGENT),
+    ("Agent", TRACKS),
+    ("AgentRelease", LABEL),
+    ("KnowledgeBase", LABEL),
+    ("Skill", LABEL),
+    ("Tool", LABEL),
+    ("Team", SLUG),
+];
 
 #[test]
 fn agents() {
