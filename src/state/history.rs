@@ -277,9 +277,9 @@ impl History {
         names::agent(&change.agent)?;
         let makes = matches!(change.deed, Deed::Record { .. });
         match self.repository(namespace, makes)? {
-            Some(repository) => repository.submit(change).map(recorded),
+            Some(repository) => repository.submit(change).map(|outcome| recorded(&outcome)),
             // Nothing was ever recorded, so that there is nothing to bury either.
-            None if matches!(change.deed, Deed::Bury) => Ok(recorded(Outcome { version: 0, commit: None, is_new: false })),
+            None if matches!(change.deed, Deed::Bury) => Ok(recorded(&Outcome { version: 0, commit: None, is_new: false })),
             None => Err(Fault::Missing(format!("namespace {namespace} has no release history yet"))),
         }
     }
@@ -317,7 +317,7 @@ fn change(namespace: &str, step: Step, text: String, deed: Deed) -> Change {
     Change { namespace: namespace.to_owned(), agent: step.agent, author: step.author, when: step.when, text, deed }
 }
 
-fn recorded(outcome: Outcome) -> Recorded {
+fn recorded(outcome: &Outcome) -> Recorded {
     let commit = outcome.commit.map(|commit| commit.to_string()).unwrap_or_default();
     Recorded { version: outcome.version, commit, is_new: outcome.is_new }
 }

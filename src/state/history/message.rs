@@ -62,7 +62,8 @@ fn message(text: &str, about: &About) -> String {
     out.push_str("\n\nAgent: ");
     out.push_str(&about.agent);
     if about.version > 0 {
-        out.push_str(&format!("\nVersion: {}", about.version));
+        out.push_str("\nVersion: ");
+        out.push_str(&about.version.to_string());
     }
     if let Some(release) = &about.release {
         out.push_str("\nRelease: ");

@@ -142,13 +142,13 @@ impl<W: io::Write> Writer<W> {
             Kind::Blob => 3,
             Kind::Tag => 4,
         };
-        self.entry(id, head(number, data.len() as u64), &compressed(data, level)?)
+        self.entry(id, &head(number, data.len() as u64), &compressed(data, level)?)
     }
 
     /// An object as what changes the one at `base` into it.
     pub(super) fn delta(&mut self, id: ObjectId, base: u64, instructions: &[u8]) -> io::Result<u64> {
         let head = self.delta_head(base, instructions.len() as u64);
-        self.entry(id, head, &compressed(instructions, Compression::fast())?)
+        self.entry(id, &head, &compressed(instructions, Compression::fast())?)
     }
 
     /// The beginning of an entry that refers to the one at `base`.
@@ -167,12 +167,12 @@ impl<W: io::Write> Writer<W> {
     }
 
     /// An entry whose data are compressed already.
-    pub(super) fn entry(&mut self, id: ObjectId, head: Vec<u8>, compressed: &[u8]) -> io::Result<u64> {
+    pub(super) fn entry(&mut self, id: ObjectId, head: &[u8], compressed: &[u8]) -> io::Result<u64> {
         let place = self.at;
         let mut crc = Crc::new();
-        crc.update(&head);
+        crc.update(head);
         crc.update(compressed);
-        self.put(&head)?;
+        self.put(head)?;
         self.put(compressed)?;
         self.places.push((id, crc.sum(), place));
         Ok(place)

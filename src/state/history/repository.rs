@@ -124,17 +124,18 @@ fn mend(path: &Path) -> Result<(), Fault> {
     let folder = path.join("objects/pack");
     let names = disk::names(&folder)?;
     for name in &names {
-        let other = |end: &str| name.rsplit_once('.').is_some_and(|(stem, _)| names.contains(&format!("{stem}.{end}")));
-        let is_torn = match name.rsplit_once('.').map(|(_, end)| end) {
+        let (stem, end) = name.rsplit_once('.').unwrap_or((name, ""));
+        let other = |end: &str| names.contains(&format!("{stem}.{end}"));
+        let is_torn = match end {
             // Without the other no object in it was ever referred to.
-            Some("pack") => name.starts_with("pack-") && !other("idx"),
-            Some("idx") => name.starts_with("pack-") && !other("pack"),
+            "pack" => name.starts_with("pack-") && !other("idx"),
+            "idx" => name.starts_with("pack-") && !other("pack"),
             _ => false,
         };
         if is_torn || name.starts_with(pack::TEMPORARY) {
             tracing::info!(file = %folder.join(name).display(), "removing what a write that did not end left behind");
             disk::remove(&folder.join(name))?;
-        } else if name.starts_with("pack-") && name.ends_with(".idx") && !is_whole(&folder.join(name)) {
+        } else if name.starts_with("pack-") && end == "idx" && !is_whole(&folder.join(name)) {
             // Readers of Git stop at such a file. What it may hold is kept, out of their way.
             let aside = path.join("damaged");
             disk::folder(&aside)?;

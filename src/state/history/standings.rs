@@ -2,6 +2,7 @@
 //! changes two lines of ten thousand, and a person reads it at a glance.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -111,14 +112,16 @@ fn render(version: u64, standing: &Standing) -> Result<String, Fault> {
 fn quoted(text: &str) -> Result<String, Fault> {
     let json = serde_json::to_string(text).map_err(|error| Fault::Refused(error.to_string()))?;
     let odd = |letter: char| matches!(letter, '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}');
-    Ok(json.chars().fold(String::with_capacity(json.len()), |mut out, letter| {
+    let mut out = String::with_capacity(json.len());
+    for letter in json.chars() {
         if odd(letter) {
-            out.push_str(&format!("\\u{:04x}", u32::from(letter)));
+            // Writing to a String cannot fail.
+            let _ = write!(out, "\\u{:04x}", u32::from(letter));
         } else {
             out.push(letter);
         }
-        out
-    }))
+    }
+    Ok(out)
 }
 
 fn line(text: &str) -> Option<(u64, Standing)> {

@@ -180,10 +180,10 @@ impl Tidy {
                         (Some(under), Some((_, instructions))) => writer.delta(id, under, instructions),
                         (Some(under), None) => {
                             let head = writer.delta_head(under, piece.size);
-                            writer.entry(id, head, piece.compressed)
+                            writer.entry(id, &head, piece.compressed)
                         }
                         (None, _) if piece.base().is_none() && piece.size < LARGE => {
-                            writer.entry(id, pack::head(piece.header.as_type_id(), piece.size), piece.compressed)
+                            writer.entry(id, &pack::head(piece.header.as_type_id(), piece.size), piece.compressed)
                         }
                         (None, _) => {
                             let object = source.0.find_object(id).map_err(|error| Fault::object(id, &error))?;
@@ -370,14 +370,11 @@ impl Walk<'_> {
         if !is_full || self.bases.contains(&id) || self.older.contains_key(&id) {
             return true;
         }
-        match self.newest.get(path) {
-            Some(newest) => {
-                self.older.insert(id, *newest);
-            }
-            None => {
-                self.newest.insert(path.to_owned(), id);
-                self.bases.insert(id);
-            }
+        if let Some(newest) = self.newest.get(path) {
+            self.older.insert(id, *newest);
+        } else {
+            self.newest.insert(path.to_owned(), id);
+            self.bases.insert(id);
         }
         true
     }

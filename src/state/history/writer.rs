@@ -176,13 +176,12 @@ impl Repository {
     /// What a release of this name was answered before, if it was.
     fn named(&self, change: &Change, tip: &Tip, source: &Source) -> Result<Option<Outcome>, Fault> {
         let Some(name) = change.release() else { return Ok(None) };
-        let place = match tip.fresh.get(name) {
-            Some(place) => Some(place.clone()),
-            None => {
-                let mut view = locked(&self.view);
-                view.sync(source.head()?);
-                view.named(name, source)?
-            }
+        let place = if let Some(place) = tip.fresh.get(name) {
+            Some(place.clone())
+        } else {
+            let mut view = locked(&self.view);
+            view.sync(source.head()?);
+            view.named(name, source)?
         };
         let Some(place) = place else { return Ok(None) };
         if place.agent != change.agent {
