@@ -35,6 +35,7 @@ pub(crate) fn open(arguments: &Arguments, client: Client) -> anyhow::Result<Rest
         agent_address: agent_address(arguments)?,
         chat_time: Duration::from_secs(arguments.chat_seconds),
         limits: arguments.limits,
+        impersonate: arguments.impersonate,
         import_allow: arguments.import_allow()?,
         platform: PlatformSettings::new(
             Arguments::public_url(arguments.mlflow_uri.as_ref()).map_err(anyhow::Error::msg).context("SLIPWAY_MLFLOW_URI")?,

@@ -77,6 +77,10 @@ pub(crate) struct Arguments {
     #[arg(long, env = "SLIPWAY_LIMITS", default_value = "{}", value_parser = json::<Limits>)]
     pub limits: Limits,
 
+    /// Whether the API writes as its callers, which takes the right to impersonate anybody, instead of as itself.
+    #[arg(long, env = "SLIPWAY_IMPERSONATE", default_value_t = false, action = clap::ArgAction::Set)]
+    pub impersonate: bool,
+
     /// Where /healthz, /readyz and /metrics are served.
     #[arg(long, env = "SLIPWAY_LISTEN", default_value = "0.0.0.0:8080")]
     pub listen: String,

@@ -22,9 +22,14 @@ impl Health {
             "/healthz" => Ok(Reply::text("ok\n")),
             "/readyz" if self.is_ready() => Ok(Reply::text("ok\n")),
             "/readyz" => Err(Error::new(StatusCode::SERVICE_UNAVAILABLE, "the caches are still being filled")),
-            "/metrics" => Ok(Reply::bytes("application/openmetrics-text; version=1.0.0; charset=utf-8", self.metrics.text())),
+            "/metrics" => Ok(Reply::bytes("application/openmetrics-text; version=1.0.0; charset=utf-8", self.counted())),
             _ => Err(Error::not_found("there are /healthz, /readyz and /metrics")),
         }
+    }
+
+    /// What each role has counted; the mark at the end stands once.
+    fn counted(&self) -> String {
+        self.api.as_ref().map(Rest::metrics).unwrap_or_default() + &self.metrics.text()
     }
 
     fn is_ready(&self) -> bool {

@@ -49,7 +49,7 @@ pub(crate) async fn create(call: Call<Json<NewAgent>>) -> Result<Created<View>, 
     let kind = ApiResource::erase::<Agent>(&());
     let mut agent = DynamicObject::new(slug.as_str(), &kind).data(json!({ "spec": spec }));
     agent.metadata.namespace = Some(call.namespace());
-    let api: Api<DynamicObject> = Api::namespaced_with(call.context.client.clone(), &call.namespace(), &kind);
+    let api: Api<DynamicObject> = Api::namespaced_with(call.client(), &call.namespace(), &kind);
     let made = write::create(&call, &api, agent, &format!("agent {slug}")).await?;
     let made: Agent = made.try_parse().map_err(Error::internal)?;
     answer(&made).map(Created)
@@ -71,7 +71,7 @@ pub(crate) async fn delete(call: Call) -> Result<Data<Deleted>, Error> {
 }
 
 pub(crate) fn api<B>(call: &Call<B>) -> Api<Agent> {
-    Api::namespaced(call.context.client.clone(), &call.namespace())
+    Api::namespaced(call.client(), &call.namespace())
 }
 
 /// The agent that the path names by id or slug, as the API server has it now, and what to call it.

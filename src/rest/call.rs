@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use kube::Client;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::DeserializeOwned;
 use slipway_api::names::TeamSlug;
@@ -9,6 +10,7 @@ use slipway_http::{Error, HeaderMap, HeaderName, Query, Request, RequestId};
 
 use crate::access::Caller;
 use crate::context::Context;
+use crate::impersonate;
 
 /// Makes a creation that is repeated give the same answer.
 pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -40,6 +42,17 @@ impl<B> Call<B> {
     /// The namespace of the team that the call is about.
     pub(crate) fn namespace(&self) -> String {
         self.team.as_ref().map(TeamSlug::namespace).unwrap_or_default()
+    }
+
+    /// Whether what the call writes is written as its caller.
+    pub(crate) fn impersonates(&self) -> bool {
+        self.context.settings.impersonate && !self.caller.anyone
+    }
+
+    /// The way to what the call reads and writes.
+    pub(crate) fn client(&self) -> Client {
+        let own = &self.context.client;
+        if self.impersonates() { impersonate::client(own, &self.caller) } else { own.clone() }
     }
 
     pub(crate) fn header(&self, name: impl slipway_http::AsHeaderName) -> Option<&str> {

@@ -13,6 +13,7 @@ use tower::service_fn;
 use crate::access::{Access, Authentication};
 use crate::events::Hub;
 use crate::limits::{Gate, Limits};
+use crate::metrics::Metrics;
 use crate::openapi::Description;
 use crate::platform::PlatformSettings;
 use crate::relay::Relay;
@@ -40,6 +41,8 @@ pub struct Settings {
     /// What skills may be imported from although it is not public.
     pub import_allow: Vec<Allowed>,
     pub platform: PlatformSettings,
+    /// Whether objects are written as the caller instead of as REST itself.
+    pub impersonate: bool,
     /// How much may be asked of agents.
     pub limits: Limits,
 }
@@ -56,6 +59,7 @@ pub struct Context {
     pub(crate) relay: Relay,
     /// What agents that rest have said and know.
     pub(crate) kept: Option<Reader>,
+    pub(crate) metrics: Metrics,
     pub(crate) hub: Arc<Hub>,
     pub(crate) description: Description,
     /// The way out for imports.
@@ -70,11 +74,13 @@ impl Context {
         let client = within(PATIENCE, client);
         let access = Access::new(client.clone(), authentication, settings.default_team.clone());
         let seen = Arc::new(Seen::new(settings.watch_namespaces.clone()));
-        let gate = Arc::new(Gate::new(settings.limits));
+        let metrics = Metrics::default();
+        let gate = Arc::new(Gate::new(settings.limits, metrics.clone()));
         let hub = Arc::new(Hub::new(client.clone(), seen.clone(), settings.watch_namespaces.clone()));
         let egress = skills::egress(&settings.import_allow);
         let kept = settings.platform.reader()?;
-        Ok(Self { egress, client, settings, access, seen, gate, relay, kept, hub, description: Description::of(&routes::all()) })
+        let description = Description::of(&routes::all());
+        Ok(Self { client, settings, access, seen, gate, relay, kept, metrics, hub, description, egress })
     }
 }
 

@@ -20,6 +20,18 @@ pub(crate) fn of_cluster(error: kube::Error, what: &str) -> Error {
     }
 }
 
+/// The same of a write that was made as `caller`, whose right may have gone since it was asked for.
+pub(crate) fn of_write(error: kube::Error, what: &str, caller: Option<&str>) -> Error {
+    match (error, caller) {
+        (kube::Error::Api(status), Some(caller))
+            if status.code == 403 && status.message.contains(&format!("User \"{caller}\" cannot ")) =>
+        {
+            Error::new(StatusCode::FORBIDDEN, words(&status, what))
+        }
+        (error, _) => of_cluster(error, what),
+    }
+}
+
 /// 503: the API server does not answer. It may be back in a moment.
 pub(crate) fn away() -> Error {
     Error::unavailable("the cluster does not answer").with_header(header::RETRY_AFTER, HeaderValue::from_static("5"))
@@ -229,6 +241,21 @@ mod tests {
         let (code, message) = told(json!({"code": 403, "message": "User \"x\" cannot patch resource \"agents\""}));
         assert_eq!(code, 500);
         assert!(!message.contains("cannot"), "{message}");
+    }
+
+    #[test]
+    fn a_right_that_the_caller_lost_is_not_our_own_fault() {
+        let refused = |user: &str, verb: &str| {
+            let message = format!("agents.agents.slipway.dev \"helper\" is forbidden: User \"{user}\" cannot {verb} resource \"agents\"");
+            kube::Error::Api(Box::new(serde_json::from_value(json!({"code": 403, "reason": "Forbidden", "message": message})).unwrap()))
+        };
+        for (user, caller, status) in [
+            ("ada@example.com", Some("ada@example.com"), 403),
+            ("ada@example.com", None, 500),
+            ("system:serviceaccount:slipway-system:slipway-rest", Some("ada@example.com"), 500),
+        ] {
+            assert_eq!(of_write(refused(user, "patch"), "agent helper", caller).status().as_u16(), status, "{user} for {caller:?}");
+        }
     }
 
     #[test]

@@ -16,8 +16,10 @@ mod fault;
 mod fields;
 mod gitops;
 mod health;
+mod impersonate;
 mod limits;
 mod members;
+mod metrics;
 mod openapi;
 mod page;
 mod platform;
@@ -67,23 +69,39 @@ impl Rest {
         self.context.seen.is_ready()
     }
 
+    /// What it has counted, in the text format of Prometheus, to be followed by `# EOF`.
+    pub fn metrics(&self) -> String {
+        self.context.metrics.text()
+    }
+
     pub async fn answer(&self, request: Request) -> Result<Reply, Error> {
+        let method = request.method().clone();
+        let (route, answer) = self.answer_at(request).await;
+        let status = answer.as_ref().map_or_else(Error::status, Reply::status);
+        self.context.metrics.count(&method, route, status);
+        answer
+    }
+
+    /// The answer, and the route that it is of.
+    async fn answer_at(&self, request: Request) -> (Option<&'static str>, Result<Reply, Error>) {
         let Some(path) = request.path().strip_prefix(BASE).filter(|path| path.starts_with('/')) else {
-            return match request.path() {
+            let answer = match request.path() {
                 "/healthz" => Ok(Reply::text("ok\n")),
                 _ => Err(Error::not_found(format!("the API is at {BASE}; {BASE}/docs says what there is"))),
             };
+            return (None, answer);
         };
         // A HEAD is a GET whose body stays at home.
         let method = if request.method() == Method::HEAD { &Method::GET } else { request.method() };
-        match self.table.find(method, path) {
-            Found::Route(route, path) => route.answer(self.context.clone(), path, request).await,
+        let answer = match self.table.find(method, path) {
+            Found::Route(route, path) => return (Some(route.path), route.answer(self.context.clone(), path, request).await),
             Found::OtherMethods(methods) => allowed(request.method(), &methods),
             Found::Nothing if percent_decode_str(path).decode_utf8().is_err() => {
                 Err(Error::bad_request("the path is not percent-encoded UTF-8"))
             }
             Found::Nothing => Err(Error::not_found(format!("there is no such endpoint; {BASE}/docs says what there is"))),
-        }
+        };
+        (None, answer)
     }
 }
 

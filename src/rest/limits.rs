@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 use slipway_http::{Error, HeaderValue, StatusCode, header};
 
+use crate::metrics::Metrics;
+
 /// Meters that count nothing any more are looked for when there are this many, and then at twice what was left.
 const MANY: usize = 1024;
 
@@ -82,6 +84,7 @@ struct Meter {
 
 pub(crate) struct Gate {
     limits: Limits,
+    metrics: Metrics,
     meters: Mutex<Meters>,
 }
 
@@ -97,8 +100,8 @@ pub(crate) struct Pass {
 }
 
 impl Gate {
-    pub(crate) fn new(limits: Limits) -> Self {
-        Self { limits, meters: Mutex::new(Meters { of: HashMap::new(), swept_at: MANY }) }
+    pub(crate) fn new(limits: Limits, metrics: Metrics) -> Self {
+        Self { limits, metrics, meters: Mutex::new(Meters { of: HashMap::new(), swept_at: MANY }) }
     }
 
     /// Lets a call of `team` to its agent of this name and id through. One that is refused uses up nothing.
@@ -107,6 +110,7 @@ impl Gate {
         let wanted = [(Subject::Team(team.to_owned()), self.limits.team), (agent, self.limits.agent)];
         self.take(&wanted, now)?;
         let [(team, _), (agent, _)] = wanted;
+        self.metrics.relays.inc();
         Ok(Pass { gate: self.clone(), subjects: [Some(team), Some(agent)] })
     }
 
@@ -114,6 +118,7 @@ impl Gate {
         let wanted = [(Subject::Listeners(team.to_owned()), Limit::at_once(self.limits.listeners))];
         self.take(&wanted, now)?;
         let [(team, _)] = wanted;
+        self.metrics.listeners.inc();
         Ok(Pass { gate: self.clone(), subjects: [Some(team), None] })
     }
 
@@ -151,6 +156,8 @@ impl Gate {
 
 impl Drop for Pass {
     fn drop(&mut self) {
+        let counted = if self.subjects[1].is_some() { &self.gate.metrics.relays } else { &self.gate.metrics.listeners };
+        counted.dec();
         let mut meters = self.gate.meters.lock().unwrap_or_else(PoisonError::into_inner);
         for subject in self.subjects.iter().flatten() {
             if let Some(meter) = meters.of.get_mut(subject) {
@@ -173,7 +180,7 @@ mod tests {
     const NONE: Limit = Limit::at_once(0);
 
     fn gate(team: Limit, agent: Limit) -> Arc<Gate> {
-        Arc::new(Gate::new(Limits { team, agent, listeners: 2 }))
+        Arc::new(Gate::new(Limits { team, agent, listeners: 2 }, Metrics::default()))
     }
 
     /// The seconds in Retry-After.
@@ -193,8 +200,11 @@ mod tests {
         let _other = gate.call("b", "w", "w", now).unwrap();
         drop(first);
         let _again = gate.call("a", "x", "x", now).unwrap();
-        let _listeners = [gate.listener("a", now).unwrap(), gate.listener("a", now).unwrap()];
+        let listeners = [gate.listener("a", now).unwrap(), gate.listener("a", now).unwrap()];
         assert!(gate.listener("a", now).is_err());
+        assert_eq!((gate.metrics.relays.get(), gate.metrics.listeners.get()), (4, 2));
+        drop(listeners);
+        assert_eq!((gate.metrics.relays.get(), gate.metrics.listeners.get()), (4, 0));
     }
 
     #[test]

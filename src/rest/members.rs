@@ -3,7 +3,7 @@
 
 use k8s_openapi::api::rbac::v1::{RoleBinding, RoleRef, Subject};
 use kube::ResourceExt;
-use kube::api::{Api, DeleteParams, ListParams, ObjectMeta};
+use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, Preconditions};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use slipway_api::{ids, labels};
@@ -12,6 +12,8 @@ use slipway_http::{Error, StatusCode};
 use crate::agents::Deleted;
 use crate::answer::{Created, Data};
 use crate::call::{Call, Json};
+use crate::shelf::number;
+use crate::write::Expected;
 use crate::{fault, write};
 
 /// A role in a team. platform_admin is one in all of them, and is given by the cluster's administrators.
@@ -48,6 +50,7 @@ pub(crate) struct View {
     pub email: String,
     pub role: Role,
     pub team_id: String,
+    pub resource_version: Option<String>,
     pub created_at: String,
 }
 
@@ -58,6 +61,7 @@ impl View {
             email: binding.annotations().get(labels::EMAIL)?.clone(),
             role: Role::of(binding)?,
             team_id: ids::team(binding.namespace()?.strip_prefix("team-")?),
+            resource_version: binding.resource_version(),
             created_at: crate::agents::time(binding.creation_timestamp().map(|time| time.0)),
         })
     }
@@ -72,12 +76,8 @@ pub(crate) async fn list(call: Call) -> Result<Data<Vec<View>>, Error> {
     let found = bindings(&call, None).await?;
     let mut members: Vec<View> = Vec::new();
     // In the middle of a change somebody has two roles, of which the newer one is meant.
-    for view in found.iter().filter_map(View::of) {
-        match members.iter_mut().find(|known| known.id == view.id) {
-            Some(known) if known.created_at < view.created_at => *known = view,
-            Some(_) => {}
-            None => members.push(view),
-        }
+    for binding in found.iter().filter(|binding| !found.iter().any(|other| member(other) == member(binding) && is_newer(other, binding))) {
+        members.extend(View::of(binding));
     }
     members.sort_by(|one, other| other.created_at.cmp(&one.created_at).then_with(|| one.email.cmp(&other.email)));
     Ok(Data::new(members))
@@ -111,26 +111,74 @@ pub(crate) struct NewRole {
 }
 
 /// Makes the new binding, and only then takes the others away: there is no moment without either.
+///
+/// A binding is never changed, so that versions tell in which order bindings were made. Of several changes at once
+/// each takes away what is older than its own, so that the newest stays, and it alone. One with `If-Match` counts
+/// only if nothing came between what it knows and its own, and if it is the one that took away what it knows.
 pub(crate) async fn change(call: Call<Json<NewRole>>) -> Result<Data<View>, Error> {
     let (call, Json(new)) = call.split();
+    let expected = Expected::of(&call)?;
     let present = found(&call).await?;
-    let kept = if let Some(same) = present.iter().find(|binding| Role::of(binding) == Some(new.role)) {
-        same.clone()
-    } else {
-        let email = present.iter().find_map(|binding| binding.annotations().get(labels::EMAIL)).cloned();
-        bind(&call, &email.ok_or_else(|| Error::internal("a member's binding without its e-mail"))?, new.role).await?
-    };
-    for binding in present.iter().filter(|binding| binding.name_any() != kept.name_any()) {
-        unbind(&call, binding).await?;
+    let known = newest(&present)?;
+    expected.check(&known.resource_version().unwrap_or_default(), &named(known))?;
+    if Role::of(known) == Some(new.role) {
+        leave_alone(&call, known, &present).await?;
+        return answer(known);
     }
-    answer(&kept)
+    // What an earlier change left behind bears the name that the new binding will have.
+    for leftover in present.iter().filter(|binding| Role::of(binding) == Some(new.role)) {
+        unbind(&call, leftover).await?;
+    }
+    let email = known.annotations().get(labels::EMAIL).ok_or_else(|| Error::internal("a member's binding without its e-mail"))?;
+    let mine = bind(&call, email, new.role).await?;
+    let now = bindings(&call, Some(call.path.part("user"))).await?;
+    if expected.is_one() {
+        let overtaken = now.iter().any(|other| is_newer(other, known) && is_newer(&mine, other));
+        if overtaken || !unbind(&call, known).await? {
+            unbind(&call, &mine).await?;
+            return Err(overtook(known));
+        }
+    }
+    leave_alone(&call, &mine, &now).await?;
+    answer(&mine)
 }
 
 pub(crate) async fn delete(call: Call) -> Result<Data<Deleted>, Error> {
-    for binding in found(&call).await? {
-        unbind(&call, &binding).await?;
+    let expected = Expected::of(&call)?;
+    let present = found(&call).await?;
+    let known = newest(&present)?;
+    expected.check(&known.resource_version().unwrap_or_default(), &named(known))?;
+    if !unbind(&call, known).await? && expected.is_one() {
+        return Err(overtook(known));
     }
+    leave_alone(&call, known, &present).await?;
     Ok(Data::new(Deleted { id: call.path.part("user").to_owned(), deleted: true }))
+}
+
+/// Takes away those of the bindings that are older than this one.
+async fn leave_alone(call: &Call, binding: &RoleBinding, all: &[RoleBinding]) -> Result<(), Error> {
+    for older in all.iter().filter(|other| is_newer(binding, other)) {
+        unbind(call, older).await?;
+    }
+    Ok(())
+}
+
+fn is_newer(one: &RoleBinding, other: &RoleBinding) -> bool {
+    number(one.metadata.resource_version.as_deref()) > number(other.metadata.resource_version.as_deref())
+}
+
+fn newest(bindings: &[RoleBinding]) -> Result<&RoleBinding, Error> {
+    let newest = bindings.iter().max_by_key(|binding| number(binding.metadata.resource_version.as_deref()));
+    newest.ok_or_else(|| Error::internal("a member without a binding"))
+}
+
+fn named(binding: &RoleBinding) -> String {
+    format!("member {}", binding.annotations().get(labels::EMAIL).map_or_else(|| binding.name_any(), Clone::clone))
+}
+
+fn overtook(known: &RoleBinding) -> Error {
+    let message = format!("{} was changed by somebody else at the same time; read it again", named(known));
+    Error::new(StatusCode::CONFLICT, message)
 }
 
 fn answer(binding: &RoleBinding) -> Result<Data<View>, Error> {
@@ -139,7 +187,7 @@ fn answer(binding: &RoleBinding) -> Result<Data<View>, Error> {
 }
 
 fn api(call: &Call) -> Api<RoleBinding> {
-    Api::namespaced(call.context.client.clone(), &call.namespace())
+    Api::namespaced(call.client(), &call.namespace())
 }
 
 /// The bindings of one member, or of all.
@@ -192,12 +240,15 @@ async fn bind(call: &Call, email: &str, role: Role) -> Result<RoleBinding, Error
     write::create(call, &api(call), binding, &format!("member {email}")).await
 }
 
-async fn unbind(call: &Call, binding: &RoleBinding) -> Result<(), Error> {
-    match api(call).delete(&binding.name_any(), &DeleteParams::default()).await {
-        Ok(_) => Ok(()),
-        // Somebody else did the same.
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        Err(error) => Err(fault::of_cluster(error, "member")),
+/// Takes this very binding away; `false` if somebody else did.
+async fn unbind(call: &Call, binding: &RoleBinding) -> Result<bool, Error> {
+    let preconditions = Preconditions { uid: binding.uid(), resource_version: None };
+    let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+    match api(call).delete(&binding.name_any(), &parameters).await {
+        Ok(_) => Ok(true),
+        // It is gone, or there is another one of its name.
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(false),
+        Err(error) => Err(write::refused(call, error, "member")),
     }
 }
 

@@ -17,7 +17,7 @@ use slipway_database::{Fault, Reader};
 use slipway_http::{Error, StatusCode};
 
 use crate::answer::Data;
-use crate::call::{Call, Json};
+use crate::call::{Call, IDEMPOTENCY_KEY, Json};
 use crate::right::Right;
 use crate::{fault, write};
 
@@ -88,7 +88,9 @@ pub(crate) async fn get(call: Call) -> Result<Data<Config>, Error> {
 }
 
 pub(crate) async fn change(call: Call<Json<Changes>>) -> Result<Data<Config>, Error> {
-    let (call, Json(changes)) = call.split();
+    let (mut call, Json(changes)) = call.split();
+    // A PUT is the same however often it is repeated.
+    call.headers.remove(IDEMPOTENCY_KEY);
     let Changes { mlflow_uri } = changes;
     let mut data: BTreeMap<&str, Option<String>> = BTreeMap::new();
     if let Some(mlflow_uri) = mlflow_uri {
@@ -109,6 +111,7 @@ pub(crate) async fn change(call: Call<Json<Changes>>) -> Result<Data<Config>, Er
     Ok(answer(&call, Some(&kept)))
 }
 
+/// REST's own in any case: no role may make this ConfigMap, which REST does when there is none.
 fn api(call: &Call) -> Api<ConfigMap> {
     Api::namespaced(call.context.client.clone(), &call.context.settings.platform_namespace)
 }

@@ -203,7 +203,7 @@ async fn put(call: &Call, name: &str, what: &str, spec: &SkillSpec) -> Result<Da
 }
 
 fn api(call: &Call) -> Api<Skill> {
-    Api::namespaced(call.context.client.clone(), &call.namespace())
+    Api::namespaced(call.client(), &call.namespace())
 }
 
 fn spec(given: Map<String, Value>) -> Result<SkillSpec, Error> {

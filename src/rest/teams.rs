@@ -124,7 +124,7 @@ pub(crate) async fn delete(mut call: Call) -> Result<Data<Deleted>, Error> {
 }
 
 fn api(call: &Call) -> Api<Team> {
-    Api::all(call.context.client.clone())
+    Api::all(call.client())
 }
 
 /// The team that the path names by id or slug, as the API server has it now, and what to call it.

@@ -134,7 +134,7 @@ pub(crate) async fn delete(call: Call) -> Result<Data<Deleted>, Error> {
 }
 
 fn api(call: &Call) -> Api<Tool> {
-    Api::namespaced(call.context.client.clone(), &call.namespace())
+    Api::namespaced(call.client(), &call.namespace())
 }
 
 fn spec(given: Map<String, Value>) -> Result<ToolSpec, Error> {

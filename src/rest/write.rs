@@ -50,7 +50,13 @@ where
             let made = if let Some(once) = &once { once.made(api).await? } else { None };
             made.ok_or_else(|| fault::of_cluster(error, what))
         }
-        outcome => outcome.map_err(|error| fault::of_cluster(error, what)),
+        outcome => {
+            let made = outcome.map_err(|error| refused(call, error, what))?;
+            if let Some(once) = &once {
+                once.alone(call, api, &made).await?;
+            }
+            Ok(made)
+        }
     }
 }
 
@@ -82,9 +88,13 @@ where
                 sleep(about(pause)).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
-            outcome => return outcome.map_err(|error| fault::of_cluster(error, what)),
+            outcome => return outcome.map_err(|error| refused(call, error, what)),
         }
     }
+}
+
+pub(crate) fn refused(call: &Call, error: kube::Error, what: &str) -> Error {
+    fault::of_write(error, what, call.impersonates().then_some(call.caller.name.as_str()))
 }
 
 /// Half of the pause to one and a half: the clock's last digits are random enough to keep writers apart.
@@ -104,7 +114,7 @@ where
     expected.check(&version, what)?;
     let preconditions = Preconditions { uid: found.uid(), resource_version: expected.is_one().then(|| version.clone()) };
     let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
-    let deleted = api.delete(&found.name_any(), &parameters).await.map_err(|error| fault::of_cluster(error, what))?;
+    let deleted = api.delete(&found.name_any(), &parameters).await.map_err(|error| refused(call, error, what))?;
     match deleted.left() {
         // Something has yet to be done before it goes.
         Some(going) => Ok(going.resource_version()),

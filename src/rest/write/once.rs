@@ -1,10 +1,15 @@
 //! Idempotency-Key: what a call makes carries a hash of who called with which key, and one of what was asked for. It
 //! is written with the object in one go, so a server that is killed before it could answer has left all that a
-//! repeated call needs. Two calls at the same instant with one key, other bodies and other names may both succeed.
+//! repeated call needs.
+//!
+//! Of calls at the same instant with one key and other names each looks, once it has made its object, at how things
+//! were when it was made: whoever finds another's there takes back its own. Each sees those that came before it, so
+//! that exactly the first one stays. A server that is killed in between leaves both.
 
 use std::fmt::Debug;
 
-use kube::api::{Api, ListParams};
+use kube::api::{Api, DeleteParams, ListParams, Preconditions, VersionMatch};
+use kube::core::{PartialObjectMeta, Request};
 use kube::{Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -57,16 +62,55 @@ impl Once {
     where
         K: Resource + DeserializeOwned + Clone + Debug,
     {
-        let with_key = ListParams::default().labels(&format!("{}={}", labels::IDEMPOTENCY_KEY, self.key));
-        let found = api.list_metadata(&with_key).await.map_err(|error| fault::of_cluster(error, "earlier call"))?;
+        let found = api.list_metadata(&self.with_key()).await.map_err(|error| fault::of_cluster(error, "earlier call"))?;
         let Some(made) = found.items.iter().find(|made| made.metadata.deletion_timestamp.is_none()) else { return Ok(None) };
         if made.annotations().get(labels::IDEMPOTENCY_BODY) != Some(&self.body) {
-            let message = format!("this Idempotency-Key was used before, with another body, to make {}; use a new key", made.name_any());
-            return Err(Error::new(StatusCode::CONFLICT, message));
+            return Err(used(made));
         }
         let name = made.name_any();
         api.get_opt(&name).await.map_err(|error| fault::of_cluster(error, &name))
     }
+
+    /// Takes back what was just made, if another call with this key had made something else by then.
+    pub(super) async fn alone<K>(&self, call: &Call, api: &Api<K>, made: &K) -> Result<(), Error>
+    where
+        K: Resource + DeserializeOwned + Clone + Debug,
+    {
+        let Some(version) = made.resource_version() else { return Ok(()) };
+        let then = self.with_key().at(&version).matching(VersionMatch::Exact);
+        let found = api.list_metadata(&then).await.map_err(|error| fault::of_cluster(error, "earlier call"))?;
+        let Some(earlier) = before(&found.items, made.uid().as_deref()) else { return Ok(()) };
+        tracing::info!(
+            name = made.name_any(),
+            earlier = earlier.name_any(),
+            "one Idempotency-Key for two things: the later one is taken back"
+        );
+        let preconditions = Preconditions { uid: made.uid(), resource_version: None };
+        let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
+        // As REST itself: who may make something need not have the right to delete it.
+        let request = Request::new(api.resource_url()).delete(&made.name_any(), &parameters).map_err(Error::internal)?;
+        match call.context.client.request_text(request).await {
+            // What is gone, or is another one of that name by now, needs no taking back.
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+            Err(error) => return Err(fault::of_cluster(error, "later call")),
+            Ok(_) => {}
+        }
+        Err(used(earlier))
+    }
+
+    fn with_key(&self) -> ListParams {
+        ListParams::default().labels(&format!("{}={}", labels::IDEMPOTENCY_KEY, self.key))
+    }
+}
+
+/// What was there beside the object with this uid.
+fn before<'a, K>(found: &'a [PartialObjectMeta<K>], own: Option<&str>) -> Option<&'a PartialObjectMeta<K>> {
+    found.iter().find(|other| other.metadata.uid.as_deref() != own && other.metadata.deletion_timestamp.is_none())
+}
+
+fn used(by: &impl ResourceExt) -> Error {
+    let message = format!("this Idempotency-Key was used before, with another body, to make {}; use a new key", by.name_any());
+    Error::new(StatusCode::CONFLICT, message)
 }
 
 #[cfg(test)]

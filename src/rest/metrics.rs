@@ -1,0 +1,132 @@
+//! What REST counts: what was asked and answered, by route and not by path, so that callers cannot make up labels.
+
+use std::fmt::{Error as FormatError, Write};
+use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
+
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use slipway_http::{Method, StatusCode};
+
+/// In place of a route, where a path is none's.
+const NO_ROUTE: &str = "none";
+/// What is counted by its very status: those that tell of rights, limits and writers in each other's way.
+const REFUSALS: [StatusCode; 4] = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN, StatusCode::CONFLICT, StatusCode::TOO_MANY_REQUESTS];
+
+/// 2 for all of 200 to 299.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Class(u16);
+
+impl EncodeLabelValue for Class {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), FormatError> {
+        write!(encoder, "{}xx", self.0)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByClass {
+    method: &'static str,
+    route: &'static str,
+    status: Class,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByStatus {
+    method: &'static str,
+    route: &'static str,
+    status: u16,
+}
+
+/// Counters, shared by all who count.
+#[derive(Clone)]
+pub(crate) struct Metrics {
+    answers: Family<ByClass, Counter>,
+    refusals: Family<ByStatus, Counter>,
+    /// Calls to agents that are under way, streams included.
+    pub relays: Gauge<i64, AtomicI64>,
+    /// Listeners to events.
+    pub listeners: Gauge<i64, AtomicI64>,
+    registry: Arc<Registry>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let (answers, refusals) = (Family::default(), Family::default());
+        let (relays, listeners): (Gauge<_, _>, Gauge<_, _>) = (Gauge::default(), Gauge::default());
+        let mut registry = Registry::with_prefix("slipway_rest");
+        registry.register("answers", "Calls that were answered, or whose answer has begun", answers.clone());
+        registry.register("refusals", "Calls that were refused: for want of a token or a role, in conflict, or too many", refusals.clone());
+        registry.register("relays_in_flight", "Calls to agents that are under way, streams included", relays.clone());
+        registry.register("listeners", "Open streams of events", listeners.clone());
+        Self { answers, refusals, relays, listeners, registry: Arc::new(registry) }
+    }
+}
+
+impl Metrics {
+    /// Counts an answer. `route` is as it stands in the table.
+    pub(crate) fn count(&self, method: &Method, route: Option<&'static str>, status: StatusCode) {
+        let (method, route) = (word(method), route.unwrap_or(NO_ROUTE));
+        self.answers.get_or_create(&ByClass { method, route, status: Class(status.as_u16() / 100) }).inc();
+        if REFUSALS.contains(&status) {
+            self.refusals.get_or_create(&ByStatus { method, route, status: status.as_u16() }).inc();
+        }
+    }
+
+    /// All of them, in the text format of Prometheus, without the mark at its end.
+    pub(crate) fn text(&self) -> String {
+        let mut text = String::new();
+        if let Err(error) = text::encode(&mut text, &self.registry) {
+            tracing::error!(%error, "metrics could not be written");
+        }
+        text.trim_end().trim_end_matches("# EOF").to_owned()
+    }
+}
+
+/// A method that anybody may make up is no label.
+fn word(method: &Method) -> &'static str {
+    let known = [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::OPTIONS];
+    let words = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
+    known.iter().zip(words).find(|(known, _)| *known == method).map_or("OTHER", |(_, word)| word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_counted_by_route_and_class_and_refusals_by_status() {
+        let metrics = Metrics::default();
+        let route = Some("/agents/{id}");
+        for (method, route, status) in [
+            (Method::GET, route, 200),
+            (Method::GET, route, 201),
+            (Method::GET, route, 403),
+            (Method::GET, route, 404),
+            (Method::PATCH, route, 409),
+            (Method::GET, None, 404),
+            (Method::from_bytes(b"PROPFIND").unwrap(), None, 405),
+            (Method::from_bytes(b"MADE-UP").unwrap(), None, 405),
+        ] {
+            metrics.count(&method, route, StatusCode::from_u16(status).unwrap());
+        }
+        metrics.relays.inc();
+        let text = metrics.text();
+        for line in [
+            r#"slipway_rest_answers_total{method="GET",route="/agents/{id}",status="2xx"} 2"#,
+            r#"slipway_rest_answers_total{method="GET",route="/agents/{id}",status="4xx"} 2"#,
+            r#"slipway_rest_answers_total{method="GET",route="none",status="4xx"} 1"#,
+            r#"slipway_rest_answers_total{method="OTHER",route="none",status="4xx"} 2"#,
+            r#"slipway_rest_refusals_total{method="GET",route="/agents/{id}",status="403"} 1"#,
+            r#"slipway_rest_refusals_total{method="PATCH",route="/agents/{id}",status="409"} 1"#,
+            "slipway_rest_relays_in_flight 1",
+            "slipway_rest_listeners 0",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+        }
+        assert_eq!(text.matches("slipway_rest_refusals_total{").count(), 2, "a 404 is none: {text}");
+        assert!(!text.contains("EOF"), "{text}");
+    }
+}

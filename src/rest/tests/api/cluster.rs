@@ -1,0 +1,248 @@
+//! A stand-in for the API server, as far as REST asks it: objects with versions, made, listed, watched, patched and
+//! deleted, each at once or not at all. Everybody may do everything, and a token is its owner's name.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::{StreamExt, stream};
+use http::{HeaderMap, Method, Request, Response};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::Frame;
+use kube::Client;
+use serde_json::{Value, json};
+use tokio::sync::broadcast;
+
+/// How long an answer takes.
+const PAUSE: Duration = Duration::from_millis(2);
+
+type Body = UnsyncBoxBody<Bytes, Infallible>;
+/// What happened to which object, or the status and reason of a refusal.
+type Outcome = Result<(&'static str, String, Value), (u16, &'static str)>;
+
+#[derive(Clone)]
+pub(crate) struct Cluster(Arc<State>);
+
+struct State {
+    inner: Mutex<Inner>,
+    events: broadcast::Sender<(String, Value)>,
+}
+
+#[derive(Default)]
+struct Inner {
+    version: u64,
+    objects: BTreeMap<String, Value>,
+    /// What was made until when: to answer how things were.
+    history: Vec<(u64, BTreeMap<String, Value>)>,
+    writes: Vec<(Method, String, HeaderMap)>,
+}
+
+impl Cluster {
+    /// With the team `a` in it.
+    pub(crate) fn new() -> Self {
+        let mut inner = Inner::default();
+        let team = json!({"metadata": {"name": "a"}, "spec": {"name": "A"}});
+        let _ = inner.create("/apis/agents.slipway.dev/v1/teams", team);
+        Self(Arc::new(State { inner: Mutex::new(inner), events: broadcast::channel(1024).0 }))
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        let cluster = self.clone();
+        let service = tower::service_fn(move |request: Request<kube::client::Body>| {
+            let cluster = cluster.clone();
+            async move {
+                let (head, body) = request.into_parts();
+                let body = body.collect_bytes().await.unwrap();
+                // Long enough that calls which begin together look at the same things.
+                tokio::time::sleep(PAUSE).await;
+                let answer = cluster.answer(&head.method, &head.uri, &head.headers, &body);
+                Ok::<Response<Body>, std::io::Error>(answer)
+            }
+        });
+        Client::new(service, "default")
+    }
+
+    /// The objects whose path has this within it.
+    pub(crate) fn objects(&self, part: &str) -> Vec<Value> {
+        let inner = self.0.inner.lock().unwrap();
+        inner.objects.iter().filter(|(path, _)| path.contains(part)).map(|(_, object)| object.clone()).collect()
+    }
+
+    /// Who made the writes whose path has this within it: the method and what was said of whom they are made as.
+    pub(crate) fn writers(&self, part: &str) -> Vec<(String, Vec<String>)> {
+        let inner = self.0.inner.lock().unwrap();
+        let told = |headers: &HeaderMap| {
+            let names = ["impersonate-user", "impersonate-group"];
+            names.iter().flat_map(|name| headers.get_all(*name)).map(|value| value.to_str().unwrap().to_owned()).collect()
+        };
+        let writes = inner.writes.iter().filter(|(_, path, _)| path.contains(part));
+        writes.map(|(method, _, headers)| (method.to_string(), told(headers))).collect()
+    }
+
+    /// How often there was none of what has this within its path, at any moment since there was one.
+    pub(crate) fn moments_without(&self, part: &str) -> usize {
+        let inner = self.0.inner.lock().unwrap();
+        let there = |objects: &BTreeMap<String, Value>| objects.keys().any(|path| path.contains(part));
+        inner.history.iter().skip_while(|(_, objects)| !there(objects)).filter(|(_, objects)| !there(objects)).count()
+    }
+
+    /// How many of these there were at the most.
+    pub(crate) fn most_at_once(&self, part: &str) -> usize {
+        let inner = self.0.inner.lock().unwrap();
+        let many = |objects: &BTreeMap<String, Value>| objects.keys().filter(|path| path.contains(part)).count();
+        inner.history.iter().map(|(_, objects)| many(objects)).max().unwrap_or_default()
+    }
+
+    fn answer(&self, method: &Method, uri: &http::Uri, headers: &HeaderMap, body: &[u8]) -> Response<Body> {
+        let path = uri.path();
+        let sent: Value = serde_json::from_slice(body).unwrap_or_default();
+        if path.ends_with("/tokenreviews") {
+            let user = json!({"username": sent["spec"]["token"], "groups": ["engineers", "system:authenticated"]});
+            return whole(200, &json!({"status": {"authenticated": true, "user": user}}));
+        }
+        if path.ends_with("/subjectaccessreviews") {
+            return whole(201, &json!({"status": {"allowed": true}}));
+        }
+        let query: BTreeMap<String, String> =
+            url::form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()).into_owned().collect();
+        let mut inner = self.0.inner.lock().unwrap();
+        if method != Method::GET {
+            inner.writes.push((method.clone(), path.to_owned(), headers.clone()));
+        }
+        match *method {
+            Method::GET if query.get("watch").is_some_and(|watch| watch == "true") => self.watch(path),
+            Method::GET if inner.objects.contains_key(path) => whole(200, &inner.objects[path]),
+            Method::GET if is_collection(path) => inner.list(path, &query),
+            Method::POST => self.changed(inner.create(path, sent)),
+            Method::PATCH => self.changed(inner.change(path, sent)),
+            Method::DELETE => self.changed(inner.delete(path, &sent)),
+            _ => refusal(404, "NotFound"),
+        }
+    }
+
+    fn changed(&self, outcome: Outcome) -> Response<Body> {
+        match outcome {
+            Ok((kind, path, object)) => {
+                let answer = whole(if kind == "ADDED" { 201 } else { 200 }, &object);
+                let _ = self.0.events.send((path, json!({"type": kind, "object": object})));
+                answer
+            }
+            Err((status, reason)) => refusal(status, reason),
+        }
+    }
+
+    fn watch(&self, collection: &str) -> Response<Body> {
+        let (collection, events) = (collection.to_owned(), self.0.events.subscribe());
+        let lines = stream::unfold(events, |mut events| async move { events.recv().await.ok().map(|event| (event, events)) });
+        let lines = lines.filter_map(move |(path, event)| {
+            let line = belongs(&path, &collection).then(|| Ok(Frame::data(Bytes::from(format!("{event}\n")))));
+            async move { line }
+        });
+        Response::new(StreamBody::new(lines).boxed_unsync())
+    }
+}
+
+impl Inner {
+    fn list(&self, collection: &str, query: &BTreeMap<String, String>) -> Response<Body> {
+        let exact = query.get("resourceVersionMatch").is_some_and(|matching| matching == "Exact");
+        let (version, objects) = match query.get("resourceVersion").and_then(|version| version.parse().ok()) {
+            Some(version) if exact => (version, &self.history.iter().find(|(at, _)| *at == version).expect("a version that there was").1),
+            _ => (self.version, &self.objects),
+        };
+        let selector = query.get("labelSelector").map(|selector| selector.split_once('=').unwrap_or((selector, "")));
+        let fits = |object: &Value| {
+            selector.is_none_or(|(label, value)| {
+                let found = object["metadata"]["labels"][label].as_str();
+                found.is_some_and(|found| value.is_empty() || found == value)
+            })
+        };
+        let items: Vec<&Value> =
+            objects.iter().filter(|(path, object)| belongs(path, collection) && fits(object)).map(|(_, object)| object).collect();
+        whole(200, &json!({"kind": "List", "metadata": {"resourceVersion": version.to_string()}, "items": items}))
+    }
+
+    /// Takes note of an object as it is from now on.
+    fn put(&mut self, path: &str, mut object: Value) -> Value {
+        self.version += 1;
+        object["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        self.objects.insert(path.to_owned(), object.clone());
+        self.history.push((self.version, self.objects.clone()));
+        object
+    }
+
+    fn create(&mut self, collection: &str, mut object: Value) -> Outcome {
+        let path = format!("{collection}/{}", object["metadata"]["name"].as_str().unwrap());
+        if self.objects.contains_key(&path) {
+            return Err((409, "AlreadyExists"));
+        }
+        object["metadata"]["uid"] = json!(format!("uid-{}", self.version));
+        object["metadata"]["generation"] = json!(1);
+        object["metadata"]["creationTimestamp"] = json!("2026-01-01T00:00:00Z");
+        if let Some((_, rest)) = collection.split_once("/namespaces/") {
+            object["metadata"]["namespace"] = json!(rest.split('/').next());
+        }
+        Ok(("ADDED", path.clone(), self.put(&path, object)))
+    }
+
+    fn change(&mut self, path: &str, sent: Value) -> Outcome {
+        let Some(mut object) = self.objects.get(path).cloned() else { return Err((404, "NotFound")) };
+        let expected = &sent["metadata"]["resourceVersion"];
+        if !expected.is_null() && *expected != object["metadata"]["resourceVersion"] {
+            return Err((409, "Conflict"));
+        }
+        merge(&mut object, sent);
+        Ok(("MODIFIED", path.to_owned(), self.put(path, object)))
+    }
+
+    fn delete(&mut self, path: &str, options: &Value) -> Outcome {
+        let Some(object) = self.objects.get(path).cloned() else { return Err((404, "NotFound")) };
+        for part in ["uid", "resourceVersion"] {
+            let expected = &options["preconditions"][part];
+            if !expected.is_null() && *expected != object["metadata"][part] {
+                return Err((409, "Conflict"));
+            }
+        }
+        self.version += 1;
+        self.objects.remove(path);
+        self.history.push((self.version, self.objects.clone()));
+        Ok(("DELETED", path.to_owned(), object))
+    }
+}
+
+/// As RFC 7396 says.
+fn merge(value: &mut Value, patch: Value) {
+    let Value::Object(patch) = patch else { return *value = patch };
+    if !value.is_object() {
+        *value = json!({});
+    }
+    for (name, inner) in patch {
+        match inner {
+            Value::Null => drop(value.as_object_mut().unwrap().remove(&name)),
+            inner => merge(&mut value[name], inner),
+        }
+    }
+}
+
+/// Whether an object is in a collection, which is that of a namespace or of the whole cluster.
+fn belongs(object: &str, collection: &str) -> bool {
+    let Some((inside, _)) = object.rsplit_once('/') else { return false };
+    let (group, plural) = collection.rsplit_once('/').unwrap_or_default();
+    inside == collection || (inside.starts_with(&format!("{group}/namespaces/")) && inside.rsplit('/').next() == Some(plural))
+}
+
+fn is_collection(path: &str) -> bool {
+    let last = path.rsplit('/').next().unwrap_or_default();
+    ["agents", "tools", "skills", "teams", "rolebindings", "events", "configmaps"].contains(&last)
+}
+
+fn whole(status: u16, value: &Value) -> Response<Body> {
+    let body = Full::new(Bytes::from(value.to_string())).boxed_unsync();
+    Response::builder().status(status).header("content-type", "application/json").body(body).unwrap()
+}
+
+fn refusal(code: u16, reason: &str) -> Response<Body> {
+    whole(code, &json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": reason}))
+}

@@ -1,0 +1,95 @@
+//! The API over HTTP, with a stand-in for the cluster: what happens between calls at the same instant, on whose behalf
+//! things are written, what is counted. The e2e tests ask a real cluster.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail as tests do")]
+
+mod cluster;
+mod kept;
+mod metrics;
+mod races;
+mod writers;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+use slipway_rest::{Authentication, Context, Limits, PlatformSettings, Rest, Settings};
+use tokio::net::TcpListener;
+
+use cluster::Cluster;
+
+/// REST for the team `a`.
+pub(crate) struct Api {
+    pub rest: Rest,
+    pub cluster: Cluster,
+    address: SocketAddr,
+    http: reqwest::Client,
+}
+
+pub(crate) struct Answer {
+    pub status: StatusCode,
+    pub headers: reqwest::header::HeaderMap,
+    pub body: Value,
+}
+
+pub(crate) fn settings() -> Settings {
+    Settings {
+        platform_namespace: "slipway-system".to_owned(),
+        watch_namespaces: Vec::new(),
+        cluster_domain: "cluster.local".to_owned(),
+        default_team: "a".to_owned(),
+        in_cluster: false,
+        // Nobody is there.
+        agent_address: Some("http://127.0.0.1:1".to_owned()),
+        chat_time: Duration::from_secs(5),
+        import_allow: Vec::new(),
+        platform: PlatformSettings::default(),
+        impersonate: false,
+        limits: Limits::default(),
+    }
+}
+
+impl Api {
+    pub(crate) async fn start(settings: Settings, authentication: Authentication) -> Self {
+        rustls::crypto::ring::default_provider().install_default().ok();
+        let cluster = Cluster::new();
+        let rest = Rest::open(Context::new(cluster.client(), settings, authentication).unwrap());
+        while !rest.is_ready() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let served = rest.clone();
+        let handler = move |request| {
+            let rest = served.clone();
+            async move { rest.answer(request).await }
+        };
+        tokio::spawn(async move { slipway_http::serve(listener, slipway_http::Limits::default(), handler, std::future::pending()).await });
+        Self { rest, cluster, address, http: reqwest::Client::new() }
+    }
+
+    /// Of the team's members, who need not say who they are.
+    pub(crate) async fn open() -> Self {
+        Self::start(settings(), Authentication::Off).await
+    }
+
+    pub(crate) async fn call(&self, method: Method, path: &str, headers: &[(&str, &str)], body: Option<Value>) -> Answer {
+        let mut request = self.http.request(method, format!("http://{}/api/v1{path}", self.address));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        if let Some(body) = body {
+            request = request.header("content-type", "application/json").body(body.to_string());
+        }
+        let answer = request.send().await.unwrap();
+        let (status, headers) = (answer.status(), answer.headers().clone());
+        let body = serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap_or_default();
+        Answer { status, headers, body }
+    }
+
+    /// Makes an agent.
+    pub(crate) async fn agent(&self, name: &str, headers: &[(&str, &str)]) -> Answer {
+        self.call(Method::POST, "/agents", headers, Some(json!({"name": name, "framework": "custom"}))).await
+    }
+}

@@ -1,0 +1,52 @@
+//! On whose behalf things are written.
+
+use reqwest::Method;
+use serde_json::json;
+use slipway_rest::{Authentication, Settings};
+
+use crate::{Api, settings};
+
+const ADA: [(&str, &str); 2] = [("authorization", "Bearer ada@example.com"), ("x-team", "a")];
+
+async fn written(impersonate: bool, authentication: Authentication) -> Vec<(String, Vec<String>)> {
+    let api = Api::start(Settings { impersonate, ..settings() }, authentication).await;
+    let key = [ADA[0], ADA[1], ("idempotency-key", "k")];
+    assert_eq!(api.agent("Helper", &key).await.status, 201);
+    let body = Some(json!({"description": "x"}));
+    assert_eq!(api.call(Method::PATCH, "/agents/helper/config", &ADA, body).await.status, 200);
+    // One that is taken back.
+    let race = [ADA[0], ADA[1], ("idempotency-key", "r")];
+    let (one, other) = tokio::join!(api.agent("One", &race), api.agent("Other", &race));
+    assert_eq!(one.status.as_u16() + other.status.as_u16(), 201 + 409);
+    assert_eq!(api.call(Method::DELETE, "/agents/helper", &ADA, None).await.status, 200);
+    let body = Some(json!({"email": "eve@example.com", "role": "viewer"}));
+    assert_eq!(api.call(Method::POST, "/teams/a/members", &ADA, body).await.status, 201);
+    assert_eq!(api.call(Method::PUT, "/platform/config", &ADA, Some(json!({"mlflow_uri": "http://mlflow"}))).await.status, 200);
+    assert!(api.cluster.writers("configmaps").iter().all(|(_, told)| told.is_empty()), "the platform's own are REST's to write");
+    let agents = api.cluster.objects("/agents/");
+    assert!(agents.iter().all(|agent| agent["metadata"]["annotations"]["agents.slipway.dev/changed-by"].is_string()));
+    let writers = api.cluster.writers("/namespaces/team-a/");
+    assert!(writers.len() >= 6, "{writers:?}");
+    writers
+}
+
+#[tokio::test]
+async fn what_a_caller_writes_is_written_as_the_caller_if_the_chart_says_so() {
+    let ada = ["ada@example.com", "engineers", "system:authenticated"].map(str::to_owned).to_vec();
+    let mut own = 0;
+    for (method, told) in written(true, Authentication::On(None)).await {
+        // What REST takes back, it takes back as itself: who may make an agent need not have the right to delete one.
+        assert!(told == ada || (method == "DELETE" && told.is_empty()), "{method} as {told:?}");
+        own += usize::from(told.is_empty());
+    }
+    assert_eq!(own, 1);
+}
+
+#[tokio::test]
+async fn otherwise_and_where_nobody_says_who_they_are_rest_writes_as_itself() {
+    for (impersonate, authentication) in [(false, Authentication::On(None)), (true, Authentication::Off)] {
+        for (method, told) in written(impersonate, authentication).await {
+            assert!(told.is_empty(), "{method} as {told:?}");
+        }
+    }
+}
