@@ -75,21 +75,25 @@ images_compile() {
   cargo build --quiet --release --locked --workspace --exclude slipway-e2e --bins </dev/null
 }
 
-# image_build PROGRAM: .local/images/PROGRAM.tar, and its tag beside it.
+# image_build PROGRAM: .local/images/PROGRAM.tar, and its tag beside it. The state role is the manager, with git.
 image_build() {
-  local rootfs=$STATE/images/$1 binary layers=()
-  binary=$CARGO_TARGET_DIR/$(rustc -vV | sed -n 's/^host: //p')/release/$1
+  local rootfs=$STATE/images/$1 program=${1/state/manager} binary variables='' layers=()
+  binary=$CARGO_TARGET_DIR/$(rustc -vV | sed -n 's/^host: //p')/release/$program
   rm -rf "$rootfs"
   mkdir -p "$rootfs/etc" "$rootfs/tmp"
-  install_file "$binary" "$rootfs/$1"
+  install_file "$binary" "$rootfs/$program"
   install_file /etc/ssl/certs/ca-certificates.crt "$rootfs/etc/ssl/certs/ca-certificates.crt" 644
   image_users "$rootfs" slipway 65532
   if [[ $1 == slipway-runtime ]]; then
     image_model
     layers=("$STATE/images/minilm.tar")
+  elif [[ $1 == slipway-state ]]; then
+    image_git
+    layers=("$STATE/images/git.tar")
+    variables=', "Env": ["PATH=/usr/bin:/bin"]'
   fi
   image_seal "$1" "$(sed -n 's/^appVersion: *"\{0,1\}\([^"]*\)"\{0,1\}$/\1/p' Chart.yaml)" \
-    "{\"Entrypoint\": [\"/$1\"], \"User\": \"65532:65532\"}" ${layers[@]+"${layers[@]}"}
+    "{\"Entrypoint\": [\"/$program\"], \"User\": \"65532:65532\"$variables}" ${layers[@]+"${layers[@]}"}
 }
 
 # image_users ROOTFS NAME ID: who the image's processes are; some libraries want a name for it.
@@ -132,6 +136,33 @@ image_model() {
   rm -rf "$layer"
   sha256sum "$layer.tar" | cut -d' ' -f1 >"$layer.tar.digest"
   echo "$source" >"$layer.source"
+}
+
+# Git with https and ssh, as a layer of its own: what images.d/git-files names of Debian's packages, the libraries that
+# those load, and the packages' terms. It changes with the packages alone.
+image_git() {
+  local source layer=$STATE/images/git files programs library libraries loader
+  # What else these packages' programs load is for what we leave out: Perl, terminals, keys in hardware.
+  source=$(packages_unpack 'libexpat1|libcbor0.8|libfido2-1|libudev1|libedit2|libtinfo6|libbsd0|libmd0|libdb5.3|libsasl2-modules-db|libgcc-s1' \
+    git openssh-client dash)
+  [[ $(cat "$layer.source" 2>/dev/null) != "$source $(sha256sum <"$ROOT/hack/images.d/git-files")" || ! -s $layer.tar.digest ]] || return 0
+  mapfile -t files <"$ROOT/hack/images.d/git-files"
+  mapfile -t programs < <(cd "$source" && find "${files[@]}" -type f)
+  libraries=$(packages_libraries "$source" "${programs[@]}")
+  rm -rf "$layer"
+  mkdir -p "$layer"
+  (cd "$source" && cp --no-dereference --preserve=links,mode --parents "${files[@]}" usr/share/doc/*/copyright "$layer")
+  # Where programs look for the loader is written at their beginning.
+  loader=$(head -c 4096 "$layer/usr/bin/git" | tr '\0' '\n' | grep -am1 '/ld-linux')
+  install_file "$(head -1 <<<"$libraries")" "$layer$loader"
+  tail -n +2 <<<"$libraries" | while read -r library; do
+    install_file "$library" "$layer${library#"$source"}" 644
+  done
+  chmod -R u=rwX,go=rX "$layer"
+  plain_tar "$layer.tar" "$layer"
+  rm -rf "$layer"
+  sha256sum "$layer.tar" | cut -d' ' -f1 >"$layer.tar.digest"
+  echo "$source $(sha256sum <"$ROOT/hack/images.d/git-files")" >"$layer.source"
 }
 
 # PostgreSQL with pgvector for a cluster that has no database: the programs that hack/peers pins, this machine's

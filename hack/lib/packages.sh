@@ -72,8 +72,9 @@ packages_lists() {
 packages_libraries() {
   local folder=$1 loader library paths
   shift
-  loader=$(find "$folder"/lib "$folder"/lib64 -name 'ld-linux*' 2>/dev/null | head -1)
-  paths=$(find "$folder"/lib "$folder"/usr/lib -name '*.so.*' -printf '%h\n' | sort -u | paste -sd:)
+  # Links among them lead out of the folder.
+  loader=$(find "$folder" -name 'ld-linux*' -type f)
+  paths=$(find "$folder" -path '*-linux-*' -name '*.so.*' -printf '%h\n' | sort -u | paste -sd:)
   echo "$loader"
   for program in "$@"; do
     library=$("$loader" --inhibit-cache --library-path "$paths" --list "$folder/$program") || die "$program does not load:" "$library"
