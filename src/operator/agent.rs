@@ -3,6 +3,7 @@
 mod apply;
 mod build;
 mod gather;
+mod pin;
 mod report;
 mod resolve;
 #[cfg(test)]
@@ -14,11 +15,14 @@ use std::time::Duration;
 
 use kube::Resource;
 use serde_json::Value;
-use slipway_api::{Agent, Tool};
+use slipway_api::Tool;
 
 use crate::queue::Key;
 use crate::world::{ChildKind, Guarded, World, pod};
 use crate::write;
+
+pub(crate) use build::CONTAINER;
+pub(crate) use pin::Pins;
 
 /// The field manager of everything that this controller writes.
 pub(crate) const MANAGER: &str = "slipway/agent";
@@ -26,10 +30,14 @@ pub(crate) const MANAGER: &str = "slipway/agent";
 /// How often each agent is looked at though nothing is known to have changed.
 pub(crate) const RESYNC: Duration = Duration::from_secs(30);
 
+/// The same of one that waits for something to be read.
+const SOON: Duration = Duration::from_secs(5);
+
 /// Brings the cluster to what an Agent says, as far as that can be done now.
 pub(crate) async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>, write::Error> {
     let Some(object) = world.agents.get(key) else {
         world.references.set(key, HashSet::new());
+        world.pins.forget(key);
         return Ok(None);
     };
     let agent = match &object.0 {
@@ -42,24 +50,29 @@ pub(crate) async fn reconcile(world: &World, key: &Key) -> Result<Option<Duratio
     if agent.meta().deletion_timestamp.is_some() {
         return Ok(None);
     }
-    gather::note(agent, world);
-    let seen = gather::gather(agent, world);
-    let plan = resolve::resolve(agent, &seen, &world.settings);
+    pin::read(agent, world).await?;
+    let plan = match pin::effective(agent, world) {
+        Some(effective) => {
+            gather::note(&effective, world);
+            resolve::resolve(&effective, &gather::gather(&effective, world), &world.settings)
+        }
+        None => resolve::Resolved::Unknown("the release that it is pinned to"),
+    };
     let applied = match &plan {
         resolve::Resolved::Plan(plan) => apply::apply(build::build(plan), plan, world).await?,
         resolve::Resolved::Fault(_) => apply::keep(agent, world).await?,
         resolve::Resolved::Unknown(_) => apply::Applied::default(),
     };
     report::report(agent, &plan, &applied, world).await?;
-    Ok(Some(RESYNC))
+    Ok(Some(if matches!(plan, resolve::Resolved::Unknown(_)) { SOON } else { RESYNC }))
 }
 
 /// What an Agent's child of that kind should be, if that can be said now. It is asked whenever a child arrives on a
 /// watch, by standing-by replicas too, and changes nothing.
 pub(crate) fn desired(world: &World, key: &Key, kind: ChildKind) -> Option<Value> {
     let object = world.agents.get(key)?;
-    let agent: &Agent = object.0.as_ref().ok()?;
-    match resolve::resolve(agent, &gather::gather(agent, world), &world.settings) {
+    let agent = pin::effective(object.0.as_ref().ok()?, world)?;
+    match resolve::resolve(&agent, &gather::gather(&agent, world), &world.settings) {
         resolve::Resolved::Plan(plan) => build::child(&plan, kind).ok()?,
         _ => None,
     }
@@ -77,9 +90,9 @@ pub(crate) struct Offering {
 /// The servers that an agent's pods use which run with the present configuration, and which configuration that is.
 pub(crate) fn offerings(world: &World, key: &Key) -> Option<(u64, Vec<Offering>)> {
     let object = world.agents.get(key)?;
-    let agent: &Agent = object.0.as_ref().ok()?;
-    let seen = gather::gather(agent, world);
-    let resolve::Resolved::Plan(plan) = resolve::resolve(agent, &seen, &world.settings) else { return None };
+    let agent = pin::effective(object.0.as_ref().ok()?, world)?;
+    let seen = gather::gather(&agent, world);
+    let resolve::Resolved::Plan(plan) = resolve::resolve(&agent, &seen, &world.settings) else { return None };
     let offering = |(name, tool): &(String, Option<Arc<Guarded<Tool>>>)| {
         let spec = &tool.as_ref()?.0.as_ref().ok()?.spec;
         let server = spec.server().filter(|_| spec.enabled)?;

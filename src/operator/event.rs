@@ -1,14 +1,30 @@
 //! Events: what happened, and when, for `kubectl describe` and `kubectl get events`.
 
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::Event as Record;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Client;
+use kube::api::{Api, ObjectMeta, PostParams};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use slipway_api::labels;
 
 /// An Event's note may have this many bytes.
 const NOTE_MAX: usize = 1024;
 
+/// Who reports.
+const CONTROLLER: &str = "slipway-manager";
+
 #[derive(Clone)]
-pub struct Events(Recorder);
+pub struct Events {
+    recorder: Recorder,
+    client: Client,
+    instance: String,
+}
 
 /// Something worth telling.
 #[derive(Debug, Clone)]
@@ -21,7 +37,42 @@ pub struct Happening {
 
 impl Events {
     pub fn new(client: Client, instance: Option<String>) -> Self {
-        Self(Recorder::new(client, Reporter { controller: "slipway-manager".to_owned(), instance }))
+        let reporter = Reporter { controller: CONTROLLER.to_owned(), instance: instance.clone() };
+        let instance = instance.unwrap_or_else(|| CONTROLLER.to_owned());
+        Self { recorder: Recorder::new(client.clone(), reporter), client, instance }
+    }
+
+    /// Publishes, with more about it as JSON. What happened is known by `which`: told again, it is no second Event.
+    pub async fn publish_once(&self, about: &ObjectReference, happening: Happening, payload: &Value, which: &[&str]) {
+        let namespace = about.namespace.as_deref().unwrap_or("default");
+        let record = self.record(about, namespace, happening, payload, which);
+        match Api::<Record>::namespaced(self.client.clone(), namespace).create(&PostParams::default(), &record).await {
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Err(error) => tracing::warn!(%error, reason = record.reason, "an Event could not be published"),
+        }
+    }
+
+    fn record(&self, about: &ObjectReference, namespace: &str, happening: Happening, payload: &Value, which: &[&str]) -> Record {
+        let told = serde_json::json!([about.uid, happening.reason, which]).to_string();
+        let (name, hash) = (about.name.as_deref().unwrap_or_default(), hex::encode(Sha256::digest(told)));
+        Record {
+            metadata: ObjectMeta {
+                name: Some(format!("{name}.{}", &hash[..16])),
+                namespace: Some(namespace.to_owned()),
+                annotations: Some(BTreeMap::from([(labels::PAYLOAD.to_owned(), payload.to_string())])),
+                ..ObjectMeta::default()
+            },
+            event_time: Some(MicroTime(Timestamp::now())),
+            type_: Some(if happening.warning { "Warning" } else { "Normal" }.to_owned()),
+            reason: Some(happening.reason),
+            note: Some(cut(happening.note)),
+            action: Some(happening.action.to_owned()),
+            regarding: Some(about.clone()),
+            reporting_controller: Some(CONTROLLER.to_owned()),
+            reporting_instance: Some(cut_to(self.instance.clone(), 128)),
+            ..Record::default()
+        }
     }
 
     /// Publishes, and does not fail: an Event that is lost must not keep an agent from running.
@@ -33,15 +84,19 @@ impl Events {
             action: happening.action.to_owned(),
             secondary: None,
         };
-        if let Err(error) = self.0.publish(&event, about).await {
+        if let Err(error) = self.recorder.publish(&event, about).await {
             tracing::warn!(%error, reason = event.reason, "an Event could not be published");
         }
     }
 }
 
-fn cut(mut note: String) -> String {
-    if note.len() > NOTE_MAX {
-        let end = (0..=NOTE_MAX - 3).rev().find(|at| note.is_char_boundary(*at)).unwrap_or(0);
+fn cut(note: String) -> String {
+    cut_to(note, NOTE_MAX)
+}
+
+fn cut_to(mut note: String, most: usize) -> String {
+    if note.len() > most {
+        let end = (0..=most - 3).rev().find(|at| note.is_char_boundary(*at)).unwrap_or(0);
         note.truncate(end);
         note.push('…');
     }

@@ -9,6 +9,7 @@ pub mod event;
 mod live;
 pub mod metrics;
 mod queue;
+pub mod releases;
 pub mod settings;
 mod skill;
 mod team;

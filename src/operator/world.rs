@@ -61,6 +61,8 @@ pub struct World {
     children: [Cache<Child>; ChildKind::ALL.len()],
 
     pub references: References,
+    /// What agents run whose spec does not say it.
+    pub(crate) pins: agent::Pins,
     /// How agents are asked something, by who leads; nobody is, without it.
     pub sign: Option<Sign>,
     pub(crate) reports: Reports,
@@ -198,6 +200,7 @@ impl World {
             pods: Pods::default(),
             children: std::array::from_fn(|_| Cache::default()),
             references: References::default(),
+            pins: agent::Pins::default(),
             sign: None,
             reports: Reports::default(),
             told: Told::default(),

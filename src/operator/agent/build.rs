@@ -13,6 +13,8 @@ use kube::api::ObjectMeta;
 use serde_json::Value;
 use slipway_api::labels;
 
+pub(crate) use deployment::CONTAINER;
+
 use super::resolve::Plan;
 use crate::world::ChildKind;
 use crate::write::value;

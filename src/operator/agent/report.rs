@@ -1,7 +1,7 @@
 //! Last step: say what is. One status write when something changed, and an Event when something turned.
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::core::error_boundary::InvalidObject;
 use kube::{Resource, ResourceExt};
 use slipway_api::agent::{AgentStatus, Phase, Storage};
@@ -14,6 +14,7 @@ use super::build::selector;
 use super::resolve::{Fault, Resolved};
 use crate::event::Happening;
 use crate::queue::Key;
+use crate::releases::stand;
 use crate::world::child::DeploymentState;
 use crate::world::pod::Problem;
 use crate::world::{ChildKind, World};
@@ -36,7 +37,7 @@ pub(super) async fn report(agent: &Agent, plan: &Resolved, applied: &Applied, wo
         problem: world.pods.problem(&key),
     };
     let status = status(agent, &observed, &world.settings.cluster_domain, Timestamp::now());
-    let before = agent.status.clone().unwrap_or_default();
+    let before = own(agent.status.clone().unwrap_or_default());
     if status != before {
         write::status::<Agent>(&world.client, &key, &status, MANAGER).await?;
     }
@@ -149,8 +150,19 @@ pub(super) fn status(agent: &Agent, seen: &Observed, cluster_domain: &str, now: 
         restarted_at: agent.restarted_at().map(str::to_owned),
         first_deployed_at: before.first_deployed_at.clone().or_else(deployed),
         conditions: condition::conditions(findings, &before.conditions, agent.meta().generation, now),
-        // What is said of releases is not this function's to say.
-        ..before
+        active_release: None,
+        pinned_content: None,
+    }
+}
+
+/// What of a status is this controller's to say: the other parts are written by whoever keeps the releases.
+fn own(status: AgentStatus) -> AgentStatus {
+    let ours = |condition: &Condition| !stand::KINDS.contains(&&*condition.type_);
+    AgentStatus {
+        active_release: None,
+        pinned_content: None,
+        conditions: status.conditions.into_iter().filter(ours).collect(),
+        ..status
     }
 }
 
@@ -271,6 +283,19 @@ mod tests {
         agent.status = Some(first.clone());
         assert_eq!(status(&agent, &seen, "cluster.local", Timestamp::from_second(200).unwrap()), first);
         assert_eq!(first.first_deployed_at, Some(Time(Timestamp::from_second(100).unwrap())));
+    }
+
+    #[test]
+    fn what_is_said_of_releases_is_said_by_others() {
+        let mut agent = agent("replicas: 1");
+        let seen = observed(deployment(1, 1, 1, 1));
+        let first = status(&agent, &seen, "cluster.local", Timestamp::UNIX_EPOCH);
+        let released = condition::conditions(vec![Finding::new(condition::RELEASED, true, "Active", "v3")], &[], None, Timestamp::UNIX_EPOCH);
+        let conditions = first.conditions.iter().cloned().chain(released).collect();
+        agent.status = Some(AgentStatus { active_release: Some(3), pinned_content: Some("h".to_owned()), conditions, ..first.clone() });
+        let next = status(&agent, &seen, "cluster.local", Timestamp::UNIX_EPOCH);
+        assert_eq!((next.active_release, next.pinned_content.as_ref()), (None, None), "none of it is taken over");
+        assert_eq!(next, own(agent.status.unwrap()), "and none of it is a reason to write");
     }
 
     #[test]

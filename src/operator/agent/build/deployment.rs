@@ -18,7 +18,7 @@ use slipway_api::{contract, labels};
 use super::{all_labels, config_map, config_map_name, meta, selector};
 use crate::agent::resolve::{Folder, Plan, Variable};
 
-const CONTAINER: &str = "agent";
+pub(crate) const CONTAINER: &str = "agent";
 const TEMPORARY: &str = "tmp";
 const CREDENTIALS: &str = "credentials";
 const SKILLS: &str = "skills";

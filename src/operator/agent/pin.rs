@@ -1,0 +1,129 @@
+//! Agents that run a release in the place of their spec, because GitOps owns the spec. What they run is read from the
+//! AgentRelease when it is needed, and kept for these agents alone.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use kube::ResourceExt;
+use kube::api::{Api, ListParams};
+use slipway_api::names::AgentName;
+use slipway_api::{Agent, AgentRelease};
+use slipway_release::Artifact;
+
+use crate::queue::Key;
+use crate::releases::is_pinned;
+use crate::world::World;
+use crate::write;
+
+/// What pinned agents run.
+#[derive(Default)]
+pub(crate) struct Pins(Mutex<HashMap<Key, Arc<Artifact>>>);
+
+impl Pins {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Arc<Artifact>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn forget(&self, agent: &Key) {
+        self.lock().remove(agent);
+    }
+}
+
+/// The version that an Agent is pinned to, if it is.
+fn pin(agent: &Agent) -> Option<u64> {
+    let version = agent.status.as_ref()?.active_release?;
+    is_pinned(agent).then(|| u64::try_from(version).ok()).flatten()
+}
+
+/// Reads what a pinned Agent runs, unless that is known.
+pub(super) async fn read(agent: &Agent, world: &World) -> Result<(), write::Error> {
+    let key = Key::of(agent);
+    let Some(version) = pin(agent) else {
+        world.pins.forget(&key);
+        return Ok(());
+    };
+    if world.pins.lock().get(&key).is_some_and(|known| known.metadata.version == version) {
+        return Ok(());
+    }
+    let api: Api<AgentRelease> = Api::namespaced(world.client.clone(), &key.namespace);
+    let releases = api.list(&ListParams::default().fields(&format!("spec.agent={}", key.name))).await?;
+    match releases.iter().find_map(|release| artifact(release, &key, version)) {
+        Some(artifact) => drop(world.pins.lock().insert(key, Arc::new(artifact))),
+        None => tracing::debug!(agent = %key, version, "the release that runs in place of the spec is not there yet"),
+    }
+    Ok(())
+}
+
+/// What a release holds, if it is this version and is what was written.
+fn artifact(release: &AgentRelease, agent: &Key, version: u64) -> Option<Artifact> {
+    let status = release.status.as_ref()?;
+    if status.version.and_then(|found| u64::try_from(found).ok()) != Some(version) {
+        return None;
+    }
+    let name = AgentName::new(&*agent.name).ok()?;
+    match Artifact::from_yaml(status.artifact.as_ref()?).and_then(|artifact| artifact.expected(&name, version)) {
+        Ok(artifact) if artifact.deployment.namespace == agent.namespace => Some(artifact),
+        Ok(artifact) => {
+            tracing::warn!(agent = %agent, release = release.name_any(), of = artifact.deployment.namespace, "a release of another namespace is not heeded");
+            None
+        }
+        Err(error) => {
+            tracing::warn!(agent = %agent, release = release.name_any(), %error, "a release cannot be read");
+            None
+        }
+    }
+}
+
+/// The Agent as it should run; none while what it is pinned to is not known.
+pub(super) fn effective<'a>(agent: &'a Agent, world: &World) -> Option<Cow<'a, Agent>> {
+    let Some(version) = pin(agent) else { return Some(Cow::Borrowed(agent)) };
+    let artifact = world.pins.lock().get(&Key::of(agent)).filter(|known| known.metadata.version == version).cloned()?;
+    let spec = slipway_release::spec(&artifact, &agent.spec).ok()?;
+    Some(Cow::Owned(Agent { spec, ..agent.clone() }))
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use slipway_release::{Metadata, Resolved, Status};
+
+    use super::*;
+
+    fn agent(prompt: &str) -> Agent {
+        let yaml = format!("{{metadata: {{name: helper, namespace: team-a, uid: u}}, spec: {{name: H, framework: custom, systemPrompt: {prompt}}}}}");
+        serde_yaml::from_str(&yaml).unwrap()
+    }
+
+    fn release(of: &Agent, version: u64) -> AgentRelease {
+        let metadata = Metadata {
+            name: of.name_any(),
+            version,
+            previous: version - 1,
+            author: "ann".to_owned(),
+            timestamp: Timestamp::UNIX_EPOCH,
+            changelog: String::new(),
+            checksum: String::new(),
+            status: Status::Active,
+            deleted_at: None,
+        };
+        let artifact = Artifact::of(of, Resolved::default(), metadata).sealed().unwrap();
+        let status = serde_json::json!({"version": version, "artifact": artifact.to_yaml()});
+        let whole = serde_json::json!({"metadata": {"name": "r", "namespace": "team-a"}, "spec": {"agent": "helper"}, "status": status});
+        serde_json::from_value(whole).unwrap()
+    }
+
+    #[test]
+    fn only_the_release_that_was_written_counts() {
+        let key = Key::new("team-a", "helper");
+        let good = release(&agent("old"), 3);
+        assert_eq!(artifact(&good, &key, 3).unwrap().agent.system_prompt.as_deref(), Some("old"));
+        assert!(artifact(&good, &key, 4).is_none(), "another version");
+        assert!(artifact(&good, &Key::new("team-a", "other"), 3).is_none(), "another agent's");
+        assert!(artifact(&good, &Key::new("team-b", "helper"), 3).is_none(), "another namespace's");
+        let mut forged = good.clone();
+        let status = forged.status.as_mut().unwrap();
+        status.artifact = status.artifact.as_ref().map(|text| text.replace("old", "evil"));
+        assert!(artifact(&forged, &key, 3).is_none(), "its checksum tells");
+    }
+}

@@ -1,0 +1,247 @@
+//! The release controller, which the role `state` runs: every change of what an agent runs is a version in Git.
+//!
+//! `world` hears of the cluster and `git` asks the history; `plan` decides, pure, on one step at a time, with `around`
+//! (what names stand for), `show` (AgentReleases) and `stand` (the Agent's status); `act` takes the step.
+
+mod act;
+mod around;
+mod author;
+mod draft;
+mod git;
+mod gone;
+mod note;
+mod past;
+mod plan;
+mod quiet;
+mod show;
+pub(crate) mod stand;
+#[cfg(test)]
+mod tests;
+mod world;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::api::Api;
+use slipway_api::{Agent, condition, gitops, labels};
+use slipway_state::history::Fault;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::metrics::{ByCategory, ByController};
+use crate::queue::Key;
+use act::Error;
+use past::Past;
+use plan::{Asked, Patience, Seen, Step};
+use show::Shown;
+pub use world::{Settings, World, watch_all};
+
+/// The field manager of what this controller writes.
+const MANAGER: &str = "slipway/release";
+const CONTROLLER: &str = "release";
+/// How often each agent is looked at though nothing is known to have changed.
+const RESYNC: Duration = Duration::from_mins(5);
+/// More steps than this in a row are none that lead anywhere.
+const STEPS: usize = 64;
+
+/// Whether an Agent runs a release in the place of its spec.
+pub(crate) fn is_pinned(agent: &Agent) -> bool {
+    plan::pin(agent).is_some()
+}
+
+/// Works until `stop` turns true; ends with the work at hand finished.
+pub async fn run(world: Arc<World>, mut stop: watch::Receiver<bool>) {
+    let until_stopped = async move {
+        let _ = stop.wait_for(|stop| *stop).await;
+    };
+    tokio::pin!(until_stopped);
+    tokio::select! {
+        () = world.ready() => {}
+        () = &mut until_stopped => return,
+    }
+    tracing::info!(agents = world.agents.keys().len(), "releases: looking at everything once");
+    let mut workers = JoinSet::new();
+    for _ in 0..world.settings.max_concurrent_reconciles.max(1) {
+        let world = world.clone();
+        workers.spawn(async move { work(&world).await });
+    }
+    world.enqueue_all();
+    let known = tokio::spawn({
+        let world = world.clone();
+        async move { gone::look_for_all(&world).await }
+    });
+    until_stopped.await;
+    known.abort();
+    world.queue.close();
+    while workers.join_next().await.is_some() {}
+}
+
+async fn work(world: &Arc<World>) {
+    let by = ByController { controller: CONTROLLER };
+    while let Some(key) = world.queue.next().await {
+        let begun = Instant::now();
+        let result = reconcile(world, &key).await;
+        world.metrics.reconciles.get_or_create(&by).inc();
+        world.metrics.durations.get_or_create(&by).observe(begun.elapsed().as_secs_f64());
+        world.metrics.queue_depth.get_or_create(&by).set(i64::try_from(world.queue.depth()).unwrap_or(i64::MAX));
+        match result {
+            Ok(again) => {
+                world.queue.done(&key);
+                if let Some(after) = again {
+                    world.queue.add_after(key, after);
+                }
+            }
+            Err(error) => {
+                let category = match &error {
+                    Error::Write(error) => error.category(),
+                    Error::History(Fault::Damaged(_)) => "damaged",
+                    Error::History(_) => "history",
+                };
+                world.metrics.errors.get_or_create(&ByCategory { controller: CONTROLLER, category }).inc();
+                if let Error::History(fault) = &error
+                    && let Some(agent) = present(world, &key)
+                {
+                    act::unavailable(world, &key, &agent, fault).await;
+                }
+                tracing::warn!(agent = %key, %error, "a release waits and will be tried again");
+                world.queue.failed(&key);
+            }
+        }
+    }
+}
+
+/// Brings Git to what runs, and the cluster to what Git says.
+async fn reconcile(world: &Arc<World>, key: &Key) -> Result<Option<Duration>, Error> {
+    if !is_a_teams(&key.namespace) || !world.watches(&key.namespace) {
+        return Ok(None);
+    }
+    let Some(object) = world.agents.get(key) else { return gone::reconcile(world, key).await };
+    // What cannot be read says so itself.
+    let Ok(agent) = &object.0 else { return Ok(Some(RESYNC)) };
+    world.still(key, Instant::now());
+    world.quiet().entry(key.clone()).and_modify(|quiet| quiet.gone = None);
+    if is_nobodys(agent) {
+        return Ok(Some(RESYNC));
+    }
+    let mut agent = agent.clone();
+    let mut past = None;
+    for _ in 0..STEPS {
+        let mut view = View::of(world, key, agent, past.take()).await?;
+        let mut step = view.next(world, key, Timestamp::now());
+        if matches!(step, Step::Record(_)) && !view.is_live {
+            // The last word has the API server: what is recorded must be what is there, and the book of its writers
+            // is not kept here.
+            let Some(live) = live(world, key).await? else { return Ok(Some(RESYNC)) };
+            view = View::live(world, key, live, view.past).await?;
+            step = view.next(world, key, Timestamp::now());
+        }
+        if let Step::Rest(rest) = step {
+            let now = Instant::now();
+            let again = world.quiet().get_mut(key).and_then(|quiet| quiet.rest(rest, now));
+            return Ok(Some(again.unwrap_or(RESYNC)));
+        }
+        let recorded = matches!(step, Step::Record(_));
+        let done = act::act(world, key, &view.agent, &view.past, step).await?;
+        if recorded && let Some(quiet) = world.quiet().get_mut(key) {
+            quiet.recorded();
+        }
+        agent = done.agent.unwrap_or(view.agent);
+        past = (!done.history).then_some(view.past);
+    }
+    tracing::warn!(agent = %key, "releases: {STEPS} steps did not come to an end");
+    Ok(Some(Duration::from_secs(10)))
+}
+
+/// What one decision is made from, gathered.
+struct View {
+    agent: Agent,
+    is_live: bool,
+    past: Past,
+    shown: Vec<Shown>,
+    asked: Option<Asked>,
+    owner: Option<String>,
+    by: String,
+}
+
+impl View {
+    async fn of(world: &Arc<World>, key: &Key, agent: Agent, past: Option<Past>) -> Result<Self, Error> {
+        let shown = shown(world, key).await?;
+        // Who wrote the annotation, and who owns the spec, is in the managed fields, which are not kept.
+        let has_book = agent.metadata.managed_fields.is_some();
+        let found = if plan::asked(&agent).is_some() && !has_book { live(world, key).await? } else { None };
+        let (agent, is_live) = found.map_or((agent, has_book), |live| (live, true));
+        let past = match past {
+            Some(past) => past,
+            None => {
+                let (of, versions) = (key.clone(), shown.iter().filter_map(|shown| shown.version).collect::<BTreeSet<_>>());
+                git::on(&world.history, move |history| git::past(history, &of, &versions)).await?
+            }
+        };
+        let asked = match plan::asked(&agent).and_then(plan::version) {
+            Some(version) => {
+                let of = key.clone();
+                Some(git::on(&world.history, move |history| git::asked(history, &of, version)).await?)
+            }
+            None => None,
+        };
+        let owner = gitops::owner(&agent.metadata);
+        let by = author::of_annotation(&agent.metadata, labels::DEPLOY_RELEASE);
+        Ok(Self { agent, is_live, past, shown, asked, owner, by })
+    }
+
+    async fn live(world: &Arc<World>, key: &Key, agent: Agent, past: Past) -> Result<Self, Error> {
+        Ok(Self { is_live: true, ..Self::of(world, key, agent, Some(past)).await? })
+    }
+
+    fn next(&self, world: &World, key: &Key, now: Timestamp) -> Step {
+        let target = self.asked.as_ref().and_then(|asked| asked.found.as_ref().ok());
+        let target = target.and_then(|(artifact, _)| slipway_release::spec(artifact, &self.agent.spec).ok());
+        let effective = plan::effective(&self.agent, &self.past);
+        let around = world.around(key, &effective.spec, target.as_ref());
+        let patience = world.quiet().get(key).map_or(Patience::OVER, |quiet| quiet.patience(Instant::now()));
+        plan::next(&Seen {
+            agent: &self.agent,
+            past: &self.past,
+            shown: &self.shown,
+            around: &around,
+            asked: self.asked.as_ref(),
+            owner: self.owner.as_deref(),
+            by: &self.by,
+            patience,
+            now,
+        })
+    }
+}
+
+/// The AgentReleases of an agent. Of those that say nothing of a version, Git is asked.
+async fn shown(world: &Arc<World>, key: &Key) -> Result<Vec<Shown>, Error> {
+    let mut all = world.shown(key);
+    for shown in all.iter_mut().filter(|shown| shown.version.is_none() && shown.request.is_some()) {
+        let (of, name) = (key.clone(), shown.key());
+        shown.version = git::on(&world.history, move |history| git::recorded_as(history, &of, &name)).await?;
+    }
+    Ok(all)
+}
+
+/// The Agent as the API server has it now.
+async fn live(world: &World, key: &Key) -> Result<Option<Agent>, Error> {
+    Ok(Api::<Agent>::namespaced(world.client.clone(), &key.namespace).get_opt(&key.name).await?)
+}
+
+/// The Agent as far as it is known and can be read.
+fn present(world: &World, key: &Key) -> Option<Agent> {
+    world.agents.get(key)?.0.as_ref().ok().cloned()
+}
+
+fn is_a_teams(namespace: &str) -> bool {
+    namespace.strip_prefix("team-").is_some_and(|slug| !slug.is_empty())
+}
+
+/// The operator says so of Agents in namespaces that are called like a team's and are none.
+fn is_nobodys(agent: &Agent) -> bool {
+    let conditions = agent.status.iter().flat_map(|status| &status.conditions);
+    conditions.into_iter().any(|condition| condition.type_ == condition::STALLED && condition.status == "True" && condition.reason == "NotATeamNamespace")
+}

@@ -1,0 +1,216 @@
+//! One step, done: a write to Git, or a write to the cluster.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::{Resource, ResourceExt};
+use serde_json::{Value, json};
+use slipway_api::{Agent, AgentRelease, AgentReleaseStatus, labels};
+use slipway_state::history::Fault;
+
+use super::draft::{By, Draft};
+use super::past::Past;
+use super::plan::Step;
+use super::stand::Stand;
+use super::world::World;
+use super::{MANAGER, author, git, show};
+use crate::event::Happening;
+use crate::queue::Key;
+use crate::write;
+
+/// The field manager of what is written to specs that people own.
+const SPECS: &str = "slipway-release";
+
+/// What kept a step from being done.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    #[error(transparent)]
+    Write(#[from] write::Error),
+    #[error("the release history: {0}")]
+    History(#[from] Fault),
+}
+
+impl From<kube::Error> for Error {
+    fn from(error: kube::Error) -> Self {
+        Self::Write(error.into())
+    }
+}
+
+/// What a step brought about that the caches may not know yet.
+#[derive(Default)]
+pub(super) struct Done {
+    pub agent: Option<Agent>,
+    /// Git has moved.
+    pub history: bool,
+}
+
+pub(super) async fn act(world: &World, key: &Key, agent: &Agent, past: &Past, step: Step) -> Result<Done, Error> {
+    let now = Timestamp::now();
+    match step {
+        Step::Rest(_) => Ok(Done::default()),
+        Step::Refuse { version, why } => {
+            let note = format!("release {version} is not deployed: {why}");
+            let happening = Happening { warning: true, reason: "ReleaseRefused".to_owned(), action: "Deploy", note };
+            let payload = json!({"version": version, "message": why});
+            world.events.publish_once(&about(agent), happening, &payload, &[&version, &agent.resource_version().unwrap_or_default()]).await;
+            unask(world, agent).await
+        }
+        Step::Unask => unask(world, agent).await,
+        Step::Activate { version, note } => {
+            let manifest = manifest(world, key, agent, version).await?;
+            let (agent, noted) = (key.clone(), note.clone());
+            let done = git::on(&world.history, move |history| git::activate(history, &agent, version, &noted, manifest, now)).await?;
+            tracing::info!(agent = %key, version, commit = done.commit, note = %note, "a release was deployed again");
+            Ok(Done { history: true, ..Done::default() })
+        }
+        Step::Record(draft) => record(world, key, agent, *draft).await,
+        Step::Patch(patch) => {
+            let api: Api<Agent> = Api::namespaced(world.client.clone(), &key.namespace);
+            let params = PatchParams { field_manager: Some(SPECS.to_owned()), ..PatchParams::default() };
+            let agent = api.patch(&key.name, &params, &Patch::Merge(patch)).await?;
+            Ok(Done { agent: Some(agent), ..Done::default() })
+        }
+        Step::Show { version } => show_release(world, agent, past, version).await,
+        Step::Mark { name, status } => mark(world, key, &name, &status).await,
+        Step::Prune { name } => {
+            let api: Api<AgentRelease> = Api::namespaced(world.client.clone(), &key.namespace);
+            match api.delete(&name, &DeleteParams::default()).await {
+                Ok(_) => {}
+                Err(kube::Error::Api(status)) if status.code == 404 => {}
+                Err(error) => return Err(error.into()),
+            }
+            world.gone(key, &name);
+            Ok(Done::default())
+        }
+        Step::Stand { stand, news } => {
+            if news {
+                tell(world, agent, past).await;
+            }
+            stand_agent(world, key, &stand).await
+        }
+    }
+}
+
+pub(super) fn about(agent: &Agent) -> ObjectReference {
+    agent.object_ref(&())
+}
+
+async fn unask(world: &World, agent: &Agent) -> Result<Done, Error> {
+    let key = Key::of(agent);
+    let api: Api<Agent> = Api::namespaced(world.client.clone(), &key.namespace);
+    let patch = json!({"metadata": {"resourceVersion": agent.resource_version(), "annotations": {labels::DEPLOY_RELEASE: Value::Null}}});
+    let params = PatchParams { field_manager: Some(SPECS.to_owned()), ..PatchParams::default() };
+    let agent = api.patch(&key.name, &params, &Patch::Merge(patch)).await?;
+    Ok(Done { agent: Some(agent), ..Done::default() })
+}
+
+/// The plain manifest of a version that is to be active, for other clusters.
+async fn manifest(world: &World, key: &Key, agent: &Agent, version: u64) -> Result<Option<String>, Error> {
+    let of = key.clone();
+    let artifact = git::on(&world.history, move |history| history.release(&of.namespace, &of.name, version)).await?;
+    let spec = slipway_release::spec(&artifact, &agent.spec).map_err(|fault| Fault::Refused(fault.to_string()))?;
+    Ok(Some(plain(&Agent { spec, ..agent.clone() })))
+}
+
+/// An Agent as somebody would have written it.
+pub(super) fn plain(agent: &Agent) -> String {
+    slipway_release::yaml(&json!({
+        "apiVersion": Agent::api_version(&()),
+        "kind": Agent::kind(&()),
+        "metadata": {"name": agent.name_any(), "namespace": agent.namespace()},
+        "spec": agent.spec,
+    }))
+}
+
+async fn record(world: &World, key: &Key, agent: &Agent, draft: Draft) -> Result<Done, Error> {
+    let Draft { key: name, mut artifact, by } = draft;
+    let author = match by {
+        By::Known(author) => author,
+        By::Spec => author::of_spec(agent.meta()),
+        By::Named(thing) => world.author(&key.namespace, &thing).unwrap_or_else(|| author::PLATFORM.to_owned()),
+        By::Nobody => author::PLATFORM.to_owned(),
+    };
+    artifact.metadata.author.clone_from(&author);
+    let spec = slipway_release::spec(&artifact, &agent.spec).map_err(|fault| Fault::Refused(fault.to_string()))?;
+    let manifest = Some(plain(&Agent { spec, ..agent.clone() }));
+    let draft = slipway_state::history::Draft { name, artifact, author: git::author(&author), manifest };
+    let namespace = key.namespace.clone();
+    let done = git::on(&world.history, move |history| git::record(history, &namespace, draft)).await?;
+    tracing::info!(agent = %key, version = done.version, commit = done.commit, author, "a release was recorded");
+    Ok(Done { history: true, ..Done::default() })
+}
+
+async fn show_release(world: &World, agent: &Agent, past: &Past, version: u64) -> Result<Done, Error> {
+    let Some(line) = past.versions.get(&version) else { return Ok(Done::default()) };
+    let body = show::release(agent, version, line);
+    let namespace = agent.namespace().unwrap_or_default();
+    let resource = kube::api::ApiResource::erase::<AgentRelease>(&());
+    let api: Api<DynamicObject> = Api::namespaced_with(world.client.clone(), &namespace, &resource);
+    let object: DynamicObject = serde_json::from_value(body).map_err(write::Error::from)?;
+    let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+    let made = api.create(&params, &object).await?;
+    note(world, made)?;
+    Ok(Done::default())
+}
+
+async fn mark(world: &World, key: &Key, name: &str, status: &AgentReleaseStatus) -> Result<Done, Error> {
+    let resource = kube::api::ApiResource::erase::<AgentRelease>(&());
+    let api: Api<DynamicObject> = Api::namespaced_with(world.client.clone(), &key.namespace, &resource);
+    let body = json!({
+        "apiVersion": AgentRelease::api_version(&()), "kind": AgentRelease::kind(&()), "metadata": {"name": name}, "status": status,
+    });
+    match api.patch_status(name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&body)).await {
+        Ok(object) => note(world, object)?,
+        Err(kube::Error::Api(status)) if status.code == 404 => world.gone(key, name),
+        Err(error) => return Err(error.into()),
+    }
+    Ok(Done::default())
+}
+
+fn note(world: &World, object: DynamicObject) -> Result<(), Error> {
+    let release: AgentRelease = serde_json::to_value(object).and_then(serde_json::from_value).map_err(write::Error::from)?;
+    world.note(&release);
+    Ok(())
+}
+
+async fn stand_agent(world: &World, key: &Key, stand: &Stand) -> Result<Done, Error> {
+    let api: Api<Agent> = Api::namespaced(world.client.clone(), &key.namespace);
+    let body = json!({
+        "apiVersion": Agent::api_version(&()), "kind": Agent::kind(&()), "metadata": {"name": key.name}, "status": stand,
+    });
+    let agent = api.patch_status(&key.name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&body)).await?;
+    Ok(Done { agent: Some(agent), ..Done::default() })
+}
+
+/// Tells of the release that runs now. Twice is once.
+async fn tell(world: &World, agent: &Agent, past: &Past) {
+    let Some(active) = &past.active else { return };
+    let previous = super::plan::agent_release(agent).unwrap_or(0);
+    let (reason, action, verb) = if active.is_again() { ("ReleaseDeployed", "Deploy", "was deployed again") } else { ("ReleaseCreated", "Release", "was made and runs") };
+    let mut note = format!("release v{} {verb}, by {}", active.version, active.author());
+    let mut payload = json!({"version": active.version, "previous": previous, "author": active.author()});
+    if let Some(edited) = active.note.edited_words() {
+        note.push_str(&format!("; edited since, so that their present content runs: {edited}"));
+        let names: BTreeMap<_, _> = active.note.edited.iter().map(|(name, digest)| (format!("{}/{}", name.kind.folder(), name.name), digest)).collect();
+        payload["edited"] = json!(names);
+    }
+    let happening = Happening { warning: false, reason: reason.to_owned(), action, note };
+    world.events.publish_once(&about(agent), happening, &payload, &[&active.version.to_string(), &active.since.to_string()]).await;
+}
+
+/// Says on the Agent that Git cannot be asked.
+pub(super) async fn unavailable(world: &Arc<World>, key: &Key, agent: &Agent, fault: &Fault) {
+    let (reason, message) = match fault {
+        Fault::Damaged(why) => ("HistoryDamaged", why.clone()),
+        fault => ("StateUnavailable", format!("releases wait: {fault}")),
+    };
+    let wanted = super::stand::unavailable(agent, reason, &message);
+    if let Some(stand) = super::stand::differs(agent, &wanted, Timestamp::now())
+        && let Err(error) = stand_agent(world, key, &stand).await
+    {
+        tracing::warn!(agent = %key, %error, "that releases wait could not be said");
+    }
+}

@@ -1,0 +1,133 @@
+//! The history as the controller asks it: off the threads that others run on, and in the controller's words.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use slipway_release::{Current, Status};
+use slipway_state::history::{Author, Draft, Fault, History, Recorded, Row, Step};
+
+use super::note::Note;
+use super::past::{Active, Past, Version};
+use super::plan::Asked;
+use crate::queue::Key;
+
+/// So many of the newest versions are looked at: more than the cluster keeps.
+const NEWEST: usize = 5;
+
+/// Does something with the history that blocks.
+pub(super) async fn on<T: Send + 'static>(
+    history: &Arc<History>,
+    work: impl FnOnce(&History) -> Result<T, Fault> + Send + 'static,
+) -> Result<T, Fault> {
+    let history = history.clone();
+    match tokio::task::spawn_blocking(move || work(&history)).await {
+        Ok(result) => result,
+        Err(error) => Err(Fault::Busy(format!("the history was left before it had answered: {error}"))),
+    }
+}
+
+/// What Git says of an agent, with these versions besides those that matter anyway.
+pub(super) fn past(history: &History, agent: &Key, others: &BTreeSet<u64>) -> Result<Past, Fault> {
+    let mut past = Past::default();
+    let page = history.list(&agent.namespace, &agent.name, None, NEWEST)?;
+    past.highest = page.rows.first().map_or(0, |row| row.version);
+    let active = match history.current(&agent.namespace, &agent.name)? {
+        Some(Current::Release(artifact)) => Some(*artifact),
+        Some(Current::Gone(_)) | None => None,
+    };
+    let mut missing: BTreeSet<u64> = others.iter().copied().chain(active.as_ref().map(|artifact| artifact.metadata.version)).collect();
+    for row in page.rows {
+        missing.remove(&row.version);
+        past.take(row);
+    }
+    for version in missing {
+        let page = history.list(&agent.namespace, &agent.name, Some(version.saturating_add(1)), 1)?;
+        page.rows.into_iter().filter(|row| row.version == version).for_each(|row| past.take(row));
+    }
+    let Some(current) = active else { return Ok(past) };
+    let version = current.metadata.version;
+    let standing = history.standing(&agent.namespace, &agent.name, version)?;
+    // As it was recorded: what the cluster shows is the file of the version.
+    let artifact = history.release(&agent.namespace, &agent.name, version)?;
+    let since = standing.as_ref().map_or(artifact.metadata.timestamp, |standing| standing.when);
+    let note = Note::read(standing.and_then(|standing| standing.reason).as_deref());
+    past.active = Some(Active { version, since, artifact, note });
+    Ok(past)
+}
+
+impl Past {
+    fn take(&mut self, row: Row) {
+        // What is not believed is told when it is asked for, and not shown.
+        let (Ok(told), Some(standing)) = (row.told, row.standing) else { return };
+        let version = Version {
+            name: None,
+            status: standing.status,
+            reason: standing.reason,
+            when: standing.when,
+            previous: told.previous,
+            author: told.author,
+            timestamp: told.timestamp,
+            changelog: told.changelog,
+            checksum: told.checksum,
+            commit: None,
+        };
+        self.versions.insert(row.version, version);
+    }
+}
+
+/// The release that somebody wants to run again.
+pub(super) fn asked(history: &History, agent: &Key, version: u64) -> Result<Asked, Fault> {
+    let found = match history.release(&agent.namespace, &agent.name, version) {
+        Ok(artifact) => {
+            let status = history.standing(&agent.namespace, &agent.name, version)?.map_or(artifact.metadata.status, |standing| standing.status);
+            Ok((artifact, status))
+        }
+        Err(fault @ (Fault::Refused(_) | Fault::Missing(_) | Fault::Damaged(_))) => Err(fault.to_string()),
+        Err(fault) => return Err(fault),
+    };
+    Ok(Asked { version, found })
+}
+
+/// The version that a person's release was recorded as.
+pub(super) fn recorded_as(history: &History, agent: &Key, release: &str) -> Result<Option<u64>, Fault> {
+    let found = history.named(&agent.namespace, release)?;
+    Ok(found.filter(|(of, _)| *of == agent.name).map(|(_, recorded)| recorded.version))
+}
+
+pub(super) fn record(history: &History, namespace: &str, draft: Draft) -> Result<Recorded, Fault> {
+    history.record(namespace, draft)
+}
+
+pub(super) fn activate(
+    history: &History,
+    agent: &Key,
+    version: u64,
+    note: &Note,
+    manifest: Option<String>,
+    when: Timestamp,
+) -> Result<Recorded, Fault> {
+    let author = author(note.by.as_deref().unwrap_or(super::author::PLATFORM));
+    let step = Step { agent: agent.name.clone(), version, author, when };
+    history.activate(&agent.namespace, step, manifest)
+}
+
+/// An author as Git writes one: a name, and an address where there is one.
+pub(super) fn author(name: &str) -> Author {
+    let email = if name.contains('@') && !name.contains(' ') { name } else { "" };
+    Author { name: name.to_owned(), email: email.to_owned() }
+}
+
+/// Whether a version still runs, by its status.
+pub(super) fn lives(history: &History, agent: &Key) -> Result<bool, Fault> {
+    Ok(match history.current(&agent.namespace, &agent.name) {
+        Ok(Some(Current::Gone(_))) => false,
+        Ok(Some(Current::Release(_))) => true,
+        Ok(None) => history.list(&agent.namespace, &agent.name, None, 1)?.rows.iter().any(|row| {
+            row.standing.as_ref().is_some_and(|standing| standing.status == Status::PendingEval)
+        }),
+        // What cannot be read must not outlive its agent.
+        Err(Fault::Damaged(_)) => true,
+        Err(fault) => return Err(fault),
+    })
+}

@@ -1,0 +1,89 @@
+//! The end of an agent: a tombstone, written by comparison and not by a finalizer. It holds up nobody's deletion, and
+//! needs no memory of what was begun: what lives in Git and neither in the cache nor, asked just before, at the API
+//! server, is closed, a moment after it went.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::api::{Api, ListParams};
+use slipway_api::{Agent, AgentRelease};
+use tokio::time::Instant;
+
+use super::act::{self, Error};
+use super::world::{GRACE, World};
+use super::{author, git, show};
+use crate::queue::Key;
+use crate::write;
+
+/// How long to wait before the history is asked again for who is in it.
+const AGAIN: Duration = Duration::from_secs(30);
+
+/// Asks once for all agents that Git knows to be looked at, so that those are found that went while nobody looked.
+pub(super) async fn look_for_all(world: &Arc<World>) {
+    loop {
+        let listed = git::on(&world.history, |history| {
+            let mut all = Vec::new();
+            for namespace in history.namespaces()? {
+                let agents = history.agents(&namespace)?;
+                all.extend(agents.into_iter().map(|agent| Key::new(&namespace, agent)));
+            }
+            Ok(all)
+        });
+        match listed.await {
+            Ok(all) => {
+                all.into_iter().for_each(|key| world.queue.add(key));
+                return;
+            }
+            Err(error) => tracing::warn!(%error, "which agents have a history could not be asked"),
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+/// Looks at an agent that is not there.
+pub(super) async fn reconcile(world: &Arc<World>, key: &Key) -> Result<Option<Duration>, Error> {
+    refuse(world, key).await?;
+    let of = key.clone();
+    if !git::on(&world.history, move |history| git::lives(history, &of)).await? {
+        world.forget(key);
+        return Ok(None);
+    }
+    let now = Instant::now();
+    world.still(key, now);
+    let since = world.quiet().get_mut(key).map_or(now, |quiet| *quiet.gone.get_or_insert(now));
+    if now < since + GRACE {
+        return Ok(Some((since + GRACE).duration_since(now)));
+    }
+    if !is_gone(world, key).await? {
+        // The watch will tell of it.
+        return Ok(Some(AGAIN));
+    }
+    let of = key.clone();
+    let when = Timestamp::now();
+    let author = git::author(author::PLATFORM);
+    let buried = git::on(&world.history, move |history| history.bury(&of.namespace, &of.name, author, when)).await?;
+    tracing::info!(agent = %key, commit = buried.commit, "the agent is gone; its history is closed");
+    world.forget(key);
+    Ok(None)
+}
+
+/// Whether the API server has no such Agent. A list tells a kind that is not served from an object that is not there.
+async fn is_gone(world: &World, key: &Key) -> Result<bool, Error> {
+    let api: Api<Agent> = Api::namespaced(world.client.clone(), &key.namespace);
+    let list = api.list_metadata(&ListParams::default().fields(&format!("metadata.name={}", key.name))).await?;
+    Ok(list.items.is_empty())
+}
+
+/// Tells who asked for a release of an agent that is not there.
+async fn refuse(world: &Arc<World>, key: &Key) -> Result<(), Error> {
+    let message = format!("there is no agent {} in this namespace", key.name);
+    for shown in world.shown(key).into_iter().filter(|shown| shown.version.is_none() && !shown.deleting) {
+        let Some(request) = &shown.request else { continue };
+        if let Some(status) = show::waits(&request.conditions, "AgentNotFound", &message, Timestamp::now()) {
+            let of = Key::new(&key.namespace, &shown.name);
+            write::status::<AgentRelease>(&world.client, &of, &status, super::MANAGER).await.map_err(act::Error::from)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,278 @@
+//! The decision, pure: from an Agent, its history and what the cluster shows of it, to the one thing to do next.
+//!
+//! Every step is one write. After it the question is asked anew, so that a process may end anywhere: what was done is
+//! seen, and what was not is done. Git comes first, and the cluster is brought to what Git says.
+
+use std::borrow::Cow;
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use serde_json::{Value, json};
+use slipway_api::{Agent, labels};
+use slipway_release::lifecycle::{self, Event};
+use slipway_release::{Artifact, Metadata, Resolved, Status, autoscaled};
+
+use super::around::{Around, differs, pinned_digest};
+use super::draft::{self, Draft};
+use super::note::{Image, Note};
+use super::past::{Active, Past};
+use super::show::{self, Shown};
+use super::stand::{self, Stand};
+
+/// All that a decision depends on.
+pub(super) struct Seen<'a> {
+    /// With its managed fields, where the annotation of a rollback is there or a release is to be recorded.
+    pub agent: &'a Agent,
+    pub past: &'a Past,
+    /// What the cluster has of its releases.
+    pub shown: &'a [Shown],
+    pub around: &'a Around,
+    /// The version that the annotation asks for, as it was found.
+    pub asked: Option<&'a Asked>,
+    /// Who owns the spec, if GitOps does. It counts with the annotation alone.
+    pub owner: Option<&'a str>,
+    /// Who asked for the rollback.
+    pub by: &'a str,
+    /// Whether the present content has stood still long enough, and the image was waited for.
+    pub patience: Patience,
+    pub now: Timestamp,
+}
+
+/// How long a change has stood, and an image been waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Patience {
+    pub content: bool,
+    pub image: bool,
+}
+
+impl Patience {
+    pub(super) const OVER: Self = Self { content: true, image: true };
+}
+
+/// The release that somebody wants to run again.
+#[derive(Debug, Clone)]
+pub(super) struct Asked {
+    pub version: u64,
+    /// What it holds and where it stands, or why it cannot be believed.
+    pub found: Result<(Artifact, Status), String>,
+}
+
+/// The next thing to do.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Step {
+    /// Nothing, until something changes or time has passed.
+    Rest(Rest),
+    /// Tells that a rollback cannot be, and takes its annotation away.
+    Refuse { version: String, why: String },
+    /// In Git: makes a version active, or writes another note beside the active one.
+    Activate { version: u64, note: Note },
+    /// In Git: records a version, active at once.
+    Record(Box<Draft>),
+    /// On the Agent, one merge patch: a release's content, and the annotation goes.
+    Patch(Value),
+    /// On the Agent: the annotation goes.
+    Unask,
+    /// Makes an AgentRelease.
+    Show { version: u64 },
+    /// Writes the status of one.
+    Mark { name: String, status: Box<slipway_api::AgentReleaseStatus> },
+    /// Deletes one.
+    Prune { name: String },
+    /// Writes our part of the Agent's status, and tells of the release that it names, if that is news.
+    Stand { stand: Stand, news: bool },
+}
+
+/// Why there is nothing to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rest {
+    /// All is as it should be.
+    Done,
+    /// A change has to stand still first. The number tells it from others.
+    Change(u64),
+    /// A first release waits for its image to be known.
+    Image,
+    /// The agent cannot have one now: it is suspended, or names what is not there.
+    Unable,
+}
+
+pub(super) fn next(seen: &Seen) -> Step {
+    let Seen { agent, past, .. } = *seen;
+    if agent.metadata.deletion_timestamp.is_some() {
+        return Step::Rest(Rest::Done);
+    }
+    if let Some(lost) = stand::lost(agent, past) {
+        return match stand::differs(agent, &lost, seen.now) {
+            Some(stand) => Step::Stand { stand, news: false },
+            None => Step::Rest(Rest::Unable),
+        };
+    }
+    if let Some(text) = asked(agent) {
+        return rollback(seen, text);
+    }
+    if let Some(step) = project(seen, pin(agent)) {
+        return step;
+    }
+    requests(seen).unwrap_or_else(|| automatic(seen))
+}
+
+/// What the annotation of a rollback says.
+pub(super) fn asked(agent: &Agent) -> Option<&str> {
+    agent.annotations().get(labels::DEPLOY_RELEASE).map(String::as_str)
+}
+
+/// The version in the annotation.
+pub(super) fn version(text: &str) -> Option<u64> {
+    text.trim().trim_start_matches('v').parse().ok().filter(|version| *version > 0)
+}
+
+fn rollback(seen: &Seen, text: &str) -> Step {
+    let Seen { agent, past, .. } = *seen;
+    let refuse = |why: String| Step::Refuse { version: text.chars().take(40).collect(), why };
+    let Some(version) = version(text) else { return refuse("it is no version; a number is, as in agents.slipway.dev/deploy-release: \"3\"".to_owned()) };
+    let active = past.active.as_ref().filter(|active| active.version == version);
+    let Some(active) = active else {
+        let Some(asked) = seen.asked.filter(|asked| asked.version == version) else { return Step::Rest(Rest::Unable) };
+        let (artifact, status) = match &asked.found {
+            Ok(found) => found,
+            Err(why) => return refuse(why.clone()),
+        };
+        if let Err(refused) = lifecycle::next(*status, Event::Deployed) {
+            return refuse(refused.to_string());
+        }
+        return match slipway_release::spec(artifact, &agent.spec) {
+            Ok(spec) => Step::Activate { version, note: seen.around.note(artifact, &spec, seen.by.to_owned()) },
+            Err(fault) => refuse(fault.to_string()),
+        };
+    };
+    if seen.owner.is_some() {
+        // What runs is made from the AgentRelease, which therefore comes before the pin.
+        let is_same = content(agent).same_content(&active.artifact);
+        let pin = (!is_same).then(|| content(agent).content_hash());
+        return project(seen, pin).unwrap_or(Step::Unask);
+    }
+    let artifact = if autoscaled(agent) { active.artifact.clone().without_replicas() } else { active.artifact.clone() };
+    match slipway_release::rollback(&artifact, &agent.spec) {
+        Ok(mut patch) => {
+            patch["metadata"] = json!({
+                "resourceVersion": agent.resource_version(),
+                "annotations": {labels::DEPLOY_RELEASE: Value::Null},
+            });
+            Step::Patch(patch)
+        }
+        Err(fault) => refuse(fault.to_string()),
+    }
+}
+
+/// What still keeps the cluster from showing what Git says.
+fn project(seen: &Seen, pin: Option<String>) -> Option<Step> {
+    let Seen { agent, past, shown, .. } = *seen;
+    show::step(past, shown).or_else(|| {
+        let stand = stand::of(past, pin);
+        let news = past.active.as_ref().is_some_and(|active| agent_release(agent) != Some(active.version));
+        stand::differs(agent, &stand, seen.now).map(|stand| Step::Stand { stand, news })
+    })
+}
+
+/// The version that the Agent's status names.
+pub(super) fn agent_release(agent: &Agent) -> Option<u64> {
+    agent.status.as_ref()?.active_release.and_then(|version| u64::try_from(version).ok())
+}
+
+/// The hash that the Agent's spec is pinned at, while it still has it.
+pub(super) fn pin(agent: &Agent) -> Option<String> {
+    let pinned = agent.status.as_ref()?.pinned_content.clone()?;
+    (content(agent).content_hash() == pinned).then_some(pinned)
+}
+
+/// The artifact of an Agent as it stands, for comparison.
+pub(super) fn content(agent: &Agent) -> Artifact {
+    Artifact::of(agent, Resolved::default(), blank(agent))
+}
+
+pub(super) fn blank(agent: &Agent) -> Metadata {
+    Metadata {
+        name: agent.name_any(),
+        version: 0,
+        previous: 0,
+        author: String::new(),
+        timestamp: Timestamp::UNIX_EPOCH,
+        changelog: String::new(),
+        checksum: String::new(),
+        status: Status::Active,
+        deleted_at: None,
+    }
+}
+
+/// The Agent as it runs: its own spec, or that of the release that it is pinned to.
+pub(super) fn effective<'a>(agent: &'a Agent, past: &Past) -> Cow<'a, Agent> {
+    let pinned = past.active.as_ref().filter(|_| pin(agent).is_some());
+    match pinned.map(|active| slipway_release::spec(&active.artifact, &agent.spec)) {
+        Some(Ok(spec)) => Cow::Owned(Agent { spec, ..agent.clone() }),
+        // One that cannot be read was refused before it was pinned.
+        _ => Cow::Borrowed(agent),
+    }
+}
+
+/// What a person asked for by making an AgentRelease, the oldest first.
+fn requests(seen: &Seen) -> Option<Step> {
+    let Seen { agent, past, shown, .. } = *seen;
+    let mut waiting: Vec<_> = shown.iter().filter(|shown| shown.version.is_none() && !shown.deleting).collect();
+    waiting.sort_by_key(|shown| (shown.created, &shown.name));
+    let effective = effective(agent, past);
+    for shown in waiting {
+        let Some(request) = &shown.request else { continue };
+        let unable = match (agent.stopped_by(), seen.around.resolved(&effective.spec)) {
+            (Some(why), _) if past.active.is_none() => ("NotDeployed", format!("agent {} was never deployed: {why}", agent.name_any())),
+            (_, Err(name)) => ("Unresolved", format!("{name}, which the agent names, is not there, cannot be read or is not ready")),
+            (_, Ok(resolved)) => {
+                return Some(Step::Record(Box::new(draft::requested(&effective, past, resolved, shown, request, seen.now))));
+            }
+        };
+        if let Some(status) = show::waits(&request.conditions, unable.0, &unable.1, seen.now) {
+            return Some(Step::Mark { name: shown.name.clone(), status: Box::new(status) });
+        }
+    }
+    None
+}
+
+/// What is recorded though nobody asked: that what runs has changed.
+fn automatic(seen: &Seen) -> Step {
+    let Seen { agent, past, .. } = *seen;
+    if agent.stopped_by().is_some() {
+        return Step::Rest(Rest::Unable);
+    }
+    let effective = effective(agent, past);
+    let Ok(resolved) = seen.around.resolved(&effective.spec) else { return Step::Rest(Rest::Unable) };
+    let differs = match &past.active {
+        None if resolved.image.is_none() && effective.spec.replicas > 0 && !seen.patience.image => return Step::Rest(Rest::Image),
+        None => None,
+        Some(active) => {
+            let differs = differs(&active.artifact.resolved, &active.note, &resolved);
+            if content(&effective).same_content(&active.artifact) && differs.is_nothing() {
+                return settle_image(active, &effective, &resolved);
+            }
+            Some(differs)
+        }
+    };
+    if !seen.patience.content {
+        return Step::Rest(Rest::Change(fingerprint(&effective, &resolved)));
+    }
+    Step::Record(Box::new(draft::automatic(&effective, past, resolved, &differs.unwrap_or_default(), seen.now)))
+}
+
+/// The first image that is found after a rollback is the one that was meant.
+fn settle_image(active: &Active, effective: &Agent, resolved: &Resolved) -> Step {
+    match &resolved.image {
+        Some(digest) if active.note.image == Image::Any && pinned_digest(&effective.spec).is_none() => {
+            let image = if active.artifact.resolved.image.as_ref() == Some(digest) { Image::AsReleased } else { Image::Digest(digest.clone()) };
+            Step::Activate { version: active.version, note: Note { image, ..active.note.clone() } }
+        }
+        _ => Step::Rest(Rest::Done),
+    }
+}
+
+/// Tells one content from another, while it is waited for it to stand still.
+fn fingerprint(effective: &Agent, resolved: &Resolved) -> u64 {
+    let resolved = Resolved { image: None, ..resolved.clone() };
+    crate::live::hash(&json!([content(effective).content(), resolved]))
+}

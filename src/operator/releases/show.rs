@@ -1,0 +1,203 @@
+//! What the cluster shows of the history: an AgentRelease for each version that is kept, with a status that says what
+//! Git says.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::{Resource, ResourceExt};
+use serde_json::{Value, json};
+use slipway_api::condition::{self, Finding, READY};
+use slipway_api::{Agent, AgentRelease, AgentReleaseStatus, labels};
+use slipway_release::Status;
+
+use super::past::{Past, Version};
+use super::plan::Step;
+use super::{MANAGER, author};
+use crate::live;
+
+/// The longest name of an AgentRelease.
+pub(super) const NAME_MAX: usize = 63;
+/// The longest author and changelog in one.
+const AUTHOR_MAX: usize = 256;
+const CHANGELOG_MAX: usize = 4096;
+
+/// An AgentRelease, as far as it matters here.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Shown {
+    pub name: String,
+    pub uid: String,
+    /// The Agent that it names.
+    pub agent: String,
+    /// The version that it stands for. None while it was not recorded.
+    pub version: Option<u64>,
+    /// Of the status, for comparison.
+    pub status: u64,
+    /// What somebody asks for by it; none of those that we made, and of those that were recorded.
+    pub request: Option<Request>,
+    pub created: i64,
+    pub deleting: bool,
+    /// Whether GitOps would make it anew if it were deleted.
+    pub gitops: bool,
+}
+
+/// What somebody asks for by an AgentRelease.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Request {
+    pub changelog: Option<String>,
+    pub author: String,
+    pub conditions: Vec<Condition>,
+}
+
+impl Shown {
+    pub(super) fn of(release: &AgentRelease) -> Self {
+        let meta = release.meta();
+        let status = release.status.clone().unwrap_or_default();
+        let is_ours = meta.managed_fields.iter().flatten().any(|entry| {
+            entry.manager.as_deref() == Some(MANAGER) && entry.fields_v1.as_ref().is_some_and(|fields| fields.0.get("f:spec").is_some())
+        });
+        let labelled = || release.labels().get(labels::RELEASE)?.parse().ok();
+        let version = status.version.and_then(|version| u64::try_from(version).ok()).or_else(|| is_ours.then(labelled).flatten());
+        let request = (version.is_none() && !is_ours).then(|| Request {
+            changelog: release.spec.changelog.clone(),
+            author: author::of_request(meta, release.spec.author.as_deref()),
+            conditions: status.conditions.clone(),
+        });
+        Self {
+            name: release.name_any(),
+            uid: release.uid().unwrap_or_default(),
+            agent: release.spec.agent.clone(),
+            version,
+            status: hash(&status),
+            request,
+            created: release.creation_timestamp().map_or(0, |time| time.0.as_second()),
+            deleting: meta.deletion_timestamp.is_some(),
+            gitops: slipway_api::gitops::owner(meta).is_some(),
+        }
+    }
+
+    /// By which a person's release is known in Git: another one may bear the same name later.
+    pub(super) fn key(&self) -> String {
+        let uid: String = self.uid.chars().filter(char::is_ascii_alphanumeric).take(8).collect();
+        format!("{}-{}", self.name, uid.to_ascii_lowercase())
+    }
+}
+
+fn hash(status: &AgentReleaseStatus) -> u64 {
+    live::hash(&serde_json::to_value(status).unwrap_or_default())
+}
+
+/// The next thing that the cluster does not show as it is.
+pub(super) fn step(past: &Past, shown: &[Shown]) -> Option<Step> {
+    let staying = || shown.iter().filter(|shown| !shown.deleting);
+    let kept: Vec<(&u64, &Version)> = past.kept().collect();
+    // The active one first: it is what matters most, and others become archived by it.
+    let active = past.active.as_ref().map(|active| active.version);
+    let ordered = kept.iter().filter(|(version, _)| Some(**version) == active).chain(kept.iter().rev().filter(|(version, _)| Some(**version) != active));
+    for (version, _) in ordered {
+        if !staying().any(|shown| shown.version == Some(**version)) {
+            return Some(Step::Show { version: **version });
+        }
+        if let Some(step) = staying().filter(|shown| shown.version == Some(**version)).find_map(|shown| mark(past, shown)) {
+            return Some(step);
+        }
+    }
+    if let Some(step) = staying().find_map(|shown| mark(past, shown)) {
+        return Some(step);
+    }
+    let gone = |shown: &&Shown| shown.version.is_some_and(|version| version <= past.highest && !kept.iter().any(|(kept, _)| **kept == version));
+    staying().filter(|shown| !shown.gitops).find(gone).map(|shown| Step::Prune { name: shown.name.clone() })
+}
+
+fn mark(past: &Past, shown: &Shown) -> Option<Step> {
+    let version = shown.version?;
+    let status = status(past, version, past.versions.get(&version)?);
+    (hash(&status) != shown.status).then(|| Step::Mark { name: shown.name.clone(), status: Box::new(status) })
+}
+
+/// The status of the AgentRelease of a version.
+pub(super) fn status(past: &Past, version: u64, line: &Version) -> AgentReleaseStatus {
+    let number = |version: u64| i64::try_from(version).unwrap_or(i64::MAX);
+    let active = past.active.as_ref().filter(|active| active.version == version);
+    AgentReleaseStatus {
+        version: Some(number(version)),
+        previous: Some(number(line.previous)),
+        phase: Some(line.status),
+        checksum: Some(line.checksum.clone()),
+        timestamp: Some(Time(condition::whole_seconds(line.timestamp))),
+        commit: line.commit.clone(),
+        artifact: active.map(|active| active.artifact.to_yaml()),
+        conditions: vec![ready(line, active.and_then(|active| active.note.edited_words()).as_deref())],
+    }
+}
+
+fn ready(line: &Version, edited: Option<&str>) -> Condition {
+    let (holds, reason, message) = match line.status {
+        Status::Active => (
+            true,
+            "Active",
+            edited.map_or_else(
+                || "this release runs".to_owned(),
+                |edited| format!("this release runs, but with the present content of what was edited since: {edited}"),
+            ),
+        ),
+        Status::PendingEval => (false, "PendingEvaluation", "waits for its evaluation".to_owned()),
+        Status::Rejected => (false, "Rejected", line.reason.clone().unwrap_or_else(|| "failed its evaluation".to_owned())),
+        Status::Archived => (true, "Archived", "another release runs".to_owned()),
+        Status::Deleted => (false, "Deleted", "its agent was deleted".to_owned()),
+    };
+    Condition {
+        type_: READY.to_owned(),
+        status: if holds { "True" } else { "False" }.to_owned(),
+        reason: reason.to_owned(),
+        message,
+        last_transition_time: Time(condition::whole_seconds(line.when)),
+        observed_generation: None,
+    }
+}
+
+/// The status of a release that cannot be made yet, if it does not say so already.
+pub(super) fn waits(before: &[Condition], reason: &str, message: &str, now: Timestamp) -> Option<AgentReleaseStatus> {
+    let conditions = condition::conditions(vec![Finding::new(READY, false, reason, message)], before, None, now);
+    (conditions != before).then(|| AgentReleaseStatus { conditions, ..AgentReleaseStatus::default() })
+}
+
+/// The AgentRelease of a version that was made without one.
+pub(super) fn release(agent: &Agent, version: u64, line: &Version) -> Value {
+    let cut = |text: &str, most: usize| text[..text.floor_char_boundary(most)].to_owned();
+    let owner = agent.controller_owner_ref(&()).map(|mut owner| {
+        // Nobody's deletion has to wait for it.
+        owner.block_owner_deletion = None;
+        owner
+    });
+    let mut body = json!({
+        "apiVersion": AgentRelease::api_version(&()),
+        "kind": AgentRelease::kind(&()),
+        "metadata": {
+            "name": name(agent, version, line),
+            "namespace": agent.namespace(),
+            "labels": {
+                labels::NAME: agent.name_any(),
+                labels::PART_OF: labels::PLATFORM,
+                labels::MANAGED_BY: labels::OPERATOR,
+                labels::AGENT: agent.name_any(),
+                labels::RELEASE: version.to_string(),
+            },
+            "ownerReferences": owner.into_iter().collect::<Vec<_>>(),
+        },
+        "spec": {"agent": agent.name_any(), "author": cut(&line.author, AUTHOR_MAX)},
+    });
+    if !line.changelog.is_empty() {
+        body["spec"]["changelog"] = json!(cut(&line.changelog, CHANGELOG_MAX));
+    }
+    body
+}
+
+/// Its name: that under which Git has it, if it can be one.
+fn name(agent: &Agent, version: u64, line: &Version) -> String {
+    match &line.name {
+        Some(name) if name.len() <= NAME_MAX && !name.contains('.') => name.clone(),
+        _ => {
+            let (end, name) = (format!("-v{version}"), agent.name_any());
+            format!("{}{end}", name[..name.floor_char_boundary(NAME_MAX - end.len())].trim_end_matches('-'))
+        }
+    }
+}

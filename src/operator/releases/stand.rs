@@ -1,0 +1,80 @@
+//! Our part of an Agent's status: which release runs, what it is pinned at, and the conditions `Released` and `Pinned`.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::ResourceExt;
+use serde::Serialize;
+use slipway_api::Agent;
+use slipway_api::condition::{self, Finding, PINNED, RELEASED};
+
+use super::past::Past;
+
+/// The conditions that are ours.
+pub(crate) const KINDS: [&str; 2] = [RELEASED, PINNED];
+
+/// What is written.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Stand {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub active_release: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pinned_content: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+}
+
+/// What should be written, before it has a time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Wanted {
+    active_release: Option<i64>,
+    pinned_content: Option<String>,
+    findings: Vec<Finding>,
+}
+
+/// What Git says of the agent.
+pub(super) fn of(past: &Past, pin: Option<String>) -> Wanted {
+    let Some(active) = &past.active else { return Wanted { active_release: None, pinned_content: None, findings: Vec::new() } };
+    let mut findings = vec![Finding::new(RELEASED, true, "Active", format!("release v{} runs", active.version))];
+    if pin.is_some() {
+        let message = format!("release v{} runs in place of the spec, which GitOps owns, until the spec's content changes", active.version);
+        findings.push(Finding::new(PINNED, true, "OwnedByGitOps", message));
+    }
+    Wanted { active_release: i64::try_from(active.version).ok(), pinned_content: pin, findings }
+}
+
+/// What to say when Git cannot be asked: all else stays.
+pub(super) fn unavailable(agent: &Agent, reason: &str, message: &str) -> Wanted {
+    let status = agent.status.clone().unwrap_or_default();
+    let pinned = status.conditions.iter().find(|condition| condition.type_ == PINNED);
+    let kept = pinned.map(|pinned| Finding::new(PINNED, pinned.status == "True", &*pinned.reason, &*pinned.message));
+    let findings = [Finding::new(RELEASED, false, reason, message)].into_iter().chain(kept).collect();
+    Wanted { active_release: status.active_release, pinned_content: status.pinned_content, findings }
+}
+
+/// What to say when the cluster has seen releases that Git does not have: nothing is recorded upon a history that was
+/// lost, and nothing of it is deleted from the cluster.
+pub(super) fn lost(agent: &Agent, past: &Past) -> Option<Wanted> {
+    let known = super::plan::agent_release(agent)?;
+    (known > past.highest).then(|| {
+        let message = format!(
+            "release v{known} runs, but the history ends at v{}; restore {}.git from a mirror or a backup. To begin anew instead: \
+             kubectl patch agent {} --subresource=status --type=merge -p '{{\"status\":{{\"activeRelease\":null}}}}'",
+            past.highest,
+            agent.namespace().unwrap_or_default(),
+            agent.name_any(),
+        );
+        unavailable(agent, "HistoryLost", &message)
+    })
+}
+
+/// What has to be written, unless the Agent says so already.
+pub(super) fn differs(agent: &Agent, wanted: &Wanted, now: Timestamp) -> Option<Stand> {
+    let status = agent.status.clone().unwrap_or_default();
+    let before: Vec<Condition> = status.conditions.into_iter().filter(|condition| KINDS.contains(&&*condition.type_)).collect();
+    let conditions = condition::conditions(wanted.findings.clone(), &before, None, now);
+    let stand = Stand { active_release: wanted.active_release, pinned_content: wanted.pinned_content.clone(), conditions };
+    let mut before = Stand { active_release: status.active_release, pinned_content: status.pinned_content, conditions: before };
+    before.conditions.sort_by_key(|condition| KINDS.iter().position(|kind| *kind == condition.type_));
+    (stand != before).then_some(stand)
+}

@@ -1,0 +1,376 @@
+//! The cluster as the release controller knows it: Agents, what they name (as digests), the images of their pods, and
+//! their AgentReleases (as fingerprints). Far less than the other controllers have, and nothing that they need.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::Api;
+use kube::core::NamespaceResourceScope;
+use kube::{Client, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+use slipway_api::{Agent, AgentRelease, AgentSpec, KnowledgeBase, Skill, Tool, labels};
+use slipway_cluster::Cache;
+use slipway_cluster::watch::{Heard, Readiness, follow};
+use slipway_state::history::History;
+use tokio::time::Instant;
+
+use super::around::{self, Around, Found, Kind, Name};
+use super::author;
+use super::quiet::Quiet;
+use super::show::Shown;
+use crate::event::Events;
+use crate::metrics::Metrics;
+use crate::queue::{Key, Queue};
+use crate::world::Guarded;
+use crate::world::references::{self, References};
+
+/// What the controller is told at its start.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    /// Only these namespaces are looked at; empty means all.
+    pub watch_namespaces: Vec<String>,
+    pub max_concurrent_reconciles: usize,
+}
+
+/// All that the release controller knows.
+pub struct World {
+    pub(super) client: Client,
+    pub(super) settings: Settings,
+    pub(super) metrics: Metrics,
+    pub(super) events: Events,
+    pub(super) history: Arc<History>,
+    pub(super) agents: Cache<Guarded<Agent>>,
+    things: Cache<Thing>,
+    releases: RwLock<HashMap<Key, HashMap<String, Shown>>>,
+    images: RwLock<HashMap<Key, BTreeMap<String, Running>>>,
+    references: References,
+    quiet: Mutex<HashMap<Key, Quiet>>,
+    pub(super) queue: Queue<Key>,
+    sources: Readiness,
+}
+
+/// Something that agents name. Kind and name make up its key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Thing {
+    found: Found,
+    author: String,
+}
+
+/// The image of a pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Running {
+    reference: String,
+    digest: Option<String>,
+}
+
+impl World {
+    pub fn new(client: Client, settings: Settings, history: Arc<History>, metrics: Metrics, events: Events) -> Self {
+        Self {
+            client,
+            settings,
+            metrics,
+            events,
+            history,
+            agents: Cache::default(),
+            things: Cache::default(),
+            releases: RwLock::default(),
+            images: RwLock::default(),
+            references: References::default(),
+            quiet: Mutex::default(),
+            queue: Queue::default(),
+            sources: Readiness::default(),
+        }
+    }
+
+    /// Whether every watch has told its first list.
+    pub fn is_ready(&self) -> bool {
+        self.sources.is_ready()
+    }
+
+    pub(super) async fn ready(&self) {
+        self.sources.wait().await;
+    }
+
+    pub(super) fn watches(&self, namespace: &str) -> bool {
+        self.settings.watch_namespaces.is_empty() || self.settings.watch_namespaces.iter().any(|watched| watched == namespace)
+    }
+
+    /// What an agent's names stand for. They are written down, so that a change of them comes back.
+    pub(super) fn around(&self, agent: &Key, present: &AgentSpec, other: Option<&AgentSpec>) -> Around {
+        let names: BTreeSet<Name> = around::names(present).into_iter().chain(other.into_iter().flat_map(around::names)).collect();
+        let target = |name: &Name| (reference(name.kind), Key::new(&agent.namespace, &name.name));
+        self.references.set(agent, names.iter().map(target).collect());
+        let found = names.into_iter().map(|name| (name.clone(), self.thing(&agent.namespace, &name).map_or(Found::Missing, |thing| thing.found.clone())));
+        Around { found: found.collect(), image: self.image(agent, present) }
+    }
+
+    /// Who wrote something last that an agent names.
+    pub(super) fn author(&self, namespace: &str, name: &Name) -> Option<String> {
+        self.thing(namespace, name).map(|thing| thing.author.clone())
+    }
+
+    pub(super) fn forget(&self, agent: &Key) {
+        self.references.set(agent, HashSet::new());
+        self.quiet().remove(agent);
+    }
+
+    fn thing(&self, namespace: &str, name: &Name) -> Option<Arc<Thing>> {
+        self.things.get(&thing_key(name.kind, &Key::new(namespace, &name.name)))
+    }
+
+    /// The digest that all pods of the agent report that run this very image. Pods on their way out do not count.
+    fn image(&self, agent: &Key, spec: &AgentSpec) -> Option<String> {
+        let images = self.images.read().unwrap_or_else(PoisonError::into_inner);
+        let wanted = |running: &&Running| spec.image.as_ref().is_none_or(|image| *image == running.reference);
+        let mut digests = images.get(agent)?.values().filter(wanted).map(|running| running.digest.clone());
+        let first = digests.next()??;
+        digests.all(|digest| digest.as_ref() == Some(&first)).then_some(first)
+    }
+
+    /// The AgentReleases of an agent.
+    pub(super) fn shown(&self, agent: &Key) -> Vec<Shown> {
+        let releases = self.releases.read().unwrap_or_else(PoisonError::into_inner);
+        releases.get(agent).into_iter().flat_map(HashMap::values).cloned().collect()
+    }
+
+    /// Takes note of an AgentRelease, told by a watch or by the answer to a write.
+    pub(super) fn note(&self, release: &AgentRelease) {
+        let shown = Shown::of(release);
+        let agent = Key::new(release.namespace().unwrap_or_default(), &shown.agent);
+        let mut releases = self.releases.write().unwrap_or_else(PoisonError::into_inner);
+        releases.entry(agent).or_default().insert(shown.name.clone(), shown);
+    }
+
+    /// Forgets an AgentRelease; says whose it was.
+    pub(super) fn gone(&self, agent: &Key, name: &str) {
+        let mut releases = self.releases.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(of) = releases.get_mut(agent) {
+            of.remove(name);
+            if of.is_empty() {
+                releases.remove(agent);
+            }
+        }
+    }
+
+    pub(super) fn quiet(&self) -> MutexGuard<'_, HashMap<Key, Quiet>> {
+        self.quiet.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long the agent's present content has stood still, in the eyes of this process.
+    pub(super) fn still(&self, agent: &Key, now: Instant) -> Quiet {
+        *self.quiet().entry(agent.clone()).or_insert_with(|| Quiet::new(now))
+    }
+
+    /// Asks for all agents to be looked at.
+    pub(super) fn enqueue_all(&self) {
+        self.agents.keys().into_iter().for_each(|key| self.queue.add(key));
+        let releases = self.releases.read().unwrap_or_else(PoisonError::into_inner);
+        releases.keys().for_each(|key| self.queue.add(key.clone()));
+    }
+}
+
+fn reference(kind: Kind) -> references::Kind {
+    match kind {
+        Kind::Tool => references::Kind::Tool,
+        Kind::Skill => references::Kind::Skill,
+        Kind::KnowledgeBase => references::Kind::KnowledgeBase,
+    }
+}
+
+/// Names have no slash in them.
+fn thing_key(kind: Kind, key: &Key) -> Key {
+    Key::new(&key.namespace, format!("{}/{}", kind.folder(), key.name))
+}
+
+/// Starts every watch. They run until the process ends.
+pub fn watch_all(world: &Arc<World>) {
+    let scopes: Vec<Option<String>> = match world.settings.watch_namespaces.as_slice() {
+        [] => vec![None],
+        some => some.iter().cloned().map(Some).collect(),
+    };
+    for scope in scopes {
+        agents(world, scope.clone());
+        things(world, scope.clone(), Kind::Tool, |tool: &Tool| {
+            if tool.spec.enabled { Found::Digest(around::digest(&tool.spec)) } else { Found::Off }
+        });
+        things(world, scope.clone(), Kind::KnowledgeBase, |base: &KnowledgeBase| Found::Digest(around::digest(&base.spec)));
+        things(world, scope.clone(), Kind::Skill, |skill: &Skill| {
+            let status = skill.status.as_ref().filter(|status| status.observed_generation == skill.meta().generation);
+            status.and_then(|status| status.digest.clone()).map_or(Found::Missing, Found::Digest)
+        });
+        releases(world, scope.clone());
+        pods(world, scope);
+    }
+}
+
+fn namespaced<K>(world: &World, scope: Option<&str>) -> Api<K>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+{
+    match scope {
+        Some(namespace) => Api::namespaced(world.client.clone(), namespace),
+        None => Api::all(world.client.clone()),
+    }
+}
+
+fn agents(world: &Arc<World>, scope: Option<String>) {
+    world.sources.expect();
+    let world = world.clone();
+    tokio::spawn(async move {
+        let api: Api<Guarded<Agent>> = Api::all(world.client.clone());
+        let api = match scope.as_deref() {
+            Some(namespace) => Api::namespaced(world.client.clone(), namespace),
+            None => api,
+        };
+        let hear = |heard: Heard<Guarded<Agent>>| match heard {
+            Heard::Seen(key, mut agent) => {
+                agent.meta_mut().managed_fields = None;
+                world.agents.insert(key.clone(), *agent);
+                world.queue.add(key);
+            }
+            Heard::Gone(key, _) => {
+                world.agents.remove(&key);
+                world.queue.add(key);
+            }
+            Heard::Listed(keys) => world.agents.retain(scope.as_deref(), &keys).into_iter().for_each(|key| world.queue.add(key)),
+        };
+        follow(api, None, Some(&world.sources), hear).await;
+    });
+}
+
+/// Watches a kind that agents name, of which only what it stands for is kept.
+fn things<K>(world: &Arc<World>, scope: Option<String>, kind: Kind, look: fn(&K) -> Found)
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + std::fmt::Debug + Send + Sync + 'static,
+{
+    world.sources.expect();
+    let world = world.clone();
+    tokio::spawn(async move {
+        let api: Api<Guarded<K>> = match scope.as_deref() {
+            Some(namespace) => Api::namespaced(world.client.clone(), namespace),
+            None => Api::all(world.client.clone()),
+        };
+        let changed = |key: &Key| world.references.to(reference(kind), key).into_iter().for_each(|agent| world.queue.add(agent));
+        let prefix = format!("{}/", kind.folder());
+        let mut known: HashSet<Key> = HashSet::new();
+        let hear = |heard: Heard<Guarded<K>>| match heard {
+            Heard::Seen(key, object) => {
+                let found = object.0.as_ref().map_or(Found::Missing, look);
+                let thing = Thing { found, author: author::of_spec(object.meta()) };
+                known.insert(key.clone());
+                let before = world.things.insert(thing_key(kind, &key), thing.clone());
+                if before.is_none_or(|before| before.found != thing.found) {
+                    changed(&key);
+                }
+            }
+            Heard::Gone(key, _) => {
+                known.remove(&key);
+                world.things.remove(&Key::new(&key.namespace, format!("{prefix}{}", key.name)));
+                changed(&key);
+            }
+            Heard::Listed(keys) => {
+                let gone: Vec<Key> = known.iter().filter(|key| !keys.contains(*key)).cloned().collect();
+                for key in gone {
+                    known.remove(&key);
+                    world.things.remove(&thing_key(kind, &key));
+                    changed(&key);
+                }
+            }
+        };
+        follow(api, None, Some(&world.sources), hear).await;
+    });
+}
+
+fn releases(world: &Arc<World>, scope: Option<String>) {
+    world.sources.expect();
+    let world = world.clone();
+    tokio::spawn(async move {
+        // Those that cannot be read say nothing; the API server keeps them from being made.
+        let api: Api<Guarded<AgentRelease>> = match scope.as_deref() {
+            Some(namespace) => Api::namespaced(world.client.clone(), namespace),
+            None => Api::all(world.client.clone()),
+        };
+        let hear = |heard: Heard<Guarded<AgentRelease>>| match heard {
+            Heard::Seen(key, release) => {
+                let Ok(release) = &release.0 else { return };
+                world.note(release);
+                world.queue.add(Key::new(key.namespace, &release.spec.agent));
+            }
+            Heard::Gone(key, release) => {
+                let Ok(release) = &release.0 else { return };
+                let agent = Key::new(&key.namespace, &release.spec.agent);
+                world.gone(&agent, &key.name);
+                world.queue.add(agent);
+            }
+            Heard::Listed(keys) => {
+                let mut releases = world.releases.write().unwrap_or_else(PoisonError::into_inner);
+                for (agent, of) in releases.iter_mut().filter(|(agent, _)| scope.as_ref().is_none_or(|scope| agent.namespace == *scope)) {
+                    let before = of.len();
+                    of.retain(|name, _| keys.contains(&Key::new(&agent.namespace, name)));
+                    if of.len() != before {
+                        world.queue.add(agent.clone());
+                    }
+                }
+                releases.retain(|_, of| !of.is_empty());
+            }
+        };
+        follow(api, None, Some(&world.sources), hear).await;
+    });
+}
+
+fn pods(world: &Arc<World>, scope: Option<String>) {
+    world.sources.expect();
+    let world = world.clone();
+    tokio::spawn(async move {
+        let api: Api<Pod> = namespaced(&world, scope.as_deref());
+        let agent_of = |pod: &Pod| Some(Key::new(pod.namespace()?, pod.labels().get(labels::AGENT)?));
+        let hear = |heard: Heard<Pod>| {
+            let mut images = world.images.write().unwrap_or_else(PoisonError::into_inner);
+            match heard {
+                Heard::Seen(key, pod) => {
+                    let Some(agent) = agent_of(&pod) else { return };
+                    let of = images.entry(agent.clone()).or_default();
+                    let before = match running(&pod) {
+                        Some(now) => of.insert(key.name, now.clone()).is_none_or(|before| before != now),
+                        None => of.remove(&key.name).is_some(),
+                    };
+                    if before {
+                        world.queue.add(agent);
+                    }
+                }
+                Heard::Gone(key, pod) => {
+                    let Some(agent) = agent_of(&pod) else { return };
+                    if let Some(of) = images.get_mut(&agent) {
+                        of.remove(&key.name);
+                    }
+                    world.queue.add(agent);
+                }
+                Heard::Listed(keys) => {
+                    for (agent, of) in images.iter_mut().filter(|(agent, _)| scope.as_ref().is_none_or(|scope| agent.namespace == *scope)) {
+                        of.retain(|name, _| keys.contains(&Key::new(&agent.namespace, name)));
+                    }
+                }
+            }
+            images.retain(|_, of| !of.is_empty());
+        };
+        follow(api, Some(labels::AGENT), Some(&world.sources), hear).await;
+    });
+}
+
+/// The image of a pod that stays.
+fn running(pod: &Pod) -> Option<Running> {
+    if pod.metadata.deletion_timestamp.is_some() {
+        return None;
+    }
+    let container = pod.spec.as_ref()?.containers.iter().find(|container| container.name == CONTAINER)?;
+    let status = pod.status.as_ref().and_then(|status| status.container_statuses.iter().flatten().find(|status| status.name == CONTAINER));
+    Some(Running { reference: container.image.clone()?, digest: status.and_then(|status| around::digest_of(&status.image_id)) })
+}
+
+/// The container of an agent's pod that is the agent.
+const CONTAINER: &str = crate::agent::CONTAINER;
+
+/// How long after an Agent was seen to go its history is closed: one that comes back at once goes on with it.
+pub(super) const GRACE: Duration = Duration::from_secs(5);
