@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail};
 use kube::Client;
 use slipway_http::{Limits, serve as serve_http};
 use slipway_operator::database::DatabaseUrl;
-use slipway_rest::{Authentication, Context, Issuer, Oidc, PlatformSettings, Rest, Settings};
+use slipway_rest::{Authentication, Context, Issuer, Oidc, PlatformSettings, Rest, Settings, StateSettings};
 use tokio::net::TcpListener;
 use url::Url;
 
@@ -15,6 +15,9 @@ use crate::run::namespaces;
 
 /// Clients that stream hold a connection each.
 const CONNECTIONS: usize = 16 * 1024;
+/// The state role's Service, and its port.
+const STATE: &str = "slipway-state";
+const STATE_PORT: u16 = 8091;
 
 pub(crate) fn open(arguments: &Arguments, client: Client) -> anyhow::Result<Rest> {
     let in_cluster = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
@@ -37,6 +40,7 @@ pub(crate) fn open(arguments: &Arguments, client: Client) -> anyhow::Result<Rest
         limits: arguments.limits,
         impersonate: arguments.impersonate,
         import_allow: arguments.import_allow()?,
+        state: StateSettings { url: state_url(arguments, in_cluster)?, token_file: Some(arguments.state_token_file.clone()) },
         platform: PlatformSettings::new(
             Arguments::public_url(arguments.mlflow_uri.as_ref()).map_err(anyhow::Error::msg).context("SLIPWAY_MLFLOW_URI")?,
             arguments.database().context("SLIPWAY_DATABASE_URL")?.as_ref().map(DatabaseUrl::complete),
@@ -67,6 +71,20 @@ fn agent_address(arguments: &Arguments) -> anyhow::Result<Option<String>> {
     match Url::parse(&sample) {
         Ok(url) if url.scheme() == "http" && url.has_host() && url.query().is_none() && url.fragment().is_none() => Ok(Some(address)),
         _ => bail!("SLIPWAY_AGENT_ADDRESS must look like http://{{name}}.{{namespace}}.example.com:8000"),
+    }
+}
+
+/// Where the state role is, if it was said or can be known.
+fn state_url(arguments: &Arguments, in_cluster: bool) -> anyhow::Result<Option<String>> {
+    let Some(given) = arguments.state_url.clone().filter(|url| !url.is_empty()) else {
+        let Arguments { platform_namespace, cluster_domain, .. } = arguments;
+        return Ok(in_cluster.then(|| format!("http://{STATE}.{platform_namespace}.svc.{}:{STATE_PORT}", cluster_domain.trim_matches('.'))));
+    };
+    match Url::parse(&given) {
+        Ok(url) if url.scheme() == "http" && url.has_host() && url.path() == "/" && url.query().is_none() && url.username().is_empty() => {
+            Ok(Some(given))
+        }
+        _ => bail!("SLIPWAY_STATE_URL must look like http://slipway-state.slipway-system.svc.cluster.local:8091"),
     }
 }
 

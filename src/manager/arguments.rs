@@ -1,5 +1,6 @@
 //! Settings from flags and environment variables; `--help` lists them all.
 
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use anyhow::Context as _;
@@ -80,6 +81,15 @@ pub(crate) struct Arguments {
     /// Whether the API writes as its callers, which takes the right to impersonate anybody, instead of as itself.
     #[arg(long, env = "SLIPWAY_IMPERSONATE", default_value_t = false, action = clap::ArgAction::Set)]
     pub impersonate: bool,
+
+    /// Where the state role is, which keeps the releases. Empty means its Service within a cluster, and that there are no
+    /// releases elsewhere.
+    #[arg(long, env = "SLIPWAY_STATE_URL")]
+    pub state_url: Option<String>,
+
+    /// The file with the token that the state role is shown.
+    #[arg(long, env = "SLIPWAY_STATE_TOKEN_FILE", default_value = "/var/run/secrets/kubernetes.io/serviceaccount/token")]
+    pub state_token_file: PathBuf,
 
     /// Where /healthz, /readyz and /metrics are served.
     #[arg(long, env = "SLIPWAY_LISTEN", default_value = "0.0.0.0:8080")]

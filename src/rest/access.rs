@@ -16,6 +16,7 @@ use slipway_http::{Error, HeaderMap, HeaderName, HeaderValue, StatusCode, header
 
 use crate::call::Path;
 use crate::context::Context;
+use crate::releases;
 use crate::right::{MEMBER, Permission, Right};
 pub use oidc::{Issuer, Oidc};
 use recent::Recent;
@@ -124,7 +125,11 @@ pub(crate) async fn admit(context: &Context, permission: Permission, path: &Path
 }
 
 /// The name of the object that a path speaks of, as far as it is known: rights can be given by name.
-fn subject(context: &Context, path: &Path, namespace: &str) -> Option<String> {
+fn subject(context: &Context, right: Right, path: &Path, namespace: &str) -> Option<String> {
+    // A path names a release by its agent and number, and not by the name of its object.
+    if right.resource == releases::LIST.resource {
+        return None;
+    }
     let (_, part) = path.0.iter().find(|(name, _)| *name != "team")?;
     if part.starts_with("ag_") { context.seen.agents.name_of(namespace, part) } else { Some(ids::skill_name(part)) }
 }
@@ -160,7 +165,7 @@ impl Choice<'_> {
     /// Whether the caller has the right that the call takes in this team. Not everyone who has it has a role.
     async fn may(&self, team: &TeamSlug) -> Result<bool, Error> {
         let namespace = team.namespace();
-        let name = subject(self.context, self.path, &namespace);
+        let name = subject(self.context, self.right, self.path, &namespace);
         self.context.access.allows(self.caller, self.right, &namespace, name.as_deref()).await
     }
 

@@ -114,7 +114,7 @@ pub(crate) async fn name<B>(call: &Call<B>, named: &str) -> Result<Option<String
 }
 
 /// Changes the agent that the path names, as `change` says, which is told what to call it.
-async fn write(call: &Call, change: impl Fn(&Agent, &str) -> Result<Value, Error>) -> Result<Agent, Error> {
+pub(crate) async fn write(call: &Call, change: impl Fn(&Agent, &str) -> Result<Value, Error>) -> Result<Agent, Error> {
     let (name, what) = named(call).await?;
     let change = |agent: &Agent| {
         there(agent, &what)?;

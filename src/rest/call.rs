@@ -6,7 +6,7 @@ use kube::Client;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::DeserializeOwned;
 use slipway_api::names::TeamSlug;
-use slipway_http::{Error, HeaderMap, HeaderName, Query, Request, RequestId};
+use slipway_http::{Error, HeaderMap, HeaderName, Query, Request, RequestId, header};
 
 use crate::access::Caller;
 use crate::context::Context;
@@ -68,6 +68,8 @@ impl<B> Call<B> {
 
 /// What a request may bring along.
 pub(crate) trait Body: Sized + Send + 'static {
+    /// Whether there must be one.
+    const REQUIRED: bool = true;
     /// Its media type and form, for the document; `None` when nothing is read.
     fn form(generator: &mut SchemaGenerator) -> Option<(&'static str, Schema)>;
     fn read(request: Request) -> impl Future<Output = Result<Self, Error>> + Send;
@@ -104,5 +106,25 @@ impl<T: DeserializeOwned + JsonSchema + Send + 'static> Body for Json<T> {
 
     async fn read(request: Request) -> Result<Self, Error> {
         request.json().await.map(Self)
+    }
+}
+
+/// JSON, or nothing at all, which is as good as an empty object.
+pub(crate) struct Maybe<T>(pub T);
+
+impl<T: DeserializeOwned + Default + JsonSchema + Send + 'static> Body for Maybe<T> {
+    const REQUIRED: bool = false;
+
+    fn form(generator: &mut SchemaGenerator) -> Option<(&'static str, Schema)> {
+        Json::<T>::form(generator)
+    }
+
+    async fn read(request: Request) -> Result<Self, Error> {
+        let headers = request.headers();
+        let says = |name: HeaderName| headers.get(name);
+        let empty = says(header::CONTENT_LENGTH).is_none_or(|length| length == "0")
+            && says(header::TRANSFER_ENCODING).is_none()
+            && says(header::CONTENT_TYPE).is_none();
+        if empty { Ok(Self(T::default())) } else { request.json().await.map(Self) }
     }
 }

@@ -20,6 +20,7 @@ use crate::relay::Relay;
 use crate::routes;
 use crate::seen::Seen;
 use crate::skills;
+use crate::state::{State, StateSettings};
 
 /// How this API was set up.
 #[derive(Debug, Clone)]
@@ -41,6 +42,8 @@ pub struct Settings {
     /// What skills may be imported from although it is not public.
     pub import_allow: Vec<Allowed>,
     pub platform: PlatformSettings,
+    /// The way to the releases.
+    pub state: StateSettings,
     /// Whether objects are written as the caller instead of as REST itself.
     pub impersonate: bool,
     /// How much may be asked of agents.
@@ -57,6 +60,7 @@ pub struct Context {
     pub(crate) seen: Arc<Seen>,
     pub(crate) gate: Arc<Gate>,
     pub(crate) relay: Relay,
+    pub(crate) state: State,
     /// What agents that rest have said and know.
     pub(crate) kept: Option<Reader>,
     pub(crate) metrics: Metrics,
@@ -77,10 +81,11 @@ impl Context {
         let metrics = Metrics::default();
         let gate = Arc::new(Gate::new(settings.limits, metrics.clone()));
         let hub = Arc::new(Hub::new(client.clone(), seen.clone(), settings.watch_namespaces.clone()));
+        let state = State::new(&settings.state);
         let egress = skills::egress(&settings.import_allow);
         let kept = settings.platform.reader()?;
         let description = Description::of(&routes::all());
-        Ok(Self { client, settings, access, seen, gate, relay, kept, metrics, hub, description, egress })
+        Ok(Self { egress, client, settings, access, seen, gate, relay, state, kept, metrics, hub, description })
     }
 }
 

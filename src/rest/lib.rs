@@ -24,12 +24,15 @@ mod openapi;
 mod page;
 mod platform;
 mod relay;
+mod releases;
 mod right;
 mod route;
 mod routes;
 mod seen;
 mod shelf;
 mod skills;
+mod state;
+mod sync;
 mod teams;
 mod tools;
 mod write;
@@ -45,9 +48,12 @@ pub use limits::{Limit, Limits};
 pub use platform::PlatformSettings;
 use route::{Found, Table};
 pub use slipway_egress::Allowed;
+pub use state::StateSettings;
 
 /// Where the API begins.
 pub const BASE: &str = "/api/v1";
+/// Where the state repositories are, for clients of Git.
+const REPOSITORIES: &str = "/state/";
 
 /// The API, ready to answer.
 #[derive(Clone)]
@@ -84,6 +90,9 @@ impl Rest {
 
     /// The answer, and the route that it is of.
     async fn answer_at(&self, request: Request) -> (Option<&'static str>, Result<Reply, Error>) {
+        if let Some(path) = request.path().strip_prefix(REPOSITORIES).map(str::to_owned) {
+            return (Some("/state/{repository}"), state::git(&self.context, &path, request).await);
+        }
         let Some(path) = request.path().strip_prefix(BASE).filter(|path| path.starts_with('/')) else {
             let answer = match request.path() {
                 "/healthz" => Ok(Reply::text("ok\n")),

@@ -32,6 +32,8 @@ pub(crate) struct Route {
     pub status: StatusCode,
     pub media: &'static str,
     pub request: fn(&mut SchemaGenerator) -> Option<(&'static str, Schema)>,
+    /// Whether a request must bring a body, if it may.
+    pub body_required: bool,
     pub response: fn(&mut SchemaGenerator) -> Schema,
     handler: Box<dyn Fn(Call, Request) -> Handled + Send + Sync>,
 }
@@ -65,6 +67,7 @@ impl Route {
             status: A::STATUS,
             media: A::MEDIA,
             request: B::form,
+            body_required: B::REQUIRED,
             response: A::form,
             handler: Box::new(handler),
         }

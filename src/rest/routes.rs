@@ -6,7 +6,7 @@ use crate::page::PAGED;
 use crate::right::Permission::{Cluster, Known, Open, Platform, Team};
 use crate::right::{MEMBER, Right};
 use crate::route::Route;
-use crate::{agents, events, health, members, openapi, platform, relay, skills, teams, tools};
+use crate::{agents, events, health, members, openapi, platform, relay, releases, skills, sync, teams, tools};
 
 const LIST_AGENTS: Right = Right::on("list", "agents");
 const GET_AGENT: Right = Right::on("get", "agents");
@@ -39,6 +39,13 @@ pub(crate) fn all() -> Vec<Route> {
         Route::new(post.clone(), "/agents/{id}/stop", Team(CHANGE_AGENT), "Takes the agent's pods away until it is deployed again.", agents::run::stop),
         Route::new(post.clone(), "/agents/{id}/restart", Team(CHANGE_AGENT), "Replaces the agent's pods, one after the other.", agents::run::restart),
         Route::new(get.clone(), "/admin/agents", Cluster(LIST_AGENTS), "The agents of all teams, team by team, newest first.", agents::all).with(PAGED),
+
+        Route::new(get.clone(), "/agents/{id}/versions", Team(releases::LIST), "The configurations that the agent had, newest first.", releases::versions::list).with(PAGED),
+        Route::new(get.clone(), "/agents/{id}/releases", Team(releases::LIST), "The agent's releases, newest first, without what they hold.", releases::list).with(PAGED),
+        Route::new(post.clone(), "/agents/{id}/releases", Team(releases::CREATE), "Makes a release of the agent as it stands, also when nothing changed.", releases::create),
+        Route::new(get.clone(), "/agents/{id}/releases/diff", Team(releases::GET), "How two releases differ, value by value.", releases::diff).with(releases::BETWEEN),
+        Route::new(get.clone(), "/agents/{id}/releases/{version}", Team(releases::GET), "One release, with all that it holds.", releases::get),
+        Route::new(post.clone(), "/agents/{id}/releases/{version}/deploy", Team(CHANGE_AGENT), "Brings a release back: the agent runs what it held.", releases::deploy),
 
         Route::new(get.clone(), "/agents/{id}/events", Team(GET_AGENT), "What happens to the agent: its last events, then each as it comes.", events::events),
 
@@ -79,6 +86,7 @@ pub(crate) fn all() -> Vec<Route> {
 
         Route::new(get.clone(), "/platform/config", Platform(platform::READ, platform::NAME), "The platform's configuration.", platform::get),
         Route::new(put.clone(), "/platform/config", Platform(platform::CHANGE, platform::NAME), "Changes the fields that are given, and no others; null clears a field.", platform::change),
+        Route::new(post.clone(), "/platform/sync", Cluster(CREATE_AGENT), "Brings the cluster and the state repositories to the same.", sync::sync),
         Route::new(post.clone(), "/platform/config/test", Platform(platform::CHANGE, platform::NAME), "Connects to what the platform is configured for, and says how that went.", platform::test),
     ]
 }

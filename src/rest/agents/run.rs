@@ -33,7 +33,7 @@ impl Answer for Done {
 }
 
 impl Done {
-    fn of(agent: &Agent, action: &'static str) -> Result<Self, Error> {
+    pub(crate) fn of(agent: &Agent, action: &'static str) -> Result<Self, Error> {
         Ok(Self { data: View::of(agent)?, action })
     }
 }
@@ -64,7 +64,7 @@ pub(crate) async fn restart(call: Call) -> Result<Done, Error> {
 }
 
 /// An archived agent runs only after it was taken back.
-fn active(agent: &Agent, what: &str) -> Result<(), Error> {
+pub(crate) fn active(agent: &Agent, what: &str) -> Result<(), Error> {
     if agent.is_archived() {
         let message = format!("{what} is archived; PATCH its status with {{\"status\": \"active\"}} first");
         return Err(conflict(message));

@@ -31,7 +31,10 @@ pub(crate) struct View {
     pub replicas: i32,
     pub ready_replicas: i32,
     pub endpoint: Option<String>,
+    /// The author's label.
     pub version: Option<String>,
+    /// The number of the release that runs.
+    pub active_release: Option<i64>,
     /// All that was written down about the agent.
     #[schemars(schema_with = "config")]
     pub config: Value,
@@ -110,6 +113,7 @@ impl View {
             ready_replicas: status.replicas,
             endpoint: status.endpoint,
             version: agent.spec.version.clone(),
+            active_release: status.active_release,
             config: fields::to_callers(&AGENT, spec)?,
             resource_version: agent.resource_version(),
             created_at: time(agent.creation_timestamp().map(|time| time.0)),

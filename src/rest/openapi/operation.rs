@@ -12,6 +12,9 @@ const STREAM: &str = "text/event-stream";
 /// The one endpoint that takes bodies of several kinds, and tells by its status whether something was there before.
 const IMPORT: &str = "/skills/import";
 
+/// What is answered out of the history of releases.
+const HISTORY: [&str; 2] = ["/releases", "/versions"];
+
 /// What the document derives from a route, besides what the route says itself.
 #[expect(clippy::struct_excessive_bools, reason = "each is true or not whatever the others are")]
 struct Facts {
@@ -21,6 +24,8 @@ struct Facts {
     /// Its answer is a list, of which pages can be asked for.
     list: bool,
     paged: bool,
+    /// It is answered out of the history of releases.
+    history: bool,
     /// It makes a resource.
     makes: bool,
     /// It changes or deletes a resource in the version that the caller may name.
@@ -33,13 +38,16 @@ impl Facts {
         let relayed = matches!(route.permission, Permission::Team(right) if right.subresource == Some("chat"));
         let ours = !relayed && !matches!(route.permission, Permission::Open | Permission::Known);
         let makes = ours && route.status == StatusCode::CREATED;
-        // A membership is a RoleBinding, which is replaced rather than changed; the platform's test changes nothing.
-        let apart = ["/members", "/platform/config/test"].iter().any(|part| route.path.contains(part));
+        let history = ours && HISTORY.iter().any(|part| route.path.contains(part));
+        // A membership is a RoleBinding, which is replaced rather than changed; the platform's test changes nothing, and
+        // its sync many things.
+        let apart = ["/members", "/platform/config/test", "/platform/sync"].iter().any(|part| route.path.contains(part));
         Self {
             relayed,
+            history,
             stream: route.media == STREAM,
             list: response["properties"]["data"]["type"] == "array",
-            paged: !relayed && route.parameters.iter().any(|parameter| parameter.name == "cursor"),
+            paged: !relayed && !history && route.parameters.iter().any(|parameter| parameter.name == "cursor"),
             makes,
             changes: ours && !makes && !apart && route.method != Method::GET,
             body,
@@ -62,7 +70,7 @@ impl Facts {
             (StatusCode::UNSUPPORTED_MEDIA_TYPE, self.body),
             (StatusCode::TOO_MANY_REQUESTS, self.relayed || self.stream),
             (StatusCode::INTERNAL_SERVER_ERROR, true),
-            (StatusCode::BAD_GATEWAY, self.relayed),
+            (StatusCode::BAD_GATEWAY, self.relayed || self.history),
             (StatusCode::SERVICE_UNAVAILABLE, !open),
             (StatusCode::GATEWAY_TIMEOUT, self.relayed),
         ];
@@ -71,7 +79,7 @@ impl Facts {
 
     fn headers(&self) -> &'static [&'static str] {
         match () {
-            () if self.relayed || self.stream || (self.list && !self.paged) => &[],
+            () if self.relayed || self.stream || (self.list && !self.paged) || (self.history && !self.changes) => &[],
             () if self.list => &["X-Resource-Version"],
             () => &["X-Resource-Version", "ETag"],
         }
@@ -123,7 +131,7 @@ pub(super) fn of(route: &Route, routes: &[Route], generator: &mut SchemaGenerato
         if let Some(example) = examples::of(&id) {
             content["example"] = example;
         }
-        operation["requestBody"] = json!({"required": true, "content": {media: content}});
+        operation["requestBody"] = json!({"required": route.body_required, "content": {media: content}});
         if route.path == IMPORT {
             examples::archives(&mut operation["requestBody"]["content"]);
         }
@@ -160,6 +168,11 @@ fn query(parameter: &Parameter) -> Value {
         (_, "boolean") => json!({"type": "boolean"}),
         (_, kind) => json!({"type": kind}),
     };
+    // The two versions that a comparison is about.
+    if ["from", "to"].contains(&parameter.name) {
+        let schema = json!({"type": "integer", "minimum": 1});
+        return json!({"name": parameter.name, "in": "query", "required": true, "description": parameter.about, "schema": schema, "example": 1});
+    }
     json!({"name": parameter.name, "in": "query", "description": parameter.about, "schema": schema})
 }
 
@@ -168,7 +181,9 @@ fn links(route: &Route, routes: &[Route], answer: &Value, generator: &SchemaGene
     let collection = format!("{}/{{", route.path.trim_end_matches("/import"));
     let made =
         answer["properties"]["data"]["$ref"].as_str().and_then(|reference| generator.definitions().get(reference.rsplit('/').next()?));
-    let named = made.map_or("id", |made| if made["properties"].get("id").is_some() { "id" } else { "slug" });
+    let has = |name: &str| made.is_none_or(|made| made["properties"].get(name).is_some());
+    let named =
+        [("id", "id"), ("metadata", "metadata/version")].into_iter().find(|(field, _)| has(field)).map_or("slug", |(_, named)| named);
     let known: Vec<&str> = variables(route.path).collect();
     let mut links = Map::new();
     for target in routes.iter().filter(|target| target.path.starts_with(&collection)) {

@@ -10,13 +10,21 @@ const REFUSALS: [(StatusCode, &str, &[&str]); 13] = [
     (StatusCode::FORBIDDEN, "The caller's role does not allow it, or a policy or quota of the cluster does not.", &[]),
     (StatusCode::NOT_FOUND, "There is no such thing, or none in the caller's team.", &[]),
     (StatusCode::REQUEST_TIMEOUT, "The body took too long to arrive.", &[]),
-    (StatusCode::CONFLICT, "It exists already, is not as If-Match says, is being deleted, or belongs to GitOps.", &[]),
+    (
+        StatusCode::CONFLICT,
+        "It exists already, is not as If-Match says, is being deleted, belongs to GitOps, or is in no state for this.",
+        &[],
+    ),
     (StatusCode::PAYLOAD_TOO_LARGE, "The body is larger than it may be.", &[]),
     (StatusCode::UNSUPPORTED_MEDIA_TYPE, "The body is of another type than is taken.", &[]),
     (StatusCode::TOO_MANY_REQUESTS, "The team or the agent is asked too much.", &["Retry-After"]),
     (StatusCode::INTERNAL_SERVER_ERROR, "The server's own fault. Its log says more, under the X-Request-Id.", &[]),
-    (StatusCode::BAD_GATEWAY, "The agent cannot be reached, or its answer makes no sense.", &[]),
-    (StatusCode::SERVICE_UNAVAILABLE, "The cluster does not answer, or the agent does not run.", &["Retry-After"]),
+    (StatusCode::BAD_GATEWAY, "The agent cannot be reached, or its answer makes no sense; or a release is not as it was written.", &[]),
+    (
+        StatusCode::SERVICE_UNAVAILABLE,
+        "The cluster does not answer, the agent does not run, or the state role, which keeps the releases, is away.",
+        &["Retry-After"],
+    ),
     (StatusCode::GATEWAY_TIMEOUT, "The agent took too long.", &[]),
 ];
 

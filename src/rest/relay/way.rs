@@ -86,8 +86,7 @@ impl Way {
             }
             Self::ApiServer(client) => {
                 let path = format!("/api/v1/namespaces/{namespace}/services/{name}:{PORT}/proxy{}", order.path);
-                let request = request(&path, order).map_err(Failure::Ours)?.map(kube::client::Body::from);
-                let response = client.send(request).await.map_err(Failure::NoWay)?;
+                let response = client.send(request(&path, order)?).await.map_err(Failure::NoWay)?;
                 Ok(response.map(|body| body.map_err(Into::into).boxed_unsync()))
             }
         }
@@ -101,23 +100,22 @@ async fn direct(http: &Http, base: &str, host: Option<&str>, mut order: Order) -
     }
     // A connection that was kept may have been closed at the very moment in which it was used. What only reads is
     // asked once more; of anything else nobody knows whether it was done.
-    let mut tries = if order.method == Method::GET { 2 } else { 1 };
-    loop {
-        tries -= 1;
-        let request = request(&uri, order.clone()).map_err(Failure::Ours)?.map(Full::new);
-        match http.request(request).await {
-            Ok(response) => return Ok(response.map(|body| body.map_err(Into::into).boxed_unsync())),
-            Err(error) if error.is_connect() => return Err(Failure::Unreachable(error.into())),
-            Err(_) if tries > 0 => {}
-            Err(error) => return Err(Failure::Left(error.into())),
-        }
+    let again = (order.method == Method::GET).then(|| order.clone());
+    let answer = match (http.request(request(&uri, order)?).await, again) {
+        (Err(error), Some(order)) if !error.is_connect() => http.request(request(&uri, order)?).await,
+        (answer, _) => answer,
+    };
+    match answer {
+        Ok(response) => Ok(response.map(|body| body.map_err(Into::into).boxed_unsync())),
+        Err(error) if error.is_connect() => Err(Failure::Unreachable(error.into())),
+        Err(error) => Err(Failure::Left(error.into())),
     }
 }
 
-fn request(uri: &str, order: Order) -> Result<Request<Bytes>, Broken> {
-    let mut request = Request::new(order.body);
+fn request<B: From<Bytes>>(uri: &str, order: Order) -> Result<Request<B>, Failure> {
+    let mut request = Request::new(order.body.into());
     *request.method_mut() = order.method;
-    *request.uri_mut() = uri.parse::<Uri>()?;
+    *request.uri_mut() = uri.parse::<Uri>().map_err(|error| Failure::Ours(error.into()))?;
     *request.headers_mut() = order.headers;
     Ok(request)
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
-use slipway_rest::{Authentication, Context, Limits, PlatformSettings, Rest, Settings};
+use slipway_rest::{Authentication, Context, Limits, PlatformSettings, Rest, Settings, StateSettings};
 use tokio::net::TcpListener;
 
 use cluster::Cluster;
@@ -45,6 +45,7 @@ pub(crate) fn settings() -> Settings {
         chat_time: Duration::from_secs(5),
         import_allow: Vec::new(),
         platform: PlatformSettings::default(),
+        state: StateSettings::default(),
         impersonate: false,
         limits: Limits::default(),
     }

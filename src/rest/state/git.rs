@@ -1,0 +1,189 @@
+//! Git's smart HTTP for reading, at `/state/{team}.git`: whoever may read a team's releases may clone its repository.
+//! Clients of Git know Basic only, so a token may come as its password. Everything else is the state role's to say.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use futures::stream;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Frame;
+use slipway_api::ids;
+use slipway_http::{Error, HeaderMap, HeaderName, HeaderValue, Method, Reply, Request, StatusCode, header};
+use tokio::sync::mpsc;
+
+use super::{Broken, Sent, State, nothing, refusal};
+use crate::access;
+use crate::call::Path;
+use crate::context::Context;
+use crate::right::{Permission, Right};
+
+/// What it takes to read a repository.
+const READ: Right = Right::on("get", "agentreleases");
+/// What is told whoever pushes.
+const READ_ONLY: &str = "this repository can only be read: releases are made by changing agents";
+/// For what a client says that it wants and has, packed or not.
+const LONGEST: u64 = 16 * 1024 * 1024;
+/// Where the path in a namespace's name begins.
+const NAMESPACE: &str = "team-";
+
+const CHALLENGE: HeaderValue = HeaderValue::from_static("Basic realm=\"Slipway\", charset=\"UTF-8\"");
+const PROTOCOL: HeaderName = HeaderName::from_static("git-protocol");
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// Which headers go along, and which come back.
+const PASSED: [HeaderName; 4] = [header::ACCEPT, header::CONTENT_TYPE, header::CONTENT_ENCODING, PROTOCOL];
+const RETURNED: [HeaderName; 5] = [header::CONTENT_TYPE, header::CACHE_CONTROL, header::EXPIRES, header::PRAGMA, header::RETRY_AFTER];
+
+/// What of a path follows `/state/`: the repository and what is asked of it.
+fn place(path: &str) -> Option<(&str, &str)> {
+    let (name, rest) = path.split_once('/')?;
+    Some((name.strip_suffix(".git")?, rest)).filter(|(name, _)| !name.is_empty())
+}
+
+/// The id or slug of the team that a repository is named after. A namespace's name is always taken for that.
+fn team(name: &str) -> &str {
+    name.strip_prefix(NAMESPACE).unwrap_or_else(|| ids::team_slug(name))
+}
+
+/// Answers a client of Git. `path` is what follows `/state/`.
+pub(crate) async fn answer(context: &Context, path: &str, request: Request) -> Result<Reply, Error> {
+    let unknown = || Error::not_found("repositories are at /state/{team}.git");
+    let (name, rest) = place(path).ok_or_else(unknown)?;
+    let parts = Path(vec![("team", team(name).to_owned())]);
+    let challenged = |error: Error| match error.status() {
+        StatusCode::UNAUTHORIZED => error.with_header(header::WWW_AUTHENTICATE, CHALLENGE),
+        _ => error,
+    };
+    let headers = bearing(request.headers())?;
+    let admitted = access::admit(context, Permission::Team(READ), &parts, &headers).await.map_err(challenged)?;
+    let namespace = admitted.team.map(|team| team.namespace()).unwrap_or_default();
+    let service = request.query()?.text("service");
+    match (request.method(), rest, service.as_deref()) {
+        (_, "git-receive-pack", _) | (_, "info/refs", Some("git-receive-pack")) => Err(Error::new(StatusCode::FORBIDDEN, READ_ONLY)),
+        (&Method::GET, "info/refs", Some("git-upload-pack")) => {
+            let path = format!("/state/{namespace}.git/info/refs?service=git-upload-pack");
+            context.state.pass(&path, request).await
+        }
+        (&Method::POST, "git-upload-pack", None) => context.state.pass(&format!("/state/{namespace}.git/git-upload-pack"), request).await,
+        (_, "git-upload-pack", _) => Err(Error::method_not_allowed(&[Method::POST])),
+        (_, "info/refs", Some("git-upload-pack")) => Err(Error::method_not_allowed(&[Method::GET])),
+        (_, "info/refs", _) => {
+            Err(Error::new(StatusCode::FORBIDDEN, "only Git's smart HTTP is spoken here; a client of version 1.6.6 or later knows it"))
+        }
+        _ => Err(Error::not_found("there is nothing of that name in a repository")),
+    }
+}
+
+/// The same headers with the password of Basic as a bearer token.
+fn bearing(headers: &HeaderMap) -> Result<HeaderMap, Error> {
+    let mut headers = headers.clone();
+    let basic = headers.get(header::AUTHORIZATION).and_then(|value| {
+        let (scheme, encoded) = value.to_str().ok()?.split_once(' ')?;
+        scheme.eq_ignore_ascii_case("basic").then(|| encoded.trim().to_owned())
+    });
+    if let Some(encoded) = basic {
+        let password = STANDARD.decode(encoded).ok().and_then(|pair| Some(String::from_utf8(pair).ok()?.split_once(':')?.1.to_owned()));
+        let bearer =
+            password.filter(|password| !password.is_empty()).and_then(|token| HeaderValue::try_from(format!("Bearer {token}")).ok());
+        let wrong = || Error::new(StatusCode::UNAUTHORIZED, "the password must be a token; the name before it does not matter");
+        headers.insert(
+            header::AUTHORIZATION,
+            bearer.ok_or_else(wrong).map_err(|error| error.with_header(header::WWW_AUTHENTICATE, CHALLENGE))?,
+        );
+    }
+    Ok(headers)
+}
+
+impl State {
+    /// Passes a request on, both bodies as they come.
+    async fn pass(&self, path: &str, request: Request) -> Result<Reply, Error> {
+        let mut headers = HeaderMap::new();
+        for name in PASSED {
+            request.headers().get(&name).into_iter().for_each(|value| drop(headers.insert(name.clone(), value.clone())));
+        }
+        if let Ok(id) = HeaderValue::from_str(request.id().as_str()) {
+            headers.insert(REQUEST_ID, id);
+        }
+        let method = request.method().clone();
+        let fault = Arc::new(Mutex::new(None));
+        let body = if method == Method::POST { passing(request, fault.clone()) } else { nothing() };
+        let sent = self.send(method, path, headers, body).await;
+        // What was wrong with the caller's own body says more than that the other side missed the rest of it.
+        let response = sent.map_err(|error| fault.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or(error))?;
+        let (head, body) = response.into_parts();
+        match head.status.as_u16() {
+            200 | 304 | 400 | 403 | 404 | 405 | 413 | 415 | 503 => {}
+            _ => return Err(refusal(http::Response::from_parts(head, body)).await),
+        }
+        // The type is set below, with the other headers.
+        let mut reply = Reply::stream("application/octet-stream", body).with_status(head.status);
+        for name in RETURNED {
+            if let Some(value) = head.headers.get(&name) {
+                reply = reply.with_header(name, value.clone());
+            }
+        }
+        Ok(reply)
+    }
+}
+
+/// The body of a request on its way. It ends well only if it came whole; else `fault` says why not.
+fn passing(request: Request, fault: Arc<Mutex<Option<Error>>>) -> Sent {
+    let (sender, receiver) = mpsc::channel::<Bytes>(2);
+    let passed = tokio::spawn(request.pass(LONGEST, sender));
+    let pieces = stream::unfold(Some((receiver, passed, fault)), |state| async {
+        let (mut receiver, passed, fault) = state?;
+        if let Some(piece) = receiver.recv().await {
+            return Some((Ok::<_, Broken>(Frame::data(piece)), Some((receiver, passed, fault))));
+        }
+        match passed.await {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => {
+                let told = error.message().to_owned();
+                *fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                Some((Err(told.into()), None))
+            }
+            Err(error) => Some((Err(error.into()), None)),
+        }
+    });
+    BodyExt::boxed_unsync(StreamBody::new(Box::pin(pieces)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repository_is_named_by_slug_id_or_namespace() {
+        for (path, expected) in [
+            ("research.git/info/refs", Some(("research", "info/refs"))),
+            ("tk_research.git/git-upload-pack", Some(("research", "git-upload-pack"))),
+            ("team-research.git/info/refs", Some(("research", "info/refs"))),
+            ("research/info/refs", None),
+            ("research.git", None),
+            (".git/info/refs", None),
+            ("", None),
+        ] {
+            assert_eq!(place(path).map(|(name, rest)| (team(name), rest)), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_token_may_come_as_the_password_of_basic() {
+        let with = |value: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::AUTHORIZATION, HeaderValue::from_str(value).unwrap());
+            bearing(&headers).map(|headers| headers[header::AUTHORIZATION].to_str().unwrap().to_owned())
+        };
+        let basic = |pair: &[u8]| format!("Basic {}", STANDARD.encode(pair));
+        assert_eq!(with(&basic(b"git:abc.def")).unwrap(), "Bearer abc.def");
+        assert_eq!(with(&basic(b":a:b")).unwrap(), "Bearer a:b");
+        assert_eq!(with("Bearer abc").unwrap(), "Bearer abc");
+        for wrong in [basic(b"abc"), basic(b"git:"), basic(b"git:\xff"), basic(b"git:a\nb"), "Basic ???".to_owned()] {
+            let error = with(&wrong).unwrap_err();
+            assert_eq!(error.status(), StatusCode::UNAUTHORIZED, "{wrong}");
+            assert_eq!(error.header(&header::WWW_AUTHENTICATE), Some(&CHALLENGE), "{wrong}");
+        }
+        assert!(bearing(&HeaderMap::new()).unwrap().is_empty());
+    }
+}

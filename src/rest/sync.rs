@@ -1,0 +1,260 @@
+//! Bringing the cluster and the state repositories to the same: agents that only Git knows are made, those that run
+//! another release than the one that Git calls active are asked to change, and those that only the cluster knows are
+//! released. One that cannot be dealt with keeps no other from it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures::{StreamExt, stream};
+use kube::ResourceExt;
+use kube::api::{Api, ApiResource, DynamicObject, ListParams, ObjectMeta};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
+use slipway_api::names::{AgentName, TeamSlug};
+use slipway_api::{Agent, AgentRelease, AgentReleaseSpec, ids, labels};
+use slipway_http::{Error, StatusCode};
+use slipway_release::wire::Known;
+
+use crate::answer::Plain;
+use crate::call::{Call, IDEMPOTENCY_KEY};
+use crate::releases::{active, author, wish};
+use crate::{fault, gitops, write};
+
+/// So many agents are dealt with at the same time.
+const AT_ONCE: usize = 8;
+const PAGE: u32 = 500;
+const CHANGELOG: &str = "found in the cluster by a sync";
+
+/// What a sync came to.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "PlatformSync")]
+pub(crate) struct Synced {
+    /// How many agents were made, changed or released.
+    synced: usize,
+    results: Vec<Outcome>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "PlatformSyncResult")]
+pub(crate) struct Outcome {
+    /// The agent's slug.
+    agent: String,
+    namespace: String,
+    agent_id: String,
+    action: Action,
+    message: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(rename = "PlatformSyncAction")]
+pub(crate) enum Action {
+    /// The agent, or its first release.
+    Created,
+    /// Another release is to run.
+    Updated,
+    Skipped,
+    Error,
+}
+
+type Done = Result<(Action, String), Error>;
+
+pub(crate) async fn sync(mut call: Call) -> Result<Plain<Synced>, Error> {
+    // It makes many things, and does nothing the second time.
+    call.headers.remove(IDEMPOTENCY_KEY);
+    let context = &call.context;
+    let watched = |namespace: &str| {
+        let only = &context.settings.watch_namespaces;
+        only.is_empty() || only.iter().any(|known| known == namespace)
+    };
+    let known: Vec<Known> = context.state.agents().await?.data.into_iter().filter(|known| watched(&known.namespace)).collect();
+    let namespaces = context.seen.teams.names("").into_iter().filter_map(|slug| TeamSlug::new(slug).ok()).map(|team| team.namespace());
+    let teams: BTreeSet<String> = namespaces.filter(|namespace| watched(namespace)).collect();
+    let mut present = BTreeMap::new();
+    for namespace in &teams {
+        for agent in agents(&call, namespace).await? {
+            present.insert((namespace.clone(), agent.name_any()), agent);
+        }
+    }
+    let mut tasks = Vec::new();
+    for known in known {
+        let found = present.remove(&(known.namespace.clone(), known.slug.clone()));
+        match (known.deleted, found) {
+            // An agent that took up the name of one that is no more, or one that is to be forgotten in a moment.
+            (true, Some(agent)) => tasks.push(Task::Release(agent)),
+            (true, None) => {}
+            (false, found) => {
+                let of_team = teams.contains(&known.namespace);
+                tasks.push(Task::Follow(known, of_team, found));
+            }
+        }
+    }
+    tasks.extend(present.into_values().map(Task::Release));
+    let dealt_with: Vec<_> = tasks.into_iter().map(|task| task.done(&call)).collect();
+    let mut results: Vec<Outcome> = stream::iter(dealt_with).buffer_unordered(AT_ONCE).collect().await;
+    results.sort_by(|one, other| (&one.namespace, &one.agent).cmp(&(&other.namespace, &other.agent)));
+    let synced = results.iter().filter(|result| matches!(result.action, Action::Created | Action::Updated)).count();
+    Ok(Plain(Synced { synced, results }))
+}
+
+/// One agent.
+enum Task {
+    /// The cluster is to be as Git says: whether its namespace is a team's, and what is there.
+    Follow(Known, bool, Option<Agent>),
+    /// Git is to know what the cluster has.
+    Release(Agent),
+}
+
+impl Task {
+    async fn done(self, call: &Call) -> Outcome {
+        let (namespace, agent) = match &self {
+            Self::Follow(known, ..) => (known.namespace.clone(), known.slug.clone()),
+            Self::Release(agent) => (agent.namespace().unwrap_or_default(), agent.name_any()),
+        };
+        let done = match self {
+            Self::Follow(known, of_team, found) => follow(call, &known, of_team, found).await,
+            Self::Release(agent) => release(call, &agent).await,
+        };
+        let (action, message) = done.unwrap_or_else(|error| (Action::Error, told(call, &error)));
+        Outcome { agent_id: ids::agent(&namespace, &agent), agent, namespace, action, message }
+    }
+}
+
+/// The message leaves the house, the cause goes to the log.
+fn told(call: &Call, error: &Error) -> String {
+    if let Some(cause) = error.cause() {
+        tracing::warn!(%cause, request = call.id.as_str(), "one agent could not be synced");
+    }
+    error.message().to_owned()
+}
+
+/// All agents of a namespace, as the API server has them now.
+async fn agents(call: &Call, namespace: &str) -> Result<Vec<Agent>, Error> {
+    let api: Api<Agent> = Api::namespaced(call.client(), namespace);
+    let mut parameters = ListParams::default().limit(PAGE);
+    let mut agents = Vec::new();
+    loop {
+        let page = api.list(&parameters).await.map_err(|error| fault::of_cluster(error, "agents"))?;
+        agents.extend(page.items);
+        match page.metadata.continue_.filter(|next| !next.is_empty()) {
+            Some(next) => parameters = parameters.continue_token(&next),
+            None => return Ok(agents),
+        }
+    }
+}
+
+async fn follow(call: &Call, known: &Known, of_team: bool, found: Option<Agent>) -> Done {
+    let refuse = |message: String| Err(Error::bad_request(message));
+    if let Some(fault) = &known.fault {
+        return refuse(fault.clone());
+    }
+    if !of_team {
+        return refuse(format!("namespace {} is no team's; make the team first", known.namespace));
+    }
+    let Some(version) = known.active else { return Ok((Action::Skipped, "no release of it is active".to_owned())) };
+    let Some(agent) = found else { return create(call, known, version).await };
+    let what = format!("agent {}", known.slug);
+    if agent.metadata.deletion_timestamp.is_some() {
+        return Ok((Action::Skipped, format!("{what} is being deleted")));
+    }
+    if active(&agent) == Some(version) {
+        return Ok((Action::Skipped, format!("v{version} runs")));
+    }
+    if let Some(owner) = gitops::owner(&agent.metadata) {
+        return Ok((Action::Skipped, format!("{what} belongs to {owner}, which says what it is; deploying v{version} pins it")));
+    }
+    let api: Api<Agent> = Api::namespaced(call.client(), &known.namespace);
+    let runs = active(&agent).map_or_else(|| "no release".to_owned(), |active| format!("v{active}"));
+    write::change(call, &api, &known.slug, &what, |_: &Agent| Ok(wish(version))).await?;
+    Ok((Action::Updated, format!("v{version} is to run in place of {runs}")))
+}
+
+async fn create(call: &Call, known: &Known, version: u64) -> Done {
+    let manifest = known.manifest.as_deref().unwrap_or_default();
+    let agent = agent(manifest, &known.namespace, &known.slug).map_err(Error::bad_request)?;
+    let api: Api<DynamicObject> = Api::namespaced_with(call.client(), &known.namespace, &ApiResource::erase::<Agent>(&()));
+    write::create(call, &api, agent, &format!("agent {}", known.slug)).await?;
+    Ok((Action::Created, format!("made as v{version} has it")))
+}
+
+/// The agent of a manifest. Nothing of it counts but the spec: what else stands there could give rights.
+fn agent(manifest: &str, namespace: &str, slug: &str) -> Result<DynamicObject, String> {
+    let wrong = |why: &str| format!("deploy/{slug}.yaml {why}");
+    let document: Value = serde_yaml::from_str(manifest).map_err(|_| wrong("is no YAML"))?;
+    let kind = ApiResource::erase::<Agent>(&());
+    if document["apiVersion"] != *kind.api_version || document["kind"] != *kind.kind {
+        return Err(wrong(&format!("is no {} of {}", kind.kind, kind.api_version)));
+    }
+    let name = AgentName::new(slug).map_err(|error| wrong(&format!("cannot be an agent's: {error}")))?;
+    if document["metadata"]["name"] != *name.as_str() {
+        return Err(wrong(&format!("is of another agent: {}", document["metadata"]["name"])));
+    }
+    let spec = document.get("spec").filter(|spec| spec.is_object()).ok_or_else(|| wrong("has no spec"))?;
+    let mut agent = DynamicObject::new(name.as_str(), &kind).data(serde_json::json!({ "spec": spec }));
+    agent.metadata.namespace = Some(namespace.to_owned());
+    Ok(agent)
+}
+
+/// Asks for the first release of an agent that runs and has none.
+async fn release(call: &Call, agent: &Agent) -> Done {
+    let slug = agent.name_any();
+    if agent.metadata.deletion_timestamp.is_some() {
+        return Ok((Action::Skipped, format!("agent {slug} is being deleted")));
+    }
+    if agent.stopped_by().is_some() && agent.status.as_ref().is_none_or(|status| status.first_deployed_at.is_none()) {
+        return Ok((Action::Skipped, format!("agent {slug} was never deployed")));
+    }
+    let namespace = agent.namespace().unwrap_or_default();
+    let api: Api<AgentRelease> = Api::namespaced(call.client(), &namespace);
+    // A second sync that comes before the release was made asks for the same one.
+    let uid: String = agent.uid().unwrap_or_default().chars().filter(char::is_ascii_hexdigit).take(8).collect();
+    let release = AgentRelease {
+        metadata: ObjectMeta {
+            name: Some(format!("{slug}-s{uid}")),
+            namespace: Some(namespace.clone()),
+            labels: Some([(labels::AGENT.to_owned(), slug.clone())].into()),
+            ..ObjectMeta::default()
+        },
+        spec: AgentReleaseSpec { agent: slug.clone(), changelog: Some(CHANGELOG.to_owned()), author: author(&call.caller) },
+        status: None,
+    };
+    match write::create(call, &api, release, &format!("release of agent {slug}")).await {
+        Ok(_) => Ok((Action::Created, "its first release is being made".to_owned())),
+        Err(error) if error.status() == StatusCode::CONFLICT => Ok((Action::Skipped, "its first release was asked for already".to_owned())),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn of_a_manifest_counts_the_spec_of_the_agent_that_it_is_named_after() {
+        let manifest = |kind: &str, name: &str, spec: &str| {
+            format!(
+                "apiVersion: agents.slipway.dev/v1\nkind: {kind}\nmetadata:\n  name: {name}\n  namespace: team-b\n  annotations: {{a: b}}\n{spec}"
+            )
+        };
+        let spec = "spec:\n  name: Helper\n  framework: custom\n";
+        let made = agent(&manifest("Agent", "helper", spec), "team-a", "helper").unwrap();
+        assert_eq!(
+            serde_json::to_value(made).unwrap(),
+            json!({"apiVersion": "agents.slipway.dev/v1", "kind": "Agent", "metadata": {"name": "helper", "namespace": "team-a"},
+                "spec": {"name": "Helper", "framework": "custom"}})
+        );
+        for (manifest, slug, says) in [
+            (manifest("Agent", "other", spec), "helper", "is of another agent"),
+            (manifest("Secret", "helper", spec), "helper", "is no Agent"),
+            (manifest("Agent", "helper", ""), "helper", "has no spec"),
+            (manifest("Agent", "helper-canary", spec), "helper-canary", "cannot be an agent's"),
+            ("a: [".to_owned(), "helper", "is no YAML"),
+            (String::new(), "helper", "is no Agent"),
+        ] {
+            let error = agent(&manifest, "team-a", slug).unwrap_err();
+            assert!(error.contains(says), "{manifest}: {error}");
+        }
+    }
+}
