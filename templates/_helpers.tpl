@@ -16,12 +16,20 @@
 {{- include "slipway.fullname" . }}-rest
 {{- end }}
 
+{{- define "slipway.state" -}}
+{{- include "slipway.fullname" . }}-state
+{{- end }}
+
 {{- define "slipway.serviceAccount" -}}
 {{- default (include "slipway.manager" .) .Values.manager.serviceAccount.name -}}
 {{- end }}
 
 {{- define "slipway.restAccount" -}}
 {{- default (include "slipway.rest" .) .Values.rest.serviceAccount.name -}}
+{{- end }}
+
+{{- define "slipway.stateAccount" -}}
+{{- default (include "slipway.state" .) .Values.state.serviceAccount.name -}}
 {{- end }}
 
 {{/* The accounts as the API server names them. */}}
@@ -31,6 +39,10 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "slipway.serviceAccoun
 
 {{- define "slipway.restUsername" -}}
 system:serviceaccount:{{ .Release.Namespace }}:{{ include "slipway.restAccount" . }}
+{{- end }}
+
+{{- define "slipway.stateUsername" -}}
+system:serviceaccount:{{ .Release.Namespace }}:{{ include "slipway.stateAccount" . }}
 {{- end }}
 
 {{- define "slipway.labels" -}}
@@ -43,6 +55,11 @@ app.kubernetes.io/component: manager
 app.kubernetes.io/component: rest
 {{- end }}
 
+{{- define "slipway.stateLabels" -}}
+{{ include "slipway.commonLabels" . }}
+app.kubernetes.io/component: state
+{{- end }}
+
 {{- define "slipway.commonLabels" -}}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride }}
@@ -52,7 +69,7 @@ app.kubernetes.io/part-of: slipway
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 
-{{/* Immutable in a Deployment: never add to these. */}}
+{{/* Immutable in a Deployment or StatefulSet: never add to these. */}}
 {{- define "slipway.selectorLabels" -}}
 app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride }}
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -63,6 +80,12 @@ app.kubernetes.io/component: manager
 app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: rest
+{{- end }}
+
+{{- define "slipway.stateSelectorLabels" -}}
+app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: state
 {{- end }}
 
 {{/* include "slipway.image" (list $ .Values.manager.image) */}}
