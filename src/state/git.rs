@@ -22,6 +22,7 @@ use tokio::process::Command;
 pub(crate) use child::{Child, Finished};
 pub(crate) use words::{Scrubbed, line};
 
+const SCRATCH: &str = "slipway-git";
 /// What of our environment is passed on.
 const INHERITED: [&str; 7] = ["PATH", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy", "NO_PROXY", "no_proxy"];
 /// Git does not heed these itself; they become settings of its own.
@@ -92,14 +93,14 @@ struct Program {
 }
 
 impl Git {
-    /// `binary` is `git` or a path. `scratch` belongs to this process alone: what an earlier one left there when it was
-    /// killed, secrets included, is removed now. Of `environment` (ours) only a few variables are passed on.
+    /// `binary` is `git` or a path. Within `temporary` a folder becomes ours alone: what an earlier process left there when
+    /// it was killed, secrets included, is removed now. Of `environment` (ours) only a few variables are passed on.
     pub fn new(
         binary: impl Into<PathBuf>,
-        scratch: impl Into<PathBuf>,
+        temporary: impl AsRef<Path>,
         environment: impl IntoIterator<Item = (OsString, OsString)>,
     ) -> io::Result<Self> {
-        let scratch = scratch.into();
+        let scratch = temporary.as_ref().join(SCRATCH);
         match fs::remove_dir_all(&scratch) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => fs::DirBuilder::new().recursive(true).mode(0o700).create(&scratch)?,

@@ -32,7 +32,7 @@ fn ours() -> Vec<(OsString, OsString)> {
 #[tokio::test]
 async fn a_child_sees_nothing_of_our_environment_but_what_it_needs() {
     let folder = TempDir::new().unwrap();
-    let git = Git::new(script(folder.path(), "env -0; pwd"), folder.path().join("scratch"), ours()).unwrap();
+    let git = Git::new(script(folder.path(), "env -0; pwd"), folder.path(), ours()).unwrap();
     let call = git.call(["x"]).unwrap().set("a.b", "c").trusting(Path::new("/r.git"));
     let private = call.folder().to_owned();
     let finished = call.run(LIMITS).await.unwrap();
@@ -64,10 +64,10 @@ async fn a_child_sees_nothing_of_our_environment_but_what_it_needs() {
 #[tokio::test]
 async fn secrets_lie_in_files_that_others_cannot_read_and_are_removed() {
     let folder = TempDir::new().unwrap();
-    let scratch = folder.path().join("scratch");
+    let scratch = folder.path().join("slipway-git");
     fs::create_dir(&scratch).unwrap();
     fs::write(scratch.join("left by a process that was killed"), "hunter2").unwrap();
-    let git = Git::new(script(folder.path(), "cat $GIT_CONFIG_GLOBAL; stat -c %a $GIT_CONFIG_GLOBAL . .."), &scratch, ours()).unwrap();
+    let git = Git::new(script(folder.path(), "cat $GIT_CONFIG_GLOBAL; stat -c %a $GIT_CONFIG_GLOBAL . .."), folder.path(), ours()).unwrap();
     assert_eq!(fs::read_dir(&scratch).unwrap().count(), 0);
     let call = git.call(["x"]).unwrap().secret_settings("[a]\n\tb = hunter2\n").unwrap().hiding(["hunter2".to_owned()]);
     let finished = call.run(LIMITS).await.unwrap();
@@ -78,7 +78,7 @@ async fn secrets_lie_in_files_that_others_cannot_read_and_are_removed() {
 #[tokio::test]
 async fn limits_end_a_child_with_all_that_it_started() {
     let folder = TempDir::new().unwrap();
-    let git = Git::new(script(folder.path(), "eval \"$1\""), folder.path().join("scratch"), ours()).unwrap();
+    let git = Git::new(script(folder.path(), "eval \"$1\""), folder.path(), ours()).unwrap();
     let short = Limits { time: Duration::from_millis(300), bytes: 1000 };
     let pids = folder.path().join("pids");
     let sleeper = format!("sleep 60 & echo $! >{0}; echo $$ >>{0}; sleep 60", pids.display());
@@ -102,7 +102,7 @@ async fn limits_end_a_child_with_all_that_it_started() {
 #[tokio::test]
 async fn a_repository_cannot_undo_what_is_set() {
     let folder = TempDir::new().unwrap();
-    let git = Git::new("git", folder.path().join("scratch"), std::env::vars_os()).unwrap();
+    let git = Git::new("git", folder.path(), std::env::vars_os()).unwrap();
     let repository = folder.path().join("r.git");
     let made =
         git.call(["init", "--quiet", "--bare", "--template="]).unwrap().environment("GIT_DIR", &repository).run(LIMITS).await.unwrap();

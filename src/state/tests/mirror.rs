@@ -42,7 +42,7 @@ impl Local {
         for name in ["state", "remotes"] {
             fs::create_dir(folder.path().join(name)).unwrap();
         }
-        let git = Git::new("git", folder.path().join("scratch"), std::env::vars_os()).unwrap();
+        let git = Git::new("git", folder.path(), std::env::vars_os()).unwrap();
         let rules = Rules { allow: vec!["127.0.0.0/8".parse().unwrap()], files: Some(folder.path().join("remotes")) };
         Local { folder, git, rules }
     }
@@ -459,7 +459,7 @@ async fn secrets_are_not_seen_in_processes_logs_or_states_while_a_push_takes_its
         let running = local.start(Some(remote));
         let mut seen = Vec::new();
         let state = loop {
-            let texts = visible(&local.folder.path().join("scratch"));
+            let texts = visible(&local.folder.path().join("slipway-git"));
             for text in &texts {
                 for secret in &secrets {
                     assert!(!text.contains(secret), "{text}");
@@ -479,7 +479,7 @@ async fn secrets_are_not_seen_in_processes_logs_or_states_while_a_push_takes_its
         }
         // Nor is it left on the disk.
         running.task.abort();
-        let scratch = local.folder.path().join("scratch");
+        let scratch = local.folder.path().join("slipway-git");
         let deadline = Instant::now() + Duration::from_secs(5);
         while fs::read_dir(&scratch).unwrap().count() > 0 {
             assert!(Instant::now() < deadline, "private folders are left");

@@ -26,7 +26,7 @@ impl Served {
     async fn start(limits: Limits) -> Served {
         let folder = TempDir::new().unwrap();
         fs::create_dir(folder.path().join("state")).unwrap();
-        let git = Git::new("git", folder.path().join("scratch"), std::env::vars_os()).unwrap();
+        let git = Git::new("git", folder.path(), std::env::vars_os()).unwrap();
         let served = Serve::new(git, folder.path().join("state"), limits);
         let handler = move |request: Request| {
             let served = served.clone();
@@ -80,7 +80,7 @@ impl Served {
             sleep(Duration::from_millis(20)).await;
         }
         // A folder goes with its child.
-        assert_eq!(fs::read_dir(self.folder.path().join("scratch")).unwrap().count(), 0);
+        assert_eq!(fs::read_dir(self.folder.path().join("slipway-git")).unwrap().count(), 0);
     }
 }
 
