@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use kube::Client;
 use slipway_database::{Fault, Reader};
-use slipway_egress::{Allowed, Egress};
+use slipway_egress::Allowed;
 use tokio::time::timeout;
 use tower::service_fn;
 
@@ -19,7 +19,7 @@ use crate::platform::PlatformSettings;
 use crate::relay::Relay;
 use crate::routes;
 use crate::seen::Seen;
-use crate::skills;
+use crate::skills::Out;
 use crate::state::{State, StateSettings};
 
 /// How this API was set up.
@@ -67,7 +67,7 @@ pub struct Context {
     pub(crate) hub: Arc<Hub>,
     pub(crate) description: Description,
     /// The way out for imports.
-    pub(crate) egress: Egress,
+    pub(crate) out: Out,
 }
 
 impl Context {
@@ -82,10 +82,10 @@ impl Context {
         let gate = Arc::new(Gate::new(settings.limits, metrics.clone()));
         let hub = Arc::new(Hub::new(client.clone(), seen.clone(), settings.watch_namespaces.clone()));
         let state = State::new(&settings.state);
-        let egress = skills::egress(&settings.import_allow);
+        let out = Out::new(&settings.import_allow);
         let kept = settings.platform.reader()?;
         let description = Description::of(&routes::all());
-        Ok(Self { egress, client, settings, access, seen, gate, relay, state, kept, metrics, hub, description })
+        Ok(Self { client, settings, access, seen, gate, relay, state, kept, metrics, hub, description, out })
     }
 }
 

@@ -4,6 +4,7 @@ mod archive;
 mod folder;
 mod git;
 mod import;
+mod out;
 mod source;
 mod upload;
 
@@ -14,7 +15,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use slipway_api::skill::SkillPhase;
 use slipway_api::{Skill, SkillSpec, condition, ids, names};
-use slipway_egress::{Allowed, Egress, Whose};
 use slipway_http::{Error, StatusCode};
 
 use crate::agents::Deleted;
@@ -26,16 +26,7 @@ use crate::shelf::Item;
 use crate::{fault, gitops, write};
 
 pub(crate) use import::{IMPORT, import};
-
-/// The way out for imports, which are made in a user's name from where the platform is.
-pub(crate) fn egress(allow: &[Allowed]) -> Egress {
-    let whose = Whose {
-        name: "imports",
-        setting: "SLIPWAY_IMPORT_ALLOW",
-        user_agent: concat!("git/2.0 (slipway/", env!("CARGO_PKG_VERSION"), ")"),
-    };
-    Egress::new(whose, allow, None)
-}
+pub(crate) use out::Out;
 
 /// Any skill fields.
 #[derive(Debug, Serialize, Deserialize)]

@@ -94,7 +94,8 @@ pub(crate) async fn import(call: Call<Import>) -> Result<Imported, Error> {
 async fn from_git(call: &Call, wanted: Wanted) -> Result<(SkillSpec, Option<String>), Error> {
     let source = Source::of(&wanted)?;
     let written = source.written();
-    let files = git::files(&call.context.egress, source, git::Limits::default(), room().await?).await?;
+    let egress = call.context.out.to(&source.repository)?;
+    let files = git::files(&egress, source, git::Limits::default(), room().await?).await?;
     let mut spec = folder::skill(files)?;
     // Where it was found in the end, whatever it says of itself.
     spec.source = Some(written);

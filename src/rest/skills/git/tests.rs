@@ -1,9 +1,11 @@
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock, Mutex};
 
+use hyper_util::client::proxy::matcher::Matcher;
 use slipway_peers::Git;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
+use super::super::out::Out;
 use super::super::source::Wanted;
 use super::*;
 
@@ -31,7 +33,53 @@ static GIT: LazyLock<Git> = LazyLock::new(|| {
 
 fn egress(allow: &[&str]) -> Egress {
     let allow: Vec<_> = allow.iter().map(|item| item.parse().unwrap()).collect();
-    super::super::egress(&allow)
+    let nowhere = url::Url::parse("https://example.com").unwrap();
+    Out::within(&allow, Matcher::builder().build()).to(&nowhere).unwrap()
+}
+
+/// A proxy that knows every name, for one connection after the other. Returns its address and what it was asked.
+async fn proxy() -> (String, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (address, asked) = (listener.local_addr().unwrap().to_string(), Arc::new(Mutex::new(Vec::new())));
+    let noted = asked.clone();
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let noted = noted.clone();
+            tokio::spawn(async move {
+                let mut head = vec![0; 4096];
+                let read = client.read(&mut head).await.unwrap();
+                let head = String::from_utf8_lossy(&head[..read]).into_owned();
+                noted.lock().unwrap().push(head.clone());
+                let mut server = tokio::net::TcpStream::connect(("127.0.0.1", GIT.port())).await.unwrap();
+                server.write_all(head.replace("http://git.internal/", "/").as_bytes()).await.unwrap();
+                let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+            });
+        }
+    });
+    (address, asked)
+}
+
+#[tokio::test]
+async fn a_proxy_is_used_for_what_the_environment_names_it_for() {
+    let (address, asked) = proxy().await;
+    let environment = Matcher::builder().http(format!("http://me:hunter2@{address}")).no("127.0.0.1").build();
+    let allow = ["git.internal:80".parse().unwrap(), "127.0.0.0/8".parse().unwrap()];
+    let out = Out::within(&allow, environment);
+    assert!(!format!("{out:?}").contains("hunter2"));
+    let import = async |source: &str| {
+        let source = Source::of(&Wanted { source: source.to_owned(), ..Wanted::default() }).unwrap();
+        files(&out.to(&source.repository).unwrap(), source, Limits::default(), ()).await
+    };
+    let found = import("http://git.internal/one//skills/forms?ref=v1").await.unwrap();
+    assert_eq!(found.len(), 2);
+    let heard = asked.lock().unwrap().clone();
+    assert!(heard.iter().any(|head| head.contains("http://git.internal/one/info/refs")), "{heard:?}");
+    assert!(heard.iter().all(|head| head.to_lowercase().contains("proxy-authorization: basic")), "{heard:?}");
+    // What the proxy is not for goes straight, and what nobody may reach is not asked for through it either.
+    assert_eq!(import(&GIT.url("one")).await.unwrap().len(), 3);
+    let refused = import("http://169.254.169.254/one").await.unwrap_err();
+    assert_eq!(refused.status().as_u16(), 400, "{refused:?}");
+    assert_eq!(asked.lock().unwrap().len(), heard.len());
 }
 
 async fn import(source: &str, limits: Limits) -> Result<Vec<(String, Vec<u8>)>, (u16, String)> {
