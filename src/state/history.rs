@@ -76,6 +76,8 @@ pub struct Step {
     pub version: u64,
     pub author: Author,
     pub when: Timestamp,
+    /// Why, or what else is to be remembered of it. It stands beside the status.
+    pub reason: Option<String>,
 }
 
 /// Something that is in the history.
@@ -142,14 +144,16 @@ impl History {
         self.submit(namespace, change)
     }
 
-    /// Makes a version the active one; the one that was is archived. `manifest` is as in [`Draft`].
+    /// Makes a version the active one; the one that was is archived. `manifest` is as in [`Draft`]. The active one can be
+    /// given another reason.
     pub fn activate(&self, namespace: &str, step: Step, manifest: Option<String>) -> Result<Recorded, Fault> {
-        let deed = Deed::Activate { version: step.version, manifest };
+        let deed = Deed::Activate { version: step.version, manifest, reason: step.reason.clone() };
         self.submit(namespace, change(namespace, step, "active".to_owned(), deed))
     }
 
     /// Writes down that a version stands elsewhere: `rejected`, with the reason, for instance.
-    pub fn mark(&self, namespace: &str, step: Step, status: Status, reason: Option<String>) -> Result<Recorded, Fault> {
+    pub fn mark(&self, namespace: &str, step: Step, status: Status) -> Result<Recorded, Fault> {
+        let reason = step.reason.clone();
         let text = reason.as_ref().map_or_else(|| status.as_str().to_owned(), |reason| format!("{}: {reason}", status.as_str()));
         let deed = Deed::Mark { version: step.version, status, reason };
         self.submit(namespace, change(namespace, step, text, deed))
@@ -157,7 +161,7 @@ impl History {
 
     /// Puts a tombstone in place of what is active, and takes the agent out of `deploy/`. Its releases stay.
     pub fn bury(&self, namespace: &str, agent: &str, author: Author, when: Timestamp) -> Result<Recorded, Fault> {
-        let step = Step { agent: agent.to_owned(), version: 0, author, when };
+        let step = Step { agent: agent.to_owned(), version: 0, author, when, reason: None };
         self.submit(namespace, change(namespace, step, "deleted".to_owned(), Deed::Bury))
     }
 
@@ -170,7 +174,9 @@ impl History {
         let (mut lines, more) = {
             let mut view = locked(&repository.view);
             view.sync(source.head()?);
-            view.agent(agent, &source)?.page(before, limit)
+            let (mut lines, more) = view.agent(agent, &source)?.page(before, limit);
+            view.say_whence(agent, lines.iter_mut().map(|(row, _)| row), &source)?;
+            (lines, more)
         };
         // What was not read before is read without holding up whoever comes meanwhile: artifacts never change.
         let mut read = Vec::new();

@@ -60,8 +60,9 @@ impl Past {
     fn take(&mut self, row: Row) {
         // What is not believed is told when it is asked for, and not shown.
         let (Ok(told), Some(standing)) = (row.told, row.standing) else { return };
+        let (name, commit) = row.recorded.unzip();
         let version = Version {
-            name: None,
+            name,
             status: standing.status,
             reason: standing.reason,
             when: standing.when,
@@ -70,7 +71,7 @@ impl Past {
             timestamp: told.timestamp,
             changelog: told.changelog,
             checksum: told.checksum,
-            commit: None,
+            commit,
         };
         self.versions.insert(row.version, version);
     }
@@ -108,7 +109,7 @@ pub(super) fn activate(
     when: Timestamp,
 ) -> Result<Recorded, Fault> {
     let author = author(note.by.as_deref().unwrap_or(super::author::PLATFORM));
-    let step = Step { agent: agent.name.clone(), version, author, when };
+    let step = Step { agent: agent.name.clone(), version, author, when, reason: note.reason() };
     history.activate(&agent.namespace, step, manifest)
 }
 

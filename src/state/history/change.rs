@@ -32,7 +32,7 @@ pub(super) enum Deed {
     /// A new release; active at once if its artifact says so.
     Record { name: String, artifact: Box<Artifact>, manifest: Option<String> },
     /// A release that was recorded becomes the active one.
-    Activate { version: u64, manifest: Option<String> },
+    Activate { version: u64, manifest: Option<String>, reason: Option<String> },
     /// A release stands elsewhere now.
     Mark { version: u64, status: Status, reason: Option<String> },
     /// The agent is deleted.
@@ -71,7 +71,7 @@ impl Tip {
         let mut work = Work { tip: self, change, source, batch, effect: Effect { agent: change.agent.clone(), ..Effect::default() } };
         let version = match &change.deed {
             Deed::Record { artifact, manifest, .. } => Some(work.record(artifact, manifest.as_deref())?),
-            Deed::Activate { version, manifest } => work.activate(*version, manifest.as_deref())?.then_some(*version),
+            Deed::Activate { version, manifest, reason } => work.activate(*version, manifest.as_deref(), reason.as_deref())?.then_some(*version),
             Deed::Mark { version, status, reason } => work.mark(*version, *status, reason.as_deref())?.then_some(*version),
             Deed::Bury => work.bury()?.then_some(0),
         };
@@ -116,7 +116,7 @@ impl Work<'_> {
         self.tip.highest.insert(self.change.agent.clone(), version);
         self.effect.version = Some((version, blob, Told::of(&artifact)));
         if status == Status::Active {
-            self.make_active(version, blob, manifest)?;
+            self.make_active(version, blob, manifest, None)?;
         } else {
             self.stand(&[(version, status, None)])?;
         }
@@ -140,7 +140,7 @@ impl Work<'_> {
         Ok(highest)
     }
 
-    fn activate(&mut self, version: u64, manifest: Option<&str>) -> Result<bool, Fault> {
+    fn activate(&mut self, version: u64, manifest: Option<&str>, reason: Option<&str>) -> Result<bool, Fault> {
         fits(manifest)?;
         let source = self.source;
         let agent = self.change.agent.clone();
@@ -158,7 +158,7 @@ impl Work<'_> {
         let bytes = active.to_yaml().into_bytes();
         let blob = gix::objs::compute_hash(gix::hash::Kind::Sha1, Kind::Blob, &bytes).map_err(|error| Fault::Refused(error.to_string()))?;
         if current == Some(blob)
-            && standing.is_some_and(|standing| standing.status == Status::Active)
+            && standing.is_some_and(|standing| standing.status == Status::Active && standing.reason.as_deref() == reason)
             && self.deploys(manifest)?
         {
             return Ok(false);
@@ -167,7 +167,7 @@ impl Work<'_> {
         if blob != recorded {
             self.batch.add(Kind::Blob, bytes, None)?;
         }
-        self.make_active(version, blob, manifest)?;
+        self.make_active(version, blob, manifest, reason)?;
         Ok(true)
     }
 
@@ -180,7 +180,7 @@ impl Work<'_> {
         Ok(found == Some(blob))
     }
 
-    fn make_active(&mut self, version: u64, blob: ObjectId, manifest: Option<&str>) -> Result<(), Fault> {
+    fn make_active(&mut self, version: u64, blob: ObjectId, manifest: Option<&str>, reason: Option<&str>) -> Result<(), Fault> {
         let source = self.source;
         let folder = self.folder()?;
         folder.put(CURRENT, blob)?;
@@ -189,7 +189,7 @@ impl Work<'_> {
             .filter(|active| *active != version)
             .map(|active| (active, Status::Archived, None))
             .collect();
-        changes.push((version, Status::Active, None));
+        changes.push((version, Status::Active, reason));
         self.stand(&changes)?;
         self.effect.current = Some(blob);
         let Some(manifest) = manifest else { return Ok(()) };

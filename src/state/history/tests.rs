@@ -89,7 +89,7 @@ fn pending(agent: &str, name: &str) -> Draft {
 }
 
 fn step(agent: &str, version: u64) -> Step {
-    Step { agent: agent.to_owned(), version, author: author(), when: when(60) }
+    Step { agent: agent.to_owned(), version, author: author(), when: when(60), reason: None }
 }
 
 /// A file as the branch has it.

@@ -22,6 +22,8 @@ pub struct Row {
     pub version: u64,
     /// Where it stands. None when nobody has written it down.
     pub standing: Option<Standing>,
+    /// The release that it was recorded as, and the commit, in hex. None of versions that another hand brought in.
+    pub recorded: Option<(String, String)>,
     /// What its artifact says, or why it is not believed.
     pub told: Result<Told, String>,
 }
@@ -66,6 +68,22 @@ pub(super) struct Place {
     pub commit: ObjectId,
 }
 
+/// Names of releases, and what was recorded under them.
+#[derive(Default)]
+struct Names {
+    places: HashMap<String, Place>,
+    /// By agent and version.
+    versions: HashMap<String, BTreeMap<u64, String>>,
+}
+
+impl Names {
+    /// Takes the place of what had the name.
+    fn insert(&mut self, name: String, place: Place) {
+        self.versions.entry(place.agent.clone()).or_default().insert(place.version, name.clone());
+        self.places.insert(name, place);
+    }
+}
+
 /// What one commit changed.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Effect {
@@ -80,7 +98,7 @@ pub(super) struct Effect {
 pub(super) struct View {
     head: Option<ObjectId>,
     agents: HashMap<String, Agent>,
-    names: Option<HashMap<String, Place>>,
+    names: Option<Names>,
 }
 
 impl View {
@@ -140,7 +158,21 @@ impl View {
         if self.names.is_none() {
             self.names = Some(names(self.head, source)?);
         }
-        Ok(self.names.as_ref().and_then(|names| names.get(name)).cloned())
+        Ok(self.names.as_ref().and_then(|names| names.places.get(name)).cloned())
+    }
+
+    /// Adds to rows as what they were recorded.
+    pub(super) fn say_whence<'a>(&mut self, agent: &str, rows: impl Iterator<Item = &'a mut Row>, source: &Source) -> Result<(), Fault> {
+        if self.names.is_none() {
+            self.names = Some(names(self.head, source)?);
+        }
+        let Some(names) = &self.names else { return Ok(()) };
+        let Some(versions) = names.versions.get(agent) else { return Ok(()) };
+        for row in rows {
+            let name = versions.get(&row.version);
+            row.recorded = name.and_then(|name| Some((name.clone(), names.places.get(name)?.commit.to_string())));
+        }
+        Ok(())
     }
 }
 
@@ -152,7 +184,7 @@ impl Agent {
         let line = |(version, id): (&u64, &ObjectId)| {
             let told = self.rows.get(version).filter(|(read, _)| read == id).map(|(_, told)| told.clone());
             let standing = self.standings.get(version).cloned();
-            (Row { version: *version, standing, told: told.ok_or_else(String::new) }, *id)
+            (Row { version: *version, standing, recorded: None, told: told.ok_or_else(String::new) }, *id)
         };
         let mut versions = self.versions.range((Bound::Unbounded, end)).rev();
         let page = versions.by_ref().take(limit).map(line).collect();
@@ -189,8 +221,8 @@ pub(super) fn version(file: &[u8]) -> Option<u64> {
 }
 
 /// Every release's name, from the commits that recorded them.
-fn names(head: Option<ObjectId>, source: &Source) -> Result<HashMap<String, Place>, Fault> {
-    let mut names = HashMap::new();
+fn names(head: Option<ObjectId>, source: &Source) -> Result<Names, Fault> {
+    let mut names = Names::default();
     let mut seen: HashSet<ObjectId> = head.into_iter().collect();
     let mut next: Vec<ObjectId> = head.into_iter().collect();
     while let Some(commit) = next.pop() {

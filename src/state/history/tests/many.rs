@@ -6,7 +6,7 @@ use std::thread;
 use proptest::prelude::*;
 use slipway_release::Status;
 
-use super::super::{History, view};
+use super::super::{History, Step, view};
 use super::{author, draft, fsck, git, pending, step, when};
 
 #[test]
@@ -137,7 +137,7 @@ proptest! {
                 Deed::Record(agent, false) => drop(history.record("team-a", pending(&name(*agent), &release)).unwrap()),
                 Deed::Activate(agent, version) => drop(history.activate("team-a", step(&name(*agent), *version), None)),
                 Deed::Reject(agent, version) => {
-                    drop(history.mark("team-a", step(&name(*agent), *version), Status::Rejected, Some(release)));
+                    drop(history.mark("team-a", Step { reason: Some(release), ..step(&name(*agent), *version) }, Status::Rejected));
                 }
                 Deed::Bury(agent) => drop(history.bury("team-a", &name(*agent), author(), when(0)).unwrap()),
                 Deed::Restart => {

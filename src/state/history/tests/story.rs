@@ -2,7 +2,7 @@
 
 use slipway_release::{Current, Status};
 
-use super::super::{Fault, History, Row};
+use super::super::{Fault, History, Row, Step};
 use super::{artifact, author, draft, fsck, git, pending, show, step, when};
 
 fn statuses(rows: &[Row]) -> Vec<(u64, Status)> {
@@ -18,7 +18,8 @@ fn the_life_of_an_agent_is_what_git_shows() {
     assert_eq!(history.record("team-a", draft("hello", "hello-2")).unwrap().version, 2);
     // A gated one waits, is rejected, and does not disturb the active one.
     assert_eq!(history.record("team-a", pending("hello", "hello-3")).unwrap().version, 3);
-    history.mark("team-a", step("hello", 3), Status::Rejected, Some("41 < 75".to_owned())).unwrap();
+    let verdict = Step { reason: Some("41 < 75".to_owned()), ..step("hello", 3) };
+    history.mark("team-a", verdict, Status::Rejected).unwrap();
     let path = history.path("team-a").unwrap();
     let files = git(&path, &["ls-tree", "-r", "--name-only", "main"]);
     let expected = [
@@ -43,6 +44,16 @@ fn the_life_of_an_agent_is_what_git_shows() {
     assert!(back.is_new);
     assert_eq!(show(&history, "deploy/hello.yaml"), "# back\n");
     assert!(!history.activate("team-a", step("hello", 1), Some("# back\n".to_owned())).unwrap().is_new);
+    // Why is remembered beside it, and can change while it stays active.
+    let why = |words: &str| Step { reason: Some(words.to_owned()), ..step("hello", 1) };
+    assert!(history.activate("team-a", why("because"), None).unwrap().is_new);
+    assert!(!history.activate("team-a", why("because"), None).unwrap().is_new);
+    assert_eq!(history.standing("team-a", "hello", 1).unwrap().unwrap().reason.as_deref(), Some("because"));
+    // What a version was recorded as is known by its commit.
+    let page = history.list("team-a", "hello", None, 1).unwrap();
+    let (name, commit) = page.rows[0].recorded.clone().unwrap();
+    assert_eq!(name, "hello-3");
+    assert_eq!(git(&path, &["log", "-1", "--format=%s", &commit]).trim(), "hello v3: Change hello-3");
     let Some(Current::Release(current)) = history.current("team-a", "hello").unwrap() else { panic!("no release") };
     assert_eq!((current.metadata.version, current.metadata.status), (1, Status::Active));
     // Deleted, and born again: versions go on.
