@@ -195,7 +195,7 @@ image_name() { echo "slipway.dev/$1:$(cat "$STATE/images/$1.tag")"; }
 # What Helm must be told, so that the cluster runs these very images.
 image_settings() {
   local registry=${1:-slipway.dev} part
-  for part in manager runtime; do
+  for part in manager state runtime; do
     printf '%s\n' --set "$part.image.repository=$registry/slipway-$part" \
       --set-string "$part.image.tag=$(cat "$STATE/images/slipway-$part.tag")"
   done

@@ -16,7 +16,7 @@ current_cluster() {
   kubectl get --raw /readyz >/dev/null || die "That cluster does not answer."
   [[ -n $REGISTRY || ${#HELM_SETTINGS[@]} -gt 0 ]] || die "Its nodes must pull the images from somewhere:" \
     "--registry HOST/PATH pushes them there (log in with .local/bin/crane auth login), or" \
-    "--set manager.image.repository=… --set runtime.image.repository=… names images that are there."
+    "--set manager.image.repository=… and the same of state and runtime names images that are there."
 }
 
 slipway_up() {
@@ -37,14 +37,31 @@ slipway_install() {
   local settings=()
   [[ $1 == current && -z $REGISTRY ]] || mapfile -t settings < <(image_settings "$REGISTRY")
   [[ $1 == current ]] || mapfile -t -O ${#settings[@]} settings < <(postgres_settings)
+  [[ $1 == current ]] || history_volume_up
+  [[ $1 == current ]] || settings+=(--set "state.storage.storageClassName=-")
   # Tests put servers for tools on the machine itself.
   [[ $1 == current ]] || settings+=(--set "agents.egressAllow={$NODE_ADDRESS/32}")
   "$STATE/bin/helm" upgrade --install slipway "$ROOT" --namespace slipway-system --create-namespace \
     --wait --timeout 3m "${settings[@]}" ${HELM_SETTINGS[@]+"${HELM_SETTINGS[@]}"} >"$LOGS/helm.log" 2>&1 || {
-    kubectl --namespace slipway-system get pods >&2 || true
+    # A claim that stays Pending: the cluster has no default storage class, see state.storage in values.yaml.
+    kubectl --namespace slipway-system get pods,persistentvolumeclaims >&2 || true
     kubectl --namespace slipway-system logs --selector app.kubernetes.io/instance=slipway --tail 5 >&2 || true
     die "Helm could not install Slipway:" "$(tail -n 5 "$LOGS/helm.log")"
   }
+}
+
+# The cluster makes no volumes: the history's is a folder of the machine, of the user of the image. When its claim was
+# deleted, it waits for the next one of that name.
+history_volume_up() {
+  local manifest folder
+  (umask 077 && mkdir -p "$STATE/history")
+  command install -d -o 65532 -g 65532 -m 700 "$STATE/history/volume"
+  folder=$(jq -n --arg folder "$STATE/history/volume" '$folder')
+  manifest=$(<"$ROOT/config/local/history.yaml")
+  kubectl apply --server-side -f - >/dev/null <<<"${manifest//FOLDER/"$folder"}"
+  [[ $(kubectl get persistentvolume slipway-history -o 'jsonpath={.status.phase}') != Released ]] ||
+    kubectl patch persistentvolume slipway-history --type merge \
+      --patch '{"spec": {"claimRef": {"uid": null, "resourceVersion": null}}}' >/dev/null
 }
 
 slipway_samples() {
