@@ -69,7 +69,7 @@ $HTTP["url"] =~ "^/git/" {{
         TOKEN
     }
 
-    /// What signed the server's certificate, which is for 127.0.0.1 and localhost.
+    /// What signed the server's certificate, which is for 127.0.0.1, localhost and git.invalid (a name that nobody resolves).
     pub fn authority(&self) -> String {
         certificates()[0].clone()
     }
@@ -104,7 +104,7 @@ fn certificates() -> &'static [String; 2] {
         openssl(&format!("req -x509 {key} -keyout authority.key -out authority.pem -subj /CN=authority"));
         openssl(&format!(
             "req -x509 {key} -keyout server.key -out server.crt -subj /CN=server -CA authority.pem -CAkey authority.key \
-             -addext subjectAltName=IP:127.0.0.1,DNS:localhost -addext basicConstraints=critical,CA:FALSE"
+             -addext subjectAltName=IP:127.0.0.1,DNS:localhost,DNS:git.invalid -addext basicConstraints=critical,CA:FALSE"
         ));
         let read = |name: &str| fs::read_to_string(folder.path().join(name)).expect("openssl wrote it");
         [read("authority.pem"), read("server.crt") + &read("server.key")]

@@ -242,3 +242,6 @@ fn file(call: Call, url: &Url, rules: &Rules) -> Result<Call, Trouble> {
     let value = real.to_string_lossy().replace('\\', "\\\\").replace('"', "\\\"");
     Ok(call.secret_settings(&format!("[core]\n\thooksPath = /dev/null\n[safe]\n\tdirectory = \"{value}\"\n"))?)
 }
+
+#[cfg(test)]
+mod tests;
