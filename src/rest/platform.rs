@@ -1,7 +1,10 @@
-//! The platform's own configuration, which is ConfigMap `slipway-platform`, and whether what it names is there.
+//! The platform's own configuration, which is ConfigMap `slipway-platform` and, for tokens and keys, the Secret of that
+//! name; and whether what it names is there.
 //!
-//! A field stands here once something heeds it. `mlflow_uri` is heeded by the operator, which tells it to agents.
+//! A field stands here once something heeds it. `mlflow_uri` is heeded by the operator, which tells it to agents, and
+//! what belongs to `state_repo` by the state role.
 
+mod git;
 mod test;
 
 use std::collections::BTreeMap;
@@ -14,11 +17,12 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::json;
 use slipway_api::{labels, platform};
 use slipway_database::{Fault, Reader};
-use slipway_http::{Error, StatusCode};
+use slipway_http::{Error, HeaderValue, StatusCode, header};
 
 use crate::answer::Data;
 use crate::call::{Call, IDEMPOTENCY_KEY, Json};
 use crate::right::Right;
+use crate::write::Expected;
 use crate::{fault, write};
 
 pub(crate) use platform::NAME;
@@ -63,6 +67,8 @@ impl PlatformSettings {
 pub(crate) struct Config {
     /// The MLflow server that agents send traces to. A change rolls the agents out anew.
     pub mlflow_uri: Option<String>,
+    #[serde(flatten)]
+    pub git: git::Config,
 }
 
 /// What is to be another from now on. What is not given stays; null goes back to what the platform was installed with.
@@ -74,6 +80,8 @@ pub(crate) struct Changes {
     /// The MLflow server that agents send traces to, without user and password.
     #[serde(default, deserialize_with = "given")]
     mlflow_uri: Option<Option<String>>,
+    #[serde(flatten)]
+    git: git::Changes,
 }
 
 /// Tells null from nothing.
@@ -84,14 +92,14 @@ fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<Str
 
 pub(crate) async fn get(call: Call) -> Result<Data<Config>, Error> {
     let found = read(&call).await?;
-    Ok(answer(&call, found.as_ref()))
+    answer(&call, found.as_ref()).await
 }
 
 pub(crate) async fn change(call: Call<Json<Changes>>) -> Result<Data<Config>, Error> {
     let (mut call, Json(changes)) = call.split();
     // A PUT is the same however often it is repeated.
     call.headers.remove(IDEMPOTENCY_KEY);
-    let Changes { mlflow_uri } = changes;
+    let Changes { mlflow_uri, git } = changes;
     let mut data: BTreeMap<&str, Option<String>> = BTreeMap::new();
     if let Some(mlflow_uri) = mlflow_uri {
         if let Some(fault) = mlflow_uri.as_deref().and_then(platform::public_url_fault) {
@@ -99,16 +107,36 @@ pub(crate) async fn change(call: Call<Json<Changes>>) -> Result<Data<Config>, Er
         }
         data.insert(platform::MLFLOW_URI, mlflow_uri);
     }
-    if read(&call).await?.is_none() {
+    let found = read(&call).await?;
+    Expected::of(&call)?.check(&found.as_ref().and_then(ResourceExt::resource_version).unwrap_or_default(), WHAT)?;
+    let git = git::Writes::of(&call, git, found.as_ref()).await?;
+    if git.must_pause() && found.is_some() {
+        // What opens the new remote must not be sent to the old one meanwhile.
+        let pause = json!({"data": {platform::STATE_REPO: null}});
+        let paused = write::change(&call, &api(&call), NAME, WHAT, |_: &ConfigMap| Ok(pause.clone())).await?;
+        expect(&mut call, &paused)?;
+    }
+    git.hide(&mut call).await?;
+    data.extend(git.data);
+    if found.is_none() {
         match write::create(&call, &api(&call), config_map(&call, &data), WHAT).await {
-            Ok(made) => return Ok(answer(&call, Some(&made))),
+            Ok(made) => return answer(&call, Some(&made)).await,
             // Somebody else has made it at the same time.
             Err(error) if error.status() == StatusCode::CONFLICT => {}
             Err(error) => return Err(error),
         }
     }
     let kept = write::change(&call, &api(&call), NAME, WHAT, |_: &ConfigMap| Ok(json!({"data": data}))).await?;
-    Ok(answer(&call, Some(&kept)))
+    answer(&call, Some(&kept)).await
+}
+
+/// A caller who named a version means the one that the call itself has made of it, from now on.
+fn expect(call: &mut Call, now: &ConfigMap) -> Result<(), Error> {
+    if call.headers.contains_key(header::IF_MATCH) {
+        let tag = format!("\"{}\"", now.resource_version().unwrap_or_default());
+        call.headers.insert(header::IF_MATCH, HeaderValue::try_from(tag).map_err(Error::internal)?);
+    }
+    Ok(())
 }
 
 /// REST's own in any case: no role may make this ConfigMap, which REST does when there is none.
@@ -134,16 +162,17 @@ fn config_map(call: &Call, data: &BTreeMap<&str, Option<String>>) -> ConfigMap {
     }
 }
 
-/// As the operator heeds it: what somebody wrote into the ConfigMap by hand and is no URL counts for nothing.
-fn in_force(installed: &PlatformSettings, found: Option<&ConfigMap>) -> Config {
+/// The MLflow server as the operator heeds it: what somebody wrote into the ConfigMap by hand and is no URL counts for
+/// nothing.
+fn mlflow(installed: &PlatformSettings, found: Option<&ConfigMap>) -> Option<String> {
     let data = found.and_then(|found| found.data.as_ref());
     let stored = data.and_then(|data| data.get(platform::MLFLOW_URI)).filter(|uri| platform::public_url_fault(uri).is_none());
-    Config { mlflow_uri: stored.cloned().or_else(|| installed.mlflow_uri.clone()) }
+    stored.cloned().or_else(|| installed.mlflow_uri.clone())
 }
 
-fn answer(call: &Call, found: Option<&ConfigMap>) -> Data<Config> {
-    let config = in_force(&call.context.settings.platform, found);
-    Data::at(config, found.and_then(ResourceExt::resource_version))
+async fn answer(call: &Call, found: Option<&ConfigMap>) -> Result<Data<Config>, Error> {
+    let config = Config { mlflow_uri: mlflow(&call.context.settings.platform, found), git: git::config(call, found).await? };
+    Ok(Data::at(config, found.and_then(ResourceExt::resource_version)))
 }
 
 #[cfg(test)]
@@ -163,7 +192,7 @@ mod tests {
             (Some(stored("http://stored")), "http://stored"),
             (Some(stored("http://me:hunter2@stored")), "http://installed"),
         ] {
-            assert_eq!(in_force(&installed, found.as_ref()).mlflow_uri.as_deref(), Some(expected), "{found:?}");
+            assert_eq!(mlflow(&installed, found.as_ref()).as_deref(), Some(expected), "{found:?}");
         }
     }
 
@@ -173,8 +202,7 @@ mod tests {
             ("{}", Ok(None)),
             ("{\"mlflow_uri\": null}", Ok(Some(None))),
             ("{\"mlflow_uri\": \"http://x\"}", Ok(Some(Some("http://x".to_owned())))),
-            ("{\"prometheus_url\": \"http://x\"}", Err("unknown field `prometheus_url`, expected `mlflow_uri`")),
-            ("{\"state_token\": \"x\"}", Err("unknown field `state_token`")),
+            ("{\"prometheus_url\": \"http://x\"}", Err("unknown field `prometheus_url`")),
         ] {
             let read = serde_json::from_str::<Changes>(body).map(|changes| changes.mlflow_uri).map_err(|error| error.to_string());
             match expected {

@@ -10,7 +10,7 @@ use slipway_http::Error;
 use tokio::time::timeout;
 use url::Url;
 
-use super::{in_force, read};
+use super::{git, mlflow as mlflow_uri, read};
 use crate::answer::Data;
 use crate::call::Call;
 
@@ -20,6 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "PlatformTest")]
 pub(crate) struct Tested {
+    /// The remote that the state repositories are mirrored to.
+    pub git: Finding,
     pub mlflow: Finding,
     pub database: Finding,
     pub cluster: Finding,
@@ -42,7 +44,7 @@ pub(crate) enum Status {
 }
 
 impl Finding {
-    fn new(status: Status, message: impl Into<String>) -> Self {
+    pub(super) fn new(status: Status, message: impl Into<String>) -> Self {
         Self { status, message: message.into() }
     }
 
@@ -55,10 +57,14 @@ pub(crate) async fn test(call: Call) -> Result<Data<Tested>, Error> {
     let installed = &call.context.settings.platform;
     // Without the cluster nobody knows what is configured; then what was installed is tried, and the cluster says the rest.
     let stored = read(&call).await.ok().flatten();
-    let config = in_force(installed, stored.as_ref());
-    let (mlflow, database, cluster) =
-        tokio::join!(mlflow(config.mlflow_uri.as_deref()), database(installed.database.as_ref()), cluster(&call.context.client));
-    Ok(Data::new(Tested { mlflow, database, cluster }))
+    let uri = mlflow_uri(installed, stored.as_ref());
+    let (git, mlflow, database, cluster) = tokio::join!(
+        git::test(&call, stored.as_ref()),
+        mlflow(uri.as_deref()),
+        database(installed.database.as_ref()),
+        cluster(&call.context.client)
+    );
+    Ok(Data::new(Tested { git, mlflow, database, cluster }))
 }
 
 async fn cluster(client: &kube::Client) -> Finding {
