@@ -53,7 +53,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { children: 8, queue: Duration::from_secs(15), time: Duration::from_mins(5), body: 16 * 1024 * 1024 }
+        Self { children: 8, queue: Duration::from_mins(1), time: Duration::from_mins(5), body: 16 * 1024 * 1024 }
     }
 }
 

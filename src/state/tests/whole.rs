@@ -43,10 +43,10 @@ fn draft(agent: &str, number: u32) -> Draft {
         deployment: slipway_release::Deployment::default(),
         resolved: slipway_release::Resolved::default(),
     };
-    artifact.runtime.channel = "rest".to_owned();
-    artifact.runtime.strategy = "agent-react".to_owned();
+    "rest".clone_into(&mut artifact.runtime.channel);
+    "agent-react".clone_into(&mut artifact.runtime.strategy);
     artifact.agent.system_prompt = Some(format!("You are number {number}. {}", "Be kind. ".repeat(20)));
-    artifact.deployment.namespace = "team-a".to_owned();
+    "team-a".clone_into(&mut artifact.deployment.namespace);
     let author = Author { name: "Ada".to_owned(), email: "ada@example.com".to_owned() };
     Draft { name: format!("{agent}-{number}"), artifact, author, manifest: Some("kind: Agent\n".to_owned()) }
 }
