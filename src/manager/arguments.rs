@@ -19,7 +19,8 @@ pub(crate) struct Arguments {
     #[command(subcommand)]
     pub command: Option<Command>,
 
-    /// What this process does, separated by commas: operator runs the controllers, rest serves the API.
+    /// What this process does, separated by commas: operator runs the controllers, rest serves the API, state keeps the
+    /// release history. The folder of the history takes a process of its own, or one that has all roles.
     #[arg(long = "role", env = "SLIPWAY_ROLES", value_enum, value_delimiter = ',', default_value = "operator,rest")]
     pub roles: Vec<Role>,
 
@@ -163,6 +164,26 @@ pub(crate) struct Arguments {
     #[arg(long, env = "SLIPWAY_IMPORT_ALLOW", value_delimiter = ',')]
     pub import_allow: Vec<String>,
 
+    /// The folder of the release history, for the role state. One process has it open; others wait.
+    #[arg(long, env = "SLIPWAY_STATE_FOLDER")]
+    pub state_folder: Option<PathBuf>,
+
+    /// Where the role state answers other parts of Slipway.
+    #[arg(long, env = "SLIPWAY_STATE_LISTEN", default_value = "0.0.0.0:8091")]
+    pub state_listen: String,
+
+    /// Who may ask the role state, as the cluster calls them, separated by commas: system:serviceaccount:<namespace>:<name>.
+    #[arg(long, env = "SLIPWAY_STATE_CALLERS", value_delimiter = ',')]
+    pub state_callers: Vec<String>,
+
+    /// Networks, and hosts with a port, that releases may be mirrored to besides public and private ones, separated by commas.
+    #[arg(long, env = "SLIPWAY_MIRROR_ALLOW", value_delimiter = ',')]
+    pub mirror_allow: Vec<String>,
+
+    /// The folder in which remotes of scheme file may lie. Without one there are none.
+    #[arg(long, env = "SLIPWAY_MIRROR_FILES")]
+    pub mirror_files: Option<PathBuf>,
+
     /// Where the platform's API is reached; agents call back there and nowhere else.
     #[arg(long, env = "SLIPWAY_PLATFORM_URL")]
     pub platform_url: Option<String>,
@@ -228,6 +249,7 @@ impl FromStr for AgentId {
 pub(crate) enum Role {
     Operator,
     Rest,
+    State,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -260,6 +282,10 @@ impl Arguments {
 
     pub(crate) fn import_allow(&self) -> anyhow::Result<Vec<Allowed>> {
         Ok(allowed("SLIPWAY_IMPORT_ALLOW", &self.import_allow)?.into_iter().map(|(_, allowed)| allowed).collect())
+    }
+
+    pub(crate) fn mirror_allow(&self) -> anyhow::Result<Vec<Allowed>> {
+        Ok(allowed("SLIPWAY_MIRROR_ALLOW", &self.mirror_allow)?.into_iter().map(|(_, allowed)| allowed).collect())
     }
 
     /// As agents are told it. What they could not read would keep every one of them from starting.

@@ -7,10 +7,13 @@ use slipway_operator::metrics::Metrics;
 use slipway_operator::world::World;
 use slipway_rest::Rest;
 
+use crate::state::State;
+
 pub(crate) struct Health {
     pub metrics: Metrics,
     pub world: Option<Arc<World>>,
     pub api: Option<Rest>,
+    pub state: Option<State>,
 }
 
 impl Health {
@@ -33,6 +36,8 @@ impl Health {
     }
 
     fn is_ready(&self) -> bool {
-        self.world.as_ref().is_none_or(|world| world.is_ready()) && self.api.as_ref().is_none_or(Rest::is_ready)
+        self.world.as_ref().is_none_or(|world| world.is_ready())
+            && self.api.as_ref().is_none_or(Rest::is_ready)
+            && self.state.as_ref().is_none_or(State::is_ready)
     }
 }

@@ -9,6 +9,7 @@ mod keys;
 mod logs;
 mod preflight;
 mod run;
+mod state;
 
 use std::process::ExitCode;
 

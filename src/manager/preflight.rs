@@ -3,9 +3,9 @@
 use anyhow::{Context, bail};
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
-use slipway_api::{Agent, GROUP, KnowledgeBase, Skill, Team, Tool};
+use slipway_api::{Agent, AgentRelease, GROUP, KnowledgeBase, Skill, Team, Tool};
 
-pub(crate) async fn check(client: &Client, namespaces: &[String]) -> anyhow::Result<()> {
+pub(crate) async fn check(client: &Client, namespaces: &[String], releases: bool) -> anyhow::Result<()> {
     client.apiserver_version().await.context("the API server cannot be reached")?;
     let kinds = [
         (ApiResource::erase::<Agent>(&()), true),
@@ -14,7 +14,9 @@ pub(crate) async fn check(client: &Client, namespaces: &[String]) -> anyhow::Res
         (ApiResource::erase::<Skill>(&()), true),
         (ApiResource::erase::<Team>(&()), false),
     ];
-    for (kind, namespaced) in kinds {
+    // Whoever only keeps agents running looks at releases of those alone that are pinned to one.
+    let release = releases.then(|| (ApiResource::erase::<AgentRelease>(&()), true));
+    for (kind, namespaced) in kinds.into_iter().chain(release) {
         let api: Api<DynamicObject> = match namespaces.first() {
             Some(namespace) if namespaced => Api::namespaced_with(client.clone(), namespace, &kind),
             _ => Api::all_with(client.clone(), &kind),

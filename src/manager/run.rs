@@ -20,6 +20,7 @@ use tokio::time::timeout;
 use crate::arguments::{AgentId, Arguments, Command, CrdAction, Role};
 use crate::health::Health;
 use crate::keys::Keys;
+use crate::state::{self, State};
 use crate::{api, client, crds, keys, preflight};
 
 const LEASE: &str = "slipway-manager";
@@ -39,21 +40,38 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     }
     let listener = TcpListener::bind(&arguments.listen).await.with_context(|| format!("cannot listen on {}", arguments.listen))?;
     let client = client::connect(&metrics).await?;
-    preflight::check(&client, &namespaces(&arguments)).await?;
+    preflight::check(&client, &namespaces(&arguments), arguments.roles.contains(&Role::State)).await?;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), namespace = arguments.platform_namespace, roles = ?arguments.roles, "starting");
     // TLS to the database and to others has no other provider to choose.
     drop(rustls::crypto::ring::default_provider().install_default());
 
     let (stopper, stop) = watch::channel(false);
+    let stopper = Arc::new(stopper);
+    let signalled = stopper.clone();
     tokio::spawn(async move {
         wait_for_signal().await;
-        stopper.send_replace(true);
+        signalled.send_replace(true);
     });
     let has = |role| arguments.roles.contains(&role);
     let world = if has(Role::Operator) { Some(world(&arguments, client.clone(), metrics.clone()).await?) } else { None };
     let api = if has(Role::Rest) { Some(api::open(&arguments, client.clone())?) } else { None };
 
-    let health = Health { metrics, world: world.clone(), api: api.clone() };
+    let state = has(Role::State).then(State::default);
+    let history = match &state {
+        Some(ready) => {
+            let settings = state::Settings::read(&arguments)?;
+            let work = state::run(settings, client.clone(), metrics.clone(), ready.clone(), stop.clone());
+            Some(tokio::spawn(async move {
+                let ended = work.await;
+                // Whoever cannot do all that it was told to does nothing.
+                stopper.send_replace(true);
+                ended
+            }))
+        }
+        None => None,
+    };
+
+    let health = Health { metrics, world: world.clone(), api: api.clone(), state };
     let handler = move |request| std::future::ready(health.answer(&request));
     let serving = tokio::spawn(serve(listener, Limits::default(), handler, stopped(stop.clone())));
     let answering = match api {
@@ -68,6 +86,9 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         }
         None => stopped(stop).await,
     }
+    if let Some(history) = history {
+        history.await.context("the release history ended early")??;
+    }
     if let Some(answering) = answering {
         drop(answering.await);
     }
@@ -75,7 +96,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn stopped(mut stop: watch::Receiver<bool>) {
+pub(crate) async fn stopped(mut stop: watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 

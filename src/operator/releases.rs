@@ -37,7 +37,7 @@ use act::Error;
 use past::Past;
 use plan::{Asked, Patience, Seen, Step};
 use show::Shown;
-pub use world::{Settings, World, watch_all};
+pub use world::{Moved, Settings, World, watch_all};
 
 /// The field manager of what this controller writes.
 const MANAGER: &str = "slipway/release";
@@ -243,5 +243,7 @@ fn is_a_teams(namespace: &str) -> bool {
 /// The operator says so of Agents in namespaces that are called like a team's and are none.
 fn is_nobodys(agent: &Agent) -> bool {
     let conditions = agent.status.iter().flat_map(|status| &status.conditions);
-    conditions.into_iter().any(|condition| condition.type_ == condition::STALLED && condition.status == "True" && condition.reason == "NotATeamNamespace")
+    conditions
+        .into_iter()
+        .any(|condition| condition.type_ == condition::STALLED && condition.status == "True" && condition.reason == "NotATeamNamespace")
 }

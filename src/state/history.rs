@@ -211,7 +211,8 @@ impl History {
     /// What is active, or the tombstone. None for an agent that never had a release active.
     pub fn current(&self, namespace: &str, agent: &str) -> Result<Option<Current>, Fault> {
         let Some((source, Some(id))) = self.look(namespace, agent, |known| known.current)? else { return Ok(None) };
-        let damaged = |why: &dyn std::fmt::Display| Fault::damaged(format!("what is active of agent {agent} is not what was written: {why}"));
+        let damaged =
+            |why: &dyn std::fmt::Display| Fault::damaged(format!("what is active of agent {agent} is not what was written: {why}"));
         let text = source.text(id, CURRENT).map_err(|fault| damaged(&fault))?;
         let current = Current::from_yaml(&text).map_err(|fault| damaged(&fault))?;
         let (name, theirs) = match &current {
@@ -222,6 +223,16 @@ impl History {
             return Err(damaged(&format!("it is of agent {name} in {theirs}")));
         }
         Ok(Some(current))
+    }
+
+    /// The plain manifest of an agent in `deploy/`, if it has one.
+    pub fn manifest(&self, namespace: &str, agent: &str) -> Result<Option<String>, Fault> {
+        names::agent(agent)?;
+        let Some(repository) = self.repository(namespace, false)? else { return Ok(None) };
+        let source = repository.source()?;
+        let Some(head) = source.head()? else { return Ok(None) };
+        let file = format!("{agent}.yaml");
+        source.at(source.root(head)?, &[DEPLOY, &file])?.map(|id| source.text(id, &file)).transpose()
     }
 
     /// All agents that have a history, deleted ones too, in order.
@@ -247,9 +258,9 @@ impl History {
         let source = repository.source()?;
         let mut view = locked(&repository.view);
         view.sync(source.head()?);
-        Ok(view.named(release, &source)?.map(|place| {
-            (place.agent, Recorded { version: place.version, commit: place.commit.to_string(), is_new: false })
-        }))
+        Ok(view
+            .named(release, &source)?
+            .map(|place| (place.agent, Recorded { version: place.version, commit: place.commit.to_string(), is_new: false })))
     }
 
     /// The commit that a namespace's history stands on, in hex. None before there is one.
@@ -262,7 +273,12 @@ impl History {
     pub fn namespaces(&self) -> Result<Vec<String>, Fault> {
         let mut found = disk::names(&self.root)?;
         found.retain(|name| self.root.join(name).is_dir());
-        Ok(found.iter().filter_map(|name| name.strip_suffix(".git")).filter(|name| names::namespace(name).is_ok()).map(str::to_owned).collect())
+        Ok(found
+            .iter()
+            .filter_map(|name| name.strip_suffix(".git"))
+            .filter(|name| names::namespace(name).is_ok())
+            .map(str::to_owned)
+            .collect())
     }
 
     /// Where a namespace's repository lies, whether it is there or not.

@@ -61,9 +61,10 @@ pub(super) async fn act(world: &World, key: &Key, agent: &Agent, past: &Past, st
         Step::Unask => unask(world, agent).await,
         Step::Activate { version, note } => {
             let manifest = manifest(world, key, agent, version).await?;
-            let (agent, noted) = (key.clone(), note.clone());
+            let (of, agent, noted) = (key, key.clone(), note.clone());
             let done = git::on(&world.history, move |history| git::activate(history, &agent, version, &noted, manifest, now)).await?;
-            tracing::info!(agent = %key, version, commit = done.commit, note = %note, "a release was deployed again");
+            world.moved(&of.namespace);
+            tracing::info!(agent = %of, version, commit = done.commit, note = %note, "a release was deployed again");
             Ok(Done { history: true, ..Done::default() })
         }
         Step::Record(draft) => record(world, key, agent, *draft).await,
@@ -139,6 +140,7 @@ async fn record(world: &World, key: &Key, agent: &Agent, draft: Draft) -> Result
     let draft = slipway_state::history::Draft { name, artifact, author: git::author(&author), manifest };
     let namespace = key.namespace.clone();
     let done = git::on(&world.history, move |history| git::record(history, &namespace, draft)).await?;
+    world.moved(&key.namespace);
     tracing::info!(agent = %key, version = done.version, commit = done.commit, author, "a release was recorded");
     Ok(Done { history: true, ..Done::default() })
 }
@@ -189,12 +191,17 @@ async fn stand_agent(world: &World, key: &Key, stand: &Stand) -> Result<Done, Er
 async fn tell(world: &World, agent: &Agent, past: &Past) {
     let Some(active) = &past.active else { return };
     let previous = super::plan::agent_release(agent).unwrap_or(0);
-    let (reason, action, verb) = if active.is_again() { ("ReleaseDeployed", "Deploy", "was deployed again") } else { ("ReleaseCreated", "Release", "was made and runs") };
+    let (reason, action, verb) = if active.is_again() {
+        ("ReleaseDeployed", "Deploy", "was deployed again")
+    } else {
+        ("ReleaseCreated", "Release", "was made and runs")
+    };
     let mut note = format!("release v{} {verb}, by {}", active.version, active.author());
     let mut payload = json!({"version": active.version, "previous": previous, "author": active.author()});
     if let Some(edited) = active.note.edited_words() {
         note.push_str(&format!("; edited since, so that their present content runs: {edited}"));
-        let names: BTreeMap<_, _> = active.note.edited.iter().map(|(name, digest)| (format!("{}/{}", name.kind.folder(), name.name), digest)).collect();
+        let names: BTreeMap<_, _> =
+            active.note.edited.iter().map(|(name, digest)| (format!("{}/{}", name.kind.folder(), name.name), digest)).collect();
         payload["edited"] = json!(names);
     }
     let happening = Happening { warning: false, reason: reason.to_owned(), action, note };

@@ -225,7 +225,8 @@ mod tests {
     #[test]
     fn names_stand_for_digests_or_for_nothing_yet() {
         let spec: AgentSpec =
-            serde_yaml::from_str("{name: A, framework: custom, tools: [on, off], skills: [sk_fill_forms], knowledgeBases: [kb_docs]}").unwrap();
+            serde_yaml::from_str("{name: A, framework: custom, tools: [on, off], skills: [sk_fill_forms], knowledgeBases: [kb_docs]}")
+                .unwrap();
         let mut around = Around { image: Some(A.to_owned()), ..Around::default() };
         around.found.insert(Name::new(Kind::Tool, "on"), Found::Digest("1".to_owned()));
         around.found.insert(Name::new(Kind::Tool, "off"), Found::Off);

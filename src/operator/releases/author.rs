@@ -61,9 +61,7 @@ mod tests {
     use super::*;
 
     fn meta(entries: &[(&str, u32, Value)], by: Option<&str>) -> ObjectMeta {
-        let entry = |(manager, second, fields): &(&str, u32, Value)| {
-            json!({"manager": manager, "operation": "Update", "time": format!("2026-01-01T00:00:{second:02}Z"), "fieldsV1": fields})
-        };
+        let entry = |(manager, second, fields): &(&str, u32, Value)| json!({"manager": manager, "operation": "Update", "time": format!("2026-01-01T00:00:{second:02}Z"), "fieldsV1": fields});
         let entries: Vec<Value> = entries.iter().map(entry).collect();
         let annotations = by.map(|by| json!({labels::CHANGED_BY: by})).unwrap_or_default();
         serde_json::from_value(json!({"managedFields": entries, "annotations": annotations})).unwrap()

@@ -94,7 +94,8 @@ fn changelog(agent: &Agent, past: &Past, resolved: &Resolved, differs: &Differs)
         said.push(format!("changed {}", some(&paths)));
     }
     // Names that came or went with a list have been said.
-    let edited: Vec<String> = differs.names.iter().filter(|name| is_in_both(&active.artifact, &present, name)).map(ToString::to_string).collect();
+    let edited: Vec<String> =
+        differs.names.iter().filter(|name| is_in_both(&active.artifact, &present, name)).map(ToString::to_string).collect();
     if !edited.is_empty() {
         said.push(format!("edited {}", some(&edited)));
     }

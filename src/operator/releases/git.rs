@@ -81,7 +81,8 @@ impl Past {
 pub(super) fn asked(history: &History, agent: &Key, version: u64) -> Result<Asked, Fault> {
     let found = match history.release(&agent.namespace, &agent.name, version) {
         Ok(artifact) => {
-            let status = history.standing(&agent.namespace, &agent.name, version)?.map_or(artifact.metadata.status, |standing| standing.status);
+            let status =
+                history.standing(&agent.namespace, &agent.name, version)?.map_or(artifact.metadata.status, |standing| standing.status);
             Ok((artifact, status))
         }
         Err(fault @ (Fault::Refused(_) | Fault::Missing(_) | Fault::Damaged(_))) => Err(fault.to_string()),
@@ -124,9 +125,11 @@ pub(super) fn lives(history: &History, agent: &Key) -> Result<bool, Fault> {
     Ok(match history.current(&agent.namespace, &agent.name) {
         Ok(Some(Current::Gone(_))) => false,
         Ok(Some(Current::Release(_))) => true,
-        Ok(None) => history.list(&agent.namespace, &agent.name, None, 1)?.rows.iter().any(|row| {
-            row.standing.as_ref().is_some_and(|standing| standing.status == Status::PendingEval)
-        }),
+        Ok(None) => history
+            .list(&agent.namespace, &agent.name, None, 1)?
+            .rows
+            .iter()
+            .any(|row| row.standing.as_ref().is_some_and(|standing| standing.status == Status::PendingEval)),
         // What cannot be read must not outlive its agent.
         Err(Fault::Damaged(_)) => true,
         Err(fault) => return Err(fault),

@@ -63,6 +63,7 @@ pub(super) async fn reconcile(world: &Arc<World>, key: &Key) -> Result<Option<Du
     let when = Timestamp::now();
     let author = git::author(author::PLATFORM);
     let buried = git::on(&world.history, move |history| history.bury(&of.namespace, &of.name, author, when)).await?;
+    world.moved(&key.namespace);
     tracing::info!(agent = %key, commit = buried.commit, "the agent is gone; its history is closed");
     world.forget(key);
     Ok(None)

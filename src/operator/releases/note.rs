@@ -77,9 +77,10 @@ impl Note {
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(BEGINNING)?;
-        let edited = self.edited.iter().map(|(name, digest)| {
-            format!("{}/{}={}", name.kind.folder(), name.name, digest.as_deref().unwrap_or(ABSENT))
-        });
+        let edited = self
+            .edited
+            .iter()
+            .map(|(name, digest)| format!("{}/{}={}", name.kind.folder(), name.name, digest.as_deref().unwrap_or(ABSENT)));
         let image = match &self.image {
             Image::AsReleased => None,
             Image::Any => Some(format!("image={ANY}")),
@@ -99,10 +100,8 @@ mod tests {
 
     #[test]
     fn a_note_is_read_as_it_was_written_whatever_its_author_is_called() {
-        let edited = BTreeMap::from([
-            (Name::new(Kind::Tool, "lookup"), Some("ab12".to_owned())),
-            (Name::new(Kind::Skill, "fill-forms"), None),
-        ]);
+        let edited =
+            BTreeMap::from([(Name::new(Kind::Tool, "lookup"), Some("ab12".to_owned())), (Name::new(Kind::Skill, "fill-forms"), None)]);
         for by in ["ann@example.com", "manager:kubectl-edit", "; by ; edited since: tools/x=y", ""] {
             for image in [Image::AsReleased, Image::Any, Image::Digest("sha256:9".to_owned())] {
                 for edited in [edited.clone(), BTreeMap::new()] {

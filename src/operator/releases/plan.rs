@@ -128,7 +128,9 @@ pub(super) fn version(text: &str) -> Option<u64> {
 fn rollback(seen: &Seen, text: &str) -> Step {
     let Seen { agent, past, .. } = *seen;
     let refuse = |why: String| Step::Refuse { version: text.chars().take(40).collect(), why };
-    let Some(version) = version(text) else { return refuse("it is no version; a number is, as in agents.slipway.dev/deploy-release: \"3\"".to_owned()) };
+    let Some(version) = version(text) else {
+        return refuse("it is no version; a number is, as in agents.slipway.dev/deploy-release: \"3\"".to_owned());
+    };
     let active = past.active.as_ref().filter(|active| active.version == version);
     let Some(active) = active else {
         let Some(asked) = seen.asked.filter(|asked| asked.version == version) else { return Step::Rest(Rest::Unable) };
@@ -264,7 +266,8 @@ fn automatic(seen: &Seen) -> Step {
 fn settle_image(active: &Active, effective: &Agent, resolved: &Resolved) -> Step {
     match &resolved.image {
         Some(digest) if active.note.image == Image::Any && pinned_digest(&effective.spec).is_none() => {
-            let image = if active.artifact.resolved.image.as_ref() == Some(digest) { Image::AsReleased } else { Image::Digest(digest.clone()) };
+            let image =
+                if active.artifact.resolved.image.as_ref() == Some(digest) { Image::AsReleased } else { Image::Digest(digest.clone()) };
             Step::Activate { version: active.version, note: Note { image, ..active.note.clone() } }
         }
         _ => Step::Rest(Rest::Done),

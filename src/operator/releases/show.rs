@@ -91,7 +91,10 @@ pub(super) fn step(past: &Past, shown: &[Shown]) -> Option<Step> {
     let kept: Vec<(&u64, &Version)> = past.kept().collect();
     // The active one first: it is what matters most, and others become archived by it.
     let active = past.active.as_ref().map(|active| active.version);
-    let ordered = kept.iter().filter(|(version, _)| Some(**version) == active).chain(kept.iter().rev().filter(|(version, _)| Some(**version) != active));
+    let ordered = kept
+        .iter()
+        .filter(|(version, _)| Some(**version) == active)
+        .chain(kept.iter().rev().filter(|(version, _)| Some(**version) != active));
     for (version, _) in ordered {
         if !staying().any(|shown| shown.version == Some(**version)) {
             return Some(Step::Show { version: **version });
@@ -103,7 +106,8 @@ pub(super) fn step(past: &Past, shown: &[Shown]) -> Option<Step> {
     if let Some(step) = staying().find_map(|shown| mark(past, shown)) {
         return Some(step);
     }
-    let gone = |shown: &&Shown| shown.version.is_some_and(|version| version <= past.highest && !kept.iter().any(|(kept, _)| **kept == version));
+    let gone =
+        |shown: &&Shown| shown.version.is_some_and(|version| version <= past.highest && !kept.iter().any(|(kept, _)| **kept == version));
     staying().filter(|shown| !shown.gitops).find(gone).map(|shown| Step::Prune { name: shown.name.clone() })
 }
 

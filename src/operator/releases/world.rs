@@ -34,6 +34,9 @@ pub struct Settings {
     pub max_concurrent_reconciles: usize,
 }
 
+/// Who hears of new commits, by namespace.
+pub type Moved = Box<dyn Fn(&str) + Send + Sync>;
+
 /// All that the release controller knows.
 pub struct World {
     pub(super) client: Client,
@@ -41,6 +44,8 @@ pub struct World {
     pub(super) metrics: Metrics,
     pub(super) events: Events,
     pub(super) history: Arc<History>,
+    /// Hears which namespaces have new commits.
+    pub moved: Option<Moved>,
     pub(super) agents: Cache<Guarded<Agent>>,
     things: Cache<Thing>,
     releases: RwLock<HashMap<Key, HashMap<String, Shown>>>,
@@ -73,6 +78,7 @@ impl World {
             metrics,
             events,
             history,
+            moved: None,
             agents: Cache::default(),
             things: Cache::default(),
             releases: RwLock::default(),
@@ -81,6 +87,13 @@ impl World {
             quiet: Mutex::default(),
             queue: Queue::default(),
             sources: Readiness::default(),
+        }
+    }
+
+    /// Git has moved.
+    pub(super) fn moved(&self, namespace: &str) {
+        if let Some(moved) = &self.moved {
+            moved(namespace);
         }
     }
 
@@ -102,7 +115,9 @@ impl World {
         let names: BTreeSet<Name> = around::names(present).into_iter().chain(other.into_iter().flat_map(around::names)).collect();
         let target = |name: &Name| (reference(name.kind), Key::new(&agent.namespace, &name.name));
         self.references.set(agent, names.iter().map(target).collect());
-        let found = names.into_iter().map(|name| (name.clone(), self.thing(&agent.namespace, &name).map_or(Found::Missing, |thing| thing.found.clone())));
+        let found = names
+            .into_iter()
+            .map(|name| (name.clone(), self.thing(&agent.namespace, &name).map_or(Found::Missing, |thing| thing.found.clone())));
         Around { found: found.collect(), image: self.image(agent, present) }
     }
 
@@ -192,9 +207,14 @@ pub fn watch_all(world: &Arc<World>) {
     };
     for scope in scopes {
         agents(world, scope.clone());
-        things(world, scope.clone(), Kind::Tool, |tool: &Tool| {
-            if tool.spec.enabled { Found::Digest(around::digest(&tool.spec)) } else { Found::Off }
-        });
+        things(
+            world,
+            scope.clone(),
+            Kind::Tool,
+            |tool: &Tool| {
+                if tool.spec.enabled { Found::Digest(around::digest(&tool.spec)) } else { Found::Off }
+            },
+        );
         things(world, scope.clone(), Kind::KnowledgeBase, |base: &KnowledgeBase| Found::Digest(around::digest(&base.spec)));
         things(world, scope.clone(), Kind::Skill, |skill: &Skill| {
             let status = skill.status.as_ref().filter(|status| status.observed_generation == skill.meta().generation);

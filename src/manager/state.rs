@@ -1,0 +1,142 @@
+//! The release history as a role of this process: the folder that it alone has open, the controller that writes to it,
+//! the mirror that follows, and what other parts of Slipway may ask.
+
+mod answers;
+mod callers;
+mod configured;
+
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime};
+
+use anyhow::Context as _;
+use kube::Client;
+use slipway_http::{Limits, serve};
+use slipway_operator::event::Events;
+use slipway_operator::metrics::Metrics;
+use slipway_operator::releases::{self, World, watch_all};
+use slipway_state::git::Git;
+use slipway_state::history::{Fault, History};
+use slipway_state::mirror::{Mirror, Options, Rules};
+use slipway_state::serve::{Limits as ServeLimits, Serve};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use crate::arguments::Arguments;
+use crate::run::{namespaces, stopped};
+use answers::Answers;
+use callers::Callers;
+
+/// How long to wait for a folder that another process has open, or that cannot be opened.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Whether the role is ready, for whoever asks.
+#[derive(Clone, Default)]
+pub(crate) struct State(Arc<OnceLock<Arc<World>>>);
+
+impl State {
+    pub(crate) fn is_ready(&self) -> bool {
+        self.0.get().is_some_and(|world| world.is_ready())
+    }
+}
+
+/// What the role is told at its start.
+pub(crate) struct Settings {
+    folder: PathBuf,
+    listen: String,
+    callers: Vec<String>,
+    platform_namespace: String,
+    rules: Rules,
+    releases: releases::Settings,
+    instance: String,
+}
+
+impl Settings {
+    pub(crate) fn read(arguments: &Arguments) -> anyhow::Result<Self> {
+        let folder = arguments.state_folder.clone().context("the role state takes --state-folder (SLIPWAY_STATE_FOLDER)")?;
+        let given = |list: &[String]| list.iter().map(|item| item.trim().to_owned()).filter(|item| !item.is_empty()).collect::<Vec<_>>();
+        Ok(Self {
+            folder,
+            listen: arguments.state_listen.clone(),
+            callers: given(&arguments.state_callers),
+            platform_namespace: arguments.platform_namespace.clone(),
+            rules: Rules { allow: arguments.mirror_allow()?, files: arguments.mirror_files.clone() },
+            releases: releases::Settings {
+                watch_namespaces: namespaces(arguments),
+                max_concurrent_reconciles: arguments.max_concurrent_reconciles,
+            },
+            instance: arguments.name.clone(),
+        })
+    }
+}
+
+/// Works until `stop` turns true. What is being written then is written.
+pub(crate) async fn run(
+    settings: Settings,
+    client: Client,
+    metrics: Metrics,
+    state: State,
+    stop: watch::Receiver<bool>,
+) -> anyhow::Result<()> {
+    let listener = TcpListener::bind(&settings.listen).await.with_context(|| format!("cannot listen on {}", settings.listen))?;
+    let git = Git::new("git", std::env::temp_dir(), std::env::vars_os()).context("no folder for git's temporary files")?;
+    let Some(history) = opened(&settings.folder, stop.clone()).await else { return Ok(()) };
+    let history = Arc::new(history);
+    tracing::info!(folder = %settings.folder.display(), "the release history is open");
+
+    let (mirror, worker) = Mirror::new(git.clone(), settings.rules.clone(), &settings.folder, Options::default());
+    let (configuration, remote) = configured::watch(client.clone(), settings.platform_namespace.clone());
+    let mirroring = tokio::spawn(worker.run(remote, SystemTime::now, stopped(stop.clone())));
+
+    let events = Events::new(client.clone(), Some(settings.instance.clone()));
+    let mut world = World::new(client.clone(), settings.releases.clone(), history.clone(), metrics, events);
+    let told = mirror.clone();
+    world.moved = Some(Box::new(move |namespace| told.changed(namespace)));
+    let world = Arc::new(world);
+    watch_all(&world);
+    // Only one can be set, as the role is run once.
+    drop(state.0.set(world.clone()));
+
+    let answers = Arc::new(Answers {
+        history,
+        mirror,
+        configuration,
+        serve: Serve::new(git.clone(), &settings.folder, ServeLimits::default()),
+        git,
+        rules: settings.rules.clone(),
+        callers: Callers::new(client, settings.callers.clone()),
+    });
+    let handler = move |request| {
+        let answers = answers.clone();
+        async move { answers.answer(request).await }
+    };
+    let answering = tokio::spawn(serve(listener, Limits::default(), handler, stopped(stop.clone())));
+    releases::run(world, stop).await;
+    drop(answering.await);
+    drop(mirroring.await);
+    Ok(())
+}
+
+/// Opens the folder, however long another process has it; none if the end comes first.
+async fn opened(folder: &std::path::Path, stop: watch::Receiver<bool>) -> Option<History> {
+    let stopping = stopped(stop);
+    tokio::pin!(stopping);
+    let mut said = None;
+    loop {
+        let path = folder.to_owned();
+        let why = match tokio::task::spawn_blocking(move || History::open(&path)).await {
+            Ok(Ok(history)) => return Some(history),
+            Ok(Err(Fault::Busy(why))) => format!("{why}; waiting until it ends"),
+            Ok(Err(fault)) => fault.to_string(),
+            Err(error) => error.to_string(),
+        };
+        if said.as_ref() != Some(&why) {
+            tracing::warn!("the release history is not open: {why}");
+            said = Some(why);
+        }
+        tokio::select! {
+            () = tokio::time::sleep(PATIENCE) => {}
+            () = &mut stopping => return None,
+        }
+    }
+}

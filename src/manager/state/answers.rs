@@ -1,0 +1,204 @@
+//! What the state role answers: releases, agents, how the mirror is, and the repositories themselves.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use jiff::Timestamp;
+use slipway_http::{Error, Method, Reply, Request, StatusCode};
+use slipway_release::wire::{self, Agents, Entry, Known, MirrorStatus, Mirrors, Release, Releases, TestStatus, Tested};
+use slipway_release::{Current, Status};
+use slipway_state::git::Git;
+use slipway_state::history::{Fault, History, Row};
+use slipway_state::mirror::{Mirror, Rules, State, Trouble, probe};
+use slipway_state::serve::{Serve, place};
+
+use super::callers::Callers;
+use super::configured::Configuration;
+
+/// The prefix under which repositories are served.
+const REPOSITORIES: &str = "/state/";
+/// The repository that stands for all when a remote is tested.
+const SAMPLE: &str = "team-default";
+
+pub(super) struct Answers {
+    pub history: Arc<History>,
+    pub mirror: Mirror,
+    pub configuration: Configuration,
+    pub serve: Serve,
+    pub git: Git,
+    pub rules: Rules,
+    pub callers: Callers,
+}
+
+impl Answers {
+    pub(super) async fn answer(self: Arc<Self>, request: Request) -> Result<Reply, Error> {
+        self.callers.check(request.headers()).await?;
+        let path = request.path().to_owned();
+        if let Some(rest) = path.strip_prefix(REPOSITORIES) {
+            let Some((namespace, rest)) = place(rest) else { return Err(Error::not_found("repositories are at /state/{namespace}.git")) };
+            return self.serve.answer(namespace, rest, request).await;
+        }
+        let steps: Vec<&str> = path.trim_start_matches('/').split('/').collect();
+        match (request.method(), steps.as_slice()) {
+            (&Method::GET, ["releases", namespace, slug]) => self.list(namespace, slug, &request).await,
+            (&Method::GET, ["releases", namespace, slug, version]) => self.one(namespace, slug, version).await,
+            (&Method::GET, ["agents"]) => self.agents(&request).await,
+            (&Method::GET, ["mirror"]) => Reply::json(&self.mirrors().await?),
+            (&Method::POST, ["mirror", "test"]) => Reply::json(&self.test().await),
+            (_, ["releases", _, _] | ["releases", _, _, _] | ["agents"] | ["mirror"]) => Err(Error::method_not_allowed(&[Method::GET])),
+            (_, ["mirror", "test"]) => Err(Error::method_not_allowed(&[Method::POST])),
+            _ => Err(Error::not_found("there are /releases/{namespace}/{slug}, /agents, /mirror and /state/{namespace}.git")),
+        }
+    }
+
+    /// Asks the history, which blocks.
+    async fn ask<T: Send + 'static>(&self, ask: impl FnOnce(&History) -> Result<T, Fault> + Send + 'static) -> Result<T, Error> {
+        let history = self.history.clone();
+        tokio::task::spawn_blocking(move || ask(&history)).await.map_err(Error::internal)?.map_err(told)
+    }
+
+    async fn list(&self, namespace: &str, slug: &str, request: &Request) -> Result<Reply, Error> {
+        let mut query = request.query()?;
+        let limit = query.number("limit", 100, 1..=wire::MOST)?;
+        let before = query.number("before", 0, 0..=u64::MAX)?;
+        query.end()?;
+        let (namespace, slug) = (namespace.to_owned(), slug.to_owned());
+        let page = self.ask(move |history| history.list(&namespace, &slug, Some(before).filter(|before| *before > 0), limit)).await?;
+        Reply::json(&Releases { data: page.rows.into_iter().map(entry).collect(), next_before: page.next })
+    }
+
+    async fn one(&self, namespace: &str, slug: &str, version: &str) -> Result<Reply, Error> {
+        let version: u64 = version.trim_start_matches('v').parse().map_err(|_| Error::not_found("a version is a number"))?;
+        let (namespace, slug) = (namespace.to_owned(), slug.to_owned());
+        let (artifact, row) = self
+            .ask(move |history| {
+                let artifact = history.release(&namespace, &slug, version)?;
+                let page = history.list(&namespace, &slug, Some(version.saturating_add(1)), 1)?;
+                Ok((artifact, page.rows.into_iter().find(|row| row.version == version)))
+            })
+            .await?;
+        let Some(row) = row else { return Err(Error::not_found(format!("there is no release v{version}"))) };
+        Reply::json(&Release { entry: entry(row), artifact: artifact.to_yaml() })
+    }
+
+    async fn agents(&self, request: &Request) -> Result<Reply, Error> {
+        let mut query = request.query()?;
+        let namespace = query.text("namespace").filter(|namespace| !namespace.is_empty());
+        query.end()?;
+        let data = self
+            .ask(move |history| {
+                let namespaces = match namespace {
+                    Some(namespace) => vec![namespace],
+                    None => history.namespaces()?,
+                };
+                let mut all = Vec::new();
+                for namespace in namespaces {
+                    for slug in history.agents(&namespace)? {
+                        all.push(known(history, &namespace, slug)?);
+                    }
+                }
+                Ok(all)
+            })
+            .await?;
+        Reply::json(&Agents { data })
+    }
+
+    async fn mirrors(&self) -> Result<Mirrors, Error> {
+        let configured = self.configuration.remote().is_some();
+        let fault = self.configuration.fault();
+        let states = self.mirror.states();
+        let data = states.iter().filter(|_| configured).map(|(namespace, state)| mirrored(namespace, state)).collect();
+        Ok(Mirrors { configured: configured || fault.is_some(), data, fault })
+    }
+
+    async fn test(&self) -> Tested {
+        let Some(remote) = self.configuration.remote() else {
+            return match self.configuration.fault() {
+                Some(message) => Tested { status: TestStatus::Error, message },
+                None => {
+                    Tested { status: TestStatus::NotConfigured, message: "state_repo is not set; releases are kept here alone".to_owned() }
+                }
+            };
+        };
+        match probe(&self.git, &self.rules, &remote, SAMPLE).await {
+            Ok(seen) => {
+                Tested { status: TestStatus::Ok, message: format!("the remote can be read and written; it has {} branches", seen.branches) }
+            }
+            Err(trouble) => Tested { status: TestStatus::Error, message: trouble.to_string() },
+        }
+    }
+}
+
+fn told(fault: Fault) -> Error {
+    match fault {
+        Fault::Refused(why) => Error::bad_request(why),
+        Fault::Missing(why) => Error::not_found(why),
+        Fault::Damaged(why) => Error::new(StatusCode::BAD_GATEWAY, why),
+        fault @ (Fault::Disk { .. } | Fault::Busy(_)) => {
+            Error::unavailable("the release history cannot be read at the moment").because(fault)
+        }
+    }
+}
+
+/// A line of a list. One whose artifact is not believed is listed, with what is wrong.
+fn entry(row: Row) -> Entry {
+    let (name, commit) = row.recorded.unzip();
+    let standing = row.standing;
+    let fault = row.told.as_ref().err().cloned();
+    let when = standing.as_ref().map_or(Timestamp::UNIX_EPOCH, |standing| standing.when);
+    let (previous, author, timestamp, changelog, checksum) = match row.told {
+        Ok(told) => (told.previous, told.author, told.timestamp, told.changelog, told.checksum),
+        Err(_) => (row.version.saturating_sub(1), String::new(), when, String::new(), String::new()),
+    };
+    Entry {
+        version: row.version,
+        previous,
+        status: standing.as_ref().map_or(Status::Archived, |standing| standing.status),
+        reason: fault.or_else(|| standing.and_then(|standing| standing.reason)),
+        author,
+        timestamp,
+        changelog,
+        checksum,
+        commit: commit.unwrap_or_default(),
+        name,
+    }
+}
+
+/// An agent as its repository has it.
+fn known(history: &History, namespace: &str, slug: String) -> Result<Known, Fault> {
+    let (active, deleted, fault) = match history.current(namespace, &slug) {
+        Ok(Some(Current::Release(artifact))) => (Some(artifact.metadata.version), false, None),
+        Ok(Some(Current::Gone(_))) => (None, true, None),
+        Ok(None) => (None, false, None),
+        Err(Fault::Damaged(why)) => (None, false, Some(why)),
+        Err(fault) => return Err(fault),
+    };
+    let (manifest, fault) = match history.manifest(namespace, &slug) {
+        Ok(manifest) => (manifest, fault),
+        Err(Fault::Damaged(why)) => (None, fault.or(Some(why))),
+        Err(fault) => return Err(fault),
+    };
+    Ok(Known { namespace: namespace.to_owned(), slug, active, deleted, manifest, fault })
+}
+
+fn mirrored(namespace: &str, state: &State) -> wire::Mirror {
+    let trouble = state.fault.as_ref().map(|failure| &failure.trouble);
+    let status = match trouble {
+        Some(Trouble::Diverged { .. }) => MirrorStatus::Diverged,
+        Some(_) => MirrorStatus::Error,
+        None if state.is_in_sync() => MirrorStatus::Ok,
+        None => MirrorStatus::Behind,
+    };
+    let behind = state.behind.filter(|behind| *behind > 0).map(|behind| format!("{behind} commits are still to be pushed"));
+    wire::Mirror {
+        namespace: namespace.to_owned(),
+        status,
+        message: trouble.map(ToString::to_string).or(behind),
+        commit: state.theirs.clone(),
+        pushed_at: state.last_success.and_then(timestamp),
+    }
+}
+
+fn timestamp(time: SystemTime) -> Option<Timestamp> {
+    Timestamp::try_from(time).ok()
+}

@@ -1,0 +1,119 @@
+//! Who may ask the state role: other parts of Slipway, each known by the token of its ServiceAccount. What they may show
+//! to whom, they find out themselves.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
+use kube::Client;
+use kube::api::{Api, PostParams};
+use sha2::{Digest, Sha256};
+use slipway_http::{Error, HeaderMap, HeaderValue, StatusCode, header};
+
+/// How long the cluster's word on a token is believed.
+const BELIEVED: Duration = Duration::from_mins(1);
+/// Of how many tokens it is remembered.
+const MOST: usize = 1024;
+
+pub(super) struct Callers {
+    client: Client,
+    allowed: Vec<String>,
+    /// By the token's hash: whether it is an allowed caller's, and when that was asked.
+    known: Mutex<HashMap<[u8; 32], (bool, Instant)>>,
+}
+
+impl Callers {
+    pub(super) fn new(client: Client, allowed: Vec<String>) -> Self {
+        Self { client, allowed, known: Mutex::default() }
+    }
+
+    /// Refuses whoever is none of those that may ask.
+    pub(super) async fn check(&self, headers: &HeaderMap) -> Result<(), Error> {
+        let Some(token) = token(headers) else { return Err(unknown("this takes Authorization: Bearer, with a ServiceAccount's token")) };
+        let hash: [u8; 32] = Sha256::digest(token).into();
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&hash).copied();
+        let allowed = match known.filter(|(_, asked)| asked.elapsed() < BELIEVED) {
+            Some((allowed, _)) => allowed,
+            None => self.asked(token, hash).await?,
+        };
+        if allowed { Ok(()) } else { Err(unknown("this token is not one of those that may ask here; --state-callers names them")) }
+    }
+
+    async fn asked(&self, token: &str, hash: [u8; 32]) -> Result<bool, Error> {
+        let review = TokenReview { spec: TokenReviewSpec { token: Some(token.to_owned()), audiences: None }, ..TokenReview::default() };
+        let asked = Instant::now();
+        let answer = Api::<TokenReview>::all(self.client.clone()).create(&PostParams::default(), &review).await;
+        let answer = answer.map_err(|error| Error::unavailable("the cluster cannot say whose token this is").because(error))?;
+        let status = answer.status.filter(|status| status.authenticated == Some(true)).unwrap_or_default();
+        let name = status.user.and_then(|user| user.username);
+        let allowed = name.is_some_and(|name| self.allowed.contains(&name));
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= MOST {
+            known.retain(|_, (_, asked)| asked.elapsed() < BELIEVED);
+        }
+        if known.len() < MOST {
+            known.insert(hash, (allowed, asked));
+        }
+        Ok(allowed)
+    }
+}
+
+fn token(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = value.split_once(' ')?;
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+fn unknown(message: &'static str) -> Error {
+    Error::new(StatusCode::UNAUTHORIZED, message).with_header(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn only_those_that_were_named_may_ask_and_the_cluster_is_asked_once() {
+        let count = Arc::new(AtomicUsize::new(0));
+        let counted = count.clone();
+        let server = tower::service_fn(move |request: Request<Body>| {
+            let counted = counted.clone();
+            async move {
+                counted.fetch_add(1, Ordering::SeqCst);
+                let body = request.into_body().collect_bytes().await.unwrap();
+                let review: serde_json::Value = serde_json::from_slice(&body).unwrap();
+                let token = review["spec"]["token"].as_str().unwrap().to_owned();
+                let status = if token == "bad" {
+                    json!({"authenticated": false})
+                } else {
+                    json!({"authenticated": true, "user": {"username": token}})
+                };
+                let answer = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {}, "status": status});
+                Ok::<_, std::io::Error>(Response::new(Body::from(answer.to_string().into_bytes())))
+            }
+        });
+        let callers = Callers::new(Client::new(server, "default"), vec!["rest".to_owned()]);
+        let with = |value: &str| HeaderMap::from_iter([(header::AUTHORIZATION, HeaderValue::from_str(value).unwrap())]);
+        for (value, allowed) in [
+            ("Bearer rest", true),
+            ("bearer rest", true),
+            ("Bearer other", false),
+            ("Bearer bad", false),
+            ("Basic rest", false),
+            ("Bearer ", false),
+        ] {
+            assert_eq!(callers.check(&with(value)).await.is_ok(), allowed, "{value}");
+        }
+        assert_eq!(callers.check(&HeaderMap::new()).await.unwrap_err().status(), StatusCode::UNAUTHORIZED);
+        assert_eq!(count.load(Ordering::SeqCst), 3, "one question a token");
+    }
+}

@@ -1,0 +1,158 @@
+//! Where the repositories are mirrored to: ConfigMap and Secret `slipway-platform`, which REST writes. A setting that
+//! cannot be used is as good as none, and is told to whoever asks how the mirror is.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::Client;
+use kube::api::Api;
+use slipway_api::platform;
+use slipway_cluster::watch::{Heard, follow_fields};
+use slipway_state::mirror::{self, Remote, Settings};
+use tokio::sync::watch;
+
+/// The settings as they are, and what is wrong with them.
+#[derive(Clone)]
+pub(super) struct Configuration(Arc<Shared>);
+
+struct Shared {
+    given: Mutex<(Public, Hidden)>,
+    sender: watch::Sender<Option<Remote>>,
+    fault: Mutex<Option<String>>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Public {
+    url: Option<String>,
+    branch: Option<String>,
+    known_hosts: Option<String>,
+}
+
+#[derive(Clone, Default, PartialEq, Eq)]
+struct Hidden {
+    token: Option<mirror::Secret>,
+    key: Option<mirror::Secret>,
+}
+
+impl Configuration {
+    fn new() -> (Self, watch::Receiver<Option<Remote>>) {
+        let (sender, remote) = watch::channel(None);
+        (Self(Arc::new(Shared { given: Mutex::default(), sender, fault: Mutex::default() })), remote)
+    }
+
+    pub(super) fn remote(&self) -> Option<Remote> {
+        self.0.sender.borrow().clone()
+    }
+
+    pub(super) fn fault(&self) -> Option<String> {
+        self.0.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Public, &mut Hidden)) {
+        let mut given = self.0.given.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = given.clone();
+        let (public, hidden) = &mut *given;
+        change(public, hidden);
+        if *given == before {
+            return;
+        }
+        let (remote, fault) = match remote(&given.0, &given.1) {
+            Ok(remote) => (remote, None),
+            Err(fault) => (None, Some(fault)),
+        };
+        match &fault {
+            Some(fault) => tracing::warn!(fault, "nothing is mirrored: {}", platform::STATE_REPO),
+            None => tracing::info!(configured = remote.is_some(), "where releases are mirrored to has changed"),
+        }
+        *self.0.fault.lock().unwrap_or_else(PoisonError::into_inner) = fault;
+        self.0.sender.send_replace(remote);
+    }
+}
+
+fn remote(public: &Public, hidden: &Hidden) -> Result<Option<Remote>, String> {
+    let Some(url) = public.url.clone() else { return Ok(None) };
+    // What is left over of another kind of remote is not sent anywhere, and no fault.
+    let scheme = url.split_once("://").map_or("ssh", |(scheme, _)| scheme);
+    let (https, ssh) = (scheme.eq_ignore_ascii_case("https"), scheme.eq_ignore_ascii_case("ssh"));
+    let settings = Settings {
+        branch: public.branch.clone(),
+        token: hidden.token.clone().filter(|_| https),
+        key: hidden.key.clone().filter(|_| ssh),
+        known_hosts: public.known_hosts.clone().filter(|_| ssh),
+        authority: None,
+        url,
+    };
+    Remote::new(settings).map(Some)
+}
+
+/// Heeds both from now on.
+pub(super) fn watch(client: Client, namespace: String) -> (Configuration, watch::Receiver<Option<Remote>>) {
+    let (configuration, remote) = Configuration::new();
+    let fields = format!("metadata.name={}", platform::NAME);
+    let (first, second) = (configuration.clone(), configuration.clone());
+    let (api, selected) = (Api::<ConfigMap>::namespaced(client.clone(), &namespace), fields.clone());
+    tokio::spawn(async move {
+        let hear = |heard: Heard<ConfigMap>| match heard {
+            Heard::Seen(_, config) => first.change(|public, _| *public = Public::of(&config)),
+            Heard::Gone(..) => first.change(|public, _| *public = Public::default()),
+            Heard::Listed(keys) if keys.is_empty() => first.change(|public, _| *public = Public::default()),
+            Heard::Listed(_) => {}
+        };
+        follow_fields(api, &selected, None, hear).await;
+    });
+    let api = Api::<Secret>::namespaced(client, &namespace);
+    tokio::spawn(async move {
+        let hear = |heard: Heard<Secret>| match heard {
+            Heard::Seen(_, secret) => second.change(|_, hidden| *hidden = Hidden::of(&secret)),
+            Heard::Gone(..) => second.change(|_, hidden| *hidden = Hidden::default()),
+            Heard::Listed(keys) if keys.is_empty() => second.change(|_, hidden| *hidden = Hidden::default()),
+            Heard::Listed(_) => {}
+        };
+        follow_fields(api, &fields, None, hear).await;
+    });
+    (configuration, remote)
+}
+
+impl Public {
+    fn of(config: &ConfigMap) -> Self {
+        let value = |name: &str| config.data.as_ref()?.get(name).filter(|value| !value.trim().is_empty()).cloned();
+        Self { url: value(platform::STATE_REPO), branch: value(platform::STATE_BRANCH), known_hosts: value(platform::STATE_KNOWN_HOSTS) }
+    }
+}
+
+impl Hidden {
+    fn of(secret: &Secret) -> Self {
+        let value = |name: &str| {
+            let bytes = &secret.data.as_ref()?.get(name)?.0;
+            let text = String::from_utf8(bytes.clone()).ok().filter(|text| !text.trim().is_empty())?;
+            Some(mirror::Secret::new(text))
+        };
+        Self { token: value(platform::STATE_TOKEN), key: value(platform::STATE_SSH_KEY) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn public(url: &str) -> Public {
+        let data = [(platform::STATE_REPO.to_owned(), url.to_owned())].into();
+        Public::of(&ConfigMap { data: Some(data), ..ConfigMap::default() })
+    }
+
+    #[test]
+    fn a_remote_is_made_of_what_both_say_and_a_fault_is_kept() {
+        let (configuration, mut remote) = Configuration::new();
+        configuration.change(|given, _| *given = public("https://git.example.com/slipway.git"));
+        assert!(remote.has_changed().unwrap() && remote.borrow_and_update().is_some());
+        configuration.change(|given, _| *given = public("https://git.example.com/slipway.git"));
+        assert!(!remote.has_changed().unwrap(), "the same again is no change");
+        configuration.change(|_, hidden| hidden.key = Some(mirror::Secret::new("hunter2")));
+        assert!(remote.borrow_and_update().is_some(), "a key that is of no use to https is left alone");
+        configuration.change(|given, _| *given = public("nonsense://x"));
+        let fault = configuration.fault().unwrap();
+        assert!(remote.borrow_and_update().is_none() && !fault.contains("hunter2"), "{fault}");
+        configuration.change(|given, _| *given = public(" "));
+        assert_eq!((configuration.fault(), configuration.remote().is_none()), (None, true));
+    }
+}
