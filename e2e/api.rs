@@ -4,7 +4,7 @@
 
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -83,6 +83,63 @@ impl Api {
     pub fn id(&self) -> u32 {
         self.server.as_ref().map(Server::id).unwrap_or_default()
     }
+}
+
+/// A state role: the installed one, else one of the working tree that is run beside the test and looks at these namespaces
+/// alone. Its folder is given, so that a test may end one and begin another.
+pub struct State {
+    server: Option<Server>,
+    url: String,
+    /// Of an account that may ask it.
+    token: tempfile::NamedTempFile,
+}
+
+impl State {
+    /// The installed one, if it can be reached from here; else one for this team.
+    #[track_caller]
+    pub fn of(team: &Team, folder: &Path) -> Self {
+        Self::installed().unwrap_or_else(|| Self::start(team, folder, &team.namespace))
+    }
+
+    /// One for `namespaces`, whose token is that of an account of the team.
+    #[track_caller]
+    pub fn start(team: &Team, folder: &Path, namespaces: &str) -> Self {
+        let (port, health) = (free_port(), free_port());
+        let mut command = Command::new(binary());
+        command.env("SLIPWAY_ROLES", "state").env("SLIPWAY_LOG_FORMAT", "human").env("SLIPWAY_STATE_FOLDER", folder);
+        command.env("SLIPWAY_STATE_LISTEN", format!("127.0.0.1:{port}")).env("SLIPWAY_LISTEN", format!("127.0.0.1:{health}"));
+        command.env("SLIPWAY_STATE_CALLERS", format!("system:serviceaccount:{}:default", team.namespace));
+        command.env("SLIPWAY_WATCH_NAMESPACES", namespaces);
+        let server = Some(Server::start(command, &format!("http://127.0.0.1:{health}/readyz")));
+        Self { server, url: format!("http://127.0.0.1:{port}"), token: token(&team.namespace, "default") }
+    }
+
+    #[track_caller]
+    fn installed() -> Option<Self> {
+        let line = format!("get service {} -n {} --ignore-not-found -o jsonpath={{.spec.clusterIP}}", platform::STATE, platform::NAMESPACE);
+        let address = SocketAddr::new(kubectl(line).ok().trim().parse().ok()?, 8091);
+        TcpStream::connect_timeout(&address, Duration::from_secs(2)).ok()?;
+        Some(Self { server: None, url: format!("http://{address}"), token: token(platform::NAMESPACE, platform::REST) })
+    }
+
+    /// What REST has to be told of it.
+    pub fn environment(&self) -> [(&str, &str); 2] {
+        [("SLIPWAY_STATE_URL", &self.url), ("SLIPWAY_STATE_TOKEN_FILE", self.token.path().to_str().unwrap_or_default())]
+    }
+
+    /// What it has logged so far.
+    pub fn log(&self) -> String {
+        self.server.as_ref().map(Server::log).unwrap_or_default()
+    }
+}
+
+/// A file with a token of this account.
+#[track_caller]
+fn token(namespace: &str, account: &str) -> tempfile::NamedTempFile {
+    let token = kubectl(format!("create token {account} -n {namespace}")).ok();
+    let file = tempfile::NamedTempFile::new().unwrap_or_else(|e| panic!("no file for a token: {e}"));
+    std::fs::write(file.path(), token.trim()).unwrap_or_else(|e| panic!("a token could not be written: {e}"));
+    file
 }
 
 fn binary() -> PathBuf {

@@ -18,7 +18,7 @@ mod turn;
 mod watch;
 
 pub use agent::{Agent, condition};
-pub use api::{Api, Call, Sent, Stream};
+pub use api::{Api, Call, Sent, State, Stream};
 pub use compare::{assert_holds, essence, settings};
 pub use http::{Headers, Reply, http};
 pub use kubectl::{Kubectl, Outcome, kubectl};

@@ -7,6 +7,7 @@ use crate::kubectl::kubectl;
 pub const NAMESPACE: &str = "slipway-system";
 pub const MANAGER: &str = "slipway-manager";
 pub const REST: &str = "slipway-rest";
+pub const STATE: &str = "slipway-state";
 
 /// The value of a variable of the manager's container, given as is.
 #[track_caller]

@@ -5,20 +5,59 @@ use slipway_e2e::{Api, Team, alone, kubectl, poll};
 
 const NAMESPACE: &str = "slipway-system";
 
-/// Takes the ConfigMap away, before and after.
+/// Takes ConfigMap and Secret away, before and after.
 struct Clean;
 
 impl Clean {
     fn now() -> Self {
-        kubectl(format!("-n {NAMESPACE} delete configmap slipway-platform --ignore-not-found")).ok();
+        kubectl(format!("-n {NAMESPACE} delete configmap,secret slipway-platform --ignore-not-found")).ok();
         Self
     }
 }
 
 impl Drop for Clean {
     fn drop(&mut self) {
-        let _ = kubectl(format!("-n {NAMESPACE} delete configmap slipway-platform --ignore-not-found")).run();
+        let _ = kubectl(format!("-n {NAMESPACE} delete configmap,secret slipway-platform --ignore-not-found")).run();
     }
+}
+
+/// What is answered where nothing is configured.
+fn nothing() -> Value {
+    json!({"mlflow_uri": null, "state_repo": null, "state_branch": null, "state_known_hosts": null, "state_token": null,
+        "state_ssh_key": null, "git_status": "not_configured", "git_message": null})
+}
+
+#[test]
+fn a_token_is_kept_in_the_secret_and_never_shown() {
+    let team = Team::within(alone(), "api-platform-git", &json!({}));
+    let _clean = Clean::now();
+    let api = Api::of(&team);
+    let put = |body: Value| api.call("PUT", "/platform/config").json(&body);
+    // A name that nobody has: whoever mirrors finds nothing to push to.
+    let repo = "https://git.invalid/agents/{team}.git";
+    let kept = put(json!({"state_repo": repo, "state_branch": "live", "state_token": "hunter2"})).expect(200)["data"].clone();
+    assert_eq!((&kept["state_repo"], &kept["state_token"]), (&json!(repo), &json!("********")), "{kept}");
+    assert_ne!(kept["git_status"], "not_configured", "{kept}");
+    let secret = || kubectl(format!("-n {NAMESPACE} get secret slipway-platform")).json()["data"].clone();
+    let map = || kubectl(format!("-n {NAMESPACE} get configmap slipway-platform")).json()["data"].clone();
+    assert_eq!(secret(), json!({"state_token": "aHVudGVyMg=="}));
+    assert_eq!(map(), json!({"state_repo": repo, "state_branch": "live"}));
+
+    // What was shown can be sent back, and the token stays.
+    let sent_back: Value =
+        ["state_repo", "state_branch", "state_token"].into_iter().map(|name| (name.to_owned(), kept[name].clone())).collect();
+    put(sent_back).expect(200);
+    assert_eq!(secret(), json!({"state_token": "aHVudGVyMg=="}));
+    // It goes to no other host.
+    let elsewhere = put(json!({"state_repo": "https://elsewhere.invalid/x/{team}.git"})).send();
+    let message = elsewhere.json()["message"].as_str().unwrap().to_owned();
+    assert!(elsewhere.status == 400 && message.starts_with("state_token: must be given anew"), "{elsewhere:?}");
+    put(json!({"state_repo": "https://elsewhere.invalid/x/{team}.git", "state_token": "other"})).expect(200);
+    assert_eq!(secret(), json!({"state_token": "b3RoZXI="}));
+    let gone = put(json!({"state_repo": null, "state_branch": null, "state_token": null})).expect(200);
+    assert_eq!(gone["data"], nothing());
+    assert!(secret().as_object().is_none_or(serde_json::Map::is_empty), "{}", secret());
+    assert!(!api.log().contains("hunter2"), "{}", api.log());
 }
 
 #[test]
@@ -26,7 +65,7 @@ fn what_is_configured_reaches_agents() {
     let team = Team::within(alone(), "api-platform", &json!({}));
     let _clean = Clean::now();
     let api = Api::of(&team);
-    assert_eq!(api.call("GET", "/platform/config").expect(200)["data"], json!({"mlflow_uri": null}));
+    assert_eq!(api.call("GET", "/platform/config").expect(200)["data"], nothing());
     let agent = team.agent("hello", &json!({"suspend": true}));
     let told = |wanted: Value| {
         poll(30, || {
@@ -45,13 +84,13 @@ fn what_is_configured_reaches_agents() {
         (json!({"mlflow_uri": "https://me:hunter2@mlflow"}), "mlflow_uri: it must hold no user and password"),
         (json!({"mlflow_uri": "mlflow"}), "mlflow_uri: it is no URL"),
         (json!({"prometheus_url": "http://x"}), "unknown field `prometheus_url`"),
-        (json!({"state_token": "x"}), "unknown field `state_token`"),
+        (json!({"state_repo": "https://me:hunter2@git.example.com/x"}), "state_repo: the URL must hold no password"),
     ] {
         let reply = put(body.clone()).send();
         let message = reply.json()["message"].as_str().unwrap().to_owned();
         assert!(reply.status == 400 && message.contains(says) && !message.contains("hunter2"), "{body}: {reply:?}");
     }
-    assert_eq!(put(json!({"mlflow_uri": null})).expect(200)["data"], json!({"mlflow_uri": null}));
+    assert_eq!(put(json!({"mlflow_uri": null})).expect(200)["data"], nothing());
     told(Value::Null);
 }
 
@@ -75,8 +114,5 @@ fn a_test_really_connects() {
     );
     assert!(!found.to_string().contains("hunter2"), "{found}");
     let none = Api::of(&team).call("POST", "/platform/config/test").expect(200);
-    assert_eq!(
-        (none["data"]["mlflow"]["status"].as_str(), none["data"]["database"]["status"].as_str()),
-        (Some("not_configured"), Some("not_configured"))
-    );
+    assert_eq!(["git", "mlflow", "database"].map(|part| none["data"][part]["status"].as_str()), [Some("not_configured"); 3]);
 }

@@ -12,6 +12,7 @@ mod api_contract;
 mod api_events;
 mod api_installed;
 mod api_platform;
+mod api_releases;
 mod api_skills;
 mod children;
 mod commands;

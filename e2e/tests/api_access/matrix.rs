@@ -16,9 +16,9 @@ const NOWHERE: &str = "e2e-nowhere";
 fn roles(verb: &str, resource: &str) -> Option<&'static [&'static str]> {
     const READ: [&str; 3] = ["get", "list", "watch"];
     const WRITE: [&str; 3] = ["create", "update", "patch"];
-    const KINDS: [&str; 4] = ["agents", "tools", "skills", "knowledgebases"];
+    const KINDS: [&str; 5] = ["agents", "agentreleases", "tools", "skills", "knowledgebases"];
     match resource {
-        // View agents; create and deploy them and change their configuration; delete them.
+        // View agents and releases; create and deploy them and change their configuration; delete them.
         kind if KINDS.contains(&kind) && READ.contains(&verb) => Some(&["platform_admin", "admin", "developer", "viewer"]),
         kind if KINDS.contains(&kind) && WRITE.contains(&verb) => Some(&["platform_admin", "admin", "developer"]),
         kind if KINDS.contains(&kind) && verb == "delete" => Some(&["platform_admin", "admin"]),

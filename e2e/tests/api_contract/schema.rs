@@ -35,6 +35,10 @@ include-path-regex = "^/teams/"
 parameters = { team = "TEAM" }
 
 [[operations]]
+include-path-regex = "/agents/.id./(releases|versions)"
+checks.not_a_server_error.expected-statuses = ["2xx", "4xx", 503]
+
+[[operations]]
 include-path-regex = "/agents/.id./(chat|conversations|suggestions|memory)"
 checks.not_a_server_error.expected-statuses = ["2xx", "4xx", 502, 503]
 "#;

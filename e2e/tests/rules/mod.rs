@@ -108,8 +108,9 @@ fn no_rule_is_forgotten() {
         }
     }
     let tried = RULES.iter().map(|rule| (rule.kind.to_owned(), rule.message.to_owned()));
-    let tried: BTreeSet<_> =
-        tried.chain(names::RULES.into_iter().chain([FILES, UNCHANGED]).map(|(kind, message)| (kind.to_owned(), message.to_owned()))).collect();
+    let tried: BTreeSet<_> = tried
+        .chain(names::RULES.into_iter().chain([FILES, UNCHANGED]).map(|(kind, message)| (kind.to_owned(), message.to_owned())))
+        .collect();
     let forgotten: Vec<_> = messages.difference(&tried).collect();
     assert!(forgotten.is_empty(), "rules of crds/ without a case in e2e/tests/rules/cases.rs: {forgotten:#?}");
     let gone: Vec<_> = tried.difference(&messages).collect();
