@@ -1,2 +1,628 @@
 //! The decision, played through: steps are taken on an Agent, a history and AgentReleases in memory, until there is
-//! nothing to do. Each story is also played with an end of the process after every single write.
+//! nothing to do. Each story is also played with an end of the process after every single write, and with its last
+//! words lost.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use serde_json::{Value, json};
+use slipway_api::{Agent, AgentRelease, AgentStatus, labels};
+use slipway_release::{Artifact, Status};
+
+use super::around::{Around, Found, Kind, Name, names};
+use super::draft::By;
+use super::note::Note;
+use super::past::{Active, Past, Version};
+use super::plan::{Asked, Patience, Rest, Seen, Step, asked, effective, next, version};
+use super::show::{self, Shown};
+
+/// Everything that outlives a process.
+#[derive(Clone)]
+struct Cluster {
+    agent: Agent,
+    releases: BTreeMap<String, AgentRelease>,
+    past: Past,
+    artifacts: BTreeMap<u64, Artifact>,
+    keys: BTreeMap<String, u64>,
+    things: BTreeMap<Name, Found>,
+    image: Option<String>,
+    owner: Option<String>,
+    clock: i64,
+    told: Vec<String>,
+}
+
+impl Cluster {
+    fn new(spec: &str) -> Self {
+        let yaml = format!(
+            "{{metadata: {{name: helper, namespace: team-a, uid: u1, generation: 1, resourceVersion: '1'}}, spec: {{name: H, framework: custom, {spec}}}}}"
+        );
+        Self {
+            agent: serde_yaml::from_str(&yaml).unwrap(),
+            releases: BTreeMap::new(),
+            past: Past::default(),
+            artifacts: BTreeMap::new(),
+            keys: BTreeMap::new(),
+            things: BTreeMap::new(),
+            image: None,
+            owner: None,
+            clock: 1_000,
+            told: Vec::new(),
+        }
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::from_second(self.clock).unwrap()
+    }
+
+    fn tool(&mut self, name: &str, found: Option<&str>) {
+        let found = found.map_or(Found::Missing, |digest| if digest == "off" { Found::Off } else { Found::Digest(digest.to_owned()) });
+        self.things.insert(Name::new(Kind::Tool, name), found);
+    }
+
+    fn edit(&mut self, patch: &Value) {
+        let mut whole = serde_json::to_value(&self.agent).unwrap();
+        json_patch_merge(&mut whole, patch);
+        self.agent = serde_json::from_value(whole).unwrap();
+        let meta = &mut self.agent.metadata;
+        meta.resource_version = Some((meta.resource_version.as_ref().unwrap().parse::<u64>().unwrap() + 1).to_string());
+        if patch.get("spec").is_some() {
+            meta.generation = meta.generation.map(|generation| generation + 1);
+        }
+    }
+
+    fn prompt(&mut self, prompt: &str) {
+        self.edit(&json!({"spec": {"systemPrompt": prompt}}));
+    }
+
+    fn deploy(&mut self, version: &str) {
+        self.edit(&json!({"metadata": {"annotations": {labels::DEPLOY_RELEASE: version}}}));
+    }
+
+    /// A person's AgentRelease.
+    fn ask(&mut self, name: &str, changelog: &str) {
+        let whole = json!({
+            "metadata": {"name": name, "namespace": "team-a", "uid": format!("{name}-0000-1111"), "creationTimestamp": self.now().to_string(),
+                "managedFields": [{"manager": "kubectl-create", "operation": "Update", "fieldsV1": {"f:spec": {"f:agent": {}}}}]},
+            "spec": {"agent": "helper", "changelog": changelog},
+        });
+        self.releases.insert(name.to_owned(), serde_json::from_value(whole).unwrap());
+    }
+
+    fn shown(&self) -> Vec<Shown> {
+        let mut all: Vec<Shown> = self.releases.values().map(Shown::of).collect();
+        for shown in all.iter_mut().filter(|shown| shown.version.is_none() && shown.request.is_some()) {
+            shown.version = self.keys.get(&shown.key()).copied();
+        }
+        all
+    }
+
+    fn next(&self, patience: Patience) -> Step {
+        let asked = asked(&self.agent).and_then(version).map(|version| {
+            let found = self.artifacts.get(&version).map(|artifact| (artifact.clone(), self.past.versions[&version].status));
+            Asked { version, found: found.ok_or_else(|| format!("agent helper has no release v{version}")) }
+        });
+        let target = asked
+            .as_ref()
+            .and_then(|asked| asked.found.as_ref().ok())
+            .and_then(|(artifact, _)| slipway_release::spec(artifact, &self.agent.spec).ok());
+        let effective = effective(&self.agent, &self.past);
+        let all = names(&effective.spec).into_iter().chain(target.iter().flat_map(names));
+        let found = all.map(|name| (name.clone(), self.things.get(&name).cloned().unwrap_or(Found::Missing))).collect();
+        next(&Seen {
+            agent: &self.agent,
+            past: &self.past,
+            shown: &self.shown(),
+            around: &Around { found, image: self.image.clone() },
+            asked: asked.as_ref(),
+            owner: self.owner.as_deref(),
+            by: "ann@example.com",
+            patience,
+            now: self.now(),
+        })
+    }
+
+    fn take(&mut self, step: Step) {
+        self.clock += 1;
+        match step {
+            Step::Rest(_) => {}
+            Step::Refuse { version, why } => {
+                self.told.push(format!("refused {version}: {why}"));
+                self.edit(&json!({"metadata": {"annotations": {labels::DEPLOY_RELEASE: null}}}));
+            }
+            Step::Unask => self.edit(&json!({"metadata": {"annotations": {labels::DEPLOY_RELEASE: null}}})),
+            Step::Activate { version, note } => self.activate(version, note, self.now()),
+            Step::Record(draft) => {
+                assert!(!self.keys.contains_key(&draft.key), "{} was recorded before", draft.key);
+                let mut artifact = draft.artifact;
+                artifact.metadata.version = self.past.highest + 1;
+                artifact.metadata.previous = self.past.highest;
+                if let By::Known(by) = draft.by {
+                    artifact.metadata.author = by;
+                }
+                let artifact = artifact.sealed().unwrap();
+                let (version, data) = (artifact.metadata.version, artifact.metadata.clone());
+                self.keys.insert(draft.key.clone(), version);
+                self.past.highest = version;
+                let line = Version {
+                    name: Some(draft.key),
+                    status: Status::Active,
+                    reason: None,
+                    when: data.timestamp,
+                    previous: data.previous,
+                    author: data.author,
+                    timestamp: data.timestamp,
+                    changelog: data.changelog,
+                    checksum: data.checksum,
+                    commit: Some("c0ffee".to_owned()),
+                };
+                self.past.versions.insert(version, line);
+                self.artifacts.insert(version, artifact);
+                self.activate(version, Note::default(), data.timestamp);
+            }
+            Step::Patch(patch) => {
+                assert_eq!(patch["metadata"]["resourceVersion"], self.agent.resource_version().unwrap());
+                self.edit(&patch);
+            }
+            Step::Show { version } => {
+                let mut body = show::release(&self.agent, version, &self.past.versions[&version]);
+                body["metadata"]["managedFields"] =
+                    json!([{"manager": "slipway/release", "operation": "Update", "fieldsV1": {"f:spec": {}}}]);
+                body["metadata"]["uid"] = json!(format!("made-{version}"));
+                let name = body["metadata"]["name"].as_str().unwrap().to_owned();
+                assert!(self.releases.insert(name.clone(), serde_json::from_value(body).unwrap()).is_none(), "{name} is there already");
+            }
+            Step::Mark { name, status } => self.releases.get_mut(&name).unwrap().status = Some(*status),
+            Step::Prune { name } => drop(self.releases.remove(&name).unwrap()),
+            Step::Stand { stand, news } => {
+                if news {
+                    let active = self.past.active.as_ref().unwrap();
+                    let kind = if active.is_again() { "deployed" } else { "created" };
+                    self.told.push(format!("{kind} v{} by {}", active.version, active.author()));
+                }
+                let status = self.agent.status.get_or_insert_with(AgentStatus::default);
+                status.active_release = stand.active_release;
+                status.pinned_content = stand.pinned_content;
+                status.conditions = stand.conditions;
+            }
+        }
+    }
+
+    fn activate(&mut self, version: u64, note: Note, when: Timestamp) {
+        for (other, line) in &mut self.past.versions {
+            if *other == version {
+                (line.status, line.when, line.reason) = (Status::Active, when, note.reason());
+            } else if line.status == Status::Active {
+                (line.status, line.when) = (Status::Archived, when);
+            }
+        }
+        // It is read back as it was written.
+        let note = Note::read(note.reason().as_deref());
+        self.past.active = Some(Active { version, since: when, artifact: self.artifacts[&version].clone(), note });
+    }
+
+    /// Takes so many steps at most; says why there are no more.
+    fn steps(&mut self, most: usize) -> Option<Rest> {
+        for _ in 0..most {
+            match self.next(Patience::OVER) {
+                Step::Rest(rest) => return Some(rest),
+                step => self.take(step),
+            }
+        }
+        None
+    }
+
+    fn settle(&mut self) -> Rest {
+        self.steps(100).expect("it should come to an end")
+    }
+
+    fn active(&self) -> Option<u64> {
+        self.past.active.as_ref().map(|active| active.version)
+    }
+
+    /// Version and phase of each AgentRelease, and whether it has the artifact.
+    fn phases(&self) -> Vec<(i64, &'static str, bool)> {
+        let mut all: Vec<_> = self
+            .releases
+            .values()
+            .filter_map(|release| release.status.as_ref())
+            .filter_map(|status| Some((status.version?, status.phase?.as_str(), status.artifact.is_some())))
+            .collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// What must hold whenever there is nothing to do.
+    fn check(&self) {
+        let status = self.agent.status.clone().unwrap_or_default();
+        assert_eq!(status.active_release, self.active().map(|version| i64::try_from(version).unwrap()));
+        assert_eq!(asked(&self.agent), None);
+        let Some(active) = &self.past.active else { return };
+        let present =
+            Artifact::of(&effective(&self.agent, &self.past), slipway_release::Resolved::default(), active.artifact.metadata.clone());
+        assert!(self.agent.stopped_by().is_some() || present.same_content(&active.artifact), "what runs is what the active release says");
+        assert_eq!(self.past.versions.values().filter(|line| line.status == Status::Active).count(), 1);
+        assert_eq!(self.phases().iter().filter(|(_, phase, has)| *phase == "active" && *has).count(), 1);
+        assert!(self.phases().iter().all(|(_, phase, has)| *has == (*phase == "active")));
+        assert_eq!(self.past.highest, self.past.versions.len() as u64, "no gap");
+    }
+}
+
+fn json_patch_merge(into: &mut Value, patch: &Value) {
+    let (Some(map), Some(patch)) = (into.as_object_mut(), patch.as_object()) else {
+        *into = patch.clone();
+        return;
+    };
+    for (key, value) in patch {
+        if value.is_null() {
+            map.remove(key);
+        } else {
+            let slot = map.entry(key).or_insert_with(|| json!({}));
+            if value.is_object() && !slot.is_object() {
+                *slot = json!({});
+            }
+            json_patch_merge(slot, value);
+        }
+    }
+}
+
+/// An agent with versions 1 to `count`, each another prompt.
+fn with_versions(count: usize) -> Cluster {
+    let mut cluster = Cluster::new("systemPrompt: p1");
+    assert_eq!(cluster.settle(), Rest::Done);
+    for at in 2..=count {
+        cluster.prompt(&format!("p{at}"));
+        cluster.settle();
+    }
+    assert_eq!(cluster.active(), Some(count as u64));
+    cluster.check();
+    cluster
+}
+
+#[test]
+fn a_change_of_what_runs_is_a_version_and_nothing_else_is() {
+    let mut cluster = with_versions(1);
+    for (edit, version) in [
+        (json!({"spec": {"replicas": 3}}), 1),
+        (json!({"spec": {"name": "Other", "description": "d"}}), 1),
+        (json!({"spec": {"modelType": "openai", "modelId": "m"}}), 2),
+        (json!({"spec": {"modelType": "openai", "modelId": "m"}}), 2),
+        (json!({"spec": {"suspend": true, "systemPrompt": "x"}}), 2),
+        (json!({"spec": {"suspend": false}}), 3),
+    ] {
+        cluster.edit(&edit);
+        cluster.settle();
+        assert_eq!(cluster.active(), Some(version), "{edit}");
+        cluster.check();
+    }
+    let said = |version: u64| cluster.artifacts[&version].metadata.changelog.as_str();
+    assert_eq!((said(1), said(2)), ("first release", "changed agent.model.id, agent.model.provider"));
+    assert_eq!(cluster.told.len(), 3, "{:?}", cluster.told);
+}
+
+#[test]
+fn a_tool_that_is_edited_is_a_version_and_who_edited_it_is_its_author() {
+    let mut cluster = Cluster::new("tools: [lookup, other]");
+    assert_eq!(cluster.settle(), Rest::Unable, "its tools are not there");
+    cluster.tool("lookup", Some("1"));
+    cluster.tool("other", Some("off"));
+    cluster.settle();
+    assert_eq!(cluster.active(), Some(1));
+    cluster.tool("lookup", Some("2"));
+    let Step::Record(draft) = cluster.next(Patience::OVER) else { panic!("no record") };
+    assert_eq!(
+        (&draft.by, draft.artifact.metadata.changelog.as_str()),
+        (&By::Named(Name::new(Kind::Tool, "lookup")), "edited tool lookup")
+    );
+    cluster.settle();
+    assert_eq!(cluster.active(), Some(2));
+    cluster.tool("other", Some("9"));
+    cluster.settle();
+    assert_eq!(cluster.active(), Some(3), "one that is switched on");
+    cluster.tool("lookup", None);
+    assert_eq!(cluster.settle(), Rest::Unable);
+    cluster.tool("lookup", Some("1"));
+    cluster.tool("other", Some("off"));
+    cluster.settle();
+    assert_eq!(cluster.active(), Some(4), "the same as v1 once more, at the same generation");
+    cluster.check();
+}
+
+#[test]
+fn a_change_waits_until_it_stands_still_and_a_first_one_for_its_image() {
+    let mut cluster = Cluster::new("replicas: 1");
+    let waiting = |content, image| Patience { content, image };
+    assert_eq!(cluster.next(waiting(true, false)), Step::Rest(Rest::Image));
+    let Step::Rest(Rest::Change(first)) = cluster.next(waiting(false, true)) else { panic!("no wait") };
+    cluster.prompt("x");
+    let Step::Rest(Rest::Change(second)) = cluster.next(waiting(false, true)) else { panic!("no wait") };
+    assert_ne!(first, second);
+    let digest = format!("sha256:{}", "a".repeat(64));
+    cluster.image = Some(digest.clone());
+    let Step::Rest(Rest::Change(third)) = cluster.next(waiting(false, false)) else { panic!("no wait") };
+    assert_eq!(second, third, "an image that is found is no change");
+    cluster.settle();
+    assert_eq!(cluster.artifacts[&1].resolved.image.as_ref(), Some(&digest));
+    cluster.image = None;
+    assert_eq!(cluster.settle(), Rest::Done, "not known is equal to any");
+    cluster.image = Some(format!("sha256:{}", "b".repeat(64)));
+    cluster.settle();
+    assert_eq!((cluster.active(), cluster.artifacts[&2].metadata.changelog.as_str()), (Some(2), "the image of this name is another one"));
+}
+
+#[test]
+fn a_person_gets_a_version_even_of_what_has_not_changed() {
+    let mut cluster = with_versions(1);
+    cluster.ask("mine", "as agreed");
+    cluster.settle();
+    assert_eq!(cluster.active(), Some(2));
+    let data = &cluster.artifacts[&2].metadata;
+    assert_eq!((data.author.as_str(), data.changelog.as_str()), ("manager:kubectl-create", "as agreed"));
+    assert_eq!(cluster.releases["mine"].status.as_ref().unwrap().version, Some(2));
+    cluster.check();
+    cluster.clock += 100;
+    cluster.releases.remove("mine");
+    cluster.ask("mine", "again");
+    cluster.releases.get_mut("mine").unwrap().metadata.uid = Some("99999999-x".to_owned());
+    cluster.settle();
+    assert_eq!(cluster.active(), Some(3), "another object of the same name is another release");
+    cluster.check();
+}
+
+#[test]
+fn a_release_of_what_cannot_run_says_why_and_is_made_when_it_can() {
+    let mut cluster = Cluster::new("suspend: true");
+    cluster.ask("mine", "c");
+    cluster.settle();
+    let reason = |cluster: &Cluster| cluster.releases["mine"].status.as_ref().unwrap().conditions[0].reason.clone();
+    assert_eq!((cluster.active(), reason(&cluster).as_str()), (None, "NotDeployed"));
+    cluster.edit(&json!({"spec": {"suspend": false, "tools": ["t"]}}));
+    cluster.settle();
+    assert_eq!((cluster.active(), reason(&cluster).as_str()), (None, "Unresolved"));
+    cluster.tool("t", Some("1"));
+    cluster.settle();
+    assert_eq!((cluster.active(), reason(&cluster).as_str()), (Some(1), "Active"));
+    cluster.check();
+}
+
+#[test]
+fn the_cluster_keeps_what_is_active_and_the_last_three() {
+    let mut cluster = with_versions(6);
+    assert_eq!(cluster.phases(), [(4, "archived", false), (5, "archived", false), (6, "active", true)]);
+    cluster.deploy("2");
+    cluster.settle();
+    assert_eq!(cluster.phases(), [(2, "active", true), (4, "archived", false), (5, "archived", false), (6, "archived", false)]);
+    cluster.check();
+    // One that is deleted by hand is shown anew.
+    let gone = cluster.releases.keys().next().unwrap().clone();
+    cluster.releases.remove(&gone);
+    cluster.settle();
+    assert!(cluster.releases.contains_key(&gone));
+}
+
+#[test]
+fn what_gitops_would_make_anew_is_not_deleted() {
+    let mut cluster = with_versions(1);
+    cluster.ask("kept", "c");
+    cluster.releases.get_mut("kept").unwrap().metadata.labels =
+        Some([("argocd.argoproj.io/instance".to_owned(), "bots".to_owned())].into());
+    cluster.settle();
+    for at in 3..=6 {
+        cluster.prompt(&format!("p{at}"));
+        cluster.settle();
+    }
+    assert_eq!(cluster.phases(), [(2, "archived", false), (4, "archived", false), (5, "archived", false), (6, "active", true)]);
+}
+
+#[test]
+fn rolling_back_brings_the_content_back_and_makes_no_version() {
+    let mut cluster = Cluster::new("systemPrompt: p1, tools: [t], replicas: 0");
+    cluster.tool("t", Some("1"));
+    cluster.settle();
+    cluster.edit(&json!({"spec": {"tools": [], "systemPrompt": null, "replicas": 2}}));
+    cluster.settle();
+    cluster.prompt("p3");
+    cluster.settle();
+    cluster.deploy("1");
+    cluster.settle();
+    assert_eq!((cluster.active(), cluster.past.highest), (Some(1), 3));
+    assert_eq!((cluster.agent.spec.tools.clone(), cluster.agent.spec.replicas), (vec!["t".to_owned()], 0));
+    cluster.check();
+    cluster.deploy("v2");
+    cluster.settle();
+    assert_eq!((cluster.agent.spec.tools.len(), cluster.agent.spec.system_prompt.clone(), cluster.agent.spec.replicas), (0, None, 2));
+    assert_eq!((cluster.active(), cluster.past.highest), (Some(2), 3));
+    cluster.check();
+    assert_eq!(cluster.told[3..], ["deployed v1 by ann@example.com", "deployed v2 by ann@example.com"]);
+    cluster.prompt("p4");
+    cluster.settle();
+    assert_eq!(cluster.active(), Some(4), "what is changed then is a version again");
+}
+
+#[test]
+fn a_tool_edited_since_runs_as_it_is_now_and_is_no_version_until_it_changes_again() {
+    let mut cluster = Cluster::new("systemPrompt: p1, tools: [t]");
+    cluster.tool("t", Some("1"));
+    cluster.settle();
+    cluster.tool("t", Some("2"));
+    cluster.settle();
+    cluster.prompt("p3");
+    cluster.settle();
+    cluster.deploy("1");
+    cluster.settle();
+    assert_eq!((cluster.active(), cluster.past.highest), (Some(1), 3));
+    let shown = cluster.releases.values().find(|release| release.status.as_ref().unwrap().version == Some(1)).unwrap();
+    let message = &shown.status.as_ref().unwrap().conditions[0].message;
+    assert!(message.ends_with("edited since: tool t"), "{message}");
+    cluster.tool("t", Some("3"));
+    cluster.settle();
+    assert_eq!(cluster.active(), Some(4), "it changed again");
+    cluster.check();
+}
+
+#[test]
+fn the_first_image_that_is_found_after_a_rollback_is_accepted_and_the_next_is_not() {
+    let digest = |letter: &str| Some(format!("sha256:{}", letter.repeat(64)));
+    let mut cluster = Cluster::new("image: r/x:1");
+    cluster.image = digest("a");
+    cluster.settle();
+    cluster.prompt("p2");
+    cluster.settle();
+    cluster.image = None;
+    cluster.deploy("1");
+    cluster.settle();
+    cluster.image = digest("b");
+    cluster.settle();
+    assert_eq!((cluster.active(), cluster.past.highest), (Some(1), 2));
+    cluster.image = digest("a");
+    cluster.settle();
+    assert_eq!(cluster.past.highest, 2, "as it was released is right as well");
+    cluster.image = digest("c");
+    cluster.settle();
+    assert_eq!(cluster.active(), Some(3));
+}
+
+#[test]
+fn what_cannot_be_deployed_is_refused_in_words_and_changes_nothing() {
+    for (asked, says) in [("9", "no release v9"), ("x", "no version"), ("0", "no version"), ("-1", "no version"), ("2", "rejected")] {
+        let mut cluster = with_versions(3);
+        cluster.past.versions.get_mut(&2).unwrap().status = Status::Rejected;
+        let before = cluster.agent.spec.clone();
+        cluster.settle();
+        cluster.deploy(asked);
+        cluster.settle();
+        assert_eq!((cluster.active(), &cluster.agent.spec), (Some(3), &before), "{asked}");
+        assert!(cluster.told.last().unwrap().contains(says), "{asked}: {:?}", cluster.told);
+    }
+}
+
+#[test]
+fn a_spec_that_gitops_owns_is_pinned_until_its_content_changes() {
+    let mut cluster = with_versions(3);
+    cluster.owner = Some("Argo CD application bots".to_owned());
+    cluster.deploy("1");
+    cluster.settle();
+    let pinned = |cluster: &Cluster| cluster.agent.status.as_ref().unwrap().pinned_content.is_some();
+    assert!(pinned(&cluster) && cluster.active() == Some(1));
+    assert_eq!(cluster.agent.spec.system_prompt.as_deref(), Some("p3"), "the spec is left alone");
+    assert_eq!(effective(&cluster.agent, &cluster.past).spec.system_prompt.as_deref(), Some("p1"));
+    cluster.check();
+    cluster.edit(&json!({"spec": {"replicas": 4, "description": "d"}}));
+    cluster.settle();
+    assert!(pinned(&cluster), "that is no content");
+    cluster.ask("mine", "of what runs");
+    cluster.settle();
+    assert_eq!((cluster.active(), cluster.artifacts[&4].agent.system_prompt.as_deref()), (Some(4), Some("p1")));
+    assert!(pinned(&cluster));
+    cluster.prompt("p5");
+    cluster.settle();
+    assert_eq!((cluster.active(), pinned(&cluster)), (Some(5), false));
+    assert_eq!(cluster.artifacts[&5].agent.system_prompt.as_deref(), Some("p5"));
+    cluster.check();
+    cluster.deploy("5");
+    cluster.settle();
+    assert!(!pinned(&cluster), "what the spec says needs no pin");
+}
+
+#[test]
+fn a_history_that_was_lost_is_not_begun_anew_and_nothing_is_deleted() {
+    let mut cluster = with_versions(3);
+    cluster.past = Past::default();
+    cluster.prompt("p4");
+    cluster.settle();
+    assert_eq!((cluster.past.highest, cluster.releases.len()), (0, 3));
+    let condition = &cluster.agent.status.as_ref().unwrap().conditions[0];
+    assert_eq!((condition.status.as_str(), condition.reason.as_str()), ("False", "HistoryLost"));
+    assert_eq!(cluster.agent.status.as_ref().unwrap().active_release, Some(3));
+}
+
+#[test]
+fn an_agent_that_comes_back_goes_on_counting() {
+    let mut cluster = with_versions(2);
+    // Its end was written down, and its releases went with it.
+    cluster.past.active = None;
+    cluster.past.versions.get_mut(&2).unwrap().status = Status::Deleted;
+    cluster.releases.clear();
+    (cluster.agent.status, cluster.agent.metadata.uid, cluster.agent.metadata.generation) = (None, Some("u2".to_owned()), Some(1));
+    cluster.settle();
+    assert_eq!(cluster.active(), Some(3));
+    cluster.check();
+}
+
+/// Every story, and what it leads to: the active version, the highest, and how many things were told.
+fn stories() -> Vec<(&'static str, Cluster)> {
+    let first = Cluster::new("systemPrompt: p1");
+    let mut changed = with_versions(5);
+    changed.prompt("p6");
+    let mut asked = with_versions(3);
+    asked.ask("mine", "c");
+    let mut twice = asked.clone();
+    twice.ask("other", "d");
+    twice.prompt("p4");
+    let mut back = with_versions(5);
+    back.deploy("3");
+    let mut far = with_versions(6);
+    far.deploy("1");
+    far.image = Some(format!("sha256:{}", "a".repeat(64)));
+    let mut pinned = with_versions(5);
+    pinned.owner = Some("Flux".to_owned());
+    pinned.deploy("3");
+    let mut unpinned = pinned.clone();
+    unpinned.settle();
+    unpinned.prompt("p9");
+    let mut edited = Cluster::new("systemPrompt: p1, tools: [t]");
+    edited.tool("t", Some("1"));
+    edited.settle();
+    edited.tool("t", Some("2"));
+    edited.settle();
+    edited.deploy("1");
+    let mut refused = with_versions(2);
+    refused.deploy("7");
+    vec![
+        ("first", first),
+        ("changed", changed),
+        ("asked", asked),
+        ("twice", twice),
+        ("back", back),
+        ("far back", far),
+        ("pinned", pinned),
+        ("unpinned", unpinned),
+        ("edited since", edited),
+        ("refused", refused),
+    ]
+}
+
+#[test]
+fn wherever_the_process_ends_the_next_one_comes_to_the_same_end() {
+    for (story, cluster) in stories() {
+        let mut whole = cluster.clone();
+        whole.settle();
+        whole.check();
+        let mut steps = 0;
+        while cluster.clone().steps(steps + 1).is_none() {
+            steps += 1;
+            let mut killed = cluster.clone();
+            killed.steps(steps);
+            // Nothing but what outlives a process is in there; time has passed.
+            killed.clock += 1_000;
+            killed.settle();
+            killed.check();
+            assert_eq!((killed.active(), killed.past.highest), (whole.active(), whole.past.highest), "{story}, killed after write {steps}");
+            assert_eq!(killed.agent.spec, whole.agent.spec, "{story}, killed after write {steps}");
+            assert_eq!(killed.phases(), whole.phases(), "{story}, killed after write {steps}");
+            assert_eq!(killed.told, whole.told, "{story}, killed after write {steps}");
+        }
+        assert!(steps > 0, "{story} has no writes");
+    }
+}
+
+#[test]
+fn at_rest_nothing_is_written() {
+    for (story, mut cluster) in stories() {
+        cluster.settle();
+        for later in [1, 1_000, 1_000_000] {
+            cluster.clock += later;
+            assert!(matches!(cluster.next(Patience::OVER), Step::Rest(Rest::Done)), "{story}: {:?}", cluster.next(Patience::OVER));
+        }
+    }
+}
