@@ -7,7 +7,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use slipway_peers::{GitHttp, Sshd, free_port};
@@ -421,6 +421,19 @@ impl Write for Log {
 }
 
 impl Log {
+    /// What this process logs, whichever test it is about: a subscriber of one thread would be passed over at random, as
+    /// others decide whether anybody listens.
+    fn of_all() -> Log {
+        static LOG: OnceLock<Log> = OnceLock::new();
+        let begun = || {
+            let log = Log::default();
+            let (writer, subscriber) = (log.clone(), tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE).with_ansi(false));
+            tracing::subscriber::set_global_default(subscriber.with_writer(move || writer.clone()).finish()).unwrap();
+            log
+        };
+        LOG.get_or_init(begun).clone()
+    }
+
     fn text(&self) -> String {
         String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
     }
@@ -437,9 +450,7 @@ fn visible(of: &Path) -> Vec<String> {
 
 #[tokio::test]
 async fn secrets_are_not_seen_in_processes_logs_or_states_while_a_push_takes_its_time() {
-    let log = Log::default();
-    let (writer, subscriber) = (log.clone(), tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE).with_ansi(false));
-    let _guard = tracing::subscriber::set_default(subscriber.with_writer(move || writer.clone()).finish());
+    let log = Log::of_all();
     let (web, shell) = (GitHttp::start(), slipway_peers::sshd());
     let hooks = [("pre-receive", "sleep 1; echo $(cat) >&2; exit 1")];
     web.repository("agents.git", &hooks);
