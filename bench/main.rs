@@ -19,6 +19,7 @@ mod rest;
 mod runtime;
 mod standing;
 mod start;
+mod state;
 mod streams;
 mod table;
 
@@ -54,6 +55,8 @@ enum Row {
     Rest,
     /// The runtime: memory, start, chats per second, streams, what it adds to a provider.
     Runtime,
+    /// The release history: releases per second, lists and differences by length, size.
+    State,
 }
 
 impl Arguments {
@@ -68,6 +71,9 @@ async fn main() -> anyhow::Result<()> {
     table::machine();
     if arguments.wants(Row::Runtime) {
         runtime::measure(arguments.runs)?;
+    }
+    if arguments.wants(Row::State) {
+        state::measure(arguments.runs)?;
     }
     if [Row::Create, Row::Standing, Row::Rest].into_iter().any(|row| arguments.wants(row)) {
         let cluster = cluster::Cluster::prepare().await?;

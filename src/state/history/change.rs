@@ -71,7 +71,9 @@ impl Tip {
         let mut work = Work { tip: self, change, source, batch, effect: Effect { agent: change.agent.clone(), ..Effect::default() } };
         let version = match &change.deed {
             Deed::Record { artifact, manifest, .. } => Some(work.record(artifact, manifest.as_deref())?),
-            Deed::Activate { version, manifest, reason } => work.activate(*version, manifest.as_deref(), reason.as_deref())?.then_some(*version),
+            Deed::Activate { version, manifest, reason } => {
+                work.activate(*version, manifest.as_deref(), reason.as_deref())?.then_some(*version)
+            }
             Deed::Mark { version, status, reason } => work.mark(*version, *status, reason.as_deref())?.then_some(*version),
             Deed::Bury => work.bury()?.then_some(0),
         };
@@ -294,15 +296,11 @@ impl Work<'_> {
 }
 
 /// Reads an artifact and believes it only if it is the one that belongs there.
-pub(super) fn artifact(
-    source: &Source,
-    id: ObjectId,
-    namespace: &str,
-    agent: &str,
-    version: u64,
-) -> Result<Artifact, Fault> {
+pub(super) fn artifact(source: &Source, id: ObjectId, namespace: &str, agent: &str, version: u64) -> Result<Artifact, Fault> {
     let damaged = |why: &dyn std::fmt::Display| {
-        Fault::damaged(format!("version {version} of agent {agent} is not what was written: {why}; it is left as it is, and other versions can be read"))
+        Fault::damaged(format!(
+            "version {version} of agent {agent} is not what was written: {why}; it is left as it is, and other versions can be read"
+        ))
     };
     let text = source.text(id, &file(version)).map_err(|fault| damaged(&fault))?;
     let name = AgentName::new(agent).map_err(|error| Fault::Refused(error.to_string()))?;

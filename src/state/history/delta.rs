@@ -127,7 +127,9 @@ impl Out {
             let length = self.copied.len().min(COPY_MAX);
             let place = self.bytes.len();
             self.bytes.push(0x80);
-            for (bit, byte) in self.copied.start.to_le_bytes().into_iter().take(4).chain(length.to_le_bytes().into_iter().take(3)).enumerate() {
+            for (bit, byte) in
+                self.copied.start.to_le_bytes().into_iter().take(4).chain(length.to_le_bytes().into_iter().take(3)).enumerate()
+            {
                 if byte != 0 {
                     self.bytes[place] |= 1 << bit;
                     self.bytes.push(byte);
@@ -182,7 +184,10 @@ mod tests {
                 continue;
             }
             let mut number = |from: u8, count: u8| {
-                (0..count).filter(|bit| first & (1 << (from + bit)) != 0).map(|bit| usize::from(bytes.next().unwrap()) << (8 * bit)).sum::<usize>()
+                (0..count)
+                    .filter(|bit| first & (1 << (from + bit)) != 0)
+                    .map(|bit| usize::from(bytes.next().unwrap()) << (8 * bit))
+                    .sum::<usize>()
             };
             let (offset, copied) = (number(0, 4), number(4, 3));
             out.extend_from_slice(&base[offset..offset + copied]);

@@ -9,19 +9,24 @@ use super::Fault;
 
 /// A new file with these bytes, on the disk when this returns. It must not exist.
 pub(super) fn create(path: &Path, bytes: &[u8]) -> Result<(), Fault> {
-    let written = (|| {
-        step();
-        let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
-        append(&mut file, bytes)?;
-        sync(&file)
-    })();
-    written.map_err(|error| {
-        // What is half written must not take the room that is missing; but another's file is not ours to remove.
-        if error.kind() != io::ErrorKind::AlreadyExists {
-            let _ = fs::remove_file(path);
-        }
-        Fault::disk("write", path, error)
-    })
+    let file = begin(path, bytes)?;
+    sync(&file).map_err(|error| undone("write", path, error))
+}
+
+/// A new file with these bytes, which are not on the disk yet. It must not exist.
+pub(super) fn begin(path: &Path, bytes: &[u8]) -> Result<File, Fault> {
+    step();
+    let made = OpenOptions::new().write(true).create_new(true).open(path);
+    // Another's file is not ours to remove.
+    let mut file = made.map_err(|error| Fault::disk("write", path, error))?;
+    append(&mut file, bytes).map_err(|error| undone("write", path, error))?;
+    Ok(file)
+}
+
+/// What is half written must not take the room that is missing.
+fn undone(deed: &str, path: &Path, error: io::Error) -> Fault {
+    let _ = fs::remove_file(path);
+    Fault::disk(deed, path, error)
 }
 
 pub(super) fn append(file: &mut File, bytes: &[u8]) -> io::Result<()> {

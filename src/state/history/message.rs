@@ -81,7 +81,8 @@ fn cut(text: &str, most: usize) -> &str {
 /// A name and an address as Git writes them. Nobody becomes somebody else by odd letters.
 fn identity(author: &Author) -> String {
     let clean = |text: &str, most: usize| {
-        let kept: String = text.chars().map(|letter| if letter.is_control() || matches!(letter, '<' | '>') { ' ' } else { letter }).collect();
+        let kept: String =
+            text.chars().map(|letter| if letter.is_control() || matches!(letter, '<' | '>') { ' ' } else { letter }).collect();
         cut(kept.split_whitespace().collect::<Vec<_>>().join(" ").as_str(), most).trim().to_owned()
     };
     let name = clean(&author.name, 200);

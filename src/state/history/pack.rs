@@ -85,8 +85,20 @@ impl Batch {
             writer.finish()
         })();
         let (bytes, index, name) = packed.map_err(|error| Fault::disk("pack objects for", folder, error))?;
-        disk::create(&temporary(folder, &name, "pack"), &bytes)?;
-        place(folder, &name, &index)
+        let path = temporary(folder, &name, "pack");
+        let file = disk::begin(&path, &bytes)?;
+        // Both files at the same time, so that the disk is asked once.
+        let done = std::thread::scope(|scope| {
+            let pack = scope.spawn(|| disk::sync(&file));
+            disk::create(&temporary(folder, &name, "idx"), &index)?;
+            let synced = pack.join().unwrap_or_else(|_| Err(io::Error::other("the thread that synced it panicked")));
+            synced.map_err(|error| Fault::disk("write", &path, error))
+        });
+        done.and_then(|()| place(folder, &name)).inspect_err(|_| {
+            for end in ["pack", "idx"] {
+                let _ = std::fs::remove_file(temporary(folder, &name, end));
+            }
+        })
     }
 }
 
@@ -99,14 +111,10 @@ pub(super) fn temporary(folder: &Path, name: &str, end: &str) -> PathBuf {
 }
 
 /// Gives a finished pack its name, then its index, which makes it count.
-pub(super) fn place(folder: &Path, name: &str, index: &[u8]) -> Result<(), Fault> {
-    let temporary = |end: &str| temporary(folder, name, end);
-    let last = |end: &str| folder.join(format!("pack-{name}.{end}"));
-    disk::create(&temporary("idx"), index).inspect_err(|_| {
-        let _ = std::fs::remove_file(temporary("pack"));
-    })?;
-    disk::settle(&temporary("pack"), &last("pack"))?;
-    disk::settle(&temporary("idx"), &last("idx"))?;
+pub(super) fn place(folder: &Path, name: &str) -> Result<(), Fault> {
+    for end in ["pack", "idx"] {
+        disk::rename(&temporary(folder, name, end), &folder.join(format!("pack-{name}.{end}")))?;
+    }
     disk::sync_folder(folder)
 }
 

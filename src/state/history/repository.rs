@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::source::Source;
 use super::tidy::Tidy;
 use super::view::View;
-use super::writer::{Ticket, Tip};
+use super::writer::{Queue, Tip};
 use super::{Fault, branch, disk, pack};
 
 /// What a repository is set to: nothing is moved back or thrown away, whoever pushes, and nobody cleans up beside us.
@@ -32,7 +32,7 @@ const PACKS_MAX: u16 = 4096;
 pub(super) struct Repository {
     path: PathBuf,
     git: Mutex<gix::ThreadSafeRepository>,
-    pub queue: Mutex<Vec<Arc<Ticket>>>,
+    pub queue: Mutex<Queue>,
     pub tip: Mutex<Option<Tip>>,
     pub view: Mutex<View>,
     /// Whether the last move of the branch may not be on the disk.

@@ -16,9 +16,10 @@ pub(super) struct Source(pub gix::Repository);
 impl Source {
     /// The commit that the branch stands on.
     pub(super) fn head(&self) -> Result<Option<ObjectId>, Fault> {
-        let found = self.0.try_find_reference(BRANCH).map_err(|error| {
-            Fault::damaged(format!("{BRANCH} cannot be read: {error}; restore it from a mirror or a backup"))
-        })?;
+        let found = self
+            .0
+            .try_find_reference(BRANCH)
+            .map_err(|error| Fault::damaged(format!("{BRANCH} cannot be read: {error}; restore it from a mirror or a backup")))?;
         Ok(found.and_then(|reference| reference.try_id().map(gix::Id::detach)))
     }
 

@@ -147,8 +147,11 @@ mod tests {
 
     fn standing() -> impl Strategy<Value = Standing> {
         let status = prop::sample::select(vec![Status::PendingEval, Status::Active, Status::Rejected, Status::Archived, Status::Deleted]);
-        (status, prop::option::of("(?s).{0,40}|.*, when: .*|\\PC*"), 0..4_000_000_000i64)
-            .prop_map(|(status, reason, when)| Standing { status, reason, when: Timestamp::from_second(when).unwrap() })
+        (status, prop::option::of("(?s).{0,40}|.*, when: .*|\\PC*"), 0..4_000_000_000i64).prop_map(|(status, reason, when)| Standing {
+            status,
+            reason,
+            when: Timestamp::from_second(when).unwrap(),
+        })
     }
 
     proptest! {

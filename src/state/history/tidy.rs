@@ -199,7 +199,8 @@ impl Tidy {
         let file = out.into_inner().map_err(|error| failed(error.into_error()))?;
         disk::sync(&file).map_err(failed)?;
         disk::settle(&path, &pack::temporary(&self.folder, &name, "pack"))?;
-        pack::place(&self.folder, &name, &index)?;
+        disk::create(&pack::temporary(&self.folder, &name, "idx"), &index)?;
+        pack::place(&self.folder, &name)?;
         Ok(name)
     }
 }
@@ -281,7 +282,8 @@ impl<'a> Pieces<'a> {
 
     /// Of full objects that followed each other at one path, all but the newest, expressed by the newest.
     fn deltas(&self, source: &Source) -> Result<HashMap<ObjectId, (ObjectId, Vec<u8>)>, Fault> {
-        let mut walk = Walk { pieces: self, source, last: HashMap::new(), newest: HashMap::new(), older: HashMap::new(), bases: HashSet::new() };
+        let mut walk =
+            Walk { pieces: self, source, last: HashMap::new(), newest: HashMap::new(), older: HashMap::new(), bases: HashSet::new() };
         for commit in self.commits(source)? {
             walk.visit("", source.root(commit)?, 0)?;
         }

@@ -2,7 +2,10 @@
 //! each change is a commit of its own, and all of them share one pack, one sync of it, and one move of the branch.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use gix::ObjectId;
 use gix::objs::Kind;
@@ -19,6 +22,8 @@ use super::{Fault, branch};
 
 /// So many changes share a pack at most, so that the first of them does not wait long.
 const TOGETHER: usize = 32;
+/// How long the first of a round waits for those who wrote with it before.
+const GATHER: Duration = Duration::from_micros(300);
 /// How often the branch may move away while we write.
 const ATTEMPTS: usize = 16;
 /// What is kept in memory between writes; beyond that it is read again.
@@ -28,6 +33,44 @@ const KEPT: usize = 8 * 1024 * 1024;
 pub(super) struct Ticket {
     pub change: Change,
     done: Mutex<Option<Result<Outcome, Fault>>>,
+    /// Whether its thread is the one that writes next. Goes with `wake`.
+    leads: Mutex<bool>,
+    wake: Condvar,
+}
+
+/// Who waits, and whether somebody writes.
+#[derive(Default)]
+pub(super) struct Queue {
+    waiting: Vec<Arc<Ticket>>,
+    is_busy: bool,
+    /// How many wrote together last.
+    last: usize,
+}
+
+/// The turn to write. When it ends, however it ends, nobody of the round waits any longer, and the next has the turn.
+struct Turn<'a> {
+    repository: &'a Repository,
+    together: Vec<Arc<Ticket>>,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        for ticket in &self.together {
+            locked(&ticket.done).get_or_insert_with(|| Err(Fault::Busy("writing was interrupted; try again".to_owned())));
+            // Whoever looked before that is asleep now, and hears it.
+            drop(locked(&ticket.leads));
+            ticket.wake.notify_one();
+        }
+        let mut queue = locked(&self.repository.queue);
+        queue.last = self.together.len();
+        match queue.waiting.first() {
+            Some(next) => {
+                *locked(&next.leads) = true;
+                next.wake.notify_one();
+            }
+            None => queue.is_busy = false,
+        }
+    }
 }
 
 /// What is written next stands on this.
@@ -60,23 +103,37 @@ impl From<Fault> for Stop {
 impl Repository {
     /// Makes a change. It is on the disk when this returns.
     pub(super) fn submit(&self, change: Change) -> Result<Outcome, Fault> {
-        let ticket = Arc::new(Ticket { change, done: Mutex::default() });
-        locked(&self.queue).push(ticket.clone());
-        let mut tip = locked(&self.tip);
+        let ticket = Arc::new(Ticket { change, done: Mutex::default(), leads: Mutex::default(), wake: Condvar::new() });
+        {
+            let mut queue = locked(&self.queue);
+            queue.waiting.push(ticket.clone());
+            let is_free = !std::mem::replace(&mut queue.is_busy, true);
+            drop(queue);
+            let mut leads = locked(&ticket.leads);
+            *leads |= is_free;
+            while !*leads && locked(&ticket.done).is_none() {
+                leads = ticket.wake.wait(leads).unwrap_or_else(PoisonError::into_inner);
+            }
+        }
         if let Some(done) = locked(&ticket.done).take() {
             return done;
         }
-        let mut together = Vec::new();
-        {
-            let mut queue = locked(&self.queue);
-            // Ours among them, whatever the order.
-            queue.retain(|waiting| !Arc::ptr_eq(waiting, &ticket));
-            let others = queue.len().min(TOGETHER - 1);
-            together.extend(queue.drain(..others));
-            together.push(ticket.clone());
+        // Those who wrote together last come again about now; that they are waited for saves a round for them.
+        let (here, last) = {
+            let queue = locked(&self.queue);
+            (queue.waiting.len(), queue.last)
+        };
+        if here < last {
+            thread::sleep(GATHER);
         }
-        self.round(&mut tip, &together);
-        drop(tip);
+        let together = {
+            let mut queue = locked(&self.queue);
+            let most = queue.waiting.len().min(TOGETHER);
+            queue.waiting.drain(..most).collect()
+        };
+        let turn = Turn { repository: self, together };
+        self.round(&mut locked(&self.tip), &turn.together);
+        drop(turn);
         self.tidy_if_due();
         locked(&ticket.done).take().unwrap_or_else(|| Err(Fault::Busy("writing was interrupted; try again".to_owned())))
     }
@@ -152,24 +209,31 @@ impl Repository {
     fn publish(&self, head: Option<ObjectId>, tip: &Tip, batch: &Batch, effects: Vec<Effect>) -> Result<(), Stop> {
         let path = self.path();
         if let Some(commit) = tip.commit.filter(|_| !batch.is_empty()) {
-            batch.write(&path.join("objects/pack"))?;
+            // From here on nobody else can move the branch.
             let lock = Lock::take(path, commit)?;
-            let mut view = locked(&self.view);
             if self.source()?.head()? != head {
                 return Err(Stop::Moved);
             }
+            let folder = path.join("objects/pack");
+            // The files are synced at the same time, so that the disk is asked once.
+            thread::scope(|scope| {
+                let held = scope.spawn(|| lock.sync());
+                batch.write(&folder)?;
+                held.join().unwrap_or_else(|_| Err(Fault::Busy("writing was interrupted; try again".to_owned())))
+            })?;
+            let mut view = locked(&self.view);
             if let Err(fault) = lock.commit() {
                 // It may have moved; what readers saw last may no longer be true.
-                self.is_unsure.store(true, std::sync::atomic::Ordering::SeqCst);
+                self.is_unsure.store(true, Ordering::SeqCst);
                 view.sync(None);
                 return Err(fault.into());
             }
             view.advance(head, commit, effects);
-        } else if self.is_unsure.load(std::sync::atomic::Ordering::SeqCst) {
+        } else if self.is_unsure.load(Ordering::SeqCst) {
             // What was found is reported again, so that it must be on the disk.
             branch::sync(&path.join(branch::BRANCH))?;
         }
-        self.is_unsure.store(false, std::sync::atomic::Ordering::SeqCst);
+        self.is_unsure.store(false, Ordering::SeqCst);
         Ok(())
     }
 

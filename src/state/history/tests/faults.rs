@@ -48,8 +48,14 @@ fn what_a_killed_process_left_is_removed_and_what_counts_stays() {
         ("half a pack", vec![(folder.join(format!("tmp_slipway_{name}.pack")), half(pack))]),
         ("a pack without an index", vec![(folder.join(format!("{name}.pack")), half(pack))]),
         ("an index without a pack", vec![(folder.join(format!("{name}.idx")), fs::read(index).unwrap())]),
-        ("half an index", vec![(folder.join(format!("{name}.pack")), fs::read(pack).unwrap()), (folder.join(format!("{name}.idx")), half(index))]),
-        ("half a pack, whole index", vec![(folder.join(format!("{name}.pack")), half(pack)), (folder.join(format!("{name}.idx")), fs::read(index).unwrap())]),
+        (
+            "half an index",
+            vec![(folder.join(format!("{name}.pack")), fs::read(pack).unwrap()), (folder.join(format!("{name}.idx")), half(index))],
+        ),
+        (
+            "half a pack, whole index",
+            vec![(folder.join(format!("{name}.pack")), half(pack)), (folder.join(format!("{name}.idx")), fs::read(index).unwrap())],
+        ),
         ("empty files", vec![(folder.join(format!("{name}.pack")), Vec::new()), (folder.join(format!("{name}.idx")), Vec::new())]),
         ("a lock", vec![(path.join("refs/heads/main.lock"), b"0123".to_vec())]),
         ("half an object", vec![(path.join("objects/ab/cd0123456789012345678901234567890123456"), vec![0x78, 0x01, 0x4b])]),
@@ -63,7 +69,8 @@ fn what_a_killed_process_left_is_removed_and_what_counts_stays() {
         }
         let history = History::open(&state).unwrap();
         version += 1;
-        let recorded = history.record("team-a", draft("hello", &format!("hello-{version}"))).unwrap_or_else(|fault| panic!("{tear}: {fault}"));
+        let recorded =
+            history.record("team-a", draft("hello", &format!("hello-{version}"))).unwrap_or_else(|fault| panic!("{tear}: {fault}"));
         assert_eq!(recorded.version, version, "{tear}");
         assert!((1..=version).all(|version| history.release("team-a", "hello", version).is_ok()), "{tear}");
         let mut other = draft("hello", &format!("hello-{version}"));

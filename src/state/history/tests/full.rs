@@ -11,7 +11,8 @@ struct Small<'a>(&'a Path);
 
 impl<'a> Small<'a> {
     fn mount(at: &'a Path) -> Option<Self> {
-        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=2m", "tmpfs"]).arg(at).status().is_ok_and(|status| status.success());
+        let mounted =
+            Command::new("mount").args(["-t", "tmpfs", "-o", "size=2m", "tmpfs"]).arg(at).status().is_ok_and(|status| status.success());
         mounted.then_some(Self(at))
     }
 }

@@ -23,7 +23,10 @@ fn two_hundred_releases_of_ten_agents_by_twenty_threads_are_all_there() {
                         let name = format!("{agent}-{thread}-{at}");
                         let recorded = history.record("team-a", draft(&agent, &name)).unwrap();
                         // Reported means that a reader finds it.
-                        assert_eq!(history.release("team-a", &agent, recorded.version).unwrap().metadata.changelog, format!("Change {name}"));
+                        assert_eq!(
+                            history.release("team-a", &agent, recorded.version).unwrap().metadata.changelog,
+                            format!("Change {name}")
+                        );
                         (agent, recorded.version, recorded.commit)
                     };
                     (0..10).map(one).collect::<Vec<_>>()

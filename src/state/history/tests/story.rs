@@ -23,8 +23,13 @@ fn the_life_of_an_agent_is_what_git_shows() {
     let path = history.path("team-a").unwrap();
     let files = git(&path, &["ls-tree", "-r", "--name-only", "main"]);
     let expected = [
-        "agents/hello/current.yaml", "agents/hello/releases/v1.yaml", "agents/hello/releases/v2.yaml", "agents/hello/releases/v3.yaml",
-        "agents/hello/status.yaml", "deploy/hello.yaml", "deploy/kustomization.yaml",
+        "agents/hello/current.yaml",
+        "agents/hello/releases/v1.yaml",
+        "agents/hello/releases/v2.yaml",
+        "agents/hello/releases/v3.yaml",
+        "agents/hello/status.yaml",
+        "deploy/hello.yaml",
+        "deploy/kustomization.yaml",
     ];
     assert_eq!(files.lines().collect::<Vec<_>>(), expected);
     let said = git(&path, &["log", "--format=%an <%ae> | %cn | %s | %(trailers:only,separator=%x2C)", "main"]);
@@ -63,7 +68,10 @@ fn the_life_of_an_agent_is_what_git_shows() {
     assert_eq!((tombstone.changelog(), tombstone.deleted_at()), ("[DELETED] Change hello-1", when(100)));
     let files = git(&path, &["ls-tree", "-r", "--name-only", "main"]);
     assert!(!files.contains("deploy/hello.yaml") && files.contains("releases/v1.yaml"), "{files}");
-    assert_eq!(show(&history, "deploy/kustomization.yaml"), "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: []\n");
+    assert_eq!(
+        show(&history, "deploy/kustomization.yaml"),
+        "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: []\n"
+    );
     let again = history.record("team-a", draft("hello", "hello-4")).unwrap();
     let born = history.release("team-a", "hello", again.version).unwrap();
     assert_eq!((born.metadata.version, born.metadata.previous), (4, 3));

@@ -1,0 +1,189 @@
+//! The release history: releases per second on the disk, lists and differences by length, and what it weighs. Beside
+//! it `git commit` and `git fast-import` write the same files to the same disk.
+
+mod peer;
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
+
+use anyhow::{Context as _, ensure};
+use slipway_release::{API_VERSION, AgentBlock, Artifact, Deployment, Governance, KIND, Metadata, Resolved, Runtime, Status, diff};
+use slipway_state::history::{Author, Draft, History};
+
+use crate::numbers::median;
+use crate::table;
+
+const NAMESPACE: &str = "team-bench";
+/// How long an agent's history is when it is looked at.
+const SIZES: [u32; 2] = [100, 10_000];
+const WRITERS: u32 = 8;
+const AGENTS: u32 = 10;
+/// How many releases are made in one measurement.
+const RELEASES: u32 = 1000;
+/// How many commits `git commit` makes.
+const COMMITS: u32 = 100;
+const READS: u32 = 50;
+const SECOND: i64 = 1_800_000_000;
+
+pub(crate) fn measure(runs: u32) -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    rates(folder.path(), runs)?;
+    lengths(folder.path(), runs)
+}
+
+/// Short histories of some agents.
+fn rates(folder: &Path, runs: u32) -> anyhow::Result<()> {
+    table::part(&format!("Release history: releases per second, each on the disk when it is reported; {AGENTS} agents"));
+    let (mut alone, mut together, mut commits, mut fast, mut usual) = (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for run in 0..runs.max(1) {
+        for (writers, rates) in [(1, &mut alone), (WRITERS, &mut together)] {
+            let history = History::open(&folder.join(format!("rates-{run}-{writers}")))?;
+            rates.push(record(&history, writers, RELEASES, AGENTS, 0)?);
+            drop(history);
+            peer::check(&folder.join(format!("rates-{run}-{writers}/{NAMESPACE}.git")))?;
+        }
+        commits.push(peer::commits(&folder.join(format!("commit-{run}")), COMMITS, true)?);
+        usual.push(peer::commits(&folder.join(format!("usual-{run}")), COMMITS, false)?);
+        fast.push(peer::fast_import(&folder.join(format!("fast-{run}")), RELEASES, AGENTS)?);
+    }
+    let floor = median(&commits);
+    let fast = median(&fast);
+    for (what, rates, goal) in [("one writer", &alone, "none"), ("eight writers", &together, ">= 500/s")] {
+        let rate = median(rates);
+        let shown = table::per_second(rate);
+        table::beside(what, (&shown, rate), (&table::per_second(floor), floor), goal);
+        table::beside(&format!("{what}, fast-import"), (&shown, rate), (&table::per_second(fast), fast), "none");
+    }
+    table::remark("the first floor is `git commit` with core.fsync=all, one after the other; it has one writer only");
+    table::remark(&format!(
+        "as Git is set by default, where a loss of power may take commits, it makes {}",
+        table::per_second(median(&usual))
+    ));
+    table::remark("the second floor is `git fast-import`, which is on the disk only at its end");
+    Ok(())
+}
+
+/// One agent with a long history.
+fn lengths(folder: &Path, runs: u32) -> anyhow::Result<()> {
+    table::part("Release history of one agent, by number of versions");
+    let root = folder.join("lengths");
+    let mut growth: [Vec<(u32, f64)>; 6] = Default::default();
+    let mut there = 0;
+    for size in SIZES {
+        let last = (size / 10).max(10);
+        let mut history = History::open(&root)?;
+        record(&history, WRITERS, size - last * 2 - there, 1, there)?;
+        let together = record(&history, WRITERS, last, 1, size - last * 2)?;
+        let alone = record(&history, 1, last, 1, size - last)?;
+        there = size;
+        let begun = Instant::now();
+        history.settle();
+        let settled = begun.elapsed().as_secs_f64();
+        let (mut cold, mut warm, mut difference) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..runs.max(1) {
+            drop(history);
+            history = History::open(&root)?;
+            let list = |history: &History| -> anyhow::Result<f64> {
+                let begun = Instant::now();
+                let rows = history.list(NAMESPACE, "agent-0", None, size as usize)?.rows;
+                let took = begun.elapsed().as_secs_f64();
+                ensure!(rows.len() == size as usize && rows.iter().all(|row| row.told.is_ok()), "not all of {size} versions were listed");
+                Ok(took)
+            };
+            cold.push(list(&history)?);
+            for _ in 0..5 {
+                warm.push(list(&history)?);
+            }
+            for at in 1..=READS {
+                let version = u64::from(1 + at * 7 % size.min(997));
+                let begun = Instant::now();
+                let (from, to) = (history.release(NAMESPACE, "agent-0", version)?, history.release(NAMESPACE, "agent-0", u64::from(size))?);
+                ensure!(!diff(&from, &to).is_empty() || version == u64::from(size), "v{version} and v{size} do not differ");
+                difference.push(begun.elapsed().as_secs_f64());
+            }
+        }
+        drop(history);
+        let repository = root.join(format!("{NAMESPACE}.git"));
+        peer::check(&repository)?;
+        let (bytes, packs) = peer::weight(&repository)?;
+        let (floor, _) = peer::collected(&repository, &folder.join(format!("collected-{size}")))?;
+        let what = |what: &str| format!("{size} versions, {what}");
+        table::alone(&what("eight writers"), &table::per_second(together), "");
+        table::alone(&what("one writer"), &table::per_second(alone), "");
+        table::alone(&what("all listed"), &table::milliseconds(median(&warm)), if size == SIZES[1] { "< 50 ms" } else { "" });
+        table::alone(&what("all listed after a start"), &table::milliseconds(median(&cold)), "");
+        table::alone(&what("difference of two"), &table::milliseconds(median(&difference)), "");
+        table::beside(
+            &what("size on disk"),
+            (&table::mebibytes(bytes / 1024.0), bytes),
+            (&table::mebibytes(floor / 1024.0), floor),
+            "none",
+        );
+        table::remark(&format!("in {packs} packs; {:.2} s until packs were put together; the floor is a copy after `git gc`", settled));
+        for (points, value) in growth.iter_mut().zip([together, alone, median(&warm), median(&cold), median(&difference), bytes]) {
+            points.push((size, value));
+        }
+    }
+    let names = ["releases/s, eight writers", "releases/s, one writer", "listing", "listing after a start", "difference", "size on disk"];
+    for (name, points) in names.iter().zip(&growth) {
+        table::growth(&format!("growth of {name}"), points);
+    }
+    Ok(())
+}
+
+/// Records releases, and answers how many a second. `begun` were recorded before.
+fn record(history: &History, writers: u32, releases: u32, agents: u32, begun: u32) -> anyhow::Result<f64> {
+    let next = AtomicU32::new(0);
+    let clock = Instant::now();
+    std::thread::scope(|scope| {
+        let work = || -> anyhow::Result<()> {
+            loop {
+                let at = next.fetch_add(1, Ordering::Relaxed);
+                if at >= releases {
+                    return Ok(());
+                }
+                history.record(NAMESPACE, draft(begun + at, agents))?;
+            }
+        };
+        let threads: Vec<_> = (0..writers).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().try_for_each(|thread| thread.join().ok().context("a writer panicked")?)
+    })?;
+    Ok(f64::from(releases) / clock.elapsed().as_secs_f64())
+}
+
+fn draft(at: u32, agents: u32) -> Draft {
+    let agent = format!("agent-{}", at % agents);
+    let artifact = artifact(&agent, at);
+    let manifest = Some(peer::manifest(&agent, at));
+    let author = Author { name: "Bench".to_owned(), email: "bench@example.com".to_owned() };
+    Draft { name: format!("{agent}-{at}"), artifact, author, manifest }
+}
+
+/// An artifact such as agents have: a prompt of a page, of which little changes.
+fn artifact(agent: &str, at: u32) -> Artifact {
+    let prompt = format!("This is handbook {at}.\n");
+    let prompt: String = std::iter::once(prompt)
+        .chain((0..24).map(|line| format!("{line}. Answer what is asked about part {} of the handbook.\n", (at + line) % 31)))
+        .collect();
+    Artifact {
+        api_version: API_VERSION.to_owned(),
+        kind: KIND.to_owned(),
+        metadata: Metadata {
+            name: agent.to_owned(),
+            version: 0,
+            previous: 0,
+            author: "bench@example.com".to_owned(),
+            timestamp: jiff::Timestamp::from_second(SECOND + i64::from(at)).unwrap_or_default(),
+            changelog: format!("Change {at}: the prompt is clearer"),
+            checksum: String::new(),
+            status: Status::Active,
+            deleted_at: None,
+        },
+        runtime: Runtime { channel: "rest".to_owned(), strategy: "agent-react".to_owned(), replicas: Some(2), ..Runtime::default() },
+        agent: AgentBlock { system_prompt: Some(prompt), tools: vec!["search".to_owned(), "weather".to_owned()], ..AgentBlock::default() },
+        governance: Governance { risk_profile: "standard".to_owned(), ..Governance::default() },
+        deployment: Deployment { namespace: NAMESPACE.to_owned(), ..Deployment::default() },
+        resolved: Resolved::default(),
+    }
+}
