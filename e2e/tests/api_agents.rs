@@ -111,6 +111,8 @@ fn rest_and_kubectl_make_the_same_agent() {
         assert_eq!(made["metadata"]["annotations"], json!({"agents.slipway.dev/changed-by": "anonymous"}), "{slug}");
     }
     // What kubectl made is there for REST, by id and by slug, and in the list once the list has heard of it.
+    let seen = slipway_e2e::Agent { team: &team, name: "applied".to_owned() };
+    seen.until("looked at", 30, |agent| agent["status"]["phase"] == "Terminated");
     let by_slug = api.call("GET", "/agents/applied").expect(200);
     let id = by_slug["data"]["id"].as_str().unwrap_or_default();
     assert!(id.starts_with("ag_") && id.len() == 23, "{by_slug}");

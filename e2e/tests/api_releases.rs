@@ -13,7 +13,7 @@ use slipway_e2e::{Api, Call, Reply, State, Team, poll};
 use crate::api_contract::assert_error;
 
 /// What may differ from run to run.
-const UNSTABLE: [&str; 7] = ["resource_version", "created_at", "deployed_at", "timestamp", "checksum", "commit", "image"];
+const UNSTABLE: [&str; 8] = ["resource_version", "created_at", "deployed_at", "timestamp", "checksum", "commit", "image", "reason"];
 
 /// A state role and a REST that knows it.
 struct Ground {
