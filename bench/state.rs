@@ -69,17 +69,17 @@ fn lengths(folder: &Path, runs: u32) -> anyhow::Result<()> {
     table::part("Release history of one agent, by number of versions");
     let root = folder.join("lengths");
     let mut growth: [Vec<(u32, f64)>; 6] = Default::default();
-    let mut there = 0;
+    let mut before = 0;
     for size in SIZES {
-        let last = (size / 10).max(10);
+        let timed = (size / 10).max(10);
         let mut history = History::open(&root)?;
-        record(&history, WRITERS, size - last * 2 - there, 1, there)?;
-        let together = record(&history, WRITERS, last, 1, size - last * 2)?;
-        let alone = record(&history, 1, last, 1, size - last)?;
-        there = size;
+        record(&history, WRITERS, size - timed * 2 - before, 1, before)?;
+        let together = record(&history, WRITERS, timed, 1, size - timed * 2)?;
+        let alone = record(&history, 1, timed, 1, size - timed)?;
+        before = size;
         let begun = Instant::now();
         history.settle();
-        let settled = begun.elapsed().as_secs_f64();
+        let waited = begun.elapsed().as_secs_f64();
         let (mut cold, mut warm, mut difference) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..runs.max(1) {
             drop(history);
@@ -120,7 +120,7 @@ fn lengths(folder: &Path, runs: u32) -> anyhow::Result<()> {
             (&table::mebibytes(floor / 1024.0), floor),
             "none",
         );
-        table::remark(&format!("in {packs} packs; {:.2} s until packs were put together; the floor is a copy after `git gc`", settled));
+        table::remark(&format!("in {packs} packs; {waited:.2} s until packs were put together; the floor is a copy after `git gc`"));
         for (points, value) in growth.iter_mut().zip([together, alone, median(&warm), median(&cold), median(&difference), bytes]) {
             points.push((size, value));
         }

@@ -217,9 +217,9 @@ impl Repository {
             let folder = path.join("objects/pack");
             // The files are synced at the same time, so that the disk is asked once.
             thread::scope(|scope| {
-                let held = scope.spawn(|| lock.sync());
+                let synced = scope.spawn(|| lock.sync());
                 batch.write(&folder)?;
-                held.join().unwrap_or_else(|_| Err(Fault::Busy("writing was interrupted; try again".to_owned())))
+                synced.join().unwrap_or_else(|_| Err(Fault::Busy("writing was interrupted; try again".to_owned())))
             })?;
             let mut view = locked(&self.view);
             if let Err(fault) = lock.commit() {
