@@ -105,13 +105,39 @@ impl State {
     #[track_caller]
     pub fn start(team: &Team, folder: &Path, namespaces: &str) -> Self {
         let (port, health) = (free_port(), free_port());
-        let mut command = Command::new(binary());
-        command.env("SLIPWAY_ROLES", "state").env("SLIPWAY_LOG_FORMAT", "human").env("SLIPWAY_STATE_FOLDER", folder);
+        let mut command = Self::command(folder, namespaces);
         command.env("SLIPWAY_STATE_LISTEN", format!("127.0.0.1:{port}")).env("SLIPWAY_LISTEN", format!("127.0.0.1:{health}"));
         command.env("SLIPWAY_STATE_CALLERS", format!("system:serviceaccount:{}:default", team.namespace));
-        command.env("SLIPWAY_WATCH_NAMESPACES", namespaces);
         let server = Some(Server::start(command, &format!("http://127.0.0.1:{health}/readyz")));
         Self { server, url: format!("http://127.0.0.1:{port}"), token: token(&team.namespace, "default") }
+    }
+
+    /// How one is started, on ports that nobody needs.
+    pub fn command(folder: &Path, namespaces: &str) -> Command {
+        let mut command = Command::new(binary());
+        command.env("SLIPWAY_ROLES", "state").env("SLIPWAY_LOG_FORMAT", "human").env("SLIPWAY_STATE_FOLDER", folder);
+        command.env("SLIPWAY_STATE_LISTEN", "127.0.0.1:0").env("SLIPWAY_LISTEN", "127.0.0.1:0");
+        // Each has its own place for Git's private files, and clears it when it starts.
+        let temporary = folder.join("tmp");
+        std::fs::create_dir_all(&temporary).unwrap_or_else(|e| panic!("{}: {e}", temporary.display()));
+        command.env("SLIPWAY_WATCH_NAMESPACES", namespaces).env("TMPDIR", temporary);
+        command
+    }
+
+    /// A call to it, by somebody who may.
+    pub fn call(&self, method: &str, path: &str) -> Call {
+        let address = self.url.trim_start_matches("http://").parse().unwrap_or_else(|e| panic!("{}: {e}", self.url));
+        let token = std::fs::read_to_string(self.token.path()).unwrap_or_default();
+        Call { address, method: method.to_owned(), path: path.to_owned(), headers: Vec::new(), body: Vec::new() }.token(&token)
+    }
+
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Whether it was started here, so that its folder can be looked into.
+    pub fn is_own(&self) -> bool {
+        self.server.is_some()
     }
 
     #[track_caller]

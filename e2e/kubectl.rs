@@ -104,7 +104,7 @@ impl std::fmt::Display for Kubectl {
     }
 }
 
-fn program() -> OsString {
+pub(crate) fn program() -> OsString {
     std::env::var_os("KUBECTL").unwrap_or_else(|| "kubectl".into())
 }
 

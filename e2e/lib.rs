@@ -9,6 +9,7 @@
 mod agent;
 mod api;
 mod compare;
+mod gate;
 mod http;
 mod kubectl;
 pub mod platform;
@@ -20,6 +21,7 @@ mod watch;
 pub use agent::{Agent, condition};
 pub use api::{Api, Call, Sent, State, Stream};
 pub use compare::{assert_holds, essence, settings};
+pub use gate::{Gate, When};
 pub use http::{Headers, Reply, http};
 pub use kubectl::{Kubectl, Outcome, kubectl};
 pub use proxy::Proxy;

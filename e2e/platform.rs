@@ -30,6 +30,12 @@ pub fn has_database() -> bool {
     setting("SLIPWAY_DATABASE_URL").is_some()
 }
 
+/// Whether a state role is installed, beside which no other may work on the same agents.
+#[track_caller]
+pub fn has_state() -> bool {
+    !kubectl(format!("get statefulset {STATE} -n {NAMESPACE} --ignore-not-found -o name")).ok().trim().is_empty()
+}
+
 /// The names of the manager's pods that are not on their way out.
 #[track_caller]
 pub fn pods() -> Vec<String> {

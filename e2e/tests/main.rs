@@ -21,6 +21,7 @@ mod faults;
 mod guards;
 mod manager;
 mod pods;
+mod releases;
 mod rest;
 mod rows;
 mod rules;

@@ -1,0 +1,45 @@
+//! Agents that are deleted, and what stays of them.
+
+use serde_json::json;
+use slipway_e2e::{State, Team, poll};
+
+use super::{Ground, runs};
+
+#[test]
+fn a_deleted_agent_gets_a_tombstone_and_one_that_comes_back_goes_on_counting() {
+    let ground = Ground::new("releases-end");
+    let agent = ground.agent("helper", &json!({"systemPrompt": "one"}));
+    runs(&agent, 1);
+    agent.patch(&json!({"systemPrompt": "two"}));
+    runs(&agent, 2);
+    agent.kubectl("delete").ok();
+    let known = || ground.state.call("GET", &format!("/agents?namespace={}", ground.team.namespace)).expect(200)["data"][0].clone();
+    poll(40, || if known()["deleted"] == true { Ok(()) } else { Err(format!("{} should be deleted", known())) });
+    assert!(known()["active"].is_null() && known()["manifest"].is_null());
+    assert_eq!(ground.versions("helper"), [(2, "deleted".to_owned()), (1, "archived".to_owned())]);
+    poll(40, || if ground.shown("helper").is_empty() { Ok(()) } else { Err("its AgentReleases should go with it".to_owned()) });
+    let agent = ground.agent("helper", &json!({"systemPrompt": "one"}));
+    runs(&agent, 3);
+    assert_eq!(ground.history("helper").len(), 3);
+    assert!(known()["manifest"].as_str().unwrap().contains("kind: Agent"));
+}
+
+#[test]
+fn an_agent_that_goes_while_nobody_looks_is_found_out() {
+    let team = Team::new("releases-missed");
+    let folder = tempfile::tempdir().unwrap();
+    {
+        let state = State::of(&team, folder.path());
+        if !state.is_own() {
+            return;
+        }
+        let agent = team.agent("helper", &json!({"replicas": 0, "storage": "memory"}));
+        runs(&agent, 1);
+    }
+    team.kubectl("delete agent helper").ok();
+    let state = State::start(&team, folder.path(), &team.namespace);
+    poll(40, || match state.call("GET", &format!("/agents?namespace={}", team.namespace)).expect(200)["data"][0]["deleted"].clone() {
+        deleted if deleted == true => Ok(()),
+        _ => Err("its end should be written down".to_owned()),
+    });
+}

@@ -1,0 +1,155 @@
+//! A state role that is killed at each of its writes, once before it and once after: the next one comes to the same end.
+
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use slipway_e2e::{Agent, Gate, State, Team, When, alone};
+
+use super::runs;
+
+/// A state role that may die at any time.
+struct Doomed(Child);
+
+impl Doomed {
+    fn start(gate: &Gate, folder: &Path, team: &Team, write: usize, when: When) -> Self {
+        let kubeconfig = folder.join("kubeconfig");
+        gate.kubeconfig(&kubeconfig);
+        let mut command = State::command(folder, &team.namespace);
+        command.env("KUBECONFIG", &kubeconfig).stdout(Stdio::null()).stderr(Stdio::null());
+        // It looks around before it writes, so that this comes in time.
+        let child = command.spawn().unwrap();
+        gate.arm(child.id(), write, when);
+        Self(child)
+    }
+
+    /// Waits until it was killed; false if there was no such write.
+    fn dies(&mut self, mut is_done: impl FnMut() -> bool) -> bool {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while Instant::now() < deadline {
+            if self.0.try_wait().unwrap().is_some() {
+                return true;
+            }
+            if is_done() {
+                // Whatever it still wants to write, it writes within this.
+                std::thread::sleep(Duration::from_secs(2));
+                return self.0.try_wait().unwrap().is_some();
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        panic!("the state role neither died nor came to an end");
+    }
+}
+
+impl Drop for Doomed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Does something, kills the state role at each write that it makes of it, and looks at what the next one makes of that.
+fn killed_everywhere(test: &str, pinned: bool) {
+    let team = Team::within(alone(), test, &json!({}));
+    if slipway_e2e::platform::has_state() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let gate = Gate::before_the_cluster();
+    let agent =
+        if pinned { owned(&team) } else { team.agent("helper", &json!({"replicas": 0, "storage": "memory", "systemPrompt": "p1"})) };
+    {
+        let _state = State::start(&team, folder.path(), &team.namespace);
+        runs(&agent, 1);
+        for at in 2..=5 {
+            change(&agent, &format!("p{at}"), pinned);
+            runs(&agent, at);
+        }
+    }
+    let mut highest = 5;
+    for when in [When::Before, When::After] {
+        for write in 1.. {
+            // Back and forth, so that each time there is something to do.
+            let target = if agent.get()["status"]["activeRelease"] == 3 { highest } else { 3 };
+            agent.kubectl("annotate").arg(format!("agents.slipway.dev/deploy-release={target}")).ok();
+            let died = finish(&gate, folder.path(), &team, &agent, target, (write, when));
+            let state = State::start(&team, folder.path(), &team.namespace);
+            runs(&agent, target);
+            let history = versions(&state, &team);
+            assert_eq!(history.len() as u64, highest, "rolling back makes no version, killed {when:?} write {write}: {:?}", gate.writes());
+            assert_eq!(history.iter().filter(|(_, status)| status == "active").collect::<Vec<_>>(), [&(target, "active".to_owned())]);
+            drop(state);
+            fsck(folder.path(), &team);
+            if !died {
+                assert!(write > 3, "a rollback takes more than {:?}", gate.writes());
+                break;
+            }
+        }
+        for write in 1.. {
+            // The same for a change.
+            let before = highest;
+            change(&agent, &format!("{when:?} {write}"), pinned);
+            let died = finish(&gate, folder.path(), &team, &agent, before + 1, (write, when));
+            let state = State::start(&team, folder.path(), &team.namespace);
+            runs(&agent, before + 1);
+            highest = before + 1;
+            assert_eq!(versions(&state, &team).len() as u64, highest, "one change is one version, killed {when:?} write {write}");
+            drop(state);
+            fsck(folder.path(), &team);
+            if !died {
+                assert!(write > 3, "a release takes more than {:?}", gate.writes());
+                break;
+            }
+        }
+    }
+}
+
+fn finish(gate: &Gate, folder: &Path, team: &Team, agent: &Agent, version: u64, (write, when): (usize, When)) -> bool {
+    let mut doomed = Doomed::start(gate, folder, team, write, when);
+    doomed.dies(|| {
+        let now = agent.get();
+        now["status"]["activeRelease"] == version && now["metadata"]["annotations"]["agents.slipway.dev/deploy-release"].is_null()
+    })
+}
+
+fn versions(state: &State, team: &Team) -> Vec<(u64, String)> {
+    let history = state.call("GET", &format!("/releases/{}/helper?limit=500", team.namespace)).expect(200);
+    let line = |entry: &serde_json::Value| (entry["version"].as_u64().unwrap(), entry["status"].as_str().unwrap().to_owned());
+    history["data"].as_array().unwrap().iter().map(line).collect()
+}
+
+fn fsck(folder: &Path, team: &Team) {
+    let path = folder.join(format!("{}.git", team.namespace));
+    let said = std::process::Command::new("git").arg("-C").arg(path).args(["fsck", "--strict", "--full"]).output().unwrap();
+    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+}
+
+fn owned(team: &Team) -> Agent<'_> {
+    let agent = Agent { team, name: "helper".to_owned() };
+    change(&agent, "p1", true);
+    agent
+}
+
+/// A change by whoever owns the spec.
+fn change(agent: &Agent, prompt: &str, pinned: bool) {
+    if !pinned {
+        return agent.patch(&json!({"systemPrompt": prompt}));
+    }
+    let manifest = json!({
+        "apiVersion": "agents.slipway.dev/v1", "kind": "Agent",
+        "metadata": {"name": "helper", "labels": {"kustomize.toolkit.fluxcd.io/name": "bots"}},
+        "spec": {"name": "H", "framework": "custom", "storage": "memory", "replicas": 0, "systemPrompt": prompt},
+    });
+    agent.team.kubectl("apply --server-side --field-manager=kustomize-controller -f -").input(manifest).ok();
+}
+
+#[test]
+fn a_rollback_and_a_change_survive_a_kill_at_every_write() {
+    killed_everywhere("releases-kills", false);
+}
+
+#[test]
+fn a_pinned_rollback_survives_a_kill_at_every_write() {
+    killed_everywhere("releases-kills-pinned", true);
+}

@@ -1,0 +1,57 @@
+//! Many releases at once.
+
+use std::thread;
+
+use serde_json::{Value, json};
+use slipway_e2e::poll;
+
+use super::Ground;
+
+const AGENTS: usize = 10;
+const EACH: usize = 20;
+
+#[test]
+fn two_hundred_releases_over_ten_agents_leave_no_gap_and_no_double() {
+    let ground = Ground::new("releases-many");
+    let agents: Vec<String> = (0..AGENTS).map(|at| format!("agent-{at}")).collect();
+    for agent in &agents {
+        ground.agent(agent, &json!({"systemPrompt": "one"}));
+    }
+    for agent in &agents {
+        poll(60, || if ground.history(agent).len() == 1 { Ok(()) } else { Err(format!("{agent} should have its first release")) });
+    }
+    thread::scope(|scope| {
+        for agent in &agents {
+            let ground = &ground;
+            scope.spawn(move || {
+                let release = |at: usize| {
+                    json!({"apiVersion": "agents.slipway.dev/v1", "kind": "AgentRelease", "metadata": {"name": format!("{agent}-asked-{at}")},
+                        "spec": {"agent": agent, "changelog": format!("asked {at}")}})
+                };
+                let items: Vec<Value> = (0..EACH).map(release).collect();
+                ground.team.kubectl("create -f -").input(json!({"apiVersion": "v1", "kind": "List", "items": items})).ok();
+            });
+        }
+    });
+    for agent in &agents {
+        poll(120, || match ground.history(agent).len() {
+            all if all == EACH + 1 => Ok(()),
+            some => Err(format!("{agent} should have {} versions, and has {some}", EACH + 1)),
+        });
+        let history = ground.history(agent);
+        let versions: Vec<u64> = history.iter().filter_map(|entry| entry["version"].as_u64()).collect();
+        assert_eq!(versions, (1..=EACH as u64 + 1).rev().collect::<Vec<_>>(), "{agent}");
+        let mut said: Vec<&str> = history.iter().filter_map(|entry| entry["changelog"].as_str()).collect();
+        said.sort_unstable();
+        said.dedup();
+        assert_eq!(said.len(), EACH + 1, "each was recorded once: {said:?}");
+        assert!(history.iter().skip(1).all(|entry| entry["status"] == "archived") && history[0]["status"] == "active", "{agent}");
+        let last = EACH as u64 + 1;
+        ground.shows(agent, &[(last - 2, "archived"), (last - 1, "archived"), (last, "active")]);
+    }
+    if ground.state.is_own() {
+        let path = ground.folder.path().join(format!("{}.git", ground.team.namespace));
+        let said = std::process::Command::new("git").arg("-C").arg(path).args(["fsck", "--strict", "--full"]).output().unwrap();
+        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    }
+}
