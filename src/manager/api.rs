@@ -10,7 +10,7 @@ use slipway_rest::{Authentication, Context, Issuer, Oidc, PlatformSettings, Rest
 use tokio::net::TcpListener;
 use url::Url;
 
-use crate::arguments::Arguments;
+use crate::arguments::{Arguments, Role};
 use crate::run::namespaces;
 
 /// Clients that stream hold a connection each.
@@ -77,6 +77,10 @@ fn agent_address(arguments: &Arguments) -> anyhow::Result<Option<String>> {
 /// Where the state role is, if it was said or can be known.
 fn state_url(arguments: &Arguments, in_cluster: bool) -> anyhow::Result<Option<String>> {
     let Some(given) = arguments.state_url.clone().filter(|url| !url.is_empty()) else {
+        if arguments.roles.contains(&Role::State) {
+            let port = arguments.state_listen.rsplit_once(':').map_or("", |(_, port)| port);
+            return Ok(Some(format!("http://127.0.0.1:{port}")));
+        }
         let Arguments { platform_namespace, cluster_domain, .. } = arguments;
         return Ok(in_cluster.then(|| format!("http://{STATE}.{platform_namespace}.svc.{}:{STATE_PORT}", cluster_domain.trim_matches('.'))));
     };

@@ -83,8 +83,8 @@ pub(crate) struct Arguments {
     #[arg(long, env = "SLIPWAY_IMPERSONATE", default_value_t = false, action = clap::ArgAction::Set)]
     pub impersonate: bool,
 
-    /// Where the state role is, which keeps the releases. Empty means its Service within a cluster, and that there are no
-    /// releases elsewhere.
+    /// Where the API finds the state role, which keeps the releases. Empty means this process if it has that role, else its
+    /// Service within a cluster; elsewhere there are no releases.
     #[arg(long, env = "SLIPWAY_STATE_URL")]
     pub state_url: Option<String>,
 

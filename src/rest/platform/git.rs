@@ -66,6 +66,7 @@ pub(crate) enum GitStatus {
 
 /// What of it is to be another from now on.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
+#[expect(clippy::struct_field_names, reason = "they are called what callers call them")]
 #[expect(clippy::option_option, reason = "nothing and null are two things here")]
 pub(crate) struct Changes {
     /// Where the state repositories are mirrored to: `https://host/path`, `ssh://user@host/path`, `user@host:path` or
@@ -339,7 +340,8 @@ mod tests {
                 (Ok(writes), Ok(expected)) => {
                     let mut names: Vec<_> = writes.data.keys().chain(writes.secrets.keys()).copied().collect();
                     let mut expected = expected;
-                    (names.sort_unstable(), expected.sort_unstable());
+                    names.sort_unstable();
+                    expected.sort_unstable();
                     assert_eq!(names, expected, "{body}");
                 }
                 (Err(fault), Err(says)) => assert!(fault.contains(says) && !fault.contains("hunter2"), "{body}: {fault}"),

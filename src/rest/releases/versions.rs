@@ -19,6 +19,7 @@ const AT_ONCE: usize = 8;
 /// A configuration that an agent had.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "AgentVersion")]
+#[expect(clippy::struct_field_names, reason = "they are called what callers call them")]
 pub(crate) struct Version {
     pub id: String,
     pub agent_id: String,
