@@ -181,6 +181,44 @@ fn one_key_makes_one_release_and_a_body_is_not_needed() {
 }
 
 #[test]
+fn a_caller_is_the_author_and_a_spec_that_gitops_owns_stays_as_it_is() {
+    let team = Team::new("api-releases-gitops");
+    let ground = Ground::new(&team, &[]);
+    let (developer, viewer) = (team.token("developer"), team.token("viewer"));
+    let call = |method: &str, path: &str, token: &str| {
+        ground.api.call(method, &format!("/agents/helper{path}")).token(token).header("X-Team", &*team.slug)
+    };
+    let runs = |version: u64| {
+        poll(60, || match call("GET", "", &viewer).expect(200)["data"]["active_release"].clone() {
+            active if active == version => Ok(()),
+            active => Err(format!("v{version} should run, and {active} does")),
+        });
+    };
+    let agent = team.agent("helper", &json!({"systemPrompt": "Be brief.", "storage": "memory"}));
+    runs(1);
+    call("PATCH", "/config", &developer).json(&json!({"system_prompt": "Be kind.", "tools": []})).expect(200);
+    runs(2);
+    let who = format!("system:serviceaccount:{}:e2e-developer", team.namespace);
+    assert_eq!(call("GET", "/releases", &viewer).expect(200)["data"][0]["author"], *who);
+    assert_eq!(call("POST", "/releases", &developer).expect(201)["data"]["metadata"]["author"], *who);
+    for (method, path) in [("POST", "/releases"), ("POST", "/releases/1/deploy")] {
+        assert_eq!(call(method, path, &viewer).send().status, 403, "{method} {path}");
+    }
+
+    team.kubectl("label agent helper kustomize.toolkit.fluxcd.io/name=apps").ok();
+    let deployed = call("POST", "/releases/1/deploy", &developer).expect(200);
+    assert_eq!(
+        (&deployed["data"]["active_release"], &deployed["data"]["config"]["system_prompt"]),
+        (&json!(1), &json!("Be kind.")),
+        "{deployed}"
+    );
+    let pinned = agent.get();
+    assert!(pinned["metadata"]["annotations"].get("agents.slipway.dev/deploy-release").is_none(), "{pinned:#}");
+    assert_eq!(slipway_e2e::condition(&pinned, "Pinned")["status"], "True", "{pinned:#}");
+    assert_eq!(call("GET", "/releases?limit=1", &viewer).expect(200)["data"][0]["version"], 3, "a rollback makes no version");
+}
+
+#[test]
 fn without_the_state_role_releases_are_away_and_all_else_is_there() {
     let team = Team::new("api-releases-away");
     let api = Api::start(&[

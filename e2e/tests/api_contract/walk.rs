@@ -68,10 +68,11 @@ fn steps(page: &str) -> Vec<Step> {
                 let Some((line, mark, text)) = block.take() else { continue };
                 match mark.as_str() {
                     "sh" => steps.push(Step { line, commands: text, shown: None }),
-                    _ => {
+                    "json" | "text" => {
                         steps.last_mut().unwrap_or_else(|| panic!("docs/rest.md:{line} shows what nobody asked for")).shown =
                             Some((mark, text));
                     }
+                    _ => {}
                 }
             }
         }
