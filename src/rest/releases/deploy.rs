@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 use serde_json::{Value, json};
-use slipway_api::{Agent, labels};
+use slipway_api::{Agent, condition, labels};
 use slipway_http::{Error, StatusCode};
 use slipway_release::lifecycle::{Event, next};
 
@@ -17,8 +17,6 @@ use crate::call::Call;
 const PATIENCE: Duration = Duration::from_secs(15);
 /// What was asked for is taken away a moment before it is told what became of it.
 const SECOND_LOOK: Duration = Duration::from_secs(3);
-/// The condition that tells why a release does not run.
-const RELEASED: &str = "Released";
 
 pub(crate) async fn deploy(call: Call) -> Result<Done, Error> {
     let version = version(&call)?;
@@ -61,10 +59,42 @@ pub(crate) fn active(agent: &Agent) -> Option<u64> {
 
 fn refused(agent: &Agent, version: u64, what: &str) -> String {
     let conditions = agent.status.iter().flat_map(|status| &status.conditions);
-    let told = conditions.into_iter().find(|found| found.type_ == RELEASED && found.status == "False").map(|found| found.message.as_str());
+    let told = conditions
+        .into_iter()
+        .find(|found| found.type_ == condition::RELEASED && found.status == "False")
+        .map(|found| found.message.as_str());
     let runs = active(agent).map_or_else(|| "no release runs".to_owned(), |active| format!("v{active} runs"));
     match told.filter(|message| !message.is_empty()) {
         Some(message) => format!("release v{version} of {what} was not deployed: {message}"),
-        None => format!("release v{version} of {what} was not deployed, or something else was asked for meanwhile: {runs}"),
+        None => format!(
+            "release v{version} of {what} was not deployed: it was refused, as the agent's event ReleaseRefused says, or something else was \
+             asked for meanwhile; {runs}"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_deployed_says_why_or_where_to_look() {
+        let agent = |status: Value| -> Agent {
+            let metadata = json!({"name": "helper"});
+            serde_json::from_value(json!({"metadata": metadata, "spec": {"name": "H", "framework": "custom"}, "status": status})).unwrap()
+        };
+        let released = |status: &str| {
+            json!([{"type": "Released", "status": status, "reason": "StateUnavailable", "message": "the disk is full",
+                "lastTransitionTime": "2026-11-21T12:00:00Z"}])
+        };
+        for (status, says) in [
+            (json!({"activeRelease": 2, "conditions": released("False")}), "was not deployed: the disk is full"),
+            (json!({"activeRelease": 2, "conditions": released("True")}), "ReleaseRefused"),
+            (json!({"activeRelease": 2}), "; v2 runs"),
+            (json!({}), "; no release runs"),
+        ] {
+            let told = refused(&agent(status.clone()), 1, "agent helper");
+            assert!(told.starts_with("release v1 of agent helper was not deployed") && told.contains(says), "{status}: {told}");
+        }
     }
 }
