@@ -15,6 +15,7 @@ use slipway_rest::Limits;
 /// Runs Slipway's controllers: makes Agents run, Teams have namespaces, and says how it goes.
 #[derive(Debug, Parser)]
 #[command(version)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub command: Option<Command>,

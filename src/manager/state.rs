@@ -85,7 +85,7 @@ pub(crate) async fn run(
     tracing::info!(folder = %settings.folder.display(), "the release history is open");
 
     let (mirror, worker) = Mirror::new(git.clone(), settings.rules.clone(), &settings.folder, Options::default());
-    let (configuration, remote) = configured::watch(client.clone(), settings.platform_namespace.clone());
+    let (configuration, remote) = configured::watch(&client, &settings.platform_namespace);
     let mirroring = tokio::spawn(worker.run(remote, SystemTime::now, stopped(stop.clone())));
 
     let events = Events::new(client.clone(), Some(settings.instance.clone()));

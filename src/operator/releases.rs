@@ -83,7 +83,7 @@ async fn work(world: &Arc<World>) {
     let by = ByController { controller: CONTROLLER };
     while let Some(key) = world.queue.next().await {
         let begun = Instant::now();
-        let result = reconcile(world, &key).await;
+        let result = Box::pin(reconcile(world, &key)).await;
         world.metrics.reconciles.get_or_create(&by).inc();
         world.metrics.durations.get_or_create(&by).observe(begun.elapsed().as_secs_f64());
         world.metrics.queue_depth.get_or_create(&by).set(i64::try_from(world.queue.depth()).unwrap_or(i64::MAX));
@@ -173,12 +173,11 @@ impl View {
         let has_book = agent.metadata.managed_fields.is_some();
         let found = if plan::asked(&agent).is_some() && !has_book { live(world, key).await? } else { None };
         let (agent, is_live) = found.map_or((agent, has_book), |live| (live, true));
-        let past = match past {
-            Some(past) => past,
-            None => {
-                let (of, versions) = (key.clone(), shown.iter().filter_map(|shown| shown.version).collect::<BTreeSet<_>>());
-                git::on(&world.history, move |history| git::past(history, &of, &versions)).await?
-            }
+        let past = if let Some(past) = past {
+            past
+        } else {
+            let (of, versions) = (key.clone(), shown.iter().filter_map(|shown| shown.version).collect::<BTreeSet<_>>());
+            git::on(&world.history, move |history| git::past(history, &of, &versions)).await?
         };
         let asked = match plan::asked(&agent).and_then(plan::version) {
             Some(version) => {

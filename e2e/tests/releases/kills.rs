@@ -26,7 +26,7 @@ impl Doomed {
 
     /// Waits until it was killed; false if there was no such write.
     fn dies(&mut self, mut is_done: impl FnMut() -> bool) -> bool {
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_mins(1);
         while Instant::now() < deadline {
             if self.0.try_wait().unwrap().is_some() {
                 return true;

@@ -43,9 +43,9 @@ impl Answers {
             (&Method::GET, ["releases", namespace, slug]) => self.list(namespace, slug, &request).await,
             (&Method::GET, ["releases", namespace, slug, version]) => self.one(namespace, slug, version).await,
             (&Method::GET, ["agents"]) => self.agents(&request).await,
-            (&Method::GET, ["mirror"]) => Reply::json(&self.mirrors().await?),
+            (&Method::GET, ["mirror"]) => Reply::json(&self.mirrors()),
             (&Method::POST, ["mirror", "test"]) => Reply::json(&self.test().await),
-            (_, ["releases", _, _] | ["releases", _, _, _] | ["agents"] | ["mirror"]) => Err(Error::method_not_allowed(&[Method::GET])),
+            (_, ["releases", _, _] | ["releases", _, _, _] | ["agents" | "mirror"]) => Err(Error::method_not_allowed(&[Method::GET])),
             (_, ["mirror", "test"]) => Err(Error::method_not_allowed(&[Method::POST])),
             _ => Err(Error::not_found("there are /releases/{namespace}/{slug}, /agents, /mirror and /state/{namespace}.git")),
         }
@@ -103,12 +103,12 @@ impl Answers {
         Reply::json(&Agents { data })
     }
 
-    async fn mirrors(&self) -> Result<Mirrors, Error> {
+    fn mirrors(&self) -> Mirrors {
         let configured = self.configuration.remote().is_some();
         let fault = self.configuration.fault();
         let states = self.mirror.states();
         let data = states.iter().filter(|_| configured).map(|(namespace, state)| mirrored(namespace, state)).collect();
-        Ok(Mirrors { configured: configured || fault.is_some(), data, fault })
+        Mirrors { configured: configured || fault.is_some(), data, fault }
     }
 
     async fn test(&self) -> Tested {

@@ -60,9 +60,10 @@ impl Configuration {
             Ok(remote) => (remote, None),
             Err(fault) => (None, Some(fault)),
         };
-        match &fault {
-            Some(fault) => tracing::warn!(fault, "nothing is mirrored: {}", platform::STATE_REPO),
-            None => tracing::info!(configured = remote.is_some(), "where releases are mirrored to has changed"),
+        if let Some(fault) = &fault {
+            tracing::warn!(fault, "nothing is mirrored: {}", platform::STATE_REPO);
+        } else {
+            tracing::info!(configured = remote.is_some(), "where releases are mirrored to has changed");
         }
         *self.0.fault.lock().unwrap_or_else(PoisonError::into_inner) = fault;
         self.0.sender.send_replace(remote);
@@ -86,11 +87,11 @@ fn remote(public: &Public, hidden: &Hidden) -> Result<Option<Remote>, String> {
 }
 
 /// Heeds both from now on.
-pub(super) fn watch(client: Client, namespace: String) -> (Configuration, watch::Receiver<Option<Remote>>) {
+pub(super) fn watch(client: &Client, namespace: &str) -> (Configuration, watch::Receiver<Option<Remote>>) {
     let (configuration, remote) = Configuration::new();
     let fields = format!("metadata.name={}", platform::NAME);
     let (first, second) = (configuration.clone(), configuration.clone());
-    let (api, selected) = (Api::<ConfigMap>::namespaced(client.clone(), &namespace), fields.clone());
+    let (api, selected) = (Api::<ConfigMap>::namespaced(client.clone(), namespace), fields.clone());
     tokio::spawn(async move {
         let hear = |heard: Heard<ConfigMap>| match heard {
             Heard::Seen(_, config) => first.change(|public, _| *public = Public::of(&config)),
@@ -100,7 +101,7 @@ pub(super) fn watch(client: Client, namespace: String) -> (Configuration, watch:
         };
         follow_fields(api, &selected, None, hear).await;
     });
-    let api = Api::<Secret>::namespaced(client, &namespace);
+    let api = Api::<Secret>::namespaced(client.clone(), namespace);
     tokio::spawn(async move {
         let hear = |heard: Heard<Secret>| match heard {
             Heard::Seen(_, secret) => second.change(|_, hidden| *hidden = Hidden::of(&secret)),

@@ -48,9 +48,10 @@ pub(super) async fn read(agent: &Agent, world: &World) -> Result<(), write::Erro
     }
     let api: Api<AgentRelease> = Api::namespaced(world.client.clone(), &key.namespace);
     let releases = api.list(&ListParams::default().fields(&format!("spec.agent={}", key.name))).await?;
-    match releases.iter().find_map(|release| artifact(release, &key, version)) {
-        Some(artifact) => drop(world.pins.lock().insert(key, Arc::new(artifact))),
-        None => tracing::debug!(agent = %key, version, "the release that runs in place of the spec is not there yet"),
+    if let Some(artifact) = releases.iter().find_map(|release| artifact(release, &key, version)) {
+        world.pins.lock().insert(key, Arc::new(artifact));
+    } else {
+        tracing::debug!(agent = %key, version, "the release that runs in place of the spec is not there yet");
     }
     Ok(())
 }
@@ -86,12 +87,20 @@ pub(super) fn effective<'a>(agent: &'a Agent, world: &World) -> Option<Cow<'a, A
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
+    use kube::Client;
+    use kube::client::Body;
+    use slipway_api::AgentStatus;
     use slipway_release::{Metadata, Resolved, Status};
 
     use super::*;
+    use crate::agent::tests::settings;
+    use crate::event::Events;
+    use crate::metrics::Metrics;
 
     fn agent(prompt: &str) -> Agent {
-        let yaml = format!("{{metadata: {{name: helper, namespace: team-a, uid: u}}, spec: {{name: H, framework: custom, systemPrompt: {prompt}}}}}");
+        let yaml = format!(
+            "{{metadata: {{name: helper, namespace: team-a, uid: u}}, spec: {{name: H, framework: custom, systemPrompt: {prompt}}}}}"
+        );
         serde_yaml::from_str(&yaml).unwrap()
     }
 
@@ -111,6 +120,30 @@ mod tests {
         let status = serde_json::json!({"version": version, "artifact": artifact.to_yaml()});
         let whole = serde_json::json!({"metadata": {"name": "r", "namespace": "team-a"}, "spec": {"agent": "helper"}, "status": status});
         serde_json::from_value(whole).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_pinned_agent_runs_its_release_until_its_content_changes_and_nothing_until_that_is_known() {
+        let server = tower::service_fn(async |_: http::Request<Body>| Err::<http::Response<Body>, _>(std::io::Error::other("not asked")));
+        let client = Client::new(server, "default");
+        let world = World::new(client.clone(), settings(None), None, Metrics::default(), Events::new(client, None));
+        let mut pinned = agent("new");
+        let prompt = |agent: &Agent| effective(agent, &world).map(|agent| agent.spec.system_prompt.clone().unwrap());
+        assert_eq!(prompt(&pinned).as_deref(), Some("new"));
+        let known = artifact(&release(&agent("old"), 3), &Key::new("team-a", "helper"), 3).unwrap();
+        let content = Artifact::of(&pinned, Resolved::default(), known.metadata.clone()).content_hash();
+        pinned.status = Some(AgentStatus { active_release: Some(3), pinned_content: Some(content), ..AgentStatus::default() });
+        assert_eq!(prompt(&pinned), None);
+        assert!(read(&pinned, &world).await.is_err(), "it is asked for");
+        world.pins.lock().insert(Key::of(&pinned), Arc::new(known));
+        read(&pinned, &world).await.unwrap();
+        assert_eq!(prompt(&pinned).as_deref(), Some("old"));
+        pinned.spec.replicas = 4;
+        assert_eq!(effective(&pinned, &world).unwrap().spec.replicas, 1, "a release has replicas too");
+        pinned.spec.system_prompt = Some("newer".to_owned());
+        assert_eq!(prompt(&pinned).as_deref(), Some("newer"));
+        read(&pinned, &world).await.unwrap();
+        assert!(world.pins.lock().is_empty(), "it is forgotten when it is not needed");
     }
 
     #[test]

@@ -158,12 +158,7 @@ pub(super) fn status(agent: &Agent, seen: &Observed, cluster_domain: &str, now: 
 /// What of a status is this controller's to say: the other parts are written by whoever keeps the releases.
 fn own(status: AgentStatus) -> AgentStatus {
     let ours = |condition: &Condition| !stand::KINDS.contains(&&*condition.type_);
-    AgentStatus {
-        active_release: None,
-        pinned_content: None,
-        conditions: status.conditions.into_iter().filter(ours).collect(),
-        ..status
-    }
+    AgentStatus { active_release: None, pinned_content: None, conditions: status.conditions.into_iter().filter(ours).collect(), ..status }
 }
 
 /// An Agent that cannot even be read says so itself, and nobody else suffers.
@@ -290,7 +285,8 @@ mod tests {
         let mut agent = agent("replicas: 1");
         let seen = observed(deployment(1, 1, 1, 1));
         let first = status(&agent, &seen, "cluster.local", Timestamp::UNIX_EPOCH);
-        let released = condition::conditions(vec![Finding::new(condition::RELEASED, true, "Active", "v3")], &[], None, Timestamp::UNIX_EPOCH);
+        let released =
+            condition::conditions(vec![Finding::new(condition::RELEASED, true, "Active", "v3")], &[], None, Timestamp::UNIX_EPOCH);
         let conditions = first.conditions.iter().cloned().chain(released).collect();
         agent.status = Some(AgentStatus { active_release: Some(3), pinned_content: Some("h".to_owned()), conditions, ..first.clone() });
         let next = status(&agent, &seen, "cluster.local", Timestamp::UNIX_EPOCH);

@@ -199,7 +199,7 @@ async fn tell(world: &World, agent: &Agent, past: &Past) {
     let mut note = format!("release v{} {verb}, by {}", active.version, active.author());
     let mut payload = json!({"version": active.version, "previous": previous, "author": active.author()});
     if let Some(edited) = active.note.edited_words() {
-        note.push_str(&format!("; edited since, so that their present content runs: {edited}"));
+        note = format!("{note}; edited since, so that their present content runs: {edited}");
         let names: BTreeMap<_, _> =
             active.note.edited.iter().map(|(name, digest)| (format!("{}/{}", name.kind.folder(), name.name), digest)).collect();
         payload["edited"] = json!(names);

@@ -211,15 +211,16 @@ mod tests {
     fn what_was_accepted_is_no_difference_until_it_changes_again() {
         let (before, edited, again) = (resolved(None, &[("t", "1")]), resolved(None, &[("t", "2")]), resolved(None, &[("t", "3")]));
         let tool = Name::new(Kind::Tool, "t");
-        assert_eq!(differs(&before, &Note::default(), &edited).names, [tool.clone()]);
+        let only = std::slice::from_ref(&tool);
+        assert_eq!(differs(&before, &Note::default(), &edited).names, only);
         let note = Note { edited: [(tool.clone(), Some("2".to_owned()))].into(), ..Note::default() };
         assert!(differs(&before, &note, &edited).is_nothing());
         assert!(differs(&before, &note, &before).is_nothing(), "what was edited back is as released");
-        assert_eq!(differs(&before, &note, &again).names, [tool.clone()]);
-        assert_eq!(differs(&before, &note, &resolved(None, &[])).names, [tool.clone()], "it was switched off");
+        assert_eq!(differs(&before, &note, &again).names, only);
+        assert_eq!(differs(&before, &note, &resolved(None, &[])).names, only, "it was switched off");
         let absent = Note { edited: [(tool.clone(), None)].into(), ..Note::default() };
         assert!(differs(&before, &absent, &resolved(None, &[])).is_nothing());
-        assert_eq!(differs(&before, &absent, &edited).names, [tool]);
+        assert_eq!(differs(&before, &absent, &edited).names, only);
     }
 
     #[test]

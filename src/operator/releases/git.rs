@@ -120,18 +120,15 @@ pub(super) fn author(name: &str) -> Author {
     Author { name: name.to_owned(), email: email.to_owned() }
 }
 
-/// Whether a version still runs, by its status.
+/// Whether the history of an agent is open. What cannot be read must not outlive its agent either.
 pub(super) fn lives(history: &History, agent: &Key) -> Result<bool, Fault> {
     Ok(match history.current(&agent.namespace, &agent.name) {
+        Ok(Some(Current::Release(_))) | Err(Fault::Damaged(_)) => true,
         Ok(Some(Current::Gone(_))) => false,
-        Ok(Some(Current::Release(_))) => true,
-        Ok(None) => history
-            .list(&agent.namespace, &agent.name, None, 1)?
-            .rows
-            .iter()
-            .any(|row| row.standing.as_ref().is_some_and(|standing| standing.status == Status::PendingEval)),
-        // What cannot be read must not outlive its agent.
-        Err(Fault::Damaged(_)) => true,
+        Ok(None) => {
+            let newest = history.list(&agent.namespace, &agent.name, None, 1)?;
+            newest.rows.iter().any(|row| row.standing.as_ref().is_some_and(|standing| standing.status == Status::PendingEval))
+        }
         Err(fault) => return Err(fault),
     })
 }

@@ -32,7 +32,9 @@ pub(super) async fn look_for_all(world: &Arc<World>) {
         });
         match listed.await {
             Ok(all) => {
-                all.into_iter().for_each(|key| world.queue.add(key));
+                for key in all {
+                    world.queue.add(key);
+                }
                 return;
             }
             Err(error) => tracing::warn!(%error, "which agents have a history could not be asked"),

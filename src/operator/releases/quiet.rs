@@ -72,9 +72,9 @@ mod tests {
         assert_eq!(quiet.rest(Rest::Change(1), at(0.0)), Some(STILL));
         assert!(!quiet.patience(at(1.9)).content && quiet.patience(at(2.0)).content);
         assert_eq!(quiet.rest(Rest::Change(1), at(1.5)), Some(Duration::from_millis(500)), "the same content is no change");
-        for edit in 1..=9 {
-            quiet.rest(Rest::Change(edit + 1), at(edit as f64));
-            assert!(!quiet.patience(at(edit as f64 + 0.9)).content);
+        for edit in 1..=9_u32 {
+            quiet.rest(Rest::Change(u64::from(edit) + 1), at(f64::from(edit)));
+            assert!(!quiet.patience(at(f64::from(edit) + 0.9)).content);
         }
         assert_eq!(quiet.rest(Rest::Change(99), at(9.5)), Some(Duration::from_millis(500)));
         assert!(quiet.patience(at(10.0)).content, "ten seconds are the most");
@@ -86,8 +86,8 @@ mod tests {
         let mut quiet = Quiet::new(start);
         quiet.rest(Rest::Change(1), start);
         assert_eq!(quiet.rest(Rest::Done, start + STILL), None);
-        assert!(!quiet.patience(start + Duration::from_secs(60)).content);
-        assert_eq!(quiet.rest(Rest::Change(1), start + Duration::from_secs(60)), Some(STILL));
+        assert!(!quiet.patience(start + Duration::from_mins(1)).content);
+        assert_eq!(quiet.rest(Rest::Change(1), start + Duration::from_mins(1)), Some(STILL));
     }
 
     #[test]

@@ -131,7 +131,7 @@ impl Cluster {
                 self.edit(&json!({"metadata": {"annotations": {labels::DEPLOY_RELEASE: null}}}));
             }
             Step::Unask => self.edit(&json!({"metadata": {"annotations": {labels::DEPLOY_RELEASE: null}}})),
-            Step::Activate { version, note } => self.activate(version, note, self.now()),
+            Step::Activate { version, note } => self.activate(version, &note, self.now()),
             Step::Record(draft) => {
                 assert!(!self.keys.contains_key(&draft.key), "{} was recorded before", draft.key);
                 let mut artifact = draft.artifact;
@@ -158,7 +158,7 @@ impl Cluster {
                 };
                 self.past.versions.insert(version, line);
                 self.artifacts.insert(version, artifact);
-                self.activate(version, Note::default(), data.timestamp);
+                self.activate(version, &Note::default(), data.timestamp);
             }
             Step::Patch(patch) => {
                 assert_eq!(patch["metadata"]["resourceVersion"], self.agent.resource_version().unwrap());
@@ -188,7 +188,7 @@ impl Cluster {
         }
     }
 
-    fn activate(&mut self, version: u64, note: Note, when: Timestamp) {
+    fn activate(&mut self, version: u64, note: &Note, when: Timestamp) {
         for (other, line) in &mut self.past.versions {
             if *other == version {
                 (line.status, line.when, line.reason) = (Status::Active, when, note.reason());
