@@ -48,7 +48,16 @@ fn a_strangers_commit_is_built_upon_and_what_it_forged_is_not_deployed() {
     let path = format!("/releases/{}/helper/1", ground.team.namespace);
     let refused = ground.state.call("GET", &path).send();
     assert!(refused.status == 502 && refused.body.contains("checksum"), "{refused:?}");
+    // What is active is spoilt as well: that is said, and another version helps.
+    std::fs::write(clone.join("agents/helper/current.yaml"), "kind: nonsense\n").unwrap();
+    git(&clone, &["commit", "--quiet", "--all", "--message", "worse"]);
+    git(&clone, &["push", "--quiet", "origin", "HEAD:main"]);
     agent.patch(&json!({"systemPrompt": "three"}));
+    agent.until("told", 20, |agent| condition(agent, "Released")["reason"] == "HistoryDamaged");
+    deploy(&agent, 2);
+    let now = agent.until("back at v2", 20, |agent| condition(agent, "Released")["status"] == "True");
+    assert_eq!((&now["spec"]["systemPrompt"], &now["status"]["activeRelease"]), (&json!("two"), &json!(2)));
+    agent.patch(&json!({"systemPrompt": "four"}));
     runs(&agent, 3);
     git(&bare, &["merge-base", "--is-ancestor", theirs.trim(), "main"]);
     assert!(git(&bare, &["show", "main:agents/helper/releases/v1.yaml"]).contains("evil"), "it is left in place");

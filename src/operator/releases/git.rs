@@ -32,9 +32,14 @@ pub(super) fn past(history: &History, agent: &Key, others: &BTreeSet<u64>) -> Re
     let mut past = Past::default();
     let page = history.list(&agent.namespace, &agent.name, None, NEWEST)?;
     past.highest = page.rows.first().map_or(0, |row| row.version);
-    let active = match history.current(&agent.namespace, &agent.name)? {
-        Some(Current::Release(artifact)) => Some(*artifact),
-        Some(Current::Gone(_)) | None => None,
+    let active = match history.current(&agent.namespace, &agent.name) {
+        Ok(Some(Current::Release(artifact))) => Some(*artifact),
+        Ok(Some(Current::Gone(_)) | None) => None,
+        Err(Fault::Damaged(why)) => {
+            past.damaged = Some(why);
+            None
+        }
+        Err(fault) => return Err(fault),
     };
     let mut missing: BTreeSet<u64> = others.iter().copied().chain(active.as_ref().map(|artifact| artifact.metadata.version)).collect();
     for row in page.rows {
@@ -48,8 +53,11 @@ pub(super) fn past(history: &History, agent: &Key, others: &BTreeSet<u64>) -> Re
     let Some(current) = active else { return Ok(past) };
     let version = current.metadata.version;
     let standing = history.standing(&agent.namespace, &agent.name, version)?;
-    // As it was recorded: what the cluster shows is the file of the version.
-    let artifact = history.release(&agent.namespace, &agent.name, version)?;
+    // As it was recorded: what the cluster shows is the file of the version, unless somebody has spoilt that.
+    let artifact = match history.release(&agent.namespace, &agent.name, version) {
+        Err(Fault::Damaged(_) | Fault::Missing(_)) => current,
+        found => found?,
+    };
     let since = standing.as_ref().map_or(artifact.metadata.timestamp, |standing| standing.when);
     let note = Note::read(standing.and_then(|standing| standing.reason).as_deref());
     past.active = Some(Active { version, since, artifact, note });

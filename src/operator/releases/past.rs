@@ -11,6 +11,8 @@ use super::note::Note;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Past {
     pub active: Option<Active>,
+    /// Why what is active cannot be believed. Nothing is recorded upon it, but another version can be deployed.
+    pub damaged: Option<String>,
     /// The highest version that there ever was; 0 if there is none.
     pub highest: u64,
     /// The versions that the cluster shows or should show.

@@ -109,6 +109,13 @@ pub(super) fn next(seen: &Seen) -> Step {
     if let Some(text) = asked(agent) {
         return rollback(seen, text);
     }
+    if let Some(why) = &past.damaged {
+        let damaged = stand::unavailable(agent, "HistoryDamaged", why);
+        return match stand::differs(agent, &damaged, seen.now) {
+            Some(stand) => Step::Stand { stand, news: false },
+            None => Step::Rest(Rest::Unable),
+        };
+    }
     if let Some(step) = project(seen, pin(agent)) {
         return step;
     }

@@ -537,6 +537,24 @@ fn a_history_that_was_lost_is_not_begun_anew_and_nothing_is_deleted() {
 }
 
 #[test]
+fn upon_what_is_damaged_nothing_is_recorded_but_a_good_version_can_be_deployed() {
+    let mut cluster = with_versions(3);
+    cluster.past.damaged = Some("it was changed".to_owned());
+    cluster.past.active = None;
+    cluster.prompt("p4");
+    assert_eq!(cluster.settle(), Rest::Unable);
+    let condition = cluster.agent.status.as_ref().unwrap().conditions[0].clone();
+    assert_eq!((condition.status.as_str(), condition.reason.as_str()), ("False", "HistoryDamaged"));
+    assert_eq!((cluster.past.highest, cluster.releases.len()), (3, 3), "nothing is recorded, and nothing deleted");
+    cluster.deploy("2");
+    let Step::Activate { version: 2, .. } = cluster.next(Patience::OVER) else { panic!("no way out") };
+    cluster.past.damaged = None;
+    cluster.settle();
+    assert_eq!((cluster.active(), cluster.agent.spec.system_prompt.as_deref()), (Some(2), Some("p2")));
+    cluster.check();
+}
+
+#[test]
 fn an_agent_that_comes_back_goes_on_counting() {
     let mut cluster = with_versions(2);
     // Its end was written down, and its releases went with it.
