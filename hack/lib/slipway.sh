@@ -95,7 +95,7 @@ slipway_chat() {
     "Its log: kubectl --namespace team-default logs deployment/hello"
   say "" "hello was asked:  $question" "and answered:     $answer" "" "It took $SECONDS s. What to try next:"
   [[ $1 != local ]] || say "  export KUBECONFIG=$LOCAL_KUBECONFIG PATH=$STATE/bin:\$PATH"
-  say "  kubectl --namespace team-default get agents,tools,pods" \
+  say "  kubectl --namespace team-default get agents,tools,agentreleases,pods" \
     "  kubectl --namespace team-default describe agent hello" \
     "  kubectl --namespace team-default scale agent hello --replicas=3" \
     "  kubectl explain agent.spec" \
