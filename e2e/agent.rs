@@ -1,5 +1,7 @@
 //! A handle on one Agent: changing it, waiting for it, looking at its children.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use serde_json::{Value, json};
 
 use crate::http::{Reply, http};
@@ -122,4 +124,10 @@ impl Agent<'_> {
 /// The condition of that type, null when there is none.
 pub fn condition<'a>(object: &'a Value, kind: &str) -> &'a Value {
     object["status"]["conditions"].as_array().into_iter().flatten().find(|c| c["type"] == kind).unwrap_or(&Value::Null)
+}
+
+/// A name that no agent ever had: releases outlive agent and team, and an agent of the same name goes on with their numbers.
+pub fn fresh(name: &str) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    format!("{name}-{:x}", now.as_millis())
 }

@@ -1,8 +1,8 @@
 //! What the tests against a real cluster share. They speak kubectl's language and read what a user can read.
 //!
 //! `kubectl` runs the program, `watch` waits on what the API server says, `team` gives each test a tenant
-//! of its own, `agent` is a handle on one Agent, `http` talks to what runs, `api` runs REST and calls it, `proxy` stands
-//! before the API server, `compare` tells differences, `platform` knows the installed manager, `turn` lets a test be alone.
+//! of its own, `agent` is a handle on one Agent, `http` talks to what runs, `api` runs REST and calls it, `golden` keeps what
+//! it answers, `proxy` stands before the API server, `compare` tells differences, `platform` knows the installed manager, `turn` lets a test be alone.
 
 #![expect(clippy::panic, clippy::missing_panics_doc, reason = "this crate is nothing but tests, and a test fails by panicking")]
 
@@ -10,6 +10,7 @@ mod agent;
 mod api;
 mod compare;
 mod gate;
+mod golden;
 mod http;
 mod kubectl;
 pub mod platform;
@@ -18,10 +19,11 @@ mod team;
 mod turn;
 mod watch;
 
-pub use agent::{Agent, condition};
+pub use agent::{Agent, condition, fresh};
 pub use api::{Api, Call, Sent, State, Stream};
 pub use compare::{assert_holds, essence, settings};
 pub use gate::{Gate, When};
+pub use golden::Golden;
 pub use http::{Headers, Reply, http};
 pub use kubectl::{Kubectl, Outcome, kubectl};
 pub use proxy::Proxy;
