@@ -67,7 +67,7 @@ struct Thing {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Running {
     reference: String,
-    digest: Option<String>,
+    digest: String,
 }
 
 impl World {
@@ -135,13 +135,13 @@ impl World {
         self.things.get(&thing_key(name.kind, &Key::new(namespace, &name.name)))
     }
 
-    /// The digest that all pods of the agent report that run this very image. Pods on their way out do not count.
+    /// The digest that all pods of the agent report that run this very image. Those on their way in or out do not count.
     fn image(&self, agent: &Key, spec: &AgentSpec) -> Option<String> {
         let images = self.images.read().unwrap_or_else(PoisonError::into_inner);
         let wanted = |running: &&Running| spec.image.as_ref().is_none_or(|image| *image == running.reference);
         let mut digests = images.get(agent)?.values().filter(wanted).map(|running| running.digest.clone());
-        let first = digests.next()??;
-        digests.all(|digest| digest.as_ref() == Some(&first)).then_some(first)
+        let first = digests.next()?;
+        digests.all(|digest| digest == first).then_some(first)
     }
 
     /// The AgentReleases of an agent.
@@ -379,14 +379,14 @@ fn pods(world: &Arc<World>, scope: Option<String>) {
     });
 }
 
-/// The image of a pod that stays.
+/// The image of a pod that stays and has told it.
 fn running(pod: &Pod) -> Option<Running> {
     if pod.metadata.deletion_timestamp.is_some() {
         return None;
     }
     let container = pod.spec.as_ref()?.containers.iter().find(|container| container.name == CONTAINER)?;
-    let status = pod.status.as_ref().and_then(|status| status.container_statuses.iter().flatten().find(|status| status.name == CONTAINER));
-    Some(Running { reference: container.image.clone()?, digest: status.and_then(|status| around::digest_of(&status.image_id)) })
+    let status = pod.status.as_ref()?.container_statuses.iter().flatten().find(|status| status.name == CONTAINER)?;
+    Some(Running { reference: container.image.clone()?, digest: around::digest_of(&status.image_id)? })
 }
 
 /// The container of an agent's pod that is the agent.
