@@ -104,8 +104,15 @@ impl State {
     /// One for `namespaces`, whose token is that of an account of the team.
     #[track_caller]
     pub fn start(team: &Team, folder: &Path, namespaces: &str) -> Self {
+        Self::with(team, folder, namespaces, &[])
+    }
+
+    /// The same, with more variables.
+    #[track_caller]
+    pub fn with(team: &Team, folder: &Path, namespaces: &str, environment: &[(&str, &str)]) -> Self {
         let (port, health) = (free_port(), free_port());
         let mut command = Self::command(folder, namespaces);
+        command.envs(environment.iter().copied());
         command.env("SLIPWAY_STATE_LISTEN", format!("127.0.0.1:{port}")).env("SLIPWAY_LISTEN", format!("127.0.0.1:{health}"));
         command.env("SLIPWAY_STATE_CALLERS", format!("system:serviceaccount:{}:default", team.namespace));
         let server = Some(Server::start(command, &format!("http://127.0.0.1:{health}/readyz")));
