@@ -99,7 +99,7 @@ fn every_endpoint_answers_as_written_down() {
 
 #[test]
 fn what_cannot_be_answered_says_why() {
-    let team = Team::new("api-releases-faults");
+    let team = Team::new(&fresh("api-releases-faults"));
     let ground = Ground::open(&team);
     let call = |method: &str, path: &str| ground.api.call(method, path);
     call("POST", "/agents").json(&json!({"name": "resting", "framework": "custom"})).expect(201);
@@ -145,7 +145,7 @@ fn what_cannot_be_answered_says_why() {
 
 #[test]
 fn one_key_makes_one_release_and_a_body_is_not_needed() {
-    let team = Team::new("api-releases-once");
+    let team = Team::new(&fresh("api-releases-once"));
     let ground = Ground::open(&team);
     ground.deployed("helper", "Be brief.");
     let ask = || ground.api.call("POST", "/agents/helper/releases");
@@ -162,7 +162,7 @@ fn one_key_makes_one_release_and_a_body_is_not_needed() {
 
 #[test]
 fn a_caller_is_the_author_and_a_spec_that_gitops_owns_stays_as_it_is() {
-    let team = Team::new("api-releases-gitops");
+    let team = Team::new(&fresh("api-releases-gitops"));
     let ground = Ground::new(&team, &[]);
     let (developer, viewer) = (team.token("developer"), team.token("viewer"));
     let call = |method: &str, path: &str, token: &str| {
@@ -200,7 +200,7 @@ fn a_caller_is_the_author_and_a_spec_that_gitops_owns_stays_as_it_is() {
 
 #[test]
 fn without_the_state_role_releases_are_away_and_all_else_is_there() {
-    let team = Team::new("api-releases-away");
+    let team = Team::new(&fresh("api-releases-away"));
     let api = Api::start(&[
         ("AUTH_ENABLED", "false"),
         ("SLIPWAY_DEFAULT_NAMESPACE", &team.namespace),
@@ -232,7 +232,7 @@ fn git(folder: &Path, arguments: &[&str]) -> Output {
 
 #[test]
 fn git_clones_a_teams_repository_with_a_token_and_pushes_nothing() {
-    let team = Team::new("api-releases-git");
+    let team = Team::new(&fresh("api-releases-git"));
     let stranger = team.beside("api-releases-foreign");
     let ground = Ground::new(&team, &[]);
     let (viewer, foreign) = (team.token("viewer"), stranger.token("admin"));

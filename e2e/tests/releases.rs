@@ -10,22 +10,35 @@ mod many;
 mod trouble;
 
 use serde_json::{Value, json};
-use slipway_e2e::{Agent, State, Team, condition, poll};
+use slipway_e2e::platform::WithoutState;
+use slipway_e2e::{Agent, State, Team, alone, condition, fresh, poll};
 
-/// A team and the state role that keeps its releases.
+/// A team and the state role that keeps its releases. What was stopped for it comes back before the next test's turn.
 struct Ground {
-    team: Team,
     state: State,
+    _without: Option<WithoutState>,
+    team: Team,
     folder: tempfile::TempDir,
 }
 
 impl Ground {
     #[track_caller]
     fn new(test: &str) -> Self {
-        let team = Team::new(test);
+        let team = Team::new(&fresh(test));
         let folder = tempfile::tempdir().unwrap();
         let state = State::of(&team, folder.path());
-        Self { team, state, folder }
+        Self { state, _without: None, team, folder }
+    }
+
+    /// With a state role of the test's own, whose folder it can get at.
+    #[track_caller]
+    fn alone(test: &str) -> Self {
+        let turn = alone();
+        let without = WithoutState::begin();
+        let team = Team::within(turn, &fresh(test), &json!({}));
+        let folder = tempfile::tempdir().unwrap();
+        let state = State::start(&team, folder.path(), &team.namespace);
+        Self { state, _without: without, team, folder }
     }
 
     /// An agent whose pods nobody waits for.

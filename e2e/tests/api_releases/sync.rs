@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::process::Command;
 
 use serde_json::{Value, json};
-use slipway_e2e::{Agent, Api, State, Team, poll};
+use slipway_e2e::{Agent, Api, State, Team, fresh, poll};
 
 fn agent(team: &Team, name: &str) -> Value {
     Agent { team, name: name.to_owned() }.get()
@@ -12,7 +12,7 @@ fn agent(team: &Team, name: &str) -> Value {
 
 #[test]
 fn cluster_and_git_are_brought_to_the_same() {
-    let team = Team::new("api-sync");
+    let team = Team::new(&fresh("api-sync"));
     let other = team.beside("api-sync-other");
     let nobody = "team-e2e-api-sync-nobody";
     let folder = tempfile::tempdir().unwrap();

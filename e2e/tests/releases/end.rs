@@ -1,7 +1,7 @@
 //! Agents that are deleted, and what stays of them.
 
 use serde_json::json;
-use slipway_e2e::{State, Team, poll};
+use slipway_e2e::{State, poll};
 
 use super::{Ground, runs};
 
@@ -26,16 +26,11 @@ fn a_deleted_agent_gets_a_tombstone_and_one_that_comes_back_goes_on_counting() {
 
 #[test]
 fn an_agent_that_goes_while_nobody_looks_is_found_out() {
-    let team = Team::new("releases-missed");
-    let folder = tempfile::tempdir().unwrap();
-    {
-        let state = State::of(&team, folder.path());
-        if !state.is_own() {
-            return;
-        }
-        let agent = team.agent("helper", &json!({"replicas": 0, "storage": "memory"}));
-        runs(&agent, 1);
-    }
+    let ground = Ground::alone("releases-missed");
+    let agent = ground.agent("helper", &json!({}));
+    runs(&agent, 1);
+    let Ground { team, folder, _without, state } = ground;
+    drop(state);
     team.kubectl("delete agent helper").ok();
     let state = State::start(&team, folder.path(), &team.namespace);
     poll(40, || match state.call("GET", &format!("/agents?namespace={}", team.namespace)).expect(200)["data"][0]["deleted"].clone() {

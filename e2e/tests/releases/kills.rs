@@ -5,9 +5,9 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use slipway_e2e::{Agent, Gate, State, Team, When, alone};
+use slipway_e2e::{Agent, Gate, State, Team, When};
 
-use super::runs;
+use super::{Ground, runs};
 
 /// A state role that may die at any time.
 struct Doomed(Child);
@@ -51,22 +51,17 @@ impl Drop for Doomed {
 
 /// Does something, kills the state role at each write that it makes of it, and looks at what the next one makes of that.
 fn killed_everywhere(test: &str, pinned: bool) {
-    let team = Team::within(alone(), test, &json!({}));
-    if slipway_e2e::platform::has_state() {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
+    // In the order in which they are given back, the last first.
+    let Ground { team, folder, _without, state } = Ground::alone(test);
     let gate = Gate::before_the_cluster();
     let agent =
         if pinned { owned(&team) } else { team.agent("helper", &json!({"replicas": 0, "storage": "memory", "systemPrompt": "p1"})) };
-    {
-        let _state = State::start(&team, folder.path(), &team.namespace);
-        runs(&agent, 1);
-        for at in 2..=5 {
-            change(&agent, &format!("p{at}"), pinned);
-            runs(&agent, at);
-        }
+    runs(&agent, 1);
+    for at in 2..=5 {
+        change(&agent, &format!("p{at}"), pinned);
+        runs(&agent, at);
     }
+    drop(state);
     let mut highest = 5;
     for when in [When::Before, When::After] {
         for write in 1.. {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::json;
-use slipway_e2e::{Api, State, Team, condition, poll};
+use slipway_e2e::{Api, State, Team, condition, fresh, poll};
 
 use super::{Ground, deploy, runs};
 
@@ -22,10 +22,7 @@ fn git(folder: &Path, arguments: &[&str]) -> String {
 
 #[test]
 fn a_strangers_commit_is_built_upon_and_what_it_forged_is_not_deployed() {
-    let ground = Ground::new("releases-forged");
-    if !ground.state.is_own() {
-        return;
-    }
+    let ground = Ground::alone("releases-forged");
     let agent = ground.agent("helper", &json!({"systemPrompt": "one"}));
     runs(&agent, 1);
     agent.patch(&json!({"systemPrompt": "two"}));
@@ -65,10 +62,7 @@ fn a_strangers_commit_is_built_upon_and_what_it_forged_is_not_deployed() {
 
 #[test]
 fn while_git_cannot_be_written_releases_wait_and_all_else_goes_on() {
-    let ground = Ground::new("releases-locked");
-    if !ground.state.is_own() {
-        return;
-    }
+    let ground = Ground::alone("releases-locked");
     let agent = ground.agent("helper", &json!({"systemPrompt": "one"}));
     runs(&agent, 1);
     let lock = ground.folder.path().join(format!("{}.git/refs/heads/main.lock", ground.team.namespace));
@@ -99,7 +93,7 @@ fn the_author_of_a_change_over_rest_is_its_caller() {
 
 #[test]
 fn a_second_state_role_waits_until_the_first_ends() {
-    let team = Team::new("releases-second");
+    let team = Team::new(&fresh("releases-second"));
     let folder = tempfile::tempdir().unwrap();
     let first = State::start(&team, folder.path(), &team.namespace);
     let second = State::command(folder.path(), &team.namespace)
