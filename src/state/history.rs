@@ -23,9 +23,11 @@ mod view;
 mod writer;
 
 use std::collections::HashMap;
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::thread::sleep;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use slipway_release::{Artifact, Current, Status};
@@ -113,12 +115,18 @@ impl History {
         disk::folder(root)?;
         let path = root.join(OWNED);
         let owned = File::create(&path).map_err(|error| Fault::disk("write", &path, error))?;
-        owned.try_lock().map_err(|error| match error {
-            std::fs::TryLockError::WouldBlock => {
-                Fault::Busy(format!("{} is open in another process; the history has one writer", root.display()))
+        // A process that this one is starting holds what is open here until it runs its program.
+        let mut tries = 0..100;
+        loop {
+            match owned.try_lock() {
+                Ok(()) => break,
+                Err(TryLockError::WouldBlock) if tries.next().is_some() => sleep(Duration::from_millis(10)),
+                Err(TryLockError::WouldBlock) => {
+                    return Err(Fault::Busy(format!("{} is open in another process; the history has one writer", root.display())));
+                }
+                Err(TryLockError::Error(error)) => return Err(Fault::disk("lock", &path, error)),
             }
-            std::fs::TryLockError::Error(error) => Fault::disk("lock", &path, error),
-        })?;
+        }
         Ok(Self { root: root.to_owned(), repositories: Mutex::default(), _owned: owned })
     }
 
