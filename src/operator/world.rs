@@ -38,8 +38,8 @@ use references::References;
 use secret::SecretState;
 use told::Told;
 
-pub(crate) use sources::heard_back;
 pub use sources::watch_all;
+pub(crate) use sources::{heard_back, namespaced, scopes};
 
 /// A resource of ours, or what the API server sent in its place.
 pub type Guarded<K> = DeserializeGuard<K>;

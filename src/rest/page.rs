@@ -40,17 +40,22 @@ pub(crate) struct Page<T> {
 
 impl<T: JsonSchema + 'static> Answer for Page<T> {
     fn form(generator: &mut SchemaGenerator) -> Schema {
-        let item = generator.subschema_for::<T>();
-        json_schema!({
-            "type": "object",
-            "properties": {"data": {"type": "array", "items": item}, "next_cursor": {"type": "string"}},
-            "required": ["data"],
-        })
+        form::<T>(generator)
     }
 
     fn reply(self) -> Result<Reply, Error> {
         versioned(Reply::bytes(Self::MEDIA, self.body), Some(self.version.to_string()))
     }
+}
+
+/// What a page of `T` looks like.
+pub(crate) fn form<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+    let item = generator.subschema_for::<T>();
+    json_schema!({
+        "type": "object",
+        "properties": {"data": {"type": "array", "items": item}, "next_cursor": {"type": "string"}},
+        "required": ["data"],
+    })
 }
 
 /// The page of `shelf` that the call asks for, in one namespace or in all.

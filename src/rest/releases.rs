@@ -10,7 +10,7 @@ mod wait;
 
 use kube::ResourceExt;
 use kube::api::{Api, ObjectMeta};
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use slipway_api::{Agent, AgentRelease, AgentReleaseSpec, ReleasePhase, labels};
@@ -82,12 +82,7 @@ pub(crate) struct Listed<T> {
 
 impl<T: Serialize + JsonSchema + Send + 'static> Answer for Listed<T> {
     fn form(generator: &mut SchemaGenerator) -> Schema {
-        let item = generator.subschema_for::<T>();
-        json_schema!({
-            "type": "object",
-            "properties": {"data": {"type": "array", "items": item}, "next_cursor": {"type": "string"}},
-            "required": ["data"],
-        })
+        crate::page::form::<T>(generator)
     }
 
     fn reply(self) -> Result<Reply, Error> {

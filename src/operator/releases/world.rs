@@ -23,8 +23,8 @@ use super::show::Shown;
 use crate::event::Events;
 use crate::metrics::Metrics;
 use crate::queue::{Key, Queue};
-use crate::world::Guarded;
 use crate::world::references::{self, References};
+use crate::world::{Guarded, namespaced, scopes};
 
 /// What the controller is told at its start.
 #[derive(Debug, Clone, Default)]
@@ -201,11 +201,7 @@ fn thing_key(kind: Kind, key: &Key) -> Key {
 
 /// Starts every watch. They run until the process ends.
 pub fn watch_all(world: &Arc<World>) {
-    let scopes: Vec<Option<String>> = match world.settings.watch_namespaces.as_slice() {
-        [] => vec![None],
-        some => some.iter().cloned().map(Some).collect(),
-    };
-    for scope in scopes {
+    for scope in scopes(&world.settings.watch_namespaces) {
         agents(world, scope.clone());
         things(
             world,
@@ -225,25 +221,11 @@ pub fn watch_all(world: &Arc<World>) {
     }
 }
 
-fn namespaced<K>(world: &World, scope: Option<&str>) -> Api<K>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
-{
-    match scope {
-        Some(namespace) => Api::namespaced(world.client.clone(), namespace),
-        None => Api::all(world.client.clone()),
-    }
-}
-
 fn agents(world: &Arc<World>, scope: Option<String>) {
     world.sources.expect();
     let world = world.clone();
     tokio::spawn(async move {
-        let api: Api<Guarded<Agent>> = Api::all(world.client.clone());
-        let api = match scope.as_deref() {
-            Some(namespace) => Api::namespaced(world.client.clone(), namespace),
-            None => api,
-        };
+        let api: Api<Guarded<Agent>> = namespaced(&world.client, scope.as_deref());
         let hear = |heard: Heard<Guarded<Agent>>| match heard {
             Heard::Seen(key, mut agent) => {
                 agent.meta_mut().managed_fields = None;
@@ -268,10 +250,7 @@ where
     world.sources.expect();
     let world = world.clone();
     tokio::spawn(async move {
-        let api: Api<Guarded<K>> = match scope.as_deref() {
-            Some(namespace) => Api::namespaced(world.client.clone(), namespace),
-            None => Api::all(world.client.clone()),
-        };
+        let api: Api<Guarded<K>> = namespaced(&world.client, scope.as_deref());
         let changed = |key: &Key| world.references.to(reference(kind), key).into_iter().for_each(|agent| world.queue.add(agent));
         let prefix = format!("{}/", kind.folder());
         let mut known: HashSet<Key> = HashSet::new();
@@ -308,10 +287,7 @@ fn releases(world: &Arc<World>, scope: Option<String>) {
     let world = world.clone();
     tokio::spawn(async move {
         // Those that cannot be read say nothing; the API server keeps them from being made.
-        let api: Api<Guarded<AgentRelease>> = match scope.as_deref() {
-            Some(namespace) => Api::namespaced(world.client.clone(), namespace),
-            None => Api::all(world.client.clone()),
-        };
+        let api: Api<Guarded<AgentRelease>> = namespaced(&world.client, scope.as_deref());
         let hear = |heard: Heard<Guarded<AgentRelease>>| match heard {
             Heard::Seen(key, release) => {
                 let Ok(release) = &release.0 else { return };
@@ -344,7 +320,7 @@ fn pods(world: &Arc<World>, scope: Option<String>) {
     world.sources.expect();
     let world = world.clone();
     tokio::spawn(async move {
-        let api: Api<Pod> = namespaced(&world, scope.as_deref());
+        let api: Api<Pod> = namespaced(&world.client, scope.as_deref());
         let agent_of = |pod: &Pod| Some(Key::new(pod.namespace()?, pod.labels().get(labels::AGENT)?));
         let hear = |heard: Heard<Pod>| {
             let mut images = world.images.write().unwrap_or_else(PoisonError::into_inner);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::api::{Api, DynamicObject, TypeMeta};
 use kube::core::NamespaceResourceScope;
-use kube::{Resource, ResourceExt};
+use kube::{Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use slipway_api::labels;
 use tokio::task::AbortHandle;
@@ -24,14 +24,11 @@ use slipway_cluster::watch::{Heard, follow};
 
 /// Starts every watch. They run until the process ends.
 pub fn watch_all(world: &Arc<World>) {
-    let scopes: Vec<Option<String>> = match world.settings.watch_namespaces.as_slice() {
-        [] => vec![None],
-        some => some.iter().cloned().map(Some).collect(),
-    };
+    let scopes = scopes(&world.settings.watch_namespaces);
     for scope in scopes.iter().map(Option::as_deref) {
         source(
             world,
-            namespaced(world, scope),
+            namespaced(&world.client, scope),
             scope,
             |world| &world.agents,
             |world, key| {
@@ -86,14 +83,22 @@ fn requeue_namespace(world: &World, namespace: &str) {
     }
 }
 
+/// What is watched: these namespaces each, or without any all of the cluster.
+pub(crate) fn scopes(namespaces: &[String]) -> Vec<Option<String>> {
+    match namespaces {
+        [] => vec![None],
+        some => some.iter().cloned().map(Some).collect(),
+    }
+}
+
 /// The API of a namespaced kind, in one namespace or in all.
-fn namespaced<K>(world: &World, scope: Option<&str>) -> Api<K>
+pub(crate) fn namespaced<K>(client: &Client, scope: Option<&str>) -> Api<K>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
 {
     match scope {
-        Some(namespace) => Api::namespaced(world.client.clone(), namespace),
-        None => Api::all(world.client.clone()),
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
     }
 }
 
@@ -108,7 +113,7 @@ fn named<K>(
 ) where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
 {
-    source(world, namespaced(world, scope), scope, cache, move |world, key| {
+    source(world, namespaced(&world.client, scope), scope, cache, move |world, key| {
         requeue(&world.agent_queue, world.references.to(kind, &key));
         if let Some(queue) = own {
             queue(world).add(key);
@@ -352,7 +357,7 @@ fn pods(world: &Arc<World>, scope: Option<String>) {
     world.made.expect();
     let world = world.clone();
     spawn(async move {
-        let api: Api<Pod> = namespaced(&world, scope.as_deref());
+        let api: Api<Pod> = namespaced(&world.client, scope.as_deref());
         let hear = |heard: Heard<Pod>| {
             let touched: Vec<Key> = match heard {
                 Heard::Seen(_, pod) => world.pods.seen(&pod).into_iter().collect(),

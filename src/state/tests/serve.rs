@@ -66,7 +66,6 @@ impl Served {
         spawn_blocking(move || run(&mut command)).await.unwrap()
     }
 
-    /// What git is running for us.
     /// The processes that serve a repository, each with its command line.
     fn processes(&self) -> Vec<(OsString, String)> {
         let mine = self.folder.path().to_str().unwrap();
@@ -80,8 +79,12 @@ impl Served {
         self.processes().into_iter().map(|(_, line)| line).collect()
     }
 
+    /// The processes that we started ourselves. One that git starts looks like git until it becomes another program.
     fn pids(&self, with: &str) -> BTreeSet<OsString> {
-        self.processes().into_iter().filter(|(_, line)| line.contains(with)).map(|(pid, _)| pid).collect()
+        let ours = format!("\nPPid:\t{}\n", std::process::id());
+        let started =
+            |pid: &OsString| fs::read_to_string(Path::new("/proc").join(pid).join("status")).is_ok_and(|status| status.contains(&ours));
+        self.processes().into_iter().filter(|(pid, line)| line.contains(with) && started(pid)).map(|(pid, _)| pid).collect()
     }
 
     async fn is_alone(&self) {
