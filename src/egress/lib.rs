@@ -216,4 +216,6 @@ fn innermost(error: &(dyn StdError + 'static)) -> String {
 }
 
 #[cfg(test)]
+mod strange;
+#[cfg(test)]
 mod tests;

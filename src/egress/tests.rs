@@ -53,7 +53,7 @@ async fn server(address: &str, head: &'static str) -> (u16, Arc<AtomicUsize>) {
     (port, visits)
 }
 
-fn egress(allow: &[&str], lookup: Arc<dyn Lookup>) -> Egress {
+pub(super) fn egress(allow: &[&str], lookup: Arc<dyn Lookup>) -> Egress {
     let whose = Whose { name: "tools", setting: "RUNTIME_EGRESS_ALLOW", user_agent: "slipway-tests" };
     let allow: Vec<Allowed> = allow.iter().map(|item| item.parse().unwrap()).collect();
     Egress::with_lookup(whose, &allow, None, lookup)

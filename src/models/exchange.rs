@@ -177,3 +177,6 @@ impl Trouble {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

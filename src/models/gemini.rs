@@ -104,7 +104,6 @@ impl Reader for Candidates {
         }
         if let Some(reason) = candidate["finishReason"].as_str() {
             self.stop = Some(match reason {
-                "STOP" if self.called => Stop::ToolUse,
                 "STOP" => Stop::EndTurn,
                 "MAX_TOKENS" => Stop::MaxTokens,
                 "SAFETY" | "RECITATION" | "LANGUAGE" | "BLOCKLIST" | "PROHIBITED_CONTENT" | "SPII" => Stop::Filtered,
@@ -124,6 +123,8 @@ impl Reader for Candidates {
 
     fn finish(&mut self, pieces: &mut Pieces) -> Result<(), Trouble> {
         let stop = self.stop.take().ok_or(Trouble::Unreadable("it ended without a reason to stop"))?;
+        // A call may come after the reason.
+        let stop = if self.called && stop == Stop::EndTurn { Stop::ToolUse } else { stop };
         draft::end(pieces, &mut Drafts::default(), self.usage.take(), stop);
         Ok(())
     }
@@ -154,6 +155,20 @@ impl Candidates {
 mod tests {
     use super::*;
     use crate::message::ToolResult;
+
+    #[test]
+    fn a_call_is_one_to_be_made_wherever_the_reason_to_stop_stands() {
+        let call = json!({"candidates": [{"content": {"parts": [{"functionCall": {"id": "a", "name": "f", "args": {}}}]}}]});
+        let end = json!({"candidates": [{"finishReason": "STOP"}]});
+        for events in [[&call, &end], [&end, &call]] {
+            let (mut reader, mut pieces) = (Candidates::default(), Pieces::new());
+            for event in events {
+                assert!(reader.read(Event { data: event.to_string().into_bytes(), ..Event::default() }, &mut pieces).is_ok());
+            }
+            assert!(reader.finish(&mut pieces).is_ok());
+            assert_eq!(pieces.back(), Some(&Piece::Stopped(Stop::ToolUse)), "{events:?}");
+        }
+    }
 
     #[test]
     fn a_request_is_written_as_the_api_takes_it() {

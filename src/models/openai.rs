@@ -181,7 +181,7 @@ impl Chunks {
         let at = match self.drafts.newest(index) {
             Some((at, known, named)) if (id.is_empty() || known.is_empty() || id == known) && (nameless || named.is_empty()) => at,
             newest => {
-                let at = index.unwrap_or_else(|| newest.map_or(0, |(at, ..)| at + 1));
+                let at = index.unwrap_or_else(|| newest.map_or(0, |(at, ..)| at.wrapping_add(1)));
                 self.drafts.begin(at, id, name);
                 at
             }
@@ -242,6 +242,14 @@ mod tests {
             (
                 vec![delta(json!([{"function": {"name": "f", "arguments": "{}"}}, {"function": {"name": "f", "arguments": "{}"}}]))],
                 vec![("", "f", json!({})), ("", "f", json!({}))],
+            ),
+            // The greatest index that there is, and then none.
+            (
+                vec![
+                    delta(json!([{"index": u64::MAX, "id": "a", "function": {"name": "f", "arguments": "{}"}}])),
+                    delta(json!([{"id": "b", "function": {"name": "g", "arguments": "{}"}}])),
+                ],
+                vec![("a", "f", json!({})), ("b", "g", json!({}))],
             ),
             // Arguments that are an object, and the id repeated with each fragment.
             (
