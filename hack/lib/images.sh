@@ -71,8 +71,8 @@ install_file() {
 # The host's triple is named in .cargo/config.toml, so that is where binaries lie.
 images_compile() {
   require_cargo
-  # The same selection as the tests: another one would have other features, and compile the world again.
-  cargo build --quiet --release --locked --workspace --exclude slipway-e2e --bins </dev/null
+  # Of the whole workspace, as everything: another selection would have other features, and compile the world again.
+  cargo build --quiet --release --locked --workspace --bin slipway-manager --bin slipway-runtime </dev/null
 }
 
 # image_build PROGRAM: .local/images/PROGRAM.tar, and its tag beside it. The state role is the manager, with git.
