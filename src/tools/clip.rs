@@ -32,6 +32,8 @@ pub(crate) fn line(text: &str, limit: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -40,5 +42,17 @@ mod tests {
         let cut = clip("héllo".into(), true, 2);
         assert_eq!(cut, Outcome { content: "h\n[cut here: the first 2 of 6 bytes]".into(), is_error: true, truncated: true });
         assert_eq!(line("a\nb\u{7}c", 3), "a b…");
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_cut_is_the_beginning_and_no_longer_than_it_may(text in "(?s).{0,60}", limit in 0_usize..80) {
+            let outcome = clip(text.clone(), false, limit);
+            let begin = outcome.content.split("\n[cut here").next().unwrap_or_default();
+            prop_assert_eq!(outcome.truncated, text.len() > limit);
+            prop_assert!(!outcome.truncated || text.starts_with(begin) && begin.len() <= limit && begin.len() + 4 > limit);
+            let line = line(&text, limit);
+            prop_assert!(!line.contains(char::is_control) && line.len() <= limit + '…'.len_utf8());
+        }
     }
 }

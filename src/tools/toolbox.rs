@@ -325,3 +325,6 @@ impl Opening<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod strange;

@@ -81,6 +81,8 @@ fn tell(moment: &Zoned) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -112,6 +114,20 @@ mod tests {
         ] {
             let outcome = call(&arguments, now);
             assert!(outcome.is_error && outcome.content.starts_with(expected), "{arguments}: {}", outcome.content);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_words_are_a_time_or_a_fault(
+            zone in "|UTC|Europe/Berlin|\\.\\./[a-z]{0,5}|[A-Z]{3}[+-][0-9]{1,2}|\\PC{0,12}",
+            time in "|-?[0-9]{1,6}-[0-9]{1,2}-[0-9]{1,2}(T[0-9]{2}:[0-9]{2}(:[0-9]{2}(\\.[0-9]{1,9})?)?(Z|[+-][0-9]{2}:[0-9]{2})?)?(\\[[A-Za-z/]{0,15}\\])?|\\PC{0,20}",
+            add in "|-?P([0-9]{1,20}[YMWD]){0,3}(T([0-9]{1,20}[HMS]){0,3})?|-?[0-9]{1,20} (years|months|weeks|days|hours|s|ns)( ago)?|\\PC{0,20}",
+            now in prop_oneof![any::<i64>().prop_map(|second| second % 253_402_207_201), Just(253_402_207_200), Just(-377_705_023_201)],
+        ) {
+            let outcome = call(&json!({"timezone": zone, "time": time, "add": add}), Timestamp::from_second(now).unwrap_or_default());
+            let field = ["timezone: ", "time: ", "add: "].iter().any(|field| outcome.content.starts_with(field));
+            prop_assert_eq!(outcome.is_error, field, "{}", outcome.content);
         }
     }
 }

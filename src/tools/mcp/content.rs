@@ -4,6 +4,7 @@ use rmcp::model::{CallToolResult, ContentBlock, ResourceContents, Tool};
 use serde_json::{Value, json};
 
 use super::Offered;
+use super::digest::canonical;
 use super::names::{Taken, assign};
 use crate::clip::{clip, edge, line};
 use crate::outcome::{Outcome, Spec};
@@ -12,8 +13,8 @@ const DESCRIPTION: usize = 4096;
 const SCHEMA: usize = 32 * 1024;
 
 pub(super) fn offered(mut tools: Vec<Tool>, server: &str, taken: &Taken) -> Vec<Offered> {
-    // The model sees the same order whatever order the server likes today.
-    tools.sort_by(|a, b| a.name.cmp(&b.name));
+    // The model sees the same whatever order the server likes today, also of two tools of one name.
+    tools.sort_by_cached_key(|tool| (tool.name.clone(), canonical(tool)));
     tools.dedup_by(|a, b| a.name == b.name);
     let names = assign(server, &tools.iter().map(|tool| tool.name.as_ref()).collect::<Vec<_>>(), taken);
     let offer = |(tool, name): (Tool, String)| {
@@ -84,6 +85,8 @@ fn unseen(what: &str, type_: Option<&str>, base64: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn told(result: Value) -> Outcome {
@@ -136,5 +139,77 @@ mod tests {
         assert_eq!(names, ["s_a", "s_b"]);
         assert_eq!(offered[0].spec.description, "A");
         assert_eq!((offered[1].spec.description.len(), &offered[1].spec.schema), (4096, &json!({"type": "object"})));
+    }
+
+    #[test]
+    fn of_two_tools_of_one_name_the_same_is_offered_in_any_order() {
+        let tool = |description: &str| json!({"name": "a", "description": description, "inputSchema": {}});
+        let first = |tools: Value| offered(serde_json::from_value(tools).unwrap(), "s", &Taken::default())[0].spec.description.clone();
+        assert_eq!(first(json!([tool("good"), tool("bad")])), first(json!([tool("bad"), tool("good")])));
+    }
+
+    /// Results and tools as servers send them, and with other values in their places.
+    fn anything() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            "text|image|audio|resource|resource_link|object|hi|x://y|aGk=".prop_map(Value::from),
+            any::<String>().prop_map(Value::from),
+        ];
+        leaf.prop_recursive(3, 24, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::btree_map("type|text|data|mimeType|resource|uri|blob|name|result|properties", inner, 0..4)
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
+    fn block() -> impl Strategy<Value = Value> {
+        let text = || prop_oneof![any::<String>(), Just("x".repeat(300)), Just("é\n".repeat(100))];
+        prop_oneof![
+            text().prop_map(|text| json!({"type": "text", "text": text})),
+            (text(), text()).prop_map(|(data, kind)| json!({"type": "image", "data": data, "mimeType": kind})),
+            (text(), text()).prop_map(|(uri, text)| json!({"type": "resource", "resource": {"uri": uri, "text": text}})),
+            (text(), text(), text())
+                .prop_map(|(uri, blob, kind)| json!({"type": "resource", "resource": {"uri": uri, "blob": blob, "mimeType": kind}})),
+            (text(), text(), text())
+                .prop_map(|(uri, name, about)| json!({"type": "resource_link", "uri": uri, "name": name, "description": about})),
+            anything(),
+        ]
+    }
+
+    fn server_tool() -> impl Strategy<Value = Value> {
+        let description = prop_oneof![any::<String>(), Just("é".repeat(3000))];
+        ("[ab./-]{0,3}|.{0,70}", prop::option::of(description), prop::collection::btree_map("type|properties|[xy]", anything(), 0..3))
+            .prop_map(|(name, description, schema)| json!({"name": name, "description": description, "inputSchema": schema}))
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_a_server_answers_is_text_of_bounded_length(blocks in prop::collection::vec(block(), 0..4), structured in anything(), failed in any::<Option<bool>>()) {
+            let result = json!({"content": blocks, "structuredContent": structured, "isError": failed});
+            let Ok(result) = serde_json::from_value::<CallToolResult>(result) else { return Ok(()) };
+            let outcome = tell(result, 200);
+            prop_assert!(outcome.content.len() <= 200 + 64, "{} bytes", outcome.content.len());
+            prop_assert!(!outcome.content.trim().is_empty());
+            prop_assert_eq!(outcome.is_error, failed == Some(true));
+        }
+
+        #[test]
+        fn the_same_digest_is_the_same_offer(tools in prop::collection::vec(server_tool(), 0..5).prop_flat_map(|tools| (Just(tools.clone()), Just(tools).prop_shuffle()))) {
+            let read = |tools: Vec<Value>| serde_json::from_value::<Vec<Tool>>(tools.into());
+            let (Ok(one), Ok(other)) = (read(tools.0), read(tools.1)) else { return Ok(()) };
+            prop_assert_eq!(super::super::digest::of(&one), super::super::digest::of(&other));
+            let (one, other) = (offered(one, "s", &Taken::default()), offered(other, "s", &Taken::default()));
+            let shown = |offered: &[Offered]| offered.iter().map(|offered| (offered.spec.clone(), offered.remote.clone())).collect::<Vec<_>>();
+            prop_assert_eq!(shown(&one), shown(&other));
+            let names: std::collections::BTreeSet<&str> = one.iter().map(|offered| offered.spec.name.as_str()).collect();
+            prop_assert_eq!(names.len(), one.len());
+            for Offered { spec, .. } in &one {
+                prop_assert!(spec.name.len() <= 64 && spec.description.len() <= DESCRIPTION && spec.schema.is_object(), "{:?}", spec);
+            }
+        }
     }
 }

@@ -8,33 +8,33 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 pub(super) fn of(tools: &[Tool]) -> String {
-    let mut entries: Vec<String> = tools
-        .iter()
-        .map(|tool| {
-            canonical(&json!({
-                "name": tool.name,
-                "title": tool.title,
-                "description": tool.description,
-                "inputSchema": *tool.input_schema,
-                "outputSchema": tool.output_schema.as_deref(),
-                "annotations": tool.annotations,
-            }))
-        })
-        .collect();
+    let mut entries: Vec<String> = tools.iter().map(canonical).collect();
     entries.sort_unstable();
     format!("sha256:{}", hex::encode(Sha256::digest(format!("[{}]", entries.join(",")).as_bytes())))
 }
 
+/// All of a tool that a change would be noticed in.
+pub(super) fn canonical(tool: &Tool) -> String {
+    written(&json!({
+        "name": tool.name,
+        "title": tool.title,
+        "description": tool.description,
+        "inputSchema": *tool.input_schema,
+        "outputSchema": tool.output_schema.as_deref(),
+        "annotations": tool.annotations,
+    }))
+}
+
 /// JSON without white space, its names in order whatever order they came in.
-fn canonical(value: &Value) -> String {
+fn written(value: &Value) -> String {
     match value {
         Value::Object(map) => {
             let sorted: BTreeMap<&String, &Value> = map.iter().collect();
             let entries: Vec<String> =
-                sorted.into_iter().map(|(name, value)| format!("{}:{}", Value::from(name.as_str()), canonical(value))).collect();
+                sorted.into_iter().map(|(name, value)| format!("{}:{}", Value::from(name.as_str()), written(value))).collect();
             format!("{{{}}}", entries.join(","))
         }
-        Value::Array(values) => format!("[{}]", values.iter().map(canonical).collect::<Vec<_>>().join(",")),
+        Value::Array(values) => format!("[{}]", values.iter().map(written).collect::<Vec<_>>().join(",")),
         other => other.to_string(),
     }
 }

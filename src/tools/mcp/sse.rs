@@ -187,7 +187,9 @@ impl Scanner {
 
 #[cfg(test)]
 mod tests {
+    use futures::StreamExt;
     use proptest::prelude::*;
+    use sse_stream::SseStream;
 
     use super::*;
 
@@ -224,7 +226,35 @@ mod tests {
         assert!(scanner.event().is_err());
     }
 
+    /// What another reader of event streams makes of these bytes.
+    fn others(stream: &[u8]) -> Vec<(String, String)> {
+        let bytes = futures::stream::iter([Ok::<_, io::Error>(bytes::Bytes::copy_from_slice(stream))]);
+        let events: Vec<_> = futures::executor::block_on(SseStream::from_bytes_stream(bytes).collect());
+        let told = events
+            .into_iter()
+            .map(Result::unwrap)
+            .filter_map(|event| Some((event.event.unwrap_or_else(|| "message".to_owned()), event.data?)));
+        told.collect()
+    }
+
     proptest! {
+        #[test]
+        fn another_reader_finds_the_same_events(stream in "((: [a-z]{0,3}\n)?(event: [a-z]{1,5}\n)?(id: [0-9]{1,3}\n)?(data:[ a-zä:{}\"]{0,6}\n){0,3}\n){0,6}") {
+            prop_assert_eq!(events(&[stream.as_bytes()]), others(stream.as_bytes()));
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(pieces in prop::collection::vec(prop_oneof![
+            prop::sample::select(vec![&b"data:"[..], b"event: ", b"\r", b"\n", b"\r\n", b":", b"\n\n", b"\xef\xbb\xbf", b"\xff", b"\xc3"]).prop_map(<[u8]>::to_vec),
+            prop::collection::vec(any::<u8>(), 0..8),
+        ], 0..24)) {
+            let whole = pieces.concat();
+            let pieces: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();
+            let found = events(&pieces);
+            prop_assert_eq!(&found, &events(&[&whole]), "however they are cut");
+            prop_assert!(found.iter().map(|(name, data)| name.len() + data.len()).sum::<usize>() <= 3 * whole.len() + 7 * found.len());
+        }
+
         #[test]
         fn cuts_between_chunks_change_nothing(stream in "(data: [a-zä]{0,3}|event: [a-z]|:|\r\n|\n){0,20}\n", cut in any::<prop::sample::Index>()) {
             let bytes = stream.as_bytes();
