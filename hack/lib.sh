@@ -47,3 +47,5 @@ until_true() {
 usage() {
   sed -n '2,/^[^#]/{s/^# \{0,1\}//p;}' "$0"
 }
+
+source "$ROOT/hack/lib/clones.sh"

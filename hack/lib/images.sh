@@ -68,20 +68,28 @@ install_file() {
   command install -D -m "${3:-755}" "$1" "$2"
 }
 
-# The host's triple is named in .cargo/config.toml, so that is where binaries lie.
 images_compile() {
   require_cargo
+  in_turn images_programs
+}
+
+# The host's triple is named in .cargo/config.toml, so that is where binaries lie. They are taken from there while it is
+# our turn.
+images_programs() {
+  local folder
+  folder=$CARGO_TARGET_DIR/$(rustc -vV | sed -n 's/^host: //p')/release
   # Of the whole workspace, as everything: another selection would have other features, and compile the world again.
-  cargo build --quiet --release --locked --workspace --bin slipway-manager --bin slipway-runtime </dev/null
+  cargo build --quiet --release --locked --workspace --bin slipway-manager --bin slipway-runtime </dev/null &&
+    mkdir -p "$STATE/images/programs" &&
+    cp "$folder/slipway-manager" "$folder/slipway-runtime" "$STATE/images/programs/"
 }
 
 # image_build PROGRAM: .local/images/PROGRAM.tar, and its tag beside it. The state role is the manager, with git.
 image_build() {
-  local rootfs=$STATE/images/$1 program=${1/state/manager} binary variables='' layers=()
-  binary=$CARGO_TARGET_DIR/$(rustc -vV | sed -n 's/^host: //p')/release/$program
+  local rootfs=$STATE/images/$1 program=${1/state/manager} variables='' layers=()
   rm -rf "$rootfs"
   mkdir -p "$rootfs/etc" "$rootfs/tmp"
-  install_file "$binary" "$rootfs/$program"
+  install_file "$STATE/images/programs/$program" "$rootfs/$program"
   install_file /etc/ssl/certs/ca-certificates.crt "$rootfs/etc/ssl/certs/ca-certificates.crt" 644
   image_users "$rootfs" slipway 65532
   if [[ $1 == slipway-runtime ]]; then

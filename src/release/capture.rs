@@ -184,7 +184,7 @@ mod tests {
         ] {
             let written = artifact.to_yaml();
             if std::env::var_os("UPDATE_GOLDEN").is_some() {
-                std::fs::write(format!("{}/testdata/{name}.yaml", env!("CARGO_MANIFEST_DIR")), &written).unwrap();
+                std::fs::write(format!("testdata/{name}.yaml"), &written).unwrap();
             }
             assert!(written == committed, "testdata/{name}.yaml should be:\n{written}");
             assert_eq!(Artifact::from_yaml(&written), Ok(artifact));

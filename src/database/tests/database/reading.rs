@@ -68,7 +68,7 @@ async fn a_database_that_is_away_is_told_at_once_and_found_again() {
 /// The login that docs/rest.md has an administrator make for REST: the statements of that page are run as they stand.
 #[tokio::test]
 async fn a_login_that_reads_conversations_is_enough_and_reads_nothing_else() {
-    let page = include_str!("../../../../docs/rest.md");
+    let page = std::fs::read_to_string(slipway_peers::repository().join("docs/rest.md")).unwrap();
     let statements = page.split("```sql\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let database = Database::migrated().await;
     talk(&database.store("tk_a", "ag_1"), "conv_1", "hello", "yes").await.unwrap();
