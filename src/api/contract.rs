@@ -1,5 +1,8 @@
 //! The contract with an agent's pod: the variables it is given, and the JSON inside some of them.
 
+pub mod command;
+pub mod endpoint;
+pub mod placeholder;
 pub mod tools;
 
 use std::collections::BTreeMap;

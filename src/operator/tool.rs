@@ -4,11 +4,14 @@
 //! do not offer the tools that were approved.
 
 use std::fmt::Display;
+use std::path::Path;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::Resource;
 use slipway_api::condition::{self, Finding, READY};
+use slipway_api::contract::command;
+use slipway_api::contract::endpoint::Endpoint;
 use slipway_api::contract::tools::{CONNECTION_HEADERS, PROTOCOL_HEADERS, SHELLS};
 use slipway_api::tool::{Protocol, ToolPhase, ToolSpec, ToolType};
 use slipway_api::{Tool, ToolStatus};
@@ -65,22 +68,31 @@ fn program_fault(spec: &ToolSpec) -> Option<Fault> {
             format!("{shell} runs whatever it is told, which no list of commands can limit; name the program itself, or a script");
         return Some(invalid("binary", message));
     }
-    let nothing = spec.allowed_commands.as_ref().is_none_or(Vec::is_empty);
-    (nothing && spec.protocol != Some(Protocol::Mcp)).then(|| Fault {
-        reason: "FieldMissing",
-        message: "spec.allowedCommands: must name what may be run; an empty list allows nothing".to_owned(),
-    })
+    let entries = spec.allowed_commands.as_deref().unwrap_or_default();
+    let program = Path::new(binary).file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let judged = match spec.protocol {
+        Some(Protocol::Mcp) => command::fixed(entries, program, &spec.parameters).map(drop),
+        _ => command::commands(entries, program, &spec.parameters).map(drop),
+    };
+    let (field, message) = judged.err()?.into_iter().next()?;
+    let reason = if field == "allowedCommands" && entries.is_empty() { "FieldMissing" } else { "FieldInvalid" };
+    Some(Fault { reason, message: format!("spec.{field}: {message}") })
 }
 
 fn header_fault(spec: &ToolSpec) -> Option<Fault> {
     let literal = spec.headers.keys().map(|name| ("headers", name));
     let secret = spec.headers_from.iter().map(|header| ("headersFrom", &header.name));
+    let is_twice = |name: &str| spec.headers_from.iter().filter(|header| header.name.eq_ignore_ascii_case(name)).count() > 1;
     literal.chain(secret).find_map(|(field, name)| {
         let lower = name.to_ascii_lowercase();
         if CONNECTION_HEADERS.contains(&&*lower) {
             Some(invalid(field, format!("{name} belongs to the connection and cannot be set")))
         } else if spec.type_ == ToolType::Mcp && PROTOCOL_HEADERS.contains(&&*lower) {
             Some(invalid(field, format!("{name} belongs to the protocol and cannot be set")))
+        } else if field == "headersFrom" && is_twice(name) {
+            Some(invalid(field, format!("{name} is there twice; in headers capitals make no difference")))
+        } else if field == "headers" && spec.headers[name].bytes().any(|byte| byte.is_ascii_control() && byte != b'\t') {
+            Some(invalid(field, format!("{name}: the value must be printable text on one line")))
         } else {
             None
         }
@@ -88,33 +100,13 @@ fn header_fault(spec: &ToolSpec) -> Option<Fault> {
 }
 
 fn endpoint_fault(endpoint: &str, spec: &ToolSpec) -> Option<Fault> {
-    let wrong = |message: String| Some(invalid("endpoint", message));
-    let Some((scheme, rest)) = endpoint.split_once("://") else { return wrong("must begin with http:// or https://".to_owned()) };
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    if scheme.contains('{') || authority.contains('{') {
-        return wrong("must have no placeholder in scheme or host".to_owned());
-    }
-    if let Some(fault) = url_fault("endpoint", &format!("{scheme}://{authority}")) {
-        return Some(fault);
-    }
-    let path = rest[authority.len()..].split(['?', '#']).next().unwrap_or_default();
-    if path.split('/').any(|segment| matches!(&*segment.to_ascii_lowercase().replace("%2e", "."), "." | "..")) {
-        return wrong("must have no . or .. in its path".to_owned());
-    }
-    let mut pieces = rest.split('{');
-    if pieces.next().is_some_and(|before| before.contains('}')) {
-        return wrong("must open every placeholder that it closes".to_owned());
-    }
-    for piece in pieces {
-        let Some((name, after)) = piece.split_once('}') else { return wrong("must close every placeholder".to_owned()) };
-        if after.contains('}') {
-            return wrong("must open every placeholder that it closes".to_owned());
-        }
-        if !spec.parameters.iter().any(|parameter| parameter.name == name) {
-            return wrong(format!("placeholder {{{name}}} must be declared in spec.parameters"));
-        }
-    }
-    None
+    let endpoint = match Endpoint::parse(endpoint) {
+        Ok(endpoint) => endpoint,
+        Err(wrong) => return Some(invalid("endpoint", wrong)),
+    };
+    let declared = |name: &String| spec.parameters.iter().any(|parameter| parameter.name == *name);
+    let stray = endpoint.placeholders().into_iter().find(|name| !declared(name))?;
+    Some(invalid("endpoint", format!("placeholder {{{stray}}} must be declared in spec.parameters")))
 }
 
 pub(crate) async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>, write::Error> {
@@ -190,10 +182,10 @@ mod tests {
             ("{name: t, type: http, endpoint: 'https://a.example/{c}'}", Some("{c}")),
             ("{name: t, type: http, endpoint: 'https://{c}.example/', parameters: [{name: c, type: string}]}", Some("host")),
             ("{name: t, type: http, endpoint: 'https://a.example/{c}', parameters: [{name: c, type: string}]}", None),
-            ("{name: t, type: http, endpoint: 'https://a.example/{c}/}{', parameters: [{name: c, type: string}]}", Some("open")),
-            ("{name: t, type: http, endpoint: 'https://a.example/{c', parameters: [{name: c, type: string}]}", Some("close")),
-            ("{name: t, type: http, endpoint: 'https://a.example:99999/'}", Some("spec.endpoint: is not a URL: invalid port")),
-            ("{name: t, type: http, endpoint: 'https://a.example/x/%2E%2e/y'}", Some("spec.endpoint: must have no . or ..")),
+            ("{name: t, type: http, endpoint: 'https://a.example/{c}/}{', parameters: [{name: c, type: string}]}", Some("is not closed")),
+            ("{name: t, type: http, endpoint: 'https://a.example/{c', parameters: [{name: c, type: string}]}", Some("is not closed")),
+            ("{name: t, type: http, endpoint: 'https://a.example:99999/'}", Some("is not a URL: invalid port")),
+            ("{name: t, type: http, endpoint: 'https://a.example/x/%2E%2e/y'}", Some("spec.endpoint: the path must not hold . or ..")),
             ("{name: t, type: http, endpoint: 'https://a.example/x?up=..'}", None),
             ("{name: t, type: http, endpoint: 'https://a.example/', headers: {Host: b}}", Some("spec.headers: Host")),
             ("{name: t, type: http, endpoint: 'https://a.example/', headers: {Accept: text/plain}}", None),
@@ -209,6 +201,26 @@ mod tests {
             ("{name: t, type: cli, binary: /bin/df, allowedCommands: []}", Some("spec.allowedCommands: must name")),
             ("{name: t, type: cli, binary: /bin/df, allowedCommands: [-h]}", None),
             ("{name: t, type: cli, binary: /opt/server, protocol: mcp}", None),
+            (
+                "{name: t, type: cli, binary: /opt/server, protocol: mcp, allowedCommands: ['serve \"a b\"']}",
+                Some("quotes have no meaning"),
+            ),
+            ("{name: t, type: cli, binary: /bin/df, allowedCommands: ['-h {disk}']}", Some("{disk} is not declared")),
+            ("{name: t, type: cli, binary: /bin/df, allowedCommands: [-h, -h]}", Some("twice")),
+            (
+                "{name: t, type: cli, binary: /bin/df, allowedCommands: [-h], parameters: [{name: disk, type: string}]}",
+                Some("spec.parameters: 'disk' is used by no command"),
+            ),
+            ("{name: t, type: http, endpoint: 'https://a\\b.example/'}", Some("spec.endpoint")),
+            ("{name: t, type: http, endpoint: 'https://a.example/x\\'}", Some("nor backslashes")),
+            (
+                "{name: t, type: http, endpoint: 'https://a.example/', headers: {X: \"a\\x7Fb\"}}",
+                Some("spec.headers: X: the value must be printable"),
+            ),
+            (
+                "{name: t, type: http, endpoint: 'https://a.example/', headersFrom: [{name: X-A, secret: s, key: k}, {name: x-a, secret: t, key: k}]}",
+                Some("spec.headersFrom: X-A is there twice"),
+            ),
         ];
         for (yaml, expected) in cases {
             let found = fault(&serde_yaml::from_str(yaml).unwrap()).map(|fault| fault.message);

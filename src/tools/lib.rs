@@ -10,7 +10,6 @@ mod clip;
 mod http;
 mod mcp;
 mod outcome;
-mod placeholder;
 mod refusal;
 mod settings;
 mod toolbox;

@@ -75,6 +75,12 @@ impl Variable {
     fn secret(name: impl Into<String>, secret: impl Into<String>, key: impl Into<String>) -> Self {
         Self::Secret { name: name.into(), secret: secret.into(), key: key.into() }
     }
+
+    fn name(&self) -> &str {
+        match self {
+            Self::Plain { name, .. } | Self::Secret { name, .. } => name,
+        }
+    }
 }
 
 pub(super) fn resolve(agent: &Agent, seen: &Seen, settings: &Settings) -> Resolved {

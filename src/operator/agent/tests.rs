@@ -3,6 +3,8 @@
 //! `testdata/NAME.in.yaml` is what people would apply; `testdata/NAME.out.yaml` is what must come of it, and
 //! is written anew with `UPDATE_GOLDEN=1`.
 
+mod judges;
+
 use std::fmt::Write;
 use std::path::Path;
 use std::sync::Arc;

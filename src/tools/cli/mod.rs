@@ -1,10 +1,8 @@
 //! A tool that runs a program (threat 13): one of the allowed commands, without a shell, with a list of arguments.
 
-mod command;
 pub(crate) mod process;
 mod server;
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
@@ -13,6 +11,7 @@ use std::process::ExitStatus;
 
 use serde_json::{Map, Value, json};
 use slipway_api::contract::ToolConfig;
+use slipway_api::contract::command::{self, ARGUMENTS, COMMAND, Command};
 use slipway_api::contract::tools::SHELLS;
 use tokio::time::Instant;
 
@@ -20,12 +19,8 @@ use crate::arguments;
 use crate::clip::clip;
 use crate::outcome::{Context, Outcome};
 use crate::refusal::Refusal;
-use command::Command;
 use process::{Finished, Stop};
 pub(crate) use server::server;
-
-const COMMAND: &str = "command";
-const ARGUMENTS: &str = "arguments";
 
 pub(crate) struct CliTool {
     binary: PathBuf,
@@ -44,35 +39,10 @@ impl CliTool {
         }
         let program = binary.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let entries = config.allowed_commands.as_deref().unwrap_or_default();
-        if entries.is_empty() {
-            refusals.push(refuse(
-                "allowedCommands",
-                format!("must name what may be run, for example [\"{program} --version\"]; an empty list allows nothing"),
-            ));
-        }
-        let mut commands: Vec<Command> = Vec::new();
-        for entry in entries {
-            match Command::parse(entry, program) {
-                Ok(command) if commands.iter().any(|other| other.name == command.name) => {
-                    refusals.push(refuse("allowedCommands", format!("'{entry}' is there twice")));
-                }
-                Ok(command) => commands.push(command),
-                Err(fault) => refusals.push(refuse("allowedCommands", fault)),
-            }
-        }
-        let used: BTreeSet<&str> = commands.iter().flat_map(Command::placeholders).collect();
-        for name in &used {
-            if !config.parameters.iter().any(|parameter| parameter.name == *name) {
-                refusals.push(refuse("allowedCommands", format!("the placeholder {{{name}}} is not declared in parameters")));
-            }
-        }
-        for parameter in &config.parameters {
-            if matches!(parameter.name.as_str(), COMMAND | ARGUMENTS) {
-                refusals.push(refuse("parameters", format!("'{}' is taken: by it the model says what to run", parameter.name)));
-            } else if !used.contains(parameter.name.as_str()) {
-                refusals.push(refuse("parameters", format!("'{0}' is used by no command; write {{{0}}} where it belongs", parameter.name)));
-            }
-        }
+        let commands = command::commands(entries, program, &config.parameters).unwrap_or_else(|wrong| {
+            refusals.extend(wrong.into_iter().map(|(field, message)| refuse(field, message)));
+            Vec::new()
+        });
         if refusals.is_empty() { Ok(Self { schema: schema(config, &commands), binary, commands, limit }) } else { Err(refusals) }
     }
 

@@ -2,9 +2,8 @@
 
 use std::path::PathBuf;
 
-use slipway_api::contract::ToolConfig;
+use slipway_api::contract::{ToolConfig, command};
 
-use super::command::Command;
 use super::executable;
 use crate::refusal::Refusal;
 
@@ -16,24 +15,11 @@ pub(crate) fn server(config: &ToolConfig) -> Result<(PathBuf, Vec<String>), Vec<
     if let Err(fault) = executable(&binary) {
         refuse("binary", fault);
     }
-    if !config.parameters.is_empty() {
-        refuse("parameters", "a program that speaks mcp names the parameters of its tools itself".to_owned());
-    }
     let program = binary.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let mut arguments = Vec::new();
-    match config.allowed_commands.as_deref().unwrap_or_default() {
-        [] => {}
-        [entry] => match Command::parse(entry, program).map(Command::fixed) {
-            Ok(Some(fixed)) => arguments = fixed,
-            Ok(None) => {
-                refuse(
-                    "allowedCommands",
-                    format!("'{entry}': a program that speaks mcp is started with fixed arguments, without {{…}}, * and ..."),
-                );
-            }
-            Err(fault) => refuse("allowedCommands", fault),
-        },
-        more => refuse("allowedCommands", format!("has {} entries; a program that speaks mcp is started once, with one", more.len())),
-    }
+    let arguments = command::fixed(config.allowed_commands.as_deref().unwrap_or_default(), program, &config.parameters);
+    let arguments = arguments.unwrap_or_else(|wrong| {
+        wrong.into_iter().for_each(|(field, message)| refuse(field, message));
+        Vec::new()
+    });
     if refusals.is_empty() { Ok((binary, arguments)) } else { Err(refusals) }
 }

@@ -34,9 +34,12 @@ impl Source<'_> {
             // Secrets are often written with a line break at their end.
             let value = value.as_deref().map(str::trim_end).map(HeaderValue::from_str);
             match (header(name), value) {
-                (Ok(name), Some(Ok(mut value))) => {
+                (Ok(header), Some(Ok(mut value))) => {
                     value.set_sensitive(true);
-                    headers.insert(name, value);
+                    if headers.insert(header, value).is_some_and(|before| before.is_sensitive()) {
+                        let fault = format!("{name} is there twice; in headers capitals make no difference");
+                        refusals.push(Refusal::new(self.tool, "headersFrom", fault));
+                    }
                 }
                 (Err(fault), _) => refusals.push(Refusal::new(self.tool, "headersFrom", fault)),
                 (_, None) => refusals.push(Refusal::new(self.tool, "headersFrom", format!("{name}: the variable {variable} is not set"))),
@@ -78,6 +81,10 @@ mod tests {
         let headers = Source { tool: "t", literal: &literal, secret: &secret, variables: &variables }.read().unwrap();
         assert_eq!(headers["authorization"], "Bearer hunter2");
         assert!(!format!("{headers:?}").contains("hunter2"));
+
+        let twice = map(&[("X-A", "TOKEN"), ("x-a", "TOKEN")]);
+        let refusals = Source { tool: "t", literal: &map(&[("X-A", "b")]), secret: &twice, variables: &variables }.read().unwrap_err();
+        assert_eq!(refusals[0].to_string(), "tool t: headersFrom: x-a is there twice; in headers capitals make no difference");
 
         let (literal, secret) = (map(&[("Host", "a"), ("b b", "c"), ("X", "a\nb")]), map(&[("A", "MISSING"), ("B", "BROKEN")]));
         let refusals = Source { tool: "t", literal: &literal, secret: &secret, variables: &variables }.read().unwrap_err();

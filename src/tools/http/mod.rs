@@ -10,6 +10,7 @@ use http::header::{ACCEPT, CONTENT_TYPE, LOCATION};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde_json::{Map, Value};
 use slipway_api::contract::ToolConfig;
+use slipway_api::contract::endpoint::Endpoint;
 use slipway_api::tool::Method;
 
 use crate::arguments;
@@ -19,13 +20,12 @@ use crate::refusal::Refusal;
 use body::Body;
 use headers::Source;
 use slipway_egress::{Egress, explain, redacted};
-use template::Template;
 
 const TEXT_FIRST: HeaderValue = HeaderValue::from_static("application/json, text/*;q=0.9, */*;q=0.5");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 pub(crate) struct HttpTool {
-    template: Template,
+    endpoint: Endpoint,
     placeholders: BTreeSet<String>,
     method: Method,
     headers: HeaderMap,
@@ -49,8 +49,8 @@ impl HttpTool {
             refusals.append(&mut faults);
             HeaderMap::new()
         });
-        let template = match config.endpoint.as_deref().map(Template::parse) {
-            Some(Ok(template)) => template,
+        let endpoint = match config.endpoint.as_deref().map(Endpoint::parse) {
+            Some(Ok(endpoint)) => endpoint,
             Some(Err(fault)) => {
                 refusals.push(refuse(fault));
                 return Err(refusals);
@@ -60,7 +60,7 @@ impl HttpTool {
                 return Err(refusals);
             }
         };
-        let placeholders = template.placeholders();
+        let placeholders = endpoint.placeholders();
         for name in &placeholders {
             if !config.parameters.iter().any(|parameter| parameter.name == *name) {
                 refusals.push(refuse(format!("the placeholder {{{name}}} is not declared in parameters")));
@@ -70,11 +70,11 @@ impl HttpTool {
             return Err(refusals);
         }
         let method = config.method.unwrap_or(Method::Get);
-        let needed = template.needed();
+        let needed = endpoint.needed();
         Ok(Self {
             schema: arguments::schema(&config.parameters, |parameter| parameter.required || needed.contains(&parameter.name)),
             has_body: takes_body(method) && config.parameters.iter().any(|parameter| !placeholders.contains(&parameter.name)),
-            template,
+            endpoint,
             placeholders,
             method,
             headers,
@@ -91,7 +91,7 @@ impl HttpTool {
         } else {
             remaining.iter().map(|(name, value)| (name.as_str(), template::plain(value))).collect()
         };
-        let url = match self.template.fill(arguments, &query) {
+        let url = match template::fill(&self.endpoint, arguments, &query) {
             Ok(url) => url,
             Err(fault) => return Outcome::error(fault),
         };

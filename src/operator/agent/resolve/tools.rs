@@ -41,7 +41,11 @@ pub(super) fn tools(
             let field = format!("{field}: Tool {name}, headersFrom {}", header.name);
             readable(seen, &header.secret, &field)?;
             key_of(seen, &header.secret, &header.key, &field)?;
-            let variable = format!("RUNTIME_TOOL_HEADER_{}_{}", word(name), word(&header.name));
+            let mut variable = format!("RUNTIME_TOOL_HEADER_{}_{}", word(name), word(&header.name));
+            // `X-Key` of a Tool `a-b` is not `B-X-Key` of a Tool `a`, though they are spelled alike here.
+            while env.iter().any(|known| known.name() == variable) {
+                variable.push('_');
+            }
             env.push(Variable::secret(&variable, &header.secret, &header.key));
             headers_from.insert(header.name.clone(), variable);
         }

@@ -2,13 +2,13 @@
 //! business of whoever fills them in.
 
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Part {
+pub enum Part {
     Text(String),
     Placeholder(String),
 }
 
 /// The parts of a text; none when a placeholder is not closed, or has no name.
-pub(crate) fn parts(text: &str) -> Option<Vec<Part>> {
+pub fn parts(text: &str) -> Option<Vec<Part>> {
     let mut parts = Vec::new();
     let mut rest = text;
     while let Some(open) = rest.find(['{', '}']) {

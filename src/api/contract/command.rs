@@ -5,10 +5,21 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use crate::placeholder::{Part, parts};
+use super::placeholder::{Part, parts};
+use crate::tool::Parameter;
+
+/// By this argument the model says which command is meant.
+pub const COMMAND: &str = "command";
+/// By this one it gives further arguments.
+pub const ARGUMENTS: &str = "arguments";
 
 const ARGUMENTS_MAX: usize = 64;
 const ARGUMENT_BYTES: usize = 8 * 1024;
+/// Of an argument that is refused a message shows so much.
+const SHOWN: usize = 100;
+
+/// A field of a Tool, and what is wrong with it.
+pub type Wrong = (&'static str, String);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Further {
@@ -19,17 +30,72 @@ enum Further {
     Anything,
 }
 
+/// The commands of a tool that runs its program anew for each call. `program` is the binary's own name.
+pub fn commands(entries: &[String], program: &str, parameters: &[Parameter]) -> Result<Vec<Command>, Vec<Wrong>> {
+    const FIELD: &str = "allowedCommands";
+    let mut wrong = Vec::new();
+    if entries.is_empty() {
+        wrong.push((FIELD, format!("must name what may be run, for example [\"{program} --version\"]; an empty list allows nothing")));
+    }
+    let mut commands: Vec<Command> = Vec::new();
+    for entry in entries {
+        match Command::parse(entry, program) {
+            Ok(command) if commands.iter().any(|other| other.name == command.name) => {
+                wrong.push((FIELD, format!("'{entry}' is there twice")));
+            }
+            Ok(command) => commands.push(command),
+            Err(fault) => wrong.push((FIELD, fault)),
+        }
+    }
+    let used: BTreeSet<&str> = commands.iter().flat_map(Command::placeholders).collect();
+    for name in &used {
+        if !parameters.iter().any(|parameter| parameter.name == *name) {
+            wrong.push((FIELD, format!("the placeholder {{{name}}} is not declared in parameters")));
+        }
+    }
+    for parameter in parameters {
+        if matches!(parameter.name.as_str(), COMMAND | ARGUMENTS) {
+            wrong.push(("parameters", format!("'{}' is taken: by it the model says what to run", parameter.name)));
+        } else if !used.contains(parameter.name.as_str()) {
+            wrong.push(("parameters", format!("'{0}' is used by no command; write {{{0}}} where it belongs", parameter.name)));
+        }
+    }
+    if wrong.is_empty() { Ok(commands) } else { Err(wrong) }
+}
+
+/// What a program is started with that speaks mcp: the one allowed command, or nothing.
+pub fn fixed(entries: &[String], program: &str, parameters: &[Parameter]) -> Result<Vec<String>, Vec<Wrong>> {
+    const FIELD: &str = "allowedCommands";
+    let mut wrong = Vec::new();
+    if !parameters.is_empty() {
+        wrong.push(("parameters", "a program that speaks mcp names the parameters of its tools itself".to_owned()));
+    }
+    let mut arguments = Vec::new();
+    match entries {
+        [] => {}
+        [entry] => match Command::parse(entry, program).map(Command::fixed) {
+            Ok(Some(Ok(fixed))) => arguments = fixed,
+            Ok(Some(Err(fault))) => wrong.push((FIELD, format!("'{entry}': {fault}"))),
+            Ok(None) => wrong
+                .push((FIELD, format!("'{entry}': a program that speaks mcp is started with fixed arguments, without {{…}}, * and ..."))),
+            Err(fault) => wrong.push((FIELD, fault)),
+        },
+        more => wrong.push((FIELD, format!("has {} entries; a program that speaks mcp is started once, with one", more.len()))),
+    }
+    if wrong.is_empty() { Ok(arguments) } else { Err(wrong) }
+}
+
 #[derive(Debug, Clone)]
-pub(super) struct Command {
+pub struct Command {
     /// As the operator wrote it: the name by which the model chooses it.
-    pub(super) name: String,
+    pub name: String,
     tokens: Vec<Vec<Part>>,
     further: Further,
 }
 
 impl Command {
     /// `program` is the binary's own name: an entry may begin with it, as one would type it.
-    pub(super) fn parse(entry: &str, program: &str) -> Result<Self, String> {
+    pub fn parse(entry: &str, program: &str) -> Result<Self, String> {
         let mut words: Vec<&str> = entry.split_whitespace().collect();
         if words.is_empty() {
             return Err("must not be empty; to run the program without arguments, give its name".to_owned());
@@ -56,7 +122,7 @@ impl Command {
         Ok(Self { name: entry.to_owned(), tokens, further })
     }
 
-    pub(super) fn placeholders(&self) -> BTreeSet<&str> {
+    pub fn placeholders(&self) -> BTreeSet<&str> {
         self.tokens
             .iter()
             .flatten()
@@ -68,19 +134,17 @@ impl Command {
     }
 
     /// The arguments, if they are the same every time.
-    pub(super) fn fixed(self) -> Option<Vec<String>> {
-        if self.takes_further() || !self.placeholders().is_empty() {
-            return None;
-        }
-        self.fill(&Map::new(), &[]).ok()
+    fn fixed(self) -> Option<Result<Vec<String>, String>> {
+        let varies = self.takes_further() || !self.placeholders().is_empty();
+        (!varies).then(|| self.fill(&Map::new(), &[]))
     }
 
-    pub(super) fn takes_further(&self) -> bool {
+    pub fn takes_further(&self) -> bool {
         self.further != Further::None
     }
 
     /// The arguments for the program. Each token becomes exactly one, whatever its values hold.
-    pub(super) fn fill(&self, values: &Map<String, Value>, further: &[String]) -> Result<Vec<String>, String> {
+    pub fn fill(&self, values: &Map<String, Value>, further: &[String]) -> Result<Vec<String>, String> {
         let mut filled = Vec::with_capacity(self.tokens.len() + further.len());
         for token in &self.tokens {
             let mut argument = String::new();
@@ -106,7 +170,7 @@ impl Command {
             }
             Further::Operands => {
                 if let Some(option) = further.iter().find(|argument| argument.starts_with('-')) {
-                    let option = crate::clip::line(option, 100);
+                    let option: String = option.chars().take(SHOWN).map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
                     return Err(format!("arguments: '{option}' begins with '-', which the command '{}' does not allow", self.name));
                 }
             }
