@@ -220,6 +220,7 @@ images_make() {
 # same to the byte; and its bill has every crate that the program itself names.
 images_check() {
   local again program missing
+  rm -rf "$STATE"/again.*
   again=$(mktemp -d "$STATE/again.XXXXXX")
   mkdir "$again/images"
   cp -R "$STATE/images/programs" "$again/images/"
