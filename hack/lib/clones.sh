@@ -8,6 +8,9 @@
 in_turn() {
   mkdir -p "$CARGO_TARGET_DIR"
   local turn=$CARGO_TARGET_DIR/clone result=0
+  [[ ${IN_TURN:-$turn $ROOT} != "$turn "* || ${IN_TURN:-$turn $ROOT} == "$turn $ROOT" ]] ||
+    die "What started this compiles or tests another clone, ${IN_TURN#"$turn "}, and would wait for itself." \
+      "Give this one a CARGO_TARGET_DIR of its own."
   exec 7>>"$turn.lock"
   until flock --shared 7 && [[ $(cat "$turn" 2>/dev/null) == "$ROOT" ]]; do
     flock --nonblock 7 || {
@@ -17,7 +20,7 @@ in_turn() {
     printf '%s\n' "$ROOT" >"$turn"
   done
   settle
-  "$@" 7>&- || result=$?
+  IN_TURN="$turn $ROOT" "$@" 7>&- || result=$?
   # What was edited meanwhile may be compiled already.
   settle
   exec 7>&-
