@@ -99,6 +99,40 @@ app.kubernetes.io/component: state
 {{- end -}}
 {{- end }}
 
+{{/* The full name of a registry or repository: org/name is one of Docker Hub's. */}}
+{{- define "slipway.imagePrefix" -}}
+{{- $name := trimSuffix "/" . -}}
+{{- if or (eq $name "index.docker.io") (hasPrefix "index.docker.io/" $name) -}}
+{{- trimPrefix "index." $name -}}
+{{- else if regexMatch "[.:A-Z]|^localhost$" (first (splitList "/" $name)) -}}
+{{- $name -}}
+{{- else if contains "/" $name -}}
+docker.io/{{ $name }}
+{{- else -}}
+{{- fail (printf "policies.allowedImagePrefixes: %s is neither a registry (registry.example.com) nor a repository (registry.example.com/agents); of Docker Hub write docker.io/%s for all of an organization, docker.io/library/%s for one image" . . .) -}}
+{{- end -}}
+{{- end }}
+
+{{/*
+CEL variables that find in variables.images those that come from elsewhere, by their full names. A name is read as the
+node reads it: without digest and tag, and without a registry it is one of Docker Hub's. It must be written as names are,
+so that "registry.example.com/agents/../others" is nobody's.
+*/}}
+{{- define "slipway.foreignImages" -}}
+- name: names
+  expression: >-
+    variables.images.map(i, i.matches('^[^@]*@[A-Za-z0-9+._-]+:[0-9a-fA-F]{32,}$') ? i.split('@')[0] : i)
+    .map(i, i.lastIndexOf(':') > i.lastIndexOf('/') ? i.substring(0, i.lastIndexOf(':')) : i)
+    .map(i, i.contains('/') && i.split('/')[0].matches('[.:A-Z]|^localhost$') ? i : 'docker.io/' + i)
+    .map(i, i.startsWith('index.docker.io/') ? i.substring(6) : i)
+    .map(i, i.startsWith('docker.io/') && i.lastIndexOf('/') == 9 ? 'docker.io/library/' + i.substring(10) : i)
+# A prefix ends where a part of the name ends: "registry.example.com/agents" does not allow "registry.example.com/agents-of-others".
+- name: foreign
+  expression: >-
+    variables.names.filter(n, !n.matches('^[A-Za-z0-9.-]+(:[0-9]+)?(/[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*)+$') ||
+    !{{ toJson . }}.exists(p, n == p || n.startsWith(p + '/')))
+{{- end }}
+
 {{/* Fits the restricted Pod Security Standard; the user is the image's. */}}
 {{- define "slipway.podSecurityContext" -}}
 runAsNonRoot: true
