@@ -6,6 +6,7 @@ POD_RANGE=10.213.64.0/18
 SERVICE_RANGE=10.213.128.0/20
 API_PORT=26443
 ETCD_URL=https://127.0.0.1:22379
+ETCD_PEER_URL=http://127.0.0.1:22380
 PKI=$STATE/pki
 if [[ $EUID -eq 0 ]]; then API_ADDRESS=$NODE_ADDRESS; else API_ADDRESS=127.0.0.1; fi
 API_URL=https://$API_ADDRESS:$API_PORT
@@ -81,8 +82,8 @@ END
 # The cluster's data is for trying things: etcd need not wait for the disk.
 start_etcd() {
   daemon_start "$TOOLS/etcd" --name local --data-dir "$STATE/etcd" --unsafe-no-fsync --log-level warn \
-    --listen-client-urls "$ETCD_URL" --advertise-client-urls "$ETCD_URL" --listen-peer-urls http://127.0.0.1:22380 \
-    --initial-advertise-peer-urls http://127.0.0.1:22380 --initial-cluster local=http://127.0.0.1:22380 \
+    --listen-client-urls "$ETCD_URL" --advertise-client-urls "$ETCD_URL" --listen-peer-urls "$ETCD_PEER_URL" \
+    --initial-advertise-peer-urls "$ETCD_PEER_URL" --initial-cluster "local=$ETCD_PEER_URL" \
     --client-cert-auth --trusted-ca-file "$PKI/etcd-ca.crt" --cert-file "$PKI/etcd.crt" --key-file "$PKI/etcd.key"
 }
 

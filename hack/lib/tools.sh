@@ -21,37 +21,56 @@ tools_folder() {
     sha256sum | cut -c1-16 | sed "s|^|$CACHE/tools/|"
 }
 
+# What tests with a GitOps controller need beside: modules of their own, and a folder, so that nothing else is built anew.
+gitops_folder() {
+  cat "$ROOT"/hack/tools/gitops/{,health/}go.{mod,sum} "$ROOT/hack/tools/gitops/health/main.go" |
+    sha256sum | cut -c1-16 | sed "s|^|$CACHE/tools/gitops-|"
+}
+
 tools_build() {
   local folder
   folder=$(tools_folder)
-  if [[ ! -d $folder ]]; then
-    require_go
-    mkdir -p "$CACHE/tools"
-    (
-      flock 9
-      [[ -d $folder ]] || tools_compile "$folder"
-    ) 9>"$CACHE/tools/lock"
-  fi
+  tools_make "$folder" tools_compile
   mkdir -p "$STATE/bin"
   find "$STATE/bin" -type l -delete
   ln -sfn "$folder"/* "$STATE/bin/"
 }
 
-# Into a folder beside, then renamed: an interrupted build never looks like a finished one.
-tools_compile() {
-  local folder=$1 half
-  half=$(mktemp -d "$CACHE/tools/building.XXXXXX")
-  say "        from source; some ten minutes on two cores with empty caches, seconds afterwards"
+gitops_build() {
+  local folder
+  folder=$(gitops_folder)
+  tools_make "$folder" gitops_compile
+  ln -sfn "$folder"/* "$STATE/bin/"
+}
+
+# tools_make FOLDER COMPILE: into a folder beside, then renamed, so that an interrupted build never looks like a finished one.
+tools_make() {
+  [[ ! -d $1 ]] || return 0
+  require_go
+  mkdir -p "$CACHE/tools"
   (
-    cd "$ROOT/hack/tools"
-    export CGO_ENABLED=0
-    local batch
-    for batch in KUBERNETES OTHERS; do
-      local -n packages=TOOLS_$batch
-      go build -trimpath -ldflags "$TOOLS_LDFLAGS" -o "$half/" "${packages[@]}" </dev/null 9>&-
-    done
-  ) || { rm -rf "$half"; die "The tools could not be built; see above."; }
-  mv "$half/server" "$half/etcd"
-  chmod 755 "$half"
-  mv -T "$half" "$folder"
+    flock 9
+    [[ ! -d $1 ]] || exit 0
+    half=$(mktemp -d "$CACHE/tools/building.XXXXXX")
+    (export CGO_ENABLED=0 && "$2" "$half") 9>&- </dev/null || { rm -rf "$half"; die "The tools could not be built; see above."; }
+    chmod 755 "$half"
+    mv -T "$half" "$1"
+  ) 9>"$CACHE/tools/lock"
+}
+
+tools_compile() {
+  say "        from source; some ten minutes on two cores with empty caches, seconds afterwards"
+  cd "$ROOT/hack/tools" || return
+  local batch
+  for batch in KUBERNETES OTHERS; do
+    local -n packages=TOOLS_$batch
+    go build -trimpath -ldflags "$TOOLS_LDFLAGS" -o "$1/" "${packages[@]}" || return
+  done
+  mv "$1/server" "$1/etcd"
+}
+
+gitops_compile() {
+  say "        from source; some two minutes on two cores with empty caches"
+  (cd "$ROOT/hack/tools/gitops" && go build -trimpath -ldflags "-s -w" -o "$1/gitops-agent" github.com/argoproj/gitops-engine/agent) &&
+    (cd "$ROOT/hack/tools/gitops/health" && go build -trimpath -ldflags "-s -w" -o "$1/gitops-health" .)
 }
