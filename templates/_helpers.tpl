@@ -113,6 +113,17 @@ docker.io/{{ $name }}
 {{- end -}}
 {{- end }}
 
+{{/* CEL variables that tell which object is written: a Namespace is in itself, other objects of the cluster are in none. */}}
+{{- define "slipway.writtenTo" -}}
+- name: within
+  expression: "has(request.namespace) ? request.namespace : ''"
+- name: name
+  expression: "has(request.name) ? request.name : ''"
+- name: object
+  expression: >-
+    request.resource.resource + ' ' + (variables.within in ['', variables.name] ? '' : variables.within + '/') + variables.name
+{{- end }}
+
 {{/*
 CEL variables that find in variables.images those that come from elsewhere, by their full names. A name is read as the
 node reads it: without digest and tag, and without a registry it is one of Docker Hub's. It must be written as names are,
