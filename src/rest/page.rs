@@ -157,6 +157,8 @@ impl Cursor {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -167,6 +169,19 @@ mod tests {
         assert_eq!(Cursor::read(&written).unwrap(), cursor);
         for wrong in ["", "x", "1_2Fa", "a_2Fb_2Fc", "_ff_2F_2F"] {
             assert!(Cursor::read(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_cursor_survives_a_url_and_others_do_no_harm(namespace in "[a-z-]{0,8}", created: i64, name in "\\PC{0,8}", text in "[0-9a-zA-Z_%/-]{0,20}|\\PC{0,12}") {
+            let cursor = Cursor { namespace, created, name };
+            let written = cursor.write();
+            prop_assert!(written.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_'));
+            prop_assert_eq!(Cursor::read(&written).unwrap(), cursor);
+            if let Ok(read) = Cursor::read(&text) {
+                prop_assert_eq!(Cursor::read(&read.write()).unwrap(), read);
+            }
         }
     }
 }

@@ -295,6 +295,8 @@ fn finish_reason(stop: Stop) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn order(body: &str) -> Result<Order, Error> {
@@ -333,6 +335,61 @@ mod tests {
         ] {
             let error = order(&format!("{{{fields}}}")).unwrap_err();
             assert!(error.message().contains(word), "{fields}: {}", error.message());
+        }
+    }
+
+    /// Values that fit, and others.
+    fn value() -> impl Strategy<Value = Value> {
+        let fitting = vec![
+            json!(null),
+            json!(true),
+            json!(0),
+            json!(1),
+            json!(-1),
+            json!(u64::MAX),
+            json!(1e39),
+            json!(0.5),
+            json!("text"),
+            json!("END"),
+            json!(""),
+            json!([]),
+            json!({}),
+            json!(["a", "b"]),
+            json!(["", "b"]),
+            json!([{"type": "text", "text": "hi"}]),
+            json!({"type": "text"}),
+            json!({"type": "json_object"}),
+            json!({"include_usage": true}),
+            json!([{"role": "user", "content": "Hi"}]),
+        ];
+        prop::sample::select(fitting)
+    }
+
+    fn line() -> impl Strategy<Value = Value> {
+        let content = prop_oneof![
+            "\\PC{0,5}".prop_map(Value::from),
+            prop::collection::vec(("text|image_url", prop::option::of("[a-z ]{0,3}")), 0..3)
+                .prop_map(|parts| parts.into_iter().map(|(kind, text)| json!({"type": kind, "text": text})).collect()),
+            Just(Value::Null),
+        ];
+        ("system|developer|user|assistant|tool|robot", content).prop_map(|(role, content)| json!({"role": role, "content": content}))
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_asked_is_an_order_that_can_be_carried_out_or_refused(
+            lines in prop::collection::vec(line(), 0..5),
+            fields in prop::collection::btree_map("stream|stream_options|max_tokens|max_completion_tokens|temperature|stop|n|tools|response_format|messages|user", value(), 0..4),
+        ) {
+            let mut body = json!({"messages": lines});
+            body.as_object_mut().unwrap().extend(fields);
+            let Ok(asked) = serde_json::from_str::<Asked>(&body.to_string()) else { return Ok(()) };
+            let Ok(order) = asked.order("tr_1".into(), Caller::default()) else { return Ok(()) };
+            let Said::Alone { messages, .. } = order.said else { panic!("kept by the caller") };
+            let last = messages.last().unwrap();
+            prop_assert!(last.role == slipway_models::Role::User && !last.text().trim().is_empty());
+            prop_assert!(order.max_output_tokens != Some(0) && order.stop.len() <= MOST_STOPS && !order.stop.contains(&String::new()));
+            prop_assert!(order.temperature.is_none_or(|temperature| (0.0..=2.0).contains(&temperature)));
         }
     }
 }

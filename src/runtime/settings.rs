@@ -330,6 +330,9 @@ pub(crate) fn read(variables: &[(&str, &str)]) -> Result<Settings, Refusal> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::prop;
+    use proptest::{prop_assert, proptest};
+
     use super::*;
 
     #[test]
@@ -419,5 +422,55 @@ mod tests {
         ])
         .unwrap();
         assert!(!format!("{settings:?}").contains("hunter2"));
+    }
+
+    const NAMES: &[&str] = &[
+        "RUNTIME_CHANNEL",
+        "RUNTIME_STRATEGY",
+        "RUNTIME_MODEL_TYPE",
+        "RUNTIME_MODEL_ID",
+        "RUNTIME_BACKGROUND_MODEL",
+        "RUNTIME_STORAGE",
+        "RUNTIME_PORT",
+        "RUNTIME_TOOLS",
+        "RUNTIME_SKILLS",
+        "RUNTIME_SUGGESTIONS",
+        "RUNTIME_SUGGESTIONS_PROVIDER",
+        "RUNTIME_MAX_ROUNDS",
+        "RUNTIME_TURN_TOKENS",
+        "RUNTIME_TURN_SECONDS",
+        "RUNTIME_MAX_OUTPUT_TOKENS",
+        "RUNTIME_SHUTDOWN_SECONDS",
+        "RUNTIME_KNOWLEDGE_BASES",
+        "RUNTIME_LOG_LEVEL",
+    ];
+    /// What may hold secrets.
+    const SECRET: &[&str] =
+        &["RUNTIME_DATABASE_URL", "RUNTIME_DATABASE_PASSWORD", "RUNTIME_TOOLS", "RUNTIME_KNOWLEDGE_BASES", "RUNTIME_CONTROL_PUBLIC_KEY"];
+
+    proptest! {
+        #[test]
+        fn any_environment_is_read_or_every_fault_names_its_variable(
+            variables in prop::collection::btree_map(
+                prop::sample::select(NAMES),
+                "\\PC{0,100}|-?[0-9]{1,25}|postgresql|openai|openai:x|:|llm|custom|\\[\\{\"name\":\"a\",\"type\":\"http\",\"timeout\":[0-9]{1,12}\\}\\]|\\[{1,200}|é{60}",
+                0..5,
+            ),
+            secrets in prop::collection::btree_map(prop::sample::select(SECRET), "[\\[{\"]{0,3}hunter2\\PC{0,5}", 0..3),
+            invalid in prop::option::of(prop::sample::select(NAMES)),
+        ) {
+            let (settings, refusal) = Settings::read(|name| match (invalid == Some(name), secrets.get(name), variables.get(name)) {
+                (true, ..) => Some(std::os::unix::ffi::OsStringExt::from_vec(vec![b'a', 0xff])),
+                (_, Some(value), _) | (_, _, Some(value)) => Some(value.into()),
+                _ => None,
+            });
+            prop_assert!(!format!("{refusal}").contains("hunter2"), "{}", refusal);
+            for fault in &refusal.0 {
+                prop_assert!(NAMES.iter().chain(SECRET).any(|name| fault.starts_with(name)) && fault.len() < 700, "{}", fault);
+            }
+            prop_assert!(!refusal.is_empty() || invalid.is_none());
+            prop_assert!((1..=100).contains(&settings.budget.rounds) && settings.budget.output_tokens != Some(0));
+            prop_assert!(settings.budget.time >= Duration::from_secs(1) && settings.grace >= Duration::from_secs(1));
+        }
     }
 }

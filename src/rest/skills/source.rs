@@ -84,8 +84,9 @@ impl Source {
     /// As people write it.
     pub(super) fn written(&self) -> String {
         let mut url = self.repository.clone();
-        if !self.path.is_empty() {
-            let path = format!("{}//{}", url.path(), self.path);
+        // Without the slashes it could be taken for the address of a page.
+        if !self.path.is_empty() || browsed(&url).is_some() {
+            let path = format!("{}//{}", url.path(), self.path.replace('%', "%25"));
             url.set_path(&path);
         }
         if let Some(reference) = &self.reference {
@@ -107,9 +108,10 @@ fn once(name: &str, within: Option<String>, beside: Option<String>) -> Result<Op
 
 /// A folder's path without slashes at its ends. Who names the `SKILL.md` means its folder.
 pub(super) fn folder(path: &str) -> Result<String, Error> {
-    let path = path.trim_matches('/');
-    let path = path.strip_suffix("SKILL.md").map_or(path, |folder| if folder.is_empty() || folder.ends_with('/') { folder } else { path });
-    let path = path.trim_end_matches('/');
+    let mut path = path.trim_matches('/');
+    while let Some(folder) = path.strip_suffix("SKILL.md").filter(|folder| folder.is_empty() || folder.ends_with('/')) {
+        path = folder.trim_end_matches('/');
+    }
     let steps_down = |step: &str| !matches!(step, "" | "." | "..") && !step.chars().any(|letter| letter.is_control() || letter == '\\');
     if path.is_empty() || path.split('/').all(steps_down) {
         Ok(path.to_owned())
@@ -154,6 +156,21 @@ mod tests {
     fn read(source: &str, path: Option<&str>, reference: Option<&str>) -> Result<Source, String> {
         let (path, reference) = (path.map(str::to_owned), reference.map(str::to_owned));
         Source::of(&Wanted { source: source.to_owned(), path, reference, name: None }).map_err(|error| error.message().to_owned())
+    }
+
+    #[test]
+    fn what_is_written_is_read_as_the_same() {
+        for source in [
+            "https://host/o/r",
+            "https://host/o/r//a%20b?ref=feature%2Fx",
+            "https://host/o/r//100%25/a",
+            "https://host/o/r//%252e%252e/a",
+            "https://host/o/r//a/SKILL.md/SKILL.md",
+            "https://host/o/tree/x//",
+        ] {
+            let found = read(source, None, None).unwrap();
+            assert_eq!(read(&found.written(), None, None), Ok(found), "{source}");
+        }
     }
 
     #[test]
@@ -216,10 +233,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn strangers_text_is_an_answer(source in "\\PC{0,60}", path in proptest::option::of("[a-z./%\\\\]{0,20}"), reference in proptest::option::of("\\PC{0,20}")) {
+        fn strangers_text_is_an_answer(source in "\\PC{0,60}|(o|r|/|//|a|%|25|%2f|%20|%3F|#|\\?|ref=|v1|&|\\+|SKILL\\.md|tree|blob|\\.\\.| |é|@|:){0,10}", path in proptest::option::of("[a-z./%\\\\#? é+]{0,20}"), reference in proptest::option::of("\\PC{0,20}")) {
             for source in [source.clone(), format!("https://host/{source}")] {
                 if let Ok(found) = read(&source, path.as_deref(), reference.as_deref()) {
                     prop_assert!(found.path.split('/').all(|step| step != ".."));
+                    // It is kept as it is written, and read again when the skill is brought up to date.
+                    let written = found.written();
+                    prop_assert_eq!(read(&written, None, None), Ok(found), "{}", written);
                 }
             }
         }

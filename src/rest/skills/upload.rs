@@ -100,6 +100,9 @@ fn part(file: File, length: u64, boundary: &str) -> Result<Archive, Error> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+    use slipway_http::HeaderValue;
+
     use super::*;
 
     fn sent(body: &str, boundary: &str) -> Result<String, String> {
@@ -146,5 +149,29 @@ mod tests {
             assert_eq!(media(&headers).map_err(|error| error.status()), expected, "{value}");
         }
         assert_eq!(media(&HeaderMap::new()).unwrap_err().status(), StatusCode::UNSUPPORTED_MEDIA_TYPE);
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_a_form_holds_is_found_and_others_are_refused(content in "\\PC{0,30}|([\r\nb-]|--b|PK){0,20}", boundary in "[a-zA-Z0-9'()+_,./:=?-]{1,70}", quoted: bool) {
+            let name = if quoted { "name=\"file\"" } else { "name=file" };
+            let form = format!("--{boundary}\r\nContent-Disposition: form-data; {name}\r\n\r\n{content}\r\n--{boundary}--\r\n");
+            prop_assert_eq!(sent(&form, &boundary), Ok(content.clone()));
+            if let Ok(found) = sent(&content, "b") {
+                prop_assert!(content.contains(&found));
+            }
+            let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_str(&format!("multipart/form-data; boundary=\"{boundary}\"")).unwrap())]);
+            prop_assert_eq!(media(&headers).map_err(|error| error.status()), Ok(Media::Form(boundary)));
+        }
+
+        #[test]
+        fn no_media_type_makes_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..40), text in "(multipart/form-data|;|=|boundary|\"| |é){0,8}") {
+            for bytes in [&bytes[..], text.as_bytes()] {
+                let Ok(value) = HeaderValue::from_bytes(bytes) else { continue };
+                if let Ok(Media::Form(boundary)) = media(&HeaderMap::from_iter([(header::CONTENT_TYPE, value)])) {
+                    prop_assert!((1..=70).contains(&boundary.len()));
+                }
+            }
+        }
     }
 }

@@ -143,6 +143,8 @@ fn is_value(value: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -234,6 +236,50 @@ mod tests {
         assert_eq!(known.to_string(), "01563e3ab5d3d6764c61efb99302bd5b");
         for other in ["tr_", "tr_81ARZ3NDEKTSV4RRFFQ69G5FAV", "tr_01ARZ3NDEKTSV4RRFFQ69G5FAU", "tr_00000000000000000000000000", "é"] {
             assert_eq!(TraceId::of_ulid(other), None, "{other}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_traceparent_that_is_read_is_as_the_recommendation_writes_it(
+            trace: u128, span: u64, flags: u8, version: u8, tail in "(-[a-z0-9]{0,3})?", edit in prop::option::of((any::<prop::sample::Index>(), "[0-9a-fA-FgG -]|é")),
+        ) {
+            let mut header = format!("{version:02x}-{trace:032x}-{span:016x}-{flags:02x}{tail}");
+            if let Some((at, letter)) = &edit {
+                let at = at.index(header.len());
+                header.replace_range(at..=at, letter);
+            }
+            // By place, not by taking apart.
+            let bytes = header.trim_matches([' ', '\t']).as_bytes();
+            let field = |from: usize, to: usize| bytes.get(from..to).filter(|hex| hex.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')));
+            let dashes = [2, 35, 52].iter().all(|at| bytes.get(*at) == Some(&b'-')) && matches!(bytes.get(55), None | Some(b'-'));
+            let fields = [field(0, 2), field(3, 35), field(36, 52), field(53, 55)];
+            let zero = |field: Option<&[u8]>| field.is_some_and(|hex| hex.iter().all(|byte| *byte == b'0'));
+            let good = dashes && fields.iter().all(Option::is_some) && !zero(fields[1]) && !zero(fields[2])
+                && fields[0] != Some(b"ff") && (fields[0] != Some(b"00") || bytes.len() == 55);
+            let read = parent(&header);
+            prop_assert_eq!(read.is_some(), good, "{:?}", header);
+            if let Some(Parent { trace, span, sampled }) = read {
+                let (told, within) = (trace.to_string(), span.to_string());
+                prop_assert_eq!((Some(told.as_bytes()), Some(within.as_bytes())), (fields[1], fields[2]));
+                prop_assert_eq!(parent(&traceparent(trace, span, sampled)), read);
+            }
+        }
+
+        #[test]
+        fn a_tracestate_that_is_carried_on_is_one_header_and_its_own(text in "([a-z0-9_@*/-]{1,4}=[ -~]{0,4},? ?){0,6}|\\PC{0,30}|[ -~\r\n\t]{0,30}") {
+            if let Some(carried) = state(&text) {
+                prop_assert!(carried.len() <= LONGEST_STATE && carried.bytes().all(|byte| matches!(byte, b' '..=b'~')), "{:?}", carried);
+                prop_assert_eq!(state(&carried), Some(carried.clone()));
+            }
+        }
+
+        #[test]
+        fn a_ulid_is_read_as_its_library_writes_it(milliseconds in 0_u64..1 << 48, random: u128, odd in "(tr_)?\\PC{0,30}") {
+            let ulid = slipway_http::ulid(std::time::UNIX_EPOCH + std::time::Duration::from_millis(milliseconds), random);
+            let expected = (ulid.0 != 0).then_some(TraceId(ulid.0.to_be_bytes()));
+            prop_assert_eq!(TraceId::of_ulid(&format!("tr_{ulid}")), expected);
+            let _ = TraceId::of_ulid(&odd);
         }
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use proptest::prelude::*;
 use ring::rand::SystemRandom;
 use ring::signature::{Ed25519KeyPair, KeyPair};
 use serde_json::{Map, Value, json};
@@ -286,5 +287,88 @@ fn whose_a_token_is_takes_a_token() {
         (String::new(), None),
     ] {
         assert_eq!(jwt::issuer(&text).as_deref(), whose, "{text}");
+    }
+}
+
+fn seeded() -> (Ed25519KeyPair, Keys) {
+    let pair = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).unwrap();
+    let key = json!({"kty": "OKP", "crv": "Ed25519", "kid": "a", "x": URL_SAFE_NO_PAD.encode(pair.public_key())});
+    (pair, Keys::read(json!({"keys": [key]}).to_string().as_bytes()).unwrap())
+}
+
+fn signed_by(pair: &Ed25519KeyPair, head: &str, claims: &str) -> String {
+    let signed = format!("{}.{}", URL_SAFE_NO_PAD.encode(head), URL_SAFE_NO_PAD.encode(claims));
+    format!("{signed}.{}", URL_SAFE_NO_PAD.encode(pair.sign(signed.as_bytes())))
+}
+
+/// What an issuer may put into a claim.
+fn claim() -> impl Strategy<Value = Value> {
+    let names = vec!["slipway", "https://issuer.example", "system:masters", "system:", "sys", "tem:masters", "alice@example.com", "", "a"];
+    let name = prop::sample::select(names).prop_map(Value::from);
+    prop_oneof![
+        4 => name.clone(),
+        2 => prop::collection::vec(name, 0..3).prop_map(Value::from),
+        2 => prop::sample::select(vec![json!(0), json!(999_999.5), json!(1_000_100), json!(1e300), json!(-1e300), json!(u64::MAX), json!(null), json!(true), json!({})]),
+        1 => any::<String>().prop_map(Value::from),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn whatever_an_issuer_says_nobody_becomes_the_clusters_own(
+        claims in prop::collection::btree_map("iss|aud|exp|nbf|iat|email|email_verified|sub|groups|team_id", claim(), 0..8),
+        username in "email|sub", prefix in prop::option::of("|sys|x:"), groups_prefix in "|sys|oidc:",
+    ) {
+        let mut all: Map<String, Value> = json!({"iss": "https://issuer.example", "aud": "slipway", "exp": 1_000_060}).as_object().unwrap().clone();
+        all.extend(claims);
+        let oidc = Oidc { username_claim: username, username_prefix: prefix, groups_prefix, ..oidc("https://issuer.example") };
+        if let Ok(caller) = claims::caller(&oidc, &all, 1_000_000.0) {
+            prop_assert!(!caller.name.is_empty() && !caller.name.starts_with("system:"), "{:?}", caller);
+            let (everyone, own) = caller.groups.split_last().unwrap();
+            prop_assert_eq!(everyone, "system:authenticated");
+            prop_assert!(own.iter().all(|group| !group.starts_with("system:")), "{:?}", caller);
+            prop_assert!(all["exp"].as_f64().is_some_and(|exp| exp > 1_000_000.0 - 30.1) && all["iss"] == "https://issuer.example");
+        }
+    }
+
+    #[test]
+    fn only_what_was_signed_is_believed(at in any::<prop::sample::Index>(), byte in "[A-Za-z0-9_.=+/-]", what in 0_usize..4, claims in "\\PC{0,20}", kid in "a|b") {
+        let (pair, keys) = seeded();
+        let good = signed_by(&pair, r#"{"alg":"EdDSA","kid":"a"}"#, &json!({"iss": "x", "sub": claims}).to_string());
+        prop_assert!(keys.signed(&Token::read(&good).unwrap()));
+        let mut other = good.clone();
+        let at = at.index(good.len());
+        match what {
+            0 => other.replace_range(at..=at, &byte),
+            1 => other.insert_str(at, &byte),
+            2 => drop(other.remove(at)),
+            _ => other.truncate(at),
+        }
+        prop_assert_eq!(Token::read(&other).is_ok_and(|token| keys.signed(&token)), other == good, "{}", other);
+        // Another algorithm's name, and another key's, make another token.
+        for alg in ["none", "HS256", "RS256", "ES256", "eddsa", ""] {
+            let token = signed_by(&pair, &json!({"alg": alg}).to_string(), "{}");
+            prop_assert!(!keys.signed(&Token::read(&token).unwrap()), "{}", alg);
+        }
+        let named = signed_by(&pair, &json!({"alg": "EdDSA", "kid": kid}).to_string(), "{}");
+        prop_assert_eq!(keys.signed(&Token::read(&named).unwrap()), kid == "a");
+    }
+
+    #[test]
+    fn no_bytes_make_keys_or_tokens_panic(
+        text in "\\PC{0,40}|[A-Za-z0-9_-]{0,20}\\.[A-Za-z0-9_-]{0,20}\\.[A-Za-z0-9_-]{0,20}", head in "\\PC{0,20}|\\{(\"(alg|kid|crit)\":(\"EdDSA\"|1|null),?){0,3}\\}",
+        keys in prop::collection::vec(prop::collection::btree_map("kty|kid|alg|use|crv|n|e|x|y", "RSA|EC|OKP|P-256|P-384|Ed25519|sig|EdDSA|ES256|RS256|AQAB|[A-Za-z0-9_=-]{0,90}", 0..7), 0..4),
+    ) {
+        let (pair, own) = seeded();
+        let set = json!({"keys": keys}).to_string();
+        let _ = Keys::read(text.as_bytes());
+        let keys = Keys::read(set.as_bytes()).unwrap();
+        for token in [text.clone(), signed_by(&pair, &head, "{}"), signed_by(&pair, r#"{"alg":"ES256"}"#, "{}"), signed_by(&pair, r#"{"alg":"RS256"}"#, "{}")] {
+            if let Ok(token) = Token::read(&token) {
+                prop_assert!(!keys.signed(&token), "nobody else's key has signed it");
+                let _ = own.signed(&token);
+            }
+            let _ = super::jwt::issuer(&token);
+        }
     }
 }

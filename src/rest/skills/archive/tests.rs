@@ -245,4 +245,43 @@ proptest! {
         whole.truncate(length.saturating_sub(cut));
         let _ = contents(&whole);
     }
+
+    #[test]
+    fn any_archive_is_plain_files_below_a_folder_or_refused(
+        made in proptest::collection::vec(
+            (
+                "([a-z]{1,3}|\\.\\.|\\.|/|\\\\|:|\0|é|SKILL.md){1,5}/?",
+                proptest::collection::vec(any::<u8>(), 0..40),
+                (prop_oneof![Just(0o100_644), Just(0o120_777), Just(0o040_755), Just(0), any::<u32>()], prop_oneof![4 => Just(0), 1 => any::<u16>()], prop_oneof![4 => Just(0), 1 => any::<u16>()]),
+                proptest::option::weighted(0.2, any::<u32>()),
+                proptest::option::weighted(0.2, any::<u32>()),
+                proptest::option::weighted(0.1, any::<u32>()),
+            ),
+            0..4,
+        ),
+        damage in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 0..3),
+    ) {
+        let entries: Vec<Made> = made
+            .iter()
+            .map(|(name, bytes, (mode, method, flags), packed, size, crc)| Made {
+                name, bytes, mode: *mode, method: *method, flags: *flags, packed: *packed, size: *size, crc: *crc,
+            })
+            .collect();
+        let mut whole = zip(&entries);
+        for (at, byte) in damage {
+            let at = at.index(whole.len());
+            whole[at] = byte;
+        }
+        let archive = archive(&whole);
+        let Ok(entries) = archive.entries() else { return Ok(()) };
+        prop_assert!(entries.iter().map(|entry| entry.size).sum::<u64>() <= EXPANDED_MAX);
+        for entry in entries {
+            let path = Path::new(&entry.path);
+            prop_assert!(path.components().all(|part| matches!(part, std::path::Component::Normal(_))), "{:?}", entry.path);
+            prop_assert!(!entry.path.contains(['\\', ':', '\0']));
+            if let Ok(bytes) = archive.read(&entry) {
+                prop_assert_eq!(bytes.len() as u64, entry.size);
+            }
+        }
+    }
 }
