@@ -149,6 +149,8 @@ fn set_query(url: &mut Url, pairs: Vec<(String, String)>) {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const SUFFIX: &str = "slipway-system.svc.cluster.local";
@@ -193,6 +195,27 @@ mod tests {
         ] {
             let error = DatabaseUrl::parse(url).unwrap_err().to_string();
             assert!(error.contains(says) && !error.contains("hunter2"), "{url}: {error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_spelling_of_a_password_gets_into_a_config_map(
+            user in "[a-z]{0,4}(@[a-z]{0,2})?|%3A|\\PC{0,4}",
+            password in "(hunter2[@:/?#% ]?){1,2}",
+            parameters in prop::collection::vec(("(ssl)?[pP][aA%]{1}[sS]{2}(word)?|p%61ssword|pass%77ord|sslmode|x|\\PC{0,3}", "hunter2|require|y"), 0..4),
+            host in "db|db\\.example|10\\.0\\.0\\.7|\\[::1\\]",
+        ) {
+            let query: Vec<String> = parameters.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            let text = format!("postgres://{user}:{password}@{host}:5432/app?{}", query.join("&"));
+            let Ok(url) = DatabaseUrl::parse(&text) else { return Ok(()) };
+            for shown in [url.public(), url.anonymous(), url.knowledge(), format!("{url:?}"), url.clone().qualified(SUFFIX).public()] {
+                let shown = Url::parse(&shown).unwrap();
+                prop_assert_eq!(shown.password(), None);
+                prop_assert!(!shown.query_pairs().any(|(name, _)| is_secret(&name)), "{}", shown);
+                prop_assert_eq!(shown.port(), url.0.port());
+                prop_assert!(shown.host_str().unwrap().starts_with(url.0.host_str().unwrap()));
+            }
         }
     }
 }

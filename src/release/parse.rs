@@ -301,7 +301,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(2000))]
+        #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.saturating_mul(8)))]
         #[test]
         fn what_is_written_is_read_again(value in strange::value()) {
             let text = yaml(&value);

@@ -185,6 +185,8 @@ fn version(protocol: Option<&str>) -> u8 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -233,6 +235,30 @@ mod tests {
             }
             assert_eq!(protocol(&headers), heeded.then_some(sent), "{sent:?}");
             assert_eq!(version(protocol(&headers)), number, "{sent:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_path_leads_out_of_the_folder(path in "([a-z0-9-]{1,3}|\\.\\.|\\.|/|\\.git|%2e|%2f|\\\\|\0){0,8}|\\PC{0,20}") {
+            let Some((name, rest)) = place(&path) else { return Ok(()) };
+            prop_assert_eq!(format!("{name}.git/{rest}"), path.clone());
+            if let Some(found) = repository(Path::new("/state"), name) {
+                prop_assert_eq!(found.parent(), Some(Path::new("/state")));
+                prop_assert_eq!(found.file_name().and_then(OsStr::to_str), Some(&*format!("{name}.git")));
+            }
+        }
+
+        #[test]
+        fn what_git_is_told_of_the_protocol_is_plain(sent in prop::collection::vec(any::<u8>(), 0..140), said in "([:=]|version|[0-9a-z._-]){0,12}|version=[0-9]{1,30}") {
+            for bytes in [&sent[..], said.as_bytes()] {
+                let Ok(value) = HeaderValue::from_bytes(bytes) else { continue };
+                let headers = HeaderMap::from_iter([(PROTOCOL, value)]);
+                let told = protocol(&headers);
+                let plain = |told: &str| told.len() <= PROTOCOL_BYTES && told.bytes().all(|byte| byte.is_ascii_graphic());
+                prop_assert!(told.is_none_or(|told| told.as_bytes() == bytes && plain(told)));
+                prop_assert!(version(told) <= 2);
+            }
         }
     }
 }

@@ -40,6 +40,8 @@ pub(crate) fn line(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -57,5 +59,18 @@ mod tests {
         let long = format!("{}é the end", "x".repeat(1000));
         let line = line(&long);
         assert!(line.len() <= LONGEST + 4 && line.ends_with("é the end"), "{line}");
+    }
+
+    proptest! {
+        #[test]
+        fn a_line_is_short_plain_and_without_secrets(before in "(?s).{0,400}", after in "(?s).{0,400}", secrets in prop::collection::vec("[a-z]{0,3}", 0..4)) {
+            let said = format!("{before}{}{after}", secrets.concat());
+            let scrubbed = Scrubbed::new(said.as_bytes(), &secrets);
+            for secret in secrets.iter().filter(|secret| !secret.is_empty()) {
+                prop_assert!(!scrubbed.as_str().contains(secret.as_str()), "{} in {}", secret, scrubbed.as_str());
+            }
+            let line = scrubbed.line();
+            prop_assert!(line.len() <= LONGEST + '…'.len_utf8() && !line.contains(char::is_control), "{}", line);
+        }
     }
 }

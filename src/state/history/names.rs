@@ -43,6 +43,10 @@ fn refused(what: &str, name: &str, right: &str) -> Fault {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -66,5 +70,23 @@ mod tests {
     fn a_refused_name_is_shown_but_not_at_length() {
         let said = agent(&"x/".repeat(5000)).unwrap_err().to_string();
         assert!(said.len() < 300 && said.contains("agent:"), "{said}");
+    }
+
+    proptest! {
+        #[test]
+        fn what_the_cluster_calls_an_agent_or_a_team_is_a_name_here(name in "[a-z]([-a-z0-9]{0,50}[a-z0-9])?|[a-z0-9./_-]{0,6}|\\PC{0,6}") {
+            if let Ok(name) = slipway_api::names::AgentName::new(&*name) {
+                prop_assert!(agent(name.as_str()).is_ok());
+            }
+            let place = |namespace: &str| crate::git::repository(Path::new("/state"), namespace);
+            if let Ok(slug) = slipway_api::names::TeamSlug::new(&*name) {
+                prop_assert!(namespace(&slug.namespace()).is_ok() && place(&slug.namespace()).is_some());
+            }
+            // Two guards of the same folder.
+            prop_assert_eq!(namespace(&name).is_ok(), place(&name).is_some(), "{:?}", name);
+            for is_name in [namespace(&name).is_ok(), agent(&name).is_ok()] {
+                prop_assert!(!is_name || Path::new(&name).components().count() == 1 && !name.contains('.'));
+            }
+        }
     }
 }

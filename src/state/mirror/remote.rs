@@ -91,6 +91,10 @@ impl Remote {
         if url.is_empty() || url.len() > LONGEST || url.chars().any(|letter| letter.is_control() || letter.is_whitespace()) {
             return Err(format!("the URL must have 1 to {LONGEST} characters, none of them a space or a control character"));
         }
+        // One reader of URLs takes it for a slash and another for a letter, so that they would see different hosts.
+        if url.contains('\\') {
+            return Err("the URL must hold no backslash".to_owned());
+        }
         let parsed = parsed(&url.replace(TEAM, "team"))?;
         if url.replace(TEAM, "").contains(['{', '}']) {
             return Err("the URL may hold {team}, and no other braces".to_owned());

@@ -79,6 +79,7 @@ fn fault(error: io::Error, limit: u64) -> Error {
 mod tests {
     use flate2::Compression;
     use flate2::write::GzEncoder;
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -132,5 +133,40 @@ mod tests {
         }
         let (whole, most) = unpacked(Some("gzip"), &[&bomb], 1 << 30).unwrap();
         assert!(whole.len() == 64 << 20 && most < 8 << 20, "{most} bytes at once");
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_unpacked_is_what_was_packed_in_whatever_pieces(
+            text in prop::collection::vec(prop_oneof![Just(0), any::<u8>()], 0..300), repeated in 1_usize..10,
+            cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6), limit in 0_u64..4_000, members in 1_usize..3,
+        ) {
+            let text = text.repeat(repeated);
+            // Several files packed one after the other are one file.
+            let (first, second) = text.split_at(if members == 2 { text.len() / 2 } else { text.len() });
+            let packed = if members == 2 { [packed(first), packed(second)].concat() } else { packed(first) };
+            let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(packed.len())).chain([0, packed.len()]).collect();
+            cuts.sort_unstable();
+            let pieces: Vec<&[u8]> = cuts.windows(2).map(|pair| &packed[pair[0]..pair[1]]).collect();
+            match unpacked(Some("gzip"), &pieces, limit) {
+                Ok((whole, _)) => prop_assert!(whole == text && whole.len() as u64 <= limit),
+                Err(error) => {
+                    prop_assert!(text.len() as u64 > limit, "{}", error.message());
+                    prop_assert_eq!(error.status(), StatusCode::PAYLOAD_TOO_LARGE);
+                }
+            }
+        }
+
+        #[test]
+        fn no_bytes_become_more_than_they_may(more in prop::collection::vec(any::<u8>(), 0..200), at in any::<prop::sample::Index>(), value: u8, limit in 0_u64..5000) {
+            let mut damaged = packed(&vec![7; 3000]);
+            let at = at.index(damaged.len());
+            damaged[at] ^= value;
+            for bytes in [&damaged, &more, &[&damaged[..], &more].concat()] {
+                if let Ok((whole, _)) = unpacked(Some("gzip"), &[bytes], limit) {
+                    prop_assert!(whole.len() as u64 <= limit);
+                }
+            }
+        }
     }
 }

@@ -1,3 +1,6 @@
+use percent_encoding::percent_decode_str;
+use proptest::prelude::*;
+
 use super::*;
 
 const KEY: &str = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEA\n-----END OPENSSH PRIVATE KEY-----";
@@ -30,6 +33,7 @@ fn a_team_is_named_by_the_url_or_by_the_branch() {
         ("https://me:hunter2@h/o", None, Err("no password")),
         ("http://h/o", None, Err("must be https")),
         ("https://h", None, Err("the URL must be https://host/path")),
+        ("https://h\\@evil/o", None, Err("no backslash")),
         ("https://h/o?x=1", None, Err("neither ? nor #")),
         ("ext::sh -c x", None, Err("none of them a space")),
         ("ext::x", None, Err("the URL must be https://host/path")),
@@ -93,4 +97,50 @@ fn what_opens_the_remote_is_never_shown() {
         assert!(https.secrets().iter().any(|secret| secret == form), "{form}");
     }
     assert_eq!(ssh.secrets(), ["b3BlbnNzaC1rZXktdjEA"]);
+}
+
+/// The host as RFC 3986 has it, by which git and curl go, in plain letters.
+fn host_by_the_rfc(url: &str) -> Option<String> {
+    let authority = match url.split_once("://") {
+        Some((_, rest)) => rest.split(['/', '?', '#']).next()?,
+        None => url.split_once(':')?.0,
+    };
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    let host = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    };
+    Some(percent_decode_str(host).decode_utf8().ok()?.to_lowercase())
+}
+
+proptest! {
+    #[test]
+    fn the_host_that_is_checked_is_the_one_that_git_goes_to(
+        url in "(https|ssh|http|file|git|ext)?(://)?((me|git|h|evil|x)|[@:/\\\\?#%.]|%2f|%40|%5c|\\{team\\}|22|\\[::1\\]|example\\.com){1,10}", team in "[a-z]{1,4}",
+    ) {
+        for settings in [https_settings(&url, None), ssh_settings(&url, HOST_KEY)] {
+            let Ok(remote) = Remote::new(settings) else { continue };
+            let place = remote.place(&format!("team-{team}"));
+            let checked = parsed(&place.url).unwrap();
+            if checked.scheme() != "file" {
+                prop_assert_eq!(checked.host_str().map(str::to_owned), host_by_the_rfc(&place.url), "{}", place.url);
+            }
+            prop_assert!(checked.password().is_none() && !place.url.starts_with('-') && !place.url.contains(['{', '}']), "{}", place.url);
+            prop_assert_eq!(place.branch.contains("..") || place.branch.starts_with('-'), false);
+            prop_assert!(checked.scheme() != "https" || !place.url.split_once("://").unwrap().1.split('/').next().unwrap().contains('@'), "{}", place.url);
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_without_the_token(url in "https://\\PC{0,20}|\\PC{0,20}", token in "hunter2\\PC{0,4}", branch in prop::option::of("\\PC{0,10}|[a-z./{}-]{0,10}")) {
+        let settings = Settings { url, branch, token: Some(Secret::new(&*token)), ..Settings::default() };
+        match Remote::new(settings) {
+            Ok(remote) => {
+                let shown = format!("{remote:?}");
+                prop_assert!(!shown.contains("hunter2"), "{}", shown);
+                prop_assert!(remote.secrets().contains(&token));
+            }
+            Err(fault) => prop_assert!(!fault.contains("hunter2"), "{}", fault),
+        }
+    }
 }
