@@ -10,9 +10,12 @@ mod change;
 mod delta;
 mod disk;
 mod fault;
+mod lanes;
 mod message;
 mod names;
 mod pack;
+mod press;
+mod register;
 mod repository;
 mod source;
 mod standings;
@@ -183,7 +186,9 @@ impl History {
             let mut view = locked(&repository.view);
             view.sync(source.head()?);
             let (mut lines, more) = view.agent(agent, &source)?.page(before, limit);
-            view.say_whence(agent, lines.iter_mut().map(|(row, _)| row), &source)?;
+            if !lines.is_empty() {
+                view.tell(agent, &mut lines, &source)?;
+            }
             (lines, more)
         };
         // What was not read before is read without holding up whoever comes meanwhile: artifacts never change.
@@ -196,7 +201,9 @@ impl History {
                 read.extend(row.told.clone().ok().map(|told| (row.version, *id, told)));
             }
         }
-        locked(&repository.view).read(agent, read);
+        if !read.is_empty() {
+            locked(&repository.view).learn(agent, read.iter().map(|(version, id, told)| (*version, *id, told)));
+        }
         let rows: Vec<_> = lines.into_iter().map(|(row, _)| row).collect();
         let next = rows.last().map(|row| row.version).filter(|_| more);
         Ok(Page { rows, next })

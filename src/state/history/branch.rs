@@ -50,11 +50,10 @@ impl Lock {
         disk::sync(&self.file).map_err(|error| Fault::disk("write", &self.path, error))
     }
 
-    /// Moves the branch. When it fails, the branch may or may not have moved.
+    /// Moves the branch, which is on the disk once its folder is synced.
     pub(super) fn commit(mut self) -> Result<(), Fault> {
         self.is_held = false;
-        disk::settle(&self.path, &self.branch)?;
-        sync(&self.branch)
+        disk::settle(&self.path, &self.branch)
     }
 }
 

@@ -9,11 +9,11 @@ use slipway_release::{Artifact, Current, LONGEST, Status, Tombstone};
 use super::message::About;
 use super::pack::Batch;
 use super::source::Source;
-use super::standings::{self, Standing};
+use super::standings::{Sheet, Standing};
 use super::tip::Folder;
 use super::view::{self, Effect, Told};
 use super::writer::Tip;
-use super::{AGENTS, Author, CURRENT, DEPLOY, Fault, KUSTOMIZATION, RELEASES, STATUS};
+use super::{AGENTS, Author, CURRENT, DEPLOY, Fault, KUSTOMIZATION, RELEASES, STATUS, lanes};
 
 /// One change of one agent's history: one commit.
 #[derive(Debug)]
@@ -102,6 +102,20 @@ impl Work<'_> {
         self.tip.root.folder(AGENTS, self.source)?.folder(&self.change.agent, self.source)
     }
 
+    /// Where the agent's versions stand.
+    fn sheet(&mut self) -> Result<&mut Sheet, Fault> {
+        let agent = &self.change.agent;
+        if !self.tip.sheets.contains_key(agent) {
+            let text = match self.folder()?.file(STATUS)? {
+                Some(id) => self.source.text(id, STATUS)?,
+                None => String::new(),
+            };
+            self.tip.sheets.insert(agent.clone(), Sheet::new(text)?);
+        }
+        // Just put there if it was not.
+        Ok(self.tip.sheets.entry(agent.clone()).or_default())
+    }
+
     fn record(&mut self, draft: &Artifact, manifest: Option<&str>) -> Result<u64, Fault> {
         fits(manifest)?;
         let highest = self.highest()?;
@@ -112,7 +126,7 @@ impl Work<'_> {
         let version = artifact.metadata.version;
         let status = artifact.metadata.status;
         self.tip.is_torn = true;
-        let blob = self.batch.add(Kind::Blob, artifact.to_yaml().into_bytes(), None)?;
+        let blob = self.batch.text(artifact.to_yaml().into_bytes())?;
         let source = self.source;
         self.folder()?.folder(RELEASES, source)?.put(&file(version), blob)?;
         self.tip.highest.insert(self.change.agent.clone(), version);
@@ -120,7 +134,10 @@ impl Work<'_> {
         if status == Status::Active {
             self.make_active(version, blob, manifest, None)?;
         } else {
-            self.stand(&[(version, status, None)])?;
+            // One waits at a time: the newest.
+            let mut changes = self.superseded(Status::PendingEval, version)?;
+            changes.push((version, status, None));
+            self.stand(&changes)?;
         }
         Ok(version)
     }
@@ -131,10 +148,9 @@ impl Work<'_> {
             return Ok(*highest);
         }
         let source = self.source;
-        let folder = self.folder()?;
         // Files may have been removed by hand; what was said of them stays.
-        let said = standings::read(folder.text(STATUS, source)?)?.last_key_value().map_or(0, |(version, _)| *version);
-        let mut highest = said;
+        let mut highest = self.sheet()?.highest();
+        let folder = self.folder()?;
         for entry in folder.folder(RELEASES, source)?.entries() {
             highest = highest.max(view::version(entry?.name).unwrap_or(0));
         }
@@ -150,15 +166,15 @@ impl Work<'_> {
         let Some(recorded) = folder.folder(RELEASES, source)?.file(&file(version))? else {
             return Err(missing(&agent, version));
         };
-        let standing = standings::one(folder.text(STATUS, source)?, version)?;
+        let current = folder.file(CURRENT)?;
+        let standing = self.sheet()?.one(version)?;
         if standing.as_ref().is_some_and(|standing| standing.status == Status::Rejected) {
             return Err(Fault::Refused(format!("version {version} of agent {agent} was rejected; deploy one that passed")));
         }
-        let current = folder.file(CURRENT)?;
         let artifact = artifact(source, recorded, &self.change.namespace, &agent, version)?;
         let active = artifact.marked(Status::Active).map_err(|fault| Fault::Refused(format!("the artifact: {fault}")))?;
         let bytes = active.to_yaml().into_bytes();
-        let blob = gix::objs::compute_hash(gix::hash::Kind::Sha1, Kind::Blob, &bytes).map_err(|error| Fault::Refused(error.to_string()))?;
+        let blob = lanes::id((Kind::Blob, &bytes))?;
         if current == Some(blob)
             && standing.is_some_and(|standing| standing.status == Status::Active && standing.reason.as_deref() == reason)
             && self.deploys(manifest)?
@@ -167,7 +183,7 @@ impl Work<'_> {
         }
         self.tip.is_torn = true;
         if blob != recorded {
-            self.batch.add(Kind::Blob, bytes, None)?;
+            self.batch.text(bytes)?;
         }
         self.make_active(version, blob, manifest, reason)?;
         Ok(true)
@@ -176,27 +192,23 @@ impl Work<'_> {
     /// Whether the manifest is the one that stands there.
     fn deploys(&mut self, manifest: Option<&str>) -> Result<bool, Fault> {
         let Some(manifest) = manifest else { return Ok(true) };
-        let blob = gix::objs::compute_hash(gix::hash::Kind::Sha1, Kind::Blob, manifest.as_bytes());
-        let blob = blob.map_err(|error| Fault::Refused(error.to_string()))?;
+        let blob = lanes::id((Kind::Blob, manifest.as_bytes()))?;
         let found = self.tip.root.folder(DEPLOY, self.source)?.file(&format!("{}.yaml", self.change.agent))?;
         Ok(found == Some(blob))
     }
 
     fn make_active(&mut self, version: u64, blob: ObjectId, manifest: Option<&str>, reason: Option<&str>) -> Result<(), Fault> {
         let source = self.source;
-        let folder = self.folder()?;
-        folder.put(CURRENT, blob)?;
-        let mut changes: Vec<_> = standings::active(folder.text(STATUS, source)?)?
-            .into_iter()
-            .filter(|active| *active != version)
-            .map(|active| (active, Status::Archived, None))
-            .collect();
-        changes.push((version, Status::Active, reason));
+        self.folder()?.put(CURRENT, blob)?;
+        let mut changes: Vec<(u64, Status, Option<String>)> =
+            self.sheet()?.all(Status::Active).filter(|active| *active != version).map(|active| (active, Status::Archived, None)).collect();
+        changes.extend(self.superseded(Status::PendingEval, version)?);
+        changes.push((version, Status::Active, reason.map(str::to_owned)));
         self.stand(&changes)?;
         self.effect.current = Some(blob);
         let Some(manifest) = manifest else { return Ok(()) };
         let name = format!("{}.yaml", self.change.agent);
-        let blob = self.batch.add(Kind::Blob, manifest.as_bytes().to_vec(), None)?;
+        let blob = self.batch.text(manifest.as_bytes().to_vec())?;
         let deploy = self.tip.root.folder(DEPLOY, source)?;
         let is_new = deploy.file(&name)?.is_none();
         deploy.put(&name, blob)?;
@@ -205,19 +217,25 @@ impl Work<'_> {
 
     fn mark(&mut self, version: u64, status: Status, reason: Option<&str>) -> Result<bool, Fault> {
         let (agent, source) = (self.change.agent.clone(), self.source);
-        if status == Status::Active {
-            return Err(Fault::Refused(format!("version {version} of agent {agent} becomes active by being activated")));
+        match status {
+            Status::Active => return Err(Fault::Refused(format!("version {version} of agent {agent} becomes active by being activated"))),
+            Status::PendingEval => {
+                return Err(Fault::Refused(format!(
+                    "version {version} of agent {agent} waits for an evaluation only from when it is recorded on; record it anew"
+                )));
+            }
+            Status::Rejected | Status::Archived | Status::Deleted => {}
         }
         let folder = self.folder()?;
         if folder.folder(RELEASES, source)?.file(&file(version))?.is_none() {
             return Err(missing(&agent, version));
         }
-        let before = standings::one(folder.text(STATUS, source)?, version)?;
+        let before = self.sheet()?.one(version)?;
         if before.is_some_and(|before| before.status == status && before.reason.as_deref() == reason) {
             return Ok(false);
         }
         self.tip.is_torn = true;
-        self.stand(&[(version, status, reason)])?;
+        self.stand(&[(version, status, reason.map(str::to_owned))])?;
         Ok(true)
     }
 
@@ -234,15 +252,12 @@ impl Work<'_> {
             None if folder.folder(RELEASES, source)?.entries().next().is_none() => return Ok(false),
             None => String::new(),
         };
-        let text = folder.text(STATUS, source)?;
-        let ended: Vec<_> = standings::read(text)?
-            .into_iter()
-            .filter(|(_, standing)| matches!(standing.status, Status::Active | Status::PendingEval))
-            .map(|(version, _)| (version, Status::Deleted, None))
-            .collect();
+        let sheet = self.sheet()?;
+        let ended: Vec<_> =
+            sheet.all(Status::Active).chain(sheet.all(Status::PendingEval)).map(|version| (version, Status::Deleted, None)).collect();
         self.tip.is_torn = true;
         let tombstone = Tombstone::new(&agent, &changelog, self.change.when).to_yaml();
-        let blob = self.batch.add(Kind::Blob, tombstone.into_bytes(), None)?;
+        let blob = self.batch.text(tombstone.into_bytes())?;
         self.folder()?.put(CURRENT, blob)?;
         self.stand(&ended)?;
         self.effect.current = Some(blob);
@@ -255,20 +270,25 @@ impl Work<'_> {
         Ok(true)
     }
 
+    /// Versions that stand so, and end as this one takes their place.
+    fn superseded(&mut self, status: Status, by: u64) -> Result<Vec<(u64, Status, Option<String>)>, Fault> {
+        let older = self.sheet()?.all(status).filter(|version| *version < by);
+        Ok(older.map(|version| (version, Status::Archived, Some(format!("superseded by v{by}")))).collect())
+    }
+
     /// Writes down where versions stand from now on.
-    fn stand(&mut self, changes: &[(u64, Status, Option<&str>)]) -> Result<(), Fault> {
-        let (when, source) = (self.change.when, self.source);
-        let path = format!("{}/{STATUS}", self.change.agent);
-        let folder = self.folder()?;
-        let text = folder.text(STATUS, source)?;
+    fn stand(&mut self, changes: &[(u64, Status, Option<String>)]) -> Result<(), Fault> {
+        let when = self.change.when;
+        let path = format!("/{AGENTS}/{}/{STATUS}", self.change.agent);
+        let sheet = self.sheet()?;
         let mut standings = Vec::new();
         for (version, status, reason) in changes {
-            let standing = Standing { status: *status, reason: reason.map(str::to_owned), when };
-            standings::set(text, *version, &standing)?;
+            let standing = Standing { status: *status, reason: reason.clone(), when };
+            sheet.set(*version, &standing)?;
             standings.push((*version, standing));
         }
-        let bytes = text.clone().into_bytes();
-        let blob = self.batch.add(Kind::Blob, bytes, Some(&path))?;
+        let bytes = sheet.text().as_bytes().to_vec();
+        let blob = self.batch.growing(Kind::Blob, bytes, &path, &[]);
         self.folder()?.put(STATUS, blob)?;
         self.effect.standings.extend(standings);
         Ok(())
@@ -290,7 +310,7 @@ impl Work<'_> {
         let text = slipway_release::yaml(&serde_json::json!({
             "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": resources
         }));
-        let blob = self.batch.add(Kind::Blob, text.into_bytes(), None)?;
+        let blob = self.batch.growing(Kind::Blob, text.into_bytes(), &format!("/{DEPLOY}/{KUSTOMIZATION}"), &[]);
         self.tip.root.folder(DEPLOY, self.source)?.put(KUSTOMIZATION, blob)
     }
 }

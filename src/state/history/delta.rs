@@ -3,13 +3,12 @@
 
 use std::collections::HashMap;
 
+use super::press::same_ends;
+
 /// The most that one instruction copies.
 const COPY_MAX: usize = 0xff_ffff;
 /// The most that one instruction inserts.
 const INSERT_MAX: usize = 127;
-
-/// How much is compared at once.
-const STRIDE: usize = 256;
 
 /// An object that others are expressed by.
 pub(super) struct Base<'a> {
@@ -30,9 +29,7 @@ impl<'a> Base<'a> {
         let mut out = Out { bytes: Vec::with_capacity(64), copied: 0..0, inserted: Vec::new() };
         size(&mut out.bytes, bytes.len());
         size(&mut out.bytes, target.len());
-        let head = shared(bytes.chunks(STRIDE).zip(target.chunks(STRIDE)), bytes.iter().zip(target));
-        let (left, right) = (&bytes[head..], &target[head..]);
-        let tail = shared(left.rchunks(STRIDE).zip(right.rchunks(STRIDE)), left.iter().rev().zip(right.iter().rev()));
+        let (head, tail) = same_ends(bytes, target);
         out.copy(0, head);
         let middle = &target[head..target.len() - tail];
         if middle.len() > 64 && bytes.len() - head - tail > 64 {
@@ -66,12 +63,6 @@ impl<'a> Base<'a> {
         out.flush();
         out.bytes
     }
-}
-
-/// How many bytes are the same at one end: by strides first, as nearly all of them are.
-fn shared<'a>(strides: impl Iterator<Item = (&'a [u8], &'a [u8])>, bytes: impl Iterator<Item = (&'a u8, &'a u8)>) -> usize {
-    let whole = strides.take_while(|(a, b)| a.len() == STRIDE && a == b).count() * STRIDE;
-    whole + bytes.skip(whole).take_while(|(a, b)| a == b).count()
 }
 
 /// The entries of a folder, or the lines of anything else.
@@ -197,12 +188,12 @@ mod tests {
     }
 
     fn folder(versions: impl Iterator<Item = u64>) -> Vec<u8> {
-        let mut tree = Vec::new();
+        let mut tree = super::super::tree::Tree::default();
         for version in versions {
             let id = gix::objs::compute_hash(gix::hash::Kind::Sha1, gix::objs::Kind::Blob, &version.to_le_bytes()).unwrap();
-            super::super::tree::set(&mut tree, &format!("v{version}.yaml"), false, id).unwrap();
+            tree.set(&format!("v{version}.yaml"), false, id).unwrap();
         }
-        tree
+        tree.bytes().to_vec()
     }
 
     proptest! {

@@ -3,6 +3,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use super::Fault;
@@ -36,6 +37,16 @@ pub(super) fn append(file: &mut File, bytes: &[u8]) -> io::Result<()> {
     }
     step();
     file.write_all(bytes)
+}
+
+/// Bytes that may get lost, at their place in a file.
+pub(super) fn write_at(file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
+    #[cfg(test)]
+    if super::tests::dies::is_next() {
+        file.write_all_at(&bytes[..bytes.len() / 2], at)?;
+    }
+    step();
+    file.write_all_at(bytes, at)
 }
 
 pub(super) fn sync(file: &File) -> io::Result<()> {

@@ -1,33 +1,44 @@
 //! A pack and its index as Git has them. What one round of writing makes becomes one pack: two files to sync, however
-//! many objects there are. Folders and lists that grow are full once a pack, and deltas of that beyond.
+//! many objects there are. What follows at one path is full once a pack, and deltas of that beyond.
+//!
+//! What one commit changes does not wait for the ids that the one before it led to: folders, lists and commits of a round
+//! refer to each other by open ids, and get their own all together when the round is closed.
 
 use std::collections::HashMap;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
-use flate2::{Compression, Crc, write::ZlibEncoder};
+use flate2::Crc;
 use gix::ObjectId;
 use gix::hash::{Hasher, Kind as Hash};
 use gix::objs::Kind;
 
 use super::delta::Base;
-use super::{Fault, disk};
+use super::message::Commit;
+use super::press::Press;
+use super::{Fault, disk, lanes};
 
 /// Below this a delta saves nothing.
 const DELTA_MIN: usize = 256;
-/// Objects that grow are stored as they are once they are this large: they are full in a new pack only until packs are
-/// put together, and compressing them would take longer than all the rest.
-const STORED_MIN: usize = 32 * 1024;
-
-enum Body {
-    Full { data: Vec<u8>, grows: bool },
-    Delta { base: usize, instructions: Vec<u8> },
-}
+/// How an id begins that stands for an object of the batch, by its number. No other begins so: it would take chance
+/// more years than there are.
+const OPEN: [u8; 12] = *b"\0an open id\0";
 
 struct Object {
+    /// Open until the batch is closed.
     id: ObjectId,
     kind: Kind,
-    body: Body,
+    data: Vec<u8>,
+    /// Where it stands, if others of the same kind follow it there.
+    path: Option<String>,
+    /// Where others are referred to that had no id yet.
+    holes: Vec<Hole>,
+}
+
+struct Hole {
+    at: usize,
+    object: usize,
+    is_hex: bool,
 }
 
 /// Objects on their way into one pack.
@@ -35,70 +46,188 @@ struct Object {
 pub(super) struct Batch {
     objects: Vec<Object>,
     known: HashMap<ObjectId, usize>,
-    /// By path, the newest of objects that follow each other.
-    newest: HashMap<String, usize>,
+}
+
+/// What open ids stand for.
+pub(super) struct Closed(Vec<ObjectId>);
+
+impl Closed {
+    pub(super) fn id(&self, id: ObjectId) -> ObjectId {
+        number(&id).and_then(|at| self.0.get(at).copied()).unwrap_or(id)
+    }
+}
+
+pub(super) fn is_open(id: &ObjectId) -> bool {
+    number(id).is_some()
+}
+
+fn number(id: &ObjectId) -> Option<usize> {
+    let number = id.as_slice().strip_prefix(&OPEN)?;
+    usize::try_from(u64::from_be_bytes(number.try_into().ok()?)).ok()
+}
+
+fn open(number: usize) -> ObjectId {
+    let mut bytes = [0; 20];
+    bytes[..OPEN.len()].copy_from_slice(&OPEN);
+    bytes[OPEN.len()..].copy_from_slice(&(number as u64).to_be_bytes());
+    ObjectId::from(bytes)
 }
 
 impl Batch {
-    /// Takes an object. Of those with the same path, each is much like the one before.
-    pub(super) fn add(&mut self, kind: Kind, data: Vec<u8>, path: Option<&str>) -> Result<ObjectId, Fault> {
-        let id = gix::objs::compute_hash(Hash::Sha1, kind, &data)
-            .map_err(|error| Fault::Refused(format!("the text cannot be stored under a name of its own: {error}")))?;
-        if self.known.contains_key(&id) {
-            return Ok(id);
+    /// Takes what a caller wrote. Its id is known at once.
+    pub(super) fn text(&mut self, data: Vec<u8>) -> Result<ObjectId, Fault> {
+        let id = lanes::id((Kind::Blob, &data))?;
+        if self.known.insert(id, self.objects.len()).is_none() {
+            self.objects.push(Object { id, kind: Kind::Blob, data, path: None, holes: Vec::new() });
         }
-        let at = self.objects.len();
-        if let Some(path) = path
-            && let Some(before) = self.newest.insert(path.to_owned(), at)
-            && let Body::Full { data: old, .. } = &self.objects[before].body
-            && old.len() >= DELTA_MIN
-        {
-            let instructions = Base::new(&data, kind == Kind::Tree).delta(old);
-            if instructions.len() < old.len() / 2 {
-                self.objects[before].body = Body::Delta { base: at, instructions };
-            }
-        }
-        self.known.insert(id, at);
-        self.objects.push(Object { id, kind, body: Body::Full { data, grows: path.is_some() } });
         Ok(id)
+    }
+
+    /// Takes what is much like what stood at the path before. `open` says where open ids stand in it. Answers one.
+    pub(super) fn growing(&mut self, kind: Kind, data: Vec<u8>, path: &str, open: &[usize]) -> ObjectId {
+        let hole = |at: &usize| {
+            let id = ObjectId::try_from(data.get(*at..at + 20)?).ok()?;
+            Some(Hole { at: *at, object: number(&id)?, is_hex: false })
+        };
+        let holes = open.iter().filter_map(hole).collect();
+        self.add(Object { id: ObjectId::null(Hash::Sha1), kind, data, path: Some(path.to_owned()), holes })
+    }
+
+    pub(super) fn commit(&mut self, commit: &Commit) -> ObjectId {
+        const TREE: usize = "tree ".len();
+        const PARENT: usize = TREE + 40 + "\nparent ".len();
+        let places = [(TREE, Some(commit.tree)), (PARENT, commit.parent)];
+        let holes = places.into_iter().filter_map(|(at, id)| Some(Hole { at, object: number(&id?)?, is_hex: true })).collect();
+        self.add(Object { id: ObjectId::null(Hash::Sha1), kind: Kind::Commit, data: commit.bytes(), path: None, holes })
+    }
+
+    fn add(&mut self, object: Object) -> ObjectId {
+        let id = open(self.objects.len());
+        self.objects.push(Object { id, ..object });
+        id
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.objects.is_empty()
     }
 
-    /// Writes the pack into the folder and syncs it. It is there for readers once this returns.
-    pub(super) fn write(&self, folder: &Path) -> Result<(), Fault> {
-        let mut writer = Writer::new(Vec::new(), self.objects.len());
-        let packed = (|| -> io::Result<_> {
-            let mut offsets = vec![0; self.objects.len()];
-            // A base has come later than what is expressed by it, and must stand before it.
-            for (at, object) in self.objects.iter().enumerate().rev() {
-                offsets[at] = match &object.body {
-                    Body::Full { data, grows } => {
-                        let level = if *grows && data.len() >= STORED_MIN { Compression::none() } else { Compression::fast() };
-                        writer.full(object.id, object.kind, data, level)?
-                    }
-                    Body::Delta { base, instructions } => writer.delta(object.id, offsets[*base], instructions)?,
-                };
+    /// Gives every object its id: first to those that refer to no other, then to those that refer to these, and so on.
+    pub(super) fn close(&mut self) -> Result<Closed, Fault> {
+        let mut left: Vec<usize> = (0..self.objects.len()).filter(|at| is_open(&self.objects[*at].id)).collect();
+        while !left.is_empty() {
+            let is_ready = |at: &usize| self.objects[*at].holes.iter().all(|hole| !is_open(&self.objects[hole.object].id));
+            let (ready, rest): (Vec<usize>, Vec<usize>) = left.into_iter().partition(is_ready);
+            if ready.is_empty() {
+                return Err(Fault::damaged("what is to be written refers to itself; nothing was written"));
             }
-            writer.finish()
-        })();
-        let (bytes, index, name) = packed.map_err(|error| Fault::disk("pack objects for", folder, error))?;
-        let path = temporary(folder, &name, "pack");
+            for at in &ready {
+                self.fill(*at);
+            }
+            let objects: Vec<_> = ready.iter().map(|at| (self.objects[*at].kind, self.objects[*at].data.as_slice())).collect();
+            let ids = lanes::ids(&objects)?;
+            for (at, id) in ready.into_iter().zip(ids) {
+                self.objects[at].id = id;
+                self.known.entry(id).or_insert(at);
+            }
+            left = rest;
+        }
+        Ok(Closed(self.objects.iter().map(|object| object.id).collect()))
+    }
+
+    /// Puts the ids of others where they belong.
+    fn fill(&mut self, at: usize) {
+        for hole in std::mem::take(&mut self.objects[at].holes) {
+            let id = self.objects[hole.object].id;
+            let data = &mut self.objects[at].data;
+            if hole.is_hex {
+                data[hole.at..hole.at + 40].copy_from_slice(id.to_string().as_bytes());
+            } else {
+                data[hole.at..hole.at + 20].copy_from_slice(id.as_slice());
+            }
+        }
+    }
+
+    /// Writes the pack into the folder and syncs it, but for the names of its files. Nobody sees it before it is placed.
+    pub(super) fn write(mut self, folder: &Path, press: &mut Press) -> Result<Written, Fault> {
+        let (bytes, index, name) = self.packed(press).map_err(|error| Fault::disk("pack objects for", folder, error))?;
+        let written = Written { folder: folder.to_owned(), name, is_placed: false };
+        let path = temporary(folder, &written.name, "pack");
         let file = disk::begin(&path, &bytes)?;
         // Both files at the same time, so that the disk is asked once.
-        let done = std::thread::scope(|scope| {
+        std::thread::scope(|scope| {
             let pack = scope.spawn(|| disk::sync(&file));
-            disk::create(&temporary(folder, &name, "idx"), &index)?;
+            disk::create(&temporary(folder, &written.name, "idx"), &index)?;
             let synced = pack.join().unwrap_or_else(|_| Err(io::Error::other("the thread that synced it panicked")));
             synced.map_err(|error| Fault::disk("write", &path, error))
-        });
-        done.and_then(|()| place(folder, &name)).inspect_err(|_| {
-            for end in ["pack", "idx"] {
-                let _ = std::fs::remove_file(temporary(folder, &name, end));
+        })?;
+        Ok(written)
+    }
+
+    /// The pack, its index, and the name of both.
+    fn packed(&mut self, press: &mut Press) -> io::Result<(Vec<u8>, Vec<u8>, String)> {
+        let mut newest: HashMap<&str, usize> = HashMap::new();
+        for object in &self.objects {
+            if let Some(path) = &object.path {
+                newest.insert(path, self.known[&object.id]);
             }
-        })
+        }
+        let bases: HashMap<usize, &str> = newest.iter().map(|(path, base)| (*base, *path)).collect();
+        let mut deltas = HashMap::new();
+        for (path, at) in &newest {
+            let mut base = Base::new(&self.objects[*at].data, self.objects[*at].kind == Kind::Tree);
+            for (older, object) in self.objects.iter().enumerate() {
+                // The same may have stood there twice, or at two places.
+                let is_full = bases.contains_key(&older) || self.known[&object.id] != older || object.data.len() < DELTA_MIN;
+                if object.path.as_deref() != Some(path) || is_full {
+                    continue;
+                }
+                let instructions = base.delta(&object.data);
+                if instructions.len() < object.data.len() / 2 {
+                    deltas.insert(older, (*at, instructions));
+                }
+            }
+        }
+        let bases: HashMap<usize, String> = bases.into_iter().map(|(at, path)| (at, path.to_owned())).collect();
+        let mut writer = Writer::new(Vec::new(), self.known.len());
+        let mut offsets = vec![0; self.objects.len()];
+        for (at, object) in self.objects.iter_mut().enumerate() {
+            if self.known[&object.id] == at && !deltas.contains_key(&at) {
+                let (size, path) = (object.data.len() as u64, bases.get(&at).map(String::as_str));
+                let compressed = press.press(std::mem::take(&mut object.data), path)?;
+                offsets[at] = writer.full(object.id, object.kind, size, &compressed)?;
+            }
+        }
+        for (at, (base, instructions)) in deltas {
+            writer.delta(self.objects[at].id, offsets[base], instructions.len() as u64, &press.once(&instructions)?)?;
+        }
+        writer.finish()
+    }
+}
+
+/// A pack that is on the disk, and has no name yet that anybody looks for.
+pub(super) struct Written {
+    folder: PathBuf,
+    name: String,
+    is_placed: bool,
+}
+
+impl Written {
+    /// Gives it its name. The name is on the disk once the folder is synced.
+    pub(super) fn place(mut self) -> Result<(), Fault> {
+        place(&self.folder, &self.name)?;
+        self.is_placed = true;
+        Ok(())
+    }
+}
+
+impl Drop for Written {
+    /// What nobody gets to see must not take room.
+    fn drop(&mut self) {
+        for end in ["pack", "idx"] {
+            if !self.is_placed {
+                let _ = std::fs::remove_file(temporary(&self.folder, &self.name, end));
+            }
+        }
     }
 }
 
@@ -115,7 +244,15 @@ pub(super) fn place(folder: &Path, name: &str) -> Result<(), Fault> {
     for end in ["pack", "idx"] {
         disk::rename(&temporary(folder, name, end), &folder.join(format!("pack-{name}.{end}")))?;
     }
-    disk::sync_folder(folder)
+    Ok(())
+}
+
+/// Whether a pack ends with what it comes to.
+pub(super) fn is_whole(bytes: &[u8]) -> bool {
+    let Some((body, checksum)) = bytes.split_last_chunk::<20>() else { return false };
+    let mut hash = gix::hash::hasher(Hash::Sha1);
+    hash.update(body);
+    hash.try_finalize().is_ok_and(|found| found.as_slice() == checksum)
 }
 
 /// Writes entries one after the other, and remembers what the index needs.
@@ -142,21 +279,21 @@ impl<W: io::Write> Writer<W> {
         self.out.write_all(bytes)
     }
 
-    /// An object in full. Answers where it stands.
-    pub(super) fn full(&mut self, id: ObjectId, kind: Kind, data: &[u8], level: Compression) -> io::Result<u64> {
+    /// An object in full, of that size and compressed. Answers where it stands.
+    pub(super) fn full(&mut self, id: ObjectId, kind: Kind, size: u64, compressed: &[u8]) -> io::Result<u64> {
         let number = match kind {
             Kind::Commit => 1,
             Kind::Tree => 2,
             Kind::Blob => 3,
             Kind::Tag => 4,
         };
-        self.entry(id, &head(number, data.len() as u64), &compressed(data, level)?)
+        self.entry(id, &head(number, size), compressed)
     }
 
-    /// An object as what changes the one at `base` into it.
-    pub(super) fn delta(&mut self, id: ObjectId, base: u64, instructions: &[u8]) -> io::Result<u64> {
-        let head = self.delta_head(base, instructions.len() as u64);
-        self.entry(id, &head, &compressed(instructions, Compression::fast())?)
+    /// An object as what changes the one at `base` into it, of that size and compressed.
+    pub(super) fn delta(&mut self, id: ObjectId, base: u64, size: u64, compressed: &[u8]) -> io::Result<u64> {
+        let head = self.delta_head(base, size);
+        self.entry(id, &head, compressed)
     }
 
     /// The beginning of an entry that refers to the one at `base`.
@@ -211,12 +348,6 @@ pub(super) fn head(kind: u8, size: u64) -> Vec<u8> {
         rest >>= 7;
     }
     bytes
-}
-
-pub(super) fn compressed(data: &[u8], level: Compression) -> io::Result<Vec<u8>> {
-    let mut encoder = ZlibEncoder::new(Vec::with_capacity(data.len() / 2 + 64), level);
-    encoder.write_all(data)?;
-    encoder.finish()
 }
 
 /// The index of a pack: ids in order, with where each stands.

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::press::Press;
 use super::source::Source;
 use super::tidy::Tidy;
 use super::view::View;
@@ -34,6 +35,7 @@ pub(super) struct Repository {
     git: Mutex<gix::ThreadSafeRepository>,
     pub queue: Mutex<Queue>,
     pub tip: Mutex<Option<Tip>>,
+    pub press: Mutex<Press>,
     pub view: Mutex<View>,
     /// Whether the last move of the branch may not be on the disk.
     pub is_unsure: AtomicBool,
@@ -53,14 +55,17 @@ impl Repository {
         mend(&path)?;
         let git = open(&path)?;
         // What was found may have been written, but not synced, by a process that was killed.
+        disk::sync_folder(&path.join("objects/pack"))?;
         branch::sync(&path.join(branch::BRANCH))?;
         let tidy = Arc::new(Tidy::new(path.join("objects/pack")));
+        let view = View::new(path.clone());
         Ok(Some(Self {
             path,
             git: Mutex::new(git),
             queue: Mutex::default(),
             tip: Mutex::default(),
-            view: Mutex::default(),
+            press: Mutex::default(),
+            view: Mutex::new(view),
             is_unsure: AtomicBool::new(false),
             tidy,
         }))
@@ -122,6 +127,7 @@ fn create(root: &Path, namespace: &str, path: &Path) -> Result<(), Fault> {
 fn mend(path: &Path) -> Result<(), Fault> {
     disk::remove(&path.join(branch::BRANCH).with_extension("lock"))?;
     let folder = path.join("objects/pack");
+    save(path, &folder)?;
     let names = disk::names(&folder)?;
     for name in &names {
         let (stem, end) = name.rsplit_once('.').unwrap_or((name, ""));
@@ -144,6 +150,23 @@ fn mend(path: &Path) -> Result<(), Fault> {
                 tracing::error!(file = %folder.join(&file).display(), "a pack is damaged; it was moved to {}", aside.display());
                 disk::rename(&folder.join(&file), &aside.join(&file))?;
             }
+        }
+    }
+    Ok(())
+}
+
+/// Gives the pack that the branch stands on its name, if the name got lost when the power went.
+fn save(path: &Path, folder: &Path) -> Result<(), Fault> {
+    let Ok(said) = std::fs::read_to_string(path.join(branch::BRANCH)) else { return Ok(()) };
+    let Ok(commit) = gix::ObjectId::from_hex(said.trim().as_bytes()) else { return Ok(()) };
+    for file in disk::names(folder)? {
+        let Some(name) = file.strip_prefix(pack::TEMPORARY).and_then(|rest| rest.strip_suffix("_idx")) else { continue };
+        let index = pack::temporary(folder, name, "idx");
+        let has = |index: gix::odb::pack::index::File| index.lookup(commit).is_some();
+        let is_ours = gix::odb::pack::index::File::at(&index, gix::hash::Kind::Sha1).is_ok_and(has);
+        if is_ours && std::fs::read(pack::temporary(folder, name, "pack")).is_ok_and(|bytes| pack::is_whole(&bytes)) {
+            tracing::info!(pack = name, "the newest releases were on the disk without a name, which they have again");
+            pack::place(folder, name)?;
         }
     }
     Ok(())

@@ -28,58 +28,75 @@ pub(super) fn read(text: &str) -> Result<BTreeMap<u64, Standing>, Fault> {
     serde_yaml::from_str(text).map_err(|error| Fault::damaged(format!("status.yaml cannot be read: {error}")))
 }
 
-/// One version of a file that we wrote.
-pub(super) fn one(text: &str, version: u64) -> Result<Option<Standing>, Fault> {
-    match place(text, version) {
-        Some((start, end)) if start < end => match line(text[start..end].trim_end()) {
-            Some((_, standing)) => Ok(Some(standing)),
-            None => Ok(read(text)?.remove(&version)),
-        },
-        Some(_) if !has_elsewhere(text, version) => Ok(None),
-        _ => Ok(read(text)?.remove(&version)),
+/// The file of one agent, as it is changed from one release to the next.
+#[derive(Debug, Default)]
+pub(super) struct Sheet {
+    text: String,
+    /// Whether its lines are ours: each as we write it, in order.
+    is_ours: bool,
+    /// The versions of which something is still to come: those that are active or wait for their evaluation.
+    open: BTreeMap<u64, Status>,
+    highest: u64,
+}
+
+impl Sheet {
+    pub(super) fn new(text: String) -> Result<Self, Fault> {
+        let ours: Option<Vec<_>> = text.lines().map(line).collect();
+        let is_ours =
+            ours.is_some_and(|all| all.is_sorted_by(|(one, _), (other, _)| one < other)) && (text.is_empty() || text.ends_with('\n'));
+        let all = read(&text)?;
+        let highest = all.last_key_value().map_or(0, |(version, _)| *version);
+        let open = all.into_iter().map(|(version, standing)| (version, standing.status)).filter(|(_, status)| is_open(*status)).collect();
+        Ok(Self { text, is_ours, open, highest })
     }
-}
 
-/// Whether a line of another hand, which need not stand in order, begins with the version.
-fn has_elsewhere(text: &str, version: u64) -> bool {
-    text.starts_with(&format!("{version}:")) || text.contains(&format!("\n{version}:"))
-}
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
 
-/// The versions that are active. Never more than one, unless somebody wrote so by hand.
-pub(super) fn active(text: &str) -> Result<Vec<u64>, Fault> {
-    const ACTIVE: &str = ": {status: active";
-    let mut found = Vec::new();
-    for (at, _) in text.match_indices(ACTIVE) {
-        let start = text[..at].rfind('\n').map_or(0, |before| before + 1);
-        let end = text[at..].find('\n').map_or(text.len(), |after| at + after);
-        match line(&text[start..end]) {
-            Some((version, standing)) => found.extend((standing.status == Status::Active).then_some(version)),
-            None => break,
+    /// The highest version that it tells of.
+    pub(super) fn highest(&self) -> u64 {
+        self.highest
+    }
+
+    /// The versions that stand there.
+    pub(super) fn all(&self, status: Status) -> impl Iterator<Item = u64> {
+        self.open.iter().filter(move |(_, stands)| **stands == status).map(|(version, _)| *version)
+    }
+
+    pub(super) fn one(&self, version: u64) -> Result<Option<Standing>, Fault> {
+        match place(&self.text, version).filter(|_| self.is_ours) {
+            Some((start, end)) => Ok(line(self.text[start..end].trim_end()).map(|(_, standing)| standing)),
+            None => Ok(read(&self.text)?.remove(&version)),
         }
     }
-    if found.len() == 1 && place(text, found[0]).is_some() {
-        return Ok(found);
+
+    /// Sets the line of a version.
+    pub(super) fn set(&mut self, version: u64, standing: &Standing) -> Result<(), Fault> {
+        let line = render(version, standing)?;
+        if let Some((start, end)) = place(&self.text, version).filter(|_| self.is_ours) {
+            self.text.replace_range(start..end, &line);
+        } else {
+            let mut all = read(&self.text)?;
+            all.insert(version, standing.clone());
+            self.text.clear();
+            for (version, standing) in &all {
+                self.text.push_str(&render(*version, standing)?);
+            }
+            self.is_ours = true;
+        }
+        self.highest = self.highest.max(version);
+        if is_open(standing.status) {
+            self.open.insert(version, standing.status);
+        } else {
+            self.open.remove(&version);
+        }
+        Ok(())
     }
-    // None, several, or lines of another hand.
-    Ok(read(text)?.into_iter().filter(|(_, standing)| standing.status == Status::Active).map(|(version, _)| version).collect())
 }
 
-/// Sets the line of a version.
-pub(super) fn set(text: &mut String, version: u64, standing: &Standing) -> Result<(), Fault> {
-    let line = render(version, standing)?;
-    if let Some((start, end)) = place(text, version)
-        && (start < end || !has_elsewhere(text, version))
-    {
-        text.replace_range(start..end, &line);
-        return Ok(());
-    }
-    let mut all = read(text)?;
-    all.insert(version, standing.clone());
-    text.clear();
-    for (version, standing) in &all {
-        text.push_str(&render(*version, standing)?);
-    }
-    Ok(())
+fn is_open(status: Status) -> bool {
+    matches!(status, Status::Active | Status::PendingEval)
 }
 
 /// The line of a version, or where it belongs. None when the lines are not ours.
@@ -127,7 +144,9 @@ fn quoted(text: &str) -> Result<String, Fault> {
 fn line(text: &str) -> Option<(u64, Standing)> {
     let (version, rest) = text.split_once(": {status: ")?;
     let (word, rest) = rest.strip_suffix('}')?.split_once(", ")?;
-    let status = serde_json::from_value(serde_json::Value::String(word.to_owned())).ok()?;
+    let status = [Status::PendingEval, Status::Active, Status::Rejected, Status::Archived, Status::Deleted]
+        .into_iter()
+        .find(|status| status.as_str() == word)?;
     let (reason, rest) = match rest.strip_prefix("reason: ") {
         Some(rest) => {
             let (reason, when) = rest.rsplit_once(", when: ")?;
@@ -157,16 +176,24 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_set_is_read_whatever_the_order(edits in prop::collection::vec((1..40u64, standing()), 1..40)) {
-            let mut text = String::new();
-            let mut expected = BTreeMap::new();
+            let mut sheet = Sheet::default();
+            let mut expected: BTreeMap<u64, Standing> = BTreeMap::new();
             for (version, standing) in edits {
-                set(&mut text, version, &standing).unwrap();
-                prop_assert_eq!(one(&text, version).unwrap(), Some(standing.clone()));
+                sheet.set(version, &standing).unwrap();
+                prop_assert_eq!(sheet.one(version).unwrap(), Some(standing.clone()));
+                prop_assert_eq!(sheet.one(version + 40).unwrap(), None);
                 expected.insert(version, standing);
+                for status in [Status::Active, Status::PendingEval] {
+                    let stand = expected.iter().filter(|(_, standing)| standing.status == status).map(|(version, _)| *version);
+                    prop_assert!(sheet.all(status).eq(stand));
+                }
+                prop_assert_eq!(Some(sheet.highest()), expected.keys().last().copied());
             }
-            prop_assert_eq!(&read(&text).unwrap(), &expected);
+            prop_assert_eq!(&read(sheet.text()).unwrap(), &expected);
+            let again = Sheet::new(sheet.text().to_owned()).unwrap();
+            prop_assert_eq!(again.text(), sheet.text());
             // Every YAML reader reads the same.
-            let yaml: BTreeMap<u64, Standing> = serde_yaml::from_str(&text).unwrap();
+            let yaml: BTreeMap<u64, Standing> = serde_yaml::from_str(sheet.text()).unwrap();
             prop_assert_eq!(yaml, expected);
         }
     }
@@ -175,14 +202,16 @@ mod tests {
     fn a_file_edited_by_hand_is_read_and_kept() {
         let by_hand = "# mine\n3:\n  status: archived\n  when: 2026-01-01T00:00:00Z\n1: {status: rejected, when: \"2025-01-01T00:00:00Z\", reason: no}\n";
         let now = Standing { status: Status::Active, reason: None, when: "2026-02-01T00:00:00Z".parse().unwrap() };
-        let mut text = by_hand.to_owned();
-        set(&mut text, 4, &now).unwrap();
-        let read = read(&text).unwrap();
-        assert_eq!(read.keys().copied().collect::<Vec<_>>(), [1, 3, 4]);
-        assert_eq!(read[&1].reason.as_deref(), Some("no"));
-        assert_eq!(one(&text, 3).unwrap().unwrap().status, Status::Archived);
-        set(&mut text, 3, &now).unwrap();
-        assert_eq!((one(&text, 3).unwrap(), super::read(&text).unwrap().len()), (Some(now), 3));
+        for first in [4, 3] {
+            let mut sheet = Sheet::new(by_hand.to_owned()).unwrap();
+            assert_eq!(sheet.one(3).unwrap().unwrap().status, Status::Archived);
+            sheet.set(first, &now).unwrap();
+            let read = read(sheet.text()).unwrap();
+            assert_eq!(read.keys().copied().collect::<Vec<_>>(), if first == 4 { vec![1, 3, 4] } else { vec![1, 3] });
+            assert_eq!((read[&1].reason.as_deref(), &read[&first]), (Some("no"), &now));
+            sheet.set(1, &now).unwrap();
+            assert_eq!(sheet.all(Status::Active).collect::<Vec<_>>(), [1, first]);
+        }
         assert!(super::read("not: [a status").is_err());
     }
 }

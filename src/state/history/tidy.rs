@@ -1,6 +1,6 @@
 //! Puts packs together in the background. Every round of writing makes a small pack with full folders in it; when there
-//! are many, they become one, in which only the newest folder of its kind is full. Packs are sorted by size, and only
-//! those of like size are put together, so that an object is copied a handful of times in its life.
+//! are many, they become one, in which only the newest folder of its kind is full. A larger pack is put together with
+//! them once they are half of it, so that there are few packs, and an object is copied a handful of times in its life.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -10,25 +10,23 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
-use flate2::Compression;
 use gix::ObjectId;
 use gix::objs::Kind;
 use gix::odb::pack::data::entry::Header;
 use gix::odb::pack::{data, index};
 
 use super::delta::Base;
+use super::press::Press;
 use super::repository::{self, Repository, locked};
 use super::source::Source;
 use super::{CURRENT, Fault, STATUS, disk, pack, tree};
 
-/// So many packs of one size are put together.
+/// So many new packs are put together.
 const MANY: usize = 24;
-/// How much larger packs of the next size are, in objects, and where the first size ends.
-const STEP: u32 = 32;
+/// A pack is left alone that has so many times the objects of all that are smaller.
+const STEP: u64 = 2;
 /// Objects below this are not worth a delta.
 const DELTA_MIN: u64 = 256;
-/// Full objects from this size on may have been stored without being compressed.
-const LARGE: u64 = 32 * 1024;
 /// How deep folders stand whose successors are looked for: agents, and what is in one of them.
 const DEPTH: usize = 3;
 
@@ -39,8 +37,6 @@ pub(super) struct Tidy {
     fresh: AtomicUsize,
     /// Whether readers must look anew.
     pub is_stale: AtomicBool,
-    /// Packs whose objects are elsewhere now. They stay for a round, for those who still read from them.
-    retired: Mutex<Vec<String>>,
     /// Packs that cannot be read whole. They are left alone.
     damaged: Mutex<HashSet<String>>,
     work: Mutex<Option<JoinHandle<()>>>,
@@ -76,7 +72,6 @@ impl Tidy {
             // A process that ends often must not leave more and more packs.
             fresh: AtomicUsize::new(MANY / 2),
             is_stale: AtomicBool::new(false),
-            retired: Mutex::default(),
             damaged: Mutex::default(),
             work: Mutex::default(),
         }
@@ -90,31 +85,13 @@ impl Tidy {
         }
     }
 
-    /// Removes what was retired, and puts together what there is too much of.
+    /// Puts together what there is too much of.
     pub(super) fn tidy(&self, source: &Source) -> Result<(), Fault> {
-        self.clear()?;
-        let mut sizes: HashMap<u32, Vec<Pack>> = HashMap::new();
-        for pack in self.packs()? {
-            let size = (pack.index.num_objects() / STEP).max(1).ilog(STEP);
-            sizes.entry(size).or_default().push(pack);
-        }
-        let mut sizes: Vec<_> = sizes.into_iter().filter(|(_, packs)| packs.len() >= MANY).collect();
-        sizes.sort_unstable_by_key(|(size, _)| *size);
-        for (_, packs) in sizes {
-            self.join(&packs, source)?;
-        }
-        Ok(())
-    }
-
-    /// Removes packs that nobody reads any longer.
-    pub(super) fn clear(&self) -> Result<(), Fault> {
-        let mut retired = locked(&self.retired);
-        while let Some(name) = retired.pop() {
-            // Without its index a pack is nothing; the other way round readers would stumble.
-            disk::remove(&self.folder.join(format!("{name}.idx")))?;
-            disk::remove(&self.folder.join(format!("{name}.pack")))?;
-        }
-        Ok(())
+        let mut packs = self.packs()?;
+        packs.sort_by_key(|pack| pack.index.num_objects());
+        let sizes: Vec<u64> = packs.iter().map(|pack| u64::from(pack.index.num_objects())).collect();
+        packs.truncate(together(&sizes));
+        if packs.len() > 1 { self.join(&packs, source) } else { Ok(()) }
     }
 
     fn packs(&self) -> Result<Vec<Pack>, Fault> {
@@ -143,8 +120,13 @@ impl Tidy {
         let deltas = pieces.deltas(source)?;
         let name = self.write(&pieces, &deltas, source)?;
         self.is_stale.store(true, Ordering::SeqCst);
-        let old = packs.iter().map(|pack| pack.name.clone()).filter(|old| *old != format!("pack-{name}"));
-        locked(&self.retired).extend(old);
+        // Whoever has one of the old open goes on reading it, and who wanted to open it looks for its successor, as when
+        // `git repack` is at work. Without its index a pack is nothing; the other way round readers would stumble.
+        for old in packs.iter().filter(|old| old.name != format!("pack-{name}")) {
+            for end in ["idx", "pack"] {
+                disk::remove(&self.folder.join(format!("{}.{end}", old.name)))?;
+            }
+        }
         Ok(())
     }
 
@@ -159,6 +141,7 @@ impl Tidy {
         let mut writer = pack::Writer::new(BufWriter::with_capacity(1 << 20, file), pieces.order.len());
         let mut places = HashMap::with_capacity(pieces.order.len());
         let mut above: HashMap<ObjectId, Vec<ObjectId>> = HashMap::new();
+        let mut press = Press::default();
         let base = |id: &ObjectId| deltas.get(id).map(|(base, _)| *base).or_else(|| pieces.all[id].base());
         for id in &pieces.order {
             if let Some(base) = base(id) {
@@ -177,17 +160,21 @@ impl Tidy {
                     let piece = &pieces.all[&id];
                     let under = base(&id).and_then(|base| places.get(&base).copied());
                     let place = match (under, deltas.get(&id)) {
-                        (Some(under), Some((_, instructions))) => writer.delta(id, under, instructions),
+                        (Some(under), Some((_, instructions))) => {
+                            press.once(instructions).and_then(|compressed| writer.delta(id, under, instructions.len() as u64, &compressed))
+                        }
                         (Some(under), None) => {
                             let head = writer.delta_head(under, piece.size);
                             writer.entry(id, &head, piece.compressed)
                         }
-                        (None, _) if piece.base().is_none() && piece.size < LARGE => {
+                        (None, _) if piece.base().is_none() => {
                             writer.entry(id, &pack::head(piece.header.as_type_id(), piece.size), piece.compressed)
                         }
                         (None, _) => {
                             let object = source.0.find_object(id).map_err(|error| Fault::object(id, &error))?;
-                            writer.full(id, object.kind, &object.data, Compression::default())
+                            press
+                                .once(&object.data)
+                                .and_then(|compressed| writer.full(id, object.kind, object.data.len() as u64, &compressed))
                         }
                     };
                     places.insert(id, place.map_err(failed)?);
@@ -201,8 +188,21 @@ impl Tidy {
         disk::settle(&path, &pack::temporary(&self.folder, &name, "pack"))?;
         disk::create(&pack::temporary(&self.folder, &name, "idx"), &index)?;
         pack::place(&self.folder, &name)?;
+        disk::sync_folder(&self.folder)?;
         Ok(name)
     }
+}
+
+/// How many packs of these sizes, the smallest first, are to become one.
+fn together(sizes: &[u64]) -> usize {
+    let mut count = sizes.windows(2).rposition(|pair| pair[1] < STEP * pair[0]).map_or(0, |at| at + 2);
+    let mut sum: u64 = sizes[..count].iter().sum();
+    // What they become must not be too large for its neighbour either.
+    while let Some(next) = sizes.get(count).filter(|next| count > 0 && **next < STEP * sum) {
+        sum += next;
+        count += 1;
+    }
+    count
 }
 
 /// A pack that is open.
@@ -379,5 +379,40 @@ impl Walk<'_> {
             self.bases.insert(id);
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_packs_become_few_and_objects_are_not_copied_often() {
+        for (sizes, expected) in [
+            (&[][..], 0),
+            (&[10], 0),
+            (&[10, 20], 0),
+            (&[10, 19], 2),
+            (&[10, 10, 1000], 2),
+            (&[10, 10, 39, 1000], 3),
+            (&[10, 10, 40, 1000], 2),
+            (&[1, 2, 4, 8, 9, 100], 5),
+        ] {
+            assert_eq!(together(sizes), expected, "{sizes:?}");
+        }
+        let (mut sizes, mut copied, mut most) = (Vec::new(), 0, 0);
+        for at in 1..=24_000u64 {
+            sizes.push(9);
+            if at % MANY as u64 != 0 {
+                continue;
+            }
+            sizes.sort_unstable();
+            let count = together(&sizes);
+            let joined: u64 = sizes.drain(..count).sum();
+            copied += joined;
+            sizes.push(joined);
+            most = most.max(sizes.len());
+        }
+        assert!(most < 20 && copied < 9 * 24_000 * 12, "{most} packs, each object copied {} times", copied / 9 / 24_000);
     }
 }

@@ -1,20 +1,26 @@
-//! What readers ask for, in memory as far as somebody asked: versions by agent, rows of lists, names of releases. It
-//! belongs to one commit. Our own writes carry it on; when another hand moves the branch, it begins anew.
+//! What readers ask for, in memory as far as somebody asked lately: versions by agent. It belongs to one commit. Our own
+//! writes carry it on; when another hand moves the branch, it begins anew. What releases say and are called is in the
+//! register beside it.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
+use std::path::PathBuf;
 
 use gix::ObjectId;
 use gix::objs::Kind;
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use slipway_release::Artifact;
 
+use super::pack::Closed;
+use super::register::{Entry, Register};
 use super::source::Source;
 use super::standings::{self, Standing};
 use super::{CURRENT, Fault, RELEASES, STATUS, agents_path, tree};
 
-/// So many rows are kept; they are read again when they are asked for.
-const ROWS_MAX: usize = 100_000;
+/// So many agents are kept, and so many versions of all of them; they are read again when they are asked for.
+const AGENTS_MAX: usize = 512;
+const VERSIONS_MAX: usize = 100_000;
 
 /// One line of a list.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,7 +35,7 @@ pub struct Row {
 }
 
 /// What an artifact says of itself.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Told {
     pub previous: u64,
     pub author: String,
@@ -57,7 +63,6 @@ pub(super) struct Agent {
     pub versions: BTreeMap<u64, ObjectId>,
     pub standings: BTreeMap<u64, Standing>,
     pub current: Option<ObjectId>,
-    rows: HashMap<u64, (ObjectId, Told)>,
 }
 
 /// Where a release was recorded.
@@ -66,22 +71,6 @@ pub(super) struct Place {
     pub agent: String,
     pub version: u64,
     pub commit: ObjectId,
-}
-
-/// Names of releases, and what was recorded under them.
-#[derive(Default)]
-struct Names {
-    places: HashMap<String, Place>,
-    /// By agent and version.
-    versions: HashMap<String, BTreeMap<u64, String>>,
-}
-
-impl Names {
-    /// Takes the place of what had the name.
-    fn insert(&mut self, name: String, place: Place) {
-        self.versions.entry(place.agent.clone()).or_default().insert(place.version, name.clone());
-        self.places.insert(name, place);
-    }
 }
 
 /// What one commit changed.
@@ -94,85 +83,101 @@ pub(super) struct Effect {
     pub current: Option<ObjectId>,
 }
 
-#[derive(Default)]
+impl Effect {
+    fn entry(&self) -> Option<Entry<'_>> {
+        let (name, place) = self.name.as_ref()?;
+        Some(Entry { name, place, told: self.version.as_ref().map(|(_, blob, told)| (*blob, told)) })
+    }
+
+    /// Puts ids where open ones stand.
+    pub(super) fn close(&mut self, closed: &Closed) {
+        if let Some((_, place)) = &mut self.name {
+            place.commit = closed.id(place.commit);
+        }
+    }
+}
+
 pub(super) struct View {
+    repository: PathBuf,
     head: Option<ObjectId>,
     agents: HashMap<String, Agent>,
-    names: Option<Names>,
+    /// Opened when it is asked for the first time.
+    register: Option<Register>,
 }
 
 impl View {
+    pub(super) fn new(repository: PathBuf) -> Self {
+        Self { repository, head: None, agents: HashMap::new(), register: None }
+    }
+
     /// Makes it that of the commit.
     pub(super) fn sync(&mut self, head: Option<ObjectId>) {
         if self.head != head {
-            *self = Self { head, ..Self::default() };
+            self.head = head;
+            self.agents.clear();
         }
     }
 
     /// Carries it on to a commit of ours.
     pub(super) fn advance(&mut self, from: Option<ObjectId>, to: ObjectId, effects: Vec<Effect>) {
+        if let Some(register) = &mut self.register {
+            register.advance(from, to, effects.iter().filter_map(Effect::entry));
+        }
         if self.head != from {
             return self.sync(Some(to));
         }
         self.head = Some(to);
         for effect in effects {
-            if let (Some(names), Some((name, place))) = (&mut self.names, effect.name) {
-                names.insert(name, place);
-            }
             let Some(agent) = self.agents.get_mut(&effect.agent) else { continue };
-            if let Some((version, id, told)) = effect.version {
+            if let Some((version, id, _)) = effect.version {
                 agent.versions.insert(version, id);
-                agent.rows.insert(version, (id, told));
             }
             agent.standings.extend(effect.standings);
             agent.current = effect.current.or(agent.current);
-        }
-        self.bound("");
-    }
-
-    fn bound(&mut self, keep: &str) {
-        if self.agents.values().map(|agent| agent.rows.len()).sum::<usize>() > ROWS_MAX {
-            for (_, agent) in self.agents.iter_mut().filter(|(name, _)| *name != keep) {
-                agent.rows = HashMap::new();
-            }
         }
     }
 
     pub(super) fn agent(&mut self, name: &str, source: &Source) -> Result<&Agent, Fault> {
         if !self.agents.contains_key(name) {
             let agent = load(self.head, name, source)?;
+            let versions: usize = self.agents.values().map(|agent| agent.versions.len()).sum();
+            if self.agents.len() >= AGENTS_MAX || versions + agent.versions.len() > VERSIONS_MAX {
+                self.agents.clear();
+            }
             self.agents.insert(name.to_owned(), agent);
         }
         Ok(self.agents.entry(name.to_owned()).or_default())
     }
 
-    pub(super) fn read(&mut self, name: &str, rows: impl IntoIterator<Item = (u64, ObjectId, Told)>) {
-        if let Some(agent) = self.agents.get_mut(name) {
-            agent.rows.extend(rows.into_iter().map(|(version, id, told)| (version, (id, told))));
-        }
-        self.bound(name);
+    fn register(&mut self, source: &Source) -> Result<&mut Register, Fault> {
+        let register = self.register.get_or_insert_with(|| Register::open(&self.repository));
+        register.catch_up(self.head, source)?;
+        Ok(register)
     }
 
     /// Where the release of this name was recorded.
     pub(super) fn named(&mut self, name: &str, source: &Source) -> Result<Option<Place>, Fault> {
-        if self.names.is_none() {
-            self.names = Some(names(self.head, source)?);
-        }
-        Ok(self.names.as_ref().and_then(|names| names.places.get(name)).cloned())
+        if self.head.is_none() { Ok(None) } else { self.register(source)?.named(name) }
     }
 
-    /// Adds to rows as what they were recorded.
-    pub(super) fn say_whence<'a>(&mut self, agent: &str, rows: impl Iterator<Item = &'a mut Row>, source: &Source) -> Result<(), Fault> {
-        if self.names.is_none() {
-            self.names = Some(names(self.head, source)?);
-        }
-        let Some(names) = &self.names else { return Ok(()) };
-        let Some(versions) = names.versions.get(agent) else { return Ok(()) };
-        for row in rows {
-            let name = versions.get(&row.version);
-            row.recorded = name.and_then(|name| Some((name.clone(), names.places.get(name)?.commit.to_string())));
+    /// Adds to lines as what they were recorded, and what is known that their artifacts say.
+    pub(super) fn tell(&mut self, agent: &str, lines: &mut [(Row, ObjectId)], source: &Source) -> Result<(), Fault> {
+        let versions: Vec<u64> = lines.iter().map(|(row, _)| row.version).collect();
+        let known = self.register(source)?.known(agent, &versions);
+        for ((row, blob), known) in lines.iter_mut().zip(known) {
+            row.recorded = known.recorded.map(|(name, commit)| (name, commit.to_string()));
+            if let Some((_, told)) = known.told.filter(|(read, _)| read == blob) {
+                row.told = Ok(told);
+            }
         }
         Ok(())
+    }
+
+    /// Remembers what was read of artifacts.
+    pub(super) fn learn<'a>(&mut self, agent: &str, told: impl Iterator<Item = (u64, ObjectId, &'a Told)>) {
+        if let Some(register) = &mut self.register {
+            register.learn(agent, told);
+        }
     }
 }
 
@@ -182,9 +187,8 @@ impl Agent {
     pub(super) fn page(&self, before: Option<u64>, limit: usize) -> (Vec<(Row, ObjectId)>, bool) {
         let end = before.map_or(Bound::Unbounded, Bound::Excluded);
         let line = |(version, id): (&u64, &ObjectId)| {
-            let told = self.rows.get(version).filter(|(read, _)| read == id).map(|(_, told)| told.clone());
             let standing = self.standings.get(version).cloned();
-            (Row { version: *version, standing, recorded: None, told: told.ok_or_else(String::new) }, *id)
+            (Row { version: *version, standing, recorded: None, told: Err(String::new()) }, *id)
         };
         let mut versions = self.versions.range((Bound::Unbounded, end)).rev();
         let page = versions.by_ref().take(limit).map(line).collect();
@@ -218,22 +222,4 @@ pub(super) fn version(file: &[u8]) -> Option<u64> {
     let version: u64 = digits.parse().ok()?;
     // One name a version: no v01, no v+1.
     (version > 0 && version.to_string() == digits).then_some(version)
-}
-
-/// Every release's name, from the commits that recorded them.
-fn names(head: Option<ObjectId>, source: &Source) -> Result<Names, Fault> {
-    let mut names = Names::default();
-    let mut seen: HashSet<ObjectId> = head.into_iter().collect();
-    let mut next: Vec<ObjectId> = head.into_iter().collect();
-    while let Some(commit) = next.pop() {
-        let (parents, about) = source.commit(commit)?;
-        if let Some(about) = about
-            && let Some(release) = about.release
-        {
-            // Should two commits claim one name, the older counts, and it is met later.
-            names.insert(release, Place { agent: about.agent, version: about.version, commit });
-        }
-        next.extend(parents.into_iter().filter(|parent| seen.insert(*parent)));
-    }
-    Ok(names)
 }

@@ -8,17 +8,17 @@ use std::thread;
 use std::time::Duration;
 
 use gix::ObjectId;
-use gix::objs::Kind;
 
 use super::branch::Lock;
 use super::change::{Change, Outcome};
 use super::message::Commit;
-use super::pack::Batch;
+use super::pack::{Batch, Closed};
 use super::repository::{Repository, locked};
 use super::source::Source;
+use super::standings::Sheet;
 use super::tip::Folder;
 use super::view::{Effect, Place};
-use super::{Fault, branch};
+use super::{Fault, branch, disk};
 
 /// So many changes share a pack at most, so that the first of them does not wait long.
 const TOGETHER: usize = 32;
@@ -28,6 +28,8 @@ const GATHER: Duration = Duration::from_micros(300);
 const ATTEMPTS: usize = 16;
 /// What is kept in memory between writes; beyond that it is read again.
 const KEPT: usize = 8 * 1024 * 1024;
+/// Of so many agents it is kept where their versions stand.
+const SHEETS: usize = 256;
 
 /// A change in the queue, and what came of it.
 pub(super) struct Ticket {
@@ -56,7 +58,7 @@ struct Turn<'a> {
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         for ticket in &self.together {
-            locked(&ticket.done).get_or_insert_with(|| Err(Fault::Busy("writing was interrupted; try again".to_owned())));
+            locked(&ticket.done).get_or_insert_with(|| Err(interrupted()));
             // Whoever looked before that is asleep now, and hears it.
             drop(locked(&ticket.leads));
             ticket.wake.notify_one();
@@ -77,7 +79,8 @@ impl Drop for Turn<'_> {
 pub(super) struct Tip {
     commit: Option<ObjectId>,
     pub root: Folder,
-    /// By agent, the highest version there ever was.
+    /// By agent, where its versions stand, and the highest version there ever was.
+    pub sheets: HashMap<String, Sheet>,
     pub highest: HashMap<String, u64>,
     /// Names of releases that are written together with this one.
     pub fresh: HashMap<String, Place>,
@@ -135,7 +138,7 @@ impl Repository {
         self.round(&mut locked(&self.tip), &turn.together);
         drop(turn);
         self.tidy_if_due();
-        locked(&ticket.done).take().unwrap_or_else(|| Err(Fault::Busy("writing was interrupted; try again".to_owned())))
+        locked(&ticket.done).take().unwrap_or_else(|| Err(interrupted()))
     }
 
     /// Writes all of them, and tells each what came of it.
@@ -194,19 +197,22 @@ impl Repository {
                 }
             }
         }
-        self.publish(head, &tip, &batch, effects)?;
-        for (ticket, outcome) in outcomes {
+        let closed = batch.close()?;
+        tip.close(&closed)?;
+        for effect in &mut effects {
+            effect.close(&closed);
+        }
+        self.publish(head, &tip, batch, effects)?;
+        for (ticket, mut outcome) in outcomes {
+            outcome.commit = outcome.commit.map(|commit| closed.id(commit));
             *locked(&ticket.done) = Some(Ok(outcome));
         }
-        tip.fresh.clear();
-        if tip.root.weight() < KEPT {
-            *kept = Some(tip);
-        }
+        *kept = (tip.weight() < KEPT).then_some(tip);
         Ok(())
     }
 
     /// Makes it durable: the objects first, then the branch that leads to them.
-    fn publish(&self, head: Option<ObjectId>, tip: &Tip, batch: &Batch, effects: Vec<Effect>) -> Result<(), Stop> {
+    fn publish(&self, head: Option<ObjectId>, tip: &Tip, batch: Batch, effects: Vec<Effect>) -> Result<(), Stop> {
         let path = self.path();
         if let Some(commit) = tip.commit.filter(|_| !batch.is_empty()) {
             // From here on nobody else can move the branch.
@@ -216,13 +222,22 @@ impl Repository {
             }
             let folder = path.join("objects/pack");
             // The files are synced at the same time, so that the disk is asked once.
-            thread::scope(|scope| {
+            let written = thread::scope(|scope| {
                 let synced = scope.spawn(|| lock.sync());
-                batch.write(&folder)?;
-                synced.join().unwrap_or_else(|_| Err(Fault::Busy("writing was interrupted; try again".to_owned())))
+                let written = batch.write(&folder, &mut locked(&self.press));
+                synced.join().unwrap_or_else(|_| Err(interrupted())).and(written)
             })?;
             let mut view = locked(&self.view);
-            if let Err(fault) = lock.commit() {
+            // Both are named before either name is synced. Should only the branch's be on the disk when the power goes,
+            // the pack is there all the same, and is found when the repository is opened.
+            let moved = written.place().and_then(|()| lock.commit()).and_then(|()| {
+                thread::scope(|scope| {
+                    let packs = scope.spawn(|| disk::sync_folder(&folder));
+                    let branch = branch::sync(&path.join(branch::BRANCH));
+                    packs.join().unwrap_or_else(|_| Err(interrupted())).and(branch)
+                })
+            });
+            if let Err(fault) = moved {
                 // It may have moved; what readers saw last may no longer be true.
                 self.is_unsure.store(true, Ordering::SeqCst);
                 view.sync(None);
@@ -231,6 +246,7 @@ impl Repository {
             view.advance(head, commit, effects);
         } else if self.is_unsure.load(Ordering::SeqCst) {
             // What was found is reported again, so that it must be on the disk.
+            disk::sync_folder(&path.join("objects/pack"))?;
             branch::sync(&path.join(branch::BRANCH))?;
         }
         self.is_unsure.store(false, Ordering::SeqCst);
@@ -261,7 +277,7 @@ impl Tip {
             Some(commit) => Folder::load(source, source.root(commit)?)?,
             None => Folder::default(),
         };
-        Ok(Self { commit, root, highest: HashMap::new(), fresh: HashMap::new(), is_torn: false })
+        Ok(Self { commit, root, sheets: HashMap::new(), highest: HashMap::new(), fresh: HashMap::new(), is_torn: false })
     }
 
     fn commit(&mut self, change: &Change, outcome: &Outcome, batch: &mut Batch) -> Result<ObjectId, Fault> {
@@ -275,9 +291,26 @@ impl Tip {
             text: &change.text,
             about: &about,
         };
-        let id = batch.add(Kind::Commit, commit.bytes(), None)?;
+        let id = batch.commit(&commit);
         self.commit = Some(id);
         Ok(id)
+    }
+
+    /// Puts ids where open ones stand, and forgets what is not needed any longer.
+    fn close(&mut self, closed: &Closed) -> Result<(), Fault> {
+        self.commit = self.commit.map(|commit| closed.id(commit));
+        self.root.close(closed)?;
+        self.fresh.clear();
+        if self.sheets.len() > SHEETS {
+            self.sheets.clear();
+            self.highest.clear();
+        }
+        Ok(())
+    }
+
+    /// How many bytes are held.
+    fn weight(&self) -> usize {
+        self.root.weight() + self.sheets.values().map(|sheet| sheet.text().len()).sum::<usize>()
     }
 
     fn named(&mut self, mut effect: Effect, change: &Change, outcome: &Outcome, commit: ObjectId) -> Effect {
@@ -288,4 +321,8 @@ impl Tip {
         }
         effect
     }
+}
+
+fn interrupted() -> Fault {
+    Fault::Busy("writing was interrupted; try again".to_owned())
 }

@@ -85,6 +85,98 @@ fn what_a_killed_process_left_is_removed_and_what_counts_stays() {
 }
 
 #[test]
+fn a_pack_whose_name_got_lost_with_the_power_is_found_again() {
+    let root = tempfile::tempdir().unwrap();
+    let history = History::open(root.path()).unwrap();
+    history.record("team-a", draft("hello", "hello-1")).unwrap();
+    let path = history.path("team-a").unwrap();
+    let first = packs(&path, "pack");
+    history.record("team-a", draft("hello", "hello-2")).unwrap();
+    drop(history);
+    let named = packs(&path, "pack").into_iter().find(|path| !first.contains(path)).unwrap();
+    for end in ["idx", "pack"] {
+        let stem = named.file_stem().unwrap().to_str().unwrap().strip_prefix("pack-").unwrap();
+        fs::rename(named.with_extension(end), named.with_file_name(format!("tmp_slipway_{stem}_{end}"))).unwrap();
+    }
+    let history = History::open(root.path()).unwrap();
+    assert_eq!(history.record("team-a", draft("hello", "hello-2")).unwrap().version, 2);
+    assert_eq!(history.record("team-a", draft("hello", "hello-3")).unwrap().version, 3);
+    fsck(&path);
+}
+
+#[test]
+fn what_is_known_of_releases_is_the_same_whatever_became_of_the_register() {
+    let root = tempfile::tempdir().unwrap();
+    let history = History::open(root.path()).unwrap();
+    for at in 1..=30 {
+        history.record("team-a", draft(["hello", "other"][at % 2], &format!("r-{at}"))).unwrap();
+    }
+    history.activate("team-a", step("hello", 3), None).unwrap();
+    let path = history.path("team-a").unwrap();
+    let register = path.join("slipway-releases");
+    let told = |history: &History| {
+        let names: Vec<_> = (0..=31).map(|at| history.named("team-a", &format!("r-{at}")).unwrap()).collect();
+        (["hello", "other"].map(|agent| history.list("team-a", agent, None, 100).unwrap()), names)
+    };
+    let expected = told(&history);
+    assert!(expected.0.iter().all(|page| page.rows.iter().all(|row| row.told.is_ok() && row.recorded.is_some())));
+    drop(history);
+    let bytes = fs::read(&register).unwrap();
+    let mut flipped = bytes.clone();
+    flipped[bytes.len() / 3] ^= 1;
+    let half = bytes[..bytes.len() / 2].to_vec();
+    let foreign = [bytes.as_slice(), b"00000000 nonsense\n"].concat();
+    for (what, bytes) in
+        [("gone", None), ("empty", Some(Vec::new())), ("half", Some(half)), ("flipped", Some(flipped)), ("foreign", Some(foreign))]
+    {
+        fs::remove_file(&register).unwrap();
+        if let Some(bytes) = bytes {
+            fs::write(&register, bytes).unwrap();
+        }
+        // It is as before, and the next time without reading it all.
+        for _ in 0..2 {
+            let history = History::open(root.path()).unwrap();
+            assert_eq!(told(&history), expected, "{what}");
+        }
+    }
+    // A folder in its place is no reason to stop.
+    fs::remove_file(&register).unwrap();
+    fs::create_dir(&register).unwrap();
+    let history = History::open(root.path()).unwrap();
+    assert_eq!(told(&history), expected);
+    history.record("team-a", draft("hello", "r-31")).unwrap();
+    assert_eq!(history.named("team-a", "r-31").unwrap().unwrap().1.version, 16);
+}
+
+#[test]
+fn a_history_in_the_place_of_another_is_told_as_it_is() {
+    let root = tempfile::tempdir().unwrap();
+    let history = History::open(&root.path().join("state")).unwrap();
+    for at in 1..=4 {
+        history.record("team-a", draft("hello", &format!("r-{at}"))).unwrap();
+    }
+    let path = history.path("team-a").unwrap();
+    let back = git(&path, &["rev-parse", "main~2"]);
+    drop(history);
+    git(&path, &["update-ref", "refs/heads/main", back.trim()]);
+    let history = History::open(&root.path().join("state")).unwrap();
+    assert_eq!(history.named("team-a", "r-3").unwrap(), None);
+    assert_eq!(history.list("team-a", "hello", None, 10).unwrap().rows.len(), 2);
+    assert_eq!(history.record("team-a", draft("hello", "r-4")).unwrap().version, 3);
+    // Two lines of work that somebody joined.
+    let by_hand = clone(&history, root.path());
+    git(&by_hand, &["checkout", "--quiet", "-b", "side", "HEAD~1"]);
+    git(&by_hand, &["commit", "--quiet", "--allow-empty", "--message", "aside"]);
+    git(&by_hand, &["checkout", "--quiet", "main"]);
+    git(&by_hand, &["merge", "--quiet", "--no-ff", "--message", "joined", "side"]);
+    git(&by_hand, &["push", "--quiet", "origin", "HEAD:main"]);
+    let names: Vec<_> = (1..=4).map(|at| history.named("team-a", &format!("r-{at}")).unwrap().map(|(_, at)| at.version)).collect();
+    assert_eq!(names, [Some(1), Some(2), None, Some(3)]);
+    assert_eq!(history.record("team-a", draft("hello", "r-3")).unwrap().version, 4);
+    fsck(&path);
+}
+
+#[test]
 fn a_commit_by_hand_is_built_upon_and_its_files_are_kept() {
     let root = tempfile::tempdir().unwrap();
     let history = History::open(&root.path().join("state")).unwrap();

@@ -168,6 +168,8 @@ proptest! {
             }
             let active = read.standings.values().filter(|standing| standing.status == Status::Active).count();
             prop_assert!(active <= 1);
+            let waiting: Vec<_> = read.standings.iter().filter(|(_, standing)| standing.status == Status::PendingEval).collect();
+            prop_assert!(waiting.len() <= 1, "{waiting:?}");
         }
         fsck(repository.path());
     }

@@ -88,6 +88,38 @@ fn the_life_of_an_agent_is_what_git_shows() {
 }
 
 #[test]
+fn one_version_is_active_one_waits_and_what_is_older_is_archived() {
+    use Status::{Active, Archived, PendingEval};
+    let root = tempfile::tempdir().unwrap();
+    let history = History::open(root.path()).unwrap();
+    let stand = |history: &History| statuses(&history.list("team-a", "hello", None, 100).unwrap().rows);
+    history.record("team-a", draft("hello", "hello-1")).unwrap();
+    history.record("team-a", pending("hello", "hello-2")).unwrap();
+    history.record("team-a", pending("hello", "hello-3")).unwrap();
+    assert_eq!(stand(&history), [(3, PendingEval), (2, Archived), (1, Active)]);
+    let why = |history: &History, version| history.standing("team-a", "hello", version).unwrap().unwrap().reason;
+    assert_eq!(why(&history, 2).as_deref(), Some("superseded by v3"));
+    // A rollback leaves what is newer waiting.
+    history.activate("team-a", step("hello", 1), None).unwrap();
+    assert_eq!(stand(&history), [(3, PendingEval), (2, Archived), (1, Active)]);
+    // An active one ends what waited before it.
+    history.record("team-a", draft("hello", "hello-4")).unwrap();
+    assert_eq!(stand(&history), [(4, Active), (3, Archived), (2, Archived), (1, Archived)]);
+    assert_eq!((why(&history, 3).as_deref(), why(&history, 1)), (Some("superseded by v4"), None));
+    history.record("team-a", pending("hello", "hello-5")).unwrap();
+    history.record("team-a", draft("hello", "hello-6")).unwrap();
+    history.record("team-a", pending("hello", "hello-7")).unwrap();
+    history.activate("team-a", step("hello", 7), None).unwrap();
+    assert_eq!(stand(&history)[..3], [(7, Active), (6, Archived), (5, Archived)]);
+    // Nothing is made to wait again.
+    assert!(matches!(history.mark("team-a", step("hello", 6), PendingEval), Err(Fault::Refused(said)) if said.contains("evaluation")));
+    drop(history);
+    let history = History::open(root.path()).unwrap();
+    assert_eq!(stand(&history)[..2], [(7, Active), (6, Archived)]);
+    fsck(&history.path("team-a").unwrap());
+}
+
+#[test]
 fn a_pending_release_becomes_active_with_a_checksum_of_its_own() {
     let root = tempfile::tempdir().unwrap();
     let history = History::open(root.path()).unwrap();
