@@ -52,14 +52,14 @@ impl FromStr for Allowed {
         }
         let (host, port) = text.rsplit_once(':').ok_or_else(fault)?;
         let port = port.parse().ok().filter(|port| *port != 0).ok_or_else(fault)?;
-        // Of two ports the URL parser would pass over one that is the usual.
-        let has_port = host.contains(':') && !(host.starts_with('[') && host.ends_with(']'));
+        // The URL parser passes over a second port that is the usual one, slashes before a host, and a user without a name.
+        let more = host.contains(':') && !(host.starts_with('[') && host.ends_with(']')) || host.contains(['/', '\\', '@', '?', '#']);
         // The URL parser brings the host into the form in which URLs are compared later.
         let url = Url::parse(&format!("http://{host}/")).map_err(|_| fault())?;
         let plain =
             url.username().is_empty() && url.password().is_none() && url.port().is_none() && url.path() == "/" && url.query().is_none();
         match url.host_str() {
-            Some(host) if plain && url.fragment().is_none() && !has_port => Ok(Self::Host { host: host.to_owned(), port }),
+            Some(host) if plain && url.fragment().is_none() && !more => Ok(Self::Host { host: host.to_owned(), port }),
             _ => Err(fault()),
         }
     }
@@ -87,6 +87,8 @@ mod tests {
             ("wiki.internal:https", Err(())),
             ("me@wiki:80", Err(())),
             ("wiki:80:443", Err(())),
+            ("\\wiki:443", Err(())),
+            ("@wiki:443", Err(())),
             ("[::1]:80:443", Err(())),
             ("10.0.0.1", Err(())),
             ("*", Err(())),

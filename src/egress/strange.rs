@@ -1,5 +1,6 @@
 //! Every way in which a forbidden place can be written: what the rules say must not depend on the spelling.
 
+use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use proptest::prelude::*;
@@ -121,7 +122,7 @@ fn disguised(host: &str, how: &[Index]) -> String {
     for (at, letter) in host.chars().enumerate() {
         match how.get(at).map_or(0, |index| index.index(9)) {
             1 => out.extend(letter.to_uppercase()),
-            2 => out.push_str(&format!("%{:02x}", u32::from(letter))),
+            2 => write!(out, "%{:02x}", u32::from(letter)).unwrap(),
             3 if letter.is_ascii_graphic() => out.extend(char::from_u32(u32::from(letter) + 0xfee0)),
             4 => out.extend(['\u{ad}', letter]),
             5 if letter == '.' => out.push('。'),
@@ -221,7 +222,7 @@ proptest! {
     fn a_network_covers_what_begins_with_its_bits(network: u128, six: bool, prefix in 0_u32..129, flipped in 0_u32..128) {
         let bits = if six { 128 } else { 32 };
         let (prefix, flipped) = (prefix.min(bits), flipped % bits);
-        let address = |bits: u128| if six { IpAddr::V6(Ipv6Addr::from_bits(bits)) } else { IpAddr::V4(Ipv4Addr::from_bits((bits & 0xffff_ffff) as u32)) };
+        let address = |bits: u128| if six { IpAddr::V6(Ipv6Addr::from_bits(bits)) } else { IpAddr::V4(Ipv4Addr::from_bits(u32::try_from(bits & 0xffff_ffff).unwrap())) };
         let allowed = Allowed::Network { address: address(network), prefix: u8::try_from(prefix).unwrap() };
         prop_assert!(allowed.covers_address(address(network)));
         // The bit of that number, counted from the left.
