@@ -23,6 +23,7 @@ mod guards;
 mod manager;
 mod pods;
 mod releases;
+mod policies;
 mod rest;
 mod rows;
 mod rules;

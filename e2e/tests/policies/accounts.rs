@@ -1,0 +1,225 @@
+//! Threat: one of Slipway's own pods is taken over. What its account may do is little, and what it must never do is
+//! refused whatever roles it is given.
+
+use serde_json::{Value, json};
+use slipway_e2e::{Team, kubectl, platform};
+
+use super::chart::Policies;
+use super::{Grant, Try, judge};
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+fn binding(role: &str, name: &str, subjects: &Value, labels: &Value) -> Value {
+    json!({
+        "apiVersion": format!("{RBAC}/v1"), "kind": "RoleBinding", "metadata": {"name": name, "labels": labels},
+        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role}, "subjects": subjects,
+    })
+}
+
+fn account(name: &str) -> Value {
+    json!([{"kind": "ServiceAccount", "name": name, "namespace": "default"}])
+}
+
+fn user(name: &str) -> Value {
+    json!([{"kind": "User", "apiGroup": RBAC, "name": name}])
+}
+
+fn resource(kind: &str, spec: &Value) -> Value {
+    json!({"apiVersion": "agents.slipway.dev/v1", "kind": kind, "metadata": {"name": "probe"}, "spec": spec})
+}
+
+fn pod() -> Value {
+    let container = json!({"name": "c", "image": "example.com/c"});
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe"}, "spec": {"containers": [container]}})
+}
+
+fn daemons() -> Value {
+    let labels = json!({"app": "probe"});
+    let template = json!({"metadata": {"labels": labels}, "spec": pod()["spec"]});
+    let spec = json!({"selector": {"matchLabels": labels}, "template": template});
+    json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "probe"}, "spec": spec})
+}
+
+/// The chart's policies again, for three accounts that are administrators of the cluster, and would be stopped by nothing else.
+#[test]
+fn whatever_roles_an_account_is_given_it_stays_with_its_work() {
+    let team = Team::new("policy-accounts");
+    let names = ["manager", "rest", "state"].map(|part| format!("{}-{part}", team.slug));
+    let settings = ["manager", "rest", "state"].map(|part| format!("{part}.serviceAccount.name={}-{part}", team.slug));
+    let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+    let _policies =
+        Policies::apply(&team.slug, &settings, &["-confine-manager", "-confine-bindings", "-confine-rest", "-confine-state"], None);
+    let users = names.each_ref().map(|name| format!("system:serviceaccount:default:{name}"));
+    let _grants = [0, 1, 2].map(|n| Grant::bind(&names[n], "cluster-admin", &users[n], None));
+    team.agent("hello", &json!({"suspend": true}));
+    team.apply(&binding("slipway-viewer", "theirs", &user("ann@example.com"), &json!({})));
+    manager(&team, &names[0], &users[0]);
+    rest(&team, &users[1]);
+    state(&team, &users[2]);
+}
+
+fn manager(team: &Team, name: &str, user_name: &str) {
+    let dry = format!("--dry-run=server --as={user_name}");
+    let create = |namespace: &str| format!("-n {namespace} create {dry} -f -");
+    let here = &*team.namespace;
+    let own = |namespace: &str, secret: &str| format!("-n {namespace} create secret generic {secret} {dry}");
+    let secrets = |subjects: &Value| binding("slipway-team-secrets", "slipway-team-secrets-2", subjects, &json!({}));
+    let everything = json!({"apiVersion": format!("{RBAC}/v1"), "kind": "Role", "metadata": {"name": "probe"}, "rules": []});
+    let away: &[&str] = &["the Slipway manager writes team-* namespaces and what is in them"];
+    let bind: &[&str] = &["may bind slipway-team-secrets to itself", "see roleRef and subjects"];
+    let rights: &[&str] = &["RoleBindings in team-* namespaces, and no other rights: not roles"];
+    let delete: &[&str] = &["deletes its own, slipway-team-secrets"];
+    judge(&[
+        Try::new(format!("create namespace elsewhere {dry}"), away),
+        Try::new(format!("label namespace kube-system a=b {dry}"), away),
+        Try::new(format!("delete namespace {} {dry}", platform::NAMESPACE), away),
+        Try::new(format!("-n default create configmap probe {dry}"), away),
+        Try::new(format!("-n kube-system delete configmap kube-root-ca.crt {dry}"), away),
+        Try::new(own("default", "probe"), away),
+        Try::new(own("kube-system", "slipway-keys"), away),
+        Try::with(create("default"), pod(), away),
+        Try::with(create("kube-system"), daemons(), away),
+        Try::with(create("default"), secrets(&account(name)), away),
+        Try::new(format!("create clusterrolebinding probe --clusterrole=cluster-admin --user=mallory {dry}"), away),
+        Try::new(format!("create clusterrole probe --verb=* --resource=* {dry}"), away),
+        Try::new(format!("delete clusterrole slipway-viewer {dry}"), away),
+        Try::with(create(here), binding("cluster-admin", "probe", &account(name), &json!({})), bind),
+        Try::with(create(here), binding("slipway-admin", "probe", &user("mallory"), &json!({})), bind),
+        Try::with(create(here), secrets(&user("mallory")), bind),
+        Try::with(create(here), secrets(&account("somebody-elses")), bind),
+        Try::with(create(here), secrets(&json!([account(name)[0], user("mallory")[0]])), bind),
+        Try::with(create(here), secrets(&json!([])), bind),
+        Try::with(create(here), everything, rights),
+        Try::new(format!("-n {here} delete rolebinding theirs {dry}"), delete),
+        Try::new(format!("create namespace team-{name} {dry}"), &[]),
+        Try::new(format!("-n {here} create configmap probe {dry}"), &[]),
+        Try::new(format!("-n {here} delete rolebinding slipway-team-secrets {dry}"), &[]),
+        Try::with(create(here), secrets(&account(name)), &[]),
+        Try::new(own("default", "slipway-keys"), &[]),
+    ]);
+}
+
+fn rest(team: &Team, user_name: &str) {
+    let dry = format!("--dry-run=server --as={user_name}");
+    let create = |namespace: &str| format!("-n {namespace} create {dry} -f -");
+    let here = &*team.namespace;
+    let member = json!({"agents.slipway.dev/member": "user_0123456789abcdef"});
+    let agent = resource("Agent", &json!({"name": "Probe", "framework": "custom"}));
+    let away: &[&str] = &["Slipway's REST writes Slipway's kinds and members in team-* namespaces"];
+    let bind: &[&str] = &["binds members, who are users, to slipway-viewer, slipway-developer and slipway-admin"];
+    judge(&[
+        Try::with(create("default"), agent.clone(), away),
+        Try::with(create("default"), binding("slipway-viewer", "probe", &user("ann@example.com"), &member), away),
+        Try::new(format!("create clusterrolebinding probe --clusterrole=cluster-admin --user=mallory {dry}"), away),
+        Try::new(format!("-n {here} create role probe --verb=get --resource=secrets {dry}"), away),
+        Try::new(format!("-n {here} create configmap probe {dry}"), away),
+        Try::new(format!("-n {here} create secret generic slipway-platform {dry}"), away),
+        Try::new(format!("-n default create secret generic probe {dry}"), away),
+        Try::with(create("default"), pod(), away),
+        Try::with(create(here), daemons(), away),
+        Try::with(create(here), binding("slipway-viewer", "probe", &user("ann@example.com"), &json!({})), bind),
+        Try::with(create(here), binding("cluster-admin", "probe", &user("ann@example.com"), &member), bind),
+        Try::with(create(here), binding("slipway-team-secrets", "probe", &user("ann@example.com"), &member), bind),
+        Try::with(create(here), binding("slipway-viewer", "probe", &user("system:admin"), &member), bind),
+        Try::with(create(here), binding("slipway-viewer", "probe", &account("default"), &member), bind),
+        Try::new(format!("-n {here} delete rolebinding slipway-team-secrets {dry}"), bind),
+        Try::with(create(here), agent, &[]),
+        Try::with(create(here), resource("Tool", &json!({"name": "datetime", "type": "builtin"})), &[]),
+        Try::with(create(here), binding("slipway-admin", "probe", &user("ann@example.com"), &member), &[]),
+        Try::new(format!("-n {here} delete agent hello {dry}"), &[]),
+        Try::new(format!("-n default create configmap slipway-platform {dry}"), &[]),
+    ]);
+}
+
+fn state(team: &Team, user_name: &str) {
+    let dry = format!("--dry-run=server --as={user_name}");
+    let create = |namespace: &str| format!("-n {namespace} create {dry} -f -");
+    let here = &*team.namespace;
+    let release = resource("AgentRelease", &json!({"agent": "hello"}));
+    let away: &[&str] = &["Slipway's history changes agents and writes releases in team-* namespaces"];
+    judge(&[
+        Try::with(create("default"), release.clone(), away),
+        Try::with(create(here), resource("Agent", &json!({"name": "Probe", "framework": "custom"})), away),
+        Try::with(create(here), resource("Tool", &json!({"name": "datetime", "type": "builtin"})), away),
+        Try::new(format!("-n {here} delete agent hello {dry}"), away),
+        Try::new(format!("-n {here} create secret generic probe {dry}"), away),
+        Try::new(format!("-n {here} create configmap probe {dry}"), away),
+        Try::new(format!("create clusterrolebinding probe --clusterrole=cluster-admin --user=mallory {dry}"), away),
+        Try::new(format!("label team {} a=b {dry}", team.slug), away),
+        Try::with(create(here), release, &[]),
+        Try::new(format!("-n {here} annotate agent hello a=b {dry}"), &[]),
+    ]);
+}
+
+/// What the chart's roles give, before any policy is asked.
+#[test]
+fn no_account_may_more_than_its_work_takes() {
+    let team = Team::new("policy-rights");
+    let can = |account: &str, what: &str| {
+        let line = format!("auth can-i {what} --as=system:serviceaccount:{}:{account}", platform::NAMESPACE);
+        kubectl(line).run().stdout.trim() == "yes"
+    };
+    let never = [
+        "* *",
+        "list secrets --all-namespaces",
+        "list secrets -n kube-system",
+        "get secret/slipway-database -n slipway-system",
+        "impersonate users",
+        "impersonate groups",
+        "impersonate serviceaccounts",
+        "create serviceaccounts --subresource=token --all-namespaces",
+        "create clusterrolebindings",
+        "create clusterroles",
+        "escalate clusterroles",
+        "bind clusterrole/cluster-admin",
+        "bind clusterrole/admin",
+        "create pods --all-namespaces",
+        "create pods --subresource=exec --all-namespaces",
+        "create daemonsets.apps --all-namespaces",
+        "delete nodes",
+        "patch validatingadmissionpolicies",
+        "delete validatingadmissionpolicybindings",
+        "patch customresourcedefinitions",
+    ];
+    for account in [platform::MANAGER, platform::REST, platform::STATE] {
+        for what in never {
+            assert!(!can(account, what), "{account} should not be able to {what}");
+        }
+    }
+    let secrets = |account: &str| can(account, &format!("get secrets -n {}", team.namespace));
+    assert_eq!([platform::MANAGER, platform::REST, platform::STATE].map(secrets), [true, false, false]);
+    assert!(can(platform::MANAGER, "bind clusterrole/slipway-team-secrets") && !can(platform::MANAGER, "bind clusterrole/slipway-viewer"));
+    let status = |account: &str| can(account, "patch agentreleases.agents.slipway.dev --subresource=status --all-namespaces");
+    assert_eq!([platform::MANAGER, platform::REST, platform::STATE].map(status), [false, false, true]);
+}
+
+/// Threats: the key of the hashes over Secrets, and Secrets themselves, in the hands of those who only use agents.
+#[test]
+fn roles_for_people_open_no_secret() {
+    let team = Team::new("policy-people");
+    team.secret("closed", &json!({"KEY": "value"}));
+    for role in ["viewer", "developer", "admin"] {
+        team.token(role);
+        let can = |what: &str| {
+            let line = format!("auth can-i {what} --as=system:serviceaccount:{}:e2e-{role}", team.namespace);
+            kubectl(line).run().stdout.trim() == "yes"
+        };
+        let here = &team.namespace;
+        assert!(can(&format!("get agents.agents.slipway.dev -n {here}")), "{role} should see agents");
+        for what in [
+            format!("get secret/slipway-keys -n {}", platform::NAMESPACE),
+            format!("get secret/closed -n {here}"),
+            format!("list secrets -n {here}"),
+            // The label that lets agents use a Secret.
+            format!("patch secret/closed -n {here}"),
+            format!("create secrets -n {here}"),
+            format!("create pods -n {here}"),
+            format!("patch deployments.apps -n {here}"),
+            format!("create pods --subresource=exec -n {here}"),
+            format!("patch agents.agents.slipway.dev --subresource=status -n {here}"),
+            "patch namespaces".to_owned(),
+        ] {
+            assert!(!can(&what), "{role} should not be able to {what}");
+        }
+    }
+}
