@@ -52,6 +52,8 @@ pub fn user(email: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -73,5 +75,20 @@ mod tests {
         assert_eq!(skill("fill-forms"), "sk_fill_forms");
         assert_eq!(skill_name("sk_fill_forms"), "fill-forms");
         assert_eq!(skill_name("fill-forms"), "fill-forms");
+    }
+
+    proptest! {
+        #[test]
+        fn every_name_comes_back_from_its_id_and_is_its_own(name in "[a-z]([-a-z0-9]{0,20}[a-z0-9])?", other in "[a-z]([-a-z0-9]{0,3}[a-z0-9])?") {
+            for (id, back) in [(knowledge_base as fn(&str) -> String, knowledge_base_name as fn(&str) -> String), (skill, skill_name)] {
+                prop_assert_eq!(back(&id(&name)), name.clone());
+                prop_assert_eq!(back(&name), name.clone());
+                prop_assert_eq!(id(&name) == id(&other), name == other);
+            }
+            let id = team(&name);
+            prop_assert_eq!(team_slug(&id), &*name);
+            prop_assert_eq!(team_slug(&name), &*name);
+            prop_assert_eq!(agent(&name, &other) == agent(&other, &name), name == other);
+        }
     }
 }

@@ -102,6 +102,10 @@ fn label(name: String, most: usize) -> Result<String, NameError> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -134,5 +138,50 @@ mod tests {
         assert_eq!(TeamSlug::new("default").unwrap().namespace(), "team-default");
         assert_eq!(TeamSlug::new("a".repeat(58)).unwrap().namespace().len(), 63);
         assert!(TeamSlug::new("a".repeat(59)).is_err());
+    }
+
+    static RULES: LazyLock<[(&str, regex::Regex, usize); 2]> = LazyLock::new(|| {
+        ["Agent", "Team"].map(|kind| {
+            let (pattern, most) = rule(kind);
+            (kind, regex::Regex::new(&pattern).unwrap(), most)
+        })
+    });
+
+    /// The rule of a kind's CRD for its name, and how long one may be (the API server's own limit where the rule has none).
+    fn rule(kind: &str) -> (String, usize) {
+        let crd = crate::crd::all().into_iter().find(|crd| crd.spec.names.kind == kind).unwrap();
+        let schema = serde_json::to_value(&crd.spec.versions[0].schema).unwrap();
+        let rules = schema["openAPIV3Schema"]["x-kubernetes-validations"].as_array().unwrap();
+        let rules: Vec<&str> = rules.iter().filter_map(|rule| rule["rule"].as_str()).collect();
+        let number = |text: &str| text.split(|letter: char| !letter.is_ascii_digit()).next().and_then(|digits| digits.parse().ok());
+        let most = rules.iter().find_map(|rule| number(rule.split_once("self.metadata.name.size() <= ")?.1)).unwrap_or(253);
+        let pattern = rules.iter().find_map(|rule| rule.split_once("self.metadata.name.matches('")?.1.split_once('\'')).unwrap().0;
+        (pattern.to_owned(), most)
+    }
+
+    proptest! {
+        #[test]
+        fn names_that_the_api_takes_are_names_here_and_the_other_way_round(
+            name in prop_oneof!["[a-z]([-a-z0-9]{0,62}[a-z0-9])?", "[a-zA-Z0-9._/-]{0,6}", "[a-z]{1,5}-(canary|candidate|primary)", "\\PC{0,5}|[a-z]\n"],
+        ) {
+            for (kind, pattern, most) in &*RULES {
+                let matches = pattern.is_match(&name) && name.chars().count() <= *most;
+                match *kind {
+                    "Team" => prop_assert_eq!(TeamSlug::new(&*name).is_ok(), matches, "{:?}", name),
+                    _ => prop_assert_eq!(AgentName::new(&*name).is_ok(), matches && !RESERVED_ENDINGS.iter().any(|ending| name.ends_with(ending)), "{:?}", name),
+                }
+            }
+        }
+
+        #[test]
+        fn a_slug_is_a_name_and_its_own_slug(name in "\\PC{0,40}|[ A-Za-z0-9_.-]{0,40}") {
+            match slugify(&name) {
+                Ok(slug) => {
+                    prop_assert!(label(slug.clone(), usize::MAX).is_ok() && !slug.contains("--"), "{slug}");
+                    prop_assert_eq!(slugify(&slug), Ok(slug));
+                }
+                Err(_) => prop_assert!(!name.chars().any(|letter| letter.is_ascii_alphabetic()), "{name:?}"),
+            }
+        }
     }
 }

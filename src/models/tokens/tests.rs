@@ -219,7 +219,7 @@ fn results_id(content: &Content) -> Option<&String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(100))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 3))]
     #[test]
     fn what_is_kept_fits_in_whole_pairs_and_the_newest_round_stays(
         history in conversation(), window in 50_u32..3000, reserve in 0_u32..60, ollama in any::<bool>()

@@ -182,6 +182,9 @@ mod tests {
             let Ok(template) = Endpoint::parse(&endpoint) else { return Ok(()) };
             let arguments = json!({"a": a, "b": b});
             let arguments = arguments.as_object().unwrap();
+            if !template.placeholders().iter().all(|name| arguments.contains_key(name)) {
+                return Ok(());
+            }
             let Ok(url) = super::fill(&template, arguments, &[("a b", more.clone())]) else {
                 prop_assert!(template.path.iter().any(|segment| {
                     segment.iter().any(|part| matches!(part, Part::Placeholder(_))) && matches!(&*meant(segment, arguments), b"" | b"." | b"..")
