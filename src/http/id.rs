@@ -52,6 +52,8 @@ pub fn ulid(now: SystemTime, random: u128) -> Ulid {
 mod tests {
     use std::time::Duration;
 
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -78,5 +80,17 @@ mod tests {
         let id = RequestId::made(now, 7);
         assert_eq!(id, RequestId::made(now, 7));
         assert_eq!(id.as_str(), "req_01HF7YAT000000000000000007");
+    }
+
+    proptest! {
+        #[test]
+        fn an_echo_is_one_word_that_needs_no_quotes(sent in prop::collection::vec(any::<u8>(), 0..140)) {
+            let Ok(value) = HeaderValue::from_bytes(&sent) else { return Ok(()) };
+            let headers = HeaderMap::from_iter([(HEADER, value)]);
+            if let Some(id) = RequestId::echoed(&headers) {
+                prop_assert_eq!(id.as_str().as_bytes(), &sent[..]);
+                prop_assert!(!sent.is_empty() && sent.len() <= LONGEST && sent.iter().all(u8::is_ascii_graphic) && !sent.contains(&b'"'));
+            }
+        }
     }
 }

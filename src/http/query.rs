@@ -58,6 +58,8 @@ fn decode(text: &str) -> Result<String, Error> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -78,5 +80,41 @@ mod tests {
             assert!(error.message().contains(word), "{text}: {}", error.message());
         }
         assert!(Query::parse(Some("a=%ff")).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn a_query_is_read_as_the_url_standard_says(text in "([a-c=&+%;é/?]|%[0-9a-fA-F]{2}|%C3%A9){0,30}|\\PC{0,30}") {
+            let expected: Vec<_> = url::form_urlencoded::parse(text.as_bytes()).into_owned().collect();
+            match Query::parse(Some(&text)) {
+                Ok(Query(pairs)) => prop_assert_eq!(pairs, expected),
+                // The standard puts replacement characters where we refuse.
+                Err(_) => {
+                    let replaced = |text: &String| text.contains(char::REPLACEMENT_CHARACTER);
+                    prop_assert!(expected.iter().any(|(name, value)| replaced(name) || replaced(value)));
+                }
+            }
+        }
+
+        #[test]
+        fn what_was_written_is_taken_once(pairs in prop::collection::btree_map("\\PC{1,5}", "\\PC{0,5}", 0..5)) {
+            let text = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(&pairs).finish();
+            let mut query = Query::parse(Some(&text)).unwrap();
+            for (name, value) in &pairs {
+                prop_assert_eq!(query.text(name), Some(value.clone()).filter(|value| !value.is_empty()));
+                prop_assert_eq!(query.text(name), None);
+            }
+            prop_assert!(query.end().is_ok());
+        }
+
+        #[test]
+        fn a_number_is_within_its_bounds_or_refused(text in "[+-]?[0-9]{0,25}|\\PC{0,5}", least in 0_u64..10, size in 0_u64..1000) {
+            let query = url::form_urlencoded::Serializer::new(String::new()).append_pair("n", &text).finish();
+            let range = least..=least + size;
+            match Query::parse(Some(&query)).unwrap().number("n", least, range.clone()) {
+                Ok(number) => prop_assert!(range.contains(&number) && (text.is_empty() || text.parse() == Ok(number))),
+                Err(error) => prop_assert!(error.message().contains("`n`") && text.parse().map_or(true, |number: u64| !range.contains(&number))),
+            }
+        }
     }
 }
