@@ -18,7 +18,9 @@ pub(crate) fn server(config: &ToolConfig) -> Result<(PathBuf, Vec<String>), Vec<
     let program = binary.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let arguments = command::fixed(config.allowed_commands.as_deref().unwrap_or_default(), program, &config.parameters);
     let arguments = arguments.unwrap_or_else(|wrong| {
-        wrong.into_iter().for_each(|(field, message)| refuse(field, message));
+        for (field, message) in wrong {
+            refuse(field, message);
+        }
         Vec::new()
     });
     if refusals.is_empty() { Ok((binary, arguments)) } else { Err(refusals) }
