@@ -86,13 +86,12 @@ mod tests {
         #[test]
         fn a_query_is_read_as_the_url_standard_says(text in "([a-c=&+%;é/?]|%[0-9a-fA-F]{2}|%C3%A9){0,30}|\\PC{0,30}") {
             let expected: Vec<_> = url::form_urlencoded::parse(text.as_bytes()).into_owned().collect();
-            match Query::parse(Some(&text)) {
-                Ok(Query(pairs)) => prop_assert_eq!(pairs, expected),
+            if let Ok(Query(pairs)) = Query::parse(Some(&text)) {
+                prop_assert_eq!(pairs, expected);
+            } else {
                 // The standard puts replacement characters where we refuse.
-                Err(_) => {
-                    let replaced = |text: &String| text.contains(char::REPLACEMENT_CHARACTER);
-                    prop_assert!(expected.iter().any(|(name, value)| replaced(name) || replaced(value)));
-                }
+                let replaced = |text: &String| text.contains(char::REPLACEMENT_CHARACTER);
+                prop_assert!(expected.iter().any(|(name, value)| replaced(name) || replaced(value)));
             }
         }
 
