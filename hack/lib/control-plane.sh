@@ -8,6 +8,7 @@ API_PORT=26443
 ETCD_URL=https://127.0.0.1:22379
 ETCD_PEER_URL=http://127.0.0.1:22380
 PKI=$STATE/pki
+CONTROLLER_OPTIONS=()
 if [[ $EUID -eq 0 ]]; then API_ADDRESS=$NODE_ADDRESS; else API_ADDRESS=127.0.0.1; fi
 API_URL=https://$API_ADDRESS:$API_PORT
 
@@ -114,7 +115,7 @@ start_controller_manager() {
     --authorization-kubeconfig "$STATE/config/kube-controller-manager.kubeconfig" \
     --use-service-account-credentials --service-account-private-key-file "$PKI/service-account.key" \
     --root-ca-file "$PKI/ca.crt" --cluster-signing-cert-file "$PKI/ca.crt" --cluster-signing-key-file "$PKI/ca.key" \
-    --kube-api-qps 500 --kube-api-burst 1000
+    --kube-api-qps 500 --kube-api-burst 1000 "${CONTROLLER_OPTIONS[@]}"
 }
 
 start_scheduler() {
