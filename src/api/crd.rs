@@ -1,8 +1,9 @@
 //! The CRDs, generated from the types. `crds/` holds them; the tests here keep the two the same and
 //! see to it that a later v1 accepts whatever an earlier one did.
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{CustomResourceDefinition, CustomResourceDefinitionVersion, JSON};
 use kube::CustomResourceExt;
+use serde_json::json;
 
 /// Every CRD, in the order in which they are best installed.
 pub fn all() -> Vec<CustomResourceDefinition> {
@@ -18,8 +19,19 @@ pub fn all() -> Vec<CustomResourceDefinition> {
         // With the chart gone, agents and teams must not go with it.
         let annotations = crd.metadata.annotations.get_or_insert_default();
         annotations.insert("helm.sh/resource-policy".to_owned(), "keep".to_owned());
+        crd.spec.versions.iter_mut().for_each(unseen);
     }
     all
+}
+
+/// What nobody has looked at yet says so. To those who wait by kstatus, an object without a status has nothing to wait for,
+/// and is ready.
+fn unseen(version: &mut CustomResourceDefinitionVersion) {
+    let schema = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut());
+    let Some(status) = schema.and_then(|schema| schema.properties.as_mut()?.get_mut("status")) else { return };
+    if status.properties.as_ref().is_some_and(|fields| fields.contains_key("observedGeneration")) {
+        status.default = Some(JSON(json!({"observedGeneration": -1})));
+    }
 }
 
 #[cfg(test)]
@@ -57,6 +69,20 @@ mod tests {
             let committed = std::fs::read_to_string(&path).unwrap_or_default();
             assert!(committed == generated, "{} is stale; run the tests once with UPDATE_GOLDEN=1", path.display());
         }
+    }
+
+    /// Else it would count as ready until somebody looks.
+    #[test]
+    fn an_object_whose_status_has_a_generation_begins_as_unseen() {
+        let begins = |crd: &CustomResourceDefinition| {
+            let crd = serde_json::to_value(crd).unwrap();
+            let status = &schema(&crd)["properties"]["status"];
+            (status["properties"]["observedGeneration"].is_object(), status["default"] == json!({"observedGeneration": -1}))
+        };
+        let all = all();
+        assert!(all.iter().map(begins).all(|(has, says)| has == says));
+        let of = |kind: &str| all.iter().find(|crd| crd.spec.names.kind == kind).map(begins);
+        assert!(["Team", "Tool", "Skill", "Agent"].iter().all(|kind| of(kind) == Some((true, true))));
     }
 
     #[test]

@@ -14,6 +14,8 @@ const ARGO_TRACKING: &str = "argocd.argoproj.io/tracking-id";
 /// Argo CD's tracking by label, where it was set to this name. Its older default, `app.kubernetes.io/instance`, is
 /// everybody's, and says nothing by itself.
 const ARGO_LABELS: [&str; 2] = ["argocd.argoproj.io/instance", "argocd.argoproj.io/app-name"];
+/// What Argo CD's engine puts on an object when it runs without Argo CD. It writes under its program's name, whatever that is.
+const ENGINE_MARK: &str = "gitops-agent.argoproj.io/gc-mark";
 /// The field managers of these tools.
 const MANAGERS: [(&str, Tool); 4] = [
     ("kustomize-controller", Tool::Flux),
@@ -59,7 +61,7 @@ pub fn owner(meta: &ObjectMeta) -> Option<String> {
             Some(application) => format!("Argo CD application {application}"),
             None => format!("Argo CD ({name})"),
         }),
-        _ => None,
+        _ => annotations.contains_key(ENGINE_MARK).then(|| "Argo CD's gitops-agent".to_owned()),
     }
 }
 
@@ -117,6 +119,7 @@ mod tests {
                 Some("Argo CD application bots"),
             ),
             (json!({"labels": {"argocd.argoproj.io/instance": "bots"}}), Some("Argo CD application bots")),
+            (json!({"annotations": {"gitops-agent.argoproj.io/gc-mark": "sha256.x"}}), Some("Argo CD's gitops-agent")),
         ] {
             assert_eq!(of(meta.clone()).as_deref(), expected, "{meta}");
         }
