@@ -2,7 +2,9 @@
 //!
 //! `kubectl` runs the program, `watch` waits on what the API server says, `team` gives each test a tenant
 //! of its own, `agent` is a handle on one Agent, `http` talks to what runs, `api` runs REST and calls it, `golden` keeps what
-//! it answers, `proxy` stands before the API server, `compare` tells differences, `platform` knows the installed manager, `turn` lets a test be alone.
+//! it answers, `proxy` stands before the API server, `second` is another cluster, `git` keeps repositories of manifests, `gitops`
+//! runs a controller that applies them, `compare` tells differences, `platform` knows the installed manager, `turn` lets a
+//! test be alone.
 
 #![expect(clippy::panic, clippy::missing_panics_doc, reason = "this crate is nothing but tests, and a test fails by panicking")]
 
@@ -10,11 +12,14 @@ mod agent;
 mod api;
 mod compare;
 mod gate;
+mod git;
+pub mod gitops;
 mod golden;
 mod http;
 mod kubectl;
 pub mod platform;
 mod proxy;
+mod second;
 mod team;
 mod turn;
 mod watch;
@@ -23,10 +28,12 @@ pub use agent::{Agent, condition, fresh};
 pub use api::{Api, Call, Sent, State, Stream};
 pub use compare::{assert_holds, essence, settings};
 pub use gate::{Gate, When};
+pub use git::{Checkout, Repository, git};
 pub use golden::Golden;
 pub use http::{Headers, Reply, http};
 pub use kubectl::{Kubectl, Outcome, kubectl};
 pub use proxy::Proxy;
+pub use second::Second;
 pub use team::Team;
 pub use turn::{Turn, alone, together};
 pub use watch::{poll, until};

@@ -4,11 +4,8 @@
 
 mod sync;
 
-use std::path::Path;
-use std::process::{Command, Output};
-
 use serde_json::{Value, json};
-use slipway_e2e::{Agent, Api, Call, Golden, State, Team, fresh, poll};
+use slipway_e2e::{Agent, Api, Call, Golden, State, Team, fresh, git, poll};
 
 use crate::api_contract::assert_error;
 
@@ -220,14 +217,6 @@ fn without_the_state_role_releases_are_away_and_all_else_is_there() {
         assert!(!reply.header("retry-after").is_empty(), "{path}: {reply:?}");
     }
     api.call("GET", "/agents/helper").expect(200);
-}
-
-/// `git` with these arguments and nothing of this machine's settings.
-fn git(folder: &Path, arguments: &[&str]) -> Output {
-    let mut command = Command::new("git");
-    command.args(arguments).current_dir(folder).env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_CONFIG_GLOBAL", "/dev/null");
-    command.env("GIT_TERMINAL_PROMPT", "0").env("GIT_ASKPASS", "").env("HOME", folder);
-    command.output().unwrap_or_else(|error| panic!("git cannot be run: {error}"))
 }
 
 #[test]

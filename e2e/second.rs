@@ -1,0 +1,51 @@
+//! A second cluster: an API server beside the tests' own, empty and without a node, by `hack/apart`.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use crate::kubectl::{Kubectl, kubectl};
+
+/// It lasts as long as this, and no longer than the test's process: `hack/apart` ends with its standard input.
+pub struct Second {
+    script: Child,
+    kubeconfig: PathBuf,
+}
+
+impl Second {
+    /// With our kinds, and nothing that works on them.
+    #[track_caller]
+    pub fn start() -> Self {
+        let path = slipway_peers::repository().join("hack/apart");
+        let failed = |error| panic!("{} cannot be run: {error}", path.display());
+        let mut command = Command::new(&path);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut script = command.spawn().unwrap_or_else(failed);
+        let (mut line, mut faults) = (String::new(), String::new());
+        let read = script.stdout.take().map(|stdout| BufReader::new(stdout).read_line(&mut line));
+        let mut this = Self { script, kubeconfig: line.trim().into() };
+        if !matches!(read, Some(Ok(1..))) {
+            let _ = this.script.stderr.take().map(|mut stderr| stderr.read_to_string(&mut faults));
+            panic!("hack/apart should print where a kubeconfig is, and says: {faults}");
+        }
+        this.kubectl("apply --server-side -f").arg(slipway_peers::repository().join("crds").display()).ok();
+        this.kubectl("wait crd --all --for=condition=Established --timeout=60s").ok();
+        this
+    }
+
+    /// `kubectl LINE` in this cluster.
+    pub fn kubectl(&self, line: &str) -> Kubectl {
+        kubectl(format!("--kubeconfig={} {line}", self.kubeconfig.display()))
+    }
+
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+}
+
+impl Drop for Second {
+    fn drop(&mut self) {
+        drop(self.script.stdin.take());
+        let _ = self.script.wait();
+    }
+}
