@@ -23,7 +23,7 @@ impl Drop for Clean {
 
 /// What is answered where nothing is configured.
 fn nothing() -> Value {
-    json!({"mlflow_uri": null, "state_repo": null, "state_branch": null, "state_known_hosts": null, "state_token": null,
+    json!({"mlflow_uri": null, "state_repo": null, "state_branch": null, "state_known_hosts": null, "state_ca": null, "state_token": null,
         "state_ssh_key": null, "git_status": "not_configured", "git_message": null})
 }
 

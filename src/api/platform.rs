@@ -13,6 +13,8 @@ pub const STATE_REPO: &str = "state_repo";
 pub const STATE_BRANCH: &str = "state_branch";
 /// For ssh: the host's keys.
 pub const STATE_KNOWN_HOSTS: &str = "state_known_hosts";
+/// For https: the certificates that sign for the host, in place of the usual ones.
+pub const STATE_CA: &str = "state_ca";
 /// In the Secret: for https.
 pub const STATE_TOKEN: &str = "state_token";
 /// In the Secret: a private key without a passphrase, for ssh.

@@ -26,6 +26,7 @@ struct Public {
     url: Option<String>,
     branch: Option<String>,
     known_hosts: Option<String>,
+    authority: Option<String>,
 }
 
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -80,7 +81,7 @@ fn remote(public: &Public, hidden: &Hidden) -> Result<Option<Remote>, String> {
         token: hidden.token.clone().filter(|_| https),
         key: hidden.key.clone().filter(|_| ssh),
         known_hosts: public.known_hosts.clone().filter(|_| ssh),
-        authority: None,
+        authority: public.authority.clone().filter(|_| https),
         url,
     };
     Remote::new(settings).map(Some)
@@ -117,7 +118,12 @@ pub(super) fn watch(client: &Client, namespace: &str) -> (Configuration, watch::
 impl Public {
     fn of(config: &ConfigMap) -> Self {
         let value = |name: &str| config.data.as_ref()?.get(name).filter(|value| !value.trim().is_empty()).cloned();
-        Self { url: value(platform::STATE_REPO), branch: value(platform::STATE_BRANCH), known_hosts: value(platform::STATE_KNOWN_HOSTS) }
+        Self {
+            url: value(platform::STATE_REPO),
+            branch: value(platform::STATE_BRANCH),
+            known_hosts: value(platform::STATE_KNOWN_HOSTS),
+            authority: value(platform::STATE_CA),
+        }
     }
 }
 
@@ -134,11 +140,45 @@ impl Hidden {
 
 #[cfg(test)]
 mod tests {
+    use slipway_peers::GitHttp;
+    use slipway_state::git::Git;
+    use slipway_state::mirror::{Rules, Trouble, probe};
+
     use super::*;
 
     fn public(url: &str) -> Public {
-        let data = [(platform::STATE_REPO.to_owned(), url.to_owned())].into();
+        told(&[(platform::STATE_REPO, url)])
+    }
+
+    fn told(fields: &[(&str, &str)]) -> Public {
+        let data = fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         Public::of(&ConfigMap { data: Some(data), ..ConfigMap::default() })
+    }
+
+    #[tokio::test]
+    async fn a_host_whose_certificate_a_private_authority_signed_takes_its_certificates() {
+        let server = GitHttp::start();
+        server.repository("agents.git", &[]);
+        let folder = std::env::temp_dir();
+        let git = Git::new("git", folder, std::env::vars_os()).unwrap();
+        let rules = Rules { allow: vec!["127.0.0.0/8".parse().unwrap()], files: None };
+        let token = [(platform::STATE_TOKEN.to_owned(), k8s_openapi::ByteString(server.token().as_bytes().to_vec()))].into();
+        let hidden = Hidden::of(&Secret { data: Some(token), ..Secret::default() });
+        let (url, authority) = (server.url("agents.git"), server.authority());
+        let (configuration, _) = Configuration::new();
+        configuration.change(|public, given| (*public, *given) = (told(&[(platform::STATE_REPO, &url)]), hidden));
+        let stranger = probe(&git, &rules, &configuration.remote().unwrap(), "team-a").await.unwrap_err();
+        assert!(matches!(stranger, Trouble::Certificate(_)), "{stranger}");
+        configuration.change(|public, _| *public = told(&[(platform::STATE_REPO, &url), (platform::STATE_CA, &authority)]));
+        let seen = probe(&git, &rules, &configuration.remote().unwrap(), "team-a").await;
+        assert_eq!(seen.map(|seen| seen.branches), Ok(0));
+        // Left over from before, it is of no use to ssh, and no fault.
+        configuration
+            .change(|public, _| *public = told(&[(platform::STATE_REPO, "file:///mirror/a.git"), (platform::STATE_CA, &authority)]));
+        assert_eq!((configuration.fault(), configuration.remote().is_some()), (None, true));
+        configuration.change(|public, _| *public = told(&[(platform::STATE_REPO, &url), (platform::STATE_CA, "/etc/ca.pem")]));
+        let fault = configuration.fault().unwrap();
+        assert!(fault.contains("PEM"), "{fault}");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use slipway_api::labels;
-use slipway_api::platform::{NAME, STATE_BRANCH, STATE_KNOWN_HOSTS, STATE_REPO, STATE_SSH_KEY, STATE_TOKEN};
+use slipway_api::platform::{NAME, STATE_BRANCH, STATE_CA, STATE_KNOWN_HOSTS, STATE_REPO, STATE_SSH_KEY, STATE_TOKEN};
 use slipway_http::{Error, StatusCode, header};
 use slipway_release::wire::{MirrorStatus, Mirrors, TestStatus};
 use slipway_state::mirror;
@@ -38,6 +38,8 @@ pub(crate) struct Config {
     pub state_branch: Option<String>,
     /// The host's keys, for ssh.
     pub state_known_hosts: Option<String>,
+    /// The certificates that sign for the host, for https. Without them those that everybody trusts do.
+    pub state_ca: Option<String>,
     /// The token for https, masked.
     pub state_token: Option<String>,
     /// The private key for ssh, masked.
@@ -79,6 +81,9 @@ pub(crate) struct Changes {
     /// The host's keys, as `ssh-keyscan` prints them, for ssh.
     #[serde(default, deserialize_with = "given")]
     state_known_hosts: Option<Option<String>>,
+    /// The certificates that sign for the host, as PEM, in place of those that everybody trusts, for https.
+    #[serde(default, deserialize_with = "given")]
+    state_ca: Option<Option<String>>,
     /// The token for https.
     #[serde(default, deserialize_with = "given")]
     state_token: Option<Option<String>>,
@@ -102,6 +107,7 @@ struct Stored {
     repo: Option<String>,
     branch: Option<String>,
     known_hosts: Option<String>,
+    authority: Option<String>,
     token: Option<String>,
     key: Option<String>,
 }
@@ -119,6 +125,7 @@ impl Stored {
             repo: said(STATE_REPO),
             branch: said(STATE_BRANCH),
             known_hosts: said(STATE_KNOWN_HOSTS),
+            authority: said(STATE_CA),
             token: hidden(STATE_TOKEN),
             key: hidden(STATE_SSH_KEY),
         }
@@ -132,6 +139,7 @@ impl Changes {
         let clean = |value: Option<Option<String>>| value.map(|value| value.filter(|text| !text.is_empty()));
         let hidden = |value| clean(value).filter(|value| value.as_deref() != Some(MASK));
         let (repo, branch, known_hosts) = (clean(self.state_repo), clean(self.state_branch), clean(self.state_known_hosts));
+        let authority = clean(self.state_ca);
         let (token, key) = (hidden(self.state_token), hidden(self.state_ssh_key));
         let then = |change: &Option<Option<String>>, before: &Option<String>| change.clone().unwrap_or_else(|| before.clone());
         let url = then(&repo, &stored.repo);
@@ -141,9 +149,9 @@ impl Changes {
             token: then(&token, &stored.token).map(mirror::Secret::new),
             key: then(&key, &stored.key).map(mirror::Secret::new),
             known_hosts: then(&known_hosts, &stored.known_hosts),
-            authority: None,
+            authority: then(&authority, &stored.authority),
         };
-        let touched = [&repo, &branch, &known_hosts, &token, &key].into_iter().any(Option::is_some);
+        let touched = [&repo, &branch, &known_hosts, &authority, &token, &key].into_iter().any(Option::is_some);
         if touched && url.is_some() {
             mirror::Remote::new(settings).map_err(|fault| format!("state_repo: {fault}"))?;
         }
@@ -158,7 +166,7 @@ impl Changes {
         let changed =
             |all: Vec<(&'static str, Option<Option<String>>)>| all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
         Ok(Writes {
-            data: changed(vec![(STATE_REPO, repo), (STATE_BRANCH, branch), (STATE_KNOWN_HOSTS, known_hosts)]),
+            data: changed(vec![(STATE_REPO, repo), (STATE_BRANCH, branch), (STATE_KNOWN_HOSTS, known_hosts), (STATE_CA, authority)]),
             secrets: changed(vec![(STATE_TOKEN, token), (STATE_SSH_KEY, key)]),
             moves,
         })
@@ -184,7 +192,9 @@ impl Writes {
         let secret = secret(call).await?;
         let writes = changes.writes(&Stored::of(map, secret.as_ref())).map_err(Error::bad_request)?;
         let namespace = &call.context.settings.platform_namespace;
-        if !writes.secrets.is_empty() && !call.context.access.allows(&call.caller, CHANGE_SECRET, namespace, Some(NAME)).await? {
+        // Who signs for the host decides who is shown the token.
+        let opens = !writes.secrets.is_empty() || writes.data.contains_key(STATE_CA);
+        if opens && !call.context.access.allows(&call.caller, CHANGE_SECRET, namespace, Some(NAME)).await? {
             let message =
                 format!("{} may not {CHANGE_SECRET} {NAME} in the platform's namespace, where tokens and keys are kept", call.caller.name);
             return Err(Error::new(StatusCode::FORBIDDEN, message));
@@ -250,6 +260,7 @@ pub(super) async fn config(call: &Call, map: Option<&ConfigMap>) -> Result<Confi
         state_repo: stored.repo,
         state_branch: stored.branch,
         state_known_hosts: stored.known_hosts,
+        state_ca: stored.authority,
         state_token: masked(stored.token),
         state_ssh_key: masked(stored.key),
         git_status,
@@ -331,6 +342,13 @@ mod tests {
                 Stored::default(),
                 json!({"state_repo": "git@h:o.git", "state_ssh_key": key, "state_known_hosts": "h ssh-ed25519 AAAA"}),
                 Ok(vec!["state_repo", "state_known_hosts", "state_ssh_key"]),
+            ),
+            (stored(at), json!({"state_ca": "-----BEGIN CERTIFICATE-----\nYQ==\n"}), Ok(vec!["state_ca"])),
+            (stored(at), json!({"state_ca": "/etc/ssl/ca.pem"}), Err("must be PEM")),
+            (
+                Stored { authority: Some("-----BEGIN CERTIFICATE-----".to_owned()), ..Stored::default() },
+                json!({"state_repo": "git@h:o.git", "state_ssh_key": key, "state_known_hosts": "h ssh-ed25519 AAAA"}),
+                Err("a certificate is of no use with ssh"),
             ),
             (Stored::default(), json!({"state_repo": "https://me:hunter2@h/x"}), Err("no password")),
             (Stored::default(), json!({"state_repo": "http://h/x"}), Err("https")),
