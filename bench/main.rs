@@ -43,6 +43,9 @@ struct Arguments {
     /// How many manual changes are made.
     #[arg(long, default_value_t = 200)]
     edits: u32,
+    /// The folder of a history that a process of its own opens and lists, so that its memory is told.
+    #[arg(long, hide = true)]
+    held: Option<std::path::PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -68,6 +71,9 @@ impl Arguments {
 #[tokio::main(worker_threads = 2)]
 async fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
+    if let Some(folder) = &arguments.held {
+        return state::held(folder);
+    }
     table::machine();
     if arguments.wants(Row::Runtime) {
         runtime::measure(arguments.runs)?;

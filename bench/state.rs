@@ -24,12 +24,17 @@ const RELEASES: u32 = 1000;
 /// How many commits `git commit` makes.
 const COMMITS: u32 = 100;
 const READS: u32 = 50;
+/// How many agents there are when they are many, in how many teams, with how many releases each.
+const CROWDS: [u32; 2] = [1000, 10_000];
+const TEAMS: u32 = 10;
+const EACH: u32 = 3;
 const SECOND: i64 = 1_800_000_000;
 
 pub(crate) fn measure(runs: u32) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     rates(folder.path(), runs)?;
-    lengths(folder.path(), runs)
+    lengths(folder.path(), runs)?;
+    crowds(folder.path())
 }
 
 /// Short histories of some agents.
@@ -69,6 +74,7 @@ fn lengths(folder: &Path, runs: u32) -> anyhow::Result<()> {
     table::part("Release history of one agent, by number of versions");
     let root = folder.join("lengths");
     let mut growth: [Vec<(u32, f64)>; 6] = Default::default();
+    let (mut commit_rates, mut fast_rates) = (Vec::new(), Vec::new());
     let mut before = 0;
     for size in SIZES {
         let timed = (size / 10).max(10);
@@ -108,9 +114,16 @@ fn lengths(folder: &Path, runs: u32) -> anyhow::Result<()> {
         peer::check(&repository)?;
         let (bytes, packs) = peer::weight(&repository)?;
         let (floor, _) = peer::collected(&repository, &folder.join(format!("collected-{size}")))?;
+        // Git goes on from a copy of the same history.
+        let (commits, fast) = peer::further(&repository, folder, size, timed.min(COMMITS))?;
+        commit_rates.push((size, commits));
+        fast_rates.push((size, fast));
         let what = |what: &str| format!("{size} versions, {what}");
-        table::alone(&what("eight writers"), &table::per_second(together), "");
-        table::alone(&what("one writer"), &table::per_second(alone), "");
+        for (writers, rate, goal) in [("eight writers", together, ">= 500/s"), ("one writer", alone, "none")] {
+            let shown = table::per_second(rate);
+            table::beside(&what(writers), (&shown, rate), (&table::per_second(commits), commits), goal);
+            table::beside(&what(&format!("{writers}, fast-import")), (&shown, rate), (&table::per_second(fast), fast), "none");
+        }
         table::alone(&what("all listed"), &table::milliseconds(median(&warm)), if size == SIZES[1] { "< 50 ms" } else { "" });
         table::alone(&what("all listed after a start"), &table::milliseconds(median(&cold)), "");
         table::alone(&what("difference of two"), &table::milliseconds(median(&difference)), "");
@@ -120,7 +133,10 @@ fn lengths(folder: &Path, runs: u32) -> anyhow::Result<()> {
             (&table::mebibytes(floor / 1024.0), floor),
             "none",
         );
-        table::remark(&format!("in {packs} packs; {waited:.2} s until packs were put together; the floor is a copy after `git gc`"));
+        table::remark(&format!(
+            "{:.0} bytes a release, in {packs} packs; {waited:.2} s until packs were put together; the floor is a copy after `git gc`",
+            bytes / f64::from(size)
+        ));
         for (points, value) in growth.iter_mut().zip([together, alone, median(&warm), median(&cold), median(&difference), bytes]) {
             points.push((size, value));
         }
@@ -129,11 +145,80 @@ fn lengths(folder: &Path, runs: u32) -> anyhow::Result<()> {
     for (name, points) in names.iter().zip(&growth) {
         table::growth(&format!("growth of {name}"), points);
     }
+    table::growth("growth of git commit, releases/s", &commit_rates);
+    table::growth("growth of fast-import, releases/s", &fast_rates);
+    Ok(())
+}
+
+/// Many agents of few releases each: what it takes to open it all and to list each once, and what stays in memory.
+fn crowds(folder: &Path) -> anyhow::Result<()> {
+    table::part(&format!("Release history of many agents, {EACH} releases each, {TEAMS} teams, in a process of its own"));
+    let root = folder.join("crowds");
+    let mut growth: [Vec<(u32, f64)>; 4] = Default::default();
+    let mut before = 0;
+    for agents in CROWDS {
+        let history = History::open(&root)?;
+        let per_team = agents / TEAMS;
+        for team in 0..TEAMS {
+            let (namespace, known) = (format!("{NAMESPACE}-{team}"), before / TEAMS);
+            record_all(&history, WRITERS, (per_team - known) * EACH, |at| draft(&namespace, known + at / EACH, known * EACH + at))?;
+        }
+        history.settle();
+        drop(history);
+        before = agents;
+        let held = std::process::Command::new(std::env::current_exe()?).arg("--held").arg(&root).output()?;
+        ensure!(held.status.success(), "{}", String::from_utf8_lossy(&held.stderr));
+        let said = String::from_utf8(held.stdout)?;
+        let numbers: Vec<f64> = said.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
+        let [count, first, all, again, memory] = numbers.as_slice() else { anyhow::bail!("{said:?} is not what was asked for") };
+        ensure!((count - f64::from(agents * EACH)).abs() < 0.5, "{count} releases were listed of {agents} times {EACH}");
+        let what = |what: &str| format!("{agents} agents, {what}");
+        table::alone(&what("opened, first list"), &table::milliseconds(*first), "< 50 ms");
+        table::alone(&what("each listed once"), &table::seconds(*all), "");
+        table::alone(&what("each listed again"), &table::seconds(*again), "");
+        table::alone(&what("memory"), &table::mebibytes(*memory), "");
+        for (points, value) in growth.iter_mut().zip([first, all, again, memory]) {
+            points.push((agents, *value));
+        }
+    }
+    for (name, points) in ["first list", "each listed once", "each listed again", "memory"].iter().zip(&growth) {
+        table::growth(&format!("growth of {name}"), points);
+    }
+    Ok(())
+}
+
+/// Opens a history, lists all there is, twice, and prints how many releases there were, the seconds until the first list,
+/// until each was listed once, and again, and the memory of this process in KiB.
+pub(crate) fn held(root: &Path) -> anyhow::Result<()> {
+    let begun = Instant::now();
+    let history = History::open(root)?;
+    let list = |namespace: &str, agent: &str| -> anyhow::Result<usize> {
+        let rows = history.list(namespace, agent, None, 100)?.rows;
+        ensure!(rows.iter().all(|row| row.told.is_ok() && row.recorded.is_some()), "{namespace} {agent}");
+        Ok(rows.len())
+    };
+    list(&format!("{NAMESPACE}-0"), "agent-0")?;
+    let first = begun.elapsed().as_secs_f64();
+    let mut rounds = Vec::new();
+    for _ in 0..2 {
+        let (begun, mut count) = (Instant::now(), 0);
+        for namespace in history.namespaces()? {
+            for agent in history.agents(&namespace)? {
+                count += list(&namespace, &agent)?;
+            }
+        }
+        rounds.push((count, begun.elapsed().as_secs_f64()));
+    }
+    println!("{} {first} {} {} {}", rounds[0].0, rounds[0].1, rounds[1].1, table::resident()?);
     Ok(())
 }
 
 /// Records releases, and answers how many a second. `begun` were recorded before.
 fn record(history: &History, writers: u32, releases: u32, agents: u32, begun: u32) -> anyhow::Result<f64> {
+    record_all(history, writers, releases, |at| draft(NAMESPACE, (begun + at) % agents, begun + at))
+}
+
+fn record_all(history: &History, writers: u32, releases: u32, draft: impl Fn(u32) -> Draft + Sync) -> anyhow::Result<f64> {
     let next = AtomicU32::new(0);
     let clock = Instant::now();
     std::thread::scope(|scope| {
@@ -143,7 +228,8 @@ fn record(history: &History, writers: u32, releases: u32, agents: u32, begun: u3
                 if at >= releases {
                     return Ok(());
                 }
-                history.record(NAMESPACE, draft(begun + at, agents))?;
+                let draft = draft(at);
+                history.record(&draft.artifact.deployment.namespace.clone(), draft)?;
             }
         };
         let threads: Vec<_> = (0..writers).map(|_| scope.spawn(work)).collect();
@@ -152,9 +238,10 @@ fn record(history: &History, writers: u32, releases: u32, agents: u32, begun: u3
     Ok(f64::from(releases) / clock.elapsed().as_secs_f64())
 }
 
-fn draft(at: u32, agents: u32) -> Draft {
-    let agent = format!("agent-{}", at % agents);
-    let artifact = artifact(&agent, at);
+fn draft(namespace: &str, agent: u32, at: u32) -> Draft {
+    let agent = format!("agent-{agent}");
+    let mut artifact = artifact(&agent, at);
+    namespace.clone_into(&mut artifact.deployment.namespace);
     let manifest = Some(peer::manifest(&agent, at));
     let author = Author { name: "Bench".to_owned(), email: "bench@example.com".to_owned() };
     Draft { name: format!("{agent}-{at}"), artifact, author, manifest }

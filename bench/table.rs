@@ -57,3 +57,10 @@ pub(crate) fn mebibytes(kib: f64) -> String {
 pub(crate) fn per_second(value: f64) -> String {
     format!("{value:.0}/s")
 }
+
+/// The memory of this process, in KiB.
+pub(crate) fn resident() -> anyhow::Result<f64> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
+    Ok(line.trim().trim_end_matches(" kB").parse()?)
+}

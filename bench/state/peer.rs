@@ -51,13 +51,17 @@ fn files(agent: &str, at: u32, version: u32, status: &mut String) -> [(String, S
 pub(super) fn commits(folder: &Path, commits: u32, durable: bool) -> anyhow::Result<f64> {
     fs::create_dir_all(folder)?;
     run(folder, &["init", "--quiet"])?;
+    committed(folder, commits, durable, (0, String::new()))
+}
+
+/// Goes on in a folder that has so many versions of an agent, and this list of them.
+fn committed(folder: &Path, commits: u32, durable: bool, (begun, mut status): (u32, String)) -> anyhow::Result<f64> {
     run(folder, &["config", "gc.auto", "0"])?;
     if durable {
         run(folder, &["config", "core.fsync", "all"])?;
     }
-    let mut status = String::new();
-    let begun = Instant::now();
-    for at in 0..commits {
+    let clock = Instant::now();
+    for at in begun..begun + commits {
         let files = files("agent-0", at, at + 1, &mut status);
         for (path, text) in &files {
             let path = folder.join(path);
@@ -67,27 +71,49 @@ pub(super) fn commits(folder: &Path, commits: u32, durable: bool) -> anyhow::Res
         run(folder, &["add", "--all"])?;
         run(folder, &["commit", "--quiet", "--message", "Change"])?;
     }
-    Ok(f64::from(commits) / begun.elapsed().as_secs_f64())
+    Ok(f64::from(commits) / clock.elapsed().as_secs_f64())
 }
 
 /// `git fast-import` of the same files. Commits per second.
 pub(super) fn fast_import(folder: &Path, commits: u32, agents: u32) -> anyhow::Result<f64> {
     fs::create_dir_all(folder)?;
     run(folder, &["init", "--quiet", "--bare"])?;
-    let mut statuses = vec![String::new(); agents as usize];
-    let mut stream = String::new();
-    for at in 0..commits {
+    imported(folder, commits, 0, vec![String::new(); agents as usize])
+}
+
+/// Goes on in a repository that has so many commits, and these lists of versions by agent.
+fn imported(folder: &Path, commits: u32, begun: u32, mut statuses: Vec<String>) -> anyhow::Result<f64> {
+    let agents = u32::try_from(statuses.len())?;
+    let mut stream = Vec::new();
+    for at in begun..begun + commits {
         let agent = format!("agent-{}", at % agents);
         writeln!(stream, "commit refs/heads/main\ncommitter bench <bench> {} +0000\ndata 6\nChange", SECOND + i64::from(at))?;
+        if at == begun && begun > 0 {
+            writeln!(stream, "from refs/heads/main^0")?;
+        }
         for (path, text) in files(&agent, at, at / agents + 1, &mut statuses[(at % agents) as usize]) {
             writeln!(stream, "M 100644 inline {path}\ndata {}\n{text}", text.len())?;
         }
     }
-    let begun = Instant::now();
+    let clock = Instant::now();
     let mut child = git(folder).args(["-c", "core.fsync=all", "fast-import", "--quiet"]).stdin(Stdio::piped()).spawn()?;
-    child.stdin.take().context("no input")?.write_all(stream.as_bytes())?;
+    child.stdin.take().context("no input")?.write_all(&stream)?;
     ensure!(child.wait()?.success(), "git fast-import failed");
-    Ok(f64::from(commits) / begun.elapsed().as_secs_f64())
+    Ok(f64::from(commits) / clock.elapsed().as_secs_f64())
+}
+
+/// What `git commit` and `git fast-import` make of further releases of a history of one agent: commits per second of each.
+pub(super) fn further(repository: &Path, beside: &Path, size: u32, commits: u32) -> anyhow::Result<(f64, f64)> {
+    let from = repository.to_string_lossy();
+    let (tree, bare) = (beside.join(format!("further-{size}")), beside.join(format!("further-{size}.git")));
+    run(beside, &["clone", "--quiet", "--no-local", "--branch", "main", &from, &tree.to_string_lossy()])?;
+    run(beside, &["clone", "--quiet", "--no-local", "--bare", &from, &bare.to_string_lossy()])?;
+    let status = fs::read_to_string(tree.join("agents/agent-0/status.yaml"))?;
+    let committed = committed(&tree, commits, true, (size, status.clone()))?;
+    let imported = imported(&bare, commits, size, vec![status])?;
+    fs::remove_dir_all(tree)?;
+    fs::remove_dir_all(bare)?;
+    Ok((committed, imported))
 }
 
 /// Fails if the repository is not as Git wants it.

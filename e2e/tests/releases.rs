@@ -1,12 +1,13 @@
 //! Every change of what an agent runs is a version: made by itself or asked for, shown by kubectl, brought back, kept.
 //!
 //! `back` has rollbacks, `end` the end of agents, `kills` what a state role leaves that is killed, `many` many at once,
-//! `trouble` what others do meanwhile.
+//! `outside` disks and remotes, `trouble` what others do meanwhile.
 
 mod back;
 mod end;
 mod kills;
 mod many;
+mod outside;
 mod trouble;
 
 use serde_json::{Value, json};
