@@ -4,6 +4,7 @@
 use std::any::Any;
 use std::convert::Infallible;
 use std::future::Future;
+use std::hash::{BuildHasher, RandomState};
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
@@ -124,9 +125,9 @@ fn words(panic: &(dyn Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without words")
 }
 
-/// An id needs to be unlikely to come twice; if the system has no randomness the clock has to do.
+/// An id needs to be unlikely to come twice, and may be guessed. The keys that hash maps are given cost no call of the
+/// system each time.
 fn random() -> u128 {
-    let low = getrandom::u64().unwrap_or_default();
-    let high = getrandom::u64().unwrap_or_default();
-    u128::from(high) << 64 | u128::from(low)
+    let half = || u128::from(RandomState::new().hash_one(()));
+    half() << 64 | half()
 }

@@ -11,14 +11,21 @@ mod preflight;
 mod run;
 mod state;
 
+use std::num::NonZero;
 use std::process::ExitCode;
+use std::thread::available_parallelism;
 
 use clap::Parser;
+
+/// Most of its work is waiting.
+const THREADS: usize = 2;
 
 fn main() -> ExitCode {
     let arguments = arguments::Arguments::parse();
     logs::start(&arguments);
-    let outcome = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+    // Two threads on one core would only take turns.
+    let threads = available_parallelism().map_or(1, NonZero::get).min(THREADS);
+    let outcome = match tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build() {
         Ok(runtime) => runtime.block_on(run::run(arguments)),
         Err(error) => Err(error.into()),
     };

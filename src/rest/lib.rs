@@ -18,6 +18,7 @@ mod gitops;
 mod health;
 mod impersonate;
 mod limits;
+mod line;
 mod members;
 mod metrics;
 mod openapi;

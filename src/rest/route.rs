@@ -1,5 +1,6 @@
 //! A route, and how one is found: a table of methods and paths, each with what it takes to be answered.
 
+use std::borrow::Cow;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -98,23 +99,17 @@ impl Route {
         (self.handler)(call, request).await
     }
 
-    /// The parts of `path` that vary, if it is one of this route.
-    fn matches(&self, path: &str) -> Option<Path> {
-        let mut pattern = self.path[1..].split('/');
-        let mut given = path[1..].split('/');
-        let mut found = Vec::new();
-        loop {
-            match (pattern.next(), given.next()) {
-                (None, None) => return Some(Path(found)),
-                (Some(wanted), Some(part)) => match wanted.strip_prefix('{').and_then(|wanted| wanted.strip_suffix('}')) {
-                    Some(name) if !part.is_empty() => found.push((name, percent_decode_str(part).decode_utf8().ok()?.into_owned())),
-                    None if wanted == part => {}
-                    _ => return None,
-                },
-                _ => return None,
-            }
-        }
+    /// The parts that vary, by the names that this route has for them, out of those of a path that led here.
+    fn parts(&self, given: &[&str]) -> Option<Path> {
+        let names = self.path.split('/').filter_map(varies);
+        let decoded = |part: &&str| percent_decode_str(part).decode_utf8().ok().map(Cow::into_owned);
+        names.zip(given).map(|(name, part)| Some((name, decoded(part)?))).collect::<Option<_>>().map(Path)
     }
+}
+
+/// The name of a part of a route's path that varies.
+fn varies(part: &'static str) -> Option<&'static str> {
+    part.strip_prefix('{')?.strip_suffix('}')
 }
 
 pub(crate) enum Found<'a> {
@@ -123,26 +118,112 @@ pub(crate) enum Found<'a> {
     Nothing,
 }
 
-pub(crate) struct Table(Vec<Route>);
+/// All routes, as a tree of the parts of their paths.
+#[derive(Default)]
+pub(crate) struct Table {
+    /// Those whose path ends here.
+    routes: Vec<Route>,
+    literal: Vec<(&'static str, Table)>,
+    varying: Option<Box<Table>>,
+}
 
 impl Table {
     pub(crate) fn new(routes: Vec<Route>) -> Self {
-        Self(routes)
+        let mut table = Self::default();
+        for route in routes {
+            let end = route.path[1..].split('/').fold(&mut table, Self::below);
+            end.routes.push(route);
+        }
+        table
     }
 
     pub(crate) fn find(&self, method: &Method, path: &str) -> Found<'_> {
-        let mut found: Vec<(&Route, Path)> = self.0.iter().filter_map(|route| Some((route, route.matches(path)?))).collect();
-        // Of `/skills/import` and `/skills/{id}` the first is meant.
-        let Some(fewest) = found.iter().map(|(_, parts)| parts.0.len()).min() else { return Found::Nothing };
-        found.retain(|(_, parts)| parts.0.len() == fewest);
-        let mut others: Vec<Method> = found.iter().map(|(route, _)| route.method.clone()).collect();
-        if let Some((route, parts)) = found.into_iter().find(|(route, _)| route.method == method) {
-            return Found::Route(route, parts);
+        let mut varying = Vec::new();
+        let Some(end) = path.strip_prefix('/').and_then(|path| self.end(Some(path), &mut varying)) else { return Found::Nothing };
+        if let Some(route) = end.routes.iter().find(|route| route.method == method) {
+            return route.parts(&varying).map_or(Found::Nothing, |parts| Found::Route(route, parts));
         }
+        let mut others: Vec<Method> = end.routes.iter().map(|route| route.method.clone()).collect();
         if others.contains(&Method::GET) {
             others.push(Method::HEAD);
         }
         others.push(Method::OPTIONS);
         Found::OtherMethods(others)
+    }
+
+    /// Where `part` leads; the way is made if there is none yet.
+    fn below(&mut self, part: &'static str) -> &mut Self {
+        if varies(part).is_some() {
+            return self.varying.get_or_insert_default();
+        }
+        let known = self.literal.iter().position(|(literal, _)| *literal == part);
+        let place = known.unwrap_or_else(|| {
+            self.literal.push((part, Self::default()));
+            self.literal.len() - 1
+        });
+        &mut self.literal[place].1
+    }
+
+    /// Where `path` ends, if routes do so too. Of `/skills/import` and `/skills/{id}` the first is meant.
+    fn end<'a>(&self, path: Option<&'a str>, varying: &mut Vec<&'a str>) -> Option<&Self> {
+        let Some(path) = path else { return (!self.routes.is_empty()).then_some(self) };
+        let (part, rest) = path.split_once('/').map_or((path, None), |(part, rest)| (part, Some(rest)));
+        let literal = self.literal.iter().find(|(literal, _)| *literal == part);
+        if let Some(end) = literal.and_then(|(_, below)| below.end(rest, varying)) {
+            return Some(end);
+        }
+        let below = self.varying.as_ref().filter(|_| !part.is_empty())?;
+        varying.push(part);
+        let end = below.end(rest, varying);
+        if end.is_none() {
+            varying.pop();
+        }
+        end
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::routes;
+
+    fn found(method: &Method, path: &str) -> String {
+        match Table::new(routes::all()).find(method, path) {
+            Found::Route(route, Path(parts)) => {
+                let parts: Vec<String> = parts.iter().map(|(name, part)| format!(" {name}={part}")).collect();
+                format!("{}{}", route.path, parts.concat())
+            }
+            Found::OtherMethods(methods) => methods.iter().map(Method::as_str).collect::<Vec<_>>().join(","),
+            Found::Nothing => "nothing".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_path_leads_to_the_route_that_is_meant() {
+        let (get, post, delete) = (Method::GET, Method::POST, Method::DELETE);
+        for (method, path, expected) in [
+            (&get, "/agents", "/agents"),
+            (&get, "/agents/ag_1", "/agents/{id} id=ag_1"),
+            (&get, "/agents/a%2Fb", "/agents/{id} id=a/b"),
+            (&get, "/agents/%ff", "nothing"),
+            (&get, "/agents/", "nothing"),
+            (&get, "/agents//chat", "nothing"),
+            (&get, "/agents/x/", "nothing"),
+            (&get, "agents", "nothing"),
+            (&get, "/", "nothing"),
+            (&post, "/agents/x/chat", "/agents/{id}/chat id=x"),
+            (&get, "/agents/x/chat", "POST,OPTIONS"),
+            (&get, "/agents/x/releases/diff", "/agents/{id}/releases/diff id=x"),
+            (&get, "/agents/x/releases/7", "/agents/{id}/releases/{version} id=x version=7"),
+            // Beyond what is literally there, a part may still be one that varies.
+            (&post, "/agents/x/releases/diff/deploy", "/agents/{id}/releases/{version}/deploy id=x version=diff"),
+            (&post, "/skills/import", "/skills/import"),
+            (&get, "/skills/import", "POST,OPTIONS"),
+            (&delete, "/skills/x", "/skills/{id} id=x"),
+            (&delete, "/agents", "GET,POST,HEAD,OPTIONS"),
+            (&get, "/nowhere", "nothing"),
+        ] {
+            assert_eq!(found(method, path), expected, "{method} {path}");
+        }
     }
 }

@@ -7,20 +7,15 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::{Request as Order, Response};
-use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
-use hyper::body::Incoming;
-use hyper_util::client::legacy;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use slipway_http::{Error, HeaderValue, Method, StatusCode, header};
 use slipway_release::wire::{Agents, Mirrors, Release, Releases, Tested};
 use tokio::time::timeout;
 
+use crate::line::{Answered, Broken, Failed, Lines, Sent};
 pub(crate) use git::answer as git;
 
 /// How long the state role may take to accept a connection, and to answer in whole.
@@ -28,18 +23,11 @@ const CONNECT: Duration = Duration::from_secs(3);
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Connecting to a remote takes as long as that does.
 const TEST_PATIENCE: Duration = Duration::from_secs(30);
-const IDLE: Duration = Duration::from_secs(20);
-const PROBE: Duration = Duration::from_secs(15);
-const PROBES: u32 = 3;
 /// More is not read of one answer: all agents of a large platform with their manifests.
 const LONGEST: usize = 128 * 1024 * 1024;
 const LONGEST_REFUSAL: usize = 64 * 1024;
 /// How many seconds until it is worth asking again.
 const RETRY: u64 = 5;
-
-type Broken = Box<dyn std::error::Error + Send + Sync>;
-type Sent = UnsyncBoxBody<Bytes, Broken>;
-type Http = legacy::Client<HttpConnector, Sent>;
 
 /// Where the state role is, and what REST shows it.
 #[derive(Debug, Clone, Default)]
@@ -51,22 +39,15 @@ pub struct StateSettings {
 }
 
 pub(crate) struct State {
-    http: Http,
+    http: Lines,
     base: Option<String>,
     token_file: Option<PathBuf>,
 }
 
 impl State {
     pub(crate) fn new(settings: &StateSettings) -> Self {
-        let mut connector = HttpConnector::new();
-        connector.set_connect_timeout(Some(CONNECT));
-        connector.set_nodelay(true);
-        connector.set_keepalive(Some(PROBE));
-        connector.set_keepalive_interval(Some(PROBE));
-        connector.set_keepalive_retries(Some(PROBES));
-        let http = legacy::Client::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).pool_idle_timeout(IDLE).build(connector);
         let base = settings.url.as_deref().map(|url| url.trim_end_matches('/').to_owned()).filter(|url| !url.is_empty());
-        Self { http, base, token_file: settings.token_file.clone() }
+        Self { http: Lines::new(CONNECT), base, token_file: settings.token_file.clone() }
     }
 
     /// A page of an agent's releases, newest first, those before `before`.
@@ -109,7 +90,7 @@ impl State {
     }
 
     /// Asks, and waits for the head of the answer. `path` stands below the state role's address.
-    async fn send(&self, method: Method, path: &str, headers: header::HeaderMap, body: Sent) -> Result<Response<Incoming>, Error> {
+    async fn send(&self, method: Method, path: &str, headers: header::HeaderMap, body: Sent) -> Result<Response<Answered>, Error> {
         let Some(base) = &self.base else {
             return Err(unavailable("this API was not told where the state role is (SLIPWAY_STATE_URL), and releases are there alone"));
         };
@@ -118,7 +99,7 @@ impl State {
         if let Some(token) = self.token()? {
             order.headers_mut().insert(header::AUTHORIZATION, token);
         }
-        self.http.request(order).await.map_err(|error| away().because(error))
+        self.http.ask(order).await.map_err(|(Failed::Unreachable(cause) | Failed::Left(cause))| away().because(cause))
     }
 
     fn token(&self) -> Result<Option<HeaderValue>, Error> {
@@ -149,7 +130,7 @@ fn unavailable(message: &str) -> Error {
 }
 
 /// What the state role says no to, in its words where these are meant for callers.
-async fn refusal(response: Response<Incoming>) -> Error {
+async fn refusal(response: Response<Answered>) -> Error {
     #[derive(Deserialize)]
     struct Said {
         message: String,

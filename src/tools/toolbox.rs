@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use futures::future::join_all;
+use futures::FutureExt;
+use futures::future::{BoxFuture, join_all};
 use serde_json::{Map, Value};
 use slipway_api::contract::ToolConfig;
 use slipway_api::contract::tools::PROTOCOL_HEADERS;
@@ -143,7 +144,11 @@ impl Toolbox {
     }
 
     /// What the model is shown. Servers that are down show nothing and are asked again later.
-    pub async fn specs(&self) -> Vec<Spec> {
+    pub fn specs(&self) -> BoxFuture<'_, Vec<Spec>> {
+        self.offered().boxed()
+    }
+
+    async fn offered(&self) -> Vec<Spec> {
         let offered = join_all(self.servers.iter().map(Server::offered)).await;
         let remote = offered.iter().flat_map(|offered| offered.iter()).map(|offered| offered.spec.clone());
         self.tools.values().map(|tool| tool.spec.clone()).chain(remote).collect()
@@ -174,7 +179,12 @@ impl Toolbox {
         self.servers.iter().filter_map(|server| Some((server.name.clone(), server.changes()?))).collect()
     }
 
-    pub async fn call(&self, call: &str, arguments: Value, context: &Context) -> Outcome {
+    /// Boxed, as `specs` is: so what stands behind a tool is compiled here, and not once more for all who call it.
+    pub fn call<'a>(&'a self, call: &'a str, arguments: Value, context: &'a Context) -> BoxFuture<'a, Outcome> {
+        self.answer(call, arguments, context).boxed()
+    }
+
+    async fn answer(&self, call: &str, arguments: Value, context: &Context) -> Outcome {
         if let Some(tool) = self.tools.get(call) {
             return match decode(&tool.spec.schema, arguments) {
                 Ok(arguments) => self.run(call, tool, arguments, context).await,

@@ -19,8 +19,9 @@ use tokio::time::timeout;
 
 use super::agent::Target;
 use super::head;
-use super::way::{Body, Broken};
+use super::way::Body;
 use crate::limits::Pass;
+use crate::line::Broken;
 
 /// An answer up to this size is looked at whole, and is known to be JSON before any of it goes out.
 const WHOLE: usize = 1024 * 1024;

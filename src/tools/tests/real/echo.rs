@@ -1,6 +1,4 @@
 //! A server that keeps what it is asked and answers each time with the same bytes.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
-#![allow(dead_code, reason = "each test file uses some of it")]
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

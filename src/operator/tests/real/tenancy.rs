@@ -1,7 +1,5 @@
 //! Against a real PostgreSQL: each team gets a login of its own, which opens its own rows and no others.
 
-#![expect(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use slipway_api::ids;
 use slipway_database::{NewMessage, Options, Role, Store, Turn};
 use slipway_operator::database::DatabaseUrl;

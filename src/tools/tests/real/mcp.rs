@@ -1,18 +1,16 @@
 //! mcp tools with other people's servers: the reference server over all three transports, a server in Python, and servers
 //! that go, come back, or change.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
-
-mod echo;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use echo::Echo;
 use serde_json::{Value, json};
 use slipway_api::contract::ToolConfig;
 use slipway_tools::{Context, Outcome, Program, Settings, Toolbox};
+
+use crate::echo::Echo;
 
 fn config(name: &str, url: &str, timeout: u64) -> ToolConfig {
     serde_json::from_value(json!({
@@ -169,7 +167,7 @@ fn a_program_that_speaks_mcp_is_started_one_way_only() {
 }
 
 fn changing_server() -> String {
-    slipway_peers::repository().join("src/tools/tests/changing_server.py").to_string_lossy().into_owned()
+    slipway_peers::repository().join("src/tools/tests/real/changing_server.py").to_string_lossy().into_owned()
 }
 
 #[tokio::test]

@@ -1,7 +1,5 @@
 //! Against a real PostgreSQL: the rows of agents that are gone go too, and no others.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Mutex;
 use std::time::Duration;

@@ -1,16 +1,14 @@
 //! Builtin tools as an agent has them: by the Tool's name, with those of the runtime beside them.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
-
-mod echo;
 
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use echo::Echo;
 use serde_json::{Value, json};
 use slipway_api::contract::ToolConfig;
 use slipway_tools::{Builtin, Builtins, Context, Outcome, Settings, Spec, Toolbox};
+
+use crate::echo::Echo;
 
 fn config(name: &str, description: Option<&str>) -> ToolConfig {
     serde_json::from_value(json!({"name": name, "type": "builtin", "category": "general", "description": description, "timeout": 1}))

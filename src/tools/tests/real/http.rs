@@ -1,15 +1,13 @@
 //! http tools over real sockets: what arrives at the server, and what the model is told of its answer.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
-
-mod echo;
 
 use std::time::{Duration, Instant};
 
-use echo::Echo;
 use serde_json::{Value, json};
 use slipway_api::contract::ToolConfig;
 use slipway_tools::{Context, Outcome, Settings, Toolbox, Trace};
 use tokio::sync::watch;
+
+use crate::echo::Echo;
 
 fn config(port: u16, endpoint: &str, mut more: Value) -> ToolConfig {
     let mut config = json!({

@@ -1,0 +1,6 @@
+//! Teams' logins and rows in a real PostgreSQL. One binary, as each is linked with everything below it.
+
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod rows;
+mod tenancy;

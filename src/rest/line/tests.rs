@@ -1,0 +1,160 @@
+//! Servers that keep connections, close them when nobody expects it, or leave.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use http_body_util::{BodyExt, Full};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+
+use super::*;
+
+const SHORT: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+const CHUNKED: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n";
+const WITHOUT_END: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n";
+
+/// Answers each request with `says`, and closes a connection after as many of them as `each`. It counts connections and
+/// requests, and tells when a client has left.
+struct Server {
+    url: String,
+    connections: Arc<AtomicUsize>,
+    requests: Arc<AtomicUsize>,
+    left: mpsc::UnboundedReceiver<()>,
+}
+
+impl Server {
+    async fn start(says: &'static str, each: usize) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/chat?x=1", listener.local_addr().unwrap());
+        let (connections, requests) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (leaving, left) = mpsc::unbounded_channel();
+        let counts = (connections.clone(), requests.clone());
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                counts.0.fetch_add(1, Ordering::SeqCst);
+                let (requests, leaving) = (counts.1.clone(), leaving.clone());
+                tokio::spawn(async move {
+                    for _ in 0..each {
+                        let mut request = Vec::new();
+                        while !request.ends_with(b"hello") {
+                            match stream.read_u8().await {
+                                Ok(byte) => request.push(byte),
+                                Err(_) => {
+                                    let _ = leaving.send(());
+                                    return;
+                                }
+                            }
+                        }
+                        let head = String::from_utf8(request).unwrap();
+                        assert!(head.starts_with("POST /chat?x=1 HTTP/1.1\r\n") && head.contains("host: 127.0.0.1:"), "{head}");
+                        requests.fetch_add(1, Ordering::SeqCst);
+                        stream.write_all(says.as_bytes()).await.unwrap();
+                    }
+                });
+            }
+        });
+        Self { url, connections, requests, left }
+    }
+
+    async fn ask(&self, lines: &Lines) -> Result<Response<Answered>, Failed> {
+        lines.ask(Request::post(&self.url).body(sent("hello")).unwrap()).await
+    }
+
+    async fn hear(&self, lines: &Lines) {
+        let heard = self.ask(lines).await.unwrap().into_body().collect().await.unwrap();
+        assert_eq!(heard.to_bytes(), "ok");
+    }
+
+    fn counted(&self) -> (usize, usize) {
+        (self.connections.load(Ordering::SeqCst), self.requests.load(Ordering::SeqCst))
+    }
+}
+
+fn sent(words: &'static str) -> Sent {
+    Full::from(words).map_err(|never| match never {}).boxed_unsync()
+}
+
+fn lines() -> Lines {
+    Lines::new(Duration::from_secs(5))
+}
+
+#[tokio::test]
+async fn one_line_is_enough_for_calls_after_each_other() {
+    for says in [SHORT, CHUNKED] {
+        let (server, lines) = (Server::start(says, usize::MAX).await, lines());
+        for _ in 0..10 {
+            server.hear(&lines).await;
+        }
+        assert_eq!(server.counted(), (1, 10), "{says}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_at_once_have_a_line_each_and_leave_them_to_others() {
+    let (server, lines) = (Server::start(SHORT, usize::MAX).await, lines());
+    for _ in 0..20 {
+        futures::future::join_all((0..8).map(|_| server.hear(&lines))).await;
+    }
+    let (connections, requests) = server.counted();
+    assert!(connections <= 8 && requests == 160, "{connections} connections, {requests} requests");
+}
+
+#[tokio::test]
+async fn a_line_that_its_server_closed_is_not_used_again() {
+    let (server, lines) = (Server::start(SHORT, 1).await, lines());
+    for _ in 0..10 {
+        server.hear(&lines).await;
+        // The server's word that it closes is on its way.
+        sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(server.counted(), (10, 10));
+}
+
+#[tokio::test]
+async fn an_answer_that_is_not_heard_to_its_end_closes_its_line() {
+    let (mut server, lines) = (Server::start(WITHOUT_END, usize::MAX).await, lines());
+    let mut body = server.ask(&lines).await.unwrap().into_body();
+    assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "ok");
+    drop(body);
+    timeout(Duration::from_secs(10), server.left.recv()).await.unwrap();
+    drop(server.ask(&lines).await.unwrap());
+    assert_eq!(server.counted(), (2, 2));
+}
+
+#[tokio::test]
+async fn a_server_that_leaves_is_not_asked_twice() {
+    let (server, lines) = (Server::start("", 1).await, lines());
+    assert!(matches!(server.ask(&lines).await, Err(Failed::Left(_))));
+    assert_eq!(server.counted(), (1, 1));
+}
+
+#[tokio::test]
+async fn no_more_lines_are_kept_than_are_of_use() {
+    let (server, lines) = (Server::start(SHORT, usize::MAX).await, lines());
+    let all = futures::future::join_all((0..IDLE_PER_SERVER + 10).map(|_| server.ask(&lines))).await;
+    drop(futures::future::join_all(all.into_iter().map(|answer| answer.unwrap().into_body().collect())).await);
+    let kept: Vec<usize> = lines.idle.lines().values().map(Vec::len).collect();
+    assert_eq!(kept, [IDLE_PER_SERVER]);
+}
+
+#[tokio::test]
+async fn idle_lines_are_closed_and_forgotten() {
+    let (mut server, lines) = (Server::start(SHORT, usize::MAX).await, lines());
+    server.hear(&lines).await;
+    lines.idle.prune();
+    assert_eq!(lines.idle.lines().len(), 1);
+    lines.idle.lines().values_mut().flatten().for_each(|(since, _)| *since -= IDLE);
+    lines.idle.prune();
+    assert!(lines.idle.lines().is_empty());
+    server.left.recv().await.unwrap();
+}
+
+#[tokio::test]
+async fn whoever_cannot_be_reached_is_told_apart() {
+    let lines = lines();
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    for url in [format!("http://{closed}/"), "https://127.0.0.1/".to_owned(), "/chat".to_owned()] {
+        let asked = lines.ask(Request::get(&url).body(sent("")).unwrap()).await;
+        assert!(matches!(asked, Err(Failed::Unreachable(_))), "{url}");
+    }
+}
