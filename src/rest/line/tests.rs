@@ -37,13 +37,11 @@ impl Server {
                     for _ in 0..each {
                         let mut request = Vec::new();
                         while !request.ends_with(b"hello") {
-                            match stream.read_u8().await {
-                                Ok(byte) => request.push(byte),
-                                Err(_) => {
-                                    let _ = leaving.send(());
-                                    return;
-                                }
-                            }
+                            let Ok(byte) = stream.read_u8().await else {
+                                let _ = leaving.send(());
+                                return;
+                            };
+                            request.push(byte);
                         }
                         let head = String::from_utf8(request).unwrap();
                         assert!(head.starts_with("POST /chat?x=1 HTTP/1.1\r\n") && head.contains("host: 127.0.0.1:"), "{head}");

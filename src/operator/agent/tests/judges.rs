@@ -26,7 +26,7 @@ fn headers() -> impl Strategy<Value = Value> {
         select(vec!["Host", "TE", "Accept", "Content-Type", "Mcp-Session-Id", "x-a", "-"]).prop_map(str::to_owned),
         "[A-Za-z0-9-]{1,6}",
     ];
-    let name = name.prop_filter("refused by a rule", |name| name.to_ascii_lowercase() != "cookie");
+    let name = name.prop_filter("refused by a rule", |name| !name.eq_ignore_ascii_case("cookie"));
     prop::collection::btree_map(name, "[ -~\\t]{0,8}|[ -~é\\x00-\\x09\\x7f]{0,3}", 0..3).prop_map(|headers| json!(headers))
 }
 
@@ -134,7 +134,9 @@ proptest! {
             yaml += &tool(name, &format!("name: {name}, type: http, endpoint: 'https://a.example/', headersFrom: [{}]", from.join(", ")));
         }
         let data: Vec<String> = expected.iter().map(|(name, header)| format!("k-{name}-{header}: eA==")).collect();
-        yaml += &format!("---\nkind: Secret\nmetadata: {{name: s, labels: {{{}: 'true'}}}}\ndata: {{{}}}\n", slipway_api::labels::AGENT_READABLE, data.join(", "));
+        let readable = slipway_api::labels::AGENT_READABLE;
+        let data = data.join(", ");
+        yaml.extend(["---\nkind: Secret\nmetadata: {name: s, labels: {", readable, ": 'true'}}\ndata: {", &data, "}\n"]);
         let plan = plan(&yaml, &settings(None));
         let mut found = BTreeSet::new();
         let configs: Vec<contract::ToolConfig> = serde_json::from_str(&plan.variables[contract::TOOLS]).unwrap();
