@@ -88,9 +88,9 @@ impl Access {
         }
         let token = bearer(headers)?;
         if let Some(issuer) = self.issuer().filter(|issuer| issuer.is_named_by(token)) {
-            return issuer.caller(token, SystemTime::now()).await;
+            return Box::pin(issuer.caller(token, SystemTime::now())).await;
         }
-        self.known(token).await?.ok_or_else(|| invalid("the cluster does not know it, or no longer"))
+        Box::pin(self.known(token)).await?.ok_or_else(|| invalid("the cluster does not know it, or no longer"))
     }
 
     /// Whether `caller` has `right` in `namespace` (empty: in the whole cluster), on the object `name` if it is known.
@@ -98,7 +98,7 @@ impl Access {
         if caller.anyone {
             return Ok(true);
         }
-        self.review(caller, right, namespace, name).await
+        Box::pin(self.review(caller, right, namespace, name)).await
     }
 }
 
@@ -158,7 +158,7 @@ impl Choice<'_> {
                 Err(forbidden(format!("the token is for the team {claimed:?} alone, not for {asked:?}")))
             }
             (Some(named), _) | (None, Some(named)) => self.named(&named).await,
-            (None, None) => self.only().await,
+            (None, None) => Box::pin(self.only()).await,
         }
     }
 

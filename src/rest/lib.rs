@@ -92,7 +92,7 @@ impl Rest {
     /// The answer, and the route that it is of.
     async fn answer_at(&self, request: Request) -> (Option<&'static str>, Result<Reply, Error>) {
         if let Some(path) = request.path().strip_prefix(REPOSITORIES).map(str::to_owned) {
-            return (Some("/state/{repository}"), state::git(&self.context, &path, request).await);
+            return (Some("/state/{repository}"), Box::pin(state::git(&self.context, &path, request)).await);
         }
         let Some(path) = request.path().strip_prefix(BASE).filter(|path| path.starts_with('/')) else {
             let answer = match request.path() {

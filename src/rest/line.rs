@@ -83,7 +83,7 @@ impl Lines {
             let fresh = kept.is_none();
             let mut line = match kept {
                 Some(line) => line,
-                None => self.connect(&server).await.map_err(Failed::Unreachable)?,
+                None => Box::pin(self.connect(&server)).await.map_err(Failed::Unreachable)?,
             };
             match line.ask(request).await {
                 Ok(response) => {

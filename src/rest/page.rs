@@ -132,7 +132,8 @@ async fn reach_within<B>(call: &Call<B>, shelf: &Shelf, namespace: &str) -> Resu
             sleep(PAUSE).await;
         }
     };
-    timeout(PATIENCE, found).await.unwrap_or_else(|_| {
+    // Boxed, as what is seldom needed would make the future of each call large, which is moved about.
+    timeout(PATIENCE, Box::pin(found)).await.unwrap_or_else(|_| {
         let late = Error::unavailable("the list has not yet heard of your last write");
         Err(late.with_header(header::RETRY_AFTER, HeaderValue::from_static("1")))
     })

@@ -239,7 +239,7 @@ async fn send(
     if response.status().is_success() {
         return Ok((response, pass));
     }
-    Err(answer::refusal(target, response, matches!(context.relay.way, Way::ApiServer(_))).await)
+    Err(Box::pin(answer::refusal(target, response, matches!(context.relay.way, Way::ApiServer(_)))).await)
 }
 
 /// Of a request without a body, its media type says nothing.

@@ -75,7 +75,7 @@ impl Way {
             }
             Self::ApiServer(client) => {
                 let path = format!("/api/v1/namespaces/{namespace}/services/{name}:{PORT}/proxy{}", order.path);
-                let response = client.send(request(&path, order, kube::client::Body::from)?).await.map_err(Failure::NoWay)?;
+                let response = Box::pin(client.send(request(&path, order, kube::client::Body::from)?)).await.map_err(Failure::NoWay)?;
                 Ok(response.map(|body| body.map_err(Into::into).boxed_unsync()))
             }
         }
