@@ -140,7 +140,10 @@ impl Gate {
             }
         }
         for (subject, limit) in wanted {
-            let meter = meters.of.entry(subject.clone()).or_insert(Meter { at_once: 0, rested: now });
+            let meter = match meters.of.get_mut(subject) {
+                Some(meter) => meter,
+                None => meters.of.entry(subject.clone()).or_insert(Meter { at_once: 0, rested: now }),
+            };
             meter.at_once += 1;
             if let Some(interval) = limit.interval() {
                 meter.rested = meter.rested.max(now) + interval;

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
+use slipway_api::names::TeamSlug;
 use slipway_http::{Error, HeaderMap, Method, Reply, Request, RequestId};
 use tokio::time::timeout;
 
@@ -224,8 +225,8 @@ async fn send(
     if let Some(reason) = target.rests() {
         return Err(Error::unavailable(reason));
     }
-    let team = call.team.as_ref().map(ToString::to_string).unwrap_or_default();
-    let pass = context.gate.call(&team, &target.key.name, &target.id, Instant::now())?;
+    let team = call.team.as_ref().map(TeamSlug::as_str).unwrap_or_default();
+    let pass = context.gate.call(team, &target.key.name, &target.id, Instant::now())?;
     let order = Order { method, path, headers: headers(&call.headers, &call.id, &body), body };
     let sent = timeout(patience, context.relay.way.send(&target.key, order)).await;
     let response = match sent {

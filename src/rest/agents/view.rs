@@ -18,18 +18,18 @@ pub(crate) struct View {
     pub id: String,
     pub name: String,
     pub slug: String,
-    pub description: Option<String>,
-    pub framework: &'static str,
-    pub model_type: &'static str,
-    pub model_id: String,
     pub status: Status,
     /// Why the status is what it is, where there is more to say: in a word, as of the pods or the condition Ready.
     pub reason: Option<String>,
     /// The same in a sentence.
     pub message: Option<String>,
-    pub team_id: Option<String>,
     pub replicas: i32,
     pub ready_replicas: i32,
+    pub team_id: Option<String>,
+    pub description: Option<String>,
+    pub framework: &'static str,
+    pub model_type: &'static str,
+    pub model_id: String,
     pub endpoint: Option<String>,
     /// The author's label.
     pub version: Option<String>,
