@@ -138,7 +138,7 @@ fn a_server_that_changes_its_tools_is_told_and_agents_keep_to_what_was_approved(
         return;
     };
     let url = format!("http://{address}/mcp");
-    let (python, script) = (slipway_peers::mcp_time()[0].clone(), slipway_peers::repository().join("src/tools/tests/changing_server.py"));
+    let (python, script) = (slipway_peers::mcp_time()[0].clone(), slipway_peers::repository().join("peers/changing_server.py"));
     let mut command = Command::new(python);
     command.args(["-B", &script.to_string_lossy(), &address.ip().to_string(), &address.port().to_string()]);
     let _server = slipway_peers::Server::start(command, &url);

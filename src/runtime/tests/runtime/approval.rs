@@ -54,7 +54,7 @@ fn the_manager_learns_of_other_tools_and_agents_do_without_them() {
     let mut command = Command::new(&slipway_peers::mcp_time()[0]);
     command.args([
         "-B",
-        &slipway_peers::repository().join("src/tools/tests/changing_server.py").to_string_lossy(),
+        &slipway_peers::repository().join("peers/changing_server.py").to_string_lossy(),
         "127.0.0.1",
         &port.to_string(),
     ]);

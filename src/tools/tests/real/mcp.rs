@@ -167,7 +167,7 @@ fn a_program_that_speaks_mcp_is_started_one_way_only() {
 }
 
 fn changing_server() -> String {
-    slipway_peers::repository().join("src/tools/tests/real/changing_server.py").to_string_lossy().into_owned()
+    slipway_peers::repository().join("peers/changing_server.py").to_string_lossy().into_owned()
 }
 
 #[tokio::test]
