@@ -52,12 +52,7 @@ fn the_manager_learns_of_other_tools_and_agents_do_without_them() {
     let port = slipway_peers::free_port();
     let url = format!("http://127.0.0.1:{port}/mcp");
     let mut command = Command::new(&slipway_peers::mcp_time()[0]);
-    command.args([
-        "-B",
-        &slipway_peers::repository().join("peers/changing_server.py").to_string_lossy(),
-        "127.0.0.1",
-        &port.to_string(),
-    ]);
+    command.args(["-B", &slipway_peers::repository().join("peers/changing_server.py").to_string_lossy(), "127.0.0.1", &port.to_string()]);
     let _server = slipway_peers::Server::start(command, &url);
     let platform = Platform(Ed25519KeyPair::from_seed_unchecked(&[7; 32]).unwrap());
 
