@@ -5,7 +5,7 @@ mod once;
 mod replicas;
 
 use serde_json::{Value, json};
-use slipway_e2e::{Api, Golden, Team, kubectl};
+use slipway_e2e::{Api, Golden, Team, kubectl, poll};
 
 #[test]
 fn every_endpoint_answers_as_written_down() {
@@ -81,7 +81,11 @@ fn rest_and_kubectl_make_the_same_agent() {
     let by_slug = api.call("GET", "/agents/applied").expect(200);
     let id = by_slug["data"]["id"].as_str().unwrap_or_default();
     assert!(id.starts_with("ag_") && id.len() == 23, "{by_slug}");
-    assert_eq!(api.call("GET", &format!("/agents/{id}")).expect(200), by_slug);
+    // Its status may still be added to.
+    poll(30, || {
+        let (by_id, by_slug) = (api.call("GET", &format!("/agents/{id}")).expect(200), api.call("GET", "/agents/applied").expect(200));
+        if by_id == by_slug { Ok(()) } else { Err(format!("{by_id} by id, {by_slug} by slug")) }
+    });
     let version = applied["metadata"]["resourceVersion"].as_str().unwrap_or_default();
     let list = api.call("GET", "/agents").header("X-Resource-Version", version).expect(200);
     assert!(list["data"].as_array().is_some_and(|list| list.iter().any(|agent| agent["id"] == id)), "{list}");

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::process::Command;
 
 use serde_json::{Value, json};
-use slipway_e2e::{Agent, Api, State, Team, fresh, poll};
+use slipway_e2e::platform::WithoutState;
+use slipway_e2e::{Agent, Api, State, Team, alone, fresh, poll};
 
 fn agent(team: &Team, name: &str) -> Value {
     Agent { team, name: name.to_owned() }.get()
@@ -12,7 +13,9 @@ fn agent(team: &Team, name: &str) -> Value {
 
 #[test]
 fn cluster_and_git_are_brought_to_the_same() {
-    let team = Team::new(&fresh("api-sync"));
+    let team = Team::within(alone(), &fresh("api-sync"), &json!({}));
+    // Else it would make these releases too, in a history of its own.
+    let _without = WithoutState::begin();
     let other = team.beside("api-sync-other");
     let nobody = "team-e2e-api-sync-nobody";
     let folder = tempfile::tempdir().unwrap();
