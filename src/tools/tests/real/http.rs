@@ -180,7 +180,7 @@ async fn time_and_patience_have_limits() {
 fn what_cannot_work_is_refused_with_tool_and_field() {
     let settings = Settings::default;
     for (more, expected) in [
-        (json!({"endpoint": "https://{host}/"}), "tool t: endpoint: scheme, host and port must not hold placeholders"),
+        (json!({"endpoint": "https://{host}/"}), "tool t: endpoint: scheme, host and port must hold neither placeholders nor backslashes"),
         (json!({"endpoint": "https://a.example/{x}"}), "tool t: endpoint: the placeholder {x} is not declared in parameters"),
         (json!({"endpoint": null}), "tool t: endpoint: is required for a tool of type http"),
         (json!({"headersFrom": {"Authorization": "MISSING"}}), "tool t: headersFrom: Authorization: the variable MISSING is not set"),
