@@ -79,7 +79,7 @@ impl Team {
 
     #[track_caller]
     pub fn ready(&self) {
-        kubectl(format!("wait team/{} --for=condition=Ready --timeout=30s", self.slug)).ok();
+        kubectl(format!("wait team/{} --for=condition=Ready --timeout=90s", self.slug)).ok();
     }
 
     /// `kubectl -n NAMESPACE LINE`.

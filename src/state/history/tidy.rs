@@ -39,6 +39,9 @@ pub(super) struct Tidy {
     pub is_stale: AtomicBool,
     /// Packs that cannot be read whole. They are left alone.
     damaged: Mutex<HashSet<String>>,
+    /// Packs whose objects are in another by now. They stay until the next are put together, for readers that are about
+    /// to open them: Git looks for a successor once, and under many writers that one may have gone too.
+    retired: Mutex<HashSet<String>>,
     work: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -73,6 +76,7 @@ impl Tidy {
             fresh: AtomicUsize::new(MANY / 2),
             is_stale: AtomicBool::new(false),
             damaged: Mutex::default(),
+            retired: Mutex::default(),
             work: Mutex::default(),
         }
     }
@@ -96,11 +100,11 @@ impl Tidy {
 
     fn packs(&self) -> Result<Vec<Pack>, Fault> {
         let names = disk::names(&self.folder)?;
-        let damaged = locked(&self.damaged);
+        let (damaged, retired) = (locked(&self.damaged), locked(&self.retired));
         let mut packs = Vec::new();
         for name in names.iter().filter_map(|name| name.strip_suffix(".idx")) {
             let has = |end: &str| names.contains(&format!("{name}.{end}"));
-            if !has("pack") || has("keep") || has("promisor") || damaged.contains(name) {
+            if !has("pack") || has("keep") || has("promisor") || damaged.contains(name) || retired.contains(name) {
                 continue;
             }
             packs.extend(Pack::open(&self.folder, name));
@@ -120,11 +124,12 @@ impl Tidy {
         let deltas = pieces.deltas(source)?;
         let name = self.write(&pieces, &deltas, source)?;
         self.is_stale.store(true, Ordering::SeqCst);
-        // Whoever has one of the old open goes on reading it, and who wanted to open it looks for its successor, as when
-        // `git repack` is at work. Without its index a pack is nothing; the other way round readers would stumble.
-        for old in packs.iter().filter(|old| old.name != format!("pack-{name}")) {
+        let old = packs.iter().map(|pack| pack.name.clone()).filter(|old| *old != format!("pack-{name}")).collect();
+        let gone = std::mem::replace(&mut *locked(&self.retired), old);
+        // Without its index a pack is nothing; the other way round readers would stumble.
+        for old in gone {
             for end in ["idx", "pack"] {
-                disk::remove(&self.folder.join(format!("{}.{end}", old.name)))?;
+                disk::remove(&self.folder.join(format!("{old}.{end}")))?;
             }
         }
         Ok(())
