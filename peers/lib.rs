@@ -28,7 +28,7 @@ pub use node::{conformance, everything, everything_sse, everything_stdio, mock_l
 pub use pgbouncer::PgBouncer;
 pub use port::free_port;
 pub use postgres::Postgres;
-pub use python::{mcp_time, mlflow, moto, openapi_validator, python, schemathesis};
+pub use python::{changing_server, changing_server_at, mcp_time, mlflow, moto, openapi_validator, python, schemathesis};
 pub use server::Server;
 pub use sshd::Sshd;
 
@@ -41,15 +41,8 @@ pub fn repository() -> PathBuf {
 
 /// The folder that `hack/peers` fills.
 pub fn root() -> PathBuf {
-    let link = workspace().join(".local/peers");
+    let link = repository().join(".local/peers");
     link.canonicalize().unwrap_or_else(|_| panic!("{} does not exist: run hack/peers", link.display()))
-}
-
-fn workspace() -> PathBuf {
-    let here = std::env::current_dir().expect("a current folder");
-    // Not CARGO_MANIFEST_DIR: clones of the repository may share what they compile.
-    let workspace = here.ancestors().find(|folder| folder.join("Cargo.lock").exists());
-    workspace.expect("tests run within the workspace").to_owned()
 }
 
 /// Git over https, at a server that takes pushes.

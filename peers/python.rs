@@ -1,11 +1,12 @@
 //! Servers and clients that run on Python: MLflow, Moto, an MCP server, the SDKs of model providers, and Schemathesis.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use crate::process::folder;
-use crate::{Server, free_port, root};
+use crate::{Server, free_port, repository, root};
 
 /// Runs a script where the packages openai, anthropic, mcp, mlflow, botocore and google.auth can be imported. Of the environment it sees
 /// what is given here and what the test sees.
@@ -19,6 +20,20 @@ pub fn python(script: &Path, arguments: &[&str], environment: &[(&str, &str)]) -
 pub fn mcp_time() -> Vec<String> {
     let words = ["-B", "-m", "mcp_server_time", "--local-timezone", "UTC"].map(str::to_owned);
     [vec![interpreter().display().to_string()], words.to_vec()].concat()
+}
+
+/// The command line of an MCP server whose tools change when they are told to, over standard input and output.
+pub fn changing_server() -> Vec<String> {
+    let script = repository().join("peers/changing_server.py");
+    [interpreter().display().to_string(), "-B".to_owned(), script.display().to_string()].to_vec()
+}
+
+/// The same server over streamable HTTP, at `/mcp` of an address.
+pub fn changing_server_at(address: SocketAddr) -> Server {
+    let argv = changing_server();
+    let mut command = Command::new(&argv[0]);
+    command.args(&argv[1..]).args([address.ip().to_string(), address.port().to_string()]);
+    Server::start(command, &format!("http://{address}/mcp"))
 }
 
 /// MLflow's tracking server with an empty database and artifacts in its folder; it takes spans at `/v1/traces`.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::workspace;
+use crate::repository;
 
 /// A program of the unpacked packages, which finds its libraries there.
 pub(crate) fn program(path: &str) -> Command {
@@ -15,7 +15,7 @@ pub(crate) fn program(path: &str) -> Command {
 
 /// The folder of the unpacked packages.
 pub(crate) fn servers() -> PathBuf {
-    let link = workspace().join(".local/servers");
+    let link = repository().join(".local/servers");
     link.canonicalize().unwrap_or_else(|_| panic!("{} does not exist: run hack/peers", link.display()))
 }
 

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
-use std::process::Command;
 
 use serde_json::{Value, json};
 use slipway_e2e::{Agent, ROOT, Team, alone, condition, kubectl, poll, until};
@@ -138,10 +137,7 @@ fn a_server_that_changes_its_tools_is_told_and_agents_keep_to_what_was_approved(
         return;
     };
     let url = format!("http://{address}/mcp");
-    let (python, script) = (slipway_peers::mcp_time()[0].clone(), slipway_peers::repository().join("peers/changing_server.py"));
-    let mut command = Command::new(python);
-    command.args(["-B", &script.to_string_lossy(), &address.ip().to_string(), &address.port().to_string()]);
-    let _server = slipway_peers::Server::start(command, &url);
+    let _server = slipway_peers::changing_server_at(address);
     let team = Team::new("mcpchange");
     team.tool("changing", &json!({"type": "mcp", "mcpEndpoint": url}));
     team.tool("calculator", &json!({"type": "builtin"}));

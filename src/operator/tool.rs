@@ -104,7 +104,7 @@ fn endpoint_fault(endpoint: &str, spec: &ToolSpec) -> Option<Fault> {
         Ok(endpoint) => endpoint,
         Err(wrong) => return Some(invalid("endpoint", wrong)),
     };
-    let declared = |name: &String| spec.parameters.iter().any(|parameter| parameter.name == *name);
+    let declared = |name: &str| spec.parameters.iter().any(|parameter| parameter.name == *name);
     let stray = endpoint.placeholders().into_iter().find(|name| !declared(name))?;
     Some(invalid("endpoint", format!("placeholder {{{stray}}} must be declared in spec.parameters")))
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use super::placeholder::{Part, parts};
+use super::placeholder::{Part, names, parts};
 use crate::tool::Parameter;
 
 /// By this argument the model says which command is meant.
@@ -123,14 +123,7 @@ impl Command {
     }
 
     pub fn placeholders(&self) -> BTreeSet<&str> {
-        self.tokens
-            .iter()
-            .flatten()
-            .filter_map(|part| match part {
-                Part::Placeholder(name) => Some(name.as_str()),
-                Part::Text(_) => None,
-            })
-            .collect()
+        names(&self.tokens)
     }
 
     /// The arguments, if they are the same every time.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use url::Url;
 
-use super::placeholder::{Part, parts};
+use super::placeholder::{Part, names, parts};
 
 /// A piece of path between two slashes, or of query between two ampersands.
 pub type Piece = Vec<Part>;
@@ -51,34 +51,23 @@ impl Endpoint {
             }
         }
         let query = query.split('&').filter(|pair| !pair.is_empty()).map(pieces).collect::<Result<_, _>>()?;
-        let unsent = names(&[pieces(fragment)?]);
+        let unsent = names(&[pieces(fragment)?]).into_iter().map(str::to_owned).collect();
         Ok(Self { base, path, query, unsent })
     }
 
     /// Placeholders of the path; there is no URL without them.
-    pub fn needed(&self) -> BTreeSet<String> {
+    pub fn needed(&self) -> BTreeSet<&str> {
         names(&self.path)
     }
 
-    pub fn placeholders(&self) -> BTreeSet<String> {
-        names(&self.path).into_iter().chain(names(&self.query)).chain(self.unsent.iter().cloned()).collect()
+    pub fn placeholders(&self) -> BTreeSet<&str> {
+        names(self.path.iter().chain(&self.query)).into_iter().chain(self.unsent.iter().map(String::as_str)).collect()
     }
 }
 
 /// `.` and `..` as URL parsers read them, encoded or not.
 pub fn is_dots(segment: &str) -> bool {
     matches!(segment.to_ascii_lowercase().replace("%2e", ".").as_str(), "." | "..")
-}
-
-fn names<'a>(pieces: impl IntoIterator<Item = &'a Piece>) -> BTreeSet<String> {
-    pieces
-        .into_iter()
-        .flatten()
-        .filter_map(|part| match part {
-            Part::Placeholder(name) => Some(name.clone()),
-            Part::Text(_) => None,
-        })
-        .collect()
 }
 
 fn pieces(text: &str) -> Result<Piece, String> {

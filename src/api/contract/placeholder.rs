@@ -1,10 +1,21 @@
 //! Text with `{placeholders}`, as URLs and commands have them. What a value may be and how it is written is the
 //! business of whoever fills them in.
 
+use std::collections::BTreeSet;
+
 #[derive(Debug, Clone, PartialEq)]
 pub enum Part {
     Text(String),
     Placeholder(String),
+}
+
+/// The names in some texts.
+pub fn names<'a>(texts: impl IntoIterator<Item = &'a Vec<Part>>) -> BTreeSet<&'a str> {
+    let name = |part: &'a Part| match part {
+        Part::Placeholder(name) => Some(name.as_str()),
+        Part::Text(_) => None,
+    };
+    texts.into_iter().flatten().filter_map(name).collect()
 }
 
 /// The parts of a text; none when a placeholder is not closed, or has no name.

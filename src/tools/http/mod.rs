@@ -70,9 +70,10 @@ impl HttpTool {
             return Err(refusals);
         }
         let method = config.method.unwrap_or(Method::Get);
+        let placeholders: BTreeSet<String> = placeholders.into_iter().map(str::to_owned).collect();
         let needed = endpoint.needed();
         Ok(Self {
-            schema: arguments::schema(&config.parameters, |parameter| parameter.required || needed.contains(&parameter.name)),
+            schema: arguments::schema(&config.parameters, |parameter| parameter.required || needed.contains(parameter.name.as_str())),
             has_body: takes_body(method) && config.parameters.iter().any(|parameter| !placeholders.contains(&parameter.name)),
             endpoint,
             placeholders,

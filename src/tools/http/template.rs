@@ -182,7 +182,7 @@ mod tests {
             let Ok(template) = Endpoint::parse(&endpoint) else { return Ok(()) };
             let arguments = json!({"a": a, "b": b});
             let arguments = arguments.as_object().unwrap();
-            if !template.placeholders().iter().all(|name| arguments.contains_key(name)) {
+            if !template.placeholders().into_iter().all(|name| arguments.contains_key(name)) {
                 return Ok(());
             }
             let Ok(url) = super::fill(&template, arguments, &[("a b", more.clone())]) else {

@@ -1,6 +1,6 @@
 //! The manager's own question to a real runtime, about a real MCP server whose tools change.
 
-use std::process::Command;
+use std::net::SocketAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use base64::Engine;
@@ -49,11 +49,9 @@ fn says(runtime: &Runtime, call: &str) -> String {
 
 #[test]
 fn the_manager_learns_of_other_tools_and_agents_do_without_them() {
-    let port = slipway_peers::free_port();
-    let url = format!("http://127.0.0.1:{port}/mcp");
-    let mut command = Command::new(&slipway_peers::mcp_time()[0]);
-    command.args(["-B", &slipway_peers::repository().join("peers/changing_server.py").to_string_lossy(), "127.0.0.1", &port.to_string()]);
-    let _server = slipway_peers::Server::start(command, &url);
+    let address = SocketAddr::from(([127, 0, 0, 1], slipway_peers::free_port()));
+    let url = format!("http://{address}/mcp");
+    let _server = slipway_peers::changing_server_at(address);
     let platform = Platform(Ed25519KeyPair::from_seed_unchecked(&[7; 32]).unwrap());
 
     let first = platform.agent(&url, &json!({}), None);

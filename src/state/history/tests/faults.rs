@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+use tempfile::TempDir;
+
 use super::super::{Fault, History};
 use super::{artifact, draft, fsck, git, git_tried, show, step};
 
@@ -84,16 +86,22 @@ fn what_a_killed_process_left_is_removed_and_what_counts_stays() {
     }
 }
 
-#[test]
-fn a_pack_whose_name_got_lost_with_the_power_is_found_again() {
+/// A history of two versions, its repository, and the pack that the first one is in.
+fn two_packs() -> (TempDir, PathBuf, PathBuf) {
     let root = tempfile::tempdir().unwrap();
     let history = History::open(root.path()).unwrap();
     history.record("team-a", draft("hello", "hello-1")).unwrap();
     let path = history.path("team-a").unwrap();
-    let first = packs(&path, "pack");
+    let first = packs(&path, "pack").remove(0);
     history.record("team-a", draft("hello", "hello-2")).unwrap();
     drop(history);
-    let named = packs(&path, "pack").into_iter().find(|path| !first.contains(path)).unwrap();
+    (root, path, first)
+}
+
+#[test]
+fn a_pack_whose_name_got_lost_with_the_power_is_found_again() {
+    let (root, path, first) = two_packs();
+    let named = packs(&path, "pack").into_iter().find(|path| *path != first).unwrap();
     for end in ["idx", "pack"] {
         let stem = named.file_stem().unwrap().to_str().unwrap().strip_prefix("pack-").unwrap();
         fs::rename(named.with_extension(end), named.with_file_name(format!("tmp_slipway_{stem}_{end}"))).unwrap();
@@ -284,35 +292,29 @@ fn a_bad_artifact_is_refused_with_words_and_left_in_place() {
 
 #[test]
 fn a_damaged_object_is_told_and_other_versions_are_read() {
-    let root = tempfile::tempdir().unwrap();
-    let history = History::open(root.path()).unwrap();
-    history.record("team-a", draft("hello", "hello-1")).unwrap();
-    let path = history.path("team-a").unwrap();
-    let first = packs(&path, "pack");
-    history.record("team-a", draft("hello", "hello-2")).unwrap();
-    drop(history);
+    let (root, path, first) = two_packs();
     let id = git(&path, &["rev-parse", "main:agents/hello/releases/v1.yaml"]);
-    let listed = git(&path, &["verify-pack", "-v", &first[0].to_string_lossy()]);
+    let listed = git(&path, &["verify-pack", "-v", &first.to_string_lossy()]);
     let line = listed.lines().find(|line| line.starts_with(id.trim())).unwrap();
     let offset: usize = line.split_whitespace().nth(4).unwrap().parse().unwrap();
-    let mut bytes = fs::read(&first[0]).unwrap();
+    let mut bytes = fs::read(&first).unwrap();
     for byte in &mut bytes[offset + 20..offset + 30] {
         *byte ^= 0xff;
     }
-    fs::set_permissions(&first[0], std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
-    fs::write(&first[0], &bytes).unwrap();
+    fs::set_permissions(&first, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+    fs::write(&first, &bytes).unwrap();
     let history = History::open(root.path()).unwrap();
     let said = history.release("team-a", "hello", 1).unwrap_err();
     assert!(matches!(&said, Fault::Damaged(said) if said.contains("version 1 of agent hello")), "{said}");
     assert!(history.release("team-a", "hello", 2).is_ok());
     assert_eq!(history.record("team-a", draft("hello", "hello-3")).unwrap().version, 3);
-    assert_eq!(fs::read(&first[0]).unwrap(), bytes, "left in place");
+    assert_eq!(fs::read(&first).unwrap(), bytes, "left in place");
     // Nor do damaged packs stop the others from being put together, or spread.
     for at in 0..60 {
         history.record("team-a", draft("other", &format!("other-{at}"))).unwrap();
     }
     history.settle();
-    assert_eq!(fs::read(&first[0]).unwrap(), bytes, "left in place");
+    assert_eq!(fs::read(&first).unwrap(), bytes, "left in place");
     assert!((2..=3).all(|version| history.release("team-a", "hello", version).is_ok()));
 }
 

@@ -2,6 +2,7 @@
 //! that go, come back, or change.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -166,14 +167,9 @@ fn a_program_that_speaks_mcp_is_started_one_way_only() {
     }
 }
 
-fn changing_server() -> String {
-    slipway_peers::repository().join("peers/changing_server.py").to_string_lossy().into_owned()
-}
-
 #[tokio::test]
 async fn a_changed_list_is_shown_and_changes_the_digest() {
-    let argv = [slipway_peers::mcp_time()[0].clone(), "-B".into(), changing_server()];
-    let toolbox = open(Vec::new(), vec![program("ch", &argv)]);
+    let toolbox = open(Vec::new(), vec![program("ch", &slipway_peers::changing_server())]);
     assert_eq!(names(&toolbox).await, ["ch_learn", "ch_leave", "ch_shout", "ch_surroundings"]);
     let before = toolbox.digests();
     assert_eq!(toolbox.call("ch_learn", json!({"name": "trick"}), &soon()).await.content, "learnt");
@@ -201,11 +197,9 @@ async fn a_changed_list_is_shown_and_changes_the_digest() {
 /// One server that all of these toolboxes talk to, as several processes of an agent would.
 #[tokio::test]
 async fn where_lists_are_approved_a_changed_one_is_withheld() {
-    let port = slipway_peers::free_port();
-    let url = format!("http://127.0.0.1:{port}/mcp");
-    let mut command = Command::new(&slipway_peers::mcp_time()[0]);
-    command.args(["-B", &changing_server(), "127.0.0.1", &port.to_string()]);
-    let _server = slipway_peers::Server::start(command, &url);
+    let address = SocketAddr::from(([127, 0, 0, 1], slipway_peers::free_port()));
+    let url = format!("http://{address}/mcp");
+    let _server = slipway_peers::changing_server_at(address);
     let open = |pinned: Option<&String>, approved: Option<&String>| {
         let tools_digest = pinned.cloned();
         let approved = approved.map(|digest| ("ch".to_owned(), digest.clone())).into_iter().collect();
