@@ -2,13 +2,14 @@
 //! are many, they become one, in which only the newest folder of its kind is full. A larger pack is put together with
 //! them once they are half of it, so that there are few packs, and an object is copied a handful of times in its life.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use gix::ObjectId;
 use gix::objs::Kind;
@@ -27,6 +28,8 @@ const MANY: usize = 24;
 const STEP: u64 = 2;
 /// Objects below this are not worth a delta.
 const DELTA_MIN: u64 = 256;
+/// How long a reader may take from seeing a pack to opening it.
+pub(super) const STAY: Duration = Duration::from_secs(2);
 /// How deep folders stand whose successors are looked for: agents, and what is in one of them.
 const DEPTH: usize = 3;
 
@@ -39,9 +42,9 @@ pub(super) struct Tidy {
     pub is_stale: AtomicBool,
     /// Packs that cannot be read whole. They are left alone.
     damaged: Mutex<HashSet<String>>,
-    /// Packs whose objects are in another by now. They stay until the next are put together, for readers that are about
-    /// to open them: Git looks for a successor once, and under many writers that one may have gone too.
-    retired: Mutex<HashSet<String>>,
+    /// Packs whose objects are in another by now, the oldest first, and since when. They stay a while for readers that are
+    /// about to open them: Git looks for a successor once, and under many writers that one may have gone too.
+    retired: Mutex<VecDeque<(Instant, String)>>,
     work: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -49,6 +52,7 @@ impl Repository {
     /// Looks after the packs once there are many new ones. Nobody waits for it.
     pub(super) fn tidy_if_due(&self) {
         let tidy = &self.tidy;
+        tidy.clear();
         if tidy.fresh.fetch_add(1, Ordering::SeqCst) + 1 < MANY {
             return;
         }
@@ -104,7 +108,12 @@ impl Tidy {
         let mut packs = Vec::new();
         for name in names.iter().filter_map(|name| name.strip_suffix(".idx")) {
             let has = |end: &str| names.contains(&format!("{name}.{end}"));
-            if !has("pack") || has("keep") || has("promisor") || damaged.contains(name) || retired.contains(name) {
+            if !has("pack")
+                || has("keep")
+                || has("promisor")
+                || damaged.contains(name)
+                || retired.iter().any(|(_, retired)| retired == name)
+            {
                 continue;
             }
             packs.extend(Pack::open(&self.folder, name));
@@ -124,15 +133,23 @@ impl Tidy {
         let deltas = pieces.deltas(source)?;
         let name = self.write(&pieces, &deltas, source)?;
         self.is_stale.store(true, Ordering::SeqCst);
-        let old = packs.iter().map(|pack| pack.name.clone()).filter(|old| *old != format!("pack-{name}")).collect();
-        let gone = std::mem::replace(&mut *locked(&self.retired), old);
-        // Without its index a pack is nothing; the other way round readers would stumble.
-        for old in gone {
+        let joined = format!("pack-{name}");
+        let old = packs.iter().filter(|pack| pack.name != joined).map(|pack| (Instant::now(), pack.name.clone()));
+        locked(&self.retired).extend(old);
+        Ok(())
+    }
+
+    /// Removes the packs that no reader is about to open any more.
+    fn clear(&self) {
+        let mut retired = locked(&self.retired);
+        while let Some((_, name)) = retired.pop_front_if(|(since, _)| since.elapsed() > STAY) {
+            // Without its index a pack is nothing; the other way round readers would stumble.
             for end in ["idx", "pack"] {
-                disk::remove(&self.folder.join(format!("{old}.{end}")))?;
+                if let Err(fault) = disk::remove(&self.folder.join(format!("{name}.{end}"))) {
+                    tracing::warn!("a pack whose objects are in another stays: {fault}");
+                }
             }
         }
-        Ok(())
     }
 
     fn write(&self, pieces: &Pieces, deltas: &HashMap<ObjectId, (ObjectId, Vec<u8>)>, source: &Source) -> Result<String, Fault> {

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use jiff::Timestamp;
@@ -21,6 +22,9 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
+
+/// However slow the readers are, the remote, which keeps every folder of every version in full, does not fill the disk.
+const RELEASES_MAX: u32 = 2_000;
 
 fn draft(agent: &str, number: u32) -> Draft {
     let mut artifact = Artifact {
@@ -95,10 +99,11 @@ async fn readers_and_the_mirror_get_whole_histories_while_releases_are_made() {
             let (history, done, mirror) = (history.clone(), done.clone(), mirror.clone());
             spawn_blocking(move || {
                 let mut number = 1;
-                while !done.load(Ordering::SeqCst) {
+                while !done.load(Ordering::SeqCst) && number < RELEASES_MAX {
                     history.record("team-a", draft(agent, number)).unwrap();
                     mirror.changed("team-a");
                     number += 1;
+                    thread::sleep(Duration::from_millis(5));
                 }
                 number
             })
