@@ -77,9 +77,10 @@ impl Batch {
     /// Takes what a caller wrote. Its id is known at once.
     pub(super) fn text(&mut self, data: Vec<u8>) -> Result<ObjectId, Fault> {
         let id = lanes::id((Kind::Blob, &data))?;
-        if self.known.insert(id, self.objects.len()).is_none() {
+        self.known.entry(id).or_insert_with(|| {
             self.objects.push(Object { id, kind: Kind::Blob, data, path: None, holes: Vec::new() });
-        }
+            self.objects.len() - 1
+        });
         Ok(id)
     }
 
@@ -260,13 +261,15 @@ pub(super) struct Writer<W> {
     out: W,
     hash: Hasher,
     at: u64,
+    objects: usize,
     places: Vec<(ObjectId, u32, u64)>,
     failed: Option<io::Error>,
 }
 
 impl<W: io::Write> Writer<W> {
     pub(super) fn new(out: W, objects: usize) -> Self {
-        let mut writer = Self { out, hash: gix::hash::hasher(Hash::Sha1), at: 0, places: Vec::with_capacity(objects), failed: None };
+        let mut writer =
+            Self { out, hash: gix::hash::hasher(Hash::Sha1), at: 0, objects, places: Vec::with_capacity(objects), failed: None };
         let count = u32::try_from(objects).map_err(io::Error::other);
         let begun = count.and_then(|count| writer.put(&[b"PACK".as_slice(), &2u32.to_be_bytes(), &count.to_be_bytes()].concat()));
         writer.failed = begun.err();
@@ -327,6 +330,10 @@ impl<W: io::Write> Writer<W> {
     pub(super) fn finish(mut self) -> io::Result<(W, Vec<u8>, String)> {
         if let Some(error) = self.failed {
             return Err(error);
+        }
+        // No reader would open it.
+        if self.places.len() != self.objects {
+            return Err(io::Error::other(format!("{} objects were to be packed, and {} were", self.objects, self.places.len())));
         }
         let checksum = self.hash.try_finalize().map_err(io::Error::other)?;
         self.out.write_all(checksum.as_slice())?;

@@ -77,10 +77,10 @@ fn artifact(namespace: &str, agent: &str, changelog: &str, status: Status) -> Ar
     artifact
 }
 
-/// A release that becomes active.
+/// A release that becomes active. Its manifest is that of others too.
 fn draft(agent: &str, name: &str) -> Draft {
     let artifact = artifact("team-a", agent, &format!("Change {name}"), Status::Active);
-    Draft { name: name.to_owned(), artifact, author: author(), manifest: Some(format!("# {name}\nkind: Agent\n")) }
+    Draft { name: name.to_owned(), artifact, author: author(), manifest: Some("kind: Agent\n".to_owned()) }
 }
 
 fn pending(agent: &str, name: &str) -> Draft {

@@ -24,7 +24,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 /// However slow the readers are, the remote, which keeps every folder of every version in full, does not fill the disk.
-const RELEASES_MAX: u32 = 2_000;
+const RELEASES_MAX: u32 = 1_000;
 
 fn draft(agent: &str, number: u32) -> Draft {
     let mut artifact = Artifact {
