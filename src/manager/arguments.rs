@@ -208,6 +208,10 @@ pub(crate) struct Arguments {
     /// How many agents are worked on at once.
     #[arg(long, env = "SLIPWAY_MAX_CONCURRENT_RECONCILES", default_value_t = 16)]
     pub max_concurrent_reconciles: usize,
+
+    /// How many agents change their pods at once because the platform changed, and not they.
+    #[arg(long, env = "SLIPWAY_MAX_CONCURRENT_ROLLOUTS", default_value_t = 20)]
+    pub max_concurrent_rollouts: usize,
 }
 
 #[derive(Debug, Subcommand)]

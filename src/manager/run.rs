@@ -166,6 +166,7 @@ fn settings(arguments: &Arguments, keys: &Keys) -> anyhow::Result<Settings> {
             mlflow_uri: public("SLIPWAY_MLFLOW_URI", arguments.mlflow_uri.as_ref())?,
         },
         max_concurrent_reconciles: arguments.max_concurrent_reconciles,
+        max_concurrent_rollouts: arguments.max_concurrent_rollouts,
         secrets_hash_key: keys.secrets_hash.clone(),
     })
 }

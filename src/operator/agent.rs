@@ -38,6 +38,7 @@ pub(crate) async fn reconcile(world: &World, key: &Key) -> Result<Option<Duratio
     let Some(object) = world.agents.get(key) else {
         world.references.set(key, HashSet::new());
         world.pins.forget(key);
+        apply::leave_turn(world, key);
         return Ok(None);
     };
     let agent = match &object.0 {
@@ -59,7 +60,10 @@ pub(crate) async fn reconcile(world: &World, key: &Key) -> Result<Option<Duratio
         None => resolve::Resolved::Unknown("the release that it is pinned to"),
     };
     let applied = match &plan {
-        resolve::Resolved::Plan(plan) => apply::apply(build::build(plan), plan, world).await?,
+        resolve::Resolved::Plan(plan) => {
+            let desired = apply::in_turn(build::build(plan).into_values()?, agent, world);
+            apply::apply(desired, plan, world).await?
+        }
         resolve::Resolved::Fault(_) => apply::keep(agent, world).await?,
         resolve::Resolved::Unknown(_) => apply::Applied::default(),
     };

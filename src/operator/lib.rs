@@ -10,6 +10,7 @@ mod live;
 pub mod metrics;
 mod queue;
 pub mod releases;
+mod rollout;
 pub mod settings;
 mod skill;
 mod team;
@@ -48,6 +49,8 @@ pub async fn run(world: Arc<World>, mut leads: watch::Receiver<bool>, mut stop: 
     }
     tracing::info!(agents = world.agents.keys().len(), "leading; reconciling everything once");
     world.metrics.leader.set(1);
+    world.begin_rollout();
+    world.resume_rollouts();
     let mut workers = JoinSet::new();
     for _ in 0..world.settings.max_concurrent_reconciles.max(1) {
         let world = world.clone();

@@ -36,6 +36,8 @@ pub struct Metrics {
     pub repairs: Family<ByController, Counter>,
     pub requests: Family<ByRequest, Counter>,
     pub leader: Gauge,
+    pub rollouts: Gauge,
+    pub rollouts_waiting: Gauge,
     pub database_ready: Gauge,
     pub database_failures: Counter,
     registry: Arc<std::sync::RwLock<Registry>>,
@@ -52,6 +54,8 @@ impl Default for Metrics {
             repairs: Family::default(),
             requests: Family::default(),
             leader: Gauge::default(),
+            rollouts: Gauge::default(),
+            rollouts_waiting: Gauge::default(),
             database_ready: Gauge::default(),
             database_failures: Counter::default(),
             registry: Arc::default(),
@@ -64,6 +68,8 @@ impl Default for Metrics {
         registry.register("repairs", "Objects that somebody had changed and that were put back", metrics.repairs.clone());
         registry.register("api_requests", "Requests sent to the API server", metrics.requests.clone());
         registry.register("leader", "1 while this process holds the lease", metrics.leader.clone());
+        registry.register("rollouts", "Agents whose pods are being replaced because the platform changed", metrics.rollouts.clone());
+        registry.register("rollouts_waiting", "Agents that keep their pods until others have theirs", metrics.rollouts_waiting.clone());
         registry.register(
             "database_ready",
             "1 while this process has brought the database's schema up to date",

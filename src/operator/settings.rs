@@ -24,6 +24,8 @@ pub struct Settings {
     pub ollama_base_url: Option<String>,
     pub platform: Platform,
     pub max_concurrent_reconciles: usize,
+    /// How many agents change their pods at once because the platform changed.
+    pub max_concurrent_rollouts: usize,
     /// Keys the hash over Secrets, so that nobody can try values against it.
     pub secrets_hash_key: Vec<u8>,
 }

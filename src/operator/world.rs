@@ -27,6 +27,7 @@ use crate::approval::Reports;
 use crate::event::Happening;
 use crate::metrics::Metrics;
 use crate::queue::{Key, Queue};
+use crate::rollout::Rollout;
 use crate::settings::Settings;
 use crate::tenancy::Tenancy;
 use crate::visits::Sign;
@@ -63,6 +64,8 @@ pub struct World {
     pub references: References,
     /// What agents run whose spec does not say it.
     pub(crate) pins: agent::Pins,
+    /// Whose pods change because the platform did.
+    pub(crate) rollout: Rollout,
     /// How agents are asked something, by who leads; nobody is, without it.
     pub sign: Option<Sign>,
     pub(crate) reports: Reports,
@@ -186,6 +189,7 @@ impl Maker {
 impl World {
     pub fn new(client: Client, settings: Settings, tenancy: Option<Tenancy>, metrics: Metrics, events: crate::event::Events) -> Self {
         Self {
+            rollout: Rollout::new(settings.max_concurrent_rollouts),
             client,
             settings,
             metrics,
@@ -251,6 +255,22 @@ impl World {
         self.tools.keys().into_iter().for_each(|key| self.tool_queue.add(key));
         self.skills.keys().into_iter().for_each(|key| self.skill_queue.add(key));
         self.teams.keys().into_iter().for_each(|key| self.team_queue.add(key));
+    }
+
+    /// The platform has changed, or may have before this process began to lead.
+    pub(crate) fn begin_rollout(&self) {
+        let generation = |key: &Key| self.agents.get(key).and_then(|agent| agent.meta().generation);
+        self.rollout.begin(self.agents.keys().into_iter().map(|key| {
+            let generation = generation(&key);
+            (key, generation)
+        }));
+    }
+
+    /// Agents whose pods are being replaced, by whoever led before.
+    pub(crate) fn resume_rollouts(&self) {
+        let deployments = self.children(ChildKind::Deployment);
+        let replacing = |key: &Key| deployments.get(key).and_then(|child| child.deployment.clone()).is_some_and(|it| it.is_replacing());
+        self.agents.keys().into_iter().filter(replacing).for_each(|key| self.rollout.resume(key));
     }
 
     /// What to say of an object that cannot be read, if it has not been said yet. An Event says it at once: the

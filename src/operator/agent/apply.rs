@@ -2,12 +2,12 @@
 
 use kube::Resource;
 use kube::api::{Patch, PatchParams};
-use serde_json::json;
+use serde_json::{Value, json};
 use slipway_api::Agent;
 
 use super::MANAGER;
-use super::build::Desired;
 use super::resolve::{Fault, Plan};
+use crate::live;
 use crate::queue::Key;
 use crate::world::{ChildKind, World};
 use crate::write::{self, Outcome};
@@ -19,9 +19,50 @@ pub(super) struct Applied {
     pub fault: Option<Fault>,
 }
 
-pub(super) async fn apply(desired: Desired, plan: &Plan, world: &World) -> Result<Applied, write::Error> {
+/// What of `desired` is to be made now: while enough other agents change their pods because the platform did, an agent
+/// that serves keeps its pods and what they were made from.
+pub(super) fn in_turn(mut desired: Vec<(ChildKind, Value)>, agent: &Agent, world: &World) -> Vec<(ChildKind, Value)> {
+    if world.rollout.is_over() {
+        return desired;
+    }
+    let key = Key::of(agent);
+    let wanted = desired.iter().find(|(kind, _)| *kind == ChildKind::Deployment).map(|(_, value)| live::hash(value));
+    let live = world.children(ChildKind::Deployment).get(&key).filter(|child| child.owner.as_deref() == agent.meta().uid.as_deref());
+    let deployment = live.as_ref().and_then(|child| child.deployment.as_deref());
+    let as_wanted = live.as_ref().is_some_and(|child| child.is == wanted);
+    match deployment {
+        // Its pods go on being replaced until they are ready, or until that is given up.
+        Some(deployment) if as_wanted && !deployment.settled() && deployment.stuck.is_none() => {}
+        // One that does not serve as it should has nothing to lose.
+        Some(deployment) if !as_wanted && deployment.settled() && deployment.wanted > 0 => {
+            if world.rollout.holds_back(&key, agent.meta().generation) {
+                desired.retain(|(kind, _)| !matches!(kind, ChildKind::ConfigMap | ChildKind::Deployment));
+            }
+        }
+        _ => leave_turn(world, &key),
+    }
+    count(world);
+    desired
+}
+
+/// An agent that needs no place among those whose pods change lets the next one have it.
+pub(super) fn leave_turn(world: &World, agent: &Key) {
+    if let Some(next) = world.rollout.settle(agent) {
+        world.agent_queue.add(next);
+    }
+    count(world);
+}
+
+fn count(world: &World) {
+    let number = |count| i64::try_from(count).unwrap_or(i64::MAX);
+    let (rolling, waiting) = world.rollout.count();
+    world.metrics.rollouts.set(number(rolling));
+    world.metrics.rollouts_waiting.set(number(waiting));
+}
+
+pub(super) async fn apply(desired: Vec<(ChildKind, Value)>, plan: &Plan, world: &World) -> Result<Applied, write::Error> {
     let mut applied = Applied::default();
-    for (kind, value) in desired.into_values()? {
+    for (kind, value) in desired {
         let name = value["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let outcome = write::child(world, kind, &plan.owner.uid, &value, MANAGER).await?;
         let fault = fault(kind, &name, &outcome);
@@ -58,6 +99,7 @@ async fn remove_orphan(plan: &Plan, world: &World) -> Result<(), write::Error> {
 /// An Agent at fault keeps what it has: what ran goes on running, and is not touched. Only stopping works.
 pub(super) async fn keep(agent: &Agent, world: &World) -> Result<Applied, write::Error> {
     let key = Key::of(agent);
+    leave_turn(world, &key);
     let ours = |child: &crate::world::child::Child| child.owner.as_deref() == agent.meta().uid.as_deref();
     let running = world.children(ChildKind::Deployment).get(&key).filter(|child| ours(child)).and_then(|child| child.deployment.clone());
     if agent.stopped_by().is_some() && running.is_some_and(|deployment| deployment.wanted > 0) {
@@ -66,4 +108,84 @@ pub(super) async fn keep(agent: &Agent, world: &World) -> Result<Applied, write:
         write::api(world, ChildKind::Deployment, &key.namespace).patch(&key.name, &params, &none).await?;
     }
     Ok(Applied::default())
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::api::DynamicObject;
+
+    use super::*;
+    use crate::agent::tests::world;
+    use crate::world::child::Child;
+
+    fn agent(name: &str, generation: i64) -> Agent {
+        serde_yaml::from_str(&format!(
+            "{{metadata: {{name: {name}, namespace: team-a, uid: {name}, generation: {generation}}}, spec: {{name: H, framework: custom}}}}"
+        ))
+        .unwrap()
+    }
+
+    /// A Deployment of that image, as it is wanted.
+    fn deployment(name: &str, image: &str) -> Value {
+        json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": name, "namespace": "team-a", "uid": "d", "generation": 2,
+                "ownerReferences": [{"apiVersion": "v1", "kind": "Agent", "name": name, "uid": name, "controller": true}]},
+            "spec": {"replicas": 1, "template": {"image": image}},
+        })
+    }
+
+    /// Makes it be there, with so many pods of its template and of all templates.
+    fn there(world: &World, name: &str, image: &str, updated: i32, total: i32) {
+        let wanted = deployment(name, image);
+        let mut object = wanted.clone();
+        object["status"] = json!({"observedGeneration": 2, "replicas": total, "updatedReplicas": updated, "readyReplicas": 1, "availableReplicas": 1});
+        let object: DynamicObject = serde_json::from_value(object).unwrap();
+        let child = Child::look(&object, None, || Some(wanted), "us");
+        world.children(ChildKind::Deployment).insert(Key::new("team-a", name), child);
+    }
+
+    /// Whether the agent's new pods are made now; its Service always is.
+    fn goes(world: &World, agent: &Agent) -> bool {
+        let name = agent.meta().name.clone().unwrap();
+        let all = vec![
+            (ChildKind::ConfigMap, json!({})),
+            (ChildKind::Deployment, deployment(&name, "new")),
+            (ChildKind::Service, json!({})),
+        ];
+        let kinds: Vec<ChildKind> = in_turn(all, agent, world).into_iter().map(|(kind, _)| kind).collect();
+        assert!(kinds.contains(&ChildKind::Service));
+        assert_eq!(kinds.contains(&ChildKind::ConfigMap), kinds.contains(&ChildKind::Deployment), "pods and what they read go together");
+        kinds.contains(&ChildKind::Deployment)
+    }
+
+    #[tokio::test]
+    async fn another_image_of_the_platform_comes_to_one_agent_after_the_other() {
+        let world = world();
+        let agents = ["a", "b", "c"].map(|name| agent(name, 1));
+        for name in ["a", "b", "c"] {
+            there(&world, name, "old", 1, 1);
+        }
+        world.rollout.begin(agents.iter().map(|agent| (Key::of(agent), Some(1))));
+        assert_eq!(agents.each_ref().map(|agent| goes(&world, agent)), [true, false, false]);
+        there(&world, "a", "new", 1, 2);
+        assert!(goes(&world, &agents[0]) && !goes(&world, &agents[1]), "its pods are being replaced");
+        assert_eq!((world.metrics.rollouts.get(), world.metrics.rollouts_waiting.get()), (1, 2));
+        assert!(goes(&world, &agent("c", 2)), "its author has changed it");
+        there(&world, "a", "new", 1, 1);
+        assert!(goes(&world, &agents[0]));
+        assert_eq!(world.agent_queue.next().await, Some(Key::of(&agents[1])), "whose turn it is");
+        assert!(goes(&world, &agents[1]));
+    }
+
+    #[tokio::test]
+    async fn whoever_does_not_serve_or_does_not_exist_yet_waits_for_nobody() {
+        let world = world();
+        there(&world, "a", "old", 1, 1);
+        there(&world, "b", "old", 0, 1);
+        let agents = ["a", "b", "c"].map(|name| agent(name, 1));
+        world.rollout.begin(agents.iter().map(|agent| (Key::of(agent), Some(1))));
+        assert_eq!(agents.each_ref().map(|agent| goes(&world, agent)), [true, true, true]);
+        assert_eq!(world.rollout.count(), (1, 0));
+    }
 }

@@ -4,6 +4,7 @@
 //! is written anew with `UPDATE_GOLDEN=1`.
 
 mod judges;
+mod kept;
 
 use std::fmt::Write;
 use std::path::Path;
@@ -43,6 +44,7 @@ pub(crate) fn settings(database: Option<&str>) -> Settings {
         ollama_base_url: None,
         platform: Platform::default(),
         max_concurrent_reconciles: 1,
+        max_concurrent_rollouts: 1,
         secrets_hash_key: b"a key for tests".to_vec(),
     }
 }
@@ -117,8 +119,8 @@ fn the_smallest_agent() {
     golden("minimal", &settings(None));
 }
 
-#[test]
-fn an_agent_with_everything() {
+/// A platform that tells its agents all that it can.
+fn everything() -> Settings {
     let database = "postgres://slipway:p%24ss@postgres:5432/slipway?sslmode=require";
     let mut settings = settings(Some(database));
     settings.ollama_base_url = Some("http://ollama:11434".to_owned());
@@ -132,7 +134,12 @@ fn an_agent_with_everything() {
         otlp_endpoint: Some("http://otel-collector:4318".to_owned()),
         mlflow_uri: Some("https://mlflow.example.com".to_owned()),
     };
-    golden("full", &settings);
+    settings
+}
+
+#[test]
+fn an_agent_with_everything() {
+    golden("full", &everything());
 }
 
 const TEAM: &str = "---\nkind: Team\nmetadata: {name: a}\nspec: {name: A, gcpServiceAccounts: [me@example.com]}\n";

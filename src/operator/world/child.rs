@@ -112,6 +112,11 @@ impl DeploymentState {
         })
     }
 
+    /// Whether pods of an earlier template are still there beside those of the present one.
+    pub fn is_replacing(&self) -> bool {
+        self.stuck.is_none() && (!self.current || self.total > self.updated)
+    }
+
     /// Whether every wanted pod is of the present template and available, and no other is left.
     pub fn settled(&self) -> bool {
         self.current && self.updated == self.wanted && self.available == self.wanted && self.total == self.wanted

@@ -46,6 +46,7 @@ pub(super) fn watch(world: &Arc<World>) {
             };
             if changed {
                 tracing::info!(mlflow_uri = ?world.mlflow_uri(), "the platform's configuration has changed");
+                world.begin_rollout();
                 world.agents.keys().into_iter().for_each(|key| world.agent_queue.add(key));
             }
         };
