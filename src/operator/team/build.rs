@@ -143,18 +143,20 @@ fn deny_all(team: &Team) -> NetworkPolicy {
     }
 }
 
-/// What agents always need: to be called by their namespace and the platform, to look up names, and to reach
-/// the platform, where database and telemetry are. Whatever else is needed is a value of the chart.
+/// What agents always need: to be called by their namespace and the platform, to call each other, to look up names, and
+/// to reach the platform, where database and telemetry are. Whatever else is needed is a value of the chart.
 fn allow_agents(team: &Team, settings: &Settings) -> NetworkPolicy {
     let platform = vec![namespace_peer(&settings.platform_namespace)];
-    let neighbours = vec![namespace_peer(&super::namespace(team)), namespace_peer(&settings.platform_namespace)];
+    let neighbours = vec![namespace_peer(&super::namespace(team))];
+    let callers = [neighbours.clone(), platform.clone()].concat();
     let mut ingress = vec![
-        NetworkPolicyIngressRule { from: Some(neighbours), ports: Some(vec![tcp(contract::PORT)]) },
+        NetworkPolicyIngressRule { from: Some(callers), ports: Some(vec![tcp(contract::PORT)]) },
         NetworkPolicyIngressRule { from: Some(platform.clone()), ports: Some(vec![tcp(contract::CONTROL_PORT)]) },
     ];
     ingress.extend(settings.team_network.ingress.clone());
     let mut egress = vec![
         NetworkPolicyEgressRule { to: None, ports: Some(vec![port("UDP", 53), port("TCP", 53)]) },
+        NetworkPolicyEgressRule { to: Some(neighbours), ports: Some(vec![tcp(contract::PORT)]) },
         NetworkPolicyEgressRule { to: Some(platform), ports: None },
     ];
     egress.extend(settings.team_network.egress.clone());
@@ -186,4 +188,39 @@ fn tcp(number: i32) -> NetworkPolicyPort {
 
 fn port(protocol: &str, number: i32) -> NetworkPolicyPort {
     NetworkPolicyPort { protocol: Some(protocol.to_owned()), port: Some(IntOrString::Int(number)), end_port: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::tests::settings;
+
+    /// Each rule as `peers: ports`; nothing stands for everybody, and for every port.
+    fn rules(policy: &Value, direction: &str, peers: &str) -> Vec<String> {
+        let line = |rule: &Value| {
+            let names = rule[peers].as_array().into_iter().flatten().map(|peer| {
+                assert_eq!(peer.as_object().map(serde_json::Map::len), Some(1), "namespaces and nothing else: {peer}");
+                peer["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"].as_str().unwrap()
+            });
+            let ports = rule["ports"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(|port| format!("{}/{}", port["protocol"].as_str().unwrap(), port["port"]));
+            format!("{}: {}", names.collect::<Vec<_>>().join(" "), ports.collect::<Vec<_>>().join(" "))
+        };
+        policy["spec"][direction].as_array().into_iter().flatten().map(line).collect()
+    }
+
+    #[test]
+    fn agents_call_their_neighbours_and_nobody_but_the_platform_their_control_port() {
+        let team: Team = serde_json::from_value(serde_json::json!({"metadata": {"name": "a"}, "spec": {"name": "A"}})).unwrap();
+        let children = build(&team, &settings(None), &Access::Without).unwrap();
+        let policies: Vec<&Value> =
+            children.iter().filter(|(kind, _)| *kind == ChildKind::NetworkPolicy).map(|(_, policy)| policy).collect();
+        let [closed, open] = policies[..] else { panic!("two policies, not {policies:#?}") };
+        assert_eq!(closed["spec"], serde_json::json!({"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}));
+        assert_eq!(rules(open, "ingress", "from"), ["team-a slipway-system: TCP/8000", "slipway-system: TCP/8001"]);
+        assert_eq!(rules(open, "egress", "to"), [": UDP/53 TCP/53", "team-a: TCP/8000", "slipway-system: "]);
+    }
 }
