@@ -46,6 +46,17 @@ impl Api {
         Some(Self { server: None, address, health: address })
     }
 
+    /// The manager of the working tree, to be told what to be.
+    #[track_caller]
+    pub fn program() -> Command {
+        Command::new(binary())
+    }
+
+    /// Whatever speaks HTTP at this address, an agent for instance.
+    pub fn at(address: SocketAddr) -> Self {
+        Self { server: None, address, health: address }
+    }
+
     /// One that asks nobody who they are and takes all for members of `team`.
     #[track_caller]
     pub fn of(team: &Team) -> Self {
@@ -175,7 +186,7 @@ fn token(namespace: &str, account: &str) -> tempfile::NamedTempFile {
     file
 }
 
-fn binary() -> PathBuf {
+pub(crate) fn binary() -> PathBuf {
     if let Some(given) = std::env::var_os("SLIPWAY_MANAGER") {
         return given.into();
     }
@@ -220,7 +231,12 @@ impl Call {
     /// Makes the call.
     #[track_caller]
     pub fn send(&self) -> Reply {
-        self.ask().and_then(Answer::whole).unwrap_or_else(|e| panic!("{} {} got no answer: {e}", self.method, self.path))
+        self.try_send().unwrap_or_else(|e| panic!("{} {} got no answer: {e}", self.method, self.path))
+    }
+
+    /// Makes the call, for who wants to know how it went wrong.
+    pub fn try_send(&self) -> std::io::Result<Reply> {
+        self.ask().and_then(Answer::whole)
     }
 
     /// Makes the call, whose status must be this one; the answer as JSON.

@@ -26,6 +26,7 @@ mod pods;
 mod policies;
 mod releases;
 mod rest;
+mod rollout;
 mod rows;
 mod rules;
 mod runtime;

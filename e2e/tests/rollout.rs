@@ -1,0 +1,123 @@
+//! The platform changes what pods are made from: so many agents at once get new ones, and the others keep theirs until it
+//! is their turn. On an API server without a node, where the test says when pods are ready.
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+use slipway_e2e::{Api, Second, platform, poll};
+use slipway_peers::{Server, free_port};
+
+const TEAM: &str = "team-rollout";
+const AGENTS: [&str; 5] = ["a", "b", "c", "d", "e"];
+const AT_ONCE: usize = 2;
+
+#[test]
+fn so_many_agents_at_once_get_the_pods_that_the_platform_wants_otherwise_and_authors_do_not_wait() {
+    let cluster = Second::start();
+    cluster.kubectl(&format!("create namespace {}", platform::NAMESPACE)).ok();
+    let first = Manager::start(&cluster, 1);
+    apply(&cluster, &json!({"kind": "Team", "metadata": {"name": "rollout"}, "spec": {"name": "Rollout"}}));
+    poll(30, || first.lives().and_then(|()| exists(&cluster, &format!("namespace {TEAM}"))));
+    for name in AGENTS {
+        apply(
+            &cluster,
+            &json!({"kind": "Agent", "metadata": {"name": name, "namespace": TEAM}, "spec": {"name": name, "framework": "custom"}}),
+        );
+    }
+    poll(30, || have(&cluster, 1, &AGENTS));
+    AGENTS.iter().for_each(|name| settle(&cluster, name));
+    drop(first);
+
+    let mut second = Manager::start(&cluster, 2);
+    poll(30, || second.waiting(AGENTS.len() - AT_ONCE));
+    have(&cluster, 2, &["a", "b"]).unwrap();
+    let configs = |cluster: &Second| cluster.kubectl(&format!("get configmaps -n {TEAM}")).json()["items"].clone();
+    let before = configs(&cluster);
+    // What its author changes, an agent gets at once, and all else that is new with it.
+    let prompt = json!({"spec": {"systemPrompt": "Be kind."}});
+    cluster.kubectl(&format!("patch agent e -n {TEAM} --type=merge -p")).arg(prompt).ok();
+    poll(20, || have(&cluster, 2, &["a", "b", "e"]));
+    assert_ne!(configs(&cluster), before);
+    // Whoever comes after a manager that was killed goes on where it was.
+    drop(second);
+    second = Manager::start(&cluster, 2);
+    poll(30, || second.waiting(2));
+    have(&cluster, 2, &["a", "b", "e"]).unwrap();
+
+    for name in ["a", "b", "e"] {
+        settle(&cluster, name);
+    }
+    poll(20, || have(&cluster, 2, &AGENTS));
+    for name in ["c", "d"] {
+        settle(&cluster, name);
+    }
+    poll(20, || second.waiting(0).and_then(|()| second.counts("slipway_rollouts", 0)));
+}
+
+#[track_caller]
+fn apply(cluster: &Second, object: &Value) {
+    let mut whole = json!({"apiVersion": "agents.slipway.dev/v1"});
+    whole.as_object_mut().unwrap().extend(object.as_object().unwrap().clone());
+    cluster.kubectl("apply -f -").input(whole).ok();
+}
+
+fn exists(cluster: &Second, object: &str) -> Result<(), String> {
+    let found = cluster.kubectl(&format!("get {object} --ignore-not-found -o name")).ok();
+    if found.trim().is_empty() { Err(format!("{object} should be made")) } else { Ok(()) }
+}
+
+/// These, and no others, have the runtime of that version.
+#[track_caller]
+fn have(cluster: &Second, version: u32, agents: &[&str]) -> Result<(), String> {
+    let list = cluster.kubectl(&format!("get deployments -n {TEAM}")).json();
+    let of_version = |deployment: &&Value| deployment["spec"]["template"]["spec"]["containers"][0]["image"] == image(version);
+    let names: Vec<&str> =
+        list["items"].as_array().into_iter().flatten().filter(of_version).filter_map(|it| it["metadata"]["name"].as_str()).collect();
+    if names == agents { Ok(()) } else { Err(format!("{agents:?} should have version {version}, and these have: {names:?}")) }
+}
+
+/// Says of a Deployment what its controller would say once all its pods are new and ready.
+#[track_caller]
+fn settle(cluster: &Second, name: &str) {
+    let generation = cluster.kubectl(&format!("get deployment {name} -n {TEAM}")).json()["metadata"]["generation"].clone();
+    let status = json!({"observedGeneration": generation, "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1});
+    cluster.kubectl(&format!("patch deployment {name} -n {TEAM} --subresource=status --type=merge -p")).arg(json!({"status": status})).ok();
+}
+
+fn image(version: u32) -> String {
+    format!("registry.example.com/runtime:{version}")
+}
+
+/// An operator whose agents run that version of the runtime.
+struct Manager {
+    _server: Server,
+    metrics: Api,
+}
+
+impl Manager {
+    #[track_caller]
+    fn start(cluster: &Second, version: u32) -> Self {
+        let port = free_port();
+        let mut command: Command = Api::program();
+        command.env("KUBECONFIG", cluster.kubeconfig()).env("SLIPWAY_ROLES", "operator").env("SLIPWAY_LEADER_ELECTION", "false");
+        command.env("SLIPWAY_LISTEN", format!("127.0.0.1:{port}")).env("SLIPWAY_LOG_FORMAT", "human");
+        command.env("SLIPWAY_RUNTIME_IMAGE", image(version)).env("SLIPWAY_MAX_CONCURRENT_ROLLOUTS", AT_ONCE.to_string());
+        let server = Server::start(command, &format!("http://127.0.0.1:{port}/readyz"));
+        Self { _server: server, metrics: Api::at(([127, 0, 0, 1], port).into()) }
+    }
+
+    fn lives(&self) -> Result<(), String> {
+        self.metrics.whole("GET", "/healthz").try_send().map(drop).map_err(|error| error.to_string())
+    }
+
+    fn waiting(&self, agents: usize) -> Result<(), String> {
+        self.counts("slipway_rollouts_waiting", agents)
+    }
+
+    /// Metrics are numbers of small things here.
+    fn counts(&self, metric: &str, agents: usize) -> Result<(), String> {
+        let text = self.metrics.metrics();
+        let counted = platform::samples(&text, metric).first().map(|(_, value)| value.round().to_string());
+        if counted.as_deref() == Some(&*agents.to_string()) { Ok(()) } else { Err(format!("{metric} should be {agents}, not {counted:?}")) }
+    }
+}
