@@ -138,6 +138,13 @@ spec:
           port: http
         periodSeconds: 5
         timeoutSeconds: 3
+      {{- with $.lingers }}
+      # Requests still come until all who send them have heard that this pod goes.
+      lifecycle:
+        preStop:
+          sleep:
+            seconds: {{ . }}
+      {{- end }}
       resources:
         {{- toYaml $.values.resources | nindent 8 }}
       securityContext:
