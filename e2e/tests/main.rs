@@ -35,3 +35,4 @@ mod secrets;
 mod skills;
 mod teams;
 mod tools;
+mod upgrade;

@@ -1,0 +1,250 @@
+//! The platform changes under agents that run: it comes from an earlier chart, goes back to it, is taken away and comes
+//! again. Agents do not notice.
+//!
+//! The installed release is changed, so each of these has the cluster for itself, and puts back what it found.
+
+mod callers;
+mod earlier;
+mod helm;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use callers::{Caller, Told};
+use helm::Installed;
+use serde_json::{Value, json};
+use slipway_e2e::{Agent, Api, Call, ROOT, Team, alone, fresh, http, kubectl, platform, poll, until};
+
+/// What an agent is made of and leaves behind, in its namespace.
+const OBJECTS: &str = "agents,agentreleases,tools,skills,knowledgebases,deployments,replicasets,pods,services,configmaps,\
+    secrets,serviceaccounts,rolebindings,networkpolicies,resourcequotas,persistentvolumeclaims";
+const SAYS: &str = "Are you still there?";
+
+#[test]
+fn agents_are_not_touched_and_go_on_serving_while_the_platform_is_upgraded_and_rolled_back() {
+    let team = Team::within(alone(), "upgrade", &json!({}));
+    let Some(rest) = installed() else { return };
+    let mut release = Installed::kept();
+    let chart = earlier::chart();
+    let mut values = earlier::known(chart.path(), &release.values);
+    // Its Job would apply the definitions of the image, which is the present one.
+    values["crds"] = json!({"upgrade": false});
+    release.upgrade(chart.path(), &values);
+    helm::definitions(&chart.path().join("crds")).ok();
+    poll(20, || match knows_environments(&team) {
+        true => Err("the definitions should be the earlier ones".to_owned()),
+        false => Ok(()),
+    });
+    let before = release.revision();
+
+    let agents = agents(&team);
+    let untouched = standing(&team);
+    let token = team.token("developer");
+    let ask = |path: &str| Caller::of(rest.call("POST", path).token(&token).json(&json!({"message": SAYS})), SAYS);
+    let by_rest = format!("/agents/{}/chat", agents[0].name);
+    let direct: Vec<Caller> = agents.iter().map(|agent| Caller::of(chat(agent), SAYS)).collect();
+
+    let asking = ask(&by_rest);
+    release.upgrade(Path::new(ROOT), &release.values.clone());
+    // The earlier chart's pods close their door before the Service knows that they go; a second knock finds another.
+    assert_served("REST, while it is upgraded", &asking.told());
+    assert!(knows_environments(&team), "the upgrade should bring the present definitions");
+    works(&team, "after-upgrade");
+    assert_eq!(releases(&agents[0], 1), [1], "a release history has come, and finds what runs");
+    assert_eq!(standing(&team), untouched, "after the upgrade");
+
+    let asking = ask(&by_rest);
+    release.roll_back(before);
+    let told = asking.told();
+    assert_served("REST, while it is rolled back", &told);
+    assert_eq!(told.knocked_twice, 0, "pods of the present chart serve until nobody is sent to them: {told:?}");
+    assert!(knows_environments(&team), "a rollback leaves the definitions, for what they hold would be lost");
+    works(&team, "after-rollback");
+    assert_eq!(standing(&team), untouched, "after the rollback");
+
+    release.restore();
+    works(&team, "after-return");
+    assert_eq!(standing(&team), untouched, "after the second upgrade");
+    assert_eq!(releases(&agents[0], 1), [1], "no release of what did not change");
+    for caller in direct {
+        let told = caller.told();
+        assert_served("an agent, all the time", &told);
+        assert_eq!(told.knocked_twice, 0, "{told:?}");
+    }
+}
+
+#[test]
+fn agents_outlive_the_platform_and_the_next_one_takes_them_over_as_they_are() {
+    let team = Team::within(alone(), "uninstall", &json!({}));
+    if installed().is_none() {
+        return;
+    }
+    let agents = agents(&team);
+    let goes = team.agent(&fresh("goes"), &json!({}));
+    goes.ready();
+    let said = agents[0].post("/chat", &json!({"message": "Remember me."})).json();
+    let conversation = said["conversation_id"].as_str().unwrap_or_else(|| panic!("a conversation has an id: {said}"));
+    for agent in agents.iter().chain([&goes]) {
+        releases(agent, 1);
+    }
+    let (untouched, objects) = (but_goes(standing(&team)), objects(&team));
+    let callers: Vec<Caller> = agents.iter().map(|agent| Caller::of(chat(agent), SAYS)).collect();
+
+    let mut release = Installed::kept();
+    release.uninstall();
+    poll(60, || {
+        let ending = ending();
+        if ending.is_empty() { Ok(()) } else { Err(format!("nothing should be left ending: {ending:#?}")) }
+    });
+    assert_eq!(self::objects(&team), objects, "what agents are made of stays");
+    // Nobody's leave is needed to delete an Agent, and what it owned goes after it.
+    goes.kubectl("delete").arg("--timeout=30s").ok();
+    team.kubectl(format!("wait --for=delete deployment/{} --timeout=60s", goes.name)).ok();
+    assert_eq!(but_goes(standing(&team)), untouched);
+
+    release.restore();
+    works(&team, "next");
+    assert_eq!(but_goes(standing(&team)), untouched);
+    let now = self::objects(&team);
+    let missing: Vec<_> = objects.difference(&now).collect();
+    assert!(missing.is_empty(), "what was there is taken over, not made anew: {missing:#?}");
+    assert!(remembered(&agents[0], conversation).contains("Remember me."), "what was said is kept");
+    for caller in callers {
+        let told = caller.told();
+        assert_served("an agent, all the time", &told);
+        assert_eq!(told.knocked_twice, 0, "{told:?}");
+    }
+    agents[0].patch(&json!({"systemPrompt": "Changed."}));
+    assert_eq!(releases(&agents[0], 2), [1, 2], "the history goes on where it was");
+}
+
+/// REST as it is installed, where it can be reached.
+#[expect(clippy::print_stderr, reason = "the test harness shows it")]
+fn installed() -> Option<Api> {
+    let api = Api::installed();
+    if api.is_none() {
+        eprintln!("not tried: Services are reached only where the node is this machine");
+    }
+    api
+}
+
+/// Two agents that use what agents can use, ready.
+#[track_caller]
+fn agents(team: &Team) -> [Agent<'_>; 2] {
+    team.secret("agent-env", &json!({"GREETING": "hello"}));
+    team.tool("clock", &json!({"name": "datetime", "type": "builtin"}));
+    team.skill("greet", &json!({}));
+    let plain = team.agent(&fresh("plain"), &json!({}));
+    let full = team
+        .agent(&fresh("full"), &json!({"tools": ["clock"], "skills": ["greet"], "replicas": 2, "resources": {"requests": {"cpu": "10m"}}}));
+    plain.ready();
+    full.ready();
+    [plain, full]
+}
+
+/// A chat by the agent's own Service.
+#[track_caller]
+fn chat(agent: &Agent) -> Call {
+    let ip = agent.service()["spec"]["clusterIP"].as_str().unwrap_or_default().to_owned();
+    let address = format!("{ip}:8000").parse().unwrap_or_else(|e| panic!("{ip:?} is no address: {e}"));
+    Api::at(address).whole("POST", "/chat").json(&json!({"message": SAYS}))
+}
+
+#[track_caller]
+fn assert_served(what: &str, told: &Told) {
+    assert!(
+        told.faults.is_empty(),
+        "{what}: {} of {} calls failed: {:#?}",
+        told.faults.len(),
+        told.answered + told.faults.len(),
+        told.faults
+    );
+    assert!(told.answered >= 20, "{what}: it should have been asked all the time: {told:?}");
+}
+
+/// What must be the same before and after: which pods run, how often they began, and what they were made from.
+#[track_caller]
+fn standing(team: &Team) -> Vec<String> {
+    let list = team.kubectl("get pods,deployments").json();
+    let line = |object: &Value| {
+        let metadata = &object["metadata"];
+        let restarts = &object["status"]["containerStatuses"][0]["restartCount"];
+        let whole = json!([object["kind"], metadata["name"], metadata["uid"], metadata["generation"], metadata["deletionTimestamp"]]);
+        format!("{whole} restarts {restarts} {}", object["spec"]["template"])
+    };
+    // Agents that are only made to see whether somebody works have no pods.
+    let lasting = |object: &&Value| object["spec"]["replicas"] != 0;
+    list["items"].as_array().into_iter().flatten().filter(lasting).map(line).collect()
+}
+
+/// Without the agent that is deleted in between.
+fn but_goes(lines: Vec<String>) -> Vec<String> {
+    lines.into_iter().filter(|line| !line.contains("goes")).collect()
+}
+
+/// Everything in the team's namespace but that agent's, and what is on its way out marked so.
+#[track_caller]
+fn objects(team: &Team) -> BTreeSet<String> {
+    let list = team.kubectl(format!("get {OBJECTS}")).json();
+    let line = |object: &Value| {
+        let metadata = &object["metadata"];
+        json!([object["kind"], metadata["name"], metadata["uid"], metadata["deletionTimestamp"]]).to_string()
+    };
+    but_goes(list["items"].as_array().into_iter().flatten().map(line).collect()).into_iter().collect()
+}
+
+/// What is on its way out, of our kinds and of the cluster's, in all namespaces that are ours.
+#[track_caller]
+fn ending() -> Vec<String> {
+    let of_teams = kubectl("get namespaces,persistentvolumes,customresourcedefinitions,teams.agents.slipway.dev").json();
+    let within = kubectl(format!("get {OBJECTS} --all-namespaces")).json();
+    let ours = |object: &&Value| {
+        let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
+        namespace.is_empty() || namespace.starts_with("team-") || namespace == platform::NAMESPACE
+    };
+    let all = [of_teams, within].into_iter().flat_map(|list| list["items"].as_array().cloned().unwrap_or_default());
+    let ending: Vec<Value> = all.filter(|object| !object["metadata"]["deletionTimestamp"].is_null()).collect();
+    ending
+        .iter()
+        .filter(ours)
+        .map(|object| json!([object["kind"], object["metadata"]["namespace"], object["metadata"]["name"]]).to_string())
+        .collect()
+}
+
+/// Whether the API server takes a field of Agents that the earlier definitions do not have.
+#[track_caller]
+fn knows_environments(team: &Team) -> bool {
+    let agent = Agent { team, name: "asked".to_owned() };
+    let outcome =
+        team.kubectl("create --dry-run=server --validate=strict -f -").input(agent.manifest(&json!({"environment": "staging"}))).run();
+    assert!(outcome.code == Some(0) || outcome.stderr.contains("spec.environment"), "refused for another reason: {outcome:?}");
+    outcome.code == Some(0)
+}
+
+/// Waits until a manager has read everything: it sees to an agent that is new.
+#[track_caller]
+fn works(team: &Team, name: &str) {
+    team.agent(name, &json!({"suspend": true})).until("seen to", 60, |agent| agent["status"]["phase"] == "Terminated");
+}
+
+/// The versions that an agent has, once there are so many.
+#[track_caller]
+fn releases(agent: &Agent, count: usize) -> Vec<i64> {
+    until(&format!("agentreleases -n {}", agent.team.namespace), 90, |releases| {
+        let of_it = releases.iter().filter(|release| release["spec"]["agent"] == agent.name.as_str());
+        let versions: BTreeSet<i64> = of_it.filter_map(|release| release["status"]["version"].as_i64()).collect();
+        if versions.len() == count {
+            Ok(versions.into_iter().collect())
+        } else {
+            Err(format!("{} has the versions {versions:?}", agent.name))
+        }
+    })
+}
+
+#[track_caller]
+fn remembered(agent: &Agent, conversation: &str) -> String {
+    let path = format!("/conversations/{conversation}");
+    let reply = poll(10, || http(&agent.team.namespace, &agent.name, 8000, &path, None).map_err(|error| error.to_string()));
+    assert_eq!(reply.status, 200, "{reply:?}");
+    reply.body
+}
