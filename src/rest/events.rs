@@ -32,7 +32,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) async fn events(call: Call) -> Result<Events, Error> {
     let after = call.header(LAST_EVENT_ID).filter(|id| !id.is_empty()).map(str::parse::<u64>).transpose();
     let after = after.map_err(|_| Error::bad_request("the header Last-Event-ID must be the id of an event of this stream"))?;
-    let Target { key, created, .. } = known(&call).await?;
+    let Target { key, item } = known(&call).await?;
+    let created = item.created;
     let team = call.team.as_ref().map(ToString::to_string).unwrap_or_default();
     let pass = call.context.gate.listener(&team, Instant::now())?;
     let seat = call.context.hub.sit(&key, created).await?;

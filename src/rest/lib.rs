@@ -19,6 +19,7 @@ mod health;
 mod impersonate;
 mod limits;
 mod line;
+mod map;
 mod members;
 mod metrics;
 mod openapi;

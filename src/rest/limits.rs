@@ -1,13 +1,13 @@
 //! How much may be asked of agents: by one team, and of one agent, at once and by the second. Counted by this
 //! process alone and exactly; with several replicas a team may have up to as many times as much.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use slipway_http::{Error, HeaderValue, StatusCode, header};
 
+use crate::map::Map;
 use crate::metrics::Metrics;
 
 /// Meters that count nothing any more are looked for when there are this many, and then at twice what was left.
@@ -89,7 +89,7 @@ pub(crate) struct Gate {
 }
 
 struct Meters {
-    of: HashMap<Subject, Meter>,
+    of: Map<Subject, Meter>,
     swept_at: usize,
 }
 
@@ -101,7 +101,7 @@ pub(crate) struct Pass {
 
 impl Gate {
     pub(crate) fn new(limits: Limits, metrics: Metrics) -> Self {
-        Self { limits, metrics, meters: Mutex::new(Meters { of: HashMap::new(), swept_at: MANY }) }
+        Self { limits, metrics, meters: Mutex::new(Meters { of: Map::default(), swept_at: MANY }) }
     }
 
     /// Lets a call of `team` to its agent of this name and id through. One that is refused uses up nothing.

@@ -2,7 +2,6 @@
 //! the call that uses it: answering one wakes one task, where a connection with a task of its own would have them wake
 //! each other for every step.
 
-use std::collections::HashMap;
 use std::error::Error as StdError;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -10,8 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::uri::{Authority, PathAndQuery};
-use http::{HeaderValue, Request, Response, Uri, header};
+use http::{HeaderValue, Request, Response, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::client::conn::TrySendError;
@@ -20,6 +18,8 @@ use hyper_util::rt::TokioIo;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
+
+use crate::map::Map;
 
 /// Below the 30 s after which a runtime closes an idle connection, so that none is used just then.
 const IDLE: Duration = Duration::from_secs(20);
@@ -56,13 +56,13 @@ struct Line {
 }
 
 /// The lines that nobody uses, by server.
-struct Idle(Mutex<HashMap<Authority, Vec<(Instant, Line)>>>);
+struct Idle(Mutex<Map<String, Vec<(Instant, Line)>>>);
 
 /// An answer's body, which takes its line along and gives it back at its end.
 pub(crate) struct Answered {
     body: Incoming,
     ended: bool,
-    server: Authority,
+    server: String,
     line: Option<Line>,
     idle: Arc<Idle>,
 }
@@ -75,9 +75,10 @@ impl Lines {
         Self { idle, patience }
     }
 
-    /// Sends a request to the server that its URL names, and waits for the head of the answer.
-    pub(crate) async fn ask(&self, mut request: Request<Sent>) -> Result<Response<Answered>, Failed> {
-        let server = directed(&mut request).map_err(Failed::Unreachable)?;
+    /// Sends a request to a server, given as `host:port`, and waits for the head of the answer.
+    pub(crate) async fn ask(&self, server: String, mut request: Request<Sent>) -> Result<Response<Answered>, Failed> {
+        let host = host(&server).map_err(Failed::Unreachable)?;
+        request.headers_mut().insert(header::HOST, host);
         loop {
             let kept = self.idle.take(&server);
             let fresh = kept.is_none();
@@ -99,10 +100,11 @@ impl Lines {
         }
     }
 
-    async fn connect(&self, server: &Authority) -> Result<Line, Broken> {
+    async fn connect(&self, server: &str) -> Result<Line, Broken> {
+        let (host, port) = server.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?))).unwrap_or((server, PORT));
         // In brackets, an address of IPv6 stands in a URL and nowhere else.
-        let host = server.host().trim_start_matches('[').trim_end_matches(']');
-        let connected = timeout(self.patience, TcpStream::connect((host, server.port_u16().unwrap_or(PORT)))).await;
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let connected = timeout(self.patience, TcpStream::connect((host, port))).await;
         let stream = connected.map_err(|_| format!("no connection within {} s", self.patience.as_secs()))??;
         stream.set_nodelay(true)?;
         let probes = TcpKeepalive::new().with_time(PROBE).with_interval(PROBE).with_retries(PROBES);
@@ -112,18 +114,19 @@ impl Lines {
     }
 }
 
-/// Leaves of a request's URL what its server is told, and returns who that is.
-fn directed(request: &mut Request<Sent>) -> Result<Authority, Broken> {
-    let mut parts = std::mem::take(request.uri_mut()).into_parts();
-    let scheme = parts.scheme.take();
-    let server = parts.authority.take().filter(|_| scheme == Some(http::uri::Scheme::HTTP)).ok_or("the address is not one of http://")?;
-    parts.path_and_query.get_or_insert(PathAndQuery::from_static("/"));
-    *request.uri_mut() = Uri::from_parts(parts)?;
-    if !request.headers().contains_key(header::HOST) {
-        let host = HeaderValue::from_str(server.as_str())?;
-        request.headers_mut().insert(header::HOST, host);
-    }
-    Ok(server)
+/// The server that a URL of http names, and the path below which it answers.
+pub(crate) fn place(url: &str) -> (&str, &str) {
+    let place = url.strip_prefix("http://").unwrap_or(url);
+    let (server, path) = place.split_at(place.find('/').unwrap_or(place.len()));
+    (server, path.trim_end_matches('/'))
+}
+
+/// What a server is told that it is called. The dot that ends a full name is for the resolver.
+fn host(server: &str) -> Result<HeaderValue, Broken> {
+    Ok(match server.rsplit_once(".:") {
+        Some((name, port)) => HeaderValue::try_from(format!("{name}:{port}"))?,
+        None => HeaderValue::from_str(server)?,
+    })
 }
 
 impl Line {
@@ -151,23 +154,23 @@ fn drive(connection: &mut Option<Box<Connection<TokioIo<TcpStream>, Sent>>>, con
 }
 
 impl Idle {
-    fn lines(&self) -> MutexGuard<'_, HashMap<Authority, Vec<(Instant, Line)>>> {
+    fn lines(&self) -> MutexGuard<'_, Map<String, Vec<(Instant, Line)>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The line that was used last, so that those that are too many grow old.
-    fn take(&self, server: &Authority) -> Option<Line> {
+    fn take(&self, server: &str) -> Option<Line> {
         let mut all = self.lines();
         let lines = all.get_mut(server)?;
         std::iter::from_fn(|| lines.pop()).find_map(|(since, mut line)| (since.elapsed() < IDLE && line.is_ready()).then_some(line))
     }
 
-    fn put(&self, server: &Authority, line: Line) {
+    fn put(&self, server: &str, line: Line) {
         let mut all = self.lines();
         match all.get_mut(server) {
             Some(lines) if lines.len() >= IDLE_PER_SERVER => {}
             Some(lines) => lines.push((Instant::now(), line)),
-            None => drop(all.insert(server.clone(), vec![(Instant::now(), line)])),
+            None => drop(all.insert(server.to_owned(), vec![(Instant::now(), line)])),
         }
     }
 

@@ -29,7 +29,7 @@ use crate::fault;
 use crate::limits::Pass;
 use crate::page::Page;
 use crate::route::Parameter;
-pub(crate) use agent::{Target, target};
+pub(crate) use agent::{Standing, Target, target};
 use answer::Form;
 use forms::{Chat, Conversation, Entry, Found, Gone, Memories, NewEntry, Said, Status, Suggestions, Summary, Wanted};
 use way::{Failure, Order, Way};
@@ -226,7 +226,7 @@ async fn send(
         return Err(Error::unavailable(reason));
     }
     let team = call.team.as_ref().map(TeamSlug::as_str).unwrap_or_default();
-    let pass = context.gate.call(team, &target.key.name, &target.id, Instant::now())?;
+    let pass = context.gate.call(team, &target.key.name, &target.item.id, Instant::now())?;
     let order = Order { method, path, headers: headers(&call.headers, &call.id, &body), body };
     let sent = timeout(patience, context.relay.way.send(&target.key, order)).await;
     let response = match sent {

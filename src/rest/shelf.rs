@@ -2,7 +2,7 @@
 //! listed. So a list is a walk along a shelf, and ten thousand agents take as much memory as their lists have bytes.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -11,8 +11,11 @@ use kube::{Client, ResourceExt};
 use slipway_cluster::Key;
 use tokio::sync::{Semaphore, watch};
 
+use crate::map::Map;
+use crate::relay::Standing;
+
 /// One object as a list shows it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Item {
     pub id: String,
     /// Seconds since 1970.
@@ -21,6 +24,8 @@ pub(crate) struct Item {
     pub search: String,
     /// Its view as JSON.
     pub json: String,
+    /// What an agent's view says of how it is, once somebody has asked.
+    pub standing: OnceLock<Standing>,
 }
 
 /// Newest first, and by name among those of one second.
@@ -28,11 +33,11 @@ type Place = (Reverse<i64>, String);
 
 #[derive(Default)]
 struct Board {
-    items: HashMap<String, Arc<Item>>,
+    items: Map<String, Arc<Item>>,
     order: BTreeSet<Place>,
-    names: HashMap<String, String>,
+    names: Map<String, String>,
     /// Of every object that was seen, listed or not, in which version.
-    versions: HashMap<String, u64>,
+    versions: Map<String, u64>,
 }
 
 /// All objects of one kind, by namespace.
@@ -45,7 +50,7 @@ pub(crate) struct Shelf {
     /// Where that is watched: namespaces, or the empty name for all of the cluster.
     scopes: Mutex<Vec<String>>,
     /// The version that a part was found to be at least, by asking. The empty name stands for the whole.
-    proven: Mutex<HashMap<String, u64>>,
+    proven: Mutex<Map<String, u64>>,
     asking: Semaphore,
 }
 
@@ -65,7 +70,7 @@ impl Default for Shelf {
 /// What the cluster holds of a part of a shelf, at a version.
 pub(crate) struct Present {
     pub version: u64,
-    objects: HashMap<Key, u64>,
+    objects: Map<Key, u64>,
 }
 
 impl Present {
@@ -176,7 +181,7 @@ impl Shelf {
             "" => self.scopes.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             namespace => vec![namespace.to_owned()],
         };
-        let mut present = Present { version: u64::MAX, objects: HashMap::new() };
+        let mut present = Present { version: u64::MAX, objects: Map::default() };
         let Some(kind) = self.kind.get() else { return Ok(present) };
         for scope in scopes {
             let api: Api<DynamicObject> = match scope.as_str() {
@@ -293,7 +298,7 @@ mod tests {
     fn shelf(items: &[(&str, &str, i64)]) -> Shelf {
         let shelf = Shelf::default();
         for (namespace, name, created) in items {
-            let item = Item { id: format!("id-{name}"), created: *created, search: (*name).to_owned(), json: String::new() };
+            let item = Item { id: format!("id-{name}"), created: *created, search: (*name).to_owned(), ..Item::default() };
             shelf.put(&Key::new(*namespace, *name), item);
         }
         shelf
@@ -309,7 +314,7 @@ mod tests {
         let (first, next) = shelf.walk(Some("a"), None, |_, _| true, 2);
         assert_eq!(ids(&first), ["id-three", "id-two"]);
         shelf.take(&Key::new("a", "two"));
-        shelf.put(&Key::new("a", "new"), Item { id: "id-new".to_owned(), created: 10, search: String::new(), json: String::new() });
+        shelf.put(&Key::new("a", "new"), Item { id: "id-new".to_owned(), created: 10, ..Item::default() });
         let (second, end) = shelf.walk(Some("a"), next.as_ref(), |_, _| true, 2);
         assert_eq!((ids(&second), end), (vec!["id-one"], None));
     }

@@ -134,6 +134,7 @@ pub(crate) fn item(skill: &Skill) -> Option<Item> {
         search: format!("{} {} {} {}", summary.slug, summary.name, summary.category, summary.description).to_lowercase(),
         json: serde_json::to_string(&summary).ok()?,
         id: summary.id,
+        ..Item::default()
     })
 }
 

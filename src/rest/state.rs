@@ -15,7 +15,7 @@ use slipway_http::{Error, HeaderValue, Method, StatusCode, header};
 use slipway_release::wire::{Agents, Mirrors, Release, Releases, Tested};
 use tokio::time::timeout;
 
-use crate::line::{Answered, Broken, Failed, Lines, Sent};
+use crate::line::{self, Answered, Broken, Failed, Lines, Sent};
 pub(crate) use git::answer as git;
 
 /// How long the state role may take to accept a connection, and to answer in whole.
@@ -94,12 +94,13 @@ impl State {
         let Some(base) = &self.base else {
             return Err(unavailable("this API was not told where the state role is (SLIPWAY_STATE_URL), and releases are there alone"));
         };
-        let mut order = Order::builder().method(method).uri(format!("{base}{path}")).body(body).map_err(Error::internal)?;
+        let (server, below) = line::place(base);
+        let mut order = Order::builder().method(method).uri(format!("{below}{path}")).body(body).map_err(Error::internal)?;
         *order.headers_mut() = headers;
         if let Some(token) = self.token()? {
             order.headers_mut().insert(header::AUTHORIZATION, token);
         }
-        self.http.ask(order).await.map_err(|(Failed::Unreachable(cause) | Failed::Left(cause))| away().because(cause))
+        self.http.ask(server.to_owned(), order).await.map_err(|(Failed::Unreachable(cause) | Failed::Left(cause))| away().because(cause))
     }
 
     fn token(&self) -> Result<Option<HeaderValue>, Error> {

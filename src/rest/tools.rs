@@ -85,6 +85,7 @@ pub(crate) fn item(tool: &Tool) -> Option<Item> {
         created: tool.creation_timestamp().map_or(0, |time| time.0.as_second()),
         search: format!("{} {} {} {description}", tool.name_any(), tool.spec.name, tool.spec.category).to_lowercase(),
         json: serde_json::to_string(&View::of(tool).ok()?).ok()?,
+        ..Item::default()
     })
 }
 

@@ -1,15 +1,16 @@
 //! Answers that are believed for a while.
 
-use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use crate::map::Map;
 
 /// More are not kept; whoever asks then asks the cluster.
 const MOST: usize = 16_384;
 
 pub(crate) struct Recent<K, V> {
-    answers: Mutex<HashMap<K, (Instant, V)>>,
+    answers: Mutex<Map<K, (Instant, V)>>,
     believed: Duration,
 }
 

@@ -143,6 +143,7 @@ pub(crate) fn item(agent: &Agent) -> Option<Item> {
         search: format!("{} {} {}", view.name, view.slug, view.description.as_deref().unwrap_or_default()).to_lowercase(),
         json: serde_json::to_string(&view).ok()?,
         id: view.id,
+        ..Item::default()
     })
 }
 

@@ -16,7 +16,7 @@ const WITHOUT_END: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n
 /// Answers each request with `says`, and closes a connection after as many of them as `each`. It counts connections and
 /// requests, and tells when a client has left.
 struct Server {
-    url: String,
+    address: String,
     connections: Arc<AtomicUsize>,
     requests: Arc<AtomicUsize>,
     left: mpsc::UnboundedReceiver<()>,
@@ -25,7 +25,7 @@ struct Server {
 impl Server {
     async fn start(says: &'static str, each: usize) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}/chat?x=1", listener.local_addr().unwrap());
+        let address = listener.local_addr().unwrap().to_string();
         let (connections, requests) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let (leaving, left) = mpsc::unbounded_channel();
         let counts = (connections.clone(), requests.clone());
@@ -51,11 +51,11 @@ impl Server {
                 });
             }
         });
-        Self { url, connections, requests, left }
+        Self { address, connections, requests, left }
     }
 
     async fn ask(&self, lines: &Lines) -> Result<Response<Answered>, Failed> {
-        lines.ask(Request::post(&self.url).body(sent("hello")).unwrap()).await
+        lines.ask(self.address.clone(), Request::post("/chat?x=1").body(sent("hello")).unwrap()).await
     }
 
     async fn hear(&self, lines: &Lines) {
@@ -151,8 +151,22 @@ async fn idle_lines_are_closed_and_forgotten() {
 async fn whoever_cannot_be_reached_is_told_apart() {
     let lines = lines();
     let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    for url in [format!("http://{closed}/"), "https://127.0.0.1/".to_owned(), "/chat".to_owned()] {
-        let asked = lines.ask(Request::get(&url).body(sent("")).unwrap()).await;
-        assert!(matches!(asked, Err(Failed::Unreachable(_))), "{url}");
+    for server in [closed.to_string(), String::new(), "127.0.0.1:99999".to_owned(), "two words:80".to_owned()] {
+        let asked = lines.ask(server.clone(), Request::get("/").body(sent("")).unwrap()).await;
+        assert!(matches!(asked, Err(Failed::Unreachable(_))), "{server}");
     }
+}
+
+#[test]
+fn a_url_names_a_server_and_a_path() {
+    for (url, server, path) in [
+        ("http://agent:8000", "agent:8000", ""),
+        ("http://agent", "agent", ""),
+        ("http://[::1]:80/", "[::1]:80", ""),
+        ("http://gate.example.com/agents/a/", "gate.example.com", "/agents/a"),
+    ] {
+        assert_eq!(place(url), (server, path), "{url}");
+    }
+    assert_eq!(host("a.team-a.svc.cluster.local.:8000").unwrap(), "a.team-a.svc.cluster.local:8000");
+    assert_eq!(host("[::1]:80").unwrap(), "[::1]:80");
 }

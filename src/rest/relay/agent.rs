@@ -2,6 +2,7 @@
 //! it is known not to run.
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde::Deserializer;
 use serde::de::{Error as _, IgnoredAny, MapAccess, Visitor};
@@ -9,16 +10,14 @@ use slipway_cluster::Key;
 use slipway_http::Error;
 
 use crate::call::Call;
+use crate::shelf::Item;
 use crate::{fault, page};
 
 /// Where a call goes.
 #[derive(Debug)]
 pub(crate) struct Target {
     pub key: Key,
-    pub id: String,
-    /// Seconds since 1970.
-    pub created: i64,
-    pub standing: Standing,
+    pub item: Arc<Item>,
 }
 
 /// What a view says of how an agent is.
@@ -37,17 +36,22 @@ pub(crate) async fn target<B>(call: &Call<B>) -> Result<Target, Error> {
     let name = if named.starts_with("ag_") { agents.name_of(&namespace, named) } else { Some(named.to_owned()) };
     let key = name.map(|name| Key::new(namespace, name));
     match key.and_then(|key| Some((agents.get(&key)?, key))) {
-        Some((item, key)) => Ok(Target { key, id: item.id.clone(), created: item.created, standing: Standing::read(&item.json) }),
+        Some((item, key)) => Ok(Target { key, item }),
         None if !call.context.seen.is_ready() => Err(fault::away()),
         None => Err(Error::not_found(format!("there is no agent {named}"))),
     }
 }
 
 impl Target {
+    fn standing(&self) -> &Standing {
+        self.item.standing.get_or_init(|| Standing::read(&self.item.json))
+    }
+
     /// Why this agent cannot be asked, where that is known beforehand.
     pub(crate) fn rests(&self) -> Option<String> {
         let name = &self.key.name;
-        match (self.standing.status.as_str(), self.standing.replicas) {
+        let Standing { status, replicas, .. } = self.standing();
+        match (status.as_str(), *replicas) {
             ("created", _) => Some(format!("agent {name} has never been deployed; POST /api/v1/agents/{name}/deploy starts it")),
             ("stopped", _) => Some(format!("agent {name} is stopped; POST /api/v1/agents/{name}/deploy starts it again")),
             ("archived", _) => Some(format!("agent {name} is archived; PATCH /api/v1/agents/{name}/status with active takes it back")),
@@ -60,7 +64,7 @@ impl Target {
 impl fmt::Display for Target {
     /// The agent, and what is known to be wrong with it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Standing { status, message, .. } = &self.standing;
+        let Standing { status, message, .. } = self.standing();
         write!(f, "agent {}", self.key.name)?;
         match message {
             _ if status == "deployed" || status.is_empty() => Ok(()),
@@ -114,7 +118,8 @@ mod tests {
     use super::*;
 
     fn target(json: &str) -> Target {
-        Target { key: Key::new("team-a", "helper"), id: "ag_1".to_owned(), created: 0, standing: Standing::read(json) }
+        let item = Item { json: json.to_owned(), ..Item::default() };
+        Target { key: Key::new("team-a", "helper"), item: Arc::new(item) }
     }
 
     #[test]

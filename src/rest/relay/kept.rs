@@ -35,8 +35,8 @@ pub(super) fn of(call: &Call, target: &Target, reason: &str) -> Result<Kept, Err
     let json = context.seen.agents.get(&target.key).map(|item| item.json.clone()).unwrap_or_default();
     let reader = found(context.kept.as_ref(), &Place::read(&json)).map_err(unread)?;
     let team = call.team.as_ref().map(ToString::to_string).unwrap_or_default();
-    let pass = context.gate.call(&team, &target.key.name, &target.id, Instant::now())?;
-    let records = reader.of(&ids::team(&team), &target.id).map_err(of_database)?;
+    let pass = context.gate.call(&team, &target.key.name, &target.item.id, Instant::now())?;
+    let records = reader.of(&ids::team(&team), &target.item.id).map_err(of_database)?;
     Ok(Kept { records, _pass: pass })
 }
 

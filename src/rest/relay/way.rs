@@ -9,9 +9,8 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 use kube::Client;
 use slipway_cluster::Key;
-use slipway_http::{HeaderValue, header};
 
-use crate::line::{Broken, Failed, Lines, Sent};
+use crate::line::{self, Broken, Failed, Lines, Sent};
 
 const PORT: u16 = 8000;
 /// How long an agent may take to accept a connection.
@@ -26,6 +25,14 @@ pub(super) struct Order {
     pub path: String,
     pub headers: HeaderMap,
     pub body: Bytes,
+}
+
+impl Order {
+    /// The same, where what it is for answers below a path.
+    fn below(mut self, path: &str) -> Self {
+        self.path.insert_str(0, path);
+        self
+    }
 }
 
 /// Why there was no answer.
@@ -65,33 +72,32 @@ impl Way {
     pub(super) async fn send(&self, agent: &Key, order: Order) -> Result<Response<Body>, Failure> {
         let Key { namespace, name } = agent;
         match self {
-            Self::Service { http, domain } => {
-                // The dot at the end keeps the resolver from trying the names of all search domains first.
-                let host = format!("{name}.{namespace}.svc.{domain}");
-                direct(http, &format!("http://{host}.:{PORT}"), Some(&format!("{host}:{PORT}")), order).await
+            // The dot at the end keeps the resolver from trying the names of all search domains first.
+            Self::Service { http, domain } => direct(http, format!("{name}.{namespace}.svc.{domain}.:{PORT}"), order).await,
+            Self::Address { http, address } if address.contains('{') => {
+                let address = address.replace("{name}", name).replace("{namespace}", namespace);
+                let (server, path) = line::place(&address);
+                direct(http, server.to_owned(), order.below(path)).await
             }
             Self::Address { http, address } => {
-                direct(http, &address.replace("{name}", name).replace("{namespace}", namespace), None, order).await
+                let (server, path) = line::place(address);
+                direct(http, server.to_owned(), order.below(path)).await
             }
             Self::ApiServer(client) => {
-                let path = format!("/api/v1/namespaces/{namespace}/services/{name}:{PORT}/proxy{}", order.path);
-                let response = Box::pin(client.send(request(&path, order, kube::client::Body::from)?)).await.map_err(Failure::NoWay)?;
+                let order = order.below(&format!("/api/v1/namespaces/{namespace}/services/{name}:{PORT}/proxy"));
+                let response = Box::pin(client.send(request(order, kube::client::Body::from)?)).await.map_err(Failure::NoWay)?;
                 Ok(response.map(|body| body.map_err(Into::into).boxed_unsync()))
             }
         }
     }
 }
 
-async fn direct(http: &Lines, base: &str, host: Option<&str>, mut order: Order) -> Result<Response<Body>, Failure> {
-    let uri = format!("{base}{}", order.path);
-    if let Some(host) = host {
-        order.headers.insert(header::HOST, HeaderValue::try_from(host).map_err(|error| Failure::Ours(error.into()))?);
-    }
+async fn direct(http: &Lines, server: String, order: Order) -> Result<Response<Body>, Failure> {
     // A connection that was kept may have been closed at the very moment in which it was used. What only reads is
     // asked once more; of anything else nobody knows whether it was done.
-    let again = (order.method == Method::GET).then(|| order.clone());
-    let answer = match (http.ask(request(&uri, order, whole)?).await, again) {
-        (Err(Failed::Left(_)), Some(order)) => http.ask(request(&uri, order, whole)?).await,
+    let again = (order.method == Method::GET).then(|| (server.clone(), order.clone()));
+    let answer = match (http.ask(server, request(order, whole)?).await, again) {
+        (Err(Failed::Left(_)), Some((server, order))) => http.ask(server, request(order, whole)?).await,
         (answer, _) => answer,
     };
     match answer {
@@ -101,10 +107,10 @@ async fn direct(http: &Lines, base: &str, host: Option<&str>, mut order: Order) 
     }
 }
 
-fn request<B>(uri: &str, order: Order, body: fn(Bytes) -> B) -> Result<Request<B>, Failure> {
+fn request<B>(order: Order, body: fn(Bytes) -> B) -> Result<Request<B>, Failure> {
     let mut request = Request::new(body(order.body));
     *request.method_mut() = order.method;
-    *request.uri_mut() = uri.parse::<Uri>().map_err(|error| Failure::Ours(error.into()))?;
+    *request.uri_mut() = Uri::try_from(order.path).map_err(|error| Failure::Ours(error.into()))?;
     *request.headers_mut() = order.headers;
     Ok(request)
 }
