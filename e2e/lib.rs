@@ -3,7 +3,8 @@
 //! `kubectl` runs the program, `watch` waits on what the API server says, `team` gives each test a tenant
 //! of its own, `agent` is a handle on one Agent, `http` talks to what runs, `api` runs REST and calls it, `golden` keeps what
 //! it answers, `proxy` stands before the API server, `second` is another cluster, `git` keeps repositories of manifests, `gitops`
-//! runs a controller that applies them, `compare` tells differences, `platform` knows the installed manager, `turn` lets a
+//! runs a controller that applies them, `compare` tells differences, `fence` puts NetworkPolicies in force,
+//! `foothold` is the network as a pod sees it, `platform` knows the installed manager, `turn` lets a
 //! test be alone.
 
 #![expect(clippy::panic, clippy::missing_panics_doc, reason = "this crate is nothing but tests, and a test fails by panicking")]
@@ -11,6 +12,8 @@
 mod agent;
 mod api;
 mod compare;
+mod fence;
+mod foothold;
 mod gate;
 mod git;
 pub mod gitops;
@@ -27,6 +30,8 @@ mod watch;
 pub use agent::{Agent, condition, fresh};
 pub use api::{Api, Call, Sent, State, Stream};
 pub use compare::{assert_holds, essence, settings};
+pub use fence::{Fence, render};
+pub use foothold::Foothold;
 pub use gate::{Gate, When};
 pub use git::{Checkout, Repository, git};
 pub use golden::Golden;

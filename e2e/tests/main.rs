@@ -22,6 +22,7 @@ mod faults;
 mod gitops;
 mod guards;
 mod manager;
+mod network;
 mod pods;
 mod policies;
 mod releases;
