@@ -4,7 +4,8 @@
 //! of its own, `agent` is a handle on one Agent, `http` talks to what runs, `api` runs REST and calls it, `golden` keeps what
 //! it answers, `proxy` stands before the API server, `second` is another cluster, `git` keeps repositories of manifests, `gitops`
 //! runs a controller that applies them, `compare` tells differences, `fence` puts NetworkPolicies in force,
-//! `foothold` is the network as a pod sees it, `platform` knows the installed manager, `turn` lets a
+//! `foothold` is the network as a pod sees it, `platform` knows the installed manager, `scaler` measures for
+//! autoscalers, `turn` lets a
 //! test be alone.
 
 #![expect(clippy::panic, clippy::missing_panics_doc, reason = "this crate is nothing but tests, and a test fails by panicking")]
@@ -22,6 +23,7 @@ mod http;
 mod kubectl;
 pub mod platform;
 mod proxy;
+mod scaler;
 mod second;
 mod team;
 mod turn;
@@ -38,6 +40,7 @@ pub use golden::Golden;
 pub use http::{Headers, Reply, http};
 pub use kubectl::{Kubectl, Outcome, kubectl};
 pub use proxy::Proxy;
+pub use scaler::MetricsServer;
 pub use second::Second;
 pub use team::Team;
 pub use turn::{Turn, alone, together};

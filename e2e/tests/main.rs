@@ -15,6 +15,7 @@ mod api_installed;
 mod api_platform;
 mod api_releases;
 mod api_skills;
+mod autoscaling;
 mod children;
 mod commands;
 mod drift;

@@ -27,6 +27,11 @@ gitops_folder() {
     sha256sum | cut -c1-16 | sed "s|^|$CACHE/tools/gitops-|"
 }
 
+# What tests of autoscaling need beside, in the same way.
+metrics_folder() {
+  cat "$ROOT"/hack/tools/metrics/go.{mod,sum} | sha256sum | cut -c1-16 | sed "s|^|$CACHE/tools/metrics-|"
+}
+
 tools_build() {
   local folder
   folder=$(tools_folder)
@@ -40,6 +45,13 @@ gitops_build() {
   local folder
   folder=$(gitops_folder)
   tools_make "$folder" gitops_compile
+  ln -sfn "$folder"/* "$STATE/bin/"
+}
+
+metrics_build() {
+  local folder
+  folder=$(metrics_folder)
+  tools_make "$folder" metrics_compile
   ln -sfn "$folder"/* "$STATE/bin/"
 }
 
@@ -73,4 +85,9 @@ gitops_compile() {
   say "        from source; some two minutes on two cores with empty caches"
   (cd "$ROOT/hack/tools/gitops" && go build -trimpath -ldflags "-s -w" -o "$1/gitops-agent" github.com/argoproj/gitops-engine/agent) &&
     (cd "$ROOT/hack/tools/gitops/health" && go build -trimpath -ldflags "-s -w" -o "$1/gitops-health" .)
+}
+
+metrics_compile() {
+  say "        from source; some three minutes on two cores with empty caches"
+  (cd "$ROOT/hack/tools/metrics" && go build -trimpath -ldflags "-s -w" -o "$1/metrics-server" sigs.k8s.io/metrics-server/cmd/metrics-server)
 }
