@@ -16,6 +16,10 @@ pub const PINNED: &str = "Pinned";
 /// A warning: the workload runs, but not as its author may believe.
 pub const STORAGE_SHARED: &str = "StorageShared";
 
+/// A condition's message has at most so many characters. The kinds' schemas allow eight times that, but what the API server
+/// says of a refused object may be longer still, and a status with it would be refused too and say nothing.
+const MESSAGE_MAX: usize = 4096;
+
 /// What a controller has found, before it becomes a condition with a time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
@@ -45,12 +49,19 @@ pub fn conditions(findings: Vec<Finding>, before: &[Condition], generation: Opti
                 type_: finding.kind.to_owned(),
                 status: status.to_owned(),
                 reason: finding.reason,
-                message: finding.message,
+                message: cut(finding.message),
                 last_transition_time: since,
                 observed_generation: generation,
             }
         })
         .collect()
+}
+
+fn cut(message: String) -> String {
+    match message.char_indices().nth(MESSAGE_MAX) {
+        Some(_) => message.chars().take(MESSAGE_MAX - 2).chain(" …".chars()).collect(),
+        None => message,
+    }
 }
 
 /// Kubernetes keeps no fractions of seconds, and neither do we, lest every status look changed.
@@ -61,6 +72,15 @@ pub fn whole_seconds(time: Timestamp) -> Timestamp {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_message_has_its_length() {
+        for (length, kept) in [(MESSAGE_MAX, MESSAGE_MAX), (MESSAGE_MAX + 1, MESSAGE_MAX - 2)] {
+            let told = conditions(vec![Finding::new(READY, false, "Refused", "ä".repeat(length))], &[], None, Timestamp::UNIX_EPOCH);
+            assert_eq!(told[0].message.chars().filter(|c| *c == 'ä').count(), kept);
+            assert!(told[0].message.chars().count() <= MESSAGE_MAX);
+        }
+    }
 
     #[test]
     fn the_time_moves_only_with_the_status() {

@@ -4,6 +4,7 @@
 
 mod agent;
 pub mod approval;
+mod body;
 pub mod database;
 pub mod event;
 mod live;

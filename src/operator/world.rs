@@ -280,7 +280,7 @@ impl World {
         K: Resource<DynamicType = ()>,
     {
         let message = format!("this object does not fit the present schema: {}; apply it again", invalid.error);
-        if !self.told.is_news(&K::kind(&()), key, &(&invalid.metadata.uid, &message)) {
+        if !self.told.is_news(&K::kind(&()), key, &(&invalid.metadata.uid, invalid.metadata.generation, &message)) {
             return None;
         }
         let about = ObjectReference {

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use slipway_api::labels;
 use thiserror::Error;
 
+use crate::body::{body, long_key};
 use crate::live;
 use crate::queue::Key;
 use crate::world::{ChildKind, World, heard_back};
@@ -95,6 +96,9 @@ pub(crate) async fn child(world: &World, kind: ChildKind, owner: &str, desired: 
             return Ok(Outcome::Unchanged);
         }
     }
+    if let Some(why) = long_key(desired) {
+        return Ok(Outcome::Refused(why));
+    }
     let api = api(world, kind, &key.namespace);
     if before.is_none() {
         // Most likely there is nothing; whether that is so, the API server finds out in the same breath.
@@ -131,9 +135,16 @@ pub(crate) async fn child(world: &World, kind: ChildKind, owner: &str, desired: 
 /// A refusal is something to tell the user; all else is tried again.
 fn refused(error: kube::Error) -> Result<Outcome, Error> {
     match error {
-        kube::Error::Api(status) if matches!(status.code, 400 | 403 | 422) => Ok(Outcome::Refused(status.message)),
+        kube::Error::Api(status) if matches!(status.code, 400 | 403 | 422) || is_unfit(&status.message) => {
+            Ok(Outcome::Refused(status.message))
+        }
         error => Err(error.into()),
     }
+}
+
+/// A list with two entries of one key cannot be applied, which the API server calls an error of its own (500).
+fn is_unfit(message: &str) -> bool {
+    message.starts_with("failed to create typed patch object")
 }
 
 /// Makes an object if there is none of that name; `None` when there is one, whosever it may be. Field ownership is
@@ -192,7 +203,8 @@ async fn apply(
 }
 
 async fn merge(api: &Api<DynamicObject>, name: &str, desired: &Value, manager: &str) -> Result<DynamicObject, kube::Error> {
-    let object = api.patch(name, &PatchParams::apply(manager).force(), &Patch::Apply(desired)).await?;
+    let body = body(desired).map_err(kube::Error::SerdeError)?;
+    let object = api.patch(name, &PatchParams::apply(manager).force(), &Patch::Apply(&body)).await?;
     let additions = live::additions(object.managed_fields(), manager, &object.data);
     if additions.is_empty() {
         return Ok(object);
@@ -218,12 +230,12 @@ where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug,
 {
     let api: Api<DynamicObject> = own_api::<K>(client, key);
-    let body = json!({
+    let body = body(&json!({
         "apiVersion": K::api_version(&()),
         "kind": K::kind(&()),
         "metadata": {"name": key.name},
         "status": status,
-    });
+    }))?;
     match api.patch_status(&key.name, &PatchParams::apply(manager).force(), &Patch::Apply(&body)).await {
         Ok(_) => Ok(()),
         // Deleted in the meantime: there is nothing left to say.

@@ -17,6 +17,7 @@ use super::plan::Step;
 use super::stand::Stand;
 use super::world::World;
 use super::{MANAGER, author, git, show};
+use crate::body::body;
 use crate::event::Happening;
 use crate::queue::Key;
 use crate::write;
@@ -161,9 +162,10 @@ async fn show_release(world: &World, agent: &Agent, past: &Past, version: u64) -
 async fn mark(world: &World, key: &Key, name: &str, status: &AgentReleaseStatus) -> Result<Done, Error> {
     let resource = kube::api::ApiResource::erase::<AgentRelease>(&());
     let api: Api<DynamicObject> = Api::namespaced_with(world.client.clone(), &key.namespace, &resource);
-    let body = json!({
+    let whole = json!({
         "apiVersion": AgentRelease::api_version(&()), "kind": AgentRelease::kind(&()), "metadata": {"name": name}, "status": status,
     });
+    let body = body(&whole).map_err(write::Error::from)?;
     match api.patch_status(name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&body)).await {
         Ok(object) => note(world, object)?,
         Err(kube::Error::Api(status)) if status.code == 404 => world.gone(key, name),
@@ -180,9 +182,10 @@ fn note(world: &World, object: DynamicObject) -> Result<(), Error> {
 
 async fn stand_agent(world: &World, key: &Key, stand: &Stand) -> Result<Done, Error> {
     let api: Api<Agent> = Api::namespaced(world.client.clone(), &key.namespace);
-    let body = json!({
+    let whole = json!({
         "apiVersion": Agent::api_version(&()), "kind": Agent::kind(&()), "metadata": {"name": key.name}, "status": stand,
     });
+    let body = body(&whole).map_err(write::Error::from)?;
     let agent = api.patch_status(&key.name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&body)).await?;
     Ok(Done { agent: Some(agent), ..Done::default() })
 }
