@@ -1,16 +1,16 @@
 //! What the tests against a real cluster share. They speak kubectl's language and read what a user can read.
 //!
-//! `kubectl` runs the program, `watch` waits on what the API server says, `team` gives each test a tenant
-//! of its own, `agent` is a handle on one Agent, `http` talks to what runs, `api` runs REST and calls it, `golden` keeps what
-//! it answers, `proxy` stands before the API server, `second` is another cluster, `git` keeps repositories of manifests, `gitops`
-//! runs a controller that applies them, `compare` tells differences, `fence` puts NetworkPolicies in force,
-//! `foothold` is the network as a pod sees it, `platform` knows the installed manager, `scaler` measures for
-//! autoscalers, `turn` lets a
-//! test be alone.
+//! `kubectl` runs the program, `watch` waits on what the API server says, `team` gives each test a tenant of its own, `agent`
+//! is a handle on one Agent, `http` talks to what runs, `api` runs REST and calls it, `golden` keeps what it answers, `proxy`
+//! stands before the API server, `second` is another cluster, `apart` Slipway on one, `git` keeps repositories of manifests,
+//! `gitops` runs a controller that applies them, `compare` tells differences, `fence` puts NetworkPolicies in force,
+//! `foothold` is the network as a pod sees it, `platform` knows the installed manager, `scaler` measures for autoscalers,
+//! `turn` lets a test be alone.
 
 #![expect(clippy::panic, clippy::missing_panics_doc, reason = "this crate is nothing but tests, and a test fails by panicking")]
 
 mod agent;
+mod apart;
 mod api;
 mod compare;
 mod fence;
@@ -30,6 +30,7 @@ mod turn;
 mod watch;
 
 pub use agent::{Agent, condition, fresh};
+pub use apart::{Apart, Objects, Place};
 pub use api::{Api, Call, Sent, State, Stream};
 pub use compare::{assert_holds, essence, settings};
 pub use fence::{Fence, render};

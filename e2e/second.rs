@@ -3,19 +3,25 @@
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::kubectl::{Kubectl, kubectl};
+
+/// There is one at a time: the place where it lies, and its ports, are its own.
+static TURN: Mutex<()> = Mutex::new(());
 
 /// It lasts as long as this, and no longer than the test's process: `hack/apart` ends with its standard input.
 pub struct Second {
     script: Child,
     kubeconfig: PathBuf,
+    _turn: MutexGuard<'static, ()>,
 }
 
 impl Second {
     /// With our kinds, and nothing that works on them.
     #[track_caller]
     pub fn start() -> Self {
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let path = slipway_peers::repository().join("hack/apart");
         let failed = |error| panic!("{} cannot be run: {error}", path.display());
         let mut command = Command::new(&path);
@@ -23,7 +29,7 @@ impl Second {
         let mut script = command.spawn().unwrap_or_else(failed);
         let (mut line, mut faults) = (String::new(), String::new());
         let read = script.stdout.take().map(|stdout| BufReader::new(stdout).read_line(&mut line));
-        let mut this = Self { script, kubeconfig: line.trim().into() };
+        let mut this = Self { script, kubeconfig: line.trim().into(), _turn: turn };
         if !matches!(read, Some(Ok(1..))) {
             let _ = this.script.stderr.take().map(|mut stderr| stderr.read_to_string(&mut faults));
             panic!("hack/apart should print where a kubeconfig is, and says: {faults}");

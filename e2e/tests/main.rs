@@ -23,6 +23,7 @@ mod faults;
 mod gitops;
 mod guards;
 mod manager;
+mod mutation;
 mod network;
 mod pods;
 mod policies;

@@ -1,0 +1,157 @@
+//! The objects that are mutated: between them they have every field that a kind has, with a value that works. A Tool has
+//! different fields for each type.
+
+use serde_json::Value;
+
+pub(super) struct Base {
+    pub kind: &'static str,
+    pub name: &'static str,
+    pub spec: &'static str,
+}
+
+impl Base {
+    pub(super) fn spec(&self) -> Value {
+        serde_yaml::from_str(self.spec).unwrap_or_else(|e| panic!("the base {} {}: {e}", self.kind, self.name))
+    }
+}
+
+/// What the bases name besides each other.
+pub(super) const SECRETS: [&str; 3] = ["login", "cloud", "token"];
+
+/// In the order in which they are made. The Team is that of their namespace, whose slug is its name.
+pub(super) const BASES: &[Base] = &[
+    Base { kind: "Team", name: "", spec: TEAM },
+    Base { kind: "KnowledgeBase", name: "docs", spec: KNOWLEDGE_BASE },
+    Base { kind: "Skill", name: "forms", spec: SKILL },
+    Base { kind: "Tool", name: "http", spec: HTTP },
+    Base { kind: "Tool", name: "cli", spec: CLI },
+    Base { kind: "Tool", name: "mcp", spec: MCP },
+    Base { kind: "Tool", name: "builtin", spec: BUILTIN },
+    Base { kind: "Agent", name: "full", spec: AGENT },
+    Base { kind: "AgentRelease", name: "past", spec: RELEASE },
+];
+
+const TEAM: &str = "
+name: Guests
+description: All who stay here.
+quota: {pods: '20', requests.cpu: '4'}
+containerLimits: {default: {memory: 256Mi}, defaultRequest: {memory: 64Mi}, max: {memory: 1Gi}}
+gcpServiceAccounts: [hello@project.example]
+";
+
+const KNOWLEDGE_BASE: &str = "
+name: Docs
+description: What guests ask about.
+embeddingModel: nomic-embed-text
+chunkSize: 256
+chunkOverlap: 32
+";
+
+const SKILL: &str = "
+name: fill-forms
+description: How forms are filled in.
+instructions: Read the form first.
+category: office
+version: '1'
+author: ada
+license: MIT
+compatibility: Any model.
+source: https://git.example.com/forms
+tools: [lookup, 'Bash(git:*)']
+files: {references/a.md: One., scripts/run.py: pass}
+";
+
+const HTTP: &str = "
+name: weather
+type: http
+description: The weather of a city.
+category: travel
+endpoint: https://api.example.com/weather/{city}
+method: GET
+headers: {Accept: application/json}
+headersFrom: [{name: Authorization, secret: token, key: KEY}]
+parameters: [{name: city, type: string, description: Which one., required: true}]
+timeout: 20
+enabled: true
+";
+
+const CLI: &str = "
+name: disk
+type: cli
+binary: /bin/df
+allowedCommands: ['-h {place}']
+protocol: arguments
+parameters: [{name: place, type: string}]
+";
+
+const MCP: &str = "
+name: tickets
+type: mcp
+mcpEndpoint: https://mcp.example.com/tickets
+headers: {X-Team: guests}
+toolsDigest: sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef
+";
+
+const BUILTIN: &str = "{name: datetime, type: builtin}";
+
+const RELEASE: &str = "{agent: full, author: ada, changelog: First.}";
+
+/// It stands still, so that a mutation rolls nothing. Its image is its own, so that nothing is judged by what ours can do.
+const AGENT: &str = "
+name: Concierge
+description: Helps guests.
+framework: langchain
+version: '1.2'
+environment: staging
+strategy: agent-react
+channel: rest
+modelType: openai
+modelId: gpt-5
+backgroundModel: openai:gpt-5-mini
+systemPrompt: Be kind.
+image: example.com/concierge:1
+replicas: 0
+suspend: true
+storage: memory
+databaseUrl: postgres://db.example.com/agents
+databaseCredentialsSecret: login
+credentialSecret: cloud
+envSecrets: [token, agent-env]
+gcpServiceAccount: hello@project.example
+tools: [http, cli, mcp, builtin]
+skills: [forms]
+knowledgeBases: []
+suggestionsProvider: static
+suggestions: '[\"What can you do?\"]'
+resources: {requests: {cpu: 10m}, limits: {memory: 64Mi}}
+governance:
+  riskProfile: high
+  guards: [pii-detection, secrets-scanner, blocked-topics, max-tokens, rate-limit, spend-limit]
+  limits: {blockedTopics: [weapons], dailyCostUsd: '2.50', maxTokensPerRequest: 4000, requestsPerMinute: 60}
+  evalDataset: guests
+  minQualityScore: 0
+  policies: [default]
+podTemplate:
+  labels: {cost-center: hospitality}
+  annotations: {example.com/contact: desk}
+  nodeSelector: {disk: fast}
+  tolerations: [{key: gpu, operator: Equal, value: big, effect: NoExecute, tolerationSeconds: 60}]
+  priorityClassName: important
+  runtimeClassName: sandboxed
+  imagePullSecrets: [{name: registry}]
+  affinity:
+    nodeAffinity:
+      requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [&node {
+        matchExpressions: [{key: disk, operator: In, values: [fast]}],
+        matchFields: [{key: metadata.name, operator: In, values: [one]}]}]}
+      preferredDuringSchedulingIgnoredDuringExecution: [{weight: 10, preference: *node}]
+    podAffinity:
+      requiredDuringSchedulingIgnoredDuringExecution: [&pod {
+        topologyKey: zone, namespaces: [other], matchLabelKeys: [tier], mismatchLabelKeys: [side],
+        labelSelector: {matchLabels: {a: b}, matchExpressions: [{key: c, operator: In, values: [d]}]},
+        namespaceSelector: {matchLabels: {a: b}, matchExpressions: [{key: c, operator: In, values: [d]}]}}]
+      preferredDuringSchedulingIgnoredDuringExecution: &preferred [{weight: 10, podAffinityTerm: *pod}]
+    podAntiAffinity:
+      requiredDuringSchedulingIgnoredDuringExecution: [*pod]
+      preferredDuringSchedulingIgnoredDuringExecution: *preferred
+";

@@ -1,0 +1,48 @@
+//! What cannot be mutated as everything else is, by name and with the reason. An exception that is not needed any more fails
+//! the test.
+
+use std::collections::BTreeSet;
+
+use super::bases::BASES;
+use super::schema;
+
+/// Kinds whose objects stay as they were made: their fields are tried in the making, and every change is refused.
+pub(super) const MADE_ONCE: [&str; 1] = ["AgentRelease"];
+/// Kinds without a controller, and so without a status that could speak: agents' pods read them.
+pub(super) const UNSEEN: [&str; 1] = ["KnowledgeBase"];
+
+/// Fields of which the API server accepts one value alone.
+const ONE_VALUE: [(&str, &str); 2] = [
+    ("Agent.spec.channel", "rest is the only channel there is"),
+    ("Tool.spec.type", "each type has a field that no other may have, but builtin, which has none that another needs"),
+];
+
+/// What is wrong with this list, and which fields should be on it.
+pub(super) fn judge(fields: &BTreeSet<&str>, accepted: &BTreeSet<&str>) -> Vec<String> {
+    let excepted = |field: &str| ONE_VALUE.iter().any(|(known, _)| *known == field);
+    let none = fields.difference(accepted).filter(|field| !excepted(field));
+    let mut faults: Vec<_> = none
+        .map(|field| format!("{field} takes no value but its own: give a base in mutation/bases.rs one that may change, or say in mutation/exceptions.rs why not"))
+        .collect();
+    for (field, reason) in ONE_VALUE {
+        if !fields.contains(field) {
+            faults.push(format!("mutation/exceptions.rs speaks of {field}, which is no field"));
+        } else if accepted.contains(field) {
+            faults.push(format!("{field} takes another value than its own, and mutation/exceptions.rs says that {reason}"));
+        }
+    }
+    for kind in schema::kinds() {
+        let status = &kind.schema["properties"]["status"];
+        if UNSEEN.contains(&kind.name.as_str()) == status.is_object() {
+            faults.push(format!("{} has a status, or has none: mutation/exceptions.rs says otherwise", kind.name));
+        }
+        let rules = kind.schema["properties"]["spec"]["x-kubernetes-validations"].as_array();
+        let fixed = rules.into_iter().flatten().any(|rule| rule["rule"] == "self == oldSelf");
+        if MADE_ONCE.contains(&kind.name.as_str()) != fixed {
+            faults.push(format!("{} may change, or may not: mutation/exceptions.rs says otherwise", kind.name));
+        }
+    }
+    let unknown = MADE_ONCE.iter().chain(&UNSEEN).filter(|name| BASES.iter().all(|base| base.kind != **name));
+    faults.extend(unknown.map(|name| format!("mutation/exceptions.rs speaks of {name}, which is no kind")));
+    faults
+}

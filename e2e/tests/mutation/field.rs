@@ -1,0 +1,163 @@
+//! One field of one object: all values are asked about first, without effect; those that would be accepted are then set, one
+//! after the other; then the field gets its own value back.
+
+use serde_json::{Value, json};
+use slipway_e2e::{Apart, Objects, Place};
+
+use super::bases::Base;
+use super::exceptions::{MADE_ONCE, UNSEEN};
+use super::schema::{Field, Kind};
+use super::values::values;
+use super::{GROUP, judgement};
+
+/// Of the values that would be accepted, so many are set, the strangest.
+const APPLIED: usize = 3;
+/// Seconds until a status must speak of a change, and all be as before.
+const TOLD: u64 = 10;
+
+/// What is tried where the schema is one that has been met.
+const ONCE_MORE: [&str; 6] = ["absent", "0", "a letter more", "an empty list", "the least object", "nothing but huge"];
+
+pub(super) struct Outcome {
+    pub field: String,
+    pub refused: usize,
+    /// Values other than the field's own that would be accepted.
+    pub accepted: usize,
+    pub applied: usize,
+    pub faults: Vec<String>,
+    /// Not everything is back, so that there is nothing to compare the next field with.
+    pub lost: bool,
+}
+
+/// The path of one object, or of all of its kind in the team.
+pub(super) fn path(kind: &Kind, team: &str, name: Option<&str>) -> String {
+    let name = name.map(|name| format!("/{name}")).unwrap_or_default();
+    if kind.namespaced { format!("{GROUP}/namespaces/team-{team}/{}{name}", kind.plural) } else { format!("{GROUP}/{}{name}", kind.plural) }
+}
+
+pub(super) fn object(base: &Base, team: &str) -> Value {
+    let name = if base.name.is_empty() { team } else { base.name };
+    json!({"apiVersion": "agents.slipway.dev/v1", "kind": base.kind, "metadata": {"name": name}, "spec": base.spec()})
+}
+
+/// The object whose field is mutated.
+struct Patient<'a> {
+    apart: &'a Apart,
+    kind: &'a Kind,
+    team: &'a str,
+    name: String,
+    field: &'a Field,
+}
+
+pub(super) fn mutate(apart: &Apart, kind: &Kind, base: &Base, team: &str, field: &Field) -> Outcome {
+    let name = if base.name.is_empty() { team } else { base.name };
+    let patient = Patient { apart, kind, team, name: name.to_owned(), field };
+    let mut outcome = Outcome { field: field.to_string(), refused: 0, accepted: 0, applied: 0, faults: Vec::new(), lost: false };
+    let before = patient.state();
+    let Some(whole) = patient.live() else {
+        outcome.faults.push(format!("{field}: {name} is gone"));
+        return Outcome { lost: true, ..outcome };
+    };
+    let own = json!({"spec": whole["spec"]});
+    let mut accepted: Vec<(String, Value)> = Vec::new();
+    let mut tried = values(field.schema(), field.of(&own));
+    if field.repeated {
+        // The same schema has met all of it elsewhere; here it is enough that it is in force.
+        tried.retain(|(what, _)| ONCE_MORE.contains(&what.as_str()));
+    }
+    for (what, change) in tried {
+        let wanted = field.changed(&own, &change);
+        if wanted == own {
+            continue;
+        }
+        match judgement::answer(field, &patient.ask(&wanted)) {
+            Ok(None) => outcome.refused += 1,
+            // What differs from another in words alone has been seen.
+            Ok(Some(found)) if found["spec"] == own["spec"] || accepted.iter().any(|(_, known)| known["spec"] == found["spec"]) => {}
+            Ok(Some(found)) => accepted.push((what, json!({"spec": found["spec"]}))),
+            Err(fault) => outcome.faults.push(format!("{field} of {name} with {what} {fault}")),
+        }
+    }
+    outcome.accepted = accepted.len();
+    if MADE_ONCE.contains(&kind.name.as_str()) {
+        let faults = accepted.iter().filter_map(|(what, wanted)| patient.stays(what, wanted));
+        outcome.faults.extend(faults);
+    } else if !field.repeated && !accepted.is_empty() {
+        for (what, wanted) in accepted.iter().take(APPLIED) {
+            outcome.applied += 1;
+            outcome.faults.extend(patient.set(wanted).err().map(|fault| format!("{field} of {name} with {what}: {fault}")));
+        }
+        if let Err(fault) = patient.set(&own).and_then(|()| patient.is_back(&before)) {
+            outcome.faults.push(format!("{field} of {name} has its own value back: {fault}"));
+            outcome.lost = true;
+        }
+    }
+    outcome
+}
+
+impl Patient<'_> {
+    /// What would come of this spec: of a kind that does not change, for another object of it.
+    fn ask(&self, wanted: &Value) -> slipway_e2e::Reply {
+        if MADE_ONCE.contains(&self.kind.name.as_str()) {
+            let mut other = json!({"apiVersion": "agents.slipway.dev/v1", "kind": self.kind.name, "metadata": {"name": "another"}});
+            if let Some(spec) = wanted.get("spec") {
+                other["spec"] = spec.clone();
+            }
+            let path = format!("{}?dryRun=All", path(self.kind, self.team, None));
+            return self.apart.call("POST", &path, "application/json", &other);
+        }
+        self.patch(wanted, "?dryRun=All")
+    }
+
+    fn patch(&self, wanted: &Value, query: &str) -> slipway_e2e::Reply {
+        let step = match wanted.get("spec") {
+            Some(spec) => json!([{"op": "replace", "path": "/spec", "value": spec}]),
+            None => json!([{"op": "remove", "path": "/spec"}]),
+        };
+        let path = format!("{}{query}", path(self.kind, self.team, Some(&self.name)));
+        self.apart.call("PATCH", &path, "application/json-patch+json", &step)
+    }
+
+    /// Sets the spec and waits until the status speaks of it.
+    fn set(&self, wanted: &Value) -> Result<(), String> {
+        let reply = self.patch(wanted, "");
+        if reply.status != 200 {
+            return Err(format!("it would be accepted, and is answered with {}: {}", reply.status, judgement::short(&reply.body)));
+        }
+        let generation = reply.json()["metadata"]["generation"].as_i64();
+        self.apart.until(TOLD, |objects| {
+            let found = self.of(objects).filter(|found| found["metadata"]["generation"].as_i64() >= generation);
+            let found = found.ok_or("the change should be heard of")?;
+            if UNSEEN.contains(&self.kind.name.as_str()) { Ok(()) } else { judgement::told(self.field, found) }
+        })
+    }
+
+    /// All is as it was.
+    fn is_back(&self, before: &[(Place, Value)]) -> Result<(), String> {
+        self.apart.until(TOLD, |objects| judgement::difference(before, &judgement::state(objects, &self.namespace())).map_or(Ok(()), Err))
+    }
+
+    /// What a kind that does not change says to a change.
+    fn stays(&self, what: &str, wanted: &Value) -> Option<String> {
+        let reply = self.patch(wanted, "");
+        let refused = reply.status == 422 && reply.body.contains("does not change");
+        (!refused).then(|| format!("{} of {} changes to {what}: {}", self.field, self.name, judgement::short(&reply.body)))
+    }
+
+    fn namespace(&self) -> String {
+        format!("team-{}", self.team)
+    }
+
+    fn of<'a>(&self, objects: &'a Objects) -> Option<&'a Value> {
+        let namespace = if self.kind.namespaced { self.namespace() } else { String::new() };
+        objects.get(&(self.kind.plural.clone(), namespace, self.name.clone()))
+    }
+
+    fn live(&self) -> Option<Value> {
+        self.apart.until(0, |objects| self.of(objects).cloned().ok_or_else(String::new)).ok()
+    }
+
+    fn state(&self) -> Vec<(Place, Value)> {
+        self.apart.until(0, |objects| Ok(judgement::state(objects, &self.namespace()))).unwrap_or_default()
+    }
+}
