@@ -256,7 +256,9 @@ impl Call {
 
     fn ask(&self) -> std::io::Result<Answer> {
         let headers: Vec<(&str, &str)> = self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        Answer::ask(TcpStream::connect(self.address)?, &self.method, &self.path, &headers, &self.body)
+        // Who knocks where somebody just left would wait for minutes.
+        let stream = TcpStream::connect_timeout(&self.address, Duration::from_secs(3))?;
+        Answer::ask(stream, &self.method, &self.path, &headers, &self.body)
     }
 }
 

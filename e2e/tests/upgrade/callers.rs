@@ -1,6 +1,6 @@
 //! People who go on asking while the platform changes, and what they did not get.
 
-use std::io::ErrorKind;
+use std::io::{Error, ErrorKind};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use slipway_e2e::Call;
 /// How long each of them thinks before asking again.
 const THOUGHT: Duration = Duration::from_millis(40);
 /// How long whoever finds a door closed knocks again.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Somebody who makes the same call again and again, in a thread of its own, until asked what became of it.
 pub(crate) struct Caller {
@@ -55,12 +55,17 @@ impl Caller {
     }
 }
 
+/// Nothing was said: nobody listens there any more, or nobody is there.
+fn is_closed(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::HostUnreachable | ErrorKind::TimedOut)
+}
+
 fn ask(call: &Call, says: &str, told: &mut Told) -> Result<(), String> {
     let began = Instant::now();
     let mut knocked = 0;
     let reply = loop {
         match call.try_send() {
-            Err(error) if error.kind() == ErrorKind::ConnectionRefused && began.elapsed() < PATIENCE => {
+            Err(error) if is_closed(&error) && began.elapsed() < PATIENCE => {
                 knocked += 1;
                 thread::sleep(THOUGHT);
             }
