@@ -25,7 +25,9 @@ fn so_many_agents_at_once_get_the_pods_that_the_platform_wants_otherwise_and_aut
         );
     }
     poll(30, || have(&cluster, 1, &AGENTS));
-    AGENTS.iter().for_each(|name| settle(&cluster, name));
+    for name in AGENTS {
+        settle(&cluster, name);
+    }
     drop(first);
 
     let mut second = Manager::start(&cluster, 2);

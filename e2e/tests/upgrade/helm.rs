@@ -54,9 +54,9 @@ impl Installed {
         helm(&format!("uninstall {RELEASE} --wait --timeout=2m")).ok();
     }
 
-    /// The number of the revision that is installed.
+    /// The number of the revision that was installed by the last change.
     #[track_caller]
-    pub(crate) fn revision(&self) -> u64 {
+    pub(crate) fn revision() -> u64 {
         let history: Value = parsed(&helm(&format!("history {RELEASE} --max=1")).arg("--output=json").ok());
         history[0]["revision"].as_u64().unwrap_or_else(|| panic!("Helm's history has no revision: {history}"))
     }
