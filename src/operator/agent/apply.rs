@@ -139,7 +139,8 @@ mod tests {
     fn there(world: &World, name: &str, image: &str, updated: i32, total: i32) {
         let wanted = deployment(name, image);
         let mut object = wanted.clone();
-        object["status"] = json!({"observedGeneration": 2, "replicas": total, "updatedReplicas": updated, "readyReplicas": 1, "availableReplicas": 1});
+        object["status"] =
+            json!({"observedGeneration": 2, "replicas": total, "updatedReplicas": updated, "readyReplicas": 1, "availableReplicas": 1});
         let object: DynamicObject = serde_json::from_value(object).unwrap();
         let child = Child::look(&object, None, || Some(wanted), "us");
         world.children(ChildKind::Deployment).insert(Key::new("team-a", name), child);
@@ -148,11 +149,8 @@ mod tests {
     /// Whether the agent's new pods are made now; its Service always is.
     fn goes(world: &World, agent: &Agent) -> bool {
         let name = agent.meta().name.clone().unwrap();
-        let all = vec![
-            (ChildKind::ConfigMap, json!({})),
-            (ChildKind::Deployment, deployment(&name, "new")),
-            (ChildKind::Service, json!({})),
-        ];
+        let all =
+            vec![(ChildKind::ConfigMap, json!({})), (ChildKind::Deployment, deployment(&name, "new")), (ChildKind::Service, json!({}))];
         let kinds: Vec<ChildKind> = in_turn(all, agent, world).into_iter().map(|(kind, _)| kind).collect();
         assert!(kinds.contains(&ChildKind::Service));
         assert_eq!(kinds.contains(&ChildKind::ConfigMap), kinds.contains(&ChildKind::Deployment), "pods and what they read go together");
