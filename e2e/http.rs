@@ -111,7 +111,11 @@ fn line(from: &mut impl BufRead) -> io::Result<String> {
 /// `kubectl proxy` on a port of its own choice, for one exchange.
 fn by_proxy(path: &str, body: Option<&Value>) -> io::Result<Reply> {
     let program = std::env::var_os("KUBECTL").unwrap_or_else(|| "kubectl".into());
-    let mut proxy = Command::new(program).args(["proxy", "--port=0"]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+    let mut proxy = Command::new(program)
+        .args(["proxy", "--port=0", "--accept-hosts=^(agent|127[.]0[.]0[.]1)$"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()?;
     let reply = greeting(&mut proxy).and_then(TcpStream::connect).and_then(|stream| exchange(stream, path, body));
     proxy.kill()?;
     proxy.wait()?;

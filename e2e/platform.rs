@@ -30,6 +30,12 @@ pub fn has_database() -> bool {
     setting("SLIPWAY_DATABASE_URL").is_some()
 }
 
+/// Whether releases are kept.
+#[track_caller]
+pub fn has_state() -> bool {
+    !kubectl(format!("get statefulset {STATE} -n {NAMESPACE} --ignore-not-found -o name")).ok().trim().is_empty()
+}
+
 /// The installed state role is stopped while this lives, if there is one: no other may work on the same agents beside it.
 /// For tests that run alone.
 pub struct WithoutState(());
@@ -37,8 +43,7 @@ pub struct WithoutState(());
 impl WithoutState {
     #[track_caller]
     pub fn begin() -> Option<Self> {
-        let name = kubectl(format!("get statefulset {STATE} -n {NAMESPACE} --ignore-not-found -o name")).ok();
-        (!name.trim().is_empty()).then(|| {
+        has_state().then(|| {
             let this = Self(());
             kubectl(format!("scale statefulset {STATE} -n {NAMESPACE} --replicas=0")).ok();
             kubectl(format!("wait --for=delete pod/{STATE}-0 -n {NAMESPACE} --timeout=90s")).ok();

@@ -80,7 +80,10 @@ fn a_restart_changes_nothing() {
     let team = Team::within(alone(), "restart", &json!({"quota": {"pods": 5}, "containerLimits": {"default": {"memory": "64Mi"}}}));
     team.tool("clock", &json!({"name": "datetime", "type": "builtin"}));
     let agent = team.agent("hello", &json!({"tools": ["clock"]}));
-    let settled = agent.ready();
+    agent.ready();
+    // Where releases are kept, the first comes a moment later.
+    let is_kept = platform::has_state();
+    let settled = agent.until("released", 60, |agent| !is_kept || agent["status"]["activeRelease"] == 1);
     let versions = || -> Vec<String> {
         let list = team
             .kubectl("get configmaps,services,serviceaccounts,secrets,rolebindings,networkpolicies,resourcequotas,limitranges,tools,agents")
