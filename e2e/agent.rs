@@ -4,6 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
+use crate::api::{Api, Call};
 use crate::http::{Reply, http};
 use crate::kubectl::Kubectl;
 use crate::team::{Team, merge};
@@ -110,6 +111,14 @@ impl Agent<'_> {
         let reply = self.post("/chat", &json!({"message": message}));
         assert_eq!(reply.status, 200, "{reply:?}");
         reply.json()["output"].as_str().unwrap_or_else(|| panic!("no output in {reply:?}")).to_owned()
+    }
+
+    /// The same by the agent's own Service, for who makes it again and again; not made yet.
+    #[track_caller]
+    pub fn chat_call(&self, message: &str) -> Call {
+        let ip = self.service()["spec"]["clusterIP"].as_str().unwrap_or_default().to_owned();
+        let address = format!("{ip}:8000").parse().unwrap_or_else(|e| panic!("{ip:?} is no address: {e}"));
+        Api::at(address).whole("POST", "/chat").json(&json!({"message": message}))
     }
 
     /// A POST to the agent's Service. A Service may need a moment after its pod is ready.

@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use slipway_peers::{Server, free_port};
 
-use crate::http::{Answer, Reply};
+use crate::http::{Answer, PROXIED, Reply};
 use crate::kubectl::program;
 use crate::second::Second;
-use crate::{api, platform};
+use crate::{Api, platform};
 
 /// It ends with this value, in this order.
 pub struct Apart {
@@ -46,15 +46,10 @@ impl Apart {
         let kubeconfig = cluster.kubeconfig().to_owned();
         let port = free_port();
         let mut proxy = Command::new(program());
-        proxy.arg("--kubeconfig").arg(&kubeconfig).args(["proxy", "--port", &port.to_string(), "--address", "127.0.0.1"]);
-        // Our calls are made to a host named agent.
-        proxy.arg("--accept-hosts=^(agent|127[.]0[.]0[.]1)$");
+        proxy.arg("--kubeconfig").arg(&kubeconfig).args(["proxy", "--port", &port.to_string(), "--address", "127.0.0.1", PROXIED]);
         let proxy = Server::start(proxy, &format!("http://127.0.0.1:{port}/readyz"));
         let listen = format!("127.0.0.1:{}", free_port());
-        let mut manager = Command::new(api::binary());
-        manager.env("KUBECONFIG", &kubeconfig).env("SLIPWAY_ROLES", "operator").env("SLIPWAY_LEADER_ELECTION", "false");
-        manager.env("SLIPWAY_LISTEN", &listen).env("SLIPWAY_LOG_FORMAT", "human");
-        let manager = Server::start(manager, &format!("http://{listen}/readyz"));
+        let manager = Server::start(Api::operator(&kubeconfig, &listen), &format!("http://{listen}/readyz"));
         let door = SocketAddr::from(([127, 0, 0, 1], port));
         let store = Arc::new(Store::default());
         for path in paths {

@@ -37,19 +37,26 @@ impl Api {
         Self { server, address: at(port), health: at(health) }
     }
 
-    /// The one that Helm installed; none where its Service cannot be reached from here.
+    /// The one that Helm installed; none, which is told, where its Service cannot be reached from here.
     #[track_caller]
+    #[expect(clippy::print_stderr, reason = "the test harness shows it")]
     pub fn installed() -> Option<Self> {
         let ip = kubectl(format!("get service {} -n {} -o jsonpath={{.spec.clusterIP}}", platform::REST, platform::NAMESPACE)).ok();
         let address = SocketAddr::new(ip.trim().parse().unwrap_or_else(|e| panic!("{ip:?} is no address: {e}")), 80);
-        TcpStream::connect_timeout(&address, Duration::from_secs(2)).ok()?;
+        if TcpStream::connect_timeout(&address, Duration::from_secs(2)).is_err() {
+            eprintln!("not tried: Services are reached only where the node is this machine");
+            return None;
+        }
         Some(Self { server: None, address, health: address })
     }
 
-    /// The manager of the working tree, to be told what to be.
+    /// The manager of the working tree as nothing but an operator, of a cluster where no other works.
     #[track_caller]
-    pub fn program() -> Command {
-        Command::new(binary())
+    pub fn operator(kubeconfig: &Path, listen: &str) -> Command {
+        let mut command = Command::new(binary());
+        command.env("KUBECONFIG", kubeconfig).env("SLIPWAY_ROLES", "operator").env("SLIPWAY_LEADER_ELECTION", "false");
+        command.env("SLIPWAY_LISTEN", listen).env("SLIPWAY_LOG_FORMAT", "human");
+        command
     }
 
     /// Whatever speaks HTTP at this address, an agent for instance.
@@ -186,7 +193,7 @@ fn token(namespace: &str, account: &str) -> tempfile::NamedTempFile {
     file
 }
 
-pub(crate) fn binary() -> PathBuf {
+fn binary() -> PathBuf {
     if let Some(given) = std::env::var_os("SLIPWAY_MANAGER") {
         return given.into();
     }

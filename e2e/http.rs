@@ -7,10 +7,13 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::kubectl::kubectl;
+use crate::kubectl::{kubectl, program};
 
 /// How long an answer may keep us waiting for its next byte.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Makes `kubectl proxy` take our calls, which are made to a host named agent.
+pub(crate) const PROXIED: &str = "--accept-hosts=^(agent|127[.]0[.]0[.]1)$";
 
 /// What a server answered.
 #[derive(Debug)]
@@ -110,12 +113,7 @@ fn line(from: &mut impl BufRead) -> io::Result<String> {
 
 /// `kubectl proxy` on a port of its own choice, for one exchange.
 fn by_proxy(path: &str, body: Option<&Value>) -> io::Result<Reply> {
-    let program = std::env::var_os("KUBECTL").unwrap_or_else(|| "kubectl".into());
-    let mut proxy = Command::new(program)
-        .args(["proxy", "--port=0", "--accept-hosts=^(agent|127[.]0[.]0[.]1)$"])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()?;
+    let mut proxy = Command::new(program()).args(["proxy", "--port=0", PROXIED]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
     let reply = greeting(&mut proxy).and_then(TcpStream::connect).and_then(|stream| exchange(stream, path, body));
     proxy.kill()?;
     proxy.wait()?;

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use slipway_e2e::{Agent, Api, MetricsServer, Team, condition, fresh, kubectl, until};
+use slipway_e2e::{Agent, MetricsServer, Team, condition, fresh, kubectl, until};
 
 /// Little enough for a few people to keep it busy, more than an agent takes that nobody talks to.
 const CPU: &str = "10m";
@@ -60,9 +60,7 @@ impl Drop for Hush<'_> {
 }
 
 fn talk(agent: &Agent, enough: &AtomicBool) {
-    let ip = agent.service()["spec"]["clusterIP"].as_str().unwrap_or_default().to_owned();
-    let address = format!("{ip}:8000").parse().unwrap_or_else(|e| panic!("{ip:?} is no address: {e}"));
-    let call = Api::at(address).whole("POST", "/chat").json(&json!({"message": "Are you busy?"}));
+    let call = agent.chat_call("Are you busy?");
     while !enough.load(Ordering::Relaxed) {
         // Pods that come and go are another test's matter.
         drop(call.try_send());

@@ -1,8 +1,6 @@
 //! The platform changes what pods are made from: so many agents at once get new ones, and the others keep theirs until it
 //! is their turn. On an API server without a node, where the test says when pods are ready.
 
-use std::process::Command;
-
 use serde_json::{Value, json};
 use slipway_e2e::{Api, Second, platform, poll};
 use slipway_peers::{Server, free_port};
@@ -100,9 +98,7 @@ impl Manager {
     #[track_caller]
     fn start(cluster: &Second, version: u32) -> Self {
         let port = free_port();
-        let mut command: Command = Api::program();
-        command.env("KUBECONFIG", cluster.kubeconfig()).env("SLIPWAY_ROLES", "operator").env("SLIPWAY_LEADER_ELECTION", "false");
-        command.env("SLIPWAY_LISTEN", format!("127.0.0.1:{port}")).env("SLIPWAY_LOG_FORMAT", "human");
+        let mut command = Api::operator(cluster.kubeconfig(), &format!("127.0.0.1:{port}"));
         command.env("SLIPWAY_RUNTIME_IMAGE", image(version)).env("SLIPWAY_MAX_CONCURRENT_ROLLOUTS", AT_ONCE.to_string());
         let server = Server::start(command, &format!("http://127.0.0.1:{port}/readyz"));
         Self { _server: server, metrics: Api::at(([127, 0, 0, 1], port).into()) }

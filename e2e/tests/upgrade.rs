@@ -13,7 +13,7 @@ use std::path::Path;
 use callers::{Caller, Told};
 use helm::Installed;
 use serde_json::{Value, json};
-use slipway_e2e::{Agent, Api, Call, ROOT, Team, alone, fresh, http, kubectl, platform, poll, until};
+use slipway_e2e::{Agent, Api, ROOT, Team, alone, fresh, http, kubectl, platform, poll, until};
 
 /// What an agent is made of and leaves behind, in its namespace.
 const OBJECTS: &str = "agents,agentreleases,tools,skills,knowledgebases,deployments,replicasets,pods,services,configmaps,\
@@ -23,7 +23,7 @@ const SAYS: &str = "Are you still there?";
 #[test]
 fn agents_are_not_touched_and_go_on_serving_while_the_platform_is_upgraded_and_rolled_back() {
     let team = Team::within(alone(), "upgrade", &json!({}));
-    let Some(rest) = installed() else { return };
+    let Some(rest) = Api::installed() else { return };
     let mut release = Installed::kept();
     let Some(chart) = earlier::chart() else { return };
     let mut values = earlier::known(chart.path(), &release.values);
@@ -39,7 +39,7 @@ fn agents_are_not_touched_and_go_on_serving_while_the_platform_is_upgraded_and_r
     let token = team.token("developer");
     let ask = |path: &str| Caller::of(rest.call("POST", path).token(&token).json(&json!({"message": SAYS})), SAYS);
     let by_rest = format!("/agents/{}/chat", agents[0].name);
-    let direct: Vec<Caller> = agents.iter().map(|agent| Caller::of(chat(agent), SAYS)).collect();
+    let direct: Vec<Caller> = agents.iter().map(|agent| Caller::of(agent.chat_call(SAYS), SAYS)).collect();
 
     let asking = ask(&by_rest);
     release.upgrade(Path::new(ROOT), &release.values.clone());
@@ -73,7 +73,7 @@ fn agents_are_not_touched_and_go_on_serving_while_the_platform_is_upgraded_and_r
 #[test]
 fn agents_outlive_the_platform_and_the_next_one_takes_them_over_as_they_are() {
     let team = Team::within(alone(), "uninstall", &json!({}));
-    if installed().is_none() {
+    if Api::installed().is_none() {
         return;
     }
     let agents = agents(&team);
@@ -85,7 +85,7 @@ fn agents_outlive_the_platform_and_the_next_one_takes_them_over_as_they_are() {
         releases(agent, 1);
     }
     let (untouched, objects) = (but_goes(standing(&team)), objects(&team));
-    let callers: Vec<Caller> = agents.iter().map(|agent| Caller::of(chat(agent), SAYS)).collect();
+    let callers: Vec<Caller> = agents.iter().map(|agent| Caller::of(agent.chat_call(SAYS), SAYS)).collect();
 
     let mut release = Installed::kept();
     release.uninstall();
@@ -115,16 +115,6 @@ fn agents_outlive_the_platform_and_the_next_one_takes_them_over_as_they_are() {
     assert_eq!(releases(&agents[0], 2), [1, 2], "the history goes on where it was");
 }
 
-/// REST as it is installed, where it can be reached.
-#[expect(clippy::print_stderr, reason = "the test harness shows it")]
-fn installed() -> Option<Api> {
-    let api = Api::installed();
-    if api.is_none() {
-        eprintln!("not tried: Services are reached only where the node is this machine");
-    }
-    api
-}
-
 /// Two agents that use what agents can use, ready.
 #[track_caller]
 fn agents(team: &Team) -> [Agent<'_>; 2] {
@@ -137,14 +127,6 @@ fn agents(team: &Team) -> [Agent<'_>; 2] {
     plain.ready();
     full.ready();
     [plain, full]
-}
-
-/// A chat by the agent's own Service.
-#[track_caller]
-fn chat(agent: &Agent) -> Call {
-    let ip = agent.service()["spec"]["clusterIP"].as_str().unwrap_or_default().to_owned();
-    let address = format!("{ip}:8000").parse().unwrap_or_else(|e| panic!("{ip:?} is no address: {e}"));
-    Api::at(address).whole("POST", "/chat").json(&json!({"message": SAYS}))
 }
 
 #[track_caller]
