@@ -13,8 +13,8 @@ use hyper::body::{Body, Frame};
 use serde::Serialize;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
+use crate::broken::Broken;
 use crate::error::Error;
-use crate::reply::Broken;
 
 /// One framed event, ready to be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -18,6 +18,7 @@
 //! # }
 //! ```
 
+mod broken;
 mod connection;
 mod error;
 mod events;

@@ -1,6 +1,5 @@
 //! What a handler answers: a status, headers and a body that is whole, a stream of events, or somebody else's.
 
-use std::error::Error as StdError;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,13 +9,12 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 use serde::Serialize;
 
+use crate::broken::{Breaking, Broken};
 use crate::error::Error;
 use crate::events::{Event, Events};
 
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// Why a body cannot go on. The client finds its connection cut off, which tells it that there was more to come.
-pub(crate) type Broken = Box<dyn StdError + Send + Sync>;
 pub(crate) type Body = UnsyncBoxBody<Bytes, Broken>;
 
 #[derive(Debug)]
@@ -46,7 +44,7 @@ impl Reply {
         B: hyper::body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Broken>,
     {
-        Self::of(content_type, body.map_err(Into::into).boxed_unsync())
+        Self::of(content_type, Breaking::new(body).boxed_unsync())
     }
 
     /// 200 with server-sent events, and a comment every 15 s of silence so that proxies keep the

@@ -5,7 +5,10 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::stream;
+use http_body_util::StreamBody;
+use hyper::body::Frame;
 use slipway_http::{Drained, Error, Event, Limits, Reply, Request, serve};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -37,6 +40,10 @@ async fn answer(request: Request) -> Result<Reply, Error> {
                 (n < 4).then(|| (Event::json(&n).unwrap(), n + 1))
             });
             Ok(Reply::events(events))
+        }
+        "/broken" => {
+            let frames = stream::iter([Ok(Frame::data(Bytes::from("so far"))), Err("it went away")]);
+            Ok(Reply::stream("text/plain", StreamBody::new(frames)))
         }
         "/forever" => Ok(Reply::events(stream::pending())),
         _ => Ok(Reply::text("ok")),
@@ -108,6 +115,13 @@ async fn connections_over_the_limit_wait_for_their_turn() {
     let second = tokio::spawn(async move { get(server.address, "/").await });
     assert!(rest(first).await.contains("data: 3"));
     assert!(second.await.unwrap().starts_with("HTTP/1.1 200"));
+}
+
+#[tokio::test]
+async fn a_body_that_breaks_off_is_heard_as_far_as_it_came_and_has_no_end() {
+    let server = start(Limits::default()).await;
+    let answer = get(server.address, "/broken").await;
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("\r\n\r\n6\r\nso far\r\n"), "{answer}");
 }
 
 #[tokio::test]
