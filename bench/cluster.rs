@@ -25,6 +25,8 @@ pub(crate) const FLOOR: &str = "slipway-bench-floor";
 
 const TEAM: &str = "slipway-bench";
 const PATIENCE: Duration = Duration::from_mins(1);
+/// The API server takes objects away one after the other.
+const CLEARED: Duration = Duration::from_mins(5);
 
 pub(crate) struct Cluster {
     client: Client,
@@ -93,12 +95,13 @@ impl Cluster {
         for namespace in [OPERATED, FLOOR] {
             for kind in [Kind::Agent, Kind::ConfigMap, Kind::Deployment, Kind::Service] {
                 let api = self.api(kind, namespace);
-                let deadline = Instant::now() + PATIENCE;
+                let deadline = Instant::now() + CLEARED;
                 while !api.list_metadata(&ListParams::default().limit(1)).await?.items.is_empty() {
                     if Instant::now() > deadline {
                         bail!("{kind:?}s of {namespace} do not go");
                     }
-                    api.delete_collection(&DeleteParams::background(), &ListParams::default()).await?;
+                    // So many at a time that the answer comes within the time that a request has.
+                    api.delete_collection(&DeleteParams::background(), &ListParams::default().limit(2000)).await?;
                     if kind == Kind::ConfigMap && only_root_certificate(&api).await? {
                         break;
                     }

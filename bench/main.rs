@@ -16,6 +16,7 @@ mod observe;
 mod owned;
 mod repair;
 mod rest;
+mod restart;
 mod runtime;
 mod standing;
 mod start;
@@ -23,18 +24,20 @@ mod state;
 mod streams;
 mod table;
 
+use std::path::PathBuf;
+
 use clap::{Parser, ValueEnum};
 
 /// Prints each figure with its floor. The cluster is that of KUBECONFIG; nothing else may work on it.
 #[derive(Debug, Parser)]
 struct Arguments {
     /// What to measure. Default all.
-    #[arg(long, value_enum, value_delimiter = ',')]
-    rows: Vec<Row>,
-    /// How many agents: two sizes, so that the growth between them is seen.
+    #[arg(value_enum)]
+    parts: Vec<Part>,
+    /// How many agents: two sizes at least, so that the growth between them is seen.
     #[arg(long, value_delimiter = ',', default_values_t = [300, 1000])]
     sizes: Vec<u32>,
-    /// How often what is short is measured; medians are printed.
+    /// How often what is short is measured; medians are printed. What takes minutes is measured once.
     #[arg(long, default_value_t = 3)]
     runs: u32,
     /// How long an operator at rest is watched, in seconds: three resync periods and some.
@@ -43,16 +46,21 @@ struct Arguments {
     /// How many manual changes are made.
     #[arg(long, default_value_t = 200)]
     edits: u32,
+    /// Where the figures go as JSON, besides the screen.
+    #[arg(long)]
+    json: Option<PathBuf>,
     /// The folder of a history that a process of its own opens and lists, so that its memory is told.
     #[arg(long, hide = true)]
-    held: Option<std::path::PathBuf>,
+    held: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Row {
-    /// Time until agents have their objects.
+enum Part {
+    /// Time until agents have their objects; requests at rest, repairs, restarts and memory, at each size.
+    Operator,
+    /// The first half of that: time until agents have their objects.
     Create,
-    /// Requests at rest, repairs of manual changes, and memory, at each size.
+    /// The second half: an operator that has so many agents to look after.
     Standing,
     /// REST: what passing chats on costs, lists and single agents, memory of streams.
     Rest,
@@ -63,8 +71,9 @@ enum Row {
 }
 
 impl Arguments {
-    fn wants(&self, row: Row) -> bool {
-        self.rows.is_empty() || self.rows.contains(&row)
+    fn wants(&self, part: Part) -> bool {
+        let within = if matches!(part, Part::Create | Part::Standing) { Part::Operator } else { part };
+        self.parts.is_empty() || self.parts.contains(&part) || self.parts.contains(&within)
     }
 }
 
@@ -75,25 +84,28 @@ async fn main() -> anyhow::Result<()> {
         return state::held(folder);
     }
     table::machine();
-    if arguments.wants(Row::Runtime) {
+    if arguments.wants(Part::Runtime) {
         runtime::measure(arguments.runs)?;
     }
-    if arguments.wants(Row::State) {
+    if arguments.wants(Part::State) {
         state::measure(arguments.runs)?;
     }
-    if [Row::Create, Row::Standing, Row::Rest].into_iter().any(|row| arguments.wants(row)) {
+    if [Part::Create, Part::Standing, Part::Rest].into_iter().any(|part| arguments.wants(part)) {
         let cluster = cluster::Cluster::prepare().await?;
-        if arguments.wants(Row::Create) {
+        if arguments.wants(Part::Create) {
             create::measure(&cluster, &arguments.sizes, arguments.runs).await?;
         }
-        if arguments.wants(Row::Standing) {
+        if arguments.wants(Part::Standing) {
             standing::measure(&cluster, &arguments).await?;
         }
-        if arguments.wants(Row::Rest) {
+        if arguments.wants(Part::Rest) {
             rest::measure(&cluster, arguments.runs).await?;
         }
         cluster.clear().await?;
     }
     table::machine();
+    if let Some(path) = &arguments.json {
+        table::write(path)?;
+    }
     Ok(())
 }

@@ -1,22 +1,43 @@
-//! The printed table: what was measured, its floor beside it, and the ratio of the two.
+//! The printed table: what was measured, its floor beside it, and the ratio of the two. All that is printed is kept, to be
+//! written as JSON in the end.
 
 use std::fs;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::Context;
+use serde_json::{Value, json};
 
 use crate::numbers::exponent;
+
+static KEPT: Mutex<Vec<Value>> = Mutex::new(Vec::new());
+
+fn keep(line: Value) {
+    KEPT.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+}
+
+/// Writes what was printed so far.
+pub(crate) fn write(path: &Path) -> anyhow::Result<()> {
+    let kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    fs::write(path, serde_json::to_vec_pretty(&*kept)?).with_context(|| path.display().to_string())
+}
 
 /// Begins a part of the table.
 pub(crate) fn part(title: &str) {
     println!("\n{title}");
+    keep(json!({"part": title}));
 }
 
 /// A measured value beside its floor.
 pub(crate) fn beside(what: &str, measured: (&str, f64), floor: (&str, f64), goal: &str) {
     let ratio = format!("{:.2} x", measured.1 / floor.1);
     println!("  {what:<34} {:>14}   floor {:>14}   {ratio:>9}   goal {goal}", measured.0, floor.0);
+    keep(json!({"what": what, "measured": measured.0, "floor": floor.0, "ratio": measured.1 / floor.1, "goal": goal}));
 }
 
 /// A measured value that has no floor but zero.
 pub(crate) fn alone(what: &str, measured: &str, goal: &str) {
+    keep(json!({"what": what, "measured": measured, "goal": goal}));
     let goal = if goal.is_empty() { String::new() } else { format!("   goal {goal}") };
     println!("  {what:<34} {measured:>14}{goal}");
 }
@@ -24,6 +45,7 @@ pub(crate) fn alone(what: &str, measured: &str, goal: &str) {
 /// A remark on what was printed before.
 pub(crate) fn remark(text: &str) {
     println!("    {text}");
+    keep(json!({"remark": text}));
 }
 
 /// How values grow with the size; 1 is linear.
@@ -31,6 +53,7 @@ pub(crate) fn growth(what: &str, points: &[(u32, f64)]) {
     if let Some(exponent) = exponent(points).filter(|_| points.len() > 1) {
         let sizes: Vec<String> = points.iter().map(|(size, _)| size.to_string()).collect();
         println!("  {what:<34} {:>14}   between {}", format!("n^{exponent:.2}"), sizes.join(" and "));
+        keep(json!({"what": what, "exponent": exponent, "between": sizes}));
     }
 }
 
@@ -40,6 +63,7 @@ pub(crate) fn machine() {
     let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let load = load.split(' ').next().unwrap_or("unknown").to_owned();
     println!("{cores} cores, load average of the last minute {load}");
+    keep(json!({"cores": cores, "load": load}));
 }
 
 pub(crate) fn seconds(value: f64) -> String {

@@ -7,6 +7,10 @@ LOGS=$STATE/logs
 CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/slipway
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$CACHE/target}
 
+# Programs do not tell where they were compiled, and the same sources give the same programs everywhere. Cargo joins
+# this with what .cargo/config.toml has, which cannot name a machine's folders.
+export CARGO_BUILD_RUSTFLAGS="--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}/registry/src=/crates --remap-path-prefix=$CARGO_TARGET_DIR=/target"
+
 # What a machine has only once (the bridge, its addresses, sockets) belongs to one cluster at a
 # time; /run/slipway says whose. Without root there is no node, and nothing machine-wide.
 if [[ $EUID -eq 0 ]]; then RUN=/run/slipway; else RUN=$STATE/run; fi

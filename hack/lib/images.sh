@@ -217,7 +217,7 @@ images_make() {
 }
 
 # images_check PROGRAM...: made again from nothing, in another folder, by somebody with other habits, each image is the
-# same to the byte; and its bill has every crate that the program itself names.
+# same to the byte; its bill has every crate that the program itself names; and the program names no folder of ours.
 images_check() {
   local again program missing
   rm -rf "$STATE"/again.*
@@ -236,6 +236,8 @@ images_check() {
     missing=$(grep -aoE 'index\.crates\.io-[0-9a-f]+/[A-Za-z0-9_-]+-[0-9][^/]*' "$STATE/images/programs/${program/state/manager}" | cut -d/ -f2 | sort -u |
       comm -23 - <(jq -r '.components[] | "\(.name)-\(.version)"' "$STATE/images/$program.cdx.json" | sort -u))
     [[ -z $missing ]] || die "The bill of $program lacks what is in it:" "$missing"
+    ! grep -aqF -e "$ROOT/" -e "${CARGO_HOME:-$HOME/.cargo}/" -e "$CARGO_TARGET_DIR/" "$STATE/images/programs/${program/state/manager}" ||
+      die "$program tells where it was compiled; see CARGO_BUILD_RUSTFLAGS in hack/lib.sh."
   done
   rm -rf "$again"
 }
