@@ -7,6 +7,7 @@ use anyhow::bail;
 use futures::{Stream, StreamExt, pin_mut};
 use kube::ResourceExt;
 use kube::api::{DynamicObject, WatchEvent, WatchParams};
+use kube::core::PartialObjectMeta;
 use serde_json::Value;
 
 use crate::cluster::{Cluster, Kind};
@@ -15,12 +16,17 @@ use crate::cluster::{Cluster, Kind};
 pub(crate) async fn complete(cluster: &Cluster, namespace: &str, count: u32) -> anyhow::Result<()> {
     let parameters = WatchParams::default();
     let agents = async {
-        let stream = cluster.api(Kind::Agent, namespace).watch(&parameters, "0").await?.boxed();
-        until(stream, count, has_status).await
+        let api = cluster.api(Kind::Agent, namespace);
+        let mut names = HashSet::new();
+        while !heard(api.watch(&parameters, "0").await?, &mut names, count, has_status).await? {}
+        anyhow::Ok(())
     };
     let children = async |kind: Kind| {
-        let stream = cluster.api(kind, namespace).watch_metadata(&parameters, "0").await?.boxed();
-        until(stream, count, |child| !child.owner_references().is_empty()).await
+        let api = cluster.api(kind, namespace);
+        let mut names = HashSet::new();
+        let is_owned = |child: &PartialObjectMeta<DynamicObject>| !child.owner_references().is_empty();
+        while !heard(api.watch_metadata(&parameters, "0").await?, &mut names, count, is_owned).await? {}
+        anyhow::Ok(())
     };
     tokio::try_join!(agents, children(Kind::ConfigMap), children(Kind::Deployment), children(Kind::Service))?;
     Ok(())
@@ -31,12 +37,18 @@ fn has_status(agent: &DynamicObject) -> bool {
     observed.is_some() && observed == agent.metadata.generation
 }
 
-async fn until<K>(stream: impl Stream<Item = kube::Result<WatchEvent<K>>>, count: u32, done: impl Fn(&K) -> bool) -> anyhow::Result<()>
+/// Follows a watch until there are names enough. False if it ended before: the API server lets go of whoever is too slow,
+/// and after some minutes of everybody; the next one begins with all that there is.
+async fn heard<K>(
+    stream: impl Stream<Item = kube::Result<WatchEvent<K>>>,
+    names: &mut HashSet<String>,
+    count: u32,
+    done: impl Fn(&K) -> bool,
+) -> anyhow::Result<bool>
 where
     K: kube::Resource + Debug,
 {
     pin_mut!(stream);
-    let mut names = HashSet::new();
     while names.len() < usize::try_from(count)? {
         match stream.next().await {
             Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object))) if done(&object) => {
@@ -48,8 +60,8 @@ where
             Some(Ok(WatchEvent::Error(error))) => bail!("a watch failed: {error:?}"),
             Some(Ok(_)) => {}
             Some(Err(error)) => return Err(error.into()),
-            None => bail!("a watch ended after {} of {count} objects", names.len()),
+            None => return Ok(false),
         }
     }
-    Ok(())
+    Ok(true)
 }
