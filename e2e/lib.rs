@@ -3,7 +3,8 @@
 //! `kubectl` runs the program, `watch` waits on what the API server says, `team` gives each test a tenant of its own, `agent`
 //! is a handle on one Agent, `http` talks to what runs, `api` runs REST and calls it, `golden` keeps what it answers, `proxy`
 //! stands before the API server, `second` is another cluster, `apart` Slipway on one, `git` keeps repositories of manifests,
-//! `gitops` runs a controller that applies them, `compare` tells differences, `fence` puts NetworkPolicies in force, `foothold` is the network as a pod sees it, `platform` knows
+//! `gitops` runs a controller that applies them, `compare` tells differences, `fault` is what may happen between a manager
+//! and its API server, `fence` puts NetworkPolicies in force, `foothold` is the network as a pod sees it, `platform` knows
 //! the installed manager, `scaler` measures for autoscalers, `turn` lets a test be alone.
 
 #![expect(clippy::panic, clippy::missing_panics_doc, reason = "this crate is nothing but tests, and a test fails by panicking")]
@@ -12,6 +13,7 @@ mod agent;
 mod apart;
 mod api;
 mod compare;
+pub mod fault;
 mod fence;
 mod foothold;
 mod gate;

@@ -20,6 +20,7 @@ mod children;
 mod commands;
 mod drift;
 mod faults;
+mod fire;
 mod gitops;
 mod guards;
 mod manager;

@@ -1,0 +1,97 @@
+//! Managers that work for one team, and waiting for them: until what is seen is as it should be, and nothing is sent.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::home::{Home, differences};
+use super::manager::Manager;
+
+/// So long nobody asks for anything once the end is reached. A Team counts its agents a second after a change.
+const SILENCE: Duration = Duration::from_millis(1200);
+/// A reconcile that has failed again and again comes again within a minute.
+const PATIENCE: Duration = Duration::from_secs(90);
+const LOOK: Duration = Duration::from_millis(50);
+
+/// How what is seen of a team is looked at: [`Home::sight`] for the same team again, [`Home::shape`] for another one.
+type Look<'a> = fn(&Home<'a>) -> Value;
+
+pub struct Trial<'a> {
+    pub home: Home<'a>,
+    pub managers: Vec<Manager>,
+    look: Look<'a>,
+}
+
+impl<'a> Trial<'a> {
+    pub fn new(home: Home<'a>, managers: Vec<Manager>, look: Look<'a>) -> Self {
+        Self { home, managers, look }
+    }
+
+    /// Waits for something, and keeps managers running meanwhile.
+    #[track_caller]
+    pub fn until(&mut self, what: &str, mut holds: impl FnMut(&Self) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !holds(self) {
+            assert!(Instant::now() < deadline, "{PATIENCE:?} went by without {what}");
+            self.tend();
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    #[track_caller]
+    pub fn tend(&mut self) {
+        self.managers.iter_mut().for_each(Manager::tend);
+    }
+
+    /// Waits for the namespace of the team.
+    #[track_caller]
+    pub fn settled_in(&mut self) {
+        self.until("a namespace for the team", |trial| trial.home.has_namespace());
+    }
+
+    pub fn is_silent(&self) -> bool {
+        let is_silent = |manager: &Manager| manager.door().is_calm() && manager.door().silent_for() > SILENCE;
+        self.managers.iter().all(is_silent) && self.managers.iter().all(Manager::is_ready)
+    }
+
+    /// What is seen once the agent has come to that reason (none: once it has gone) and nothing is sent any more.
+    #[track_caller]
+    pub fn rests(&mut self, agent: &str, reason: &str) -> Value {
+        self.until(&format!("{agent} being {reason:?}, and silence after it"), |trial| {
+            trial.is_silent() && trial.home.reason(agent) == reason
+        });
+        let seen = (self.look)(&self.home);
+        self.stays(&seen, SILENCE);
+        seen
+    }
+
+    /// Waits until all is as expected and nothing is sent, and looks whether it stays so.
+    #[track_caller]
+    pub fn comes_to(&mut self, expected: &Value, after: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            self.tend();
+            // While somebody is at work there is little to be seen.
+            let told = if self.is_silent() { differences(expected, &(self.look)(&self.home)) } else { Vec::new() };
+            if told.is_empty() && self.is_silent() {
+                return;
+            }
+            let last: Vec<_> = self.managers.iter().map(|manager| manager.door().asked().into_iter().next_back()).collect();
+            assert!(Instant::now() < deadline, "{PATIENCE:?} after {after}, the last that was sent being {last:?}:\n{}", told.join("\n"));
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Nothing is sent for so long, and nothing changes.
+    #[track_caller]
+    pub fn stays(&mut self, expected: &Value, long: Duration) {
+        self.managers.iter().for_each(|manager| manager.door().count());
+        std::thread::sleep(long);
+        for manager in &self.managers {
+            let asked = manager.door().asked();
+            assert!(asked.is_empty(), "{} should send nothing for {long:?} and has sent {asked:?}", manager.name());
+        }
+        let told = differences(expected, &(self.look)(&self.home));
+        assert!(told.is_empty(), "{long:?} later:\n{}", told.join("\n"));
+    }
+}
