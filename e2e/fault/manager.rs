@@ -58,7 +58,7 @@ impl Manager {
             ("KUBECONFIG", kubeconfig.display().to_string()),
             ("POD_NAME", name.to_owned()),
             ("SLIPWAY_LISTEN", format!("127.0.0.1:{}", free_port())),
-            ("SLIPWAY_LOG", "info,kube_lease_manager=debug".to_owned()),
+            ("SLIPWAY_LOG", "info".to_owned()),
             ("SLIPWAY_PLATFORM_NAMESPACE", home.platform()),
             ("SLIPWAY_WATCH_NAMESPACES", home.namespace.clone()),
             // Git's private files have a place of their own.

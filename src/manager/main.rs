@@ -6,6 +6,7 @@ mod client;
 mod crds;
 mod health;
 mod keys;
+mod lease;
 mod logs;
 mod preflight;
 mod run;

@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
-use kube::Client;
-use kube_lease_manager::LeaseManagerBuilder;
+use kube::{Api, Client};
 use slipway_http::{Limits, serve};
 use slipway_operator::event::Events;
 use slipway_operator::metrics::Metrics;
@@ -21,12 +20,9 @@ use crate::arguments::{AgentId, Arguments, Command, CrdAction, Role};
 use crate::health::Health;
 use crate::keys::Keys;
 use crate::state::{self, State};
-use crate::{api, client, crds, keys, preflight};
+use crate::{api, client, crds, keys, lease, preflight};
 
 const LEASE: &str = "slipway-manager";
-/// How long a lease holds without being renewed, and how long before its end it is, in seconds.
-const LEASE_HOLDS: u64 = 15;
-const LEASE_GRACE: u64 = 10;
 /// What is at hand at the end may take this long.
 const LAST_WORK: Duration = Duration::from_secs(20);
 
@@ -121,21 +117,12 @@ pub(crate) fn namespaces(arguments: &Arguments) -> Vec<String> {
 }
 
 async fn lead(arguments: &Arguments, client: Client, world: Arc<World>, stop: watch::Receiver<bool>) -> anyhow::Result<()> {
-    let lease = LeaseManagerBuilder::new(client, LEASE)
-        .with_namespace(&arguments.platform_namespace)
-        .with_identity(&arguments.name)
-        .with_duration(LEASE_HOLDS)
-        .with_grace(LEASE_GRACE)
-        .build()
-        .await
-        .context("the lease, by which replicas agree on one that works, cannot be read or made")?;
-    let (leads, task) = lease.watch().await;
+    let leases = Api::namespaced(client, &arguments.platform_namespace);
+    let (leads, task) = lease::campaign(leases, LEASE, &arguments.name).await?;
     slipway_operator::run(world, leads, stop).await;
     // With nobody left to tell, the task gives the lease back, and another replica need not wait for its end.
-    match timeout(LAST_WORK, task).await {
-        Ok(Ok(Ok(_))) => {}
-        Ok(Ok(Err(error))) => tracing::warn!(%error, "the lease could not be given back and will run out"),
-        Ok(Err(_)) | Err(_) => tracing::warn!("the lease could not be given back in time and will run out"),
+    if timeout(LAST_WORK, task).await.is_err() {
+        tracing::warn!("the lease could not be given back in time and will run out");
     }
     Ok(())
 }
