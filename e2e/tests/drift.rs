@@ -190,3 +190,17 @@ fn what_others_added_stays() {
         assert_eq!(team.get(child)["metadata"]["annotations"]["example.com/note"], "kept", "{child}");
     }
 }
+
+/// The API server writes `0.25Gi` as `256Mi`.
+#[test]
+fn amounts_that_it_writes_otherwise_are_nobodys_change() {
+    let quota = json!({"pods": "20", "requests.cpu": "4000m"});
+    let team = Team::with("drift-amounts", &json!({"quota": quota, "containerLimits": {"default": {"memory": "0.5Gi"}}}));
+    let agent = team.agent("hello", &json!({"resources": {"requests": {"cpu": "0.05"}, "limits": {"memory": "0.25Gi"}}}));
+    agent.ready();
+    assert_eq!(agent.deployment()["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]["memory"], "256Mi");
+    agent.patch(&json!({"systemPrompt": "another"}));
+    agent.ready();
+    let repairs = team.kubectl("get events --field-selector reason=Repaired").json();
+    assert_eq!(repairs["items"], json!([]), "{repairs}");
+}

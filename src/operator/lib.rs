@@ -9,6 +9,7 @@ pub mod database;
 pub mod event;
 mod live;
 pub mod metrics;
+mod quantity;
 mod queue;
 pub mod releases;
 mod rollout;

@@ -17,6 +17,7 @@ use serde_json::Value;
 use slipway_api::{Team, contract, ids, labels};
 
 use super::RUNTIME_SECRET;
+use crate::quantity::canonical;
 use crate::settings::Settings;
 use crate::tenancy::Access;
 use crate::world::ChildKind;
@@ -114,14 +115,14 @@ fn secret(team: &Team, settings: &Settings, access: &Access) -> Option<Secret> {
 fn quota(team: &Team) -> ResourceQuota {
     ResourceQuota {
         metadata: meta(team, LIMITS),
-        spec: Some(ResourceQuotaSpec { hard: Some(team.spec.quota.clone()), ..ResourceQuotaSpec::default() }),
+        spec: Some(ResourceQuotaSpec { hard: Some(canonical(&team.spec.quota)), ..ResourceQuotaSpec::default() }),
         status: None,
     }
 }
 
 fn limits(team: &Team) -> LimitRange {
     let wanted = team.spec.container_limits.clone().unwrap_or_default();
-    let some = |map: BTreeMap<String, Quantity>| (!map.is_empty()).then_some(map);
+    let some = |map: BTreeMap<String, Quantity>| (!map.is_empty()).then(|| canonical(&map));
     let item = LimitRangeItem {
         type_: "Container".to_owned(),
         default: some(wanted.default),

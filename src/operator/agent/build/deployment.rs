@@ -17,6 +17,7 @@ use slipway_api::{contract, labels};
 
 use super::{all_labels, config_map, config_map_name, meta, selector};
 use crate::agent::resolve::{Folder, Plan, Variable};
+use crate::quantity::canonical;
 
 pub(crate) const CONTAINER: &str = "agent";
 const TEMPORARY: &str = "tmp";
@@ -169,7 +170,7 @@ fn variable(variable: &Variable) -> EnvVar {
 }
 
 fn resources(plan: &Plan) -> Option<ResourceRequirements> {
-    let map = |quantities: &BTreeMap<String, Quantity>| some(quantities.clone());
+    let map = |quantities: &BTreeMap<String, Quantity>| some(canonical(quantities));
     let requirements = ResourceRequirements { requests: map(&plan.resources.requests), limits: map(&plan.resources.limits), claims: None };
     (requirements.requests.is_some() || requirements.limits.is_some()).then_some(requirements)
 }
