@@ -72,7 +72,14 @@ pub(super) async fn act(world: &World, key: &Key, agent: &Agent, past: &Past, st
         Step::Patch(patch) => {
             let api: Api<Agent> = Api::namespaced(world.client.clone(), &key.namespace);
             let params = PatchParams { field_manager: Some(SPECS.to_owned()), ..PatchParams::default() };
-            let agent = api.patch(&key.name, &params, &Patch::Merge(patch)).await?;
+            let agent = match api.patch(&key.name, &params, &Patch::Merge(patch)).await {
+                Err(kube::Error::Api(status)) if matches!(status.code, 403 | 422) => {
+                    // It is tried again: a policy may change its mind.
+                    refused(world, agent, &status.message).await;
+                    return Err(kube::Error::Api(status).into());
+                }
+                patched => patched?,
+            };
             Ok(Done { agent: Some(agent), ..Done::default() })
         }
         Step::Show { version } => show_release(world, agent, past, version).await,
@@ -94,6 +101,13 @@ pub(super) async fn act(world: &World, key: &Key, agent: &Agent, past: &Past, st
             stand_agent(world, key, &stand).await
         }
     }
+}
+
+/// Tells that what is active in the history may not be what the Agent has.
+async fn refused(world: &World, agent: &Agent, why: &str) {
+    let note = format!("the release that was asked for cannot be deployed: {why}; allow it, or ask for another");
+    let happening = Happening { warning: true, reason: "ReleaseRefused".to_owned(), action: "Deploy", note };
+    world.events.publish_once(&about(agent), happening, &json!({"message": why}), &[&why]).await;
 }
 
 pub(super) fn about(agent: &Agent) -> ObjectReference {
