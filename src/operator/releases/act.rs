@@ -107,7 +107,7 @@ pub(super) async fn act(world: &World, key: &Key, agent: &Agent, past: &Past, st
 async fn refused(world: &World, agent: &Agent, why: &str) {
     let note = format!("the release that was asked for cannot be deployed: {why}; allow it, or ask for another");
     let happening = Happening { warning: true, reason: "ReleaseRefused".to_owned(), action: "Deploy", note };
-    world.events.publish_once(&about(agent), happening, &json!({"message": why}), &[&why]).await;
+    world.events.publish_once(&about(agent), happening, &json!({"message": why}), &[why]).await;
 }
 
 pub(super) fn about(agent: &Agent) -> ObjectReference {
