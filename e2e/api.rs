@@ -193,7 +193,8 @@ fn token(namespace: &str, account: &str) -> tempfile::NamedTempFile {
     file
 }
 
-fn binary() -> PathBuf {
+/// The manager of the working tree.
+pub(crate) fn binary() -> PathBuf {
     if let Some(given) = std::env::var_os("SLIPWAY_MANAGER") {
         return given.into();
     }

@@ -3,25 +3,44 @@
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 
 use crate::kubectl::{Kubectl, kubectl};
 
 /// There is room for one beside the tests' own; whoever wants another waits.
-static ROOM: Mutex<()> = Mutex::new(());
+struct Room;
+
+static IS_TAKEN: Mutex<bool> = Mutex::new(false);
+static FREED: Condvar = Condvar::new();
+
+impl Room {
+    fn take() -> Self {
+        let is_taken = IS_TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+        *FREED.wait_while(is_taken, |is_taken| *is_taken).unwrap_or_else(PoisonError::into_inner) = true;
+        Self
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        *IS_TAKEN.lock().unwrap_or_else(PoisonError::into_inner) = false;
+        FREED.notify_one();
+    }
+}
 
 /// It lasts as long as this, and no longer than the test's process: `hack/apart` ends with its standard input.
 pub struct Second {
     script: Child,
     kubeconfig: PathBuf,
-    _room: MutexGuard<'static, ()>,
+    // After the script has ended.
+    _room: Room,
 }
 
 impl Second {
     /// With our kinds, and nothing that works on them.
     #[track_caller]
     pub fn start() -> Self {
-        let room = ROOM.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = Room::take();
         let path = slipway_peers::repository().join("hack/apart");
         let failed = |error| panic!("{} cannot be run: {error}", path.display());
         let mut command = Command::new(&path);

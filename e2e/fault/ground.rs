@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use serde_json::{Value, json};
 use slipway_peers::{Server, free_port};
@@ -14,12 +15,26 @@ use crate::http::{Answer, Reply};
 use crate::kubectl::program;
 use crate::second::Second;
 
+/// The one that runs: the first who needs it begins it, and it ends with the last.
+static SHARED: Mutex<Weak<Second>> = Mutex::new(Weak::new());
+
+#[track_caller]
+fn shared() -> Arc<Second> {
+    // Whoever could not begin it leaves that to the next.
+    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    shared.upgrade().unwrap_or_else(|| {
+        let second = Arc::new(Second::start());
+        *shared = Arc::downgrade(&second);
+        second
+    })
+}
+
 /// One test's part of the second cluster: teams whose names begin like the test.
 pub struct Ground {
     // What asks the server goes before it does.
     _pods: Pods,
     _proxy: Server,
-    _second: Second,
+    _second: Arc<Second>,
     address: SocketAddr,
     name: String,
     teams: Cell<usize>,
@@ -29,7 +44,7 @@ impl Ground {
     /// `name` is a word that no other test's begins with.
     #[track_caller]
     pub fn new(name: &str) -> Self {
-        let second = Second::shared();
+        let second = shared();
         let port = free_port();
         let mut command = Command::new(program());
         command.arg("--kubeconfig").arg(second.kubeconfig()).args(["proxy", "--port", &port.to_string(), "--address", "127.0.0.1"]);

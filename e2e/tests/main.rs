@@ -20,7 +20,6 @@ mod children;
 mod commands;
 mod drift;
 mod faults;
-mod fire;
 mod gitops;
 mod guards;
 mod manager;

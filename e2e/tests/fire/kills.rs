@@ -20,7 +20,7 @@ fn settled(ground: &Ground) -> Trial<'_> {
     trial.home.team();
     trial.settled_in();
     create(&trial.home);
-    trial.rests(AGENT, "DeploymentReady");
+    trial.rests(AGENT, "DeploymentReady", "creating it");
     trial
 }
 
@@ -44,7 +44,7 @@ impl Change {
             .map(|(act, reason)| {
                 let before = trial.managers[0].door().written();
                 act(&trial.home);
-                let seen = trial.rests(AGENT, reason);
+                let seen = trial.rests(AGENT, reason, "a change without a kill");
                 (seen, trial.managers[0].door().written() - before)
             })
             .into();
@@ -104,7 +104,7 @@ fn a_fault_and_its_mending_survive_a_kill_at_every_write() {
     let ground = Ground::new("mended");
     let mut trial = settled(&ground);
     trial.home.change(AGENT, &json!({"tools": ["clock", "late"]}));
-    trial.rests(AGENT, "ToolNotFound");
+    trial.rests(AGENT, "ToolNotFound", "a reference to nothing");
     let change = Change {
         there: (|home| home.tool("late", "calculator"), "DeploymentReady"),
         back: (|home| home.delete("tools", "late"), "ToolNotFound"),
@@ -112,7 +112,7 @@ fn a_fault_and_its_mending_survive_a_kill_at_every_write() {
     // An agent at fault keeps what it has: only the first mending makes its objects others.
     for (act, reason) in [change.there, change.back] {
         act(&trial.home);
-        trial.rests(AGENT, reason);
+        trial.rests(AGENT, reason, "the first mending");
     }
     change.killed_everywhere(&mut trial);
 }
@@ -155,7 +155,7 @@ fn founded(name: &str, when: When) {
         trial
     };
     let mut first = run(usize::MAX);
-    let expected = first.rests(AGENT, "DeploymentReady");
+    let expected = first.rests(AGENT, "DeploymentReady", "creating all without a kill");
     let writes = first.managers[0].door().written();
     drop(first);
     for write in 1.. {

@@ -21,7 +21,7 @@ fn two_that_work_at_once_do_no_harm() {
     trial.managers.iter_mut().for_each(Manager::ready);
     trial.home.team();
     trial.settled_in();
-    for (Step { what, act, .. }, expected) in LIFE.into_iter().zip(calm) {
+    for (Step { what, act, .. }, expected) in LIFE.into_iter().zip(&calm) {
         act(&trial.home);
         trial.comes_to(expected, &format!("{what} by two at once"));
     }

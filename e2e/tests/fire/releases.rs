@@ -43,7 +43,7 @@ fn releases_and_a_rollback_come_to_the_same_end_in_any_weather() {
     for (what, act, version) in STEPS {
         act(&trial.home);
         trial.until(&format!("version {version} after {what}"), |trial| seen(&trial.home)["agent"]["version"] == version);
-        expected.push(trial.rests(AGENT, "DeploymentReady"));
+        expected.push(trial.rests(AGENT, "DeploymentReady", what));
     }
     drop(trial);
 

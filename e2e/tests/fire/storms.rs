@@ -23,7 +23,7 @@ fn weathered(name: &str, weather: Weather) -> BTreeMap<&'static str, usize> {
     door.storm(weather, seed, LASTS);
     trial.home.team();
     trial.settled_in();
-    for (at, (Step { what, act, .. }, expected)) in LIFE.into_iter().zip(calm).enumerate() {
+    for (at, (Step { what, act, .. }, expected)) in LIFE.into_iter().zip(&calm).enumerate() {
         door.storm(weather, seed, LASTS);
         if at % 2 == 1 {
             trial.managers[0].kill();
