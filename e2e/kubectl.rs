@@ -29,7 +29,8 @@ pub fn kubectl(line: impl AsRef<str>) -> Kubectl {
 }
 
 impl Kubectl {
-    fn new(line: &str) -> Self {
+    /// One that needs no cluster of the environment.
+    pub(crate) fn new(line: &str) -> Self {
         Self { args: line.split_whitespace().map(str::to_owned).collect(), input: None }
     }
 

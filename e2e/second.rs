@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Condvar, Mutex, PoisonError};
 
-use crate::kubectl::{Kubectl, kubectl};
+use crate::kubectl::Kubectl;
 
 /// There is room for one beside the tests' own; whoever wants another waits.
 struct Room;
@@ -60,7 +60,7 @@ impl Second {
 
     /// `kubectl LINE` in this cluster.
     pub fn kubectl(&self, line: &str) -> Kubectl {
-        kubectl(format!("--kubeconfig={} {line}", self.kubeconfig.display()))
+        Kubectl::new(&format!("--kubeconfig={} {line}", self.kubeconfig.display()))
     }
 
     pub fn kubeconfig(&self) -> &Path {
