@@ -144,10 +144,25 @@ impl<'a> Home<'a> {
         reason.unwrap_or("coming").to_owned()
     }
 
+    fn lease_path(&self) -> String {
+        format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases/slipway-manager", self.platform())
+    }
+
     /// Who holds the managers' lease.
     pub fn leader(&self) -> String {
-        let lease = self.ground.get(&format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases/slipway-manager", self.platform()));
+        let lease = self.ground.get(&self.lease_path());
         lease["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned()
+    }
+
+    /// A merge patch of the lease's spec.
+    #[track_caller]
+    pub fn usurp(&self, spec: &Value) {
+        self.ground.patch(&self.lease_path(), &json!({"spec": spec}));
+    }
+
+    #[track_caller]
+    pub fn delete_lease(&self) {
+        self.ground.delete(&self.lease_path());
     }
 
     /// All objects that the operator owns or speaks of: what each says, without what passes.

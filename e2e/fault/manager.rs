@@ -1,6 +1,7 @@
 //! A manager of the working tree behind a door of its own. As under a kubelet, it is started again whenever it ends.
 
 use std::fs::File;
+use std::io;
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -93,6 +94,22 @@ impl Manager {
         drop(self.process.wait());
     }
 
+    /// Asks it to end, and waits until it has.
+    #[track_caller]
+    pub fn end(&mut self) {
+        drop(Command::new("kill").args(["-TERM", &self.process.id().to_string()]).status());
+        poll(60, || match self.process.try_wait() {
+            Ok(Some(status)) if status.success() => Ok(()),
+            other => Err(format!("{} should end well and comes to {other:?}", self.name)),
+        });
+    }
+
+    /// Whether it works, by its own account.
+    pub fn leads(&self) -> bool {
+        let metrics = self.ask("/metrics").and_then(Answer::whole).map(|reply| reply.body).unwrap_or_default();
+        metrics.lines().any(|line| line.starts_with("slipway_leader") && line.ends_with(" 1"))
+    }
+
     /// Waits until it has heard of all that there is.
     #[track_caller]
     pub fn ready(&mut self) {
@@ -104,9 +121,12 @@ impl Manager {
 
     /// Whether it says that it has heard of all that there is.
     pub fn is_ready(&self) -> bool {
+        self.ask("/readyz").is_ok_and(|answer| answer.status == 200)
+    }
+
+    fn ask(&self, path: &str) -> io::Result<Answer> {
         let listen = self.variables.iter().find(|(name, _)| *name == "SLIPWAY_LISTEN").map_or("", |(_, value)| value);
-        let ask = || Answer::ask(TcpStream::connect(listen)?, "GET", "/readyz", &[], b"");
-        ask().is_ok_and(|answer| answer.status == 200)
+        Answer::ask(TcpStream::connect(listen)?, "GET", path, &[], b"")
     }
 }
 

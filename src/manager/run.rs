@@ -48,6 +48,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         wait_for_signal().await;
         signalled.send_replace(true);
     });
+    let ending = stopper.clone();
     let has = |role| arguments.roles.contains(&role);
     let world = if has(Role::Operator) { Some(world(&arguments, client.clone(), metrics.clone()).await?) } else { None };
     let api = if has(Role::Rest) { Some(api::open(&arguments, client.clone())?) } else { None };
@@ -82,6 +83,8 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         }
         None => stopped(stop).await,
     }
+    // Who leads no longer ends with all its roles, and begins anew.
+    ending.send_replace(true);
     if let Some(history) = history {
         history.await.context("the release history ended early")??;
     }

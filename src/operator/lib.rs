@@ -31,8 +31,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use world::World;
 
-/// Reconciles for as long as this process leads; ends, with the work at hand finished, when it no longer does
-/// or when `stop` turns true.
+/// Reconciles for as long as this process leads. When `stop` turns true it finishes the work at hand, leading all the
+/// while; when it leads no longer it leaves that where it is, since another may begin any moment: whoever leads next puts
+/// right what is half done, as after a kill.
 pub async fn run(world: Arc<World>, mut leads: watch::Receiver<bool>, mut stop: watch::Receiver<bool>) {
     let until_stopped = async move {
         let _ = stop.wait_for(|stop| *stop).await;
@@ -45,8 +46,14 @@ pub async fn run(world: Arc<World>, mut leads: watch::Receiver<bool>, mut stop: 
     if !begun {
         return;
     }
+    let until_lost = async move {
+        let _ = leads.wait_for(|leads| !*leads).await;
+        tracing::warn!("no longer leading");
+    };
+    tokio::pin!(until_lost);
     tokio::select! {
         () = world.ready() => {}
+        () = &mut until_lost => return,
         () = &mut until_stopped => return,
     }
     tracing::info!(agents = world.agents.keys().len(), "leading; reconciling everything once");
@@ -81,14 +88,21 @@ pub async fn run(world: Arc<World>, mut leads: watch::Receiver<bool>, mut stop: 
         async move { visits::keep(&world).await }
     });
     world.enqueue_all();
-    tokio::select! {
-        _ = leads.wait_for(|leads| !*leads) => tracing::warn!("no longer leading"),
-        () = &mut until_stopped => tracing::info!("stopping; finishing the reconciles at hand"),
-    }
+    let finishes = tokio::select! {
+        () = &mut until_lost => false,
+        () = &mut until_stopped => true,
+    };
     database.abort();
     visits.abort();
     world.close();
-    while workers.join_next().await.is_some() {}
+    if finishes {
+        tracing::info!("stopping; finishing the reconciles at hand");
+        tokio::select! {
+            () = async { while workers.join_next().await.is_some() {} } => {}
+            () = &mut until_lost => {}
+        }
+    }
+    workers.shutdown().await;
     world.metrics.leader.set(0);
 }
 

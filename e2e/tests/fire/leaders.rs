@@ -11,6 +11,9 @@ use super::{AGENT, LIFE, Step, calm, create};
 /// A lease holds for 15 s; then it takes a moment to be seen and taken.
 const TAKEN_OVER: Duration = Duration::from_secs(20);
 
+/// Whoever stands by looks every two seconds.
+const HANDED_OVER: Duration = Duration::from_secs(8);
+
 #[test]
 fn two_that_work_at_once_do_no_harm() {
     let calm = calm();
@@ -61,6 +64,38 @@ fn another_leads_soon_after_the_first_was_killed() {
 }
 
 #[test]
+fn another_leads_at_once_when_the_first_is_asked_to_end() {
+    let ground = Ground::new("handover");
+    let mut trial = agreed(&ground);
+    trial.managers.remove(0).end();
+    let begun = Instant::now();
+    trial.home.change(AGENT, &json!({"systemPrompt": "second"}));
+    trial.until("another leader", |trial| trial.home.leader() == "two");
+    assert!(begun.elapsed() < HANDED_OVER, "it took {:?}", begun.elapsed());
+    trial.comes_to(&calm()[1], "a change while one follows the other");
+}
+
+#[test]
+fn a_lease_that_was_deleted_or_taken_by_a_stranger_comes_back() {
+    let ground = Ground::new("stranger");
+    let mut trial = agreed(&ground);
+    assert!(trial.managers[0].leads());
+    trial.home.delete_lease();
+    trial.until("a lease", |trial| !trial.home.leader().is_empty());
+    assert_eq!(trial.home.leader(), "one", "whoever stands by cannot know that nobody leads");
+    assert!(trial.managers[0].leads(), "it has had it all the while");
+
+    // With what it says, nobody would ever lead again.
+    let most = i32::MAX;
+    trial.home.usurp(&json!({"holderIdentity": "stranger", "leaseDurationSeconds": most, "leaseTransitions": most}));
+    trial.until("the end of who led", |trial| !trial.managers.iter().any(Manager::leads));
+    assert_eq!(trial.home.leader(), "stranger", "it is not taken away at once");
+    trial.until("a leader of ours", |trial| ["one", "two"].contains(&trial.home.leader().as_str()));
+    trial.home.change(AGENT, &json!({"systemPrompt": "second"}));
+    trial.comes_to(&calm()[1], "a change after a stranger's lease");
+}
+
+#[test]
 fn a_write_of_an_old_leader_that_comes_late_is_put_right() {
     let ground = Ground::new("late");
     let mut trial = agreed(&ground);
@@ -69,6 +104,7 @@ fn a_write_of_an_old_leader_that_comes_late_is_put_right() {
     trial.home.change(AGENT, &json!({"systemPrompt": "from an old leader"}));
     trial.until("a write that is held back", |_| old.is_holding());
     trial.until("another leader", |trial| trial.home.leader() == "two");
+    assert!(!trial.managers[0].leads(), "it should have given up before");
     trial.home.change(AGENT, &json!({"systemPrompt": "second"}));
     trial.until("what the new leader does", |trial| prompt(&trial.home) == "second" && trial.is_silent());
     new.count();
