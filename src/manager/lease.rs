@@ -96,7 +96,9 @@ impl Candidate {
         }
         // What is held by now, somebody else has written or deleted, or nobody has made.
         match self.api.get_opt(self.name).await? {
-            Some(lease) if self.is_ours(&lease) => drop(self.write(lease).await?),
+            Some(lease) if self.is_ours(&lease) => {
+                self.write(lease).await?;
+            }
             Some(lease) => {
                 self.held = None;
                 if self.is_free(lease.spec.as_ref(), Instant::now()) {
