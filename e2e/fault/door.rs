@@ -122,10 +122,13 @@ impl Door {
         }
     }
 
-    /// From now on this process comes through here.
+    /// From now on this process comes through here. Where all wait, it waits too.
     pub(super) fn admit(&self, process: u32) {
         let mut state = self.shared.lock();
-        (state.way, state.process, state.last) = (Way::Open, process, None);
+        if state.way == Way::Shut {
+            state.way = Way::Open;
+        }
+        (state.process, state.last) = (process, None);
     }
 
     /// Ends the process at its n-th write from now on, counted from 1.

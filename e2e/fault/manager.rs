@@ -25,6 +25,7 @@ pub struct Manager {
     variables: Vec<(&'static str, String)>,
     process: Child,
     started: Instant,
+    ends: usize,
     folder: TempDir,
 }
 
@@ -66,7 +67,7 @@ impl Manager {
             ("TMPDIR", folder.path().display().to_string()),
         ]);
         let process = spawn(&door, &variables, &folder);
-        Self { door, name: name.to_owned(), variables, process, started: Instant::now(), folder }
+        Self { door, name: name.to_owned(), variables, process, started: Instant::now(), ends: 0, folder }
     }
 
     pub fn door(&self) -> &Door {
@@ -82,6 +83,7 @@ impl Manager {
     pub fn tend(&mut self) {
         let ended = self.process.try_wait().unwrap_or_else(|e| panic!("{} cannot be looked at: {e}", self.name));
         if ended.is_some() && self.started.elapsed() > PAUSE {
+            self.ends += 1;
             self.door.clear();
             self.process = spawn(&self.door, &self.variables, &self.folder);
             self.started = Instant::now();
@@ -102,6 +104,11 @@ impl Manager {
             Ok(Some(status)) if status.success() => Ok(()),
             other => Err(format!("{} should end well and comes to {other:?}", self.name)),
         });
+    }
+
+    /// How often it has ended and was started again.
+    pub fn ends(&self) -> usize {
+        self.ends
     }
 
     /// Whether it works, by its own account.
