@@ -142,9 +142,10 @@ fn refused(error: kube::Error) -> Result<Outcome, Error> {
     }
 }
 
-/// A list with two entries of one key cannot be applied, which the API server calls an error of its own (500).
+/// What the API server calls an error of its own (500) and is the user's: a list with two entries of one key cannot be
+/// applied, and a cluster whose addresses are all taken has none for another Service.
 fn is_unfit(message: &str) -> bool {
-    message.starts_with("failed to create typed patch object")
+    message.starts_with("failed to create typed patch object") || message.contains("failed to allocate a serviceIP")
 }
 
 /// Makes an object if there is none of that name; `None` when there is one, whosever it may be. Field ownership is
