@@ -7,10 +7,13 @@ use crate::agent::condition;
 use crate::compare::essence;
 use crate::team::merge;
 
+const OURS: &str = "apis/agents.slipway.dev/v1";
 /// What there is of kinds that the operator makes or gives a status, by the place of each in the API.
-const KINDS: [(&str, &str); 11] = [
-    ("apis/agents.slipway.dev/v1", "agents"),
-    ("apis/agents.slipway.dev/v1", "tools"),
+const KINDS: [(&str, &str); 13] = [
+    (OURS, "agents"),
+    (OURS, "tools"),
+    (OURS, "skills"),
+    (OURS, "knowledgebases"),
     ("api/v1", "configmaps"),
     ("apis/apps/v1", "deployments"),
     ("api/v1", "services"),
@@ -57,7 +60,7 @@ impl<'a> Home<'a> {
     }
 
     fn own(&self, kind: &str, name: &str) -> String {
-        self.path("apis/agents.slipway.dev/v1", kind, name)
+        self.path(OURS, kind, name)
     }
 
     /// Applies the Team, with all that makes its namespace hold one object of each kind.
@@ -75,19 +78,32 @@ impl<'a> Home<'a> {
     }
 
     #[track_caller]
+    fn put(&self, kind: &str, name: &str, spec: &Value) {
+        let object = json!({"apiVersion": "agents.slipway.dev/v1", "kind": kind, "metadata": {"name": name}, "spec": spec});
+        self.ground.apply(&self.own(&format!("{}s", kind.to_lowercase()), name), &object);
+    }
+
+    #[track_caller]
     pub fn agent(&self, name: &str, spec: &Value) {
-        let mut agent = json!({"apiVersion": "agents.slipway.dev/v1", "kind": "Agent", "metadata": {"name": name},
-            "spec": {"name": "An agent", "framework": "custom", "gcpServiceAccount": ACCOUNT}});
-        merge(&mut agent["spec"], spec);
-        self.ground.apply(&self.own("agents", name), &agent);
+        let mut whole = json!({"name": "An agent", "framework": "custom", "gcpServiceAccount": ACCOUNT});
+        merge(&mut whole, spec);
+        self.put("Agent", name, &whole);
     }
 
     /// A Tool that stands for this builtin one.
     #[track_caller]
     pub fn tool(&self, name: &str, builtin: &str) {
-        let spec = json!({"name": builtin, "type": "builtin"});
-        let tool = json!({"apiVersion": "agents.slipway.dev/v1", "kind": "Tool", "metadata": {"name": name}, "spec": spec});
-        self.ground.apply(&self.own("tools", name), &tool);
+        self.put("Tool", name, &json!({"name": builtin, "type": "builtin"}));
+    }
+
+    #[track_caller]
+    pub fn skill(&self, name: &str, instructions: &str) {
+        self.put("Skill", name, &json!({"name": name, "description": "What it is for.", "instructions": instructions}));
+    }
+
+    #[track_caller]
+    pub fn knowledge_base(&self, name: &str) {
+        self.put("KnowledgeBase", name, &json!({"name": "Documents"}));
     }
 
     /// A merge patch of an Agent's spec.
@@ -118,7 +134,7 @@ impl<'a> Home<'a> {
         })
     }
 
-    /// Deletes an Agent or Tool.
+    /// Deletes something of ours.
     #[track_caller]
     pub fn delete(&self, kind: &str, name: &str) {
         self.ground.delete(&self.own(kind, name));
