@@ -50,7 +50,7 @@ fn releases_and_a_rollback_come_to_the_same_end_in_any_weather() {
     let seed = seed();
     let folder = tempfile::tempdir().unwrap();
     let mut trial = begun(&ground, folder.path());
-    let weather = Weather { refused: 10, unheard: 15, stale: 30, lost: 5, repeated: 4, slow: 50 };
+    let weather = Weather { refused: 10, unheard: 30, stale: 30, lost: 5, repeated: 4, slow: 50 };
     for (at, ((what, act, _), expected)) in STEPS.into_iter().zip(&expected).enumerate() {
         for manager in &trial.managers {
             manager.door().storm(weather, seed, LASTS);
@@ -60,6 +60,7 @@ fn releases_and_a_rollback_come_to_the_same_end_in_any_weather() {
         act(&trial.home);
         trial.comes_to(expected, &format!("{what} in {weather:?}, seed {seed}"));
     }
-    let met = trial.managers[1].door().met();
-    assert!(["refused", "unheard", "lost", "repeated"].iter().all(|what| met.contains_key(what)), "{met:?}");
+    let met: Vec<_> = trial.managers.iter().map(|manager| manager.door().met()).collect();
+    let is_met = |what: &&str| met.iter().any(|met| met.contains_key(what));
+    assert!(["refused", "unheard", "lost", "repeated"].iter().all(is_met), "{met:?}");
 }

@@ -62,6 +62,6 @@ fn reads_are_answered_with_what_is_old() {
 
 #[test]
 fn everything_is_slow_and_all_of_it_at_once() {
-    let met = weathered("worst", Weather { refused: 10, unheard: 10, stale: 30, lost: 7, repeated: 5, slow: 200 });
+    let met = weathered("worst", Weather { refused: 10, unheard: 30, stale: 30, lost: 7, repeated: 5, slow: 200 });
     assert!(["refused", "unheard", "lost", "repeated", "slow"].iter().all(|what| met.contains_key(what)), "{met:?}");
 }
