@@ -9,11 +9,10 @@ use crate::team::merge;
 
 const OURS: &str = "apis/agents.slipway.dev/v1";
 /// What there is of kinds that the operator makes or gives a status, by the place of each in the API.
-const KINDS: [(&str, &str); 13] = [
+const KINDS: [(&str, &str); 12] = [
     (OURS, "agents"),
     (OURS, "tools"),
     (OURS, "skills"),
-    (OURS, "knowledgebases"),
     ("api/v1", "configmaps"),
     ("apis/apps/v1", "deployments"),
     ("api/v1", "services"),
@@ -99,11 +98,6 @@ impl<'a> Home<'a> {
     #[track_caller]
     pub fn skill(&self, name: &str, instructions: &str) {
         self.put("Skill", name, &json!({"name": name, "description": "What it is for.", "instructions": instructions}));
-    }
-
-    #[track_caller]
-    pub fn knowledge_base(&self, name: &str) {
-        self.put("KnowledgeBase", name, &json!({"name": "Documents"}));
     }
 
     /// A merge patch of an Agent's spec.

@@ -118,21 +118,6 @@ fn a_fault_and_its_mending_survive_a_kill_at_every_write() {
 }
 
 #[test]
-fn naming_a_skill_and_a_knowledge_base_survives_a_kill_at_every_write() {
-    let ground = Ground::new("named");
-    let mut trial = settled(&ground);
-    trial.home.skill("forms", "Ask for each field.");
-    trial.home.knowledge_base("docs");
-    trial.rests(AGENT, "DeploymentReady", "what nobody names");
-    let names = |home: &Home| home.change(AGENT, &json!({"skills": ["forms"], "knowledgeBases": ["docs"]}));
-    let change = Change {
-        there: (names, "DeploymentReady"),
-        back: (|home| home.change(AGENT, &json!({"skills": null, "knowledgeBases": null})), "DeploymentReady"),
-    };
-    change.killed_everywhere(&mut trial);
-}
-
-#[test]
 fn a_skill_that_changes_survives_a_kill_at_every_write() {
     let ground = Ground::new("skilled");
     let mut trial = settled(&ground);
