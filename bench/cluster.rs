@@ -41,6 +41,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
+    pub(crate) const ALL: [Self; 4] = [Self::Agent, Self::ConfigMap, Self::Deployment, Self::Service];
     pub(crate) const CHILDREN: [Self; 3] = [Self::ConfigMap, Self::Deployment, Self::Service];
 
     pub(crate) fn resource(self) -> ApiResource {
@@ -93,7 +94,7 @@ impl Cluster {
     /// Takes all agents and their objects away. There may be nobody else who collects garbage.
     pub(crate) async fn clear(&self) -> anyhow::Result<()> {
         for namespace in [OPERATED, FLOOR] {
-            for kind in [Kind::Agent, Kind::ConfigMap, Kind::Deployment, Kind::Service] {
+            for kind in Kind::ALL {
                 let api = self.api(kind, namespace);
                 let deadline = Instant::now() + CLEARED;
                 while !api.list_metadata(&ListParams::default().limit(1)).await?.items.is_empty() {

@@ -61,7 +61,7 @@ pub(crate) async fn write(cluster: &Cluster, all: &[Written], uids: &[String]) -
         }
         bodies.push((Kind::Agent, written.status.clone()));
     }
-    let apis = [Kind::Agent, Kind::ConfigMap, Kind::Deployment, Kind::Service].map(|kind| (kind, cluster.api(kind, FLOOR)));
+    let apis = Kind::ALL.map(|kind| (kind, cluster.api(kind, FLOOR)));
     let api = |kind: Kind| apis.iter().find(|(of, _)| *of == kind).map(|(_, api)| api.clone());
     let write = |(kind, body): (Kind, Value)| {
         let api = api(kind);

@@ -19,7 +19,7 @@ const PAGE: u32 = 500;
 /// The time until all have been looked at, for the growth.
 pub(crate) async fn measure(cluster: &Cluster, size: u32) -> anyhow::Result<f64> {
     let begun = Instant::now();
-    for kind in [Kind::Agent, Kind::ConfigMap, Kind::Deployment, Kind::Service] {
+    for kind in Kind::ALL {
         list(cluster, kind).await?;
     }
     let floor = begun.elapsed().as_secs_f64();

@@ -18,5 +18,5 @@ pub use door::{Asked, Door};
 pub use ground::Ground;
 pub use home::Home;
 pub use manager::Manager;
-pub use trial::Trial;
+pub use trial::{SILENCE, Trial};
 pub use weather::{Weather, seed};

@@ -10,7 +10,7 @@ use super::manager::Manager;
 
 /// So long nobody asks for anything once the end is reached. A Team counts its agents a second after a change, and on a
 /// machine with other work that may become nearly two.
-const SILENCE: Duration = Duration::from_secs(2);
+pub const SILENCE: Duration = Duration::from_secs(2);
 /// A reconcile that has failed again and again comes again within a minute. Only a test that fails waits to the end.
 const PATIENCE: Duration = Duration::from_mins(3);
 const LOOK: Duration = Duration::from_millis(50);
