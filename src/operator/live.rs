@@ -1,8 +1,9 @@
 //! Comparing what is in the cluster with what should be, without asking the cluster.
 //!
 //! The API server fills in defaults and others may add annotations, so that equality is the wrong question.
-//! The right ones: is everything that we want there ([`covers`])? Has somebody added to what is ours alone
-//! ([`additions`])? Has anything changed since we last looked ([`fingerprint`])?
+//! The right ones: is everything that we want there ([`covers`])? Is there something that we wanted once and no
+//! longer do ([`leftovers`])? Has somebody added to what is ours alone ([`additions`])? Has anything changed since
+//! we last looked ([`fingerprint`])?
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -124,6 +125,38 @@ fn step<'a>(key: &str, live: &'a Value) -> Option<(String, &'a Value)> {
     }
 }
 
+/// Whether we have applied something that we no longer want: a manager that was killed between a change and its
+/// write leaves it there, and whoever comes after it no longer knows. The API server's book does.
+pub(crate) fn leftovers(fields: &[ManagedFieldsEntry], ours: &str, desired: &Value) -> bool {
+    let applied = |entry: &&ManagedFieldsEntry| {
+        entry.manager.as_deref() == Some(ours) && entry.operation.as_deref() == Some("Apply") && entry.subresource.is_none()
+    };
+    let trees = fields.iter().filter(applied).filter_map(|entry| entry.fields_v1.as_ref()?.0.as_object());
+    trees.flatten().any(|(key, inner)| left(key, inner, desired))
+}
+
+/// Whether what we once applied under `key` is more than what is desired there.
+fn left(key: &str, inner: &Value, desired: &Value) -> bool {
+    let wanted = match key.split_once(':') {
+        Some(("f", name)) => desired.get(name),
+        Some(("k", keys)) => item(keys, desired),
+        Some(("v", value)) => {
+            serde_json::from_str(value).ok().and_then(|value: Value| desired.as_array()?.iter().find(|item| **item == value))
+        }
+        // The item itself, and places in lists, which are replaced as a whole.
+        _ => return false,
+    };
+    let inner = inner.as_object().into_iter().flatten();
+    wanted.is_none_or(|wanted| inner.clone().any(|(key, inner)| left(key, inner, wanted)))
+}
+
+/// The item of a list that these keys name. The API server names keys by their defaults, too, which we may have left out.
+fn item<'a>(keys: &str, list: &'a Value) -> Option<&'a Value> {
+    let keys: Map<String, Value> = serde_json::from_str(keys).ok()?;
+    let named = |item: &&Value| keys.iter().all(|(name, value)| item.get(name).is_none_or(|own| own == value));
+    list.as_array()?.iter().find(named)
+}
+
 fn merge(into: &mut Map<String, Value>, from: &Map<String, Value>) {
     for (key, value) in from {
         match (into.get_mut(key).and_then(Value::as_object_mut), value.as_object()) {
@@ -197,6 +230,33 @@ mod tests {
                 "/spec/paused",
             ]
         );
+    }
+
+    #[test]
+    fn what_we_applied_once_and_no_longer_want_is_left_over() {
+        let ours = |operation: &str| ManagedFieldsEntry {
+            operation: Some(operation.to_owned()),
+            ..entry(
+                "us",
+                json!({"f:metadata": {"f:labels": {"f:a": {}}, "f:finalizers": {".": {}, "v:\"keep\"": {}}},
+                    "f:data": {"f:A": {}, "f:B": {}},
+                    "f:ports": {"k:{\"port\":80,\"protocol\":\"TCP\"}": {".": {}, "f:port": {}, "f:name": {}}}}),
+            )
+        };
+        let desired = json!({"metadata": {"name": "x", "labels": {"a": "1"}, "finalizers": ["keep"]}, "data": {"A": "", "B": "2"},
+            "ports": [{"port": 80, "name": "http"}]});
+        assert!(!leftovers(&[ours("Apply")], "us", &desired));
+        for pointer in ["/metadata/labels/a", "/metadata/finalizers/0", "/data/B", "/data", "/ports/0", "/ports/0/name"] {
+            let mut less = desired.clone();
+            let (parent, key) = pointer.rsplit_once('/').unwrap();
+            match less.pointer_mut(parent).unwrap() {
+                Value::Array(list) => drop(list.remove(0)),
+                within => drop(within.as_object_mut().unwrap().remove(key)),
+            }
+            assert!(leftovers(&[ours("Apply")], "us", &less), "{pointer}");
+            assert!(!leftovers(&[ours("Update")], "us", &less), "an update says nothing of what was wanted");
+            assert!(!leftovers(&[ours("Apply")], "others", &less));
+        }
     }
 
     #[test]

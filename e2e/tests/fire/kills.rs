@@ -131,6 +131,18 @@ fn a_skill_that_changes_survives_a_kill_at_every_write() {
     change.killed_everywhere(&mut trial);
 }
 
+#[test]
+fn naming_a_skill_survives_a_kill_at_every_write() {
+    let ground = Ground::new("named");
+    let mut trial = settled(&ground);
+    trial.home.skill("forms", "Ask for each field.");
+    let change = Change {
+        there: (|home| home.change(AGENT, &json!({"skills": ["forms"]})), "DeploymentReady"),
+        back: (|home| home.change(AGENT, &json!({"skills": []})), "DeploymentReady"),
+    };
+    change.killed_everywhere(&mut trial);
+}
+
 const COMING_AND_GOING: Change = Change { there: (|home| home.delete("agents", AGENT), ""), back: (create, "DeploymentReady") };
 
 #[test]

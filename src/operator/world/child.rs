@@ -80,10 +80,11 @@ impl Child {
     }
 }
 
-/// Whether `object` has all of `desired`, and nothing that others put where only we may.
+/// Whether `object` has all of `desired`, nothing that we desired once, and nothing that others put where only we may.
 fn is_as(desired: &Value, object: &DynamicObject, manager: &str) -> bool {
     let Ok(live) = serde_json::to_value(object) else { return false };
-    live::covers(desired, &live) && live::additions(object.managed_fields(), manager, &object.data).is_empty()
+    let fields = object.managed_fields();
+    live::covers(desired, &live) && !live::leftovers(fields, manager, desired) && live::additions(fields, manager, &object.data).is_empty()
 }
 
 /// Resource versions are numbers that grow; kubernetes promises so since 1.35.
