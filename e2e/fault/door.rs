@@ -30,8 +30,8 @@ pub struct Door {
 
 struct Shared {
     behind: SocketAddr,
-    /// Of teams, and of namespaces, this one alone is seen through the door.
-    team: String,
+    /// Of teams, and of namespaces, this one alone is seen through the door, if one is named.
+    team: Option<String>,
     state: Mutex<State>,
     turned: Condvar,
     sky: Mutex<Sky>,
@@ -84,11 +84,24 @@ pub struct Asked {
 }
 
 impl Door {
+    /// One for a process of ours.
+    #[track_caller]
     pub(super) fn open(behind: SocketAddr, team: &str) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap_or_else(|e| panic!("no port: {e}"));
+        Self::at(SocketAddr::from(([127, 0, 0, 1], 0)), behind, Some(team.to_owned()))
+    }
+
+    /// One for whoever comes, through which all is seen.
+    #[track_caller]
+    pub fn wide(at: SocketAddr, behind: SocketAddr) -> Self {
+        Self::at(at, behind, None)
+    }
+
+    #[track_caller]
+    fn at(address: SocketAddr, behind: SocketAddr, team: Option<String>) -> Self {
+        let listener = TcpListener::bind(address).unwrap_or_else(|e| panic!("no door at {address}: {e}"));
         let address = listener.local_addr().unwrap_or_else(|e| panic!("no address: {e}"));
         let (state, sky) = (Mutex::default(), Mutex::default());
-        let shared = Arc::new(Shared { behind, team: team.to_owned(), state, turned: Condvar::new(), sky });
+        let shared = Arc::new(Shared { behind, team, state, turned: Condvar::new(), sky });
         let inside = Arc::clone(&shared);
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
@@ -312,9 +325,10 @@ impl Shared {
 
     /// Teams and namespaces of other tests are none of ours.
     fn narrow(&self, request: &mut Request) {
+        let Some(team) = &self.team else { return };
         let name = match request.path() {
-            "/apis/agents.slipway.dev/v1/teams" => self.team.clone(),
-            "/api/v1/namespaces" => format!("team-{}", self.team),
+            "/apis/agents.slipway.dev/v1/teams" => team.clone(),
+            "/api/v1/namespaces" => format!("team-{team}"),
             _ => return,
         };
         let join = if request.target.contains('?') { '&' } else { '?' };

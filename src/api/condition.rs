@@ -35,6 +35,16 @@ impl Finding {
     }
 }
 
+/// Whether a condition of this type is another controller's: those bear its domain, as in `example.com/Audited`.
+pub fn is_others(kind: &str) -> bool {
+    kind.contains('/')
+}
+
+/// The conditions that are Slipway's.
+pub fn ours(conditions: Vec<Condition>) -> Vec<Condition> {
+    conditions.into_iter().filter(|condition| !is_others(&condition.type_)).collect()
+}
+
 /// Turns findings into conditions. The time of a condition whose status stays is the one in `before`.
 pub fn conditions(findings: Vec<Finding>, before: &[Condition], generation: Option<i64>, now: Timestamp) -> Vec<Condition> {
     findings

@@ -9,6 +9,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use serde_json::{Map, Value};
+use slipway_api::condition;
+
+/// How the names of all our field managers begin.
+const FAMILY: &str = "slipway/";
 
 /// Whether `live` holds all of `desired`. A value that says nothing (empty, zero, false) may be absent.
 pub(crate) fn covers(desired: &Value, live: &Value) -> bool {
@@ -63,22 +67,18 @@ pub(crate) fn fingerprint(labels: &impl Hash, annotations: &impl Hash, owners: &
 /// highest index first, so that they can be removed one after the other.
 pub(crate) fn additions(fields: &[ManagedFieldsEntry], ours: &str, body: &Value) -> Vec<String> {
     let empty = Map::new();
-    let tree = |entry: &ManagedFieldsEntry| entry.fields_v1.as_ref().and_then(|fields| fields.0.as_object().cloned());
-    let mut own = Map::new();
-    for entry in fields.iter().filter(|entry| entry.manager.as_deref() == Some(ours)) {
-        merge(&mut own, &tree(entry).unwrap_or_default());
-    }
+    let is_ours = |entry: &&ManagedFieldsEntry| entry.manager.as_deref() == Some(ours);
+    let own = owned(fields.iter().filter(is_ours));
     let mut found = Vec::new();
-    let others = fields.iter().filter(|entry| entry.manager.as_deref() != Some(ours) && entry.subresource.is_none());
-    for entry in others {
-        for (root, theirs) in tree(entry).unwrap_or_default() {
+    for theirs in fields.iter().filter(|entry| !is_ours(entry) && entry.subresource.is_none()).filter_map(tree) {
+        for (root, theirs) in theirs {
             if matches!(root.as_str(), "f:metadata" | "f:status" | "f:secrets" | "f:imagePullSecrets") {
                 continue;
             }
-            let ours = own.get(&root).and_then(Value::as_object).unwrap_or(&empty);
+            let ours = own.get(root).and_then(Value::as_object).unwrap_or(&empty);
             let name = root.trim_start_matches("f:");
             let pointer = format!("/{}", escape(name));
-            match (own.contains_key(&root), theirs.as_object(), body.get(name)) {
+            match (own.contains_key(root), theirs.as_object(), body.get(name)) {
                 (true, Some(theirs), Some(live)) => walk(theirs, ours, live, &pointer, &mut found),
                 (false, _, Some(_)) => found.push(pointer),
                 _ => {}
@@ -86,9 +86,42 @@ pub(crate) fn additions(fields: &[ManagedFieldsEntry], ours: &str, body: &Value)
         }
     }
     found.retain(|pointer| !pointer.starts_with("/spec/template/metadata"));
-    found.sort_by_cached_key(|pointer| std::cmp::Reverse(sort_key(pointer)));
-    found.dedup();
-    found
+    last_first(found)
+}
+
+/// JSON pointers to what strangers have put into the status of one of our own kinds, as [`additions`] has them. Conditions
+/// whose types have a domain are other controllers' own, and stay.
+pub(crate) fn strange_status(fields: &[ManagedFieldsEntry], body: &Value) -> Vec<String> {
+    let is_ours = |entry: &&ManagedFieldsEntry| entry.manager.as_deref().is_some_and(|manager| manager.starts_with(FAMILY));
+    let own = owned(fields.iter().filter(is_ours));
+    let (Some(own), Some(live)) = (own.get("f:status").and_then(Value::as_object), body.get("status")) else { return Vec::new() };
+    let mut found = Vec::new();
+    for theirs in fields.iter().filter(|entry| !is_ours(entry)).filter_map(tree) {
+        if let Some(theirs) = theirs.get("f:status").and_then(Value::as_object) {
+            walk(theirs, own, live, "/status", &mut found);
+        }
+    }
+    let is_others = |item: Option<&Value>| item.and_then(|item| item["type"].as_str()).is_some_and(condition::is_others);
+    found.retain(|pointer| !is_others(body.pointer(pointer)));
+    last_first(found)
+}
+
+fn tree(entry: &ManagedFieldsEntry) -> Option<&Map<String, Value>> {
+    entry.fields_v1.as_ref()?.0.as_object()
+}
+
+/// All that these own.
+fn owned<'a>(entries: impl Iterator<Item = &'a ManagedFieldsEntry>) -> Map<String, Value> {
+    let mut own = Map::new();
+    entries.filter_map(tree).for_each(|fields| merge(&mut own, fields));
+    own
+}
+
+/// In an order in which they can be removed one after the other.
+fn last_first(mut pointers: Vec<String>) -> Vec<String> {
+    pointers.sort_by_cached_key(|pointer| std::cmp::Reverse(sort_key(pointer)));
+    pointers.dedup();
+    pointers
 }
 
 fn walk(theirs: &Map<String, Value>, ours: &Map<String, Value>, live: &Value, pointer: &str, found: &mut Vec<String>) {
@@ -131,8 +164,7 @@ pub(crate) fn leftovers(fields: &[ManagedFieldsEntry], ours: &str, desired: &Val
     let applied = |entry: &&ManagedFieldsEntry| {
         entry.manager.as_deref() == Some(ours) && entry.operation.as_deref() == Some("Apply") && entry.subresource.is_none()
     };
-    let trees = fields.iter().filter(applied).filter_map(|entry| entry.fields_v1.as_ref()?.0.as_object());
-    trees.flatten().any(|(key, inner)| left(key, inner, desired))
+    fields.iter().filter(applied).filter_map(tree).flatten().any(|(key, inner)| left(key, inner, desired))
 }
 
 /// Whether what we once applied under `key` is more than what is desired there.
@@ -257,6 +289,24 @@ mod tests {
             assert!(!leftovers(&[ours("Update")], "us", &less), "an update says nothing of what was wanted");
             assert!(!leftovers(&[ours("Apply")], "others", &less));
         }
+    }
+
+    #[test]
+    fn what_strangers_put_into_a_status_is_found() {
+        let ours = entry(
+            "slipway/agent",
+            json!({"f:status": {"f:phase": {}, "f:conditions": {"k:{\"type\":\"Ready\"}": {".": {}, "f:type": {}, "f:status": {}}}}}),
+        );
+        let more = entry("slipway/release", json!({"f:status": {"f:activeRelease": {}}}));
+        let theirs = entry(
+            "kubectl-edit",
+            json!({"f:spec": {"f:name": {}}, "f:status": {"f:phase": {}, "f:restartedAt": {}, "f:activeRelease": {}, "f:conditions": {
+                "k:{\"type\":\"Pinned\"}": {".": {}, "f:type": {}}, "k:{\"type\":\"example.com/Audited\"}": {".": {}, "f:type": {}}}}}),
+        );
+        let body = json!({"spec": {"name": "x"}, "status": {"phase": "Running", "restartedAt": "then", "activeRelease": 1,
+            "conditions": [{"type": "Ready"}, {"type": "example.com/Audited"}, {"type": "Pinned"}]}});
+        assert_eq!(strange_status(&[ours.clone(), more, theirs], &body), ["/status/restartedAt", "/status/conditions/2"]);
+        assert!(strange_status(&[ours], &body).is_empty());
     }
 
     #[test]

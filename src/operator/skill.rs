@@ -45,7 +45,8 @@ pub(crate) async fn reconcile(world: &World, key: &Key) -> Result<Option<Duratio
         Some(fault) => Err(fault),
         None => lay_out(world, skill).await?,
     };
-    let before = skill.status.clone().unwrap_or_default();
+    let mut before = skill.status.clone().unwrap_or_default();
+    before.conditions = condition::ours(before.conditions);
     let digest = skill.spec.digest();
     let status = status(key, outcome.as_ref().map(|()| digest.as_str()), &before, skill.meta().generation, Timestamp::now());
     if status != before {

@@ -204,7 +204,8 @@ fn namespace(team: &Team) -> String {
 }
 
 async fn report(world: &World, team: &Team, verdict: &Verdict, standing: Option<Standing>) -> Result<(), write::Error> {
-    let before = team.status.clone().unwrap_or_default();
+    let mut before = team.status.clone().unwrap_or_default();
+    before.conditions = condition::ours(before.conditions);
     let namespace = namespace(team);
     let agents = i32::try_from(world.agents.in_namespace(&namespace).len()).unwrap_or(i32::MAX);
     let generation = team.meta().generation;

@@ -113,7 +113,8 @@ pub(crate) async fn reconcile(world: &World, key: &Key) -> Result<Option<Duratio
     let Some(object) = world.tools.get(key) else { return Ok(None) };
     let (generation, before, fault, judgement) = match &object.0 {
         Ok(tool) => {
-            let before = tool.status.clone().unwrap_or_default();
+            let mut before = tool.status.clone().unwrap_or_default();
+            before.conditions = condition::ours(before.conditions);
             let judgement = approval::judge(key, &tool.spec, &before, &world.reports.of(key));
             (tool.meta().generation, before, fault(&tool.spec), judgement)
         }

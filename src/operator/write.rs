@@ -197,8 +197,7 @@ async fn apply(
     } else {
         // Lists that are merged by key keep entries whose keys were changed; this replaces them whole. Another
         // manager's name keeps what is written here from staying on when it is no longer wanted.
-        let params = PatchParams { field_manager: Some(REPAIR.to_owned()), ..PatchParams::default() };
-        api.patch(name, &params, &Patch::Merge(json!({"spec": desired["spec"]}))).await?;
+        api.patch(name, &by(REPAIR), &Patch::Merge(json!({"spec": desired["spec"]}))).await?;
     }
     merge(api, name, desired, manager).await
 }
@@ -210,10 +209,18 @@ async fn merge(api: &Api<DynamicObject>, name: &str, desired: &Value, manager: &
     if additions.is_empty() {
         return Ok(object);
     }
+    api.patch(name, &by(manager), &without(&object, &additions)?).await
+}
+
+fn by(manager: &str) -> PatchParams {
+    PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() }
+}
+
+/// What takes these out, unless the object has changed since.
+fn without(object: &DynamicObject, paths: &[String]) -> Result<Patch<()>, kube::Error> {
     let mut steps = vec![json!({"op": "test", "path": "/metadata/resourceVersion", "value": object.resource_version()})];
-    steps.extend(additions.iter().map(|path| json!({"op": "remove", "path": path})));
-    let patch = Patch::Json::<()>(serde_json::from_value(Value::Array(steps)).map_err(kube::Error::SerdeError)?);
-    api.patch(name, &PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() }, &patch).await
+    steps.extend(paths.iter().map(|path| json!({"op": "remove", "path": path})));
+    serde_json::from_value(Value::Array(steps)).map(Patch::Json).map_err(kube::Error::SerdeError)
 }
 
 /// Deletes an object that we own.
@@ -225,8 +232,9 @@ pub(crate) async fn delete(world: &World, kind: ChildKind, key: &Key) -> Result<
     }
 }
 
-/// Writes the status of one of our own kinds.
-pub(crate) async fn status<K>(client: &Client, key: &Key, status: &impl Serialize, manager: &str) -> Result<(), Error>
+/// Writes the status of one of our own kinds, and takes out what strangers have put there; the object as it is now, nothing
+/// if it was deleted in the meantime.
+pub(crate) async fn status<K>(client: &Client, key: &Key, status: &impl Serialize, manager: &str) -> Result<Option<DynamicObject>, Error>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug,
 {
@@ -237,12 +245,16 @@ where
         "metadata": {"name": key.name},
         "status": status,
     }))?;
-    match api.patch_status(&key.name, &PatchParams::apply(manager).force(), &Patch::Apply(&body)).await {
-        Ok(_) => Ok(()),
-        // Deleted in the meantime: there is nothing left to say.
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        Err(error) => Err(error.into()),
+    let written = match api.patch_status(&key.name, &PatchParams::apply(manager).force(), &Patch::Apply(&body)).await {
+        Ok(object) => object,
+        Err(kube::Error::Api(status)) if status.code == 404 => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let strange = live::strange_status(written.managed_fields(), &written.data);
+    if strange.is_empty() {
+        return Ok(Some(written));
     }
+    Ok(Some(api.patch_status(&key.name, &by(manager), &without(&written, &strange)?).await?))
 }
 
 /// Sets the finalizers of one of our own kinds, unless it has changed since we looked.

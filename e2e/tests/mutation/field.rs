@@ -1,11 +1,11 @@
 //! One field of one object: all values are asked about first, without effect; those that would be accepted are then set, one
-//! after the other; then the field gets its own value back.
+//! after the other. A field of the spec gets its own value back in the end; of the status, the operator sees to that.
 
 use serde_json::{Value, json};
 use slipway_e2e::{Apart, Objects, Place};
 
 use super::bases::Base;
-use super::exceptions::{MADE_ONCE, UNSEEN};
+use super::exceptions::{MADE_ONCE, UNSEEN, is_remembered};
 use super::schema::{Field, Kind};
 use super::values::values;
 use super::{GROUP, judgement};
@@ -58,7 +58,8 @@ pub(super) fn mutate(apart: &Apart, kind: &Kind, base: &Base, team: &str, field:
         outcome.faults.push(format!("{field}: {name} is gone"));
         return Outcome { lost: true, ..outcome };
     };
-    let own = json!({"spec": whole["spec"]});
+    let part = field.part();
+    let own = json!({part: whole[part]});
     let mut accepted: Vec<(String, Value)> = Vec::new();
     let mut tried = values(field.schema(), field.of(&own));
     if field.repeated {
@@ -73,8 +74,8 @@ pub(super) fn mutate(apart: &Apart, kind: &Kind, base: &Base, team: &str, field:
         match judgement::answer(field, &patient.ask(&wanted)) {
             Ok(None) => outcome.refused += 1,
             // What differs from another in words alone has been seen.
-            Ok(Some(found)) if found["spec"] == own["spec"] || accepted.iter().any(|(_, known)| known["spec"] == found["spec"]) => {}
-            Ok(Some(found)) => accepted.push((what, json!({"spec": found["spec"]}))),
+            Ok(Some(found)) if found[part] == own[part] || accepted.iter().any(|(_, known)| known[part] == found[part]) => {}
+            Ok(Some(found)) => accepted.push((what, json!({part: found[part]}))),
             Err(fault) => outcome.faults.push(format!("{field} of {name} with {what} {fault}")),
         }
     }
@@ -82,6 +83,15 @@ pub(super) fn mutate(apart: &Apart, kind: &Kind, base: &Base, team: &str, field:
     if MADE_ONCE.contains(&kind.name.as_str()) {
         let faults = accepted.iter().filter_map(|(what, wanted)| patient.stays(what, wanted));
         outcome.faults.extend(faults);
+    } else if part == "status" {
+        for (what, wanted) in accepted.iter().take(if is_remembered(&outcome.field) { 0 } else { APPLIED }) {
+            outcome.applied += 1;
+            if let Err(fault) = patient.put(wanted).and_then(|_| patient.is_back(&before)) {
+                outcome.faults.push(format!("{field} of {name} with {what} should be put back: {fault}"));
+                outcome.lost = true;
+                break;
+            }
+        }
     } else if !field.repeated && !accepted.is_empty() {
         for (what, wanted) in accepted.iter().take(APPLIED) {
             outcome.applied += 1;
@@ -96,7 +106,7 @@ pub(super) fn mutate(apart: &Apart, kind: &Kind, base: &Base, team: &str, field:
 }
 
 impl Patient<'_> {
-    /// What would come of this spec: of a kind that does not change, for another object of it.
+    /// What would come of this: of a kind that does not change, for another object of it.
     fn ask(&self, wanted: &Value) -> slipway_e2e::Reply {
         if MADE_ONCE.contains(&self.kind.name.as_str()) {
             let mut other = json!({"apiVersion": "agents.slipway.dev/v1", "kind": self.kind.name, "metadata": {"name": "another"}});
@@ -110,20 +120,28 @@ impl Patient<'_> {
     }
 
     fn patch(&self, wanted: &Value, query: &str) -> slipway_e2e::Reply {
-        let step = match wanted.get("spec") {
-            Some(spec) => json!([{"op": "replace", "path": "/spec", "value": spec}]),
-            None => json!([{"op": "remove", "path": "/spec"}]),
+        let part = self.field.part();
+        let step = match wanted.get(part) {
+            Some(value) => json!([{"op": "replace", "path": format!("/{part}"), "value": value}]),
+            None => json!([{"op": "remove", "path": format!("/{part}")}]),
         };
-        let path = format!("{}{query}", path(self.kind, self.team, Some(&self.name)));
+        let subresource = if part == "status" { "/status" } else { "" };
+        let path = format!("{}{subresource}{query}", path(self.kind, self.team, Some(&self.name)));
         self.apart.call("PATCH", &path, "application/json-patch+json", &step)
+    }
+
+    /// Sets what would be accepted.
+    fn put(&self, wanted: &Value) -> Result<slipway_e2e::Reply, String> {
+        let reply = self.patch(wanted, "");
+        if reply.status == 200 {
+            return Ok(reply);
+        }
+        Err(format!("it would be accepted, and is answered with {}: {}", reply.status, judgement::short(&reply.body)))
     }
 
     /// Sets the spec and waits until the status speaks of it.
     fn set(&self, wanted: &Value) -> Result<(), String> {
-        let reply = self.patch(wanted, "");
-        if reply.status != 200 {
-            return Err(format!("it would be accepted, and is answered with {}: {}", reply.status, judgement::short(&reply.body)));
-        }
+        let reply = self.put(wanted)?;
         let generation = reply.json()["metadata"]["generation"].as_i64();
         self.apart.until(TOLD, |objects| {
             let found = self.of(objects).filter(|found| found["metadata"]["generation"].as_i64() >= generation);

@@ -28,7 +28,7 @@ pub(super) enum Step {
     Entry,
 }
 
-/// A place in a kind's spec.
+/// A place in a kind's spec or status.
 pub(super) struct Field {
     pub kind: String,
     pub steps: Vec<Step>,
@@ -94,6 +94,11 @@ fn walk(field: Field, fields: &mut Vec<Field>, known: &mut BTreeSet<String>) {
 impl Field {
     pub(super) fn schema(&self) -> &Value {
         self.schemas.last().unwrap_or(&Value::Null)
+    }
+
+    /// `spec` or `status`.
+    pub(super) fn part(&self) -> &str {
+        self.names().next().unwrap_or_default()
     }
 
     /// The names on the way, the field's own last.

@@ -1,7 +1,7 @@
 //! Last step: say what is. One status write when something changed, and an Event when something turned.
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::core::error_boundary::InvalidObject;
 use kube::{Resource, ResourceExt};
 use slipway_api::agent::{AgentStatus, Phase, Storage};
@@ -157,8 +157,9 @@ pub(super) fn status(agent: &Agent, seen: &Observed, cluster_domain: &str, now: 
 
 /// What of a status is this controller's to say: the other parts are written by whoever keeps the releases.
 fn own(status: AgentStatus) -> AgentStatus {
-    let ours = |condition: &Condition| !stand::KINDS.contains(&&*condition.type_);
-    AgentStatus { active_release: None, pinned_content: None, conditions: status.conditions.into_iter().filter(ours).collect(), ..status }
+    let mut conditions = condition::ours(status.conditions);
+    conditions.retain(|condition| !stand::KINDS.contains(&&*condition.type_));
+    AgentStatus { active_release: None, pinned_content: None, conditions, ..status }
 }
 
 /// An Agent that cannot even be read says so itself, and nobody else suffers.
@@ -172,7 +173,7 @@ pub(crate) async fn malformed(world: &World, key: &Key, invalid: &InvalidObject)
         conditions: condition::conditions(findings, &[], generation, Timestamp::now()),
         ..AgentStatus::default()
     };
-    write::status::<Agent>(&world.client, key, &status, MANAGER).await
+    write::status::<Agent>(&world.client, key, &status, MANAGER).await.map(drop)
 }
 
 async fn tell(agent: &Agent, before: &AgentStatus, now: &AgentStatus, applied: &Applied, world: &World) {

@@ -17,7 +17,6 @@ use super::plan::Step;
 use super::stand::Stand;
 use super::world::World;
 use super::{MANAGER, author, git, show};
-use crate::body::body;
 use crate::event::Happening;
 use crate::queue::Key;
 use crate::write;
@@ -174,16 +173,9 @@ async fn show_release(world: &World, agent: &Agent, past: &Past, version: u64) -
 }
 
 async fn mark(world: &World, key: &Key, name: &str, status: &AgentReleaseStatus) -> Result<Done, Error> {
-    let resource = kube::api::ApiResource::erase::<AgentRelease>(&());
-    let api: Api<DynamicObject> = Api::namespaced_with(world.client.clone(), &key.namespace, &resource);
-    let whole = json!({
-        "apiVersion": AgentRelease::api_version(&()), "kind": AgentRelease::kind(&()), "metadata": {"name": name}, "status": status,
-    });
-    let body = body(&whole).map_err(write::Error::from)?;
-    match api.patch_status(name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&body)).await {
-        Ok(object) => note(world, object)?,
-        Err(kube::Error::Api(status)) if status.code == 404 => world.gone(key, name),
-        Err(error) => return Err(error.into()),
+    match write::status::<AgentRelease>(&world.client, &Key::new(&key.namespace, name), status, MANAGER).await? {
+        Some(object) => note(world, object)?,
+        None => world.gone(key, name),
     }
     Ok(Done::default())
 }
@@ -195,13 +187,9 @@ fn note(world: &World, object: DynamicObject) -> Result<(), Error> {
 }
 
 async fn stand_agent(world: &World, key: &Key, stand: &Stand) -> Result<Done, Error> {
-    let api: Api<Agent> = Api::namespaced(world.client.clone(), &key.namespace);
-    let whole = json!({
-        "apiVersion": Agent::api_version(&()), "kind": Agent::kind(&()), "metadata": {"name": key.name}, "status": stand,
-    });
-    let body = body(&whole).map_err(write::Error::from)?;
-    let agent = api.patch_status(&key.name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&body)).await?;
-    Ok(Done { agent: Some(agent), ..Done::default() })
+    let written = write::status::<Agent>(&world.client, key, stand, MANAGER).await?;
+    let agent = written.map(|object| serde_json::to_value(object).and_then(serde_json::from_value)).transpose();
+    Ok(Done { agent: agent.map_err(write::Error::from)?, ..Done::default() })
 }
 
 /// Tells of the release that runs now. Twice is once.

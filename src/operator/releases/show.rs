@@ -50,7 +50,8 @@ pub(super) struct Request {
 impl Shown {
     pub(super) fn of(release: &AgentRelease) -> Self {
         let meta = release.meta();
-        let status = release.status.clone().unwrap_or_default();
+        let mut status = release.status.clone().unwrap_or_default();
+        status.conditions = condition::ours(status.conditions);
         let is_ours = meta.managed_fields.iter().flatten().any(|entry| {
             entry.manager.as_deref() == Some(MANAGER) && entry.fields_v1.as_ref().is_some_and(|fields| fields.0.get("f:spec").is_some())
         });
