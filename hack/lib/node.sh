@@ -10,11 +10,13 @@ SYSCTLS=(net/ipv4/ip_forward net/bridge/bridge-nf-call-iptables net/ipv4/conf/al
 
 containers() { ctr --address "$CONTAINERD_SOCKET" --namespace k8s.io "$@"; }
 
-# The bridge's own address is the node's: nothing listens on an address that is not ours.
+# The bridge's own address is the node's: nothing listens on an address that is not ours. What is sent to a Service that
+# kube-proxy does not know yet ends here, too, and does not leave the machine.
 network_up() {
   [[ -d /sys/class/net/$BRIDGE ]] || ip link add "$BRIDGE" type bridge
   ip address replace "$NODE_ADDRESS/${POD_RANGE#*/}" dev "$BRIDGE"
   ip link set "$BRIDGE" up
+  ip route replace "$SERVICE_RANGE" dev "$BRIDGE"
 }
 
 sysctls_set() {
