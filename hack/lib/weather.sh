@@ -7,7 +7,8 @@ WEATHER_PORTS=(26460 26461 26462)
 
 # weather_up: the manager goes through the door from now on.
 weather_up() {
-  local front=${WEATHER_PORTS[0]} door=127.0.0.1:${WEATHER_PORTS[1]} behind=${WEATHER_PORTS[2]} way
+  local front=${WEATHER_PORTS[0]} door=127.0.0.1:${WEATHER_PORTS[1]} behind=${WEATHER_PORTS[2]} host way
+  host=$(rustc -vV | sed -n 's/^host: //p')
   install socat=socat
   in_turn cargo build --quiet --release --locked --workspace --bin slipway-weather </dev/null
   # It names nobody, so that everybody is who he proves to be.
@@ -15,7 +16,7 @@ weather_up() {
     clusters: [{name: "a", cluster: {server: $server, "certificate-authority": $authority}}],
     contexts: [{name: "a", context: {cluster: "a", user: ""}}]}' >"$STATE/config/kubectl.weather"
   daemon_start "$STATE/bin/kubectl" --kubeconfig "$STATE/config/kubectl.weather" proxy --address 127.0.0.1 --port "$behind" '--accept-hosts=.*'
-  daemon_start "$CARGO_TARGET_DIR/release/slipway-weather" "$door" "127.0.0.1:$behind"
+  daemon_start "$CARGO_TARGET_DIR/$host/release/slipway-weather" "$door" "127.0.0.1:$behind"
   daemon_start "$(command -v socat)" \
     "OPENSSL-LISTEN:$front,bind=$NODE_ADDRESS,reuseaddr,fork,nodelay,verify=0,cert=$PKI/kube-apiserver.crt,key=$PKI/kube-apiserver.key" \
     "TCP:$door,nodelay"
