@@ -69,9 +69,14 @@ impl Request {
         self.method == "GET" && !self.is_watch()
     }
 
-    /// Whether it changes something. Who asks what somebody may do changes nothing.
+    /// Whether it asks who somebody is, or what he may do.
+    pub(super) fn is_review(&self) -> bool {
+        self.path().contains("reviews")
+    }
+
+    /// Whether it changes something.
     pub(super) fn is_write(&self) -> bool {
-        matches!(self.method.as_str(), "POST" | "PUT" | "PATCH" | "DELETE") && !self.path().contains("reviews")
+        matches!(self.method.as_str(), "POST" | "PUT" | "PATCH" | "DELETE") && !self.is_review()
     }
 
     /// The kind that it is about, in the plural, with the subresource: `agents/status`.

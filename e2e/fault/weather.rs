@@ -116,7 +116,8 @@ impl Sky {
     }
 
     pub(super) fn fate(&mut self, request: &Request) -> Fate {
-        if self.is_calm() {
+        // Who asks for somebody else what that one may do hands on what he is told, and must.
+        if self.is_calm() || request.is_review() {
             return Fate::Passes;
         }
         let Weather { refused, unheard, stale, .. } = self.weather;

@@ -234,8 +234,7 @@ fn thousands_listen_to_one_watch_and_a_slow_one_holds_up_nobody() {
     );
 
     // When the last one has left, the watches end; the next one begins them again.
-    drop(crowd);
-    drop(slow);
+    drop((crowd, slow, quick));
     std::thread::sleep(Duration::from_secs(8));
     let mut stream = api.call("GET", EVENTS).stream();
     stream.event(10);

@@ -323,7 +323,7 @@ pub struct AgentStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
     /// Pods that are ready.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "schema::readable")]
     #[schemars(range(min = 0))]
     pub replicas: i32,
     /// Where the agent is reached within the cluster.
@@ -339,17 +339,17 @@ pub struct AgentStatus {
     #[schemars(length(max = 1024))]
     pub selector: Option<String>,
     /// The generation of the spec that this status speaks of.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// The annotation agents.slipway.dev/restarted-at that this status speaks of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub restarted_at: Option<String>,
     /// When the agent was first ready.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Option::is_none")]
     pub first_deployed_at: Option<Time>,
     /// The version of the release that runs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub active_release: Option<i64>,
     /// While a release other than the spec's runs, because GitOps owns the spec: the hash of what the spec held when that was asked for. A change of the spec ends it.
@@ -357,7 +357,7 @@ pub struct AgentStatus {
     #[schemars(length(max = 64))]
     pub pinned_content: Option<String>,
     /// Ready, Reconciling, Stalled and Available, and warnings.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
 }

@@ -56,11 +56,11 @@ pub struct AgentReleaseSpec {
 #[serde(rename_all = "camelCase")]
 pub struct AgentReleaseStatus {
     /// The release's number, counted up for each agent from 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub version: Option<i64>,
     /// The version before it; 0 for the first.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub previous: Option<i64>,
     /// pending_eval waits for its evaluation, active is what runs, rejected failed its evaluation, archived ran once, deleted went with its agent.
@@ -71,7 +71,7 @@ pub struct AgentReleaseStatus {
     #[schemars(length(max = 64))]
     pub checksum: Option<String>,
     /// When the release was made.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Option::is_none")]
     pub timestamp: Option<Time>,
     /// The commit that brought the artifact into the team's repository.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -82,7 +82,7 @@ pub struct AgentReleaseStatus {
     #[schemars(length(max = 1_048_576))]
     pub artifact: Option<String>,
     /// Ready, with a reason; while it is False, what the release waits for or why it was rejected.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
 }

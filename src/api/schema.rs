@@ -1,6 +1,7 @@
-//! Schema fragments that the derive macros cannot express by themselves.
+//! Schema fragments that the derive macros cannot express by themselves, and what schemas let through.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{Deserialize, DeserializeOwned, Deserializer};
 use serde_json::{Map, Value, json};
 
 /// The schema of a Kubernetes type, with a limit on every string, list and map in it.
@@ -81,4 +82,28 @@ pub(crate) fn conditions(generator: &mut SchemaGenerator) -> Schema {
         }
     }
     schema
+}
+
+/// A part of a status, or nothing where it cannot be: the schema takes an empty text for a time and any number for one of 32
+/// bits. Whoever writes such a thing must not keep the whole object from being read, and whoever owns the status mends it.
+pub(crate) fn readable<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: DeserializeOwned + Default,
+{
+    Ok(serde_json::from_value(Value::deserialize(deserializer)?).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::AgentStatus;
+
+    #[test]
+    fn a_status_with_what_cannot_be_is_read_without_it() {
+        let forged = json!({"replicas": 1_i64 << 31, "observedGeneration": 1e300, "firstDeployedAt": "", "id": "ag_1",
+            "conditions": [{"type": "Ready", "status": "True", "reason": "X", "message": "", "lastTransitionTime": ""}]});
+        let status: AgentStatus = serde_json::from_value(forged).unwrap();
+        assert_eq!(status, AgentStatus { id: Some("ag_1".to_owned()), ..Default::default() });
+    }
 }

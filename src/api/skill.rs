@@ -129,10 +129,10 @@ pub struct SkillStatus {
     #[schemars(length(max = 64))]
     pub digest: Option<String>,
     /// The generation of the spec that this status speaks of.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// Ready, with a reason that names the field at fault.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
 }

@@ -83,14 +83,14 @@ pub struct TeamStatus {
     #[schemars(length(max = 64))]
     pub id: Option<String>,
     /// Agents in the namespace.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "schema::readable")]
     #[schemars(range(min = 0))]
     pub agents: i32,
     /// The generation of the spec that this status speaks of.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// Ready and Stalled; while the team is being deleted, what that waits for.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
 }

@@ -1,6 +1,7 @@
 //! Events: what happened, and when, for `kubectl describe` and `kubectl get events`.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -15,6 +16,9 @@ use slipway_api::labels;
 
 /// An Event's note may have this many bytes.
 const NOTE_MAX: usize = 1024;
+
+/// How long is waited after each attempt to publish one.
+const PAUSES: [Duration; 3] = [Duration::from_millis(100), Duration::from_millis(400), Duration::from_millis(1200)];
 
 /// Who reports.
 const CONTROLLER: &str = "slipway-manager";
@@ -46,7 +50,8 @@ impl Events {
     pub async fn publish_once(&self, about: &ObjectReference, happening: Happening, payload: &Value, which: &[&str]) {
         let namespace = about.namespace.as_deref().unwrap_or("default");
         let record = self.record(about, namespace, happening, payload, which);
-        match Api::<Record>::namespaced(self.client.clone(), namespace).create(&PostParams::default(), &record).await {
+        let (api, params) = (Api::<Record>::namespaced(self.client.clone(), namespace), PostParams::default());
+        match insist(|| api.create(&params, &record)).await {
             Ok(_) => {}
             Err(kube::Error::Api(status)) if status.code == 409 => {}
             Err(error) => tracing::warn!(%error, reason = record.reason, "an Event could not be published"),
@@ -75,7 +80,7 @@ impl Events {
         }
     }
 
-    /// Publishes, and does not fail: an Event that is lost must not keep an agent from running.
+    /// Publishes, and does not fail: an Event that is lost in the end must not keep an agent from running.
     pub async fn publish(&self, about: &ObjectReference, happening: Happening) {
         let event = Event {
             type_: if happening.warning { EventType::Warning } else { EventType::Normal },
@@ -84,10 +89,22 @@ impl Events {
             action: happening.action.to_owned(),
             secondary: None,
         };
-        if let Err(error) = self.recorder.publish(&event, about).await {
+        if let Err(error) = insist(|| self.recorder.publish(&event, about)).await {
             tracing::warn!(%error, reason = event.reason, "an Event could not be published");
         }
     }
+}
+
+/// Tries again where the API server could not, which is seldom for long.
+async fn insist<T, F: Future<Output = Result<T, kube::Error>>>(attempt: impl Fn() -> F) -> Result<T, kube::Error> {
+    for pause in PAUSES {
+        match attempt().await {
+            Err(kube::Error::Api(status)) if status.code != 429 && status.code < 500 => return Err(kube::Error::Api(status)),
+            Err(_) => tokio::time::sleep(pause).await,
+            done => return done,
+        }
+    }
+    attempt().await
 }
 
 fn cut(note: String) -> String {

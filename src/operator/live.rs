@@ -94,7 +94,9 @@ pub(crate) fn additions(fields: &[ManagedFieldsEntry], ours: &str, body: &Value)
 pub(crate) fn strange_status(fields: &[ManagedFieldsEntry], body: &Value) -> Vec<String> {
     let is_ours = |entry: &&ManagedFieldsEntry| entry.manager.as_deref().is_some_and(|manager| manager.starts_with(FAMILY));
     let own = owned(fields.iter().filter(is_ours));
-    let (Some(own), Some(live)) = (own.get("f:status").and_then(Value::as_object), body.get("status")) else { return Vec::new() };
+    let empty = Map::new();
+    let own = own.get("f:status").and_then(Value::as_object).unwrap_or(&empty);
+    let Some(live) = body.get("status") else { return Vec::new() };
     let mut found = Vec::new();
     for theirs in fields.iter().filter(|entry| !is_ours(entry)).filter_map(tree) {
         if let Some(theirs) = theirs.get("f:status").and_then(Value::as_object) {

@@ -245,16 +245,30 @@ where
         "metadata": {"name": key.name},
         "status": status,
     }))?;
-    let written = match api.patch_status(&key.name, &PatchParams::apply(manager).force(), &Patch::Apply(&body)).await {
-        Ok(object) => object,
-        Err(kube::Error::Api(status)) if status.code == 404 => return Ok(None),
-        Err(error) => return Err(error.into()),
+    let (params, patch) = (PatchParams::apply(manager).force(), Patch::Apply(&body));
+    let apply = || api.patch_status(&key.name, &params, &patch);
+    let written = match apply().await {
+        // Strangers may have left no room in a list.
+        Err(kube::Error::Api(refused)) if refused.code == 422 => match unburdened(&api, &api.get(&key.name).await?, manager).await? {
+            Some(_) => apply().await,
+            None => Err(kube::Error::Api(refused)),
+        },
+        other => other,
     };
-    let strange = live::strange_status(written.managed_fields(), &written.data);
-    if strange.is_empty() {
-        return Ok(Some(written));
+    match written {
+        Ok(written) => Ok(Some(unburdened(&api, &written, manager).await?.unwrap_or(written))),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        Err(error) => Err(error.into()),
     }
-    Ok(Some(api.patch_status(&key.name, &by(manager), &without(&written, &strange)?).await?))
+}
+
+/// Takes out what strangers have put into a status; the object after that, nothing where there was nothing to take out.
+async fn unburdened(api: &Api<DynamicObject>, object: &DynamicObject, manager: &str) -> Result<Option<DynamicObject>, kube::Error> {
+    let strange = live::strange_status(object.managed_fields(), &object.data);
+    if strange.is_empty() {
+        return Ok(None);
+    }
+    api.patch_status(&object.name_any(), &by(manager), &without(object, &strange)?).await.map(Some)
 }
 
 /// Sets the finalizers of one of our own kinds, unless it has changed since we looked.
