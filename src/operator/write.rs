@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams};
-use kube::core::PartialObjectMeta;
+use kube::core::{PartialObjectMeta, Status};
 use kube::{Client, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -248,11 +248,11 @@ where
     let (params, patch) = (PatchParams::apply(manager).force(), Patch::Apply(&body));
     let apply = || api.patch_status(&key.name, &params, &patch);
     let written = match apply().await {
-        // Strangers may have left no room in a list.
-        Err(kube::Error::Api(refused)) if refused.code == 422 => match unburdened(&api, &api.get(&key.name).await?, manager).await? {
-            Some(_) => apply().await,
-            None => Err(kube::Error::Api(refused)),
-        },
+        Err(kube::Error::Api(refused)) if is_jammed(&refused) => {
+            tracing::warn!(object = %key, refused = refused.message, "a status that nothing can be applied to is cleared first");
+            clear(&api, &key.name, manager).await?;
+            apply().await
+        }
         other => other,
     };
     match written {
@@ -260,6 +260,21 @@ where
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Whether it is for what strangers have put there that a status is refused: a full list, or a list in the place of a time,
+/// which the schema's check lets through and nothing can be applied to.
+fn is_jammed(refused: &Status) -> bool {
+    refused.code == 422 || refused.code == 500 && refused.message.contains("smd typed")
+}
+
+/// Takes all out of a status that is no single value; what of it is wanted comes back.
+async fn clear(api: &Api<DynamicObject>, name: &str, manager: &str) -> Result<(), kube::Error> {
+    let object = api.get(name).await?;
+    let parts = object.data["status"].as_object().into_iter().flatten();
+    let paths: Vec<String> =
+        parts.filter(|(_, part)| part.is_array() || part.is_object()).map(|(name, _)| format!("/status/{name}")).collect();
+    api.patch_status(name, &by(manager), &without(&object, &paths)?).await.map(drop)
 }
 
 /// Takes out what strangers have put into a status; the object after that, nothing where there was nothing to take out.

@@ -18,10 +18,13 @@ const ONE_VALUE: [(&str, &str); 2] = [
 ];
 
 /// Fields of statuses that the operator believes, because nothing else knows, or that another writes who does not run here.
-const REMEMBERED: [(&str, &str); 3] = [
+const REMEMBERED: [(&str, &str); 6] = [
     ("Agent.status.firstDeployedAt", "the time when it first ran is nowhere else"),
     ("Agent.status.activeRelease", "whoever keeps the releases writes it"),
     ("Agent.status.pinnedContent", "whoever keeps the releases writes it"),
+    ("Tool.status.toolsDigest", "which list was approved is nowhere else"),
+    ("Tool.status.toolsServer", "whose list was approved is nowhere else"),
+    ("Tool.status.observedDigest", "an agent that saw another list said so once"),
 ];
 
 pub(super) fn is_remembered(field: &str) -> bool {

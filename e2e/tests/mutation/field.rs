@@ -86,7 +86,7 @@ pub(super) fn mutate(apart: &Apart, kind: &Kind, base: &Base, team: &str, field:
     } else if part == "status" {
         for (what, wanted) in accepted.iter().take(if is_remembered(&outcome.field) { 0 } else { APPLIED }) {
             outcome.applied += 1;
-            if let Err(fault) = patient.put(wanted).and_then(|_| patient.is_back(&before)) {
+            if let Err(fault) = patient.put(wanted).and_then(|reply| patient.mends(&reply, &before)) {
                 outcome.faults.push(format!("{field} of {name} with {what} should be put back: {fault}"));
                 outcome.lost = true;
                 break;
@@ -153,6 +153,16 @@ impl Patient<'_> {
     /// All is as it was.
     fn is_back(&self, before: &[(Place, Value)]) -> Result<(), String> {
         self.apart.until(TOLD, |objects| judgement::difference(before, &judgement::state(objects, &self.namespace())).map_or(Ok(()), Err))
+    }
+
+    /// The status that was put there is heard of, and all is as it was.
+    fn mends(&self, reply: &slipway_e2e::Reply, before: &[(Place, Value)]) -> Result<(), String> {
+        let version = |object: &Value| object["metadata"]["resourceVersion"].as_str().and_then(|version| version.parse::<u64>().ok());
+        let put = version(&reply.json());
+        self.apart.until(TOLD, |objects| {
+            self.of(objects).filter(|found| version(found) >= put).map(|_| ()).ok_or_else(|| "the change should be heard of".to_owned())
+        })?;
+        self.is_back(before)
     }
 
     /// What a kind that does not change says to a change.
