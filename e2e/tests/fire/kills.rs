@@ -136,6 +136,7 @@ fn naming_a_skill_survives_a_kill_at_every_write() {
     let ground = Ground::new("named");
     let mut trial = settled(&ground);
     trial.home.skill("forms", "Ask for each field.");
+    trial.rests(AGENT, "DeploymentReady", "a skill that nobody names");
     let change = Change {
         there: (|home| home.change(AGENT, &json!({"skills": ["forms"]})), "DeploymentReady"),
         back: (|home| home.change(AGENT, &json!({"skills": []})), "DeploymentReady"),
