@@ -11,6 +11,9 @@ export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$CACHE/target}
 # this with what .cargo/config.toml has, which cannot name a machine's folders.
 export CARGO_BUILD_RUSTFLAGS="--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}/registry/src=/crates --remap-path-prefix=$CARGO_TARGET_DIR=/target"
 
+# Where cargo puts programs.
+binaries() { printf '%s\n' "$CARGO_TARGET_DIR/$(rustc -vV | sed -n 's/^host: //p')/release"; }
+
 # What a machine has only once (the bridge, its addresses, sockets) belongs to one cluster at a
 # time; /run/slipway says whose. Without root there is no node, and nothing machine-wide.
 if [[ $EUID -eq 0 ]]; then RUN=/run/slipway; else RUN=$STATE/run; fi

@@ -77,7 +77,7 @@ images_compile() {
 # our turn.
 images_programs() {
   local folder
-  folder=$CARGO_TARGET_DIR/$(rustc -vV | sed -n 's/^host: //p')/release
+  folder=$(binaries)
   # Of the whole workspace, as everything: another selection would have other features, and compile the world again.
   cargo build --quiet --release --locked --workspace --bin slipway-manager --bin slipway-runtime </dev/null &&
     mkdir -p "$STATE/images/programs" &&

@@ -7,8 +7,7 @@ WEATHER_PORTS=(26460 26461 26462)
 
 # weather_up: the manager goes through the door from now on.
 weather_up() {
-  local front=${WEATHER_PORTS[0]} door=127.0.0.1:${WEATHER_PORTS[1]} behind=${WEATHER_PORTS[2]} host way
-  host=$(rustc -vV | sed -n 's/^host: //p')
+  local front=${WEATHER_PORTS[0]} door=127.0.0.1:${WEATHER_PORTS[1]} behind=${WEATHER_PORTS[2]} way
   install socat=socat
   in_turn cargo build --quiet --release --locked --workspace --bin slipway-weather </dev/null
   # A token of one's own goes before this one, so that everybody is who he proves to be.
@@ -16,7 +15,7 @@ weather_up() {
     clusters: [{name: "a", cluster: {server: $server, "certificate-authority": $authority}}],
     users: [{name: "a", user: {token: "nobody"}}], contexts: [{name: "a", context: {cluster: "a", user: "a"}}]}' >"$STATE/config/kubectl.weather"
   daemon_start "$STATE/bin/kubectl" --kubeconfig "$STATE/config/kubectl.weather" proxy --address 127.0.0.1 --port "$behind" '--accept-hosts=.*'
-  daemon_start "$CARGO_TARGET_DIR/$host/release/slipway-weather" "$door" "127.0.0.1:$behind"
+  daemon_start "$(binaries)/slipway-weather" "$door" "127.0.0.1:$behind"
   daemon_start "$(command -v socat)" \
     "OPENSSL-LISTEN:$front,bind=$NODE_ADDRESS,reuseaddr,fork,nodelay,verify=0,cert=$PKI/kube-apiserver.crt,key=$PKI/kube-apiserver.key" \
     "TCP:$door,nodelay"

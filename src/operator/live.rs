@@ -93,16 +93,13 @@ pub(crate) fn additions(fields: &[ManagedFieldsEntry], ours: &str, body: &Value)
 /// whose types have a domain are other controllers' own, and stay.
 pub(crate) fn strange_status(fields: &[ManagedFieldsEntry], body: &Value) -> Vec<String> {
     let is_ours = |entry: &&ManagedFieldsEntry| entry.manager.as_deref().is_some_and(|manager| manager.starts_with(FAMILY));
-    let own = owned(fields.iter().filter(is_ours));
-    let empty = Map::new();
-    let own = own.get("f:status").and_then(Value::as_object).unwrap_or(&empty);
-    let Some(live) = body.get("status") else { return Vec::new() };
+    let in_status = |fields| tree(fields)?.get("f:status")?.as_object();
+    let mut theirs = fields.iter().filter(|entry| !is_ours(entry)).filter_map(in_status).peekable();
+    let (Some(_), Some(live)) = (theirs.peek(), body.get("status")) else { return Vec::new() };
+    let mut own = Map::new();
+    fields.iter().filter(is_ours).filter_map(in_status).for_each(|fields| merge(&mut own, fields));
     let mut found = Vec::new();
-    for theirs in fields.iter().filter(|entry| !is_ours(entry)).filter_map(tree) {
-        if let Some(theirs) = theirs.get("f:status").and_then(Value::as_object) {
-            walk(theirs, own, live, "/status", &mut found);
-        }
-    }
+    theirs.for_each(|theirs| walk(theirs, &own, live, "/status", &mut found));
     let is_others = |item: Option<&Value>| item.and_then(|item| item["type"].as_str()).is_some_and(condition::is_others);
     found.retain(|pointer| !is_others(body.pointer(pointer)));
     last_first(found)

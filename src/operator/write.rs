@@ -212,7 +212,8 @@ async fn merge(api: &Api<DynamicObject>, name: &str, desired: &Value, manager: &
     api.patch(name, &by(manager), &without(&object, &additions)?).await
 }
 
-fn by(manager: &str) -> PatchParams {
+/// A write that is no apply, by this field manager.
+pub(crate) fn by(manager: &str) -> PatchParams {
     PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() }
 }
 

@@ -1,7 +1,7 @@
 //! Fourth step: make the cluster be as built, sending nothing that is there already.
 
 use kube::Resource;
-use kube::api::{Patch, PatchParams};
+use kube::api::Patch;
 use serde_json::{Value, json};
 use slipway_api::Agent;
 
@@ -103,9 +103,8 @@ pub(super) async fn keep(agent: &Agent, world: &World) -> Result<Applied, write:
     let ours = |child: &crate::world::child::Child| child.owner.as_deref() == agent.meta().uid.as_deref();
     let running = world.children(ChildKind::Deployment).get(&key).filter(|child| ours(child)).and_then(|child| child.deployment.clone());
     if agent.stopped_by().is_some() && running.is_some_and(|deployment| deployment.wanted > 0) {
-        let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
         let none = Patch::Merge(json!({"spec": {"replicas": 0}}));
-        write::api(world, ChildKind::Deployment, &key.namespace).patch(&key.name, &params, &none).await?;
+        write::api(world, ChildKind::Deployment, &key.namespace).patch(&key.name, &write::by(MANAGER), &none).await?;
     }
     Ok(Applied::default())
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, DynamicObject, Patch, PostParams};
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 use slipway_api::{Agent, AgentRelease, AgentReleaseStatus, labels};
@@ -70,7 +70,7 @@ pub(super) async fn act(world: &World, key: &Key, agent: &Agent, past: &Past, st
         Step::Record(draft) => record(world, key, agent, *draft).await,
         Step::Patch(patch) => {
             let api: Api<Agent> = Api::namespaced(world.client.clone(), &key.namespace);
-            let params = PatchParams { field_manager: Some(SPECS.to_owned()), ..PatchParams::default() };
+            let params = write::by(SPECS);
             let agent = match api.patch(&key.name, &params, &Patch::Merge(patch)).await {
                 Err(kube::Error::Api(status)) if matches!(status.code, 403 | 422) => {
                     // It is tried again: a policy may change its mind.
@@ -117,7 +117,7 @@ async fn unask(world: &World, agent: &Agent) -> Result<Done, Error> {
     let key = Key::of(agent);
     let api: Api<Agent> = Api::namespaced(world.client.clone(), &key.namespace);
     let patch = json!({"metadata": {"resourceVersion": agent.resource_version(), "annotations": {labels::DEPLOY_RELEASE: Value::Null}}});
-    let params = PatchParams { field_manager: Some(SPECS.to_owned()), ..PatchParams::default() };
+    let params = write::by(SPECS);
     let agent = api.patch(&key.name, &params, &Patch::Merge(patch)).await?;
     Ok(Done { agent: Some(agent), ..Done::default() })
 }
