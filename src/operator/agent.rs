@@ -35,24 +35,24 @@ const SOON: Duration = Duration::from_secs(5);
 
 /// Brings the cluster to what an Agent says, as far as that can be done now.
 pub(crate) async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>, write::Error> {
-    let Some(object) = world.agents.get(key) else {
+    let Some(kept) = world.agents.get(key) else {
         world.references.set(key, HashSet::new());
         world.pins.forget(key);
         apply::leave_turn(world, key);
         return Ok(None);
     };
-    let agent = match &object.0 {
+    let agent = match kept.agent() {
         Ok(agent) => agent,
         Err(invalid) => {
-            report::malformed(world, key, invalid).await?;
+            report::malformed(world, key, &invalid).await?;
             return Ok(Some(RESYNC));
         }
     };
     if agent.meta().deletion_timestamp.is_some() {
         return Ok(None);
     }
-    pin::read(agent, world).await?;
-    let plan = match pin::effective(agent, world) {
+    pin::read(&agent, world).await?;
+    let plan = match pin::effective(&agent, world) {
         Some(effective) => {
             gather::note(&effective, world);
             resolve::resolve(&effective, &gather::gather(&effective, world), &world.settings)
@@ -61,21 +61,21 @@ pub(crate) async fn reconcile(world: &World, key: &Key) -> Result<Option<Duratio
     };
     let applied = match &plan {
         resolve::Resolved::Plan(plan) => {
-            let desired = apply::in_turn(build::build(plan).into_values()?, agent, world);
+            let desired = apply::in_turn(build::build(plan).into_values()?, &agent, world);
             apply::apply(desired, plan, world).await?
         }
-        resolve::Resolved::Fault(_) => apply::keep(agent, world).await?,
+        resolve::Resolved::Fault(_) => apply::keep(&agent, world).await?,
         resolve::Resolved::Unknown(_) => apply::Applied::default(),
     };
-    report::report(agent, &plan, &applied, world).await?;
+    report::report(&agent, &plan, &applied, world).await?;
     Ok(Some(if matches!(plan, resolve::Resolved::Unknown(_)) { SOON } else { RESYNC }))
 }
 
 /// What an Agent's child of that kind should be, if that can be said now. It is asked whenever a child arrives on a
 /// watch, by standing-by replicas too, and changes nothing.
 pub(crate) fn desired(world: &World, key: &Key, kind: ChildKind) -> Option<Value> {
-    let object = world.agents.get(key)?;
-    let agent = pin::effective(object.0.as_ref().ok()?, world)?;
+    let agent = world.agents.get(key)?.agent().ok()?;
+    let agent = pin::effective(&agent, world)?;
     match resolve::resolve(&agent, &gather::gather(&agent, world), &world.settings) {
         resolve::Resolved::Plan(plan) => build::child(&plan, kind).ok()?,
         _ => None,
@@ -93,8 +93,8 @@ pub(crate) struct Offering {
 
 /// The servers that an agent's pods use which run with the present configuration, and which configuration that is.
 pub(crate) fn offerings(world: &World, key: &Key) -> Option<(u64, Vec<Offering>)> {
-    let object = world.agents.get(key)?;
-    let agent = pin::effective(object.0.as_ref().ok()?, world)?;
+    let agent = world.agents.get(key)?.agent().ok()?;
+    let agent = pin::effective(&agent, world)?;
     let seen = gather::gather(&agent, world);
     let resolve::Resolved::Plan(plan) = resolve::resolve(&agent, &seen, &world.settings) else { return None };
     let offering = |(name, tool): &(String, Option<Arc<Guarded<Tool>>>)| {

@@ -118,15 +118,14 @@ async fn reconcile(world: &Arc<World>, key: &Key) -> Result<Option<Duration>, Er
     if !is_a_teams(&key.namespace) || !world.watches(&key.namespace) {
         return Ok(None);
     }
-    let Some(object) = world.agents.get(key) else { return gone::reconcile(world, key).await };
+    let Some(kept) = world.agents.get(key) else { return gone::reconcile(world, key).await };
     // What cannot be read says so itself.
-    let Ok(agent) = &object.0 else { return Ok(Some(RESYNC)) };
+    let Ok(mut agent) = kept.agent() else { return Ok(Some(RESYNC)) };
     world.still(key, Instant::now());
     world.quiet().entry(key.clone()).and_modify(|quiet| quiet.gone = None);
-    if is_nobodys(agent) {
+    if is_nobodys(&agent) {
         return Ok(Some(RESYNC));
     }
-    let mut agent = agent.clone();
     let mut past = None;
     for _ in 0..STEPS {
         let mut view = View::of(world, key, agent, past.take()).await?;
@@ -215,14 +214,22 @@ impl View {
     }
 }
 
-/// The AgentReleases of an agent. Of those that say nothing of a version, Git is asked.
+/// The AgentReleases of an agent. What version each stands for, Git is asked.
 async fn shown(world: &Arc<World>, key: &Key) -> Result<Vec<Shown>, Error> {
-    let mut all = world.shown(key);
-    for shown in all.iter_mut().filter(|shown| shown.version.is_none() && shown.request.is_some()) {
-        let (of, name) = (key.clone(), shown.key());
-        shown.version = git::on(&world.history, move |history| git::recorded_as(history, &of, &name)).await?;
+    let (of, mut all) = (key.clone(), world.shown(key));
+    if all.is_empty() {
+        return Ok(all);
     }
-    Ok(all)
+    let asked = git::on(&world.history, move |history| {
+        for shown in &mut all {
+            shown.version = git::recorded_as(history, &of, &shown.key())?;
+            if shown.version.is_none() && shown.is_made() {
+                shown.version = git::recorded_as(history, &of, &shown.name)?.or_else(|| shown.numbered());
+            }
+        }
+        Ok(all)
+    });
+    Ok(asked.await?)
 }
 
 /// The Agent as the API server has it now.
@@ -232,7 +239,7 @@ async fn live(world: &World, key: &Key) -> Result<Option<Agent>, Error> {
 
 /// The Agent as far as it is known and can be read.
 fn present(world: &World, key: &Key) -> Option<Agent> {
-    world.agents.get(key)?.0.as_ref().ok().cloned()
+    world.agents.get(key)?.agent().ok()
 }
 
 fn is_a_teams(namespace: &str) -> bool {

@@ -226,7 +226,7 @@ mod tests {
         let key = Key::new("team-a", name);
         let spec = json!({"name": name, "framework": "custom", "tools": tools});
         let whole = json!({"metadata": {"name": name, "namespace": "team-a", "uid": name}, "spec": spec});
-        world.agents.insert(key.clone(), DeserializeGuard(Ok(object(whole))));
+        world.agents.insert(key.clone(), DeserializeGuard(Ok(object(whole))).into());
         world.references.set(&key, tools.iter().map(|tool| (Kind::Tool, Key::new("team-a", *tool))).collect());
         key
     }

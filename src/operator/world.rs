@@ -5,6 +5,7 @@
 mod census;
 pub mod child;
 mod configured;
+mod kept;
 pub mod pod;
 pub mod references;
 pub mod secret;
@@ -19,7 +20,7 @@ use kube::api::ApiResource;
 use kube::core::DeserializeGuard;
 use kube::core::error_boundary::InvalidObject;
 use kube::{Client, Resource};
-use slipway_api::{Agent, KnowledgeBase, Skill, Team, Tool, labels};
+use slipway_api::{KnowledgeBase, Skill, Team, Tool, labels};
 use slipway_cluster::Cache;
 use slipway_cluster::watch::Readiness;
 
@@ -34,6 +35,7 @@ use crate::visits::Sign;
 use crate::{agent, skill, team};
 use child::Child;
 use configured::Configured;
+pub(crate) use kept::Kept;
 use pod::Pods;
 use references::References;
 use secret::SecretState;
@@ -52,7 +54,7 @@ pub struct World {
     pub events: crate::event::Events,
     pub tenancy: Option<Tenancy>,
 
-    pub agents: Cache<Guarded<Agent>>,
+    pub agents: Cache<Kept>,
     pub tools: Cache<Guarded<Tool>>,
     pub knowledge_bases: Cache<Guarded<KnowledgeBase>>,
     pub skills: Cache<Guarded<Skill>>,
@@ -259,7 +261,7 @@ impl World {
 
     /// The platform has changed, or may have before this process began to lead.
     pub(crate) fn begin_rollout(&self) {
-        let generation = |key: &Key| self.agents.get(key).and_then(|agent| agent.meta().generation);
+        let generation = |key: &Key| self.agents.get(key).and_then(|kept| kept.generation);
         self.rollout.begin(self.agents.keys().into_iter().map(|key| {
             let generation = generation(&key);
             (key, generation)

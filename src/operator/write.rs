@@ -251,7 +251,7 @@ where
     let written = match apply().await {
         Err(kube::Error::Api(refused)) if is_jammed(&refused) => {
             tracing::warn!(object = %key, refused = refused.message, "a status that nothing can be applied to is cleared first");
-            clear(&api, &key.name, manager).await?;
+            clear(&api, &key.name, status, manager).await?;
             apply().await
         }
         other => other,
@@ -269,8 +269,11 @@ fn is_jammed(refused: &Status) -> bool {
     refused.code == 422 || refused.code == 500 && refused.message.contains("smd typed")
 }
 
-/// Takes all out of a status that is no single value; what of it is wanted comes back.
-async fn clear(api: &Api<DynamicObject>, name: &str, manager: &str) -> Result<(), kube::Error> {
+/// Takes all out of a status that is no single value; what of it is wanted comes back. If what is `wanted` would be refused
+/// in the place of any other status, too, nothing is taken out.
+async fn clear(api: &Api<DynamicObject>, name: &str, wanted: &impl Serialize, manager: &str) -> Result<(), kube::Error> {
+    let trial = PatchParams { dry_run: true, ..by(manager) };
+    api.patch_status(name, &trial, &Patch::Merge(json!({"status": wanted}))).await?;
     let object = api.get(name).await?;
     let parts = object.data["status"].as_object().into_iter().flatten();
     let paths: Vec<String> =

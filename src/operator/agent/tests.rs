@@ -270,7 +270,7 @@ async fn judging_a_child_does_not_touch_the_reverse_index() {
         "{}---\nkind: Tool\nmetadata: {{name: t, namespace: team-a}}\nspec: {{name: t, type: mcp, mcpEndpoint: 'https://x', headersFrom: [{{name: A, secret: s, key: k}}]}}\n",
         agent("tools: [t], knowledgeBases: [kb_docs]")
     ));
-    world.agents.insert(key("helper"), DeserializeGuard(Ok(all::<Agent>(&documents, "Agent").remove(0))));
+    world.agents.insert(key("helper"), DeserializeGuard(Ok(all::<Agent>(&documents, "Agent").remove(0))).into());
     world.tools.insert(key("t"), DeserializeGuard(Ok(all::<Tool>(&documents, "Tool").remove(0))));
     let named = || {
         let all = [(Kind::Tool, "t"), (Kind::KnowledgeBase, "docs"), (Kind::Secret, "s"), (Kind::Secret, "agent-env")];

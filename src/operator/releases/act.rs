@@ -14,6 +14,7 @@ use slipway_state::history::Fault;
 use super::draft::{By, Draft};
 use super::past::Past;
 use super::plan::Step;
+use super::show::Shown;
 use super::stand::Stand;
 use super::world::World;
 use super::{MANAGER, author, git, show};
@@ -161,29 +162,44 @@ async fn record(world: &World, key: &Key, agent: &Agent, draft: Draft) -> Result
 
 async fn show_release(world: &World, agent: &Agent, past: &Past, version: u64) -> Result<Done, Error> {
     let Some(line) = past.versions.get(&version) else { return Ok(Done::default()) };
-    let body = show::release(agent, version, line);
     let namespace = agent.namespace().unwrap_or_default();
     let resource = kube::api::ApiResource::erase::<AgentRelease>(&());
     let api: Api<DynamicObject> = Api::namespaced_with(world.client.clone(), &namespace, &resource);
-    let object: DynamicObject = serde_json::from_value(body).map_err(write::Error::from)?;
     let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
-    let made = api.create(&params, &object).await?;
-    note(world, made)?;
-    Ok(Done::default())
+    let mut taken = None;
+    for name in show::names(agent, version, line) {
+        let body = show::release(agent, &name, version, line);
+        let object: DynamicObject = serde_json::from_value(body).map_err(write::Error::from)?;
+        match api.create(&params, &object).await {
+            Ok(made) => {
+                note(world, made)?;
+                return Ok(Done::default());
+            }
+            Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => {
+                // We may have made it and not have heard of it yet.
+                let there = api.get_opt(&name).await?;
+                if there.map(|there| note(world, there)).transpose()?.is_some_and(|there| there.request.is_none()) {
+                    return Ok(Done::default());
+                }
+                taken = Some(kube::Error::Api(status));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    taken.map_or_else(|| Ok(Done::default()), |taken| Err(taken.into()))
 }
 
 async fn mark(world: &World, key: &Key, name: &str, status: &AgentReleaseStatus) -> Result<Done, Error> {
     match write::status::<AgentRelease>(&world.client, &Key::new(&key.namespace, name), status, MANAGER).await? {
-        Some(object) => note(world, object)?,
+        Some(object) => drop(note(world, object)?),
         None => world.gone(key, name),
     }
     Ok(Done::default())
 }
 
-fn note(world: &World, object: DynamicObject) -> Result<(), Error> {
+fn note(world: &World, object: DynamicObject) -> Result<Shown, Error> {
     let release: AgentRelease = serde_json::to_value(object).and_then(serde_json::from_value).map_err(write::Error::from)?;
-    world.note(&release);
-    Ok(())
+    Ok(world.note(&release))
 }
 
 async fn stand_agent(world: &World, key: &Key, stand: &Stand) -> Result<Done, Error> {

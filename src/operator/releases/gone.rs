@@ -81,9 +81,9 @@ async fn is_gone(world: &World, key: &Key) -> Result<bool, Error> {
 /// Tells who asked for a release of an agent that is not there.
 async fn refuse(world: &Arc<World>, key: &Key) -> Result<(), Error> {
     let message = format!("there is no agent {} in this namespace", key.name);
-    for shown in world.shown(key).into_iter().filter(|shown| shown.version.is_none() && !shown.deleting) {
+    for shown in super::shown(world, key).await?.into_iter().filter(|shown| shown.version.is_none() && !shown.deleting) {
         let Some(request) = &shown.request else { continue };
-        if let Some(status) = show::waits(&request.conditions, "AgentNotFound", &message, Timestamp::now()) {
+        if let Some(status) = show::waits(&shown, request, "AgentNotFound", &message, Timestamp::now()) {
             let of = Key::new(&key.namespace, &shown.name);
             write::status::<AgentRelease>(&world.client, &of, &status, super::MANAGER).await.map_err(act::Error::from)?;
         }

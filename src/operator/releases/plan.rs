@@ -237,7 +237,7 @@ fn requests(seen: &Seen) -> Option<Step> {
                 return Some(Step::Record(Box::new(draft::requested(&effective, past, resolved, shown, request, seen.now))));
             }
         };
-        if let Some(status) = show::waits(&request.conditions, unable.0, &unable.1, seen.now) {
+        if let Some(status) = show::waits(shown, request, unable.0, &unable.1, seen.now) {
             return Some(Step::Mark { name: shown.name.clone(), status: Box::new(status) });
         }
     }

@@ -27,11 +27,13 @@ pub(super) struct Shown {
     pub uid: String,
     /// The Agent that it names.
     pub agent: String,
-    /// The version that it stands for. None while it was not recorded.
+    /// The version that it stands for, as Git has it. None while it was not recorded.
     pub version: Option<u64>,
+    /// Whether its status says that it was recorded. Anybody may have written that.
+    pub told: bool,
     /// Of the status, for comparison.
     pub status: u64,
-    /// What somebody asks for by it; none of those that we made, and of those that were recorded.
+    /// What somebody asks for, or asked for, by it; none of those that we made.
     pub request: Option<Request>,
     pub created: i64,
     pub deleting: bool,
@@ -55,9 +57,7 @@ impl Shown {
         let is_ours = meta.managed_fields.iter().flatten().any(|entry| {
             entry.manager.as_deref() == Some(MANAGER) && entry.fields_v1.as_ref().is_some_and(|fields| fields.0.get("f:spec").is_some())
         });
-        let labelled = || release.labels().get(labels::RELEASE)?.parse().ok();
-        let version = status.version.and_then(|version| u64::try_from(version).ok()).or_else(|| is_ours.then(labelled).flatten());
-        let request = (version.is_none() && !is_ours).then(|| Request {
+        let request = (!is_ours).then(|| Request {
             changelog: release.spec.changelog.clone(),
             author: author::of_request(meta, release.spec.author.as_deref()),
             conditions: status.conditions.clone(),
@@ -66,7 +66,8 @@ impl Shown {
             name: release.name_any(),
             uid: release.uid().unwrap_or_default(),
             agent: release.spec.agent.clone(),
-            version,
+            version: None,
+            told: status.version.is_some(),
             status: hash(&status),
             request,
             created: release.creation_timestamp().map_or(0, |time| time.0.as_second()),
@@ -79,6 +80,16 @@ impl Shown {
     pub(super) fn key(&self) -> String {
         let uid: String = self.uid.chars().filter(char::is_ascii_alphanumeric).take(8).collect();
         format!("{}-{}", self.name, uid.to_ascii_lowercase())
+    }
+
+    /// Whether we made it, also where its book of writers was taken away.
+    pub(super) fn is_made(&self) -> bool {
+        self.request.is_none() || self.told
+    }
+
+    /// The version in its name, where that was made from it.
+    pub(super) fn numbered(&self) -> Option<u64> {
+        self.name.rsplit_once("-v").and_then(|(_, number)| number.parse().ok()).filter(|_| self.request.is_none())
     }
 }
 
@@ -159,14 +170,15 @@ fn ready(line: &Version, edited: Option<&str>) -> Condition {
     }
 }
 
-/// The status of a release that cannot be made yet, if it does not say so already.
-pub(super) fn waits(before: &[Condition], reason: &str, message: &str, now: Timestamp) -> Option<AgentReleaseStatus> {
-    let conditions = condition::conditions(vec![Finding::new(READY, false, reason, message)], before, None, now);
-    (conditions != before).then(|| AgentReleaseStatus { conditions, ..AgentReleaseStatus::default() })
+/// What makes a release that cannot be made yet say so, if it does not already.
+pub(super) fn waits(shown: &Shown, request: &Request, reason: &str, message: &str, now: Timestamp) -> Option<AgentReleaseStatus> {
+    let conditions = condition::conditions(vec![Finding::new(READY, false, reason, message)], &request.conditions, None, now);
+    let status = AgentReleaseStatus { conditions, ..AgentReleaseStatus::default() };
+    (hash(&status) != shown.status).then_some(status)
 }
 
 /// The AgentRelease of a version that was made without one.
-pub(super) fn release(agent: &Agent, version: u64, line: &Version) -> Value {
+pub(super) fn release(agent: &Agent, name: &str, version: u64, line: &Version) -> Value {
     let cut = |text: &str, most: usize| text[..text.floor_char_boundary(most)].to_owned();
     let owner = agent.controller_owner_ref(&()).map(|mut owner| {
         // Nobody's deletion has to wait for it.
@@ -177,7 +189,7 @@ pub(super) fn release(agent: &Agent, version: u64, line: &Version) -> Value {
         "apiVersion": AgentRelease::api_version(&()),
         "kind": AgentRelease::kind(&()),
         "metadata": {
-            "name": name(agent, version, line),
+            "name": name,
             "namespace": agent.namespace(),
             "labels": {
                 labels::NAME: agent.name_any(),
@@ -196,13 +208,10 @@ pub(super) fn release(agent: &Agent, version: u64, line: &Version) -> Value {
     body
 }
 
-/// Its name: that under which Git has it, if it can be one.
-fn name(agent: &Agent, version: u64, line: &Version) -> String {
-    match &line.name {
-        Some(name) if name.len() <= NAME_MAX && !name.contains('.') => name.clone(),
-        _ => {
-            let (end, name) = (format!("-v{version}"), agent.name_any());
-            format!("{}{end}", name[..name.floor_char_boundary(NAME_MAX - end.len())].trim_end_matches('-'))
-        }
-    }
+/// Its name: that under which Git has it, if it can be one and is free, or else one with its number.
+pub(super) fn names(agent: &Agent, version: u64, line: &Version) -> impl Iterator<Item = String> {
+    let (end, name) = (format!("-v{version}"), agent.name_any());
+    let numbered = format!("{}{end}", name[..name.floor_char_boundary(NAME_MAX - end.len())].trim_end_matches('-'));
+    let known = line.name.clone().filter(|name| name.len() <= NAME_MAX && !name.contains('.'));
+    known.into_iter().chain([numbered])
 }

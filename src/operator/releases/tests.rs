@@ -91,8 +91,10 @@ impl Cluster {
 
     fn shown(&self) -> Vec<Shown> {
         let mut all: Vec<Shown> = self.releases.values().map(Shown::of).collect();
-        for shown in all.iter_mut().filter(|shown| shown.version.is_none() && shown.request.is_some()) {
-            shown.version = self.keys.get(&shown.key()).copied();
+        let recorded = |name: &str| self.keys.get(name).copied();
+        for shown in &mut all {
+            let made = || shown.is_made().then(|| recorded(&shown.name).or_else(|| shown.numbered())).flatten();
+            shown.version = recorded(&shown.key()).or_else(made);
         }
         all
     }
@@ -165,7 +167,9 @@ impl Cluster {
                 self.edit(&patch);
             }
             Step::Show { version } => {
-                let mut body = show::release(&self.agent, version, &self.past.versions[&version]);
+                let line = &self.past.versions[&version];
+                let free = show::names(&self.agent, version, line).find(|name| !self.releases.contains_key(name));
+                let mut body = show::release(&self.agent, &free.expect("a name should be free"), version, line);
                 body["metadata"]["managedFields"] =
                     json!([{"manager": "slipway/release", "operation": "Update", "fieldsV1": {"f:spec": {}}}]);
                 body["metadata"]["uid"] = json!(format!("made-{version}"));
@@ -458,6 +462,47 @@ fn a_tool_edited_since_runs_as_it_is_now_and_is_no_version_until_it_changes_agai
     cluster.settle();
     assert_eq!(cluster.active(), Some(4), "it changed again");
     cluster.check();
+}
+
+#[test]
+fn what_strangers_say_of_a_release_is_put_right() {
+    let mut cluster = Cluster::new("systemPrompt: p1");
+    cluster.settle();
+    cluster.ask("mine", "by hand");
+    cluster.settle();
+    cluster.prompt("p3");
+    cluster.settle();
+    let right = serde_json::to_value(&cluster.releases).unwrap();
+    let said = [None, Some(0), Some(-1), Some(1), Some(2), Some(3), Some(4), Some(i64::MAX)];
+    for (name, version) in
+        cluster.releases.keys().cloned().collect::<Vec<_>>().into_iter().flat_map(|name| said.map(|version| (name.clone(), version)))
+    {
+        let status = &mut cluster.releases.get_mut(&name).unwrap().status;
+        status.as_mut().unwrap().version = version;
+        cluster.settle();
+        assert_eq!(serde_json::to_value(&cluster.releases).unwrap(), right, "{name} as {version:?}");
+        cluster.releases.get_mut(&name).unwrap().status = None;
+        cluster.settle();
+        assert_eq!(serde_json::to_value(&cluster.releases).unwrap(), right, "{name} without a status");
+    }
+    for release in cluster.releases.values_mut() {
+        release.metadata.managed_fields = None;
+    }
+    cluster.settle();
+    assert_eq!(cluster.past.highest, 3, "what was made is not asked for, though it is forgotten by whom");
+}
+
+#[test]
+fn a_version_is_shown_by_its_number_where_its_name_is_taken() {
+    let mut cluster = Cluster::new("systemPrompt: p1");
+    cluster.settle();
+    let name = cluster.releases.keys().next().unwrap().clone();
+    cluster.releases.clear();
+    cluster.ask(&name, "somebody's own");
+    cluster.settle();
+    let versions: BTreeMap<&str, _> =
+        cluster.releases.iter().map(|(name, release)| (name.as_str(), release.status.as_ref().unwrap().version)).collect();
+    assert_eq!(versions, [("helper-v1", Some(1)), (&*name, Some(2))].into());
 }
 
 #[test]

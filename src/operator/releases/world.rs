@@ -24,7 +24,7 @@ use crate::event::Events;
 use crate::metrics::Metrics;
 use crate::queue::{Key, Queue};
 use crate::world::references::{self, References};
-use crate::world::{Guarded, namespaced, scopes};
+use crate::world::{Guarded, Kept, namespaced, scopes};
 
 /// What the controller is told at its start.
 #[derive(Debug, Clone, Default)]
@@ -46,7 +46,7 @@ pub struct World {
     pub(super) history: Arc<History>,
     /// Hears which namespaces have new commits.
     pub moved: Option<Moved>,
-    pub(super) agents: Cache<Guarded<Agent>>,
+    pub(super) agents: Cache<Kept>,
     things: Cache<Thing>,
     releases: RwLock<HashMap<Key, HashMap<String, Shown>>>,
     images: RwLock<HashMap<Key, BTreeMap<String, Running>>>,
@@ -151,11 +151,12 @@ impl World {
     }
 
     /// Takes note of an AgentRelease, told by a watch or by the answer to a write.
-    pub(super) fn note(&self, release: &AgentRelease) {
+    pub(super) fn note(&self, release: &AgentRelease) -> Shown {
         let shown = Shown::of(release);
         let agent = Key::new(release.namespace().unwrap_or_default(), &shown.agent);
         let mut releases = self.releases.write().unwrap_or_else(PoisonError::into_inner);
-        releases.entry(agent).or_default().insert(shown.name.clone(), shown);
+        releases.entry(agent).or_default().insert(shown.name.clone(), shown.clone());
+        shown
     }
 
     /// Forgets an AgentRelease; says whose it was.
@@ -227,9 +228,8 @@ fn agents(world: &Arc<World>, scope: Option<String>) {
     tokio::spawn(async move {
         let api: Api<Guarded<Agent>> = namespaced(&world.client, scope.as_deref());
         let hear = |heard: Heard<Guarded<Agent>>| match heard {
-            Heard::Seen(key, mut agent) => {
-                agent.meta_mut().managed_fields = None;
-                world.agents.insert(key.clone(), *agent);
+            Heard::Seen(key, agent) => {
+                world.agents.insert(key.clone(), (*agent).into());
                 world.queue.add(key);
             }
             Heard::Gone(key, _) => {

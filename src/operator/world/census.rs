@@ -122,7 +122,7 @@ mod tests {
         world.teams.insert(Key::new("", "a"), team(&json!({})));
         let namespace: DynamicObject = object(json!({"metadata": {"name": "team-a", "labels": {"agents.slipway.dev/team": "a"}}}));
         world.children(ChildKind::Namespace).insert(Key::new("", "team-a"), Child::look(&namespace, None, || None, ""));
-        world.agents.insert(Key::new("team-a", "one"), agent("one"));
+        world.agents.insert(Key::new("team-a", "one"), agent("one").into());
         world.pods.seen(&pod("two"));
         world
     }

@@ -122,14 +122,15 @@ fn named<K>(
 }
 
 /// Watches one of our own kinds.
-fn source<K>(
+fn source<K, T>(
     world: &Arc<World>,
     api: Api<Guarded<K>>,
     scope: Option<&str>,
-    cache: fn(&World) -> &Cache<Guarded<K>>,
+    cache: fn(&World) -> &Cache<T>,
     changed: impl Fn(&World, Key) + Send + Sync + 'static,
 ) where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
+    T: From<Guarded<K>> + Send + Sync + 'static,
 {
     world.sources.expect();
     let (world, scope) = (world.clone(), scope.map(str::to_owned));
@@ -140,7 +141,7 @@ fn source<K>(
                 if object.0.is_ok() {
                     world.told.forget(&K::kind(&()), &key);
                 }
-                cache(&world).insert(key.clone(), *object);
+                cache(&world).insert(key.clone(), (*object).into());
                 changed(&world, key);
             }
             Heard::Gone(key, _) => {
