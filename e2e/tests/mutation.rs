@@ -8,6 +8,7 @@ mod bases;
 mod exceptions;
 mod field;
 mod judgement;
+mod releases;
 mod schema;
 mod values;
 

@@ -1,0 +1,58 @@
+//! What anybody writes into the status of an AgentRelease is put back as it was: recorded or not, Git has the word. It happens
+//! where the history is kept.
+
+use serde_json::{Value, json};
+use slipway_e2e::{State, Team, condition, fresh, poll};
+
+use super::schema;
+use super::values::values;
+
+/// Of the values that are accepted, so many are set, the strangest.
+const APPLIED: usize = 3;
+
+#[test]
+fn every_field_of_what_releases_say() {
+    let (team, folder) = (Team::new(&fresh("mutated-releases")), tempfile::tempdir().unwrap());
+    let _state = State::of(&team, folder.path());
+    let agent = team.agent("helper", &json!({"replicas": 0, "storage": "memory", "systemPrompt": "one"}));
+    let runs = |version: u64| agent.until(&format!("at v{version}"), 60, |agent| agent["status"]["activeRelease"] == version);
+    runs(1);
+    agent.patch(&json!({"systemPrompt": "two"}));
+    runs(2);
+    team.apply(&json!({
+        "apiVersion": "agents.slipway.dev/v1", "kind": "AgentRelease", "metadata": {"name": "waits"},
+        "spec": {"agent": "nobody", "author": "a"},
+    }));
+    let mut said: Vec<(String, Value)> = Vec::new();
+    poll(30, || {
+        let list = team.kubectl("get agentreleases").json();
+        let items = list["items"].as_array().into_iter().flatten();
+        said = items.map(|item| (item["metadata"]["name"].as_str().unwrap_or_default().to_owned(), item["status"].clone())).collect();
+        let told = said.iter().filter(|(_, status)| !condition(&json!({"status": status}), "Ready").is_null());
+        let mut phases: Vec<_> = told.map(|(_, status)| status["phase"].as_str().unwrap_or("none")).collect();
+        phases.sort_unstable();
+        if phases == ["active", "archived", "none"] { Ok(()) } else { Err(format!("three releases should say what they are: {said:?}")) }
+    });
+    let kinds = schema::kinds();
+    let fields = super::kind(&kinds, "AgentRelease").fields("status");
+    for (name, before) in &said {
+        for field in &fields {
+            let own = json!({"status": before});
+            let wanted = values(field.schema(), field.of(&own)).into_iter().map(|(what, change)| (what, field.changed(&own, &change)));
+            let set = wanted.filter(|(_, wanted)| *wanted != own).filter(|(what, wanted)| {
+                let line = format!("patch agentrelease {name} --subresource=status --type=json --patch-file=/dev/stdin");
+                let step = json!([{"op": "replace", "path": "/status", "value": wanted.get("status").unwrap_or(&json!({}))}]);
+                let accepted = team.kubectl(line).input(step).run().code == Some(0);
+                if accepted {
+                    poll(20, || match team.get(&format!("agentrelease/{name}"))["status"].clone() {
+                        now if now == *before => Ok(()),
+                        now => Err(format!("{field} of {name} with {what} should be put back to {before:#}, and is {now:#}")),
+                    });
+                }
+                accepted
+            });
+            assert!(set.take(APPLIED).count() > 0, "{field} of {name} takes no value but its own");
+        }
+    }
+    assert_eq!(agent.get()["status"]["activeRelease"], 2);
+}
