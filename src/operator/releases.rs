@@ -223,8 +223,8 @@ async fn shown(world: &Arc<World>, key: &Key) -> Result<Vec<Shown>, Error> {
     let asked = git::on(&world.history, move |history| {
         for shown in &mut all {
             shown.version = git::recorded_as(history, &of, &shown.key())?;
-            if shown.version.is_none() && shown.is_made() {
-                shown.version = git::recorded_as(history, &of, &shown.name)?.or_else(|| shown.numbered());
+            if shown.version.is_none() && shown.is_made {
+                shown.version = git::recorded_as(history, &of, &shown.name)?.or(shown.numbered);
             }
         }
         Ok(all)

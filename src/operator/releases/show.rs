@@ -29,8 +29,11 @@ pub(super) struct Shown {
     pub agent: String,
     /// The version that it stands for, as Git has it. None while it was not recorded.
     pub version: Option<u64>,
-    /// Whether its status says that it was recorded. Anybody may have written that.
-    pub told: bool,
+    /// Whether we made it, as far as it says. Its status may say so, which anybody may have written; or it says nothing, because
+    /// the API server throws the book of writers away that it cannot bring up to date.
+    pub is_made: bool,
+    /// The version in its name and its label.
+    pub numbered: Option<u64>,
     /// Of the status, for comparison.
     pub status: u64,
     /// What somebody asks for, or asked for, by it; none of those that we made.
@@ -54,9 +57,14 @@ impl Shown {
         let meta = release.meta();
         let mut status = release.status.clone().unwrap_or_default();
         status.conditions = condition::ours(status.conditions);
-        let is_ours = meta.managed_fields.iter().flatten().any(|entry| {
-            entry.manager.as_deref() == Some(MANAGER) && entry.fields_v1.as_ref().is_some_and(|fields| fields.0.get("f:spec").is_some())
-        });
+        let entries = meta.managed_fields.iter().flatten();
+        let writers: Vec<_> = entries
+            .filter(|entry| entry.fields_v1.as_ref().is_some_and(|fields| fields.0.get("f:spec").is_some()))
+            .map(|entry| entry.manager.as_deref())
+            .collect();
+        let is_ours = writers.contains(&Some(MANAGER));
+        let number = release.name_any().rsplit_once("-v").and_then(|(_, number)| number.parse().ok());
+        let labelled = release.labels().get(labels::RELEASE).and_then(|label| label.parse().ok());
         let request = (!is_ours).then(|| Request {
             changelog: release.spec.changelog.clone(),
             author: author::of_request(meta, release.spec.author.as_deref()),
@@ -67,7 +75,8 @@ impl Shown {
             uid: release.uid().unwrap_or_default(),
             agent: release.spec.agent.clone(),
             version: None,
-            told: status.version.is_some(),
+            is_made: is_ours || writers.is_empty() || status.version.is_some(),
+            numbered: number.filter(|_| number == labelled),
             status: hash(&status),
             request,
             created: release.creation_timestamp().map_or(0, |time| time.0.as_second()),
@@ -80,16 +89,6 @@ impl Shown {
     pub(super) fn key(&self) -> String {
         let uid: String = self.uid.chars().filter(char::is_ascii_alphanumeric).take(8).collect();
         format!("{}-{}", self.name, uid.to_ascii_lowercase())
-    }
-
-    /// Whether we made it, also where its book of writers was taken away.
-    pub(super) fn is_made(&self) -> bool {
-        self.request.is_none() || self.told
-    }
-
-    /// The version in its name, where that was made from it.
-    pub(super) fn numbered(&self) -> Option<u64> {
-        self.name.rsplit_once("-v").and_then(|(_, number)| number.parse().ok()).filter(|_| self.request.is_none())
     }
 }
 
