@@ -72,7 +72,7 @@ fn every_field_of_every_kind() {
 
     let fields = |base: &Base| {
         let kind = kind(&kinds, base.kind);
-        // Of what does not change, whoever keeps the releases speaks, who does not run here.
+        // Of what does not change, whoever keeps the releases speaks, who does not run here; see `releases`.
         let told = !UNSEEN.contains(&base.kind) && !MADE_ONCE.contains(&base.kind);
         kind.fields("spec").into_iter().chain(told.then(|| kind.fields("status")).into_iter().flatten())
     };

@@ -67,7 +67,8 @@ pub(super) fn state(objects: &Objects, namespace: &str) -> Vec<(Place, Value)> {
     chosen.map(|(place, object)| (place.clone(), settled(object))).collect()
 }
 
-fn settled(object: &Value) -> Value {
+/// An object of ours without times and generations, of another's without what it says of itself.
+pub(super) fn settled(object: &Value) -> Value {
     let mut object = essence(object);
     let ours = object["apiVersion"].as_str().is_some_and(|version| version.starts_with("agents.slipway.dev/"));
     if !ours {
