@@ -26,7 +26,7 @@ pub(crate) const FLOOR: &str = "slipway-bench-floor";
 const TEAM: &str = "slipway-bench";
 const PATIENCE: Duration = Duration::from_mins(1);
 /// The API server takes objects away one after the other.
-const CLEARED: Duration = Duration::from_mins(5);
+const CLEARED: Duration = Duration::from_mins(15);
 
 pub(crate) struct Cluster {
     client: Client,
@@ -102,7 +102,7 @@ impl Cluster {
                         bail!("{kind:?}s of {namespace} do not go");
                     }
                     // So many at a time that the answer comes within the time that a request has.
-                    api.delete_collection(&DeleteParams::background(), &ListParams::default().limit(2000)).await?;
+                    api.delete_collection(&DeleteParams::background(), &ListParams::default().limit(500)).await?;
                     if kind == Kind::ConfigMap && only_root_certificate(&api).await? {
                         break;
                     }

@@ -69,19 +69,18 @@ async fn product_run(cluster: &Cluster, size: u32, times: &mut Times) -> anyhow:
     times.arriving.push(begun.elapsed().as_secs_f64());
     manager.settle().await?;
     let requests = since(&before, &manager.requests()?);
-    drop(manager);
-    cluster.clear().await?;
     Ok((requests, written))
 }
 
 async fn floor_run(cluster: &Cluster, size: u32, written: &[Written], times: &mut Times) -> anyhow::Result<()> {
+    cluster.clear().await?;
     let begun = Instant::now();
     let uids = cluster.create_agents(FLOOR, size).await?;
     times.created.push(begun.elapsed().as_secs_f64());
     let begun = Instant::now();
     tokio::try_join!(floor::write(cluster, written, &uids), complete(cluster, FLOOR, size))?;
     times.written.push(begun.elapsed().as_secs_f64());
-    cluster.clear().await
+    Ok(())
 }
 
 fn report(size: u32, times: &Times, requests: &Requests) {
