@@ -52,8 +52,8 @@ impl Events {
     /// Publishes, and does not fail: an Event that is lost in the end must not keep an agent from running. The same told again
     /// is the same Event, which says how often and when last.
     pub async fn publish(&self, about: &ObjectReference, happening: Happening) {
-        let which = [happening.action.to_owned(), happening.note.clone()];
-        let event = self.event(about, happening, None, &which.each_ref().map(String::as_str));
+        let (action, note) = (happening.action, happening.note.clone());
+        let event = self.event(about, happening, None, &[action, &note]);
         if self.make(&event).await == Some(Made::Before) {
             self.repeat(&event).await;
         } else {
