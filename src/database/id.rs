@@ -1,17 +1,23 @@
-//! Identifiers: a prefix and a ULID, whose order is that of time, to the millisecond.
+//! Identifiers: a prefix and a ULID, whose order is that of time: to the millisecond between processes, exactly within one.
 
 use std::hash::{BuildHasher, RandomState};
+use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ulid::Ulid;
 
 use crate::Fault;
 
-/// `prefix_` and a fresh ULID.
+static LAST: Mutex<Ulid> = Mutex::new(Ulid::nil());
+
+/// `prefix_` and a fresh ULID, above every earlier one of this process, in the same millisecond and when the clock
+/// steps back, too.
 pub(crate) fn new(prefix: &str) -> String {
     let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let milliseconds = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
-    format!("{prefix}_{}", Ulid::from_parts(milliseconds, random()))
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    *last = Ulid::from_parts(milliseconds, random()).max(Ulid(last.0.saturating_add(1)));
+    format!("{prefix}_{}", *last)
 }
 
 fn random() -> u128 {
@@ -40,6 +46,12 @@ mod tests {
         assert_ne!(one, two);
         assert!(one.starts_with("msg_") && one.len() == 30, "{one}");
         check("message id", &one).unwrap();
+    }
+
+    #[test]
+    fn later_ids_are_greater() {
+        let ids: Vec<_> = (0..1000).map(|_| new("mem")).collect();
+        assert!(ids.is_sorted_by(|one, next| one < next));
     }
 
     #[test]
