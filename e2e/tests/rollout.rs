@@ -11,21 +11,7 @@ const AT_ONCE: usize = 2;
 
 #[test]
 fn so_many_agents_at_once_get_the_pods_that_the_platform_wants_otherwise_and_authors_do_not_wait() {
-    let cluster = Second::start();
-    cluster.kubectl(&format!("create namespace {}", platform::NAMESPACE)).ok();
-    let first = Manager::start(&cluster, 1);
-    apply(&cluster, &json!({"kind": "Team", "metadata": {"name": "rollout"}, "spec": {"name": "Rollout"}}));
-    poll(30, || first.lives().and_then(|()| exists(&cluster, &format!("namespace {TEAM}"))));
-    for name in AGENTS {
-        apply(
-            &cluster,
-            &json!({"kind": "Agent", "metadata": {"name": name, "namespace": TEAM}, "spec": {"name": name, "framework": "custom"}}),
-        );
-    }
-    poll(30, || have(&cluster, 1, &AGENTS));
-    for name in AGENTS {
-        settle(&cluster, name);
-    }
+    let (cluster, first) = settled();
     drop(first);
 
     let mut second = Manager::start(&cluster, 2);
@@ -54,9 +40,71 @@ fn so_many_agents_at_once_get_the_pods_that_the_platform_wants_otherwise_and_aut
     poll(20, || second.waiting(0).and_then(|()| second.counts("slipway_rollouts", 0)));
 }
 
+#[test]
+fn an_agent_whose_new_pods_are_refused_holds_nobody_up() {
+    let (cluster, first) = settled();
+    let deny = "!(object.metadata.name in ['a', 'b']) || !object.spec.template.spec.containers[0].image.endsWith(':2')";
+    let policy = json!({
+        "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "no-two"},
+        "spec": {
+            "matchConstraints": {"resourceRules": [{"apiGroups": ["apps"], "apiVersions": ["*"], "operations": ["*"], "resources": ["deployments"]}]},
+            "validations": [{"expression": deny, "message": "not this one"}],
+        },
+    });
+    let binding = json!({
+        "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": "no-two"},
+        "spec": {"policyName": "no-two", "validationActions": ["Deny"]},
+    });
+    for object in [policy, binding] {
+        apply_as("admissionregistration.k8s.io/v1", &cluster, &object);
+    }
+    let forbidden = json!([{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": image(2)}]);
+    poll(30, || {
+        let tried = cluster.kubectl(&format!("patch deployment a -n {TEAM} --dry-run=server --type=json -p")).arg(&forbidden).run();
+        if tried.stderr.contains("not this one") { Ok(()) } else { Err(format!("the policy should count: {}", tried.stderr)) }
+    });
+    drop(first);
+
+    let second = Manager::start(&cluster, 2);
+    poll(30, || have(&cluster, 2, &["c", "d"]));
+    poll(20, || second.waiting(1).and_then(|()| second.counts("slipway_rollouts", 2)));
+    for name in ["c", "d"] {
+        settle(&cluster, name);
+    }
+    poll(20, || have(&cluster, 2, &["c", "d", "e"]));
+    settle(&cluster, "e");
+    poll(20, || second.waiting(0).and_then(|()| second.counts("slipway_rollouts", 0)));
+}
+
+/// Agents of the first version that serve, and their operator.
+#[track_caller]
+fn settled() -> (Second, Manager) {
+    let cluster = Second::start();
+    cluster.kubectl(&format!("create namespace {}", platform::NAMESPACE)).ok();
+    let first = Manager::start(&cluster, 1);
+    apply(&cluster, &json!({"kind": "Team", "metadata": {"name": "rollout"}, "spec": {"name": "Rollout"}}));
+    poll(30, || first.lives().and_then(|()| exists(&cluster, &format!("namespace {TEAM}"))));
+    for name in AGENTS {
+        apply(
+            &cluster,
+            &json!({"kind": "Agent", "metadata": {"name": name, "namespace": TEAM}, "spec": {"name": name, "framework": "custom"}}),
+        );
+    }
+    poll(30, || have(&cluster, 1, &AGENTS));
+    for name in AGENTS {
+        settle(&cluster, name);
+    }
+    (cluster, first)
+}
+
 #[track_caller]
 fn apply(cluster: &Second, object: &Value) {
-    let mut whole = json!({"apiVersion": "agents.slipway.dev/v1"});
+    apply_as("agents.slipway.dev/v1", cluster, object);
+}
+
+#[track_caller]
+fn apply_as(version: &str, cluster: &Second, object: &Value) {
+    let mut whole = json!({"apiVersion": version});
     whole.as_object_mut().unwrap().extend(object.as_object().unwrap().clone());
     cluster.kubectl("apply -f -").input(whole).ok();
 }

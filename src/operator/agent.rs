@@ -44,11 +44,13 @@ pub(crate) async fn reconcile(world: &World, key: &Key) -> Result<Option<Duratio
     let agent = match kept.agent() {
         Ok(agent) => agent,
         Err(invalid) => {
+            apply::leave_turn(world, key);
             report::malformed(world, key, &invalid).await?;
             return Ok(Some(RESYNC));
         }
     };
     if agent.meta().deletion_timestamp.is_some() {
+        apply::leave_turn(world, key);
         return Ok(None);
     }
     pin::read(&agent, world).await?;

@@ -68,8 +68,10 @@ pub(super) async fn apply(desired: Vec<(ChildKind, Value)>, plan: &Plan, world: 
         let fault = fault(kind, &name, &outcome);
         applied.outcomes.push((kind, name, outcome));
         if fault.is_some() {
-            // What comes after needs what comes before; half an agent is worse than none.
+            // What comes after needs what comes before; half an agent is worse than none. It may take long to mend, and
+            // others need not wait for that.
             applied.fault = fault;
+            leave_turn(world, &Key::new(&plan.namespace, &plan.name));
             return Ok(applied);
         }
     }
