@@ -209,7 +209,17 @@ async fn merge(api: &Api<DynamicObject>, name: &str, desired: &Value, manager: &
     if additions.is_empty() {
         return Ok(object);
     }
-    api.patch(name, &by(manager), &without(&object, &additions)?).await
+    api.patch(name, &by(manager), &without(&object, &additions)?).await.map_err(outrun)
+}
+
+/// The API server says of a patch whose test fails, as of an object that is not valid, 422; the one is a conflict.
+fn outrun(error: kube::Error) -> kube::Error {
+    match error {
+        kube::Error::Api(status) if status.code == 422 && status.message.starts_with("the server rejected our request") => {
+            kube::Error::Api(Box::new(Status { code: 409, ..*status }))
+        }
+        other => other,
+    }
 }
 
 /// A write that is no apply, by this field manager.
@@ -318,4 +328,19 @@ pub(crate) fn named(outcomes: &[(ChildKind, String, Outcome)], wanted: &Outcome)
     let names: Vec<String> =
         outcomes.iter().filter(|(_, _, outcome)| outcome == wanted).map(|(kind, name, _)| format!("{kind:?} {name}")).collect();
     (!names.is_empty()).then(|| names.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_race_that_is_lost_is_a_conflict_and_what_is_not_valid_is_not() {
+        let code = |message: &str| match outrun(kube::Error::Api(Status::failure(message, "Invalid").with_code(422).boxed())) {
+            kube::Error::Api(status) => status.code,
+            other => panic!("{other}"),
+        };
+        assert_eq!(code("the server rejected our request due to an error in our request"), 409);
+        assert_eq!(code("Deployment.apps \"a\" is invalid: spec.selector: field is immutable"), 422);
+    }
 }
