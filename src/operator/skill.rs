@@ -36,7 +36,8 @@ pub(crate) async fn reconcile(world: &World, key: &Key) -> Result<Option<Duratio
             if let Some(message) = world.first_word_on::<Skill>(key, invalid).await {
                 let fault = Fault { reason: "Malformed", message };
                 let status = status(key, Err(&fault), &SkillStatus::default(), invalid.metadata.generation, Timestamp::now());
-                write::status::<Skill>(&world.client, key, &status, MANAGER).await?;
+                let written = write::status::<Skill>(&world.client, key, &status, MANAGER).await;
+                world.unless_said::<Skill, _>(key, written)?;
             }
             return Ok(Some(RESYNC));
         }

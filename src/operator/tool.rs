@@ -126,7 +126,8 @@ pub(crate) async fn reconcile(world: &World, key: &Key) -> Result<Option<Duratio
     };
     let status = status(fault.as_ref(), &judgement, &before, generation, Timestamp::now());
     if status != before {
-        write::status::<Tool>(&world.client, key, &status, MANAGER).await?;
+        let written = write::status::<Tool>(&world.client, key, &status, MANAGER).await;
+        world.unless_said::<Tool, _>(key, written)?;
         if let Ok(tool) = &object.0 {
             for happening in happenings(fault, &before, &status) {
                 world.events.publish(&tool.object_ref(&()), happening).await;

@@ -32,6 +32,7 @@ use crate::rollout::Rollout;
 use crate::settings::Settings;
 use crate::tenancy::Tenancy;
 use crate::visits::Sign;
+use crate::write;
 use crate::{agent, skill, team};
 use child::Child;
 use configured::Configured;
@@ -296,6 +297,18 @@ impl World {
         let happening = Happening { warning: true, reason: "Malformed".to_owned(), action: "Read", note: message.clone() };
         self.events.publish(&about, happening).await;
         Some(message)
+    }
+
+    /// What [`Self::first_word_on`] said is said again if the status could not be written for now.
+    pub(crate) fn unless_said<K, T>(&self, key: &Key, written: Result<T, write::Error>) -> Result<T, write::Error>
+    where
+        K: Resource<DynamicType = ()>,
+    {
+        written.inspect_err(|error| {
+            if error.category() != "invalid" {
+                self.told.forget(&K::kind(&()), key);
+            }
+        })
     }
 
     pub fn close(&self) {

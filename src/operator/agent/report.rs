@@ -173,7 +173,8 @@ pub(crate) async fn malformed(world: &World, key: &Key, invalid: &InvalidObject)
         conditions: condition::conditions(findings, &[], generation, Timestamp::now()),
         ..AgentStatus::default()
     };
-    write::status::<Agent>(&world.client, key, &status, MANAGER).await.map(drop)
+    let written = write::status::<Agent>(&world.client, key, &status, MANAGER).await;
+    world.unless_said::<Agent, _>(key, written).map(drop)
 }
 
 async fn tell(agent: &Agent, before: &AgentStatus, now: &AgentStatus, applied: &Applied, world: &World) {

@@ -37,6 +37,9 @@ impl Told {
 
 #[cfg(test)]
 mod tests {
+    use kube::core::Status;
+    use slipway_api::Agent;
+
     use super::*;
 
     #[test]
@@ -49,6 +52,17 @@ mod tests {
         assert!(told.is_news("Agent", &key, &"worse"));
         told.forget("Agent", &key);
         assert!(told.is_news("Agent", &key, &"worse"));
+    }
+
+    #[tokio::test]
+    async fn what_could_not_be_written_for_now_is_news_again() {
+        let (world, key) = (crate::agent::tests::world(), Key::new("team-a", "x"));
+        let failed = |code| Err::<(), _>(kube::Error::Api(Status::failure("", "").with_code(code).boxed()).into());
+        for (code, is_news) in [(500, true), (429, true), (422, false)] {
+            assert!(world.told.is_news("Agent", &key, &code));
+            world.unless_said::<Agent, _>(&key, failed(code)).unwrap_err();
+            assert_eq!(world.told.is_news("Agent", &key, &code), is_news, "{code}");
+        }
     }
 
     #[test]
