@@ -19,7 +19,6 @@ pub(crate) mod stand;
 mod tests;
 mod world;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -167,24 +166,16 @@ struct View {
 
 impl View {
     async fn of(world: &Arc<World>, key: &Key, agent: Agent, past: Option<Past>) -> Result<Self, Error> {
-        let shown = shown(world, key).await?;
         // Who wrote the annotation, and who owns the spec, is in the managed fields, which are not kept.
         let has_book = agent.metadata.managed_fields.is_some();
         let found = if plan::asked(&agent).is_some() && !has_book { live(world, key).await? } else { None };
         let (agent, is_live) = found.map_or((agent, has_book), |live| (live, true));
-        let past = if let Some(past) = past {
-            past
-        } else {
-            let (of, versions) = (key.clone(), shown.iter().filter_map(|shown| shown.version).collect::<BTreeSet<_>>());
-            git::on(&world.history, move |history| git::past(history, &of, &versions)).await?
-        };
-        let asked = match plan::asked(&agent).and_then(plan::version) {
-            Some(version) => {
-                let of = key.clone();
-                Some(git::on(&world.history, move |history| git::asked(history, &of, version)).await?)
-            }
-            None => None,
-        };
+        let (of, told, wanted) = (key.clone(), world.shown(key), plan::asked(&agent).and_then(plan::version));
+        let seen = git::on(&world.history, move |history| {
+            let asked = wanted.map(|version| git::asked(history, &of, version)).transpose()?;
+            Ok((git::seen(history, &of, told, past)?, asked))
+        });
+        let ((shown, past), asked) = seen.await?;
         let owner = gitops::owner(&agent.metadata);
         let by = author::of_annotation(&agent.metadata, labels::DEPLOY_RELEASE);
         Ok(Self { agent, is_live, past, shown, asked, owner, by })
@@ -212,24 +203,6 @@ impl View {
             now,
         })
     }
-}
-
-/// The AgentReleases of an agent. What version each stands for, Git is asked.
-async fn shown(world: &Arc<World>, key: &Key) -> Result<Vec<Shown>, Error> {
-    let (of, mut all) = (key.clone(), world.shown(key));
-    if all.is_empty() {
-        return Ok(all);
-    }
-    let asked = git::on(&world.history, move |history| {
-        for shown in &mut all {
-            shown.version = git::recorded_as(history, &of, &shown.key())?;
-            if shown.version.is_none() && shown.is_made {
-                shown.version = git::recorded_as(history, &of, &shown.name)?.or(shown.numbered);
-            }
-        }
-        Ok(all)
-    });
-    Ok(asked.await?)
 }
 
 /// The Agent as the API server has it now.

@@ -25,6 +25,26 @@ fn a_deleted_agent_gets_a_tombstone_and_one_that_comes_back_goes_on_counting() {
 }
 
 #[test]
+fn a_persons_release_says_that_its_agent_was_deleted() {
+    let ground = Ground::new("releases-left");
+    let agent = ground.agent("helper", &json!({}));
+    runs(&agent, 1);
+    let ask =
+        json!({"apiVersion": "agents.slipway.dev/v1", "kind": "AgentRelease", "metadata": {"name": "mine"}, "spec": {"agent": "helper"}});
+    ground.team.kubectl("create -f -").input(&ask).ok();
+    runs(&agent, 2);
+    let status = || ground.team.get("agentrelease/mine")["status"].clone();
+    let says = |phase: &str| if status()["phase"] == phase { Ok(()) } else { Err(format!("{phase}: {}", status())) };
+    poll(20, || says("active"));
+    agent.kubectl("delete").ok();
+    poll(40, || says("deleted"));
+    assert!(status()["artifact"].is_null() && status()["version"] == 2, "{}", status());
+    let agent = ground.agent("helper", &json!({}));
+    runs(&agent, 3);
+    poll(20, || says("deleted"));
+}
+
+#[test]
 fn an_agent_that_goes_while_nobody_looks_is_found_out() {
     let ground = Ground::alone("releases-missed");
     let agent = ground.agent("helper", &json!({}));

@@ -75,14 +75,14 @@ pub(super) async fn act(world: &World, key: &Key, agent: &Agent, past: &Past, st
             let agent = match api.patch(&key.name, &params, &Patch::Merge(patch)).await {
                 Err(kube::Error::Api(status)) if matches!(status.code, 403 | 422) => {
                     // It is tried again: a policy may change its mind.
-                    refused(world, agent, &status.message).await;
+                    refused(world, agent, past, &status.message).await;
                     return Err(kube::Error::Api(status).into());
                 }
                 patched => patched?,
             };
             Ok(Done { agent: Some(agent), ..Done::default() })
         }
-        Step::Show { version } => show_release(world, agent, past, version).await,
+        Step::Show { version } => show_release(world, key, agent, past, version).await,
         Step::Mark { name, status } => mark(world, key, &name, &status).await,
         Step::Prune { name } => {
             let api: Api<AgentRelease> = Api::namespaced(world.client.clone(), &key.namespace);
@@ -104,10 +104,12 @@ pub(super) async fn act(world: &World, key: &Key, agent: &Agent, past: &Past, st
 }
 
 /// Tells that what is active in the history may not be what the Agent has.
-async fn refused(world: &World, agent: &Agent, why: &str) {
+async fn refused(world: &World, agent: &Agent, past: &Past, why: &str) {
     let note = format!("the release that was asked for cannot be deployed: {why}; allow it, or ask for another");
     let happening = Happening { warning: true, reason: "ReleaseRefused".to_owned(), action: "Deploy", note };
-    world.events.publish_once(&about(agent), happening, &json!({"message": why}), &[why]).await;
+    let version = past.active.as_ref().map_or(0, |active| active.version);
+    let payload = json!({"version": version, "message": why});
+    world.events.publish_once(&about(agent), happening, &payload, &[&version.to_string(), why]).await;
 }
 
 pub(super) fn about(agent: &Agent) -> ObjectReference {
@@ -160,25 +162,25 @@ async fn record(world: &World, key: &Key, agent: &Agent, draft: Draft) -> Result
     Ok(Done { history: true, ..Done::default() })
 }
 
-async fn show_release(world: &World, agent: &Agent, past: &Past, version: u64) -> Result<Done, Error> {
+async fn show_release(world: &World, key: &Key, agent: &Agent, past: &Past, version: u64) -> Result<Done, Error> {
     let Some(line) = past.versions.get(&version) else { return Ok(Done::default()) };
-    let namespace = agent.namespace().unwrap_or_default();
     let resource = kube::api::ApiResource::erase::<AgentRelease>(&());
-    let api: Api<DynamicObject> = Api::namespaced_with(world.client.clone(), &namespace, &resource);
+    let api: Api<DynamicObject> = Api::namespaced_with(world.client.clone(), &key.namespace, &resource);
     let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
     let mut taken = None;
     for name in show::names(agent, version, line) {
         let body = show::release(agent, &name, version, line);
         let object: DynamicObject = serde_json::from_value(body).map_err(write::Error::from)?;
+        let was_known = world.shown(key).iter().any(|shown| shown.name == name);
         match api.create(&params, &object).await {
             Ok(made) => {
                 note(world, made)?;
                 return Ok(Done::default());
             }
             Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => {
-                // We may have made it and not have heard of it yet.
+                // We may have made it and not have heard of it yet. One that we knew of stands for something else.
                 let there = api.get_opt(&name).await?;
-                if there.map(|there| note(world, there)).transpose()?.is_some_and(|there| there.request.is_none()) {
+                if there.map(|there| note(world, there)).transpose()?.is_some_and(|there| there.request.is_none() && !was_known) {
                     return Ok(Done::default());
                 }
                 taken = Some(kube::Error::Api(status));
@@ -189,9 +191,11 @@ async fn show_release(world: &World, agent: &Agent, past: &Past, version: u64) -
     taken.map_or_else(|| Ok(Done::default()), |taken| Err(taken.into()))
 }
 
-async fn mark(world: &World, key: &Key, name: &str, status: &AgentReleaseStatus) -> Result<Done, Error> {
+pub(super) async fn mark(world: &World, key: &Key, name: &str, status: &AgentReleaseStatus) -> Result<Done, Error> {
     match write::status::<AgentRelease>(&world.client, &Key::new(&key.namespace, name), status, MANAGER).await? {
-        Some(object) => drop(note(world, object)?),
+        // One that is not known any more has gone since it was written.
+        Some(object) if world.shown(key).iter().any(|shown| shown.name == name) => drop(note(world, object)?),
+        Some(_) => {}
         None => world.gone(key, name),
     }
     Ok(Done::default())

@@ -10,6 +10,7 @@ use slipway_state::history::{Author, Draft, Fault, History, Recorded, Row, Step}
 use super::note::Note;
 use super::past::{Active, Past, Version};
 use super::plan::Asked;
+use super::show::Shown;
 use crate::queue::Key;
 
 /// So many of the newest versions are looked at: more than the cluster keeps.
@@ -28,7 +29,7 @@ pub(super) async fn on<T: Send + 'static>(
 }
 
 /// What Git says of an agent, with these versions besides those that matter anyway.
-pub(super) fn past(history: &History, agent: &Key, others: &BTreeSet<u64>) -> Result<Past, Fault> {
+fn past(history: &History, agent: &Key, others: impl Iterator<Item = u64>) -> Result<Past, Fault> {
     let mut past = Past::default();
     let page = history.list(&agent.namespace, &agent.name, None, NEWEST)?;
     past.highest = page.rows.first().map_or(0, |row| row.version);
@@ -41,7 +42,7 @@ pub(super) fn past(history: &History, agent: &Key, others: &BTreeSet<u64>) -> Re
         }
         Err(fault) => return Err(fault),
     };
-    let mut missing: BTreeSet<u64> = others.iter().copied().chain(active.as_ref().map(|artifact| artifact.metadata.version)).collect();
+    let mut missing: BTreeSet<u64> = others.chain(active.as_ref().map(|artifact| artifact.metadata.version)).collect();
     for row in page.rows {
         missing.remove(&row.version);
         past.take(row);
@@ -99,8 +100,21 @@ pub(super) fn asked(history: &History, agent: &Key, version: u64) -> Result<Aske
     Ok(Asked { version, found })
 }
 
+/// The AgentReleases of an agent with the versions that they stand for (those of their requests or, if the controller
+/// made them, of their names), and what Git says of these and the agent, if that is not known yet.
+pub(super) fn seen(history: &History, agent: &Key, mut all: Vec<Shown>, known: Option<Past>) -> Result<(Vec<Shown>, Past), Fault> {
+    for shown in &mut all {
+        shown.version = recorded_as(history, agent, &shown.key())?;
+        if shown.version.is_none() && shown.is_made {
+            shown.version = recorded_as(history, agent, &shown.name)?.or(shown.numbered);
+        }
+    }
+    let past = known.map_or_else(|| past(history, agent, all.iter().filter_map(|shown| shown.version)), Ok)?;
+    Ok((all, past))
+}
+
 /// The version that a person's release was recorded as.
-pub(super) fn recorded_as(history: &History, agent: &Key, release: &str) -> Result<Option<u64>, Fault> {
+fn recorded_as(history: &History, agent: &Key, release: &str) -> Result<Option<u64>, Fault> {
     let found = history.named(&agent.namespace, release)?;
     Ok(found.filter(|(of, _)| *of == agent.name).map(|(_, recorded)| recorded.version))
 }

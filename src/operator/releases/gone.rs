@@ -7,14 +7,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::api::{Api, ListParams};
-use slipway_api::{Agent, AgentRelease};
+use slipway_api::Agent;
 use tokio::time::Instant;
 
 use super::act::{self, Error};
 use super::world::{GRACE, World};
 use super::{author, git, show};
 use crate::queue::Key;
-use crate::write;
 
 /// How long to wait before the history is asked again for who is in it.
 const AGAIN: Duration = Duration::from_secs(30);
@@ -45,7 +44,7 @@ pub(super) async fn look_for_all(world: &Arc<World>) {
 
 /// Looks at an agent that is not there.
 pub(super) async fn reconcile(world: &Arc<World>, key: &Key) -> Result<Option<Duration>, Error> {
-    refuse(world, key).await?;
+    say(world, key).await?;
     let of = key.clone();
     if !git::on(&world.history, move |history| git::lives(history, &of)).await? {
         world.forget(key);
@@ -67,6 +66,7 @@ pub(super) async fn reconcile(world: &Arc<World>, key: &Key) -> Result<Option<Du
     let buried = git::on(&world.history, move |history| history.bury(&of.namespace, &of.name, author, when)).await?;
     world.moved(&key.namespace);
     tracing::info!(agent = %key, commit = buried.commit, "the agent is gone; its history is closed");
+    say(world, key).await?;
     world.forget(key);
     Ok(None)
 }
@@ -78,14 +78,19 @@ async fn is_gone(world: &World, key: &Key) -> Result<bool, Error> {
     Ok(list.items.is_empty())
 }
 
-/// Tells who asked for a release of an agent that is not there.
-async fn refuse(world: &Arc<World>, key: &Key) -> Result<(), Error> {
+/// Tells what has become of the AgentReleases that did not go with their agent: people's.
+async fn say(world: &Arc<World>, key: &Key) -> Result<(), Error> {
+    let (of, told) = (key.clone(), world.shown(key));
+    if told.is_empty() {
+        return Ok(());
+    }
+    let (shown, past) = git::on(&world.history, move |history| git::seen(history, &of, told, None)).await?;
     let message = format!("there is no agent {} in this namespace", key.name);
-    for shown in super::shown(world, key).await?.into_iter().filter(|shown| shown.version.is_none() && !shown.deleting) {
-        let Some(request) = &shown.request else { continue };
-        if let Some(status) = show::waits(&shown, request, "AgentNotFound", &message, Timestamp::now()) {
-            let of = Key::new(&key.namespace, &shown.name);
-            write::status::<AgentRelease>(&world.client, &of, &status, super::MANAGER).await.map_err(act::Error::from)?;
+    for shown in shown.iter().filter(|shown| !shown.deleting) {
+        let request = shown.request.as_ref().filter(|_| shown.version.is_none());
+        let waits = |request| show::waits(shown, request, "AgentNotFound", &message, Timestamp::now());
+        if let Some(status) = show::differs(&past, shown).or_else(|| request.and_then(waits)) {
+            act::mark(world, key, &shown.name, &status).await?;
         }
     }
     Ok(())

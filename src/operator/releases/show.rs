@@ -25,6 +25,7 @@ const CHANGELOG_MAX: usize = 4096;
 pub(super) struct Shown {
     pub name: String,
     pub uid: String,
+    pub resource_version: u64,
     /// The Agent that it names.
     pub agent: String,
     /// The version that it stands for, as Git has it. None while it was not recorded.
@@ -32,7 +33,7 @@ pub(super) struct Shown {
     /// Whether we made it, as far as it says. Its status may say so, which anybody may have written; or it says nothing, because
     /// the API server throws the book of writers away that it cannot bring up to date.
     pub is_made: bool,
-    /// The version in its name and its label.
+    /// The version in its name, and in its label where the book does not say that we made it.
     pub numbered: Option<u64>,
     /// Of the status, for comparison.
     pub status: u64,
@@ -73,10 +74,11 @@ impl Shown {
         Self {
             name: release.name_any(),
             uid: release.uid().unwrap_or_default(),
+            resource_version: release.resource_version().and_then(|version| version.parse().ok()).unwrap_or(0),
             agent: release.spec.agent.clone(),
             version: None,
             is_made: is_ours || writers.is_empty() || status.version.is_some(),
-            numbered: number.filter(|_| number == labelled),
+            numbered: number.filter(|_| is_ours || number == labelled),
             status: hash(&status),
             request,
             created: release.creation_timestamp().map_or(0, |time| time.0.as_second()),
@@ -98,6 +100,7 @@ fn hash(status: &AgentReleaseStatus) -> u64 {
 
 /// The next thing that the cluster does not show as it is.
 pub(super) fn step(past: &Past, shown: &[Shown]) -> Option<Step> {
+    // One that is being deleted is in the way of another until it is gone, which is told.
     let staying = || shown.iter().filter(|shown| !shown.deleting);
     let kept: Vec<(&u64, &Version)> = past.kept().collect();
     // The active one first: it is what matters most, and others become archived by it.
@@ -107,7 +110,7 @@ pub(super) fn step(past: &Past, shown: &[Shown]) -> Option<Step> {
         .filter(|(version, _)| Some(**version) == active)
         .chain(kept.iter().rev().filter(|(version, _)| Some(**version) != active));
     for (version, _) in ordered {
-        if !staying().any(|shown| shown.version == Some(**version)) {
+        if !shown.iter().any(|shown| shown.version == Some(**version)) {
             return Some(Step::Show { version: **version });
         }
         if let Some(step) = staying().filter(|shown| shown.version == Some(**version)).find_map(|shown| mark(past, shown)) {
@@ -117,15 +120,23 @@ pub(super) fn step(past: &Past, shown: &[Shown]) -> Option<Step> {
     if let Some(step) = staying().find_map(|shown| mark(past, shown)) {
         return Some(step);
     }
-    let gone =
-        |shown: &&Shown| shown.version.is_some_and(|version| version <= past.highest && !kept.iter().any(|(kept, _)| **kept == version));
-    staying().filter(|shown| !shown.gitops).find(gone).map(|shown| Step::Prune { name: shown.name.clone() })
+    // What could not be read is not taken for old.
+    let is_old = |version| past.versions.contains_key(&version) && !kept.iter().any(|(kept, _)| **kept == version);
+    staying()
+        .filter(|shown| !shown.gitops)
+        .find(|shown| shown.version.is_some_and(is_old))
+        .map(|shown| Step::Prune { name: shown.name.clone() })
 }
 
 fn mark(past: &Past, shown: &Shown) -> Option<Step> {
+    differs(past, shown).map(|status| Step::Mark { name: shown.name.clone(), status: Box::new(status) })
+}
+
+/// What makes an AgentRelease say what Git says, if it does not already.
+pub(super) fn differs(past: &Past, shown: &Shown) -> Option<AgentReleaseStatus> {
     let version = shown.version?;
     let status = status(past, version, past.versions.get(&version)?);
-    (hash(&status) != shown.status).then(|| Step::Mark { name: shown.name.clone(), status: Box::new(status) })
+    (hash(&status) != shown.status).then_some(status)
 }
 
 /// The status of the AgentRelease of a version.

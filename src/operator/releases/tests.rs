@@ -405,6 +405,43 @@ fn the_cluster_keeps_what_is_active_and_the_last_three() {
 }
 
 #[test]
+fn what_git_cannot_read_any_more_is_not_taken_for_old() {
+    let mut cluster = with_versions(3);
+    cluster.past.versions.remove(&3);
+    cluster.past.versions.remove(&1);
+    assert_eq!(cluster.settle(), Rest::Done);
+    assert_eq!(cluster.releases.len(), 3, "{:?}", cluster.releases.keys());
+}
+
+#[test]
+fn one_that_is_held_up_on_its_way_out_holds_up_nothing_else() {
+    let mut cluster = with_versions(2);
+    let name = cluster.releases.keys().next().unwrap().clone();
+    cluster.releases.get_mut(&name).unwrap().metadata.deletion_timestamp = Some(serde_json::from_value(json!(cluster.now())).unwrap());
+    cluster.prompt("p3");
+    cluster.settle();
+    cluster.check();
+    assert_eq!(cluster.active(), Some(3));
+    cluster.releases.remove(&name);
+    cluster.settle();
+    assert_eq!(cluster.phases(), [(1, "archived", false), (2, "archived", false), (3, "active", true)]);
+}
+
+#[test]
+fn one_of_ours_that_git_knows_by_no_name_is_known_by_its_own() {
+    let mut cluster = with_versions(2);
+    cluster.keys.clear();
+    cluster.releases.clear();
+    cluster.past.versions.values_mut().for_each(|line| line.name = None);
+    cluster.settle();
+    for release in cluster.releases.values_mut() {
+        release.metadata.labels = Some([(labels::RELEASE.to_owned(), "9".to_owned())].into());
+    }
+    assert_eq!(cluster.settle(), Rest::Done);
+    cluster.check();
+}
+
+#[test]
 fn what_gitops_would_make_anew_is_not_deleted() {
     let mut cluster = with_versions(1);
     cluster.ask("kept", "c");

@@ -150,12 +150,16 @@ impl World {
         releases.get(agent).into_iter().flat_map(HashMap::values).cloned().collect()
     }
 
-    /// Takes note of an AgentRelease, told by a watch or by the answer to a write.
+    /// Takes note of an AgentRelease, told by a watch or by the answer to a write, which may come after later news.
     pub(super) fn note(&self, release: &AgentRelease) -> Shown {
         let shown = Shown::of(release);
         let agent = Key::new(release.namespace().unwrap_or_default(), &shown.agent);
         let mut releases = self.releases.write().unwrap_or_else(PoisonError::into_inner);
-        releases.entry(agent).or_default().insert(shown.name.clone(), shown.clone());
+        let of = releases.entry(agent).or_default();
+        let is_old = |known: &Shown| known.uid == shown.uid && known.resource_version > shown.resource_version;
+        if !of.get(&shown.name).is_some_and(is_old) {
+            of.insert(shown.name.clone(), shown.clone());
+        }
         shown
     }
 
