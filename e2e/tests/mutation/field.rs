@@ -53,11 +53,14 @@ pub(super) fn mutate(apart: &Apart, kind: &Kind, base: &Base, team: &str, field:
     let name = if base.name.is_empty() { team } else { base.name };
     let patient = Patient { apart, kind, team, name: name.to_owned(), field };
     let mut outcome = Outcome { field: field.to_string(), refused: 0, accepted: 0, applied: 0, faults: Vec::new(), lost: false };
-    let before = patient.state();
-    let Some(whole) = patient.live() else {
-        outcome.faults.push(format!("{field}: {name} is gone"));
-        return Outcome { lost: true, ..outcome };
+    let whole = match patient.settled() {
+        Ok(whole) => whole,
+        Err(fault) => {
+            outcome.faults.push(format!("{field} of {name}: {fault}"));
+            return Outcome { lost: true, ..outcome };
+        }
     };
+    let before = patient.state();
     let part = field.part();
     let own = json!({part: whole[part]});
     let mut accepted: Vec<(String, Value)> = Vec::new();
@@ -181,8 +184,15 @@ impl Patient<'_> {
         objects.get(&(self.kind.plural.clone(), namespace, self.name.clone()))
     }
 
-    fn live(&self) -> Option<Value> {
-        self.apart.until(0, |objects| self.of(objects).cloned().ok_or_else(String::new)).ok()
+    /// The object, with conditions if it has any: of what an earlier field has brought about, some is not seen in
+    /// [`judgement::state`], and is mended in two steps.
+    fn settled(&self) -> Result<Value, String> {
+        self.apart.until(TOLD, |objects| {
+            let found = self.of(objects).ok_or("it is gone")?;
+            let has_status = !UNSEEN.contains(&self.kind.name.as_str()) && !MADE_ONCE.contains(&self.kind.name.as_str());
+            let is_settled = !has_status || found["status"]["conditions"].as_array().is_some_and(|all| !all.is_empty());
+            if is_settled { Ok(found.clone()) } else { Err(format!("it should have conditions: {}", found["status"])) }
+        })
     }
 
     fn state(&self) -> Vec<(Place, Value)> {
