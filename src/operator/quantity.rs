@@ -52,6 +52,8 @@ fn decimal(mut digits: i128, mut power: i32, as_exponent: bool) -> Option<String
     if digits == 0 {
         return Some("0".to_owned());
     }
+    // After so many tens nothing is left of any number but its sign.
+    power = power.max(SMALLEST - 40);
     while power < SMALLEST {
         (digits, power) = (away(digits, 10), power + 1);
     }
@@ -97,6 +99,8 @@ mod tests {
             ("1.5e1", "15"),
             ("0.1n", "1n"),
             ("-1.5", "-1500m"),
+            ("170141183460469231731687303715884105727e-45", "171e-9"),
+            ("9e-2147483648", "1e-9"),
         ] {
             assert_eq!(rewritten(given).as_deref(), Some(written), "{given}");
             assert_eq!(rewritten(written).as_deref(), Some(written), "{written}");
