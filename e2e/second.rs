@@ -5,7 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Condvar, Mutex, PoisonError};
 
+use serde_json::{Value, json};
+use slipway_peers::{Server, free_port};
+
 use crate::kubectl::Kubectl;
+use crate::{Api, platform, poll};
 
 /// There is room for one beside the tests' own; whoever wants another waits.
 struct Room;
@@ -56,6 +60,37 @@ impl Second {
         this.kubectl("apply --server-side -f").arg(slipway_peers::repository().join("crds").display()).ok();
         this.kubectl("wait crd --all --for=condition=Established --timeout=60s").ok();
         this
+    }
+
+    /// With an operator of the working tree, and a Team; the operator ends with what is returned.
+    #[track_caller]
+    pub fn operated(team: &str, environment: &[(&str, &str)]) -> (Self, Server) {
+        let this = Self::start();
+        this.kubectl(&format!("create namespace {}", platform::NAMESPACE)).ok();
+        let port = free_port();
+        let mut command = Api::operator(this.kubeconfig(), &format!("127.0.0.1:{port}"));
+        command.envs(environment.iter().copied());
+        let server = Server::start(command, &format!("http://127.0.0.1:{port}/readyz"));
+        this.apply(&json!({"kind": "Team", "metadata": {"name": team}, "spec": {"name": team}}));
+        poll(30, || {
+            let found = this.kubectl(&format!("get namespace team-{team} --ignore-not-found -o name")).ok();
+            if found.is_empty() { Err("the Team should get its namespace") } else { Ok(()) }.map_err(str::to_owned)
+        });
+        (this, server)
+    }
+
+    /// An object of one of our kinds, applied.
+    #[track_caller]
+    pub fn apply(&self, object: &Value) {
+        self.apply_as("agents.slipway.dev/v1", object);
+    }
+
+    /// An object of another kind, applied.
+    #[track_caller]
+    pub fn apply_as(&self, version: &str, object: &Value) {
+        let mut whole = object.clone();
+        whole["apiVersion"] = json!(version);
+        self.kubectl("apply -f -").input(whole).ok();
     }
 
     /// `kubectl LINE` in this cluster.

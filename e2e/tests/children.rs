@@ -1,7 +1,7 @@
 //! What the operator makes of an Agent, field by field as the specification has it.
 
 use serde_json::{Value, json};
-use slipway_e2e::{Agent, Team, assert_holds, platform};
+use slipway_e2e::{Agent, Second, Team, assert_holds, condition, platform, poll};
 
 fn labels(agent: &Agent) -> Value {
     json!({
@@ -248,4 +248,32 @@ fn credentials_are_mounted_as_files() {
     assert_holds("the container", &expected, &pod["containers"][0]);
     assert_holds("the volumes", &json!([{"name": "tmp"}, {"name": "credentials", "secret": {"secretName": "cloud"}}]), &pod["volumes"]);
     agent.ready();
+}
+
+/// On an API server where nobody collects garbage, so that it stays until the test takes it away.
+#[test]
+fn what_an_earlier_agent_of_the_name_left_is_waited_for() {
+    let (cluster, _operator) = Second::operated("heirs", &[]);
+    let agent =
+        json!({"kind": "Agent", "metadata": {"name": "hello", "namespace": "team-heirs"}, "spec": {"name": "H", "framework": "custom"}});
+    let owner = |object: &str| {
+        let found = cluster.kubectl(&format!("get {object} -n team-heirs --ignore-not-found")).json();
+        found["metadata"]["ownerReferences"][0]["uid"].as_str().unwrap_or_default().to_owned()
+    };
+    cluster.apply(&agent);
+    poll(20, || if owner("service/hello").is_empty() { Err("it should be made".to_owned()) } else { Ok(()) });
+    let before = owner("deployment/hello");
+    cluster.kubectl("delete agent hello -n team-heirs").ok();
+    cluster.apply(&agent);
+    poll(20, || {
+        let agent = cluster.kubectl("get agent hello -n team-heirs").json();
+        let (ready, stalled) = (condition(&agent, "Ready"), condition(&agent, "Stalled"));
+        let said = ready["message"].as_str().is_some_and(|message| message.contains("of an earlier Agent of this name"));
+        if said && stalled["status"] == "False" { Ok(()) } else { Err(format!("it should wait: {agent:#}")) }
+    });
+    cluster.kubectl("delete configmap,deployment,service -n team-heirs -l agents.slipway.dev/agent=hello").ok();
+    poll(20, || {
+        let now = owner("deployment/hello");
+        if now.is_empty() || now == before { Err("it should have a Deployment of its own".to_owned()) } else { Ok(()) }
+    });
 }

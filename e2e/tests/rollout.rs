@@ -29,14 +29,16 @@ fn so_many_agents_at_once_get_the_pods_that_the_platform_wants_otherwise_and_aut
     second = Manager::start(&cluster, 2);
     poll(30, || second.waiting(2));
     have(&cluster, 2, &["a", "b", "e"]).unwrap();
+    // Nor does whoever stops one wait.
+    cluster.kubectl(&format!("annotate agent d -n {TEAM} agents.slipway.dev/suspend=true")).ok();
+    poll(20, || have(&cluster, 2, &["a", "b", "d", "e"]));
+    assert_eq!(cluster.kubectl(&format!("get deployment d -n {TEAM}")).json()["spec"]["replicas"], 0);
 
     for name in ["a", "b", "e"] {
         settle(&cluster, name);
     }
     poll(20, || have(&cluster, 2, &AGENTS));
-    for name in ["c", "d"] {
-        settle(&cluster, name);
-    }
+    settle(&cluster, "c");
     poll(20, || second.waiting(0).and_then(|()| second.counts("slipway_rollouts", 0)));
 }
 
@@ -56,7 +58,7 @@ fn an_agent_whose_new_pods_are_refused_holds_nobody_up() {
         "spec": {"policyName": "no-two", "validationActions": ["Deny"]},
     });
     for object in [policy, binding] {
-        apply_as("admissionregistration.k8s.io/v1", &cluster, &object);
+        cluster.apply_as("admissionregistration.k8s.io/v1", &object);
     }
     let forbidden = json!([{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": image(2)}]);
     poll(30, || {
@@ -82,31 +84,17 @@ fn settled() -> (Second, Manager) {
     let cluster = Second::start();
     cluster.kubectl(&format!("create namespace {}", platform::NAMESPACE)).ok();
     let first = Manager::start(&cluster, 1);
-    apply(&cluster, &json!({"kind": "Team", "metadata": {"name": "rollout"}, "spec": {"name": "Rollout"}}));
+    cluster.apply(&json!({"kind": "Team", "metadata": {"name": "rollout"}, "spec": {"name": "Rollout"}}));
     poll(30, || first.lives().and_then(|()| exists(&cluster, &format!("namespace {TEAM}"))));
     for name in AGENTS {
-        apply(
-            &cluster,
-            &json!({"kind": "Agent", "metadata": {"name": name, "namespace": TEAM}, "spec": {"name": name, "framework": "custom"}}),
-        );
+        let agent = json!({"kind": "Agent", "metadata": {"name": name, "namespace": TEAM}, "spec": {"name": name, "framework": "custom"}});
+        cluster.apply(&agent);
     }
     poll(30, || have(&cluster, 1, &AGENTS));
     for name in AGENTS {
         settle(&cluster, name);
     }
     (cluster, first)
-}
-
-#[track_caller]
-fn apply(cluster: &Second, object: &Value) {
-    apply_as("agents.slipway.dev/v1", cluster, object);
-}
-
-#[track_caller]
-fn apply_as(version: &str, cluster: &Second, object: &Value) {
-    let mut whole = json!({"apiVersion": version});
-    whole.as_object_mut().unwrap().extend(object.as_object().unwrap().clone());
-    cluster.kubectl("apply -f -").input(whole).ok();
 }
 
 fn exists(cluster: &Second, object: &str) -> Result<(), String> {

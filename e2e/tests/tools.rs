@@ -250,6 +250,9 @@ fn what_is_older_than_a_rule_is_told_and_stops_nobody() {
         tool("undeclared", json!({"type": "http", "endpoint": "https://api.example.com/{city}"}));
         tool("malformed", json!({"type": "telepathy"}));
         agent("malformed", &json!({"strategy": "telepathy"}));
+        let hurt = team.agent("hurt", &json!({"suspend": true}));
+        hurt.until("be stopped", 20, |agent| agent["status"]["phase"] == "Terminated");
+        agent("hurt", &json!({"suspend": true, "strategy": "telepathy"}));
         // Of these the API server itself can hardly make sense.
         tool("unreadable", json!({"type": "builtin", "timeout": "soon"}));
         agent("unreadable", &json!({"systemPrompt": 3}));
@@ -265,10 +268,17 @@ fn what_is_older_than_a_rule_is_told_and_stops_nobody() {
         let message = ready["message"].as_str().unwrap();
         assert!(ready["status"] == "False" && message.contains(word), "{name} should name {word:?}: {message}");
     }
-    until(&format!("agents -n {} --field-selector metadata.name=malformed", team.namespace), 40, |objects| {
-        let told = objects.iter().any(|agent| condition(agent, "Stalled")["status"] == "True");
-        if told { Ok(()) } else { Err("the malformed agent should be told so".to_owned()) }
-    });
+    for name in ["malformed", "hurt"] {
+        until(&format!("agents -n {} --field-selector metadata.name={name}", team.namespace), 40, |objects| {
+            let told = objects.iter().any(|agent| condition(agent, "Stalled")["status"] == "True");
+            if told { Ok(()) } else { Err(format!("agent {name} should be told that it is malformed")) }
+        });
+    }
+    let status = team.get("agent/hurt")["status"].clone();
+    assert!(status["endpoint"].is_string() && status["selector"].is_string(), "what was known of it is forgotten: {status}");
+    // It is mended, and nothing of the complaint stays.
+    let hurt = team.agent("hurt", &json!({"suspend": true}));
+    hurt.until("be well again", 20, |agent| agent["status"]["phase"] == "Terminated" && condition(agent, "Stalled")["status"] == "False");
 
     team.tool("clock", &json!({"name": "datetime", "type": "builtin"}));
     let agent = team.agent("hello", &json!({"tools": ["clock"]}));

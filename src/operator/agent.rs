@@ -53,7 +53,10 @@ pub(crate) async fn reconcile(world: &World, key: &Key) -> Result<Option<Duratio
         apply::leave_turn(world, key);
         return Ok(None);
     }
-    pin::read(&agent, world).await?;
+    if let Err(error) = pin::read(&agent, world).await {
+        apply::keep(&agent, world).await?;
+        return Err(error);
+    }
     let plan = match pin::effective(&agent, world) {
         Some(effective) => {
             gather::note(&effective, world);
@@ -66,11 +69,14 @@ pub(crate) async fn reconcile(world: &World, key: &Key) -> Result<Option<Duratio
             let desired = apply::in_turn(build::build(plan).into_values()?, &agent, world);
             apply::apply(desired, plan, world).await?
         }
-        resolve::Resolved::Fault(_) => apply::keep(&agent, world).await?,
-        resolve::Resolved::Unknown(_) => apply::Applied::default(),
+        resolve::Resolved::Fault(_) => {
+            apply::leave_turn(world, key);
+            apply::keep(&agent, world).await?
+        }
+        resolve::Resolved::Unknown(_) => apply::keep(&agent, world).await?,
     };
     report::report(&agent, &plan, &applied, world).await?;
-    Ok(Some(if matches!(plan, resolve::Resolved::Unknown(_)) { SOON } else { RESYNC }))
+    Ok(Some(if matches!(plan, resolve::Resolved::Unknown(_)) || applied.left.is_some() { SOON } else { RESYNC }))
 }
 
 /// What an Agent's child of that kind should be, if that can be said now. It is asked whenever a child arrives on a

@@ -33,12 +33,7 @@ pub(crate) async fn reconcile(world: &World, key: &Key) -> Result<Option<Duratio
         Ok(skill) if skill.meta().deletion_timestamp.is_some() => return Ok(None),
         Ok(skill) => skill,
         Err(invalid) => {
-            if let Some(message) = world.first_word_on::<Skill>(key, invalid).await {
-                let fault = Fault { reason: "Malformed", message };
-                let status = status(key, Err(&fault), &SkillStatus::default(), invalid.metadata.generation, Timestamp::now());
-                let written = write::status::<Skill>(&world.client, key, &status, MANAGER).await;
-                world.unless_said::<Skill, _>(key, written)?;
-            }
+            world.malformed::<Skill>(key, invalid, SkillPhase::Error, &[(READY, false)]).await?;
             return Ok(Some(RESYNC));
         }
     };
@@ -79,6 +74,9 @@ async fn lay_out(world: &World, skill: &Skill) -> Result<Result<(), Fault>, writ
         Outcome::Taken => {
             let message = format!("ConfigMap {name} exists and does not belong to this Skill; delete it or give the Skill another name");
             Err(Fault { reason: "NameTaken", message })
+        }
+        Outcome::Left => {
+            Err(Fault { reason: "Progressing", message: format!("ConfigMap {name} of an earlier Skill of this name has yet to go") })
         }
         Outcome::Refused(why) => Err(Fault { reason: "Refused", message: format!("the API server refused ConfigMap {name}: {why}") }),
         Outcome::Unchanged | Outcome::Created | Outcome::Updated | Outcome::Repaired => Ok(()),

@@ -17,6 +17,7 @@ use slipway_api::tool::{Protocol, ToolPhase, ToolSpec, ToolType};
 use slipway_api::{Tool, ToolStatus};
 use url::Url;
 
+use crate::agent::RESYNC;
 use crate::approval::{self, Judgement};
 use crate::event::Happening;
 use crate::queue::Key;
@@ -111,30 +112,25 @@ fn endpoint_fault(endpoint: &str, spec: &ToolSpec) -> Option<Fault> {
 
 pub(crate) async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>, write::Error> {
     let Some(object) = world.tools.get(key) else { return Ok(None) };
-    let (generation, before, fault, judgement) = match &object.0 {
-        Ok(tool) => {
-            let mut before = tool.status.clone().unwrap_or_default();
-            before.conditions = condition::ours(before.conditions);
-            let judgement = approval::judge(key, &tool.spec, &before, &world.reports.of(key));
-            (tool.meta().generation, before, fault(&tool.spec), judgement)
-        }
+    let tool = match &object.0 {
+        Ok(tool) => tool,
         Err(invalid) => {
-            let Some(message) = world.first_word_on::<Tool>(key, invalid).await else { return Ok(Some(crate::agent::RESYNC)) };
-            let fault = Fault { reason: "Malformed", message };
-            (invalid.metadata.generation, ToolStatus::default(), Some(fault), Judgement::default())
+            world.malformed::<Tool>(key, invalid, ToolPhase::Error, &[(READY, false)]).await?;
+            return Ok(Some(RESYNC));
         }
     };
-    let status = status(fault.as_ref(), &judgement, &before, generation, Timestamp::now());
+    let mut before = tool.status.clone().unwrap_or_default();
+    before.conditions = condition::ours(before.conditions);
+    let judgement = approval::judge(key, &tool.spec, &before, &world.reports.of(key));
+    let fault = fault(&tool.spec);
+    let status = status(fault.as_ref(), &judgement, &before, tool.meta().generation, Timestamp::now());
     if status != before {
-        let written = write::status::<Tool>(&world.client, key, &status, MANAGER).await;
-        world.unless_said::<Tool, _>(key, written)?;
-        if let Ok(tool) = &object.0 {
-            for happening in happenings(fault, &before, &status) {
-                world.events.publish(&tool.object_ref(&()), happening).await;
-            }
+        write::status::<Tool>(&world.client, key, &status, MANAGER).await?;
+        for happening in happenings(fault, &before, &status) {
+            world.events.publish(&tool.object_ref(&()), happening).await;
         }
     }
-    Ok(Some(crate::agent::RESYNC))
+    Ok(Some(RESYNC))
 }
 
 fn status(fault: Option<&Fault>, judgement: &Judgement, before: &ToolStatus, generation: Option<i64>, now: Timestamp) -> ToolStatus {

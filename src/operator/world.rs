@@ -13,13 +13,19 @@ mod sources;
 mod told;
 
 use std::collections::HashSet;
+use std::fmt::Debug;
 use std::sync::{Mutex, PoisonError};
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::ApiResource;
 use kube::core::DeserializeGuard;
 use kube::core::error_boundary::InvalidObject;
 use kube::{Client, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use slipway_api::condition::{self, Finding};
 use slipway_api::{KnowledgeBase, Skill, Team, Tool, labels};
 use slipway_cluster::Cache;
 use slipway_cluster::watch::Readiness;
@@ -44,6 +50,9 @@ use told::Told;
 
 pub use sources::watch_all;
 pub(crate) use sources::{heard_back, namespaced, scopes};
+
+/// The field manager of what is said of objects that cannot be read: what others have said stays theirs.
+const MALFORMED: &str = "slipway/malformed";
 
 /// A resource of ours, or what the API server sent in its place.
 pub type Guarded<K> = DeserializeGuard<K>;
@@ -276,15 +285,23 @@ impl World {
         self.agents.keys().into_iter().filter(replacing).for_each(|key| self.rollout.resume(key));
     }
 
-    /// What to say of an object that cannot be read, if it has not been said yet. An Event says it at once: the
-    /// API server may refuse even a status for an object that breaks its own schema.
-    pub(crate) async fn first_word_on<K>(&self, key: &Key, invalid: &InvalidObject) -> Option<String>
+    /// Says of an object that it cannot be read, if that has not been said yet. An Event says it at once: the API server may
+    /// refuse even a status for an object that breaks its own schema. What else its status holds is there when it can be
+    /// read again.
+    pub(crate) async fn malformed<K>(
+        &self,
+        key: &Key,
+        invalid: &InvalidObject,
+        phase: impl Serialize,
+        conditions: &[(&'static str, bool)],
+    ) -> Result<(), write::Error>
     where
-        K: Resource<DynamicType = ()>,
+        K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug,
     {
         let message = format!("this object does not fit the present schema: {}; apply it again", invalid.error);
-        if !self.told.is_news(&K::kind(&()), key, &(&invalid.metadata.uid, invalid.metadata.generation, &message)) {
-            return None;
+        let generation = invalid.metadata.generation;
+        if !self.told.is_news(&K::kind(&()), key, &(&invalid.metadata.uid, generation, &message)) {
+            return Ok(());
         }
         let about = ObjectReference {
             api_version: Some(K::api_version(&()).into_owned()),
@@ -296,19 +313,11 @@ impl World {
         };
         let happening = Happening { warning: true, reason: "Malformed".to_owned(), action: "Read", note: message.clone() };
         self.events.publish(&about, happening).await;
-        Some(message)
-    }
-
-    /// What [`Self::first_word_on`] said is said again if the status could not be written for now.
-    pub(crate) fn unless_said<K, T>(&self, key: &Key, written: Result<T, write::Error>) -> Result<T, write::Error>
-    where
-        K: Resource<DynamicType = ()>,
-    {
-        written.inspect_err(|error| {
-            if error.category() != "invalid" {
-                self.told.forget(&K::kind(&()), key);
-            }
-        })
+        let findings = conditions.iter().map(|(kind, holds)| Finding::new(kind, *holds, "Malformed", &*message)).collect();
+        let conditions = condition::conditions(findings, &[], generation, Timestamp::now());
+        let status = json!({"phase": phase, "observedGeneration": generation, "conditions": conditions});
+        let written = write::status::<K>(&self.client, key, &status, MALFORMED).await;
+        written.map(drop).inspect_err(|error| self.told.unsaid(&K::kind(&()), key, error))
     }
 
     pub fn close(&self) {

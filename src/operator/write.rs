@@ -13,7 +13,9 @@ use thiserror::Error;
 
 use crate::body::{body, long_key};
 use crate::live;
+use crate::metrics::ByController;
 use crate::queue::Key;
+use crate::world::child::is_labelled;
 use crate::world::{ChildKind, World, heard_back};
 
 /// The field manager of replacements; see [`apply`].
@@ -60,6 +62,8 @@ pub(crate) enum Outcome {
     Repaired,
     /// An object of this name exists and is not ours.
     Taken,
+    /// One exists that belonged to an earlier owner of the same name, and is about to go as that has gone.
+    Left,
     /// The API server refused it, in these words.
     Refused(String),
 }
@@ -83,14 +87,14 @@ pub(crate) fn api(world: &World, kind: ChildKind, namespace: &str) -> Api<Dynami
 }
 
 /// Makes an object be as `desired` says, if it is not so already.
-pub(crate) async fn child(world: &World, kind: ChildKind, owner: &str, desired: &Value, manager: &str) -> Result<Outcome, Error> {
+pub(crate) async fn child(world: &World, kind: ChildKind, owner: &str, desired: &Value, manager: &'static str) -> Result<Outcome, Error> {
     let text = |pointer: &str| desired.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let key = Key::new(text("/metadata/namespace"), text("/metadata/name"));
     let wanted = live::hash(desired);
     let before = world.children(kind).get(&key);
     if let Some(before) = &before {
         if before.owner.as_deref().is_some_and(|uid| uid != owner) {
-            return Ok(Outcome::Taken);
+            return Ok(if before.is_labelled { Outcome::Left } else { Outcome::Taken });
         }
         if before.is == Some(wanted) {
             return Ok(Outcome::Unchanged);
@@ -114,8 +118,8 @@ pub(crate) async fn child(world: &World, kind: ChildKind, owner: &str, desired: 
     let known = before.as_ref().is_some_and(|before| before.owner.as_deref() == Some(owner));
     // What is not in the cache, or has lost its owner there, may be somebody else's.
     let found = if known { None } else { api.get_metadata_opt(&key.name).await? };
-    if found.as_ref().is_some_and(|live| !is_ours(live, owner, manager) && !is_offered(live, desired)) {
-        return Ok(Outcome::Taken);
+    if let Some(live) = found.as_ref().filter(|live| !is_ours(live, owner, manager) && !is_offered(live, desired)) {
+        return Ok(if is_labelled(live) { Outcome::Left } else { Outcome::Taken });
     }
     let exists = known || found.is_some();
     let mut object = match apply(&api, kind, &key.name, desired, manager, exists).await {
@@ -125,10 +129,13 @@ pub(crate) async fn child(world: &World, kind: ChildKind, owner: &str, desired: 
     heard_back(world, kind, key, &mut object, wanted);
     Ok(match before {
         _ if !exists => Outcome::Created,
-        // It was compared with what it should be, and was something else.
-        Some(before) if before.judged && before.is.is_none() => Outcome::Repaired,
-        Some(_) => Outcome::Updated,
-        None => Outcome::Repaired,
+        // One that was as it should be, was compared, and is something else, somebody else has changed.
+        Some(before) if before.is.is_some() || !before.judged || !before.was_right => Outcome::Updated,
+        _ => {
+            let controller = manager.trim_start_matches("slipway/");
+            world.metrics.repairs.get_or_create(&ByController { controller }).inc();
+            Outcome::Repaired
+        }
     })
 }
 

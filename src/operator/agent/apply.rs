@@ -17,6 +17,8 @@ use crate::write::{self, Outcome};
 pub(super) struct Applied {
     pub outcomes: Vec<(ChildKind, String, Outcome)>,
     pub fault: Option<Fault>,
+    /// What has yet to go before the rest can be made.
+    pub left: Option<String>,
 }
 
 /// What of `desired` is to be made now: while enough other agents change their pods because the platform did, an agent
@@ -26,6 +28,12 @@ pub(super) fn in_turn(mut desired: Vec<(ChildKind, Value)>, agent: &Agent, world
         return desired;
     }
     let key = Key::of(agent);
+    // Whoever stops or restarts it waits for nobody either.
+    let restarted = agent.status.as_ref().and_then(|status| status.restarted_at.as_deref());
+    if agent.stopped_by().is_some() || agent.restarted_at() != restarted {
+        leave_turn(world, &key);
+        return desired;
+    }
     let wanted = desired.iter().find(|(kind, _)| *kind == ChildKind::Deployment).map(|(_, value)| live::hash(value));
     let live = world.children(ChildKind::Deployment).get(&key).filter(|child| child.owner.as_deref() == agent.meta().uid.as_deref());
     let deployment = live.as_ref().and_then(|child| child.deployment.as_deref());
@@ -66,6 +74,10 @@ pub(super) async fn apply(desired: Vec<(ChildKind, Value)>, plan: &Plan, world: 
         let name = value["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let outcome = write::child(world, kind, &plan.owner.uid, &value, MANAGER).await?;
         let fault = fault(kind, &name, &outcome);
+        if outcome == Outcome::Left {
+            applied.left = Some(format!("{kind:?} {name} of an earlier Agent of this name has yet to go"));
+            return Ok(applied);
+        }
         applied.outcomes.push((kind, name, outcome));
         if fault.is_some() {
             // What comes after needs what comes before; half an agent is worse than none. It may take long to mend, and
@@ -98,10 +110,10 @@ async fn remove_orphan(plan: &Plan, world: &World) -> Result<(), write::Error> {
     if plan.gcp_service_account.is_none() && ours { write::delete(world, ChildKind::ServiceAccount, &key).await } else { Ok(()) }
 }
 
-/// An Agent at fault keeps what it has: what ran goes on running, and is not touched. Only stopping works.
+/// An Agent of which it cannot be said what it should be keeps what it has: what ran goes on running, and is not touched.
+/// Only stopping works.
 pub(super) async fn keep(agent: &Agent, world: &World) -> Result<Applied, write::Error> {
     let key = Key::of(agent);
-    leave_turn(world, &key);
     let ours = |child: &crate::world::child::Child| child.owner.as_deref() == agent.meta().uid.as_deref();
     let running = world.children(ChildKind::Deployment).get(&key).filter(|child| ours(child)).and_then(|child| child.deployment.clone());
     if agent.stopped_by().is_some() && running.is_some_and(|deployment| deployment.wanted > 0) {

@@ -28,9 +28,9 @@ pub(super) async fn report(agent: &Agent, plan: &Resolved, applied: &Applied, wo
             Resolved::Fault(fault) => Some(fault.clone()),
             _ => applied.fault.clone(),
         },
-        waiting_for: match plan {
-            Resolved::Unknown(what) => Some(what),
-            _ => None,
+        waits: match plan {
+            Resolved::Unknown(what) => Some(format!("waiting to read {what}")),
+            _ => applied.left.clone(),
         },
         memory_only: matches!(plan, Resolved::Plan(plan) if plan.storage == Storage::Memory),
         deployment: ours.and_then(|child| child.deployment.clone()).map(|deployment| *deployment),
@@ -48,7 +48,7 @@ pub(super) async fn report(agent: &Agent, plan: &Resolved, applied: &Applied, wo
 /// All that a status is made from.
 pub(super) struct Observed {
     pub fault: Option<Fault>,
-    pub waiting_for: Option<&'static str>,
+    pub waits: Option<String>,
     pub memory_only: bool,
     pub deployment: Option<DeploymentState>,
     pub problem: Option<Problem>,
@@ -85,9 +85,9 @@ fn verdict(agent: &Agent, seen: &Observed) -> Verdict {
         let phase = if running.is_some() { Phase::Running } else { Phase::Failed };
         return Verdict::new(phase, fault.reason, &*fault.message).stalled();
     }
-    if let Some(what) = seen.waiting_for {
+    if let Some(why) = &seen.waits {
         let phase = if running.is_some() { Phase::Running } else { Phase::Pending };
-        return Verdict::new(phase, "Progressing", format!("waiting to read {what}"));
+        return Verdict::new(phase, "Progressing", why);
     }
     let Some(deployment) = &seen.deployment else {
         return Verdict::new(Phase::Pending, "Progressing", "the Deployment is being made");
@@ -164,17 +164,7 @@ fn own(status: AgentStatus) -> AgentStatus {
 
 /// An Agent that cannot even be read says so itself, and nobody else suffers.
 pub(crate) async fn malformed(world: &World, key: &Key, invalid: &InvalidObject) -> Result<(), write::Error> {
-    let generation = invalid.metadata.generation;
-    let Some(message) = world.first_word_on::<Agent>(key, invalid).await else { return Ok(()) };
-    let findings = vec![Finding::new(READY, false, "Malformed", &*message), Finding::new(STALLED, true, "Malformed", &*message)];
-    let status = AgentStatus {
-        phase: Some(Phase::Failed),
-        observed_generation: generation,
-        conditions: condition::conditions(findings, &[], generation, Timestamp::now()),
-        ..AgentStatus::default()
-    };
-    let written = write::status::<Agent>(&world.client, key, &status, MANAGER).await;
-    world.unless_said::<Agent, _>(key, written).map(drop)
+    world.malformed::<Agent>(key, invalid, Phase::Failed, &[(READY, false), (STALLED, true)]).await
 }
 
 async fn tell(agent: &Agent, before: &AgentStatus, now: &AgentStatus, applied: &Applied, world: &World) {
@@ -213,7 +203,7 @@ mod tests {
     }
 
     fn observed(deployment: DeploymentState) -> Observed {
-        Observed { fault: None, waiting_for: None, memory_only: true, deployment: Some(deployment), problem: None }
+        Observed { fault: None, waits: None, memory_only: true, deployment: Some(deployment), problem: None }
     }
 
     fn problem(reason: &str, fatal: bool) -> Problem {

@@ -8,6 +8,7 @@ use kube::api::DynamicObject;
 use kube::{Resource, ResourceExt};
 use serde::Deserialize;
 use serde_json::Value;
+use slipway_api::labels;
 
 use crate::live;
 
@@ -18,6 +19,8 @@ pub struct Child {
     pub resource_version: u64,
     /// The uid of the controlling owner.
     pub owner: Option<String>,
+    /// Whether it was made for an owner of the name that it is labelled with: another uid is that of an earlier one.
+    pub is_labelled: bool,
     pub labelled_team: Option<String>,
     pub deleting: bool,
     fingerprint: u64,
@@ -25,6 +28,8 @@ pub struct Child {
     pub is: Option<u64>,
     /// Whether it could be said what the object should be when it was looked at.
     pub judged: bool,
+    /// Whether this process has seen it as it should be. What differs at first sight, another manager may have wanted so.
+    pub was_right: bool,
     pub deployment: Option<Box<DeploymentState>>,
 }
 
@@ -58,15 +63,18 @@ impl Child {
                 None => (None, false),
             },
         };
+        let was_right = is.is_some() || before.is_some_and(|before| before.was_right && before.uid == uid);
         Self {
             uid,
             resource_version: version(object),
             owner: meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone()),
-            labelled_team: object.labels().get(slipway_api::labels::TEAM).cloned(),
+            is_labelled: is_labelled(object),
+            labelled_team: object.labels().get(labels::TEAM).cloned(),
             deleting: meta.deletion_timestamp.is_some(),
             fingerprint,
             is,
             judged,
+            was_right,
             deployment: DeploymentState::of(object).map(Box::new),
         }
     }
@@ -76,8 +84,17 @@ impl Child {
     pub fn known_to_be(mut self, desired: u64) -> Self {
         self.is = Some(desired);
         self.judged = true;
+        self.was_right = true;
         self
     }
+}
+
+/// Whether the label that we put on what we make names the object's controlling owner, which is of one of our kinds.
+pub(crate) fn is_labelled(object: &impl ResourceExt) -> bool {
+    let owner = object.owner_references().iter().find(|owner| owner.controller == Some(true));
+    owner.filter(|owner| owner.api_version.starts_with(slipway_api::GROUP)).is_some_and(|owner| {
+        [labels::AGENT, labels::SKILL, labels::TEAM].iter().any(|label| object.labels().get(*label) == Some(&owner.name))
+    })
 }
 
 /// Whether `object` has all of `desired`, nothing that we desired once, and nothing that others put where only we may.

@@ -5,6 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, PoisonError};
 
 use crate::queue::Key;
+use crate::write;
 
 /// Of how many objects it is remembered. A cluster with more that cannot be read hears some of it twice.
 const MOST: usize = 4096;
@@ -26,6 +27,13 @@ impl Told {
         told.insert(about, words) != Some(words)
     }
 
+    /// What it was told could not be written into its status: if it can be later, it is told once more.
+    pub(super) fn unsaid(&self, kind: &str, key: &Key, error: &write::Error) {
+        if error.category() != "invalid" {
+            self.forget(kind, key);
+        }
+    }
+
     /// The object can be read again, or is gone: should it break once more, that is news.
     pub(super) fn forget(&self, kind: &str, key: &Key) {
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -38,7 +46,6 @@ impl Told {
 #[cfg(test)]
 mod tests {
     use kube::core::Status;
-    use slipway_api::Agent;
 
     use super::*;
 
@@ -54,14 +61,13 @@ mod tests {
         assert!(told.is_news("Agent", &key, &"worse"));
     }
 
-    #[tokio::test]
-    async fn what_could_not_be_written_for_now_is_news_again() {
-        let (world, key) = (crate::agent::tests::world(), Key::new("team-a", "x"));
-        let failed = |code| Err::<(), _>(kube::Error::Api(Status::failure("", "").with_code(code).boxed()).into());
+    #[test]
+    fn what_could_not_be_written_for_now_is_news_again() {
+        let (told, key) = (Told::default(), Key::new("team-a", "x"));
         for (code, is_news) in [(500, true), (429, true), (422, false)] {
-            assert!(world.told.is_news("Agent", &key, &code));
-            world.unless_said::<Agent, _>(&key, failed(code)).unwrap_err();
-            assert_eq!(world.told.is_news("Agent", &key, &code), is_news, "{code}");
+            assert!(told.is_news("Agent", &key, &code));
+            told.unsaid("Agent", &key, &kube::Error::Api(Status::failure("", "").with_code(code).boxed()).into());
+            assert_eq!(told.is_news("Agent", &key, &code), is_news, "{code}");
         }
     }
 
