@@ -1,7 +1,7 @@
 //! A Team owns its namespace, keeps it in shape, and goes only when it is empty.
 
 use serde_json::{Value, json};
-use slipway_e2e::{Team, assert_holds, condition, kubectl, platform, settings, until};
+use slipway_e2e::{Second, Team, assert_holds, condition, kubectl, platform, poll, settings, until};
 
 const SPEC: fn() -> Value = || {
     json!({
@@ -226,4 +226,26 @@ fn the_teams_label_cannot_be_forged() {
     let refusal = kubectl(format!("label namespace {stray} agents.slipway.dev/team={}", team.slug)).refused();
     assert!(refusal.contains(word), "{refusal}");
     kubectl(format!("delete namespace {stray} --wait=false")).ok();
+}
+
+/// The manager does not hear of Agents there, and has to ask.
+#[test]
+fn a_team_whose_namespace_is_not_watched_waits_for_its_agents_too() {
+    let (cluster, _operator) = Second::operated("aside", &[("SLIPWAY_WATCH_NAMESPACES", "team-watched")]);
+    cluster.apply(&json!({
+        "kind": "Agent", "metadata": {"name": "left", "namespace": "team-aside"},
+        "spec": {"name": "Left", "framework": "custom"},
+    }));
+    cluster.kubectl("delete team aside --wait=false").ok();
+    poll(20, || {
+        let ready = condition(&cluster.kubectl("get team aside").json(), "Ready").clone();
+        let waits = ready["reason"] == "NotEmpty" && ready["message"].as_str().is_some_and(|message| message.contains("left"));
+        if waits { Ok(()) } else { Err(format!("the Team should wait for its agent: {ready}")) }
+    });
+    cluster.kubectl("get agent left -n team-aside").ok();
+    cluster.kubectl("delete agent left -n team-aside").ok();
+    poll(30, || {
+        let phase = cluster.kubectl("get namespace team-aside --ignore-not-found").json()["status"]["phase"].clone();
+        if phase == "Terminating" || phase.is_null() { Ok(()) } else { Err(format!("the namespace should go: {phase}")) }
+    });
 }

@@ -5,11 +5,12 @@ mod build;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use kube::api::{Api, ListParams};
 use kube::{Resource, ResourceExt};
 use serde_json::Value;
 use slipway_api::condition::{self, DATABASE_ISOLATED, Finding, READY, STALLED};
 use slipway_api::names::TeamSlug;
-use slipway_api::{Team, TeamStatus, ids};
+use slipway_api::{Agent, Team, TeamStatus, ids};
 
 use crate::agent::RESYNC;
 use crate::event::Happening;
@@ -65,7 +66,7 @@ pub(crate) async fn reconcile(world: &World, key: &Key) -> Result<Option<Duratio
         let name = value["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let outcome = write::child(world, kind, team.uid().as_deref().unwrap_or_default(), &value, MANAGER).await?;
         verdict = match &outcome {
-            Outcome::Taken => {
+            Outcome::Taken | Outcome::Left => {
                 let message = if kind == ChildKind::Namespace {
                     format!(
                         "namespace {name} exists and does not belong to this Team; to give it to the Team, label it {}={}",
@@ -145,25 +146,20 @@ async fn remove_orphans(world: &World, team: &Team) -> Result<(), write::Error> 
 async fn dissolve(world: &World, team: &Team) -> Result<Option<Duration>, write::Error> {
     let namespace = namespace(team);
     let key = Key::new("", &namespace);
-    let agents = world.agents.in_namespace(&namespace);
     let home = world.children(ChildKind::Namespace).get(&key).filter(|home| home.owner == team.uid());
-    let verdict = match &home {
-        Some(_) if !agents.is_empty() => {
-            let mut names: Vec<_> = agents.iter().map(|(key, _)| key.name.clone()).collect();
-            names.sort();
-            let more = names.len().saturating_sub(NAMED);
-            names.truncate(NAMED);
-            let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
-            let message = format!("the Team goes once its agents are deleted: {}{rest}", names.join(", "));
-            Verdict { ready: false, stalled: false, reason: "NotEmpty", message }
-        }
-        Some(home) => {
+    let remain = match &home {
+        Some(home) if !home.deleting => agents_remain(world, &namespace).await?,
+        _ => None,
+    };
+    let verdict = match (&home, remain) {
+        (Some(_), Some(message)) => Verdict { ready: false, stalled: false, reason: "NotEmpty", message },
+        (Some(home), None) => {
             if !home.deleting {
                 write::delete(world, ChildKind::Namespace, &key).await?;
             }
             Verdict { ready: false, stalled: false, reason: "Terminating", message: format!("namespace {namespace} is being deleted") }
         }
-        None => {
+        (None, _) => {
             if let Some(verdict) = rows_remain(world, team).await {
                 report(world, team, &verdict, None).await?;
                 return Ok(Some(Duration::from_secs(5)));
@@ -175,6 +171,30 @@ async fn dissolve(world: &World, team: &Team) -> Result<Option<Duration>, write:
     };
     report(world, team, &verdict, None).await?;
     Ok(Some(Duration::from_secs(5)))
+}
+
+/// What is to be said of agents that are left in a namespace, if any are. The API server has the last word: what is deleted
+/// with a namespace does not come back, and the cache knows nothing of namespaces that are not watched.
+async fn agents_remain(world: &World, namespace: &str) -> Result<Option<String>, write::Error> {
+    let mut names: Vec<_> = world.agents.in_namespace(namespace).into_iter().map(|(key, _)| key.name).collect();
+    if names.is_empty() {
+        let api: Api<Agent> = Api::namespaced(world.client.clone(), namespace);
+        match api.list_metadata(&ListParams::default().limit(100)).await {
+            Ok(found) => names.extend(found.iter().map(ResourceExt::name_any)),
+            Err(kube::Error::Api(refused)) if refused.code == 403 => {
+                return Ok(Some(format!("whether it has agents cannot be asked, so that it stays: {}", refused.message)));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    if names.is_empty() {
+        return Ok(None);
+    }
+    names.sort();
+    let more = names.len().saturating_sub(NAMED);
+    names.truncate(NAMED);
+    let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+    Ok(Some(format!("the Team goes once its agents are deleted: {}{rest}", names.join(", "))))
 }
 
 /// Deletes the team's rows in the database. While it cannot, the Team waits, but not for ever: a database that is gone

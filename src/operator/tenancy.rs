@@ -25,6 +25,8 @@ use rows::{Cleared, Departures, Leavings};
 
 /// How long a login that was made is believed to be there still.
 const BELIEVED: Duration = Duration::from_mins(10);
+/// How long a database that is away is not asked again: each question waits for its answer, and a Team's other parts with it.
+const AWAY: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 
@@ -77,6 +79,8 @@ pub struct Tenancy {
     tenants: Tenants,
     key: Vec<u8>,
     schema: Mutex<Schema>,
+    /// When the database was last found to be away, and in which words.
+    away: Mutex<Option<(Instant, String)>>,
     logins: Mutex<HashMap<String, Known>>,
     /// Teams that are gone and whose rows are not.
     debts: Mutex<BTreeSet<String>>,
@@ -117,6 +121,7 @@ impl Tenancy {
             tenants,
             key: key.to_vec(),
             schema,
+            away: Mutex::default(),
             logins: Mutex::default(),
             debts: Mutex::default(),
             departures: Departures::default(),
@@ -149,6 +154,11 @@ impl Tenancy {
             let why = fault.as_ref().map_or("its schema has not been looked at yet".to_owned(), ToString::to_string);
             return Standing::Unavailable(why);
         }
+        if let Some((at, why)) = &*self.away.lock().unwrap_or_else(PoisonError::into_inner)
+            && at.elapsed() < AWAY
+        {
+            return Standing::Unavailable(why.clone());
+        }
         match self.ask(team).await {
             Ok(login) => {
                 let known = Known { login, at: Instant::now() };
@@ -156,7 +166,13 @@ impl Tenancy {
                 self.logins.lock().unwrap_or_else(PoisonError::into_inner).insert(team.to_owned(), known);
                 standing
             }
-            Err(fault) => Standing::Unavailable(fault.to_string()),
+            Err(fault) => {
+                let why = fault.to_string();
+                if matches!(fault, Fault::Unavailable(_)) {
+                    *self.away.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), why.clone()));
+                }
+                Standing::Unavailable(why)
+            }
         }
     }
 
