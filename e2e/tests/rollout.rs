@@ -15,30 +15,34 @@ fn so_many_agents_at_once_get_the_pods_that_the_platform_wants_otherwise_and_aut
     drop(first);
 
     let mut second = Manager::start(&cluster, 2);
-    poll(30, || second.waiting(AGENTS.len() - AT_ONCE));
-    have(&cluster, 2, &["a", "b"]).unwrap();
+    let mut new = poll(30, || second.waiting(AGENTS.len() - AT_ONCE).and_then(|()| some(&cluster, AT_ONCE)));
+    let mut old = AGENTS.into_iter().filter(|name| !new.iter().any(|it| it == name));
+    let mut next = || old.next().unwrap().to_owned();
+    let (edited, stopped, last) = (next(), next(), next());
     let configs = |cluster: &Second| cluster.kubectl(&format!("get configmaps -n {TEAM}")).json()["items"].clone();
     let before = configs(&cluster);
     // What its author changes, an agent gets at once, and all else that is new with it.
     let prompt = json!({"spec": {"systemPrompt": "Be kind."}});
-    cluster.kubectl(&format!("patch agent e -n {TEAM} --type=merge -p")).arg(prompt).ok();
-    poll(20, || have(&cluster, 2, &["a", "b", "e"]));
+    cluster.kubectl(&format!("patch agent {edited} -n {TEAM} --type=merge -p")).arg(prompt).ok();
+    new.push(edited);
+    poll(20, || have(&cluster, 2, &new));
     assert_ne!(configs(&cluster), before);
     // Whoever comes after a manager that was killed goes on where it was.
     drop(second);
     second = Manager::start(&cluster, 2);
     poll(30, || second.waiting(2));
-    have(&cluster, 2, &["a", "b", "e"]).unwrap();
+    have(&cluster, 2, &new).unwrap();
     // Nor does whoever stops one wait.
-    cluster.kubectl(&format!("annotate agent d -n {TEAM} agents.slipway.dev/suspend=true")).ok();
-    poll(20, || have(&cluster, 2, &["a", "b", "d", "e"]));
-    assert_eq!(cluster.kubectl(&format!("get deployment d -n {TEAM}")).json()["spec"]["replicas"], 0);
+    cluster.kubectl(&format!("annotate agent {stopped} -n {TEAM} agents.slipway.dev/suspend=true")).ok();
+    let with_stopped = [&new[..], std::slice::from_ref(&stopped)].concat();
+    poll(20, || have(&cluster, 2, &with_stopped));
+    assert_eq!(cluster.kubectl(&format!("get deployment {stopped} -n {TEAM}")).json()["spec"]["replicas"], 0);
 
-    for name in ["a", "b", "e"] {
+    for name in &new {
         settle(&cluster, name);
     }
     poll(20, || have(&cluster, 2, &AGENTS));
-    settle(&cluster, "c");
+    settle(&cluster, &last);
     poll(20, || second.waiting(0).and_then(|()| second.counts("slipway_rollouts", 0)));
 }
 
@@ -68,13 +72,15 @@ fn an_agent_whose_new_pods_are_refused_holds_nobody_up() {
     drop(first);
 
     let second = Manager::start(&cluster, 2);
-    poll(30, || have(&cluster, 2, &["c", "d"]));
-    poll(20, || second.waiting(1).and_then(|()| second.counts("slipway_rollouts", 2)));
-    for name in ["c", "d"] {
+    let new = poll(30, || second.waiting(1).and_then(|()| some(&cluster, AT_ONCE)));
+    poll(20, || second.counts("slipway_rollouts", AT_ONCE));
+    for name in &new {
         settle(&cluster, name);
     }
     poll(20, || have(&cluster, 2, &["c", "d", "e"]));
-    settle(&cluster, "e");
+    for name in ["c", "d", "e"] {
+        settle(&cluster, name);
+    }
     poll(20, || second.waiting(0).and_then(|()| second.counts("slipway_rollouts", 0)));
 }
 
@@ -103,13 +109,24 @@ fn exists(cluster: &Second, object: &str) -> Result<(), String> {
 }
 
 /// These, and no others, have the runtime of that version.
-#[track_caller]
-fn have(cluster: &Second, version: u32, agents: &[&str]) -> Result<(), String> {
-    let list = cluster.kubectl(&format!("get deployments -n {TEAM}")).json();
-    let of_version = |deployment: &&Value| deployment["spec"]["template"]["spec"]["containers"][0]["image"] == image(version);
-    let names: Vec<&str> =
-        list["items"].as_array().into_iter().flatten().filter(of_version).filter_map(|it| it["metadata"]["name"].as_str()).collect();
+fn have(cluster: &Second, version: u32, agents: &[impl ToString]) -> Result<(), String> {
+    let mut agents: Vec<_> = agents.iter().map(ToString::to_string).collect();
+    agents.sort();
+    let names = of_version(cluster, version);
     if names == agents { Ok(()) } else { Err(format!("{agents:?} should have version {version}, and these have: {names:?}")) }
+}
+
+/// The agents that have the second version, if they are so many. Who is first is nobody's business.
+fn some(cluster: &Second, count: usize) -> Result<Vec<String>, String> {
+    let names = of_version(cluster, 2);
+    if names.len() == count { Ok(names) } else { Err(format!("{count} should have version 2, and these have: {names:?}")) }
+}
+
+fn of_version(cluster: &Second, version: u32) -> Vec<String> {
+    let list = cluster.kubectl(&format!("get deployments -n {TEAM}")).json();
+    let has_it = |deployment: &&Value| deployment["spec"]["template"]["spec"]["containers"][0]["image"] == image(version);
+    let found = list["items"].as_array().into_iter().flatten().filter(has_it);
+    found.filter_map(|it| it["metadata"]["name"].as_str()).map(str::to_owned).collect()
 }
 
 /// Says of a Deployment what its controller would say once all its pods are new and ready.

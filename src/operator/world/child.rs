@@ -13,6 +13,7 @@ use slipway_api::labels;
 use crate::live;
 
 /// An object that the operator owns, as last seen.
+#[expect(clippy::struct_excessive_bools, reason = "each is true for reasons of its own")]
 #[derive(Debug, Clone)]
 pub struct Child {
     pub uid: String,
