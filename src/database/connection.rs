@@ -20,12 +20,17 @@ use crate::Fault;
 
 /// How long a question waits for a connection, the making of it included.
 pub(crate) const ACQUIRE: Duration = Duration::from_secs(3);
-/// How long one statement may take, told to the server.
-const STATEMENT: &str = "BEGIN; SET LOCAL statement_timeout = '3s'; SET LOCAL lock_timeout = '2s'";
+/// How long one statement may take, told to the server, and where it looks for what a statement names: not in public,
+/// where many a server lets everybody create operators, which would be run with our login's rights. What is ours is
+/// named with its schema.
+const STATEMENT: &str =
+    "BEGIN; SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL statement_timeout = '3s'; SET LOCAL lock_timeout = '2s'";
 /// The same where nothing is to be written.
-const READING: &str = "BEGIN READ ONLY; SET LOCAL statement_timeout = '3s'; SET LOCAL lock_timeout = '2s'";
+const READING: &str =
+    "BEGIN READ ONLY; SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL statement_timeout = '3s'; SET LOCAL lock_timeout = '2s'";
 /// The same for work in the background, in batches.
-const LONG: &str = "BEGIN; SET LOCAL statement_timeout = '60s'; SET LOCAL lock_timeout = '10s'";
+const LONG: &str =
+    "BEGIN; SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL statement_timeout = '60s'; SET LOCAL lock_timeout = '10s'";
 /// How long a whole question may take: what tells of a server that has gone without a word.
 const QUESTION: Duration = Duration::from_millis(3_800);
 const LONG_QUESTION: Duration = Duration::from_secs(75);

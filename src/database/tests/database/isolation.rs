@@ -1,6 +1,6 @@
 //! One team's login against another team's rows.
 
-use slipway_database::{Category, Fault, Generation, Isolation, NewMemory, Store, Tenants, Turn, UsageMinute, Vectors};
+use slipway_database::{Category, Fault, Generation, Isolation, NewMemory, Reader, Store, Tenants, Turn, UsageMinute, Vectors};
 
 use crate::{Database, Raw, SERVER, assistant, options, password, talk, user};
 
@@ -268,6 +268,37 @@ async fn a_store_that_names_another_team_finds_nothing_and_writes_nothing() {
     assert!(!store.forget(&id).await.unwrap());
     assert!(matches!(store.record_usage(&[UsageMinute::empty(jiff::Timestamp::UNIX_EPOCH, "p", "m")]).await, Err(Fault::Broken(_))));
     assert_eq!(rows_of(&mut admin, "b").await, before);
+}
+
+/// As up to PostgreSQL 14 by default. Each operator fits one of our expressions better than PostgreSQL's own.
+#[tokio::test]
+async fn what_a_team_defines_in_public_is_not_run_by_the_platform() {
+    let database = two_teams().await;
+    let mut admin = database.raw(&database.url).await;
+    admin.ask("grant create on schema public to public").await.unwrap();
+    let a = database.login("a").await;
+    let mut raw = Raw::connect(&database.url_of(&a)).await;
+    for (operator, left, right, result) in [("*", "bigint", "interval", "interval"), ("<>", "oid", "regrole", "boolean")] {
+        let trap = format!(
+            "create function public.trap({left}, {right}) returns {result} language plpgsql
+                 as $$ begin raise exception 'a trap, run by %', current_user; end $$;
+             create operator public.{operator} (function = public.trap, leftarg = {left}, rightarg = {right})"
+        );
+        raw.ask(&trap).await.unwrap();
+    }
+    // They are there, for whoever looks into public.
+    let caught = admin.ask("select 1::bigint * interval '1 second'").await.unwrap_err();
+    assert!(caught.contains("a trap, run by postgres"), "{caught}");
+    assert!(admin.ask("select 1::oid <> 1::oid::regrole").await.unwrap_err().contains("a trap, run by postgres"));
+
+    let records = Reader::open(&database.url, None, None).unwrap().of("a", "ag_1").unwrap();
+    let first = records.conversations(1, None, None).await.unwrap();
+    assert_eq!(records.conversations(1, first.next_cursor.as_deref(), None).await.unwrap().items.len(), 1);
+    let store = database.store("a", "ag_1");
+    assert_eq!(store.conversations(1, first.next_cursor.as_deref(), None).await.unwrap().items.len(), 1);
+    assert_eq!(store.spent_since(jiff::Timestamp::UNIX_EPOCH).await.unwrap(), 0);
+    // The second time there is a membership to look at.
+    assert_eq!(database.login("a").await.user, a.user);
 }
 
 /// The platform's login as it should be: it owns its database and may create roles, and is no superuser.
