@@ -1,6 +1,8 @@
 //! Members of a team: each is a RoleBinding in the team's namespace, so that whoever reads Kubernetes' roles reads
 //! all there is to know.
 
+use std::cmp::Reverse;
+
 use k8s_openapi::api::rbac::v1::{RoleBinding, RoleRef, Subject};
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, Preconditions};
@@ -12,9 +14,15 @@ use slipway_http::{Error, StatusCode};
 use crate::agents::Deleted;
 use crate::answer::{Created, Data};
 use crate::call::{Call, Json};
+use crate::right::{MEMBER, Right};
 use crate::shelf::number;
 use crate::write::Expected;
 use crate::{fault, write};
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+pub(crate) const LIST: Right = Right::on("list", "rolebindings").of_group(RBAC);
+pub(crate) const ADD: Right = Right::on("create", "rolebindings").of_group(RBAC);
+pub(crate) const REMOVE: Right = Right::on("delete", "rolebindings").of_group(RBAC);
 
 /// A role in a team. platform_admin is one in all of them, and is given by the cluster's administrators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -34,6 +42,16 @@ impl Role {
             Self::Developer => "slipway-developer",
             Self::Admin => "slipway-admin",
             Self::PlatformAdmin => "slipway-platform-admin",
+        }
+    }
+
+    /// What it may do in a team that no weaker role may. Whoever gives it must have it: REST binds as itself, for which
+    /// Kubernetes asks nobody whether the caller could.
+    fn right(self) -> Right {
+        match self {
+            Self::Viewer => MEMBER,
+            Self::Developer => Right::on("create", "agents"),
+            Self::Admin | Self::PlatformAdmin => Right::on("delete", "agents"),
         }
     }
 
@@ -73,14 +91,23 @@ pub(crate) fn member(binding: &RoleBinding) -> Option<&str> {
 }
 
 pub(crate) async fn list(call: Call) -> Result<Data<Vec<View>>, Error> {
-    let found = bindings(&call, None).await?;
-    let mut members: Vec<View> = Vec::new();
-    // In the middle of a change somebody has two roles, of which the newer one is meant.
-    for binding in found.iter().filter(|binding| !found.iter().any(|other| member(other) == member(binding) && is_newer(other, binding))) {
-        members.extend(View::of(binding));
-    }
+    let mut members = members(bindings(&call, None).await?);
     members.sort_by(|one, other| other.created_at.cmp(&one.created_at).then_with(|| one.email.cmp(&other.email)));
     Ok(Data::new(members))
+}
+
+/// Each once. Who has several bindings, as in the middle of a change, can do what the strongest role allows, and is
+/// shown with that; the version is the newest binding's, by which a change goes.
+fn members(mut bindings: Vec<RoleBinding>) -> Vec<View> {
+    bindings.sort_by_key(|binding| Reverse(number(binding.metadata.resource_version.as_deref())));
+    let mut members: Vec<View> = Vec::new();
+    for view in bindings.iter().filter_map(View::of) {
+        match members.iter_mut().find(|known| known.id == view.id) {
+            Some(known) => known.role = known.role.max(view.role),
+            None => members.push(view),
+        }
+    }
+    members
 }
 
 /// Who becomes a member, and as what.
@@ -95,11 +122,14 @@ pub(crate) async fn create(call: Call<Json<NewMember>>) -> Result<Created<View>,
     let (call, Json(new)) = call.split();
     let email = email(&new.email)?;
     let user = ids::user(&email);
+    may_give(&call, new.role).await?;
     if let Some(present) = bindings(&call, Some(&user)).await?.iter().find_map(Role::of) {
         let message = format!("{email} is a member already, as {}; PATCH …/members/{user} changes that", word(present));
         return Err(Error::new(StatusCode::CONFLICT, message));
     }
     let made = bind(&call, &email, new.role).await?;
+    // Of several calls at once, too, one role stays.
+    leave_alone(&call, &made, &bindings(&call, Some(&user)).await?).await?;
     answer(&made).map(Created)
 }
 
@@ -118,6 +148,11 @@ pub(crate) struct NewRole {
 pub(crate) async fn change(call: Call<Json<NewRole>>) -> Result<Data<View>, Error> {
     let (call, Json(new)) = call.split();
     let expected = Expected::of(&call)?;
+    // The route asks for the right to make bindings.
+    if !has(&call, REMOVE).await? {
+        let message = format!("{} may not {REMOVE} in this team, which changing a role takes", call.caller.name);
+        return Err(Error::new(StatusCode::FORBIDDEN, message));
+    }
     let present = found(&call).await?;
     let known = newest(&present)?;
     expected.check(&known.resource_version().unwrap_or_default(), &named(known))?;
@@ -125,6 +160,7 @@ pub(crate) async fn change(call: Call<Json<NewRole>>) -> Result<Data<View>, Erro
         leave_alone(&call, known, &present).await?;
         return answer(known);
     }
+    may_give(&call, new.role).await?;
     // What an earlier change left behind bears the name that the new binding will have.
     for leftover in present.iter().filter(|binding| Role::of(binding) == Some(new.role)) {
         unbind(&call, leftover).await?;
@@ -208,14 +244,28 @@ async fn found(call: &Call) -> Result<Vec<RoleBinding>, Error> {
     if found.is_empty() { Err(unknown()) } else { Ok(found) }
 }
 
-async fn bind(call: &Call, email: &str, role: Role) -> Result<RoleBinding, Error> {
+async fn has(call: &Call, right: Right) -> Result<bool, Error> {
+    call.context.access.allows(&call.caller, right, &call.namespace(), None).await
+}
+
+/// As with kubectl, nobody gives more than they have.
+async fn may_give(call: &Call, role: Role) -> Result<(), Error> {
+    let forbidden = |message: String| Err(Error::new(StatusCode::FORBIDDEN, message));
     if role == Role::PlatformAdmin {
-        let message = format!(
+        return forbidden(format!(
             "role: platform_admin is given by the cluster's administrators: kubectl create clusterrolebinding … --clusterrole={} --user=…",
             role.cluster_role()
-        );
-        return Err(Error::new(StatusCode::FORBIDDEN, message));
+        ));
     }
+    let right = role.right();
+    if has(call, right).await? {
+        return Ok(());
+    }
+    let (who, role) = (&call.caller.name, word(role));
+    forbidden(format!("role: {who} may not {right} in this team, as the role {role} may; nobody gives more than they have"))
+}
+
+async fn bind(call: &Call, email: &str, role: Role) -> Result<RoleBinding, Error> {
     let user = ids::user(email);
     let binding = RoleBinding {
         metadata: ObjectMeta {
@@ -225,14 +275,10 @@ async fn bind(call: &Call, email: &str, role: Role) -> Result<RoleBinding, Error
             annotations: Some([(labels::EMAIL.to_owned(), email.to_owned())].into()),
             ..ObjectMeta::default()
         },
-        role_ref: RoleRef {
-            api_group: "rbac.authorization.k8s.io".to_owned(),
-            kind: "ClusterRole".to_owned(),
-            name: role.cluster_role().to_owned(),
-        },
+        role_ref: RoleRef { api_group: RBAC.to_owned(), kind: "ClusterRole".to_owned(), name: role.cluster_role().to_owned() },
         subjects: Some(vec![Subject {
             kind: "User".to_owned(),
-            api_group: Some("rbac.authorization.k8s.io".to_owned()),
+            api_group: Some(RBAC.to_owned()),
             name: call.context.access.user_of(email),
             namespace: None,
         }]),
@@ -271,7 +317,37 @@ fn email(text: &str) -> Result<String, Error> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn a_member_with_several_bindings_has_the_strongest_role_and_the_newest_version() {
+        let binding = |version: &str, email: &str, role: Role| -> RoleBinding {
+            let labels = json!({labels::MEMBER: ids::user(email)});
+            let metadata = json!({
+                "name": "x", "namespace": "team-a", "resourceVersion": version, "labels": labels, "annotations": {labels::EMAIL: email},
+            });
+            serde_json::from_value(
+                json!({"metadata": metadata, "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role.cluster_role()}}),
+            )
+            .unwrap()
+        };
+        let (ada, eve) = ("ada@example.com", "eve@example.com");
+        for (of_ada, role, version) in [
+            (&[("9", Role::Viewer)][..], Role::Viewer, "9"),
+            // A demotion and a promotion that were cut short.
+            (&[("9", Role::Admin), ("10", Role::Viewer)], Role::Admin, "10"),
+            (&[("9", Role::Viewer), ("10", Role::Developer)], Role::Developer, "10"),
+            (&[("11", Role::Developer), ("9", Role::Viewer), ("10", Role::Admin)], Role::Admin, "11"),
+        ] {
+            let mut bindings: Vec<_> = of_ada.iter().map(|(version, role)| binding(version, ada, *role)).collect();
+            bindings.push(binding("12", eve, Role::Viewer));
+            let members = members(bindings);
+            let shown: Vec<_> = members.iter().map(|one| (one.email.as_str(), one.role, one.resource_version.as_deref())).collect();
+            assert_eq!(shown, [(eve, Role::Viewer, Some("12")), (ada, role, Some(version))]);
+        }
+    }
 
     #[test]
     fn only_an_address_is_an_address() {

@@ -15,11 +15,6 @@ const CHANGE_AGENT: Right = Right::on("patch", "agents");
 const DELETE_AGENT: Right = Right::on("delete", "agents");
 const CHAT: Right = Right::on("create", "agents").sub("chat");
 
-const RBAC: &str = "rbac.authorization.k8s.io";
-const LIST_MEMBERS: Right = Right::on("list", "rolebindings").of_group(RBAC);
-const ADD_MEMBER: Right = Right::on("create", "rolebindings").of_group(RBAC);
-const REMOVE_MEMBER: Right = Right::on("delete", "rolebindings").of_group(RBAC);
-
 #[rustfmt::skip]
 pub(crate) fn all() -> Vec<Route> {
     let (get, post, put, patch, delete) = (Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE);
@@ -66,10 +61,10 @@ pub(crate) fn all() -> Vec<Route> {
         Route::new(post.clone(), "/teams", Cluster(Right::on("create", "teams")), "Makes a team, with a namespace of its own.", teams::create),
         Route::new(get.clone(), "/teams/{team}", Team(MEMBER), "One team, by id or slug.", teams::get),
         Route::new(delete.clone(), "/teams/{team}", Cluster(Right::on("delete", "teams")), "Deletes a team that has no agents.", teams::delete).with(teams::FORCE),
-        Route::new(get.clone(), "/teams/{team}/members", Team(LIST_MEMBERS), "The team's members, newest first.", members::list),
-        Route::new(post.clone(), "/teams/{team}/members", Team(ADD_MEMBER), "Makes somebody a member.", members::create),
-        Route::new(patch.clone(), "/teams/{team}/members/{user}", Team(ADD_MEMBER), "Gives a member another role.", members::change),
-        Route::new(delete.clone(), "/teams/{team}/members/{user}", Team(REMOVE_MEMBER), "Takes a member's role away.", members::delete),
+        Route::new(get.clone(), "/teams/{team}/members", Team(members::LIST), "The team's members, newest first.", members::list),
+        Route::new(post.clone(), "/teams/{team}/members", Team(members::ADD), "Makes somebody a member.", members::create),
+        Route::new(patch.clone(), "/teams/{team}/members/{user}", Team(members::ADD), "Gives a member another role.", members::change),
+        Route::new(delete.clone(), "/teams/{team}/members/{user}", Team(members::REMOVE), "Takes a member's role away.", members::delete),
 
         Route::new(get.clone(), "/tools", Team(Right::on("list", "tools")), "The team's tools, newest first.", tools::list).with(PAGED),
         Route::new(post.clone(), "/tools", Team(Right::on("create", "tools")), "Makes a tool.", tools::create),

@@ -1,7 +1,7 @@
 //! Tokens that should open nothing, sent over the wire.
 
 use serde_json::json;
-use slipway_e2e::{Api, Team};
+use slipway_e2e::{Api, Team, poll};
 use slipway_peers::Issuer;
 
 use super::callers::{bind, token};
@@ -19,7 +19,7 @@ fn a_token_that_is_not_whole_opens_nothing() {
     let me = "attacks@example.com";
     bind(&team, "attacks", "viewer", &json!({"kind": "User", "name": me}));
     let good = token(&issuer, me, &json!({}));
-    slipway_e2e::poll(10, || match status(&api, &good) {
+    poll(10, || match status(&api, &good) {
         (200, _) => Ok(()),
         other => Err(format!("the good token should do: {other:?}")),
     });
@@ -45,6 +45,49 @@ fn a_token_that_is_not_whole_opens_nothing() {
         assert!(!body.contains(signature), "{what}: a token is not repeated: {body}");
     }
     assert!(!api.log().contains(signature), "{}", api.log());
+}
+
+/// REST binds with its own account, which may give what the caller may not.
+#[test]
+fn who_may_make_bindings_gives_nobody_what_they_do_not_have() {
+    let team = Team::new("escalate");
+    let api = Api::start(&[]);
+    let rbac = "rbac.authorization.k8s.io";
+    let rule = json!({"apiGroups": [rbac], "resources": ["rolebindings"], "verbs": ["list", "create"]});
+    team.apply(&json!({"apiVersion": format!("{rbac}/v1"), "kind": "Role", "metadata": {"name": "binder"}, "rules": [rule]}));
+    // There is no ClusterRole of this name: the account has nothing but what follows.
+    let token = team.token("binder");
+    let me = json!({"kind": "ServiceAccount", "name": "e2e-binder", "namespace": team.namespace});
+    team.apply(&json!({
+        "apiVersion": format!("{rbac}/v1"), "kind": "RoleBinding", "metadata": {"name": "binder"},
+        "roleRef": {"apiGroup": rbac, "kind": "Role", "name": "binder"}, "subjects": [me],
+    }));
+    let members = format!("/teams/{}/members", team.slug);
+    poll(10, || match api.call("GET", &members).token(&token).send() {
+        reply if reply.status == 200 => Ok(()),
+        reply => Err(format!("the account should list members: {reply:?}")),
+    });
+    for role in ["admin", "developer", "viewer"] {
+        let accomplice = json!({"email": "accomplice@example.com", "role": role});
+        let refused = api.call("POST", &members).token(&token).json(&accomplice).send();
+        assert_eq!(refused.status, 403, "{role}: {refused:?}");
+        assert!(refused.body.contains("nobody gives more than they have"), "{role}: {refused:?}");
+        // The same by kubectl.
+        let account = format!("system:serviceaccount:{}:e2e-binder", team.namespace);
+        let bind = format!("create rolebinding accomplice --clusterrole=slipway-{role} --user=accomplice@example.com --as={account}");
+        let refused = team.kubectl(&bind).refused();
+        assert!(refused.contains("attempting to grant RBAC permissions not currently held"), "{role}: {refused}");
+    }
+    assert_eq!(api.call("GET", &members).token(&token).expect(200)["data"], json!([]));
+    // An admin's member is not theirs to change either: that takes a binding away.
+    let admin = team.token("admin");
+    let ada = api.call("POST", &members).token(&admin).json(&json!({"email": "ada@example.com", "role": "viewer"})).expect(201);
+    let path = format!("{members}/{}", ada["data"]["id"].as_str().unwrap_or_default());
+    for role in ["admin", "viewer"] {
+        let refused = api.call("PATCH", &path).token(&token).json(&json!({"role": role})).send();
+        assert_eq!(refused.status, 403, "{role}: {refused:?}");
+    }
+    assert_eq!(api.call("GET", &members).token(&admin).expect(200)["data"][0]["role"], "viewer");
 }
 
 #[test]

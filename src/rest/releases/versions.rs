@@ -1,6 +1,6 @@
 //! The configurations that an agent had, version by version, each in the form of the agent's own `config`.
 
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{Stream, StreamExt, pin_mut, stream};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
 use serde_json::Value;
@@ -15,6 +15,9 @@ use crate::fields::{self, AGENT};
 
 /// Artifacts are read a few at a time.
 const AT_ONCE: usize = 8;
+/// A page ends with the version that brings its artifacts to so many bytes: with all their files five hundred may
+/// have hundreds of megabytes.
+const BYTES: usize = 8 * 1024 * 1024;
 
 /// A configuration that an agent had.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -46,12 +49,29 @@ pub(crate) async fn list(call: Call) -> Result<Listed<Version>, Error> {
         }
         Err(error) => return Err(error),
     };
+    let asked = entries.len();
     let read = entries.into_iter().map(|entry| version(&call, &name.slug, &now, entry));
-    let data = stream::iter(read).buffered(AT_ONCE).try_collect().await?;
-    Ok(Listed { data, next_cursor })
+    let data = gathered(stream::iter(read).buffered(AT_ONCE), BYTES).await?;
+    let cut_off = data.last().filter(|_| data.len() < asked).map(|last| last.version.to_string());
+    Ok(Listed { data, next_cursor: cut_off.or(next_cursor) })
 }
 
-async fn version(call: &Call, slug: &str, now: &AgentSpec, entry: Entry) -> Result<Version, Error> {
+/// What comes, each with its size, until it has so many bytes together.
+async fn gathered<T>(read: impl Stream<Item = Result<(T, usize), Error>>, most: usize) -> Result<Vec<T>, Error> {
+    pin_mut!(read);
+    let (mut found, mut bytes) = (Vec::new(), 0);
+    while bytes < most
+        && let Some(next) = read.next().await
+    {
+        let (item, size) = next?;
+        bytes += size;
+        found.push(item);
+    }
+    Ok(found)
+}
+
+/// With the size of its artifact.
+async fn version(call: &Call, slug: &str, now: &AgentSpec, entry: Entry) -> Result<(Version, usize), Error> {
     let namespace = call.namespace();
     let release = call.context.state.release(&namespace, slug, entry.version).await?;
     let config = match slipway_release::spec(&artifact(&release.artifact)?, now) {
@@ -59,11 +79,37 @@ async fn version(call: &Call, slug: &str, now: &AgentSpec, entry: Entry) -> Resu
         Err(_) => Value::Null,
     };
     let agent_id = ids::agent(&namespace, slug);
-    Ok(Version {
+    let version = Version {
         id: format!("{agent_id}-v{}", entry.version),
         agent_id,
         version: entry.version,
         config,
         created_at: entry.timestamp.to_string(),
-    })
+    };
+    Ok((version, release.artifact.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_page_ends_when_it_is_large_and_has_one_version_at_least() {
+        for (most, expected) in [(1, 1), (10, 1), (11, 2), (30, 3), (1000, 20)] {
+            let read = AtomicUsize::new(0);
+            let all = stream::iter((0..20).map(|at| {
+                let read = &read;
+                async move {
+                    read.fetch_add(1, Ordering::Relaxed);
+                    Ok((at, 10))
+                }
+            }));
+            let found = gathered(all.buffered(AT_ONCE), most).await.unwrap();
+            assert_eq!(found, (0..expected).collect::<Vec<_>>(), "{most} bytes");
+            assert!(read.into_inner() < expected + AT_ONCE, "{most} bytes: no more is read than a few beyond the page");
+        }
+        assert!(gathered(stream::iter(Vec::<Result<(u8, usize), Error>>::new()), 1).await.unwrap().is_empty());
+    }
 }

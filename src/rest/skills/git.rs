@@ -28,9 +28,11 @@ use wire::{Fault, Wire};
 const KEPT: &str = "refs/slipway/import";
 /// Larger objects are not unpacked. Anything bigger is no skill's, but may lie beside one.
 const OBJECT_MAX: &str = "gitoxide.objects.allocLimit=33554432";
-/// How many files are looked at in search of skills, and how deep.
+/// How many files and folders are looked at in search of skills, how deep, and how long their paths may be. A folder
+/// counts each time it is come by: one that stands in many places is sent once.
 const ENTRIES_MAX: usize = 20_000;
 const DEEPEST: usize = 24;
+const PATH_MAX: usize = 4096;
 
 /// What one import may take.
 #[derive(Debug, Clone, Copy)]
@@ -98,7 +100,7 @@ fn take(source: &Source, wire: Wire, stopped: &AtomicBool) -> Result<Vec<(String
         }
         Err(error) => return Err(explain(&error, outcome.fault(), &place, source)),
     };
-    let entries = list(&repository, commit, source)?;
+    let entries = list(&repository, commit, source, stopped)?;
     let mut files = Vec::new();
     for entry in folder::choose(&entries, &source.path)? {
         let object = repository.find_object(entry.at).map_err(broken)?;
@@ -163,9 +165,14 @@ fn broken(error: impl std::fmt::Display) -> Error {
 }
 
 /// The files below the asked folder, or of all of it.
-fn list(repository: &gix::Repository, commit: gix::ObjectId, source: &Source) -> Result<Vec<Entry<gix::ObjectId>>, Error> {
+fn list(
+    repository: &gix::Repository,
+    commit: gix::ObjectId,
+    source: &Source,
+    stopped: &AtomicBool,
+) -> Result<Vec<Entry<gix::ObjectId>>, Error> {
     let top = repository.find_object(commit).map_err(broken)?.peel_to_tree().map_err(broken)?;
-    let mut entries = Vec::new();
+    let (mut entries, mut looked_at) = (Vec::new(), 0);
     let mut folders = vec![(source.path.clone(), top.id)];
     if !source.path.is_empty() {
         let found = top.lookup_entry_by_path(&source.path).map_err(broken)?.filter(|entry| entry.mode().is_tree());
@@ -175,11 +182,22 @@ fn list(repository: &gix::Repository, commit: gix::ObjectId, source: &Source) ->
         folders = vec![(source.path.clone(), found.object_id())];
     }
     while let Some((path, id)) = folders.pop() {
+        if stopped.load(Ordering::SeqCst) {
+            return Err(slow(&slipway_egress::redacted(&source.repository)));
+        }
         let tree = repository.find_object(id).map_err(broken)?.try_into_tree().map_err(broken)?;
         for entry in tree.iter() {
             let entry = entry.map_err(broken)?;
+            looked_at += 1;
+            if looked_at > ENTRIES_MAX {
+                let message = format!("there are more than {ENTRIES_MAX} files and folders in it; say by `path` where the skill is");
+                return Err(Error::bad_request(message));
+            }
             let Ok(name) = entry.filename().to_str() else { continue };
             let path = if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") };
+            if path.len() > PATH_MAX {
+                return Err(Error::bad_request(format!("a path in it is longer than {PATH_MAX} bytes; say by `path` where the skill is")));
+            }
             let (mode, id) = (entry.mode(), entry.object_id());
             if mode.is_tree() {
                 if path.split('/').count() <= DEEPEST {
@@ -195,9 +213,6 @@ fn list(repository: &gix::Repository, commit: gix::ObjectId, source: &Source) ->
                 _ => (Kind::Other("another repository"), 0),
             };
             entries.push(Entry { path, kind, size, at: id });
-            if entries.len() > ENTRIES_MAX {
-                return Err(Error::bad_request(format!("there are more than {ENTRIES_MAX} files in it; say by `path` where the skill is")));
-            }
         }
     }
     Ok(entries)

@@ -24,6 +24,19 @@ static GIT: LazyLock<Git> = LazyLock::new(|| {
     git.repository("empty", "true");
     git.repository("large", "head -c 3000000 /dev/urandom > noise; mkdir a; echo x > a/SKILL.md; commit all");
     git.repository("bomb", &format!("head -c 60000000 /dev/zero > zeros; {SKILL} a > SKILL.md; commit all"));
+    // Four folders deep there are 3 × 3 × 3 × 3 of them, and all are one.
+    git.repository(
+        "trees",
+        "tree=$(git mktree < /dev/null); for i in $(seq 24); do
+         tree=$(printf \"040000 tree $tree\\t%s\\n\" a b c | git mktree); done
+         git update-ref refs/heads/main $(git commit-tree -m all $tree)",
+    );
+    git.repository(
+        "names",
+        "long=$(head -c 1000000 /dev/zero | tr '\\0' a); blob=$(echo x | git hash-object -w --stdin)
+         tree=$(printf \"100644 blob $blob\\t%s\\n\" a b c | git mktree); tree=$(printf \"040000 tree $tree\\t$long\\n\" | git mktree)
+         git update-ref refs/heads/main $(git commit-tree -m all $tree)",
+    );
     git.repository(
         "history",
         &format!("for i in 1 2 3 4; do head -c 1000000 /dev/urandom > noise; commit $i; done; rm noise; {SKILL} a > SKILL.md; commit last"),
@@ -136,6 +149,26 @@ async fn no_more_is_taken_than_an_import_may_take() {
     // 60 MB of zeros come as some 60 kB, and are not unpacked.
     let (status, message) = import(&GIT.url("bomb"), limits).await.unwrap_err();
     assert!(status == 413 && message.contains("a file of more than 32 MiB"), "{status} {message}");
+    // 25 folders in 3^24 places, and three files whose paths have a million bytes each.
+    for (name, says) in [("trees", "more than 20000 files and folders"), ("names", "longer than 4096 bytes")] {
+        let begun = Instant::now();
+        let (status, message) = import(&GIT.url(name), Limits::default()).await.unwrap_err();
+        assert!(status == 400 && message.contains(says), "{name}: {status} {message}");
+        assert!(begun.elapsed() < Duration::from_secs(20), "{name}: {:?}", begun.elapsed());
+    }
+}
+
+#[test]
+fn a_walk_ends_when_nobody_waits_for_it() {
+    let source = Source::of(&Wanted { source: GIT.url("one"), ..Wanted::default() }).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let cloned = std::process::Command::new("git").args(["clone", "-q", "--bare", &GIT.url("one")]).arg(folder.path()).status();
+    assert!(cloned.unwrap().success());
+    let repository = gix::open_opts(folder.path(), gix::open::Options::isolated()).unwrap();
+    let commit = repository.head_id().unwrap().detach();
+    assert_eq!(list(&repository, commit, &source, &AtomicBool::new(false)).unwrap().len(), 4);
+    let stopped = list(&repository, commit, &source, &AtomicBool::new(true)).unwrap_err();
+    assert!(stopped.message().contains("took too long"), "{stopped:?}");
 }
 
 /// Says `head` to whoever comes, and then nothing for as long as they wait.

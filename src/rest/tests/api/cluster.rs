@@ -1,5 +1,5 @@
 //! A stand-in for the API server, as far as REST asks it: objects with versions, made, listed, watched, patched and
-//! deleted, each at once or not at all. Everybody may do everything, and a token is its owner's name.
+//! deleted, each at once or not at all. Everybody may do everything that was not refused, and a token is its owner's name.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -38,6 +38,8 @@ struct Inner {
     /// What was made until when: to answer how things were.
     history: Vec<(u64, BTreeMap<String, Value>)>,
     writes: Vec<(Method, String, HeaderMap)>,
+    /// Verbs and resources that nobody has a right to.
+    refused: Vec<(&'static str, &'static str)>,
 }
 
 impl Cluster {
@@ -63,6 +65,11 @@ impl Cluster {
             }
         });
         Client::new(service, "default")
+    }
+
+    /// From now on nobody may do this.
+    pub(crate) fn refuse(&self, rights: &[(&'static str, &'static str)]) {
+        self.0.inner.lock().unwrap().refused = rights.to_vec();
     }
 
     /// The objects whose path has this within it.
@@ -104,7 +111,10 @@ impl Cluster {
             return whole(200, &json!({"status": {"authenticated": true, "user": user}}));
         }
         if path.ends_with("/subjectaccessreviews") {
-            return whole(201, &json!({"status": {"allowed": true}}));
+            let asked = &sent["spec"]["resourceAttributes"];
+            let refused = &self.0.inner.lock().unwrap().refused;
+            let allowed = !refused.iter().any(|(verb, resource)| asked["verb"] == *verb && asked["resource"] == *resource);
+            return whole(201, &json!({"status": {"allowed": allowed}}));
         }
         let query: BTreeMap<String, String> =
             url::form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()).into_owned().collect();

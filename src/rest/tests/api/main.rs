@@ -1,5 +1,5 @@
 //! The API over HTTP, with a stand-in for the cluster: what happens between calls at the same instant, on whose behalf
-//! things are written, what is counted. The e2e tests ask a real cluster.
+//! things are written, what one right is not enough for, what is counted. The e2e tests ask a real cluster.
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail as tests do")]
 
@@ -7,6 +7,7 @@ mod cluster;
 mod kept;
 mod metrics;
 mod races;
+mod rights;
 mod writers;
 
 use std::net::SocketAddr;

@@ -114,3 +114,18 @@ async fn changes_of_a_member_at_the_same_instant_leave_one_role() {
     }
     assert!(met > ROUNDS / 2, "the calls hardly met: in {met} of {ROUNDS} rounds");
 }
+
+#[tokio::test]
+async fn somebody_who_is_made_a_member_twice_at_the_same_instant_has_one_role() {
+    let mut met = 0;
+    for round in 0..ROUNDS {
+        let api = Api::open().await;
+        let add = |role: &str| api.call(Method::POST, "/teams/a/members", &[], Some(json!({"email": "ada@example.com", "role": role})));
+        let (first, second) = tokio::join!(add("viewer"), add("admin"));
+        assert!([&first, &second].iter().all(|answer| answer.status == 201 || answer.status == 409), "{} {}", first.body, second.body);
+        let bindings = api.cluster.objects("/rolebindings/");
+        assert_eq!(bindings.len(), 1, "round {round}: {bindings:#?}");
+        met += usize::from(api.cluster.most_at_once("/rolebindings/") > 1);
+    }
+    assert!(met > ROUNDS / 2, "the calls hardly met: in {met} of {ROUNDS} rounds");
+}
