@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use slipway_e2e::When;
 use slipway_e2e::fault::{Ground, Home, Manager, Trial};
 
@@ -40,14 +40,19 @@ impl Change {
     }
 
     fn killed(&self, trial: &mut Trial, when: When) {
-        let calm: Vec<(Value, usize)> = [self.there, self.back]
-            .map(|(act, reason)| {
+        let mut round = || {
+            [self.there, self.back].map(|(act, reason)| {
                 let before = trial.managers[0].door().written();
                 act(&trial.home);
                 let seen = trial.rests(AGENT, reason, "a change without a kill");
                 (seen, trial.managers[0].door().written() - before)
             })
-            .into();
+        };
+        // On a busy machine one round may have a write or two more than another.
+        let (first, mut calm) = (round(), round());
+        for at in [0, 1] {
+            calm[at].1 = calm[at].1.min(first[at].1);
+        }
         assert_ne!(calm[0].0, calm[1].0, "a change should be seen");
         let mut kills = [0, 0];
         let mut ended = [false, false];
