@@ -1,6 +1,7 @@
 //! A second cluster: an API server beside the tests' own, empty and without a node, by `hack/apart`.
 
 use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -66,17 +67,29 @@ impl Second {
     #[track_caller]
     pub fn operated(team: &str, environment: &[(&str, &str)]) -> (Self, Server) {
         let this = Self::start();
-        this.kubectl(&format!("create namespace {}", platform::NAMESPACE)).ok();
-        let port = free_port();
-        let mut command = Api::operator(this.kubeconfig(), &format!("127.0.0.1:{port}"));
-        command.envs(environment.iter().copied());
-        let server = Server::start(command, &format!("http://127.0.0.1:{port}/readyz"));
-        this.apply(&json!({"kind": "Team", "metadata": {"name": team}, "spec": {"name": team}}));
-        poll(30, || {
-            let found = this.kubectl(&format!("get namespace team-{team} --ignore-not-found -o name")).ok();
-            if found.is_empty() { Err("the Team should get its namespace") } else { Ok(()) }.map_err(str::to_owned)
-        });
+        let (server, _) = this.operator(environment);
+        this.team(team);
         (this, server)
+    }
+
+    /// An operator of the working tree, and where its metrics are.
+    #[track_caller]
+    pub fn operator(&self, environment: &[(&str, &str)]) -> (Server, Api) {
+        self.apply_as("v1", &json!({"kind": "Namespace", "metadata": {"name": platform::NAMESPACE}}));
+        let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
+        let mut command = Api::operator(self.kubeconfig(), &address.to_string());
+        command.envs(environment.iter().copied());
+        (Server::start(command, &format!("http://{address}/readyz")), Api::at(address))
+    }
+
+    /// A Team that has its namespace.
+    #[track_caller]
+    pub fn team(&self, slug: &str) {
+        self.apply(&json!({"kind": "Team", "metadata": {"name": slug}, "spec": {"name": slug}}));
+        poll(30, || {
+            let found = self.kubectl(&format!("get namespace team-{slug} --ignore-not-found -o name")).ok();
+            if found.is_empty() { Err(format!("Team {slug} should get its namespace")) } else { Ok(()) }
+        });
     }
 
     /// An object of one of our kinds, applied.

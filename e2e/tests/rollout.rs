@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 use slipway_e2e::{Api, Second, platform, poll};
-use slipway_peers::{Server, free_port};
+use slipway_peers::Server;
 
 const TEAM: &str = "team-rollout";
 const AGENTS: [&str; 5] = ["a", "b", "c", "d", "e"];
@@ -88,10 +88,8 @@ fn an_agent_whose_new_pods_are_refused_holds_nobody_up() {
 #[track_caller]
 fn settled() -> (Second, Manager) {
     let cluster = Second::start();
-    cluster.kubectl(&format!("create namespace {}", platform::NAMESPACE)).ok();
     let first = Manager::start(&cluster, 1);
-    cluster.apply(&json!({"kind": "Team", "metadata": {"name": "rollout"}, "spec": {"name": "Rollout"}}));
-    poll(30, || first.lives().and_then(|()| exists(&cluster, &format!("namespace {TEAM}"))));
+    cluster.team("rollout");
     for name in AGENTS {
         let agent = json!({"kind": "Agent", "metadata": {"name": name, "namespace": TEAM}, "spec": {"name": name, "framework": "custom"}});
         cluster.apply(&agent);
@@ -101,11 +99,6 @@ fn settled() -> (Second, Manager) {
         settle(&cluster, name);
     }
     (cluster, first)
-}
-
-fn exists(cluster: &Second, object: &str) -> Result<(), String> {
-    let found = cluster.kubectl(&format!("get {object} --ignore-not-found -o name")).ok();
-    if found.trim().is_empty() { Err(format!("{object} should be made")) } else { Ok(()) }
 }
 
 /// These, and no others, have the runtime of that version.
@@ -150,15 +143,10 @@ struct Manager {
 impl Manager {
     #[track_caller]
     fn start(cluster: &Second, version: u32) -> Self {
-        let port = free_port();
-        let mut command = Api::operator(cluster.kubeconfig(), &format!("127.0.0.1:{port}"));
-        command.env("SLIPWAY_RUNTIME_IMAGE", image(version)).env("SLIPWAY_MAX_CONCURRENT_ROLLOUTS", AT_ONCE.to_string());
-        let server = Server::start(command, &format!("http://127.0.0.1:{port}/readyz"));
-        Self { _server: server, metrics: Api::at(([127, 0, 0, 1], port).into()) }
-    }
-
-    fn lives(&self) -> Result<(), String> {
-        self.metrics.whole("GET", "/healthz").try_send().map(drop).map_err(|error| error.to_string())
+        let at_once = AT_ONCE.to_string();
+        let environment = [("SLIPWAY_RUNTIME_IMAGE", &*image(version)), ("SLIPWAY_MAX_CONCURRENT_ROLLOUTS", &at_once)];
+        let (server, metrics) = cluster.operator(&environment);
+        Self { _server: server, metrics }
     }
 
     fn waiting(&self, agents: usize) -> Result<(), String> {
