@@ -1,5 +1,7 @@
 //! Skills over REST: made, listed, replaced, deleted, and taken from Git repositories and zip archives.
 
+mod pack;
+
 use std::process::Command;
 
 use serde_json::{Value, json};
@@ -99,6 +101,33 @@ fn a_skill_is_taken_out_of_a_git_repository() {
     let closed = Api::of(&team);
     let reply = closed.call("POST", "/skills/import").json(&json!({"source": git.url("r"), "path": "s/a", "name": "fourth"})).send();
     assert!(reply.status == 400 && reply.json()["message"].as_str().unwrap().contains("https://"), "{reply:?}");
+}
+
+#[test]
+fn a_repository_that_takes_much_memory_harms_nobody() {
+    let team = Team::new("api-import-deep");
+    let git = Git::start();
+    let pack = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(pack.path(), pack::deep()).unwrap();
+    let skill = "printf -- '---\\nname: a\\ndescription: d\\n---\\nDo.' > SKILL.md";
+    git.repository("plain", &format!("{skill}; commit 1"));
+    git.repository(
+        "deep",
+        &format!(
+            "{skill}; git index-pack --stdin < {}; for pack in .git/objects/pack/*.idx; do git show-index < $pack; done |
+             while read -r at blob sum; do git update-index --add --cacheinfo 100644,$blob,$blob; done; git add SKILL.md; git commit -qm 1",
+            pack.path().display()
+        ),
+    );
+    let namespace =
+        [("AUTH_ENABLED", "false"), ("SLIPWAY_DEFAULT_NAMESPACE", team.namespace.as_str()), ("SLIPWAY_IMPORT_ALLOW", "127.0.0.0/8")];
+    let api = Api::start(&namespace);
+    let import = |name: &str| api.call("POST", "/skills/import").json(&json!({"source": git.url(name)})).send();
+    for _ in 0..3 {
+        let refused = import("deep");
+        assert!(refused.status == 413 && refused.json()["message"].as_str().unwrap().contains("in 96 MiB of memory"), "{refused:?}");
+    }
+    assert_eq!(import("plain").status, 201);
 }
 
 #[test]

@@ -1,8 +1,10 @@
 //! The platform changes what pods are made from: so many agents at once get new ones, and the others keep theirs until it
 //! is their turn. On an API server without a node, where the test says when pods are ready.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
-use slipway_e2e::{Api, Second, platform, poll};
+use slipway_e2e::{Api, Second, condition, platform, poll};
 use slipway_peers::Server;
 
 const TEAM: &str = "team-rollout";
@@ -19,6 +21,7 @@ fn so_many_agents_at_once_get_the_pods_that_the_platform_wants_otherwise_and_aut
     let mut old = AGENTS.into_iter().filter(|name| !new.iter().any(|it| it == name));
     let mut next = || old.next().unwrap().to_owned();
     let (edited, stopped, last) = (next(), next(), next());
+    poll(20, || say_that_they_wait(&cluster, &[&edited, &stopped, &last]));
     let configs = |cluster: &Second| cluster.kubectl(&format!("get configmaps -n {TEAM}")).json()["items"].clone();
     let before = configs(&cluster);
     // What its author changes, an agent gets at once, and all else that is new with it.
@@ -44,6 +47,7 @@ fn so_many_agents_at_once_get_the_pods_that_the_platform_wants_otherwise_and_aut
     poll(20, || have(&cluster, 2, &AGENTS));
     settle(&cluster, &last);
     poll(20, || second.waiting(0).and_then(|()| second.counts("slipway_rollouts", 0)));
+    poll(20, || say_that_they_wait(&cluster, &[]));
 }
 
 #[test]
@@ -120,6 +124,15 @@ fn of_version(cluster: &Second, version: u32) -> Vec<String> {
     let has_it = |deployment: &&Value| deployment["spec"]["template"]["spec"]["containers"][0]["image"] == image(version);
     let found = list["items"].as_array().into_iter().flatten().filter(has_it);
     found.filter_map(|it| it["metadata"]["name"].as_str()).map(str::to_owned).collect()
+}
+
+/// These, and no others, say of themselves that they have the platform's new version later.
+fn say_that_they_wait(cluster: &Second, agents: &[&str]) -> Result<(), String> {
+    let list = cluster.kubectl(&format!("get agents -n {TEAM}")).json();
+    let says_so = |agent: &&Value| condition(agent, "Ready")["message"].as_str().is_some_and(|it| it.contains("rollout.maxConcurrent"));
+    let found = list["items"].as_array().into_iter().flatten().filter(says_so);
+    let names: BTreeSet<_> = found.filter_map(|it| it["metadata"]["name"].as_str()).collect();
+    if names == agents.iter().copied().collect() { Ok(()) } else { Err(format!("{agents:?} should say that they wait, not {names:?}")) }
 }
 
 /// Says of a Deployment what its controller would say once all its pods are new and ready.

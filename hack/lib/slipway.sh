@@ -99,7 +99,7 @@ slipway_chat() {
     "  kubectl --namespace team-default describe agent hello" \
     "  kubectl --namespace team-default scale agent hello --replicas=3" \
     "  kubectl explain agent.spec" \
-    "  kubectl apply -f config/samples/agent-full.yaml" \
+    "  kubectl apply -f config/samples/skill.yaml -f config/samples/agent-full.yaml" \
     "  kubectl --namespace team-default port-forward service/hello 8000" \
     "  kubectl --namespace slipway-system port-forward service/slipway-rest 8090:80 # and docs/rest.md"
   [[ $1 != local ]] || say "  hack/down"

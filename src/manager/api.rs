@@ -1,6 +1,8 @@
 //! The REST API as a role of this process.
 
+use std::ffi::OsString;
 use std::time::Duration;
+use std::{env, iter};
 
 use anyhow::{Context as _, bail};
 use kube::Client;
@@ -20,7 +22,7 @@ const STATE: &str = "slipway-state";
 const STATE_PORT: u16 = 8091;
 
 pub(crate) fn open(arguments: &Arguments, client: Client) -> anyhow::Result<Rest> {
-    let in_cluster = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
+    let in_cluster = env::var_os("KUBERNETES_SERVICE_HOST").is_some();
     let authentication = if arguments.auth_enabled { Authentication::On(issuer(arguments)?.map(Box::new)) } else { Authentication::Off };
     if !arguments.auth_enabled {
         if in_cluster && !arguments.allow_unauthenticated {
@@ -39,7 +41,7 @@ pub(crate) fn open(arguments: &Arguments, client: Client) -> anyhow::Result<Rest
         chat_time: Duration::from_secs(arguments.chat_seconds),
         limits: arguments.limits,
         impersonate: arguments.impersonate,
-        import_allow: arguments.import_allow()?,
+        importer: importer(arguments)?,
         state: StateSettings { url: state_url(arguments, in_cluster)?, token_file: Some(arguments.state_token_file.clone()) },
         platform: PlatformSettings::new(
             Arguments::public_url(arguments.mlflow_uri.as_ref()).map_err(anyhow::Error::msg).context("SLIPWAY_MLFLOW_URI")?,
@@ -47,6 +49,14 @@ pub(crate) fn open(arguments: &Arguments, client: Client) -> anyhow::Result<Rest
         ),
     };
     Ok(Rest::open(Context::new(client, settings, authentication).context("SLIPWAY_DATABASE_URL")?))
+}
+
+/// This command line again, to import one skill.
+fn importer(arguments: &Arguments) -> anyhow::Result<Vec<OsString>> {
+    // What is wrong there is told now, and not with the first import.
+    arguments.import_allow()?;
+    let program = env::current_exe().context("which program this is cannot be found out")?;
+    Ok(iter::once(program.into()).chain(env::args_os().skip(1)).chain(["skill".into()]).collect())
 }
 
 /// The issuer whose tokens are taken. Variables that are empty are as good as none: charts set them so.

@@ -221,6 +221,11 @@ pub(crate) enum Command {
         #[command(subcommand)]
         action: Option<CrdAction>,
     },
+    /// Prints the skill in a folder of a Git repository, as JSON. The API imports by this, in a process with little memory.
+    Skill {
+        /// <https://github.com/owner/repository//path/to/skill?ref=v1>
+        source: String,
+    },
     /// Prints a token for one agent's control port. It holds for a minute.
     Token {
         /// The agent: its id, or namespace/name.

@@ -1,14 +1,21 @@
-//! Logs to standard output, for people or for machines.
+//! Logs to standard output, for people or for machines; beside it where that is for what a command prints.
+
+use std::io;
 
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::writer::BoxMakeWriter;
 
 use crate::arguments::{Arguments, LogFormat};
 
 pub(crate) fn start(arguments: &Arguments) {
     let filter = EnvFilter::try_new(&arguments.log).unwrap_or_else(|_| EnvFilter::new("info"));
-    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_target(false);
+    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_target(false).with_writer(writer(arguments));
     match arguments.log_format {
         LogFormat::Json => logs.json().flatten_event(true).init(),
         LogFormat::Human => logs.init(),
     }
+}
+
+fn writer(arguments: &Arguments) -> BoxMakeWriter {
+    if arguments.command.is_some() { BoxMakeWriter::new(io::stderr) } else { BoxMakeWriter::new(io::stdout) }
 }

@@ -27,10 +27,13 @@ const LEASE: &str = "slipway-manager";
 const LAST_WORK: Duration = Duration::from_secs(20);
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
+    // TLS to the database and to others has no other provider to choose.
+    drop(rustls::crypto::ring::default_provider().install_default());
     let metrics = Metrics::default();
     match &arguments.command {
         Some(Command::Crds { action: None }) => return crds::print(),
         Some(Command::Crds { action: Some(CrdAction::Apply) }) => return crds::apply(client::connect(&metrics).await?).await,
+        Some(Command::Skill { source }) => return skill(&arguments, source).await,
         Some(Command::Token { agent }) => return token(&arguments, agent, client::connect(&metrics).await?).await,
         None => {}
     }
@@ -38,8 +41,6 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let client = client::connect(&metrics).await?;
     preflight::check(&client, &namespaces(&arguments), arguments.roles.contains(&Role::State)).await?;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), namespace = arguments.platform_namespace, roles = ?arguments.roles, "starting");
-    // TLS to the database and to others has no other provider to choose.
-    drop(rustls::crypto::ring::default_provider().install_default());
 
     let (stopper, stop) = watch::channel(false);
     let stopper = Arc::new(stopper);
@@ -166,6 +167,12 @@ fn settings(arguments: &Arguments, keys: &Keys) -> anyhow::Result<Settings> {
 async fn token(arguments: &Arguments, agent: &AgentId, client: Client) -> anyhow::Result<()> {
     let keys = keys::open(client, &arguments.platform_namespace).await?;
     println!("{}", keys.signer.token(&agent.0, keys::LONGEST_LIFE, SystemTime::now())?);
+    Ok(())
+}
+
+#[expect(clippy::print_stdout, reason = "printing is what this is for")]
+async fn skill(arguments: &Arguments, source: &str) -> anyhow::Result<()> {
+    println!("{}", slipway_rest::find_skill(&arguments.import_allow()?, source).await?);
     Ok(())
 }
 

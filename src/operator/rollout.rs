@@ -70,6 +70,11 @@ impl Rollout {
         if inner.rolling.remove(agent) { inner.waiting.pop_first() } else { None }
     }
 
+    /// Whether it was told to wait.
+    pub(crate) fn waits(&self, agent: &Key) -> bool {
+        self.lock().waiting.contains(agent)
+    }
+
     /// Whether nothing is being replaced or waits, so that there is nothing to ask about.
     pub(crate) fn is_over(&self) -> bool {
         let inner = self.lock();
@@ -103,6 +108,7 @@ mod tests {
         let held: Vec<bool> = keys.iter().map(|key| rollout.holds_back(key, Some(1))).collect();
         assert_eq!(held, [false, false, true, true]);
         assert_eq!(rollout.count(), (2, 2));
+        assert_eq!(keys.iter().map(|key| rollout.waits(key)).collect::<Vec<_>>(), held);
         assert!(!rollout.holds_back(&keys[0], Some(1)), "whoever has a place keeps it until it is done");
         assert_eq!(rollout.settle(&keys[1]), Some(keys[2].clone()));
         assert!(!rollout.holds_back(&keys[2], Some(1)) && rollout.holds_back(&keys[3], Some(1)));

@@ -1,12 +1,12 @@
 //! What every handler may use: the connection to the cluster, what was seen of it, who may do what, and the ways to
 //! agents.
 
+use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
 use slipway_database::{Fault, Reader};
-use slipway_egress::Allowed;
 use tokio::time::timeout;
 use tower::service_fn;
 
@@ -19,7 +19,6 @@ use crate::platform::PlatformSettings;
 use crate::relay::Relay;
 use crate::routes;
 use crate::seen::Seen;
-use crate::skills::Out;
 use crate::state::{State, StateSettings};
 
 /// How this API was set up.
@@ -39,8 +38,8 @@ pub struct Settings {
     pub agent_address: Option<String>,
     /// How long an agent's answer to a chat may take to begin.
     pub chat_time: Duration,
-    /// What skills may be imported from although it is not public.
-    pub import_allow: Vec<Allowed>,
+    /// The command line that calls `find_skill`, but for its last argument: where the skill is.
+    pub importer: Vec<OsString>,
     pub platform: PlatformSettings,
     /// The way to the releases.
     pub state: StateSettings,
@@ -66,8 +65,6 @@ pub struct Context {
     pub(crate) metrics: Metrics,
     pub(crate) hub: Arc<Hub>,
     pub(crate) description: Description,
-    /// The way out for imports.
-    pub(crate) out: Out,
 }
 
 impl Context {
@@ -82,10 +79,9 @@ impl Context {
         let gate = Arc::new(Gate::new(settings.limits, metrics.clone()));
         let hub = Arc::new(Hub::new(client.clone(), seen.clone(), settings.watch_namespaces.clone()));
         let state = State::new(&settings.state);
-        let out = Out::new(&settings.import_allow);
         let kept = settings.platform.reader()?;
         let description = Description::of(&routes::all());
-        Ok(Self { client, settings, access, seen, gate, relay, state, kept, metrics, hub, description, out })
+        Ok(Self { client, settings, access, seen, gate, relay, state, kept, metrics, hub, description })
     }
 }
 

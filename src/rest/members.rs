@@ -2,6 +2,7 @@
 //! all there is to know.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 
 use k8s_openapi::api::rbac::v1::{RoleBinding, RoleRef, Subject};
 use kube::ResourceExt;
@@ -120,10 +121,14 @@ pub(crate) struct NewMember {
 
 pub(crate) async fn create(call: Call<Json<NewMember>>) -> Result<Created<View>, Error> {
     let (call, Json(new)) = call.split();
-    let email = email(&new.email)?;
+    let email = email(new.email)?;
     let user = ids::user(&email);
     may_give(&call, new.role).await?;
-    if let Some(present) = bindings(&call, Some(&user)).await?.iter().find_map(Role::of) {
+    let present = bindings(&call, Some(&user)).await?;
+    // What this very call made when it was made before is the answer again.
+    if !write::made_one_of(&call, &present)?
+        && let Some(present) = present.iter().find_map(Role::of)
+    {
         let message = format!("{email} is a member already, as {}; PATCH …/members/{user} changes that", word(present));
         return Err(Error::new(StatusCode::CONFLICT, message));
     }
@@ -276,14 +281,18 @@ async fn bind(call: &Call, email: &str, role: Role) -> Result<RoleBinding, Error
             ..ObjectMeta::default()
         },
         role_ref: RoleRef { api_group: RBAC.to_owned(), kind: "ClusterRole".to_owned(), name: role.cluster_role().to_owned() },
-        subjects: Some(vec![Subject {
-            kind: "User".to_owned(),
-            api_group: Some(RBAC.to_owned()),
-            name: call.context.access.user_of(email),
-            namespace: None,
-        }]),
+        subjects: Some(spellings(email).into_iter().map(|email| person(call.context.access.user_of(&email))).collect()),
     };
     write::create(call, &api(call), binding, &format!("member {email}")).await
+}
+
+fn person(name: String) -> Subject {
+    Subject { kind: "User".to_owned(), api_group: Some(RBAC.to_owned()), name, namespace: None }
+}
+
+/// How an issuer may spell the address: as it was given here, or in lower case. To Kubernetes these are two people.
+fn spellings(email: &str) -> BTreeSet<String> {
+    [email.to_owned(), email.to_lowercase()].into()
 }
 
 /// Takes this very binding away; `false` if somebody else did.
@@ -308,11 +317,11 @@ fn word(role: Role) -> &'static str {
 }
 
 /// An address is a person's name to Kubernetes, so that nothing else may pass for one.
-fn email(text: &str) -> Result<String, Error> {
+fn email(text: String) -> Result<String, Error> {
     let wrong = || Error::bad_request("email: must be an address such as ada@example.com");
     let (local, domain) = text.split_once('@').ok_or_else(wrong)?;
     let plain = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_graphic() && !b"@:,;<>()[]\\\"".contains(&byte));
-    if plain(local) && plain(domain) && text.len() <= 254 { Ok(text.to_lowercase()) } else { Err(wrong()) }
+    if plain(local) && plain(domain) && text.len() <= 254 { Ok(text) } else { Err(wrong()) }
 }
 
 #[cfg(test)]
@@ -351,9 +360,9 @@ mod tests {
 
     #[test]
     fn only_an_address_is_an_address() {
-        assert_eq!(email("Ada@Example.com").unwrap(), "ada@example.com");
+        assert_eq!(email("Ada@Example.com".to_owned()).unwrap(), "Ada@Example.com");
         for wrong in ["", "ada", "@example.com", "ada@", "a@b@c", "system:admin@x", "a b@c", "a@b\n", &format!("{}@x", "a".repeat(300))] {
-            assert!(email(wrong).is_err(), "{wrong:?}");
+            assert!(email(wrong.to_owned()).is_err(), "{wrong:?}");
         }
     }
 }

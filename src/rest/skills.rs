@@ -1,5 +1,6 @@
 //! Skills: lists, one of them, making, replacing, deleting; and taking them from elsewhere.
 
+mod apart;
 mod archive;
 mod folder;
 mod git;
@@ -25,8 +26,8 @@ use crate::page::{Page, page};
 use crate::shelf::Item;
 use crate::{fault, gitops, write};
 
+pub use apart::find_skill;
 pub(crate) use import::{IMPORT, import};
-pub(crate) use out::Out;
 
 /// Any skill fields.
 #[derive(Debug, Serialize, Deserialize)]

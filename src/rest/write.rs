@@ -60,6 +60,12 @@ where
     }
 }
 
+/// Whether one of these was made by a call with the Idempotency-Key of this one.
+pub(crate) fn made_one_of(call: &Call, objects: &[impl ResourceExt]) -> Result<bool, Error> {
+    let once = Once::of(call, &())?;
+    Ok(once.is_some_and(|once| objects.iter().any(|object| once.is_on(object))))
+}
+
 /// Changes an object as `change` says, which sees it as it is, and is asked again if somebody else was faster.
 /// With `If-Match` it is changed in that version or not at all.
 pub(crate) async fn change<K>(

@@ -35,6 +35,7 @@ pub(super) async fn report(agent: &Agent, plan: &Resolved, applied: &Applied, wo
         memory_only: matches!(plan, Resolved::Plan(plan) if plan.storage == Storage::Memory),
         deployment: ours.and_then(|child| child.deployment.clone()).map(|deployment| *deployment),
         problem: world.pods.problem(&key),
+        in_line: world.rollout.waits(&key),
     };
     let status = status(agent, &observed, &world.settings.cluster_domain, Timestamp::now());
     let before = own(agent.status.clone().unwrap_or_default());
@@ -52,6 +53,8 @@ pub(super) struct Observed {
     pub memory_only: bool,
     pub deployment: Option<DeploymentState>,
     pub problem: Option<Problem>,
+    /// Its pods are replaced when it is its turn.
+    pub in_line: bool,
 }
 
 /// Where the agent stands, in one word, a reason and a sentence.
@@ -100,7 +103,8 @@ fn verdict(agent: &Agent, seen: &Observed) -> Verdict {
         };
     }
     if deployment.settled() {
-        let message = format!("{} of {} pods are ready", deployment.ready, deployment.wanted);
+        let line = if seen.in_line { "; what the platform has changed they get when it is their turn (rollout.maxConcurrent)" } else { "" };
+        let message = format!("{} of {} pods are ready{line}", deployment.ready, deployment.wanted);
         return Verdict::new(Phase::Running, "DeploymentReady", message).ready();
     }
     let phase = |fatal: bool| if fatal { Phase::Failed } else { Phase::Pending };
@@ -203,7 +207,7 @@ mod tests {
     }
 
     fn observed(deployment: DeploymentState) -> Observed {
-        Observed { fault: None, waits: None, memory_only: true, deployment: Some(deployment), problem: None }
+        Observed { fault: None, waits: None, memory_only: true, deployment: Some(deployment), problem: None, in_line: false }
     }
 
     fn problem(reason: &str, fatal: bool) -> Problem {
@@ -295,6 +299,14 @@ mod tests {
         let ready = status.conditions.iter().find(|condition| condition.type_ == READY).unwrap();
         assert_eq!(ready.message, "the annotation agents.slipway.dev/suspend is true; no pods run");
         assert_eq!((status.phase, status.restarted_at.as_deref()), (Some(Phase::Terminated), Some("noon")));
+    }
+
+    #[test]
+    fn who_waits_in_a_rollout_is_ready_and_says_what_for() {
+        let seen = Observed { in_line: true, ..observed(deployment(1, 1, 1, 1)) };
+        let status = status(&agent("replicas: 1"), &seen, "cluster.local", Timestamp::UNIX_EPOCH);
+        let ready = status.conditions.iter().find(|condition| condition.type_ == READY).unwrap();
+        assert!(ready.status == "True" && ready.message.ends_with("(rollout.maxConcurrent)"), "{}", ready.message);
     }
 
     #[test]

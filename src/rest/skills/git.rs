@@ -1,11 +1,11 @@
 //! Takes a folder out of a Git repository: the last commit of one branch or tag, without history, into a folder that
 //! is gone afterwards. gix speaks Git; what goes over the network goes through `wire`, and there by the egress rules.
+//! How much memory that takes is for the sender to say, so that `apart` limits it.
 
 mod wire;
 
 use std::num::NonZeroU32;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use gix::bstr::ByteSlice;
@@ -18,7 +18,7 @@ use slipway_egress::Egress;
 use slipway_http::{Error, StatusCode};
 use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use super::folder::{self, Entry, Kind};
 use super::source::Source;
@@ -34,6 +34,9 @@ const ENTRIES_MAX: usize = 20_000;
 const DEEPEST: usize = 24;
 const PATH_MAX: usize = 4096;
 
+/// How long the network may take.
+pub(super) const TIME: Duration = Duration::from_mins(1);
+
 /// What one import may take.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
@@ -43,53 +46,29 @@ pub(super) struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { bytes: 64 * 1024 * 1024, time: Duration::from_mins(1) }
+        Self { bytes: 64 * 1024 * 1024, time: TIME }
     }
 }
 
-/// Stops the work when nobody waits for it any longer.
-struct Stop(Arc<AtomicBool>);
-
-impl Drop for Stop {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::SeqCst);
-    }
-}
-
-/// The files of the skill at `source`. `kept` is dropped when the work has ended, which may be after the answer.
-pub(super) async fn files(
-    egress: &Egress,
-    source: Source,
-    limits: Limits,
-    kept: impl Send + 'static,
-) -> Result<Vec<(String, Vec<u8>)>, Error> {
+/// The files of the skill at `source`.
+pub(super) async fn files(egress: &Egress, source: Source, limits: Limits) -> Result<Vec<(String, Vec<u8>)>, Error> {
     if source.repository.scheme() == "http" && !egress.is_allowed(&source.repository) {
         return Err(Error::bad_request("source: must begin with https://; http is for places that the operator has allowed"));
     }
     let client = egress.client(&source.repository).map_err(|blocked| Error::bad_request(format!("source: {blocked}")))?.clone();
-    let stop = Stop(Arc::default());
-    let wire = Wire::new(client, Handle::current(), Instant::now() + limits.time, limits.bytes, stop.0.clone());
-    let (stopped, place) = (stop.0.clone(), source.repository.clone());
-    let work = spawn_blocking(move || {
-        let _kept = kept;
-        take(&source, wire, &stopped)
-    });
-    // The network has the same limit; this is for what comes after it.
-    match timeout(limits.time + Duration::from_secs(1), work).await {
-        Ok(done) => done.map_err(Error::internal)?,
-        Err(_) => Err(slow(&slipway_egress::redacted(&place))),
-    }
+    let wire = Wire::new(client, Handle::current(), Instant::now() + limits.time, limits.bytes);
+    spawn_blocking(move || take(&source, wire)).await.map_err(Error::internal)?
 }
 
-fn slow(host: &str) -> Error {
+pub(super) fn slow(host: &str) -> Error {
     Error::new(StatusCode::GATEWAY_TIMEOUT, format!("{host} took too long to send the repository"))
 }
 
-fn take(source: &Source, wire: Wire, stopped: &AtomicBool) -> Result<Vec<(String, Vec<u8>)>, Error> {
+fn take(source: &Source, wire: Wire) -> Result<Vec<(String, Vec<u8>)>, Error> {
     let place = slipway_egress::redacted(&source.repository);
     let outcome = wire.outcome();
     let folder = tempfile::tempdir().map_err(Error::internal)?;
-    let fetched = fetch(source, wire, folder.path(), stopped);
+    let fetched = fetch(source, wire, folder.path());
     let (repository, commit) = match fetched {
         Ok(Some(found)) => found,
         Ok(None) => {
@@ -100,7 +79,7 @@ fn take(source: &Source, wire: Wire, stopped: &AtomicBool) -> Result<Vec<(String
         }
         Err(error) => return Err(explain(&error, outcome.fault(), &place, source)),
     };
-    let entries = list(&repository, commit, source, stopped)?;
+    let entries = list(&repository, commit, source)?;
     let mut files = Vec::new();
     for entry in folder::choose(&entries, &source.path)? {
         let object = repository.find_object(entry.at).map_err(broken)?;
@@ -112,7 +91,7 @@ fn take(source: &Source, wire: Wire, stopped: &AtomicBool) -> Result<Vec<(String
 type Fetched = Option<(gix::Repository, gix::ObjectId)>;
 
 /// Fetches what was asked for, and nothing of its history. `None` when the repository has no such thing.
-fn fetch(source: &Source, wire: Wire, folder: &std::path::Path, stopped: &AtomicBool) -> Result<Fetched, gix::Error> {
+fn fetch(source: &Source, wire: Wire, folder: &std::path::Path) -> Result<Fetched, gix::Error> {
     // Nothing of this machine's configuration counts, so that no helper is run and no URL rewritten.
     let options = gix::open::Options::isolated().config_overrides([OBJECT_MAX, "pack.threads=1"]);
     let kind = gix::create::Kind::Bare;
@@ -127,7 +106,7 @@ fn fetch(source: &Source, wire: Wire, folder: &std::path::Path, stopped: &Atomic
     if prepared.ref_map().mappings.is_empty() {
         return Ok(None);
     }
-    prepared.with_shallow(Shallow::DepthAtRemote(NonZeroU32::MIN)).receive(Discard, stopped)?;
+    prepared.with_shallow(Shallow::DepthAtRemote(NonZeroU32::MIN)).receive(Discard, &AtomicBool::new(false))?;
     // A repository without a commit has a branch all the same, which leads nowhere.
     let commit = repository.find_reference(KEPT).ok().and_then(|mut kept| Some(kept.peel_to_id().ok()?.detach()));
     Ok(commit.map(|commit| (repository.clone(), commit)))
@@ -165,12 +144,7 @@ fn broken(error: impl std::fmt::Display) -> Error {
 }
 
 /// The files below the asked folder, or of all of it.
-fn list(
-    repository: &gix::Repository,
-    commit: gix::ObjectId,
-    source: &Source,
-    stopped: &AtomicBool,
-) -> Result<Vec<Entry<gix::ObjectId>>, Error> {
+fn list(repository: &gix::Repository, commit: gix::ObjectId, source: &Source) -> Result<Vec<Entry<gix::ObjectId>>, Error> {
     let top = repository.find_object(commit).map_err(broken)?.peel_to_tree().map_err(broken)?;
     let (mut entries, mut looked_at) = (Vec::new(), 0);
     let mut folders = vec![(source.path.clone(), top.id)];
@@ -182,9 +156,6 @@ fn list(
         folders = vec![(source.path.clone(), found.object_id())];
     }
     while let Some((path, id)) = folders.pop() {
-        if stopped.load(Ordering::SeqCst) {
-            return Err(slow(&slipway_egress::redacted(&source.repository)));
-        }
         let tree = repository.find_object(id).map_err(broken)?.try_into_tree().map_err(broken)?;
         for entry in tree.iter() {
             let entry = entry.map_err(broken)?;

@@ -1,29 +1,28 @@
 //! Skills from elsewhere: out of a Git repository, or out of a zip archive that was sent along.
 
-use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use schemars::{Schema, SchemaGenerator};
 use slipway_api::{Skill, SkillSpec};
 use slipway_http::{Error, HeaderValue, Reply, Request, StatusCode, header};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::archive::Archive;
 use super::source::{self, Source, Wanted};
 use super::upload::{self, Media};
-use super::{View, api, folder, git, make, put, slug_of};
+use super::{View, apart, api, folder, make, put, slug_of};
 use crate::answer::{Answer, Data};
 use crate::call::{Body, Call};
 use crate::fault;
 use crate::right::Right;
 use crate::route::Parameter;
 
-/// How many imports this process works on at once, and how long a further one waits.
+/// How many archives this process works on at once, and how long a further import waits.
 const AT_ONCE: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(10);
-static ROOM: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(AT_ONCE)));
+static ROOM: Semaphore = Semaphore::const_new(AT_ONCE);
 
 const REPLACE: Right = Right::on("patch", "skills");
 
@@ -93,18 +92,12 @@ pub(crate) async fn import(call: Call<Import>) -> Result<Imported, Error> {
 
 async fn from_git(call: &Call, wanted: Wanted) -> Result<(SkillSpec, Option<String>), Error> {
     let source = Source::of(&wanted)?;
-    let written = source.written();
-    let egress = call.context.out.to(&source.repository)?;
-    let files = git::files(&egress, source, git::Limits::default(), room().await?).await?;
-    let mut spec = folder::skill(files)?;
-    // Where it was found in the end, whatever it says of itself.
-    spec.source = Some(written);
-    Ok((spec, wanted.name))
+    Ok((apart::skill(&call.context.settings.importer, &source).await?, wanted.name))
 }
 
 async fn from_archive(request: Request, media: Media, path: Option<String>) -> Result<SkillSpec, Error> {
     let asked = source::folder(&path.unwrap_or_default())?;
-    let room = room().await?;
+    let room = room(&ROOM, AT_ONCE).await?;
     let archive = upload::receive(request, media).await?;
     let work = spawn_blocking(move || {
         let _room = room;
@@ -123,10 +116,10 @@ fn unpack(archive: &Archive, asked: &str) -> Result<SkillSpec, Error> {
     folder::skill(files)
 }
 
-async fn room() -> Result<OwnedSemaphorePermit, Error> {
-    match timeout(PATIENCE, ROOM.clone().acquire_owned()).await {
+pub(super) async fn room(of: &'static Semaphore, places: usize) -> Result<SemaphorePermit<'static>, Error> {
+    match timeout(PATIENCE, of.acquire()).await {
         Ok(permit) => permit.map_err(Error::internal),
-        Err(_) => Err(Error::new(StatusCode::TOO_MANY_REQUESTS, format!("{AT_ONCE} imports are under way; try again in a moment"))
+        Err(_) => Err(Error::new(StatusCode::TOO_MANY_REQUESTS, format!("{places} imports are under way; try again in a moment"))
             .with_header(header::RETRY_AFTER, HeaderValue::from_static("15"))),
     }
 }

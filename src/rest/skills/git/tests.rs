@@ -81,7 +81,7 @@ async fn a_proxy_is_used_for_what_the_environment_names_it_for() {
     assert!(!format!("{out:?}").contains("hunter2"));
     let import = async |source: &str| {
         let source = Source::of(&Wanted { source: source.to_owned(), ..Wanted::default() }).unwrap();
-        files(&out.to(&source.repository).unwrap(), source, Limits::default(), ()).await
+        files(&out.to(&source.repository).unwrap(), source, Limits::default()).await
     };
     let found = import("http://git.internal/one//skills/forms?ref=v1").await.unwrap();
     assert_eq!(found.len(), 2);
@@ -97,7 +97,7 @@ async fn a_proxy_is_used_for_what_the_environment_names_it_for() {
 
 async fn import(source: &str, limits: Limits) -> Result<Vec<(String, Vec<u8>)>, (u16, String)> {
     let source = Source::of(&Wanted { source: source.to_owned(), ..Wanted::default() }).unwrap();
-    let done = files(&egress(&["127.0.0.0/8"]), source, limits, ()).await;
+    let done = files(&egress(&["127.0.0.0/8"]), source, limits).await;
     done.map_err(|error| (error.status().as_u16(), error.message().to_owned()))
 }
 
@@ -156,19 +156,6 @@ async fn no_more_is_taken_than_an_import_may_take() {
         assert!(status == 400 && message.contains(says), "{name}: {status} {message}");
         assert!(begun.elapsed() < Duration::from_secs(20), "{name}: {:?}", begun.elapsed());
     }
-}
-
-#[test]
-fn a_walk_ends_when_nobody_waits_for_it() {
-    let source = Source::of(&Wanted { source: GIT.url("one"), ..Wanted::default() }).unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let cloned = std::process::Command::new("git").args(["clone", "-q", "--bare", &GIT.url("one")]).arg(folder.path()).status();
-    assert!(cloned.unwrap().success());
-    let repository = gix::open_opts(folder.path(), gix::open::Options::isolated()).unwrap();
-    let commit = repository.head_id().unwrap().detach();
-    assert_eq!(list(&repository, commit, &source, &AtomicBool::new(false)).unwrap().len(), 4);
-    let stopped = list(&repository, commit, &source, &AtomicBool::new(true)).unwrap_err();
-    assert!(stopped.message().contains("took too long"), "{stopped:?}");
 }
 
 /// Says `head` to whoever comes, and then nothing for as long as they wait.
@@ -230,7 +217,7 @@ async fn private_places_and_plain_http_take_the_operators_leave() {
         (&["127.0.0.0/8"], "http://example.com/r", "must begin with https://"),
     ] {
         let source = Source::of(&Wanted { source: source.to_owned(), ..Wanted::default() }).unwrap();
-        let error = files(&egress(allow), source.clone(), Limits::default(), ()).await.unwrap_err();
+        let error = files(&egress(allow), source.clone(), Limits::default()).await.unwrap_err();
         assert!(error.status() == StatusCode::BAD_REQUEST && error.message().contains(says), "{source:?}: {}", error.message());
     }
 }

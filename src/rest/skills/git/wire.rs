@@ -2,7 +2,6 @@
 //! may take of time and bytes. gix waits for each answer on a thread of its own.
 
 use std::io::{self, BufRead, Read, Write};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::{Buf, Bytes};
@@ -34,7 +33,6 @@ pub(super) struct Wire {
     client: Client,
     runtime: Handle,
     deadline: Instant,
-    stopped: Arc<AtomicBool>,
     most: u64,
     come: Arc<Mutex<u64>>,
     outcome: Outcome,
@@ -63,8 +61,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Wire {
-    pub(super) fn new(client: Client, runtime: Handle, deadline: Instant, most: u64, stopped: Arc<AtomicBool>) -> Self {
-        Self { client, runtime, deadline, stopped, most, come: Arc::default(), outcome: Outcome::default(), base: None }
+    pub(super) fn new(client: Client, runtime: Handle, deadline: Instant, most: u64) -> Self {
+        Self { client, runtime, deadline, most, come: Arc::default(), outcome: Outcome::default(), base: None }
     }
 
     pub(super) fn outcome(&self) -> Outcome {
@@ -73,9 +71,6 @@ impl Wire {
 
     /// Waits within the time there is.
     fn wait<T>(&self, url: &Url, work: impl Future<Output = Result<T, reqwest::Error>>) -> io::Result<T> {
-        if self.stopped.load(Ordering::SeqCst) {
-            return Err(self.outcome.note(Fault::Slow));
-        }
         match self.runtime.block_on(timeout_at(self.deadline, work)) {
             Ok(Ok(done)) => Ok(done),
             Ok(Err(error)) => {

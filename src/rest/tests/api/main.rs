@@ -44,7 +44,7 @@ pub(crate) fn settings() -> Settings {
         // Nobody is there.
         agent_address: Some("http://127.0.0.1:1".to_owned()),
         chat_time: Duration::from_secs(5),
-        import_allow: Vec::new(),
+        importer: Vec::new(),
         platform: PlatformSettings::default(),
         state: StateSettings::default(),
         impersonate: false,

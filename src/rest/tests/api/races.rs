@@ -129,3 +129,29 @@ async fn somebody_who_is_made_a_member_twice_at_the_same_instant_has_one_role() 
     }
     assert!(met > ROUNDS / 2, "the calls hardly met: in {met} of {ROUNDS} rounds");
 }
+
+#[tokio::test]
+async fn who_makes_a_member_again_with_the_same_key_is_told_the_same_until_it_changes() {
+    let api = Api::open().await;
+    let add = async |key: &str, role: &str| {
+        let body = json!({"email": "Ada@example.com", "role": role});
+        api.call(Method::POST, "/teams/a/members", &[("idempotency-key", key)], Some(body)).await
+    };
+    let first = add("k", "viewer").await;
+    let again = add("k", "viewer").await;
+    assert_eq!((first.status.as_u16(), again.status.as_u16()), (201, 201), "{}", again.body);
+    assert_eq!(first.body, again.body);
+    assert_eq!(add("l", "viewer").await.status, 409);
+    let other = add("k", "admin").await;
+    assert!(other.status == 409 && other.body.to_string().contains("with another body"), "{}", other.body);
+    // However the issuer spells the address.
+    let binding = api.cluster.objects("/rolebindings/").remove(0);
+    let names: Vec<_> = binding["subjects"].as_array().unwrap().iter().map(|subject| &subject["name"]).collect();
+    assert_eq!(names, ["Ada@example.com", "ada@example.com"]);
+
+    let path = format!("/teams/a/members/{}", first.body["data"]["id"].as_str().unwrap());
+    assert_eq!(api.call(Method::PATCH, &path, &[], Some(json!({"role": "developer"}))).await.body["data"]["email"], "Ada@example.com");
+    let late = add("k", "viewer").await;
+    assert!(late.status == 409 && late.body.to_string().contains("a member already, as developer"), "{}", late.body);
+    assert_eq!(api.cluster.objects("/rolebindings/").len(), 1);
+}
