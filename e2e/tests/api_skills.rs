@@ -111,11 +111,12 @@ fn a_repository_that_takes_much_memory_harms_nobody() {
     std::fs::write(pack.path(), pack::deep()).unwrap();
     let skill = "printf -- '---\\nname: a\\ndescription: d\\n---\\nDo.' > SKILL.md";
     git.repository("plain", &format!("{skill}; commit 1"));
+    // A file's name is its place in the pack: Git sends files in the order of their names.
     git.repository(
         "deep",
         &format!(
             "{skill}; git index-pack --stdin < {}; for pack in .git/objects/pack/*.idx; do git show-index < $pack; done |
-             while read -r at blob sum; do git update-index --add --cacheinfo 100644,$blob,$blob; done; git add SKILL.md; git commit -qm 1",
+             while read -r at blob sum; do git update-index --add --cacheinfo 100644,$blob,d/$(printf %08d $at); done; git add SKILL.md; git commit -qm 1",
             pack.path().display()
         ),
     );
@@ -125,7 +126,7 @@ fn a_repository_that_takes_much_memory_harms_nobody() {
     let import = |name: &str| api.call("POST", "/skills/import").json(&json!({"source": git.url(name)})).send();
     for _ in 0..3 {
         let refused = import("deep");
-        assert!(refused.status == 413 && refused.json()["message"].as_str().unwrap().contains("in 96 MiB of memory"), "{refused:?}");
+        assert!(refused.status == 413 && refused.json()["message"].as_str().unwrap().contains("more than 96 MiB of memory"), "{refused:?}");
     }
     assert_eq!(import("plain").status, 201);
 }

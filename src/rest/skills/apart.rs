@@ -24,7 +24,7 @@ use super::{folder, git, import};
 
 /// How many there are at once, and what each may hold of memory: together less than the container of the API has.
 const AT_ONCE: usize = 2;
-const MEMORY: u64 = 96 * 1024 * 1024;
+pub(super) const MEMORY: u64 = 96 * 1024 * 1024;
 /// The network is given up before.
 const TIME: Duration = git::TIME.saturating_add(Duration::from_secs(2));
 static ROOM: Semaphore = Semaphore::const_new(AT_ONCE);
@@ -75,8 +75,7 @@ async fn answer(child: &mut Child) -> Result<SkillSpec, Error> {
     }
     let status = child.wait().await.map_err(Error::internal)?;
     if status.signal().is_some() {
-        let message = format!("the repository cannot be unpacked in {} MiB of memory; import the skill as a zip archive", MEMORY >> 20);
-        return Err(Error::new(StatusCode::PAYLOAD_TOO_LARGE, message));
+        return Err(git::bulky());
     }
     match serde_json::from_slice(&said) {
         Ok(Told::Skill(spec)) => Ok(*spec),
@@ -131,7 +130,7 @@ mod tests {
         let refused = r#"{"refused": {"status": 400, "message": "path: no"}}"#;
         for (script, status, says) in [
             (&*format!("echo '{refused}'"), 400, "path: no"),
-            ("kill -ABRT $$", 413, "in 96 MiB of memory"),
+            ("kill -ABRT $$", 413, "more than 96 MiB of memory"),
             ("exit 101", 500, ""),
             ("echo hello", 500, ""),
         ] {

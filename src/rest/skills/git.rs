@@ -20,6 +20,7 @@ use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
+use super::apart::MEMORY;
 use super::folder::{self, Entry, Kind};
 use super::source::Source;
 use wire::{Fault, Wire};
@@ -62,6 +63,15 @@ pub(super) async fn files(egress: &Egress, source: Source, limits: Limits) -> Re
 
 pub(super) fn slow(host: &str) -> Error {
     Error::new(StatusCode::GATEWAY_TIMEOUT, format!("{host} took too long to send the repository"))
+}
+
+/// More than fits into the memory of the process.
+pub(super) fn bulky() -> Error {
+    let memory = MEMORY >> 20;
+    let message = format!(
+        "the repository holds a file of more than 32 MiB, or takes more than {memory} MiB of memory to unpack; import the skill as a zip archive"
+    );
+    Error::new(StatusCode::PAYLOAD_TOO_LARGE, message)
 }
 
 fn take(source: &Source, wire: Wire) -> Result<Vec<(String, Vec<u8>)>, Error> {
@@ -132,9 +142,7 @@ fn explain(error: &gix::Error, fault: Option<Fault>, place: &str, source: &Sourc
         }
         Some(Fault::Status(status)) => gateway(format!("{place} answered with status {status}")),
         Some(Fault::Unreachable(what)) => gateway(what),
-        None if error.classify().is_resource_exhausted() => {
-            Error::new(StatusCode::PAYLOAD_TOO_LARGE, "the repository holds a file of more than 32 MiB; import the skill as a zip archive")
-        }
+        None if error.classify().is_resource_exhausted() => bulky(),
         None => gateway(format!("{place} does not answer as a Git server does, or has no such commit: {}", error.probable_cause())),
     }
 }
