@@ -29,6 +29,9 @@ fn its_rights_are_enough_for_the_life_of_an_agent() {
     assert!(std::process::Command::new("sh").args(["-c", script]).arg(&folder).status().unwrap().success());
     with("POST", "/skills/import").body("application/zip", std::fs::read(folder.join("z.zip")).unwrap()).expect(201);
     std::fs::remove_dir_all(&folder).unwrap();
+    // What comes from Git comes by a process of its own, which the container must be able to run.
+    let refused = with("POST", "/skills/import").json(&json!({"source": "https://127.0.0.1/r"})).expect(400);
+    assert!(refused["message"].as_str().unwrap().contains("127.0.0.1 is loopback"), "{refused}");
 
     let mut events = with("GET", &format!("/agents/{id}/events")).stream();
     let deployed = with("POST", &format!("/agents/{id}/deploy")).expect(200);
