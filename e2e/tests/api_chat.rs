@@ -16,8 +16,8 @@ use stranger::{Stranger, hangs_up, json as answer};
 
 const CHAT: &str = "/agents/helper/chat";
 const ODD: &[u8] = b"data: {\"type\":\"token\"}\r\n\r\n:c\n\xff\x00data:x\n\n\n";
-const HEAD: &str =
-    "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\nSet-Cookie: a=b\r\n\r\n";
+const HEAD: &str = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\
+                    Connection: close\r\nSet-Cookie: a=b\r\n\r\n";
 
 /// An Agent whose place is taken by whoever answers at `SLIPWAY_AGENT_ADDRESS`.
 fn stand_in(team: &Team) -> Agent<'_> {

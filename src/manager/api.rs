@@ -1,8 +1,8 @@
 //! The REST API as a role of this process.
 
+use std::env;
 use std::ffi::OsString;
 use std::time::Duration;
-use std::{env, iter};
 
 use anyhow::{Context as _, bail};
 use kube::Client;
@@ -51,12 +51,11 @@ pub(crate) fn open(arguments: &Arguments, client: Client) -> anyhow::Result<Rest
     Ok(Rest::open(Context::new(client, settings, authentication).context("SLIPWAY_DATABASE_URL")?))
 }
 
-/// This command line again, to import one skill.
+/// This command line's arguments again, to import one skill.
 fn importer(arguments: &Arguments) -> anyhow::Result<Vec<OsString>> {
     // What is wrong there is told now, and not with the first import.
     arguments.import_allow()?;
-    let program = env::current_exe().context("which program this is cannot be found out")?;
-    Ok(iter::once(program.into()).chain(env::args_os().skip(1)).chain(["skill".into()]).collect())
+    Ok(env::args_os().skip(1).chain(["skill".into()]).collect())
 }
 
 /// The issuer whose tokens are taken. Variables that are empty are as good as none: charts set them so.

@@ -221,7 +221,8 @@ pub(crate) enum Command {
         #[command(subcommand)]
         action: Option<CrdAction>,
     },
-    /// Prints the skill in a folder of a Git repository, as JSON. The API imports by this, in a process with little memory.
+    /// Looks for a skill in a Git repository with little memory, and says to the API what was found.
+    #[command(hide = true)]
     Skill {
         /// <https://github.com/owner/repository//path/to/skill?ref=v1>
         source: String,

@@ -38,7 +38,7 @@ pub struct Settings {
     pub agent_address: Option<String>,
     /// How long an agent's answer to a chat may take to begin.
     pub chat_time: Duration,
-    /// The command line that calls `find_skill`, but for its last argument: where the skill is.
+    /// With these arguments, and after them where a skill is, this program calls `find_skill`.
     pub importer: Vec<OsString>,
     pub platform: PlatformSettings,
     /// The way to the releases.

@@ -124,15 +124,15 @@ pub(crate) async fn create(call: Call<Json<NewMember>>) -> Result<Created<View>,
     let email = email(new.email)?;
     let user = ids::user(&email);
     may_give(&call, new.role).await?;
-    let present = bindings(&call, Some(&user)).await?;
-    // What this very call made when it was made before is the answer again.
-    if !write::made_one_of(&call, &present)?
-        && let Some(present) = present.iter().find_map(Role::of)
-    {
+    let wanted = binding(&call, &email, new.role);
+    if let Some(present) = bindings(&call, Some(&user)).await?.iter().find_map(Role::of) {
+        if let Some(made) = write::made_before(&call, &api(&call), &wanted).await? {
+            return answer(&made).map(Created);
+        }
         let message = format!("{email} is a member already, as {}; PATCH …/members/{user} changes that", word(present));
         return Err(Error::new(StatusCode::CONFLICT, message));
     }
-    let made = bind(&call, &email, new.role).await?;
+    let made = bind(&call, wanted).await?;
     // Of several calls at once, too, one role stays.
     leave_alone(&call, &made, &bindings(&call, Some(&user)).await?).await?;
     answer(&made).map(Created)
@@ -171,7 +171,7 @@ pub(crate) async fn change(call: Call<Json<NewRole>>) -> Result<Data<View>, Erro
         unbind(&call, leftover).await?;
     }
     let email = known.annotations().get(labels::EMAIL).ok_or_else(|| Error::internal("a member's binding without its e-mail"))?;
-    let mine = bind(&call, email, new.role).await?;
+    let mine = bind(&call, binding(&call, email, new.role)).await?;
     let now = bindings(&call, Some(call.path.part("user"))).await?;
     if expected.is_one() {
         let overtaken = now.iter().any(|other| is_newer(other, known) && is_newer(&mine, other));
@@ -270,9 +270,14 @@ async fn may_give(call: &Call, role: Role) -> Result<(), Error> {
     forbidden(format!("role: {who} may not {right} in this team, as the role {role} may; nobody gives more than they have"))
 }
 
-async fn bind(call: &Call, email: &str, role: Role) -> Result<RoleBinding, Error> {
+async fn bind(call: &Call, binding: RoleBinding) -> Result<RoleBinding, Error> {
+    let what = named(&binding);
+    write::create(call, &api(call), binding, &what).await
+}
+
+fn binding(call: &Call, email: &str, role: Role) -> RoleBinding {
     let user = ids::user(email);
-    let binding = RoleBinding {
+    RoleBinding {
         metadata: ObjectMeta {
             name: Some(format!("slipway-member-{}-{}", user.trim_start_matches("user_"), word(role))),
             namespace: Some(call.namespace()),
@@ -282,8 +287,7 @@ async fn bind(call: &Call, email: &str, role: Role) -> Result<RoleBinding, Error
         },
         role_ref: RoleRef { api_group: RBAC.to_owned(), kind: "ClusterRole".to_owned(), name: role.cluster_role().to_owned() },
         subjects: Some(spellings(email).into_iter().map(|email| person(call.context.access.user_of(&email))).collect()),
-    };
-    write::create(call, &api(call), binding, &format!("member {email}")).await
+    }
 }
 
 fn person(name: String) -> Subject {

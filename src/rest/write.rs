@@ -60,10 +60,15 @@ where
     }
 }
 
-/// Whether one of these was made by a call with the Idempotency-Key of this one.
-pub(crate) fn made_one_of(call: &Call, objects: &[impl ResourceExt]) -> Result<bool, Error> {
-    let once = Once::of(call, &())?;
-    Ok(once.is_some_and(|once| objects.iter().any(|object| once.is_on(object))))
+/// What this very call made when it was made before, with the same Idempotency-Key.
+pub(crate) async fn made_before<K>(call: &Call, api: &Api<K>, object: &K) -> Result<Option<K>, Error>
+where
+    K: Resource + Serialize + DeserializeOwned + Clone + Debug,
+{
+    match Once::of(call, object)? {
+        Some(once) => once.made(api).await,
+        None => Ok(None),
+    }
 }
 
 /// Changes an object as `change` says, which sees it as it is, and is asked again if somebody else was faster.

@@ -7,7 +7,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 use std::time::Duration;
 
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 use slipway_api::SkillSpec;
 use slipway_egress::Allowed;
@@ -22,9 +22,14 @@ use super::out::Out;
 use super::source::{Source, Wanted};
 use super::{folder, git, import};
 
-/// How many there are at once, and what each may hold of memory: together less than the container of the API has.
+/// How many there are at once, and what each may hold of memory: together half of what the container of the API has, by
+/// which the kernel would end all of it.
 const AT_ONCE: usize = 2;
-pub(super) const MEMORY: u64 = 96 * 1024 * 1024;
+pub(super) const MEMORY: u64 = 64 * 1024 * 1024;
+/// By these a process ends that gets no memory, from itself or from the system.
+const STARVED: [Signal; 2] = [Signal::ABORT, Signal::KILL];
+/// This very program, whatever its file has become.
+const PROGRAM: &str = "/proc/self/exe";
 /// The network is given up before.
 const TIME: Duration = git::TIME.saturating_add(Duration::from_secs(2));
 static ROOM: Semaphore = Semaphore::const_new(AT_ONCE);
@@ -34,31 +39,30 @@ static ROOM: Semaphore = Semaphore::const_new(AT_ONCE);
 #[serde(rename_all = "snake_case")]
 enum Told {
     Skill(Box<SkillSpec>),
-    Refused { status: u16, message: String },
+    Refused { status: u16, message: String, cause: Option<String> },
 }
 
-/// The skill at `source`, found by this command line. When nobody waits for it any longer, the process ends.
-pub(super) async fn skill(command: &[OsString], source: &Source) -> Result<SkillSpec, Error> {
+/// The skill at `source`, found by this program with these arguments.
+pub(super) async fn skill(arguments: &[OsString], source: &Source) -> Result<SkillSpec, Error> {
+    let mut command = Command::new(PROGRAM);
+    command.args(arguments).arg(source.written());
+    told(command, &slipway_egress::redacted(&source.repository)).await
+}
+
+/// What the process says. When nobody waits for it any longer, it ends.
+async fn told(mut command: Command, place: &str) -> Result<SkillSpec, Error> {
     let room = import::room(&ROOM, AT_ONCE).await?;
-    let Some((program, arguments)) = command.split_first() else { return Err(Error::internal("nothing imports here")) };
     // It may be ended at any moment, and what it has written goes afterwards.
     let folder = tempfile::tempdir().map_err(Error::internal)?;
-    let mut child = Command::new(program)
-        .args(arguments)
-        .arg(source.written())
-        .env("TMPDIR", folder.path())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .map_err(Error::internal)?;
-    let place = slipway_egress::redacted(&source.repository);
+    command.env("TMPDIR", folder.path()).stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
+    let mut child = command.spawn().map_err(Error::internal)?;
+    let late = git::slow(place);
     let (mut tell, told) = oneshot::channel();
     tokio::spawn(async move {
         let outcome = select! {
             outcome = answer(&mut child) => outcome,
             () = tell.closed() => Err(Error::internal("nobody waits")),
-            () = sleep(TIME) => Err(git::slow(&place)),
+            () = sleep(TIME) => Err(late),
         };
         // One that has ended cannot be killed, and need not be.
         let _ = child.kill().await;
@@ -74,27 +78,35 @@ async fn answer(child: &mut Child) -> Result<SkillSpec, Error> {
         out.read_to_end(&mut said).await.map_err(Error::internal)?;
     }
     let status = child.wait().await.map_err(Error::internal)?;
-    if status.signal().is_some() {
+    let ended = format!("the import's process ended with {status}");
+    if status.signal().is_some_and(|signal| STARVED.map(Signal::as_raw).contains(&signal)) {
+        tracing::warn!("{ended}");
         return Err(git::bulky());
     }
     match serde_json::from_slice(&said) {
         Ok(Told::Skill(spec)) => Ok(*spec),
-        Ok(Told::Refused { status, message }) => Err(Error::new(StatusCode::from_u16(status).map_err(Error::internal)?, message)),
-        Err(error) => Err(Error::internal(format!("the import ended with {status}: {error}"))),
+        Ok(Told::Refused { status, message, cause }) => {
+            let error = Error::new(StatusCode::from_u16(status).map_err(Error::internal)?, message);
+            Err(match cause {
+                Some(cause) => error.because(cause),
+                None => error,
+            })
+        }
+        Err(error) => Err(Error::internal(format!("{ended}: {error}"))),
     }
 }
 
 /// What such a process does: it limits itself, and says as JSON which skill is at `source`, or why there is none.
 pub async fn find_skill(allow: &[Allowed], source: &str) -> io::Result<String> {
-    setrlimit(Resource::Data, Rlimit { current: Some(MEMORY), maximum: Some(MEMORY) })?;
+    let most = getrlimit(Resource::Data).maximum.map_or(MEMORY, |most| most.min(MEMORY));
+    setrlimit(Resource::Data, Rlimit { current: Some(most), maximum: Some(most) })?;
     let told = match look(allow, source).await {
         Ok(spec) => Told::Skill(Box::new(spec)),
-        Err(error) => {
-            if let Some(cause) = error.cause() {
-                tracing::warn!(%cause, source, "the import failed");
-            }
-            Told::Refused { status: error.status().as_u16(), message: error.message().to_owned() }
-        }
+        Err(error) => Told::Refused {
+            status: error.status().as_u16(),
+            message: error.message().to_owned(),
+            cause: error.cause().map(ToString::to_string),
+        },
     };
     Ok(serde_json::to_string(&told)?)
 }
@@ -117,41 +129,48 @@ mod tests {
 
     use super::*;
 
-    /// What comes of a process that runs this script.
-    async fn told(script: &str) -> Result<SkillSpec, Error> {
-        let source = Source::of(&Wanted { source: "https://example.com/r".to_owned(), ..Wanted::default() }).unwrap();
-        skill(&["sh", "-c", script, "sh"].map(OsString::from), &source).await
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    async fn until(done: impl Fn() -> bool) {
+        let wait = async {
+            while !done() {
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        timeout(Duration::from_secs(20), wait).await.expect("it comes to that");
     }
 
     #[tokio::test]
     async fn what_a_process_says_is_the_answer_and_its_end_is_only_its_own() {
         let spec = r#"{"skill": {"name": "a", "description": "d", "instructions": "Do."}}"#;
-        assert_eq!(told(&format!("echo '{spec}'")).await.unwrap().instructions, "Do.");
-        let refused = r#"{"refused": {"status": 400, "message": "path: no"}}"#;
+        assert_eq!(told(shell(&format!("echo '{spec}'")), "").await.unwrap().instructions, "Do.");
+        let refused = r#"{"refused": {"status": 400, "message": "path: no", "cause": "because"}}"#;
         for (script, status, says) in [
             (&*format!("echo '{refused}'"), 400, "path: no"),
-            ("kill -ABRT $$", 413, "more than 96 MiB of memory"),
+            ("kill -ABRT $$", 413, "more than 64 MiB of memory"),
+            ("kill -SEGV $$", 500, ""),
             ("exit 101", 500, ""),
             ("echo hello", 500, ""),
         ] {
-            let error = told(script).await.unwrap_err();
+            let error = told(shell(script), "").await.unwrap_err();
             assert!(error.status() == status && error.message().contains(says), "{script}: {error:?}");
         }
     }
 
     #[tokio::test]
     async fn a_process_for_which_nobody_waits_ends_and_leaves_nothing() {
-        let told_of = tempfile::NamedTempFile::new().unwrap();
-        let script = format!("touch $TMPDIR/pack; echo $$ $TMPDIR > {}; exec sleep 600", told_of.path().display());
-        assert!(timeout(Duration::from_secs(2), told(&script)).await.is_err());
-        let said = std::fs::read_to_string(told_of.path()).unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let script = format!("touch $TMPDIR/pack; echo $$ $TMPDIR > {}; exec sleep 600", file.path().display());
+        let waiting = tokio::spawn(async move { told(shell(&script), "").await });
+        let said = || std::fs::read_to_string(file.path()).unwrap();
+        until(|| said().ends_with('\n')).await;
+        waiting.abort();
+        let said = said();
         let (process, folder) = said.trim().split_once(' ').unwrap();
-        timeout(Duration::from_secs(10), async {
-            while Path::new("/proc").join(process).exists() || Path::new(folder).exists() {
-                sleep(Duration::from_millis(20)).await;
-            }
-        })
-        .await
-        .expect("neither the process nor its folder stays");
+        until(|| !Path::new("/proc").join(process).exists() && !Path::new(folder).exists()).await;
     }
 }

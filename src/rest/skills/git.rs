@@ -147,7 +147,10 @@ fn explain(error: &gix::Error, fault: Option<Fault>, place: &str, source: &Sourc
     }
 }
 
-fn broken(error: impl std::fmt::Display) -> Error {
+fn broken(error: gix::Error) -> Error {
+    if error.classify().is_resource_exhausted() {
+        return bulky().because(error);
+    }
     Error::new(StatusCode::BAD_GATEWAY, format!("the repository that came cannot be read: {error}"))
 }
 

@@ -78,7 +78,11 @@ impl Source {
         if let Some(reference) = reference.as_deref().filter(|reference| !is_reference(reference)) {
             return Err(Error::bad_request(format!("ref: {reference:?} is no name of a branch, a tag or a commit")));
         }
-        Ok(Self { repository: url, path: folder(&path.unwrap_or_default())?, reference })
+        let source = Self { repository: url, path: folder(&path.unwrap_or_default())?, reference };
+        if source.written().len() > LONGEST {
+            return Err(wrong("is too long with its path and ref"));
+        }
+        Ok(source)
     }
 
     /// As people write it.

@@ -57,11 +57,6 @@ impl Once {
         object.annotations_mut().insert(labels::IDEMPOTENCY_BODY.to_owned(), self.body.clone());
     }
 
-    /// Whether a call with this key made the object, whatever was asked for.
-    pub(super) fn is_on(&self, object: &impl ResourceExt) -> bool {
-        object.labels().get(labels::IDEMPOTENCY_KEY) == Some(&self.key)
-    }
-
     /// What this call made when it was made before.
     pub(super) async fn made<K>(&self, api: &Api<K>) -> Result<Option<K>, Error>
     where
