@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 use url::Url;
 
 /// How many objects a pack may say that it has: room is made for each before it has come.
-const OBJECTS_MAX: u32 = 500_000;
+const OBJECTS_MAX: u32 = 250_000;
 /// How a pack begins within the answer: the band that it is sent on, its name, its version.
 const PACK: &[u8] = b"\x01PACK\0\0\0\x02";
 
