@@ -82,8 +82,9 @@ fn every_field_of_every_kind() {
         for team in &teams {
             let (tasks, next, outcomes, apart, kinds) = (&tasks, &next, &outcomes, &apart, &kinds);
             scope.spawn(move || {
+                let before = field::state(apart, team);
                 while let Some((base, field)) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let outcome = field::mutate(apart, kind(kinds, base.kind), base, team, field);
+                    let outcome = field::mutate(apart, kind(kinds, base.kind), base, team, field, &before);
                     let lost = outcome.lost;
                     let mut outcomes = outcomes.lock().unwrap();
                     outcomes.push(outcome);

@@ -18,6 +18,8 @@ const TOLD: u64 = 10;
 /// What is tried where the schema is one that has been met.
 const ONCE_MORE: [&str; 6] = ["absent", "0", "a letter more", "an empty list", "the least object", "nothing but huge"];
 
+pub(super) type State = Vec<(Place, Value)>;
+
 pub(super) struct Outcome {
     pub field: String,
     pub refused: usize,
@@ -40,6 +42,10 @@ pub(super) fn object(base: &Base, team: &str) -> Value {
     json!({"apiVersion": "agents.slipway.dev/v1", "kind": base.kind, "metadata": {"name": name}, "spec": base.spec()})
 }
 
+fn namespace(team: &str) -> String {
+    format!("team-{team}")
+}
+
 /// The object whose field is mutated.
 struct Patient<'a> {
     apart: &'a Apart,
@@ -49,18 +55,24 @@ struct Patient<'a> {
     field: &'a Field,
 }
 
-pub(super) fn mutate(apart: &Apart, kind: &Kind, base: &Base, team: &str, field: &Field) -> Outcome {
+/// All that there is in a team.
+pub(super) fn state(apart: &Apart, team: &str) -> State {
+    apart.until(0, |objects| Ok(judgement::state(objects, &namespace(team)))).unwrap_or_default()
+}
+
+/// In a team that is, and in the end has to be, as it was before anything in it was mutated.
+pub(super) fn mutate(apart: &Apart, kind: &Kind, base: &Base, team: &str, field: &Field, before: &State) -> Outcome {
     let name = if base.name.is_empty() { team } else { base.name };
     let patient = Patient { apart, kind, team, name: name.to_owned(), field };
     let mut outcome = Outcome { field: field.to_string(), refused: 0, accepted: 0, applied: 0, faults: Vec::new(), lost: false };
-    let whole = match patient.settled() {
+    // What an earlier field has brought about may have been put back where it was, and still be on its way elsewhere.
+    let whole = match patient.is_back(before).and_then(|()| patient.settled()) {
         Ok(whole) => whole,
         Err(fault) => {
             outcome.faults.push(format!("{field} of {name}: {fault}"));
             return Outcome { lost: true, ..outcome };
         }
     };
-    let before = patient.state();
     let part = field.part();
     let own = json!({part: whole[part]});
     let mut accepted: Vec<(String, Value)> = Vec::new();
@@ -89,7 +101,7 @@ pub(super) fn mutate(apart: &Apart, kind: &Kind, base: &Base, team: &str, field:
     } else if part == "status" {
         for (what, wanted) in accepted.iter().take(if is_remembered(&outcome.field) { 0 } else { APPLIED }) {
             outcome.applied += 1;
-            if let Err(fault) = patient.put(wanted).and_then(|reply| patient.mends(&reply, &before)) {
+            if let Err(fault) = patient.put(wanted).and_then(|reply| patient.mends(&reply, before)) {
                 outcome.faults.push(format!("{field} of {name} with {what} should be put back: {fault}"));
                 outcome.lost = true;
                 break;
@@ -100,7 +112,7 @@ pub(super) fn mutate(apart: &Apart, kind: &Kind, base: &Base, team: &str, field:
             outcome.applied += 1;
             outcome.faults.extend(patient.set(wanted).err().map(|fault| format!("{field} of {name} with {what}: {fault}")));
         }
-        if let Err(fault) = patient.set(&own).and_then(|()| patient.is_back(&before)) {
+        if let Err(fault) = patient.set(&own).and_then(|()| patient.is_back(before)) {
             outcome.faults.push(format!("{field} of {name} has its own value back: {fault}"));
             outcome.lost = true;
         }
@@ -154,12 +166,13 @@ impl Patient<'_> {
     }
 
     /// All is as it was.
-    fn is_back(&self, before: &[(Place, Value)]) -> Result<(), String> {
-        self.apart.until(TOLD, |objects| judgement::difference(before, &judgement::state(objects, &self.namespace())).map_or(Ok(()), Err))
+    fn is_back(&self, before: &State) -> Result<(), String> {
+        self.apart
+            .until(TOLD, |objects| judgement::difference(before, &judgement::state(objects, &namespace(self.team))).map_or(Ok(()), Err))
     }
 
     /// The status that was put there is heard of, and all is as it was.
-    fn mends(&self, reply: &slipway_e2e::Reply, before: &[(Place, Value)]) -> Result<(), String> {
+    fn mends(&self, reply: &slipway_e2e::Reply, before: &State) -> Result<(), String> {
         let version = |object: &Value| object["metadata"]["resourceVersion"].as_str().and_then(|version| version.parse::<u64>().ok());
         let put = version(&reply.json());
         self.apart.until(TOLD, |objects| {
@@ -175,12 +188,8 @@ impl Patient<'_> {
         (!refused).then(|| format!("{} of {} changes to {what}: {}", self.field, self.name, judgement::short(&reply.body)))
     }
 
-    fn namespace(&self) -> String {
-        format!("team-{}", self.team)
-    }
-
     fn of<'a>(&self, objects: &'a Objects) -> Option<&'a Value> {
-        let namespace = if self.kind.namespaced { self.namespace() } else { String::new() };
+        let namespace = if self.kind.namespaced { namespace(self.team) } else { String::new() };
         objects.get(&(self.kind.plural.clone(), namespace, self.name.clone()))
     }
 
@@ -193,9 +202,5 @@ impl Patient<'_> {
             let is_settled = !has_status || found["status"]["conditions"].as_array().is_some_and(|all| !all.is_empty());
             if is_settled { Ok(found.clone()) } else { Err(format!("it should have conditions: {}", found["status"])) }
         })
-    }
-
-    fn state(&self) -> Vec<(Place, Value)> {
-        self.apart.until(0, |objects| Ok(judgement::state(objects, &self.namespace()))).unwrap_or_default()
     }
 }
