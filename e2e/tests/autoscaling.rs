@@ -38,7 +38,9 @@ fn an_autoscaler_is_followed_up_and_down_without_a_fight_and_without_a_release()
     });
     assert!(up.is_sorted() && up.first() == Some(&1), "nobody should take away what the autoscaler gives: {up:?}");
     let down = steps(&agent, "one pod again", |deployment| deployment["status"]["replicas"] == 1 && deployment["spec"]["replicas"] == 1);
-    assert!(down.is_sorted_by(|a, b| a >= b), "nobody should give back what the autoscaler takes away: {down:?}");
+    // What was measured while people talked may still bring pods.
+    let (rise, fall) = down.split_at(down.iter().enumerate().max_by_key(|(_, pods)| **pods).map_or(0, |(at, _)| at));
+    assert!(rise.is_sorted() && fall.is_sorted_by(|a, b| a >= b), "nobody should give back what the autoscaler takes away: {down:?}");
 
     agent.ready();
     let mut spec = agent.get()["spec"].clone();
