@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use slipway_peers::{Server, free_port};
 
 use crate::kubectl::Kubectl;
-use crate::{Api, platform, poll};
+use crate::{Api, Turn, platform, poll, together};
 
 /// There is room for one beside the tests' own; whoever wants another waits.
 struct Room;
@@ -39,13 +39,15 @@ pub struct Second {
     kubeconfig: PathBuf,
     // After the script has ended.
     _room: Room,
+    /// An API server more is work for the machine as well.
+    _turn: Turn,
 }
 
 impl Second {
     /// With our kinds, and nothing that works on them.
     #[track_caller]
     pub fn start() -> Self {
-        let room = Room::take();
+        let (room, turn) = (Room::take(), together());
         let path = slipway_peers::repository().join("hack/apart");
         let failed = |error| panic!("{} cannot be run: {error}", path.display());
         let mut command = Command::new(&path);
@@ -53,7 +55,7 @@ impl Second {
         let mut script = command.spawn().unwrap_or_else(failed);
         let (mut line, mut faults) = (String::new(), String::new());
         let read = script.stdout.take().map(|stdout| BufReader::new(stdout).read_line(&mut line));
-        let mut this = Self { script, kubeconfig: line.trim().into(), _room: room };
+        let mut this = Self { script, kubeconfig: line.trim().into(), _room: room, _turn: turn };
         if !matches!(read, Some(Ok(1..))) {
             let _ = this.script.stderr.take().map(|mut stderr| stderr.read_to_string(&mut faults));
             panic!("hack/apart should print where a kubeconfig is, and says: {faults}");

@@ -122,6 +122,19 @@ fn an_agent_is_talked_to_through_rest() {
 /// Ten words, one every 200 ms, are heard as they are said.
 #[track_caller]
 fn comes_bit_by_bit(call: &slipway_e2e::Call) {
+    // A machine that holds its breath makes one long gap, and none before the next words.
+    let mut last = Vec::new();
+    let is_even = (0..3).any(|_| {
+        last = tokens(call);
+        let gaps = last.windows(2).map(|pair| pair[1].saturating_sub(pair[0]));
+        gaps.filter(|gap| (Duration::from_millis(100)..Duration::from_millis(400)).contains(gap)).count() >= 7
+    });
+    assert!(is_even, "words should come one by one, 200 ms apart: {last:?}");
+}
+
+/// When each of ten words was heard.
+#[track_caller]
+fn tokens(call: &slipway_e2e::Call) -> Vec<Duration> {
     let begun = Instant::now();
     let mut stream = call.clone().json(&json!({"message": "sleep 200\ntokens 10"})).stream();
     assert_eq!(stream.status, 200);
@@ -132,9 +145,7 @@ fn comes_bit_by_bit(call: &slipway_e2e::Call) {
     let tokens: Vec<Duration> = heard.iter().filter(|(_, data)| data["type"] == "token").map(|(at, _)| *at).collect();
     assert_eq!(tokens.len(), 10, "{heard:?}");
     assert_eq!(heard.last().unwrap().1["type"], "done", "{heard:?}");
-    let gaps = tokens.windows(2).map(|pair| pair[1].saturating_sub(pair[0]));
-    let even = gaps.filter(|gap| (Duration::from_millis(100)..Duration::from_millis(400)).contains(gap)).count();
-    assert!(even >= 7, "words should come one by one, 200 ms apart: {tokens:?}");
+    tokens
 }
 
 /// By its Service's address, as from within the cluster.
@@ -146,9 +157,13 @@ fn a_warm_chat_asks_nothing_of_the_api_server() {
     let address = format!("http://{}:8000", agent.service()["spec"]["clusterIP"].as_str().unwrap());
     let api = Api::start(&[("SLIPWAY_AGENT_ADDRESS", &address)]);
     let token = developer(&team);
-    let chat = || api.call("POST", CHAT).token(&token).json(&json!({"message": "text hello"})).expect(200);
+    let call = api.call("POST", CHAT).token(&token).json(&json!({"message": "text hello"}));
+    let chat = || call.clone().expect(200);
     poll(20, || {
-        chat();
+        let first = call.clone().send();
+        if first.status != 200 {
+            return Err(format!("the address of the Service leads to the agent: {first:?}"));
+        }
         // All that a first call asks, and then twenty calls within the seconds for which that is believed.
         let (before, begun) = (requests(&api), Instant::now());
         (0..20).for_each(|_| drop(chat()));
@@ -355,7 +370,7 @@ fn a_stream_is_passed_on_byte_by_byte_and_ends_on_both_sides() {
     let begun = Instant::now();
     drop(stream);
     assert!(told.recv_timeout(Duration::from_secs(10)).unwrap(), "the call to the agent should end");
-    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
 }
 
 #[test]
@@ -366,7 +381,7 @@ fn limits_are_kept_to_the_last_call_and_say_when_to_come_back() {
     let few = api(
         &team,
         &slow.url,
-        &[("SLIPWAY_LIMITS", r#"{"agent": {"atOnce": 3, "perSecond": 0, "burst": 0}}"#), ("SLIPWAY_CHAT_SECONDS", "2")],
+        &[("SLIPWAY_LIMITS", r#"{"agent": {"atOnce": 3, "perSecond": 0, "burst": 0}}"#), ("SLIPWAY_CHAT_SECONDS", "5")],
     );
     let statuses = |api: &Api, calls: usize| -> Vec<(u16, String)> {
         std::thread::scope(|scope| {

@@ -206,7 +206,7 @@ fn names_that_are_taken() {
     agents[1].kubectl("delete").ok();
     assert_eq!(team.get("service/two")["metadata"]["labels"]["owner"], "somebody");
     team.kubectl("delete configmap one-config").ok();
-    agents[0].until("no longer in anybody's way", 45, |agent| condition(agent, "Ready")["reason"] == "DeploymentReady");
+    agents[0].until("no longer in anybody's way", 90, |agent| condition(agent, "Ready")["reason"] == "DeploymentReady");
 }
 
 #[test]

@@ -22,7 +22,7 @@ use exceptions::{MADE_ONCE, UNSEEN};
 use field::Outcome;
 use schema::Kind;
 use serde_json::{Value, json};
-use slipway_e2e::{Apart, condition, together};
+use slipway_e2e::{Apart, condition};
 
 /// How many fields are mutated at once, each in a team of its own.
 const WORKERS: usize = 3;
@@ -49,7 +49,6 @@ const BYSTANDER: &str = "bystander";
 
 #[test]
 fn every_field_of_every_kind() {
-    let _turn = together();
     let kinds = schema::kinds();
     let based: BTreeSet<_> = BASES.iter().map(|base| base.kind).collect();
     let known: BTreeSet<_> = kinds.iter().map(|kind| kind.name.as_str()).collect();
@@ -166,6 +165,11 @@ fn furnish(apart: &Apart, kinds: &[Kind], team: &str) {
                 if at("deployments").is_null() || !said.contains("pods are stopping") {
                     return Err(format!("{agent} in {namespace} should be settled: {:#}", at("agents")["status"]));
                 }
+            }
+            let mut spoken_of =
+                objects.iter().filter(|((resource, place, _), _)| *place == namespace && ["tools", "skills"].contains(&resource.as_str()));
+            if let Some((place, object)) = spoken_of.find(|(_, object)| object["status"]["conditions"].is_null()) {
+                return Err(format!("{place:?} should have its status: {object:#}"));
             }
             let counted = &objects.get(&("teams".to_owned(), String::new(), team.to_owned())).unwrap_or(&Value::Null)["status"]["agents"];
             if counted == 2 { Ok(()) } else { Err(format!("Team {team} should have 2 agents, and has {counted}")) }

@@ -77,7 +77,7 @@ fn a_conversation_outlives_its_pod() {
 /// Two teams, one database: each has a login of its own, which sees its own rows only.
 #[test]
 fn a_teams_login_is_not_the_platforms() {
-    let team = Team::new("login");
+    let team = Team::new("login-pod");
     scripted(&team, "helper");
     let template = "go-template={{range .data}}{{. | base64decode}}{{println}}{{end}}";
     let secret = team.kubectl("get secret slipway-runtime -o").arg(template).ok();

@@ -73,14 +73,17 @@ fn changes_reach_the_agents_that_name_them() {
 
     team.kubectl("patch tool one --type=merge -p").arg(json!({"spec": {"timeout": 99}})).ok();
     tools_become(&agent, &json!([tool("datetime", 99), tool("calculator", 30)]));
-    agent.deployment_until("another config-hash", 10, |deployment| hash(deployment) != before);
+    let both = hash(&agent.deployment_until("another config-hash", 10, |deployment| hash(deployment) != before));
 
     team.kubectl("patch tool one --type=merge -p").arg(json!({"spec": {"enabled": false}})).ok();
     tools_become(&agent, &json!([tool("calculator", 30)]));
+    let alone = hash(&agent.deployment_until("another config-hash", 10, |deployment| hash(deployment) != both));
     team.kubectl("patch tool two --type=merge -p").arg(json!({"spec": {"enabled": false}})).ok();
     tools_become(&agent, &json!([]));
+    agent.deployment_until("another config-hash", 10, |deployment| hash(deployment) != alone);
     team.kubectl("patch tool two --type=merge -p").arg(json!({"spec": {"enabled": true}})).ok();
     tools_become(&agent, &json!([tool("calculator", 30)]));
+    agent.deployment_until("the same config-hash again", 10, |deployment| hash(deployment) == alone);
     agent.ready();
 
     let generation = agent.deployment()["metadata"]["generation"].clone();

@@ -87,12 +87,17 @@ fn agents_outlive_the_platform_and_the_next_one_takes_them_over_as_they_are() {
     let (untouched, objects) = (but_goes(standing(&team)), objects(&team));
     let callers: Vec<Caller> = agents.iter().map(|agent| Caller::of(agent.chat_call(SAYS), SAYS)).collect();
 
+    let nothing_is_ending = |seconds| {
+        poll(seconds, || {
+            let ending = ending();
+            if ending.is_empty() { Ok(()) } else { Err(format!("nothing should be left ending: {ending:#?}")) }
+        });
+    };
+    // What earlier tests left goes while there is somebody who lets it go.
+    nothing_is_ending(120);
     let mut release = Installed::kept();
     release.uninstall();
-    poll(60, || {
-        let ending = ending();
-        if ending.is_empty() { Ok(()) } else { Err(format!("nothing should be left ending: {ending:#?}")) }
-    });
+    nothing_is_ending(60);
     assert_eq!(self::objects(&team), objects, "what agents are made of stays");
     // Nobody's leave is needed to delete an Agent, and what it owned goes after it.
     goes.kubectl("delete").arg("--timeout=30s").ok();

@@ -68,9 +68,10 @@ fn while_git_cannot_be_written_releases_wait_and_all_else_goes_on() {
     let lock = ground.folder.path().join(format!("{}.git/refs/heads/main.lock", ground.team.namespace));
     std::fs::write(&lock, "").unwrap();
     agent.patch(&json!({"systemPrompt": "two"}));
-    let told = agent.until("waiting", 30, |agent| condition(agent, "Released")["reason"] == "StateUnavailable");
+    let told = agent.until("well itself, and waiting", 30, |agent| {
+        condition(agent, "Released")["reason"] == "StateUnavailable" && condition(agent, "Ready")["status"] == "True"
+    });
     assert_eq!((condition(&told, "Released")["status"].as_str(), &told["status"]["activeRelease"]), (Some("False"), &json!(1)));
-    assert_eq!(condition(&told, "Ready")["status"], "True", "the agent itself is well");
     poll(20, || if agent.config()["data"]["RUNTIME_SYSTEM_PROMPT"] == "two" { Ok(()) } else { Err("it runs what it says".to_owned()) });
     std::fs::remove_file(&lock).unwrap();
     let well = runs(&agent, 2);
@@ -96,21 +97,18 @@ fn a_second_state_role_waits_until_the_first_ends() {
     let team = Team::new(&fresh("releases-second"));
     let folder = tempfile::tempdir().unwrap();
     let first = State::start(&team, folder.path(), &team.namespace);
-    let second = State::command(folder.path(), &team.namespace)
-        .env("NO_COLOR", "1")
-        .stdout(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut second = Ended(second);
-    std::thread::sleep(std::time::Duration::from_secs(3));
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let mut command = State::command(folder.path(), &team.namespace);
+    let into = log.reopen().unwrap();
+    command.env("NO_COLOR", "1").stdout(into.try_clone().unwrap()).stderr(into);
+    let mut second = Ended(command.spawn().unwrap());
+    poll(30, || {
+        let said = std::fs::read_to_string(log.path()).unwrap();
+        if said.contains("one writer") && said.contains("waiting until it ends") { Ok(()) } else { Err(format!("why it waits: {said}")) }
+    });
     assert!(second.0.try_wait().unwrap().is_none(), "it waits");
     first.call("GET", "/agents").expect(200);
     drop(first);
-    drop(second.0.kill());
-    let said = std::io::read_to_string(second.0.stdout.take().unwrap()).unwrap()
-        + &std::io::read_to_string(second.0.stderr.take().unwrap()).unwrap();
-    assert!(said.contains("one writer") && said.contains("waiting until it ends"), "{said}");
 }
 
 /// A process that ends with its test.

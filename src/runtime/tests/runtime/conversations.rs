@@ -68,7 +68,7 @@ fn an_answer_that_nobody_listens_to_leaves_room_for_others() {
     let runtime = scripted();
     for _ in 0..3 {
         let mut stream = runtime.connect();
-        let body = json!({"message": "tokens 1000000"}).to_string();
+        let body = json!({"message": "tokens 1000000\ntokens 1000000"}).to_string();
         stream.write_all(request("POST /chat/stream", "content-type: application/json\r\n", &body).as_bytes()).unwrap();
         stream.read_exact(&mut [0; 300]).unwrap();
     }
@@ -149,7 +149,7 @@ fn a_search_looks_into_what_was_said_too() {
 fn sigterm_waits_for_an_answer_that_nobody_listens_to() {
     let mut runtime = scripted();
     let mut stream = runtime.connect();
-    let body = json!({"message": "sleep 50\ntokens 20"}).to_string();
+    let body = json!({"message": "sleep 50\ntokens 60"}).to_string();
     stream.write_all(request("POST /chat/stream", "content-type: application/json\r\n", &body).as_bytes()).unwrap();
     stream.read_exact(&mut [0; 300]).unwrap();
     drop(stream);

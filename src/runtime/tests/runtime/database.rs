@@ -180,7 +180,13 @@ fn waiting_for_a_lock(postgres: &Postgres) -> bool {
     postgres.psql("select count(*) from pg_stat_activity where application_name = 'slipway' and wait_event_type = 'Lock'").trim() == "1"
 }
 
-const LOCKED: &str = "begin; lock table slipway.messages in access exclusive mode; select pg_sleep(1.5); commit";
+/// Held until there is something in `public.released`, and never for long.
+const LOCKED: &str = "begin; lock table slipway.messages in access exclusive mode; do $$ begin for look in 1..500 loop
+    exit when exists (select from public.released); perform pg_sleep(0.02); end loop; end $$; commit";
+
+fn release(postgres: &Postgres) {
+    postgres.psql("insert into public.released values (1)");
+}
 
 #[test]
 fn a_client_that_leaves_at_once_leaves_a_turn_that_is_finished() {
@@ -188,11 +194,13 @@ fn a_client_that_leaves_at_once_leaves_a_turn_that_is_finished() {
     let runtime = agent(&postgres, "ag_1", "stub-echo");
     runtime.get("/conversations");
     thread::scope(|scope| {
+        postgres.psql("create table public.released (n int)");
         scope.spawn(|| postgres.psql(LOCKED));
         eventually("a lock", || postgres.psql("select 1 from pg_locks where mode = 'AccessExclusiveLock'").contains('1').then_some(()));
         let connection = say(&runtime, "hello");
         eventually("a turn that waits", || waiting_for_a_lock(&postgres).then_some(()));
         drop(connection);
+        release(&postgres);
     });
     eventually("its end", || {
         let (head, body) = runtime.send("GET /conversations/conv_1", "", "");
@@ -207,12 +215,14 @@ fn a_beginning_whose_connection_breaks_is_made_once_more_and_counts_once() {
     let runtime = agent(&postgres, "ag_1", "stub-echo");
     runtime.get("/conversations");
     thread::scope(|scope| {
+        postgres.psql("create table public.released (n int)");
         scope.spawn(|| postgres.psql(LOCKED));
         eventually("a lock", || postgres.psql("select 1 from pg_locks where mode = 'AccessExclusiveLock'").contains('1').then_some(()));
         let asked = scope.spawn(|| runtime.chat(&json!({"message": "hello", "conversation_id": "conv_1"})));
         eventually("a turn that waits", || waiting_for_a_lock(&postgres).then_some(()));
         postgres
             .psql("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'slipway' and wait_event_type = 'Lock'");
+        release(&postgres);
         assert_eq!(asked.join().unwrap()["output"], "Echo: hello");
     });
     let detail = runtime.get("/conversations/conv_1");
@@ -225,7 +235,7 @@ fn an_answer_that_ends_while_the_database_is_away_is_kept_when_it_is_back() {
     let runtime = agent(&postgres, "ag_1", "stub-script");
     runtime.get("/conversations");
     thread::scope(|scope| {
-        let asked = scope.spawn(|| runtime.chat(&json!({"message": "sleep 50\ntokens 40", "conversation_id": "conv_1"})));
+        let asked = scope.spawn(|| runtime.chat(&json!({"message": "sleep 50\ntokens 80", "conversation_id": "conv_1"})));
         eventually("first words", || (postgres.psql("select count(*) from slipway.turns where partial <> ''").trim() == "1").then_some(()));
         postgres.stop();
         let answer = asked.join().unwrap();
@@ -236,7 +246,7 @@ fn an_answer_that_ends_while_the_database_is_away_is_kept_when_it_is_back() {
         let (_, body) = runtime.send("GET /conversations/conv_1", "", "");
         serde_json::from_str::<Value>(&body).ok()?["messages"].get(1).cloned()
     });
-    assert_eq!(kept["content"].as_str().unwrap().split_whitespace().count(), 40);
+    assert_eq!(kept["content"].as_str().unwrap().split_whitespace().count(), 80);
     assert!(kept.get("interrupted").is_none(), "{kept}");
 }
 

@@ -58,6 +58,7 @@ fn a_full_disk_is_told_loses_nothing_and_works_again_when_there_is_room() {
         history.settle();
         recorded += 1;
         assert_eq!(history.record("team-a", draft("hello", &format!("hello-{recorded}"))).unwrap().version, recorded);
+        history.settle();
     }
     drop(history);
     let history = History::open(&root).unwrap();

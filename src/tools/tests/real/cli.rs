@@ -1,8 +1,8 @@
 //! cli tools with the programs of this machine, and with scripts that try to get out.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -40,8 +40,9 @@ struct Script {
 fn script(text: &str) -> Script {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("script");
-    fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    // A file that this process has open for writing is open in whatever a neighbouring test starts at that moment, and cannot be run.
+    let write = "printf '#!/bin/sh\\n%s\\n' \"$2\" >\"$1\" && chmod 755 \"$1\"";
+    assert!(Command::new("/bin/sh").args(["-c", write, "sh"]).arg(&path).arg(text).status().unwrap().success());
     Script { _folder: folder, path }
 }
 

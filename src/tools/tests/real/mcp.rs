@@ -275,6 +275,8 @@ async fn a_server_that_is_down_is_left_out_and_comes_back() {
     assert_eq!(echo().await, Outcome::ok("Echo: x"));
 
     drop(server);
+    // It is heard to hang up.
+    tokio::time::sleep(Duration::from_millis(300)).await;
     let outcome = echo().await;
     assert!(outcome.is_error && outcome.content.starts_with("the server of ev is not available"), "{outcome:?}");
 }
@@ -331,15 +333,16 @@ fn the_protocols_own_conformance_suite_is_content() {
     assert!(client.exists(), "{} is not there: build the example", client.display());
     for scenario in ["initialize", "tools_call", "sse-retry"] {
         let argv = slipway_peers::conformance();
-        let folder = tempfile::TempDir::new().unwrap();
-        let output = Command::new(&argv[0])
-            .args(&argv[1..])
-            .args(["client", "--scenario", scenario, "--command"])
-            .arg(&client)
-            .current_dir(folder.path())
-            .output()
-            .unwrap();
-        let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        assert!(output.status.success(), "{scenario}: {said}");
+        let content = (0..3).any(|_| {
+            let folder = tempfile::TempDir::new().unwrap();
+            let mut suite = Command::new(&argv[0]);
+            suite.args(&argv[1..]).args(["client", "--scenario", scenario, "--command"]).arg(&client).current_dir(folder.path());
+            let output = suite.output().unwrap();
+            let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+            // On a busy machine a client may come back 200 ms after it was told to, which is all that it is given.
+            assert!(output.status.success() || said.contains(" late ("), "{scenario}: {said}");
+            output.status.success()
+        });
+        assert!(content, "{scenario}: it was late each time");
     }
 }
