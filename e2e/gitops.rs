@@ -51,6 +51,8 @@ impl Controller {
                 round.push(line.to_owned());
             }
         }
+        // It may be at the last one still.
+        rounds.pop();
         rounds
     }
 

@@ -166,7 +166,7 @@ fn silence_is_filled_every_fifteen_seconds() {
         while stream.line(20).unwrap() != ": keep-alive" {
             heard = Instant::now();
         }
-        assert!((14..25).contains(&heard.elapsed().as_secs()), "{:?}", heard.elapsed());
+        assert!((14..17).contains(&heard.elapsed().as_secs()), "{:?}", heard.elapsed());
         heard = Instant::now();
     }
 }
@@ -203,8 +203,8 @@ fn thousands_listen_to_one_watch_and_a_slow_one_holds_up_nobody() {
     drop(noted_after(listen(), &team, "first"));
     let before = resident(api.id());
     let mut crowd: Vec<TcpStream> = (0..LISTENERS).map(|_| listen()).collect();
-    let begun = Instant::now();
     publish(&team, [event(&team, "to-all", "Agent", "to all")]);
+    let begun = Instant::now();
     for stream in &mut crowd {
         let mut heard = Vec::new();
         let mut chunk = [0; 4096];
@@ -214,7 +214,7 @@ fn thousands_listen_to_one_watch_and_a_slow_one_holds_up_nobody() {
             heard.extend_from_slice(&chunk[..read]);
         }
     }
-    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
     let grown = resident(api.id()) - before;
     assert!(grown / LISTENERS as u64 <= 32, "{grown} KiB for {LISTENERS} listeners");
     assert_eq!(watches(&api), 2, "one for each kind");

@@ -129,7 +129,7 @@ fn a_change_of_what_runs_is_a_version_and_nothing_else_is() {
     ground.stays("helper", 1);
     agent.patch(&json!({"suspend": false}));
     runs(&agent, 2);
-    for at in 0..4 {
+    for at in 0..10 {
         agent.patch(&json!({"systemPrompt": format!("edit {at}")}));
     }
     runs(&agent, 3);
@@ -141,7 +141,7 @@ fn a_change_of_what_runs_is_a_version_and_nothing_else_is() {
         (&history[2]["author"], &history[0]["author"]),
         (&json!("manager:kubectl-client-side-apply"), &json!("manager:kubectl-patch"))
     );
-    assert_eq!(ground.artifact("helper", 3)["agent"]["system_prompt"], "edit 3");
+    assert_eq!(ground.artifact("helper", 3)["agent"]["system_prompt"], "edit 9");
     ground.shows("helper", &[(1, "archived"), (2, "archived"), (3, "active")]);
     for entry in &history {
         let release = ground.team.get(&format!("agentrelease/{}", entry["name"].as_str().unwrap()));

@@ -9,7 +9,7 @@ use slipway_e2e::fault::{Ground, Home, Manager, SILENCE, Trial};
 use super::{AGENT, LIFE, Step, calm, create};
 
 /// A lease holds for 15 s; then it takes a moment to be seen and taken.
-const TAKEN_OVER: Duration = Duration::from_secs(25);
+const TAKEN_OVER: Duration = Duration::from_secs(20);
 /// Whoever stands by looks every two seconds.
 const HANDED_OVER: Duration = Duration::from_secs(8);
 

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use slipway_e2e::gitops::{AGENT, Controller, Health};
 use slipway_e2e::{Agent, Api, Checkout, Repository, State, Team, alone, condition, fresh, platform, poll};
 
@@ -154,9 +154,7 @@ fn nobody_writes(ground: &Ground) {
     while Instant::now() < end {
         std::thread::sleep(Duration::from_secs(1).min(end.saturating_duration_since(Instant::now())));
     }
-    let mut rounds = ground.controller.rounds().split_off(first);
-    // It may be at the last one still.
-    rounds.pop();
+    let rounds = ground.controller.rounds().split_off(first);
     assert!(rounds.len() >= 4, "in {quiet} s there were {} rounds: {}", rounds.len(), ground.controller.faults());
     for round in &rounds {
         assert_eq!(round.len(), 4, "{round:?}");
@@ -203,7 +201,6 @@ fn a_controller_that_comes_by_costs_no_request_of_ours() {
         let after = written();
         if (after - before).abs() < f64::EPSILON { Ok(()) } else { Err(format!("{} requests were made in four rounds", after - before)) }
     });
-    let rounds = ground.controller.rounds();
-    let last = &rounds[rounds.len() - 2];
-    assert_eq!(last.len(), 4, "{last:?}");
+    let last: Value = json!(ground.controller.rounds().last());
+    assert_eq!(last.as_array().map(Vec::len), Some(4), "{last}");
 }

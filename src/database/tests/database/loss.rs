@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use crate::{Database, Raw, assistant, options, talk, user};
 
-const PROMPT: Duration = Duration::from_secs(8);
+const PROMPT: Duration = Duration::from_millis(4_200);
 
 async fn unavailable<T: std::fmt::Debug>(question: impl Future<Output = Result<T, Fault>>) -> String {
     let start = Instant::now();

@@ -49,9 +49,7 @@ async fn two_that_are_told_the_same_at_once_keep_one() {
     let database = Database::migrated().await;
     let stores = [database.tenant("a", "ag_1").await, database.tenant("a", "ag_1").await];
     let told = futures::future::join_all((0..20).map(|n| stores[n % 2].remember(memory("the same", Some(&[1.0, 0.0]))))).await;
-    // Who waits too long for a connection is told so.
-    assert!(told.iter().all(|outcome| matches!(outcome, Ok(_) | Err(Fault::Unavailable(_)))), "{told:?}");
-    assert_eq!(told.iter().flatten().filter(|told| !told.existed).count(), 1);
+    assert_eq!(told.iter().filter(|outcome| !outcome.as_ref().unwrap().existed).count(), 1);
     assert_eq!(stores[0].memory_count().await.unwrap(), 1);
 }
 

@@ -79,7 +79,7 @@ fn a_long_message_is_counted_while_others_are_answered() {
         assert!(head.starts_with("http/1.1 400") && body.contains("max-tokens"), "{head}{body}");
         began.elapsed()
     });
-    assert!(probes > 5 && longest < took * 3 / 4, "{probes} probes, the longest took {longest:?} of {took:?}");
+    assert!(probes > 5 && longest < took / 2, "{probes} probes, the longest took {longest:?} of {took:?}");
 }
 
 #[test]

@@ -184,6 +184,12 @@ fn waiting_for_a_lock(postgres: &Postgres) -> bool {
 const LOCKED: &str = "begin; lock table slipway.messages in access exclusive mode; do $$ begin for look in 1..500 loop
     exit when exists (select from public.released); perform pg_sleep(0.02); end loop; end $$; commit";
 
+fn lock<'scope>(scope: &'scope thread::Scope<'scope, '_>, postgres: &'scope Postgres) {
+    postgres.psql("create table public.released (n int)");
+    scope.spawn(|| postgres.psql(LOCKED));
+    eventually("a lock", || postgres.psql("select 1 from pg_locks where mode = 'AccessExclusiveLock'").contains('1').then_some(()));
+}
+
 fn release(postgres: &Postgres) {
     postgres.psql("insert into public.released values (1)");
 }
@@ -194,9 +200,7 @@ fn a_client_that_leaves_at_once_leaves_a_turn_that_is_finished() {
     let runtime = agent(&postgres, "ag_1", "stub-echo");
     runtime.get("/conversations");
     thread::scope(|scope| {
-        postgres.psql("create table public.released (n int)");
-        scope.spawn(|| postgres.psql(LOCKED));
-        eventually("a lock", || postgres.psql("select 1 from pg_locks where mode = 'AccessExclusiveLock'").contains('1').then_some(()));
+        lock(scope, &postgres);
         let connection = say(&runtime, "hello");
         eventually("a turn that waits", || waiting_for_a_lock(&postgres).then_some(()));
         drop(connection);
@@ -215,9 +219,7 @@ fn a_beginning_whose_connection_breaks_is_made_once_more_and_counts_once() {
     let runtime = agent(&postgres, "ag_1", "stub-echo");
     runtime.get("/conversations");
     thread::scope(|scope| {
-        postgres.psql("create table public.released (n int)");
-        scope.spawn(|| postgres.psql(LOCKED));
-        eventually("a lock", || postgres.psql("select 1 from pg_locks where mode = 'AccessExclusiveLock'").contains('1').then_some(()));
+        lock(scope, &postgres);
         let asked = scope.spawn(|| runtime.chat(&json!({"message": "hello", "conversation_id": "conv_1"})));
         eventually("a turn that waits", || waiting_for_a_lock(&postgres).then_some(()));
         postgres
