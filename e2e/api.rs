@@ -27,8 +27,13 @@ impl Api {
     /// Starts it with these variables on free ports and waits until it is ready.
     #[track_caller]
     pub fn start(environment: &[(&str, &str)]) -> Self {
+        Self::start_as(Command::new(binary()), environment)
+    }
+
+    /// The same by a command of the caller's that runs the manager.
+    #[track_caller]
+    pub(crate) fn start_as(mut command: Command, environment: &[(&str, &str)]) -> Self {
         let (port, health) = (free_port(), free_port());
-        let mut command = Command::new(binary());
         command.env("SLIPWAY_ROLES", "rest").env("SLIPWAY_LOG_FORMAT", "human");
         command.env("SLIPWAY_API_LISTEN", format!("127.0.0.1:{port}")).env("SLIPWAY_LISTEN", format!("127.0.0.1:{health}"));
         command.envs(environment.iter().copied());
@@ -82,6 +87,16 @@ impl Api {
 
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
+    }
+
+    /// Where callers reach it.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where its health and metrics are served.
+    pub fn health(&self) -> SocketAddr {
+        self.health
     }
 
     /// What it says of itself at /metrics.

@@ -4,7 +4,8 @@
 //! is a handle on one Agent, `http` talks to what runs, `api` runs REST and calls it, `golden` keeps what it answers, `proxy`
 //! stands before the API server, `second` is another cluster, `apart` Slipway on one, `git` keeps repositories of manifests,
 //! `gitops` runs a controller that applies them, `compare` tells differences, `fault` is what may happen between a manager
-//! and its API server, `fence` puts NetworkPolicies in force, `foothold` is the network as a pod sees it, `platform` knows
+//! and its API server, `attack` is the chart's accounts and policies with processes that run under them, `cgroup` limits a
+//! process' memory, `fence` puts NetworkPolicies in force, `foothold` is the network as a pod sees it, `platform` knows
 //! the installed manager, `scaler` measures for autoscalers, `turn` lets a test be alone.
 
 #![expect(clippy::panic, clippy::missing_panics_doc, reason = "this crate is nothing but tests, and a test fails by panicking")]
@@ -12,6 +13,8 @@
 mod agent;
 mod apart;
 mod api;
+pub mod attack;
+mod cgroup;
 mod compare;
 pub mod fault;
 mod fence;
@@ -33,6 +36,7 @@ mod watch;
 pub use agent::{Agent, condition, fresh};
 pub use apart::{Apart, Objects, Place};
 pub use api::{Api, Call, Sent, State, Stream};
+pub use cgroup::{Cgroup, peak_memory};
 pub use compare::{assert_holds, essence, settings};
 pub use fence::{Fence, render};
 pub use foothold::Foothold;

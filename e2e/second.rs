@@ -47,10 +47,19 @@ impl Second {
     /// With our kinds, and nothing that works on them.
     #[track_caller]
     pub fn start() -> Self {
+        Self::with_controllers("")
+    }
+
+    /// With these of Kubernetes' controllers besides the garbage collector, separated by commas.
+    #[track_caller]
+    pub fn with_controllers(controllers: &str) -> Self {
         let (room, turn) = (Room::take(), together());
         let path = slipway_peers::repository().join("hack/apart");
         let failed = |error| panic!("{} cannot be run: {error}", path.display());
         let mut command = Command::new(&path);
+        if !controllers.is_empty() {
+            command.args(["--controllers", controllers]);
+        }
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut script = command.spawn().unwrap_or_else(failed);
         let (mut line, mut faults) = (String::new(), String::new());

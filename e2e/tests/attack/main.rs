@@ -1,0 +1,8 @@
+//! Attacks, each by somebody who has what its test says and no more. docs/security.md lists them beside what defends.
+//!
+//! `hack/test attack` runs this, on an API server without a node that it starts itself; it takes root where a process'
+//! memory is limited. A test looks at what is left, never only at an answer.
+
+#![expect(clippy::panic, reason = "a test fails by panicking")]
+
+mod installed;
