@@ -37,9 +37,13 @@ impl Api {
         command.env("SLIPWAY_ROLES", "rest").env("SLIPWAY_LOG_FORMAT", "human");
         command.env("SLIPWAY_API_LISTEN", format!("127.0.0.1:{port}")).env("SLIPWAY_LISTEN", format!("127.0.0.1:{health}"));
         command.envs(environment.iter().copied());
-        let server = Some(Server::start(command, &format!("http://127.0.0.1:{health}/readyz")));
+        Self::served(Server::start(command, &format!("http://127.0.0.1:{health}/readyz")), port, health)
+    }
+
+    /// What a process answers at these ports.
+    pub(crate) fn served(server: Server, port: u16, health: u16) -> Self {
         let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
-        Self { server, address: at(port), health: at(health) }
+        Self { server: Some(server), address: at(port), health: at(health) }
     }
 
     /// The one that Helm installed; none, which is told, where its Service cannot be reached from here.
@@ -199,10 +203,10 @@ impl State {
     }
 }
 
-/// A file with a token of this account.
+/// A file with a token of this account for a state role.
 #[track_caller]
 fn token(namespace: &str, account: &str) -> tempfile::NamedTempFile {
-    let token = kubectl(format!("create token {account} -n {namespace}")).ok();
+    let token = kubectl(format!("create token {account} -n {namespace} --audience=slipway-state")).ok();
     let file = tempfile::NamedTempFile::new().unwrap_or_else(|e| panic!("no file for a token: {e}"));
     std::fs::write(file.path(), token.trim()).unwrap_or_else(|e| panic!("a token could not be written: {e}"));
     file

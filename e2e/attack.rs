@@ -108,6 +108,13 @@ impl Installation {
         token(&self.second, platform::NAMESPACE, account)
     }
 
+    /// A token of an account of the platform that is meant for this audience.
+    #[track_caller]
+    pub fn token_for(&self, account: &str, audience: &str) -> String {
+        let line = format!("create token {account} -n {} --audience={audience}", platform::NAMESPACE);
+        self.kubectl(line).ok().trim().to_owned()
+    }
+
     /// REST under its own account with the chart's settings, and these besides.
     #[track_caller]
     pub fn rest(&self, environment: &[(&str, &str)]) -> Api {
@@ -122,8 +129,19 @@ impl Installation {
 
     #[track_caller]
     fn rest_by(&self, mut command: Command, environment: &[(&str, &str)]) -> Api {
-        settle(&self.second, self.folder.path(), &mut command, platform::REST);
+        settle(&self.second, self.folder.path(), &mut command, &format!("deployment/{}", platform::REST));
         Api::start_as(command, environment)
+    }
+
+    /// The state role under its own account with the chart's settings, and its folder in this one.
+    #[track_caller]
+    pub fn state(&self, folder: &Path) -> Api {
+        let mut command = Command::new(binary());
+        settle(&self.second, self.folder.path(), &mut command, &format!("statefulset/{}", platform::STATE));
+        let (port, health) = (free_port(), free_port());
+        command.env("SLIPWAY_STATE_FOLDER", folder.join("history")).env("TMPDIR", folder);
+        command.env("SLIPWAY_STATE_LISTEN", format!("127.0.0.1:{port}")).env("SLIPWAY_LISTEN", format!("127.0.0.1:{health}"));
+        Api::served(Server::start(command, &format!("http://127.0.0.1:{health}/readyz")), port, health)
     }
 
     /// One operator more under the manager's account, with the memory limit of this group; it takes no lease.
@@ -146,16 +164,16 @@ pub struct Person {
 
 #[track_caller]
 fn operator(second: &Second, folder: &Path, mut command: Command) -> Server {
-    settle(second, folder, &mut command, platform::MANAGER);
+    settle(second, folder, &mut command, &format!("deployment/{}", platform::MANAGER));
     let listen = format!("127.0.0.1:{}", free_port());
     command.env("SLIPWAY_LISTEN", &listen).env("SLIPWAY_LEADER_ELECTION", "false");
     Server::start(command, &format!("http://{listen}/readyz"))
 }
 
-/// Gives a process the account of the Deployment of that name, and the variables that the chart gives it.
+/// Gives a process the account of this workload, and the variables that the chart gives it.
 #[track_caller]
-fn settle(second: &Second, folder: &Path, command: &mut Command, deployment: &str) {
-    let object = second.kubectl(&format!("get deployment {deployment} -n {}", platform::NAMESPACE)).json();
+fn settle(second: &Second, folder: &Path, command: &mut Command, workload: &str) {
+    let object = second.kubectl(&format!("get {workload} -n {}", platform::NAMESPACE)).json();
     let pod = &object["spec"]["template"]["spec"];
     let account = pod["serviceAccountName"].as_str().unwrap_or_default();
     for variable in pod["containers"][0]["env"].as_array().into_iter().flatten() {

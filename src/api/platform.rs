@@ -15,6 +15,9 @@ pub const STATE_BRANCH: &str = "state_branch";
 pub const STATE_KNOWN_HOSTS: &str = "state_known_hosts";
 /// For https: the certificates that sign for the host, in place of the usual ones.
 pub const STATE_CA: &str = "state_ca";
+/// The audience of tokens that the state role is shown. A token for the API server is no use there, so that nobody who
+/// takes the state role over, or listens, gets one.
+pub const STATE_AUDIENCE: &str = "slipway-state";
 /// In the Secret: for https.
 pub const STATE_TOKEN: &str = "state_token";
 /// In the Secret: a private key without a passphrase, for ssh.

@@ -89,8 +89,9 @@ pub(crate) struct Arguments {
     #[arg(long, env = "SLIPWAY_STATE_URL")]
     pub state_url: Option<String>,
 
-    /// The file with the token that the state role is shown.
-    #[arg(long, env = "SLIPWAY_STATE_TOKEN_FILE", default_value = "/var/run/secrets/kubernetes.io/serviceaccount/token")]
+    /// The file with the token that the state role is shown: one of this process' ServiceAccount with the audience
+    /// slipway-state, as a projected volume has it.
+    #[arg(long, env = "SLIPWAY_STATE_TOKEN_FILE", default_value = "/var/run/secrets/slipway-state/token")]
     pub state_token_file: PathBuf,
 
     /// Where /healthz, /readyz and /metrics are served.

@@ -6,3 +6,4 @@
 #![expect(clippy::panic, reason = "a test fails by panicking")]
 
 mod installed;
+mod tokens;

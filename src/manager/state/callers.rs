@@ -1,5 +1,5 @@
-//! Who may ask the state role: other parts of Slipway, each known by the token of its ServiceAccount. What they may show
-//! to whom, they find out themselves.
+//! Who may ask the state role: other parts of Slipway, each known by a token of its ServiceAccount that is meant for the
+//! state role and nobody else. What they may show to whom, they find out themselves.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -9,6 +9,7 @@ use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use kube::Client;
 use kube::api::{Api, PostParams};
 use sha2::{Digest, Sha256};
+use slipway_api::platform::STATE_AUDIENCE;
 use slipway_http::{Error, HeaderMap, HeaderValue, StatusCode, header};
 
 /// How long the cluster's word on a token is believed.
@@ -30,7 +31,7 @@ impl Callers {
 
     /// Refuses whoever is none of those that may ask.
     pub(super) async fn check(&self, headers: &HeaderMap) -> Result<(), Error> {
-        let Some(token) = token(headers) else { return Err(unknown("this takes Authorization: Bearer, with a ServiceAccount's token")) };
+        let Some(token) = token(headers) else { return Err(unknown("this takes Authorization: Bearer, with a ServiceAccount's token for the audience slipway-state")) };
         let hash: [u8; 32] = Sha256::digest(token).into();
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&hash).copied();
         let allowed = match known.filter(|(_, asked)| asked.elapsed() < BELIEVED) {
@@ -41,12 +42,15 @@ impl Callers {
     }
 
     async fn asked(&self, token: &str, hash: [u8; 32]) -> Result<bool, Error> {
-        let review = TokenReview { spec: TokenReviewSpec { token: Some(token.to_owned()), audiences: None }, ..TokenReview::default() };
+        let spec = TokenReviewSpec { token: Some(token.to_owned()), audiences: Some(vec![STATE_AUDIENCE.to_owned()]) };
+        let review = TokenReview { spec, ..TokenReview::default() };
         let asked = Instant::now();
         let answer = Api::<TokenReview>::all(self.client.clone()).create(&PostParams::default(), &review).await;
         let answer = answer.map_err(|error| Error::unavailable("the cluster cannot say whose token this is").because(error))?;
         let status = answer.status.filter(|status| status.authenticated == Some(true)).unwrap_or_default();
-        let name = status.user.and_then(|user| user.username);
+        // Who knows nothing of audiences names none, and has not looked for whom the token is meant.
+        let is_meant = status.audiences.is_some_and(|audiences| audiences.iter().any(|audience| audience == STATE_AUDIENCE));
+        let name = status.user.and_then(|user| user.username).filter(|_| is_meant);
         let allowed = name.is_some_and(|name| self.allowed.contains(&name));
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= MOST {
@@ -92,10 +96,11 @@ mod tests {
                 let body = request.into_body().collect_bytes().await.unwrap();
                 let review: serde_json::Value = serde_json::from_slice(&body).unwrap();
                 let token = review["spec"]["token"].as_str().unwrap().to_owned();
-                let status = if token == "bad" {
-                    json!({"authenticated": false})
-                } else {
-                    json!({"authenticated": true, "user": {"username": token}})
+                assert_eq!(review["spec"]["audiences"], json!([STATE_AUDIENCE]));
+                let status = match token.strip_prefix("unaware-") {
+                    _ if token == "bad" => json!({"authenticated": false}),
+                    Some(user) => json!({"authenticated": true, "user": {"username": user}}),
+                    None => json!({"authenticated": true, "user": {"username": token}, "audiences": [STATE_AUDIENCE]}),
                 };
                 let answer = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {}, "status": status});
                 Ok::<_, std::io::Error>(Response::new(Body::from(answer.to_string().into_bytes())))
@@ -108,12 +113,13 @@ mod tests {
             ("bearer rest", true),
             ("Bearer other", false),
             ("Bearer bad", false),
+            ("Bearer unaware-rest", false),
             ("Basic rest", false),
             ("Bearer ", false),
         ] {
             assert_eq!(callers.check(&with(value)).await.is_ok(), allowed, "{value}");
         }
         assert_eq!(callers.check(&HeaderMap::new()).await.unwrap_err().status(), StatusCode::UNAUTHORIZED);
-        assert_eq!(count.load(Ordering::SeqCst), 3, "one question a token");
+        assert_eq!(count.load(Ordering::SeqCst), 4, "one question a token");
     }
 }
