@@ -5,9 +5,10 @@
 mod inflate;
 mod session;
 
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -43,6 +44,8 @@ const SETTINGS: [(&str, &str); 8] = [
 pub struct Limits {
     /// Gits at a time.
     pub children: usize,
+    /// Of these, for one repository: a team's slow readers keep only each other waiting.
+    pub of_one: usize,
     /// How long a request waits for its turn before it is told to come again.
     pub queue: Duration,
     /// For one answer, from its beginning to its end.
@@ -53,7 +56,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { children: 8, queue: Duration::from_mins(1), time: Duration::from_mins(5), body: 16 * 1024 * 1024 }
+        Self { children: 8, of_one: 2, queue: Duration::from_mins(1), time: Duration::from_mins(5), body: 16 * 1024 * 1024 }
     }
 }
 
@@ -64,6 +67,15 @@ pub struct Serve {
     folder: PathBuf,
     limits: Limits,
     slots: Arc<Semaphore>,
+    /// Of repositories that are read at present.
+    shares: Arc<Mutex<HashMap<String, Arc<Semaphore>>>>,
+}
+
+/// A place among the gits, given back when this goes.
+#[derive(Debug)]
+struct Slot {
+    _own: OwnedSemaphorePermit,
+    _of_all: OwnedSemaphorePermit,
 }
 
 /// What of a path follows the prefix under which repositories are served: `{name}.git/{rest}`.
@@ -74,7 +86,7 @@ pub fn place(path: &str) -> Option<(&str, &str)> {
 
 impl Serve {
     pub fn new(git: Git, folder: impl Into<PathBuf>, limits: Limits) -> Self {
-        Self { git, folder: folder.into(), limits, slots: Arc::new(Semaphore::new(limits.children)) }
+        Self { git, folder: folder.into(), limits, slots: Arc::new(Semaphore::new(limits.children)), shares: Arc::default() }
     }
 
     /// Answers what is asked of the repository of a namespace, of which the caller is allowed to read. `rest` is the path
@@ -94,7 +106,7 @@ impl Serve {
         let Some(repository) = self.repository(namespace).await else {
             return Ok(said(StatusCode::NOT_FOUND, "there is no such repository: nothing has been released there yet\n"));
         };
-        let Some(slot) = self.slot().await else {
+        let Some(slot) = self.slot(namespace).await else {
             let busy = said(StatusCode::SERVICE_UNAVAILABLE, "too many clients read at the moment; try again\n");
             return Ok(busy.with_header(header::RETRY_AFTER, HeaderValue::from_static("5")));
         };
@@ -102,7 +114,7 @@ impl Serve {
     }
 
     /// What branches there are, or what the server can do.
-    async fn advertise(&self, repository: &Path, request: &Request, slot: OwnedSemaphorePermit) -> Result<Reply, Error> {
+    async fn advertise(&self, repository: &Path, request: &Request, slot: Slot) -> Result<Reply, Error> {
         let protocol = protocol(request.headers());
         let call = self.call(&["--stateless-rpc", "--advertise-refs"], repository, protocol)?;
         // Up to version 1 the answer begins with the name of the service; clients of version 2 know that they get one.
@@ -112,7 +124,7 @@ impl Serve {
     }
 
     /// A pack, or the next round of finding out which.
-    async fn upload(&self, repository: &Path, request: Request, slot: OwnedSemaphorePermit) -> Result<Reply, Error> {
+    async fn upload(&self, repository: &Path, request: Request, slot: Slot) -> Result<Reply, Error> {
         let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         if kind != REQUEST_TYPE {
             return Ok(said(
@@ -144,8 +156,16 @@ impl Serve {
         if facts.is_dir() { tokio::fs::canonicalize(&path).await.ok() } else { None }
     }
 
-    async fn slot(&self) -> Option<OwnedSemaphorePermit> {
-        timeout(self.limits.queue, self.slots.clone().acquire_owned()).await.ok()?.ok()
+    /// The repository's own share comes first, so that who waits for that stands in nobody else's way.
+    async fn slot(&self, namespace: &str) -> Option<Slot> {
+        let share = {
+            let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
+            // Each place, and each that is waited for, has one more.
+            shares.retain(|_, share| Arc::strong_count(share) > 1);
+            shares.entry(namespace.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(self.limits.of_one))).clone()
+        };
+        let both = async { Some(Slot { _own: share.acquire_owned().await.ok()?, _of_all: self.slots.clone().acquire_owned().await.ok()? }) };
+        timeout(self.limits.queue, both).await.ok()?
     }
 }
 

@@ -11,12 +11,12 @@ use hyper::body::Frame;
 use slipway_http::{Error, Reply, Request, StatusCode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, warn};
 
-use super::Limits;
+use super::{Limits, Slot};
 use super::inflate::Inflate;
 use crate::git::{Call, Child, Scrubbed};
 
@@ -31,7 +31,7 @@ pub(super) struct Session {
     feed: Task<Result<(), Broken>>,
     complaints: Task<Vec<u8>>,
     until: Instant,
-    _slot: OwnedSemaphorePermit,
+    _slot: Slot,
 }
 
 /// A task that ends with its value. `None` once its outcome was taken.
@@ -46,7 +46,7 @@ impl<T> Drop for Task<T> {
 }
 
 impl Session {
-    pub(super) fn start(call: Call, request: Option<Request>, limits: Limits, slot: OwnedSemaphorePermit) -> Result<Self, Error> {
+    pub(super) fn start(call: Call, request: Option<Request>, limits: Limits, slot: Slot) -> Result<Self, Error> {
         let feed = request.map(|request| Inflate::new(request.headers(), limits.body).map(|inflate| (request, inflate))).transpose()?;
         let mut child = call.start().map_err(Error::internal)?;
         let (stdin, stdout, stderr) = child.streams().map_err(Error::internal)?;

@@ -322,6 +322,26 @@ async fn who_waits_too_long_for_a_turn_is_told_to_come_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn slow_readers_of_one_repository_leave_places_for_others() {
+    let limits = Limits { children: 3, of_one: 2, queue: Duration::from_millis(200), ..Limits::default() };
+    let served = Served::start(limits).await;
+    let repository = served.repository("team-a", BIG);
+    served.repository("team-b", TEN);
+    let mut slow = Vec::new();
+    for _ in 0..2 {
+        let mut reader = send(served.address, FETCH, everything(&repository).as_bytes()).await;
+        reader.read_u8().await.unwrap();
+        slow.push(reader);
+    }
+    let refs = |team: &str| format!("GET /state/{team}.git/info/refs?service=git-upload-pack HTTP/1.1");
+    let (own, other) = (answer(served.address, &refs("team-a"), b"").await, answer(served.address, &refs("team-b"), b"").await);
+    assert!(own.starts_with("HTTP/1.1 503"), "{own}");
+    assert!(other.starts_with("HTTP/1.1 200"), "{other}");
+    drop(slow);
+    served.is_alone().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_reads_slowly_holds_git_back_and_one_that_leaves_ends_it() {
     let served = Served::start(Limits::default()).await;
     let repository = served.repository("team-a", BIG);
