@@ -8,7 +8,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use futures::FutureExt;
 use http::{Response, StatusCode};
@@ -22,19 +22,25 @@ use tokio::select;
 use tokio::sync::watch;
 use tracing::{debug, error};
 
+use crate::budget::BUFFER_BYTES;
 use crate::error::Error;
 use crate::id::{self, RequestId};
+use crate::metered::Metered;
 use crate::reply::{Body, Reply};
 use crate::request::Request;
 use crate::serve::Limits;
+use crate::slots::{Place, Slot};
 
-/// What a connection may hold of unread requests and of unsent replies. A longer head ends the connection.
-const BUFFER_BYTES: usize = 64 * 1024;
+const BUFFER: usize = BUFFER_BYTES as usize;
+/// What the kernel keeps of what a client has sent and nobody has read.
+const RECEIVED_BYTES: usize = 32 * 1024;
+/// What it keeps for a client that stops reading, which would take megabytes otherwise.
+const UNSENT_BYTES: u32 = 32 * 1024;
 /// The longest URL and headers that are listened to; longer ones are told so.
 const URL_BYTES: usize = 8 * 1024;
 const HEADER_BYTES: usize = 32 * 1024;
 
-pub(crate) async fn run<H, F>(stream: TcpStream, limits: Limits, handler: Arc<H>, mut closing: watch::Receiver<bool>)
+pub(crate) async fn run<H, F>(stream: TcpStream, slot: Arc<Slot>, limits: Limits, handler: Arc<H>, mut closing: watch::Receiver<bool>)
 where
     H: Fn(Request) -> F,
     F: Future<Output = Result<Reply, Error>>,
@@ -43,14 +49,16 @@ where
     let _ = stream.set_nodelay(true);
     let socket = SockRef::from(&stream);
     let _ = socket.set_tcp_user_timeout(Some(limits.stall));
-    // What a client that stops reading keeps in the kernel, which would take megabytes otherwise.
-    let _ = socket.set_tcp_notsent_lowat(u32::try_from(BUFFER_BYTES).unwrap_or(u32::MAX));
-    let service = service_fn(|request| answer(&*handler, request, limits));
+    let _ = socket.set_recv_buffer_size(RECEIVED_BYTES);
+    let _ = socket.set_tcp_notsent_lowat(UNSENT_BYTES);
+    let patience = limits.body;
+    let stream = Metered::new(stream, slot.clone());
+    let service = service_fn(|request| answer(&*handler, request, &slot, patience));
     let mut connection = pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(limits.head)
-            .max_buf_size(BUFFER_BYTES)
+            .max_buf_size(BUFFER)
             .serve_connection(TokioIo::new(stream), service)
     );
     let ended = select! {
@@ -65,23 +73,34 @@ where
     }
 }
 
-async fn answer<H, F>(handler: &H, request: http::Request<Incoming>, limits: Limits) -> Result<Response<Body>, Infallible>
+async fn answer<H, F>(
+    handler: &H,
+    request: http::Request<Incoming>,
+    slot: &Arc<Slot>,
+    patience: Duration,
+) -> Result<Response<Body>, Infallible>
 where
     H: Fn(Request) -> F,
     F: Future<Output = Result<Reply, Error>>,
 {
+    let place = Place::new(slot);
     let started = Instant::now();
     let id = RequestId::echoed(request.headers()).unwrap_or_else(|| RequestId::made(SystemTime::now(), random()));
     let method = request.method().clone();
     let uri = request.uri().clone();
     let fits = fits(&request);
-    let request = Request::new(request, id.clone(), limits.body);
+    let request = Request::new(request, id.clone(), place.clone(), patience);
     let outcome = AssertUnwindSafe(async {
         fits?;
         handler(request).await
     });
     let outcome = outcome.catch_unwind().await;
-    let reply = outcome.unwrap_or_else(|panic| Err(Error::internal(format!("panic: {}", words(&*panic))))).unwrap_or_else(|error| {
+    let outcome = outcome.unwrap_or_else(|panic| Err(Error::internal(format!("panic: {}", words(&*panic)))));
+    let outcome = outcome.and_then(|reply| match place.answering(reply.bytes_held()) {
+        Ok(()) => Ok(reply),
+        Err(exhausted) => Err(exhausted.into()),
+    });
+    let reply = outcome.unwrap_or_else(|error| {
         log(&error, &id);
         error.into_reply(uri.path())
     });
@@ -93,7 +112,7 @@ where
         elapsed_us = started.elapsed().as_micros(),
         "answered"
     );
-    Ok(reply.with_header(id::HEADER, id.value()).into_response())
+    Ok(reply.with_header(id::HEADER, id.value()).into_response(place))
 }
 
 fn fits<B>(request: &http::Request<B>) -> Result<(), Error> {

@@ -19,21 +19,29 @@
 //! ```
 
 mod broken;
+mod budget;
 mod connection;
 mod error;
 mod events;
 mod id;
+pub mod memory;
+mod metered;
+mod proxies;
 mod query;
 mod reply;
 mod request;
 mod serve;
+mod slots;
 
+pub use budget::{CONNECTION_BYTES, Division, HEAD_BYTES, Holder, RELAYED_BYTES, STREAM_BYTES};
 pub use error::Error;
 pub use events::Event;
 pub use http::header::AsHeaderName;
 pub use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 pub use id::{RequestId, ulid};
+pub use proxies::{Network, Proxies};
 pub use query::Query;
 pub use reply::Reply;
 pub use request::Request;
 pub use serve::{Drained, Limits, serve};
+pub use slots::Place;

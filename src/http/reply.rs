@@ -1,5 +1,7 @@
 //! What a handler answers: a status, headers and a body that is whole, a stream of events, or somebody else's.
 
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -7,18 +9,67 @@ use futures::Stream;
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use serde::Serialize;
 
 use crate::broken::{Breaking, Broken};
+use crate::budget::{RELAYED_BYTES, STREAM_BYTES};
 use crate::error::Error;
 use crate::events::{Event, Events};
+use crate::slots::Place;
 
+/// Smaller parts of streams are not counted one by one: a few of them are on their way at once.
+const PART_BYTES: usize = 1024;
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-pub(crate) type Body = UnsyncBoxBody<Bytes, Broken>;
+type Boxed = UnsyncBoxBody<Bytes, Broken>;
 
 #[derive(Debug)]
-pub struct Reply(Response<Body>);
+pub struct Reply {
+    response: Response<Boxed>,
+    /// What it takes of memory until it is sent.
+    bytes: u64,
+}
+
+/// A body on its way.
+pub(crate) struct Body {
+    inner: Boxed,
+    place: Place,
+}
+
+/// A part of a body that is yet to be sent, with the place that it is charged to.
+struct Kept {
+    data: Bytes,
+    _place: Place,
+}
+
+impl AsRef<[u8]> for Kept {
+    fn as_ref(&self) -> &[u8] {
+        &self.data
+    }
+}
+
+impl HttpBody for Body {
+    type Data = Bytes;
+    type Error = Broken;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+        let polled = Pin::new(&mut self.inner).poll_frame(context);
+        let kept = |data: Bytes| match data.len() {
+            ..=PART_BYTES => data,
+            _ => Bytes::from_owner(Kept { data, _place: self.place.clone() }),
+        };
+        polled.map(|frame| frame.map(|frame| frame.map(|frame| frame.map_data(kept))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
 
 impl Reply {
     /// 200 with `value` as JSON.
@@ -34,7 +85,14 @@ impl Reply {
 
     /// 200 with a body of any other kind.
     pub fn bytes(content_type: &'static str, bytes: impl Into<Bytes>) -> Self {
-        Self::of(content_type, Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync())
+        let bytes = bytes.into();
+        let length = bytes.len() as u64;
+        Self::of(content_type, Full::new(bytes).map_err(|never| match never {}).boxed_unsync(), length)
+    }
+
+    /// 200 with a body that is there anyway, and of which each reply has a part in the same bytes.
+    pub fn shared(content_type: &'static str, bytes: Bytes) -> Self {
+        Self { bytes: 0, ..Self::bytes(content_type, bytes) }
     }
 
     /// 200 with a body that comes from elsewhere, passed on as it comes. It is polled only as fast as the client
@@ -44,40 +102,44 @@ impl Reply {
         B: hyper::body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Broken>,
     {
-        Self::of(content_type, Breaking::new(body).boxed_unsync())
+        Self::of(content_type, Breaking::new(body).boxed_unsync(), RELAYED_BYTES)
     }
 
     /// 200 with server-sent events, and a comment every 15 s of silence so that proxies keep the
     /// connection. The stream is polled only as fast as the client reads, and dropped when it leaves.
     pub fn events(stream: impl Stream<Item = Event> + Send + 'static) -> Self {
-        Self::of("text/event-stream", Events::new(stream, KEEP_ALIVE).boxed_unsync())
+        Self::of("text/event-stream", Events::new(stream, KEEP_ALIVE).boxed_unsync(), STREAM_BYTES)
             .with_header(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"))
             .with_header(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"))
     }
 
     #[must_use]
     pub fn with_status(mut self, status: StatusCode) -> Self {
-        *self.0.status_mut() = status;
+        *self.response.status_mut() = status;
         self
     }
 
     #[must_use]
     pub fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
-        self.0.headers_mut().insert(name, value);
+        self.response.headers_mut().insert(name, value);
         self
     }
 
     pub fn status(&self) -> StatusCode {
-        self.0.status()
+        self.response.status()
     }
 
-    pub(crate) fn into_response(self) -> Response<Body> {
-        self.0
+    pub(crate) fn bytes_held(&self) -> u64 {
+        self.bytes
     }
 
-    fn of(content_type: &'static str, body: Body) -> Self {
+    pub(crate) fn into_response(self, place: Place) -> Response<Body> {
+        self.response.map(|inner| Body { inner, place })
+    }
+
+    fn of(content_type: &'static str, body: Boxed, bytes: u64) -> Self {
         let mut response = Response::new(body);
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
-        Self(response)
+        Self { response, bytes }
     }
 }

@@ -2,6 +2,7 @@
 //! size and time.
 
 use std::fmt::Display;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -14,9 +15,11 @@ use serde_json::error::Category;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
+use crate::budget::{FREE_BYTES, VALUE_BYTES};
 use crate::error::Error;
 use crate::id::RequestId;
 use crate::query::Query;
+use crate::slots::Place;
 
 /// The largest JSON body that is read.
 const JSON_BYTES: usize = 1024 * 1024;
@@ -32,13 +35,14 @@ pub struct Request {
     head: Parts,
     body: Incoming,
     id: RequestId,
+    place: Place,
     patience: Duration,
 }
 
 impl Request {
-    pub(crate) fn new(request: http::Request<Incoming>, id: RequestId, patience: Duration) -> Self {
+    pub(crate) fn new(request: http::Request<Incoming>, id: RequestId, place: Place, patience: Duration) -> Self {
         let (head, body) = request.into_parts();
-        Self { head, body, id, patience }
+        Self { head, body, id, place, patience }
     }
 
     pub fn method(&self) -> &Method {
@@ -61,9 +65,25 @@ impl Request {
         &self.id
     }
 
+    /// Its place among the server's connections.
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// The address that it comes from, as far as those in between are trusted.
+    pub fn address(&self) -> IpAddr {
+        self.place.address(&self.head.headers)
+    }
+
     /// The body as JSON of at most 1 MiB. What does not fit is refused with line and column.
     pub async fn json<T: DeserializeOwned>(self) -> Result<T, Error> {
-        decoded(&self.json_bytes().await?)
+        let place = self.place.clone();
+        let bytes = self.json_bytes().await?;
+        let parsed = parsed_bytes(&bytes);
+        if parsed > FREE_BYTES as u64 {
+            place.charge(parsed)?;
+        }
+        decoded(&bytes)
     }
 
     /// The body as it is, of at most 1 MiB, if it is said to be JSON. For those who pass it on.
@@ -78,12 +98,16 @@ impl Request {
     pub async fn bytes(mut self, limit: usize) -> Result<Bytes, Error> {
         let declared = self.body.size_hint().lower();
         let read = async {
-            if usize::try_from(declared).is_ok_and(|length| length <= limit) { collected(&mut self.body, limit).await } else { Ok(None) }
+            if usize::try_from(declared).is_ok_and(|length| length <= limit) {
+                collected(&mut self.body, limit, &self.place).await
+            } else {
+                Ok(None)
+            }
         };
         match timeout(self.patience, read).await {
             Ok(Ok(Some(bytes))) => Ok(bytes),
             Ok(Ok(None)) => Err(self.too_large(limit).await),
-            Ok(Err(cause)) => Err(Error::bad_request("the body ended early").because(cause)),
+            Ok(Err(error)) => Err(self.refused(error).await),
             Err(_) => Err(slow()),
         }
     }
@@ -102,11 +126,20 @@ impl Request {
     }
 
     async fn too_large(&mut self, limit: impl Display) -> Error {
+        self.refused(Error::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the body may have at most {limit} bytes"))).await
+    }
+
+    /// Refuses a request whose body was not looked at, so that its client hears why.
+    pub async fn refuse(mut self, error: Error) -> Error {
+        self.refused(error).await
+    }
+
+    async fn refused(&mut self, error: Error) -> Error {
         // A client that waits for `100 Continue` has sent nothing that could be in the way.
         if !self.head.headers.contains_key(header::EXPECT) {
             let _ = timeout(DISCARD_TIME, discarded(&mut self.body)).await;
         }
-        Error::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the body may have at most {limit} bytes"))
+        error
     }
 }
 
@@ -118,7 +151,7 @@ fn slow() -> Error {
 async fn passed(body: &mut Incoming, limit: u64, into: mpsc::Sender<Bytes>) -> Result<bool, Error> {
     let mut length = 0;
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|cause| Error::bad_request("the body ended early").because(cause))?;
+        let frame = frame.map_err(early)?;
         let Ok(piece) = frame.into_data() else { continue };
         length += piece.len() as u64;
         if length > limit {
@@ -129,13 +162,26 @@ async fn passed(body: &mut Incoming, limit: u64, into: mpsc::Sender<Bytes>) -> R
     Ok(true)
 }
 
-/// The whole body, or `None` as soon as it is longer than `limit`.
-async fn collected(body: &mut Incoming, limit: usize) -> Result<Option<Bytes>, hyper::Error> {
+fn early(cause: hyper::Error) -> Error {
+    Error::bad_request("the body ended early").because(cause)
+}
+
+/// The whole body, or `None` as soon as it is longer than `limit`. It takes bytes from the budget before it is held.
+async fn collected(body: &mut Incoming, limit: usize, place: &Place) -> Result<Option<Bytes>, Error> {
     let mut whole = BytesMut::new();
-    while let Some(frame) = body.frame().await.transpose()? {
+    let mut room = FREE_BYTES;
+    while let Some(frame) = body.frame().await.transpose().map_err(early)? {
         let Ok(data) = frame.into_data() else { continue };
-        if whole.len() + data.len() > limit {
+        let length = whole.len() + data.len();
+        if length > limit {
             return Ok(None);
+        }
+        if length > room {
+            let left = usize::try_from(body.size_hint().upper().unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
+            let wanted = length.saturating_add(left).min(limit).min(2 * length);
+            place.charge((wanted - room) as u64)?;
+            whole.reserve(wanted - whole.len());
+            room = wanted;
         }
         if whole.is_empty() && body.is_end_stream() {
             return Ok(Some(data));
@@ -143,6 +189,21 @@ async fn collected(body: &mut Incoming, limit: usize) -> Result<Option<Bytes>, h
         whole.extend_from_slice(&data);
     }
     Ok(Some(whole.freeze()))
+}
+
+/// What may be made of a body of JSON when it is read, and written once more.
+fn parsed_bytes(json: &[u8]) -> u64 {
+    let (mut values, mut quoted, mut escaped) = (0_u64, false, false);
+    for byte in json {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = quoted,
+            b'"' => quoted = !quoted,
+            b',' | b'[' | b'{' if !quoted => values += 1,
+            _ => {}
+        }
+    }
+    2 * json.len() as u64 + values * VALUE_BYTES
 }
 
 async fn discarded(body: &mut Incoming) {
@@ -214,6 +275,18 @@ mod tests {
         let error = decoded::<Order>(body.as_bytes()).unwrap_err();
         assert!(error.message().len() < 400, "{}", error.message());
         assert!(error.message().contains("… at line 1 column "), "{}", error.message());
+    }
+
+    #[test]
+    fn many_values_in_few_bytes_weigh_what_they_take_and_commas_in_text_do_not() {
+        for (json, values) in [
+            ("[0,0,0]", 3),
+            (r#"{"a": {"b": [1, 2]}, "c": "x"}"#, 5),
+            (r#""a,b[c{d""#, 0),
+            (r#"["a\",b", "\\", 1]"#, 3),
+        ] {
+            assert_eq!(parsed_bytes(json.as_bytes()), 2 * json.len() as u64 + values * VALUE_BYTES, "{json}");
+        }
     }
 
     #[test]

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use kube::Client;
-use slipway_http::{Limits, serve as serve_http};
+use slipway_http::memory::{self, for_clients};
+use slipway_http::{Limits, Network, Proxies, serve as serve_http};
 use slipway_operator::database::DatabaseUrl;
 use slipway_rest::{Authentication, Context, Issuer, Oidc, PlatformSettings, Rest, Settings, StateSettings};
 use tokio::net::TcpListener;
@@ -15,8 +16,10 @@ use url::Url;
 use crate::arguments::{Arguments, Role};
 use crate::run::namespaces;
 
-/// Clients that stream hold a connection each.
+/// Clients that stream hold a connection each. Memory allows fewer, as a rule.
 const CONNECTIONS: usize = 16 * 1024;
+/// What imports may take of the process' memory limit: each is a child of it.
+const IMPORTS: u64 = 128 * memory::MIB;
 /// The state role's Service, and its port.
 const STATE: &str = "slipway-state";
 const STATE_PORT: u16 = 8091;
@@ -105,10 +108,19 @@ fn state_url(arguments: &Arguments, in_cluster: bool) -> anyhow::Result<Option<S
 pub(crate) async fn serve(
     api: Rest,
     address: String,
+    proxies: Vec<Network>,
     until: impl Future<Output = ()> + Send,
 ) -> anyhow::Result<impl Future<Output = ()> + Send> {
     let listener = TcpListener::bind(&address).await.with_context(|| format!("cannot listen on {address}"))?;
-    let limits = Limits { connections: CONNECTIONS, ..Limits::default() };
+    let limit = memory::limit();
+    let limits = Limits {
+        memory: for_clients(limit, IMPORTS),
+        connections: CONNECTIONS,
+        strangers: true,
+        proxies: Proxies::new(proxies),
+        ..Limits::default()
+    };
+    tracing::info!(limit, clients = limits.memory, "the API's clients share this much memory");
     let handler = move |request| {
         let api = api.clone();
         async move { api.answer(request).await }

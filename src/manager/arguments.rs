@@ -6,6 +6,7 @@ use std::str::FromStr;
 use anyhow::Context as _;
 use clap::{Parser, Subcommand, ValueEnum};
 use slipway_api::{ids, platform};
+use slipway_http::Network;
 use slipway_operator::database::{DatabaseUrl, DatabaseUrlError};
 use slipway_operator::settings::{AgentDefaults, TeamNetwork};
 use slipway_operator::tenancy::Wanted;
@@ -74,6 +75,11 @@ pub(crate) struct Arguments {
     /// How many seconds an agent's answer to a chat may take to begin. Longer than a turn may take in the runtime.
     #[arg(long, env = "SLIPWAY_CHAT_SECONDS", default_value_t = 330)]
     pub chat_seconds: u64,
+
+    /// Networks, separated by commas, whose X-Forwarded-For is believed: those of the proxies in front of the API. Without any,
+    /// callers behind a proxy are one address.
+    #[arg(long, env = "SLIPWAY_TRUSTED_PROXIES", value_delimiter = ',')]
+    pub trusted_proxies: Vec<String>,
 
     /// How much each replica of the API lets through to agents, as JSON: {"team": {"atOnce": 1024, "perSecond": 400,
     /// "burst": 800}, "agent": {"atOnce": 256, "perSecond": 100, "burst": 200}, "listeners": 4096}. 0 means no limit.
@@ -290,6 +296,11 @@ impl Arguments {
             Some(fault) => Err(fault),
             None => Ok(Some(text.clone())),
         }
+    }
+
+    pub(crate) fn trusted_proxies(&self) -> anyhow::Result<Vec<Network>> {
+        let given = self.trusted_proxies.iter().map(|network| network.trim()).filter(|network| !network.is_empty());
+        given.map(|network| network.parse().map_err(anyhow::Error::msg).context("SLIPWAY_TRUSTED_PROXIES")).collect()
     }
 
     pub(crate) fn import_allow(&self) -> anyhow::Result<Vec<Allowed>> {

@@ -71,9 +71,12 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
 
     let health = Health { metrics, world: world.clone(), api: api.clone(), state };
     let handler = move |request| std::future::ready(health.answer(&request));
-    let serving = tokio::spawn(serve(listener, Limits::default(), handler, stopped(stop.clone())));
+    let serving = tokio::spawn(serve(listener, Limits::small(), handler, stopped(stop.clone())));
     let answering = match api {
-        Some(api) => Some(tokio::spawn(api::serve(api, arguments.api_listen.clone(), stopped(stop.clone())).await?)),
+        Some(api) => {
+            let proxies = arguments.trusted_proxies()?;
+            Some(tokio::spawn(api::serve(api, arguments.api_listen.clone(), proxies, stopped(stop.clone())).await?))
+        }
         None => None,
     };
     match world {

@@ -1,29 +1,34 @@
 //! Who calls, for which team, and may they: a token becomes a `Caller`, a header or claim becomes a team, and a
 //! SubjectAccessReview decides. What the cluster said is believed for seconds, and no longer.
 
+mod failures;
 mod oidc;
 mod recent;
 mod review;
 mod token;
 
-use std::time::{Duration, SystemTime};
+use std::net::IpAddr;
+use std::time::{Duration, Instant, SystemTime};
 
 use kube::Client;
 use slipway_api::ids;
 use slipway_api::names::TeamSlug;
 use slipway_cluster::Key;
-use slipway_http::{Error, HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use slipway_http::{Error, HeaderMap, HeaderName, HeaderValue, Holder, StatusCode, header};
 
 use crate::call::Path;
 use crate::context::Context;
 use crate::releases;
 use crate::right::{MEMBER, Permission, Right};
+use failures::Failures;
 pub use oidc::{Issuer, Oidc};
 use recent::Recent;
 use review::Question;
 
 /// How long the cluster's word on a token or a right is believed.
 const BELIEVED: Duration = Duration::from_secs(5);
+/// How long a token that was good is asked about again, however many others are not.
+const REMEMBERED: Duration = Duration::from_mins(15);
 
 const TEAM_ID: HeaderName = HeaderName::from_static("x-team-id");
 const TEAM: HeaderName = HeaderName::from_static("x-team");
@@ -55,17 +60,37 @@ pub(crate) struct Admitted {
     pub team: Option<TeamSlug>,
 }
 
+impl Admitted {
+    /// To whom is charged what the call holds.
+    pub(crate) fn holder(&self, address: IpAddr) -> Holder {
+        if self.caller.anyone {
+            return Holder::new(address, None);
+        }
+        Holder::new(&self.caller.name, self.team.as_ref().map(TeamSlug::as_str))
+    }
+}
+
 pub(crate) struct Access {
     client: Client,
     authentication: Authentication,
     default_team: String,
     tokens: Recent<[u8; 32], Option<Caller>>,
+    good: Recent<[u8; 32], ()>,
+    failures: Failures,
     verdicts: Recent<Question, bool>,
 }
 
 impl Access {
     pub(crate) fn new(client: Client, authentication: Authentication, default_team: String) -> Self {
-        Self { client, authentication, default_team, tokens: Recent::new(BELIEVED), verdicts: Recent::new(BELIEVED) }
+        Self {
+            client,
+            authentication,
+            default_team,
+            tokens: Recent::new(BELIEVED),
+            good: Recent::new(REMEMBERED),
+            failures: Failures::new(Instant::now()),
+            verdicts: Recent::new(BELIEVED),
+        }
     }
 
     /// The issuer whose tokens are taken besides the cluster's.
@@ -81,8 +106,8 @@ impl Access {
         self.issuer().map_or_else(|| email.to_owned(), |issuer| issuer.user(email))
     }
 
-    /// Who sends these headers.
-    async fn caller(&self, headers: &HeaderMap) -> Result<Caller, Error> {
+    /// Who sends these headers, from this address.
+    async fn caller(&self, headers: &HeaderMap, address: IpAddr) -> Result<Caller, Error> {
         if matches!(self.authentication, Authentication::Off) {
             return Ok(Caller { name: "anonymous".to_owned(), groups: Vec::new(), team: None, anyone: true });
         }
@@ -90,7 +115,7 @@ impl Access {
         if let Some(issuer) = self.issuer().filter(|issuer| issuer.is_named_by(token)) {
             return Box::pin(issuer.caller(token, SystemTime::now())).await;
         }
-        Box::pin(self.known(token)).await?.ok_or_else(|| invalid("the cluster does not know it, or no longer"))
+        Box::pin(self.known(token, address)).await?.ok_or_else(|| invalid("the cluster does not know it, or no longer"))
     }
 
     /// Whether `caller` has `right` in `namespace` (empty: in the whole cluster), on the object `name` if it is known.
@@ -103,12 +128,18 @@ impl Access {
 }
 
 /// Lets a call in, or says why not.
-pub(crate) async fn admit(context: &Context, permission: Permission, path: &Path, headers: &HeaderMap) -> Result<Admitted, Error> {
+pub(crate) async fn admit(
+    context: &Context,
+    permission: Permission,
+    path: &Path,
+    headers: &HeaderMap,
+    address: IpAddr,
+) -> Result<Admitted, Error> {
     if permission == Permission::Open {
         let nobody = Caller { name: String::new(), groups: Vec::new(), team: None, anyone: false };
         return Ok(Admitted { caller: nobody, team: None });
     }
-    let caller = context.access.caller(headers).await?;
+    let caller = context.access.caller(headers, address).await?;
     let (right, namespace, name) = match permission {
         Permission::Open | Permission::Known => return Ok(Admitted { caller, team: None }),
         Permission::Team(right) => {

@@ -11,6 +11,8 @@ pub(crate) const VERSION: HeaderName = HeaderName::from_static("x-resource-versi
 pub(crate) trait Answer: Send + 'static {
     const STATUS: StatusCode = StatusCode::OK;
     const MEDIA: &'static str = "application/json";
+    /// Whether what comes of it is charged elsewhere: it comes off a shelf, from an agent, or as a stream.
+    const LIGHT: bool = false;
     fn form(generator: &mut SchemaGenerator) -> Schema;
     fn reply(self) -> Result<Reply, Error>;
 }
@@ -89,6 +91,7 @@ pub(crate) struct Events(pub Reply);
 
 impl Answer for Events {
     const MEDIA: &'static str = "text/event-stream";
+    const LIGHT: bool = true;
 
     fn form(_: &mut SchemaGenerator) -> Schema {
         json_schema!({"type": "string"})

@@ -6,7 +6,7 @@ use kube::Client;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::DeserializeOwned;
 use slipway_api::names::TeamSlug;
-use slipway_http::{Error, HeaderMap, HeaderName, Query, Request, RequestId, header};
+use slipway_http::{Error, HeaderMap, HeaderName, Place, Query, Request, RequestId, header};
 
 use crate::access::Caller;
 use crate::context::Context;
@@ -35,6 +35,8 @@ pub(crate) struct Call<B = ()> {
     pub query: Query,
     pub headers: HeaderMap,
     pub id: RequestId,
+    /// To which is charged what the call holds.
+    pub place: Place,
     pub body: B,
 }
 
@@ -61,8 +63,8 @@ impl<B> Call<B> {
 
     /// The call without its body, and the body.
     pub(crate) fn split(self) -> (Call, B) {
-        let Self { context, caller, team, path, query, headers, id, body } = self;
-        (Call { context, caller, team, path, query, headers, id, body: () }, body)
+        let Self { context, caller, team, path, query, headers, id, place, body } = self;
+        (Call { context, caller, team, path, query, headers, id, place, body: () }, body)
     }
 }
 

@@ -13,7 +13,7 @@ use http::{HeaderValue, Request, Response, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::client::conn::TrySendError;
-use hyper::client::conn::http1::{Connection, SendRequest, handshake};
+use hyper::client::conn::http1::{Builder, Connection, SendRequest};
 use hyper_util::rt::TokioIo;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
@@ -28,6 +28,8 @@ const IDLE_PER_SERVER: usize = 64;
 const PROBE: Duration = Duration::from_secs(15);
 const PROBES: u32 = 3;
 const PORT: u16 = 80;
+/// What a line holds of what its server sends faster than it is passed on, and the longest head of an answer.
+const BUFFER_BYTES: usize = 16 * 1024;
 
 pub(crate) type Broken = Box<dyn StdError + Send + Sync>;
 /// The body of a request.
@@ -109,7 +111,7 @@ impl Lines {
         stream.set_nodelay(true)?;
         let probes = TcpKeepalive::new().with_time(PROBE).with_interval(PROBE).with_retries(PROBES);
         SockRef::from(&stream).set_tcp_keepalive(&probes)?;
-        let (requests, connection) = handshake(TokioIo::new(stream)).await?;
+        let (requests, connection) = Builder::new().max_buf_size(BUFFER_BYTES).handshake(TokioIo::new(stream)).await?;
         Ok(Line { requests, connection: Some(Box::new(connection)) })
     }
 }

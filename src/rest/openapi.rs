@@ -42,7 +42,7 @@ impl Answer for Document {
     }
 
     fn reply(self) -> Result<Reply, Error> {
-        Ok(Reply::bytes(Self::MEDIA, self.0))
+        Ok(Reply::shared(Self::MEDIA, self.0))
     }
 }
 
@@ -57,7 +57,7 @@ impl Answer for Page {
 
     fn reply(self) -> Result<Reply, Error> {
         let policy = HeaderValue::from_static("default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'");
-        Ok(Reply::bytes(Self::MEDIA, self.0).with_header(HeaderName::from_static("content-security-policy"), policy))
+        Ok(Reply::shared(Self::MEDIA, self.0).with_header(HeaderName::from_static("content-security-policy"), policy))
     }
 }
 

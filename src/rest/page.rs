@@ -39,6 +39,8 @@ pub(crate) struct Page<T> {
 }
 
 impl<T: JsonSchema + 'static> Answer for Page<T> {
+    const LIGHT: bool = true;
+
     fn form(generator: &mut SchemaGenerator) -> Schema {
         form::<T>(generator)
     }

@@ -37,6 +37,8 @@ use way::{Failure, Order, Way};
 /// How long anything but a chat may take until its answer begins.
 const SOON: Duration = Duration::from_secs(30);
 const LONGEST_ID: usize = 64;
+/// What a call under way takes besides its body and its answer: a connection to the agent.
+const LINE_BYTES: u64 = 32 * 1024;
 
 pub(crate) const SUGGESTED: &[Parameter] =
     &[Parameter { name: "conversation_id", about: "The conversation to go on with.", kind: "string" }];
@@ -63,8 +65,9 @@ impl Relay {
     }
 }
 
-/// JSON that is passed on as it came. `T` is what it should be, for the document: the agent checks it.
-pub(crate) struct Passed<T>(Bytes, PhantomData<fn() -> T>);
+/// JSON that is passed on as it came, and read once the call may go on. `T` is what it should be, for the document: the
+/// agent checks it.
+pub(crate) struct Passed<T>(Request, PhantomData<fn() -> T>);
 
 impl<T: JsonSchema + 'static> Body for Passed<T> {
     fn form(generator: &mut SchemaGenerator) -> Option<(&'static str, Schema)> {
@@ -72,7 +75,7 @@ impl<T: JsonSchema + 'static> Body for Passed<T> {
     }
 
     async fn read(request: Request) -> Result<Self, Error> {
-        Ok(Self(request.json_bytes().await?, PhantomData))
+        Ok(Self(request, PhantomData))
     }
 }
 
@@ -88,6 +91,7 @@ impl<A> Relayed<A> {
 impl<A: Answer> Answer for Relayed<A> {
     const STATUS: slipway_http::StatusCode = A::STATUS;
     const MEDIA: &'static str = A::MEDIA;
+    const LIGHT: bool = true;
 
     fn form(generator: &mut SchemaGenerator) -> Schema {
         A::form(generator)
@@ -105,7 +109,7 @@ pub(crate) async fn chat(call: Call<Passed<Chat>>) -> Result<Relayed<Data<Said>>
 
 pub(crate) async fn stream(call: Call<Passed<Chat>>) -> Result<Events, Error> {
     let patience = call.context.relay.chat;
-    let (call, Passed(body, _)) = call.split();
+    let (call, body) = call.split();
     let target = target(&call).await?;
     let (response, pass) = send(&call, &target, Method::POST, "/chat/stream".to_owned(), body, patience).await?;
     answer::stream(&target, response, pass).map(Events)
@@ -174,18 +178,28 @@ pub(crate) async fn forget(call: Call) -> Result<Relayed<Data<Gone>>, Error> {
 
 /// What a call brings along for the agent.
 trait Brought {
-    fn bytes(self) -> Bytes;
+    async fn bytes(self) -> Result<Bytes, Error>;
+    /// When the call is not made after all.
+    async fn refuse(self, error: Error) -> Error;
 }
 
 impl Brought for () {
-    fn bytes(self) -> Bytes {
-        Bytes::new()
+    async fn bytes(self) -> Result<Bytes, Error> {
+        Ok(Bytes::new())
+    }
+
+    async fn refuse(self, error: Error) -> Error {
+        error
     }
 }
 
 impl<T> Brought for Passed<T> {
-    fn bytes(self) -> Bytes {
-        self.0
+    async fn bytes(self) -> Result<Bytes, Error> {
+        self.0.json_bytes().await
+    }
+
+    async fn refuse(self, error: Error) -> Error {
+        self.0.refuse(error).await
     }
 }
 
@@ -204,9 +218,9 @@ async fn ask<B: Brought, A>(
 ) -> Result<Relayed<A>, Error> {
     let (call, body) = call.split();
     let begun = Instant::now();
-    let (response, pass) = send(&call, &target, method, path, body.bytes(), patience).await?;
+    let (response, pass) = send(&call, &target, method, path, body, patience).await?;
     let left = patience.saturating_sub(begun.elapsed());
-    match timeout(left, answer::json(&target, response, form, pass)).await {
+    match timeout(left, answer::json(&target, response, form, pass, &call.place)).await {
         Ok(reply) => reply.map(Relayed::of),
         Err(_) => Err(answer::late(&target)),
     }
@@ -218,7 +232,7 @@ async fn send(
     target: &Target,
     method: Method,
     path: String,
-    body: Bytes,
+    body: impl Brought,
     patience: Duration,
 ) -> Result<(http::Response<way::Body>, Pass), Error> {
     let context = &call.context;
@@ -226,7 +240,13 @@ async fn send(
         return Err(Error::unavailable(reason));
     }
     let team = call.team.as_ref().map(TeamSlug::as_str).unwrap_or_default();
-    let pass = context.gate.call(team, &target.key.name, &target.item.id, Instant::now())?;
+    // Whoever may not go on is told before the body is read.
+    let pass = context.gate.call(team, &target.key.name, &target.item.id, Instant::now());
+    let pass = match pass.and_then(|pass| call.place.charge(LINE_BYTES).map(|()| pass)) {
+        Ok(pass) => pass,
+        Err(error) => return Err(body.refuse(error).await),
+    };
+    let body = body.bytes().await?;
     let order = Order { method, path, headers: headers(&call.headers, &call.id, &body), body };
     let sent = timeout(patience, context.relay.way.send(&target.key, order)).await;
     let response = match sent {

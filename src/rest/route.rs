@@ -14,6 +14,9 @@ use crate::call::{Body, Call, Path};
 use crate::context::Context;
 use crate::right::Permission;
 
+/// What a call may hold that has the API server read or write something, besides its body.
+const CALL_BYTES: u64 = 256 * 1024;
+
 type Handled = Pin<Box<dyn Future<Output = Result<Reply, Error>> + Send>>;
 
 /// A parameter of the query, for the document. What it must be, the handler says.
@@ -52,11 +55,15 @@ impl Route {
         A: Answer,
         F: Future<Output = Result<A, Error>> + Send + 'static,
     {
+        let is_charged = !A::LIGHT && permission != Permission::Open;
         let handler = move |call: Call, request: Request| -> Handled {
             Box::pin(async move {
+                if is_charged {
+                    call.place.charge(CALL_BYTES)?;
+                }
                 let body = B::read(request).await?;
-                let Call { context, caller, team, path, query, headers, id, body: () } = call;
-                handler(Call { context, caller, team, path, query, headers, id, body }).await?.reply()
+                let Call { context, caller, team, path, query, headers, id, place, body: () } = call;
+                handler(Call { context, caller, team, path, query, headers, id, place, body }).await?.reply()
             })
         };
         Self {
@@ -81,7 +88,11 @@ impl Route {
 
     /// Asks who calls and whether they may, and only then reads the body.
     pub(crate) async fn answer(&self, context: Arc<Context>, path: Path, request: Request) -> Result<Reply, Error> {
-        let admitted = access::admit(&context, self.permission, &path, request.headers()).await?;
+        let address = request.address();
+        let admitted = access::admit(&context, self.permission, &path, request.headers(), address).await?;
+        if self.permission != Permission::Open {
+            request.place().known(admitted.holder(address))?;
+        }
         let query = request.query()?;
         if self.parameters.is_empty() {
             request.query()?.end()?;
@@ -93,6 +104,7 @@ impl Route {
             query,
             headers: request.headers().clone(),
             id: request.id().clone(),
+            place: request.place().clone(),
             context,
             body: (),
         };

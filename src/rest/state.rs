@@ -15,7 +15,7 @@ use slipway_http::{Error, HeaderValue, Method, StatusCode, header};
 use slipway_release::wire::{Agents, Mirrors, Release, Releases, Tested};
 use tokio::time::timeout;
 
-use crate::line::{self, Answered, Broken, Failed, Lines, Sent};
+use crate::line::{self, Answered, Failed, Lines, Sent};
 pub(crate) use git::answer as git;
 
 /// How long the state role may take to accept a connection, and to answer in whole.

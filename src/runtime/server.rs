@@ -110,7 +110,8 @@ pub(crate) async fn run(ports: Ports, agent: Arc<Agent>, control: Option<Control
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
     let server = Arc::new(Server { agent: Arc::clone(&agent), metrics, draining: AtomicBool::new(false) });
     let (closing, mut closed) = watch::channel(false);
-    let limits = Limits { connections: CONNECTIONS, grace: agent.grace, ..Limits::default() };
+    let grace = agent.grace;
+    let limits = Limits { connections: CONNECTIONS, grace, ..Limits::default() };
     let controlled = control.zip(ports.control).map(|(control, listener)| {
         let control = Arc::new(control);
         let handler = move |request| {
@@ -120,7 +121,7 @@ pub(crate) async fn run(ports: Ports, agent: Arc<Agent>, control: Option<Control
         let shutdown = async move {
             let _ = closed.wait_for(|closing| *closing).await;
         };
-        tokio::spawn(serve(listener, Limits { connections: 16, ..Limits::default() }, handler, shutdown))
+        tokio::spawn(serve(listener, Limits { connections: 16, ..Limits::small() }, handler, shutdown))
     });
 
     let asked = Arc::clone(&server);
@@ -140,8 +141,8 @@ pub(crate) async fn run(ports: Ports, agent: Arc<Agent>, control: Option<Control
     // Turns whose clients have left are not among the connections.
     let turns = async {
         let Ok(Some(began)) = drains.wait_for(Option::is_some).await.map(|began| *began) else { return 0 };
-        let end = began + limits.grace;
-        if timeout_at(end - LAST_WORDS.min(limits.grace / 4), agent.turns.ended()).await.is_ok() {
+        let end = began + grace;
+        if timeout_at(end - LAST_WORDS.min(grace / 4), agent.turns.ended()).await.is_ok() {
             return 0;
         }
         let cut = agent.turns.cut_off();

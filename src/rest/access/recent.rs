@@ -25,6 +25,10 @@ impl<K: Eq + Hash, V: Clone> Recent<K, V> {
         (now.saturating_duration_since(*told) < self.believed).then(|| answer.clone())
     }
 
+    pub(crate) fn forget(&self, key: &K) {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+    }
+
     /// Keeps an answer to a question that was asked at `asked`: what is believed counts from then.
     pub(crate) fn put(&self, key: K, answer: V, asked: Instant) {
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);

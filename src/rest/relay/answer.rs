@@ -14,7 +14,7 @@ use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use slipway_http::{Error, HeaderName, HeaderValue, Reply, StatusCode, header};
+use slipway_http::{Error, HeaderName, HeaderValue, Place, Reply, StatusCode, header};
 use tokio::time::timeout;
 
 use super::agent::Target;
@@ -79,10 +79,15 @@ pub(super) fn stream(target: &Target, response: Response<Body>, pass: Pass) -> R
         .with_header(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")))
 }
 
-/// JSON. What is short is checked to be some; of what is long, memory holds no more than the first of it.
-pub(super) async fn json(target: &Target, response: Response<Body>, form: Form, pass: Pass) -> Result<Reply, Error> {
+/// JSON. What is short is checked to be some; of what is long, memory holds no more than the first of it, which is charged
+/// to the caller.
+pub(super) async fn json(target: &Target, response: Response<Body>, form: Form, pass: Pass, place: &Place) -> Result<Reply, Error> {
     let (head, mut body) = response.into_parts();
-    let (begin, ended) = begin(&mut body, WHOLE).await.map_err(|error| cut_off(target, error))?;
+    let (begin, ended) = match begin(&mut body, WHOLE, |bytes| place.charge(bytes)).await {
+        Ok(begun) => begun,
+        Err(Unread::Broken(error)) => return Err(cut_off(target, error)),
+        Err(Unread::Refused(error)) => return Err(error),
+    };
     if ended && begin.is_empty() {
         return Ok(Reply::bytes(JSON, "{\"data\":null}"));
     }
@@ -131,10 +136,11 @@ struct Said {
 /// Anything but a 2xx.
 pub(super) async fn refusal(target: &Target, response: Response<Body>, through_api_server: bool) -> Error {
     let (head, mut body) = response.into_parts();
-    let read = timeout(PAUSE, begin(&mut body, REFUSAL)).await;
+    let read = timeout(PAUSE, begin(&mut body, REFUSAL, |_| Ok(()))).await;
     let begin = match read {
         Ok(Ok((begin, _))) => begin,
-        Ok(Err(error)) => return cut_off(target, error),
+        Ok(Err(Unread::Broken(error))) => return cut_off(target, error),
+        Ok(Err(Unread::Refused(error))) => return error,
         Err(_) => return late(target),
     };
     if through_api_server && let Some(said) = serde_json::from_slice::<Said>(&begin).ok().filter(|said| said.kind == "Status") {
@@ -201,13 +207,25 @@ fn cut(mut message: String) -> String {
     message
 }
 
-/// The body as far as `most` bytes, and whether that was all of it.
-async fn begin(body: &mut Body, most: usize) -> Result<(Bytes, bool), Broken> {
+/// Why there is no beginning of a body.
+enum Unread {
+    Broken(Broken),
+    Refused(Error),
+}
+
+/// The body as far as `most` bytes, and whether that was all of it. What is held of it besides one frame is charged before.
+async fn begin(body: &mut Body, most: usize, charge: impl Fn(u64) -> Result<(), Error>) -> Result<(Bytes, bool), Unread> {
     let mut begin = BytesMut::new();
-    while let Some(frame) = body.frame().await.transpose()? {
+    while let Some(frame) = body.frame().await.transpose().map_err(Unread::Broken)? {
         let Ok(data) = frame.into_data() else { continue };
         if begin.is_empty() && body.is_end_stream() {
             return Ok((data, true));
+        }
+        let room = begin.capacity() - begin.len();
+        if data.len() > room {
+            let more = data.len().max(begin.len());
+            charge(more as u64).map_err(Unread::Refused)?;
+            begin.reserve(more);
         }
         begin.extend_from_slice(&data);
         if begin.len() > most {

@@ -1,19 +1,13 @@
 //! Git's smart HTTP for reading, at `/state/{team}.git`: whoever may read a team's releases may clone its repository.
 //! Clients of Git know Basic only, so a token may come as its password. Everything else is the state role's to say.
 
-use std::sync::{Arc, Mutex, PoisonError};
-
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use bytes::Bytes;
-use futures::stream;
-use http_body_util::{BodyExt, StreamBody};
-use hyper::body::Frame;
+use http_body_util::{BodyExt, Full};
 use slipway_api::ids;
 use slipway_http::{Error, HeaderMap, HeaderName, HeaderValue, Method, Reply, Request, StatusCode, header};
-use tokio::sync::mpsc;
 
-use super::{Broken, Sent, State, nothing, refusal};
+use super::{State, nothing, refusal};
 use crate::access;
 use crate::call::Path;
 use crate::context::Context;
@@ -23,8 +17,8 @@ use crate::right::{Permission, Right};
 const READ: Right = Right::on("get", "agentreleases");
 /// What is told whoever pushes.
 const READ_ONLY: &str = "this repository can only be read: releases are made by changing agents";
-/// For what a client says that it wants and has, packed or not.
-const LONGEST: u64 = 16 * 1024 * 1024;
+/// For what a client says that it wants and has, packed or not: 20,000 commits take one.
+const LONGEST: usize = 2 * 1024 * 1024;
 /// Where the path in a namespace's name begins.
 const NAMESPACE: &str = "team-";
 
@@ -56,7 +50,9 @@ pub(crate) async fn answer(context: &Context, path: &str, request: Request) -> R
         _ => error,
     };
     let headers = bearing(request.headers())?;
-    let admitted = access::admit(context, Permission::Team(READ), &parts, &headers).await.map_err(challenged)?;
+    let address = request.address();
+    let admitted = access::admit(context, Permission::Team(READ), &parts, &headers, address).await.map_err(challenged)?;
+    request.place().known(admitted.holder(address))?;
     let namespace = admitted.team.map(|team| team.namespace()).unwrap_or_default();
     let service = request.query()?.text("service");
     match (request.method(), rest, service.as_deref()) {
@@ -96,7 +92,8 @@ fn bearing(headers: &HeaderMap) -> Result<HeaderMap, Error> {
 }
 
 impl State {
-    /// Passes a request on, both bodies as they come.
+    /// Passes a request on once it is there in whole: the state role has a place for it only while there is something to do.
+    /// The answer is passed on as it comes.
     async fn pass(&self, path: &str, request: Request) -> Result<Reply, Error> {
         let mut headers = HeaderMap::new();
         for name in PASSED {
@@ -106,12 +103,11 @@ impl State {
             headers.insert(REQUEST_ID, id);
         }
         let method = request.method().clone();
-        let fault = Arc::new(Mutex::new(None));
-        let body = if method == Method::POST { passing(request, fault.clone()) } else { nothing() };
-        let sent = self.send(method, path, headers, body).await;
-        // What was wrong with the caller's own body says more than that the other side missed the rest of it.
-        let response = sent.map_err(|error| fault.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or(error))?;
-        let (head, body) = response.into_parts();
+        let body = match method {
+            Method::POST => Full::new(request.bytes(LONGEST).await?).map_err(|never| match never {}).boxed_unsync(),
+            _ => nothing(),
+        };
+        let (head, body) = self.send(method, path, headers, body).await?.into_parts();
         match head.status.as_u16() {
             200 | 304 | 400 | 403 | 404 | 405 | 413 | 415 | 503 => {}
             _ => return Err(refusal(http::Response::from_parts(head, body)).await),
@@ -125,28 +121,6 @@ impl State {
         }
         Ok(reply)
     }
-}
-
-/// The body of a request on its way. It ends well only if it came whole; else `fault` says why not.
-fn passing(request: Request, fault: Arc<Mutex<Option<Error>>>) -> Sent {
-    let (sender, receiver) = mpsc::channel::<Bytes>(2);
-    let passed = tokio::spawn(request.pass(LONGEST, sender));
-    let pieces = stream::unfold(Some((receiver, passed, fault)), |state| async {
-        let (mut receiver, passed, fault) = state?;
-        if let Some(piece) = receiver.recv().await {
-            return Some((Ok::<_, Broken>(Frame::data(piece)), Some((receiver, passed, fault))));
-        }
-        match passed.await {
-            Ok(Ok(())) => None,
-            Ok(Err(error)) => {
-                let told = error.message().to_owned();
-                *fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-                Some((Err(told.into()), None))
-            }
-            Err(error) => Some((Err(error.into()), None)),
-        }
-    });
-    BodyExt::boxed_unsync(StreamBody::new(Box::pin(pieces)))
 }
 
 #[cfg(test)]

@@ -38,6 +38,8 @@ struct Inner {
     /// What was made until when: to answer how things were.
     history: Vec<(u64, BTreeMap<String, Value>)>,
     writes: Vec<(Method, String, HeaderMap)>,
+    /// How often was asked whose a token is.
+    reviews: usize,
     /// Verbs and resources that nobody has a right to.
     refused: Vec<(&'static str, &'static str)>,
 }
@@ -65,6 +67,11 @@ impl Cluster {
             }
         });
         Client::new(service, "default")
+    }
+
+    /// How often was asked whose a token is.
+    pub(crate) fn reviews(&self) -> usize {
+        self.0.inner.lock().unwrap().reviews
     }
 
     /// From now on nobody may do this.
@@ -107,6 +114,10 @@ impl Cluster {
         let path = uri.path();
         let sent: Value = serde_json::from_slice(body).unwrap_or_default();
         if path.ends_with("/tokenreviews") {
+            self.0.inner.lock().unwrap().reviews += 1;
+            if sent["spec"]["token"].as_str().is_some_and(|token| token.starts_with("bad")) {
+                return whole(200, &json!({"status": {"authenticated": false}}));
+            }
             let user = json!({"username": sent["spec"]["token"], "groups": ["engineers", "system:authenticated"]});
             return whole(200, &json!({"status": {"authenticated": true, "user": user}}));
         }

@@ -4,10 +4,13 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail as tests do")]
 
 mod cluster;
+mod failures;
 mod kept;
 mod metrics;
 mod races;
+mod repositories;
 mod rights;
+mod turns;
 mod writers;
 
 use std::net::SocketAddr;
