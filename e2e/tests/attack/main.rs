@@ -6,4 +6,5 @@
 #![expect(clippy::panic, reason = "a test fails by panicking")]
 
 mod installed;
+mod memory;
 mod tokens;

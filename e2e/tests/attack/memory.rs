@@ -1,0 +1,183 @@
+//! Taking REST's memory, with little and from one address: connections that say half of what they want, bodies and streams
+//! by somebody who may chat and no more. Each was enough to have the kernel end a pod of 256 MiB.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use slipway_e2e::attack::{Installation, Person};
+use slipway_e2e::{Api, Cgroup, Reply, peak_memory, poll};
+
+const UNLIMITED: &str = r#"{"team":{"atOnce":0,"perSecond":0,"burst":0},"agent":{"atOnce":0,"perSecond":0,"burst":0},"listeners":0}"#;
+const LIMIT: u64 = 256 * 1024 * 1024;
+/// What a healthy REST may take to say that it is, on a machine that does other things besides.
+const SOON: Duration = Duration::from_secs(5);
+/// All of an attack, in time.
+const ATTACK: Duration = Duration::from_secs(120);
+
+struct Attacked {
+    team: &'static str,
+    rest: Api,
+    attacker: Person,
+    somebody: Person,
+    until: Instant,
+    // After the process.
+    _group: Cgroup,
+}
+
+impl Attacked {
+    /// REST in a pod's memory, with a team that has an agent and an attacker in this role.
+    #[track_caller]
+    fn begin(team: &'static str, role: &str) -> (Self, Arc<Installation>) {
+        let slipway = Installation::shared();
+        let namespace = slipway.team(team);
+        let attacker = slipway.member(&format!("{team}-attacker"), role, &namespace);
+        let somebody = slipway.member(&format!("{team}-somebody"), "slipway-viewer", &namespace);
+        slipway.apply(&serde_json::json!({
+            "apiVersion": "agents.slipway.dev/v1", "kind": "Agent", "metadata": {"name": "helper", "namespace": namespace},
+            "spec": {"name": "Helper", "framework": "custom"},
+        }));
+        let group = Cgroup::with_memory(LIMIT);
+        // What is left to refuse is memory's.
+        let rest = slipway.rest_within(&group, &[("SLIPWAY_LIMITS", UNLIMITED)]);
+        let this = Self { team, rest, attacker, somebody, until: Instant::now() + ATTACK, _group: group };
+        // Until the agent is on the shelf.
+        poll(30, || match this.ask("/agents").body.contains("helper") {
+            true => Ok(()),
+            false => Err("the agent should be listed".to_owned()),
+        });
+        (this, slipway)
+    }
+
+    fn connect(&self) -> TcpStream {
+        assert!(Instant::now() < self.until, "the attack takes too long");
+        let stream = TcpStream::connect(self.rest.address()).unwrap_or_else(|e| panic!("REST should listen: {e}"));
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap_or_else(|e| panic!("{e}"));
+        stream.set_write_timeout(Some(Duration::from_secs(10))).unwrap_or_else(|e| panic!("{e}"));
+        stream
+    }
+
+    /// A connection on which this was sent, as far as REST took it.
+    fn sent(&self, bytes: &[u8]) -> TcpStream {
+        let mut stream = self.connect();
+        let _ = stream.write_all(bytes);
+        stream
+    }
+
+    /// The beginning of a request by the attacker.
+    fn head(&self, method: &str, path: &str) -> String {
+        let (team, token) = (self.team, &self.attacker.token);
+        format!("{method} /api/v1/agents/helper{path} HTTP/1.1\r\nhost: a\r\nx-team: {team}\r\nauthorization: Bearer {token}\r\n")
+    }
+
+    /// A call by somebody else of the team.
+    fn ask(&self, path: &str) -> Reply {
+        self.rest.call("GET", path).token(&self.somebody.token).header("X-Team", self.team).send()
+    }
+
+    /// Health, on both ports; the process is there, and within its memory.
+    #[track_caller]
+    fn is_well(&self) {
+        for address in [self.rest.address(), self.rest.health()] {
+            let begun = Instant::now();
+            let answer = Api::at(address).whole("GET", "/healthz").send();
+            assert!(answer.status == 200 && begun.elapsed() < SOON, "{address}: {} after {:?}", answer.status, begun.elapsed());
+        }
+        let peak = peak_memory(self.rest.id());
+        assert!(peak < LIMIT, "{} MiB", peak >> 20);
+    }
+
+    /// Somebody else is served meanwhile.
+    #[track_caller]
+    fn serves(&self) {
+        let answer = self.ask("/agents");
+        assert!(answer.status == 200, "somebody else should get a list: {} {}", answer.status, answer.body);
+    }
+}
+
+/// The status of an answer, or 0 where the connection was closed.
+fn status(stream: &mut TcpStream) -> u16 {
+    let mut head = [0; 12];
+    match stream.read_exact(&mut head) {
+        Ok(()) => String::from_utf8_lossy(&head)[9..].trim().parse().unwrap_or(0),
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => panic!("neither an answer nor an end came"),
+        Err(_) => 0,
+    }
+}
+
+/// The attacker has no token: 3,600 connections with 60 KiB of a head each, and as many with a few bytes.
+#[test]
+fn thousands_of_half_heads_take_no_more_than_their_share() {
+    let (attacked, _slipway) = Attacked::begin("half-heads", "slipway-viewer");
+    for head in [60 * 1024, 16] {
+        let half = format!("GET /api/v1/agents HTTP/1.1\r\nhost: a\r\nx: {}", "x".repeat(head));
+        let mut held = Vec::new();
+        for at in 1..=3600 {
+            held.push(attacked.sent(half.as_bytes()));
+            if at % 600 == 0 {
+                attacked.is_well();
+                attacked.serves();
+            }
+        }
+    }
+    attacked.is_well();
+}
+
+/// The attacker may chat: 200 bodies of 1 MiB, each sent but for its last byte.
+#[test]
+fn bodies_of_a_mebibyte_take_no_more_than_a_share() {
+    let (attacked, _slipway) = Attacked::begin("bodies", "slipway-chat");
+    let mut body = attacked.head("POST", "/chat").into_bytes();
+    body.extend_from_slice(b"content-type: application/json\r\ncontent-length: 1048576\r\n\r\n");
+    body.resize(body.len() + 1_048_575, b' ');
+    let mut held: Vec<TcpStream> = thread::scope(|scope| {
+        let senders: Vec<_> = (0..8).map(|_| scope.spawn(|| (0..25).map(|_| attacked.sent(&body)).collect::<Vec<_>>())).collect();
+        senders.into_iter().flat_map(|sender| sender.join().unwrap_or_else(|_| panic!("a sender failed"))).collect()
+    });
+    attacked.is_well();
+    attacked.serves();
+    for stream in &mut held {
+        let _ = stream.write_all(b" ");
+    }
+    let answers: Vec<u16> = held.iter_mut().map(status).collect();
+    assert!(!answers.contains(&200) && answers.contains(&429), "{answers:?}");
+    drop(held);
+    attacked.serves();
+    attacked.is_well();
+}
+
+/// The attacker may look: 2,400 streams of events, which nobody reads.
+#[test]
+fn thousands_of_event_streams_take_no_more_than_a_share() {
+    let (attacked, _slipway) = Attacked::begin("streams", "slipway-viewer");
+    let listen = attacked.head("GET", "/events") + "\r\n";
+    let mut held: Vec<TcpStream> = (0..2400).map(|_| attacked.sent(listen.as_bytes())).collect();
+    attacked.is_well();
+    let answers: Vec<u16> = held.iter_mut().map(status).collect();
+    let (open, refused) = (answers.iter().filter(|answer| **answer == 200).count(), answers.iter().filter(|answer| **answer == 429).count());
+    assert!(open > 50 && open < 1000 && refused > 0, "{open} are open, {refused} refused");
+    attacked.serves();
+    drop(held);
+    attacked.serves();
+    attacked.is_well();
+}
+
+/// The attacker has no token that is any good, and tries 300.
+#[test]
+fn three_hundred_bad_tokens_are_not_as_many_reviews() {
+    let (attacked, slipway) = Attacked::begin("tokens", "slipway-viewer");
+    let reviews = || -> u64 {
+        let metrics = slipway.kubectl("get --raw /metrics").ok();
+        let counted = metrics.lines().filter(|line| line.starts_with("apiserver_request_total{") && line.contains("resource=\"tokenreviews\""));
+        counted.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
+    };
+    let before = reviews();
+    let answers: Vec<u16> =
+        (0..300).map(|at| attacked.rest.call("GET", "/agents").token(&format!("bad.{at}.token")).send().status).collect();
+    assert!(answers.iter().all(|answer| [401, 429].contains(answer)) && answers.contains(&429), "{answers:?}");
+    let asked = reviews() - before;
+    assert!(asked < 250, "{asked} reviews");
+    attacked.serves();
+}
