@@ -13,6 +13,8 @@ const V1: &str = "/sys/fs/cgroup/memory";
 /// Where those of version 2 are.
 const V2: &str = "/sys/fs/cgroup";
 
+const PREFIX: &str = "slipway-attack-";
+
 /// A group of its own, removed at the end. The kernel kills a process in it that takes more than the limit.
 pub struct Cgroup {
     folder: PathBuf,
@@ -23,13 +25,16 @@ impl Cgroup {
     pub fn with_memory(bytes: u64) -> Self {
         let is_v1 = Path::new(V1).is_dir();
         let (root, limit) = if is_v1 { (V1, "memory.limit_in_bytes") } else { (V2, "memory.max") };
-        // Left by runs that were interrupted: an empty group can be removed, and one in use cannot.
+        // Left by runs that were interrupted: the process is gone that a group is named after.
         for entry in fs::read_dir(root).into_iter().flatten().flatten() {
-            if entry.file_name().to_string_lossy().starts_with("slipway-attack-") {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let owner = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next());
+            if owner.is_some_and(|owner| !Path::new("/proc").join(owner).is_dir()) {
                 let _ = fs::remove_dir(entry.path());
             }
         }
-        let name = tempfile::Builder::new().prefix("slipway-attack-").make(|path| Ok(path.to_owned()));
+        let prefix = format!("{PREFIX}{}-", std::process::id());
+        let name = tempfile::Builder::new().prefix(&prefix).make(|path| Ok(path.to_owned()));
         let name = name.unwrap_or_else(|e| panic!("no name for a cgroup: {e}"));
         let folder = Path::new(root).join(name.path().file_name().unwrap_or_default());
         let made = fs::create_dir(&folder).and_then(|()| fs::write(folder.join(limit), bytes.to_string()));
