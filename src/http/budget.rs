@@ -2,10 +2,11 @@
 //! given back when it is gone; one caller gets a quarter of a pool at most, and one team half of it.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, Hash, RandomState};
+use std::hash::{BuildHasher, Hash};
 use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use foldhash::fast::RandomState;
 use http::{HeaderValue, StatusCode, header};
 
 use crate::error::Error;
@@ -37,7 +38,7 @@ pub struct Holder {
 impl Holder {
     pub fn new(caller: impl Hash, team: Option<&str>) -> Self {
         static SEEDS: OnceLock<RandomState> = OnceLock::new();
-        let seeds = SEEDS.get_or_init(RandomState::new);
+        let seeds = SEEDS.get_or_init(RandomState::default);
         let caller = NonZeroU64::new(seeds.hash_one(("caller", caller)) | 1);
         Self { caller, team: team.and_then(|team| NonZeroU64::new(seeds.hash_one(("team", team)) | 1)) }
     }
@@ -75,7 +76,7 @@ pub(crate) struct Pool {
 #[derive(Debug, Default)]
 struct Used {
     all: u64,
-    of: HashMap<NonZeroU64, u64>,
+    of: HashMap<NonZeroU64, u64, RandomState>,
 }
 
 /// Bytes of a pool, until this is dropped.

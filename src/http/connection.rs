@@ -32,9 +32,7 @@ use crate::serve::Limits;
 use crate::slots::{Place, Slot};
 
 const BUFFER: usize = BUFFER_BYTES as usize;
-/// What the kernel keeps of what a client has sent and nobody has read.
-const RECEIVED_BYTES: usize = 32 * 1024;
-/// What it keeps for a client that stops reading, which would take megabytes otherwise.
+/// What the kernel keeps for a client that stops reading, which would take megabytes otherwise.
 const UNSENT_BYTES: u32 = 32 * 1024;
 /// The longest URL and headers that are listened to; longer ones are told so.
 const URL_BYTES: usize = 8 * 1024;
@@ -49,7 +47,6 @@ where
     let _ = stream.set_nodelay(true);
     let socket = SockRef::from(&stream);
     let _ = socket.set_tcp_user_timeout(Some(limits.stall));
-    let _ = socket.set_recv_buffer_size(RECEIVED_BYTES);
     let _ = socket.set_tcp_notsent_lowat(UNSENT_BYTES);
     let patience = limits.body;
     let stream = Metered::new(stream, slot.clone());
@@ -83,8 +80,8 @@ where
     H: Fn(Request) -> F,
     F: Future<Output = Result<Reply, Error>>,
 {
-    let place = Place::new(slot);
     let started = Instant::now();
+    let place = Place::new(slot, started);
     let id = RequestId::echoed(request.headers()).unwrap_or_else(|| RequestId::made(SystemTime::now(), random()));
     let method = request.method().clone();
     let uri = request.uri().clone();

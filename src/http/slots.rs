@@ -111,7 +111,11 @@ impl Slots {
     }
 
     fn now(&self) -> u64 {
-        u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX)
+        self.at(Instant::now())
+    }
+
+    fn at(&self, now: Instant) -> u64 {
+        u64::try_from(now.saturating_duration_since(self.begun).as_millis()).unwrap_or(u64::MAX)
     }
 
     /// A slot for a connection that has come, if there is room or can be made.
@@ -219,7 +223,7 @@ impl Slots {
             let Some(oldest) = oldest else { break };
             all.end(oldest.id);
             drop(all);
-            let _ = oldest.long.lock().unwrap_or_else(PoisonError::into_inner).take();
+            drop(oldest.long().take());
         }
         Err(Exhausted::All)
     }
@@ -247,12 +251,16 @@ impl All {
 }
 
 impl Slot {
+    fn long(&self) -> MutexGuard<'_, Option<Lease>> {
+        self.long.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn may_go(&self) -> bool {
         self.state.load(Ordering::Relaxed) != KNOWN
     }
 
-    fn turn(&self, state: u8) {
-        self.since.store(self.slots.now(), Ordering::Relaxed);
+    fn turn(&self, state: u8, now: Instant) {
+        self.since.store(self.slots.at(now), Ordering::Relaxed);
         self.state.store(state, Ordering::Relaxed);
     }
 
@@ -264,14 +272,14 @@ impl Slot {
         let before = self.head.fetch_add(bytes, Ordering::Relaxed);
         if before <= SMALL_HEAD_BYTES && before + bytes > SMALL_HEAD_BYTES {
             let lease = self.slots.long_head()?;
-            *self.long.lock().unwrap_or_else(PoisonError::into_inner) = Some(lease);
+            *self.long() = Some(lease);
         }
         Ok(())
     }
 
     fn ended(&self, number: u64) {
         if self.requests.load(Ordering::Relaxed) == number {
-            self.turn(HEAD);
+            self.turn(HEAD, Instant::now());
             self.slots.may_have_freed();
         }
     }
@@ -288,11 +296,11 @@ impl Drop for Leaving {
 
 impl Place {
     /// That of a request whose head is whole.
-    pub(crate) fn new(slot: &Arc<Slot>) -> Self {
-        let head = slot.long.lock().unwrap_or_else(PoisonError::into_inner).take();
-        slot.head.store(0, Ordering::Relaxed);
+    pub(crate) fn new(slot: &Arc<Slot>, now: Instant) -> Self {
+        let is_long = slot.head.swap(0, Ordering::Relaxed) > SMALL_HEAD_BYTES;
+        let head = if is_long { slot.long().take() } else { None };
         let number = slot.requests.fetch_add(1, Ordering::Relaxed) + 1;
-        slot.turn(if slot.slots.limits.strangers { STRANGER } else { KNOWN });
+        slot.turn(if slot.slots.limits.strangers { STRANGER } else { KNOWN }, now);
         Self(Arc::new(Asked { slot: slot.clone(), number, held: Mutex::new(Held { _head: head, ..Held::default() }) }))
     }
 
@@ -307,7 +315,7 @@ impl Place {
         held.holder = holder;
         drop(held);
         slot.served.store(true, Ordering::Relaxed);
-        slot.turn(KNOWN);
+        slot.state.store(KNOWN, Ordering::Relaxed);
         Ok(())
     }
 

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
+use slipway_http::memory::{MIB, for_clients, limit as memory_limit};
 use slipway_http::{Drained, Error, Limits, Method, Reply, Request, serve};
 use tokio::net::TcpListener;
 use tokio::select;
@@ -24,6 +25,8 @@ use crate::{completions, conversations, failure, memory};
 
 /// Streams are what an agent's connections mostly are.
 const CONNECTIONS: usize = 4096;
+/// What turns, tools and the model of embeddings take of the pod's memory, besides the connections.
+const TURNS: u64 = 128 * MIB;
 /// So long before the end, and no more than a quarter of the grace period, turns still under way end with what they have:
 /// their clients are told, and what there is of their answers is kept.
 const LAST_WORDS: Duration = Duration::from_secs(3);
@@ -111,7 +114,8 @@ pub(crate) async fn run(ports: Ports, agent: Arc<Agent>, control: Option<Control
     let server = Arc::new(Server { agent: Arc::clone(&agent), metrics, draining: AtomicBool::new(false) });
     let (closing, mut closed) = watch::channel(false);
     let grace = agent.grace;
-    let limits = Limits { connections: CONNECTIONS, grace, ..Limits::default() };
+    let bytes = for_clients(memory_limit(), TURNS);
+    let limits = Limits { memory: bytes, connections: CONNECTIONS, grace, ..Limits::default() };
     let controlled = control.zip(ports.control).map(|(control, listener)| {
         let control = Arc::new(control);
         let handler = move |request| {

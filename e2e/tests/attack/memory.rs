@@ -66,9 +66,17 @@ impl Attacked {
         stream
     }
 
-    /// The beginning of a request by the attacker.
-    fn head(&self, method: &str, path: &str) -> String {
-        let (team, token) = (self.team, &self.attacker.token);
+    /// A chat of 1 MiB by this one of the team, but for its last byte.
+    fn unfinished(&self, person: &Person) -> Vec<u8> {
+        let mut chat = self.head(person, "POST", "/chat").into_bytes();
+        chat.extend_from_slice(b"content-type: application/json\r\ncontent-length: 1048576\r\n\r\n");
+        chat.resize(chat.len() + 1_048_575, b' ');
+        chat
+    }
+
+    /// The beginning of a request by this one of the team.
+    fn head(&self, person: &Person, method: &str, path: &str) -> String {
+        let (team, token) = (self.team, &person.token);
         format!("{method} /api/v1/agents/helper{path} HTTP/1.1\r\nhost: a\r\nx-team: {team}\r\nauthorization: Bearer {token}\r\n")
     }
 
@@ -129,9 +137,7 @@ fn thousands_of_half_heads_take_no_more_than_their_share() {
 #[test]
 fn bodies_of_a_mebibyte_take_no_more_than_a_share() {
     let (attacked, _slipway) = Attacked::begin("bodies", "slipway-chat");
-    let mut body = attacked.head("POST", "/chat").into_bytes();
-    body.extend_from_slice(b"content-type: application/json\r\ncontent-length: 1048576\r\n\r\n");
-    body.resize(body.len() + 1_048_575, b' ');
+    let body = attacked.unfinished(&attacked.attacker);
     let mut held: Vec<TcpStream> = thread::scope(|scope| {
         let senders: Vec<_> = (0..8).map(|_| scope.spawn(|| (0..25).map(|_| attacked.sent(&body)).collect::<Vec<_>>())).collect();
         senders.into_iter().flat_map(|sender| sender.join().unwrap_or_else(|_| panic!("a sender failed"))).collect()
@@ -152,13 +158,39 @@ fn bodies_of_a_mebibyte_take_no_more_than_a_share() {
 #[test]
 fn thousands_of_event_streams_take_no_more_than_a_share() {
     let (attacked, _slipway) = Attacked::begin("streams", "slipway-viewer");
-    let listen = attacked.head("GET", "/events") + "\r\n";
+    let listen = attacked.head(&attacked.attacker, "GET", "/events") + "\r\n";
     let mut held: Vec<TcpStream> = (0..2400).map(|_| attacked.sent(listen.as_bytes())).collect();
     attacked.is_well();
     let answers: Vec<u16> = held.iter_mut().map(status).collect();
     let (open, refused) = (answers.iter().filter(|answer| **answer == 200).count(), answers.iter().filter(|answer| **answer == 429).count());
     assert!(open > 50 && open < 1000 && refused > 0, "{open} are open, {refused} refused");
     attacked.serves();
+    drop(held);
+    attacked.serves();
+    attacked.is_well();
+}
+
+/// Five developers of one team do all of it together, and strangers besides: there is no share left, and health still answers.
+#[test]
+fn all_of_it_by_many_at_once_takes_no_more_than_there_is() {
+    let (attacked, slipway) = Attacked::begin("crowd", "slipway-developer");
+    let crowd: Vec<Person> = (0..5).map(|at| slipway.member(&format!("crowd-{at}"), "slipway-developer", "team-crowd")).collect();
+    let half = format!("GET / HTTP/1.1\r\nhost: a\r\nx: {}", "x".repeat(40 * 1024));
+    // Large when it is read, though it is small: each comma is a value.
+    let values = format!("{{\"name\": \"x\", \"tools\": [{}\"\"]}}", "\"\",".repeat(20_000));
+    let mut held = Vec::new();
+    for _ in 0..20 {
+        for person in &crowd {
+            held.push(attacked.sent(&attacked.unfinished(person)));
+            let listen = attacked.head(person, "GET", "/events") + "\r\n";
+            held.extend((0..10).map(|_| attacked.sent(listen.as_bytes())));
+            let head = attacked.head(person, "POST", "").replace("/agents/helper", "/agents");
+            let length = values.len();
+            held.push(attacked.sent(format!("{head}content-type: application/json\r\ncontent-length: {length}\r\n\r\n{values}").as_bytes()));
+            held.extend((0..10).map(|_| attacked.sent(half.as_bytes())));
+        }
+        attacked.is_well();
+    }
     drop(held);
     attacked.serves();
     attacked.is_well();
