@@ -21,6 +21,7 @@ pub mod skill;
 pub mod team;
 pub mod tool;
 mod words;
+pub mod yaml;
 
 pub use agent::{Agent, AgentSpec, AgentStatus};
 pub use knowledge_base::{KnowledgeBase, KnowledgeBaseSpec};

@@ -11,6 +11,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 use slipway_api::names::{AgentName, TeamSlug};
+use slipway_api::yaml::{self, YamlError};
 use slipway_api::{Agent, AgentRelease, AgentReleaseSpec, ids, labels};
 use slipway_http::{Error, StatusCode};
 use slipway_release::wire::Known;
@@ -180,7 +181,10 @@ async fn create(call: &Call, known: &Known, version: u64) -> Done {
 /// The agent of a manifest. Nothing of it counts but the spec: what else stands there could give rights.
 fn agent(manifest: &str, namespace: &str, slug: &str) -> Result<DynamicObject, String> {
     let wrong = |why: &str| format!("deploy/{slug}.yaml {why}");
-    let document: Value = serde_yaml::from_str(manifest).map_err(|_| wrong("is no YAML"))?;
+    let document: Value = yaml::read(manifest).map_err(|error| match error {
+        YamlError::Alias { .. } => wrong(&format!("has {error}")),
+        YamlError::Malformed(_) => wrong("is no YAML"),
+    })?;
     let kind = ApiResource::erase::<Agent>(&());
     if document["apiVersion"] != *kind.api_version || document["kind"] != *kind.kind {
         return Err(wrong(&format!("is no {} of {}", kind.kind, kind.api_version)));
@@ -251,6 +255,7 @@ mod tests {
             (manifest("Agent", "helper", ""), "helper", "has no spec"),
             (manifest("Agent", "helper-canary", spec), "helper-canary", "cannot be an agent's"),
             ("a: [".to_owned(), "helper", "is no YAML"),
+            (manifest("Agent", "helper", &format!("{spec}  tools: &a [b]\n")), "helper", "has an anchor or alias at line 11"),
             (String::new(), "helper", "is no Agent"),
         ] {
             let error = agent(&manifest, "team-a", slug).unwrap_err();

@@ -10,6 +10,7 @@ use serde_yaml::Value;
 use thiserror::Error;
 
 use super::SkillSpec;
+use crate::yaml;
 
 const FENCE: &str = "---";
 /// Front matter is a few lines; more than this is something else.
@@ -53,8 +54,7 @@ impl SkillSpec {
     pub fn from_markdown(text: &str, files: BTreeMap<String, String>) -> Result<Self, SkillError> {
         let (front, instructions) = split(text.strip_prefix('\u{feff}').unwrap_or(text))?;
         // The line before it is counted, so that a fault is told with its line in the file.
-        let mut front: FrontMatter =
-            serde_yaml::from_str(&format!("\n{front}")).map_err(|error| SkillError::Malformed(error.to_string()))?;
+        let mut front: FrontMatter = yaml::read(&format!("\n{front}")).map_err(|error| SkillError::Malformed(error.to_string()))?;
         let mut known = |name: &str| front.metadata.remove(name).and_then(|value| word(&value));
         let (category, version, author, source) = (known("category"), known("version"), known("author"), known("source"));
         let skill = Self {
@@ -197,6 +197,8 @@ mod tests {
             ("---\ndescription: b\n---\nx", "no name"),
             ("---\nname: a\n---\nx", "no description"),
             ("---\nname: A B\ndescription: b\n---\nx", "spec.name"),
+            ("---\nname: a\ndescription: &x b\n---\nx", "an anchor or alias at line 3 column 14"),
+            ("---\nname: a\ndescription: b\nmetadata: {c: *x}\n---\nx", "an anchor or alias at line 4"),
         ];
         for (text, says) in cases {
             let error = read(text).unwrap_err().to_string();

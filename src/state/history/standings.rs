@@ -25,7 +25,7 @@ pub(super) fn read(text: &str) -> Result<BTreeMap<u64, Standing>, Fault> {
     if let Some(all) = text.lines().map(line).collect() {
         return Ok(all);
     }
-    serde_yaml::from_str(text).map_err(|error| Fault::damaged(format!("status.yaml cannot be read: {error}")))
+    slipway_api::yaml::read(text).map_err(|error| Fault::damaged(format!("status.yaml cannot be read: {error}")))
 }
 
 /// The file of one agent, as it is changed from one release to the next.
@@ -213,5 +213,7 @@ mod tests {
             assert_eq!(sheet.all(Status::Active).collect::<Vec<_>>(), [1, first]);
         }
         assert!(super::read("not: [a status").is_err());
+        let aliased = "3: &a {status: archived, when: 2026-01-01T00:00:00Z}\n4: *a\n";
+        assert!(super::read(aliased).is_err_and(|fault| fault.to_string().contains("anchor")));
     }
 }
