@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use clap::ValueEnum;
 use kube::Client;
 use slipway_http::memory::{self, for_clients};
 use slipway_http::{Limits, Network, Proxies, serve as serve_http};
@@ -54,11 +55,17 @@ pub(crate) fn open(arguments: &Arguments, client: Client) -> anyhow::Result<Rest
     Ok(Rest::open(Context::new(client, settings, authentication).context("SLIPWAY_DATABASE_URL")?))
 }
 
-/// This command line's arguments again, to import one skill.
+/// This program again, whatever its file has become, with the settings that an import takes and no others.
 fn importer(arguments: &Arguments) -> anyhow::Result<Vec<OsString>> {
     // What is wrong there is told now, and not with the first import.
     arguments.import_allow()?;
-    Ok(env::args_os().skip(1).chain(["skill".into()]).collect())
+    let log_format = arguments.log_format.to_possible_value().map(|format| format.get_name().to_owned()).unwrap_or_default();
+    let settings = [
+        format!("--import-allow={}", arguments.import_allow.join(",")),
+        format!("--log={}", arguments.log),
+        format!("--log-format={log_format}"),
+    ];
+    Ok(["/proc/self/exe".to_owned()].into_iter().chain(settings).map(OsString::from).collect())
 }
 
 /// The issuer whose tokens are taken. Variables that are empty are as good as none: charts set them so.

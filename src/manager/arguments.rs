@@ -234,6 +234,17 @@ pub(crate) enum Command {
         /// <https://github.com/owner/repository//path/to/skill?ref=v1>
         source: String,
     },
+    /// Looks for a skill in a zip archive with little memory, and says to the API what was found. The archive is part of
+    /// the file that standard input is.
+    #[command(hide = true)]
+    Archive {
+        /// Where in the file the archive begins.
+        start: u64,
+        /// How many bytes it has.
+        length: u64,
+        /// The skill's folder; empty for the only one.
+        path: String,
+    },
     /// Prints a token for one agent's control port. It holds for a minute.
     Token {
         /// The agent: its id, or namespace/name.

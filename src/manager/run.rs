@@ -33,7 +33,8 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     match &arguments.command {
         Some(Command::Crds { action: None }) => return crds::print(),
         Some(Command::Crds { action: Some(CrdAction::Apply) }) => return crds::apply(client::connect(&metrics).await?).await,
-        Some(Command::Skill { source }) => return skill(&arguments, source).await,
+        Some(Command::Skill { source }) => return Ok(print(&slipway_rest::find_skill(&arguments.import_allow()?, source).await?)),
+        Some(Command::Archive { start, length, path }) => return Ok(print(&slipway_rest::unpack_skill(*start, *length, path)?)),
         Some(Command::Token { agent }) => return token(&arguments, agent, client::connect(&metrics).await?).await,
         None => {}
     }
@@ -174,9 +175,8 @@ async fn token(arguments: &Arguments, agent: &AgentId, client: Client) -> anyhow
 }
 
 #[expect(clippy::print_stdout, reason = "printing is what this is for")]
-async fn skill(arguments: &Arguments, source: &str) -> anyhow::Result<()> {
-    println!("{}", slipway_rest::find_skill(&arguments.import_allow()?, source).await?);
-    Ok(())
+fn print(answer: &str) {
+    println!("{answer}");
 }
 
 async fn wait_for_signal() {

@@ -38,7 +38,9 @@ pub struct Settings {
     pub agent_address: Option<String>,
     /// How long an agent's answer to a chat may take to begin.
     pub chat_time: Duration,
-    /// With these arguments, and after them where a skill is, this program calls `find_skill`.
+    /// A program and its arguments, after which `skill SOURCE` makes it print what `find_skill` says, and
+    /// `archive START LENGTH PATH` what `unpack_skill` says. It runs with nothing of this process' environment but the way
+    /// to the network.
     pub importer: Vec<OsString>,
     pub platform: PlatformSettings,
     /// The way to the releases.

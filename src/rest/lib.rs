@@ -49,7 +49,7 @@ pub use context::{Context, Settings};
 pub use limits::{Limit, Limits};
 pub use platform::PlatformSettings;
 use route::{Found, Table};
-pub use skills::find_skill;
+pub use skills::{find_skill, unpack_skill};
 pub use slipway_egress::Allowed;
 pub use state::StateSettings;
 

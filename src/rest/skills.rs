@@ -2,10 +2,13 @@
 
 mod apart;
 mod archive;
+mod child;
+mod disk;
 mod folder;
 mod git;
 mod import;
 mod out;
+mod room;
 mod source;
 mod upload;
 
@@ -26,7 +29,7 @@ use crate::page::{Page, page};
 use crate::shelf::Item;
 use crate::{fault, gitops, write};
 
-pub use apart::find_skill;
+pub use child::{find_skill, unpack_skill};
 pub(crate) use import::{IMPORT, import};
 
 /// Any skill fields.

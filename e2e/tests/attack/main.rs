@@ -5,6 +5,9 @@
 
 #![expect(clippy::panic, reason = "a test fails by panicking")]
 
+mod bombs;
+mod imports;
 mod installed;
 mod memory;
 mod tokens;
+mod uploads;

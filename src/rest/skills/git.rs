@@ -1,6 +1,6 @@
 //! Takes a folder out of a Git repository: the last commit of one branch or tag, without history, into a folder that
 //! is gone afterwards. gix speaks Git; what goes over the network goes through `wire`, and there by the egress rules.
-//! How much memory that takes is for the sender to say, so that `apart` limits it.
+//! How much memory that takes is for the sender to say, so that it is done in a process that `apart` starts.
 
 mod wire;
 
@@ -20,7 +20,7 @@ use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
-use super::apart::MEMORY;
+use super::apart::{Kind as Process, starved};
 use super::folder::{self, Entry, Kind};
 use super::source::Source;
 use wire::{Fault, Wire};
@@ -63,15 +63,6 @@ pub(super) async fn files(egress: &Egress, source: Source, limits: Limits) -> Re
 
 pub(super) fn slow(host: &str) -> Error {
     Error::new(StatusCode::GATEWAY_TIMEOUT, format!("{host} took too long to send the repository"))
-}
-
-/// More than fits into the memory of the process.
-pub(super) fn bulky() -> Error {
-    let memory = MEMORY >> 20;
-    let message = format!(
-        "the repository holds a file of more than 32 MiB, or takes more than {memory} MiB of memory to unpack; import the skill as a zip archive"
-    );
-    Error::new(StatusCode::PAYLOAD_TOO_LARGE, message)
 }
 
 fn take(source: &Source, wire: Wire) -> Result<Vec<(String, Vec<u8>)>, Error> {
@@ -142,14 +133,14 @@ fn explain(error: &gix::Error, fault: Option<Fault>, place: &str, source: &Sourc
         }
         Some(Fault::Status(status)) => gateway(format!("{place} answered with status {status}")),
         Some(Fault::Unreachable(what)) => gateway(what),
-        None if error.classify().is_resource_exhausted() => bulky(),
+        None if error.classify().is_resource_exhausted() => starved(Process::Git),
         None => gateway(format!("{place} does not answer as a Git server does, or has no such commit: {}", error.probable_cause())),
     }
 }
 
 fn broken(error: gix::Error) -> Error {
     if error.classify().is_resource_exhausted() {
-        return bulky().because(error);
+        return starved(Process::Git).because(error);
     }
     Error::new(StatusCode::BAD_GATEWAY, format!("the repository that came cannot be read: {error}"))
 }

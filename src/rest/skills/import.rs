@@ -1,28 +1,17 @@
 //! Skills from elsewhere: out of a Git repository, or out of a zip archive that was sent along.
 
-use std::time::Duration;
-
 use schemars::{Schema, SchemaGenerator};
 use slipway_api::{Skill, SkillSpec};
-use slipway_http::{Error, HeaderValue, Reply, Request, StatusCode, header};
-use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::task::spawn_blocking;
-use tokio::time::timeout;
+use slipway_http::{Error, Reply, Request, StatusCode};
 
-use super::archive::Archive;
 use super::source::{self, Source, Wanted};
 use super::upload::{self, Media};
-use super::{View, apart, api, folder, make, put, slug_of};
+use super::{View, apart, api, make, put, slug_of};
 use crate::answer::{Answer, Data};
 use crate::call::{Body, Call};
 use crate::fault;
 use crate::right::Right;
 use crate::route::Parameter;
-
-/// How many archives this process works on at once, and how long a further import waits.
-const AT_ONCE: usize = 4;
-const PATIENCE: Duration = Duration::from_secs(10);
-static ROOM: Semaphore = Semaphore::const_new(AT_ONCE);
 
 const REPLACE: Right = Right::on("patch", "skills");
 
@@ -79,7 +68,7 @@ pub(crate) async fn import(call: Call<Import>) -> Result<Imported, Error> {
             return Err(Error::bad_request("`name` and `path` stand in the body, beside `source`"));
         }
         Media::Json => from_git(&call, request.json().await?).await?,
-        media => (from_archive(request, media, path).await?, name),
+        media => (from_archive(&call, request, media, path).await?, name),
     };
     if let Some(name) = name {
         spec.name = name;
@@ -92,36 +81,14 @@ pub(crate) async fn import(call: Call<Import>) -> Result<Imported, Error> {
 
 async fn from_git(call: &Call, wanted: Wanted) -> Result<(SkillSpec, Option<String>), Error> {
     let source = Source::of(&wanted)?;
-    Ok((apart::skill(&call.context.settings.importer, &source).await?, wanted.name))
+    Ok((apart::fetch(&call.context.settings.importer, &call.namespace(), &source).await?, wanted.name))
 }
 
-async fn from_archive(request: Request, media: Media, path: Option<String>) -> Result<SkillSpec, Error> {
-    let asked = source::folder(&path.unwrap_or_default())?;
-    let room = room(&ROOM, AT_ONCE).await?;
-    let archive = upload::receive(request, media).await?;
-    let work = spawn_blocking(move || {
-        let _room = room;
-        unpack(&archive, &asked)
-    });
-    work.await.map_err(Error::internal)?
-}
-
-fn unpack(archive: &Archive, asked: &str) -> Result<SkillSpec, Error> {
-    let entries = archive.entries()?;
-    let mut files = Vec::new();
-    for entry in folder::choose(&entries, asked)? {
-        let bytes = archive.read(&entry)?;
-        files.push((entry.path, bytes));
-    }
-    folder::skill(files)
-}
-
-pub(super) async fn room(of: &'static Semaphore, places: usize) -> Result<SemaphorePermit<'static>, Error> {
-    match timeout(PATIENCE, of.acquire()).await {
-        Ok(permit) => permit.map_err(Error::internal),
-        Err(_) => Err(Error::new(StatusCode::TOO_MANY_REQUESTS, format!("{places} imports are under way; try again in a moment"))
-            .with_header(header::RETRY_AFTER, HeaderValue::from_static("15"))),
-    }
+/// The archive is here before there is room to unpack it: who sends slowly takes no turn from others.
+async fn from_archive(call: &Call, request: Request, media: Media, path: Option<String>) -> Result<SkillSpec, Error> {
+    let (asked, team) = (source::folder(&path.unwrap_or_default())?, call.namespace());
+    let (archive, _place) = upload::receive(request, media, &team).await?;
+    apart::unpack(&call.context.settings.importer, &team, archive, &asked).await
 }
 
 /// Makes the skill, or replaces the one of its name.

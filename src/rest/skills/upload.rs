@@ -1,21 +1,28 @@
-//! An archive that is sent along, whole or as the only part of a form, is kept in a file without a name while it is read.
+//! An archive that is sent along, whole or as the only part of a form, is kept in a file without a name until it is unpacked.
 
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
+use std::sync::LazyLock;
 
 use bytes::Bytes;
 use slipway_http::{Error, HeaderMap, Request, StatusCode, header};
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
+use tokio::try_join;
 
 use super::archive::Archive;
+use super::disk::{Disk, Place};
 use super::import::TAKEN;
 
 /// The largest archive that is taken.
 const LARGEST: u64 = 100 * 1024 * 1024;
 /// A form adds a few lines before and after it.
 const FORM: u64 = 4096;
+/// How many pieces of an archive wait, and how many bytes are written together.
+const PIECES: usize = 2;
+const WRITTEN_BYTES: usize = 64 * 1024;
+static DISK: LazyLock<Disk> = LazyLock::new(Disk::default);
 
 /// In which form a body comes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,26 +54,38 @@ pub(super) fn media(headers: &HeaderMap) -> Result<Media, Error> {
     }
 }
 
-/// The body's archive.
-pub(super) async fn receive(request: Request, media: Media) -> Result<Archive, Error> {
+/// The body's archive, and the team's place for it.
+pub(super) async fn receive(request: Request, media: Media, team: &str) -> Result<(Archive, Place), Error> {
     let most = if matches!(media, Media::Form(_)) { LARGEST + FORM } else { LARGEST };
+    let place = DISK.place(team)?;
+    let (sender, receiver) = mpsc::channel(PIECES);
+    // Whichever fails first is what went wrong.
+    let ((file, length, place), ()) = try_join!(written(receiver, place), request.pass(most, sender))?;
+    let archive = match media {
+        Media::Form(boundary) => part(file, length, &boundary)?,
+        Media::Json | Media::Zip => Archive { file, start: 0, length },
+    };
+    Ok((archive, place))
+}
+
+/// Writes what comes. A thread waits for the disk, and none for the client.
+async fn written(mut pieces: mpsc::Receiver<Bytes>, mut place: Place) -> Result<(File, u64, Place), Error> {
     let mut file = tempfile::tempfile().map_err(Error::internal)?;
-    // Writing waits for the disk, and receiving for the client: each where it keeps nobody else waiting.
-    let (sender, mut receiver) = mpsc::channel::<Bytes>(8);
-    let written = spawn_blocking(move || {
-        let mut length = 0;
-        while let Some(piece) = receiver.blocking_recv() {
-            file.write_all(&piece)?;
-            length += piece.len() as u64;
+    let (mut length, mut next) = (0, Vec::new());
+    while let Some(piece) = pieces.recv().await {
+        place.grow(piece.len() as u64)?;
+        length += piece.len() as u64;
+        next.extend_from_slice(&piece);
+        if next.len() >= WRITTEN_BYTES {
+            file = write(file, std::mem::take(&mut next)).await?;
         }
-        Ok::<_, std::io::Error>((file, length))
-    });
-    request.pass(most, sender).await?;
-    let (file, length) = written.await.map_err(Error::internal)?.map_err(Error::internal)?;
-    match media {
-        Media::Form(boundary) => part(file, length, &boundary),
-        Media::Json | Media::Zip => Ok(Archive { file, start: 0, length }),
     }
+    Ok((write(file, next).await?, length, place))
+}
+
+async fn write(mut file: File, bytes: Vec<u8>) -> Result<File, Error> {
+    let written = spawn_blocking(move || file.write_all(&bytes).map(|()| file));
+    written.await.map_err(Error::internal)?.map_err(Error::internal)
 }
 
 /// The only part of a form, which must be called `file`.

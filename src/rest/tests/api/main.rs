@@ -11,6 +11,7 @@ mod races;
 mod repositories;
 mod rights;
 mod turns;
+mod uploads;
 mod writers;
 
 use std::net::SocketAddr;
