@@ -10,6 +10,7 @@ mod resolver;
 
 use std::error::Error as StdError;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -62,6 +63,8 @@ struct Ways {
     allow: Arc<[Allowed]>,
     proxy: Option<Url>,
     lookup: Arc<dyn Lookup>,
+    /// A name led nowhere, or to an address that is not public.
+    strayed: Arc<AtomicBool>,
     public: OnceLock<Client>,
     named: OnceLock<Client>,
 }
@@ -74,7 +77,8 @@ impl Egress {
 
     /// `lookup` answers for names; tests bring one of their own.
     fn with_lookup(whose: Whose, allow: &[Allowed], proxy: Option<Url>, lookup: Arc<dyn Lookup>) -> Self {
-        Self(Arc::new(Ways { whose, allow: allow.into(), proxy, lookup, public: OnceLock::new(), named: OnceLock::new() }))
+        let (allow, strayed, public, named) = (allow.into(), Arc::default(), OnceLock::new(), OnceLock::new());
+        Self(Arc::new(Ways { whose, allow, proxy, lookup, strayed, public, named }))
     }
 
     /// Whether the URL itself already shows that it leads where nobody may go. Names are checked once they are resolved.
@@ -91,6 +95,18 @@ impl Egress {
         };
         let covered = address.is_some_and(|address| self.0.allow.iter().any(|allowed| allowed.covers_address(address)));
         covered || self.by_name(url) == Ok(true)
+    }
+
+    /// Whether what happened on the way to this URL may be told to whoever named it: where every name so far led to public
+    /// addresses alone, and where the operator has allowed the host by name. Else the words would tell which names are known
+    /// within the cluster, what they stand for, and which ports are open there.
+    pub fn is_tellable(&self, url: &Url) -> bool {
+        match (self.by_name(url), url.host()) {
+            (Ok(true), _) => true,
+            (_, Some(Host::Ipv4(address))) => address::fault(IpAddr::V4(address)).is_none(),
+            (_, Some(Host::Ipv6(address))) => address::fault(IpAddr::V6(address)).is_none(),
+            _ => !self.0.strayed.load(Ordering::Relaxed),
+        }
     }
 
     /// The client for this URL, unless the URL is refused.
@@ -148,7 +164,8 @@ impl Ways {
                 Ok(()) => attempt.follow(),
                 Err(blocked) => attempt.error(blocked),
             }));
-        let checked = Checked { whose: self.whose, allow: self.allow.clone(), by_name, lookup: self.lookup.clone() };
+        let (lookup, strayed) = (self.lookup.clone(), self.strayed.clone());
+        let checked = Checked { whose: self.whose, allow: self.allow.clone(), by_name, lookup, strayed };
         let builder = match &self.proxy {
             // A proxy resolves the names itself; only its operator can guard that.
             Some(proxy) => builder.proxy(reqwest::Proxy::all(proxy.clone())?),

@@ -187,6 +187,34 @@ async fn an_allowed_name_still_does_not_lead_to_the_metadata_service() {
 }
 
 #[tokio::test]
+async fn what_is_found_where_the_internet_is_not_may_not_be_told() {
+    let (port, _) = server("127.0.0.1:0", "200 OK").await;
+    for (allow, host, addresses, expected) in [
+        ("10.0.0.0/8", "example.com", &["93.184.216.34"][..], true),
+        ("127.0.0.0/8", "wiki.internal", &["127.0.0.1"], false),
+        ("10.0.0.0/8", "wiki.internal", &["127.0.0.1"], false),
+        ("10.0.0.0/8", "wiki.internal", &["93.184.216.34", "127.0.0.1"], false),
+        ("10.0.0.0/8", "wiki.internal", &[], false),
+        ("wiki.internal:*", "wiki.internal", &["127.0.0.1"], true),
+        ("127.0.0.0/8", "127.0.0.1", &[], false),
+        ("10.0.0.0/8", "[::ffff:127.0.0.1]", &[], false),
+        ("127.0.0.1:*", "127.0.0.1", &[], true),
+    ] {
+        let egress = egress(&[&allow.replace('*', &port.to_string())], Fickle::new(&[addresses]));
+        let url = Url::parse(&format!("http://{host}:{port}/")).unwrap();
+        if expected && host == "example.com" {
+            // Nothing is sent to a real host from here.
+            let Ways { whose, allow, lookup, strayed, .. } = &*egress.0;
+            let checked = Checked { whose: *whose, allow: allow.clone(), by_name: false, lookup: lookup.clone(), strayed: strayed.clone() };
+            assert!(reqwest::dns::Resolve::resolve(&checked, host.parse().unwrap()).await.is_ok());
+        } else {
+            let _ = get(&egress, url.as_str()).await;
+        }
+        assert_eq!(egress.is_tellable(&url), expected, "{allow} {host} {addresses:?}");
+    }
+}
+
+#[tokio::test]
 async fn redirects_stay_where_they_began_and_end() {
     let (elsewhere, visits) = server("127.0.0.1:0", "200 OK").await;
     let away = Box::leak(format!("302 Found\r\nLocation: http://127.0.0.1:{elsewhere}/").into_boxed_str());

@@ -1,4 +1,4 @@
-//! What an import from Git finds out about REST, from within its process.
+//! What an import from Git finds out: about REST, from within its process, and about the network, from its answers.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -8,6 +8,7 @@ use std::thread;
 use serde_json::json;
 use slipway_e2e::attack::Installation;
 use slipway_e2e::poll;
+use slipway_peers::free_port;
 
 /// What REST is told, and nobody else.
 const PLANTED: [(&str, &str); 2] = [
@@ -69,4 +70,26 @@ fn an_imports_process_knows_no_secret_of_rest() {
         matches!(&*name, "TMPDIR" | "SSL_CERT_FILE" | "SSL_CERT_DIR") || name.ends_with("_PROXY")
     };
     assert!(names.contains(&"TMPDIR") && names.iter().all(is_needed), "{names:?}");
+}
+
+/// The operator has allowed a network. Who imports from it names one address after the other, to learn which ports are open.
+#[test]
+fn an_imports_answer_does_not_tell_which_ports_are_open() {
+    let slipway = Installation::shared();
+    let namespace = slipway.team("imports-ports");
+    let developer = slipway.member("imports-ports-developer", "slipway-developer", &namespace);
+    let rest = slipway.rest(&[("SLIPWAY_IMPORT_ALLOW", "127.0.0.0/8")]);
+    let ask = |url: &str| {
+        let call = rest.call("POST", "/skills/import").header("X-Team", "imports-ports").token(&developer.token);
+        let reply = call.json(&json!({"source": format!("{url}/r")})).send();
+        (reply.status, reply.json()["message"].as_str().unwrap_or_default().replace(url, ""))
+    };
+    let closed = ask(&format!("http://127.0.0.1:{}", free_port()));
+    assert_eq!(closed.0, 502, "{closed:?}");
+    for says in ["HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "HTTP/1.1 401 No\r\nContent-Length: 0\r\n\r\n", "-ERR unknown command\r\n"] {
+        assert_eq!(ask(&format!("http://127.0.0.1:{}", server(says))), closed, "{says}");
+    }
+    assert_eq!(ask("https://nobody-has-this-name.invalid"), closed, "nor which names there are");
+    assert!(rest.log().contains("Connection refused"), "the log says what went wrong: {}", rest.log());
+    assert_eq!(slipway.kubectl(format!("get skills -n {namespace} -o name")).ok(), "");
 }

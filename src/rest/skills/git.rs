@@ -35,6 +35,8 @@ const ENTRIES_MAX: usize = 20_000;
 const DEEPEST: usize = 24;
 const PATH_MAX: usize = 4096;
 
+const ALLOWED: &str = "an operator can allow a host that is not public in SLIPWAY_IMPORT_ALLOW, and finds in the log what went wrong";
+
 /// How long the network may take.
 pub(super) const TIME: Duration = Duration::from_mins(1);
 
@@ -58,14 +60,15 @@ pub(super) async fn files(egress: &Egress, source: Source, limits: Limits) -> Re
     }
     let client = egress.client(&source.repository).map_err(|blocked| Error::bad_request(format!("source: {blocked}")))?.clone();
     let wire = Wire::new(client, Handle::current(), Instant::now() + limits.time, limits.bytes);
-    spawn_blocking(move || take(&source, wire)).await.map_err(Error::internal)?
+    let egress = egress.clone();
+    spawn_blocking(move || take(&egress, &source, wire)).await.map_err(Error::internal)?
 }
 
 pub(super) fn slow(host: &str) -> Error {
     Error::new(StatusCode::GATEWAY_TIMEOUT, format!("{host} took too long to send the repository"))
 }
 
-fn take(source: &Source, wire: Wire) -> Result<Vec<(String, Vec<u8>)>, Error> {
+fn take(egress: &Egress, source: &Source, wire: Wire) -> Result<Vec<(String, Vec<u8>)>, Error> {
     let place = slipway_egress::redacted(&source.repository);
     let outcome = wire.outcome();
     let folder = tempfile::tempdir().map_err(Error::internal)?;
@@ -78,7 +81,7 @@ fn take(source: &Source, wire: Wire) -> Result<Vec<(String, Vec<u8>)>, Error> {
                 None => "source: the repository is empty".to_owned(),
             }));
         }
-        Err(error) => return Err(explain(&error, outcome.fault(), &place, source)),
+        Err(error) => return Err(explain(&error, outcome.fault(), source, egress.is_tellable(&source.repository))),
     };
     let entries = list(&repository, commit, source)?;
     let mut files = Vec::new();
@@ -113,12 +116,12 @@ fn fetch(source: &Source, wire: Wire, folder: &std::path::Path) -> Result<Fetche
     Ok(commit.map(|commit| (repository.clone(), commit)))
 }
 
-/// What went wrong on the way, in the caller's words.
-fn explain(error: &gix::Error, fault: Option<Fault>, place: &str, source: &Source) -> Error {
+/// What went wrong on the way, in the caller's words. Of what is not public these are always the same, until it has
+/// answered as a Git server does: who may name any address must not find out what is there.
+fn explain(error: &gix::Error, fault: Option<Fault>, source: &Source, is_tellable: bool) -> Error {
+    let place = &slipway_egress::redacted(&source.repository);
     let gateway = |what: String| Error::new(StatusCode::BAD_GATEWAY, what);
     match fault {
-        Some(Fault::Blocked(what)) => Error::bad_request(format!("source: {what}")),
-        Some(Fault::Slow) => slow(place),
         Some(Fault::TooLarge(most)) => Error::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             format!("the repository is larger than {} MiB even without its history; import the skill as a zip archive", most >> 20),
@@ -127,13 +130,19 @@ fn explain(error: &gix::Error, fault: Option<Fault>, place: &str, source: &Sourc
             StatusCode::PAYLOAD_TOO_LARGE,
             format!("the repository has more than {most} objects even without its history; import the skill as a zip archive"),
         ),
+        None if error.classify().is_resource_exhausted() => starved(Process::Git),
+        fault if !is_tellable => {
+            let cause = fault.map_or_else(|| error.probable_cause().to_string(), |fault| format!("{fault:?}"));
+            gateway(format!("{place} could not be reached, is not public, or is no Git server; {ALLOWED}")).because(cause)
+        }
+        Some(Fault::Blocked(what)) => Error::bad_request(format!("source: {what}")),
+        Some(Fault::Slow) => slow(place),
         // Hosts answer so too for what exists but is not for everybody.
         Some(Fault::Status(401 | 403 | 404)) => {
             Error::bad_request(format!("source: {place} has no repository {} that everybody may read", source.repository.path()))
         }
         Some(Fault::Status(status)) => gateway(format!("{place} answered with status {status}")),
         Some(Fault::Unreachable(what)) => gateway(what),
-        None if error.classify().is_resource_exhausted() => starved(Process::Git),
         None => gateway(format!("{place} does not answer as a Git server does, or has no such commit: {}", error.probable_cause())),
     }
 }

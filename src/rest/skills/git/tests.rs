@@ -95,9 +95,16 @@ async fn a_proxy_is_used_for_what_the_environment_names_it_for() {
     assert_eq!(asked.lock().unwrap().len(), heard.len());
 }
 
+/// From a host that the operator has allowed.
 async fn import(source: &str, limits: Limits) -> Result<Vec<(String, Vec<u8>)>, (u16, String)> {
+    let url = url::Url::parse(source).unwrap();
+    let host = format!("{}:{}", url.host_str().unwrap(), url.port_or_known_default().unwrap());
+    import_where(&[&host], source, limits).await
+}
+
+async fn import_where(allow: &[&str], source: &str, limits: Limits) -> Result<Vec<(String, Vec<u8>)>, (u16, String)> {
     let source = Source::of(&Wanted { source: source.to_owned(), ..Wanted::default() }).unwrap();
-    let done = files(&egress(&["127.0.0.0/8"]), source, limits).await;
+    let done = files(&egress(allow), source, limits).await;
     done.map_err(|error| (error.status().as_u16(), error.message().to_owned()))
 }
 
@@ -202,6 +209,31 @@ async fn servers_that_lead_away_lie_or_dawdle_are_left() {
         let (found, message) = import(&url, soon).await.unwrap_err();
         assert!(found == status && message.contains(says), "{head}: {found} {message}");
     }
+}
+
+/// Who may import from a whole network, or names what is not public, learns nothing of what is there.
+#[tokio::test]
+async fn what_is_within_the_cluster_is_not_told_apart() {
+    let soon = Limits { time: Duration::from_secs(2), ..Limits::default() };
+    let closed = format!("http://127.0.0.1:{}/r", slipway_peers::free_port());
+    let mut places = vec![closed, "https://nobody-has-this-name.invalid/r".to_owned(), "https://127.0.0.1:1/r".to_owned()];
+    for head in [
+        "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",
+        "HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n",
+        "HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n",
+        "HTTP/1.1 302 Found\r\nLocation: http://10.96.0.1/secret\r\nContent-Length: 0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 2\r\n\r\nhi",
+        "SSH-2.0-OpenSSH\r\n",
+        "",
+    ] {
+        places.push(server(head).await);
+    }
+    for place in places {
+        let (status, message) = import_where(&["127.0.0.0/8"], &place, soon).await.unwrap_err();
+        let shown = slipway_egress::redacted(&url::Url::parse(&place).unwrap());
+        assert_eq!((status, message), (502, format!("{shown} could not be reached, is not public, or is no Git server; {ALLOWED}")));
+    }
+    assert_eq!(import_where(&["127.0.0.0/8"], &GIT.url("one"), Limits::default()).await.unwrap().len(), 3);
 }
 
 #[tokio::test]
