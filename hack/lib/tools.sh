@@ -15,10 +15,23 @@ TOOLS_OTHERS=(
   ./pause
 )
 
+# Which Kubernetes `helm template` renders for, and which Helm it says it is. Without these flags it is v1.20, which the chart refuses.
+HELM_LDFLAGS="-s -w
+  -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=35
+  -X helm.sh/helm/v3/pkg/lint/rules.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/lint/rules.k8sVersionMinor=35
+  -X helm.sh/helm/v3/internal/version.version=$(sed -n 's|^\thelm.sh/helm/v3 \(v[0-9.]*\).*|\1|p' "$ROOT/hack/tools/go.mod")
+  -X helm.sh/helm/v3/internal/version.gitTreeState=clean"
+
 # A second clone with the same pins finds the same folder.
 tools_folder() {
   { cat "$ROOT"/hack/tools/{go.mod,go.sum,pause/main.go} && printf '%s\n' "$TOOLS_LDFLAGS" "${TOOLS_KUBERNETES[@]}" "${TOOLS_OTHERS[@]}"; } |
     sha256sum | cut -c1-16 | sed "s|^|$CACHE/tools/|"
+}
+
+# Helm has flags of its own and a folder of its own, so that other flags build nothing else anew. It is linked last, in the
+# place of the one beside the other tools.
+helm_folder() {
+  { cat "$ROOT"/hack/tools/go.{mod,sum} && printf '%s\n' "$HELM_LDFLAGS"; } | sha256sum | cut -c1-16 | sed "s|^|$CACHE/tools/helm-|"
 }
 
 # What tests with a GitOps controller need beside: modules of their own, and a folder, so that nothing else is built anew.
@@ -33,12 +46,15 @@ metrics_folder() {
 }
 
 tools_build() {
-  local folder
+  local folder helm
   folder=$(tools_folder)
+  helm=$(helm_folder)
   tools_make "$folder" tools_compile
+  tools_make "$helm" helm_compile
   mkdir -p "$STATE/bin"
   find "$STATE/bin" -type l -delete
   ln -sfn "$folder"/* "$STATE/bin/"
+  ln -sfn "$helm"/* "$STATE/bin/"
 }
 
 gitops_build() {
@@ -79,6 +95,11 @@ tools_compile() {
     go build -trimpath -ldflags "$TOOLS_LDFLAGS" -o "$1/" "${packages[@]}" || return
   done
   mv "$1/server" "$1/etcd"
+}
+
+helm_compile() {
+  say "        Helm from source; a minute on two cores with empty caches"
+  (cd "$ROOT/hack/tools" && go build -trimpath -ldflags "$HELM_LDFLAGS" -o "$1/helm" helm.sh/helm/v3/cmd/helm)
 }
 
 gitops_compile() {
