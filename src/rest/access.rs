@@ -5,8 +5,10 @@ mod failures;
 mod oidc;
 mod recent;
 mod review;
+mod role;
 mod token;
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -23,7 +25,7 @@ use crate::right::{MEMBER, Permission, Right};
 use failures::Failures;
 pub use oidc::{Issuer, Oidc};
 use recent::Recent;
-use review::Question;
+use review::{Attributes, Question};
 
 /// How long the cluster's word on a token or a right is believed.
 const BELIEVED: Duration = Duration::from_secs(5);
@@ -45,14 +47,24 @@ pub enum Authentication {
 }
 
 /// Who asks, in the words of Kubernetes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Caller {
     pub name: String,
     pub groups: Vec<String>,
+    /// What else the cluster knows of the caller, which authorizers may look at.
+    pub uid: Option<String>,
+    pub extra: BTreeMap<String, Vec<String>>,
     /// The team that the token itself names.
     pub team: Option<String>,
     /// Nobody asked for a proof.
     pub anyone: bool,
+}
+
+impl Caller {
+    /// Whether the caller's token is for no team alone, or for the very one that a path names.
+    fn is_free_of_teams(&self, path: &Path) -> bool {
+        self.team.as_deref().map(slug).is_none_or(|team| !team.is_empty() && team == slug(path.part("team")))
+    }
 }
 
 pub(crate) struct Admitted {
@@ -109,7 +121,7 @@ impl Access {
     /// Who sends these headers, from this address.
     async fn caller(&self, headers: &HeaderMap, address: IpAddr) -> Result<Caller, Error> {
         if matches!(self.authentication, Authentication::Off) {
-            return Ok(Caller { name: "anonymous".to_owned(), groups: Vec::new(), team: None, anyone: true });
+            return Ok(Caller { name: "anonymous".to_owned(), anyone: true, ..Caller::default() });
         }
         let token = bearer(headers)?;
         if let Some(issuer) = self.issuer().filter(|issuer| issuer.is_named_by(token)) {
@@ -120,10 +132,15 @@ impl Access {
 
     /// Whether `caller` has `right` in `namespace` (empty: in the whole cluster), on the object `name` if it is known.
     pub(crate) async fn allows(&self, caller: &Caller, right: Right, namespace: &str, name: Option<&str>) -> Result<bool, Error> {
+        self.may(caller, Attributes::of(right, namespace, name)).await
+    }
+
+    /// The same of what need not be known before.
+    async fn may(&self, caller: &Caller, attributes: Attributes) -> Result<bool, Error> {
         if caller.anyone {
             return Ok(true);
         }
-        Box::pin(self.review(caller, right, namespace, name)).await
+        Box::pin(self.review(caller, attributes)).await
     }
 }
 
@@ -136,8 +153,7 @@ pub(crate) async fn admit(
     address: IpAddr,
 ) -> Result<Admitted, Error> {
     if permission == Permission::Open {
-        let nobody = Caller { name: String::new(), groups: Vec::new(), team: None, anyone: false };
-        return Ok(Admitted { caller: nobody, team: None });
+        return Ok(Admitted { caller: Caller::default(), team: None });
     }
     let caller = context.access.caller(headers, address).await?;
     let (right, namespace, name) = match permission {
@@ -145,6 +161,10 @@ pub(crate) async fn admit(
         Permission::Team(right) => {
             let team = Choice { context, caller: &caller, right, path }.team(headers).await?;
             return Ok(Admitted { caller, team: Some(team) });
+        }
+        Permission::Cluster(_) | Permission::Platform(..) if !caller.is_free_of_teams(path) => {
+            let team = caller.team.as_deref().map(slug).unwrap_or_default();
+            return Err(forbidden(format!("the token is for the team {team:?} alone, and not for the platform")));
         }
         Permission::Cluster(right) => (right, "", path.0.first().map(|(_, part)| ids::team_slug(part).to_owned())),
         Permission::Platform(right, name) => (right, context.settings.platform_namespace.as_str(), Some(name.to_owned())),
@@ -230,11 +250,14 @@ impl Choice<'_> {
     }
 }
 
-/// The teams in which the caller may have a role, of which the cluster has the last word.
+/// The teams in which the caller may have a role, of which the cluster has the last word. A token for one team shows no
+/// other.
 async fn candidates(context: &Context, caller: &Caller) -> Result<Vec<TeamSlug>, Error> {
     let all = context.access.allows(caller, MEMBER, "", None).await?;
     let slugs: Vec<String> = if all { context.seen.teams.names("") } else { context.seen.bound_to(caller) };
-    Ok(slugs.into_iter().filter_map(|slug| TeamSlug::new(slug).ok()).collect())
+    let claimed = caller.team.as_deref().map(slug);
+    let mine = slugs.into_iter().filter(|slug| claimed.as_ref().is_none_or(|claimed| claimed == slug));
+    Ok(mine.filter_map(|slug| TeamSlug::new(slug).ok()).collect())
 }
 
 /// The teams in which the caller has a role.
@@ -322,6 +345,23 @@ mod tests {
         let mut two = headers(&[("authorization", "Bearer abc")]);
         two.append(header::AUTHORIZATION, HeaderValue::from_static("Bearer def"));
         bearer(&two).unwrap_err();
+    }
+
+    #[test]
+    fn a_token_for_one_team_is_for_no_route_of_the_platform() {
+        let of = |claim: Option<&str>| Caller { team: claim.map(str::to_owned), ..Caller::default() };
+        let path = |team: &str| Path(vec![("team", team.to_owned())]);
+        for (claim, path, is_free) in [
+            (None, Path::default(), true),
+            (None, path("red"), true),
+            (Some("tk_blue"), Path::default(), false),
+            (Some("tk_blue"), path("tk_red"), false),
+            (Some("tk_blue"), path("blue"), true),
+            (Some("blue"), path("tk_Blue"), true),
+            (Some("tk_"), Path::default(), false),
+        ] {
+            assert_eq!(of(claim).is_free_of_teams(&path), is_free, "{claim:?} {path:?}");
+        }
     }
 
     #[test]

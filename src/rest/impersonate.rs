@@ -45,8 +45,7 @@ mod tests {
         let caller = |name: &str, groups: &[&str]| Caller {
             name: name.to_owned(),
             groups: groups.iter().map(|group| (*group).to_owned()).collect(),
-            team: None,
-            anyone: false,
+            ..Caller::default()
         };
         let told = headers(&caller("jürgen@example.com", &["oidc:a", "system:authenticated"])).unwrap();
         assert_eq!(told[USER].as_bytes(), "jürgen@example.com".as_bytes());

@@ -15,7 +15,7 @@ use slipway_http::{Error, StatusCode};
 use crate::agents::Deleted;
 use crate::answer::{Created, Data};
 use crate::call::{Call, Json};
-use crate::right::{MEMBER, Right};
+use crate::right::Right;
 use crate::shelf::number;
 use crate::write::Expected;
 use crate::{fault, write};
@@ -43,16 +43,6 @@ impl Role {
             Self::Developer => "slipway-developer",
             Self::Admin => "slipway-admin",
             Self::PlatformAdmin => "slipway-platform-admin",
-        }
-    }
-
-    /// What it may do in a team that no weaker role may. Whoever gives it must have it: REST binds as itself, for which
-    /// Kubernetes asks nobody whether the caller could.
-    fn right(self) -> Right {
-        match self {
-            Self::Viewer => MEMBER,
-            Self::Developer => Right::on("create", "agents"),
-            Self::Admin | Self::PlatformAdmin => Right::on("delete", "agents"),
         }
     }
 
@@ -253,7 +243,7 @@ async fn has(call: &Call, right: Right) -> Result<bool, Error> {
     call.context.access.allows(&call.caller, right, &call.namespace(), None).await
 }
 
-/// As with kubectl, nobody gives more than they have.
+/// As with kubectl, nobody gives more than they have, unless they may bind the role.
 async fn may_give(call: &Call, role: Role) -> Result<(), Error> {
     let forbidden = |message: String| Err(Error::new(StatusCode::FORBIDDEN, message));
     if role == Role::PlatformAdmin {
@@ -262,10 +252,7 @@ async fn may_give(call: &Call, role: Role) -> Result<(), Error> {
             role.cluster_role()
         ));
     }
-    let right = role.right();
-    if has(call, right).await? {
-        return Ok(());
-    }
+    let Some(right) = call.context.access.lacks(&call.caller, role.cluster_role(), &call.namespace()).await? else { return Ok(()) };
     let (who, role) = (&call.caller.name, word(role));
     forbidden(format!("role: {who} may not {right} in this team, as the role {role} may; nobody gives more than they have"))
 }

@@ -1,10 +1,10 @@
 //! Tokens that should open nothing, sent over the wire.
 
-use serde_json::json;
-use slipway_e2e::{Api, Team, poll};
+use serde_json::{Value, json};
+use slipway_e2e::{Api, Team, kubectl, platform, poll};
 use slipway_peers::Issuer;
 
-use super::callers::{bind, token};
+use super::callers::{Caller, Platform, bind, token};
 
 fn status(api: &Api, token: &str) -> (u16, String) {
     let reply = api.call("GET", "/agents").token(token).send();
@@ -45,6 +45,49 @@ fn a_token_that_is_not_whole_opens_nothing() {
         assert!(!body.contains(signature), "{what}: a token is not repeated: {body}");
     }
     assert!(!api.log().contains(signature), "{}", api.log());
+}
+
+/// A program of one team was given a platform admin's token with the claim `team_id`, so that it can do no harm elsewhere.
+#[test]
+fn a_token_for_one_team_is_not_for_the_platform() {
+    let (team, issuer) = (Team::new("claimed"), Issuer::start());
+    let other = team.beside("unclaimed");
+    let api = super::api(&issuer);
+    let name = "claimed-platform@example.com";
+    let whole = token(&issuer, name, &json!({}));
+    let claimed = token(&issuer, name, &json!({"team_id": format!("tk_{}", team.slug)}));
+    let pat = Caller { role: "platform_admin", name: name.to_owned(), groups: Vec::new(), token: whole.clone() };
+    let _platform = Platform::admins(&team, &[pat]);
+    poll(10, || match api.call("GET", "/admin/agents").token(&whole).send() {
+        reply if reply.status == 200 => Ok(()),
+        reply => Err(format!("a platform admin should see all agents: {reply:?}")),
+    });
+    let third = format!("{}-third", team.slug);
+    for (method, path, body) in [
+        ("GET", "/admin/agents", Value::Null),
+        ("POST", "/teams", json!({"name": "Third", "slug": third})),
+        ("DELETE", &*format!("/teams/{}", other.slug), Value::Null),
+        ("GET", "/platform/config", Value::Null),
+        ("PUT", "/platform/config", json!({"mlflow_uri": "https://evil.example.com"})),
+        ("POST", "/platform/config/test", Value::Null),
+        ("POST", "/platform/sync", Value::Null),
+    ] {
+        let call = api.call(method, path).token(&claimed);
+        let reply = if body.is_null() { call.send() } else { call.json(&body).send() };
+        assert!(reply.status == 403 && reply.body.contains("alone"), "{method} {path}: {reply:?}");
+    }
+    let slugs = |token: &str| -> Vec<String> {
+        let list = api.call("GET", "/teams").token(token).expect(200);
+        list["data"].as_array().into_iter().flatten().filter_map(|team| team["slug"].as_str().map(str::to_owned)).collect()
+    };
+    assert_eq!(slugs(&claimed), [team.slug.clone()]);
+    assert!(slugs(&whole).contains(&other.slug));
+    let left = kubectl("get teams -o name").ok();
+    assert!(left.contains(&other.slug) && !left.contains(&third), "{left}");
+    let config = kubectl(format!("get configmap slipway-platform -n {}", platform::NAMESPACE)).json();
+    assert!(!config.to_string().contains("evil.example.com"), "{config}");
+    // Its own team it may take away, as its owner may.
+    api.call("DELETE", &format!("/teams/{}", team.slug)).token(&claimed).expect(200);
 }
 
 /// REST binds with its own account, which may give what the caller may not.

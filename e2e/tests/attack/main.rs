@@ -9,5 +9,6 @@ mod bombs;
 mod imports;
 mod installed;
 mod memory;
+mod role;
 mod tokens;
 mod uploads;

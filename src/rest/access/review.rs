@@ -1,8 +1,11 @@
 //! Whether the cluster's own roles allow it.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Instant;
 
-use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use k8s_openapi::api::authorization::v1::{NonResourceAttributes, ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use kube::api::{Api, PostParams};
 use slipway_http::Error;
 
@@ -10,50 +13,126 @@ use super::{Access, Caller};
 use crate::fault;
 use crate::right::Right;
 
+type Text = Cow<'static, str>;
+
+/// What is to be done, and to what.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Attributes {
+    Resource { verb: Text, group: Text, resource: Text, subresource: Option<Text>, namespace: String, name: Option<String> },
+    Path { verb: Text, path: String },
+}
+
+impl Attributes {
+    pub(crate) fn of(right: Right, namespace: &str, name: Option<&str>) -> Self {
+        Self::Resource {
+            verb: right.verb.into(),
+            group: right.group.into(),
+            resource: right.resource.into(),
+            subresource: right.subresource.map(Cow::Borrowed),
+            namespace: namespace.to_owned(),
+            name: name.map(str::to_owned),
+        }
+    }
+}
+
+/// As in messages: `create agents.agents.slipway.dev/chat hello`.
+impl fmt::Display for Attributes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (verb, group, resource, subresource, name) = match self {
+            Self::Resource { verb, group, resource, subresource, name, .. } => (verb, group, resource, subresource, name),
+            Self::Path { verb, path } => return write!(f, "{verb} {path}"),
+        };
+        write!(f, "{verb} {resource}")?;
+        if !group.is_empty() {
+            write!(f, ".{group}")?;
+        }
+        subresource.as_ref().map_or(Ok(()), |subresource| write!(f, "/{subresource}"))?;
+        name.as_ref().map_or(Ok(()), |name| write!(f, " {name}"))
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Question {
     user: String,
     groups: Vec<String>,
-    right: Right,
-    namespace: String,
-    name: Option<String>,
+    uid: Option<String>,
+    extra: BTreeMap<String, Vec<String>>,
+    attributes: Attributes,
+}
+
+impl Question {
+    fn spec(&self) -> SubjectAccessReviewSpec {
+        let mut spec = SubjectAccessReviewSpec {
+            user: Some(self.user.clone()),
+            groups: Some(self.groups.clone()),
+            uid: self.uid.clone(),
+            extra: (!self.extra.is_empty()).then(|| self.extra.clone()),
+            ..SubjectAccessReviewSpec::default()
+        };
+        let owned = |text: &Text| Some(text.clone().into_owned());
+        match &self.attributes {
+            Attributes::Resource { verb, group, resource, subresource, namespace, name } => {
+                spec.resource_attributes = Some(ResourceAttributes {
+                    verb: owned(verb),
+                    group: owned(group),
+                    resource: owned(resource),
+                    subresource: subresource.as_ref().and_then(owned),
+                    namespace: Some(namespace.clone()).filter(|namespace| !namespace.is_empty()),
+                    name: name.clone(),
+                    ..ResourceAttributes::default()
+                });
+            }
+            Attributes::Path { verb, path } => {
+                spec.non_resource_attributes = Some(NonResourceAttributes { verb: owned(verb), path: Some(path.clone()) });
+            }
+        }
+        spec
+    }
 }
 
 impl Access {
-    pub(super) async fn review(&self, caller: &Caller, right: Right, namespace: &str, name: Option<&str>) -> Result<bool, Error> {
+    pub(super) async fn review(&self, caller: &Caller, attributes: Attributes) -> Result<bool, Error> {
         let question = Question {
             user: caller.name.clone(),
             groups: caller.groups.clone(),
-            right,
-            namespace: namespace.to_owned(),
-            name: name.map(str::to_owned),
+            uid: caller.uid.clone(),
+            extra: caller.extra.clone(),
+            attributes,
         };
         let asked = Instant::now();
         if let Some(verdict) = self.verdicts.get(&question, asked) {
             return Ok(verdict);
         }
-        let attributes = ResourceAttributes {
-            verb: Some(right.verb.to_owned()),
-            group: Some(right.group.to_owned()),
-            resource: Some(right.resource.to_owned()),
-            subresource: right.subresource.map(str::to_owned),
-            namespace: Some(namespace.to_owned()).filter(|namespace| !namespace.is_empty()),
-            name: name.map(str::to_owned),
-            ..ResourceAttributes::default()
-        };
-        let review = SubjectAccessReview {
-            spec: SubjectAccessReviewSpec {
-                user: Some(caller.name.clone()),
-                groups: Some(caller.groups.clone()),
-                resource_attributes: Some(attributes),
-                ..SubjectAccessReviewSpec::default()
-            },
-            ..SubjectAccessReview::default()
-        };
+        let review = SubjectAccessReview { spec: question.spec(), ..SubjectAccessReview::default() };
         let api: Api<SubjectAccessReview> = Api::all(self.client.clone());
         let answer = api.create(&PostParams::default(), &review).await.map_err(|error| fault::of_cluster(error, "review"))?;
         let verdict = answer.status.is_some_and(|status| status.allowed);
         self.verdicts.put(question, verdict, asked);
         Ok(verdict)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_review_carries_all_that_is_known_of_the_caller() {
+        let question = Question {
+            user: "u".to_owned(),
+            groups: vec!["g".to_owned()],
+            uid: Some("7".to_owned()),
+            extra: [("example.com/scopes".to_owned(), vec!["a".to_owned()])].into(),
+            attributes: Attributes::of(Right::on("create", "agents").sub("chat"), "team-a", Some("hello")),
+        };
+        let expected = json!({
+            "user": "u", "groups": ["g"], "uid": "7", "extra": {"example.com/scopes": ["a"]},
+            "resourceAttributes": {
+                "verb": "create", "group": slipway_api::GROUP, "resource": "agents", "subresource": "chat", "namespace": "team-a", "name": "hello",
+            },
+        });
+        assert_eq!(serde_json::to_value(question.spec()).unwrap(), expected);
     }
 }

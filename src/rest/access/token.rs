@@ -40,9 +40,34 @@ impl Access {
         let api: Api<TokenReview> = Api::all(self.client.clone());
         let answer = api.create(&PostParams::default(), &review).await.map_err(|error| fault::of_cluster(error, "token"))?;
         let status = answer.status.filter(|status| status.authenticated == Some(true)).unwrap_or_default();
-        let caller = |user: UserInfo| {
-            Some(Caller { name: user.username?, groups: user.groups.unwrap_or_default(), team: None, anyone: false })
-        };
         Ok(status.user.and_then(caller))
+    }
+}
+
+/// All that the cluster says of the owner, as an authorizer may look at any of it.
+fn caller(user: UserInfo) -> Option<Caller> {
+    let UserInfo { username, groups, uid, extra } = user;
+    Some(Caller {
+        name: username?,
+        groups: groups.unwrap_or_default(),
+        uid: uid.filter(|uid| !uid.is_empty()),
+        extra: extra.unwrap_or_default(),
+        team: None,
+        anyone: false,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn all_that_the_cluster_says_of_a_caller_is_kept() {
+        let user = json!({"username": "u", "uid": "7", "groups": ["g"], "extra": {"example.com/scopes": ["a", "b"]}});
+        let caller = caller(serde_json::from_value(user).unwrap()).unwrap();
+        assert_eq!((caller.uid.as_deref(), &caller.extra["example.com/scopes"]), (Some("7"), &vec!["a".to_owned(), "b".to_owned()]));
+        assert!(super::caller(UserInfo::default()).is_none(), "who has no name is nobody");
     }
 }

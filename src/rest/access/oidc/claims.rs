@@ -44,7 +44,7 @@ pub(super) fn caller(oidc: &Oidc, claims: &Map<String, Value>, now: f64) -> Resu
     }
     groups.push(AUTHENTICATED.to_owned());
     let team = text(claims, TEAM)?.filter(|team| !team.is_empty()).map(str::to_owned);
-    Ok(Caller { name, groups, team, anyone: false })
+    Ok(Caller { name, groups, team, ..Caller::default() })
 }
 
 /// Names that begin with `system:` are the cluster's: a group `system:masters` may do everything.

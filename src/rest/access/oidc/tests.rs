@@ -53,7 +53,7 @@ async fn a_token_of_each_algorithm_says_who_calls() {
         let caller = read(&issuer, &peer.sign(algorithm, &alice().to_string())).await.unwrap();
         let groups = vec!["oidc:dev".to_owned(), "system:authenticated".to_owned()];
         let team = Some("tk_blue".to_owned());
-        assert_eq!(caller, Caller { name: "alice@example.com".to_owned(), groups, team, anyone: false }, "{algorithm}");
+        assert_eq!(caller, Caller { name: "alice@example.com".to_owned(), groups, team, ..Caller::default() }, "{algorithm}");
     }
     assert_eq!(issuer.problem().await, None);
 }

@@ -45,9 +45,22 @@ struct Inner {
 }
 
 impl Cluster {
-    /// With the team `a` in it.
+    /// With the team `a` in it, and what the chart makes: roles, and what keeps the platform's configuration.
     pub(crate) fn new() -> Self {
         let mut inner = Inner::default();
+        for (role, verbs) in [("viewer", &["list"][..]), ("developer", &["list", "create"]), ("admin", &["list", "create", "delete"])] {
+            let agents = json!({"apiGroups": ["agents.slipway.dev"], "resources": ["agents"], "verbs": verbs});
+            let rules = if role == "admin" {
+                json!([agents, {"apiGroups": ["x"], "resources": ["last"], "verbs": ["get"]}])
+            } else {
+                json!([agents])
+            };
+            let role = json!({"metadata": {"name": format!("slipway-{role}")}, "rules": rules});
+            let _ = inner.create("/apis/rbac.authorization.k8s.io/v1/clusterroles", role);
+        }
+        for kind in ["configmaps", "secrets"] {
+            let _ = inner.create(&format!("/api/v1/namespaces/slipway-system/{kind}"), json!({"metadata": {"name": "slipway-platform"}}));
+        }
         let team = json!({"metadata": {"name": "a"}, "spec": {"name": "A"}});
         let _ = inner.create("/apis/agents.slipway.dev/v1/teams", team);
         Self(Arc::new(State { inner: Mutex::new(inner), events: broadcast::channel(1024).0 }))

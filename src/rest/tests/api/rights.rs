@@ -19,7 +19,17 @@ async fn without(rights: &[(&'static str, &'static str)]) -> Api {
 #[tokio::test]
 async fn who_may_make_bindings_gives_no_role_beyond_their_own() {
     let (admins, developers, members) = (("delete", "agents"), ("create", "agents"), ("list", "agents"));
-    for (lacks, may_give) in [(&[][..], 3), (&[admins], 2), (&[admins, developers], 1), (&[admins, developers, members], 0)] {
+    let (bind, last) = (("bind", "clusterroles"), ("get", "last"));
+    for (lacks, may_give) in [
+        (&[bind][..], 3),
+        (&[bind, admins], 2),
+        (&[bind, admins, developers], 1),
+        (&[bind, admins, developers, members], 0),
+        // The last right of the last rule.
+        (&[bind, last], 2),
+        // Who may bind a role need not have it.
+        (&[admins, developers], 3),
+    ] {
         let api = without(lacks).await;
         for (at, role) in ["viewer", "developer", "admin"].into_iter().enumerate() {
             let body = Some(json!({"email": format!("{role}@example.com"), "role": role}));
@@ -42,7 +52,7 @@ async fn a_member_is_made_no_more_than_the_caller_is_and_only_by_who_may_also_ta
         // The role that she has.
         (("delete", "rolebindings"), "viewer", 403),
     ] {
-        let api = without(&[lacks]).await;
+        let api = without(&[lacks, ("bind", "clusterroles")]).await;
         let made = api.call(Method::POST, MEMBERS, &ADA, eve("viewer")).await;
         assert_eq!(made.status, 201, "{}", made.body);
         let path = format!("{MEMBERS}/{}", made.body["data"]["id"].as_str().unwrap());
