@@ -73,7 +73,7 @@ fn its_network_is_closed_but_for_what_agents_need() {
     assert!(rules("ingress").iter().any(|rule| ports(rule).contains(&json!(8000)) && from(rule).contains(&json!(team.namespace))));
     assert!(rules("egress").iter().any(|rule| ports(rule).contains(&json!(53))), "names can be looked up");
     for rule in rules("egress") {
-        assert!(rule["to"].is_array() || ports(&rule) == [json!(53), json!(53)], "nothing but names is open to everywhere: {rule:#}");
+        assert!(rule["to"].as_array().is_some_and(|peers| !peers.is_empty()), "nothing is open to everywhere, not even names: {rule:#}");
     }
 }
 

@@ -39,6 +39,8 @@ slipway_install() {
   [[ $1 == current ]] || mapfile -t -O ${#settings[@]} settings < <(postgres_settings)
   [[ $1 == current ]] || history_volume_up
   [[ $1 == current ]] || settings+=(--set "state.storage.storageClassName=-")
+  # CoreDNS is a process of the node.
+  [[ $1 == current ]] || settings+=(--set-json "agents.network.dns=[{\"ipBlock\": {\"cidr\": \"$NODE_ADDRESS/32\"}}]")
   # Tests put servers for tools on the machine itself.
   [[ $1 == current ]] || settings+=(--set "agents.egressAllow={$NODE_ADDRESS/32}")
   "$STATE/bin/helm" upgrade --install slipway "$ROOT" --namespace slipway-system --create-namespace \

@@ -136,7 +136,7 @@ pub(crate) struct Arguments {
     #[arg(long, env = "SLIPWAY_AGENT_DEFAULTS", default_value = "{}", value_parser = json::<AgentDefaults>)]
     pub agent_defaults: AgentDefaults,
 
-    /// What teams' network policies allow besides what agents always need, as JSON: {"enabled": true, "egress": [], "ingress": []}.
+    /// What teams' network policies allow besides what agents always need, as JSON: {"enabled": true, "dns": [...], "egress": [], "ingress": []}.
     #[arg(long, env = "SLIPWAY_TEAM_NETWORK", default_value = "{}", value_parser = json::<TeamNetwork>)]
     pub team_network: TeamNetwork,
 

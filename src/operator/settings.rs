@@ -3,7 +3,8 @@
 use serde::Deserialize;
 use slipway_api::agent::{PodTemplate, Resources};
 
-use k8s_openapi::api::networking::v1::{NetworkPolicyEgressRule, NetworkPolicyIngressRule};
+use k8s_openapi::api::networking::v1::{NetworkPolicyEgressRule, NetworkPolicyIngressRule, NetworkPolicyPeer};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use crate::database::DatabaseUrl;
 
@@ -66,9 +67,24 @@ pub struct TeamNetwork {
     pub egress: Vec<NetworkPolicyEgressRule>,
     pub ingress: Vec<NetworkPolicyIngressRule>,
 }
+    /// Where the cluster's name servers are. Nobody: agents look up no names.
+    pub dns: Vec<NetworkPolicyPeer>,
 
 impl Default for TeamNetwork {
     fn default() -> Self {
-        Self { enabled: true, egress: Vec::new(), ingress: Vec::new() }
+        Self { enabled: true, dns: vec![name_servers()], egress: Vec::new(), ingress: Vec::new() }
+    }
+}
+
+/// CoreDNS and its like, as most clusters have them.
+fn name_servers() -> NetworkPolicyPeer {
+    let labelled = |key: &str, value: &str| {
+        let labels = [(key.to_owned(), value.to_owned())].into();
+        Some(LabelSelector { match_labels: Some(labels), ..LabelSelector::default() })
+    };
+    NetworkPolicyPeer {
+        namespace_selector: labelled("kubernetes.io/metadata.name", "kube-system"),
+        pod_selector: labelled("k8s-app", "kube-dns"),
+        ip_block: None,
     }
 }

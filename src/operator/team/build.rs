@@ -155,11 +155,16 @@ fn allow_agents(team: &Team, settings: &Settings) -> NetworkPolicy {
         NetworkPolicyIngressRule { from: Some(platform.clone()), ports: Some(vec![tcp(contract::CONTROL_PORT)]) },
     ];
     ingress.extend(settings.team_network.ingress.clone());
-    let mut egress = vec![
-        NetworkPolicyEgressRule { to: None, ports: Some(vec![port("UDP", 53), port("TCP", 53)]) },
+    let mut egress = Vec::new();
+    // An empty list of peers would stand for everybody.
+    if !settings.team_network.dns.is_empty() {
+        let ports = Some(vec![port("UDP", 53), port("TCP", 53)]);
+        egress.push(NetworkPolicyEgressRule { to: Some(settings.team_network.dns.clone()), ports });
+    }
+    egress.extend([
         NetworkPolicyEgressRule { to: Some(neighbours), ports: Some(vec![tcp(contract::PORT)]) },
         NetworkPolicyEgressRule { to: Some(platform), ports: None },
-    ];
+    ]);
     egress.extend(settings.team_network.egress.clone());
     let agents = LabelSelectorRequirement { key: labels::AGENT.to_owned(), operator: "Exists".to_owned(), values: None };
     NetworkPolicy {
@@ -200,8 +205,15 @@ mod tests {
     fn rules(policy: &Value, direction: &str, peers: &str) -> Vec<String> {
         let line = |rule: &Value| {
             let names = rule[peers].as_array().into_iter().flatten().map(|peer| {
-                assert_eq!(peer.as_object().map(serde_json::Map::len), Some(1), "namespaces and nothing else: {peer}");
-                peer["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"].as_str().unwrap()
+                let namespace = peer["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"].as_str().unwrap();
+                let parts = peer.as_object().map_or(0, serde_json::Map::len);
+                match peer["podSelector"]["matchLabels"]["k8s-app"].as_str() {
+                    Some(pods) if parts == 2 => format!("{namespace}/{pods}"),
+                    _ => {
+                        assert_eq!(parts, 1, "namespaces and nothing else: {peer}");
+                        namespace.to_owned()
+                    }
+                }
             });
             let ports = rule["ports"]
                 .as_array()
@@ -222,6 +234,15 @@ mod tests {
         let [closed, open] = policies[..] else { panic!("two policies, not {policies:#?}") };
         assert_eq!(closed["spec"], serde_json::json!({"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}));
         assert_eq!(rules(open, "ingress", "from"), ["team-a slipway-system: TCP/8000", "slipway-system: TCP/8001"]);
-        assert_eq!(rules(open, "egress", "to"), [": UDP/53 TCP/53", "team-a: TCP/8000", "slipway-system: "]);
+        assert_eq!(rules(open, "egress", "to"), ["kube-system/kube-dns: UDP/53 TCP/53", "team-a: TCP/8000", "slipway-system: "]);
+    }
+
+    #[test]
+    fn no_name_servers_are_nobody_and_not_everybody() {
+        let team: Team = serde_json::from_value(serde_json::json!({"metadata": {"name": "a"}, "spec": {"name": "A"}})).unwrap();
+        let mut settings = settings(None);
+        settings.team_network.dns.clear();
+        let policy = value(&allow_agents(&team, &settings)).unwrap();
+        assert_eq!(rules(&policy, "egress", "to"), ["team-a: TCP/8000", "slipway-system: "]);
     }
 }
