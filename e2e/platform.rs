@@ -1,6 +1,6 @@
 //! The installed manager: its settings, its pods, what it counts.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::kubectl::kubectl;
 
@@ -16,6 +16,15 @@ pub fn setting(name: &str) -> Option<String> {
     let variables = deployment["spec"]["template"]["spec"]["containers"][0]["env"].as_array()?.clone();
     let variable = variables.into_iter().find(|variable| variable["name"] == name)?;
     Some(variable["value"].as_str().unwrap_or_default().to_owned())
+}
+
+/// What the chart makes in the platform's namespace to keep the configuration in, in another one that is to be it.
+#[track_caller]
+pub fn keep_configuration_in(namespace: &str) {
+    for kind in ["ConfigMap", "Secret"] {
+        let object = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "slipway-platform"}});
+        kubectl(format!("-n {namespace} apply -f -")).input(object).ok();
+    }
 }
 
 /// The image of agents that name none.

@@ -168,3 +168,63 @@ true
 {{- end -}}
 {{- end -}}
 {{- end }}
+
+{{/* What agents' podTemplate may have in every team: what the list says, and what all agents get anyway. As JSON. */}}
+{{- define "slipway.allowedPodSettings" -}}
+{{- $allowed := .Values.agents.allowedPodSettings -}}
+{{- $given := .Values.agents.defaults.podTemplate | default dict -}}
+{{- $keys := list -}}
+{{- range $given.tolerations -}}
+{{- $keys = append $keys (default "*" .key) -}}
+{{- end -}}
+{{- dict
+  "priorityClassNames" (concat $allowed.priorityClassNames (compact (list $given.priorityClassName)) | uniq)
+  "runtimeClassNames" (concat $allowed.runtimeClassNames (compact (list $given.runtimeClassName)) | uniq)
+  "annotations" (concat $allowed.annotations (keys ($given.annotations | default dict) | sortAlpha) | uniq)
+  "labels" (concat $allowed.labels (keys ($given.labels | default dict) | sortAlpha) | uniq)
+  "tolerations" (concat $allowed.tolerations $keys | uniq)
+  | toJson -}}
+{{- end }}
+
+{{/*
+CEL variables that find what pods are to have, did not have before, and may not have by the list in `params`. They are
+called by the fields of a podTemplate; `now` and `before` are pods' specs, `marksNow` and `marksBefore` pods' metadata. In a
+list stand names, all keys of a domain (example.com/*), and * for everything.
+*/}}
+{{- define "slipway.foreignPodSettings" -}}
+{{- range $field, $list := dict "priorityClassName" "priorityClassNames" "runtimeClassName" "runtimeClassNames" }}
+- name: {{ $field }}
+  expression: >-
+    [variables.now].filter(p, has(p.{{ $field }}) && p.{{ $field }} != null &&
+    !(has(variables.before.{{ $field }}) && variables.before.{{ $field }} == p.{{ $field }})).map(p, string(p.{{ $field }}))
+    .filter(n, !params.data['{{ $list }}'].split('\n').exists(a, a == n || a == '*'))
+{{- end }}
+{{- range $field, $ours := dict "annotations" "^agents[.]slipway[.]dev/|^kubectl[.]kubernetes[.]io/restartedAt$" "labels" "^(agents[.]slipway[.]dev|app[.]kubernetes[.]io)/|^[^/]*$" }}
+- name: {{ $field }}
+  expression: >-
+    [variables.marksNow].filter(m, has(m.{{ $field }}) && m.{{ $field }} != null)
+    .map(m, m.{{ $field }}.filter(k, !k.matches('{{ $ours }}') &&
+    !(has(variables.marksBefore.{{ $field }}) && variables.marksBefore.{{ $field }} != null && k in variables.marksBefore.{{ $field }} && variables.marksBefore.{{ $field }}[k] == m.{{ $field }}[k]) &&
+    !params.data['{{ $field }}'].split('\n').exists(a, a == k || a == '*' || (a.endsWith('/*') && k.startsWith(a.substring(0, a.size() - 1)))))
+    .join(', ')).filter(m, m != '')
+{{- end }}
+# One without a key is for every taint. How long a pod stays on a node that is lost is its own business.
+- name: tolerations
+  expression: >-
+    [variables.now].filter(p, has(p.tolerations) && p.tolerations != null)
+    .map(p, p.tolerations.filter(t, !(has(variables.before.tolerations) && variables.before.tolerations != null && t in variables.before.tolerations))
+    .map(t, has(t.key) && t.key != null ? string(t.key) : '')
+    .filter(k, !(k in ['node.kubernetes.io/not-ready', 'node.kubernetes.io/unreachable']) &&
+    !params.data['tolerations'].split('\n').exists(a, a != '' && (a == k || a == '*' || (a.endsWith('/*') && k.startsWith(a.substring(0, a.size() - 1))))))
+    .map(k, k == '' ? 'all taints' : k).join(', ')).filter(t, t != '')
+{{- end }}
+
+{{/* And what is said of it: "slipway.foreignPodSettingsRefused" of the path of a podTemplate's fields. */}}
+{{- define "slipway.foreignPodSettingsRefused" -}}
+{{- range list "priorityClassName" "runtimeClassName" "annotations" "labels" "tolerations" }}
+- expression: variables.{{ . }}.size() == 0
+  messageExpression: >-
+    "{{ $ }}{{ . }}: agents of this team may not have " + variables.{{ . }}.join(', ') +
+    "; a platform admin allows it in the Team or, for all teams, in the chart's values"
+{{- end }}
+{{- end }}

@@ -1,23 +1,32 @@
 //! The platform's configuration over REST: what is kept, what agents are told of it, and what a test of it finds.
 
 use serde_json::{Value, json};
-use slipway_e2e::{Api, Team, alone, kubectl, poll};
+use slipway_e2e::{Api, Kubectl, Team, alone, kubectl, poll};
 
 const NAMESPACE: &str = "slipway-system";
 
-/// Takes ConfigMap and Secret away, before and after.
+/// Empties ConfigMap and Secret, before and after.
 struct Clean;
+
+/// The chart makes them, and nobody else can.
+fn empty(kind: &str) -> Kubectl {
+    kubectl(format!("-n {NAMESPACE} patch {kind} slipway-platform --type=merge -p")).arg(json!({"data": null}))
+}
 
 impl Clean {
     fn now() -> Self {
-        kubectl(format!("-n {NAMESPACE} delete configmap,secret slipway-platform --ignore-not-found")).ok();
+        for kind in ["configmap", "secret"] {
+            empty(kind).ok();
+        }
         Self
     }
 }
 
 impl Drop for Clean {
     fn drop(&mut self) {
-        let _ = kubectl(format!("-n {NAMESPACE} delete configmap,secret slipway-platform --ignore-not-found")).run();
+        for kind in ["configmap", "secret"] {
+            let _ = empty(kind).run();
+        }
     }
 }
 

@@ -1,4 +1,6 @@
-//! The platform's keys: made once, kept in a Secret of the platform's namespace, shared by all replicas.
+//! The platform's keys: made once, kept in a Secret of the platform's namespace, shared by all replicas. The chart makes
+//! the Secret, without any: who may make Secrets may make one that the cluster fills with an account's token. Where there is
+//! no chart, a manager that may do so makes it.
 //!
 //! One keys the hashes over Secrets. The other signs what the platform tells agents on their control port; agents
 //! are given its public half, so that no agent can speak for the platform.
@@ -22,6 +24,7 @@ use slipway_api::labels;
 pub(crate) use token::{LONGEST_LIFE, Signer};
 
 const NAME: &str = "slipway-keys";
+const OPAQUE: &str = "Opaque";
 const SECRETS_HASH: &str = "secrets-hash";
 const CONTROL: &str = "control";
 /// How often a replica that loses the race for a first key tries again.
@@ -46,6 +49,9 @@ pub(crate) async fn open(client: Client, namespace: &str) -> anyhow::Result<Keys
     let context = || format!("Secret {NAME} in namespace {namespace}");
     for _ in 0..ATTEMPTS {
         let found = api.get_opt(NAME).await.with_context(context)?;
+        if let Some(problem) = found.as_ref().and_then(unfit) {
+            bail!("{}: {problem}", context());
+        }
         let data = found.as_ref().and_then(|secret| secret.data.clone()).unwrap_or_default();
         let missing = missing(&data)?;
         if missing.is_empty() {
@@ -63,10 +69,19 @@ pub(crate) async fn open(client: Client, namespace: &str) -> anyhow::Result<Keys
             Ok(secret) => return read(&secret.data.unwrap_or_default()),
             // Another replica was faster; its keys are the keys.
             Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Err(kube::Error::Api(status)) if status.code == 403 && found.is_none() => {
+                bail!("{} is missing, which the chart makes; install the chart anew ({})", context(), status.message);
+            }
             Err(error) => return Err(error).with_context(context),
         }
     }
     bail!("{}: others kept changing it while a key was to be added", context())
+}
+
+/// Why a Secret of our name is not ours.
+fn unfit(secret: &Secret) -> Option<String> {
+    let kind = secret.type_.as_deref().unwrap_or(OPAQUE);
+    (kind != OPAQUE).then(|| format!("its type is {kind} and not {OPAQUE}, so that somebody else fills it; delete it, and install the chart anew"))
 }
 
 fn fresh(data: BTreeMap<String, ByteString>) -> Secret {
@@ -76,6 +91,7 @@ fn fresh(data: BTreeMap<String, ByteString>) -> Secret {
             labels: Some(BTreeMap::from([(labels::PART_OF.to_owned(), labels::PLATFORM.to_owned())])),
             ..ObjectMeta::default()
         },
+        type_: Some(OPAQUE.to_owned()),
         data: Some(data),
         ..Secret::default()
     }
@@ -126,6 +142,13 @@ mod tests {
         assert_eq!(STANDARD.decode(keys.control_public()).unwrap().len(), 32);
         assert!(missing(&all).unwrap().is_empty());
         assert_ne!(missing(&BTreeMap::new()).unwrap(), missing(&BTreeMap::new()).unwrap());
+    }
+
+    #[test]
+    fn a_secret_that_the_cluster_fills_is_not_ours() {
+        let of = |kind: Option<&str>| Secret { type_: kind.map(str::to_owned), ..Secret::default() };
+        assert!(unfit(&of(None)).is_none() && unfit(&of(Some("Opaque"))).is_none() && unfit(&fresh(BTreeMap::new())).is_none());
+        assert!(unfit(&of(Some("kubernetes.io/service-account-token"))).unwrap().contains("delete it"));
     }
 
     #[test]

@@ -11,13 +11,13 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
-use kube::api::{Api, ObjectMeta};
+use kube::api::Api;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::json;
-use slipway_api::{labels, platform};
+use slipway_api::platform;
 use slipway_database::{Fault, Reader};
-use slipway_http::{Error, HeaderValue, StatusCode, header};
+use slipway_http::{Error, HeaderValue, header};
 
 use crate::answer::Data;
 use crate::call::{Call, IDEMPOTENCY_KEY, Json};
@@ -107,10 +107,10 @@ pub(crate) async fn change(call: Call<Json<Changes>>) -> Result<Data<Config>, Er
         }
         data.insert(platform::MLFLOW_URI, mlflow_uri);
     }
-    let found = read(&call).await?;
+    let found = Some(read(&call).await?.ok_or_else(|| missing("ConfigMap"))?);
     Expected::of(&call)?.check(&found.as_ref().and_then(ResourceExt::resource_version).unwrap_or_default(), WHAT)?;
     let git = git::Writes::of(&call, git, found.as_ref()).await?;
-    if git.must_pause() && found.is_some() {
+    if git.must_pause() {
         // What opens the new remote must not be sent to the old one meanwhile.
         let pause = json!({"data": {platform::STATE_REPO: null}});
         let paused = write::change(&call, &api(&call), NAME, WHAT, |_: &ConfigMap| Ok(pause.clone())).await?;
@@ -118,14 +118,6 @@ pub(crate) async fn change(call: Call<Json<Changes>>) -> Result<Data<Config>, Er
     }
     git.hide(&mut call).await?;
     data.extend(git.data);
-    if found.is_none() {
-        match write::create(&call, &api(&call), config_map(&call, &data), WHAT).await {
-            Ok(made) => return answer(&call, Some(&made)).await,
-            // Somebody else has made it at the same time.
-            Err(error) if error.status() == StatusCode::CONFLICT => {}
-            Err(error) => return Err(error),
-        }
-    }
     let kept = write::change(&call, &api(&call), NAME, WHAT, |_: &ConfigMap| Ok(json!({"data": data}))).await?;
     answer(&call, Some(&kept)).await
 }
@@ -139,27 +131,18 @@ fn expect(call: &mut Call, now: &ConfigMap) -> Result<(), Error> {
     Ok(())
 }
 
-/// REST's own in any case: no role may make this ConfigMap, which REST does when there is none.
+/// REST fills what the chart has made, and makes nothing: who may make a Secret may make one that holds an account's token.
+fn missing(kind: &str) -> Error {
+    Error::unavailable(format!("the platform's namespace has no {kind} {NAME}, which the chart makes; install the chart anew"))
+}
+
+/// REST's own in any case: people need no right to the ConfigMap itself.
 fn api(call: &Call) -> Api<ConfigMap> {
     Api::namespaced(call.context.client.clone(), &call.context.settings.platform_namespace)
 }
 
 async fn read(call: &Call) -> Result<Option<ConfigMap>, Error> {
     api(call).get_opt(NAME).await.map_err(|error| fault::of_cluster(error, WHAT))
-}
-
-fn config_map(call: &Call, data: &BTreeMap<&str, Option<String>>) -> ConfigMap {
-    let said = data.iter().filter_map(|(name, value)| Some(((*name).to_owned(), value.clone()?)));
-    ConfigMap {
-        metadata: ObjectMeta {
-            name: Some(NAME.to_owned()),
-            namespace: Some(call.context.settings.platform_namespace.clone()),
-            labels: Some([(labels::PART_OF.to_owned(), labels::PLATFORM.to_owned())].into()),
-            ..ObjectMeta::default()
-        },
-        data: Some(said.collect()),
-        ..ConfigMap::default()
-    }
 }
 
 /// The MLflow server as the operator heeds it: what somebody wrote into the ConfigMap by hand and is no URL counts for

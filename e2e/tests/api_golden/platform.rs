@@ -1,7 +1,7 @@
 //! The platform's configuration, whether what it names is there, and bringing cluster and repositories to the same.
 
 use serde_json::{Value, json};
-use slipway_e2e::{Api, Golden, State, Team, fresh, poll};
+use slipway_e2e::{Api, Golden, State, Team, fresh, platform, poll};
 
 /// The configuration lies in the team's own namespace, so that nobody else's agents and repositories hear of it.
 #[test]
@@ -11,6 +11,7 @@ fn configuration_answers_as_written_down() {
     let (mlflow, remote) = (slipway_peers::mlflow(), slipway_peers::sshd());
     remote.repository("agents.git", &[]);
     let namespace = team.namespace.as_str();
+    platform::keep_configuration_in(namespace);
     let place = ("SLIPWAY_PLATFORM_NAMESPACE", namespace);
     let state = State::with(&team, folder.path(), namespace, &[place, ("SLIPWAY_MIRROR_ALLOW", "127.0.0.0/8")]);
     let open = [("AUTH_ENABLED", "false"), ("SLIPWAY_DEFAULT_NAMESPACE", namespace), place];

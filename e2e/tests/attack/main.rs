@@ -9,6 +9,8 @@ mod bombs;
 mod imports;
 mod installed;
 mod memory;
+mod platform_admin;
 mod role;
+mod secret;
 mod tokens;
 mod uploads;

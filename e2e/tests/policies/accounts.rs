@@ -77,6 +77,7 @@ fn manager(team: &Team, name: &str, user_name: &str) {
         Try::new(format!("-n kube-system delete configmap kube-root-ca.crt {dry}"), away),
         Try::new(own("default", "probe"), away),
         Try::new(own("kube-system", "slipway-keys"), away),
+        Try::new(own("default", "slipway-keys"), away),
         Try::with(create("default"), pod(), away),
         Try::with(create("kube-system"), daemons(), away),
         Try::with(create("default"), secrets(&account(name)), away),
@@ -95,7 +96,6 @@ fn manager(team: &Team, name: &str, user_name: &str) {
         Try::new(format!("-n {here} create configmap probe {dry}"), &[]),
         Try::new(format!("-n {here} delete rolebinding slipway-team-secrets {dry}"), &[]),
         Try::with(create(here), secrets(&account(name)), &[]),
-        Try::new(own("default", "slipway-keys"), &[]),
     ]);
 }
 
@@ -115,6 +115,8 @@ fn rest(team: &Team, user_name: &str) {
         Try::new(format!("-n {here} create configmap probe {dry}"), away),
         Try::new(format!("-n {here} create secret generic slipway-platform {dry}"), away),
         Try::new(format!("-n default create secret generic probe {dry}"), away),
+        Try::new(format!("-n default create secret generic slipway-platform {dry}"), away),
+        Try::new(format!("-n default create configmap slipway-platform {dry}"), away),
         Try::with(create("default"), pod(), away),
         Try::with(create(here), daemons(), away),
         Try::with(create(here), binding("slipway-viewer", "probe", &user("ann@example.com"), &json!({})), bind),
@@ -127,7 +129,6 @@ fn rest(team: &Team, user_name: &str) {
         Try::with(create(here), resource("Tool", &json!({"name": "datetime", "type": "builtin"})), &[]),
         Try::with(create(here), binding("slipway-admin", "probe", &user("ann@example.com"), &member), &[]),
         Try::new(format!("-n {here} delete agent hello {dry}"), &[]),
-        Try::new(format!("-n default create configmap slipway-platform {dry}"), &[]),
     ]);
 }
 
@@ -173,6 +174,8 @@ fn no_account_may_more_than_its_work_takes() {
         "escalate clusterroles",
         "bind clusterrole/cluster-admin",
         "bind clusterrole/admin",
+        "create secrets -n slipway-system",
+        "create configmaps -n default",
         "create pods --all-namespaces",
         "create pods --subresource=exec --all-namespaces",
         "create daemonsets.apps --all-namespaces",

@@ -92,6 +92,7 @@ fn a_mirror_behind_a_private_authority_takes_its_certificates_over_rest_and_foll
     let there = remote.repository("agents.git", &[]);
     let ground = Ground::within("releases-mirror", None, &[("SLIPWAY_MIRROR_ALLOW", "127.0.0.0/8")]);
     let namespace = ground.team.namespace.as_str();
+    slipway_e2e::platform::keep_configuration_in(namespace);
     let open = [("AUTH_ENABLED", "false"), ("SLIPWAY_DEFAULT_NAMESPACE", namespace), ("SLIPWAY_PLATFORM_NAMESPACE", namespace)];
     let api = Api::start(&[&ground.state.environment()[..], &open].concat());
     let put = |body: Value| api.call("PUT", "/platform/config").json(&body).expect(200);

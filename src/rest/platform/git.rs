@@ -7,18 +7,16 @@ use std::collections::BTreeMap;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::Api;
-use kube::api::ObjectMeta;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use slipway_api::labels;
 use slipway_api::platform::{NAME, STATE_BRANCH, STATE_CA, STATE_KNOWN_HOSTS, STATE_REPO, STATE_SSH_KEY, STATE_TOKEN};
 use slipway_http::{Error, StatusCode, header};
 use slipway_release::wire::{MirrorStatus, Mirrors, TestStatus};
 use slipway_state::mirror;
 use url::Url;
 
-use super::given;
+use super::{given, missing};
 use super::test::{Finding, Status};
 use crate::call::Call;
 use crate::right::Right;
@@ -225,18 +223,7 @@ impl Writes {
         let encoded: BTreeMap<&str, Option<ByteString>> =
             self.secrets.iter().map(|(name, value)| (*name, value.clone().map(|text| ByteString(text.into_bytes())))).collect();
         if secret(call).await?.is_none() {
-            let data = encoded.iter().filter_map(|(name, value)| Some(((*name).to_owned(), value.clone()?))).collect();
-            let metadata = ObjectMeta {
-                name: Some(NAME.to_owned()),
-                namespace: Some(call.context.settings.platform_namespace.clone()),
-                labels: Some([(labels::PART_OF.to_owned(), labels::PLATFORM.to_owned())].into()),
-                ..ObjectMeta::default()
-            };
-            let made = Secret { metadata, data: Some(data), ..Secret::default() };
-            match write::create(call, &api(call), made, WHAT).await {
-                Err(error) if error.status() == StatusCode::CONFLICT => {}
-                outcome => return outcome.map(drop),
-            }
+            return Err(missing("Secret"));
         }
         write::change(call, &api(call), NAME, WHAT, |_: &Secret| Ok(json!({"data": encoded}))).await.map(drop)
     }
