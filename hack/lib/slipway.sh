@@ -41,6 +41,9 @@ slipway_install() {
   [[ $1 == current ]] || settings+=(--set "state.storage.storageClassName=-")
   # CoreDNS is a process of the node.
   [[ $1 == current ]] || settings+=(--set-json "agents.network.dns=[{\"ipBlock\": {\"cidr\": \"$NODE_ADDRESS/32\"}}]")
+  # Tests try what agents can ask for.
+  [[ $1 == current ]] || settings+=(--set-json 'agents.allowedPodSettings={"priorityClassNames": ["system-cluster-critical"],
+    "runtimeClassNames": ["sandboxed"], "annotations": ["example.com/*"], "labels": ["example.com/*"], "tolerations": ["gpu"]}')
   # Tests put servers for tools on the machine itself.
   [[ $1 == current ]] || settings+=(--set "agents.egressAllow={$NODE_ADDRESS/32}")
   "$STATE/bin/helm" upgrade --install slipway "$ROOT" --namespace slipway-system --create-namespace \

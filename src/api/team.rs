@@ -50,6 +50,63 @@ pub struct TeamSpec {
     #[schemars(length(max = 64), inner(length(min = 1, max = 256)))]
     #[x_kube(merge_strategy = kube::core::ListMerge::Set)]
     pub gcp_service_accounts: Vec<String>,
+    /// What agents of this team may ask for in podTemplate, beyond what the chart allows in every team. Whoever writes an Agent cannot allow it to themselves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allowed_pod_settings: Option<AllowedPodSettings>,
+}
+
+/// What agents may ask for in podTemplate. Of keys, example.com/* means all of a domain; * is everything.
+#[derive(Serialize, Deserialize, Debug, Clone, Default, PartialEq, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AllowedPodSettings {
+    /// PriorityClasses.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(min = 1, max = 253), regex(pattern = r"^(\*|[a-z0-9]([-a-z0-9.]*[a-z0-9])?)$")))]
+    #[x_kube(merge_strategy = kube::core::ListMerge::Set)]
+    pub priority_class_names: Vec<String>,
+    /// RuntimeClasses.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(min = 1, max = 253), regex(pattern = r"^(\*|[a-z0-9]([-a-z0-9.]*[a-z0-9])?)$")))]
+    #[x_kube(merge_strategy = kube::core::ListMerge::Set)]
+    pub runtime_class_names: Vec<String>,
+    /// Keys of annotations.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 64),
+        inner(length(min = 1, max = 317), regex(pattern = r"^(\*|[A-Za-z0-9]([-A-Za-z0-9_./]*[A-Za-z0-9])?(/\*)?)$"))
+    )]
+    #[x_kube(merge_strategy = kube::core::ListMerge::Set)]
+    pub annotations: Vec<String>,
+    /// Keys of labels. Labels without a domain need no entry.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 64),
+        inner(length(min = 1, max = 317), regex(pattern = r"^(\*|[A-Za-z0-9]([-A-Za-z0-9_./]*[A-Za-z0-9])?(/\*)?)$"))
+    )]
+    #[x_kube(merge_strategy = kube::core::ListMerge::Set)]
+    pub labels: Vec<String>,
+    /// Keys of taints that are tolerated. * stands for all taints, and for a toleration without a key.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 64),
+        inner(length(min = 1, max = 317), regex(pattern = r"^(\*|[A-Za-z0-9]([-A-Za-z0-9_./]*[A-Za-z0-9])?(/\*)?)$"))
+    )]
+    #[x_kube(merge_strategy = kube::core::ListMerge::Set)]
+    pub tolerations: Vec<String>,
+}
+
+impl AllowedPodSettings {
+    /// Each list by the name of its field.
+    pub fn lists(&self) -> [(&'static str, &[String]); 5] {
+        let Self { priority_class_names, runtime_class_names, annotations, labels, tolerations } = self;
+        [
+            ("priorityClassNames", priority_class_names),
+            ("runtimeClassNames", runtime_class_names),
+            ("annotations", annotations),
+            ("labels", labels),
+            ("tolerations", tolerations),
+        ]
+    }
 }
 
 /// Defaults and limits of each container.

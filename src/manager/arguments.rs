@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand, ValueEnum};
+use slipway_api::team::AllowedPodSettings;
 use slipway_api::{ids, platform};
 use slipway_http::Network;
 use slipway_operator::database::{DatabaseUrl, DatabaseUrlError};
@@ -139,6 +140,10 @@ pub(crate) struct Arguments {
     /// What teams' network policies allow besides what agents always need, as JSON: {"enabled": true, "dns": [...], "egress": [], "ingress": []}.
     #[arg(long, env = "SLIPWAY_TEAM_NETWORK", default_value = "{}", value_parser = json::<TeamNetwork>)]
     pub team_network: TeamNetwork,
+
+    /// What agents of every team may ask for in podTemplate, as JSON: {"priorityClassNames": [], "annotations": [], ...}.
+    #[arg(long, env = "SLIPWAY_ALLOWED_POD_SETTINGS", default_value = "{}", value_parser = json::<AllowedPodSettings>)]
+    pub allowed_pod_settings: AllowedPodSettings,
 
     /// The platform's PostgreSQL database. Without one, agents keep what they know in memory.
     #[arg(long, env = "SLIPWAY_DATABASE_URL", hide_env_values = true)]

@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 use slipway_api::agent::{PodTemplate, Resources};
+use slipway_api::team::AllowedPodSettings;
 
 use k8s_openapi::api::networking::v1::{NetworkPolicyEgressRule, NetworkPolicyIngressRule, NetworkPolicyPeer};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -21,6 +22,8 @@ pub struct Settings {
     pub runtime_image: String,
     pub agent_defaults: AgentDefaults,
     pub team_network: TeamNetwork,
+    /// What agents of every team may ask for in podTemplate.
+    pub allowed_pod_settings: AllowedPodSettings,
     pub database: Option<DatabaseUrl>,
     pub ollama_base_url: Option<String>,
     pub platform: Platform,
@@ -64,11 +67,11 @@ pub struct AgentDefaults {
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct TeamNetwork {
     pub enabled: bool,
+    /// Where the cluster's name servers are. Nobody: agents look up no names.
+    pub dns: Vec<NetworkPolicyPeer>,
     pub egress: Vec<NetworkPolicyEgressRule>,
     pub ingress: Vec<NetworkPolicyIngressRule>,
 }
-    /// Where the cluster's name servers are. Nobody: agents look up no names.
-    pub dns: Vec<NetworkPolicyPeer>,
 
 impl Default for TeamNetwork {
     fn default() -> Self {

@@ -145,7 +145,7 @@ impl ChildKind {
     /// Who may have made an object of this kind.
     pub fn makers(self) -> &'static [Maker] {
         match self {
-            Self::ConfigMap => &[Maker::Agent, Maker::Skill],
+            Self::ConfigMap => &[Maker::Agent, Maker::Skill, Maker::Team],
             Self::Deployment | Self::Service | Self::ServiceAccount => &[Maker::Agent],
             Self::Namespace | Self::RoleBinding | Self::Secret | Self::NetworkPolicy | Self::ResourceQuota | Self::LimitRange => {
                 &[Maker::Team]

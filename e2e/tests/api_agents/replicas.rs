@@ -20,7 +20,7 @@ fn writers_of_different_fields_lose_nothing() {
             let api = &apis[at % 2];
             scope.spawn(move || {
                 for round in 1..=ROUNDS {
-                    let mut body = json!({"pod_template": {"annotations": {format!("{field}.{round}"): "kept"}}});
+                    let mut body = json!({"pod_template": {"annotations": {format!("example.com/{field}.{round}"): "kept"}}});
                     body[field] = json!(round.to_string());
                     api.call("PATCH", "/agents/helper/config").json(&body).expect(200);
                 }
@@ -34,7 +34,7 @@ fn writers_of_different_fields_lose_nothing() {
     let annotations = spec["podTemplate"]["annotations"].as_object().cloned().unwrap_or_default();
     let missing: Vec<String> = fields
         .iter()
-        .flat_map(|field| (1..=ROUNDS).map(move |round| format!("{field}.{round}")))
+        .flat_map(|field| (1..=ROUNDS).map(move |round| format!("example.com/{field}.{round}")))
         .filter(|name| !annotations.contains_key(name))
         .collect();
     assert!(missing.is_empty(), "{} of {} writes are lost: {missing:?}", missing.len(), fields.len() * ROUNDS);

@@ -10,6 +10,7 @@ mod imports;
 mod installed;
 mod memory;
 mod platform_admin;
+mod pods;
 mod role;
 mod secret;
 mod tokens;

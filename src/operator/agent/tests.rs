@@ -17,6 +17,7 @@ use kube::{Client, Resource, ResourceExt};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use slipway_api::team::AllowedPodSettings;
 use slipway_api::{Agent, KnowledgeBase, Skill, Team, Tool, contract, ids};
 
 use super::build;
@@ -40,6 +41,7 @@ pub(crate) fn settings(database: Option<&str>) -> Settings {
         runtime_image: "slipway.dev/slipway-runtime:1".to_owned(),
         agent_defaults: AgentDefaults::default(),
         team_network: TeamNetwork::default(),
+        allowed_pod_settings: AllowedPodSettings::default(),
         database: database.map(|url| DatabaseUrl::parse(url).unwrap()),
         ollama_base_url: None,
         platform: Platform::default(),

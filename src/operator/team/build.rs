@@ -1,9 +1,11 @@
 //! What a Team's namespace holds, from the Team and the settings alone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::{LimitRange, LimitRangeItem, LimitRangeSpec, Namespace, ResourceQuota, ResourceQuotaSpec, Secret};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, LimitRange, LimitRangeItem, LimitRangeSpec, Namespace, ResourceQuota, ResourceQuotaSpec, Secret,
+};
 use k8s_openapi::api::networking::v1::{
     NetworkPolicy, NetworkPolicyEgressRule, NetworkPolicyIngressRule, NetworkPolicyPeer, NetworkPolicyPort, NetworkPolicySpec,
 };
@@ -28,8 +30,13 @@ const SECRETS_ROLE: &str = "slipway-team-secrets";
 /// The name of the quota and of the limits.
 const LIMITS: &str = "slipway";
 
-pub(super) fn build(team: &Team, settings: &Settings, access: &Access) -> Result<Vec<(ChildKind, Value)>, serde_json::Error> {
-    let mut all = vec![(ChildKind::Namespace, value(&namespace(team))?), (ChildKind::RoleBinding, value(&role_binding(team, settings))?)];
+/// `listed`: whether the list of what pods may have is in the namespace.
+pub(super) fn build(team: &Team, settings: &Settings, access: &Access, listed: bool) -> Result<Vec<(ChildKind, Value)>, serde_json::Error> {
+    let mut all = vec![
+        (ChildKind::Namespace, value(&namespace(team, listed))?),
+        (ChildKind::ConfigMap, value(&pod_settings(team, settings))?),
+        (ChildKind::RoleBinding, value(&role_binding(team, settings))?),
+    ];
     if let Some(secret) = secret(team, settings, access) {
         all.push((ChildKind::Secret, value(&secret)?));
     }
@@ -63,7 +70,9 @@ fn meta(team: &Team, name: &str) -> ObjectMeta {
     }
 }
 
-fn namespace(team: &Team) -> Namespace {
+/// With the label the namespace is judged by its own list, and nothing is allowed where that is missing; so the label comes
+/// after the list, and until then the chart's list counts.
+fn namespace(team: &Team, listed: bool) -> Namespace {
     let mut metadata = meta(team, &super::namespace(team));
     metadata.namespace = None;
     metadata.annotations = Some(
@@ -72,8 +81,20 @@ fn namespace(team: &Team) -> Namespace {
             .into(),
     );
     let standard = ["enforce", "warn"].map(|mode| (format!("pod-security.kubernetes.io/{mode}"), "restricted".to_owned()));
-    metadata.labels.get_or_insert_default().extend(standard);
+    let listed = listed.then(|| (labels::POD_SETTINGS.to_owned(), "listed".to_owned()));
+    metadata.labels.get_or_insert_default().extend(standard.into_iter().chain(listed));
     Namespace { metadata, ..Namespace::default() }
+}
+
+/// What the chart allows in every team, and what this one is allowed besides: a line for each.
+fn pod_settings(team: &Team, settings: &Settings) -> ConfigMap {
+    let own = team.spec.allowed_pod_settings.clone().unwrap_or_default();
+    let both = settings.allowed_pod_settings.lists().into_iter().zip(own.lists());
+    let data = both.map(|((field, all), (_, own))| {
+        let lines: BTreeSet<&str> = all.iter().chain(own).map(String::as_str).collect();
+        (field.to_owned(), lines.into_iter().collect::<Vec<_>>().join("\n"))
+    });
+    ConfigMap { metadata: meta(team, super::POD_SETTINGS), data: Some(data.collect()), ..ConfigMap::default() }
 }
 
 fn role_binding(team: &Team, settings: &Settings) -> RoleBinding {
@@ -144,8 +165,8 @@ fn deny_all(team: &Team) -> NetworkPolicy {
     }
 }
 
-/// What agents always need: to be called by their namespace and the platform, to call each other, to look up names, and
-/// to reach the platform, where database and telemetry are. Whatever else is needed is a value of the chart.
+/// What agents always need: to be called by their namespace and the platform, to call each other, to ask the cluster's name
+/// servers (any other could be a way out), and to reach the platform, where database and telemetry are. Whatever else is needed is a value of the chart.
 fn allow_agents(team: &Team, settings: &Settings) -> NetworkPolicy {
     let platform = vec![namespace_peer(&settings.platform_namespace)];
     let neighbours = vec![namespace_peer(&super::namespace(team))];
@@ -228,13 +249,30 @@ mod tests {
     #[test]
     fn agents_call_their_neighbours_and_nobody_but_the_platform_their_control_port() {
         let team: Team = serde_json::from_value(serde_json::json!({"metadata": {"name": "a"}, "spec": {"name": "A"}})).unwrap();
-        let children = build(&team, &settings(None), &Access::Without).unwrap();
+        let children = build(&team, &settings(None), &Access::Without, true).unwrap();
         let policies: Vec<&Value> =
             children.iter().filter(|(kind, _)| *kind == ChildKind::NetworkPolicy).map(|(_, policy)| policy).collect();
         let [closed, open] = policies[..] else { panic!("two policies, not {policies:#?}") };
         assert_eq!(closed["spec"], serde_json::json!({"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}));
         assert_eq!(rules(open, "ingress", "from"), ["team-a slipway-system: TCP/8000", "slipway-system: TCP/8001"]);
         assert_eq!(rules(open, "egress", "to"), ["kube-system/kube-dns: UDP/53 TCP/53", "team-a: TCP/8000", "slipway-system: "]);
+    }
+
+    #[test]
+    fn what_pods_may_have_is_the_charts_word_and_the_teams() {
+        let spec = serde_json::json!({"name": "A", "allowedPodSettings": {"annotations": ["example.com/*", "a"], "tolerations": ["gpu"]}});
+        let team: Team = serde_json::from_value(serde_json::json!({"metadata": {"name": "a"}, "spec": spec})).unwrap();
+        let mut settings = settings(None);
+        settings.allowed_pod_settings.annotations = vec!["a".to_owned(), "b".to_owned()];
+        let children = build(&team, &settings, &Access::Without, false).unwrap();
+        let [(ChildKind::Namespace, home), (ChildKind::ConfigMap, list), ..] = &children[..] else { panic!("{children:#?}") };
+        let expected = serde_json::json!({
+            "annotations": "a\nb\nexample.com/*", "labels": "", "priorityClassNames": "", "runtimeClassNames": "", "tolerations": "gpu",
+        });
+        assert_eq!((&list["metadata"]["name"], &list["data"]), (&serde_json::json!("slipway-pods"), &expected));
+        assert!(home["metadata"]["labels"][labels::POD_SETTINGS].is_null(), "there is no list yet: {home}");
+        let home = build(&team, &settings, &Access::Without, true).unwrap().remove(0).1;
+        assert_eq!(home["metadata"]["labels"][labels::POD_SETTINGS], "listed");
     }
 
     #[test]

@@ -1,0 +1,166 @@
+//! Attack: by `podTemplate` an Agent claims what is the cluster's: priority over everything, nodes that are kept for others,
+//! what annotations and labels mean to clouds, meshes and networks, another sandbox.
+
+use serde_json::{Value, json};
+use slipway_e2e::attack::Installation;
+use slipway_e2e::poll;
+
+/// What a developer tried, and what is said of it.
+fn claims() -> Vec<(&'static str, Value)> {
+    vec![
+        ("priorityClassName: agents of this team may not have system-node-critical", json!({"priorityClassName": "system-node-critical"})),
+        ("runtimeClassName: agents of this team may not have runc", json!({"runtimeClassName": "runc"})),
+        ("tolerations: agents of this team may not have all taints", json!({"tolerations": [{"operator": "Exists"}]})),
+        (
+            "tolerations: agents of this team may not have node-role.kubernetes.io/control-plane",
+            json!({"tolerations": [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}]}),
+        ),
+        (
+            "annotations: agents of this team may not have iam.amazonaws.com/role",
+            json!({"annotations": {"iam.amazonaws.com/role": "admin"}}),
+        ),
+        (
+            "annotations: agents of this team may not have k8s.v1.cni.cncf.io/networks",
+            json!({"annotations": {"k8s.v1.cni.cncf.io/networks": "host"}}),
+        ),
+        (
+            "labels: agents of this team may not have azure.workload.identity/use",
+            json!({"labels": {"azure.workload.identity/use": "true"}}),
+        ),
+    ]
+}
+
+fn agent(namespace: &str, name: &str, claim: &Value) -> Value {
+    json!({
+        "apiVersion": "agents.slipway.dev/v1", "kind": "Agent", "metadata": {"name": name, "namespace": namespace},
+        "spec": {"name": "Claim", "framework": "custom", "suspend": true, "podTemplate": claim},
+    })
+}
+
+/// The data of the list in a team's namespace, once the namespace is judged by it.
+fn listed(slipway: &Installation, namespace: &str) -> Value {
+    poll(30, || {
+        let home = slipway.kubectl(format!("get namespace {namespace}")).json();
+        if home["metadata"]["labels"]["agents.slipway.dev/pod-settings"] == "listed" {
+            Ok(())
+        } else {
+            Err("a list should be there".to_owned())
+        }
+    });
+    slipway.kubectl(format!("get configmap slipway-pods -n {namespace}")).json()["data"].clone()
+}
+
+#[test]
+fn a_developer_claims_nothing_of_the_clusters() {
+    let slipway = Installation::shared();
+    let namespace = slipway.team("claims");
+    listed(&slipway, &namespace);
+    let developer = slipway.member("claimant", "slipway-developer", &namespace);
+    let rest = slipway.rest(&[]);
+    let plain = agent(&namespace, "plain", &json!({"labels": {"cost-center": "a"}, "nodeSelector": {"disk": "fast"}}));
+    poll(10, || {
+        let made = slipway.kubectl_with(&developer.token, "apply -f -").input(&plain).run();
+        if made.code == Some(0) { Ok(()) } else { Err(format!("what is nobody's business should be taken: {made:?}")) }
+    });
+    for (says, claim) in claims() {
+        let refused = slipway.kubectl_with(&developer.token, "create -f -").input(agent(&namespace, "claim", &claim)).refused();
+        assert!(refused.contains(says) && refused.contains("a platform admin allows it in the Team"), "{refused}");
+        let patch = json!({"spec": {"podTemplate": claim}});
+        let line = format!("patch agent plain -n {namespace} --type=merge -p");
+        let refused = slipway.kubectl_with(&developer.token, &line).arg(&patch).refused();
+        assert!(refused.contains(says), "{refused}");
+        let body = json!({"name": "claim", "framework": "custom", "podTemplate": claim});
+        let reply = rest.call("POST", "/agents").header("X-Team", "claims").token(&developer.token).json(&body).send();
+        // REST calls the field by its own name.
+        let (_, says) = says.split_once(": ").unwrap_or_default();
+        assert!(reply.status == 400 && reply.body.contains(says), "{reply:?}");
+    }
+    let left = slipway.kubectl(format!("get agents -n {namespace}")).json();
+    let left: Vec<_> =
+        left["items"].as_array().into_iter().flatten().map(|agent| (&agent["metadata"]["name"], &agent["spec"]["podTemplate"])).collect();
+    assert_eq!(left, [(&json!("plain"), &plain["spec"]["podTemplate"])]);
+}
+
+/// The attacker may write every ConfigMap of the team's namespace, as the role `edit` gives.
+#[test]
+fn a_teams_own_people_do_not_write_the_list() {
+    let slipway = Installation::shared();
+    let namespace = slipway.team("list");
+    listed(&slipway, &namespace);
+    let editor = slipway.member("editor", "slipway-developer", &namespace);
+    let (rbac, group) = ("rbac.authorization.k8s.io/v1", "rbac.authorization.k8s.io");
+    let metadata = json!({"name": "editor", "namespace": namespace});
+    let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["*"]}]);
+    slipway.apply(&json!({"apiVersion": rbac, "kind": "Role", "metadata": metadata, "rules": rules}));
+    slipway.apply(&json!({
+        "apiVersion": rbac, "kind": "RoleBinding", "metadata": metadata, "roleRef": {"apiGroup": group, "kind": "Role", "name": "editor"},
+        "subjects": [{"kind": "User", "apiGroup": group, "name": editor.user}],
+    }));
+    poll(10, || {
+        let may = slipway.kubectl_with(&editor.token, format!("auth can-i patch configmaps -n {namespace}")).run().stdout;
+        if may.trim() == "yes" { Ok(()) } else { Err("the editor should be able to write ConfigMaps".to_owned()) }
+    });
+    let open = json!({"data": {"priorityClassNames": "*"}});
+    let refused =
+        slipway.kubectl_with(&editor.token, format!("patch configmap slipway-pods -n {namespace} --type=merge -p")).arg(&open).refused();
+    assert!(refused.contains("the Slipway manager makes it of the Team's spec.allowedPodSettings"), "{refused}");
+    // Taking it away opens nothing: without a list nothing is allowed, and it comes back.
+    slipway.kubectl_with(&editor.token, format!("delete configmap slipway-pods -n {namespace}")).ok();
+    let mine = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "slipway-pods", "namespace": namespace}, "data": open["data"]});
+    slipway.kubectl_with(&editor.token, "create -f -").input(mine).refused();
+    let claim = agent(&namespace, "claim", &json!({"priorityClassName": "system-node-critical"}));
+    slipway.kubectl_with(&editor.token, "create -f -").input(&claim).refused();
+    poll(30, || {
+        let found = slipway.kubectl(format!("get configmap slipway-pods -n {namespace} --ignore-not-found -o name")).ok();
+        if found.trim().is_empty() { Err("the list should come back".to_owned()) } else { Ok(()) }
+    });
+    assert_eq!(listed(&slipway, &namespace)["priorityClassNames"], "");
+    slipway.kubectl_with(&editor.token, "create -f -").input(&claim).refused();
+    assert!(slipway.kubectl(format!("get agents -n {namespace} -o name")).ok().is_empty());
+}
+
+/// Who may change the Team allows it, and takes it back: what runs may go on, and nothing new begins.
+#[test]
+fn what_a_team_is_allowed_is_the_administrators_word() {
+    let slipway = Installation::shared();
+    let namespace = slipway.team("allowed");
+    let allow = |names: &[&str]| {
+        let spec = json!({"name": "allowed", "allowedPodSettings": {"priorityClassNames": names, "annotations": ["example.com/*"]}});
+        slipway.apply(&json!({"apiVersion": "agents.slipway.dev/v1", "kind": "Team", "metadata": {"name": "allowed"}, "spec": spec}));
+        poll(30, || {
+            let found = listed(&slipway, &namespace)["priorityClassNames"].clone();
+            if found == names.join("\n") { Ok(()) } else { Err(format!("the list should say {names:?} and says {found}")) }
+        });
+    };
+    allow(&["batch"]);
+    let developer = slipway.member("allowed-developer", "slipway-developer", &namespace);
+    let claim = json!({"priorityClassName": "batch", "annotations": {"example.com/contact": "desk"}});
+    poll(10, || {
+        let made = slipway.kubectl_with(&developer.token, "apply -f -").input(agent(&namespace, "early", &claim)).run();
+        if made.code == Some(0) { Ok(()) } else { Err(format!("what the Team is allowed should be taken: {made:?}")) }
+    });
+    let deployment = |name: &str| {
+        let found = slipway.kubectl(format!("get deployment {name} -n {namespace} --ignore-not-found -o json")).ok();
+        serde_json::from_str::<Value>(&found).unwrap_or_default()
+    };
+    poll(30, || match deployment("early") {
+        found if found["spec"]["template"]["spec"]["priorityClassName"] == "batch" => Ok(()),
+        found => Err(format!("it should run so: {found}")),
+    });
+    allow(&[]);
+    let description = json!({"spec": {"description": "Changed since."}});
+    // The API server hears of the list a moment later.
+    poll(10, || {
+        let late = slipway.kubectl_with(&developer.token, "create --dry-run=server -f -").input(agent(&namespace, "late", &claim)).run();
+        if late.code == Some(0) { Err("a new one should be refused".to_owned()) } else { Ok(()) }
+    });
+    slipway.kubectl_with(&developer.token, format!("patch agent early -n {namespace} --type=merge -p")).arg(&description).ok();
+    // What is made anew is new.
+    slipway.kubectl(format!("delete deployment early -n {namespace}")).ok();
+    poll(30, || {
+        let agent = slipway.kubectl(format!("get agent early -n {namespace}")).json();
+        let told = agent["status"]["conditions"].to_string();
+        if told.contains("may not have batch") { Ok(()) } else { Err(format!("the Agent should say why it does not run: {told}")) }
+    });
+    assert!(deployment("early").is_null(), "{}", deployment("early"));
+}
