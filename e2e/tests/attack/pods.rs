@@ -54,7 +54,6 @@ fn listed(slipway: &Installation, namespace: &str) -> Value {
 fn a_developer_claims_nothing_of_the_clusters() {
     let slipway = Installation::shared();
     let namespace = slipway.team("claims");
-    listed(&slipway, &namespace);
     let developer = slipway.member("claimant", "slipway-developer", &namespace);
     let rest = slipway.rest(&[]);
     let plain = agent(&namespace, "plain", &json!({"labels": {"cost-center": "a"}, "nodeSelector": {"disk": "fast"}}));
