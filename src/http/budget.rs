@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::memory::KIB;
 
 /// What a connection may hold of an unread head and of an unsent answer. A longer head ends the connection.
-pub(crate) const BUFFER_BYTES: u64 = 48 * KIB;
+pub(crate) const BUFFER_BYTES: usize = 48 * 1024;
 /// One connection: hyper's buffers for reading and writing, its task, and bodies and answers of up to `FREE_BYTES`.
 pub const CONNECTION_BYTES: u64 = 32 * KIB;
 /// Up to here a body or an answer is a part of its connection.
@@ -22,7 +22,7 @@ pub(crate) const FREE_BYTES: usize = 4 * 1024;
 pub const HEAD_BYTES: u64 = 96 * KIB;
 pub(crate) const SMALL_HEAD_BYTES: usize = 8 * 1024;
 /// A stream whose client reads slowly: hyper's queue of what is to be sent.
-pub const STREAM_BYTES: u64 = BUFFER_BYTES;
+pub const STREAM_BYTES: u64 = BUFFER_BYTES as u64;
 /// The same for a stream that comes from another server, with the buffers of the connection that it comes by.
 pub const RELAYED_BYTES: u64 = STREAM_BYTES + 32 * KIB;
 /// One value of a parsed JSON body: itself, and its share of the collection that it is in.
@@ -57,10 +57,16 @@ pub(crate) enum Exhausted {
 impl From<Exhausted> for Error {
     fn from(exhausted: Exhausted) -> Self {
         let (status, message) = match exhausted {
-            Exhausted::TooLarge => return Self::new(StatusCode::PAYLOAD_TOO_LARGE, "the request takes more memory than one caller may have"),
-            Exhausted::Caller => (StatusCode::TOO_MANY_REQUESTS, "you have as much under way as one caller may; try again when some of it is done"),
+            Exhausted::TooLarge => {
+                return Self::new(StatusCode::PAYLOAD_TOO_LARGE, "this takes more memory than one caller may have; less at a time may do");
+            }
+            Exhausted::Caller => {
+                (StatusCode::TOO_MANY_REQUESTS, "you have as much under way as one caller may; try again when some of it is done")
+            }
             Exhausted::Team => (StatusCode::TOO_MANY_REQUESTS, "the team has as much under way as one team may; try again in a moment"),
-            Exhausted::All => (StatusCode::SERVICE_UNAVAILABLE, "the server has as much under way as its memory allows; try again in a moment"),
+            Exhausted::All => {
+                (StatusCode::SERVICE_UNAVAILABLE, "the server has as much under way as its memory allows; try again in a moment")
+            }
         };
         Self::new(status, message).with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
     }
@@ -202,13 +208,13 @@ mod tests {
         assert_eq!(pool.take(of("a", "x"), 51).unwrap_err(), Exhausted::Caller);
         assert_eq!(pool.take(of("e", "x"), 251).unwrap_err(), Exhausted::TooLarge);
         first.grow(50).unwrap();
-        let _second = pool.take(of("b", "x"), 250).unwrap();
+        let second = pool.take(of("b", "x"), 250).unwrap();
         assert_eq!(pool.take(of("c", "x"), 1).unwrap_err(), Exhausted::Team);
-        let _others = [pool.take(of("c", "y"), 250).unwrap(), pool.take(of("d", "y"), 249).unwrap()];
+        let others = [pool.take(of("c", "y"), 250).unwrap(), pool.take(of("d", "y"), 249).unwrap()];
         assert_eq!(pool.take(of("e", "z"), 2).unwrap_err(), Exhausted::All);
         drop(first);
         pool.take(of("a", "x"), 250).unwrap();
-        drop((_second, _others));
+        drop((second, others));
         assert!(pool.used.lock().unwrap().of.is_empty(), "nobody is remembered who has nothing");
     }
 }

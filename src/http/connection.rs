@@ -31,7 +31,6 @@ use crate::request::Request;
 use crate::serve::Limits;
 use crate::slots::{Place, Slot};
 
-const BUFFER: usize = BUFFER_BYTES as usize;
 /// What the kernel keeps for a client that stops reading, which would take megabytes otherwise.
 const UNSENT_BYTES: u32 = 32 * 1024;
 /// The longest URL and headers that are listened to; longer ones are told so.
@@ -55,7 +54,7 @@ where
         http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(limits.head)
-            .max_buf_size(BUFFER)
+            .max_buf_size(BUFFER_BYTES)
             .serve_connection(TokioIo::new(stream), service)
     );
     let ended = select! {

@@ -279,12 +279,8 @@ mod tests {
 
     #[test]
     fn many_values_in_few_bytes_weigh_what_they_take_and_commas_in_text_do_not() {
-        for (json, values) in [
-            ("[0,0,0]", 3),
-            (r#"{"a": {"b": [1, 2]}, "c": "x"}"#, 5),
-            (r#""a,b[c{d""#, 0),
-            (r#"["a\",b", "\\", 1]"#, 3),
-        ] {
+        for (json, values) in [("[0,0,0]", 3), (r#"{"a": {"b": [1, 2]}, "c": "x"}"#, 5), (r#""a,b[c{d""#, 0), (r#"["a\",b", "\\", 1]"#, 3)]
+        {
             assert_eq!(parsed_bytes(json.as_bytes()), 2 * json.len() as u64 + values * VALUE_BYTES, "{json}");
         }
     }

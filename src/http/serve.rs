@@ -69,7 +69,7 @@ impl Default for Limits {
 impl Limits {
     /// For a port that is asked by the platform alone, beside another that has the process' memory.
     pub fn small() -> Self {
-        Self { memory: 4 * memory::MIB, ..Self::default() }
+        Self { memory: 8 * memory::MIB, ..Self::default() }
     }
 }
 

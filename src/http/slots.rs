@@ -207,7 +207,9 @@ impl Slots {
             }
         };
         let late: Vec<u64> = all.entries.values().filter(|(slot, _)| late(slot)).map(|(slot, _)| slot.id).collect();
-        late.into_iter().for_each(|id| all.end(id));
+        for id in late {
+            all.end(id);
+        }
     }
 
     /// Bytes for a long head; where there are none, who has waited longest with one goes.

@@ -164,7 +164,8 @@ impl Serve {
             shares.retain(|_, share| Arc::strong_count(share) > 1);
             shares.entry(namespace.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(self.limits.of_one))).clone()
         };
-        let both = async { Some(Slot { _own: share.acquire_owned().await.ok()?, _of_all: self.slots.clone().acquire_owned().await.ok()? }) };
+        let both =
+            async { Some(Slot { _own: share.acquire_owned().await.ok()?, _of_all: self.slots.clone().acquire_owned().await.ok()? }) };
         timeout(self.limits.queue, both).await.ok()?
     }
 }

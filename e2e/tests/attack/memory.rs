@@ -15,7 +15,7 @@ const LIMIT: u64 = 256 * 1024 * 1024;
 /// What a healthy REST may take to say that it is, on a machine that does other things besides.
 const SOON: Duration = Duration::from_secs(5);
 /// All of an attack, in time.
-const ATTACK: Duration = Duration::from_secs(120);
+const ATTACK: Duration = Duration::from_mins(2);
 
 struct Attacked {
     team: &'static str,
@@ -44,10 +44,7 @@ impl Attacked {
         let rest = slipway.rest_within(&group, &[("SLIPWAY_LIMITS", UNLIMITED)]);
         let this = Self { team, rest, attacker, somebody, until: Instant::now() + ATTACK, _group: group };
         // Until the agent is on the shelf.
-        poll(30, || match this.ask("/agents").body.contains("helper") {
-            true => Ok(()),
-            false => Err("the agent should be listed".to_owned()),
-        });
+        poll(30, || if this.ask("/agents").body.contains("helper") { Ok(()) } else { Err("the agent should be listed".to_owned()) });
         (this, slipway)
     }
 
@@ -162,7 +159,8 @@ fn thousands_of_event_streams_take_no_more_than_a_share() {
     let mut held: Vec<TcpStream> = (0..2400).map(|_| attacked.sent(listen.as_bytes())).collect();
     attacked.is_well();
     let answers: Vec<u16> = held.iter_mut().map(status).collect();
-    let (open, refused) = (answers.iter().filter(|answer| **answer == 200).count(), answers.iter().filter(|answer| **answer == 429).count());
+    let (open, refused) =
+        (answers.iter().filter(|answer| **answer == 200).count(), answers.iter().filter(|answer| **answer == 429).count());
     assert!(open > 50 && open < 1000 && refused > 0, "{open} are open, {refused} refused");
     attacked.serves();
     drop(held);
@@ -184,9 +182,10 @@ fn all_of_it_by_many_at_once_takes_no_more_than_there_is() {
             held.push(attacked.sent(&attacked.unfinished(person)));
             let listen = attacked.head(person, "GET", "/events") + "\r\n";
             held.extend((0..10).map(|_| attacked.sent(listen.as_bytes())));
-            let head = attacked.head(person, "POST", "").replace("/agents/helper", "/agents");
+            let begin = attacked.head(person, "POST", "").replace("/agents/helper", "/agents");
             let length = values.len();
-            held.push(attacked.sent(format!("{head}content-type: application/json\r\ncontent-length: {length}\r\n\r\n{values}").as_bytes()));
+            let create = format!("{begin}content-type: application/json\r\ncontent-length: {length}\r\n\r\n{values}");
+            held.push(attacked.sent(create.as_bytes()));
             held.extend((0..10).map(|_| attacked.sent(half.as_bytes())));
         }
         attacked.is_well();
@@ -202,7 +201,8 @@ fn three_hundred_bad_tokens_are_not_as_many_reviews() {
     let (attacked, slipway) = Attacked::begin("tokens", "slipway-viewer");
     let reviews = || -> u64 {
         let metrics = slipway.kubectl("get --raw /metrics").ok();
-        let counted = metrics.lines().filter(|line| line.starts_with("apiserver_request_total{") && line.contains("resource=\"tokenreviews\""));
+        let counted =
+            metrics.lines().filter(|line| line.starts_with("apiserver_request_total{") && line.contains("resource=\"tokenreviews\""));
         counted.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
     };
     let before = reviews();

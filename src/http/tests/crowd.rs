@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use slipway_http::{CONNECTION_BYTES, Division, Error, Event, HEAD_BYTES, Holder, Limits, Reply, Request, serve};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::{Instant, sleep, timeout};
 
 const MIB: u64 = 1024 * 1024;
@@ -83,6 +83,37 @@ async fn half_heads_make_room_for_whole_ones() {
 }
 
 #[tokio::test]
+async fn an_address_with_many_connections_loses_its_own() {
+    let address = start(LIMITS()).await;
+    let mut patient = send(address, "GET / HTTP/1.1\r\nhost: a\r\n").await;
+    let mut flood = Vec::new();
+    for _ in 0..4 * Division::of(4 * MIB).connections {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+        flood.push(socket.connect(address).await.unwrap());
+    }
+    assert!(get(address, "/healthz", "").await.ends_with("ok"));
+    patient.write_all(b"x-caller: a\r\n\r\n").await.unwrap();
+    assert!(begun(&mut patient).await.contains("hello"), "it was there first, and from elsewhere");
+}
+
+#[tokio::test]
+async fn health_answers_while_callers_hold_all_that_they_may() {
+    let address = start(Limits { memory: 16 * MIB, connections: 64, ..LIMITS() }).await;
+    let (mut held, mut open) = (Vec::new(), 0);
+    for at in 0..100 {
+        let caller = format!("caller-{}", at % 10);
+        let mut stream = send(address, &format!("GET /events HTTP/1.1\r\nhost: a\r\nx-caller: {caller}\r\n\r\n")).await;
+        open += usize::from(begun(&mut stream).await.starts_with("HTTP/1.1 200"));
+        held.push(stream);
+    }
+    assert!((40..=56).contains(&open), "{open} of 64, an eighth is nobody's");
+    let refused = get(address, "/", "another").await;
+    assert!(refused.starts_with("HTTP/1.1 503") && refused.contains("retry-after: 1"), "{refused}");
+    assert!(get(address, "/healthz", "").await.ends_with("ok"));
+}
+
+#[tokio::test]
 async fn a_stranger_who_says_nothing_is_sent_away_soon_and_a_caller_is_not() {
     let address = start(Limits { stranger: Duration::from_secs(1), ..LIMITS() }).await;
     let begin = Instant::now();
@@ -101,7 +132,7 @@ async fn long_heads_come_out_of_a_budget_and_the_oldest_goes() {
     let places = Division::of(4 * MIB).heads / HEAD_BYTES;
     let long = format!("GET / HTTP/1.1\r\nhost: a\r\nx-caller: a\r\nx: {}", "x".repeat(20_000));
     let mut halves = Vec::new();
-    for _ in 0..places + 1 {
+    for _ in 0..=places {
         let half = send(address, &long).await;
         sleep(Duration::from_millis(50)).await;
         halves.push(half);
@@ -116,19 +147,19 @@ async fn long_heads_come_out_of_a_budget_and_the_oldest_goes() {
 #[tokio::test]
 async fn bodies_of_one_caller_leave_room_for_those_of_others() {
     let address = start(LIMITS()).await;
-    let head = |caller: &str| {
+    let begin = |caller: &str| {
         format!("POST /body HTTP/1.1\r\nhost: a\r\nx-caller: {caller}\r\nconnection: close\r\ncontent-length: 102400\r\n\r\n")
     };
     let (most, rest_of_it) = ("x".repeat(102_399), "x");
-    let mut held = Vec::new();
+    let mut unfinished = Vec::new();
     for _ in 0..20 {
-        held.push(send(address, &format!("{}{most}", head("greedy"))).await);
+        unfinished.push(send(address, &format!("{}{most}", begin("greedy"))).await);
     }
     sleep(Duration::from_millis(300)).await;
-    let other = rest(send(address, &format!("{}{most}{rest_of_it}", head("other"))).await).await;
+    let other = rest(send(address, &format!("{}{most}{rest_of_it}", begin("other"))).await).await;
     assert!(other.starts_with("HTTP/1.1 200"), "{other}");
     let mut refused = 0;
-    for mut stream in held {
+    for mut stream in unfinished {
         let _ = stream.write_all(rest_of_it.as_bytes()).await;
         let answer = rest(stream).await;
         let is_refusal = answer.starts_with("HTTP/1.1 429") && answer.contains("retry-after: 1");
@@ -136,7 +167,7 @@ async fn bodies_of_one_caller_leave_room_for_those_of_others() {
         refused += usize::from(is_refusal);
     }
     assert!((12..20).contains(&refused), "{refused}: a caller's share is five of these");
-    let after = rest(send(address, &format!("{}{most}{rest_of_it}", head("greedy"))).await).await;
+    let after = rest(send(address, &format!("{}{most}{rest_of_it}", begin("greedy"))).await).await;
     assert!(after.starts_with("HTTP/1.1 200"), "what was refused or answered is given back: {after}");
 }
 

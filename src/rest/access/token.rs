@@ -30,7 +30,11 @@ impl Access {
             self.failures.succeeded(address);
         }
         let caller = reviewed?;
-        if failed { self.good.forget(&hash) } else { self.good.put(hash, (), asked) }
+        if failed {
+            self.good.forget(&hash);
+        } else {
+            self.good.put(hash, (), asked);
+        }
         self.tokens.put(hash, caller.clone(), asked);
         Ok(caller)
     }

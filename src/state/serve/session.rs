@@ -16,8 +16,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, warn};
 
-use super::{Limits, Slot};
 use super::inflate::Inflate;
+use super::{Limits, Slot};
 use crate::git::{Call, Child, Scrubbed};
 
 /// What is read of git at a time, and so held for a client that does not read.
