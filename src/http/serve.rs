@@ -100,7 +100,7 @@ where
             biased;
             () = &mut shutdown => break,
             Some(_) = connections.join_next() => {}
-            _ = sweep.tick() => slots.sweep(),
+            _ = sweep.tick(), if limits.strangers => slots.sweep(),
             (stream, peer) = accepted(&listener, &slots) => {
                 slots.make_room();
                 let slot = slots.enter(peer);

@@ -191,11 +191,8 @@ impl Slots {
         }
     }
 
-    /// Ends what has waited for too long.
+    /// Ends strangers' connections that have waited for too long.
     pub(crate) fn sweep(&self) {
-        if !self.limits.strangers {
-            return;
-        }
         let now = self.now();
         let mut all = self.all();
         let late = |slot: &Slot| {
