@@ -255,7 +255,7 @@ mod tests {
             (manifest("Agent", "helper", ""), "helper", "has no spec"),
             (manifest("Agent", "helper-canary", spec), "helper-canary", "cannot be an agent's"),
             ("a: [".to_owned(), "helper", "is no YAML"),
-            (manifest("Agent", "helper", &format!("{spec}  tools: &a [b]\n")), "helper", "has an anchor or alias at line 11"),
+            (manifest("Agent", "helper", &format!("{spec}  tools: &a [b]\n")), "helper", "has an anchor or alias at line 10"),
             (String::new(), "helper", "is no Agent"),
         ] {
             let error = agent(&manifest, "team-a", slug).unwrap_err();

@@ -48,7 +48,7 @@ fn a_small_zip_does_not_become_large_in_rest() {
         assert!(refused.status == 400 && refused.body.contains("an anchor or alias at line 5"), "{refused:?}");
     }
     // Values without end or beginning, files without end, and names.
-    let values = [format!("[{}]", "1,".repeat(32_000)), "[".repeat(60_000), format!("{{{}}}", "? ,".repeat(20_000))];
+    let values = [format!("[{}]", "1,".repeat(32_000)), "[".repeat(16_000), format!("{{{}}}", "? ,".repeat(20_000))];
     let described = values.map(|value| skill(&format!("name: a\ndescription: {value}")));
     let zeros = zip("printf -- '---\\nname: a\\ndescription: d\\n---\\nx' > SKILL.md; head -c 200000000 /dev/zero > zeros");
     let files = zip("printf x > SKILL.md; for at in $(seq 9990); do echo > $at-$(printf %0200d 1); done");

@@ -204,7 +204,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_process_is_told_nothing_that_it_does_not_need() {
-        assert!(env::var_os("CARGO_MANIFEST_DIR").is_some() && env::var_os("PATH").is_some(), "there is something to hide");
+        assert!(env::var_os("PATH").is_some(), "there is something to hide");
         // What the kernel was given, and not what a shell adds.
         let script = r#"names=$(tr '\0' '\n' < /proc/$$/environ | cut -d= -f1 | sort | tr '\n' ' ')
             echo "{\"skill\": {\"name\": \"a\", \"description\": \"d\", \"instructions\": \"$names\"}}""#;

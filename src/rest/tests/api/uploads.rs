@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use reqwest::StatusCode;
+use reqwest::{Method, StatusCode};
+use serde_json::json;
 use slipway_rest::Authentication;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -10,7 +11,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::{Api, settings};
 
-/// Says a skill whose name is the length of the archive in words.
+/// Says a skill that is named after the length of the archive.
 const UNPACKS: &str = r#"echo "{\"skill\": {\"name\": \"of-$2\", \"description\": \"d\", \"instructions\": \"x\"}}""#;
 
 async fn begun(api: &Api, team: &str) -> TcpStream {
@@ -33,6 +34,8 @@ async fn import(api: &Api, team: &str, archive: &str) -> (StatusCode, String) {
 async fn unfinished_uploads_of_one_team_hold_up_no_other() {
     let importer = ["/bin/sh", "-c", UNPACKS].map(Into::into).to_vec();
     let api = Api::start(slipway_rest::Settings { importer, ..settings() }, Authentication::On(None)).await;
+    let made = api.call(Method::POST, "/teams", &[("authorization", "Bearer ada@example.com")], Some(json!({"name": "b"}))).await;
+    assert_eq!(made.status, StatusCode::CREATED, "{}", made.body);
     let mut held = Vec::new();
     for _ in 0..12 {
         held.push(begun(&api, "a").await);
