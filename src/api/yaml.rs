@@ -35,6 +35,8 @@ fn fault(text: &str, error: &serde_yaml::Error) -> YamlError {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write;
+
     use proptest::prelude::*;
     use serde_yaml::Value;
 
@@ -89,7 +91,7 @@ mod tests {
         let mut laughs = "a0: &a0 [lol]\n".to_owned();
         for at in 1..60 {
             let below = format!("*a{}, ", at - 1).repeat(10);
-            laughs += &format!("a{at}: &a{at} [{below}]\n");
+            writeln!(laughs, "a{at}: &a{at} [{below}]").unwrap();
         }
         for bomb in [format!("a: &a [{list}]\nb: [{names}]\n"), laughs, "a: &a [*a]".to_owned()] {
             assert!(matches!(read::<Value>(&bomb), Err(YamlError::Alias { line: 1, .. })), "{bomb:.60}");

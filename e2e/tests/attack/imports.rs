@@ -11,10 +11,8 @@ use slipway_e2e::poll;
 use slipway_peers::free_port;
 
 /// What REST is told, and nobody else.
-const PLANTED: [(&str, &str); 2] = [
-    ("SLIPWAY_DATABASE_URL", "postgres://rest:hunter2@127.0.0.1:1/slipway"),
-    ("SLIPWAY_PLANTED", "hunter2"),
-];
+const PLANTED: [(&str, &str); 2] =
+    [("SLIPWAY_DATABASE_URL", "postgres://rest:hunter2@127.0.0.1:1/slipway"), ("SLIPWAY_PLANTED", "hunter2")];
 
 /// Says this to whoever comes, and keeps the connection.
 fn server(says: &'static str) -> u16 {
@@ -86,7 +84,9 @@ fn an_imports_answer_does_not_tell_which_ports_are_open() {
     };
     let closed = ask(&format!("http://127.0.0.1:{}", free_port()));
     assert_eq!(closed.0, 502, "{closed:?}");
-    for says in ["HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "HTTP/1.1 401 No\r\nContent-Length: 0\r\n\r\n", "-ERR unknown command\r\n"] {
+    for says in
+        ["HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "HTTP/1.1 401 No\r\nContent-Length: 0\r\n\r\n", "-ERR unknown command\r\n"]
+    {
         assert_eq!(ask(&format!("http://127.0.0.1:{}", server(says))), closed, "{says}");
     }
     assert_eq!(ask("https://nobody-has-this-name.invalid"), closed, "nor which names there are");

@@ -3,7 +3,7 @@
 //! `hack/test attack` runs this, on an API server without a node that it starts itself; it takes root where a process'
 //! memory is limited. A test looks at what is left, never only at an answer.
 
-#![expect(clippy::panic, reason = "a test fails by panicking")]
+#![expect(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod bombs;
 mod imports;

@@ -31,7 +31,15 @@ const ANSWER_BYTES: u64 = 4 * 1024 * 1024;
 /// What an import from Git needs of our environment: the way out, and whom to trust on it. A proxy's URL may hold a
 /// password, which is for just that.
 const WAY_OUT: [&str; 10] = [
-    "HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy", "NO_PROXY", "no_proxy", "SSL_CERT_FILE",
+    "HTTPS_PROXY",
+    "https_proxy",
+    "HTTP_PROXY",
+    "http_proxy",
+    "ALL_PROXY",
+    "all_proxy",
+    "NO_PROXY",
+    "no_proxy",
+    "SSL_CERT_FILE",
     "SSL_CERT_DIR",
 ];
 static MEMORY: LazyLock<Memory> = LazyLock::new(Memory::default);
