@@ -80,7 +80,7 @@ fn a_token_for_one_team_is_not_for_the_platform() {
         let list = api.call("GET", "/teams").token(token).expect(200);
         list["data"].as_array().into_iter().flatten().filter_map(|team| team["slug"].as_str().map(str::to_owned)).collect()
     };
-    assert_eq!(slugs(&claimed), [team.slug.clone()]);
+    assert_eq!(slugs(&claimed), std::slice::from_ref(&team.slug));
     assert!(slugs(&whole).contains(&other.slug));
     let left = kubectl("get teams -o name").ok();
     assert!(left.contains(&other.slug) && !left.contains(&third), "{left}");

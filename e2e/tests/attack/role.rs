@@ -147,7 +147,7 @@ fn some(dice: &mut Dice, mut rights: Vec<Value>) -> Vec<Value> {
         4 => rights.push(json!({"apiGroups": ["agents.slipway.dev"], "resources": ["*"], "verbs": ["get", "list", "watch"]})),
         5 => rights.push(json!({"apiGroups": ["agents.slipway.dev", RBAC, "", "events.k8s.io"], "resources": ["*"], "verbs": ["*"]})),
         6 => {
-            rights.push(json!({"apiGroups": [RBAC], "resources": ["clusterroles"], "resourceNames": ["slipway-admin"], "verbs": ["bind"]}))
+            rights.push(json!({"apiGroups": [RBAC], "resources": ["clusterroles"], "resourceNames": ["slipway-admin"], "verbs": ["bind"]}));
         }
         _ => {}
     }
