@@ -52,8 +52,11 @@ fn it_is_scaled() {
     let before = names(&agent);
 
     agent.kubectl("scale").arg("--replicas=2").ok();
-    let seen =
-        agent.until("ready with 2 pods", 60, |agent| agent["status"]["replicas"] == 2 && condition(agent, "Ready")["status"] == "True");
+    // It serves all the while, and says that more is under way.
+    let seen = agent.until("ready with 2 pods", 60, |agent| {
+        assert_eq!((&agent["status"]["phase"], &condition(agent, "Ready")["status"]), (&json!("Running"), &json!("True")), "{agent:#}");
+        agent["status"]["replicas"] == 2 && condition(agent, "Reconciling")["status"] == "False"
+    });
     assert_eq!(agent.deployment()["spec"]["replicas"], 2);
     assert_eq!(pods_of_selector(&agent, &seen), 2);
     assert!(names(&agent).contains(&before[0]), "scaling should leave the first pod alone: {before:?}, then {:?}", names(&agent));
@@ -101,6 +104,9 @@ fn a_change_reaches_the_pods() {
     let pod = agent.pods()[0]["metadata"]["name"].clone();
 
     agent.patch(&json!({"systemPrompt": "two"}));
+    let rolling = agent.until("rolling", 30, |agent| condition(agent, "Reconciling")["status"] == "True");
+    let said = ["Ready", "Available", "Stalled"].map(|kind| condition(&rolling, kind)["status"].clone());
+    assert_eq!((&rolling["status"]["phase"], said), (&json!("Running"), ["True", "True", "False"].map(|it| json!(it))), "{rolling:#}");
     agent.deployment_until("another config-hash", 10, |deployment| deployment.pointer(hash).cloned() != before);
     assert_eq!(agent.config()["data"]["RUNTIME_SYSTEM_PROMPT"], "two");
     agent.ready();

@@ -84,7 +84,7 @@ fn an_agent_is_talked_to_through_rest() {
     assert!(call("GET", "/suggestions?conversation_id=conv_1").expect(200)["data"]["suggestions"].is_array());
 
     let kept = call("POST", "/memory").json(&json!({"content": "Ada likes green tea", "category": "preference"})).send();
-    assert!(kept.status == 200, "{kept:?}");
+    assert!(kept.status == 201, "{kept:?}");
     let id = kept.json()["data"]["id"].as_str().unwrap().to_owned();
     assert_eq!(call("GET", "/memory").expect(200)["data"][0]["id"], json!(id));
     assert_eq!(call("GET", "/memory/status").expect(200)["data"]["count"], 1);

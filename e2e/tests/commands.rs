@@ -1,7 +1,7 @@
 //! What users do with kubectl beside apply: server-side apply, diff, wait, explain, get.
 
 use serde_json::json;
-use slipway_e2e::{Agent, Team, kubectl};
+use slipway_e2e::{Agent, Team, kubectl, poll};
 
 #[test]
 fn diff_is_empty_after_apply() {
@@ -54,7 +54,7 @@ fn wait_and_get() {
 
     let table = team.kubectl("get ag").ok();
     let header: Vec<_> = table.lines().next().unwrap_or_default().split_whitespace().collect();
-    assert_eq!(header, ["NAME", "PHASE", "REPLICAS", "ENDPOINT", "AGE"], "{table}");
+    assert_eq!(header, ["NAME", "PHASE", "READY", "REASON", "REPLICAS", "ENDPOINT", "AGE"], "{table}");
     assert!(table.contains("Running") && table.contains(":8000"), "{table}");
     let table = team.kubectl("get tl").ok();
     let header: Vec<_> = table.lines().next().unwrap_or_default().split_whitespace().collect();
@@ -69,6 +69,20 @@ fn wait_and_get() {
     assert!(described.contains("DeploymentReady"), "{described}");
 }
 
+/// The condition Ready has the words and the Event repeats them once; nothing else does.
+#[test]
+fn describe_does_not_say_a_thing_three_times() {
+    let team = Team::new("described");
+    let agent = team.agent("hello", &json!({"tools": ["nowhere"]}));
+    let message = agent.stalled(&["ToolNotFound"], 10);
+    let described = poll(30, || {
+        let described = agent.kubectl("describe").ok();
+        if described.contains("Warning") { Ok(described) } else { Err(format!("there should be an Event: {described}")) }
+    });
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(words(&described).matches(&words(&message)).count(), 2, "{described}");
+}
+
 #[test]
 fn explain_documents_every_kind() {
     let cases = [
@@ -77,6 +91,9 @@ fn explain_documents_every_kind() {
         ("agent.spec.envSecrets", "agents.slipway.dev/agent-readable=true"),
         ("agent.spec.podTemplate.nodeSelector", "node"),
         ("agent.status.phase", "Terminated"),
+        ("agent.spec.knowledgeBases", "NotYetEffective"),
+        ("agent.spec.governance.policies", "NotYetEffective"),
+        ("agent.spec.governance.limits.prices", "SpendingCounted"),
         ("tool.spec.timeout", "seconds"),
         ("tool.spec.protocol", "Model Context Protocol"),
         ("tool.spec.parameters.required", "Default false"),

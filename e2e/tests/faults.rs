@@ -1,7 +1,7 @@
 //! What an Agent's author can mend is told in the status at once, and stops nothing that runs.
 
 use serde_json::{Value, json};
-use slipway_e2e::{Agent, Team, condition, essence, kubectl, platform, together};
+use slipway_e2e::{Agent, Team, condition, essence, kubectl, platform, poll, together};
 
 /// Seconds until a fault must be told.
 const TOLD: u64 = 10;
@@ -102,9 +102,69 @@ fn each_fault_has_its_reason_and_says_what_would_be_right() {
         assert_eq!(agent.get()["status"]["phase"], "Failed", "{}", agent.name);
         assert_eq!(agent.deployment(), Value::Null, "{} should have no Deployment", agent.name);
     }
-    // A fault is an Event too.
-    let events = team.kubectl("events --for agent/no-tool").ok();
-    assert!(events.contains("ToolNotFound"), "{events}");
+    // A fault is an Event too, once it has stood for a while.
+    poll(30, || {
+        let events = team.kubectl("events --for agent/no-tool").ok();
+        if events.contains("ToolNotFound") { Ok(()) } else { Err(format!("there should be an Event: {events}")) }
+    });
+}
+
+/// What is applied together comes one after the other; nobody needs a Warning of that.
+#[test]
+fn what_heals_by_itself_is_no_warning() {
+    let team = Team::new("healing");
+    let agent = team.agent("hello", &json!({"tools": ["late"], "envSecrets": ["late"]}));
+    agent.stalled(&["ToolNotFound", "SecretMissing"], TOLD);
+    team.tool("late", &json!({"name": "datetime", "type": "builtin"}));
+    team.secret("late", &json!({"KEY": "value"}));
+    agent.ready();
+    let events = team.kubectl("get events.events.k8s.io --field-selector type=Warning").json();
+    let ours = events["items"].as_array().into_iter().flatten().filter(|event| event["regarding"]["kind"] == "Agent");
+    assert_eq!(ours.count(), 0, "{events:#}");
+}
+
+#[test]
+fn what_does_not_work_yet_is_said_and_stops_nothing() {
+    let team = Team::new("not-yet");
+    let governance = json!({"riskProfile": "high", "evalDataset": "guests", "policies": ["default"]});
+    let agent = team.agent("hello", &json!({"governance": governance, "tools": ["clock"]}));
+    agent.stalled(&["ToolNotFound"], TOLD);
+    team.tool("clock", &json!({"name": "datetime", "type": "builtin"}));
+    let seen = agent.ready();
+    let warning = condition(&seen, "NotYetEffective");
+    let message = warning["message"].as_str().unwrap();
+    assert_eq!(warning["status"], "True", "{seen:#}");
+    for field in ["riskProfile", "evalDataset", "policies"] {
+        assert!(message.contains(&format!("spec.governance.{field}")), "{message}");
+    }
+    assert_eq!(condition(&seen, "ToolsUnused")["status"], "True", "strategy simple calls no tools: {seen:#}");
+    agent.patch(&json!({"governance": null, "strategy": "agent-react"}));
+    agent.until("without warnings", 60, |agent| {
+        ["NotYetEffective", "ToolsUnused"].iter().all(|kind| condition(agent, kind).is_null())
+    });
+}
+
+/// Nobody knows what a model of one's own costs: the agent runs, refuses to spend, and says so until it is told.
+#[test]
+fn a_limit_that_could_never_be_reached_is_refused() {
+    let team = Team::new("unpriced");
+    team.secret("agent-env", &json!({"OPENAI_API_KEY": "sk-none", "OPENAI_BASE_URL": "http://127.0.0.1:1/v1"}));
+    let spec = json!({"modelType": "openai", "modelId": "of-my-own", "governance": {"guards": ["spend-limit"]}});
+    let agent = team.agent("hello", &spec);
+    let seen = agent.ready();
+    let said = condition(&seen, "SpendingCounted");
+    assert_eq!((&said["status"], &said["reason"]), (&json!("False"), &json!("PriceUnknown")), "{seen:#}");
+    let reply = agent.post("/chat", &json!({"message": "hello"}));
+    assert_eq!(reply.status, 503, "{reply:?}");
+    assert!(reply.body.contains("of-my-own") && reply.body.contains("governance.limits.prices"), "{reply:?}");
+
+    agent.patch(&json!({"governance": {"limits": {"prices": [{"model": "of-my-own", "inputUsd": 0, "outputUsd": "0.5"}]}}}));
+    agent.until("counting", 60, |agent| condition(agent, "SpendingCounted").is_null() && condition(agent, "Ready")["reason"] == "DeploymentReady");
+    let reply = poll(30, || {
+        let reply = agent.post("/chat", &json!({"message": "hello"}));
+        if reply.body.contains("spend-limit") { Err(format!("an old pod answers: {reply:?}")) } else { Ok(reply) }
+    });
+    assert_ne!(reply.status, 200, "the model is not there, which is another matter: {reply:?}");
 }
 
 /// Each fault goes as soon as what it speaks of is there.
@@ -201,6 +261,9 @@ fn names_that_are_taken() {
         assert!(message.contains(name), "the message should name {object}: {message}");
         assert_eq!(content(object), before, "{object} is not ours");
     }
+    // Nobody is sent to a Service that only has the agent's name.
+    let seen = agents[1].get();
+    assert_eq!((&condition(&seen, "Available")["status"], &seen["status"]["endpoint"]), (&json!("False"), &Value::Null), "{seen:#}");
 
     // Deleting the Agent leaves it, deleting it makes way for the Agent.
     agents[1].kubectl("delete").ok();

@@ -36,7 +36,8 @@ fn a_bad_image_leaves_the_old_pod_serving() {
     agent.ready();
     agent.patch(&json!({"image": "127.0.0.1:1/no/such:1"}));
     agent.stalled(&["ImagePullBackOff"], 60);
-    assert_eq!(condition(&agent.get(), "Available")["status"], "True");
+    let seen = agent.get();
+    assert_eq!((&seen["status"]["phase"], &condition(&seen, "Available")["status"]), (&json!("Running"), &json!("True")), "{seen:#}");
     assert!(agent.chat("still there?").contains("still there?"));
 }
 
@@ -60,15 +61,38 @@ fn a_crash_loop_tells_the_last_exit() {
 #[test]
 fn a_quota_that_is_used_up() {
     let team = Team::with("quota", &json!({"quota": {"pods": 1}}));
-    let agent = team.agent("hello", &json!({"replicas": 2}));
-    let message = agent.stalled(&["QuotaExceeded"], 30);
+    let agent = team.agent("hello", &json!({}));
+    agent.ready();
+    // Who has no pod fails.
+    let other = team.agent("other", &json!({}));
+    let message = other.stalled(&["QuotaExceeded"], 30);
     assert!(message.contains("exceeded quota"), "{message}");
-    assert_eq!(agent.get()["status"]["phase"], "Failed");
+    assert_eq!(other.get()["status"]["phase"], "Failed");
+    other.kubectl("delete").ok();
+    // Who serves goes on, whatever there is no room for: one more pod, or the first of other pods.
+    for change in [json!({"replicas": 2}), json!({"replicas": 1, "systemPrompt": "other"})] {
+        agent.patch(&change);
+        let seen = agent.until("told of the quota", 30, |agent| ready_reason(agent) == "QuotaExceeded");
+        let said = ["Ready", "Reconciling", "Stalled", "Available"].map(|kind| condition(&seen, kind)["status"].clone());
+        assert_eq!((&seen["status"]["phase"], said), (&json!("Running"), ["True", "True", "False", "True"].map(|it| json!(it))), "{seen:#}");
+    }
 
     team.apply_spec(&json!({"quota": {"pods": 4}}));
     team.kubectl("wait resourcequota/slipway --for=jsonpath={.spec.hard.pods}=4 --timeout=10s").ok();
-    // The ReplicaSet's controller tries again in its own time; a smaller wish is granted now.
-    agent.patch(&json!({"replicas": 1}));
+    // The ReplicaSet's controller tries again in its own time; another wish is granted now.
+    agent.patch(&json!({"systemPrompt": "granted"}));
+    agent.ready();
+}
+
+/// No status of a pod says why it has no sandbox. Kubelet's Events do.
+#[test]
+fn a_sandbox_that_cannot_start() {
+    let team = Team::new("sandbox");
+    let agent = team.agent("hello", &json!({"resources": {"limits": {"memory": "2Mi"}}}));
+    let message = agent.stalled(&["FailedCreatePodSandBox", "CreateContainerError", "RunContainerError", "CrashLoopBackOff"], 120);
+    assert!(!message.is_empty(), "kubelet's words belong here");
+    assert_eq!(agent.get()["status"]["phase"], "Failed");
+    agent.patch(&json!({"resources": null}));
     agent.ready();
 }
 

@@ -99,10 +99,41 @@ fn changes_reach_the_agents_that_name_them() {
 #[test]
 fn a_good_tool_is_available() {
     let team = Team::new("toolphase");
-    team.tool("clock", &json!({"type": "builtin"}));
+    team.tool("clock", &json!({"name": "datetime", "type": "builtin"}));
     team.kubectl("wait tool/clock --for=condition=Ready --timeout=10s").ok();
     let tool = team.get("tool/clock");
     assert_eq!((&tool["status"]["phase"], &tool["status"]["observedGeneration"]), (&json!("Available"), &json!(1)));
+}
+
+/// Available means that agents can use it now: what it names is there, where it goes is allowed, somebody has answered.
+#[test]
+fn a_tool_that_agents_cannot_use_is_not_available() {
+    let team = Team::new("tooluse");
+    let headers = json!([{"name": "Authorization", "secret": "late", "key": "KEY"}]);
+    team.tool("guarded", &json!({"type": "http", "endpoint": "https://api.example.com", "headersFrom": headers}));
+    team.tool("unknown", &json!({"type": "builtin"}));
+    team.tool("inside", &json!({"type": "http", "endpoint": "http://169.254.169.254/latest"}));
+    team.tool("silent", &json!({"type": "mcp", "mcpEndpoint": "https://mcp.example.com/mcp"}));
+    team.tool("off", &json!({"name": "datetime", "type": "builtin", "enabled": false}));
+    let becomes = |name: &str, phase: &str, reason: &str| {
+        until(&format!("tools -n {} --field-selector metadata.name={name}", team.namespace), 15, |tools| {
+            let is = |tool: &&Value| tool["status"]["phase"] == phase && condition(tool, "Ready")["reason"] == reason;
+            tools.iter().find(is).map(|_| ()).ok_or(format!("tool {name} should be {phase} because of {reason}"))
+        });
+    };
+    for (name, phase, reason) in [
+        ("guarded", "Error", "SecretMissing"),
+        ("unknown", "Error", "BuiltinUnknown"),
+        ("inside", "Error", "AddressNotAllowed"),
+        ("silent", "Unknown", "NotAnswered"),
+        ("off", "Disabled", "Disabled"),
+    ] {
+        becomes(name, phase, reason);
+    }
+    team.secret("late", &json!({"KEY": "value"}));
+    becomes("guarded", "Available", "Valid");
+    team.kubectl("delete secret late").ok();
+    becomes("guarded", "Error", "SecretMissing");
 }
 
 /// An address on the node that nobody listens on, if the node is the machine that this runs on.
@@ -176,6 +207,7 @@ fn a_server_that_changes_its_tools_is_told_and_agents_keep_to_what_was_approved(
     let message = condition(&told, "Ready")["message"].as_str().unwrap();
     let observed = changed["observedDigest"].as_str().unwrap();
     assert!(message.contains("agent helper") && message.contains(observed), "{message}");
+    assert!(message.contains("it offers now") && message.contains("trick"), "it should name the tools: {message}");
     let events = team.kubectl("get events --field-selector reason=ToolsChanged,involvedObject.name=changing").json();
     assert!(events["items"].as_array().is_some_and(|events| !events.is_empty()), "an Event should tell of it");
     says("changing_trick {}", "there is no tool 'changing_trick'");

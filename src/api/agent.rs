@@ -31,10 +31,10 @@ use crate::{labels, schema};
     selectable = ".spec.framework",
     selectable = ".spec.suspend",
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status"),
+    printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason"),
     printcolumn(name = "Replicas", type_ = "integer", json_path = ".status.replicas"),
     printcolumn(name = "Endpoint", type_ = "string", json_path = ".status.endpoint"),
-    printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status", priority = 1),
-    printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason", priority = 1),
     printcolumn(name = "Model", type_ = "string", json_path = ".spec.modelId", priority = 1),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     validation = kube::core::Rule::new("self.metadata.name.size() <= 52")
@@ -126,7 +126,7 @@ pub struct AgentSpec {
     #[x_kube(merge_strategy = kube::core::ListMerge::Set)]
     pub tools: Vec<String>,
 
-    /// Knowledge bases of the same namespace, by name or by id (kb_...).
+    /// Knowledge bases of the same namespace, by name or by id (kb_...). This version of Slipway does not search them yet; the condition NotYetEffective says so.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), inner(length(min = 1, max = 66)))]
     #[x_kube(merge_strategy = kube::core::ListMerge::Set)]
@@ -207,6 +207,8 @@ pub struct AgentSpec {
         .message("limits.dailyCostUsd: has an effect only with spend-limit in guards"),
     validation = kube::core::Rule::new("!has(self.limits) || !has(self.limits.blockedTopics) || (has(self.guards) && 'blocked-topics' in self.guards)")
         .message("limits.blockedTopics: has an effect only with blocked-topics in guards"),
+    validation = kube::core::Rule::new("!has(self.limits) || !has(self.limits.prices) || (has(self.guards) && 'spend-limit' in self.guards)")
+        .message("limits.prices: has an effect only with spend-limit in guards"),
 )]
 pub struct Governance {
     /// Guards that look at every message and answer, or at what they cost.
@@ -217,7 +219,7 @@ pub struct Governance {
     /// Settings of the guards. What is left out is the guard's own default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
-    /// How much harm the agent could do, which is how strictly its releases are looked at: low, standard or high. medium is read as standard. Default standard.
+    /// How much harm the agent could do, which is how strictly its releases are looked at: low, standard or high. medium is read as standard. Default standard. It is written into releases; this version of Slipway does not evaluate them yet, and the condition NotYetEffective says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub risk_profile: Option<RiskProfile>,
     /// The score that a release must reach before it serves anybody, 0 to 100. 0 asks for none. Default 0.
@@ -226,11 +228,11 @@ pub struct Governance {
     #[x_kube(validation = kube::core::Rule::new("self == 0")
         .message("must be 0 for now: releases cannot be held until they are evaluated, which comes with evaluations"))]
     pub min_quality_score: Option<i32>,
-    /// The dataset that releases are evaluated with, by name.
+    /// The dataset that releases are evaluated with, by name. It is written into releases; this version of Slipway does not evaluate them yet, and the condition NotYetEffective says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 128))]
     pub eval_dataset: Option<String>,
-    /// Guardrail policies that the agent is held to, by name or by id (gp_...).
+    /// Guardrail policies that the agent is held to, by name or by id (gp_...). They are written into releases; this version of Slipway does not apply them yet, and the condition NotYetEffective says so. Guards and their limits apply.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), inner(length(min = 1, max = 66)))]
     #[x_kube(merge_strategy = kube::core::ListMerge::Set)]
@@ -258,6 +260,26 @@ pub struct Limits {
     #[schemars(length(max = 64), inner(length(min = 1, max = 128), regex(pattern = r"\S")))]
     #[x_kube(merge_strategy = kube::core::ListMerge::Set)]
     pub blocked_topics: Vec<String>,
+    /// What models cost, with guard spend-limit: those of which Slipway has no price, and those that have another price for this team. While the price of a model that the agent uses is not known, spend-limit refuses every chat, and the condition SpendingCounted says so.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    #[x_kube(merge_strategy = kube::core::ListMerge::Map(vec!["model".into()]))]
+    pub prices: Vec<Price>,
+}
+
+/// What a model costs.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Price {
+    /// The model's id, as in modelId or after the provider in backgroundModel.
+    #[schemars(length(min = 1, max = 256))]
+    pub model: String,
+    /// US dollars for a million tokens that the model reads: 3, "0.25", or 0 for a model of one's own.
+    #[schemars(schema_with = "schema::price")]
+    pub input_usd: IntOrString,
+    /// US dollars for a million tokens that the model writes.
+    #[schemars(schema_with = "schema::price")]
+    pub output_usd: IntOrString,
 }
 
 /// CPU, memory and other resources by name.
@@ -348,7 +370,7 @@ pub struct AgentStatus {
     /// When the agent was first ready.
     #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Option::is_none")]
     pub first_deployed_at: Option<Time>,
-    /// The version of the release that runs.
+    /// The version of the active release. Whether it runs, Ready says.
     #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub active_release: Option<i64>,
@@ -356,7 +378,7 @@ pub struct AgentStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub pinned_content: Option<String>,
-    /// Ready, Reconciling, Stalled and Available, and warnings.
+    /// Ready says whether the agent serves, and has the words for what is wrong. Reconciling: its pods are on the way to what the spec says. Stalled: they will not get there until somebody changes something. Available: its Service has a pod to send requests to. Besides, warnings: NotYetEffective, ModelConfigured, SpendingCounted, StorageShared, ToolsUnused.
     #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,

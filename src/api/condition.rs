@@ -13,8 +13,17 @@ pub const DATABASE_ISOLATED: &str = "DatabaseIsolated";
 pub const RELEASED: &str = "Released";
 /// Of an Agent: that a release runs in the place of its spec.
 pub const PINNED: &str = "Pinned";
-/// A warning: the workload runs, but not as its author may believe.
+// Warnings: the workload runs, but not as its author may believe. Each is there only while there is something to say.
+/// Replicas share what the agent remembers. False: each keeps its own.
 pub const STORAGE_SHARED: &str = "StorageShared";
+/// The agent sets fields that have no effect in this version of Slipway.
+pub const NOT_YET_EFFECTIVE: &str = "NotYetEffective";
+/// The agent names tools that it never calls.
+pub const TOOLS_UNUSED: &str = "ToolsUnused";
+/// The agent's models have the key or the address that they need.
+pub const MODEL_CONFIGURED: &str = "ModelConfigured";
+/// What the agent's models cost is known, so that the guard spend-limit can count it.
+pub const SPENDING_COUNTED: &str = "SpendingCounted";
 
 /// A condition's message has at most so many characters. The kinds' schemas allow eight times that, but what the API server
 /// says of a refused object may be longer still, and a status with it would be refused too and say nothing.
@@ -24,14 +33,20 @@ const MESSAGE_MAX: usize = 4096;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     pub kind: &'static str,
-    pub holds: bool,
+    /// None while it is not known.
+    pub holds: Option<bool>,
     pub reason: String,
     pub message: String,
 }
 
 impl Finding {
     pub fn new(kind: &'static str, holds: bool, reason: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { kind, holds, reason: reason.into(), message: message.into() }
+        Self { kind, holds: Some(holds), reason: reason.into(), message: message.into() }
+    }
+
+    /// Something of which nobody can say yet whether it is so.
+    pub fn unknown(kind: &'static str, reason: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { kind, holds: None, reason: reason.into(), message: message.into() }
     }
 }
 
@@ -50,7 +65,11 @@ pub fn conditions(findings: Vec<Finding>, before: &[Condition], generation: Opti
     findings
         .into_iter()
         .map(|finding| {
-            let status = if finding.holds { "True" } else { "False" };
+            let status = match finding.holds {
+                Some(true) => "True",
+                Some(false) => "False",
+                None => "Unknown",
+            };
             let since = before
                 .iter()
                 .find(|old| old.type_ == finding.kind && old.status == status)

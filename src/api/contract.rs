@@ -113,10 +113,33 @@ pub struct SkillConfig {
 #[serde(untagged)]
 pub enum GuardConfig {
     Name(Guard),
-    MaxTokens { name: Guard, limit: i64 },
-    RateLimit { name: Guard, requests: i64 },
-    SpendLimit { name: Guard, usd: f64 },
-    BlockedTopics { name: Guard, topics: Vec<String> },
+    MaxTokens {
+        name: Guard,
+        limit: i64,
+    },
+    RateLimit {
+        name: Guard,
+        requests: i64,
+    },
+    BlockedTopics {
+        name: Guard,
+        topics: Vec<String>,
+    },
+    // The last one: it is read from whatever has a name.
+    SpendLimit {
+        name: Guard,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        usd: Option<f64>,
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        prices: BTreeMap<String, ModelPrice>,
+    },
+}
+
+/// US dollars for a million tokens of a model.
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, PartialEq)]
+pub struct ModelPrice {
+    pub input: f64,
+    pub output: f64,
 }
 
 /// One element of `RUNTIME_KNOWLEDGE_BASES`.

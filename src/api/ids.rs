@@ -2,6 +2,9 @@
 
 use sha2::{Digest, Sha256};
 
+/// The slug of the team that an id without one speaks of.
+pub const DEFAULT_TEAM: &str = "default";
+
 /// `ag_` and the first 20 hex digits of SHA-256 over `namespace/name`.
 pub fn agent(namespace: &str, name: &str) -> String {
     let digest = Sha256::digest(format!("{namespace}/{name}"));
@@ -39,9 +42,13 @@ pub fn team(slug: &str) -> String {
     format!("tk_{slug}")
 }
 
-/// The team's slug, given either its id or its slug.
+/// The team's slug, given either its id or its slug. The id without a slug is the default team's.
 pub fn team_slug(reference: &str) -> &str {
-    reference.strip_prefix("tk_").unwrap_or(reference)
+    match reference.strip_prefix("tk_") {
+        Some("") => DEFAULT_TEAM,
+        Some(slug) => slug,
+        None => reference,
+    }
 }
 
 /// `user_` and the first 16 hex digits of SHA-256 over the e-mail in lower case.
@@ -75,6 +82,13 @@ mod tests {
         assert_eq!(skill("fill-forms"), "sk_fill_forms");
         assert_eq!(skill_name("sk_fill_forms"), "fill-forms");
         assert_eq!(skill_name("fill-forms"), "fill-forms");
+    }
+
+    #[test]
+    fn an_empty_team_id_is_the_default_teams() {
+        for (reference, slug) in [("tk_", "default"), ("tk_default", "default"), ("tk_a", "a"), ("a", "a"), ("", "")] {
+            assert_eq!(team_slug(reference), slug, "{reference:?}");
+        }
     }
 
     proptest! {

@@ -1,15 +1,15 @@
-//! `KnowledgeBase`: documents that agents of a namespace may search.
+//! `KnowledgeBase`: documents that agents of a namespace are to search. Nothing fills or searches them yet.
 
 use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 
-/// Documents that agents of the same namespace may search.
+/// Documents that agents of the same namespace are to search. This version of Slipway neither fills nor searches them yet.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[kube(
     group = "agents.slipway.dev",
     version = "v1",
     kind = "KnowledgeBase",
-    doc = "Documents that agents of the same namespace may search.",
+    doc = "Documents that agents of the same namespace are to search. This version of Slipway neither fills nor searches them yet.",
     plural = "knowledgebases",
     shortname = "kb",
     category = "slipway",

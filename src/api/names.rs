@@ -4,6 +4,8 @@ use std::fmt;
 
 use thiserror::Error;
 
+/// The longest name of any resource of ours.
+const NAME_MAX: usize = 63;
 /// A Service name is at most 63 characters; this leaves room for `-candidate` and the like.
 pub const AGENT_NAME_MAX: usize = 52;
 /// A namespace is `team-{slug}` within 63 characters.
@@ -87,6 +89,12 @@ pub fn slugify(name: &str) -> Result<String, NameError> {
     if slug.is_empty() { Err(NameError::Empty(name.to_owned())) } else { Ok(slug.to_owned()) }
 }
 
+/// Whether a Tool, Skill or KnowledgeBase can have this name. Every name that [`slugify`] makes is one, and not the other way
+/// round: `a--b` is a name.
+pub fn is_name(name: &str) -> bool {
+    label(name.to_owned(), NAME_MAX).is_ok()
+}
+
 fn label(name: String, most: usize) -> Result<String, NameError> {
     if name.is_empty() {
         return Err(NameError::Empty(name));
@@ -117,6 +125,16 @@ mod tests {
         let long = "a".repeat(53);
         for bad in ["", "-a", "a-", "1a", "A", "a.b", "a_b", "a/../b", long.as_str(), "x-canary", "x-candidate", "x-primary"] {
             assert!(AgentName::new(bad).is_err(), "{bad} should be refused");
+        }
+    }
+
+    #[test]
+    fn names_of_resources() {
+        for good in ["a", "a--b", "x1", &"a".repeat(63)] {
+            assert!(is_name(good), "{good} should be a name");
+        }
+        for bad in ["", "-a", "a-", "1a", "A", "a.b", "a_b", "../a", &"a".repeat(64)] {
+            assert!(!is_name(bad), "{bad} should be no name");
         }
     }
 

@@ -25,7 +25,6 @@ use crate::words::words;
     printcolumn(name = "Agent", type_ = "string", json_path = ".spec.agent"),
     printcolumn(name = "Version", type_ = "integer", json_path = ".status.version"),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
-    printcolumn(name = "Score", type_ = "number", json_path = ".status.evaluation.score"),
     printcolumn(name = "Changelog", type_ = "string", json_path = ".spec.changelog", priority = 1),
     printcolumn(name = "Author", type_ = "string", json_path = ".spec.author", priority = 1),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),

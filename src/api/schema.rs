@@ -65,6 +65,17 @@ pub(crate) fn amount(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// A price, which may be nothing, accepting `3` as well as `"0.25"`.
+pub(crate) fn price(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "x-kubernetes-int-or-string": true,
+        "anyOf": [{ "type": "integer" }, { "type": "string" }],
+        "maxLength": 16,
+        "minimum": 0,
+        "pattern": "^[0-9]{1,8}([.][0-9]{1,6})?$",
+    })
+}
+
 /// The standard list of conditions, merged by type.
 pub(crate) fn conditions(generator: &mut SchemaGenerator) -> Schema {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;

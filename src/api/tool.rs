@@ -96,6 +96,8 @@ pub struct ToolSpec {
     #[x_kube(
         validation = kube::core::Rule::new("self.all(k, !(k.lowerAscii() in ['authorization', 'proxy-authorization', 'cookie', 'x-api-key']))")
             .message("must not hold credentials; name a Secret for this header in headersFrom"),
+        validation = kube::core::Rule::new("self.all(k, !k.lowerAscii().matches('token|secret|(api|access|private|auth|subscription|functions)-?key|passw(or)?d|credential|(^|-)auth$'))")
+            .message("must not hold credentials, and a header of such a name holds one (token, secret, key, password, credential); put the value into a Secret and name it in headersFrom"),
         validation = kube::core::Rule::new("self.all(k, k.matches('^[A-Za-z0-9-]{1,128}$') && self[k].matches('^[^\\\\r\\\\n]*$'))")
             .message("a header's name has letters, digits and hyphens, its value no line breaks"),
     )]
@@ -241,7 +243,7 @@ pub enum Method {
 #[derive(Serialize, Deserialize, Debug, Clone, Default, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolStatus {
-    /// Available or Error.
+    /// Available: agents can use it. Error: they cannot, and Ready says why. Unknown: nobody can say yet, as of an mcp server that no agent has reached. Disabled: spec.enabled is false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<ToolPhase>,
     /// The digest of the approved list of tools, of a tool that speaks mcp: spec.toolsDigest, else of the first that was seen.
@@ -256,7 +258,7 @@ pub struct ToolStatus {
     /// The generation of the spec that this status speaks of.
     #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Ready, with a reason that names the field at fault, or ToolsChanged.
+    /// Ready, with a reason, and a message that names the field at fault.
     #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
@@ -267,6 +269,8 @@ pub struct ToolStatus {
 pub enum ToolPhase {
     Available,
     Error,
+    Unknown,
+    Disabled,
 }
 
 fn headers(_: &mut schemars::SchemaGenerator) -> schemars::Schema {

@@ -1,6 +1,7 @@
 //! The guards of one agent: built once from its settings, shared by all of its turns.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
@@ -10,7 +11,7 @@ use crate::injection::Injection;
 use crate::limits::{Breach, Budget, Limits, Spent, Turn};
 use crate::phrases::Progress;
 use crate::runs::Cutter;
-use crate::settings::Settings;
+use crate::settings::{Price, Settings};
 use crate::stream::Stream;
 use crate::topics::Topics;
 use crate::words::Words;
@@ -21,6 +22,8 @@ use crate::{pii, secrets};
 pub struct Guards {
     text: Option<Arc<Text>>,
     limits: Option<Arc<Mutex<Limits>>>,
+    /// What models cost, as the guard spend-limit was told.
+    prices: Option<Arc<BTreeMap<String, Price>>>,
 }
 
 /// The guards that read text.
@@ -58,7 +61,11 @@ impl Guards {
         }
         let text = Text { pii: settings.pii.map(|pii| (pii.kinds, pii.action)), secrets: settings.secrets, injection, topics };
         let limits = Limits::new(settings.limits);
-        Ok(Self { text: (!text.is_empty()).then(|| Arc::new(text)), limits: (!limits.is_empty()).then(|| Arc::new(Mutex::new(limits))) })
+        Ok(Self {
+            text: (!text.is_empty()).then(|| Arc::new(text)),
+            limits: (!limits.is_empty()).then(|| Arc::new(Mutex::new(limits))),
+            prices: (!settings.prices.is_empty()).then(|| Arc::new(settings.prices)),
+        })
     }
 
     /// No guard at all.
@@ -106,6 +113,11 @@ impl Guards {
     /// Tells what a turn has taken.
     pub fn after(&self, spent: &Spent) -> Vec<Breach> {
         self.with_limits(|limits| limits.after(spent)).unwrap_or_default()
+    }
+
+    /// What a model costs, where that was given by hand.
+    pub fn price(&self, model: &str) -> Option<Price> {
+        self.prices.as_ref()?.get(model).copied()
     }
 
     /// Whether what a day costs is limited, so that it matters what was spent before this process began.

@@ -23,4 +23,5 @@ mod words;
 pub use finding::{Action, Block, Finding, Name, Side, Verdict};
 pub use guards::Guards;
 pub use limits::{Breach, Budget, Limits, Spent, Turn};
+pub use settings::Price;
 pub use stream::{Out, Stream};

@@ -30,9 +30,11 @@ impl Limit {
 
 /// What is known before the model is asked.
 #[derive(Debug, Clone, Copy)]
-pub struct Budget {
+pub struct Budget<'a> {
     pub now: SystemTime,
     pub tokens_in_prompt: u64,
+    /// A model that may be asked and of which nobody knows what it costs.
+    pub unpriced: Option<&'a str>,
 }
 
 /// What a turn has taken.
@@ -95,14 +97,18 @@ impl Limits {
                     let with_this = amount(self.minute.requests() + 1);
                     (with_this, limit.broken_by(with_this))
                 }
-                // What this turn will cost is not known yet: the day's budget must not be used up before it.
-                Name::SpendLimit => (self.day.usd, self.day.usd >= limit.most),
+                // What this turn will cost is not known yet: the day's budget must not be used up before it. What cannot be
+                // counted is not spent at all.
+                Name::SpendLimit => (self.day.usd, self.day.usd >= limit.most || budget.unpriced.is_some()),
                 _ => continue,
             };
             if broken {
                 turn.breaches.push(limit.breach(seen, limit.action));
                 if limit.action == Action::Block && turn.blocked.is_none() {
-                    turn.blocked = Some(self.refusal(limit, seen, now));
+                    turn.blocked = Some(match budget.unpriced.filter(|_| limit.guard == Name::SpendLimit) {
+                        Some(model) => uncounted(model),
+                        None => self.refusal(limit, seen, now),
+                    });
                 }
             }
         }
@@ -167,6 +173,16 @@ impl Limits {
         };
         Block { guard, message, retry_after: retry_after.map(Duration::from_secs) }
     }
+}
+
+/// Nothing that passes by itself: somebody has to say what the model costs.
+fn uncounted(model: &str) -> Block {
+    let guard = Name::SpendLimit;
+    let message = format!(
+        "refused by {guard}: nobody knows what {model} costs, so that its limit would never be reached; give the price in the agent's \
+         governance.limits.prices, or take the guard out"
+    );
+    Block { guard, message, retry_after: None }
 }
 
 /// Requests of the last sixty seconds and of the one that runs, so that no sixty seconds ever hold more than the limit.
@@ -270,8 +286,23 @@ mod tests {
         UNIX_EPOCH + Duration::from_secs(20_000 * Day::LENGTH + second)
     }
 
-    fn budget(second: u64) -> Budget {
-        Budget { now: at(second), tokens_in_prompt: 10 }
+    fn budget(second: u64) -> Budget<'static> {
+        Budget { now: at(second), tokens_in_prompt: 10, unpriced: None }
+    }
+
+    #[test]
+    fn what_cannot_be_counted_is_not_spent() {
+        let unpriced = Budget { unpriced: Some("openai:of-my-own"), ..budget(0) };
+        let mut limits = Limits::new(vec![limit(Name::SpendLimit, 1.0, Action::Block)]);
+        let block = limits.before_turn(&unpriced).blocked.unwrap();
+        assert!(block.message.contains("openai:of-my-own") && block.message.contains("governance.limits.prices"), "{}", block.message);
+        assert_eq!(block.retry_after, None);
+        assert!(limits.before_turn(&budget(0)).blocked.is_none());
+        let mut warning = Limits::new(vec![limit(Name::SpendLimit, 1.0, Action::Warn)]);
+        let turn = warning.before_turn(&unpriced);
+        assert_eq!((turn.blocked, turn.breaches.len()), (None, 1), "who only wants to be told is told");
+        let mut others = Limits::new(vec![limit(Name::RateLimit, 1.0, Action::Block)]);
+        assert!(others.before_turn(&unpriced).blocked.is_none(), "other limits need no price");
     }
 
     #[test]
@@ -345,7 +376,7 @@ mod tests {
     fn less_than_refuses_the_limit_itself() {
         for (reached, tokens, refused) in [(true, 4095, false), (true, 4096, true), (false, 4096, false), (false, 4097, true)] {
             let mut limits = Limits::new(vec![Limit { reached, ..limit(Name::MaxTokens, 4096.0, Action::Block) }]);
-            let turn = limits.before_turn(&Budget { now: at(0), tokens_in_prompt: tokens });
+            let turn = limits.before_turn(&Budget { now: at(0), tokens_in_prompt: tokens, unpriced: None });
             assert_eq!(turn.blocked.is_some(), refused, "{tokens} tokens, reached: {reached}");
             assert_eq!(limits.tokens_left(4000), Some(if reached { 95 } else { 96 }));
         }

@@ -1,6 +1,9 @@
 //! Reads `RUNTIME_GUARDS` and `RUNTIME_POLICIES`. Nothing is ignored: a name or a setting that is not known is
 //! refused, because an agent whose guard was misspelt would be an agent without it.
 
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::finding::{Action, Name};
@@ -15,6 +18,28 @@ pub(crate) struct Settings {
     pub(crate) injection: Option<Injection>,
     pub(crate) topics: Vec<Topics>,
     pub(crate) limits: Vec<Limit>,
+    /// What models cost, by their ids.
+    pub(crate) prices: BTreeMap<String, Price>,
+}
+
+/// US dollars for a million tokens of a model.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Price {
+    pub input: f64,
+    pub output: f64,
+}
+
+impl Price {
+    /// What so many tokens cost, in US dollars.
+    #[expect(clippy::cast_precision_loss, reason = "counts of tokens stay far below 2^53")]
+    pub fn of(self, input: u64, output: u64) -> f64 {
+        (input as f64 * self.input + output as f64 * self.output) / 1e6
+    }
+
+    fn is_some_price(&self) -> bool {
+        [self.input, self.output].iter().all(|usd| usd.is_finite() && *usd >= 0.0)
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -110,6 +135,7 @@ impl Settings {
             }
             Name::SpendLimit => {
                 let most = entry.number("usd", USD_A_DAY, faults);
+                self.prices = entry.prices(faults);
                 self.limits.push(limit(most, entry.action(Action::Block, faults)));
             }
             Name::Latency => {
@@ -204,6 +230,17 @@ impl Entry {
         }
     }
 
+    fn prices(&mut self, faults: &mut Vec<String>) -> BTreeMap<String, Price> {
+        let Some(value) = self.take("prices") else { return BTreeMap::new() };
+        match serde_json::from_value::<BTreeMap<String, Price>>(value) {
+            Ok(prices) if prices.values().all(Price::is_some_price) => prices,
+            _ => {
+                faults.push(self.fault("prices", "an object: a model's id, and {\"input\", \"output\"} in US dollars for a million tokens"));
+                BTreeMap::new()
+            }
+        }
+    }
+
     fn words(&mut self, key: &'static str, faults: &mut Vec<String>) -> Vec<String> {
         let Some(value) = self.take(key) else { return Vec::new() };
         match serde_json::from_value::<Vec<String>>(value) {
@@ -254,6 +291,8 @@ mod tests {
             (r#"["rate-limit", "rate-limit"]"#, "", "guard `rate-limit` is named twice"),
             (r#"[{"name": "max-tokens", "limits": 7}]"#, "", "guard `max-tokens`: unknown setting `limits`; known are limit, action"),
             (r#"[{"name": "max-tokens", "limit": -1}]"#, "", "guard `max-tokens`: `limit` must be a number above zero"),
+            (r#"[{"name": "spend-limit", "prices": {"m": {"input": 1}}}]"#, "", "guard `spend-limit`: `prices` must be an object"),
+            (r#"[{"name": "spend-limit", "prices": {"m": {"input": -1, "output": 1}}}]"#, "", "guard `spend-limit`: `prices` must be"),
             (r#"[{"name": "max-tokens", "action": "mask"}]"#, "", "guard `max-tokens`: `action` must be one of \"warn\", \"block\""),
             (r#"[{"name": "pii-detection", "kinds": ["mail"]}]"#, "", "unknown kind `mail`; known are email, phone"),
             (r#"[{"name": "blocked-topics", "topics": []}]"#, "", "`topics` must be a list"),

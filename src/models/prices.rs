@@ -1,101 +1,19 @@
-//! What models cost and how much they hold: `prices.json`, a table with its date and sources. A
-//! model is known by its id, with or without what providers append to it (a date, `-latest`,
-//! `@001`, `-v1:0`). What is not in the table has no price, rather than somebody else's.
+//! What models cost and how much they hold, by the table that the operator reads as well.
 
-use std::sync::LazyLock;
-
-use serde::Deserialize;
+use slipway_prices::Tokens;
 
 use crate::answer::Usage;
 use crate::provider::Provider;
 
-#[derive(Deserialize)]
-struct Table {
-    models: Vec<Row>,
-}
-
-#[derive(Deserialize)]
-struct Row {
-    provider: String,
-    id: String,
-    window: Option<u32>,
-    #[serde(flatten)]
-    price: Price,
-    long: Option<Long>,
-}
-
-/// Dollars for a million tokens.
-#[derive(Clone, Copy, Deserialize)]
-struct Price {
-    input: f64,
-    cached: Option<f64>,
-    output: f64,
-}
-
-/// What long prompts cost.
-#[derive(Deserialize)]
-struct Long {
-    above: u64,
-    #[serde(flatten)]
-    price: Price,
-}
-
-// An empty table, should the file ever be malformed: a test reads it.
-static TABLE: LazyLock<Table> = LazyLock::new(|| serde_json::from_str(include_str!("prices.json")).unwrap_or(Table { models: Vec::new() }));
-
-/// What a call cost in US dollars. Models that run on one's own machines cost nothing here; of a
-/// model that is not in the table nobody knows.
+/// What a call cost in US dollars; none where nobody knows.
 pub fn cost(provider: Provider, id: &str, usage: &Usage) -> Option<f64> {
-    if matches!(provider, Provider::Stub | Provider::Ollama) {
-        return Some(0.0);
-    }
-    let row = find(provider, id)?;
-    let price = match &row.long {
-        Some(long) if usage.input_tokens > long.above => long.price,
-        _ => row.price,
-    };
-    let cached = usage.cached_input_tokens.min(usage.input_tokens);
-    let fresh = usage.input_tokens - cached;
-    let millionths =
-        dollars(fresh, price.input) + dollars(cached, price.cached.unwrap_or(price.input)) + dollars(usage.output_tokens, price.output);
-    Some(millionths / 1e6)
+    let Usage { input_tokens: input, cached_input_tokens: cached, output_tokens: output } = *usage;
+    slipway_prices::cost(provider.as_str(), id, Tokens { input, cached, output })
 }
 
 /// The model's context window, where the table has it.
 pub(crate) fn window(provider: Provider, id: &str) -> Option<u32> {
-    find(provider, id)?.window
-}
-
-// Counts of tokens stay far below 2^53.
-#[expect(clippy::cast_precision_loss)]
-fn dollars(tokens: u64, price: f64) -> f64 {
-    tokens as f64 * price
-}
-
-fn find(provider: Provider, id: &str) -> Option<&'static Row> {
-    let family = match provider {
-        Provider::Stub | Provider::Ollama => return None,
-        Provider::OpenAi => "openai",
-        Provider::Anthropic => "anthropic",
-        Provider::GoogleAi | Provider::VertexAi => "google",
-        Provider::Bedrock => "bedrock",
-    };
-    let rows = || TABLE.models.iter().filter(|row| row.provider == family);
-    let named = |id: &str| rows().filter(|row| is(&row.id, id)).max_by_key(|row| row.id.len());
-    named(id).or_else(|| {
-        let (region, rest) = id.split_once('.')?;
-        (family == "bedrock" && ["us", "eu", "apac", "jp", "au", "ca", "global"].contains(&region)).then(|| named(rest)).flatten()
-    })
-}
-
-/// Whether `id` is the model `known`, perhaps in a certain version of it.
-fn is(known: &str, id: &str) -> bool {
-    let Some(rest) = id.strip_prefix(known) else { return false };
-    rest.is_empty()
-        || rest == "-latest"
-        || rest.starts_with('@')
-        || rest.strip_prefix("-v").or(rest.strip_prefix(':')).is_some_and(|version| version.starts_with(|c: char| c.is_ascii_digit()))
-        || rest.strip_prefix('-').is_some_and(|date| date.len() >= 3 && date.bytes().take(3).all(|byte| byte.is_ascii_digit()))
+    slipway_prices::window(provider.as_str(), id)
 }
 
 #[cfg(test)]
@@ -103,60 +21,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_can_be_read_and_its_rows_make_sense() {
-        let table: Table = serde_json::from_str(include_str!("prices.json")).unwrap();
-        assert!(table.models.len() > 100, "{}", table.models.len());
-        for (at, row) in table.models.iter().enumerate() {
-            let price = row.price;
-            assert!(price.input > 0.0 && price.output >= price.input * 0.5, "{}", row.id);
-            assert!(price.cached.is_none_or(|cached| cached <= price.input), "{}", row.id);
-            assert!(row.window.is_none_or(|window| (4_000..=20_000_000).contains(&window)), "{}", row.id);
-            assert!(table.models[..at].iter().all(|other| (&other.provider, &other.id) != (&row.provider, &row.id)), "{} twice", row.id);
-        }
-    }
-
-    #[test]
-    fn a_model_is_known_with_its_version_but_never_taken_for_another() {
-        use Provider::{Anthropic, Bedrock, GoogleAi, OpenAi, VertexAi};
-        for (provider, id, known) in [
-            (OpenAi, "gpt-4o", Some("gpt-4o")),
-            (OpenAi, "gpt-4o-2024-08-06", Some("gpt-4o")),
-            (OpenAi, "gpt-4o-mini-2024-07-18", Some("gpt-4o-mini")),
-            (OpenAi, "gpt-4o-audio-preview", None),
-            (OpenAi, "gpt-4.1", Some("gpt-4.1")),
-            (Anthropic, "claude-sonnet-4-20250514", Some("claude-sonnet-4")),
-            (Anthropic, "claude-sonnet-4-5-20250929", Some("claude-sonnet-4-5")),
-            (Anthropic, "claude-sonnet-4-99", None),
-            (GoogleAi, "gemini-2.5-flash", Some("gemini-2.5-flash")),
-            (VertexAi, "gemini-2.5-flash@001", Some("gemini-2.5-flash")),
-            (Bedrock, "amazon.nova-micro-v1:0", Some("amazon.nova-micro")),
-            (Bedrock, "us.anthropic.claude-sonnet-4-5-20250929-v1:0", Some("anthropic.claude-sonnet-4-5")),
-            (Bedrock, "global.anthropic.claude-sonnet-4-5-20250929-v1:0", Some("global.anthropic.claude-sonnet-4-5")),
-            (OpenAi, "my-own-model", None),
+    fn every_provider_has_a_model_of_known_price() {
+        let usage = Usage { input_tokens: 1000, output_tokens: 1000, cached_input_tokens: 0 };
+        for (provider, id, is_free) in [
+            (Provider::Stub, "stub-echo", true),
+            (Provider::Ollama, "llama3.2", true),
+            (Provider::OpenAi, "gpt-4o", false),
+            (Provider::Anthropic, "claude-sonnet-4", false),
+            (Provider::GoogleAi, "gemini-2.5-flash", false),
+            (Provider::VertexAi, "gemini-2.5-flash", false),
+            (Provider::Bedrock, "amazon.nova-micro-v1:0", false),
         ] {
-            assert_eq!(find(provider, id).map(|row| row.id.as_str()), known, "{provider} {id}");
+            let cost = cost(provider, id, &usage).unwrap();
+            assert_eq!(cost <= 0.0, is_free, "{provider} {id}: {cost}");
         }
-    }
-
-    #[test]
-    fn a_call_costs_what_its_tokens_cost() {
-        let usage = |input, output, cached| Usage { input_tokens: input, output_tokens: output, cached_input_tokens: cached };
-        for (provider, id, usage, dollars) in [
-            (Provider::OpenAi, "gpt-4o", usage(1_000_000, 0, 0), Some(2.5)),
-            (Provider::OpenAi, "gpt-4o", usage(1_000_000, 0, 1_000_000), Some(1.25)),
-            (Provider::OpenAi, "gpt-4o", usage(0, 1_000_000, 0), Some(10.0)),
-            // Above 200,000 tokens the whole prompt costs more.
-            (Provider::GoogleAi, "gemini-2.5-pro", usage(200_000, 0, 0), Some(0.25)),
-            (Provider::GoogleAi, "gemini-2.5-pro", usage(400_000, 0, 0), Some(1.0)),
-            (Provider::Stub, "stub-echo", usage(9, 9, 0), Some(0.0)),
-            (Provider::Ollama, "llama3.2", usage(9, 9, 0), Some(0.0)),
-            (Provider::OpenAi, "my-own-model", usage(9, 9, 0), None),
-        ] {
-            let found = cost(provider, id, &usage);
-            assert!(
-                found.zip(dollars).map_or(found == dollars, |(found, dollars)| (found - dollars).abs() < 1e-9),
-                "{provider} {id}: {found:?}, expected {dollars:?}"
-            );
-        }
+        assert_eq!(cost(Provider::OpenAi, "my-own-model", &usage), None);
     }
 }

@@ -38,6 +38,7 @@ pub(crate) async fn reconcile(world: &World, key: &Key) -> Result<Option<Duratio
     let Some(kept) = world.agents.get(key) else {
         world.references.set(key, HashSet::new());
         world.pins.forget(key);
+        world.untroubled("Agent", key);
         apply::leave_turn(world, key);
         return Ok(None);
     };
@@ -75,8 +76,9 @@ pub(crate) async fn reconcile(world: &World, key: &Key) -> Result<Option<Duratio
         }
         resolve::Resolved::Unknown(_) => apply::keep(&agent, world).await?,
     };
-    report::report(&agent, &plan, &applied, world).await?;
-    Ok(Some(if matches!(plan, resolve::Resolved::Unknown(_)) || applied.left.is_some() { SOON } else { RESYNC }))
+    let sooner = report::report(&agent, &plan, &applied, world).await?;
+    let next = if matches!(plan, resolve::Resolved::Unknown(_)) || applied.left.is_some() { SOON } else { RESYNC };
+    Ok(Some(sooner.map_or(next, |sooner| next.min(sooner))))
 }
 
 /// What an Agent's child of that kind should be, if that can be said now. It is asked whenever a child arrives on a

@@ -14,6 +14,8 @@ use crate::queue::Key;
 
 /// The reason of a Tool that is not ready because of its list.
 pub(crate) const CHANGED: &str = "ToolsChanged";
+/// The reason of a Tool that is ready because its server has answered.
+pub(crate) const ANSWERED: &str = "Answered";
 /// So many names are told of each kind of change, and so much of each.
 const NAMES: usize = 8;
 const NAMES_KEPT: usize = 256;
@@ -26,13 +28,20 @@ pub struct Changes {
     pub added: Vec<String>,
     pub altered: Vec<String>,
     pub removed: Vec<String>,
+    /// All that the list has now. A pod that never saw the approved one can say nothing else.
+    pub offered: Vec<String>,
 }
 
 impl Changes {
+    /// Whether they say how the list differs.
+    fn tell(&self) -> bool {
+        [&self.added, &self.altered, &self.removed].iter().any(|names| !names.is_empty())
+    }
+
     /// No more of it than is worth keeping: whoever says it may say anything.
     #[must_use]
     pub(crate) fn bounded(mut self) -> Self {
-        for names in [&mut self.added, &mut self.altered, &mut self.removed] {
+        for names in [&mut self.added, &mut self.altered, &mut self.removed, &mut self.offered] {
             names.truncate(NAMES_KEPT);
             for name in names {
                 *name = printable(name);
@@ -93,6 +102,8 @@ pub(crate) struct Judgement {
     pub server: Option<String>,
     pub approved: Option<String>,
     pub observed: Option<String>,
+    /// Whether a pod has had an answer from the server, now or before.
+    pub answered: bool,
     /// What there is to say while `observed` is there.
     pub message: String,
 }
@@ -109,26 +120,33 @@ pub(crate) fn judge(key: &Key, spec: &ToolSpec, before: &ToolStatus, reports: &[
     let known = kept(&before.observed_digest).filter(differs);
     let seen = reports.iter().filter(|(_, report)| differs(&report.digest));
     // Of several lists the one that was told before is told again; of several pods the one that can say most.
-    let told = seen.copied().max_by_key(|(_, report)| (known.as_ref() == Some(&report.digest), report.changes != Changes::default()));
+    let told = seen.copied().max_by_key(|(_, report)| (known.as_ref() == Some(&report.digest), report.changes.tell(), !report.changes.offered.is_empty()));
     let observed = match told {
         Some((_, report)) => Some(report.digest.clone()),
         None if reports.is_empty() => known.clone(),
         None => None,
     };
-    let says_more = told.is_some_and(|(_, report)| report.changes != Changes::default());
+    let says_more = told.is_some_and(|(_, report)| report.changes.tell());
+    // A digest that nobody wrote down was seen.
+    let was_seen = spec.tools_digest.is_none() && before.tools_digest.is_some();
+    let was_told = before.conditions.iter().any(|found| found.type_ == READY && (found.reason == ANSWERED || found.reason == CHANGED));
+    let answered = !reports.is_empty() || same && (was_seen || was_told);
     let earlier = before.conditions.iter().find(|condition| condition.type_ == READY && condition.reason == CHANGED);
     let message = match (&observed, earlier) {
         (None, _) => String::new(),
         (Some(_), Some(earlier)) if observed == known && !says_more => earlier.message.clone(),
         (Some(digest), _) => message(key, digest, told),
     };
-    Judgement { server: approved.as_ref().map(|_| server), approved, observed, message }
+    Judgement { server: (approved.is_some() || answered).then_some(server), approved, observed, answered, message }
 }
 
 fn message(key: &Key, digest: &str, told: Option<&(String, Report)>) -> String {
     let agent = told.map(|(agent, _)| format!(" agent {agent}")).unwrap_or_default();
-    let Changes { added, altered, removed } = told.map(|(_, report)| report.changes.clone()).unwrap_or_default();
-    let kinds = [("added", added), ("altered", altered), ("removed", removed)].into_iter().filter(|(_, names)| !names.is_empty());
+    let Changes { added, altered, removed, offered } = told.map(|(_, report)| report.changes.clone()).unwrap_or_default();
+    let tells = [&added, &altered, &removed].iter().any(|names| !names.is_empty());
+    let offered = if tells { Vec::new() } else { offered };
+    let kinds = [("added", added), ("altered", altered), ("removed", removed), ("it offers now", offered)];
+    let kinds = kinds.into_iter().filter(|(_, names)| !names.is_empty());
     let changes: Vec<String> = kinds
         .map(|(what, all)| {
             let more = if all.len() > NAMES { format!(" and {} more", all.len() - NAMES) } else { String::new() };
@@ -214,7 +232,7 @@ mod tests {
     #[test]
     fn the_message_says_what_changed_and_how_to_approve_it() {
         let changes =
-            Changes { added: vec!["wipe\u{1b}[2J".to_owned()], altered: (0..10).map(|at| format!("t{at}")).collect(), removed: Vec::new() }
+            Changes { added: vec!["wipe\u{1b}[2J".to_owned()], altered: (0..10).map(|at| format!("t{at}")).collect(), ..Changes::default() }
                 .bounded();
         let (agent, plain) = report("helper", "b");
         let telling = (agent.clone(), Report { changes, ..plain.clone() });
@@ -235,6 +253,11 @@ mod tests {
         assert_eq!(judge(&key, &spec(""), &told, &[(agent, plain)]).message, judged.message);
         assert_eq!(judge(&key, &spec(""), &told, &[]).message, judged.message);
         assert!(!judge(&key, &spec(""), &told, &[report("helper", "c")]).message.contains("wipe"));
+        // One that never saw the approved list names those that there are now.
+        let (agent, mut late) = report("helper", "c");
+        late.changes.offered = vec!["read".to_owned(), "wipe".to_owned()];
+        let judged = judge(&key, &spec(""), &told, &[(agent, late)]);
+        assert!(judged.message.contains("(it offers now read, wipe)"), "{}", judged.message);
     }
 
     #[test]

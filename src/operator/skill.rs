@@ -28,7 +28,10 @@ pub(crate) fn config_map_name(skill: &str) -> String {
 }
 
 pub(crate) async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>, write::Error> {
-    let Some(object) = world.skills.get(key) else { return Ok(None) };
+    let Some(object) = world.skills.get(key) else {
+        world.untroubled("Skill", key);
+        return Ok(None);
+    };
     let skill = match &object.0 {
         Ok(skill) if skill.meta().deletion_timestamp.is_some() => return Ok(None),
         Ok(skill) => skill,
@@ -47,12 +50,12 @@ pub(crate) async fn reconcile(world: &World, key: &Key) -> Result<Option<Duratio
     let status = status(key, outcome.as_ref().map(|()| digest.as_str()), &before, skill.meta().generation, Timestamp::now());
     if status != before {
         write::status::<Skill>(&world.client, key, &status, MANAGER).await?;
-        if let Err(fault) = outcome {
-            let happening = Happening { warning: true, reason: fault.reason.to_owned(), action: "LayOut", note: fault.message };
-            world.events.publish(&skill.object_ref(&()), happening).await;
-        }
     }
-    Ok(Some(RESYNC))
+    let trouble = outcome.err().filter(|fault| fault.reason != "Progressing");
+    let trouble = trouble.map(|fault| Happening { warning: true, reason: fault.reason.to_owned(), action: "LayOut", note: fault.message });
+    let said = |status: &SkillStatus| status.conditions.first().map(|condition| (condition.reason.clone(), condition.message.clone()));
+    let due = world.warn("Skill", key, &skill.object_ref(&()), trouble, said(&status) != said(&before)).await;
+    Ok(Some(due.map_or(RESYNC, |due| due.min(RESYNC))))
 }
 
 fn fault(world: &World, key: &Key, skill: &Skill) -> Option<Fault> {

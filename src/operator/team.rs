@@ -5,6 +5,7 @@ mod build;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Namespace, NamespaceStatus};
 use kube::api::{Api, ListParams};
 use kube::{Resource, ResourceExt};
 use serde_json::Value;
@@ -43,7 +44,10 @@ struct Verdict {
 }
 
 pub(crate) async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>, write::Error> {
-    let Some(object) = world.teams.get(key) else { return Ok(None) };
+    let Some(object) = world.teams.get(key) else {
+        world.untroubled("Team", key);
+        return Ok(None);
+    };
     let Ok(team) = &object.0 else {
         // Teams are few and simple; the API server's schema is enough to keep this from happening.
         tracing::warn!(team = %key, "a Team does not fit the present schema and is left alone");
@@ -113,8 +117,8 @@ pub(crate) async fn reconcile(world: &World, key: &Key) -> Result<Option<Duratio
             .publish(&team.object_ref(&()), Happening { warning: false, reason: "Repaired".to_owned(), action: "Apply", note })
             .await;
     }
-    report(world, team, &verdict, standing).await?;
-    Ok(Some(RESYNC))
+    let due = report(world, team, &verdict, standing).await?;
+    Ok(Some(due.map_or(RESYNC, |due| due.min(RESYNC))))
 }
 
 /// What a Team's namespace should hold, the namespace first.
@@ -167,7 +171,9 @@ async fn dissolve(world: &World, team: &Team) -> Result<Option<Duration>, write:
             if !home.deleting {
                 write::delete(world, ChildKind::Namespace, &key).await?;
             }
-            Verdict { ready: false, stalled: false, reason: "Terminating", message: format!("namespace {namespace} is being deleted") }
+            let remains = remains(world, &namespace).await;
+            let message = format!("namespace {namespace} is being deleted{remains}");
+            Verdict { ready: false, stalled: false, reason: "Terminating", message }
         }
         (None, _) => {
             if let Some(verdict) = rows_remain(world, team).await {
@@ -181,6 +187,28 @@ async fn dissolve(world: &World, team: &Team) -> Result<Option<Duration>, write:
     };
     report(world, team, &verdict, None).await?;
     Ok(Some(Duration::from_secs(5)))
+}
+
+/// What keeps a namespace that is being deleted, in the words of the cluster. The team looks again in a moment, and says
+/// nothing of it where it cannot be asked.
+async fn remains(world: &World, namespace: &str) -> String {
+    let api: Api<Namespace> = Api::all(world.client.clone());
+    match api.get_opt(namespace).await {
+        Ok(found) => found.and_then(|found| found.status).map(|status| words(&status)).unwrap_or_default(),
+        Err(error) => {
+            tracing::debug!(namespace, %error, "what keeps a namespace could not be asked");
+            String::new()
+        }
+    }
+}
+
+/// The conditions of a namespace that hold say what went wrong and what is left.
+fn words(status: &NamespaceStatus) -> String {
+    let holds = status.conditions.iter().flatten().filter(|condition| condition.status == "True");
+    let mut words: Vec<&str> = holds.filter_map(|condition| condition.message.as_deref()).map(str::trim).filter(|text| !text.is_empty()).collect();
+    words.sort_unstable();
+    words.dedup();
+    if words.is_empty() { String::new() } else { format!(": {}", words.join("; ")) }
 }
 
 /// What is to be said of agents that are left in a namespace, if any are. The API server has the last word: what is deleted
@@ -233,7 +261,8 @@ fn namespace(team: &Team) -> String {
     TeamSlug::new(team.name_any()).map(|slug| slug.namespace()).unwrap_or_default()
 }
 
-async fn report(world: &World, team: &Team, verdict: &Verdict, standing: Option<Standing>) -> Result<(), write::Error> {
+/// When to look again for what has been said, where it waits.
+async fn report(world: &World, team: &Team, verdict: &Verdict, standing: Option<Standing>) -> Result<Option<Duration>, write::Error> {
     let mut before = team.status.clone().unwrap_or_default();
     before.conditions = condition::ours(before.conditions);
     let namespace = namespace(team);
@@ -241,7 +270,11 @@ async fn report(world: &World, team: &Team, verdict: &Verdict, standing: Option<
     let generation = team.meta().generation;
     let mut findings = vec![
         Finding::new(READY, verdict.ready, verdict.reason, &*verdict.message),
-        Finding::new(STALLED, verdict.stalled, verdict.reason, &*verdict.message),
+        if verdict.stalled {
+            Finding::new(STALLED, true, verdict.reason, "see the condition Ready")
+        } else {
+            Finding::new(STALLED, false, "NotStalled", "")
+        },
     ];
     findings.extend(standing.map(isolation));
     let status = TeamStatus {
@@ -251,17 +284,18 @@ async fn report(world: &World, team: &Team, verdict: &Verdict, standing: Option<
         conditions: condition::conditions(findings, &before.conditions, generation, Timestamp::now()),
         namespace: Some(namespace),
     };
-    if status == before {
-        return Ok(());
-    }
-    write::status::<Team>(&world.client, &Key::of(team), &status, MANAGER).await?;
     let reason = |status: &TeamStatus| status.conditions.first().map(|condition| condition.reason.clone());
-    if reason(&status) != reason(&before) {
-        let happening =
-            Happening { warning: !verdict.ready, reason: verdict.reason.to_owned(), action: "Report", note: verdict.message.clone() };
-        world.events.publish(&team.object_ref(&()), happening).await;
+    let turned = reason(&status) != reason(&before);
+    if status != before {
+        write::status::<Team>(&world.client, &Key::of(team), &status, MANAGER).await?;
     }
-    Ok(())
+    let about = team.object_ref(&());
+    let happening =
+        Happening { warning: verdict.stalled, reason: verdict.reason.to_owned(), action: "Report", note: verdict.message.clone() };
+    if turned && !verdict.stalled {
+        world.events.publish(&about, happening.clone()).await;
+    }
+    Ok(world.warn("Team", &Key::of(team), &about, verdict.stalled.then_some(happening), turned).await)
 }
 
 /// What a Team says of the database.
@@ -275,5 +309,20 @@ fn isolation(standing: Standing) -> Finding {
             let message = format!("{why}; it is tried again, and agents that have a login keep it");
             Finding::new(DATABASE_ISOLATED, false, "DatabaseUnavailable", message)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_namespace_that_cannot_go_says_why() {
+        let said = |conditions: &str| words(&serde_yaml::from_str(&format!("{{phase: Terminating, conditions: [{conditions}]}}")).unwrap());
+        let remaining = "{type: NamespaceContentRemaining, status: 'True', reason: SomeResourcesRemain, message: 'pods. has 1 resource instances'}";
+        let finalizers = "{type: NamespaceFinalizersRemaining, status: 'True', message: 'example.com/keep in 1 resource instances'}";
+        let fine = "{type: NamespaceDeletionContentFailure, status: 'False', message: 'All content successfully deleted'}";
+        assert_eq!(said(fine), "");
+        assert_eq!(said(&format!("{fine}, {remaining}, {finalizers}")), ": example.com/keep in 1 resource instances; pods. has 1 resource instances");
     }
 }

@@ -1,7 +1,9 @@
 //! The tool controller: says of each Tool whether it can be used.
 //!
-//! What a schema can see, the API server has refused already. What is left are Tools older than a rule, and servers that
-//! do not offer the tools that were approved.
+//! What a schema can see, the API server has refused already. What is left are Tools older than a rule, what a Tool names and
+//! the platform has or allows (`around`), and servers that do not offer the tools that were approved (`approval`).
+
+mod around;
 
 use std::fmt::Display;
 use std::path::Path;
@@ -15,14 +17,17 @@ use slipway_api::contract::endpoint::Endpoint;
 use slipway_api::contract::tools::{CONNECTION_HEADERS, PROTOCOL_HEADERS, SHELLS};
 use slipway_api::tool::{Protocol, ToolPhase, ToolSpec, ToolType};
 use slipway_api::{Tool, ToolStatus};
+use slipway_egress::{Egress, Whose};
 use url::Url;
 
 use crate::agent::RESYNC;
 use crate::approval::{self, Judgement};
 use crate::event::Happening;
 use crate::queue::Key;
+use crate::settings::Settings;
 use crate::world::World;
 use crate::write;
+use around::Around;
 
 const MANAGER: &str = "slipway/tool";
 
@@ -47,6 +52,14 @@ pub(crate) fn fault(spec: &ToolSpec) -> Option<Fault> {
         ToolType::Builtin => None,
     }
     .or_else(|| header_fault(spec))
+}
+
+/// The way out as agents have it, of which only the rules are asked.
+pub(crate) fn egress(settings: &Settings) -> Egress {
+    let whose = Whose { name: "tools", setting: "the chart value agents.egressAllow", user_agent: "" };
+    // What cannot be read was refused when the manager started.
+    let allow: Vec<_> = settings.platform.egress_allow.iter().filter_map(|item| item.parse().ok()).collect();
+    Egress::new(whose, &allow, None)
 }
 
 fn invalid(field: &str, message: impl Display) -> Fault {
@@ -111,7 +124,10 @@ fn endpoint_fault(endpoint: &str, spec: &ToolSpec) -> Option<Fault> {
 }
 
 pub(crate) async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>, write::Error> {
-    let Some(object) = world.tools.get(key) else { return Ok(None) };
+    let Some(object) = world.tools.get(key) else {
+        world.untroubled("Tool", key);
+        return Ok(None);
+    };
     let tool = match &object.0 {
         Ok(tool) => tool,
         Err(invalid) => {
@@ -122,26 +138,60 @@ pub(crate) async fn reconcile(world: &World, key: &Key) -> Result<Option<Duratio
     let mut before = tool.status.clone().unwrap_or_default();
     before.conditions = condition::ours(before.conditions);
     let judgement = approval::judge(key, &tool.spec, &before, &world.reports.of(key));
-    let fault = fault(&tool.spec);
-    let status = status(fault.as_ref(), &judgement, &before, tool.meta().generation, Timestamp::now());
+    let standing = standing(&tool.spec, &judgement, &Around::of(world, key, &tool.spec));
+    let status = status(standing, &judgement, &before, tool.meta().generation, Timestamp::now());
+    let about = tool.object_ref(&());
     if status != before {
         write::status::<Tool>(&world.client, key, &status, MANAGER).await?;
-        for happening in happenings(fault, &before, &status) {
-            world.events.publish(&tool.object_ref(&()), happening).await;
+        for happening in happenings(&before, &status) {
+            world.events.publish(&about, happening).await;
         }
     }
-    Ok(Some(RESYNC))
+    let (trouble, is_news) = trouble(&before, &status);
+    let due = world.warn("Tool", key, &about, trouble, is_news).await;
+    Ok(Some(due.map_or(RESYNC, |due| due.min(RESYNC))))
 }
 
-fn status(fault: Option<&Fault>, judgement: &Judgement, before: &ToolStatus, generation: Option<i64>, now: Timestamp) -> ToolStatus {
-    let Judgement { server, approved, observed, message } = judgement.clone();
-    let finding = match (fault, &observed) {
-        (Some(fault), _) => Finding::new(READY, false, fault.reason, &*fault.message),
-        (None, Some(_)) => Finding::new(READY, false, approval::CHANGED, message),
-        (None, None) => Finding::new(READY, true, "Valid", "agents can use this tool"),
-    };
+/// Whether agents can use a Tool now, and why not.
+fn standing(spec: &ToolSpec, judgement: &Judgement, around: &Around) -> (ToolPhase, Finding) {
+    let error = |reason: &str, message: &str| (ToolPhase::Error, Finding::new(READY, false, reason, message));
+    let unknown = |reason: &str, message: &str| (ToolPhase::Unknown, Finding::unknown(READY, reason, message));
+    if let Some(fault) = fault(spec) {
+        return error(fault.reason, &fault.message);
+    }
+    if !spec.enabled {
+        return (ToolPhase::Disabled, Finding::new(READY, false, "Disabled", "spec.enabled is false; no agent has this tool"));
+    }
+    if let Some(fault) = around.fault(spec) {
+        return error(fault.reason, &fault.message);
+    }
+    if judgement.observed.is_some() {
+        return error(approval::CHANGED, &judgement.message);
+    }
+    if !around.secrets_known && !spec.headers_from.is_empty() {
+        return unknown("SecretsUnread", "the Secrets of the namespace have not been read yet");
+    }
+    if spec.server().is_some() {
+        return if judgement.answered {
+            (ToolPhase::Available, Finding::new(READY, true, approval::ANSWERED, "the server has answered; agents can use this tool"))
+        } else {
+            let message = "no pod of an agent that names this tool has had an answer from the server yet";
+            unknown("NotAnswered", message)
+        };
+    }
+    (ToolPhase::Available, Finding::new(READY, true, "Valid", "agents can use this tool"))
+}
+
+fn status(
+    (phase, finding): (ToolPhase, Finding),
+    judgement: &Judgement,
+    before: &ToolStatus,
+    generation: Option<i64>,
+    now: Timestamp,
+) -> ToolStatus {
+    let Judgement { server, approved, observed, .. } = judgement.clone();
     ToolStatus {
-        phase: Some(if finding.holds { ToolPhase::Available } else { ToolPhase::Error }),
+        phase: Some(phase),
         tools_digest: approved,
         tools_server: server,
         observed_digest: observed,
@@ -150,10 +200,20 @@ fn status(fault: Option<&Fault>, judgement: &Judgement, before: &ToolStatus, gen
     }
 }
 
-/// What is worth an Event in the step from one status to the next.
-fn happenings(fault: Option<Fault>, before: &ToolStatus, now: &ToolStatus) -> Vec<Happening> {
+/// What is wrong with the Tool, as a Warning, and whether it is something else than before. A changed list is told apart.
+fn trouble(before: &ToolStatus, now: &ToolStatus) -> (Option<Happening>, bool) {
+    let of = |status: &ToolStatus| status.conditions.iter().find(|condition| condition.type_ == READY).cloned();
+    let Some(ready) = of(now).filter(|ready| now.phase == Some(ToolPhase::Error) && ready.reason != approval::CHANGED) else {
+        return (None, false);
+    };
+    let is_news = of(before).is_none_or(|old| (old.reason, old.message) != (ready.reason.clone(), ready.message.clone()));
+    (Some(Happening { warning: true, reason: ready.reason, action: "Validate", note: ready.message }), is_news)
+}
+
+/// What is worth an Event at once in the step from one status to the next.
+fn happenings(before: &ToolStatus, now: &ToolStatus) -> Vec<Happening> {
     let happening = |warning, reason: &str, action, note| Happening { warning, reason: reason.to_owned(), action, note };
-    let mut all: Vec<_> = fault.into_iter().map(|fault| happening(true, fault.reason, "Validate", fault.message)).collect();
+    let mut all = Vec::new();
     if let Some(digest) = now.tools_digest.as_ref().filter(|_| now.tools_digest != before.tools_digest) {
         all.push(happening(false, "ToolsApproved", "Approve", format!("the list of tools with digest {digest} is the approved one")));
     } else if before.observed_digest.is_some() && now.observed_digest.is_none() && now.tools_digest.is_some() {
@@ -236,12 +296,19 @@ mod tests {
                 server: approved.map(|_| "https://m".to_owned()),
                 approved: approved.map(str::to_owned),
                 observed: observed.map(str::to_owned),
+                answered: approved.is_some(),
                 message: "other tools".to_owned(),
             };
-            status(None, &judgement, &ToolStatus::default(), Some(1), Timestamp::UNIX_EPOCH)
+            let spec = serde_yaml::from_str("{name: t, type: mcp, mcpEndpoint: 'https://m.example/mcp'}").unwrap();
+            let standing = standing(&spec, &judgement, &Around::nothing());
+            status(standing, &judgement, &ToolStatus::default(), Some(1), Timestamp::UNIX_EPOCH)
         };
         let (fresh, seen, changed) = (of(None, None), of(Some("a"), None), of(Some("a"), Some("b")));
-        assert_eq!((seen.phase, changed.phase), (Some(ToolPhase::Available), Some(ToolPhase::Error)));
+        assert_eq!(
+            (fresh.phase, seen.phase, changed.phase),
+            (Some(ToolPhase::Unknown), Some(ToolPhase::Available), Some(ToolPhase::Error))
+        );
+        assert_eq!((fresh.conditions[0].status.as_str(), fresh.conditions[0].reason.as_str()), ("Unknown", "NotAnswered"));
         assert_eq!((changed.conditions[0].reason.as_str(), changed.conditions[0].message.as_str()), ("ToolsChanged", "other tools"));
         for (before, now, expected) in [
             (&fresh, &fresh, &[][..]),
@@ -254,7 +321,7 @@ mod tests {
             (&changed, &of(Some("b"), Some("c")), &["ToolsApproved", "ToolsChanged"]),
             (&changed, &fresh, &[]),
         ] {
-            let reasons: Vec<_> = happenings(None, before, now).into_iter().map(|happening| happening.reason).collect();
+            let reasons: Vec<_> = happenings(before, now).into_iter().map(|happening| happening.reason).collect();
             assert_eq!(reasons, expected, "{before:?} {now:?}");
         }
     }

@@ -5,6 +5,7 @@
 mod census;
 pub mod child;
 mod configured;
+mod doubts;
 mod kept;
 pub mod pod;
 pub mod references;
@@ -15,6 +16,7 @@ mod told;
 use std::collections::HashSet;
 use std::fmt::Debug;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -25,10 +27,11 @@ use kube::{Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
-use slipway_api::condition::{self, Finding};
+use slipway_api::condition::{self, Finding, READY};
 use slipway_api::{KnowledgeBase, Skill, Team, Tool, labels};
 use slipway_cluster::Cache;
 use slipway_cluster::watch::Readiness;
+use tokio::time::Instant;
 
 use crate::approval::Reports;
 use crate::event::Happening;
@@ -42,6 +45,7 @@ use crate::write;
 use crate::{agent, skill, team};
 use child::Child;
 use configured::Configured;
+use doubts::{Doubts, Due};
 pub(crate) use kept::Kept;
 use pod::Pods;
 use references::References;
@@ -82,6 +86,7 @@ pub struct World {
     pub sign: Option<Sign>,
     pub(crate) reports: Reports,
     told: Told,
+    doubts: Doubts,
     configured: Configured,
     /// Namespaces whose Secrets are known.
     secrets_known: Mutex<HashSet<String>>,
@@ -220,6 +225,7 @@ impl World {
             sign: None,
             reports: Reports::default(),
             told: Told::default(),
+            doubts: Doubts::default(),
             configured: Configured::default(),
             secrets_known: Mutex::default(),
             agent_queue: Queue::default(),
@@ -313,11 +319,37 @@ impl World {
         };
         let happening = Happening { warning: true, reason: "Malformed".to_owned(), action: "Read", note: message.clone() };
         self.events.publish(&about, happening).await;
-        let findings = conditions.iter().map(|(kind, holds)| Finding::new(kind, *holds, "Malformed", &*message)).collect();
+        let words = |kind: &str| if kind == READY { &*message } else { "see the condition Ready" };
+        let findings = conditions.iter().map(|(kind, holds)| Finding::new(kind, *holds, "Malformed", words(kind))).collect();
         let conditions = condition::conditions(findings, &[], generation, Timestamp::now());
         let status = json!({"phase": phase, "observedGeneration": generation, "conditions": conditions});
         let written = write::status::<K>(&self.client, key, &status, MALFORMED).await;
         written.map(drop).inspect_err(|error| self.told.unsaid(&K::kind(&()), key, error))
+    }
+
+    /// Tells of trouble once it has stood for a while; says when it is due, if it waits. `is_news` says whether it differs
+    /// from what the object's status said before.
+    pub(crate) async fn warn(
+        &self,
+        kind: &'static str,
+        key: &Key,
+        about: &ObjectReference,
+        trouble: Option<Happening>,
+        is_news: bool,
+    ) -> Option<Duration> {
+        match (self.doubts.weigh(kind, key, trouble.is_some(), is_news, Instant::now()), trouble) {
+            (Due::Now, Some(happening)) => {
+                self.events.publish(about, happening).await;
+                None
+            }
+            (Due::In(wait), _) => Some(wait),
+            _ => None,
+        }
+    }
+
+    /// An object that is gone is in no trouble any more.
+    pub(crate) fn untroubled(&self, kind: &'static str, key: &Key) {
+        self.doubts.weigh(kind, key, false, false, Instant::now());
     }
 
     pub fn close(&self) {

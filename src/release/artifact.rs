@@ -187,6 +187,18 @@ pub struct Limits {
     pub daily_cost_usd: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub blocked_topics: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub prices: Vec<Price>,
+    #[serde(flatten)]
+    pub further: Further,
+}
+
+/// What a model costs, in US dollars for a million tokens, as it was written.
+#[derive(Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+pub struct Price {
+    pub model: String,
+    pub input_usd: String,
+    pub output_usd: String,
     #[serde(flatten)]
     pub further: Further,
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use slipway_api::agent::{self, RiskProfile};
 use slipway_api::{Agent, AgentSpec};
 
-use crate::artifact::{AgentBlock, Artifact, Deployment, Governance, Limits, Memory, Metadata, Model, PodTemplate, Resources, Runtime};
+use crate::artifact::{AgentBlock, Artifact, Deployment, Governance, Limits, Memory, Metadata, Model, PodTemplate, Price, Resources, Runtime};
 use crate::{API_VERSION, Further, KIND, Resolved};
 
 impl Artifact {
@@ -125,12 +125,22 @@ fn limits(limits: agent::Limits) -> Limits {
     Limits {
         max_tokens_per_request: limits.max_tokens_per_request,
         requests_per_minute: limits.requests_per_minute,
-        daily_cost_usd: limits.daily_cost_usd.map(|amount| match amount {
-            IntOrString::Int(whole) => whole.to_string(),
-            IntOrString::String(text) => text,
-        }),
+        daily_cost_usd: limits.daily_cost_usd.map(amount),
         blocked_topics: limits.blocked_topics,
+        prices: limits.prices.into_iter().map(price).collect(),
         further: Further::new(),
+    }
+}
+
+fn price(price: agent::Price) -> Price {
+    let agent::Price { model, input_usd, output_usd } = price;
+    Price { model, input_usd: amount(input_usd), output_usd: amount(output_usd), further: Further::new() }
+}
+
+fn amount(amount: IntOrString) -> String {
+    match amount {
+        IntOrString::Int(whole) => whole.to_string(),
+        IntOrString::String(text) => text,
     }
 }
 

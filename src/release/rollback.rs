@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use slipway_api::AgentSpec;
 use slipway_api::agent;
 
-use crate::artifact::{Artifact, Governance, Limits, PodTemplate, Resources};
+use crate::artifact::{Artifact, Governance, Limits, PodTemplate, Price, Resources};
 use crate::diff::changes;
 use crate::read::tree;
 use crate::{Fault, Resolved};
@@ -144,7 +144,13 @@ fn limits(limits: &Limits) -> agent::Limits {
         requests_per_minute: limits.requests_per_minute,
         daily_cost_usd: limits.daily_cost_usd.clone().map(IntOrString::String),
         blocked_topics: limits.blocked_topics.clone(),
+        prices: limits.prices.iter().map(price).collect(),
     }
+}
+
+fn price(price: &Price) -> agent::Price {
+    let amount = |text: &String| IntOrString::String(text.clone());
+    agent::Price { model: price.model.clone(), input_usd: amount(&price.input_usd), output_usd: amount(&price.output_usd) }
 }
 
 /// The smallest merge patch (RFC 7386) that makes `to` out of `from`. Neither has a null in it.

@@ -71,12 +71,22 @@ pub(crate) fn leaves(schema: &Value) -> Vec<(String, Vec<Value>)> {
         return wrapped(&schema["additionalProperties"], "{}", &|value| json!({ "sample": value }));
     }
     match schema["type"].as_str() {
-        Some("array") => wrapped(&schema["items"], "[]", &|value| json!([value])),
+        Some("array") => wrapped(&schema["items"], "[]", &|value| json!([whole(&schema["items"], value)])),
         Some("boolean") => vec![(String::new(), vec![json!(true), json!(false)])],
         Some("integer") => vec![(String::new(), vec![json!(7)])],
         Some("object") => vec![(String::new(), vec![json!({})])],
         _ => vec![(String::new(), vec![json!("7")])],
     }
+}
+
+/// An item of a list with the fields beside it that no item is without.
+fn whole(schema: &Value, mut item: Value) -> Value {
+    let Some(fields) = item.as_object_mut() else { return item };
+    for name in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        let sample = || leaves(&schema["properties"][name]).into_iter().flat_map(|(_, values)| values).next().unwrap_or_default();
+        fields.entry(name).or_insert_with(sample);
+    }
+    item
 }
 
 /// Any spec that has the schema's shape; rules between fields are not kept.

@@ -279,8 +279,12 @@ fn slug(named: &str) -> String {
 /// The team that headers ask for. Two that differ leave open which is meant, and no guess is made.
 fn asked(headers: &HeaderMap) -> Result<Option<String>, Error> {
     let mut asked: Option<String> = None;
-    for value in headers.get_all(TEAM_ID).iter().chain(headers.get_all(TEAM)) {
-        let named = value.to_str().ok().map(slug).filter(|slug| !slug.is_empty());
+    let ids = headers.get_all(TEAM_ID).iter().map(|value| (true, value));
+    for (is_id, value) in ids.chain(headers.get_all(TEAM).iter().map(|value| (false, value))) {
+        // An empty id is the default team's, as tk_ without a slug is.
+        let default = |named: &str| is_id && named.trim().is_empty();
+        let named = value.to_str().ok().map(|named| if default(named) { ids::DEFAULT_TEAM.to_owned() } else { slug(named) });
+        let named = named.filter(|slug| !slug.is_empty());
         let named =
             named.ok_or_else(|| Error::bad_request("the headers X-Team and X-Team-Id must name a team: its slug, or tk_ and its slug"))?;
         if asked.as_ref().is_some_and(|other| *other != named) {
@@ -371,10 +375,13 @@ mod tests {
             (&[("x-team", "blue")], Some("blue")),
             (&[("x-team-id", "tk_blue")], Some("blue")),
             (&[("x-team-id", "tk_Blue"), ("x-team", "blue")], Some("blue")),
+            (&[("x-team-id", "tk_")], Some("default")),
+            (&[("x-team-id", "")], Some("default")),
+            (&[("x-team-id", ""), ("x-team", "default")], Some("default")),
         ] {
             assert_eq!(asked(&headers(given)).unwrap().as_deref(), team, "{given:?}");
         }
-        for wrong in [&[("x-team", "")][..], &[("x-team", "blue"), ("x-team-id", "tk_red")], &[("x-team-id", "tk_")]] {
+        for wrong in [&[("x-team", "")][..], &[("x-team", "blue"), ("x-team-id", "tk_red")], &[("x-team", " ")]] {
             assert_eq!(asked(&headers(wrong)).unwrap_err().status(), StatusCode::BAD_REQUEST, "{wrong:?}");
         }
         let unreadable: HeaderMap = [(TEAM, HeaderValue::from_bytes(b"bl\xffe").unwrap())].into_iter().collect();

@@ -19,10 +19,10 @@ use bytes::Bytes;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use slipway_api::names::TeamSlug;
-use slipway_http::{Error, HeaderMap, Method, Reply, Request, RequestId};
+use slipway_http::{Error, HeaderMap, Method, Reply, Request, RequestId, StatusCode};
 use tokio::time::timeout;
 
-use crate::answer::{Answer, Data, Events};
+use crate::answer::{Answer, Created, Data, Events};
 use crate::call::{Body, Call};
 use crate::context::Settings;
 use crate::fault;
@@ -89,7 +89,7 @@ impl<A> Relayed<A> {
 }
 
 impl<A: Answer> Answer for Relayed<A> {
-    const STATUS: slipway_http::StatusCode = A::STATUS;
+    const STATUS: StatusCode = A::STATUS;
     const MEDIA: &'static str = A::MEDIA;
     const LIGHT: bool = true;
 
@@ -98,7 +98,8 @@ impl<A: Answer> Answer for Relayed<A> {
     }
 
     fn reply(self) -> Result<Reply, Error> {
-        Ok(self.0)
+        // Agents answer 200 to whatever went well.
+        Ok(if A::STATUS == StatusCode::OK { self.0 } else { self.0.with_status(A::STATUS) })
     }
 }
 
@@ -159,7 +160,7 @@ pub(crate) async fn memories(mut call: Call) -> Result<Relayed<Page<Entry>>, Err
     ask(call, target, Method::GET, path, Form::AsIs, SOON).await
 }
 
-pub(crate) async fn remember(call: Call<Passed<NewEntry>>) -> Result<Relayed<Data<Entry>>, Error> {
+pub(crate) async fn remember(call: Call<Passed<NewEntry>>) -> Result<Relayed<Created<Entry>>, Error> {
     json(call, Method::POST, "/memory".to_owned(), Form::Wrapped, SOON).await
 }
 

@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::Value;
 use slipway_api::names::{AgentName, TeamSlug};
 use slipway_api::yaml::{self, YamlError};
-use slipway_api::{Agent, AgentRelease, AgentReleaseSpec, ids, labels};
+use slipway_api::{Agent, AgentRelease, AgentReleaseSpec, condition, ids, labels};
 use slipway_http::{Error, StatusCode};
 use slipway_release::wire::Known;
 
@@ -159,15 +159,29 @@ async fn follow(call: &Call, known: &Known, of_team: bool, found: Option<Agent>)
         return Ok((Action::Skipped, format!("{what} is being deleted")));
     }
     if active(&agent) == Some(version) {
-        return Ok((Action::Skipped, format!("v{version} runs")));
+        return Ok((Action::Skipped, said(&agent, version)));
     }
     if let Some(owner) = gitops::owner(&agent.metadata) {
         return Ok((Action::Skipped, format!("{what} belongs to {owner}, which says what it is; deploying v{version} pins it")));
     }
     let api: Api<Agent> = Api::namespaced(call.client(), &known.namespace);
-    let runs = active(&agent).map_or_else(|| "no release".to_owned(), |active| format!("v{active}"));
+    let before = active(&agent).map_or_else(|| "no release".to_owned(), |active| format!("v{active}"));
     write::change(call, &api, &known.slug, &what, |_: &Agent| Ok(wish(version))).await?;
-    Ok((Action::Updated, format!("v{version} is to run in place of {runs}")))
+    Ok((Action::Updated, format!("v{version} is to run in place of {before}")))
+}
+
+/// What is to be said of an agent whose active release is the one that it should be: whether that runs, the operator knows.
+fn said(agent: &Agent, version: u64) -> String {
+    let status = agent.status.clone().unwrap_or_default();
+    let of = |kind: &str| status.conditions.iter().find(|condition| condition.type_ == kind);
+    let holds = |kind: &str| of(kind).is_some_and(|condition| condition.status == "True");
+    let current = status.observed_generation == agent.metadata.generation;
+    match of(condition::READY) {
+        _ if agent.stopped_by().is_some() => format!("v{version} is active; the agent is stopped"),
+        Some(_) if current && holds(condition::READY) && !holds(condition::RECONCILING) => format!("v{version} runs"),
+        Some(ready) if current => format!("v{version} is active and does not run in all pods yet: {}: {}", ready.reason, ready.message),
+        _ => format!("v{version} is active; whether it runs is not known yet"),
+    }
 }
 
 async fn create(call: &Call, known: &Known, version: u64) -> Done {
@@ -234,6 +248,29 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_release_runs_when_the_agent_says_that_its_pods_are_as_they_should_be() {
+        let agent = |suspend: bool, observed: u32, ready: &str, reconciling: &str, reason: &str| -> Agent {
+            let condition = |kind: &str, status: &str| {
+                json!({"type": kind, "status": status, "reason": reason, "message": "why", "lastTransitionTime": "2026-01-01T00:00:00Z"})
+            };
+            serde_json::from_value(json!({
+                "metadata": {"name": "helper", "generation": 4}, "spec": {"name": "H", "framework": "custom", "suspend": suspend},
+                "status": {"observedGeneration": observed, "conditions": [condition("Ready", ready), condition("Reconciling", reconciling)]},
+            }))
+            .unwrap()
+        };
+        for (agent, says) in [
+            (agent(false, 4, "True", "False", "DeploymentReady"), "v3 runs"),
+            (agent(false, 4, "True", "True", "Progressing"), "v3 is active and does not run in all pods yet: Progressing: why"),
+            (agent(false, 4, "False", "False", "ImagePullBackOff"), "v3 is active and does not run in all pods yet: ImagePullBackOff: why"),
+            (agent(false, 3, "True", "False", "DeploymentReady"), "v3 is active; whether it runs is not known yet"),
+            (agent(true, 4, "True", "False", "Suspended"), "v3 is active; the agent is stopped"),
+        ] {
+            assert_eq!(said(&agent, 3), says);
+        }
+    }
 
     #[test]
     fn of_a_manifest_counts_the_spec_of_the_agent_that_it_is_named_after() {

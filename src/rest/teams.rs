@@ -7,7 +7,7 @@ use kube::api::{Api, ListParams};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use slipway_api::names::{self, TeamSlug};
-use slipway_api::{Agent, Team, TeamSpec, ids};
+use slipway_api::{Agent, Team, TeamSpec, condition, ids};
 use slipway_http::{Error, StatusCode};
 
 use crate::access::teams_of;
@@ -29,15 +29,48 @@ pub(crate) struct View {
     pub slug: String,
     pub description: Option<String>,
     pub namespace: String,
+    pub status: Standing,
+    /// What the team waits for, while it is made or deleted, and what is wrong with it.
+    pub message: Option<String>,
     pub member_count: usize,
     pub agent_count: usize,
     pub created_at: String,
 }
 
+/// Where a team is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(rename = "TeamStatus")]
+pub(crate) enum Standing {
+    /// Its namespace is being made.
+    Pending,
+    Ready,
+    /// Its namespace cannot be as it should be.
+    Failed,
+    /// It is being deleted, with all that is in it.
+    Terminating,
+}
+
+impl Standing {
+    fn of(team: &Team) -> Self {
+        let conditions = team.status.iter().flat_map(|status| &status.conditions);
+        let holds = |kind: &str| conditions.clone().any(|condition| condition.type_ == kind && condition.status == "True");
+        match team.metadata.deletion_timestamp.is_some() {
+            true => Self::Terminating,
+            false if holds(condition::READY) => Self::Ready,
+            false if holds(condition::STALLED) => Self::Failed,
+            false => Self::Pending,
+        }
+    }
+}
+
 impl View {
     fn of(team: &Team) -> Self {
         let slug = team.name_any();
+        let ready = team.status.iter().flat_map(|status| &status.conditions).find(|condition| condition.type_ == condition::READY);
         Self {
+            status: Standing::of(team),
+            message: ready.filter(|ready| ready.status != "True").map(|ready| ready.message.clone()),
             id: ids::team(&slug),
             name: team.spec.name.clone(),
             description: team.spec.description.clone(),
@@ -136,4 +169,32 @@ async fn find(call: &Call) -> Result<(Team, String), Error> {
     let name = TeamSlug::new(slug).map_err(|_| unknown())?;
     let team = api(call).get(name.as_str()).await.map_err(|error| fault::of_cluster(error, &what))?;
     Ok((team, what))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn a_team_on_its_way_out_is_not_shown_as_whole() {
+        let view = |metadata: Value, conditions: &[(&str, &str)]| {
+            let condition = |(kind, status): &(&str, &str)| {
+                json!({"type": kind, "status": status, "reason": "X", "message": "why", "lastTransitionTime": "2026-01-01T00:00:00Z"})
+            };
+            let conditions: Vec<Value> = conditions.iter().map(condition).collect();
+            let team = json!({"metadata": metadata, "spec": {"name": "Blue"}, "status": {"conditions": conditions}});
+            let view = View::of(&serde_json::from_value(team).unwrap());
+            (view.status, view.message)
+        };
+        let here = json!({"name": "blue"});
+        let leaving = json!({"name": "blue", "deletionTimestamp": "2026-01-01T00:00:00Z"});
+        let why = || Some("why".to_owned());
+        assert_eq!(view(here.clone(), &[]), (Standing::Pending, None));
+        assert_eq!(view(here.clone(), &[("Ready", "True"), ("Stalled", "False")]), (Standing::Ready, None));
+        assert_eq!(view(here, &[("Ready", "False"), ("Stalled", "True")]), (Standing::Failed, why()));
+        assert_eq!(view(leaving.clone(), &[("Ready", "True")]), (Standing::Terminating, None));
+        assert_eq!(view(leaving, &[("Ready", "False"), ("Stalled", "False")]), (Standing::Terminating, why()));
+    }
 }

@@ -55,6 +55,8 @@ pub(crate) enum Status {
     Available,
     Disabled,
     Error,
+    /// Nobody can say yet, as of an mcp server that no agent has reached.
+    Unknown,
 }
 
 impl View {
@@ -69,6 +71,7 @@ impl View {
                 Some(ToolPhase::Error) => Status::Error,
                 _ if !tool.spec.enabled => Status::Disabled,
                 Some(ToolPhase::Available) => Status::Available,
+                Some(ToolPhase::Unknown | ToolPhase::Disabled) => Status::Unknown,
                 None => Status::Pending,
             },
             message: message.filter(|ready| ready.status != "True").map(|ready| ready.message.clone()),
@@ -147,7 +150,7 @@ fn spec(given: Map<String, Value>) -> Result<ToolSpec, Error> {
 fn named(call: &Call) -> Result<(String, String), Error> {
     let name = call.path.part("name");
     let what = format!("tool {name}");
-    if names::slugify(name).as_deref() == Ok(name) {
+    if names::is_name(name) {
         Ok((name.to_owned(), what))
     } else {
         Err(Error::not_found(format!("there is no {what}")))

@@ -12,9 +12,10 @@ use slipway_api::tool::ToolType;
 use slipway_database::{Fault, Role};
 use slipway_guards::{Guards, Side, Verdict};
 use slipway_models::embedding::{self, Embedder};
-use slipway_models::{Model, Provider, ToolSpec, tokens};
+use slipway_models::{Model, Provider, ToolSpec, Usage, tokens};
 use slipway_tools::{Builtins, Toolbox};
 use tokio::task::{JoinError, spawn_blocking};
+use tracing::warn;
 
 use crate::background::Background;
 use crate::memory::{self, Recall};
@@ -39,6 +40,8 @@ pub(crate) struct Agent {
     pub(crate) skills: Arc<Skills>,
     pub(crate) store: Arc<Store>,
     pub(crate) guards: Guards,
+    /// One of the agent's models of which nobody knows what it costs.
+    pub(crate) unpriced: Option<String>,
     pub(crate) recorder: Recorder,
     pub(crate) memory: Arc<Recall>,
     pub(crate) suggestions: Suggestions,
@@ -86,6 +89,12 @@ impl Agent {
             return Err(refusal);
         };
 
+        let is_priced = |model: &Arc<dyn Model>| recorder.cost(model.provider(), model.id(), &Usage::default()).is_some();
+        let unpriced = [&model, &background_model].into_iter().find(|model| !is_priced(model));
+        let unpriced = unpriced.map(|model| format!("{}:{}", model.provider(), model.id()));
+        if let Some(model) = unpriced.as_ref().filter(|_| guards.counts_spending()) {
+            warn!(model, "nobody knows what this model costs, so that the guard spend-limit refuses every chat");
+        }
         let forgetful = model.provider() == Provider::Stub && model.id() == "stub-echo";
         if store.persists() {
             tokio::spawn(recorder.clone().write_usage(Arc::clone(&store)));
@@ -105,6 +114,7 @@ impl Agent {
             skills,
             store,
             guards,
+            unpriced,
             recorder,
             memory,
             forgetful,

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use slipway_database::UsageMinute;
 use slipway_guards::{Action, Block, Guards, Name, Side};
-use slipway_models::{Model, Request, ToolCall, Usage, cost, tokens};
+use slipway_models::{Model, Provider, Request, ToolCall, Usage, tokens};
 use tokio::sync::OnceCell;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tracing::warn;
@@ -85,6 +85,12 @@ impl Recorder {
     pub(crate) fn new(telemetry: Telemetry, meters: Meters, model: ModelId, guards: Guards) -> Self {
         let chat = meters.model(model.provider.as_str(), &model.id);
         Self(Arc::new(Inner { telemetry, meters, chat, model, guards, minutes: Minutes::default(), spending: OnceCell::new() }))
+    }
+
+    /// What a model's answer cost: by the agent's own prices, else by the platform's table.
+    pub(crate) fn cost(&self, provider: Provider, id: &str, used: &Usage) -> Option<f64> {
+        let own = self.0.guards.price(id).map(|price| price.of(used.input_tokens, used.output_tokens));
+        own.or_else(|| slipway_models::cost(provider, id, used))
     }
 
     pub(crate) fn turn(&self, inbound: Inbound<'_>, conversation: Option<&str>, trace_id: &str) -> TurnRecord {
@@ -245,7 +251,7 @@ impl TurnRecord {
         let inner = &self.recorder.0;
         inner.meters.turn(outcome, took.as_secs_f64());
         let used = self.used();
-        let price = cost(inner.model.provider, &inner.model.id, &used).unwrap_or_default();
+        let price = self.recorder.cost(inner.model.provider, &inner.model.id, &used).unwrap_or_default();
         self.sample.error = failure.is_some();
         self.sample.latency = took;
         self.sample.input_tokens = used.input_tokens;

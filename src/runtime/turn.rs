@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use slipway_database::Fault;
-use slipway_guards::{Block, Budget, Side};
+use slipway_guards::{Block, Budget, Name, Side};
 use slipway_http::{Error, HeaderMap, HeaderValue, StatusCode, header};
 use slipway_models::{Content, Message};
 use tokio::select;
@@ -177,7 +177,7 @@ async fn guard_input(agent: &Agent, order: &mut Order) -> Result<Found, Error> {
     }
     agent.recorder.know_spending(&agent.store).await;
     let tokens_in_prompt = agent.prompt_tokens(&order.said.texts()).await;
-    let budget = Budget { now: SystemTime::now(), tokens_in_prompt };
+    let budget = Budget { now: SystemTime::now(), tokens_in_prompt, unpriced: agent.unpriced.as_deref() };
     let turn = agent.guards.before_turn(&budget);
     found.guarded.extend(turn.breaches.iter().map(|breach| Guarded::breach(breach, Side::Input)));
     if let Some(block) = turn.blocked {
@@ -202,6 +202,8 @@ fn over_the_limit(block: Block) -> Error {
     match block.retry_after {
         Some(wait) => Error::new(StatusCode::TOO_MANY_REQUESTS, block.message)
             .with_header(header::RETRY_AFTER, HeaderValue::from(wait.as_secs().max(1))),
+        // The agent's author has something to mend.
+        None if block.guard == Name::SpendLimit => Error::unavailable(block.message),
         None => Error::bad_request(block.message),
     }
 }

@@ -15,7 +15,13 @@ fn teams_and_members_answer_as_written_down() {
     let call = |method: &str, rest: &str| api.call(method, &format!("{path}{rest}"));
     // Its namespace is there, and the list that calls are checked by knows of the team.
     team.ready();
-    let list = || api.call("GET", "/teams?search=golden+teams").header("X-Resource-Version", made.header("x-resource-version")).send();
+    let list = || {
+        let version = made.header("x-resource-version");
+        poll(20, || {
+            let reply = api.call("GET", "/teams?search=golden+teams").header("X-Resource-Version", version).send();
+            if reply.json()["data"][0]["status"] == "ready" { Ok(reply) } else { Err(format!("the team should be listed as ready: {reply:?}")) }
+        })
+    };
     golden.keep("GET /teams", &list());
 
     let added = call("POST", "/members").json(&json!({"email": "Ada@example.com", "role": "developer"})).send();

@@ -127,7 +127,7 @@ resources: {requests: {cpu: 10m}, limits: {memory: 64Mi}}
 governance:
   riskProfile: high
   guards: [pii-detection, secrets-scanner, blocked-topics, max-tokens, rate-limit, spend-limit]
-  limits: {blockedTopics: [weapons], dailyCostUsd: '2.50', maxTokensPerRequest: 4000, requestsPerMinute: 60}
+  limits: {blockedTopics: [weapons], dailyCostUsd: '2.50', maxTokensPerRequest: 4000, requestsPerMinute: 60, prices: [{model: gpt-mine, inputUsd: 3, outputUsd: '0.25'}]}
   evalDataset: guests
   minQualityScore: 0
   policies: [default]

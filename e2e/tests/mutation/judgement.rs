@@ -40,7 +40,9 @@ pub(super) fn told(field: &Field, object: &Value) -> Result<(), String> {
     }
     let ready = condition(object, "Ready");
     let said = |name: &str| ready[name].as_str().is_some_and(|text| !text.is_empty());
-    if !(ready["status"] == "True" || ready["status"] == "False") || !said("reason") || !said("message") {
+    // Of a server that nobody has asked, nobody can say whether its Tool is of use.
+    let known = ["True", "False", "Unknown"].iter().any(|status| ready["status"] == *status);
+    if !known || !said("reason") || !said("message") {
         return Err(format!("Ready should say how it is and why: {ready}"));
     }
     let faulty = condition(object, "Stalled")["status"] == "True" || status["phase"] == "Error";

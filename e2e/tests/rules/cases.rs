@@ -226,6 +226,25 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         kind: "Tool",
         field: "spec.headers",
+        message: "must not hold credentials, and a header of such a name holds one (token, secret, key, password, credential); put the value into a Secret and name it in headersFrom",
+        accepted: "{type: http, endpoint: 'https://api.example.com', headers: {Accept: a/b, Idempotency-Key: once, X-Author: ada, X-Auth-Email: a@b.example}}",
+        refused: &[
+            "{type: http, endpoint: 'https://api.example.com', headers: {Api-Key: planted}}",
+            "{type: http, endpoint: 'https://api.example.com', headers: {apikey: planted}}",
+            "{type: http, endpoint: 'https://api.example.com', headers: {X-Auth-Token: planted}}",
+            "{type: mcp, mcpEndpoint: 'https://mcp.example.com', headers: {PRIVATE-TOKEN: planted}}",
+            "{type: http, endpoint: 'https://api.example.com', headers: {X-Goog-Api-Key: planted}}",
+            "{type: http, endpoint: 'https://api.example.com', headers: {X-Client-Secret: planted}}",
+            "{type: http, endpoint: 'https://api.example.com', headers: {X-Auth-Key: planted}}",
+            "{type: http, endpoint: 'https://api.example.com', headers: {X-Auth: planted}}",
+            "{type: http, endpoint: 'https://api.example.com', headers: {Ocp-Apim-Subscription-Key: planted}}",
+            "{type: http, endpoint: 'https://api.example.com', headers: {X-User-Password: planted}}",
+            "{type: http, endpoint: 'https://api.example.com', headers: {X-Credentials: planted}}",
+        ],
+    },
+    Rule {
+        kind: "Tool",
+        field: "spec.headers",
         message: "a header's name has letters, digits and hyphens, its value no line breaks",
         accepted: "{type: http, endpoint: 'https://api.example.com', headers: {X-Trace: 'a b: c'}}",
         refused: &[
@@ -274,6 +293,16 @@ pub(super) const RULES: &[Rule] = &[
         refused: &[
             "{governance: {guards: [pii-detection], limits: {blockedTopics: [weapons]}}}",
             "{governance: {limits: {blockedTopics: [weapons]}}}",
+        ],
+    },
+    Rule {
+        kind: "Agent",
+        field: "spec.governance",
+        message: "limits.prices: has an effect only with spend-limit in guards",
+        accepted: "{governance: {guards: [spend-limit], limits: {prices: [{model: mine, inputUsd: 0, outputUsd: '0.25'}]}}}",
+        refused: &[
+            "{governance: {guards: [pii-detection], limits: {prices: [{model: mine, inputUsd: 0, outputUsd: 1}]}}}",
+            "{governance: {limits: {prices: [{model: mine, inputUsd: 0, outputUsd: 1}]}}}",
         ],
     },
     Rule {

@@ -7,12 +7,14 @@ mod platform;
 mod secrets;
 mod skills;
 mod tools;
+mod warnings;
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
 use slipway_api::agent::{PodTemplate, Resources, Storage};
+use slipway_api::condition::Finding;
 use slipway_api::contract;
 use slipway_api::names::AgentName;
 use slipway_api::{Agent, ids, labels};
@@ -62,6 +64,8 @@ pub(super) struct Plan {
     pub secrets_hash: Option<String>,
     pub resources: Resources,
     pub pod: PodTemplate,
+    /// What does not keep the agent from running, and its author should know. Nothing is built from it.
+    pub warnings: Vec<Finding>,
 }
 
 /// A variable that the container gets beside those of the ConfigMap.
@@ -168,6 +172,7 @@ fn plan(agent: &Agent, seen: &Seen, settings: &Settings) -> Result<Plan, Stop> {
         secrets_hash: secrets::secrets_hash(spec, seen, settings),
         resources: spec.resources.clone().unwrap_or_else(|| settings.agent_defaults.resources.clone()),
         pod: pod_template(spec.pod_template.as_ref(), &settings.agent_defaults.pod_template),
+        warnings: if own_image { warnings::warnings(spec, seen, settings) } else { Vec::new() },
         name,
     })
 }

@@ -176,7 +176,7 @@ fn rollback(seen: &Seen, text: &str) -> Step {
 fn project(seen: &Seen, pin: Option<String>) -> Option<Step> {
     let Seen { agent, past, shown, .. } = *seen;
     show::step(past, shown).or_else(|| {
-        let stand = stand::of(past, pin);
+        let stand = stand::of(agent, past, pin);
         let news = past.active.as_ref().is_some_and(|active| agent_release(agent) != Some(active.version));
         stand::differs(agent, &stand, seen.now).map(|stand| Step::Stand { stand, news })
     })

@@ -161,13 +161,13 @@ fn ready(line: &Version, edited: Option<&str>) -> Condition {
             true,
             "Active",
             edited.map_or_else(
-                || "this release runs".to_owned(),
-                |edited| format!("this release runs, but with the present content of what was edited since: {edited}"),
+                || "this is the agent's active release".to_owned(),
+                |edited| format!("this is the agent's active release, but with the present content of what was edited since: {edited}"),
             ),
         ),
         Status::PendingEval => (false, "PendingEvaluation", "waits for its evaluation".to_owned()),
         Status::Rejected => (false, "Rejected", line.reason.clone().unwrap_or_else(|| "failed its evaluation".to_owned())),
-        Status::Archived => (true, "Archived", "another release runs".to_owned()),
+        Status::Archived => (true, "Archived", "another release is active".to_owned()),
         Status::Deleted => (false, "Deleted", "its agent was deleted".to_owned()),
     };
     Condition {

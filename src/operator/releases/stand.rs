@@ -5,7 +5,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use serde::Serialize;
 use slipway_api::Agent;
-use slipway_api::condition::{self, Finding, PINNED, RELEASED};
+use slipway_api::agent::Phase;
+use slipway_api::condition::{self, Finding, PINNED, READY, RECONCILING, RELEASED};
 
 use super::past::Past;
 
@@ -32,15 +33,31 @@ pub(super) struct Wanted {
     findings: Vec<Finding>,
 }
 
-/// What Git says of the agent.
-pub(super) fn of(past: &Past, pin: Option<String>) -> Wanted {
+/// What Git says of the agent, and whether the agent says of itself that this is what its pods run.
+pub(super) fn of(agent: &Agent, past: &Past, pin: Option<String>) -> Wanted {
     let Some(active) = &past.active else { return Wanted { active_release: None, pinned_content: None, findings: Vec::new() } };
-    let mut findings = vec![Finding::new(RELEASED, true, "Active", format!("release v{} runs", active.version))];
+    let message = if runs(agent) {
+        format!("release v{} runs", active.version)
+    } else {
+        format!("release v{} is the active one; whether it runs, the condition Ready says", active.version)
+    };
+    let mut findings = vec![Finding::new(RELEASED, true, "Active", message)];
     if pin.is_some() {
-        let message = format!("release v{} runs in place of the spec, which GitOps owns, until the spec's content changes", active.version);
+        let message =
+            format!("release v{} counts in place of the spec, which GitOps owns, until the spec's content changes", active.version);
         findings.push(Finding::new(PINNED, true, "OwnedByGitOps", message));
     }
     Wanted { active_release: i64::try_from(active.version).ok(), pinned_content: pin, findings }
+}
+
+/// Whether an agent has said, of its present spec, that its pods are all as they should be.
+fn runs(agent: &Agent) -> bool {
+    let Some(status) = &agent.status else { return false };
+    let holds = |kind: &str, value: &str| status.conditions.iter().any(|condition| condition.type_ == kind && condition.status == value);
+    status.observed_generation == agent.metadata.generation
+        && status.phase == Some(Phase::Running)
+        && holds(READY, "True")
+        && holds(RECONCILING, "False")
 }
 
 /// What to say when Git cannot be asked: all else stays.
@@ -58,7 +75,7 @@ pub(super) fn lost(agent: &Agent, past: &Past) -> Option<Wanted> {
     let known = super::plan::agent_release(agent)?;
     (known > past.highest).then(|| {
         let message = format!(
-            "release v{known} runs, but the history ends at v{}; restore {}.git from a mirror or a backup. To begin anew instead: \
+            "release v{known} is the active one, but the history ends at v{}; restore {}.git from a mirror or a backup. To begin anew instead: \
              kubectl patch agent {} --subresource=status --type=merge -p '{{\"status\":{{\"activeRelease\":null}}}}'",
             past.highest,
             agent.namespace().unwrap_or_default(),

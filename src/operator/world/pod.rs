@@ -25,6 +25,16 @@ pub struct PodState {
     pub created: i64,
     pub problem: Option<Problem>,
     pub ready: Option<Ready>,
+    /// The uid of a pod that a node has taken and that has no sandbox yet.
+    pub starts: Option<String>,
+}
+
+/// A pod that a node has taken and that has not come as far as a container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Starting {
+    pub name: String,
+    pub uid: String,
+    pub created: i64,
 }
 
 /// A pod that takes requests.
@@ -50,11 +60,12 @@ impl Pods {
             created: pod.creation_timestamp().map_or(0, |time| time.0.as_second()),
             problem: if stays { problem(pod) } else { None },
             ready: if stays { ready(pod) } else { None },
+            starts: if stays { starts(pod) } else { None },
         };
         let mut pods = self.by_agent.write().unwrap_or_else(PoisonError::into_inner);
         let before = pods.entry(agent.clone()).or_default().insert(pod.name_any(), state.clone());
         // That it is ready, an agent hears from its Deployment.
-        let told = |state: &PodState| (state.created, state.problem.clone());
+        let told = |state: &PodState| (state.created, state.problem.clone(), state.starts.clone());
         (before.as_ref().map(told) != Some(told(&state))).then_some(agent)
     }
 
@@ -106,6 +117,26 @@ impl Pods {
         let troubled = pods.get(agent)?.values().filter(|pod| pod.problem.is_some());
         troubled.max_by_key(|pod| pod.created).and_then(|pod| pod.problem.clone())
     }
+}
+
+impl Pods {
+    /// The newest pod of an agent that is about to start.
+    pub fn starting(&self, agent: &Key) -> Option<Starting> {
+        let pods = self.by_agent.read().unwrap_or_else(PoisonError::into_inner);
+        let starting = pods.get(agent)?.iter().filter_map(|(name, pod)| Some((name, pod.created, pod.starts.as_ref()?)));
+        let (name, created, uid) = starting.max_by_key(|(_, created, _)| *created)?;
+        Some(Starting { name: name.clone(), uid: uid.clone(), created })
+    }
+}
+
+/// Whether kubelet has the pod and says that it has no sandbox.
+fn starts(pod: &Pod) -> Option<String> {
+    let status = pod.status.as_ref()?;
+    let waits = |condition: &k8s_openapi::api::core::v1::PodCondition| {
+        condition.type_ == "PodReadyToStartContainers" && condition.status == "False"
+    };
+    let pending = status.phase.as_deref() == Some("Pending");
+    (pending && status.conditions.iter().flatten().any(waits)).then(|| pod.uid()).flatten()
 }
 
 fn agent_of(pod: &Pod) -> Option<Key> {
@@ -220,6 +251,21 @@ mod tests {
             let found = problem(&pod(status)).map(|p| (p.reason, p.message, p.fatal));
             assert_eq!(found, expected.map(|(r, m, f)| (r.to_owned(), m.to_owned(), f)), "{status}");
         }
+    }
+
+    #[test]
+    fn a_pod_without_a_sandbox_is_about_to_start() {
+        let pods = Pods::default();
+        let agent = Key::new("team-a", "helper");
+        let mut young = pod(
+            "  phase: Pending\n  conditions: [{type: PodReadyToStartContainers, status: 'False'}, {type: PodScheduled, status: 'True'}]\n  containerStatuses: [{name: agent, image: x, imageID: '', ready: false, restartCount: 0, state: {waiting: {reason: ContainerCreating}}}]",
+        );
+        young.metadata.uid = Some("u".to_owned());
+        assert_eq!(pods.seen(&young), Some(agent.clone()));
+        assert_eq!((pods.problem(&agent), pods.starting(&agent).map(|pod| (pod.name, pod.uid))), (None, Some(("p".to_owned(), "u".to_owned()))));
+        young.status.as_mut().unwrap().conditions.as_mut().unwrap()[0].status = "True".to_owned();
+        assert_eq!(pods.seen(&young), Some(agent.clone()), "what was said of its start is said no more");
+        assert_eq!(pods.starting(&agent), None);
     }
 
     #[test]

@@ -242,15 +242,26 @@ fn secrets(world: &Arc<World>, namespace: String) -> AbortHandle {
                     let first = world.secrets_known.lock().unwrap_or_else(PoisonError::into_inner).insert(namespace.clone());
                     if first {
                         requeue_namespace(&world, &namespace);
+                        requeue(&world.tool_queue, tools_with_secrets(&world, &namespace, |_| true));
                     }
                 }
             }
             for key in touched {
                 requeue(&world.agent_queue, world.references.to(Kind::Secret, &key));
+                requeue(&world.tool_queue, tools_with_secrets(&world, &namespace, |name| name == key.name));
             }
         };
         follow(api, None, None, hear).await;
     })
+}
+
+/// The Tools of a namespace with a header from a Secret of such a name.
+fn tools_with_secrets(world: &World, namespace: &str, is_meant: impl Fn(&str) -> bool) -> Vec<Key> {
+    let tools = world.tools.in_namespace(namespace).into_iter();
+    let names_one = |tool: &Guarded<slipway_api::Tool>| {
+        tool.0.as_ref().is_ok_and(|tool| tool.spec.headers_from.iter().any(|header| is_meant(&header.secret)))
+    };
+    tools.filter(|(_, tool)| names_one(tool)).map(|(key, _)| key).collect()
 }
 
 fn children(world: &Arc<World>, kind: ChildKind, scope: Option<String>) {

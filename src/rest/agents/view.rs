@@ -19,7 +19,8 @@ pub(crate) struct View {
     pub name: String,
     pub slug: String,
     pub status: Status,
-    /// Why the status is what it is, where there is more to say: in a word, as of the pods or the condition Ready.
+    /// Why the status is what it is, and what is under way while the agent serves, where there is more to say: in a word, as of
+    /// the pods or the condition Ready.
     pub reason: Option<String>,
     /// The same in a sentence.
     pub message: Option<String>,
@@ -33,7 +34,7 @@ pub(crate) struct View {
     pub endpoint: Option<String>,
     /// The author's label.
     pub version: Option<String>,
-    /// The number of the release that runs.
+    /// The number of the active release.
     pub active_release: Option<i64>,
     /// All that was written down about the agent.
     #[schemars(schema_with = "config")]
@@ -69,10 +70,10 @@ impl Status {
         if agent.stopped_by().is_some() || agent.spec.replicas == 0 {
             return if deployed_once { Self::Stopped } else { Self::Created };
         }
-        let holds = |kind: &str| current(agent, kind).is_some_and(|condition| condition.status == "True");
-        // Ready for want of pods is what the agent was until a moment ago.
-        let ready = current(agent, condition::READY).is_some_and(|ready| ready.status == "True" && ready.reason != SUSPENDED);
-        match (holds(condition::STALLED), ready) {
+        let stalled = current(agent, condition::STALLED).is_some_and(|condition| condition.status == "True");
+        // While one pod serves the agent is deployed, whatever is under way. A status that does not speak of the last change
+        // yet tells that as well.
+        match (stalled, serves(agent)) {
             (true, _) => Self::DeployFailed,
             (false, true) => Self::Deployed,
             (false, false) => Self::Deploying,
@@ -80,8 +81,11 @@ impl Status {
     }
 }
 
-/// The reason of an agent that is ready and has no pods.
-const SUSPENDED: &str = "Suspended";
+/// Whether the agent's Service has a pod to send requests to, as far as was heard.
+fn serves(agent: &Agent) -> bool {
+    let conditions = agent.status.iter().flat_map(|status| &status.conditions);
+    conditions.into_iter().any(|condition| condition.type_ == condition::AVAILABLE && condition.status == "True")
+}
 
 /// The condition of that type, if it speaks of the present spec and of the last restart.
 fn current<'a>(agent: &'a Agent, kind: &str) -> Option<&'a Condition> {
@@ -95,8 +99,10 @@ impl View {
         let (namespace, slug) = (agent.namespace().unwrap_or_default(), agent.name_any());
         let status = agent.status.clone().unwrap_or_default();
         let standing = Status::of(agent);
+        let moves = current(agent, condition::RECONCILING).is_some_and(|condition| condition.status == "True");
         let trouble = current(agent, condition::READY)
-            .filter(|ready| ready.status != "True" && matches!(standing, Status::Deploying | Status::DeployFailed));
+            .filter(|ready| ready.status != "True" || moves)
+            .filter(|_| matches!(standing, Status::Deploying | Status::Deployed | Status::DeployFailed));
         let spec = serde_json::to_value(&agent.spec).map_err(Error::internal)?;
         Ok(Self {
             id: ids::agent(&namespace, &slug),
@@ -162,39 +168,48 @@ mod tests {
         .unwrap()
     }
 
-    /// A status whose Ready is so, for this reason.
-    fn status(generation: u32, ready: bool, stalled: bool, reason: &str) -> String {
-        let condition = |kind: &str, holds: bool| {
-            let holds = if holds { "True" } else { "False" };
+    /// A status with these conditions, for this reason.
+    fn status(generation: u32, reason: &str, holding: &[&str]) -> String {
+        let condition = |kind: &&str| {
+            let holds = if holding.contains(kind) { "True" } else { "False" };
             format!(
                 "{{type: {kind}, status: '{holds}', reason: {reason}, message: 'spec.envSecrets: why', lastTransitionTime: '2026-01-01T00:00:00Z'}}"
             )
         };
-        format!("observedGeneration: {generation}, conditions: [{}, {}]", condition("Ready", ready), condition("Stalled", stalled))
+        let conditions: Vec<_> = ["Ready", "Reconciling", "Stalled", "Available"].iter().map(condition).collect();
+        format!("observedGeneration: {generation}, conditions: [{}]", conditions.join(", "))
+    }
+
+    fn ready(generation: u32) -> String {
+        status(generation, "DeploymentReady", &["Ready", "Available"])
     }
 
     #[test]
     fn where_an_agent_is_in_its_life() {
         let once = "firstDeployedAt: '2026-01-01T00:00:00Z'";
-        let ready = status(4, true, false, "DeploymentReady");
-        let suspended = status(4, true, false, "Suspended");
+        let suspended = status(4, "Suspended", &["Ready"]);
+        let restarted = "agents.slipway.dev/restarted-at: noon";
         for (spec, annotations, status, expected) in [
             ("suspend: true", "", String::new(), Status::Created),
             ("suspend: true", "", suspended.clone(), Status::Created),
             ("suspend: true", "", format!("{suspended}, {once}"), Status::Stopped),
-            ("suspend: false", "agents.slipway.dev/suspend: 'true'", format!("{ready}, {once}"), Status::Stopped),
+            ("suspend: false", "agents.slipway.dev/suspend: 'true'", format!("{}, {once}", ready(4)), Status::Stopped),
             ("suspend: true", "agents.slipway.dev/suspend: 'false'", format!("{suspended}, {once}"), Status::Deploying),
-            ("suspend: true", "agents.slipway.dev/suspend: 'false'", ready.clone(), Status::Deployed),
+            ("suspend: true", "agents.slipway.dev/suspend: 'false'", ready(4), Status::Deployed),
             ("replicas: 0", "", format!("{suspended}, {once}"), Status::Stopped),
             ("replicas: 1", "", String::new(), Status::Deploying),
-            ("replicas: 1", "", status(3, true, false, "DeploymentReady"), Status::Deploying),
-            ("replicas: 1", "", status(3, false, true, "ImagePullBackOff"), Status::Deploying),
-            ("replicas: 1", "", status(4, false, false, "Progressing"), Status::Deploying),
-            ("replicas: 1", "", ready.clone(), Status::Deployed),
-            ("replicas: 1", "agents.slipway.dev/restarted-at: noon", ready.clone(), Status::Deploying),
-            ("replicas: 1", "agents.slipway.dev/restarted-at: noon", format!("{ready}, restartedAt: noon"), Status::Deployed),
-            ("replicas: 1", "", status(4, false, true, "ImagePullBackOff"), Status::DeployFailed),
-            ("replicas: 1", "agents.slipway.dev/archived: 'true'", ready.clone(), Status::Archived),
+            // A change that was not heard of yet takes no pod away.
+            ("replicas: 1", "", ready(3), Status::Deployed),
+            ("replicas: 1", "", status(3, "ImagePullBackOff", &["Stalled"]), Status::Deploying),
+            ("replicas: 1", "", status(3, "ImagePullBackOff", &["Stalled", "Available"]), Status::Deployed),
+            ("replicas: 1", "", status(4, "Progressing", &["Reconciling"]), Status::Deploying),
+            ("replicas: 1", "", status(4, "Progressing", &["Ready", "Reconciling", "Available"]), Status::Deployed),
+            ("replicas: 1", "", ready(4), Status::Deployed),
+            ("replicas: 1", restarted, ready(4), Status::Deployed),
+            ("replicas: 1", restarted, format!("{}, restartedAt: noon", ready(4)), Status::Deployed),
+            ("replicas: 1", "", status(4, "ImagePullBackOff", &["Stalled"]), Status::DeployFailed),
+            ("replicas: 1", "", status(4, "ImagePullBackOff", &["Stalled", "Available"]), Status::DeployFailed),
+            ("replicas: 1", "agents.slipway.dev/archived: 'true'", ready(4), Status::Archived),
             ("suspend: true", "agents.slipway.dev/archived: 'false'", String::new(), Status::Created),
         ] {
             assert_eq!(Status::of(&agent(spec, annotations, &status)), expected, "{spec} {annotations} {status}");
@@ -204,12 +219,14 @@ mod tests {
     #[test]
     fn trouble_is_told_where_there_is_some() {
         let view = |spec: &str, status: &str| View::of(&agent(spec, "", status)).unwrap();
-        let failed = view("replicas: 1", &status(4, false, true, "SecretMissing"));
+        let failed = view("replicas: 1", &status(4, "SecretMissing", &["Stalled"]));
         assert_eq!((failed.reason.as_deref(), failed.message.as_deref()), (Some("SecretMissing"), Some("env_secrets: why")));
+        let rolls = view("replicas: 1", &status(4, "Progressing", &["Ready", "Reconciling", "Available"]));
+        assert_eq!((rolls.status, rolls.reason.as_deref()), (Status::Deployed, Some("Progressing")), "who waits for the end can see it");
         for (spec, status) in [
-            ("replicas: 1", status(4, true, false, "DeploymentReady")),
-            ("replicas: 1", status(3, false, true, "SecretMissing")),
-            ("suspend: true", status(4, false, true, "SecretMissing")),
+            ("replicas: 1", ready(4)),
+            ("replicas: 1", status(3, "SecretMissing", &["Stalled"])),
+            ("suspend: true", status(4, "SecretMissing", &["Stalled"])),
         ] {
             assert_eq!(view(spec, &status).message, None, "{spec} {status}");
         }

@@ -63,7 +63,7 @@ fn refused(agent: &Agent, version: u64, what: &str) -> String {
         .into_iter()
         .find(|found| found.type_ == condition::RELEASED && found.status == "False")
         .map(|found| found.message.as_str());
-    let runs = active(agent).map_or_else(|| "no release runs".to_owned(), |active| format!("v{active} runs"));
+    let runs = active(agent).map_or_else(|| "no release is active".to_owned(), |active| format!("v{active} is active"));
     match told.filter(|message| !message.is_empty()) {
         Some(message) => format!("release v{version} of {what} was not deployed: {message}"),
         None => format!(
@@ -90,8 +90,8 @@ mod tests {
         for (status, says) in [
             (json!({"activeRelease": 2, "conditions": released("False")}), "was not deployed: the disk is full"),
             (json!({"activeRelease": 2, "conditions": released("True")}), "ReleaseRefused"),
-            (json!({"activeRelease": 2}), "; v2 runs"),
-            (json!({}), "; no release runs"),
+            (json!({"activeRelease": 2}), "; v2 is active"),
+            (json!({}), "; no release is active"),
         ] {
             let told = refused(&agent(status.clone()), 1, "agent helper");
             assert!(told.starts_with("release v1 of agent helper was not deployed") && told.contains(says), "{status}: {told}");

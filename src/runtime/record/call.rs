@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use jiff::Timestamp;
-use slipway_models::{Fault, Piece, Stop as ModelStop, Usage, cost};
+use slipway_models::{Fault, Piece, Stop as ModelStop, Usage};
 use slipway_tools::Trace;
 
 use super::{BackgroundRecord, Inner, ModelRecord, ToolRecord, lock, micros};
@@ -35,7 +35,7 @@ impl ModelRecord {
         let Some(span) = self.span.take() else { return };
         let Inner { chat, model, .. } = &*self.recorder.0;
         let used = self.tally.used();
-        let cost_usd = cost(model.provider, &model.id, &used);
+        let cost_usd = self.recorder.cost(model.provider, &model.id, &used);
         chat.call(outcome, self.began.elapsed().as_secs_f64());
         chat.tokens(used.input_tokens, used.output_tokens, used.cached_input_tokens);
         chat.cost(cost_usd.unwrap_or_default());
@@ -101,7 +101,7 @@ impl Drop for BackgroundRecord<'_> {
     fn drop(&mut self) {
         let (used, inner) = (self.tally.used(), &self.recorder.0);
         let (provider, model) = (self.model.provider(), self.model.id());
-        let price = cost(provider, model, &used).unwrap_or_default();
+        let price = self.recorder.cost(provider, model, &used).unwrap_or_default();
         let meter = inner.meters.model(provider.as_str(), model);
         meter.tokens(used.input_tokens, used.output_tokens, used.cached_input_tokens);
         meter.cost(price);

@@ -77,7 +77,7 @@ mod tests {
 
         async fn answers(&self) -> bool {
             self.0.know_spending(&self.1).await;
-            self.0.0.guards.before_turn(&Budget { now: SystemTime::now(), tokens_in_prompt: 1 }).blocked.is_none()
+            self.0.0.guards.before_turn(&Budget { now: SystemTime::now(), tokens_in_prompt: 1, unpriced: None }).blocked.is_none()
         }
     }
 

@@ -304,7 +304,7 @@ impl<'a> Answering<'a> {
 
     fn spent(&self, took: Duration) -> Spent {
         let (model, taken) = (&self.agent.model, self.record.used());
-        let usd = slipway_models::cost(model.provider(), model.id(), &taken).unwrap_or_default();
+        let usd = self.agent.recorder.cost(model.provider(), model.id(), &taken).unwrap_or_default();
         Spent { now: SystemTime::now(), tokens: taken.input_tokens + taken.output_tokens, usd, latency: took }
     }
 

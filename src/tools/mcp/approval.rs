@@ -24,12 +24,14 @@ pub(crate) enum Approved {
     Digest(String),
 }
 
-/// How a list differs from the approved one. All three are empty while this process has never seen the latter.
+/// How a list differs from the approved one. The first three are empty while this process has never seen the latter.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Changes {
     pub added: Vec<String>,
     pub altered: Vec<String>,
     pub removed: Vec<String>,
+    /// What the list has.
+    pub offered: Vec<String>,
 }
 
 pub(crate) struct Gate {
@@ -82,9 +84,12 @@ impl Gate {
             seen.changes = None;
             return tools;
         }
-        let changes = seen.approved.as_ref().map(|approved| changes(approved, &present)).unwrap_or_default();
+        let changes = match &seen.approved {
+            Some(approved) => changes(approved, &present),
+            None => Changes { offered: told(present.iter().map(|(name, _)| name).collect()), ..Changes::default() },
+        };
         if is_news {
-            let Changes { added, altered, removed } = &changes;
+            let Changes { added, altered, removed, .. } = &changes;
             tracing::warn!(
                 tool = server,
                 digest,
@@ -104,11 +109,15 @@ impl Gate {
     }
 }
 
+fn told(names: BTreeSet<&String>) -> Vec<String> {
+    names.into_iter().map(|name| line(name, NAME)).collect()
+}
+
 fn changes(approved: &BTreeSet<(String, String)>, present: &BTreeSet<(String, String)>) -> Changes {
     let names = |tools: &BTreeSet<(String, String)>| -> BTreeSet<String> { tools.iter().map(|(name, _)| name.clone()).collect() };
     let (old, new) = (names(approved), names(present));
-    let told = |names: BTreeSet<&String>| names.into_iter().map(|name| line(name, NAME)).collect();
     Changes {
+        offered: told(new.iter().collect()),
         added: told(new.difference(&old).collect()),
         altered: told(present.difference(approved).map(|(name, _)| name).filter(|name| old.contains(*name)).collect()),
         removed: told(old.difference(&new).collect()),
@@ -140,7 +149,7 @@ mod tests {
         assert_eq!((passed(&gate, &OLD), gate.changes()), (vec!["read".into(), "write".into(), "list".into()], None));
         let approved = gate.digest().unwrap();
         assert_eq!(passed(&gate, &NEW), ["list"]);
-        let expected = Changes { added: vec!["wipe".into()], altered: vec!["read".into()], removed: vec!["write".into()] };
+        let expected = Changes { added: vec!["wipe".into()], altered: vec!["read".into()], removed: vec!["write".into()], offered: vec!["list".into(), "read".into(), "wipe".into()] };
         assert_eq!(gate.changes(), Some(expected));
         assert_ne!(gate.digest().unwrap(), approved, "what is told is what the server offers");
         let [one, two, three] = OLD;
@@ -152,7 +161,7 @@ mod tests {
     fn a_process_that_never_saw_the_approved_list_offers_nothing_else() {
         let of = |list: &[(&str, &str)]| digest::of(&tools(list));
         let gate = Gate::new(Approved::Digest(of(&OLD)));
-        assert_eq!((passed(&gate, &NEW), gate.changes()), (vec![], Some(Changes::default())));
+        assert_eq!((passed(&gate, &NEW), gate.changes()), (vec![], Some(Changes { offered: vec!["list".into(), "read".into(), "wipe".into()], ..Changes::default() })));
         assert_eq!(passed(&gate, &OLD).len(), 3);
         assert_eq!(passed(&gate, &NEW), ["list"], "now it knows which tools were approved");
         assert_eq!(passed(&Gate::new(Approved::Digest(of(&NEW))), &NEW).len(), 3);

@@ -7,7 +7,6 @@ use slipway_api::agent::{AgentSpec, ModelType, Strategy};
 use slipway_api::contract::tools::{MEMORY, With, builtin, builtin_names};
 use slipway_api::contract::{STUB_MODELS, ToolConfig};
 use slipway_api::tool::ToolType;
-use slipway_egress::{Egress, Whose};
 use url::Url;
 
 use super::{Stop, fault};
@@ -75,7 +74,7 @@ pub(super) fn tools(named: &[(String, ToolConfig)], seen: &Seen, settings: &Sett
             return invalid(format!("spec.name: {name} needs a search server, and the platform names none (chart value agents.searchUrl)"));
         }
         if let Some(Ok(url)) = tool.mcp_endpoint.as_deref().map(Url::parse)
-            && let Err(blocked) = egress(settings).check(&url)
+            && let Err(blocked) = crate::tool::egress(settings).check(&url)
         {
             return invalid(format!("spec.mcpEndpoint: {blocked}"));
         }
@@ -90,12 +89,4 @@ fn word(type_: ToolType) -> &'static str {
         ToolType::Mcp => "mcp",
         ToolType::Builtin => "builtin",
     }
-}
-
-/// The way out as agents have it, of which only the rules are asked.
-fn egress(settings: &Settings) -> Egress {
-    let whose = Whose { name: "tools", setting: "the chart value agents.egressAllow", user_agent: "" };
-    // What cannot be read was refused when the manager started.
-    let allow: Vec<_> = settings.platform.egress_allow.iter().filter_map(|item| item.parse().ok()).collect();
-    Egress::new(whose, &allow, None)
 }

@@ -76,6 +76,8 @@ fn the_manager_learns_of_other_tools_and_agents_do_without_them() {
     assert!(says(&later, r#"calculator {"expression": "6*7"}"#).contains("42"), "other tools are none of this server's business");
     let answer = platform.asks(&later, "ag_mine").unwrap();
     assert_eq!((&answer.tool_digests["ch"], answer.tool_changes.contains_key("ch")), (&observed, true));
+    let offered = &answer.tool_changes["ch"].offered;
+    assert!(["shout", "trick"].iter().all(|name| offered.iter().any(|tool| tool == name)), "it names what there is: {offered:?}");
     let released = platform.agent(&url, &json!({}), Some(&observed));
     assert_eq!(says(&released, "ch_trick {}"), "this is trick");
     assert!(platform.asks(&released, "ag_mine").unwrap().tool_changes.is_empty());

@@ -1,0 +1,85 @@
+//! What an Agent says that does not come to what its author may believe. Nothing of it stops the agent; each is a
+//! condition of its own, there only while there is something to say.
+
+use slipway_api::Agent;
+use slipway_api::agent::Storage;
+use slipway_api::condition::{Finding, MODEL_CONFIGURED, NOT_YET_EFFECTIVE, SPENDING_COUNTED, STORAGE_SHARED, TOOLS_UNUSED};
+
+use crate::agent::resolve::Plan;
+
+/// The conditions that are warnings.
+pub(super) const KINDS: [&str; 5] = [NOT_YET_EFFECTIVE, TOOLS_UNUSED, MODEL_CONFIGURED, SPENDING_COUNTED, STORAGE_SHARED];
+
+/// All warnings; without a plan, those that the spec alone gives rise to.
+pub(super) fn of(agent: &Agent, plan: Option<&Plan>) -> Vec<Finding> {
+    let mut found: Vec<Finding> = not_yet_effective(agent).into_iter().collect();
+    let Some(plan) = plan else { return found };
+    found.extend(plan.warnings.iter().cloned());
+    if plan.storage == Storage::Memory && plan.replicas > 1 {
+        let message = "storage is memory, so each of the replicas remembers other conversations; use storage: postgresql or one replica";
+        found.push(Finding::new(STORAGE_SHARED, false, "MemoryPerReplica", message));
+    }
+    found
+}
+
+/// The fields that are taken and kept in releases, and do nothing yet.
+fn not_yet_effective(agent: &Agent) -> Option<Finding> {
+    let spec = &agent.spec;
+    let governance = spec.governance.clone().unwrap_or_default();
+    let fields = [
+        (!spec.knowledge_bases.is_empty(), "spec.knowledgeBases"),
+        (governance.risk_profile.is_some(), "spec.governance.riskProfile"),
+        (governance.eval_dataset.is_some(), "spec.governance.evalDataset"),
+        (!governance.policies.is_empty(), "spec.governance.policies"),
+    ];
+    let named: Vec<&str> = fields.into_iter().filter(|(is_set, _)| *is_set).map(|(_, field)| field).collect();
+    (!named.is_empty()).then(|| {
+        let (them, have) = if named.len() == 1 { ("it", "has") } else { ("they", "have") };
+        let message = format!("{} {have} no effect in this version of Slipway; {them} can stay, and take effect when that is built", named.join(", "));
+        Finding::new(NOT_YET_EFFECTIVE, true, "NotBuiltYet", message)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::report::tests::agent;
+
+    #[test]
+    fn fields_without_effect_are_named() {
+        for (spec, fields) in [
+            ("replicas: 1", &[][..]),
+            ("governance: {guards: [rate-limit], minQualityScore: 0, limits: {requestsPerMinute: 5}}", &[]),
+            ("knowledgeBases: [docs]", &["spec.knowledgeBases has no effect"]),
+            ("governance: {riskProfile: low}", &["spec.governance.riskProfile has no effect"]),
+            (
+                "governance: {evalDataset: d, policies: [default]}",
+                &["spec.governance.evalDataset, spec.governance.policies have no effect"],
+            ),
+        ] {
+            let found = of(&agent(spec), None);
+            assert_eq!(found.len(), usize::from(!fields.is_empty()), "{spec}: {found:?}");
+            for (finding, words) in found.iter().zip(fields) {
+                assert_eq!((finding.kind, finding.holds), (NOT_YET_EFFECTIVE, Some(true)));
+                assert!(finding.message.starts_with(words), "{spec}: {}", finding.message);
+            }
+        }
+    }
+
+    /// A field that is given to nobody has to be named above, or to be a label, or to stand in what pods are made from.
+    #[test]
+    fn every_field_has_an_effect_or_is_named() {
+        let crd = serde_json::to_value(<Agent as kube::CustomResourceExt>::crd()).unwrap();
+        let spec = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"];
+        let known = [
+            "backgroundModel", "channel", "credentialSecret", "databaseCredentialsSecret", "databaseUrl", "description", "envSecrets",
+            "environment", "framework", "gcpServiceAccount", "governance", "image", "knowledgeBases", "modelId", "modelType", "name",
+            "podTemplate", "replicas", "resources", "skills", "storage", "strategy", "suggestions", "suggestionsProvider", "suspend",
+            "systemPrompt", "tools", "version",
+        ];
+        let fields: Vec<&String> = spec.as_object().unwrap().keys().collect();
+        assert_eq!(fields, known, "a new field has an effect, or is named by the condition NotYetEffective until it has");
+        let governance: Vec<&String> = spec["governance"]["properties"].as_object().unwrap().keys().collect();
+        assert_eq!(governance, ["evalDataset", "guards", "limits", "minQualityScore", "policies", "riskProfile"]);
+    }
+}
