@@ -139,9 +139,7 @@ fn what_does_not_work_yet_is_said_and_stops_nothing() {
     }
     assert_eq!(condition(&seen, "ToolsUnused")["status"], "True", "strategy simple calls no tools: {seen:#}");
     agent.patch(&json!({"governance": null, "strategy": "agent-react"}));
-    agent.until("without warnings", 60, |agent| {
-        ["NotYetEffective", "ToolsUnused"].iter().all(|kind| condition(agent, kind).is_null())
-    });
+    agent.until("without warnings", 60, |agent| ["NotYetEffective", "ToolsUnused"].iter().all(|kind| condition(agent, kind).is_null()));
 }
 
 /// Nobody knows what a model of one's own costs: the agent runs, refuses to spend, and says so until it is told.
@@ -159,7 +157,9 @@ fn a_limit_that_could_never_be_reached_is_refused() {
     assert!(reply.body.contains("of-my-own") && reply.body.contains("governance.limits.prices"), "{reply:?}");
 
     agent.patch(&json!({"governance": {"limits": {"prices": [{"model": "of-my-own", "inputUsd": 0, "outputUsd": "0.5"}]}}}));
-    agent.until("counting", 60, |agent| condition(agent, "SpendingCounted").is_null() && condition(agent, "Ready")["reason"] == "DeploymentReady");
+    agent.until("counting", 60, |agent| {
+        condition(agent, "SpendingCounted").is_null() && condition(agent, "Ready")["reason"] == "DeploymentReady"
+    });
     let reply = poll(30, || {
         let reply = agent.post("/chat", &json!({"message": "hello"}));
         if reply.body.contains("spend-limit") { Err(format!("an old pod answers: {reply:?}")) } else { Ok(reply) }

@@ -74,7 +74,11 @@ fn a_quota_that_is_used_up() {
         agent.patch(&change);
         let seen = agent.until("told of the quota", 30, |agent| ready_reason(agent) == "QuotaExceeded");
         let said = ["Ready", "Reconciling", "Stalled", "Available"].map(|kind| condition(&seen, kind)["status"].clone());
-        assert_eq!((&seen["status"]["phase"], said), (&json!("Running"), ["True", "True", "False", "True"].map(|it| json!(it))), "{seen:#}");
+        assert_eq!(
+            (&seen["status"]["phase"], said),
+            (&json!("Running"), ["True", "True", "False", "True"].map(|it| json!(it))),
+            "{seen:#}"
+        );
     }
 
     team.apply_spec(&json!({"quota": {"pods": 4}}));

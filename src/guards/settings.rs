@@ -235,7 +235,8 @@ impl Entry {
         match serde_json::from_value::<BTreeMap<String, Price>>(value) {
             Ok(prices) if prices.values().all(Price::is_some_price) => prices,
             _ => {
-                faults.push(self.fault("prices", "an object: a model's id, and {\"input\", \"output\"} in US dollars for a million tokens"));
+                faults
+                    .push(self.fault("prices", "an object: a model's id, and {\"input\", \"output\"} in US dollars for a million tokens"));
                 BTreeMap::new()
             }
         }

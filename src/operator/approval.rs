@@ -120,7 +120,9 @@ pub(crate) fn judge(key: &Key, spec: &ToolSpec, before: &ToolStatus, reports: &[
     let known = kept(&before.observed_digest).filter(differs);
     let seen = reports.iter().filter(|(_, report)| differs(&report.digest));
     // Of several lists the one that was told before is told again; of several pods the one that can say most.
-    let told = seen.copied().max_by_key(|(_, report)| (known.as_ref() == Some(&report.digest), report.changes.tell(), !report.changes.offered.is_empty()));
+    let told = seen
+        .copied()
+        .max_by_key(|(_, report)| (known.as_ref() == Some(&report.digest), report.changes.tell(), !report.changes.offered.is_empty()));
     let observed = match told {
         Some((_, report)) => Some(report.digest.clone()),
         None if reports.is_empty() => known.clone(),
@@ -231,9 +233,12 @@ mod tests {
 
     #[test]
     fn the_message_says_what_changed_and_how_to_approve_it() {
-        let changes =
-            Changes { added: vec!["wipe\u{1b}[2J".to_owned()], altered: (0..10).map(|at| format!("t{at}")).collect(), ..Changes::default() }
-                .bounded();
+        let changes = Changes {
+            added: vec!["wipe\u{1b}[2J".to_owned()],
+            altered: (0..10).map(|at| format!("t{at}")).collect(),
+            ..Changes::default()
+        }
+        .bounded();
         let (agent, plain) = report("helper", "b");
         let telling = (agent.clone(), Report { changes, ..plain.clone() });
         let before = status(&format!("toolsServer: '{SERVER}', toolsDigest: a"));

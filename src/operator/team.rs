@@ -205,7 +205,8 @@ async fn remains(world: &World, namespace: &str) -> String {
 /// The conditions of a namespace that hold say what went wrong and what is left.
 fn words(status: &NamespaceStatus) -> String {
     let holds = status.conditions.iter().flatten().filter(|condition| condition.status == "True");
-    let mut words: Vec<&str> = holds.filter_map(|condition| condition.message.as_deref()).map(str::trim).filter(|text| !text.is_empty()).collect();
+    let mut words: Vec<&str> =
+        holds.filter_map(|condition| condition.message.as_deref()).map(str::trim).filter(|text| !text.is_empty()).collect();
     words.sort_unstable();
     words.dedup();
     if words.is_empty() { String::new() } else { format!(": {}", words.join("; ")) }
@@ -319,10 +320,14 @@ mod tests {
     #[test]
     fn a_namespace_that_cannot_go_says_why() {
         let said = |conditions: &str| words(&serde_yaml::from_str(&format!("{{phase: Terminating, conditions: [{conditions}]}}")).unwrap());
-        let remaining = "{type: NamespaceContentRemaining, status: 'True', reason: SomeResourcesRemain, message: 'pods. has 1 resource instances'}";
+        let remaining =
+            "{type: NamespaceContentRemaining, status: 'True', reason: SomeResourcesRemain, message: 'pods. has 1 resource instances'}";
         let finalizers = "{type: NamespaceFinalizersRemaining, status: 'True', message: 'example.com/keep in 1 resource instances'}";
         let fine = "{type: NamespaceDeletionContentFailure, status: 'False', message: 'All content successfully deleted'}";
         assert_eq!(said(fine), "");
-        assert_eq!(said(&format!("{fine}, {remaining}, {finalizers}")), ": example.com/keep in 1 resource instances; pods. has 1 resource instances");
+        assert_eq!(
+            said(&format!("{fine}, {remaining}, {finalizers}")),
+            ": example.com/keep in 1 resource instances; pods. has 1 resource instances"
+        );
     }
 }

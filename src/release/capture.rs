@@ -9,7 +9,9 @@ use serde_json::Value;
 use slipway_api::agent::{self, RiskProfile};
 use slipway_api::{Agent, AgentSpec};
 
-use crate::artifact::{AgentBlock, Artifact, Deployment, Governance, Limits, Memory, Metadata, Model, PodTemplate, Price, Resources, Runtime};
+use crate::artifact::{
+    AgentBlock, Artifact, Deployment, Governance, Limits, Memory, Metadata, Model, PodTemplate, Price, Resources, Runtime,
+};
 use crate::{API_VERSION, Further, KIND, Resolved};
 
 impl Artifact {

@@ -229,11 +229,7 @@ fn named(call: &Call) -> Result<(String, String), Error> {
     let given = call.path.part("id");
     let what = format!("skill {given}");
     let name = ids::skill_name(given);
-    if names::is_name(&name) {
-        Ok((name, what))
-    } else {
-        Err(Error::new(StatusCode::NOT_FOUND, format!("there is no {what}")))
-    }
+    if names::is_name(&name) { Ok((name, what)) } else { Err(Error::new(StatusCode::NOT_FOUND, format!("there is no {what}"))) }
 }
 
 fn answer(skill: &Skill) -> Data<View> {

@@ -252,9 +252,7 @@ mod tests {
     #[test]
     fn a_release_runs_when_the_agent_says_that_its_pods_are_as_they_should_be() {
         let agent = |suspend: bool, observed: u32, ready: &str, reconciling: &str, reason: &str| -> Agent {
-            let condition = |kind: &str, status: &str| {
-                json!({"type": kind, "status": status, "reason": reason, "message": "why", "lastTransitionTime": "2026-01-01T00:00:00Z"})
-            };
+            let condition = |kind: &str, status: &str| json!({"type": kind, "status": status, "reason": reason, "message": "why", "lastTransitionTime": "2026-01-01T00:00:00Z"});
             serde_json::from_value(json!({
                 "metadata": {"name": "helper", "generation": 4}, "spec": {"name": "H", "framework": "custom", "suspend": suspend},
                 "status": {"observedGeneration": observed, "conditions": [condition("Ready", ready), condition("Reconciling", reconciling)]},

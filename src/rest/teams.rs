@@ -180,9 +180,7 @@ mod tests {
     #[test]
     fn a_team_on_its_way_out_is_not_shown_as_whole() {
         let view = |metadata: Value, conditions: &[(&str, &str)]| {
-            let condition = |(kind, status): &(&str, &str)| {
-                json!({"type": kind, "status": status, "reason": "X", "message": "why", "lastTransitionTime": "2026-01-01T00:00:00Z"})
-            };
+            let condition = |(kind, status): &(&str, &str)| json!({"type": kind, "status": status, "reason": "X", "message": "why", "lastTransitionTime": "2026-01-01T00:00:00Z"});
             let conditions: Vec<Value> = conditions.iter().map(condition).collect();
             let team = json!({"metadata": metadata, "spec": {"name": "Blue"}, "status": {"conditions": conditions}});
             let view = View::of(&serde_json::from_value(team).unwrap());

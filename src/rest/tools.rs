@@ -150,11 +150,7 @@ fn spec(given: Map<String, Value>) -> Result<ToolSpec, Error> {
 fn named(call: &Call) -> Result<(String, String), Error> {
     let name = call.path.part("name");
     let what = format!("tool {name}");
-    if names::is_name(name) {
-        Ok((name.to_owned(), what))
-    } else {
-        Err(Error::not_found(format!("there is no {what}")))
-    }
+    if names::is_name(name) { Ok((name.to_owned(), what)) } else { Err(Error::not_found(format!("there is no {what}"))) }
 }
 
 fn answer(tool: &Tool) -> Result<Data<View>, Error> {

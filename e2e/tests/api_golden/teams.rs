@@ -19,7 +19,11 @@ fn teams_and_members_answer_as_written_down() {
         let version = made.header("x-resource-version");
         poll(20, || {
             let reply = api.call("GET", "/teams?search=golden+teams").header("X-Resource-Version", version).send();
-            if reply.json()["data"][0]["status"] == "ready" { Ok(reply) } else { Err(format!("the team should be listed as ready: {reply:?}")) }
+            if reply.json()["data"][0]["status"] == "ready" {
+                Ok(reply)
+            } else {
+                Err(format!("the team should be listed as ready: {reply:?}"))
+            }
         })
     };
     golden.keep("GET /teams", &list());

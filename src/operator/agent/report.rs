@@ -97,7 +97,9 @@ pub(super) fn status(agent: &Agent, seen: &Observed, cluster_domain: &str, now: 
     let mut conditions = condition::conditions(findings(&verdict, seen), &before.conditions, generation, now);
     conditions.extend(match &seen.warnings {
         Some(warnings) => condition::conditions(warnings.clone(), &before.conditions, generation, now),
-        None => before.conditions.iter().filter(|condition| warnings::KINDS.contains(&&*condition.type_)).cloned().collect::<Vec<Condition>>(),
+        None => {
+            before.conditions.iter().filter(|condition| warnings::KINDS.contains(&&*condition.type_)).cloned().collect::<Vec<Condition>>()
+        }
     });
     AgentStatus {
         phase: Some(verdict.phase),
@@ -231,7 +233,8 @@ mod tests {
             let ready = of(&status, READY);
             let same = status.conditions.iter().filter(|condition| condition.message == ready.message).count();
             assert!(same == 1 && !ready.message.is_empty(), "{:#?}", status.conditions);
-            let reasons = [RECONCILING, STALLED].map(|kind| of(&status, kind)).map(|it| (it.status == "True") == (it.reason == ready.reason));
+            let reasons =
+                [RECONCILING, STALLED].map(|kind| of(&status, kind)).map(|it| (it.status == "True") == (it.reason == ready.reason));
             assert_eq!(reasons, [true, true], "who looks at one of them knows why: {:#?}", status.conditions);
         }
     }
@@ -240,7 +243,10 @@ mod tests {
     fn nobody_is_sent_to_a_service_that_is_not_the_agents() {
         let serving = || observed(deployment(1, 1, 1, 1));
         let status = told(&agent("replicas: 1"), &Observed { service: false, taken: true, ..serving() });
-        assert_eq!((&*of(&status, AVAILABLE).status, &*of(&status, AVAILABLE).reason, status.endpoint.as_deref()), ("False", "NameTaken", None));
+        assert_eq!(
+            (&*of(&status, AVAILABLE).status, &*of(&status, AVAILABLE).reason, status.endpoint.as_deref()),
+            ("False", "NameTaken", None)
+        );
         let status = told(&agent("replicas: 1"), &Observed { service: false, ..serving() });
         assert_eq!((&*of(&status, AVAILABLE).status, &*of(&status, AVAILABLE).reason), ("False", "NoService"));
         assert_eq!(told(&agent("replicas: 1"), &serving()).endpoint.as_deref(), Some("http://helper.team-a.svc.cluster.local:8000"));

@@ -50,7 +50,8 @@ impl Around {
                 Some(Fault { reason: "BuiltinUnknown", message })
             }
             Some(With::Search) if !self.has_search => {
-                let message = format!("spec.name: {name} needs a search server, and the platform names none (chart value agents.searchUrl)");
+                let message =
+                    format!("spec.name: {name} needs a search server, and the platform names none (chart value agents.searchUrl)");
                 Some(Fault { reason: "SearchNotConfigured", message })
             }
             Some(_) => None,
@@ -75,9 +76,10 @@ impl Around {
             let (name, key) = (&header.secret, &header.key);
             let (reason, message) = match self.secrets.get(name) {
                 None => ("SecretMissing", format!("Secret {name} does not exist in this namespace")),
-                Some(secret) if !secret.readable => {
-                    ("SecretNotAllowed", format!("Secret {name} lacks the label {}=true, without which agents cannot use it", labels::AGENT_READABLE))
-                }
+                Some(secret) if !secret.readable => (
+                    "SecretNotAllowed",
+                    format!("Secret {name} lacks the label {}=true, without which agents cannot use it", labels::AGENT_READABLE),
+                ),
                 Some(secret) if !secret.keys.contains(key) => ("SecretKeyMissing", format!("Secret {name} has no key {key}")),
                 Some(_) => return None,
             };
@@ -120,9 +122,19 @@ mod tests {
             ("name: calculator, type: builtin, enabled: false".to_owned(), Disabled, "Disabled", "spec.enabled"),
             ("name: t, type: http".to_owned(), Error, "FieldMissing", "spec.endpoint"),
             ("name: t, type: http, enabled: false".to_owned(), Error, "FieldMissing", "spec.endpoint"),
-            ("name: t, type: http, endpoint: 'https://a.example/{c}', parameters: [{name: c, type: string}]".to_owned(), Available, "Valid", ""),
+            (
+                "name: t, type: http, endpoint: 'https://a.example/{c}', parameters: [{name: c, type: string}]".to_owned(),
+                Available,
+                "Valid",
+                "",
+            ),
             ("name: t, type: http, endpoint: 'http://10.0.0.1/'".to_owned(), Error, "AddressNotAllowed", "spec.endpoint"),
-            ("name: t, type: http, endpoint: 'http://metadata.google.internal/{c}', parameters: [{name: c, type: string}]".to_owned(), Error, "AddressNotAllowed", "spec.endpoint"),
+            (
+                "name: t, type: http, endpoint: 'http://metadata.google.internal/{c}', parameters: [{name: c, type: string}]".to_owned(),
+                Error,
+                "AddressNotAllowed",
+                "spec.endpoint",
+            ),
             ("name: t, type: mcp, mcpEndpoint: 'http://localhost:8080/mcp'".to_owned(), Error, "AddressNotAllowed", "spec.mcpEndpoint"),
             ("name: t, type: mcp, mcpEndpoint: 'https://a.example/mcp'".to_owned(), Unknown, "NotAnswered", "server"),
             ("name: t, type: cli, binary: /opt/server, protocol: mcp".to_owned(), Unknown, "NotAnswered", "server"),

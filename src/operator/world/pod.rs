@@ -262,7 +262,10 @@ mod tests {
         );
         young.metadata.uid = Some("u".to_owned());
         assert_eq!(pods.seen(&young), Some(agent.clone()));
-        assert_eq!((pods.problem(&agent), pods.starting(&agent).map(|pod| (pod.name, pod.uid))), (None, Some(("p".to_owned(), "u".to_owned()))));
+        assert_eq!(
+            (pods.problem(&agent), pods.starting(&agent).map(|pod| (pod.name, pod.uid))),
+            (None, Some(("p".to_owned(), "u".to_owned())))
+        );
         young.status.as_mut().unwrap().conditions.as_mut().unwrap()[0].status = "True".to_owned();
         assert_eq!(pods.seen(&young), Some(agent.clone()), "what was said of its start is said no more");
         assert_eq!(pods.starting(&agent), None);

@@ -149,7 +149,12 @@ mod tests {
         assert_eq!((passed(&gate, &OLD), gate.changes()), (vec!["read".into(), "write".into(), "list".into()], None));
         let approved = gate.digest().unwrap();
         assert_eq!(passed(&gate, &NEW), ["list"]);
-        let expected = Changes { added: vec!["wipe".into()], altered: vec!["read".into()], removed: vec!["write".into()], offered: vec!["list".into(), "read".into(), "wipe".into()] };
+        let expected = Changes {
+            added: vec!["wipe".into()],
+            altered: vec!["read".into()],
+            removed: vec!["write".into()],
+            offered: vec!["list".into(), "read".into(), "wipe".into()],
+        };
         assert_eq!(gate.changes(), Some(expected));
         assert_ne!(gate.digest().unwrap(), approved, "what is told is what the server offers");
         let [one, two, three] = OLD;
@@ -161,7 +166,10 @@ mod tests {
     fn a_process_that_never_saw_the_approved_list_offers_nothing_else() {
         let of = |list: &[(&str, &str)]| digest::of(&tools(list));
         let gate = Gate::new(Approved::Digest(of(&OLD)));
-        assert_eq!((passed(&gate, &NEW), gate.changes()), (vec![], Some(Changes { offered: vec!["list".into(), "read".into(), "wipe".into()], ..Changes::default() })));
+        assert_eq!(
+            (passed(&gate, &NEW), gate.changes()),
+            (vec![], Some(Changes { offered: vec!["list".into(), "read".into(), "wipe".into()], ..Changes::default() }))
+        );
         assert_eq!(passed(&gate, &OLD).len(), 3);
         assert_eq!(passed(&gate, &NEW), ["list"], "now it knows which tools were approved");
         assert_eq!(passed(&Gate::new(Approved::Digest(of(&NEW))), &NEW).len(), 3);

@@ -43,8 +43,10 @@ pub(super) fn of(agent: &Agent, seen: &Observed) -> Verdict {
     let phase = |otherwise| if serves { Phase::Running } else { otherwise };
     let stalled = |reason: &str, message: &str| Verdict::new(phase(Phase::Failed), Motion::Stalled, reason, message);
     // While an old pod serves, an agent on its way is ready.
-    let reconciling =
-        |reason: &str, message: &str| Verdict { ready: serves, ..Verdict::new(phase(Phase::Pending), Motion::Reconciling, reason, message) };
+    let reconciling = |reason: &str, message: &str| Verdict {
+        ready: serves,
+        ..Verdict::new(phase(Phase::Pending), Motion::Reconciling, reason, message)
+    };
     if let Some(fault) = &seen.fault {
         return stalled(fault.reason, &fault.message);
     }
@@ -111,7 +113,8 @@ mod tests {
         let quota = "pods \"a\" is forbidden: exceeded quota: slipway";
         let account = "pods \"a\" is forbidden: error looking up service account team-a/default: serviceaccount \"default\" not found";
         // wanted, updated, available, total
-        let (whole, none, rolling, scaling) = (deployment(1, 1, 1, 1), deployment(1, 1, 0, 1), deployment(2, 1, 2, 3), deployment(3, 3, 1, 3));
+        let (whole, none, rolling, scaling) =
+            (deployment(1, 1, 1, 1), deployment(1, 1, 0, 1), deployment(2, 1, 2, 3), deployment(3, 3, 1, 3));
         let with = |fault, problem, deployment| Observed { fault, problem, ..observed(deployment) };
         let absent = || Observed { deployment: None, ..observed(none.clone()) };
         let waits = |deployment| Observed { waits: Some("waiting to read the Secrets".to_owned()), ..observed(deployment) };
@@ -127,21 +130,61 @@ mod tests {
             ("stopped", "suspend: true", observed(deployment(0, 0, 0, 0)), (Terminated, true, Settled, "Suspended")),
             ("no replicas", "replicas: 0", observed(deployment(0, 0, 0, 0)), (Terminated, true, Settled, "Suspended")),
             ("stopping", "suspend: true", observed(deployment(0, 0, 0, 1)), (Pending, false, Reconciling, "Progressing")),
-            ("stopping, and answering still", "suspend: true", observed(deployment(0, 0, 1, 1)), (Running, false, Reconciling, "Progressing")),
+            (
+                "stopping, and answering still",
+                "suspend: true",
+                observed(deployment(0, 0, 1, 1)),
+                (Running, false, Reconciling, "Progressing"),
+            ),
             ("at fault, serving", "replicas: 1", with(fault(), None, whole.clone()), (Running, false, Stalled, "ToolNotFound")),
             ("at fault", "replicas: 1", Observed { fault: fault(), ..absent() }, (Failed, false, Stalled, "ToolNotFound")),
             ("no quota", "replicas: 1", observed(refused(quota, none.clone())), (Failed, false, Stalled, "QuotaExceeded")),
-            ("no quota for a surge", "replicas: 2", observed(refused(quota, rolling.clone())), (Running, true, Reconciling, "QuotaExceeded")),
+            (
+                "no quota for a surge",
+                "replicas: 2",
+                observed(refused(quota, rolling.clone())),
+                (Running, true, Reconciling, "QuotaExceeded"),
+            ),
             ("no quota for more", "replicas: 3", observed(refused(quota, scaling.clone())), (Running, true, Reconciling, "QuotaExceeded")),
-            ("no quota for long", "replicas: 2", observed(stuck(refused(quota, rolling.clone()))), (Running, false, Stalled, "QuotaExceeded")),
+            (
+                "no quota for long",
+                "replicas: 2",
+                observed(stuck(refused(quota, rolling.clone()))),
+                (Running, false, Stalled, "QuotaExceeded"),
+            ),
             ("not admitted", "replicas: 1", observed(refused("denied by policy", none.clone())), (Failed, false, Stalled, "FailedCreate")),
             ("a young namespace", "replicas: 1", observed(refused(account, none.clone())), (Pending, false, Reconciling, "Progressing")),
             ("given up", "replicas: 1", observed(stuck(none.clone())), (Failed, false, Stalled, "ProgressDeadlineExceeded")),
-            ("no image", "replicas: 1", with(None, problem("ImagePullBackOff", true), none.clone()), (Failed, false, Stalled, "ImagePullBackOff")),
-            ("no image for a change", "replicas: 2", with(None, problem("ImagePullBackOff", true), rolling.clone()), (Running, false, Stalled, "ImagePullBackOff")),
-            ("no node", "replicas: 1", with(None, problem("Unschedulable", false), none.clone()), (Pending, false, Reconciling, "Unschedulable")),
-            ("no node for more", "replicas: 3", with(None, problem("Unschedulable", false), scaling.clone()), (Running, true, Reconciling, "Unschedulable")),
-            ("a pod that was in trouble", "replicas: 1", with(None, problem("CrashLoopBackOff", true), whole.clone()), (Running, true, Settled, "DeploymentReady")),
+            (
+                "no image",
+                "replicas: 1",
+                with(None, problem("ImagePullBackOff", true), none.clone()),
+                (Failed, false, Stalled, "ImagePullBackOff"),
+            ),
+            (
+                "no image for a change",
+                "replicas: 2",
+                with(None, problem("ImagePullBackOff", true), rolling.clone()),
+                (Running, false, Stalled, "ImagePullBackOff"),
+            ),
+            (
+                "no node",
+                "replicas: 1",
+                with(None, problem("Unschedulable", false), none.clone()),
+                (Pending, false, Reconciling, "Unschedulable"),
+            ),
+            (
+                "no node for more",
+                "replicas: 3",
+                with(None, problem("Unschedulable", false), scaling.clone()),
+                (Running, true, Reconciling, "Unschedulable"),
+            ),
+            (
+                "a pod that was in trouble",
+                "replicas: 1",
+                with(None, problem("CrashLoopBackOff", true), whole.clone()),
+                (Running, true, Settled, "DeploymentReady"),
+            ),
         ] {
             let found = of(&agent(spec), &seen);
             assert_eq!((found.phase, found.ready, found.motion, &*found.reason), (phase, ready, motion, reason), "{what}");

@@ -35,7 +35,10 @@ fn not_yet_effective(agent: &Agent) -> Option<Finding> {
     let named: Vec<&str> = fields.into_iter().filter(|(is_set, _)| *is_set).map(|(_, field)| field).collect();
     (!named.is_empty()).then(|| {
         let (them, have) = if named.len() == 1 { ("it", "has") } else { ("they", "have") };
-        let message = format!("{} {have} no effect in this version of Slipway; {them} can stay, and take effect when that is built", named.join(", "));
+        let message = format!(
+            "{} {have} no effect in this version of Slipway; {them} can stay, and take effect when that is built",
+            named.join(", ")
+        );
         Finding::new(NOT_YET_EFFECTIVE, true, "NotBuiltYet", message)
     })
 }
@@ -72,10 +75,34 @@ mod tests {
         let crd = serde_json::to_value(<Agent as kube::CustomResourceExt>::crd()).unwrap();
         let spec = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"];
         let known = [
-            "backgroundModel", "channel", "credentialSecret", "databaseCredentialsSecret", "databaseUrl", "description", "envSecrets",
-            "environment", "framework", "gcpServiceAccount", "governance", "image", "knowledgeBases", "modelId", "modelType", "name",
-            "podTemplate", "replicas", "resources", "skills", "storage", "strategy", "suggestions", "suggestionsProvider", "suspend",
-            "systemPrompt", "tools", "version",
+            "backgroundModel",
+            "channel",
+            "credentialSecret",
+            "databaseCredentialsSecret",
+            "databaseUrl",
+            "description",
+            "envSecrets",
+            "environment",
+            "framework",
+            "gcpServiceAccount",
+            "governance",
+            "image",
+            "knowledgeBases",
+            "modelId",
+            "modelType",
+            "name",
+            "podTemplate",
+            "replicas",
+            "resources",
+            "skills",
+            "storage",
+            "strategy",
+            "suggestions",
+            "suggestionsProvider",
+            "suspend",
+            "systemPrompt",
+            "tools",
+            "version",
         ];
         let fields: Vec<&String> = spec.as_object().unwrap().keys().collect();
         assert_eq!(fields, known, "a new field has an effect, or is named by the condition NotYetEffective until it has");

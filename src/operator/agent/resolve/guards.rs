@@ -43,7 +43,8 @@ fn usd(amount: &IntOrString) -> Result<f64, Stop> {
 fn price(price: &Price) -> Result<(String, ModelPrice), Stop> {
     let of = |amount: &IntOrString| {
         number(amount).filter(|usd| *usd >= 0.0).ok_or_else(|| {
-            let message = format!("spec.governance.limits.prices: {amount:?} of {} is no amount of money, such as 3 or \"0.25\"", price.model);
+            let message =
+                format!("spec.governance.limits.prices: {amount:?} of {} is no amount of money, such as 3 or \"0.25\"", price.model);
             fault("InvalidLimit", message)
         })
     };
