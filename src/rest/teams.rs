@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 
 use kube::ResourceExt;
-use kube::api::{Api, ListParams};
+use kube::api::{Api, DeleteParams, ListParams};
+use kube::core::PartialObjectMeta;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use slipway_api::names::{self, TeamSlug};
@@ -18,7 +19,15 @@ use crate::context::Context;
 use crate::page::{Page, page_of};
 use crate::route::Parameter;
 use crate::shelf::Item;
-use crate::{fault, write};
+use crate::right::Right;
+use crate::{fault, gitops, write};
+
+/// What deletes a team's agents along with it.
+const DELETE_AGENT: Right = Right::on("delete", "agents");
+/// How often agents that are made while a team goes are deleted as well.
+const ROUNDS: usize = 10;
+/// How many agents are asked for at once.
+const PAGE: u32 = 500;
 
 /// A team.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
@@ -147,14 +156,69 @@ pub(crate) async fn delete(mut call: Call) -> Result<Data<Deleted>, Error> {
     std::mem::take(&mut call.query).end()?;
     let (team, what) = find(&call).await?;
     let slug = team.name_any();
-    let agents: Api<Agent> = Api::namespaced(call.context.client.clone(), &format!("team-{slug}"));
+    let namespace = format!("team-{slug}");
+    if force {
+        return delete_whole(&call, &team, &what, &namespace).await;
+    }
+    let agents: Api<Agent> = Api::namespaced(call.context.client.clone(), &namespace);
     let present = agents.list_metadata(&ListParams::default().limit(1)).await.map_err(|error| fault::of_cluster(error, "agents"))?;
-    if !present.items.is_empty() && !force {
+    if !present.items.is_empty() {
         let message = format!("{what} still has agents; delete these first, or say ?force=true to delete all of them with the team");
         return Err(Error::new(StatusCode::CONFLICT, message));
     }
     let version = write::delete(&call, &api(&call), &team, &what).await?;
     Ok(Data::since(Deleted { id: ids::team(&slug), deleted: true }, version))
+}
+
+/// The team and all its agents: it goes once these are gone, and nobody else deletes them. What could not be done at all
+/// is said before anything is deleted; what was broken off is ended by the same call again.
+async fn delete_whole(call: &Call, team: &Team, what: &str, namespace: &str) -> Result<Data<Deleted>, Error> {
+    let context = &call.context;
+    if !context.access.allows(&call.caller, DELETE_AGENT, namespace, None).await? {
+        let message = format!("{} may not {DELETE_AGENT} in {namespace}; who deletes a team with its agents needs that right too", call.caller.name);
+        return Err(Error::new(StatusCode::FORBIDDEN, message));
+    }
+    let agents: Api<Agent> = Api::namespaced(call.client(), namespace);
+    let found = present(&agents).await?;
+    for agent in &found {
+        // It would be made again, in a namespace that is going.
+        gitops::refuse(&agent.metadata, &format!("agent {}", agent.name_any()))?;
+    }
+    let version = write::delete(call, &api(call), team, what).await?;
+    let mut left = found;
+    for _ in 0..ROUNDS {
+        if left.is_empty() {
+            break;
+        }
+        for agent in &left {
+            match agents.delete(&agent.name_any(), &DeleteParams::background()).await {
+                Err(kube::Error::Api(status)) if status.code == 404 => {}
+                outcome => drop(outcome.map_err(|error| write::refused(call, error, &format!("agent {}", agent.name_any())))?),
+            }
+        }
+        // Somebody may have made one in the meantime. One that something else keeps is on its way.
+        left = present(&agents).await?;
+        left.retain(|agent| agent.metadata.deletion_timestamp.is_none());
+    }
+    if !left.is_empty() {
+        let message = format!("{what} is going, but agents are made in it faster than they are deleted; call again once that has ended");
+        return Err(Error::new(StatusCode::CONFLICT, message));
+    }
+    Ok(Data::since(Deleted { id: ids::team(&team.name_any()), deleted: true }, version))
+}
+
+/// The agents of a namespace, a page after the other.
+async fn present(agents: &Api<Agent>) -> Result<Vec<PartialObjectMeta<Agent>>, Error> {
+    let mut found = Vec::new();
+    let mut page = ListParams::default().limit(PAGE);
+    loop {
+        let list = agents.list_metadata(&page).await.map_err(|error| fault::of_cluster(error, "agents"))?;
+        found.extend(list.items);
+        match list.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => page = page.continue_token(&token),
+            None => return Ok(found),
+        }
+    }
 }
 
 fn api(call: &Call) -> Api<Team> {

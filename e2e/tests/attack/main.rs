@@ -7,6 +7,7 @@
 
 mod bombs;
 mod imports;
+mod force;
 mod installed;
 mod memory;
 mod platform_admin;

@@ -92,6 +92,12 @@ impl Cluster {
         self.0.inner.lock().unwrap().refused = rights.to_vec();
     }
 
+    /// Changes an object, as somebody else would.
+    pub(crate) fn set(&self, path: &str, patch: Value) {
+        let outcome = self.0.inner.lock().unwrap().change(path, patch);
+        assert_eq!(self.changed(outcome).status(), 200, "{path}");
+    }
+
     /// The objects whose path has this within it.
     pub(crate) fn objects(&self, part: &str) -> Vec<Value> {
         let inner = self.0.inner.lock().unwrap();

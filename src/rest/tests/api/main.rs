@@ -12,6 +12,7 @@ mod repositories;
 mod rights;
 mod turns;
 mod uploads;
+mod teams;
 mod writers;
 
 use std::net::SocketAddr;
