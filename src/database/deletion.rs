@@ -4,12 +4,14 @@
 use sqlx::Row;
 
 use crate::connection::{ask, in_long_time, in_time};
-use crate::tenants::{isolation, run};
+use crate::tenants::{isolation, run, shut_out};
 use crate::{Fault, Isolation, Tenants, id, roles};
 
 const BATCH: i64 = 1_000;
 /// What refers to others before what it refers to, so that no batch is more than it seems.
 const TABLES: [&str; 6] = ["turns", "messages", "conversations", "memory_vectors", "memories", "usage_minutes"];
+/// What is nobody's row and is not counted; it goes last, since it says whose the others are.
+const OWNERS: &str = "owners";
 
 impl Tenants {
     /// Deletes an agent's rows and returns how many there were. Nothing left to delete is no fault.
@@ -26,13 +28,18 @@ impl Tenants {
     /// Takes a team's login away, then its rows, then the role. Returns how many rows there were.
     pub async fn remove(&self, team: &str) -> Result<u64, Fault> {
         id::check("team", team)?;
-        self.shut_out(team).await?;
+        in_time(async {
+            let mut work = self.door.begin().await?;
+            shut_out(&mut work, team).await?;
+            work.commit().await
+        })
+        .await?;
         let rows = self.delete(team, None, &|| true).await?;
-        self.drop_role(team).await?;
+        self.drop_roles().await?;
         Ok(rows)
     }
 
-    async fn delete(&self, team: &str, agent_id: Option<&str>, still: &(dyn Fn() -> bool + Send + Sync)) -> Result<u64, Fault> {
+    pub(crate) async fn delete(&self, team: &str, agent_id: Option<&str>, still: &(dyn Fn() -> bool + Send + Sync)) -> Result<u64, Fault> {
         id::check("team", team)?;
         let mut deleted = 0;
         for table in TABLES {
@@ -44,6 +51,7 @@ impl Tenants {
                 }
             }
         }
+        while still() && in_long_time(self.delete_batch(OWNERS, team, agent_id)).await?.1 {}
         Ok(deleted)
     }
 
@@ -68,28 +76,20 @@ impl Tenants {
         Ok((batch.rows_affected(), more))
     }
 
-    /// From here on the team's login opens no connection, and those it has see no rows.
-    async fn shut_out(&self, team: &str) -> Result<(), Fault> {
-        in_time(async {
-            let mut work = self.door.begin().await?;
-            ask("DELETE FROM slipway.tenants WHERE team = $1").bind(team).execute(&mut *work).await?;
-            let user = roles::team(&roles::database(&mut work).await?, team);
-            if isolation(&mut work, self.door.user()).await? == Isolation::RolePerTeam && roles::exists(&mut work, &user).await? {
-                run(&mut work, format!("ALTER ROLE {user} NOLOGIN")).await?;
-            }
-            work.commit().await
-        })
-        .await
-    }
-
-    async fn drop_role(&self, team: &str) -> Result<(), Fault> {
+    /// Drops the logins that were shut out.
+    pub async fn drop_roles(&self) -> Result<(), Fault> {
+        const GONE: &str = "SELECT role::text AS role FROM slipway.tenants WHERE team LIKE 'gone %' ORDER BY role";
         in_long_time(async {
             let mut work = self.door.begin_long().await?;
-            let user = roles::team(&roles::database(&mut work).await?, team);
-            if isolation(&mut work, self.door.user()).await? == Isolation::RolePerTeam && roles::exists(&mut work, &user).await? {
-                // The role's own things, such as large objects, which any login may make. One has to be a member
-                // to drop them, and whoever made a role may become one.
-                run(&mut work, format!("GRANT {user} TO CURRENT_USER; DROP OWNED BY {user}; DROP ROLE {user}")).await?;
+            let may = isolation(&mut work, self.door.user()).await? == Isolation::RolePerTeam;
+            for row in ask(GONE).fetch_all(&mut *work).await? {
+                let user: String = row.try_get("role")?;
+                if may && roles::exists(&mut work, &user).await? {
+                    // The role's own things, such as large objects, which any login may make. One has to be a member
+                    // to drop them, and whoever made a role may become one.
+                    run(&mut work, format!("GRANT {user} TO CURRENT_USER; DROP OWNED BY {user}; DROP ROLE {user}")).await?;
+                }
+                ask("DELETE FROM slipway.tenants WHERE role = $1::text::name").bind(&user).execute(&mut *work).await?;
             }
             work.commit().await
         })

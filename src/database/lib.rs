@@ -13,12 +13,14 @@ mod login;
 mod memory;
 mod memory_search;
 mod migrate;
+mod owners;
 mod reader;
 mod roles;
 mod shown;
 mod store;
 mod strangers;
 mod tenants;
+mod transfer;
 mod turn;
 mod types;
 mod usage;
@@ -30,10 +32,12 @@ pub use memory::spelling;
 #[doc(hidden)]
 pub use migrate::migrate_up_to;
 pub use migrate::{LATEST, MINIMUM, Migrated, Vectors, migrate};
+pub use owners::{Claim, HELD_DAYS, Holder, Home};
 pub use reader::{Reader, Records};
 pub use shown::{Detail, Listed};
 pub use store::Store;
-pub use tenants::{Isolation, Tenants};
+pub use strangers::Stranger;
+pub use tenants::{Ensured, FEWEST_CONNECTIONS, Isolation, Passwords, Tenants};
 pub use turn::{LEASE, LONGEST_MESSAGE, Turn};
 pub use types::{
     Category, ConversationSummary, Embedding, Generation, LATENCY_BOUNDS_MS, LATENCY_BUCKETS, MOST_LISTED, MemoryEntry, NewMemory,

@@ -20,10 +20,11 @@ struct Step {
     sql: &'static str,
 }
 
-const STEPS: [Step; 3] = [
+const STEPS: [Step; 4] = [
     Step { version: 1, name: "conversations", sql: include_str!("migrations/0001_conversations.sql") },
     Step { version: 2, name: "memories", sql: include_str!("migrations/0002_memories.sql") },
     Step { version: 3, name: "usage", sql: include_str!("migrations/0003_usage.sql") },
+    Step { version: 4, name: "owners", sql: include_str!("migrations/0004_owners.sql") },
 ];
 
 /// The version that [`migrate`] leads to.
@@ -173,7 +174,7 @@ async fn settle(connection: &mut PgConnection) -> Result<(), Fault> {
             columns text;
         BEGIN
             FOR t IN SELECT c.oid, c.relname, c.relrowsecurity AND c.relforcerowsecurity AS secured FROM pg_class c
-                     WHERE c.relnamespace = 'slipway'::regnamespace AND c.relkind = 'r' AND c.relname NOT IN ('tenants', 'migrations')
+                     WHERE c.relnamespace = 'slipway'::regnamespace AND c.relkind = 'r' AND c.relname NOT IN ('tenants', 'migrations', 'owners')
             LOOP
                 IF NOT t.secured THEN
                     EXECUTE format('ALTER TABLE slipway.%I ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY', t.relname);

@@ -6,7 +6,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::connection::{Door, settings};
+use sqlx::Row;
+
+use crate::connection::{Door, ask, in_time, settings};
 use crate::store::Known;
 use crate::types::{ConversationSummary, MemoryEntry, Page, StoredMessage};
 use crate::{Fault, Store};
@@ -32,28 +34,58 @@ impl Reader {
         Ok(Self { door: Arc::new(Door::read_only(settings(url, password, sslmode)?, MOST)), schema: Arc::default() })
     }
 
-    /// What one agent has said and knows, by the ids of its team and its own.
-    pub fn of(&self, team: &str, agent_id: &str) -> Result<Records, Fault> {
-        Store::within(self.door.clone(), self.schema.clone(), team, agent_id).map(Records)
+    /// What one Agent has said and knows, by the ids of its team and its own, and its UID: nothing while rows of an
+    /// earlier Agent lie under its id.
+    pub fn of(&self, team: &str, agent_id: &str, uid: &str) -> Result<Records, Fault> {
+        let store = Store::within(self.door.clone(), self.schema.clone(), team, agent_id)?;
+        Ok(Records { store, uid: uid.to_owned() })
     }
 }
 
-/// One agent's rows.
-pub struct Records(Store);
+/// One Agent's rows.
+pub struct Records {
+    store: Store,
+    uid: String,
+}
 
 impl Records {
     /// See [`Store::conversations`].
     pub async fn conversations(&self, limit: u32, cursor: Option<&str>, search: Option<&str>) -> Result<Page<ConversationSummary>, Fault> {
-        self.0.conversations(limit, cursor, search).await
+        let page = self.store.conversations(limit, cursor, search).await?;
+        Ok(if self.are_its_own().await? { page } else { nothing() })
     }
 
     /// See [`Store::conversation`].
     pub async fn conversation(&self, id: &str) -> Result<Option<(ConversationSummary, Vec<StoredMessage>)>, Fault> {
-        self.0.conversation(id).await
+        let found = self.store.conversation(id).await?;
+        Ok(if found.is_some() && self.are_its_own().await? { found } else { None })
     }
 
     /// See [`Store::memories`].
     pub async fn memories(&self, limit: u32, cursor: Option<&str>) -> Result<Page<MemoryEntry>, Fault> {
-        self.0.memories(limit, cursor).await
+        let page = self.store.memories(limit, cursor).await?;
+        Ok(if self.are_its_own().await? { page } else { nothing() })
     }
+
+    /// Asked after the rows have been read: an id that is a later Agent's has none of an earlier one any more.
+    async fn are_its_own(&self) -> Result<bool, Fault> {
+        in_time(async {
+            let (mut work, _) = self.store.begin().await?;
+            let known = "SELECT to_regprocedure('slipway.owned_by(text, text, text)') IS NOT NULL AS known";
+            // Until the manager has migrated the database, rows go by names.
+            let mut own = true;
+            if ask(known).fetch_one(&mut *work).await?.try_get("known")? {
+                let asked = ask("SELECT slipway.owned_by($1, $2, $3) AS own");
+                let row = asked.bind(&self.store.team).bind(&self.store.agent).bind(&self.uid).fetch_one(&mut *work).await?;
+                own = row.try_get("own")?;
+            }
+            work.commit().await?;
+            Ok(own)
+        })
+        .await
+    }
+}
+
+fn nothing<T>() -> Page<T> {
+    Page { items: Vec::new(), next_cursor: None }
 }

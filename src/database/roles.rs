@@ -15,7 +15,13 @@ pub(crate) fn group(database: &str) -> String {
     format!("slipway_teams_{}", digest(&[database]))
 }
 
-pub(crate) fn team(database: &str, team: &str) -> String {
+/// The login of one Team: another Team of that name has another.
+pub(crate) fn team(database: &str, team: &str, uid: &str) -> String {
+    format!("slipway_team_{}", digest(&[database, team, uid]))
+}
+
+/// What managers that knew nothing of UIDs called it.
+pub(crate) fn team_before(database: &str, team: &str) -> String {
     format!("slipway_team_{}", digest(&[database, team]))
 }
 
@@ -62,8 +68,15 @@ pub(crate) async fn grant(connection: &mut PgConnection, group: &str) -> Result<
              IF NOT has_function_privilege('{group}', 'slipway.team()', 'EXECUTE') THEN
                  GRANT EXECUTE ON FUNCTION slipway.team() TO {group};
              END IF;
+             -- A manager of an older version, which takes it for a table with a team's rows, may have given it.
+             FOR t IN SELECT c.oid FROM pg_class c WHERE c.relnamespace = 'slipway'::regnamespace AND c.relname = 'owners'
+             LOOP
+                 IF has_table_privilege('{group}', t.oid, 'SELECT') OR has_table_privilege('{group}', t.oid, 'UPDATE') THEN
+                     REVOKE ALL ON slipway.owners FROM {group};
+                 END IF;
+             END LOOP;
              FOR t IN SELECT c.oid, c.relname FROM pg_class c
-                      WHERE c.relnamespace = 'slipway'::regnamespace AND c.relkind = 'r' AND c.relforcerowsecurity
+                      WHERE c.relnamespace = 'slipway'::regnamespace AND c.relkind = 'r' AND c.relforcerowsecurity AND c.relname <> 'owners'
              LOOP
                  IF NOT (has_table_privilege('{group}', t.oid, 'SELECT') AND has_table_privilege('{group}', t.oid, 'INSERT')
                          AND has_table_privilege('{group}', t.oid, 'UPDATE') AND has_table_privilege('{group}', t.oid, 'DELETE')) THEN
@@ -83,7 +96,7 @@ mod tests {
     #[test]
     fn a_role_tells_nothing_and_fits() {
         for slug in ["default", &"x".repeat(63), "secret-project"] {
-            let role = team("slipway", slug);
+            let role = team("slipway", slug, "a-uid");
             assert!(role.len() <= 63 && !role.contains(slug), "{role}");
             assert!(role.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_'), "no quoting needed: {role}");
         }
@@ -91,8 +104,9 @@ mod tests {
 
     #[test]
     fn two_databases_of_one_server_have_different_roles() {
-        assert_ne!(team("one", "default"), team("two", "default"));
-        assert_ne!(team("ab", "c"), team("a", "bc"));
+        assert_ne!(team("one", "default", "u"), team("two", "default", "u"));
+        assert_ne!(team("one", "default", "u"), team("one", "default", "v"));
+        assert_ne!(team_before("ab", "c"), team_before("a", "bc"));
         assert_ne!(group("one"), group("two"));
     }
 }

@@ -18,6 +18,7 @@ use serde_json::Value;
 use slipway_api::Tool;
 
 use crate::queue::Key;
+use crate::tenancy::admission;
 use crate::world::{ChildKind, Guarded, World, pod};
 use crate::write;
 
@@ -67,8 +68,14 @@ pub(crate) async fn reconcile(world: &World, key: &Key) -> Result<Option<Duratio
     };
     let applied = match &plan {
         resolve::Resolved::Plan(plan) => {
-            let desired = apply::in_turn(build::build(plan).into_values()?, &agent, world);
-            apply::apply(desired, plan, world).await?
+            let mut desired = apply::in_turn(build::build(plan).into_values()?, &agent, world);
+            let waits = admission::waits(world, &agent, plan.storage).await;
+            if waits.is_some() {
+                desired.retain(|(kind, _)| *kind != ChildKind::Deployment);
+            }
+            let mut applied = apply::apply(desired, plan, world).await?;
+            applied.left = applied.left.or(waits);
+            applied
         }
         resolve::Resolved::Fault(_) => {
             apply::leave_turn(world, key);

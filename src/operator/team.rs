@@ -62,9 +62,9 @@ pub(crate) async fn reconcile(world: &World, key: &Key) -> Result<Option<Duratio
         write::finalizers(&world.client, team, &with).await?;
         return Ok(Some(RESYNC));
     }
-    let standing = match &world.tenancy {
-        Some(tenancy) => Some(tenancy.ensure(&key.name).await),
-        None => None,
+    let standing = match (&world.tenancy, world.home_of(&key.name)) {
+        (Some(tenancy), Some(home)) => Some(tenancy.ensure(&home).await),
+        _ => None,
     };
     let mut outcomes = Vec::new();
     let mut verdict = Verdict { ready: true, stalled: false, reason: "NamespaceReady", message: "the namespace is in shape".to_owned() };
@@ -125,7 +125,8 @@ pub(crate) async fn reconcile(world: &World, key: &Key) -> Result<Option<Duratio
 pub(crate) fn desired(world: &World, key: &Key) -> Option<Vec<(ChildKind, Value)>> {
     let object = world.teams.get(key)?;
     let team = object.0.as_ref().ok()?;
-    let access = world.tenancy.as_ref().map_or(Access::Without, |tenancy| tenancy.access(&key.name));
+    let uid = team.uid().unwrap_or_default();
+    let access = world.tenancy.as_ref().map_or(Access::Without, |tenancy| tenancy.access(&key.name, &uid));
     let listed = world.children(ChildKind::ConfigMap).get(&Key::new(namespace(team), POD_SETTINGS));
     // While the caches fill, what an earlier process has made is taken to be there, so that it is not written again.
     let listed = !world.is_ready() || listed.is_some_and(|child| child.owner == team.uid() && !child.deleting);
@@ -248,10 +249,7 @@ async fn rows_remain(world: &World, team: &Team) -> Option<Verdict> {
             format!("its rows in the database could not be deleted: {fault}; it is tried again, and the Team goes without it in the end");
         return Some(Verdict { ready: false, stalled: false, reason: "RowsRemain", message });
     }
-    tenancy.owe(&name);
-    let note = format!(
-        "the Team goes, but its rows in the database are still there: {fault}; they are deleted when that can be done, unless the manager restarts before"
-    );
+    let note = format!("the Team goes, but its rows in the database are still there: {fault}; they are deleted when that can be done");
     tracing::warn!(team = name, %fault, "a Team goes before its rows in the database");
     let happening = Happening { warning: true, reason: "RowsRemain".to_owned(), action: "Delete", note };
     world.events.publish(&team.object_ref(&()), happening).await;

@@ -3,17 +3,18 @@
 //!
 //! A team's password is derived from the platform's key: nothing has to remember it, and all replicas make the same.
 
+pub(crate) mod admission;
 pub mod rows;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::str::FromStr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use kube::Resource;
-use slipway_api::ids;
-use slipway_database::{Fault, Isolation, Migrated, Tenants, migrate};
+use slipway_api::{ids, labels};
+use slipway_database::{Claim, Ensured, Fault, HELD_DAYS, Holder, Home, Isolation, Migrated, Passwords, Tenants, migrate};
 use tokio::time::Instant;
 
 use crate::database::DatabaseUrl;
@@ -21,10 +22,11 @@ use crate::event::Happening;
 use crate::queue::Key;
 use crate::world::World;
 use crate::world::secret::keyed_hash;
-use rows::{Cleared, Departures, Leavings};
+use rows::{Census, Cleared, Departures, Fate, Leavings};
 
-/// How long a login that was made is believed to be there still.
-const BELIEVED: Duration = Duration::from_mins(10);
+/// How long a login that was made is believed to be as it was made: a team may give it another password, which is taken
+/// back then.
+const BELIEVED: Duration = Duration::from_mins(2);
 /// How long a database that is away is not asked again: each question waits for its answer, and a Team's other parts with it.
 const AWAY: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -82,8 +84,14 @@ pub struct Tenancy {
     /// When the database was last found to be away, and in which words.
     away: Mutex<Option<(Instant, String)>>,
     logins: Mutex<HashMap<String, Known>>,
-    /// Teams that are gone and whose rows are not.
-    debts: Mutex<BTreeSet<String>>,
+    /// By id: the UID of the Agent that the rows are known to belong to.
+    claims: Mutex<HashMap<String, String>>,
+    /// Teams for which something of an earlier Team of their name has to go first.
+    crowded: Mutex<BTreeSet<String>>,
+    /// Handing over that has been noted: the UIDs of who is to have rows, and of who had them.
+    handed: Mutex<HashSet<(String, String)>>,
+    /// The UID of the cluster, once it has been asked for; empty when this manager may not know it.
+    cluster: OnceLock<String>,
     departures: Departures,
 }
 
@@ -97,6 +105,8 @@ enum Schema {
 struct Known {
     /// None: the platform's own, and why.
     login: Result<DatabaseUrl, String>,
+    /// The Team's UID.
+    of: String,
     at: Instant,
 }
 
@@ -123,79 +133,151 @@ impl Tenancy {
             schema,
             away: Mutex::default(),
             logins: Mutex::default(),
-            debts: Mutex::default(),
+            claims: Mutex::default(),
+            crowded: Mutex::default(),
+            handed: Mutex::default(),
+            cluster: OnceLock::new(),
             departures: Departures::default(),
         })
+    }
+
+    /// Says which cluster this is, once.
+    pub fn is_of(&self, cluster: String) {
+        drop(self.cluster.set(cluster));
+    }
+
+    /// A Team as the database is to know it.
+    pub fn home(&self, slug: &str, uid: &str, created: i64, adopts: Option<String>) -> Home {
+        let cluster = self.cluster.get().cloned().unwrap_or_default();
+        Home { team: ids::team(slug), uid: uid.to_owned(), created, adopts, cluster }
     }
 
     /// Brings the schema up to date.
     pub async fn migrate(&self) -> Result<Migrated, Fault> {
         let outcome = migrate(self.url.complete(), None, None).await;
-        *self.schema.lock().unwrap_or_else(PoisonError::into_inner) = match &outcome {
+        *locked(&self.schema) = match &outcome {
             Ok(_) => Schema::Ready,
             Err(fault) => Schema::Behind(Some(fault.clone())),
         };
         outcome
     }
 
-    /// Makes or mends the login of the team with that slug, unless that was done a moment ago.
-    pub async fn ensure(&self, team: &str) -> Standing {
-        // Whatever a team of that name left, this one is here now.
-        self.debts.lock().unwrap_or_else(PoisonError::into_inner).remove(team);
+    /// Makes or mends a Team's login, unless that was done a moment ago.
+    pub async fn ensure(&self, home: &Home) -> Standing {
         if self.wanted == Wanted::Shared {
             return Standing::Shared(Isolation::Shared { why: "the chart's value database.isolation is shared".to_owned() }.to_string());
         }
-        if let Some(known) =
-            self.logins.lock().unwrap_or_else(PoisonError::into_inner).get(team).filter(|known| known.at.elapsed() < BELIEVED)
-        {
+        let team = ids::team_slug(&home.team);
+        if let Some(former) = &home.adopts {
+            self.hand_over(team, &home.uid, former);
+        }
+        if let Some(known) = locked(&self.logins).get(team).filter(|known| known.of == home.uid && known.at.elapsed() < BELIEVED) {
             return known.standing();
         }
-        if let Schema::Behind(fault) = &*self.schema.lock().unwrap_or_else(PoisonError::into_inner) {
-            let why = fault.as_ref().map_or("its schema has not been looked at yet".to_owned(), ToString::to_string);
+        if let Err(why) = self.answers() {
             return Standing::Unavailable(why);
         }
-        if let Some((at, why)) = &*self.away.lock().unwrap_or_else(PoisonError::into_inner)
-            && at.elapsed() < AWAY
-        {
-            return Standing::Unavailable(why.clone());
-        }
-        match self.ask(team).await {
-            Ok(login) => {
-                let known = Known { login, at: Instant::now() };
+        match self.ask(home).await {
+            Ok(Some(login)) => {
+                let known = Known { login, of: home.uid.clone(), at: Instant::now() };
                 let standing = known.standing();
-                self.logins.lock().unwrap_or_else(PoisonError::into_inner).insert(team.to_owned(), known);
+                locked(&self.logins).insert(team.to_owned(), known);
+                locked(&self.crowded).remove(team);
                 standing
             }
-            Err(fault) => {
-                let why = fault.to_string();
-                if matches!(fault, Fault::Unavailable(_)) {
-                    *self.away.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), why.clone()));
-                }
-                Standing::Unavailable(why)
+            Ok(None) => {
+                locked(&self.logins).remove(team);
+                locked(&self.crowded).insert(team.to_owned());
+                self.departures.look_at(team);
+                Standing::Unavailable("the database holds rows of an earlier Team of this name, which are removed first".to_owned())
             }
+            Err(fault) => Standing::Unavailable(self.noted(&fault)),
         }
     }
 
-    async fn ask(&self, team: &str) -> Result<Result<DatabaseUrl, String>, Fault> {
-        if let Some(login) = self.tenants.ensure(&ids::team(team), &self.password(team)).await? {
-            return Ok(Ok(self.url.clone().with_login(&login.user, &login.password)));
+    /// Why there is no use in asking the database now.
+    fn answers(&self) -> Result<(), String> {
+        if let Schema::Behind(fault) = &*locked(&self.schema) {
+            return Err(fault.as_ref().map_or("its schema has not been looked at yet".to_owned(), ToString::to_string));
+        }
+        match &*locked(&self.away) {
+            Some((at, why)) if at.elapsed() < AWAY => Err(why.clone()),
+            _ => Ok(()),
+        }
+    }
+
+    fn noted(&self, fault: &Fault) -> String {
+        let why = fault.to_string();
+        if matches!(fault, Fault::Unavailable(_)) {
+            *locked(&self.away) = Some((Instant::now(), why.clone()));
+        }
+        why
+    }
+
+    /// None while something of an earlier Team is there.
+    async fn ask(&self, home: &Home) -> Result<Option<Result<DatabaseUrl, String>>, Fault> {
+        let team = ids::team_slug(&home.team);
+        let passwords = Passwords { own: self.password(&[team, &home.uid]), before: self.password(&[team]) };
+        match self.tenants.ensure(home, &passwords).await? {
+            Ensured::Login(login) => return Ok(Some(Ok(self.url.clone().with_login(&login.user, &login.password)))),
+            Ensured::Former => return Ok(None),
+            Ensured::Shared => {}
         }
         match self.tenants.isolation().await? {
-            shared @ Isolation::Shared { .. } => Ok(Err(shared.to_string())),
+            shared @ Isolation::Shared { .. } => Ok(Some(Err(shared.to_string()))),
             // The right to make logins was given between the two questions.
             Isolation::RolePerTeam => Err(Fault::Unavailable("its rights are just being changed".to_owned())),
         }
     }
 
-    /// What the team's runtimes log in with, as far as is known now.
-    pub fn access(&self, team: &str) -> Access {
+    /// What the runtimes of the Team of that UID log in with, as far as is known now.
+    pub fn access(&self, team: &str, uid: &str) -> Access {
         if self.wanted == Wanted::Shared {
             return Access::Url(self.url.clone());
         }
-        match self.logins.lock().unwrap_or_else(PoisonError::into_inner).get(team).map(|known| known.login.clone()) {
+        match locked(&self.logins).get(team).filter(|known| known.of == uid).map(|known| known.login.clone()) {
             Some(Ok(url)) => Access::Url(url),
             Some(Err(_)) => Access::Url(self.url.clone()),
             None => Access::Unknown,
+        }
+    }
+
+    /// Lets an Agent begin, once what lies under its id in the database is its own; or says what it waits for.
+    pub async fn admit(&self, home: &Home, holder: &Holder) -> Result<(), String> {
+        let team = ids::team_slug(&home.team);
+        if let Some(former) = &holder.adopts {
+            self.hand_over(team, &holder.uid, former);
+        }
+        if self.holds(holder) {
+            return Ok(());
+        }
+        self.answers().map_err(|why| format!("waiting for the database, to know whether it holds rows of an earlier Agent of this name: {why}"))?;
+        match self.tenants.claim(home, std::slice::from_ref(holder)).await.map(|claims| claims.first().copied()) {
+            Ok(Some(Claim::Held)) => {
+                self.hold(holder);
+                Ok(())
+            }
+            Ok(Some(Claim::Taken { .. })) => {
+                self.departures.look_at(team);
+                Err("the database holds rows of an earlier Agent of this name, which are removed first".to_owned())
+            }
+            Ok(_) => Err("pods of an earlier Agent of this name have yet to end: they could write among this one's rows".to_owned()),
+            Err(fault) => Err(format!("waiting for the database, to know whether it holds rows of an earlier Agent: {}", self.noted(&fault))),
+        }
+    }
+
+    fn holds(&self, holder: &Holder) -> bool {
+        locked(&self.claims).get(&holder.agent_id) == Some(&holder.uid)
+    }
+
+    fn hold(&self, holder: &Holder) {
+        locked(&self.claims).insert(holder.agent_id.clone(), holder.uid.clone());
+    }
+
+    /// Has the team's rows looked at when an admin has said that somebody is to have those of somebody else.
+    fn hand_over(&self, team: &str, heir: &str, former: &str) {
+        if locked(&self.handed).insert((heir.to_owned(), former.to_owned())) {
+            self.departures.look_at(team);
         }
     }
 
@@ -211,36 +293,40 @@ impl Tenancy {
 
     /// Deletes a team's rows, and its login. Begun and broken off, it is taken up again by the next call.
     pub async fn remove(&self, team: &str) -> Result<u64, Fault> {
-        self.logins.lock().unwrap_or_else(PoisonError::into_inner).remove(team);
+        locked(&self.logins).remove(team);
         self.tenants.remove(&ids::team(team)).await
     }
 
-    /// Remembers a team whose rows could not be deleted, for as long as this process lives.
-    pub fn owe(&self, team: &str) {
-        self.debts.lock().unwrap_or_else(PoisonError::into_inner).insert(team.to_owned());
-    }
-
-    /// Deletes what is owed, as far as that can be done now.
-    pub async fn pay(&self) {
-        let debts = self.debts.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        for team in debts {
-            // A team of that name may have come while others were deleted.
-            if !self.debts.lock().unwrap_or_else(PoisonError::into_inner).contains(&team) {
-                continue;
-            }
-            match self.remove(&team).await {
-                Ok(rows) => {
-                    tracing::info!(team, rows, "the rows of a team that is gone were deleted at last");
-                    self.debts.lock().unwrap_or_else(PoisonError::into_inner).remove(&team);
+    /// Deletes the rows of Teams that are gone from this cluster, and what was set aside long enough ago. Whose rows there
+    /// are is asked of the database, and who is there of the API server: nothing has to be remembered.
+    pub async fn settle(&self, census: &impl Census) -> Result<(), Fault> {
+        if let Some(cluster) = self.cluster.get().filter(|cluster| !cluster.is_empty()) {
+            let known = self.tenants.teams_of(cluster).await?;
+            if known.iter().any(|(team, _)| census.teams().is_some_and(|teams| !teams.contains(team)))
+                && let Some(asked) = census.asked_teams().await
+            {
+                let gone: BTreeSet<&String> = known.iter().map(|(team, _)| team).filter(|team| !asked.contains(*team)).collect();
+                for team in gone {
+                    let rows = self.remove(ids::team_slug(team)).await?;
+                    tracing::info!(team, rows, "the rows of a team that is gone were deleted");
                 }
-                Err(fault) => tracing::warn!(team, %fault, "the rows of a team that is gone cannot be deleted yet"),
             }
         }
+        self.tenants.drop_roles().await?;
+        let expired = self.tenants.expire().await?;
+        if expired > 0 {
+            tracing::info!(rows = expired, "rows that nobody asked for since they were set aside were deleted");
+        }
+        Ok(())
     }
 
-    fn password(&self, team: &str) -> String {
-        hex::encode(keyed_hash(&self.key, [(b"database login".as_slice(), team.as_bytes())].into_iter()))
+    fn password(&self, of: &[&str]) -> String {
+        hex::encode(keyed_hash(&self.key, of.iter().map(|part| (b"database login".as_slice(), part.as_bytes()))))
     }
+}
+
+fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Known {
@@ -256,6 +342,7 @@ impl Known {
 /// From then on it deletes what is owed.
 pub(crate) async fn keep(world: &World) {
     let Some(tenancy) = &world.tenancy else { return };
+    tenancy.is_of(admission::cluster(world).await);
     let mut pause = FIRST_PAUSE;
     loop {
         let outcome = tenancy.migrate().await;
@@ -274,8 +361,10 @@ pub(crate) async fn keep(world: &World) {
             }
         }
     }
+    // Those that have waited for it.
+    world.agents.keys().into_iter().for_each(|key: Key| world.agent_queue.add(key));
     let mut leavings = Leavings::default();
-    let mut pay_day = Instant::now() + LONGEST_PAUSE;
+    let mut pay_day = Instant::now();
     loop {
         match clear(world, tenancy, &mut leavings).await {
             Ok(next) => tokio::select! {
@@ -289,7 +378,9 @@ pub(crate) async fn keep(world: &World) {
             }
         }
         if Instant::now() >= pay_day {
-            tenancy.pay().await;
+            if let Err(fault) = tenancy.settle(world).await {
+                tracing::warn!(%fault, "the rows of teams that are gone cannot be deleted yet");
+            }
             pay_day = Instant::now() + LONGEST_PAUSE;
         }
     }
@@ -299,14 +390,28 @@ pub(crate) async fn keep(world: &World) {
 async fn clear(world: &World, tenancy: &Tenancy, leavings: &mut Leavings) -> Result<Instant, Fault> {
     let teams = world.teams.keys().into_iter().map(|key| key.name).collect();
     let (cleared, outcome) = leavings.round(tenancy, world, &teams, Instant::now()).await;
-    for Cleared { team, name, id, rows } in cleared {
-        tracing::info!(team, agent = id, name, rows, "the rows of an agent that is gone were deleted");
+    for Cleared { team, name, id, rows, fate } in cleared {
         let agent = name.map_or(format!("agent {id}"), |name| format!("agent {name} ({id})"));
-        let note = format!("the rows of {agent}, which is gone, were deleted from the database: {rows}");
-        let happening = Happening { warning: false, reason: "RowsDeleted".to_owned(), action: "Delete", note };
+        let (reason, note) = match fate {
+            Fate::Deleted => ("RowsDeleted", format!("the rows of {agent}, which is gone, were deleted from the database: {rows}")),
+            Fate::Replaced => ("RowsDeleted", format!("the rows of an earlier {agent} were deleted from the database: {rows}")),
+            Fate::Aside(uid) => (
+                "RowsSetAside",
+                format!(
+                    "the database held rows of another cluster's {agent}; a platform admin can give them to an Agent, within {HELD_DAYS} days, by the annotation {}: {uid}",
+                    labels::ADOPT
+                ),
+            ),
+            Fate::Adopted(uid) => ("RowsAdopted", format!("{agent} was given the rows of {uid}: {rows}")),
+        };
+        tracing::info!(team, note);
+        let happening = Happening { warning: false, reason: reason.to_owned(), action: "Delete", note };
         if let Some(team) = world.teams.get(&Key::new("", &team)).as_ref().and_then(|team| team.0.as_ref().ok()) {
             world.events.publish(&team.object_ref(&()), happening).await;
         }
+    }
+    for team in locked(&tenancy.crowded).clone() {
+        world.team_queue.add(Key::new("", &team));
     }
     outcome
 }

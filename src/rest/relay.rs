@@ -120,7 +120,7 @@ pub(crate) async fn conversations(mut call: Call) -> Result<Relayed<Page<Summary
     let target = target(&call).await?;
     if let Some(reason) = target.rests() {
         let query = std::mem::take(&mut call.query);
-        return kept::of(&call, &target, &reason)?.conversations(query).await.map(Relayed::of);
+        return kept::of(&call, &target, &reason).await?.conversations(query).await.map(Relayed::of);
     }
     let path = with_query(&mut call, "/conversations", &["limit", "cursor", "search"])?;
     ask(call, target, Method::GET, path, Form::AsIs, SOON).await
@@ -130,7 +130,7 @@ pub(crate) async fn conversation(call: Call) -> Result<Relayed<Data<Conversation
     let id = id(&call, "cid", "conversation")?;
     let target = target(&call).await?;
     if let Some(reason) = target.rests() {
-        return kept::of(&call, &target, &reason)?.conversation(&id).await.map(Relayed::of);
+        return kept::of(&call, &target, &reason).await?.conversation(&id).await.map(Relayed::of);
     }
     ask(call, target, Method::GET, format!("/conversations/{id}"), Form::Wrapped, SOON).await
 }
@@ -154,7 +154,7 @@ pub(crate) async fn memories(mut call: Call) -> Result<Relayed<Page<Entry>>, Err
     let target = target(&call).await?;
     if let Some(reason) = target.rests() {
         let query = std::mem::take(&mut call.query);
-        return kept::of(&call, &target, &reason)?.memories(query).await.map(Relayed::of);
+        return kept::of(&call, &target, &reason).await?.memories(query).await.map(Relayed::of);
     }
     let path = with_query(&mut call, "/memory", &["limit", "cursor"])?;
     ask(call, target, Method::GET, path, Form::AsIs, SOON).await

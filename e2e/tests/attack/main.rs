@@ -7,6 +7,7 @@
 
 mod bombs;
 mod imports;
+mod adopt;
 mod force;
 mod installed;
 mod memory;

@@ -1,20 +1,20 @@
 //! The rows of agents that are gone. No finalizer holds an Agent back for their sake, so that a database which is away
-//! keeps nobody from deleting Agents. Whoever leads compares the rows that there are with the Agents that there are, soon
-//! after one has gone and from time to time; what was missed, or broken off, is found by the next comparison.
+//! keeps nobody from deleting Agents. Whoever leads compares the owners of the rows that there are with the Agents that
+//! there are, by UID, soon after one has gone and from time to time; what was missed, or broken off, is found by the next
+//! comparison. Rows of an earlier Agent go before a later one of its name is let in.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use slipway_api::ids;
-use slipway_database::Fault;
+use slipway_database::{Claim, Fault, Holder, Home};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::Tenancy;
 
-/// How long an Agent is gone before its rows go. One that comes back under its name by then, or before the last batch,
-/// keeps what is there.
+/// How long an Agent is gone before its rows go.
 pub const GRACE: Duration = Duration::from_secs(10);
 /// How long a Team has to exist before rows go of agents that nobody here has seen going. In a cluster that is being
 /// restored from a backup, Teams may come well before their Agents.
@@ -23,15 +23,35 @@ pub const SETTLED: Duration = Duration::from_hours(1);
 const EVERY: Duration = Duration::from_mins(5);
 /// When it is tried again after the database, or the API server, had no answer.
 const AGAIN: Duration = Duration::from_mins(1);
+/// The same while an Agent waits for the pods of an earlier one.
+const SOON: Duration = Duration::from_secs(2);
 
-/// The agents that there are.
+/// The Team and the agents that there are.
+#[derive(Debug, Clone)]
+pub struct Roll {
+    pub home: Home,
+    /// By id. Of an Agent that is gone, or cannot be read, there is nothing more than that it, or a pod of it, is there.
+    pub agents: HashMap<String, Option<Holder>>,
+}
+
+impl Roll {
+    fn has(&self, holder: &Holder) -> bool {
+        self.agents.get(&holder.agent_id).and_then(Option::as_ref).is_some_and(|there| there.uid == holder.uid)
+    }
+}
+
+/// Who there is.
 pub trait Census: Sync {
-    /// The ids of a team's agents as last heard; none while that is not known for sure.
-    fn heard(&self, team: &str) -> Option<HashSet<String>>;
-    /// The same, asked for now: what is deleted does not come back.
-    fn asked(&self, team: &str) -> impl Future<Output = Option<HashSet<String>>> + Send;
+    /// A team as last heard; none while that is not known for sure.
+    fn heard(&self, team: &str) -> Option<Roll>;
+    /// The UIDs of its agents, by id, asked for now: what is deleted does not come back.
+    fn asked(&self, team: &str) -> impl Future<Output = Option<HashMap<String, String>>> + Send;
     /// For how long the team has existed.
     fn age(&self, team: &str) -> Duration;
+    /// The ids of all Teams, those that are being deleted too, as last heard; none while that is not known for sure.
+    fn teams(&self) -> Option<HashSet<String>>;
+    /// The same, asked for now.
+    fn asked_teams(&self) -> impl Future<Output = Option<HashSet<String>>> + Send;
 }
 
 /// Agents that were seen going, by standing-by replicas too.
@@ -73,7 +93,13 @@ impl Departures {
         }
     }
 
-    /// Resolves when an Agent has gone since the last time.
+    /// Has a team compared now.
+    pub(super) fn look_at(&self, team: &str) {
+        self.noted().teams.insert(team.to_owned());
+        self.wake.notify_one();
+    }
+
+    /// Resolves when there is something to look at since the last time.
     pub(super) async fn next(&self) {
         self.wake.notified().await;
     }
@@ -95,7 +121,7 @@ impl Departures {
     }
 }
 
-/// An agent's rows that were deleted.
+/// An agent's rows of which something was made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cleared {
     pub team: String,
@@ -103,6 +129,20 @@ pub struct Cleared {
     pub name: Option<String>,
     pub id: String,
     pub rows: u64,
+    pub fate: Fate,
+}
+
+/// What was made of an agent's rows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fate {
+    /// They were deleted, since the Agent is gone.
+    Deleted,
+    /// The same, and another of its name is there.
+    Replaced,
+    /// They are kept for a while, under that UID.
+    Aside(String),
+    /// They were given to the Agent, and were that UID's before.
+    Adopted(String),
 }
 
 /// What whoever leads knows of rows that no agent has.
@@ -156,41 +196,115 @@ impl Leavings {
         now: Instant,
         cleared: &mut Vec<Cleared>,
     ) -> Result<Instant, Fault> {
-        let Some(heard) = census.heard(team) else {
+        let Some(roll) = census.heard(team) else {
             self.found.retain(|(of, _), _| of != team);
             return Ok(now + AGAIN);
         };
-        let known: Vec<String> = heard.into_iter().collect();
-        let strangers = tenancy.tenants.agents_except(&ids::team(team), &known).await?;
-        self.found.retain(|(of, id), _| of != team || strangers.contains(id));
+        let home = &roll.home;
+        let known: Vec<String> = roll.agents.keys().cloned().collect();
         let mut next = now + EVERY;
-        for id in strangers {
+        let waiting = admit(tenancy, census, team, &roll, cleared).await?;
+        if waiting {
+            next = next.min(now + SOON);
+        }
+        let strangers = tenancy.tenants.strangers(home, &known).await?;
+        self.found.retain(|(of, id), _| of != team || strangers.iter().any(|stranger| stranger.agent_id == *id));
+        for stranger in strangers {
+            let id = stranger.agent_id;
+            if stranger.of_former_team {
+                // No Agent of the present Team has it, and no login of the earlier one opens anything.
+                let Some(asked) = census.asked(team).await else { return Ok(next.min(now + AGAIN)) };
+                if asked.contains_key(&id) {
+                    next = next.min(now + SOON);
+                    continue;
+                }
+                let (fate, rows) = remove(tenancy, home, &id, stranger.was_here, &|| true).await?;
+                cleared.push(Cleared { team: team.to_owned(), name: None, id, rows, fate });
+                continue;
+            }
+            if stranger.awaited {
+                continue;
+            }
             let since = *self.found.entry((team.to_owned(), id.clone())).or_insert(now);
             let seen = tenancy.departures.seen(&id);
             let from = match &seen {
                 Some((_, gone)) => *gone,
-                None if census.age(team) < SETTLED => continue,
+                None if !stranger.was_here && census.age(team) < SETTLED => continue,
                 None => since,
             };
             if now < from + GRACE {
                 next = next.min(from + GRACE);
                 continue;
             }
-            let still = || census.heard(team).is_some_and(|heard| !heard.contains(&id));
+            let still = || census.heard(team).is_some_and(|roll| !roll.agents.contains_key(&id));
             let Some(asked) = census.asked(team).await else { return Ok(next.min(now + AGAIN)) };
-            if asked.contains(&id) || !still() {
+            if asked.contains_key(&id) || !still() {
                 next = next.min(now + AGAIN);
                 continue;
             }
-            let rows = tenancy.tenants.delete_agent_while(&ids::team(team), &id, &still).await?;
+            let rows = tenancy.tenants.delete_agent_while(&home.team, &id, &still).await?;
             self.found.remove(&(team.to_owned(), id.clone()));
-            if still() {
-                tenancy.departures.forget(&id);
-                cleared.push(Cleared { team: team.to_owned(), name: seen.map(|(name, _)| name), id, rows });
-            } else {
-                tracing::info!(team, agent = id, rows, "an agent came back while its rows were being deleted; the rest is kept");
+            if !still() {
+                tracing::info!(team, agent = id, rows, "an agent of that name came while the rows of the earlier one were being deleted");
+                next = next.min(now + SOON);
+                continue;
+            }
+            tenancy.departures.forget(&id);
+            if rows > 0 {
+                cleared.push(Cleared { team: team.to_owned(), name: seen.map(|(name, _)| name), id, rows, fate: Fate::Deleted });
             }
         }
+        tenancy.tenants.delete_unowned(home).await?;
         Ok(next)
     }
+}
+
+/// Claims the ids of a team's Agents for them, and removes what earlier ones left there. Whether one has to wait.
+async fn admit(tenancy: &Tenancy, census: &impl Census, team: &str, roll: &Roll, cleared: &mut Vec<Cleared>) -> Result<bool, Fault> {
+    let home = &roll.home;
+    let holders: Vec<Holder> = roll.agents.values().flatten().cloned().collect();
+    let claims = tenancy.tenants.claim(home, &holders).await?;
+    let mut waiting = false;
+    let mut held = HashSet::new();
+    for (holder, claim) in holders.iter().zip(claims) {
+        let mut claim = claim;
+        if let Claim::Taken { deleted } = claim {
+            let still = || census.heard(team).is_some_and(|roll| roll.has(holder));
+            let Some(asked) = census.asked(team).await else { return Ok(true) };
+            if asked.get(&holder.agent_id) == Some(&holder.uid) && still() {
+                let (fate, rows) = remove(tenancy, home, &holder.agent_id, deleted, &still).await?;
+                cleared.push(Cleared { team: team.to_owned(), name: None, id: holder.agent_id.clone(), rows, fate });
+                claim = tenancy.tenants.claim(home, std::slice::from_ref(holder)).await?.first().copied().unwrap_or(Claim::Waits);
+            }
+        }
+        if claim == Claim::Held {
+            tenancy.hold(holder);
+            held.insert(&holder.agent_id);
+        } else {
+            waiting = true;
+        }
+    }
+    for (uid, id) in tenancy.tenants.adoptable(home, &holders).await? {
+        // Of an Agent that has yet to be let in, what it is given would be taken for an earlier one's.
+        if held.contains(&id) || !roll.agents.contains_key(&id) {
+            let rows = tenancy.tenants.bring_back(&uid, home, &id).await?;
+            cleared.push(Cleared { team: team.to_owned(), name: None, id, rows, fate: Fate::Adopted(uid) });
+        }
+    }
+    Ok(waiting)
+}
+
+/// Takes an earlier Agent's rows away: for good, if it is known to have gone from this cluster.
+async fn remove(
+    tenancy: &Tenancy,
+    home: &Home,
+    id: &str,
+    for_good: bool,
+    still: &(dyn Fn() -> bool + Send + Sync),
+) -> Result<(Fate, u64), Fault> {
+    if for_good {
+        return Ok((Fate::Replaced, tenancy.tenants.delete_agent_while(&home.team, id, still).await?));
+    }
+    let (uid, rows) = tenancy.tenants.set_aside(&home.team, id).await?;
+    Ok((Fate::Aside(uid), rows))
 }

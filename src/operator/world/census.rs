@@ -1,6 +1,6 @@
 //! Which agents there are, for those who delete what agents leave behind.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::{Guarded, World};
 use crate::queue::Key;
-use crate::tenancy::rows::Census;
+use crate::tenancy::rows::{Census, Roll};
 
 impl World {
     /// Tells whoever deletes rows of an Agent that has gone.
@@ -45,20 +45,39 @@ impl World {
 }
 
 impl Census for World {
-    fn heard(&self, team: &str) -> Option<HashSet<String>> {
+    fn heard(&self, team: &str) -> Option<Roll> {
         let namespace = self.home(team)?;
-        // An object that cannot be read is an Agent all the same.
-        let agents = self.agents.in_namespace(&namespace).into_iter().map(|(key, _)| key).chain(self.pods.agents_in(&namespace));
-        Some(agents.map(|key| ids::agent(&key.namespace, &key.name)).collect())
+        let home = self.home_of(team)?;
+        // An object that cannot be read is an Agent all the same, and so is a pod that an Agent left.
+        let read = |key: &Key| self.agents.get(key).and_then(|kept| self.holder(key, &kept.agent().ok()?));
+        let keys = self.agents.in_namespace(&namespace).into_iter().map(|(key, _)| key).chain(self.pods.agents_in(&namespace));
+        Some(Roll { home, agents: keys.map(|key| (ids::agent(&key.namespace, &key.name), read(&key))).collect() })
     }
 
-    async fn asked(&self, team: &str) -> Option<HashSet<String>> {
+    async fn asked(&self, team: &str) -> Option<HashMap<String, String>> {
         let namespace = self.home(team)?;
         let api: Api<Agent> = Api::namespaced(self.client.clone(), &namespace);
         match api.list_metadata(&ListParams::default()).await {
-            Ok(list) => Some(list.items.iter().map(|agent| ids::agent(&namespace, &agent.name_any())).collect()),
+            Ok(list) => {
+                Some(list.items.iter().map(|agent| (ids::agent(&namespace, &agent.name_any()), agent.uid().unwrap_or_default())).collect())
+            }
             Err(error) => {
                 tracing::warn!(team, %error, "which agents there are could not be asked; no rows are deleted until it can");
+                None
+            }
+        }
+    }
+
+    fn teams(&self) -> Option<HashSet<String>> {
+        self.is_ready().then(|| self.teams.keys().into_iter().map(|key| ids::team(&key.name)).collect())
+    }
+
+    async fn asked_teams(&self) -> Option<HashSet<String>> {
+        let api: Api<Team> = Api::all(self.client.clone());
+        match api.list_metadata(&ListParams::default()).await {
+            Ok(list) => Some(list.items.iter().map(|team| ids::team(&team.name_any())).collect()),
+            Err(error) => {
+                tracing::warn!(%error, "which Teams there are could not be asked; no rows are deleted until it can");
                 None
             }
         }
@@ -97,14 +116,15 @@ mod tests {
     }
 
     fn team(more: &Value) -> Guarded<Team> {
-        let mut whole = json!({"metadata": {"name": "a", "creationTimestamp": "2026-01-01T00:00:00Z"}, "spec": {"name": "A"}});
+        let mut whole = json!({"metadata": {"name": "a", "uid": "uid-of-a", "creationTimestamp": "2026-01-01T00:00:00Z"}, "spec": {"name": "A"}});
         whole["metadata"].as_object_mut().unwrap().extend(more.as_object().cloned().unwrap());
         DeserializeGuard(Ok(object(whole)))
     }
 
     fn agent(name: &str) -> Guarded<Agent> {
         DeserializeGuard(Ok(object(
-            json!({"metadata": {"name": name, "namespace": "team-a"}, "spec": {"name": "H", "framework": "custom"}}),
+            json!({"metadata": {"name": name, "namespace": "team-a", "uid": format!("uid-of-{name}"), "creationTimestamp": "2026-01-01T00:00:00Z",
+                "annotations": {"agents.slipway.dev/adopt": "an-earlier-one"}}, "spec": {"name": "H", "framework": "custom"}}),
         )))
     }
 
@@ -112,7 +132,7 @@ mod tests {
     fn world(settings: Settings) -> World {
         let server = tower::service_fn(async |request: Request<Body>| {
             let there = request.uri().path() == "/apis/agents.slipway.dev/v1/namespaces/team-a/agents";
-            let item = json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": {"name": "three"}});
+            let item = json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": {"name": "three", "uid": "uid-of-three"}});
             let list = json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "metadata": {}, "items": [item]});
             if there { Ok(Response::new(Body::from(list.to_string().into_bytes()))) } else { Err(std::io::Error::other("nothing there")) }
         });
@@ -131,6 +151,11 @@ mod tests {
         object(json!({"metadata": {"name": "p", "namespace": "team-a", "labels": {"agents.slipway.dev/agent": of}}}))
     }
 
+    /// The ids of the agents that are heard of.
+    fn heard(world: &World) -> Option<HashSet<String>> {
+        world.heard("a").map(|roll| roll.agents.into_keys().collect())
+    }
+
     fn ids_of(names: &[&str]) -> HashSet<String> {
         names.iter().map(|name| ids::agent("team-a", name)).collect()
     }
@@ -138,26 +163,50 @@ mod tests {
     #[tokio::test]
     async fn agents_count_while_they_or_their_pods_are_there() {
         let world = world(settings(None));
-        assert_eq!(world.heard("a"), Some(ids_of(&["one", "two"])));
-        assert_eq!(world.asked("a").await, Some(ids_of(&["three"])));
+        assert_eq!(heard(&world), Some(ids_of(&["one", "two"])));
+        let asked = HashMap::from([(ids::agent("team-a", "three"), "uid-of-three".to_owned())]);
+        assert_eq!(world.asked("a").await, Some(asked));
         world.pods.gone(&pod("two"));
-        assert_eq!(world.heard("a"), Some(ids_of(&["one"])));
-        assert_eq!((world.heard("b"), world.asked("b").await), (None, None));
+        assert_eq!(heard(&world), Some(ids_of(&["one"])));
+        assert!(world.heard("b").is_none() && world.asked("b").await.is_none());
         assert!(world.age("a") > Duration::from_hours(1) && world.age("b").is_zero());
+        assert_eq!(world.teams(), Some(HashSet::from([ids::team("a")])));
+        assert_eq!(world.asked_teams().await, None, "this server does not tell");
+    }
+
+    #[tokio::test]
+    async fn an_agent_is_alone_when_no_pod_of_an_earlier_one_is_left() {
+        let world = world(settings(None));
+        let id = ids::agent("team-a", "one");
+        let holder = || world.heard("a").unwrap().agents[&id].clone().unwrap();
+        assert_eq!((holder().uid.as_str(), holder().adopts.as_deref(), holder().alone), ("uid-of-one", Some("an-earlier-one"), true));
+        world.pods.seen(&pod("one"));
+        assert!(!holder().alone, "it has no Deployment yet, so that the pod is not its own");
+        let deployment = |owner: &str| -> DynamicObject {
+            object(json!({"metadata": {"name": "one", "namespace": "team-a",
+                "ownerReferences": [{"apiVersion": "v1", "kind": "Agent", "name": "one", "uid": owner, "controller": true}]}, "spec": {"replicas": 1}}))
+        };
+        let there = |owner| world.children(ChildKind::Deployment).insert(Key::new("team-a", "one"), Child::look(&deployment(owner), None, || None, ""));
+        there("uid-of-one");
+        assert!(!holder().alone, "a pod that is older than the Agent is not its own either");
+        world.pods.gone(&pod("one"));
+        assert!(holder().alone);
+        there("uid-of-another");
+        assert!(!holder().alone, "an earlier Deployment may make pods yet");
     }
 
     #[tokio::test]
     async fn what_is_not_known_for_sure_is_not_told() {
         let elsewhere = world(Settings { watch_namespaces: vec!["team-b".to_owned()], ..settings(None) });
-        assert_eq!((elsewhere.heard("a"), elsewhere.asked("a").await), (None, None), "its namespace is not watched");
+        assert!(elsewhere.heard("a").is_none() && elsewhere.asked("a").await.is_none(), "its namespace is not watched");
         let early = world(settings(None));
         early.made.expect();
-        assert_eq!(early.heard("a"), None, "not every list has been told");
+        assert_eq!(heard(&early), None, "not every list has been told");
         let leaving = world(settings(None));
         leaving.teams.insert(Key::new("", "a"), team(&json!({"deletionTimestamp": "2026-01-02T00:00:00Z"})));
-        assert_eq!(leaving.heard("a"), None, "its rows go with it");
+        assert_eq!(heard(&leaving), None, "its rows go with it");
         let homeless = world(settings(None));
         homeless.children(ChildKind::Namespace).remove(&Key::new("", "team-a"));
-        assert_eq!(homeless.heard("a"), None, "the namespace is not there");
+        assert_eq!(heard(&homeless), None, "the namespace is not there");
     }
 }

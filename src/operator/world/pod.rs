@@ -105,6 +105,12 @@ impl Pods {
         self.by_agent.read().unwrap_or_else(PoisonError::into_inner).contains_key(agent)
     }
 
+    /// When the oldest pod of an agent was created, in seconds.
+    pub fn oldest(&self, agent: &Key) -> Option<i64> {
+        let pods = self.by_agent.read().unwrap_or_else(PoisonError::into_inner);
+        pods.get(agent)?.values().map(|pod| pod.created).min()
+    }
+
     /// The pods of an agent that take requests, by name.
     pub fn ready(&self, agent: &Key) -> Vec<(String, Ready)> {
         let pods = self.by_agent.read().unwrap_or_else(PoisonError::into_inner);

@@ -3,13 +3,15 @@
 
 use std::time::Instant;
 
+use kube::api::Api;
 use serde::{Deserialize, Serialize};
-use slipway_api::ids;
+use slipway_api::{Agent, ids};
 use slipway_database::{Detail, Fault, Listed, MOST_LISTED, Reader, Records};
 use slipway_http::{Error, HeaderValue, Query, Reply, header};
 
 use super::agent::Target;
 use crate::call::Call;
+use crate::fault;
 use crate::limits::Pass;
 
 /// When a database that is away is worth asking again, in seconds.
@@ -29,14 +31,17 @@ pub(super) struct Kept {
 }
 
 /// The rows of an agent that rests for this reason; else all that there is to say.
-pub(super) fn of(call: &Call, target: &Target, reason: &str) -> Result<Kept, Error> {
+pub(super) async fn of(call: &Call, target: &Target, reason: &str) -> Result<Kept, Error> {
     let context = &call.context;
     let unread = |why: &str| Error::unavailable(format!("{reason}; {why}"));
     let json = context.seen.agents.get(&target.key).map(|item| item.json.clone()).unwrap_or_default();
     let reader = found(context.kept.as_ref(), &Place::read(&json)).map_err(unread)?;
     let team = call.team.as_ref().map(ToString::to_string).unwrap_or_default();
     let pass = context.gate.call(&team, &target.key.name, &target.item.id, Instant::now())?;
-    let records = reader.of(&ids::team(&team), &target.item.id).map_err(of_database)?;
+    // Rows belong to the Agent that there is now, and not to one of its name that was there before.
+    let agents: Api<Agent> = Api::namespaced(context.client.clone(), &target.key.namespace);
+    let there = agents.get_metadata(&target.key.name).await.map_err(|error| fault::of_cluster(error, &format!("agent {}", target.key.name)))?;
+    let records = reader.of(&ids::team(&team), &target.item.id, there.metadata.uid.as_deref().unwrap_or_default()).map_err(of_database)?;
     Ok(Kept { records, _pass: pass })
 }
 

@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use slipway_database::{Category, Fault, NewMemory, Tenants, UsageMinute, migrate};
+use slipway_database::{Category, Fault, NewMemory, Stranger, Tenants, UsageMinute, migrate};
 use slipway_peers::Postgres;
 
-use crate::{Database, Raw, talk};
+use crate::{Database, Raw, home, talk};
 
 /// So many messages in ten conversations, so many memories, and usage.
 fn fill(team: &str, agent: &str, rows: u32) -> String {
@@ -27,6 +27,10 @@ const LEFT: &str = "
     select count(*)::text from (select team, agent_id from slipway.conversations union all select team, agent_id from slipway.messages
     union all select team, agent_id from slipway.turns union all select team, agent_id from slipway.memories
     union all select team, agent_id from slipway.memory_vectors union all select team, agent_id from slipway.usage_minutes) t";
+
+fn names(strangers: Vec<Stranger>) -> Vec<String> {
+    strangers.into_iter().map(|stranger| stranger.agent_id).collect()
+}
 
 #[tokio::test]
 async fn an_agents_rows_go_and_no_others() {
@@ -78,12 +82,12 @@ async fn whose_rows_there_are_is_told_of_one_team_by_every_kind_of_row() {
     let tenants = database.tenants();
     let beside = async |known: &[&str]| {
         let known: Vec<String> = known.iter().map(ToString::to_string).collect();
-        tenants.agents_except("a", &known).await.unwrap()
+        names(tenants.strangers(&home("a"), &known).await.unwrap())
     };
     assert_eq!(beside(&[]).await, ["ag_1", "ag_memory", "ag_talk", "ag_usage"]);
     assert_eq!(beside(&["ag_1", "ag_talk", "ag_elsewhere"]).await, ["ag_memory", "ag_usage"]);
     assert_eq!(beside(&["ag_1", "ag_memory", "ag_talk", "ag_usage"]).await, [""; 0]);
-    assert!(tenants.agents_except("nobody", &[]).await.unwrap().is_empty());
+    assert!(tenants.strangers(&home("nobody"), &[]).await.unwrap().is_empty());
     // What is left of a deletion that was cut off anywhere is found.
     for table in ["turns", "messages"] {
         admin.ask(&format!("delete from slipway.{table}")).await.unwrap();
@@ -97,9 +101,9 @@ async fn strangers_are_told_a_thousand_at_a_time() {
     let fill = "insert into slipway.usage_minutes select 'a', 'ag_' || n, now(), 'p', 'm', 1, 1, 1, 1, 1, 1, 1, 1, 1, '{}' from generate_series(1, 1500) n";
     database.raw(&database.url).await.ask(fill).await.unwrap();
     let tenants = database.tenants();
-    let first = tenants.agents_except("a", &[]).await.unwrap();
+    let first = names(tenants.strangers(&home("a"), &[]).await.unwrap());
     assert_eq!(first.len(), 1_000);
-    assert_eq!(tenants.agents_except("a", &first).await.unwrap().len(), 500);
+    assert_eq!(tenants.strangers(&home("a"), &first).await.unwrap().len(), 500);
 }
 
 /// Prints what docs/database.md tells; run it alone, with `--ignored --nocapture`.
@@ -118,7 +122,7 @@ async fn finding_strangers_does_not_depend_on_the_number_of_rows() {
         let mut taken = Vec::new();
         for _ in 0..20 {
             let begun = std::time::Instant::now();
-            assert_eq!(tenants.agents_except("a", &[]).await.unwrap().len(), 100);
+            assert_eq!(tenants.strangers(&home("a"), &[]).await.unwrap().len(), 100);
             taken.push(begun.elapsed());
         }
         taken.sort();

@@ -1,8 +1,8 @@
 //! One team's login against another team's rows.
 
-use slipway_database::{Category, Fault, Generation, Isolation, NewMemory, Reader, Store, Tenants, Turn, UsageMinute, Vectors};
+use slipway_database::{Category, Ensured, Fault, Generation, Isolation, NewMemory, Passwords, Reader, Store, Tenants, Turn, UsageMinute, Vectors};
 
-use crate::{Database, Raw, SERVER, assistant, options, password, talk, user};
+use crate::{Database, Raw, SERVER, assistant, home, options, passwords, talk, user};
 
 const SECRET: &str = "planted-secret-of-b";
 
@@ -62,6 +62,9 @@ async fn a_teams_login_reads_and_changes_nothing_of_another_team() {
         ("select * from slipway.usage_minutes".into(), rows),
         ("select count(*) filter (where team <> 'a') from slipway.messages".into(), rows),
         ("table slipway.tenants".into(), denied),
+        ("table slipway.owners".into(), denied),
+        ("update slipway.owners set open_until = 'infinity'".into(), denied),
+        ("select slipway.owned_by('b', 'ag_1', 'a guess')".into(), rows),
         ("select slipway.team()".into(), rows),
         ("copy slipway.messages to '/tmp/stolen'".into(), denied),
         ("copy slipway.messages to program 'cat'".into(), denied),
@@ -215,7 +218,7 @@ async fn estimates_tell_nothing_of_another_teams_rows() {
         assert_eq!(plans[0], plans[1], "the estimate for {column} differs");
     }
     assert_eq!(
-        admin.one("select count(*)::text from pg_stats where schemaname = 'slipway' and tablename not in ('tenants', 'migrations')").await,
+        admin.one("select count(*)::text from pg_stats where schemaname = 'slipway' and tablename not in ('tenants', 'migrations', 'owners')").await,
         "0"
     );
     // The questions that a runtime asks are still answered from an index.
@@ -291,7 +294,7 @@ async fn what_a_team_defines_in_public_is_not_run_by_the_platform() {
     assert!(caught.contains("a trap, run by postgres"), "{caught}");
     assert!(admin.ask("select 1::oid <> 1::oid::regrole").await.unwrap_err().contains("a trap, run by postgres"));
 
-    let records = Reader::open(&database.url, None, None).unwrap().of("a", "ag_1").unwrap();
+    let records = Reader::open(&database.url, None, None).unwrap().of("a", "ag_1", "uid").unwrap();
     let first = records.conversations(1, None, None).await.unwrap();
     assert_eq!(records.conversations(1, first.next_cursor.as_deref(), None).await.unwrap().items.len(), 1);
     let store = database.store("a", "ag_1");
@@ -321,7 +324,7 @@ async fn a_platform_that_may_create_roles_needs_not_be_a_superuser() {
     assert_eq!(tenants.isolation().await.unwrap(), Isolation::RolePerTeam);
     let mut stores = Vec::new();
     for team in ["a", "b"] {
-        let login = tenants.ensure(team, &password(team)).await.unwrap().unwrap();
+        let login = crate::login(tenants.ensure(&home(team), &passwords(team)).await.unwrap());
         let store = Store::open(&options(&database.url_of(&login), team, "ag_1")).unwrap();
         talk(&store, "conv_1", SECRET, "x").await.unwrap();
         stores.push((login, store));
@@ -332,7 +335,7 @@ async fn a_platform_that_may_create_roles_needs_not_be_a_superuser() {
     let mut raw = Raw::connect(&url).await;
     assert_eq!(raw.one("select count(*)::text from slipway.messages").await, "4");
     // A new password; the old one is none any more.
-    let again = tenants.ensure("a", "another-password-of-team-a").await.unwrap().unwrap();
+    let again = crate::login(tenants.ensure(&home("a"), &Passwords { own: "another-password-of-team-a".into(), ..passwords("a") }).await.unwrap());
     assert_eq!(again.user, stores[0].0.user);
     assert!(Raw::try_connect(&database.url_of(&stores[0].0)).await.is_err());
     Raw::connect(&database.url_of(&again)).await;
@@ -350,8 +353,8 @@ async fn a_platform_that_may_create_roles_needs_not_be_a_superuser() {
 async fn four_managers_make_the_same_team_at_once() {
     let database = Database::migrated().await;
     let tenants: Vec<_> = (0..4).map(|_| database.tenants()).collect();
-    let password = password("a");
-    let made = futures::future::join_all(tenants.iter().map(|tenants| tenants.ensure("a", &password))).await;
+    let (home, passwords) = (home("a"), passwords("a"));
+    let made = futures::future::join_all(tenants.iter().map(|tenants| tenants.ensure(&home, &passwords))).await;
     assert!(made.iter().all(|each| each == &made[0] && each.is_ok()), "{made:?}");
 }
 
@@ -364,7 +367,7 @@ async fn without_the_right_to_create_roles_it_is_said_what_is_lost() {
     let isolation = tenants.isolation().await.unwrap();
     let words = isolation.to_string();
     assert!(matches!(isolation, Isolation::Shared { .. }) && words.contains("every team") && words.contains("CREATEROLE"), "{words}");
-    assert_eq!(tenants.ensure("a", &password("a")).await.unwrap(), None);
+    assert_eq!(tenants.ensure(&home("a"), &passwords("a")).await.unwrap(), Ensured::Shared);
     // The platform's login works for a runtime, too.
     let store = Store::open(&options(&url, "a", "ag_1")).unwrap();
     talk(&store, "conv_1", "q", "a").await.unwrap();
@@ -379,9 +382,9 @@ async fn a_role_that_somebody_made_mighty_is_no_teams_login() {
     let database = Database::migrated().await;
     let login = database.login("a").await;
     SERVER.psql(&format!("alter role {} createdb", login.user));
-    assert!(matches!(database.tenants().ensure("a", &password("a")).await, Err(Fault::Refused(_))));
+    assert!(matches!(database.tenants().ensure(&home("a"), &passwords("a")).await, Err(Fault::Refused(_))));
     SERVER.psql(&format!("alter role {} nocreatedb; grant pg_read_all_data to {0}", login.user));
-    assert!(matches!(database.tenants().ensure("a", &password("a")).await, Err(Fault::Refused(_))));
+    assert!(matches!(database.tenants().ensure(&home("a"), &passwords("a")).await, Err(Fault::Refused(_))));
     SERVER.psql(&format!("revoke pg_read_all_data from {}", login.user));
     database.login("a").await;
 }

@@ -9,6 +9,7 @@ mod isolation;
 mod loss;
 mod memories;
 mod migrations;
+mod owners;
 mod pgbouncer;
 mod reading;
 mod usage;
@@ -16,7 +17,7 @@ mod usage;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use slipway_database::{Fault, Login, NewMessage, Options, Role, Store, Tenants, Turn, migrate};
+use slipway_database::{Ensured, Fault, Home, Login, NewMessage, Options, Passwords, Role, Store, Tenants, Turn, migrate};
 use slipway_peers::Postgres;
 
 pub(crate) static SERVER: LazyLock<Postgres> = LazyLock::new(Postgres::start);
@@ -62,7 +63,7 @@ impl Database {
     }
 
     pub(crate) async fn login(&self, team: &str) -> Login {
-        self.tenants().ensure(team, &password(team)).await.unwrap().expect("the superuser may create roles")
+        login(self.tenants().ensure(&home(team), &passwords(team)).await.unwrap())
     }
 
     pub(crate) async fn raw(&self, url: &str) -> Raw {
@@ -72,6 +73,22 @@ impl Database {
 
 pub(crate) fn password(team: &str) -> String {
     format!("a-long-password-of-team-{team}")
+}
+
+pub(crate) fn passwords(team: &str) -> Passwords {
+    Passwords { own: password(team), before: format!("{}-before", password(team)) }
+}
+
+/// A Team that has always been there.
+pub(crate) fn home(team: &str) -> Home {
+    Home { team: team.into(), uid: format!("uid-of-{team}"), created: 0, adopts: None, cluster: "here".into() }
+}
+
+pub(crate) fn login(ensured: Ensured) -> Login {
+    match ensured {
+        Ensured::Login(login) => login,
+        other => panic!("a superuser makes a login, but it is {other:?}"),
+    }
 }
 
 pub(crate) fn options(url: &str, team: &str, agent: &str) -> Options {

@@ -3,7 +3,7 @@
 use slipway_database::{Category, Embedding, NewMemory, Store, Tenants, UsageMinute, migrate};
 use slipway_peers::PgBouncer;
 
-use crate::{Database, Raw, SERVER, options, password, talk};
+use crate::{Database, Raw, SERVER, home, options, passwords, talk};
 
 #[tokio::test]
 async fn many_stores_share_few_connections() {
@@ -14,7 +14,7 @@ async fn many_stores_share_few_connections() {
     let tenants = Tenants::open(&admin_url, None, None).unwrap();
     let mut stores = Vec::new();
     for team in ["a", "b"] {
-        let login = tenants.ensure(team, &password(team)).await.unwrap().unwrap();
+        let login = crate::login(tenants.ensure(&home(team), &passwords(team)).await.unwrap());
         let url = bouncer.url(&login.user, &login.password, &database.name);
         stores.extend((0..6).map(|n| Store::open(&options(&url, team, &format!("ag_{n}"))).unwrap()));
     }
@@ -81,7 +81,7 @@ async fn agents_and_teams_end_here_too() {
     let bouncer = PgBouncer::start(&SERVER);
     let database = Database::migrated().await;
     let tenants = Tenants::open(&bouncer.url("postgres", "postgres", &database.name), None, None).unwrap();
-    let login = tenants.ensure("a", &password("a")).await.unwrap().unwrap();
+    let login = crate::login(tenants.ensure(&home("a"), &passwords("a")).await.unwrap());
     let store = Store::open(&options(&bouncer.url(&login.user, &login.password, &database.name), "a", "ag_1")).unwrap();
     talk(&store, "conv_1", "q", "a").await.unwrap();
     assert_eq!(tenants.delete_agent("a", "ag_1").await.unwrap(), 3);

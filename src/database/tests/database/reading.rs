@@ -23,7 +23,7 @@ async fn what_is_read_is_one_agents_and_what_its_own_store_reads() {
         store.remember(memory(&format!("what {team} {agent} knows"))).await.unwrap();
     }
     for (team, agent) in [("tk_a", "ag_1"), ("tk_a", "ag_2"), ("tk_b", "ag_1"), ("tk_b", "ag_2")] {
-        let (store, records) = (database.store(team, agent), reader.of(team, agent).unwrap());
+        let (store, records) = (database.store(team, agent), reader.of(team, agent, "uid").unwrap());
         let first = records.conversations(2, None, None).await.unwrap();
         assert_eq!(first, store.conversations(2, None, None).await.unwrap());
         let next = records.conversations(2, first.next_cursor.as_deref(), Some(agent)).await.unwrap();
@@ -45,7 +45,7 @@ async fn it_opens_at_most_two_connections_and_only_when_asked() {
     while SERVER.psql(&count).trim() != "0" {
         assert!(began.elapsed() < Duration::from_secs(10), "there are connections before anything is asked");
     }
-    let records: Vec<_> = (0..8).map(|at| reader.of("tk_a", &format!("ag_{at}")).unwrap()).collect();
+    let records: Vec<_> = (0..8).map(|at| reader.of("tk_a", &format!("ag_{at}"), "uid").unwrap()).collect();
     let asked = records.iter().map(|records| records.conversations(10, None, None));
     for page in futures::future::join_all(asked).await {
         assert!(page.unwrap().items.is_empty());
@@ -58,7 +58,7 @@ async fn it_opens_at_most_two_connections_and_only_when_asked() {
 async fn a_database_that_is_away_is_told_at_once_and_found_again() {
     let postgres = Postgres::start();
     let url = postgres.url();
-    let records = Reader::open(&url, None, None).unwrap().of("tk_a", "ag_1").unwrap();
+    let records = Reader::open(&url, None, None).unwrap().of("tk_a", "ag_1", "uid").unwrap();
     let unmade = records.conversations(10, None, None).await.unwrap_err();
     assert!(matches!(&unmade, Fault::Unavailable(why) if why.contains("the manager makes it")), "{unmade:?}");
     slipway_database::migrate(&url, None, None).await.unwrap();
@@ -84,7 +84,7 @@ async fn a_login_that_reads_conversations_is_enough_and_reads_nothing_else() {
     Raw::connect(&database.url).await.ask(&statements).await.unwrap();
 
     let url = SERVER.url_of(&role, "a-password-of-rest", &database.name);
-    let records = Reader::open(&url, None, None).unwrap().of("tk_a", "ag_1").unwrap();
+    let records = Reader::open(&url, None, None).unwrap().of("tk_a", "ag_1", "uid").unwrap();
     assert_eq!(records.conversations(10, None, Some("hello")).await.unwrap().items.len(), 1);
     assert_eq!(records.conversation("conv_1").await.unwrap().unwrap().1[0].content, "hello");
     assert_eq!(records.memories(10, None).await.unwrap().items, []);
@@ -120,7 +120,7 @@ async fn nothing_is_written_though_the_login_might() {
     store.remember(memory("the sky is blue")).await.unwrap();
     let mut raw = Raw::connect(&database.url).await;
     raw.ask(WRITES).await.unwrap();
-    let records = Reader::open(&database.url, None, None).unwrap().of("tk_a", "ag_1").unwrap();
+    let records = Reader::open(&database.url, None, None).unwrap().of("tk_a", "ag_1", "uid").unwrap();
     let refused = records.memories(10, None).await.unwrap_err();
     assert!(refused.to_string().contains("only lets read"), "{refused:?}");
     assert_eq!(raw.one("SELECT count(*) FROM public.noted").await, "0");

@@ -1,10 +1,15 @@
 //! Against a real PostgreSQL: each team gets a login of its own, which opens its own rows and no others.
 
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
 use slipway_api::ids;
-use slipway_database::{NewMessage, Options, Role, Store, Turn};
+use slipway_database::{Holder, Home, NewMessage, Options, Role, Store, Turn};
 use slipway_operator::database::DatabaseUrl;
+use slipway_operator::tenancy::rows::{Census, Leavings, Roll};
 use slipway_operator::tenancy::{Access, Standing, Tenancy, Wanted};
 use slipway_peers::Postgres;
+use tokio::time::Instant;
 
 const KEY: &[u8] = b"the platform's key, of tests";
 
@@ -13,8 +18,21 @@ fn tenancy(url: &str, wanted: Wanted) -> Tenancy {
     Tenancy::open(&DatabaseUrl::parse(url).unwrap(), wanted, KEY).unwrap()
 }
 
+/// A team that has always been there, by the UID of its name.
+fn home(tenancy: &Tenancy, team: &str) -> Home {
+    tenancy.home(team, team, 0, None)
+}
+
+async fn ensure(tenancy: &Tenancy, team: &str) -> Standing {
+    tenancy.ensure(&home(tenancy, team)).await
+}
+
+fn access(tenancy: &Tenancy, team: &str) -> Access {
+    tenancy.access(team, team)
+}
+
 fn login(tenancy: &Tenancy, team: &str) -> DatabaseUrl {
-    match tenancy.access(team) {
+    match access(tenancy, team) {
         Access::Url(url) => url,
         other => panic!("team {team} should have a login, but has {other:?}"),
     }
@@ -34,11 +52,11 @@ fn hello() -> NewMessage {
 async fn each_team_has_a_login_that_opens_its_own_rows() {
     let postgres = Postgres::start();
     let tenancy_of_one = tenancy(&postgres.url(), Wanted::RolePerTeam);
-    assert!(matches!(tenancy_of_one.ensure("red").await, Standing::Unavailable(_)), "there is no schema yet");
-    assert_eq!(tenancy_of_one.access("red"), Access::Unknown);
+    assert!(matches!(ensure(&tenancy_of_one, "red").await, Standing::Unavailable(_)), "there is no schema yet");
+    assert_eq!(access(&tenancy_of_one, "red"), Access::Unknown);
     tenancy_of_one.migrate().await.unwrap();
     for team in ["red", "blue"] {
-        assert_eq!(tenancy_of_one.ensure(team).await, Standing::Isolated);
+        assert_eq!(ensure(&tenancy_of_one, team).await, Standing::Isolated);
     }
     let (red, blue) = (login(&tenancy_of_one, "red"), login(&tenancy_of_one, "blue"));
     assert_ne!(red.complete(), blue.complete());
@@ -50,7 +68,7 @@ async fn each_team_has_a_login_that_opens_its_own_rows() {
     // Another replica, or this one after a restart, arrives at the same login; pods keep theirs.
     let again = tenancy(&postgres.url(), Wanted::RolePerTeam);
     again.migrate().await.unwrap();
-    again.ensure("red").await;
+    ensure(&again, "red").await;
     assert_eq!(login(&again, "red").complete(), red.complete());
 }
 
@@ -59,16 +77,16 @@ async fn a_database_that_is_down_takes_no_login_away() {
     let postgres = Postgres::start();
     let tenancy = tenancy(&postgres.url(), Wanted::RolePerTeam);
     tenancy.migrate().await.unwrap();
-    tenancy.ensure("red").await;
+    ensure(&tenancy, "red").await;
     let before = login(&tenancy, "red");
     postgres.stop();
     assert!(tenancy.migrate().await.is_err());
-    let Standing::Unavailable(why) = tenancy.ensure("blue").await else { panic!("the database is down") };
+    let Standing::Unavailable(why) = ensure(&tenancy, "blue").await else { panic!("the database is down") };
     assert!(!why.contains("postgres://") && !why.contains("password"), "{why}");
     assert_eq!(login(&tenancy, "red").complete(), before.complete());
     postgres.restart();
     tenancy.migrate().await.unwrap();
-    assert_eq!(tenancy.ensure("blue").await, Standing::Isolated);
+    assert_eq!(ensure(&tenancy, "blue").await, Standing::Isolated);
 }
 
 #[tokio::test]
@@ -79,41 +97,121 @@ async fn a_login_that_may_not_make_others_is_shared_and_says_what_that_costs() {
     let url = postgres.url_of("plain", "plain", "app");
     let lesser = tenancy(&url, Wanted::RolePerTeam);
     lesser.migrate().await.unwrap();
-    let Standing::Shared(why) = lesser.ensure("red").await else { panic!("this login cannot make others") };
+    let Standing::Shared(why) = ensure(&lesser, "red").await else { panic!("this login cannot make others") };
     assert!(why.contains("CREATEROLE") && why.contains("every team"), "{why}");
     assert_eq!(login(&lesser, "red").complete(), DatabaseUrl::parse(&url).unwrap().complete());
 
     let asked_for = tenancy(&postgres.url(), Wanted::Shared);
     asked_for.migrate().await.unwrap();
-    let Standing::Shared(why) = asked_for.ensure("red").await else { panic!("it was asked for") };
+    let Standing::Shared(why) = ensure(&asked_for, "red").await else { panic!("it was asked for") };
     assert!(why.contains("database.isolation"), "{why}");
+}
+
+/// Who there is: these teams, by name, with no agents.
+struct Teams(Vec<&'static str>);
+
+impl Census for Teams {
+    fn heard(&self, _: &str) -> Option<Roll> {
+        None
+    }
+
+    async fn asked(&self, _: &str) -> Option<HashMap<String, String>> {
+        None
+    }
+
+    fn age(&self, _: &str) -> Duration {
+        Duration::ZERO
+    }
+
+    fn teams(&self) -> Option<HashSet<String>> {
+        Some(self.0.iter().map(|team| ids::team(team)).collect())
+    }
+
+    async fn asked_teams(&self) -> Option<HashSet<String>> {
+        self.teams()
+    }
 }
 
 #[tokio::test]
 async fn a_team_that_is_gone_leaves_no_rows_even_if_the_database_was_down() {
     let postgres = Postgres::start();
-    let tenancy = tenancy(&postgres.url(), Wanted::RolePerTeam);
-    tenancy.migrate().await.unwrap();
+    let start = async || {
+        let tenancy = tenancy(&postgres.url(), Wanted::RolePerTeam);
+        tenancy.is_of("here".to_owned());
+        tenancy.migrate().await.unwrap();
+        tenancy
+    };
+    let tenancy = start().await;
     let rows =
         |team: &str| postgres.psql(&format!("SELECT count(*) FROM slipway.conversations WHERE team = 'tk_{team}'")).trim().to_owned();
     for team in ["red", "blue", "green"] {
-        tenancy.ensure(team).await;
+        ensure(&tenancy, team).await;
         store(&login(&tenancy, team), team).begin_turn(&Turn::new("c1"), "Hello", hello()).await.unwrap();
     }
     tenancy.remove("red").await.unwrap();
     assert_eq!((rows("red"), rows("blue")), ("0".to_owned(), "1".to_owned()));
-    assert_eq!(tenancy.access("red"), Access::Unknown);
+    assert_eq!(access(&tenancy, "red"), Access::Unknown);
     tenancy.remove("red").await.unwrap();
 
     postgres.stop();
-    for team in ["blue", "green"] {
-        assert!(tenancy.remove(team).await.is_err());
-        tenancy.owe(team);
-    }
-    tenancy.pay().await;
+    assert!(tenancy.remove("blue").await.is_err());
+    assert!(tenancy.settle(&Teams(vec!["green"])).await.is_err());
     postgres.restart();
-    // A team of the same name that has come in the meantime has nothing to fear.
-    assert_eq!(tenancy.ensure("green").await, Standing::Isolated);
-    tenancy.pay().await;
+    // Nobody remembers it: this is another process.
+    let tenancy = start().await;
+    tenancy.settle(&Teams(vec!["green"])).await.unwrap();
     assert_eq!((rows("blue"), rows("green")), ("0".to_owned(), "1".to_owned()));
+}
+
+#[tokio::test]
+async fn a_new_team_of_an_old_name_sees_nothing_of_what_is_owed() {
+    let postgres = Postgres::start();
+    let first = tenancy(&postgres.url(), Wanted::RolePerTeam);
+    first.is_of("here".to_owned());
+    first.migrate().await.unwrap();
+    let holder = |uid: &str, created| Holder { agent_id: "ag_1".into(), uid: uid.into(), created, adopts: None, alone: true };
+    first.admit(&home(&first, "red"), &holder("one", 0)).await.unwrap();
+    ensure(&first, "red").await;
+    let old = login(&first, "red");
+    store(&old, "red").begin_turn(&Turn::new("c1"), "Hello", hello()).await.unwrap();
+    // The Team goes while the database is away; one of its name comes, and the manager is another.
+    postgres.stop();
+    assert!(first.remove("red").await.is_err());
+    postgres.restart();
+    let tenancy = tenancy(&postgres.url(), Wanted::RolePerTeam);
+    tenancy.is_of("here".to_owned());
+    tenancy.migrate().await.unwrap();
+    let second = tenancy.home("red", "second", 9_000_000_000, None);
+    let Standing::Unavailable(why) = tenancy.ensure(&second).await else { panic!("old rows are there") };
+    assert!(why.contains("earlier Team"), "{why}");
+    assert_eq!(tenancy.access("red", "second"), Access::Unknown, "it has no login");
+    assert!(tenancy.admit(&second, &holder("two", 9_000_000_000)).await.is_err());
+    assert!(store(&old, "red").conversations(10, None, None).await.is_err(), "nor has the earlier one");
+
+    struct Red(Home);
+    impl Census for Red {
+        fn heard(&self, _: &str) -> Option<Roll> {
+            Some(Roll { home: self.0.clone(), agents: HashMap::new() })
+        }
+        async fn asked(&self, _: &str) -> Option<HashMap<String, String>> {
+            Some(HashMap::new())
+        }
+        fn age(&self, _: &str) -> Duration {
+            Duration::ZERO
+        }
+        fn teams(&self) -> Option<HashSet<String>> {
+            Some([self.0.team.clone()].into())
+        }
+        async fn asked_teams(&self) -> Option<HashSet<String>> {
+            self.teams()
+        }
+    }
+    let (census, teams) = (Red(second.clone()), ["red".to_owned()].into());
+    Leavings::default().round(&tenancy, &census, &teams, Instant::now()).await.1.unwrap();
+    assert_eq!(tenancy.ensure(&second).await, Standing::Isolated);
+    let Access::Url(new) = tenancy.access("red", "second") else { panic!("it has a login now") };
+    assert_ne!(new.complete(), old.complete());
+    assert!(store(&new, "red").conversations(10, None, None).await.unwrap().items.is_empty());
+    assert_eq!(postgres.psql("SELECT count(*) FROM slipway.messages").trim(), "0");
+    tenancy.admit(&second, &holder("two", 9_000_000_000)).await.unwrap();
 }

@@ -62,7 +62,7 @@ fn what_a_reader_shows_is_what_the_runtime_answered() {
         runtime.get("/conversations/conv_1"),
     ];
     drop(runtime);
-    let records = Reader::open(&postgres.url(), None, None).unwrap().of("red", "ag_1").unwrap();
+    let records = Reader::open(&postgres.url(), None, None).unwrap().of("red", "ag_1", "uid").unwrap();
     let read = async {
         [
             shown(&Listed::from(records.conversations(100, None, None).await.unwrap())),
