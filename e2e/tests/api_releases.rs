@@ -62,7 +62,13 @@ fn every_endpoint_answers_as_written_down() {
     golden.name(id, "<agent>");
     golden.name(&agent.name, "helper");
     let on = |method: &str, path: &str| api.call(method, &format!("/agents/{}{path}", agent.name));
+    let needless = on("POST", "/releases").json(&json!({"changelog": "As it is."})).expect(200);
+    assert_eq!(needless["data"]["metadata"]["version"], 1, "nothing has changed: {needless}");
+    // While it is stopped a change is not recorded by itself.
+    on("POST", "/stop").expect(200);
+    on("PATCH", "/config").json(&json!({"system_prompt": "Be short."})).expect(200);
     let asked = on("POST", "/releases").json(&json!({"changelog": "As it is."})).send();
+    on("POST", "/deploy").expect(200);
     golden.keep("POST /agents/{id}/releases", &asked);
     on("PATCH", "/config").json(&json!({"system_prompt": "Be kind.", "environment": "staging"})).expect(200);
     ground.runs(&agent.name, 3);
@@ -72,7 +78,7 @@ fn every_endpoint_answers_as_written_down() {
     golden.keep("GET /agents/{id}/releases?search=as+it", &on("GET", "/releases?search=as+it").send());
     golden.keep("GET /agents/{id}/releases/{version}", &on("GET", "/releases/1").send());
     golden.keep("GET /agents/{id}/releases/diff", &on("GET", "/releases/diff?from=1&to=3").send());
-    golden.keep("GET /agents/{id}/releases/diff of nothing", &on("GET", "/releases/diff?from=1&to=2").send());
+    golden.keep("GET /agents/{id}/releases/diff of nothing", &on("GET", "/releases/diff?from=1&to=1").send());
     golden.keep("GET /agents/{id}/versions", &on("GET", "/versions").send());
 
     let mut events = on("GET", "/events").stream();
@@ -147,13 +153,22 @@ fn one_key_makes_one_release_and_a_body_is_not_needed() {
     ground.deployed("helper", "Be brief.");
     let ask = || ground.api.call("POST", "/agents/helper/releases");
     let version = |call: Call| call.expect(201)["data"]["metadata"]["version"].clone();
-    assert_eq!(version(ask()), 2, "also when nothing changed");
-    assert_eq!(version(ask().header("Idempotency-Key", "one")), 3);
-    assert_eq!(version(ask().header("Idempotency-Key", "one")), 3);
+    let stands = |call: Call| call.expect(200)["data"]["metadata"]["version"].clone();
+    assert_eq!(stands(ask()), 1, "nothing has changed");
+    assert_eq!(stands(ask().header("Idempotency-Key", "none")), 1);
+    assert_eq!(stands(ask().header("Idempotency-Key", "none")), 1);
+    let change = |prompt: &str| {
+        ground.api.call("POST", "/agents/helper/stop").expect(200);
+        ground.api.call("PATCH", "/agents/helper/config").json(&json!({"system_prompt": prompt})).expect(200);
+    };
+    change("Be kind.");
+    assert_eq!(version(ask().header("Idempotency-Key", "one")), 2);
+    assert_eq!(version(ask().header("Idempotency-Key", "one")), 2);
     let other = ask().header("Idempotency-Key", "one").json(&json!({"changelog": "Another."})).send();
     assert_error("another body", "/api/v1/agents/helper/releases", &other, 409, "another body");
-    assert_eq!(version(ask().header("Idempotency-Key", "two")), 4);
-    let release = ground.api.call("GET", "/agents/helper/releases/4").expect(200);
+    change("Be both.");
+    assert_eq!(version(ask().header("Idempotency-Key", "two")), 3);
+    let release = ground.api.call("GET", "/agents/helper/releases/3").expect(200);
     assert_eq!(release["data"]["metadata"]["author"], "anonymous", "{release}");
 }
 

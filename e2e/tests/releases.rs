@@ -243,10 +243,12 @@ fn a_person_asks_for_a_release_and_kubectl_shows_it() {
         let whole = json!({"apiVersion": "agents.slipway.dev/v1", "kind": "AgentRelease", "metadata": {"name": name}, "spec": spec});
         ground.team.kubectl("create -f -").input(whole).ok();
     };
+    // While it is stopped a change is not recorded by itself.
+    agent.kubectl("patch --type=merge").arg("-p").arg(json!({"spec": {"suspend": true, "systemPrompt": "It is autumn."}}).to_string()).ok();
     ask("autumn", &json!({"agent": "helper", "changelog": "For the autumn.", "author": "Ann"}));
     runs(&agent, 2);
     let newest = &ground.history("helper")[0];
-    assert_eq!((&newest["author"], &newest["changelog"]), (&json!("Ann (manager:kubectl-create)"), &json!("For the autumn.")));
+    assert_eq!((&newest["author"], &newest["changelog"]), (&json!("manager:kubectl-create (as Ann)"), &json!("For the autumn.")));
     ground.team.kubectl("wait agentrelease/autumn --for=condition=Ready --timeout=20s").ok();
     let table = ground.team.kubectl("get agentreleases").ok();
     let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
@@ -254,7 +256,7 @@ fn a_person_asks_for_a_release_and_kubectl_shows_it() {
     let line = words(table.lines().find(|line| line.starts_with("autumn")).unwrap());
     assert_eq!(line[1..4], ["helper", "2", "active"]);
     let told = ground.team.kubectl("describe agent helper").ok();
-    assert!(told.contains("ReleaseCreated") && told.contains("release v2 was made and runs, by Ann"), "{told}");
+    assert!(told.contains("ReleaseCreated") && told.contains("release v2 was made and runs, by manager:kubectl-create (as Ann)"), "{told}");
     let events = ground.team.kubectl("get events.events.k8s.io").json();
     let event = events["items"]
         .as_array()
@@ -263,7 +265,14 @@ fn a_person_asks_for_a_release_and_kubectl_shows_it() {
         .find(|event| event["reason"] == "ReleaseCreated" && event["note"].as_str().unwrap().contains("v2"));
     let payload: Value =
         serde_json::from_str(event.unwrap()["metadata"]["annotations"]["agents.slipway.dev/payload"].as_str().unwrap()).unwrap();
-    assert_eq!(payload, json!({"version": 2, "previous": 1, "author": "Ann (manager:kubectl-create)"}));
+    assert_eq!(payload, json!({"version": 2, "previous": 1, "author": "manager:kubectl-create (as Ann)"}));
+    // Nothing has changed since: the version that stands is named, and none is made.
+    ask("needless", &json!({"agent": "helper"}));
+    poll(20, || match &ground.team.get("agentrelease/needless")["status"] {
+        status if status["phase"] == "Skipped" && status["version"] == 2 => Ok(()),
+        status => Err(status.to_string()),
+    });
+    assert_eq!(ground.history("helper").len(), 2);
     // What cannot be made says why, and is made when it can.
     ask("early", &json!({"agent": "later"}));
     let reason = |release: &Value| condition(release, "Ready")["reason"].as_str().unwrap_or_default().to_owned();

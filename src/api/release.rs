@@ -62,7 +62,7 @@ pub struct AgentReleaseStatus {
     #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub previous: Option<i64>,
-    /// pending_eval waits for its evaluation, active is what runs, rejected failed its evaluation, archived ran once, deleted went with its agent.
+    /// pending_eval waits for its evaluation, active is what runs, rejected failed its evaluation, archived ran once, deleted went with its agent. Skipped: nothing had changed since the version that is named, so that none was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<ReleasePhase>,
     /// SHA-256 of the artifact, as its metadata.checksum has it.
@@ -94,5 +94,6 @@ words!(
         Rejected = "rejected",
         Archived = "archived",
         Deleted = "deleted",
+        Skipped = "Skipped",
     }
 );

@@ -162,6 +162,7 @@ struct View {
     asked: Option<Asked>,
     owner: Option<String>,
     by: String,
+    asked_at: Option<Timestamp>,
 }
 
 impl View {
@@ -178,7 +179,8 @@ impl View {
         let ((shown, past), asked) = seen.await?;
         let owner = gitops::owner(&agent.metadata);
         let by = author::of_annotation(&agent.metadata, labels::DEPLOY_RELEASE);
-        Ok(Self { agent, is_live, past, shown, asked, owner, by })
+        let asked_at = author::time_of_annotation(&agent.metadata, labels::DEPLOY_RELEASE);
+        Ok(Self { agent, is_live, past, shown, asked, owner, by, asked_at })
     }
 
     async fn live(world: &Arc<World>, key: &Key, agent: Agent, past: Past) -> Result<Self, Error> {
@@ -199,6 +201,7 @@ impl View {
             asked: self.asked.as_ref(),
             owner: self.owner.as_deref(),
             by: &self.by,
+            asked_at: self.asked_at,
             patience,
             now,
         })

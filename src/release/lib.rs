@@ -11,6 +11,7 @@ mod content;
 mod diff;
 mod fault;
 pub mod lifecycle;
+mod name;
 mod parse;
 mod read;
 mod rollback;
@@ -29,6 +30,7 @@ pub use canonical::yaml;
 pub use capture::autoscaled;
 pub use diff::{Change, diff};
 pub use fault::Fault;
+pub use name::plain_name;
 pub use parse::document;
 pub use rollback::{rollback, spec};
 /// Where a release stands. Resource and artifact use the same words.

@@ -73,6 +73,25 @@ impl<T: Serialize + JsonSchema + Send + 'static> Answer for Created<T> {
     }
 }
 
+/// The same with 201 where something was made, and with 200 where what stands is answered.
+pub(crate) struct Made<T> {
+    pub data: Data<T>,
+    pub is_new: bool,
+}
+
+impl<T: Serialize + JsonSchema + Send + 'static> Answer for Made<T> {
+    const STATUS: StatusCode = StatusCode::CREATED;
+
+    fn form(generator: &mut SchemaGenerator) -> Schema {
+        Data::<T>::form(generator)
+    }
+
+    fn reply(self) -> Result<Reply, Error> {
+        let reply = self.data.reply()?;
+        Ok(if self.is_new { reply.with_status(Self::STATUS) } else { reply })
+    }
+}
+
 /// A body as it is, without `data` around it.
 pub(crate) struct Plain<T>(pub T);
 

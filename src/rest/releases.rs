@@ -20,7 +20,7 @@ use slipway_release::{Artifact, Change, diff as differences};
 
 use crate::access::Caller;
 use crate::agents;
-use crate::answer::{Answer, Created, Data};
+use crate::answer::{Answer, Data, Made};
 use crate::call::{Call, IDEMPOTENCY_KEY, Maybe};
 use crate::right::Right;
 use crate::route::Parameter;
@@ -144,7 +144,7 @@ pub(crate) struct NewRelease {
 }
 
 /// Asks for a release of the agent as it stands, and waits until it is there.
-pub(crate) async fn create(call: Call<Maybe<NewRelease>>) -> Result<Created<Shape>, Error> {
+pub(crate) async fn create(call: Call<Maybe<NewRelease>>) -> Result<Made<Shape>, Error> {
     let (call, Maybe(NewRelease { changelog })) = call.split();
     let (agent, what) = agents::find(&call).await?;
     let status = agent.status.clone().unwrap_or_default();
@@ -154,9 +154,9 @@ pub(crate) async fn create(call: Call<Maybe<NewRelease>>) -> Result<Created<Shap
     }
     let api: Api<AgentRelease> = Api::namespaced(call.client(), &call.namespace());
     let made = write::create(&call, &api, wanted(&call, &agent, changelog), &format!("release of {what}")).await?;
-    let version = wait::released(&call, &api, &made, &what).await?;
+    let wait::Released { version, is_new } = wait::released(&call, &api, &made, &what).await?;
     let release = call.context.state.release(&call.namespace(), &agent.name_any(), version).await?;
-    Shape::of(&artifact(&release.artifact)?, &release.entry).map(|shape| Created(Data::new(shape)))
+    Shape::of(&artifact(&release.artifact)?, &release.entry).map(|shape| Made { data: Data::new(shape), is_new })
 }
 
 /// The resource by which a release is asked for. Repeated with the same key, it is the same one.

@@ -37,7 +37,7 @@ pub(crate) fn all() -> Vec<Route> {
 
         Route::new(get.clone(), "/agents/{id}/versions", Team(releases::LIST), "The configurations that the agent had, newest first.", releases::versions::list).with(PAGED),
         Route::new(get.clone(), "/agents/{id}/releases", Team(releases::LIST), "The agent's releases, newest first, without what they hold.", releases::list).with(PAGED),
-        Route::new(post.clone(), "/agents/{id}/releases", Team(releases::CREATE), "Makes a release of the agent as it stands, also when nothing changed.", releases::create),
+        Route::new(post.clone(), "/agents/{id}/releases", Team(releases::CREATE), "Makes a release of the agent as it stands; answers with the one that stands when nothing changed.", releases::create),
         Route::new(get.clone(), "/agents/{id}/releases/diff", Team(releases::GET), "How two releases differ, value by value.", releases::diff).with(releases::BETWEEN),
         Route::new(get.clone(), "/agents/{id}/releases/{version}", Team(releases::GET), "One release, with all that it holds.", releases::get),
         Route::new(post.clone(), "/agents/{id}/releases/{version}/deploy", Team(CHANGE_AGENT), "Brings a release back: the agent runs what it held.", releases::deploy),

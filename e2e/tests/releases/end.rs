@@ -31,6 +31,7 @@ fn a_persons_release_says_that_its_agent_was_deleted() {
     runs(&agent, 1);
     let ask =
         json!({"apiVersion": "agents.slipway.dev/v1", "kind": "AgentRelease", "metadata": {"name": "mine"}, "spec": {"agent": "helper"}});
+    agent.kubectl("patch --type=merge").arg("-p").arg(json!({"spec": {"suspend": true, "systemPrompt": "More."}}).to_string()).ok();
     ground.team.kubectl("create -f -").input(&ask).ok();
     runs(&agent, 2);
     let status = || ground.team.get("agentrelease/mine")["status"].clone();
@@ -39,6 +40,8 @@ fn a_persons_release_says_that_its_agent_was_deleted() {
     agent.kubectl("delete").ok();
     poll(40, || says("deleted"));
     assert!(status()["artifact"].is_null() && status()["version"] == 2, "{}", status());
+    // Each of its releases is marked, also the one that was archived.
+    assert!(ground.history("helper").iter().all(|entry| entry["status"] == "deleted"), "{:?}", ground.history("helper"));
     let agent = ground.agent("helper", &json!({}));
     runs(&agent, 3);
     poll(20, || says("deleted"));

@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use slipway_e2e::poll;
 
 use super::Ground;
@@ -24,12 +24,16 @@ fn two_hundred_releases_over_ten_agents_leave_no_gap_and_no_double() {
         for agent in &agents {
             let ground = &ground;
             scope.spawn(move || {
-                let release = |at: usize| {
-                    json!({"apiVersion": "agents.slipway.dev/v1", "kind": "AgentRelease", "metadata": {"name": format!("{agent}-asked-{at}")},
-                        "spec": {"agent": agent, "changelog": format!("asked {at}")}})
-                };
-                let items: Vec<Value> = (0..EACH).map(release).collect();
-                ground.team.kubectl("create -f -").input(json!({"apiVersion": "v1", "kind": "List", "items": items})).ok();
+                // Stopped, it has no release that nobody asked for; each that is asked for is of another content.
+                for at in 0..EACH {
+                    let spec = json!({"suspend": true, "systemPrompt": format!("prompt {at}")});
+                    ground.team.kubectl(format!("patch agent {agent} --type=merge -p")).arg(json!({"spec": spec}).to_string()).ok();
+                    let name = format!("{agent}-asked-{at}");
+                    let ask = json!({"apiVersion": "agents.slipway.dev/v1", "kind": "AgentRelease", "metadata": {"name": name},
+                        "spec": {"agent": agent, "changelog": format!("asked {at}")}});
+                    ground.team.kubectl("create -f -").input(ask).ok();
+                    ground.team.kubectl(format!("wait agentrelease/{name} --for=condition=Ready --timeout=60s")).ok();
+                }
             });
         }
     });

@@ -59,7 +59,12 @@ pub(super) async fn act(world: &World, key: &Key, agent: &Agent, past: &Past, st
             world.events.publish_once(&about(agent), happening, &payload, &[&version, &agent.resource_version().unwrap_or_default()]).await;
             unask(world, agent).await
         }
-        Step::Unask => unask(world, agent).await,
+        Step::Unask { news } => {
+            if news {
+                tell(world, agent, past).await;
+            }
+            unask(world, agent).await
+        }
         Step::Activate { version, note } => {
             let manifest = manifest(world, key, agent, version).await?;
             let (of, agent, noted) = (key, key.clone(), note.clone());
@@ -69,7 +74,10 @@ pub(super) async fn act(world: &World, key: &Key, agent: &Agent, past: &Past, st
             Ok(Done { history: true, ..Done::default() })
         }
         Step::Record(draft) => record(world, key, agent, *draft).await,
-        Step::Patch(patch) => {
+        Step::Patch { patch, news } => {
+            if news {
+                tell(world, agent, past).await;
+            }
             let api: Api<Agent> = Api::namespaced(world.client.clone(), &key.namespace);
             let params = write::by(SPECS);
             let agent = match api.patch(&key.name, &params, &Patch::Merge(patch)).await {

@@ -1,11 +1,17 @@
 //! Who made a change: by REST's word, if REST made it, else by the API server's book of who wrote which field. Never a
-//! guess.
+//! guess. What is our own word comes first, and what people write of themselves after it, without what is not seen.
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use slipway_api::labels;
+use slipway_release::plain_name;
 
 /// REST's field manager, which alone may say on whose behalf it writes.
 const REST: &str = "slipway-rest";
+/// What the name of a program begins with, where no person is known.
+pub(super) const MANAGER: &str = "manager:";
+/// The most bytes of a name.
+const LONGEST: usize = 320;
 /// Where nobody else can be named.
 pub(super) const PLATFORM: &str = "slipway";
 
@@ -25,33 +31,49 @@ pub(super) fn of_spec(meta: &ObjectMeta) -> String {
 
 /// Who put the annotation there.
 pub(super) fn of_annotation(meta: &ObjectMeta, annotation: &str) -> String {
-    of(meta, &format!("/f:metadata/f:annotations/f:{}", annotation.replace('~', "~0").replace('/', "~1")))
+    of(meta, &pointer(annotation))
+}
+
+/// When that was.
+pub(super) fn time_of_annotation(meta: &ObjectMeta, annotation: &str) -> Option<Timestamp> {
+    entry(meta, &pointer(annotation))?.time.as_ref().map(|time| time.0)
+}
+
+fn pointer(annotation: &str) -> String {
+    format!("/f:metadata/f:annotations/f:{}", annotation.replace('~', "~0").replace('/', "~1"))
 }
 
 /// Who asked for a release: REST's caller, or the manager of the object, with the name that they gave beside.
 pub(super) fn of_request(meta: &ObjectMeta, given: Option<&str>) -> String {
     match (manager(meta, "/f:spec"), given) {
         (Some(REST), _) => of_spec(meta),
-        (_, Some(given)) => format!("{given} ({})", of_spec(meta)),
+        (_, Some(given)) => match plain_name(given, LONGEST) {
+            given if given.is_empty() => of_spec(meta),
+            given => format!("{} (as {given})", of_spec(meta)),
+        },
         _ => of_spec(meta),
     }
 }
 
 fn named(manager: &str) -> String {
-    format!("manager:{manager}")
+    format!("{MANAGER}{}", plain_name(manager, LONGEST))
 }
 
 fn changed_by(meta: &ObjectMeta) -> Option<String> {
-    meta.annotations.as_ref()?.get(labels::CHANGED_BY).filter(|by| !by.is_empty()).cloned()
+    meta.annotations.as_ref()?.get(labels::CHANGED_BY).map(|by| plain_name(by, LONGEST)).filter(|by| !by.is_empty())
 }
 
 fn manager<'a>(meta: &'a ObjectMeta, field: &str) -> Option<&'a str> {
+    entry(meta, field).and_then(|entry| entry.manager.as_deref())
+}
+
+fn entry<'a>(meta: &'a ObjectMeta, field: &str) -> Option<&'a ManagedFieldsEntry> {
     let wrote = |entry: &&ManagedFieldsEntry| {
         entry.subresource.as_deref().is_none_or(str::is_empty)
             && entry.fields_v1.as_ref().is_some_and(|fields| fields.0.pointer(field).is_some())
     };
     let entries = meta.managed_fields.iter().flatten().filter(wrote);
-    entries.max_by_key(|entry| entry.time.as_ref().map(|time| time.0)).and_then(|entry| entry.manager.as_deref())
+    entries.max_by_key(|entry| entry.time.as_ref().map(|time| time.0))
 }
 
 #[cfg(test)]
@@ -89,7 +111,11 @@ mod tests {
         let spec = || json!({"f:spec": {"f:agent": {}}});
         let kubectl = meta(&[("kubectl-create", 1, spec())], Some("forged@example.com"));
         assert_eq!(of_request(&kubectl, None), "manager:kubectl-create");
-        assert_eq!(of_request(&kubectl, Some("Ann")), "Ann (manager:kubectl-create)");
+        assert_eq!(of_request(&kubectl, Some("Ann")), "manager:kubectl-create (as Ann)");
+        // Our own word cannot be pushed out of sight, nor be read from the other end.
+        let forged = format!("ann@example.com{}\u{202e}", "\u{3164}\u{200b}".repeat(40));
+        assert_eq!(of_request(&kubectl, Some(&forged)), "manager:kubectl-create (as ann@example.com)");
+        assert_eq!(of_request(&kubectl, Some("\u{200b}")), "manager:kubectl-create");
         let rest = meta(&[("slipway-rest", 1, spec())], Some("ann@example.com"));
         assert_eq!(of_request(&rest, Some("Bob")), "ann@example.com");
     }
@@ -99,5 +125,6 @@ mod tests {
         let annotation = json!({"f:metadata": {"f:annotations": {"f:agents.slipway.dev/deploy-release": {}}}});
         let meta = meta(&[("kubectl-edit", 9, json!({"f:spec": {}})), ("slipway-rest", 5, annotation)], Some("ann@example.com"));
         assert_eq!(of_annotation(&meta, labels::DEPLOY_RELEASE), "ann@example.com");
+        assert_eq!(time_of_annotation(&meta, labels::DEPLOY_RELEASE), "2026-01-01T00:00:05Z".parse().ok());
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use slipway_release::{Current, Status};
-use slipway_state::history::{Author, Draft, Fault, History, Recorded, Row, Step};
+use slipway_state::history::{Author, Draft, Fault, History, Recorded, Row, Standing, Step};
 
 use super::note::Note;
 use super::past::{Active, Past, Version};
@@ -90,8 +90,9 @@ impl Past {
 pub(super) fn asked(history: &History, agent: &Key, version: u64) -> Result<Asked, Fault> {
     let found = match history.release(&agent.namespace, &agent.name, version) {
         Ok(artifact) => {
-            let status =
-                history.standing(&agent.namespace, &agent.name, version)?.map_or(artifact.metadata.status, |standing| standing.status);
+            let standing = history.standing(&agent.namespace, &agent.name, version)?;
+            let rejected = standing.as_ref().is_some_and(Standing::was_rejected);
+            let status = standing.map_or(artifact.metadata.status, |standing| if rejected { Status::Rejected } else { standing.status });
             Ok((artifact, status))
         }
         Err(fault @ (Fault::Refused(_) | Fault::Missing(_) | Fault::Damaged(_))) => Err(fault.to_string()),
@@ -138,7 +139,7 @@ pub(super) fn activate(
 
 /// An author as Git writes one: a name, and an address where there is one.
 pub(super) fn author(name: &str) -> Author {
-    let email = if name.contains('@') && !name.contains(' ') { name } else { "" };
+    let email = if name.contains('@') && !name.contains(' ') && !name.starts_with(super::author::MANAGER) { name } else { "" };
     Author { name: name.to_owned(), email: email.to_owned() }
 }
 

@@ -87,7 +87,7 @@ async fn say(world: &Arc<World>, key: &Key) -> Result<(), Error> {
     let (shown, past) = git::on(&world.history, move |history| git::seen(history, &of, told, None)).await?;
     let message = format!("there is no agent {} in this namespace", key.name);
     for shown in shown.iter().filter(|shown| !shown.deleting) {
-        let request = shown.request.as_ref().filter(|_| shown.version.is_none());
+        let request = shown.request.as_ref().filter(|_| shown.version.is_none() && !shown.skipped);
         let waits = |request| show::waits(shown, request, "AgentNotFound", &message, Timestamp::now());
         if let Some(status) = show::differs(&past, shown).or_else(|| request.and_then(waits)) {
             act::mark(world, key, &shown.name, &status).await?;

@@ -31,8 +31,9 @@ pub(super) struct Seen<'a> {
     pub asked: Option<&'a Asked>,
     /// Who owns the spec, if GitOps does. It counts with the annotation alone.
     pub owner: Option<&'a str>,
-    /// Who asked for the rollback.
+    /// Who asked for the rollback, and when.
     pub by: &'a str,
+    pub asked_at: Option<Timestamp>,
     /// Whether the present content has stood still long enough, and the image was waited for.
     pub patience: Patience,
     pub now: Timestamp,
@@ -68,10 +69,11 @@ pub(super) enum Step {
     Activate { version: u64, note: Note },
     /// In Git: records a version, active at once.
     Record(Box<Draft>),
-    /// On the Agent, one merge patch: a release's content, and the annotation goes.
-    Patch(Value),
-    /// On the Agent: the annotation goes.
-    Unask,
+    /// On the Agent, one merge patch: a release's content, and the annotation goes. Tells of the release, if that is news
+    /// and the status will not tell, because it names the release already.
+    Patch { patch: Value, news: bool },
+    /// On the Agent: the annotation goes. The same of the release.
+    Unask { news: bool },
     /// Makes an AgentRelease.
     Show { version: u64 },
     /// Writes the status of one.
@@ -153,11 +155,19 @@ fn rollback(seen: &Seen, text: &str) -> Step {
             Err(fault) => refuse(fault.to_string()),
         };
     };
+    // Asked for since it became active, it is deployed again, and who asked is written down.
+    if seen.asked_at.is_some_and(|asked| asked > active.since) {
+        return match slipway_release::spec(&active.artifact, &agent.spec) {
+            Ok(spec) => Step::Activate { version, note: seen.around.note(&active.artifact, &spec, seen.by.to_owned()) },
+            Err(fault) => refuse(fault.to_string()),
+        };
+    }
+    let news = active.is_again() && agent_release(agent) == Some(version);
     if seen.owner.is_some() {
         // What runs is made from the AgentRelease, which therefore comes before the pin.
         let is_same = content(agent).same_content(&active.artifact);
         let pin = (!is_same).then(|| content(agent).content_hash());
-        return project(seen, pin).unwrap_or(Step::Unask);
+        return project(seen, pin).unwrap_or(Step::Unask { news });
     }
     let artifact = if autoscaled(agent) { active.artifact.clone().without_replicas() } else { active.artifact.clone() };
     match slipway_release::rollback(&artifact, &agent.spec) {
@@ -166,7 +176,7 @@ fn rollback(seen: &Seen, text: &str) -> Step {
                 "resourceVersion": agent.resource_version(),
                 "annotations": {labels::DEPLOY_RELEASE: Value::Null},
             });
-            Step::Patch(patch)
+            Step::Patch { patch, news }
         }
         Err(fault) => refuse(fault.to_string()),
     }
@@ -225,7 +235,7 @@ pub(super) fn effective<'a>(agent: &'a Agent, past: &Past) -> Cow<'a, Agent> {
 /// What a person asked for by making an AgentRelease, the oldest first.
 fn requests(seen: &Seen) -> Option<Step> {
     let Seen { agent, past, shown, .. } = *seen;
-    let mut waiting: Vec<_> = shown.iter().filter(|shown| shown.version.is_none() && !shown.deleting).collect();
+    let mut waiting: Vec<_> = shown.iter().filter(|shown| shown.version.is_none() && !shown.deleting && !shown.skipped).collect();
     waiting.sort_by_key(|shown| (shown.created, &shown.name));
     let effective = effective(agent, past);
     for shown in waiting {
@@ -234,6 +244,10 @@ fn requests(seen: &Seen) -> Option<Step> {
             (Some(why), _) if past.active.is_none() => ("NotDeployed", format!("agent {} was never deployed: {why}", agent.name_any())),
             (_, Err(name)) => ("Unresolved", format!("{name}, which the agent names, is not there, cannot be read or is not ready")),
             (_, Ok(resolved)) => {
+                if let Some(version) = unchanged(past, &effective, &resolved) {
+                    let Some(status) = show::skips(shown, request, version, seen.now) else { continue };
+                    return Some(Step::Mark { name: shown.name.clone(), status: Box::new(status) });
+                }
                 return Some(Step::Record(Box::new(draft::requested(&effective, past, resolved, shown, request, seen.now))));
             }
         };
@@ -242,6 +256,13 @@ fn requests(seen: &Seen) -> Option<Step> {
         }
     }
     None
+}
+
+/// The active version, if what runs is what it says.
+fn unchanged(past: &Past, effective: &Agent, resolved: &Resolved) -> Option<u64> {
+    let active = past.active.as_ref()?;
+    let is_same = content(effective).same_content(&active.artifact) && differs(&active.artifact.resolved, &active.note, resolved).is_nothing();
+    is_same.then_some(active.version)
 }
 
 /// What is recorded though nobody asked: that what runs has changed.

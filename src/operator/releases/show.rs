@@ -19,6 +19,8 @@ pub(super) const NAME_MAX: usize = 63;
 /// The longest author and changelog in one.
 const AUTHOR_MAX: usize = 256;
 const CHANGELOG_MAX: usize = 4096;
+/// So many releases stay that were not made because nothing had changed.
+const SKIPPED: usize = 3;
 
 /// An AgentRelease, as far as it matters here.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,6 +43,8 @@ pub(super) struct Shown {
     pub request: Option<Request>,
     pub created: i64,
     pub deleting: bool,
+    /// Whether it asked for a release when nothing had changed, and was told so. What Git has recorded is not.
+    pub skipped: bool,
     /// Whether GitOps would make it anew if it were deleted.
     pub gitops: bool,
 }
@@ -58,6 +62,7 @@ impl Shown {
         let meta = release.meta();
         let mut status = release.status.clone().unwrap_or_default();
         status.conditions = condition::ours(status.conditions);
+        let skipped = status.phase == Some(Status::Skipped);
         let entries = meta.managed_fields.iter().flatten();
         let writers: Vec<_> = entries
             .filter(|entry| entry.fields_v1.as_ref().is_some_and(|fields| fields.0.get("f:spec").is_some()))
@@ -77,14 +82,20 @@ impl Shown {
             resource_version: release.resource_version().and_then(|version| version.parse().ok()).unwrap_or(0),
             agent: release.spec.agent.clone(),
             version: None,
-            is_made: is_ours || writers.is_empty() || status.version.is_some(),
+            is_made: is_ours || writers.is_empty() || (status.version.is_some() && !skipped),
             numbered: number.filter(|_| is_ours || number == labelled),
             status: hash(&status),
             request,
             created: release.creation_timestamp().map_or(0, |time| time.0.as_second()),
             deleting: meta.deletion_timestamp.is_some(),
+            skipped: skipped && !is_ours,
             gitops: slipway_api::gitops::owner(meta).is_some(),
         }
+    }
+
+    /// Whether all was said of it: nothing had changed.
+    pub(super) fn is_skipped(&self) -> bool {
+        self.skipped && self.version.is_none()
     }
 
     /// By which a person's release is known in Git: another one may bear the same name later.
@@ -119,6 +130,12 @@ pub(super) fn step(past: &Past, shown: &[Shown]) -> Option<Step> {
     }
     if let Some(step) = staying().find_map(|shown| mark(past, shown)) {
         return Some(step);
+    }
+    // Of those that were told that nothing had changed the last ones stay, so that they can be read.
+    let mut skipped: Vec<&Shown> = staying().filter(|shown| shown.is_skipped() && !shown.gitops).collect();
+    skipped.sort_by_key(|shown| (std::cmp::Reverse(shown.created), &shown.name));
+    if let Some(old) = skipped.get(SKIPPED) {
+        return Some(Step::Prune { name: old.name.clone() });
     }
     // What could not be read is not taken for old.
     let is_old = |version| past.versions.contains_key(&version) && !kept.iter().any(|(kept, _)| **kept == version);
@@ -169,6 +186,8 @@ fn ready(line: &Version, edited: Option<&str>) -> Condition {
         Status::Rejected => (false, "Rejected", line.reason.clone().unwrap_or_else(|| "failed its evaluation".to_owned())),
         Status::Archived => (true, "Archived", "another release is active".to_owned()),
         Status::Deleted => (false, "Deleted", "its agent was deleted".to_owned()),
+        // Git has no such version.
+        Status::Skipped => (true, "Skipped", "nothing had changed".to_owned()),
     };
     Condition {
         type_: READY.to_owned(),
@@ -178,6 +197,15 @@ fn ready(line: &Version, edited: Option<&str>) -> Condition {
         last_transition_time: Time(condition::whole_seconds(line.when)),
         observed_generation: None,
     }
+}
+
+/// What makes a release that was asked for when nothing had changed say which version stands.
+pub(super) fn skips(shown: &Shown, request: &Request, version: u64, now: Timestamp) -> Option<AgentReleaseStatus> {
+    let message = format!("nothing has changed since v{version}, which runs; no version was made");
+    let conditions = condition::conditions(vec![Finding::new(READY, true, "Skipped", message)], &request.conditions, None, now);
+    let version = i64::try_from(version).ok();
+    let status = AgentReleaseStatus { version, phase: Some(Status::Skipped), conditions, ..AgentReleaseStatus::default() };
+    (hash(&status) != shown.status).then_some(status)
 }
 
 /// What makes a release that cannot be made yet say so, if it does not already.

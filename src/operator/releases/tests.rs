@@ -102,22 +102,54 @@ fn a_change_waits_until_it_stands_still_and_a_first_one_for_its_image() {
 }
 
 #[test]
-fn a_person_gets_a_version_even_of_what_has_not_changed() {
+fn a_release_of_what_has_not_changed_is_skipped_and_names_the_version_that_stands() {
     let mut cluster = with_versions(1);
     cluster.ask("mine", "as agreed");
     cluster.settle();
-    assert_eq!(cluster.active(), Some(2));
-    let data = &cluster.artifacts[&2].metadata;
-    assert_eq!((data.author.as_str(), data.changelog.as_str()), ("manager:kubectl-create", "as agreed"));
-    assert_eq!(cluster.releases["mine"].status.as_ref().unwrap().version, Some(2));
+    assert_eq!((cluster.active(), cluster.past.highest), (Some(1), 1));
+    let status = |cluster: &Cluster, name: &str| {
+        let status = cluster.releases[name].status.clone().unwrap();
+        (status.version, status.phase, status.conditions[0].reason.clone())
+    };
+    assert_eq!(status(&cluster, "mine"), (Some(1), Some(Status::Skipped), "Skipped".to_owned()));
     cluster.check();
-    cluster.clock += 100;
-    cluster.releases.remove("mine");
-    cluster.ask("mine", "again");
-    cluster.releases.get_mut("mine").unwrap().metadata.uid = Some("99999999-x".to_owned());
+    // It is none that waits: what changes later is not its.
+    cluster.prompt("p2");
     cluster.settle();
-    assert_eq!(cluster.active(), Some(3), "another object of the same name is another release");
+    assert_eq!(cluster.artifacts[&2].metadata.changelog, "changed agent.system_prompt");
+    assert_eq!(status(&cluster, "mine").1, Some(Status::Skipped));
+    cluster.prompt("p3");
+    cluster.ask("yours", "as agreed");
+    cluster.settle();
+    let data = &cluster.artifacts[&3].metadata;
+    assert_eq!((data.author.as_str(), data.changelog.as_str()), ("manager:kubectl-create", "as agreed"));
+    assert_eq!(status(&cluster, "yours").0, Some(3));
     cluster.check();
+    // Only the last ones stay.
+    for at in 0..5 {
+        cluster.clock += 10;
+        cluster.ask(&format!("again-{at}"), "c");
+        cluster.settle();
+    }
+    let skipped: Vec<_> = cluster.releases.iter().filter(|(_, it)| it.status.as_ref().unwrap().phase == Some(Status::Skipped)).map(|(name, _)| name.as_str()).collect();
+    assert_eq!((skipped, cluster.past.highest), (vec!["again-2", "again-3", "again-4"], 3));
+}
+
+#[test]
+fn deploying_what_runs_already_is_told_and_noted() {
+    for owner in [None, Some("Kustomization flux-system/apps".to_owned())] {
+        let mut cluster = with_versions(2);
+        cluster.owner = owner;
+        let before = cluster.told.len();
+        for _ in 0..2 {
+            cluster.deploy("2");
+            cluster.settle();
+            cluster.check();
+        }
+        assert_eq!((cluster.active(), cluster.past.highest), (Some(2), 2));
+        assert_eq!(cluster.told[before..], ["deployed v2 by ann@example.com", "deployed v2 by ann@example.com"]);
+        assert_eq!(cluster.past.versions[&2].reason.as_deref(), Some("deployed again; by ann@example.com"));
+    }
 }
 
 #[test]
@@ -191,6 +223,7 @@ fn one_of_ours_that_git_knows_by_no_name_is_known_by_its_own() {
 #[test]
 fn what_gitops_would_make_anew_is_not_deleted() {
     let mut cluster = with_versions(1);
+    cluster.prompt("p2");
     cluster.ask("kept", "c");
     cluster.releases.get_mut("kept").unwrap().metadata.labels =
         Some([("argocd.argoproj.io/instance".to_owned(), "bots".to_owned())].into());
@@ -252,6 +285,7 @@ fn a_tool_edited_since_runs_as_it_is_now_and_is_no_version_until_it_changes_agai
 fn what_strangers_say_of_a_release_is_put_right() {
     let mut cluster = Cluster::new("systemPrompt: p1");
     cluster.settle();
+    cluster.prompt("p2");
     cluster.ask("mine", "by hand");
     cluster.settle();
     cluster.prompt("p3");
@@ -284,6 +318,7 @@ fn a_version_is_shown_by_its_number_where_its_name_is_taken() {
     cluster.settle();
     let name = cluster.releases.keys().next().unwrap().clone();
     cluster.releases.clear();
+    cluster.prompt("p2");
     cluster.ask(&name, "somebody's own");
     cluster.settle();
     let versions: BTreeMap<&str, _> =
@@ -343,14 +378,14 @@ fn a_spec_that_gitops_owns_is_pinned_until_its_content_changes() {
     assert!(pinned(&cluster), "that is no content");
     cluster.ask("mine", "of what runs");
     cluster.settle();
-    assert_eq!((cluster.active(), cluster.artifacts[&4].agent.system_prompt.as_deref()), (Some(4), Some("p1")));
+    assert_eq!((cluster.active(), cluster.past.highest), (Some(1), 3), "nothing has changed of it");
     assert!(pinned(&cluster));
     cluster.prompt("p5");
     cluster.settle();
-    assert_eq!((cluster.active(), pinned(&cluster)), (Some(5), false));
-    assert_eq!(cluster.artifacts[&5].agent.system_prompt.as_deref(), Some("p5"));
+    assert_eq!((cluster.active(), pinned(&cluster)), (Some(4), false));
+    assert_eq!(cluster.artifacts[&4].agent.system_prompt.as_deref(), Some("p5"));
     cluster.check();
-    cluster.deploy("5");
+    cluster.deploy("4");
     cluster.settle();
     assert!(!pinned(&cluster), "what the spec says needs no pin");
 }

@@ -12,6 +12,9 @@ const STREAM: &str = "text/event-stream";
 /// The one endpoint that takes bodies of several kinds, and tells by its status whether something was there before.
 const IMPORT: &str = "/skills/import";
 
+/// Where a release is asked for, which is made if anything has changed.
+const RELEASES: &str = "/agents/{id}/releases";
+
 /// What is answered out of the history of releases.
 const HISTORY: [&str; 2] = ["/releases", "/versions"];
 
@@ -104,10 +107,15 @@ pub(super) fn of(route: &Route, routes: &[Route], generator: &mut SchemaGenerato
     if facts.makes {
         answer["links"] = links(route, routes, &answer["content"][route.media]["schema"], generator);
     }
-    if route.path == IMPORT {
+    let stands = match route.path {
         // What takes another's place is not new.
+        IMPORT => Some("It has taken another's place."),
+        RELEASES if route.method == Method::POST => Some("Nothing has changed since this release, which stands; none was made."),
+        _ => None,
+    };
+    if let Some(why) = stands {
         let mut replaced = answer.clone();
-        replaced["description"] = json!("It has taken another's place.");
+        replaced["description"] = json!(why);
         responses.insert("200".to_owned(), replaced);
     }
     responses.insert(route.status.as_str().to_owned(), answer);

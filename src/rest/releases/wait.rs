@@ -8,7 +8,7 @@ use kube::api::{Api, DeleteParams, Preconditions};
 use kube::runtime::wait::await_condition;
 use kube::{Resource, ResourceExt};
 use serde::de::DeserializeOwned;
-use slipway_api::{AgentRelease, condition};
+use slipway_api::{AgentRelease, ReleasePhase, condition};
 use slipway_http::{Error, HeaderValue, StatusCode, header};
 use tokio::time::timeout;
 
@@ -48,8 +48,14 @@ fn version(release: &AgentRelease) -> Option<u64> {
     release.status.as_ref()?.version.and_then(|version| u64::try_from(version).ok())
 }
 
+/// The version that a release got, or that stands because nothing had changed.
+pub(super) struct Released {
+    pub version: u64,
+    pub is_new: bool,
+}
+
 /// The version that a release got. One that cannot be made now is taken back, and why is told.
-pub(super) async fn released(call: &Call, api: &Api<AgentRelease>, wanted: &AgentRelease, what: &str) -> Result<u64, Error> {
+pub(super) async fn released(call: &Call, api: &Api<AgentRelease>, wanted: &AgentRelease, what: &str) -> Result<Released, Error> {
     let name = wanted.name_any();
     let refused = |release: &AgentRelease| ready(release).is_some_and(|ready| ready.status == "False");
     let mut seen = until(api, &name, PATIENCE, |release| version(release).is_some() || refused(release)).await?;
@@ -60,7 +66,8 @@ pub(super) async fn released(call: &Call, api: &Api<AgentRelease>, wanted: &Agen
         return Err(Error::new(StatusCode::CONFLICT, format!("the release of {what} was deleted before it was made")));
     };
     if let Some(version) = version(&release) {
-        return Ok(version);
+        let is_new = release.status.as_ref().is_none_or(|status| status.phase != Some(ReleasePhase::Skipped));
+        return Ok(Released { version, is_new });
     }
     match ready(&release).filter(|ready| ready.status == "False") {
         Some(ready) if ready.reason != UNAVAILABLE => {

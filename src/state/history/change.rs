@@ -9,7 +9,7 @@ use slipway_release::{Artifact, Current, LONGEST, Status, Tombstone};
 use super::message::About;
 use super::pack::Batch;
 use super::source::Source;
-use super::standings::{Sheet, Standing};
+use super::standings::{REJECTED_BEFORE, Sheet, Standing};
 use super::tip::Folder;
 use super::view::{self, Effect, Told};
 use super::writer::Tip;
@@ -168,15 +168,18 @@ impl Work<'_> {
         };
         let current = folder.file(CURRENT)?;
         let standing = self.sheet()?.one(version)?;
-        if standing.as_ref().is_some_and(|standing| standing.status == Status::Rejected) {
+        if standing.as_ref().is_some_and(Standing::was_rejected) {
             return Err(Fault::Refused(format!("version {version} of agent {agent} was rejected; deploy one that passed")));
         }
         let artifact = artifact(source, recorded, &self.change.namespace, &agent, version)?;
         let active = artifact.marked(Status::Active).map_err(|fault| Fault::Refused(format!("the artifact: {fault}")))?;
         let bytes = active.to_yaml().into_bytes();
         let blob = lanes::id((Kind::Blob, &bytes))?;
+        // What is asked for again later is written down again: who asked, and when.
+        let when = self.change.when;
+        let is_so = |standing: Standing| standing.status == Status::Active && standing.reason.as_deref() == reason && standing.when >= when;
         if current == Some(blob)
-            && standing.is_some_and(|standing| standing.status == Status::Active && standing.reason.as_deref() == reason)
+            && standing.is_some_and(is_so)
             && self.deploys(manifest)?
         {
             return Ok(false);
@@ -224,7 +227,7 @@ impl Work<'_> {
                     "version {version} of agent {agent} waits for an evaluation only from when it is recorded on; record it anew"
                 )));
             }
-            Status::Rejected | Status::Archived | Status::Deleted => {}
+            Status::Rejected | Status::Archived | Status::Deleted | Status::Skipped => {}
         }
         let folder = self.folder()?;
         if folder.folder(RELEASES, source)?.file(&file(version))?.is_none() {
@@ -253,8 +256,13 @@ impl Work<'_> {
             None => String::new(),
         };
         let sheet = self.sheet()?;
-        let ended: Vec<_> =
-            sheet.all(Status::Active).chain(sheet.all(Status::PendingEval)).map(|version| (version, Status::Deleted, None)).collect();
+        let rejected = |standing: &Standing| {
+            let why = standing.reason.as_deref().unwrap_or_default();
+            (standing.status == Status::Rejected).then(|| format!("{REJECTED_BEFORE}{why}"))
+        };
+        let standings = sheet.standings()?;
+        let standing = standings.iter().filter(|(_, standing)| standing.status != Status::Deleted);
+        let ended: Vec<_> = standing.map(|(version, standing)| (*version, Status::Deleted, rejected(standing))).collect();
         self.tip.is_torn = true;
         let tombstone = Tombstone::new(&agent, &changelog, self.change.when).to_yaml();
         let blob = self.batch.text(tombstone.into_bytes())?;

@@ -2,6 +2,7 @@
 //! what was recorded. Nothing that a caller writes gets into that paragraph.
 
 use gix::ObjectId;
+use slipway_release::plain_name;
 
 use super::{Author, names};
 
@@ -80,11 +81,7 @@ fn cut(text: &str, most: usize) -> &str {
 
 /// A name and an address as Git writes them. Nobody becomes somebody else by odd letters.
 fn identity(author: &Author) -> String {
-    let clean = |text: &str, most: usize| {
-        let kept: String =
-            text.chars().map(|letter| if letter.is_control() || matches!(letter, '<' | '>') { ' ' } else { letter }).collect();
-        cut(kept.split_whitespace().collect::<Vec<_>>().join(" ").as_str(), most).trim().to_owned()
-    };
+    let clean = |text: &str, most: usize| plain_name(&text.replace(['<', '>'], " "), most);
     let name = clean(&author.name, 200);
     let name = if name.is_empty() { "unknown".to_owned() } else { name };
     format!("{name} <{}>", clean(&author.email, 320).replace(' ', "-"))
@@ -133,6 +130,13 @@ mod tests {
         }
         let plain = About { version: 0, release: None, ..about };
         assert_eq!(super::about(&commit("x\n\nRelease: other", &author, &plain)), Some(plain));
+    }
+
+    #[test]
+    fn an_author_is_written_without_what_is_not_seen() {
+        let pushed = format!("Ann{}\u{202e}(kubectl)", "\u{2060}".repeat(80));
+        assert_eq!(identity(&Author { name: pushed, email: "ann\u{200b}@example.com".to_owned() }), "Ann(kubectl) <ann@example.com>");
+        assert_eq!(identity(&Author { name: "\u{3164}".to_owned(), email: String::new() }), "unknown <>");
     }
 
     proptest! {

@@ -20,6 +20,18 @@ pub struct Standing {
     pub when: Timestamp,
 }
 
+/// What the reason of a version begins with that was rejected before its agent was deleted: it is deployed no more than it
+/// was then.
+pub(super) const REJECTED_BEFORE: &str = "rejected before its agent was deleted: ";
+
+impl Standing {
+    /// Whether its evaluation kept it from running, whatever became of its agent since.
+    pub fn was_rejected(&self) -> bool {
+        let before = self.status == Status::Deleted && self.reason.as_deref().is_some_and(|reason| reason.starts_with(REJECTED_BEFORE));
+        self.status == Status::Rejected || before
+    }
+}
+
 /// All versions of a file. People may have edited it; then it is read as any YAML.
 pub(super) fn read(text: &str) -> Result<BTreeMap<u64, Standing>, Fault> {
     if let Some(all) = text.lines().map(line).collect() {
@@ -62,6 +74,11 @@ impl Sheet {
     /// The versions that stand there.
     pub(super) fn all(&self, status: Status) -> impl Iterator<Item = u64> {
         self.open.iter().filter(move |(_, stands)| **stands == status).map(|(version, _)| *version)
+    }
+
+    /// Every version, whatever became of it.
+    pub(super) fn standings(&self) -> Result<BTreeMap<u64, Standing>, Fault> {
+        read(&self.text)
     }
 
     pub(super) fn one(&self, version: u64) -> Result<Option<Standing>, Fault> {

@@ -28,6 +28,10 @@ pub(super) struct Cluster {
     pub(super) owner: Option<String>,
     pub(super) clock: i64,
     pub(super) told: Vec<String>,
+    /// When a version was last asked for.
+    pub(super) asked_at: Option<Timestamp>,
+    /// What was told of: twice is once.
+    news: Vec<(u64, Timestamp)>,
 }
 
 impl Cluster {
@@ -46,6 +50,8 @@ impl Cluster {
             owner: None,
             clock: 1_000,
             told: Vec::new(),
+            asked_at: None,
+            news: Vec::new(),
         }
     }
 
@@ -74,7 +80,19 @@ impl Cluster {
     }
 
     pub(super) fn deploy(&mut self, version: &str) {
+        self.clock += 1;
+        self.asked_at = Some(self.now());
         self.edit(&json!({"metadata": {"annotations": {labels::DEPLOY_RELEASE: version}}}));
+    }
+
+    fn tell(&mut self) {
+        let active = self.past.active.as_ref().unwrap();
+        let news = (active.version, active.since);
+        if !self.news.contains(&news) {
+            let kind = if active.is_again() { "deployed" } else { "created" };
+            self.told.push(format!("{kind} v{} by {}", active.version, active.author()));
+            self.news.push(news);
+        }
     }
 
     /// A person's AgentRelease.
@@ -117,6 +135,7 @@ impl Cluster {
             asked: asked.as_ref(),
             owner: self.owner.as_deref(),
             by: "ann@example.com",
+            asked_at: self.asked_at,
             patience,
             now: self.now(),
         })
@@ -130,7 +149,12 @@ impl Cluster {
                 self.told.push(format!("refused {version}: {why}"));
                 self.edit(&json!({"metadata": {"annotations": {labels::DEPLOY_RELEASE: null}}}));
             }
-            Step::Unask => self.edit(&json!({"metadata": {"annotations": {labels::DEPLOY_RELEASE: null}}})),
+            Step::Unask { news } => {
+                if news {
+                    self.tell();
+                }
+                self.edit(&json!({"metadata": {"annotations": {labels::DEPLOY_RELEASE: null}}}));
+            }
             Step::Activate { version, note } => self.activate(version, &note, self.now()),
             Step::Record(draft) => {
                 assert!(!self.keys.contains_key(&draft.key), "{} was recorded before", draft.key);
@@ -160,7 +184,10 @@ impl Cluster {
                 self.artifacts.insert(version, artifact);
                 self.activate(version, &Note::default(), data.timestamp);
             }
-            Step::Patch(patch) => {
+            Step::Patch { patch, news } => {
+                if news {
+                    self.tell();
+                }
                 assert_eq!(patch["metadata"]["resourceVersion"], self.agent.resource_version().unwrap());
                 self.edit(&patch);
             }
@@ -178,9 +205,7 @@ impl Cluster {
             Step::Prune { name } => drop(self.releases.remove(&name).unwrap()),
             Step::Stand { stand, news } => {
                 if news {
-                    let active = self.past.active.as_ref().unwrap();
-                    let kind = if active.is_again() { "deployed" } else { "created" };
-                    self.told.push(format!("{kind} v{} by {}", active.version, active.author()));
+                    self.tell();
                 }
                 let status = self.agent.status.get_or_insert_with(AgentStatus::default);
                 status.active_release = stand.active_release;
@@ -228,6 +253,7 @@ impl Cluster {
             .releases
             .values()
             .filter_map(|release| release.status.as_ref())
+            .filter(|status| status.phase != Some(Status::Skipped))
             .filter_map(|status| Some((status.version?, status.phase?.as_str(), status.artifact.is_some())))
             .collect();
         all.sort_unstable();

@@ -76,7 +76,10 @@ fn the_life_of_an_agent_is_what_git_shows() {
     let born = history.release("team-a", "hello", again.version).unwrap();
     assert_eq!((born.metadata.version, born.metadata.previous), (4, 3));
     let page = history.list("team-a", "hello", None, 100).unwrap();
-    assert_eq!(statuses(&page.rows), [(4, Status::Active), (3, Status::Rejected), (2, Status::Archived), (1, Status::Deleted)]);
+    assert_eq!(statuses(&page.rows), [(4, Status::Active), (3, Status::Deleted), (2, Status::Deleted), (1, Status::Deleted)]);
+    // A name that is taken up again is no way around an evaluation.
+    assert_eq!(page.rows[1].standing.as_ref().unwrap().reason.as_deref(), Some("rejected before its agent was deleted: 41 < 75"));
+    assert!(matches!(history.activate("team-a", step("hello", 3), None), Err(Fault::Refused(said)) if said.contains("rejected")));
     fsck(&path);
     // What another process would see is the same.
     drop(history);
