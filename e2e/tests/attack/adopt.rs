@@ -8,7 +8,8 @@ use slipway_e2e::Kubectl;
 const ADOPT: &str = "agents.slipway.dev/adopt";
 
 fn agent(namespace: &str, name: &str, adopts: &Value) -> Value {
-    let metadata = json!({"name": name, "namespace": namespace, "annotations": {ADOPT: adopts}});
+    let annotations = if adopts.is_null() { json!({}) } else { json!({ADOPT: adopts}) };
+    let metadata = json!({"name": name, "namespace": namespace, "annotations": annotations});
     json!({"apiVersion": "agents.slipway.dev/v1", "kind": "Agent", "metadata": metadata, "spec": {"name": "H", "framework": "custom"}})
 }
 
