@@ -46,6 +46,7 @@ fn every_endpoint_answers_as_written_down() {
     golden.keep("GET /admin/agents", &list("/admin/agents?limit=500&search=travel+helper", &team.get("agent/travel-helper")));
     golden.keep("DELETE /agents/{id}", &on("DELETE", "").send());
     golden.keep("GET /agents/{id} after that", &on("GET", "").send());
+    assert_eq!(team.kubectl("get agent/travel-helper --ignore-not-found -o name").ok(), "", "it is gone from the cluster");
     golden.compare();
 }
 

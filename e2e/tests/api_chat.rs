@@ -91,7 +91,9 @@ fn an_agent_is_talked_to_through_rest() {
     let found = call("POST", "/memory/search").json(&json!({"query": "green tea"})).expect(200);
     assert_eq!(found["data"]["results"][0]["content"], "Ada likes green tea", "{found}");
     assert_eq!(call("DELETE", &format!("/memory/{id}")).expect(200)["data"], json!({"id": id, "deleted": true}));
+    assert_eq!(call("GET", "/memory").expect(200)["data"], json!([]), "it is forgotten");
     assert_eq!(call("DELETE", "/conversations/conv_1").expect(200)["data"], json!({"id": "conv_1", "deleted": true}));
+    assert_eq!(call("GET", "/conversations").expect(200)["data"], json!([]), "nothing is left of it");
 
     // What the agent refuses is refused in REST's words, at REST's path.
     let gone = call("GET", "/conversations/conv_1").expect(404);

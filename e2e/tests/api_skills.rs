@@ -57,6 +57,7 @@ fn skills_are_made_listed_replaced_and_deleted() {
     assert_eq!(api.call("DELETE", "/skills/sk_fill_forms").expect(200)["data"], json!({"id": "sk_fill_forms", "deleted": true}));
     api.call("GET", "/skills/sk_fill_forms").expect(404);
     api.call("DELETE", "/skills/sk_fill_forms").expect(404);
+    assert_eq!(team.kubectl("get skill/fill-forms --ignore-not-found -o name").ok(), "", "it is gone from the cluster");
 }
 
 #[test]

@@ -70,7 +70,8 @@ impl Found {
 }
 
 /// `infinity` is no number of seconds.
-const OPEN: &str = "CASE WHEN open_until = 'infinity' THEN 9000000000000 ELSE ceil(extract(epoch FROM open_until)) END::bigint AS open_until";
+const OPEN: &str =
+    "CASE WHEN open_until = 'infinity' THEN 9000000000000 ELSE ceil(extract(epoch FROM open_until)) END::bigint AS open_until";
 
 impl Tenants {
     /// Claims ids of a team for its Agents, in the order in which they are named. It may be asked again and again.
@@ -177,7 +178,8 @@ impl Tenants {
 
     /// Deletes what was set aside long enough ago.
     pub async fn expire(&self) -> Result<u64, Fault> {
-        const OLD: &str = "SELECT uid FROM slipway.owners WHERE team = $1 AND since < now() - $2 * interval '1 day' ORDER BY since LIMIT 100";
+        const OLD: &str =
+            "SELECT uid FROM slipway.owners WHERE team = $1 AND since < now() - $2 * interval '1 day' ORDER BY since LIMIT 100";
         let old = in_long_time(async {
             let mut work = self.door.begin_long().await?;
             let rows = ask(OLD).bind(ASIDE).bind(HELD_DAYS).fetch_all(&mut *work).await?;

@@ -107,12 +107,12 @@ impl Tenants {
             self.mend(&mut work, &group, &user, password).await?;
             ask("INSERT INTO slipway.tenants (role, team, uid, cluster, open_until) VALUES ($1::text::name, $2, $3, $4, NULL)
                  ON CONFLICT (team) DO UPDATE SET role = excluded.role, uid = excluded.uid, cluster = excluded.cluster, open_until = NULL")
-                .bind(&user)
-                .bind(&home.team)
-                .bind(&home.uid)
-                .bind(&home.cluster)
-                .execute(&mut *work)
-                .await?;
+            .bind(&user)
+            .bind(&home.team)
+            .bind(&home.uid)
+            .bind(&home.cluster)
+            .execute(&mut *work)
+            .await?;
             work.commit().await?;
             Ok(Ensured::Login(Login { user, password: password.clone() }))
         })

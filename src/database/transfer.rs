@@ -44,8 +44,7 @@ impl Tenants {
                  SELECT $3, $4, {columns} FROM slipway.{parent} WHERE team = $1 AND agent_id = $2 AND id = ANY ($5)
                  ON CONFLICT DO NOTHING RETURNING id"
             ));
-            let copied =
-                ids(&ask(copy).bind(from.0).bind(from.1).bind(to.0).bind(to.1).bind(&chosen).fetch_all(&mut *work).await?)?;
+            let copied = ids(&ask(copy).bind(from.0).bind(from.1).bind(to.0).bind(to.1).bind(&chosen).fetch_all(&mut *work).await?)?;
             if let Some(columns) = self::columns(&mut work, child).await? {
                 let copy = AssertSqlSafe(format!(
                     "INSERT INTO slipway.{child} (team, agent_id, {columns})

@@ -251,7 +251,8 @@ impl Tenancy {
         if self.holds(holder) {
             return Ok(());
         }
-        self.answers().map_err(|why| format!("waiting for the database, to know whether it holds rows of an earlier Agent of this name: {why}"))?;
+        self.answers()
+            .map_err(|why| format!("waiting for the database, to know whether it holds rows of an earlier Agent of this name: {why}"))?;
         match self.tenants.claim(home, std::slice::from_ref(holder)).await.map(|claims| claims.first().copied()) {
             Ok(Some(Claim::Held)) => {
                 self.hold(holder);
@@ -262,7 +263,9 @@ impl Tenancy {
                 Err("the database holds rows of an earlier Agent of this name, which are removed first".to_owned())
             }
             Ok(_) => Err("pods of an earlier Agent of this name have yet to end: they could write among this one's rows".to_owned()),
-            Err(fault) => Err(format!("waiting for the database, to know whether it holds rows of an earlier Agent: {}", self.noted(&fault))),
+            Err(fault) => {
+                Err(format!("waiting for the database, to know whether it holds rows of an earlier Agent: {}", self.noted(&fault)))
+            }
         }
     }
 

@@ -4,7 +4,8 @@
 /// the direction of text) and what else is drawn as nothing are left out: with them a name could be pushed out of sight,
 /// or read as another.
 pub fn plain_name(text: &str, most: usize) -> String {
-    let seen: String = text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).filter(|letter| !is_unseen(*letter)).collect();
+    let seen: String =
+        text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).filter(|letter| !is_unseen(*letter)).collect();
     let words = seen.split_whitespace().collect::<Vec<_>>().join(" ");
     words[..words.floor_char_boundary(most)].trim_end().to_owned()
 }

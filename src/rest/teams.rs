@@ -17,9 +17,9 @@ use crate::answer::{Created, Data};
 use crate::call::{Call, Json};
 use crate::context::Context;
 use crate::page::{Page, page_of};
+use crate::right::Right;
 use crate::route::Parameter;
 use crate::shelf::Item;
-use crate::right::Right;
 use crate::{fault, gitops, write};
 
 /// What deletes a team's agents along with it.
@@ -175,7 +175,8 @@ pub(crate) async fn delete(mut call: Call) -> Result<Data<Deleted>, Error> {
 async fn delete_whole(call: &Call, team: &Team, what: &str, namespace: &str) -> Result<Data<Deleted>, Error> {
     let context = &call.context;
     if !context.access.allows(&call.caller, DELETE_AGENT, namespace, None).await? {
-        let message = format!("{} may not {DELETE_AGENT} in {namespace}; who deletes a team with its agents needs that right too", call.caller.name);
+        let message =
+            format!("{} may not {DELETE_AGENT} in {namespace}; who deletes a team with its agents needs that right too", call.caller.name);
         return Err(Error::new(StatusCode::FORBIDDEN, message));
     }
     let agents: Api<Agent> = Api::namespaced(call.client(), namespace);

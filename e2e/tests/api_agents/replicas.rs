@@ -61,6 +61,7 @@ fn what_was_written_by_one_server_is_in_the_next_list_of_the_other() {
         let deleted = writer.call("DELETE", &format!("/agents/{slug}")).send();
         assert_eq!(deleted.status, 200, "{deleted:?}");
         assert!(!deleted.header("x-resource-version").is_empty(), "{deleted:?}");
+        assert_eq!(team.kubectl(format!("get agent {slug} --ignore-not-found -o name")).ok(), "", "deleted in round {round}");
         for api in &apis {
             assert!(!slugs(&list(api, deleted.header("x-resource-version"))).contains(&slug.as_str()), "deleted in round {round}");
         }
@@ -84,6 +85,7 @@ fn a_version_that_no_watch_will_tell_of_is_known_all_the_same() {
     assert_eq!((known.status, slugs(&known.json()).len()), (200, 2), "{known:?}");
     // Of a deletion before the server began.
     let deleted = first.call("DELETE", "/agents/goes").send();
+    assert_eq!(team.kubectl("get agent/goes --ignore-not-found -o name").ok(), "", "it is gone from the cluster");
     let second = Api::of(&team);
     let known = list(&second, deleted.header("x-resource-version"));
     assert_eq!((known.status, slugs(&known.json())), (200, vec!["stays"]), "{known:?}");
@@ -128,4 +130,5 @@ fn a_version_that_is_named_is_the_one_that_is_changed() {
         if reply.status == 200 { Ok(()) } else { Err(format!("{reply:?}")) }
     });
     api.call("DELETE", "/agents/helper").header("If-Match", "*").expect(200);
+    assert_eq!(team.kubectl("get agent/helper --ignore-not-found -o name").ok(), "", "it is gone from the cluster");
 }

@@ -40,6 +40,7 @@ fn tools_answer_as_written_down() {
     let clock = json!({"name": "datetime", "type": "builtin", "description": "What time it is."});
     golden.keep("PUT /tools/{name}", &api.call("PUT", "/tools/get-weather").json(&clock).send());
     golden.keep("DELETE /tools/{name}", &api.call("DELETE", "/tools/get-weather").send());
+    assert_eq!(team.kubectl("get tool/get-weather --ignore-not-found -o name").ok(), "", "it is gone from the cluster");
     golden.compare();
 }
 
@@ -65,6 +66,7 @@ fn skills_answer_as_written_down() {
     let other = json!({"name": "fill-forms", "description": "Fills other forms.", "instructions": "Fill them."});
     golden.keep("PUT /skills/{id}", &api.call("PUT", "/skills/sk_fill_forms").json(&other).send());
     golden.keep("DELETE /skills/{id}", &api.call("DELETE", "/skills/sk_fill_forms").send());
+    assert_eq!(team.kubectl("get skill/fill-forms --ignore-not-found -o name").ok(), "", "it is gone from the cluster");
 
     let import = |query: &str, source: String| api.call("POST", &format!("/skills/import{query}")).json(&json!({"source": source})).send();
     let source = format!("{}//s/brief?ref=v1", git.url("skills"));

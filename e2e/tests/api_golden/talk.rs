@@ -26,6 +26,7 @@ fn talking_answers_as_written_down() {
     golden.keep("POST /agents/{id}/memory/search", &call("POST", "/memory/search").json(&json!({"query": "green tea"})).send());
     let memory = kept.json()["data"]["id"].as_str().unwrap_or_default().to_owned();
     golden.keep("DELETE /agents/{id}/memory/{mid}", &call("DELETE", &format!("/memory/{memory}")).send());
+    assert_eq!(call("GET", "/memory").expect(200)["data"], json!([]), "it is forgotten");
 
     let said = call("POST", "/chat").json(&json!({"message": "Hello!"})).send();
     golden.keep("POST /agents/{id}/chat", &said);
@@ -39,6 +40,8 @@ fn talking_answers_as_written_down() {
     golden.keep("GET /agents/{id}/conversations/{cid}/status", &conversation("/status").send());
     golden.keep("GET /agents/{id}/suggestions", &call("GET", &format!("/suggestions?conversation_id={id}")).send());
     golden.keep("DELETE /agents/{id}/conversations/{cid}", &call("DELETE", &format!("/conversations/{id}")).send());
+    conversation("").expect(404);
+    assert_eq!(call("GET", "/conversations").expect(200)["data"], json!([]), "nothing is left of it");
     golden.compare();
 }
 

@@ -1,7 +1,7 @@
 //! Teams and their members.
 
 use serde_json::{Value, json};
-use slipway_e2e::{Api, Golden, Team, poll, together};
+use slipway_e2e::{Api, Golden, Team, kubectl, poll, together};
 
 #[test]
 fn teams_and_members_answer_as_written_down() {
@@ -46,5 +46,9 @@ fn teams_and_members_answer_as_written_down() {
     golden.keep("GET /teams/{team} without members", &counts(0));
     assert_eq!(call("GET", "/members").expect(200)["data"], Value::Array(Vec::new()));
     golden.keep("DELETE /teams/{team}", &call("DELETE", "").send());
+    poll(60, || {
+        let left = kubectl(format!("get team/{} namespace/{} --ignore-not-found -o name", team.slug, team.namespace)).ok();
+        if left.is_empty() { Ok(()) } else { Err(format!("they should go: {left}")) }
+    });
     golden.compare();
 }

@@ -2,8 +2,8 @@
 //! may hand over.
 
 use serde_json::{Value, json};
-use slipway_e2e::attack::Installation;
 use slipway_e2e::Kubectl;
+use slipway_e2e::attack::Installation;
 
 const ADOPT: &str = "agents.slipway.dev/adopt";
 
@@ -31,7 +31,8 @@ fn a_teams_admin_hands_no_rows_over() {
     slipway.apply(&agent(&namespace, "there", &Value::Null));
     refused(&by(&format!("-n {namespace} annotate agent there {ADOPT}=an-earlier-uid")));
     let left = slipway.kubectl(format!("get agents -n {namespace} -o json")).json();
-    let names: Vec<_> = left["items"].as_array().unwrap().iter().map(|item| (&item["metadata"]["name"], &item["metadata"]["annotations"][ADOPT])).collect();
+    let names: Vec<_> =
+        left["items"].as_array().unwrap().iter().map(|item| (&item["metadata"]["name"], &item["metadata"]["annotations"][ADOPT])).collect();
     assert_eq!(names, [(&json!("there"), &Value::Null)]);
 }
 

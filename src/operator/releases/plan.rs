@@ -261,7 +261,8 @@ fn requests(seen: &Seen) -> Option<Step> {
 /// The active version, if what runs is what it says.
 fn unchanged(past: &Past, effective: &Agent, resolved: &Resolved) -> Option<u64> {
     let active = past.active.as_ref()?;
-    let is_same = content(effective).same_content(&active.artifact) && differs(&active.artifact.resolved, &active.note, resolved).is_nothing();
+    let is_same =
+        content(effective).same_content(&active.artifact) && differs(&active.artifact.resolved, &active.note, resolved).is_nothing();
     is_same.then_some(active.version)
 }
 

@@ -131,7 +131,12 @@ fn a_release_of_what_has_not_changed_is_skipped_and_names_the_version_that_stand
         cluster.ask(&format!("again-{at}"), "c");
         cluster.settle();
     }
-    let skipped: Vec<_> = cluster.releases.iter().filter(|(_, it)| it.status.as_ref().unwrap().phase == Some(Status::Skipped)).map(|(name, _)| name.as_str()).collect();
+    let skipped: Vec<_> = cluster
+        .releases
+        .iter()
+        .filter(|(_, it)| it.status.as_ref().unwrap().phase == Some(Status::Skipped))
+        .map(|(name, _)| name.as_str())
+        .collect();
     assert_eq!((skipped, cluster.past.highest), (vec!["again-2", "again-3", "again-4"], 3));
 }
 

@@ -116,7 +116,8 @@ mod tests {
     }
 
     fn team(more: &Value) -> Guarded<Team> {
-        let mut whole = json!({"metadata": {"name": "a", "uid": "uid-of-a", "creationTimestamp": "2026-01-01T00:00:00Z"}, "spec": {"name": "A"}});
+        let mut whole =
+            json!({"metadata": {"name": "a", "uid": "uid-of-a", "creationTimestamp": "2026-01-01T00:00:00Z"}, "spec": {"name": "A"}});
         whole["metadata"].as_object_mut().unwrap().extend(more.as_object().cloned().unwrap());
         DeserializeGuard(Ok(object(whole)))
     }
@@ -186,7 +187,9 @@ mod tests {
             object(json!({"metadata": {"name": "one", "namespace": "team-a",
                 "ownerReferences": [{"apiVersion": "v1", "kind": "Agent", "name": "one", "uid": owner, "controller": true}]}, "spec": {"replicas": 1}}))
         };
-        let there = |owner| world.children(ChildKind::Deployment).insert(Key::new("team-a", "one"), Child::look(&deployment(owner), None, || None, ""));
+        let there = |owner| {
+            world.children(ChildKind::Deployment).insert(Key::new("team-a", "one"), Child::look(&deployment(owner), None, || None, ""))
+        };
         there("uid-of-one");
         assert!(!holder().alone, "a pod that is older than the Agent is not its own either");
         world.pods.gone(&pod("one"));

@@ -40,7 +40,8 @@ pub(super) async fn of(call: &Call, target: &Target, reason: &str) -> Result<Kep
     let pass = context.gate.call(&team, &target.key.name, &target.item.id, Instant::now())?;
     // Rows belong to the Agent that there is now, and not to one of its name that was there before.
     let agents: Api<Agent> = Api::namespaced(context.client.clone(), &target.key.namespace);
-    let there = agents.get_metadata(&target.key.name).await.map_err(|error| fault::of_cluster(error, &format!("agent {}", target.key.name)))?;
+    let there =
+        agents.get_metadata(&target.key.name).await.map_err(|error| fault::of_cluster(error, &format!("agent {}", target.key.name)))?;
     let records = reader.of(&ids::team(&team), &target.item.id, there.metadata.uid.as_deref().unwrap_or_default()).map_err(of_database)?;
     Ok(Kept { records, _pass: pass })
 }

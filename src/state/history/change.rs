@@ -178,10 +178,7 @@ impl Work<'_> {
         // What is asked for again later is written down again: who asked, and when.
         let when = self.change.when;
         let is_so = |standing: Standing| standing.status == Status::Active && standing.reason.as_deref() == reason && standing.when >= when;
-        if current == Some(blob)
-            && standing.is_some_and(is_so)
-            && self.deploys(manifest)?
-        {
+        if current == Some(blob) && standing.is_some_and(is_so) && self.deploys(manifest)? {
             return Ok(false);
         }
         self.tip.is_torn = true;

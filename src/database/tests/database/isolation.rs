@@ -1,6 +1,8 @@
 //! One team's login against another team's rows.
 
-use slipway_database::{Category, Ensured, Fault, Generation, Isolation, NewMemory, Passwords, Reader, Store, Tenants, Turn, UsageMinute, Vectors};
+use slipway_database::{
+    Category, Ensured, Fault, Generation, Isolation, NewMemory, Passwords, Reader, Store, Tenants, Turn, UsageMinute, Vectors,
+};
 
 use crate::{Database, Raw, SERVER, assistant, home, options, passwords, talk, user};
 
@@ -218,7 +220,11 @@ async fn estimates_tell_nothing_of_another_teams_rows() {
         assert_eq!(plans[0], plans[1], "the estimate for {column} differs");
     }
     assert_eq!(
-        admin.one("select count(*)::text from pg_stats where schemaname = 'slipway' and tablename not in ('tenants', 'migrations', 'owners')").await,
+        admin
+            .one(
+                "select count(*)::text from pg_stats where schemaname = 'slipway' and tablename not in ('tenants', 'migrations', 'owners')"
+            )
+            .await,
         "0"
     );
     // The questions that a runtime asks are still answered from an index.
@@ -335,7 +341,8 @@ async fn a_platform_that_may_create_roles_needs_not_be_a_superuser() {
     let mut raw = Raw::connect(&url).await;
     assert_eq!(raw.one("select count(*)::text from slipway.messages").await, "4");
     // A new password; the old one is none any more.
-    let again = crate::login(tenants.ensure(&home("a"), &Passwords { own: "another-password-of-team-a".into(), ..passwords("a") }).await.unwrap());
+    let again =
+        crate::login(tenants.ensure(&home("a"), &Passwords { own: "another-password-of-team-a".into(), ..passwords("a") }).await.unwrap());
     assert_eq!(again.user, stores[0].0.user);
     assert!(Raw::try_connect(&database.url_of(&stores[0].0)).await.is_err());
     Raw::connect(&database.url_of(&again)).await;

@@ -1,6 +1,8 @@
 //! Rows belong to UIDs: who comes under an old name is shown nothing that was said before.
 
-use slipway_database::{Category, Claim, Embedding, Ensured, Holder, Home, NewMemory, Reader, Store, Turn, UsageMinute, migrate, migrate_up_to};
+use slipway_database::{
+    Category, Claim, Embedding, Ensured, Holder, Home, NewMemory, Reader, Store, Turn, UsageMinute, migrate, migrate_up_to,
+};
 
 use crate::{Database, Raw, SERVER, home, login, options, password, passwords, talk, user};
 
@@ -39,7 +41,8 @@ async fn shown(store: &Store) -> (usize, i64, i64) {
 }
 
 async fn count(admin: &mut Raw, filter: &str) -> u32 {
-    let all = "select count(*)::text from (select team, agent_id from slipway.conversations union all select team, agent_id from slipway.messages
+    let all =
+        "select count(*)::text from (select team, agent_id from slipway.conversations union all select team, agent_id from slipway.messages
         union all select team, agent_id from slipway.memories union all select team, agent_id from slipway.memory_vectors
         union all select team, agent_id from slipway.usage_minutes union all select team, agent_id from slipway.owners) t where ";
     admin.one(&format!("{all}{filter}")).await.parse().unwrap()

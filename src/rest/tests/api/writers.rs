@@ -25,6 +25,7 @@ async fn written(impersonate: bool, authentication: Authentication) -> Vec<(Stri
         assert_eq!(one.status.as_u16() + other.status.as_u16(), 201 + 409);
     }
     assert_eq!(api.call(Method::DELETE, "/agents/helper", &ADA, None).await.status, 200);
+    assert!(api.cluster.objects("/namespaces/team-a/agents/helper").is_empty());
     let body = Some(json!({"email": "eve@example.com", "role": "viewer"}));
     assert_eq!(api.call(Method::POST, "/teams/a/members", &ADA, body).await.status, 201);
     assert_eq!(api.call(Method::PUT, "/platform/config", &ADA, Some(json!({"mlflow_uri": "http://mlflow"}))).await.status, 200);
