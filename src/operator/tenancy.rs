@@ -187,8 +187,9 @@ impl Tenancy {
             }
             Ok(None) => {
                 locked(&self.logins).remove(team);
-                locked(&self.crowded).insert(team.to_owned());
-                self.departures.look_at(team);
+                if locked(&self.crowded).insert(team.to_owned()) {
+                    self.departures.look_at(team);
+                }
                 Standing::Unavailable("the database holds rows of an earlier Team of this name, which are removed first".to_owned())
             }
             Err(fault) => Standing::Unavailable(self.noted(&fault)),
@@ -414,7 +415,7 @@ async fn clear(world: &World, tenancy: &Tenancy, leavings: &mut Leavings) -> Res
         }
     }
     for team in locked(&tenancy.crowded).clone() {
-        world.team_queue.add(Key::new("", &team));
+        world.team_queue.add_after(Key::new("", &team), AWAY);
     }
     outcome
 }

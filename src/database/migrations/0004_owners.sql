@@ -29,6 +29,11 @@ ALTER TABLE slipway.tenants ADD COLUMN uid text NOT NULL DEFAULT '';
 ALTER TABLE slipway.tenants ADD COLUMN cluster text NOT NULL DEFAULT '';
 ALTER TABLE slipway.tenants ADD COLUMN open_until timestamptz DEFAULT now();
 
+-- A login that was shut out has no team: its place in tenants says so until the role is dropped.
+CREATE OR REPLACE FUNCTION slipway.team() RETURNS text
+    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = ''
+    AS $$ SELECT team FROM slipway.tenants WHERE role = session_user AND team NOT LIKE 'gone %' $$;
+
 -- Whether the Agent of that UID may be shown what lies under its id: for REST, which may have a login that reads no
 -- more than rows. A team's login is told nothing of other teams.
 CREATE FUNCTION slipway.owned_by(asked_team text, asked_agent text, asked_uid text) RETURNS boolean

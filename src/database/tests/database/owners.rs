@@ -150,11 +150,16 @@ async fn a_later_team_has_another_login_and_waits_for_old_rows_to_go() {
     let store = Store::open(&options(&database.url_of(&old), "a", "ag_1")).unwrap();
     live(&store).await;
     let (tenants, second) = (database.tenants(), second("a"));
+    let mut open = Raw::connect(&database.url_of(&old)).await;
     // Again and again, and after a restart as well.
     for _ in 0..2 {
         assert_eq!(database.tenants().ensure(&second, &passwords("second")).await.unwrap(), Ensured::Former);
         assert!(Raw::try_connect(&database.url_of(&old)).await.is_err(), "the earlier team's login opens nothing");
         assert!(store.conversations(10, None, None).await.map_or(true, |page| page.items.is_empty()));
+    }
+    let row = |team: &str| format!("insert into slipway.conversations values ({team}, 'ag_1', 'late', 't', now(), now(), 0)");
+    for team in ["'a'", "slipway.team()", "'gone ' || session_user"] {
+        assert!(open.ask(&row(team)).await.is_err(), "a connection that was open writes nothing as {team}");
     }
     let strangers = tenants.strangers(&second, &[]).await.unwrap();
     assert!(strangers[0].of_former_team && strangers[0].was_here, "{strangers:?}");
