@@ -113,7 +113,7 @@ struct Ids {
 }
 
 impl Turn {
-    fn order(self, caller: Caller) -> Result<(Ids, Order), Error> {
+    fn order(self, caller: Caller, with_suggestions: bool) -> Result<(Ids, Order), Error> {
         let message = self.message.or(self.input).filter(|message| !message.trim().is_empty());
         let message = message.ok_or_else(|| Error::bad_request("`message` is missing or empty"))?;
         let conversation = match self.conversation_id {
@@ -130,6 +130,7 @@ impl Turn {
             trace_id: trace.clone(),
             caller,
             cancel_with_client: self.cancel_on_disconnect,
+            with_suggestions,
             max_output_tokens: None,
             temperature: None,
             stop: Vec::new(),
@@ -144,9 +145,9 @@ pub(crate) fn is_id(text: &str) -> bool {
     (1..=LONGEST_ID).contains(&text.len()) && text.bytes().all(fit)
 }
 
-/// The whole answer at once.
+/// The whole answer at once. It has no place for suggestions: they are made when `/suggestions` is asked for.
 pub(crate) async fn whole(agent: &Arc<Agent>, turn: Turn, caller: Caller) -> Result<Reply, Error> {
-    let (ids, order) = turn.order(caller)?;
+    let (ids, order) = turn.order(caller, false)?;
     let mut happenings = turn::begin(agent, order).await?;
     let mut guards = Vec::new();
     while let Some(happening) = happenings.recv().await {
@@ -165,7 +166,7 @@ pub(crate) async fn whole(agent: &Arc<Agent>, turn: Turn, caller: Caller) -> Res
 
 /// The answer as it comes: events of all kinds, then `done` with the full text, or `error`.
 pub(crate) async fn streamed(agent: &Arc<Agent>, turn: Turn, caller: Caller) -> Result<Reply, Error> {
-    let (ids, order) = turn.order(caller)?;
+    let (ids, order) = turn.order(caller, true)?;
     let happenings = turn::begin(agent, order).await?;
     Ok(Reply::events(events(happenings, ids)))
 }
@@ -216,7 +217,7 @@ mod tests {
     use super::*;
 
     fn order(body: &str) -> Result<(Ids, Order), Error> {
-        serde_json::from_str::<Turn>(body).unwrap().order(Caller::default())
+        serde_json::from_str::<Turn>(body).unwrap().order(Caller::default(), true)
     }
 
     #[test]

@@ -165,6 +165,7 @@ impl Asked {
             caller,
             // Nobody could ask for this answer later.
             cancel_with_client: true,
+            with_suggestions: false,
             max_output_tokens,
             temperature: self.temperature,
             stop,

@@ -40,6 +40,8 @@ pub(crate) struct Order {
     pub(crate) caller: Caller,
     /// The turn ends when its client leaves.
     pub(crate) cancel_with_client: bool,
+    /// The client is told suggestions, and waits for them before the end of its answer.
+    pub(crate) with_suggestions: bool,
     pub(crate) max_output_tokens: Option<u32>,
     pub(crate) temperature: Option<f32>,
     pub(crate) stop: Vec<String>,
@@ -274,14 +276,16 @@ async fn tell(agent: &Agent, order: &Order, answer: Answer, failure: Option<slip
     }
     let message = order.said.newest();
     if answer.stop == Stop::EndTurn && order.said.conversation().is_some() {
-        // Who has left asks for them later.
-        let suggested = select! {
-            biased;
-            () = listener.closed() => Vec::new(),
-            suggested = agent.suggest(order.said.conversation(), &message, &answer.content) => suggested,
-        };
-        if !suggested.is_empty() {
-            let _ = listener.send(Happening::Suggestions(suggested)).await;
+        if order.with_suggestions {
+            // A client that has left asks for them later.
+            let suggested = select! {
+                biased;
+                () = listener.closed() => Vec::new(),
+                suggested = agent.suggest(order.said.conversation(), &message, &answer.content) => suggested,
+            };
+            if !suggested.is_empty() {
+                let _ = listener.send(Happening::Suggestions(suggested)).await;
+            }
         }
         agent.reflect(order.said.conversation(), &message, &answer.content);
     }

@@ -120,6 +120,15 @@ fn nobody_waits_long_for_suggestions_and_who_left_not_at_all() {
 }
 
 #[test]
+fn a_whole_answer_does_not_wait_for_suggestions() {
+    let (_model, runtime) = suggesting(1000);
+    let asked = Instant::now();
+    let answer = runtime.chat(&json!({"message": "text well", "conversation_id": "conv_1"}));
+    assert_eq!(answer["output"], "well");
+    assert!(asked.elapsed() < Duration::from_millis(1500), "{:?}", asked.elapsed());
+}
+
+#[test]
 fn a_missing_key_is_said_with_what_to_do_about_it() {
     let runtime = Runtime::with(&[("RUNTIME_MODEL_TYPE", "anthropic"), ("RUNTIME_MODEL_ID", "claude-sonnet-4-5")]);
     let (head, body) = runtime.post("/chat", r#"{"message": "hello"}"#);

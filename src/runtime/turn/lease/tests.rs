@@ -33,6 +33,7 @@ fn order(message: &str) -> Order {
         trace_id: "tr_1".into(),
         caller: Caller::default(),
         cancel_with_client: false,
+        with_suggestions: true,
         max_output_tokens: None,
         temperature: None,
         stop: Vec::new(),
