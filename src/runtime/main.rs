@@ -13,6 +13,7 @@ mod ids;
 mod log;
 mod memory;
 mod metrics;
+mod process;
 mod record;
 mod server;
 mod settings;
@@ -66,6 +67,9 @@ fn main() -> ExitCode {
 }
 
 fn run() -> ExitCode {
+    if let Err(error) = process::seal() {
+        return ended(&format!("slipway-runtime: its environment cannot be kept from the tools' programs: {error}\n"), ExitCode::FAILURE);
+    }
     let (settings, refusal) = Settings::read(|name| env::var_os(name));
     log::start(settings.log_level, settings.log_format);
     if refusal.is_empty() {

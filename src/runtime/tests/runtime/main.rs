@@ -11,6 +11,7 @@
 mod approval;
 mod background;
 mod chat;
+mod children;
 mod completions;
 mod contract;
 mod control;

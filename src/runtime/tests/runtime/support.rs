@@ -48,7 +48,10 @@ impl Runtime {
 
     /// Ports are chosen by the system and read from the log.
     pub(crate) fn with(variables: &[(&str, &str)]) -> Self {
-        let mut command = binary();
+        Self::from(binary(), variables)
+    }
+
+    pub(crate) fn from(mut command: Command, variables: &[(&str, &str)]) -> Self {
         command.envs([("RUNTIME_PORT", "0"), ("RUNTIME_CONTROL_PORT", "0")]).envs(variables.iter().copied());
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut said = Vec::new();
