@@ -32,7 +32,14 @@ const TIMES: [&str; 2] = ["firstDeployedAt", "deletionTimestamp"];
 /// What an agent's objects have in common.
 const LABEL: &str = "agents.slipway.dev/agent";
 /// What depends on how an agent and its team are called, or on the platform's keys.
-const PARTICULAR: [&str; 2] = ["/spec/template/metadata/annotations/agents.slipway.dev~1config-hash", "/data/RUNTIME_CONTROL_PUBLIC_KEY"];
+const PARTICULAR: [&str; 4] = [
+    "/spec/template/metadata/annotations/agents.slipway.dev~1config-hash",
+    "/spec/template/metadata/annotations/agents.slipway.dev~1run-hash",
+    "/status/runHash",
+    "/data/RUNTIME_CONTROL_PUBLIC_KEY",
+];
+/// The same among the variables of a container.
+const PARTICULAR_VARIABLE: &str = "RUNTIME_ACCESS_PUBLIC_KEY";
 
 pub struct Home<'a> {
     pub(super) ground: &'a Ground,
@@ -212,6 +219,10 @@ impl<'a> Home<'a> {
                 if let Some(field) = object.pointer_mut(field) {
                     *field = json!("some");
                 }
+            }
+            let variables = object.pointer_mut("/spec/template/spec/containers/0/env").and_then(Value::as_array_mut);
+            for variable in variables.into_iter().flatten().filter(|variable| variable["name"] == PARTICULAR_VARIABLE) {
+                variable["value"] = json!("some");
             }
         }
         let text = ids.iter().fold(sight.to_string(), |text, id| text.replace(id, "ag_"));

@@ -1,6 +1,7 @@
 //! What the operator makes of an Agent, field by field as the specification has it.
 
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 use slipway_e2e::{Agent, Second, Team, assert_holds, condition, platform, poll};
 
 fn labels(agent: &Agent) -> Value {
@@ -43,9 +44,6 @@ fn the_smallest_agents_variables() {
         "RUNTIME_TEAM": format!("tk_{}", team.slug),
         "RUNTIME_TRACK": "stable",
         "RUNTIME_CONTROL_PUBLIC_KEY": key,
-        "RUNTIME_EGRESS_ALLOW": platform::setting("SLIPWAY_EGRESS_ALLOW").unwrap_or_default(),
-        "RUNTIME_EGRESS_PROXY": "",
-        "RUNTIME_SEARCH_URL": "",
     });
     // What the chart's values say of the platform, and nothing where they are silent.
     let told = [
@@ -54,6 +52,7 @@ fn the_smallest_agents_variables() {
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "SLIPWAY_OTLP_ENDPOINT"),
         ("RUNTIME_MLFLOW_URI", "SLIPWAY_MLFLOW_URI"),
         ("OLLAMA_BASE_URL", "OLLAMA_BASE_URL"),
+        ("RUNTIME_EGRESS_ALLOW", "SLIPWAY_EGRESS_ALLOW"),
         ("RUNTIME_EGRESS_PROXY", "SLIPWAY_EGRESS_PROXY"),
         ("RUNTIME_SEARCH_URL", "SLIPWAY_SEARCH_URL"),
     ];
@@ -106,7 +105,15 @@ fn every_variable_under_its_condition() {
     let data = agent.config()["data"].clone();
     assert!(data["RUNTIME_BACKGROUND_MODEL"].is_null(), "an empty backgroundModel sets no variable: {data:#}");
     let env = &agent.deployment()["spec"]["template"]["spec"]["containers"][0]["env"];
-    assert!(env.is_null(), "no explicit variables are called for: {env:#}");
+    let explicit = |name: &str| env.as_array().into_iter().flatten().find(|variable| variable["name"] == name).cloned();
+    let path = "metadata.annotations['agents.slipway.dev/run-hash']";
+    let hash = explicit("RUNTIME_RUN_HASH").unwrap_or_default();
+    assert_eq!(hash["valueFrom"]["fieldRef"]["fieldPath"], path, "{env:#}");
+    let key = explicit("RUNTIME_ACCESS_PUBLIC_KEY").unwrap_or_default();
+    assert_eq!(key["value"].as_str().map(str::len), Some(44), "{env:#}");
+    for (variable, setting) in [("RUNTIME_EGRESS_PROXY", "SLIPWAY_EGRESS_PROXY"), ("RUNTIME_SEARCH_URL", "SLIPWAY_SEARCH_URL")] {
+        assert_eq!(explicit(variable).is_some(), platform::setting(setting).is_none(), "{variable} is empty where the chart names none");
+    }
 }
 
 #[test]
@@ -159,7 +166,13 @@ fn the_deployment() {
     );
     assert_eq!(deployment["spec"]["selector"]["matchLabels"].as_object().unwrap().len(), 3, "the selector can never change");
     let hash = &deployment["spec"]["template"]["metadata"]["annotations"]["agents.slipway.dev/config-hash"];
-    assert!(hash.as_str().is_some_and(|hash| hash.len() == 64 && hash.bytes().all(|b| b.is_ascii_hexdigit())), "config-hash: {hash}");
+    // Of the data, as JSON with sorted keys: anybody can compute it.
+    let data = agent.config()["data"].clone();
+    assert_eq!(*hash, json!(hex::encode(Sha256::digest(data.to_string()))));
+    let run = &deployment["spec"]["template"]["metadata"]["annotations"]["agents.slipway.dev/run-hash"];
+    assert!(run.as_str().is_some_and(|hash| hash.len() == 64 && hash.bytes().all(|b| b.is_ascii_hexdigit())), "run-hash: {run}");
+    let seen = agent.until("known by it", 10, |agent| agent["status"]["runHash"] == *run);
+    assert!(seen.is_object());
 }
 
 #[test]

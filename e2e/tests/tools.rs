@@ -188,7 +188,7 @@ fn a_server_that_changes_its_tools_is_told_and_agents_keep_to_what_was_approved(
 
     let seen = tool_becomes(&team, "seen", |tool| tool["status"]["toolsDigest"].is_string());
     assert_eq!((&seen["phase"], &seen["toolsServer"]), (&json!("Available"), &json!(url)));
-    until(&format!("configmaps -n {} --field-selector metadata.name=helper-config", team.namespace), 10, |objects| {
+    until(&format!("configmaps -n {} --field-selector metadata.name=helper-tool-digests", team.namespace), 10, |objects| {
         let digests = &objects.first().ok_or("there is none")?["data"]["RUNTIME_TOOL_DIGESTS"];
         let expected = json!({"changing": seen["toolsDigest"]}).to_string();
         if *digests == expected { Ok(()) } else { Err(format!("RUNTIME_TOOL_DIGESTS should be {expected}, not {digests}")) }

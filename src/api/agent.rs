@@ -177,6 +177,10 @@ pub struct AgentSpec {
     #[schemars(length(min = 1, max = 256), regex(pattern = r"^[^\s@]+@[^\s@]+$"))]
     pub gcp_service_account: Option<String>,
 
+    /// Who may ask the agent on its port 8000. platform: only Slipway, which asks on behalf of those who may chat with it; everybody else is refused, by a NetworkPolicy and by the runtime. Left out: the agents and pods of its namespace, and whom the chart admits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub access: Option<Access>,
+
     /// Where suggestions for the next message come from: static takes them from suggestions, llm asks a model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suggestions_provider: Option<SuggestionsProvider>,
@@ -370,6 +374,10 @@ pub struct AgentStatus {
     /// When the agent was first ready.
     #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Option::is_none")]
     pub first_deployed_at: Option<Time>,
+    /// What new pods run, as a hash: their annotation agents.slipway.dev/run-hash. A release that runs so has it in its status.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub run_hash: Option<String>,
     /// The version of the active release. Whether it runs, Ready says.
     #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
@@ -424,6 +432,10 @@ words!(
 words!(
     /// How an agent is reached.
     Channel { Rest = "rest" }
+);
+words!(
+    /// Who may ask an agent on its port.
+    Access { Platform = "platform" }
 );
 words!(
     /// The provider of a model.

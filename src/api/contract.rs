@@ -42,6 +42,10 @@ pub const EGRESS_PROXY: &str = "RUNTIME_EGRESS_PROXY";
 pub const SEARCH_URL: &str = "RUNTIME_SEARCH_URL";
 pub const PLATFORM_URL: &str = "RUNTIME_PLATFORM_URL";
 pub const CONTROL_PUBLIC_KEY: &str = "RUNTIME_CONTROL_PUBLIC_KEY";
+/// `platform`, or not set.
+pub const ACCESS: &str = "RUNTIME_ACCESS";
+pub const ACCESS_PUBLIC_KEY: &str = "RUNTIME_ACCESS_PUBLIC_KEY";
+pub const RUN_HASH: &str = "RUNTIME_RUN_HASH";
 pub const MLFLOW_URI: &str = "RUNTIME_MLFLOW_URI";
 pub const OTLP_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 pub const OTEL_ATTRIBUTES: &str = "OTEL_RESOURCE_ATTRIBUTES";

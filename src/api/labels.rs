@@ -18,6 +18,8 @@ pub const SKILL: &str = "agents.slipway.dev/skill";
 pub const TRACK: &str = "agents.slipway.dev/track";
 /// `stable` on pods of the stable track, for meshes that route by it.
 pub const POD_VERSION: &str = "version";
+/// On pods of an agent that answers the platform alone: `platform`. A NetworkPolicy of the team selects by it.
+pub const ACCESS: &str = "agents.slipway.dev/access";
 /// What the agent was built with; a label and nothing more.
 pub const FRAMEWORK: &str = "agents.slipway.dev/framework";
 /// On a Namespace: it has a list of what its agents' pods may have, by which admission policies judge.
@@ -55,6 +57,8 @@ pub const PAYLOAD: &str = "agents.slipway.dev/payload";
 
 /// On a pod template: SHA-256 of the ConfigMap's data.
 pub const CONFIG_HASH: &str = "agents.slipway.dev/config-hash";
+/// On a pod template: SHA-256 of all that a pod of it runs, by which a release is told from another.
+pub const RUN_HASH: &str = "agents.slipway.dev/run-hash";
 /// On a pod template: keyed hash of the Secrets the pod uses.
 pub const SECRETS_HASH: &str = "agents.slipway.dev/secrets-hash";
 

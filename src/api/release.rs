@@ -69,6 +69,10 @@ pub struct AgentReleaseStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub checksum: Option<String>,
+    /// What pods of this release run, as a hash: their annotation agents.slipway.dev/run-hash, and slipway.run.hash in their traces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub run_hash: Option<String>,
     /// When the release was made.
     #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Option::is_none")]
     pub timestamp: Option<Time>,

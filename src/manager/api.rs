@@ -2,7 +2,7 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, bail};
 use clap::ValueEnum;
@@ -10,11 +10,13 @@ use kube::Client;
 use slipway_http::memory::{self, for_clients};
 use slipway_http::{Limits, Network, Proxies, serve as serve_http};
 use slipway_operator::database::DatabaseUrl;
-use slipway_rest::{Authentication, Context, Issuer, Oidc, PlatformSettings, Rest, Settings, StateSettings};
+use slipway_rest::{Authentication, Context, Issuer, Oidc, PlatformSettings, Rest, Settings, Sign, StateSettings};
 use tokio::net::TcpListener;
 use url::Url;
 
 use crate::arguments::{Arguments, Role};
+use crate::keys::Signer;
+use crate::keys::relay::KeyFile;
 use crate::run::namespaces;
 
 /// Clients that stream hold a connection each. Memory allows fewer, as a rule.
@@ -25,7 +27,8 @@ const IMPORTS: u64 = 128 * memory::MIB;
 const STATE: &str = "slipway-state";
 const STATE_PORT: u16 = 8091;
 
-pub(crate) fn open(arguments: &Arguments, client: Client) -> anyhow::Result<Rest> {
+/// `relay` is the key for calls of agents where this process has made it; else it is looked for in its file.
+pub(crate) fn open(arguments: &Arguments, client: Client, relay: Option<Signer>) -> anyhow::Result<Rest> {
     let in_cluster = env::var_os("KUBERNETES_SERVICE_HOST").is_some();
     let authentication = if arguments.auth_enabled { Authentication::On(issuer(arguments)?.map(Box::new)) } else { Authentication::Off };
     if !arguments.auth_enabled {
@@ -45,6 +48,7 @@ pub(crate) fn open(arguments: &Arguments, client: Client) -> anyhow::Result<Rest
         chat_time: Duration::from_secs(arguments.chat_seconds),
         limits: arguments.limits,
         impersonate: arguments.impersonate,
+        sign: Some(sign(arguments, relay)),
         importer: importer(arguments)?,
         state: StateSettings { url: state_url(arguments, in_cluster)?, token_file: Some(arguments.state_token_file.clone()) },
         platform: PlatformSettings::new(
@@ -53,6 +57,16 @@ pub(crate) fn open(arguments: &Arguments, client: Client) -> anyhow::Result<Rest
         ),
     };
     Ok(Rest::open(Context::new(client, settings, authentication).context("SLIPWAY_DATABASE_URL")?))
+}
+
+fn sign(arguments: &Arguments, relay: Option<Signer>) -> Sign {
+    match relay {
+        Some(signer) => Sign::new(move |agent| signer.relay_token(agent, SystemTime::now()).ok()),
+        None => {
+            let file = KeyFile::new(arguments.relay_key_file.clone());
+            Sign::new(move |agent| file.token(agent))
+        }
+    }
 }
 
 /// This program again, whatever its file has become, with the settings that an import takes and no others.

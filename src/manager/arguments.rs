@@ -101,6 +101,10 @@ pub(crate) struct Arguments {
     #[arg(long, env = "SLIPWAY_STATE_TOKEN_FILE", default_value = "/var/run/secrets/slipway-state/token")]
     pub state_token_file: PathBuf,
 
+    /// The file with the key by which agents know what REST passes on to them. The chart mounts Secret slipway-relay there.
+    #[arg(long, env = "SLIPWAY_RELAY_KEY_FILE", default_value = "/var/run/slipway/relay/key")]
+    pub relay_key_file: PathBuf,
+
     /// Where /healthz, /readyz and /metrics are served.
     #[arg(long, env = "SLIPWAY_LISTEN", default_value = "0.0.0.0:8080")]
     pub listen: String,

@@ -5,6 +5,7 @@
 //! One keys the hashes over Secrets. The other signs what the platform tells agents on their control port; agents
 //! are given its public half, so that no agent can speak for the platform.
 
+pub(crate) mod relay;
 mod token;
 
 use std::collections::BTreeMap;

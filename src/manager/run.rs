@@ -18,7 +18,7 @@ use tokio::time::timeout;
 
 use crate::arguments::{AgentId, Arguments, Command, CrdAction, Role};
 use crate::health::Health;
-use crate::keys::Keys;
+use crate::keys::{Keys, Signer};
 use crate::state::{self, State};
 use crate::{api, client, crds, keys, lease, preflight};
 
@@ -58,8 +58,9 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     });
     let ending = stopper.clone();
     let has = |role| arguments.roles.contains(&role);
-    let world = if has(Role::Operator) { Some(world(&arguments, client.clone(), metrics.clone()).await?) } else { None };
-    let api = if has(Role::Rest) { Some(api::open(&arguments, client.clone())?) } else { None };
+    let opened = if has(Role::Operator) { Some(world(&arguments, client.clone(), metrics.clone()).await?) } else { None };
+    let (world, relay) = opened.unzip();
+    let api = if has(Role::Rest) { Some(api::open(&arguments, client.clone(), relay)?) } else { None };
 
     let state = has(Role::State).then(State::default);
     let history = match &state {
@@ -110,10 +111,11 @@ pub(crate) async fn stopped(mut stop: watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-/// The controllers' world, and the watches that fill it.
-async fn world(arguments: &Arguments, client: Client, metrics: Metrics) -> anyhow::Result<Arc<World>> {
+/// The controllers' world with the watches that fill it, and the key for calls of agents.
+async fn world(arguments: &Arguments, client: Client, metrics: Metrics) -> anyhow::Result<(Arc<World>, Signer)> {
     let keys = keys::open(client.clone(), &arguments.platform_namespace).await?;
-    let settings = settings(arguments, &keys)?;
+    let relay = keys::relay::open(client.clone(), &arguments.platform_namespace).await?;
+    let settings = settings(arguments, &keys, &relay)?;
     tracing::info!(database = ?settings.database, "the controllers start");
     let events = Events::new(client.clone(), Some(arguments.name.clone()));
     let open = |url| Tenancy::open(url, arguments.database_isolation, &settings.secrets_hash_key);
@@ -122,7 +124,7 @@ async fn world(arguments: &Arguments, client: Client, metrics: Metrics) -> anyho
     world.sign = Some(Box::new(move |agent| keys.signer.token(agent, keys::LONGEST_LIFE, SystemTime::now()).ok()));
     let world = Arc::new(world);
     watch_all(&world);
-    Ok(world)
+    Ok((world, relay))
 }
 
 /// The namespaces that are looked at; none means all.
@@ -141,7 +143,7 @@ async fn lead(arguments: &Arguments, client: Client, world: Arc<World>, stop: wa
     Ok(())
 }
 
-fn settings(arguments: &Arguments, keys: &Keys) -> anyhow::Result<Settings> {
+fn settings(arguments: &Arguments, keys: &Keys, relay: &Signer) -> anyhow::Result<Settings> {
     let database = arguments.database().context("SLIPWAY_DATABASE_URL")?;
     let public = |name: &'static str, url| Arguments::public_url(url).map_err(anyhow::Error::msg).context(name);
     let given = |value: &Option<String>| value.clone().filter(|value| !value.is_empty());
@@ -160,6 +162,7 @@ fn settings(arguments: &Arguments, keys: &Keys) -> anyhow::Result<Settings> {
         platform: Platform {
             url: public("SLIPWAY_PLATFORM_URL", arguments.platform_url.as_ref())?,
             control_public_key: Some(keys.control_public()),
+            access_public_key: Some(keys::relay::public(relay)),
             embedding_model: given(&arguments.embedding_model),
             egress_allow: arguments.egress_allow()?,
             egress_proxy: public("SLIPWAY_EGRESS_PROXY", arguments.egress_proxy.as_ref())?,

@@ -88,13 +88,13 @@ pub(crate) async fn reconcile(world: &World, key: &Key) -> Result<Option<Duratio
     Ok(Some(sooner.map_or(next, |sooner| next.min(sooner))))
 }
 
-/// What an Agent's child of that kind should be, if that can be said now. It is asked whenever a child arrives on a
+/// What an Agent's child of that kind and name should be, if that can be said now. It is asked whenever a child arrives on a
 /// watch, by standing-by replicas too, and changes nothing.
-pub(crate) fn desired(world: &World, key: &Key, kind: ChildKind) -> Option<Value> {
+pub(crate) fn desired(world: &World, key: &Key, kind: ChildKind, name: &str) -> Option<Value> {
     let agent = world.agents.get(key)?.agent().ok()?;
     let agent = pin::effective(&agent, world)?;
     match resolve::resolve(&agent, &gather::gather(&agent, world), &world.settings) {
-        resolve::Resolved::Plan(plan) => build::child(&plan, kind).ok()?,
+        resolve::Resolved::Plan(plan) => build::child(&plan, kind, name).ok()?,
         _ => None,
     }
 }

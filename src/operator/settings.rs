@@ -41,6 +41,8 @@ pub struct Platform {
     pub url: Option<String>,
     /// The public half of the key that signs the platform's orders to agents, Ed25519 in base 64.
     pub control_public_key: Option<String>,
+    /// The same of the key that signs what the platform's API passes on to agents.
+    pub access_public_key: Option<String>,
     /// The model that turns text into vectors, of agents that run the platform's own image.
     pub embedding_model: Option<String>,
     /// Networks and hosts that tools may reach although they are not public.

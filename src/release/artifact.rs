@@ -72,6 +72,8 @@ pub struct Runtime {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gcp_service_account: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub access: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_template: Option<PodTemplate>,
     #[serde(flatten)]
     pub further: Further,

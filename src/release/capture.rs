@@ -61,6 +61,7 @@ fn runtime(spec: &AgentSpec) -> Runtime {
         env_secrets: spec.env_secrets.clone(),
         credential_secret: spec.credential_secret.clone(),
         gcp_service_account: spec.gcp_service_account.clone(),
+        access: spec.access.map(|access| access.as_str().to_owned()),
         // One that says nothing changes nothing.
         pod_template: spec.pod_template.as_ref().filter(|template| **template != agent::PodTemplate::default()).map(pod_template),
         further: Further::new(),

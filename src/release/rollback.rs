@@ -69,6 +69,7 @@ fn brought_back(artifact: &Artifact, now: &AgentSpec) -> Result<AgentSpec, Fault
         env_secrets: runtime.env_secrets.clone(),
         credential_secret: runtime.credential_secret.clone(),
         gcp_service_account: runtime.gcp_service_account.clone(),
+        access: runtime.access.as_deref().map(|found| word("runtime.access", found)).transpose()?,
         pod_template: runtime.pod_template.as_ref().map(pod_template).transpose()?,
         model_type: word("agent.model.provider", &agent.model.provider)?,
         model_id: agent.model.id.clone(),

@@ -2,6 +2,7 @@
 //! agents.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,6 +50,28 @@ pub struct Settings {
     pub impersonate: bool,
     /// How much may be asked of agents.
     pub limits: Limits,
+    /// Signs calls of agents; without it they bear no token.
+    pub sign: Option<Sign>,
+}
+
+/// Makes the token by which an agent knows that a call is meant for it, from the agent's id. There may be no key yet.
+#[derive(Clone)]
+pub struct Sign(Arc<dyn Fn(&str) -> Option<String> + Send + Sync>);
+
+impl Sign {
+    pub fn new(token: impl Fn(&str) -> Option<String> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(token))
+    }
+
+    pub(crate) fn token(&self, agent: &str) -> Option<String> {
+        (self.0)(agent)
+    }
+}
+
+impl fmt::Debug for Sign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Sign")
+    }
 }
 
 /// How long the API server may take to begin its answer.
@@ -72,9 +95,9 @@ pub struct Context {
 impl Context {
     /// Fails where the database's URL cannot be used. Nothing is connected to.
     pub fn new(client: Client, settings: Settings, authentication: Authentication) -> Result<Self, Fault> {
-        // By way of the API server an agent is reached, too, which may take as long as it wants.
-        let relay = Relay::new(client.clone(), &settings);
+        let patient = client.clone();
         let client = within(PATIENCE, client);
+        let relay = Relay::new(patient, client.clone(), &settings);
         let access = Access::new(client.clone(), authentication, settings.default_team.clone());
         let seen = Arc::new(Seen::new(settings.watch_namespaces.clone()));
         let metrics = Metrics::default();

@@ -45,7 +45,7 @@ use percent_encoding::percent_decode_str;
 use slipway_http::{Error, Method, Reply, Request, StatusCode, header};
 
 pub use access::{Authentication, Issuer, Oidc};
-pub use context::{Context, Settings};
+pub use context::{Context, Settings, Sign};
 pub use limits::{Limit, Limits};
 pub use platform::PlatformSettings;
 use route::{Found, Table};

@@ -77,10 +77,13 @@ impl Lines {
         Self { idle, patience }
     }
 
-    /// Sends a request to a server, given as `host:port`, and waits for the head of the answer.
+    /// Sends a request to a server, given as `host:port`, and waits for the head of the answer. The server is told that it is
+    /// called so, unless the request calls it otherwise.
     pub(crate) async fn ask(&self, server: String, mut request: Request<Sent>) -> Result<Response<Answered>, Failed> {
-        let host = host(&server).map_err(Failed::Unreachable)?;
-        request.headers_mut().insert(header::HOST, host);
+        if !request.headers().contains_key(header::HOST) {
+            let host = host(&server).map_err(Failed::Unreachable)?;
+            request.headers_mut().insert(header::HOST, host);
+        }
         loop {
             let kept = self.idle.take(&server);
             let fresh = kept.is_none();

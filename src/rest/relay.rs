@@ -1,7 +1,7 @@
 //! What is asked of an agent itself (chat, conversations, memories, suggestions) goes to its pods, and what it answers
 //! comes back. A call ends on both sides when it ends on one.
 //!
-//! `agent` finds the agent and knows when it rests, `way` leads there, `head` says which headers go along, `answer`
+//! `agent` finds the agent and knows when it rests, `service` knows its own Service, `way` leads there, `head` says which headers go along, `answer`
 //! gives back what came. `kept` has what an agent that rests said and knows.
 
 mod agent;
@@ -9,6 +9,7 @@ mod answer;
 mod forms;
 mod head;
 mod kept;
+mod service;
 mod way;
 
 use std::fmt::Write;
@@ -19,7 +20,7 @@ use bytes::Bytes;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use slipway_api::names::TeamSlug;
-use slipway_http::{Error, HeaderMap, Method, Reply, Request, RequestId, StatusCode};
+use slipway_http::{Error, HeaderMap, HeaderValue, Method, Reply, Request, RequestId, StatusCode};
 use tokio::time::timeout;
 
 use crate::answer::{Answer, Created, Data, Events};
@@ -32,6 +33,7 @@ use crate::route::Parameter;
 pub(crate) use agent::{Standing, Target, target};
 use answer::Form;
 use forms::{Chat, Conversation, Entry, Found, Gone, Memories, NewEntry, Said, Status, Suggestions, Summary, Wanted};
+use service::Services;
 use way::{Failure, Order, Way};
 
 /// How long anything but a chat may take until its answer begins.
@@ -50,18 +52,20 @@ pub(crate) const LISTED: &[Parameter] = &[
 
 pub(crate) struct Relay {
     way: Way,
+    services: Services,
     /// How long an answer to a chat may take to begin.
     chat: Duration,
 }
 
 impl Relay {
-    pub(crate) fn new(client: kube::Client, settings: &Settings) -> Self {
+    /// By way of `patient` agents are reached, which may take as long as they want; `client` is for everything else.
+    pub(crate) fn new(patient: kube::Client, client: kube::Client, settings: &Settings) -> Self {
         let way = match &settings.agent_address {
             Some(address) => Way::address(address),
             None if settings.in_cluster => Way::service(&settings.cluster_domain),
-            None => Way::ApiServer(client),
+            None => Way::ApiServer(patient),
         };
-        Self { way, chat: settings.chat_time }
+        Self { way, services: Services::new(client, settings.sign.clone()), chat: settings.chat_time }
     }
 }
 
@@ -247,12 +251,20 @@ async fn send(
         Ok(pass) => pass,
         Err(error) => return Err(body.refuse(error).await),
     };
+    let Relay { way, services, .. } = &context.relay;
+    let place = match services.find(target).await {
+        Ok(place) => place,
+        Err(error) => return Err(body.refuse(error).await),
+    };
     let body = body.bytes().await?;
-    let order = Order { method, path, headers: headers(&call.headers, &call.id, &body), body };
-    let sent = timeout(patience, context.relay.way.send(&target.key, order)).await;
+    let order = Order { method, path, headers: headers(&call.headers, &call.id, place.token.as_ref(), &body), body };
+    let sent = timeout(patience, way.send(&target.key, place.address, order)).await;
     let response = match sent {
         Ok(Ok(response)) => response,
-        Ok(Err(Failure::Unreachable(cause))) => return Err(answer::unreachable(target, cause)),
+        Ok(Err(Failure::Unreachable(cause))) => {
+            services.forget(&target.key);
+            return Err(answer::unreachable(target, cause));
+        }
         Ok(Err(Failure::Left(cause))) => return Err(answer::cut_off(target, cause)),
         Ok(Err(Failure::NoWay(error))) => return Err(fault::of_cluster(error, &target.to_string())),
         Ok(Err(Failure::Ours(cause))) => return Err(Error::internal(cause)),
@@ -261,12 +273,15 @@ async fn send(
     if response.status().is_success() {
         return Ok((response, pass));
     }
-    Err(Box::pin(answer::refusal(target, response, matches!(context.relay.way, Way::ApiServer(_)))).await)
+    if matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::MISDIRECTED_REQUEST) {
+        services.forget(&target.key);
+    }
+    Err(Box::pin(answer::refusal(target, response, matches!(way, Way::ApiServer(_)))).await)
 }
 
 /// Of a request without a body, its media type says nothing.
-fn headers(given: &HeaderMap, id: &RequestId, body: &Bytes) -> HeaderMap {
-    let mut headers = head::to_agent(given, id);
+fn headers(given: &HeaderMap, id: &RequestId, token: Option<&HeaderValue>, body: &Bytes) -> HeaderMap {
+    let mut headers = head::to_agent(given, id, token);
     if body.is_empty() {
         headers.remove(slipway_http::header::CONTENT_TYPE);
     }

@@ -3,52 +3,27 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
-use base64::Engine;
-use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use ring::signature::{ED25519, UnparsedPublicKey};
-use serde::Deserialize;
 use serde_json::json;
 use slipway_http::{Error, HeaderMap, Method, Reply, Request, StatusCode, header};
 
 use crate::agent::Agent;
+use crate::token::{Claims, Key, seconds};
 
 /// Tokens live no longer than this, so that a lost one is soon worth nothing.
 const LONGEST_LIFE: u64 = 60;
-/// How far two clocks may be apart.
-const SKEW: u64 = 10;
-const KEY_BYTES: usize = 32;
 
 pub(crate) struct Control {
     agent: Arc<Agent>,
-    key: UnparsedPublicKey<Vec<u8>>,
+    key: Key,
     /// Tokens that were used to change something, until they would have expired anyway.
     used: Mutex<HashMap<String, u64>>,
 }
 
-#[derive(Debug, Deserialize)]
-struct Head {
-    alg: String,
-}
-
-#[derive(Debug, Deserialize)]
-struct Claims {
-    aud: String,
-    exp: u64,
-    iat: u64,
-    jti: String,
-}
-
-/// Reads the platform's key; the words say what is wrong with it.
-pub(crate) fn key(text: &str) -> Result<Vec<u8>, String> {
-    let bytes = STANDARD.decode(text.trim()).ok().filter(|bytes| bytes.len() == KEY_BYTES);
-    bytes.ok_or_else(|| format!("RUNTIME_CONTROL_PUBLIC_KEY must be an Ed25519 public key, {KEY_BYTES} bytes in base64"))
-}
-
 impl Control {
-    pub(crate) fn new(agent: Arc<Agent>, key: Vec<u8>) -> Self {
-        Self { agent, key: UnparsedPublicKey::new(&ED25519, key), used: Mutex::default() }
+    pub(crate) fn new(agent: Arc<Agent>, key: Key) -> Self {
+        Self { agent, key, used: Mutex::default() }
     }
 
     pub(crate) async fn answer(&self, request: Request) -> Result<Reply, Error> {
@@ -74,6 +49,7 @@ impl Control {
         Reply::json(&json!({
             "agent_id": agent.identity.agent_id,
             "version": agent.identity.version,
+            "run_hash": agent.identity.run_hash,
             "runtime": env!("CARGO_PKG_VERSION"),
             "model": format!("{}:{}", agent.model.provider(), agent.model.id()),
             "storage": agent.store.backend(),
@@ -95,7 +71,9 @@ impl Control {
     fn verified(&self, headers: &HeaderMap, now: SystemTime) -> Result<Claims, Error> {
         let value = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let token = value.and_then(|value| value.strip_prefix("Bearer ")).ok_or_else(|| refused("a token of the platform is needed"))?;
-        claims(&self.key, &self.agent.identity.agent_id, token.trim(), seconds(now))
+        let claims = self.key.claims(token.trim(), seconds(now), LONGEST_LIFE);
+        claims
+            .filter(|claims| claims.aud == self.agent.identity.agent_id)
             .ok_or_else(|| refused("the token is not the platform's, not for this agent, or no longer valid"))
     }
 
@@ -111,34 +89,19 @@ impl Control {
     }
 }
 
-/// The claims of a token that holds in every respect: the platform's, for this agent, now.
-fn claims(key: &UnparsedPublicKey<Vec<u8>>, agent: &str, token: &str, now: u64) -> Option<Claims> {
-    let (signed, signature) = token.rsplit_once('.')?;
-    let (head, claims) = signed.split_once('.')?;
-    let head: Head = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(head).ok()?).ok()?;
-    if head.alg != "EdDSA" {
-        return None;
-    }
-    key.verify(signed.as_bytes(), &URL_SAFE_NO_PAD.decode(signature).ok()?).ok()?;
-    let claims: Claims = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).ok()?).ok()?;
-    let timely = claims.iat <= now + SKEW && now < claims.exp && claims.exp <= claims.iat.saturating_add(LONGEST_LIFE);
-    (timely && claims.aud == agent).then_some(claims)
-}
-
 fn refused(message: &str) -> Error {
     Error::new(StatusCode::UNAUTHORIZED, message)
 }
 
-fn seconds(at: SystemTime) -> u64 {
-    at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
-}
-
 #[cfg(test)]
 mod tests {
+    use base64::Engine;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
     use proptest::prelude::*;
     use ring::signature::{Ed25519KeyPair, KeyPair};
 
     use super::*;
+    use crate::token::SKEW;
 
     const NOW: u64 = 1_000_000;
 
@@ -153,7 +116,8 @@ mod tests {
     }
 
     fn held(token: &str) -> bool {
-        claims(&UnparsedPublicKey::new(&ED25519, pair().public_key().as_ref().to_vec()), "ag_1", token, NOW).is_some()
+        let key = Key::new(pair().public_key().as_ref().to_vec());
+        key.claims(token, NOW, LONGEST_LIFE).is_some_and(|claims| claims.aud == "ag_1")
     }
 
     /// Moments around now, and those at the ends of what numbers can say.
@@ -191,7 +155,7 @@ mod tests {
             let token = token(r#"{"alg":"EdDSA"}"#, &claims);
             let mine = serde_json::from_str::<serde_json::Value>(&claims).is_ok_and(|claims| claims["aud"] == "ag_1");
             prop_assert!(mine || !held(&token));
-            let _ = key(&text);
+            let _ = Key::read("X", &text);
         }
     }
 }

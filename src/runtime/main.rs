@@ -2,6 +2,7 @@
 //! cannot do, serves chat on one port, and drains on SIGTERM. `docs/runtime-contract.md` is what it
 //! promises to the operator and to those who bring an image of their own.
 
+mod access;
 mod agent;
 mod background;
 mod chat;
@@ -22,6 +23,7 @@ mod store;
 mod suggestions;
 mod telemetry;
 mod termination;
+mod token;
 mod turn;
 mod turns;
 
@@ -32,6 +34,7 @@ use std::sync::Arc;
 
 use slipway_guards::Guards;
 
+use crate::access::Access;
 use crate::agent::Agent;
 use crate::control::Control;
 use crate::metrics::Metrics;
@@ -39,6 +42,7 @@ use crate::record::Recorder;
 use crate::server::Ports;
 use crate::settings::{Refusal, Settings};
 use crate::telemetry::Telemetry;
+use crate::token::Key;
 
 /// The environment asks for something that a restart will not make possible.
 const REFUSED: u8 = 2;
@@ -92,7 +96,9 @@ fn run() -> ExitCode {
 
 /// Every room looks at what is its own before anything is refused.
 async fn serve(settings: Settings, mut refusal: Refusal) -> anyhow::Result<()> {
-    let key = settings.control.as_ref().and_then(|control| refusal.keep(control::key(&control.public_key)));
+    let key = settings.control.as_ref().and_then(|control| refusal.keep(Key::read("RUNTIME_CONTROL_PUBLIC_KEY", &control.public_key)));
+    let access_key = settings.access.public_key.as_ref().and_then(|key| refusal.keep(Key::read("RUNTIME_ACCESS_PUBLIC_KEY", key)));
+    let access = Access::new(settings.identity.agent_id.clone(), access_key, settings.access.platform_only);
     let (port, control_port) = (settings.port, settings.control.as_ref().map(|control| control.port));
     let traced = refusal.keep_all(telemetry::Settings::read(settings.identity.traced(), &agent::variable));
     let telemetry = traced.and_then(|traced| refusal.keep(Telemetry::start(traced))).unwrap_or_else(Telemetry::off);
@@ -102,7 +108,7 @@ async fn serve(settings: Settings, mut refusal: Refusal) -> anyhow::Result<()> {
     let agent = Agent::open(settings, guards, recorder, refusal)?;
     let ports = Ports::bind(port, control_port).await?;
     let control = key.map(|key| Control::new(Arc::clone(&agent), key));
-    server::run(ports, agent, control, metrics).await
+    server::run(ports, agent, access, control, metrics).await
 }
 
 /// The last words go where a person looks: the log, and the pod's status.

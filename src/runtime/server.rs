@@ -4,7 +4,7 @@
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use slipway_http::memory::{MIB, for_clients, limit as memory_limit};
@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use tracing::{info, warn};
 
+use crate::access::Access;
 use crate::agent::Agent;
 use crate::chat::{self, Turn};
 use crate::control::Control;
@@ -80,6 +81,7 @@ const ROUTES: [(Method, &str, Endpoint); 20] = [
 
 struct Server {
     agent: Arc<Agent>,
+    access: Access,
     metrics: Arc<Metrics>,
     draining: AtomicBool,
 }
@@ -108,10 +110,16 @@ async fn bind(port: u16, variable: &str) -> anyhow::Result<TcpListener> {
 }
 
 /// Serves until SIGTERM or SIGINT, then drains.
-pub(crate) async fn run(ports: Ports, agent: Arc<Agent>, control: Option<Control>, metrics: Arc<Metrics>) -> anyhow::Result<()> {
+pub(crate) async fn run(
+    ports: Ports,
+    agent: Arc<Agent>,
+    access: Access,
+    control: Option<Control>,
+    metrics: Arc<Metrics>,
+) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
-    let server = Arc::new(Server { agent: Arc::clone(&agent), metrics, draining: AtomicBool::new(false) });
+    let server = Arc::new(Server { agent: Arc::clone(&agent), access, metrics, draining: AtomicBool::new(false) });
     let (closing, mut closed) = watch::channel(false);
     let grace = agent.grace;
     let bytes = for_clients(memory_limit(), TURNS);
@@ -170,10 +178,14 @@ impl Server {
     async fn answer(&self, request: Request) -> Result<Reply, Error> {
         let found = find(request.method(), request.path());
         let watch = self.metrics.watch(found.as_ref().map_or("other", |found| found.path));
-        let result = match found {
-            None => Err(Error::not_found("there is nothing at this path; docs/runtime-contract.md lists what an agent serves")),
-            Some(Found { endpoint: None, path, .. }) => Err(Error::method_not_allowed(&allowed(path))),
-            Some(Found { endpoint: Some(endpoint), id, .. }) => self.reply(endpoint, &id, request).await,
+        let is_probe = matches!(found, Some(Found { endpoint: Some(Endpoint::Alive | Endpoint::Ready), .. }));
+        // Probes come from the kubelet, which has no token.
+        let meant = if is_probe { Ok(()) } else { self.access.check(request.headers(), SystemTime::now()) };
+        let result = match (meant, found) {
+            (Err(refused), _) => Err(refused),
+            (Ok(()), None) => Err(Error::not_found("there is nothing at this path; docs/runtime-contract.md lists what an agent serves")),
+            (Ok(()), Some(Found { endpoint: None, path, .. })) => Err(Error::method_not_allowed(&allowed(path))),
+            (Ok(()), Some(Found { endpoint: Some(endpoint), id, .. })) => self.reply(endpoint, &id, request).await,
         };
         watch.answered(result.as_ref().map_or_else(Error::status, Reply::status).as_u16());
         result

@@ -28,6 +28,7 @@ const STUB: &str = "stub-echo";
 pub(crate) struct Settings {
     pub(crate) port: u16,
     pub(crate) control: Option<Control>,
+    pub(crate) access: Access,
     pub(crate) log_level: LevelFilter,
     pub(crate) log_format: Format,
     pub(crate) identity: Identity,
@@ -57,6 +58,8 @@ pub(crate) struct Identity {
     pub(crate) version: Option<String>,
     pub(crate) team: String,
     pub(crate) track: Option<String>,
+    /// Of all that this pod runs; a release has it in its status.
+    pub(crate) run_hash: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,6 +118,15 @@ pub(crate) struct Control {
     pub(crate) public_key: String,
 }
 
+/// Whom the agent's own port answers.
+#[derive(Debug, Clone)]
+pub(crate) struct Access {
+    /// The key by which requests of the platform are known.
+    pub(crate) public_key: Option<String>,
+    /// Others are refused.
+    pub(crate) platform_only: bool,
+}
+
 /// What one turn may take.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Budget {
@@ -154,9 +166,9 @@ impl fmt::Display for Refusal {
 
 impl Identity {
     pub(crate) fn traced(&self) -> telemetry::Identity {
-        let Self { agent_id, agent_name, version, team, track } = self.clone();
-        let (agent_version, track) = (version.unwrap_or_default(), track.unwrap_or_default());
-        telemetry::Identity { agent_id, agent_name, agent_version, team, track }
+        let Self { agent_id, agent_name, version, team, track, run_hash } = self.clone();
+        let [agent_version, track, run_hash] = [version, track, run_hash].map(Option::unwrap_or_default);
+        telemetry::Identity { agent_id, agent_name, agent_version, team, track, run_hash }
     }
 }
 
@@ -173,6 +185,7 @@ impl Settings {
         let settings = Self {
             port: form.number("RUNTIME_PORT", 8000, 0..=u16::MAX),
             control: control(&mut form),
+            access: access(&mut form),
             log_format: if form.choice("RUNTIME_LOG_FORMAT", &["json", "human"]) == "human" { Format::Human } else { Format::Json },
             log_level: level(form.choice("RUNTIME_LOG_LEVEL", &["info", "error", "warn", "debug", "trace"])),
             identity: identity(&mut form),
@@ -196,7 +209,7 @@ impl Settings {
 
     /// Says in the log who this is and what it was given but does not use.
     pub(crate) fn announce(&self) {
-        let Identity { agent_id, agent_name, version, team, track } = &self.identity;
+        let Identity { agent_id, agent_name, version, team, track, run_hash } = &self.identity;
         info!(
             runtime = env!("CARGO_PKG_VERSION"),
             model = %self.model,
@@ -205,6 +218,7 @@ impl Settings {
             version = version.as_deref(),
             team,
             track = track.as_deref(),
+            run_hash = run_hash.as_deref(),
             "starting"
         );
         if self.knowledge_bases > 0 {
@@ -229,6 +243,22 @@ fn control<L: Fn(&str) -> Option<OsString>>(form: Lookup<L>) -> Option<Control> 
     form.value("RUNTIME_CONTROL_PUBLIC_KEY").map(|public_key| Control { port, public_key })
 }
 
+fn access<L: Fn(&str) -> Option<OsString>>(form: Lookup<L>) -> Access {
+    let platform_only = match form.value("RUNTIME_ACCESS").as_deref() {
+        None => false,
+        Some("platform") => true,
+        Some(other) => {
+            form.fault(format!("RUNTIME_ACCESS is {}; supported: platform", quoted(other)));
+            true
+        }
+    };
+    let public_key = form.value("RUNTIME_ACCESS_PUBLIC_KEY");
+    if platform_only && public_key.is_none() {
+        form.fault("RUNTIME_ACCESS_PUBLIC_KEY is missing; with RUNTIME_ACCESS=platform nobody could be let in");
+    }
+    Access { public_key, platform_only }
+}
+
 fn identity<L: Fn(&str) -> Option<OsString>>(form: Lookup<L>) -> Identity {
     Identity {
         agent_id: form.value("RUNTIME_AGENT_ID").unwrap_or_else(|| "ag_local".to_owned()),
@@ -236,6 +266,7 @@ fn identity<L: Fn(&str) -> Option<OsString>>(form: Lookup<L>) -> Identity {
         version: form.value("RUNTIME_AGENT_VERSION"),
         team: form.value("RUNTIME_TEAM").unwrap_or_else(|| "default".to_owned()),
         track: form.value("RUNTIME_TRACK"),
+        run_hash: form.value("RUNTIME_RUN_HASH"),
     }
 }
 
@@ -391,6 +422,7 @@ mod tests {
             ("RUNTIME_STORAGE", "disk", r#"RUNTIME_STORAGE is "disk"; supported: memory, postgresql"#),
             ("RUNTIME_PORT", "tcp://10.0.0.1:80", r#"RUNTIME_PORT is "tcp://10.0.0.1:80"; expected a number, 0 to 65535"#),
             ("RUNTIME_MAX_ROUNDS", "0", r#"RUNTIME_MAX_ROUNDS is "0"; expected a number, 1 to 100"#),
+            ("RUNTIME_ACCESS", "platform", "RUNTIME_ACCESS_PUBLIC_KEY is missing; with RUNTIME_ACCESS=platform nobody could be let in"),
             ("RUNTIME_JUDGE_MODEL", "x", "RUNTIME_JUDGE_MODEL is set: not supported yet"),
             ("RUNTIME_TOOLS", "{}", "RUNTIME_TOOLS must be a JSON array of tools; it goes wrong at line 1 column 0"),
             ("RUNTIME_SUGGESTIONS", "[\n\"a\",", "RUNTIME_SUGGESTIONS must be a JSON array of strings; it goes wrong at line 2 column 4"),
@@ -443,10 +475,11 @@ mod tests {
         "RUNTIME_SHUTDOWN_SECONDS",
         "RUNTIME_KNOWLEDGE_BASES",
         "RUNTIME_LOG_LEVEL",
+        "RUNTIME_ACCESS",
     ];
     /// What may hold secrets.
     const SECRET: &[&str] =
-        &["RUNTIME_DATABASE_URL", "RUNTIME_DATABASE_PASSWORD", "RUNTIME_TOOLS", "RUNTIME_KNOWLEDGE_BASES", "RUNTIME_CONTROL_PUBLIC_KEY"];
+        &["RUNTIME_DATABASE_URL", "RUNTIME_DATABASE_PASSWORD", "RUNTIME_TOOLS", "RUNTIME_KNOWLEDGE_BASES", "RUNTIME_CONTROL_PUBLIC_KEY", "RUNTIME_ACCESS_PUBLIC_KEY"];
 
     proptest! {
         #[test]

@@ -167,7 +167,7 @@ impl Inner {
     }
 
     fn describe(&self, span: &Span, trace_id: &str) {
-        let Identity { agent_id, agent_name, agent_version, team, track } = &self.identity;
+        let Identity { agent_id, agent_name, agent_version, team, track, run_hash } = &self.identity;
         span.with(|record| {
             record.text("gen_ai.agent.id", agent_id);
             record.text("gen_ai.agent.name", agent_name);
@@ -176,8 +176,15 @@ impl Inner {
             record.text("slipway.trace.id", trace_id);
             record.text("slipway.team", team);
             record.text("slipway.agent.track", track);
+            record.text("slipway.run.hash", run_hash);
             if self.to_mlflow {
-                for (tag, value) in [("slipway.trace_id", trace_id), ("slipway.agent_id", agent_id), ("slipway.track", track)] {
+                let tags = [
+                    ("slipway.trace_id", trace_id),
+                    ("slipway.agent_id", agent_id),
+                    ("slipway.track", track),
+                    ("slipway.run_hash", run_hash),
+                ];
+                for (tag, value) in tags {
                     record.text(&format!("{}{tag}", mlflow::TAG), value);
                 }
             }

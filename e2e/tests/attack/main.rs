@@ -15,5 +15,6 @@ mod platform_admin;
 mod pods;
 mod role;
 mod secret;
+mod service;
 mod tokens;
 mod uploads;

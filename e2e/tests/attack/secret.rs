@@ -25,7 +25,7 @@ fn no_account_of_slipway_makes_a_secret_with_anothers_token() {
     let slipway = Installation::shared();
     for account in [platform::REST, platform::STATE, platform::MANAGER] {
         let token = slipway.token_of(account);
-        for name in ["slipway-platform", "slipway-keys", "slipway-trap"] {
+        for name in ["slipway-platform", "slipway-keys", "slipway-relay", "slipway-trap"] {
             for verb in ["create -f -", "replace --force -f -", "apply --server-side --force-conflicts -f -"] {
                 slipway.kubectl_with(&token, verb).input(trap(name)).refused();
             }
@@ -60,7 +60,7 @@ fn nobody_puts_an_accounts_token_where_slipway_reads() {
         let may = slipway.kubectl_with(&attacker.token, format!("auth can-i create secrets -n {}", platform::NAMESPACE)).run().stdout;
         if may.trim() == "yes" { Ok(()) } else { Err("the attacker should be able to make Secrets".to_owned()) }
     });
-    for name in ["slipway-platform", "slipway-keys"] {
+    for name in ["slipway-platform", "slipway-keys", "slipway-relay"] {
         // As if the chart's own were gone: a dry run would find the name taken before a policy is asked.
         let refused = slipway.kubectl_with(&attacker.token, "create --dry-run=server -f -").input(trap(name)).refused();
         assert!(refused.contains("type: must be Opaque"), "{refused}");

@@ -118,6 +118,7 @@ databaseCredentialsSecret: login
 credentialSecret: cloud
 envSecrets: [token, agent-env]
 gcpServiceAccount: hello@project.example
+access: platform
 tools: [http, cli, mcp, builtin]
 skills: [forms]
 knowledgeBases: []

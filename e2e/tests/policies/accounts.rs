@@ -77,6 +77,7 @@ fn manager(team: &Team, name: &str, user_name: &str) {
         Try::new(format!("-n kube-system delete configmap kube-root-ca.crt {dry}"), away),
         Try::new(own("default", "probe"), away),
         Try::new(own("kube-system", "slipway-keys"), away),
+        Try::new(own("kube-system", "slipway-relay"), away),
         Try::new(own("default", "slipway-keys"), away),
         Try::with(create("default"), pod(), away),
         Try::with(create("kube-system"), daemons(), away),
@@ -211,6 +212,7 @@ fn roles_for_people_open_no_secret() {
         assert!(can(&format!("get agents.agents.slipway.dev -n {here}")), "{role} should see agents");
         for what in [
             format!("get secret/slipway-keys -n {}", platform::NAMESPACE),
+            format!("get secret/slipway-relay -n {}", platform::NAMESPACE),
             format!("get secret/closed -n {here}"),
             format!("list secrets -n {here}"),
             // The label that lets agents use a Secret.

@@ -24,6 +24,7 @@ fn agents() {
         ("spec.databaseUrl", "{databaseUrl: 'db:5432'}"),
         ("spec.image", "{image: 'a b'}"),
         ("spec.gcpServiceAccount", "{gcpServiceAccount: nobody}"),
+        ("spec.access", "{access: everybody}"),
         ("spec.tools[1]", "{tools: [a, a]}"),
         ("spec.knowledgeBases[1]", "{knowledgeBases: [a, a]}"),
         ("spec.envSecrets[1]", "{envSecrets: [a, a]}"),

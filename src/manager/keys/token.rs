@@ -10,6 +10,8 @@ use serde::Serialize;
 
 /// No token lives longer; agents refuse one that would.
 pub(crate) const LONGEST_LIFE: Duration = Duration::from_mins(1);
+/// For calls that REST passes on: it uses a token for a minute, so that one more is left for what is under way.
+const RELAY_LIFE: Duration = Duration::from_mins(2);
 const HEAD: &str = r#"{"alg":"EdDSA","typ":"JWT"}"#;
 
 pub(crate) struct Signer(Ed25519KeyPair);
@@ -35,10 +37,19 @@ impl Signer {
 
     /// A token for the agent with that id, from now on for `life` or [`LONGEST_LIFE`], whichever ends first.
     pub(crate) fn token(&self, agent: &str, life: Duration, now: SystemTime) -> anyhow::Result<String> {
+        self.signed(agent, life.min(LONGEST_LIFE), now)
+    }
+
+    /// A token by which the agent with that id knows that a call is meant for it.
+    pub(crate) fn relay_token(&self, agent: &str, now: SystemTime) -> anyhow::Result<String> {
+        self.signed(agent, RELAY_LIFE, now)
+    }
+
+    fn signed(&self, agent: &str, life: Duration, now: SystemTime) -> anyhow::Result<String> {
         let iat = now.duration_since(UNIX_EPOCH).context("the clock stands before 1970")?.as_secs();
         let mut unique = [0; 16];
         getrandom::fill(&mut unique).map_err(|error| anyhow::anyhow!("no randomness to make a token from: {error}"))?;
-        let exp = iat + life.min(LONGEST_LIFE).as_secs();
+        let exp = iat + life.as_secs();
         let claims = serde_json::to_vec(&Claims { aud: agent, exp, iat, jti: URL_SAFE_NO_PAD.encode(unique) })?;
         let signed = format!("{}.{}", URL_SAFE_NO_PAD.encode(HEAD), URL_SAFE_NO_PAD.encode(claims));
         let signature = URL_SAFE_NO_PAD.encode(self.0.sign(signed.as_bytes()).as_ref());
@@ -72,6 +83,8 @@ mod tests {
         let (signed, signature, claims) = parts(&token);
         UnparsedPublicKey::new(&ED25519, ours.public()).verify(signed.as_bytes(), &signature).unwrap();
         assert_eq!((&claims["aud"], &claims["iat"], &claims["exp"]), (&"ag_1".into(), &1_000.into(), &1_060.into()));
+        let (_, _, relayed) = parts(&ours.relay_token("ag_1", now).unwrap());
+        assert_eq!((&relayed["aud"], &relayed["exp"]), (&"ag_1".into(), &1_120.into()));
         let (_, _, short) = parts(&ours.token("ag_1", Duration::from_secs(5), now).unwrap());
         assert_eq!(short["exp"], 1_005);
         assert_ne!(short["jti"], claims["jti"], "no two tokens are the same");

@@ -6,11 +6,15 @@ use serde_json::{Value, json};
 use slipway_api::Agent;
 
 use super::MANAGER;
+use super::build::tool_digests_name;
 use super::resolve::{Fault, Plan};
 use crate::live;
 use crate::queue::Key;
 use crate::world::{ChildKind, World};
 use crate::write::{self, Outcome};
+
+/// In a Deployment.
+const RUN_HASH: &str = "/spec/template/metadata/annotations/agents.slipway.dev~1run-hash";
 
 /// What came of it.
 #[derive(Default)]
@@ -19,6 +23,8 @@ pub(super) struct Applied {
     pub fault: Option<Fault>,
     /// What has yet to go before the rest can be made.
     pub left: Option<String>,
+    /// What the pods run that are made from now on, where the Deployment was there to be looked at.
+    pub run_hash: Option<String>,
 }
 
 /// What of `desired` is to be made now: while enough other agents change their pods because the platform did, an agent
@@ -79,6 +85,9 @@ pub(super) async fn apply(desired: Vec<(ChildKind, Value)>, plan: &Plan, world: 
             return Ok(applied);
         }
         applied.outcomes.push((kind, name, outcome));
+        if kind == ChildKind::Deployment && fault.is_none() {
+            applied.run_hash = value.pointer(RUN_HASH).and_then(Value::as_str).map(str::to_owned);
+        }
         if fault.is_some() {
             // What comes after needs what comes before; half an agent is worse than none. It may take long to mend, and
             // others need not wait for that.
@@ -87,7 +96,7 @@ pub(super) async fn apply(desired: Vec<(ChildKind, Value)>, plan: &Plan, world: 
             return Ok(applied);
         }
     }
-    remove_orphan(plan, world).await?;
+    remove_orphans(plan, world).await?;
     Ok(applied)
 }
 
@@ -102,12 +111,19 @@ fn fault(kind: ChildKind, name: &str, outcome: &Outcome) -> Option<Fault> {
     }
 }
 
-/// The ServiceAccount is the one child that an agent may cease to want.
-async fn remove_orphan(plan: &Plan, world: &World) -> Result<(), write::Error> {
-    let key = Key::new(&plan.namespace, &plan.name);
-    let account = world.children(ChildKind::ServiceAccount).get(&key);
-    let ours = account.is_some_and(|account| account.owner.as_deref() == Some(&plan.owner.uid) && !account.deleting);
-    if plan.gcp_service_account.is_none() && ours { write::delete(world, ChildKind::ServiceAccount, &key).await } else { Ok(()) }
+/// What an agent may cease to want: its ServiceAccount, and the ConfigMap with what was seen of its tools.
+async fn remove_orphans(plan: &Plan, world: &World) -> Result<(), write::Error> {
+    let account = (ChildKind::ServiceAccount, plan.name.clone(), plan.gcp_service_account.is_some());
+    let digests = (ChildKind::ConfigMap, tool_digests_name(&plan.name), plan.tool_digests.is_some());
+    for (kind, name, wanted) in [account, digests] {
+        let key = Key::new(&plan.namespace, name);
+        let child = world.children(kind).get(&key);
+        let ours = child.is_some_and(|child| child.owner.as_deref() == Some(&plan.owner.uid) && !child.deleting);
+        if !wanted && ours {
+            write::delete(world, kind, &key).await?;
+        }
+    }
+    Ok(())
 }
 
 /// An Agent of which it cannot be said what it should be keeps what it has: what ran goes on running, and is not touched.

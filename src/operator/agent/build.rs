@@ -22,6 +22,7 @@ use crate::write::value;
 /// Everything that an Agent owns. A new child cannot be forgotten: [`Desired::into_values`] takes it apart.
 pub(super) struct Desired {
     pub config_map: ConfigMap,
+    pub tool_digests: Option<ConfigMap>,
     pub deployment: Deployment,
     pub service: Service,
     pub service_account: Option<ServiceAccount>,
@@ -33,6 +34,7 @@ pub(super) fn build(plan: &Plan) -> Desired {
         deployment: deployment::build(plan, &config_map),
         service: service::build(plan),
         service_account: service_account::build(plan),
+        tool_digests: config_map::tool_digests(plan),
         config_map,
     }
 }
@@ -40,8 +42,11 @@ pub(super) fn build(plan: &Plan) -> Desired {
 impl Desired {
     /// As JSON, in the order in which they are applied: what a pod needs comes before the pod.
     pub(super) fn into_values(self) -> Result<Vec<(ChildKind, Value)>, serde_json::Error> {
-        let Self { config_map, deployment, service, service_account } = self;
+        let Self { config_map, tool_digests, deployment, service, service_account } = self;
         let mut values = vec![(ChildKind::ConfigMap, value(&config_map)?)];
+        if let Some(digests) = tool_digests {
+            values.push((ChildKind::ConfigMap, value(&digests)?));
+        }
         if let Some(account) = service_account {
             values.push((ChildKind::ServiceAccount, value(&account)?));
         }
@@ -51,9 +56,10 @@ impl Desired {
     }
 }
 
-/// The one child of that kind, if the plan has one: what [`build`] would make, without making the others.
-pub(super) fn child(plan: &Plan, kind: ChildKind) -> Result<Option<Value>, serde_json::Error> {
+/// The child of that kind and name, if the plan has one: what [`build`] would make, without making the others.
+pub(super) fn child(plan: &Plan, kind: ChildKind, name: &str) -> Result<Option<Value>, serde_json::Error> {
     match kind {
+        ChildKind::ConfigMap if name == tool_digests_name(&plan.name) => config_map::tool_digests(plan).as_ref().map(value).transpose(),
         ChildKind::ConfigMap => value(&config_map::build(plan)).map(Some),
         ChildKind::Deployment => value(&deployment::build(plan, &config_map::build(plan))).map(Some),
         ChildKind::Service => value(&service::build(plan)).map(Some),
@@ -69,6 +75,10 @@ pub(super) fn config_hash(plan: &Plan) -> String {
 
 pub(super) fn config_map_name(agent: &str) -> String {
     format!("{agent}-config")
+}
+
+pub(super) fn tool_digests_name(agent: &str) -> String {
+    format!("{agent}-tool-digests")
 }
 
 /// The labels that tell an agent's pods from all others; they can never change.

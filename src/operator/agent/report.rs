@@ -64,6 +64,7 @@ pub(super) async fn report(agent: &Agent, plan: &Resolved, applied: &Applied, wo
     };
     let status = status(agent, &observed, &world.settings.cluster_domain, Timestamp::now());
     let before = own(agent.status.clone().unwrap_or_default());
+    let status = AgentStatus { run_hash: applied.run_hash.clone().or_else(|| before.run_hash.clone()), ..status };
     if status != before {
         write::status::<Agent>(&world.client, &key, &status, MANAGER).await?;
     }
@@ -112,6 +113,7 @@ pub(super) fn status(agent: &Agent, seen: &Observed, cluster_domain: &str, now: 
         restarted_at: agent.restarted_at().map(str::to_owned),
         first_deployed_at: before.first_deployed_at.clone().or_else(deployed),
         conditions,
+        run_hash: None,
         active_release: None,
         pinned_content: None,
     }

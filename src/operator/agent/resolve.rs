@@ -13,11 +13,11 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
-use slipway_api::agent::{PodTemplate, Resources, Storage};
+use slipway_api::agent::{Access, PodTemplate, Resources, Storage};
 use slipway_api::condition::Finding;
 use slipway_api::contract;
 use slipway_api::names::AgentName;
-use slipway_api::{Agent, ids, labels};
+use slipway_api::{Agent, AgentSpec, ids, labels};
 
 use super::gather::Seen;
 use crate::settings::Settings;
@@ -57,11 +57,15 @@ pub(super) struct Plan {
     pub storage: Storage,
     pub variables: BTreeMap<&'static str, String>,
     pub env: Vec<Variable>,
+    /// `RUNTIME_TOOL_DIGESTS`, where the agent uses servers that speak mcp.
+    pub tool_digests: Option<String>,
     pub skills: Vec<Folder>,
     pub env_secrets: Vec<String>,
     pub credential_secret: Option<String>,
     pub gcp_service_account: Option<String>,
     pub secrets_hash: Option<String>,
+    /// Whether only the platform may ask it.
+    pub closed: bool,
     pub resources: Resources,
     pub pod: PodTemplate,
     /// What does not keep the agent from running, and its author should know. Nothing is built from it.
@@ -73,6 +77,8 @@ pub(super) struct Plan {
 pub(super) enum Variable {
     Plain { name: String, value: String },
     Secret { name: String, secret: String, key: String },
+    /// One of the pod's own annotations.
+    Annotation { name: String, annotation: &'static str },
 }
 
 impl Variable {
@@ -82,7 +88,7 @@ impl Variable {
 
     fn name(&self) -> &str {
         match self {
-            Self::Plain { name, .. } | Self::Secret { name, .. } => name,
+            Self::Plain { name, .. } | Self::Secret { name, .. } | Self::Annotation { name, .. } => name,
         }
     }
 }
@@ -134,7 +140,7 @@ fn plan(agent: &Agent, seen: &Seen, settings: &Settings) -> Result<Plan, Stop> {
     }
     let mut env = secrets::secrets(spec, seen)?;
     let mut variables = base_variables(agent, slug)?;
-    let named = tools::tools(seen, &mut variables, &mut env)?;
+    let (named, tool_digests) = tools::tools(seen, &mut variables, &mut env)?;
     if own_image {
         own_image::tools(&named, seen, settings)?;
     }
@@ -143,6 +149,8 @@ fn plan(agent: &Agent, seen: &Seen, settings: &Settings) -> Result<Plan, Stop> {
     let storage = database::database(spec, platform_database.as_ref(), &suffix, &mut variables, &mut env)?;
     database::knowledge_bases(seen, platform_database.as_ref(), &mut variables, &mut env)?;
     platform::platform(agent, slug, seen.mlflow_uri.as_ref(), settings, own_image, &mut variables);
+    env.extend(platform::explicit(settings, &variables));
+    access(spec, settings, own_image, &mut variables)?;
     if let Some((name, value)) = variables.iter().find(|(_, value)| value.len() > contract::VARIABLE_MAX) {
         let message = format!(
             "{name} would have {} bytes; a variable can have at most {} (spec.{})",
@@ -165,16 +173,35 @@ fn plan(agent: &Agent, seen: &Seen, settings: &Settings) -> Result<Plan, Stop> {
         storage,
         variables,
         env,
+        tool_digests,
         skills,
         env_secrets: spec.env_secrets.clone(),
         credential_secret: spec.credential_secret.clone(),
         gcp_service_account: spec.gcp_service_account.clone(),
         secrets_hash: secrets::secrets_hash(spec, seen, settings),
+        closed: spec.access == Some(Access::Platform),
         resources: spec.resources.clone().unwrap_or_else(|| settings.agent_defaults.resources.clone()),
         pod: pod_template(spec.pod_template.as_ref(), &settings.agent_defaults.pod_template),
         warnings: if own_image { warnings::warnings(spec, seen, settings) } else { Vec::new() },
         name,
     })
+}
+
+/// An agent that is for the platform alone is closed by the team's network policies, and the runtime refuses whoever gets
+/// past them. Another image is not asked to.
+fn access(
+    spec: &AgentSpec,
+    settings: &Settings,
+    own_image: bool,
+    variables: &mut BTreeMap<&'static str, String>,
+) -> Result<(), Stop> {
+    let Some(access) = spec.access else { return Ok(()) };
+    if !own_image && !settings.team_network.enabled {
+        let message = "spec.access: nothing keeps others from an image of its own, because the platform makes no network policies (chart value agents.network.enabled)";
+        return Err(fault("AccessNotEnforced", message));
+    }
+    variables.insert(contract::ACCESS, access.as_str().to_owned());
+    Ok(())
 }
 
 /// The field that a variable is made from, for messages.

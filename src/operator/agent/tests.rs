@@ -106,7 +106,8 @@ fn golden(name: &str, settings: &Settings) {
     let plan = plan(&std::fs::read_to_string(file("in")).unwrap(), settings);
     let mut text = String::new();
     for (kind, value) in build::build(&plan).into_values().unwrap() {
-        assert_eq!(build::child(&plan, kind).unwrap().as_ref(), Some(&value), "a child built alone is the child built with the others");
+        let name = value["metadata"]["name"].as_str().unwrap();
+        assert_eq!(build::child(&plan, kind, name).unwrap().as_ref(), Some(&value), "a child built alone is the child built with the others");
         write!(text, "---\n{}", serde_yaml::to_string(&value).unwrap()).unwrap();
     }
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
@@ -129,6 +130,7 @@ fn everything() -> Settings {
     settings.platform = Platform {
         url: Some("http://slipway-rest:8080".to_owned()),
         control_public_key: Some("bm90IGEga2V5LCBvbmx5IHRoaXJ0eS10d28gYnl0ZXM=".to_owned()),
+        access_public_key: Some("bm9yIGlzIHRoaXMgYSBrZXksIG9ubHkgMzIgYnl0ZXM=".to_owned()),
         embedding_model: Some("builtin:all-minilm-l6-v2".to_owned()),
         egress_allow: vec!["10.0.0.0/8".to_owned(), "wiki.internal:443".to_owned()],
         egress_proxy: Some("http://proxy:3128".to_owned()),
@@ -278,7 +280,7 @@ async fn judging_a_child_does_not_touch_the_reverse_index() {
         let all = [(Kind::Tool, "t"), (Kind::KnowledgeBase, "docs"), (Kind::Secret, "s"), (Kind::Secret, "agent-env")];
         all.map(|(kind, name)| world.references.to(kind, &key(name)))
     };
-    super::desired(&world, &key("helper"), ChildKind::ConfigMap);
+    super::desired(&world, &key("helper"), ChildKind::ConfigMap, "helper-config");
     assert_eq!(named(), [const { Vec::new() }; 4], "a replica that stands by judges too, and must not pretend to reconcile");
     gather::note(all::<Agent>(&documents, "Agent").first().unwrap(), &world);
     assert_eq!(named(), std::array::from_fn::<_, 4, _>(|_| vec![key("helper")]));
@@ -312,7 +314,7 @@ fn a_list_that_was_merely_seen_restarts_nobody() {
     let built = |spec: &str, status: &str| {
         let plan = plan(&yaml(spec, status), &settings(None));
         let template = build::build(&plan).deployment.spec.unwrap().template;
-        (plan.variables[contract::TOOL_DIGESTS].clone(), plan.variables[contract::TOOLS].contains("sha256:x"), template)
+        (plan.tool_digests.clone().unwrap(), plan.variables[contract::TOOLS].contains("sha256:x"), template)
     };
     let (digests, _, fresh) = built("", "");
     assert_eq!(digests, "{}", "it is there, so that lists count as approved");
@@ -322,7 +324,7 @@ fn a_list_that_was_merely_seen_restarts_nobody() {
     let (digests, pinned, approved) = built(", toolsDigest: 'sha256:x'", "toolsServer: 'https://m', toolsDigest: 'sha256:x'");
     assert_eq!((digests.as_str(), pinned), ("{}", true));
     assert_ne!(approved, fresh, "who approves a list wants it in force");
-    assert!(!plan(&agent("replicas: 1"), &settings(None)).variables.contains_key(contract::TOOL_DIGESTS));
+    assert_eq!(plan(&agent("replicas: 1"), &settings(None)).tool_digests, None);
 }
 
 /// Every guard that an Agent can name, with and without its limit, is one that the runtime knows by that setting.
@@ -480,12 +482,17 @@ fn the_stub_has_the_models_that_the_operator_lets_through() {
     assert!(refused.message().ends_with(&contract::STUB_MODELS.join(" and ")), "what it lists is all it has: {}", refused.message());
 }
 
-/// A Secret of the team comes first, and the ConfigMap decides, also where there is nothing to allow.
+/// A Secret of the team comes first, and the ConfigMap or the container itself decides, also where there is nothing to allow.
 #[test]
 fn ways_out_are_the_platforms_word_alone_and_an_empty_one_restarts_nobody() {
     let ways = ["RUNTIME_EGRESS_ALLOW", "RUNTIME_EGRESS_PROXY", "RUNTIME_SEARCH_URL"];
     let mut settings = settings(None);
-    let told = |settings: &Settings| ways.map(|name| plan(&agent("replicas: 1"), settings).variables[name].clone());
+    let told = |settings: &Settings| {
+        let plan = plan(&agent("replicas: 1"), settings);
+        let container = build::build(&plan).deployment.spec.unwrap().template.spec.unwrap().containers.remove(0);
+        let explicit = |name: &str| container.env.iter().flatten().find(|variable| variable.name == name).map(|variable| variable.value.clone().unwrap_or_default());
+        ways.map(|name| plan.variables.get(name).cloned().or_else(|| explicit(name)).unwrap())
+    };
     let hash = |settings: &Settings| {
         let template = build::build(&plan(&agent("replicas: 1"), settings)).deployment.spec.unwrap().template;
         template.metadata.unwrap().annotations.unwrap().remove("agents.slipway.dev/config-hash")

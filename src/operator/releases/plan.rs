@@ -280,7 +280,9 @@ fn automatic(seen: &Seen) -> Step {
         Some(active) => {
             let differs = differs(&active.artifact.resolved, &active.note, &resolved);
             if content(&effective).same_content(&active.artifact) && differs.is_nothing() {
-                return settle_image(active, &effective, &resolved);
+                let settled = settle_image(active, &effective, &resolved);
+                let run_hash = || show::run_hash(agent, past, seen.shown);
+                return if settled == Step::Rest(Rest::Done) { run_hash().unwrap_or(settled) } else { settled };
             }
             Some(differs)
         }

@@ -37,6 +37,8 @@ pub(super) struct Shown {
     pub is_made: bool,
     /// The version in its name, and in its label where the book does not say that we made it.
     pub numbered: Option<u64>,
+    /// What its pods were said to run.
+    pub run_hash: Option<String>,
     /// Of the status, for comparison.
     pub status: u64,
     /// What somebody asks for, or asked for, by it; none of those that we made.
@@ -84,6 +86,7 @@ impl Shown {
             version: None,
             is_made: is_ours || writers.is_empty() || (status.version.is_some() && !skipped),
             numbered: number.filter(|_| is_ours || number == labelled),
+            run_hash: status.run_hash.clone(),
             status: hash(&status),
             request,
             created: release.creation_timestamp().map_or(0, |time| time.0.as_second()),
@@ -152,8 +155,20 @@ fn mark(past: &Past, shown: &Shown) -> Option<Step> {
 /// What makes an AgentRelease say what Git says, if it does not already.
 pub(super) fn differs(past: &Past, shown: &Shown) -> Option<AgentReleaseStatus> {
     let version = shown.version?;
-    let status = status(past, version, past.versions.get(&version)?);
+    let status = AgentReleaseStatus { run_hash: shown.run_hash.clone(), ..status(past, version, past.versions.get(&version)?) };
     (hash(&status) != shown.status).then_some(status)
+}
+
+/// Says what pods of the active release run, as the operator says, if its AgentRelease does not say so already. It has to be
+/// known that the Agent is as that release has it.
+pub(super) fn run_hash(agent: &Agent, past: &Past, shown: &[Shown]) -> Option<Step> {
+    let status = agent.status.as_ref().filter(|status| status.observed_generation == agent.meta().generation)?;
+    let active = past.active.as_ref()?.version;
+    let shown = shown.iter().find(|shown| shown.version == Some(active) && !shown.deleting)?;
+    let run_hash = Some(status.run_hash.clone()?).filter(|hash| shown.run_hash.as_ref() != Some(hash))?;
+    let line = past.versions.get(&active)?;
+    let status = AgentReleaseStatus { run_hash: Some(run_hash), ..self::status(past, active, line) };
+    Some(Step::Mark { name: shown.name.clone(), status: Box::new(status) })
 }
 
 /// The status of the AgentRelease of a version.
@@ -165,6 +180,7 @@ pub(super) fn status(past: &Past, version: u64, line: &Version) -> AgentReleaseS
         previous: Some(number(line.previous)),
         phase: Some(line.status),
         checksum: Some(line.checksum.clone()),
+        run_hash: None,
         timestamp: Some(Time(condition::whole_seconds(line.timestamp))),
         commit: line.commit.clone(),
         artifact: active.map(|active| active.artifact.to_yaml()),

@@ -102,6 +102,30 @@ fn a_change_waits_until_it_stands_still_and_a_first_one_for_its_image() {
 }
 
 #[test]
+fn a_release_names_what_its_pods_run() {
+    let mut cluster = with_versions(1);
+    let named = |cluster: &Cluster, version: i64| {
+        let statuses = cluster.releases.values().filter_map(|release| release.status.clone());
+        statuses.filter(|status| status.version == Some(version)).find_map(|status| status.run_hash).unwrap_or_default()
+    };
+    let runs = |cluster: &mut Cluster, hash: &str| {
+        let generation = cluster.agent.metadata.generation;
+        cluster.edit(&json!({"status": {"runHash": hash, "observedGeneration": generation}}));
+        cluster.settle();
+    };
+    runs(&mut cluster, "one");
+    assert_eq!(named(&cluster, 1), "one");
+    cluster.prompt("p2");
+    cluster.settle();
+    assert_eq!((named(&cluster, 1).as_str(), named(&cluster, 2).as_str()), ("one", ""), "the operator has not seen the change yet");
+    runs(&mut cluster, "two");
+    assert_eq!((named(&cluster, 1).as_str(), named(&cluster, 2).as_str()), ("one", "two"));
+    runs(&mut cluster, "three");
+    assert_eq!((named(&cluster, 1).as_str(), named(&cluster, 2).as_str()), ("one", "three"), "the platform makes something else of it");
+    cluster.check();
+}
+
+#[test]
 fn a_release_of_what_has_not_changed_is_skipped_and_names_the_version_that_stands() {
     let mut cluster = with_versions(1);
     cluster.ask("mine", "as agreed");

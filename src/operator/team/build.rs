@@ -16,7 +16,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::ObjectMeta;
 use kube::{Resource, ResourceExt};
 use serde_json::Value;
-use slipway_api::{Team, contract, ids, labels};
+use slipway_api::{Team, agent, contract, ids, labels};
 
 use super::RUNTIME_SECRET;
 use crate::quantity::canonical;
@@ -42,6 +42,7 @@ pub(super) fn build(team: &Team, settings: &Settings, access: &Access, listed: b
     }
     if settings.team_network.enabled {
         all.push((ChildKind::NetworkPolicy, value(&deny_all(team))?));
+        all.push((ChildKind::NetworkPolicy, value(&allow_callers(team, settings))?));
         all.push((ChildKind::NetworkPolicy, value(&allow_agents(team, settings))?));
     }
     if !team.spec.quota.is_empty() {
@@ -165,17 +166,41 @@ fn deny_all(team: &Team) -> NetworkPolicy {
     }
 }
 
-/// What agents always need: to be called by their namespace and the platform, to call each other, to ask the cluster's name
-/// servers (any other could be a way out), and to reach the platform, where database and telemetry are. Whatever else is needed is a value of the chart.
+/// Agents are called by their namespace and by whom the chart admits, unless they are for the platform alone.
+fn allow_callers(team: &Team, settings: &Settings) -> NetworkPolicy {
+    let neighbours = vec![namespace_peer(&super::namespace(team))];
+    let mut ingress = vec![NetworkPolicyIngressRule { from: Some(neighbours), ports: Some(vec![tcp(contract::PORT)]) }];
+    ingress.extend(settings.team_network.ingress.clone());
+    let closed = LabelSelectorRequirement {
+        key: labels::ACCESS.to_owned(),
+        operator: "NotIn".to_owned(),
+        values: Some(vec![agent::Access::Platform.as_str().to_owned()]),
+    };
+    NetworkPolicy {
+        metadata: meta(team, "slipway-callers"),
+        spec: Some(NetworkPolicySpec {
+            pod_selector: Some(agents(vec![closed])),
+            policy_types: Some(vec!["Ingress".to_owned()]),
+            ingress: Some(ingress),
+            ..NetworkPolicySpec::default()
+        }),
+    }
+}
+
+/// The team's agents of which this holds, too.
+fn agents(more: Vec<LabelSelectorRequirement>) -> LabelSelector {
+    let mut all = vec![LabelSelectorRequirement { key: labels::AGENT.to_owned(), operator: "Exists".to_owned(), values: None }];
+    all.extend(more);
+    LabelSelector { match_expressions: Some(all), ..LabelSelector::default() }
+}
+
+/// What agents always need: to be called by the platform, to call each other, to ask the cluster's name servers (any other could
+/// be a way out), and to reach the platform, where database and telemetry are. Whatever else is needed is a value of the chart.
 fn allow_agents(team: &Team, settings: &Settings) -> NetworkPolicy {
     let platform = vec![namespace_peer(&settings.platform_namespace)];
     let neighbours = vec![namespace_peer(&super::namespace(team))];
-    let callers = [neighbours.clone(), platform.clone()].concat();
-    let mut ingress = vec![
-        NetworkPolicyIngressRule { from: Some(callers), ports: Some(vec![tcp(contract::PORT)]) },
-        NetworkPolicyIngressRule { from: Some(platform.clone()), ports: Some(vec![tcp(contract::CONTROL_PORT)]) },
-    ];
-    ingress.extend(settings.team_network.ingress.clone());
+    let ports = vec![tcp(contract::PORT), tcp(contract::CONTROL_PORT)];
+    let ingress = vec![NetworkPolicyIngressRule { from: Some(platform.clone()), ports: Some(ports) }];
     let mut egress = Vec::new();
     // An empty list of peers would stand for everybody.
     if !settings.team_network.dns.is_empty() {
@@ -187,11 +212,10 @@ fn allow_agents(team: &Team, settings: &Settings) -> NetworkPolicy {
         NetworkPolicyEgressRule { to: Some(platform), ports: None },
     ]);
     egress.extend(settings.team_network.egress.clone());
-    let agents = LabelSelectorRequirement { key: labels::AGENT.to_owned(), operator: "Exists".to_owned(), values: None };
     NetworkPolicy {
         metadata: meta(team, "slipway-agents"),
         spec: Some(NetworkPolicySpec {
-            pod_selector: Some(LabelSelector { match_expressions: Some(vec![agents]), ..LabelSelector::default() }),
+            pod_selector: Some(agents(Vec::new())),
             policy_types: Some(both()),
             ingress: Some(ingress),
             egress: Some(egress),
@@ -252,9 +276,16 @@ mod tests {
         let children = build(&team, &settings(None), &Access::Without, true).unwrap();
         let policies: Vec<&Value> =
             children.iter().filter(|(kind, _)| *kind == ChildKind::NetworkPolicy).map(|(_, policy)| policy).collect();
-        let [closed, open] = policies[..] else { panic!("two policies, not {policies:#?}") };
+        let [closed, callers, open] = policies[..] else { panic!("three policies, not {policies:#?}") };
         assert_eq!(closed["spec"], serde_json::json!({"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}));
-        assert_eq!(rules(open, "ingress", "from"), ["team-a slipway-system: TCP/8000", "slipway-system: TCP/8001"]);
+        assert_eq!(rules(callers, "ingress", "from"), ["team-a: TCP/8000"]);
+        let but_closed = serde_json::json!({"matchExpressions": [
+            {"key": "agents.slipway.dev/agent", "operator": "Exists"},
+            {"key": "agents.slipway.dev/access", "operator": "NotIn", "values": ["platform"]},
+        ]});
+        assert_eq!(callers["spec"]["podSelector"], but_closed);
+        assert_eq!(callers["spec"]["policyTypes"], serde_json::json!(["Ingress"]));
+        assert_eq!(rules(open, "ingress", "from"), ["slipway-system: TCP/8000 TCP/8001"]);
         assert_eq!(rules(open, "egress", "to"), ["kube-system/kube-dns: UDP/53 TCP/53", "team-a: TCP/8000", "slipway-system: "]);
     }
 

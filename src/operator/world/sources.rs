@@ -341,7 +341,7 @@ fn note(world: &World, kind: ChildKind, key: Key, object: &mut DynamicObject, an
 
 fn desired(world: &World, maker: Maker, owner: &Key, kind: ChildKind, key: &Key) -> Option<serde_json::Value> {
     let found = match maker {
-        Maker::Agent => agent::desired(world, owner, kind),
+        Maker::Agent => agent::desired(world, owner, kind, &key.name),
         Maker::Skill => skill::desired(world, owner),
         Maker::Team => team::desired_child(world, owner, kind, key),
     };

@@ -165,6 +165,7 @@ fn told(target: &Target, head: &Parts, message: Option<&str>) -> Error {
         400 | 408 | 409 | 413 | 415 | 429 | 502..=504 => Error::new(status, said()),
         // Whom it lets in is not for an agent to say, and its callers must not take its word for REST's.
         401 | 403 | 407 => failed("does not let the platform in"),
+        421 => failed("was not reached, but another agent in its place"),
         500 => failed("failed"),
         _ => failed(&format!("answered {status}")),
     };
@@ -185,6 +186,11 @@ fn by_api_server(target: &Target, status: StatusCode, message: String) -> Error 
 
 pub(super) fn unreachable(target: &Target, cause: impl Into<Broken>) -> Error {
     Error::new(StatusCode::BAD_GATEWAY, format!("{target} cannot be reached: nothing answers on its port")).because(cause)
+}
+
+/// There is nothing that could be asked in the agent's name.
+pub(super) fn without_service(target: &Target, why: &str) -> Error {
+    Error::new(StatusCode::BAD_GATEWAY, format!("{target} cannot be reached: {why}"))
 }
 
 pub(super) fn late(target: &Target) -> Error {

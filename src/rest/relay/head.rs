@@ -12,10 +12,12 @@ const PASSED: [HeaderName; 5] = [
     HeaderName::from_static("baggage"),
 ];
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// Says for which agent a call is meant.
+const TOKEN: HeaderName = HeaderName::from_static("x-slipway-token");
 
 /// What an agent is told of a call.
-pub(super) fn to_agent(headers: &HeaderMap, id: &RequestId) -> HeaderMap {
-    let mut passed = HeaderMap::with_capacity(PASSED.len() + 2);
+pub(super) fn to_agent(headers: &HeaderMap, id: &RequestId, token: Option<&HeaderValue>) -> HeaderMap {
+    let mut passed = HeaderMap::with_capacity(PASSED.len() + 4);
     for name in PASSED {
         for value in headers.get_all(&name) {
             passed.append(name.clone(), value.clone());
@@ -23,6 +25,9 @@ pub(super) fn to_agent(headers: &HeaderMap, id: &RequestId) -> HeaderMap {
     }
     if let Ok(id) = HeaderValue::from_str(id.as_str()) {
         passed.insert(REQUEST_ID, id);
+    }
+    if let Some(token) = token {
+        passed.insert(TOKEN, token.clone());
     }
     passed
 }

@@ -1,10 +1,11 @@
-//! The way to an agent: from within the cluster by its Service's name, over connections that are kept; from without
+//! The way to an agent: from within the cluster by its Service's address, over connections that are kept; from without
 //! through the API server. Either way nothing of the caller's credentials goes along.
 
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, Response, Uri};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 use kube::Client;
@@ -69,11 +70,15 @@ impl Way {
         Self::Address { http: Lines::new(CONNECT), address: address.trim_end_matches('/').to_owned() }
     }
 
-    pub(super) async fn send(&self, agent: &Key, order: Order) -> Result<Response<Body>, Failure> {
+    /// `service` is the address of the agent's Service.
+    pub(super) async fn send(&self, agent: &Key, service: IpAddr, mut order: Order) -> Result<Response<Body>, Failure> {
         let Key { namespace, name } = agent;
         match self {
-            // The dot at the end keeps the resolver from trying the names of all search domains first.
-            Self::Service { http, domain } => direct(http, format!("{name}.{namespace}.svc.{domain}.:{PORT}"), order).await,
+            Self::Service { http, domain } => {
+                let host = HeaderValue::try_from(format!("{name}.{namespace}.svc.{domain}:{PORT}"));
+                order.headers.insert(header::HOST, host.map_err(|error| Failure::Ours(error.into()))?);
+                direct(http, SocketAddr::new(service, PORT).to_string(), order).await
+            }
             Self::Address { http, address } if address.contains('{') => {
                 let address = address.replace("{name}", name).replace("{namespace}", namespace);
                 let (server, path) = line::place(&address);

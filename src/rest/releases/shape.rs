@@ -84,6 +84,8 @@ struct RuntimeForm {
     env_secrets: Vec<String>,
     credential_secret: Option<String>,
     gcp_service_account: Option<String>,
+    /// `platform`, where nobody else may ask the agent.
+    access: Option<String>,
     pod_template: Option<BTreeMap<String, Value>>,
 }
 
@@ -187,7 +189,7 @@ mod tests {
     fn the_document_knows_every_field_of_an_artifact() {
         let spec = json!({
             "name": "x", "framework": "custom", "image": "i", "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}},
-            "credentialSecret": "s", "gcpServiceAccount": "g", "podTemplate": {"labels": {"a": "b"}}, "systemPrompt": "p",
+            "credentialSecret": "s", "gcpServiceAccount": "g", "access": "platform", "podTemplate": {"labels": {"a": "b"}}, "systemPrompt": "p",
             "storage": "memory", "version": "1", "backgroundModel": "m", "databaseUrl": "d", "databaseCredentialsSecret": "c",
             "suggestionsProvider": "static", "suggestions": "[]", "environment": "e",
             "governance": {"evalDataset": "d", "limits": {"maxTokensPerRequest": 5}},

@@ -21,6 +21,7 @@ pub(crate) struct Identity {
     pub(crate) agent_version: String,
     pub(crate) team: String,
     pub(crate) track: String,
+    pub(crate) run_hash: String,
 }
 
 #[derive(Debug)]
@@ -254,6 +255,7 @@ impl Form<'_> {
             ("service.instance.id", &instance),
             ("slipway.team", &identity.team),
             ("slipway.agent.track", &identity.track),
+            ("slipway.run.hash", &identity.run_hash),
             ("telemetry.sdk.name", "slipway"),
             ("telemetry.sdk.language", "rust"),
             ("telemetry.sdk.version", env!("CARGO_PKG_VERSION")),

@@ -21,6 +21,7 @@ fn telemetry(variables: &[(&str, &str)]) -> Telemetry {
         agent_version: "7".into(),
         team: "blue".into(),
         track: "canary".into(),
+        run_hash: "9f2c".into(),
     };
     let lookup = |name: &str| {
         let given = variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());

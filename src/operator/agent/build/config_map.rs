@@ -1,14 +1,11 @@
-//! The ConfigMap with the runtime's variables.
+//! The ConfigMap with the runtime's variables, and the one with what was seen of its tools.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use sha2::{Digest, Sha256};
 use slipway_api::contract;
 
-use super::{config_map_name, meta};
+use super::{config_map_name, meta, tool_digests_name};
 use crate::agent::resolve::Plan;
-
-/// Set, and empty, so that nothing else sets them. A pod without them goes where it would go with them.
-const WAYS_OUT: [&str; 3] = [contract::EGRESS_ALLOW, contract::EGRESS_PROXY, contract::SEARCH_URL];
 
 pub(super) fn build(plan: &Plan) -> ConfigMap {
     ConfigMap {
@@ -18,10 +15,20 @@ pub(super) fn build(plan: &Plan) -> ConfigMap {
     }
 }
 
-/// SHA-256 over the data as JSON with sorted keys, without what must not restart a pod that runs.
+/// The lists of tools that servers were seen to offer first, where the agent uses such servers. They stand apart from the
+/// settings, as they must not restart a pod that runs: whichever pod starts next is told.
+pub(super) fn tool_digests(plan: &Plan) -> Option<ConfigMap> {
+    let digests = plan.tool_digests.clone()?;
+    Some(ConfigMap {
+        metadata: meta(plan, tool_digests_name(&plan.name)),
+        data: Some([(contract::TOOL_DIGESTS.to_owned(), digests)].into()),
+        ..ConfigMap::default()
+    })
+}
+
+/// SHA-256 over the data, as JSON with sorted keys.
 pub(super) fn hash(config_map: &ConfigMap) -> String {
-    let mut data = config_map.data.clone().unwrap_or_default();
-    data.retain(|name, value| name != contract::TOOL_DIGESTS && !(value.is_empty() && WAYS_OUT.contains(&name.as_str())));
+    let data = config_map.data.clone().unwrap_or_default();
     let text = serde_json::to_vec(&data).unwrap_or_default();
     hex::encode(Sha256::digest(text))
 }

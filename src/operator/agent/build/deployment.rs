@@ -4,18 +4,20 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment};
 use k8s_openapi::api::core::v1::{
-    Capabilities, ConfigMap, ConfigMapEnvSource, ConfigMapProjection, Container, ContainerPort, EmptyDirVolumeSource, EnvFromSource,
-    EnvVar, EnvVarSource, HTTPGetAction, KeyToPath, Lifecycle, LifecycleHandler, PodSecurityContext, PodSpec, PodTemplateSpec, Probe,
+    Capabilities, ConfigMap, ConfigMapEnvSource, ConfigMapKeySelector, ConfigMapProjection, Container, ContainerPort, EmptyDirVolumeSource, EnvFromSource,
+    EnvVar, EnvVarSource, HTTPGetAction, KeyToPath, Lifecycle, LifecycleHandler, ObjectFieldSelector, PodSecurityContext, PodSpec, PodTemplateSpec, Probe,
     ProjectedVolumeSource, ResourceRequirements, SeccompProfile, SecretEnvSource, SecretKeySelector, SecretVolumeSource, SecurityContext,
     SleepAction, TopologySpreadConstraint, Volume, VolumeMount, VolumeProjection,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use slipway_api::agent::AGENT_ENV;
+use serde_json::json;
+use sha2::{Digest, Sha256};
+use slipway_api::agent::{AGENT_ENV, Access};
 use slipway_api::{contract, labels};
 
-use super::{all_labels, config_map, config_map_name, meta, selector};
+use super::{all_labels, config_map, config_map_name, meta, selector, tool_digests_name};
 use crate::agent::resolve::{Folder, Plan, Variable};
 use crate::quantity::canonical;
 
@@ -52,11 +54,28 @@ fn pod_meta(plan: &Plan, config: &ConfigMap) -> ObjectMeta {
     let mut labels = plan.pod.labels.clone();
     labels.extend(all_labels(plan));
     labels.insert(labels::POD_VERSION.to_owned(), plan.track.to_owned());
+    if plan.closed {
+        labels.insert(labels::ACCESS.to_owned(), Access::Platform.as_str().to_owned());
+    }
     let mut annotations = plan.pod.annotations.clone();
-    annotations.insert(labels::CONFIG_HASH.to_owned(), config_map::hash(config));
+    let config = config_map::hash(config);
+    annotations.insert(labels::RUN_HASH.to_owned(), run_hash(plan, &config));
+    annotations.insert(labels::CONFIG_HASH.to_owned(), config);
     annotations.extend(plan.restarted_at.clone().map(|restarted| (labels::RESTARTED_AT.to_owned(), restarted)));
     annotations.extend(plan.secrets_hash.clone().map(|hash| (labels::SECRETS_HASH.to_owned(), hash)));
     ObjectMeta { labels: Some(labels), annotations: Some(annotations), ..ObjectMeta::default() }
+}
+
+/// What a release comes down to in a pod, and nothing of how this version of the operator writes pods. Tools and skills are in
+/// the configuration, skills with their digests.
+fn run_hash(plan: &Plan, config: &str) -> String {
+    let Plan { image, pod, resources, env_secrets, credential_secret, gcp_service_account, .. } = plan;
+    let resources = [canonical(&resources.requests), canonical(&resources.limits)];
+    let all = json!({
+        "config": config, "image": image, "pod": pod, "resources": resources, "envSecrets": env_secrets,
+        "credentialSecret": credential_secret, "gcpServiceAccount": gcp_service_account,
+    });
+    hex::encode(Sha256::digest(all.to_string()))
 }
 
 fn pod(plan: &Plan) -> PodSpec {
@@ -106,7 +125,7 @@ fn container(plan: &Plan) -> Container {
         image_pull_policy: Some(pull.to_owned()),
         ports: Some(vec![port(HTTP, contract::PORT), port("control", contract::CONTROL_PORT)]),
         env_from: Some(env_from(plan)),
-        env: (!plan.env.is_empty()).then(|| plan.env.iter().map(variable).collect()),
+        env: Some(plan.env.iter().map(variable).chain(tool_digests(plan)).collect()),
         liveness_probe: Some(probe(5, 10)),
         readiness_probe: Some(probe(3, 5)),
         // Gives the cluster time to stop sending requests before the process stops taking them.
@@ -160,13 +179,31 @@ fn env_from(plan: &Plan) -> Vec<EnvFromSource> {
 
 fn variable(variable: &Variable) -> EnvVar {
     match variable {
-        Variable::Plain { name, value } => EnvVar { name: name.clone(), value: Some(value.clone()), value_from: None },
+        // The API server leaves an empty value out; the variable is set all the same.
+        Variable::Plain { name, value } => {
+            EnvVar { name: name.clone(), value: Some(value.clone()).filter(|value| !value.is_empty()), value_from: None }
+        }
         Variable::Secret { name, secret, key } => {
             let selector = SecretKeySelector { name: secret.clone(), key: key.clone(), optional: None };
-            let source = EnvVarSource { secret_key_ref: Some(selector), ..EnvVarSource::default() };
-            EnvVar { name: name.clone(), value: None, value_from: Some(source) }
+            from(name, EnvVarSource { secret_key_ref: Some(selector), ..EnvVarSource::default() })
+        }
+        Variable::Annotation { name, annotation } => {
+            let selector = ObjectFieldSelector { field_path: format!("metadata.annotations['{annotation}']"), api_version: Some("v1".to_owned()) };
+            from(name, EnvVarSource { field_ref: Some(selector), ..EnvVarSource::default() })
         }
     }
+}
+
+fn from(name: &str, source: EnvVarSource) -> EnvVar {
+    EnvVar { name: name.to_owned(), value: None, value_from: Some(source) }
+}
+
+/// Read when the container starts. Without it the runtime would take whatever its servers offer.
+fn tool_digests(plan: &Plan) -> Option<EnvVar> {
+    plan.tool_digests.as_ref()?;
+    let key = contract::TOOL_DIGESTS.to_owned();
+    let selector = ConfigMapKeySelector { name: tool_digests_name(&plan.name), key, optional: None };
+    Some(from(contract::TOOL_DIGESTS, EnvVarSource { config_map_key_ref: Some(selector), ..EnvVarSource::default() }))
 }
 
 fn resources(plan: &Plan) -> Option<ResourceRequirements> {

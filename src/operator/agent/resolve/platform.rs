@@ -2,10 +2,25 @@
 
 use std::collections::BTreeMap;
 
-use slipway_api::{Agent, contract, ids};
+use slipway_api::{Agent, contract, ids, labels};
 
+use super::Variable;
 use crate::database::qualified_url;
 use crate::settings::Settings;
+
+/// Set even when there is nothing to tell: a Secret of the team may hold the names, and must not decide. Through a proxy
+/// names are not checked, and where the search server is, tools may go.
+const WAYS_OUT: [&str; 3] = [contract::EGRESS_ALLOW, contract::EGRESS_PROXY, contract::SEARCH_URL];
+
+/// What stands in the container itself and not in the ConfigMap, because it is no setting of the agent: an agent whose settings
+/// are the same has the same `config-hash`, whatever of this there is.
+pub(super) fn explicit(settings: &Settings, variables: &BTreeMap<&'static str, String>) -> Vec<Variable> {
+    let plain = |name: &str, value: &str| Variable::Plain { name: name.to_owned(), value: value.to_owned() };
+    let unset = WAYS_OUT.iter().filter(|name| !variables.contains_key(*name)).map(|name| plain(name, ""));
+    let key = settings.platform.access_public_key.iter().map(|key| plain(contract::ACCESS_PUBLIC_KEY, key));
+    let hash = Variable::Annotation { name: contract::RUN_HASH.to_owned(), annotation: labels::RUN_HASH };
+    unset.chain(key).chain([hash]).collect()
+}
 
 pub(super) fn platform(
     agent: &Agent,
@@ -22,11 +37,9 @@ pub(super) fn platform(
         (contract::OLLAMA_BASE_URL, url(settings.ollama_base_url.as_ref())),
         // Whether another image has a model built in, nobody knows.
         (contract::EMBEDDING_MODEL, platform.embedding_model.clone().filter(|_| own_image)),
-        // These three are set even when there is nothing to tell: a Secret of the team may hold the names, and must not
-        // decide. Through a proxy names are not checked, and where the search server is, tools may go.
-        (contract::EGRESS_ALLOW, Some(platform.egress_allow.join(","))),
-        (contract::EGRESS_PROXY, Some(url(platform.egress_proxy.as_ref()).unwrap_or_default())),
-        (contract::SEARCH_URL, Some(url(platform.search_url.as_ref()).unwrap_or_default())),
+        (contract::EGRESS_ALLOW, Some(platform.egress_allow.join(",")).filter(|allow| !allow.is_empty())),
+        (contract::EGRESS_PROXY, url(platform.egress_proxy.as_ref())),
+        (contract::SEARCH_URL, url(platform.search_url.as_ref())),
         (contract::PLATFORM_URL, url(platform.url.as_ref())),
         (contract::CONTROL_PUBLIC_KEY, platform.control_public_key.clone()),
         (contract::OTLP_ENDPOINT, url(platform.otlp_endpoint.as_ref())),

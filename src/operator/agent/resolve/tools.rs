@@ -1,5 +1,5 @@
-//! `RUNTIME_TOOLS`: the Tools that an Agent names, in its order, without the disabled ones; and `RUNTIME_TOOL_DIGESTS`,
-//! the lists of tools that servers were seen to offer first. The latter is there for whichever pod starts next.
+//! `RUNTIME_TOOLS`: the Tools that an Agent names, in its order, without the disabled ones; and what `RUNTIME_TOOL_DIGESTS`
+//! tells whichever pod starts next, the lists of tools that servers were seen to offer first.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,17 @@ use super::{Stop, Variable, fault, json};
 use crate::agent::gather::Seen;
 
 /// What came of each Tool that is in use, with words for the place that it comes from.
+type Named = Vec<(String, ToolConfig)>;
+
+/// The Tools in use; and the digests, where one of them speaks mcp.
 pub(super) fn tools(
     seen: &Seen,
     variables: &mut BTreeMap<&'static str, String>,
     env: &mut Vec<Variable>,
-) -> Result<Vec<(String, ToolConfig)>, Stop> {
+) -> Result<(Named, Option<String>), Stop> {
     let mut named = Vec::new();
     if seen.tools.is_empty() {
-        return Ok(named);
+        return Ok((named, None));
     }
     let mut approved = BTreeMap::new();
     let mut speaks_mcp = false;
@@ -77,10 +80,7 @@ pub(super) fn tools(
         named.push((format!("{field}: Tool {name}"), config));
     }
     variables.insert(contract::TOOLS, json(&named.iter().map(|(_, config)| config).collect::<Vec<_>>()));
-    if speaks_mcp {
-        variables.insert(contract::TOOL_DIGESTS, json(&approved));
-    }
-    Ok(named)
+    Ok((named, speaks_mcp.then(|| json(&approved))))
 }
 
 /// `Authorization` → `AUTHORIZATION`, `get-weather` → `GET_WEATHER`.

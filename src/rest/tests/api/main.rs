@@ -54,6 +54,7 @@ pub(crate) fn settings() -> Settings {
         state: StateSettings::default(),
         impersonate: false,
         limits: Limits::default(),
+        sign: None,
     }
 }
 

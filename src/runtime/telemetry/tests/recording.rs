@@ -29,6 +29,7 @@ async fn a_turn_is_one_tree_in_the_words_of_the_conventions() {
         ("slipway.trace.id", SHOWN),
         ("slipway.team", "blue"),
         ("slipway.agent.track", "canary"),
+        ("slipway.run.hash", "9f2c"),
         ("slipway.guard.actions", "[pii-detection:mask]"),
     ];
     assert_eq!(shown(&root.attributes), expected.map(|(key, value)| (key, value.to_owned())));

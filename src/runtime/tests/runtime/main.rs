@@ -8,6 +8,7 @@
     reason = "a test says what went wrong by panicking, and shows what the runtime said"
 )]
 
+mod access;
 mod approval;
 mod background;
 mod chat;

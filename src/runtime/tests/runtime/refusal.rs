@@ -24,6 +24,7 @@ fn every_room_tells_its_faults_in_the_same_message() {
         ("RUNTIME_MODEL_TYPE", "hosted", "RUNTIME_MODEL_TYPE"),
         ("RUNTIME_MODEL_ID", "large", ""),
         ("RUNTIME_CONTROL_PUBLIC_KEY", "x", "RUNTIME_CONTROL_PUBLIC_KEY"),
+        ("RUNTIME_ACCESS_PUBLIC_KEY", "x", "RUNTIME_ACCESS_PUBLIC_KEY"),
         ("RUNTIME_MLFLOW_URI", "ftp://a", "RUNTIME_MLFLOW_URI"),
         ("RUNTIME_GUARDS", r#"["spell-check"]"#, "RUNTIME_GUARDS"),
         ("RUNTIME_BACKGROUND_MODEL", "stub:other", "RUNTIME_BACKGROUND_MODEL"),
@@ -38,7 +39,7 @@ fn every_room_tells_its_faults_in_the_same_message() {
     for (_, _, name) in faulty {
         assert!(told.iter().any(|fault| fault.starts_with(name)), "{name} is not told:\n{words}");
     }
-    assert_eq!(told.len(), 8, "what follows from another fault is none:\n{words}");
+    assert_eq!(told.len(), 9, "what follows from another fault is none:\n{words}");
 }
 
 #[test]

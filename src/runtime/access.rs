@@ -1,0 +1,142 @@
+//! Port 8000: for whom a request is meant. What the platform passes on carries a token that names the agent it is for, so
+//! that no Service can be bent to another team's agent. Requests without a token are served, as network policies guard
+//! the port, unless the agent is for the platform alone.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
+
+use ring::digest::{SHA256, digest};
+use slipway_http::{Error, HeaderMap, StatusCode};
+
+use crate::token::{Key, seconds};
+
+/// Carries the token. `Authorization` is what clients of the chat completions protocol send, with values of their own.
+pub(crate) const HEADER: &str = "x-slipway-token";
+/// The platform uses a token for a minute, and it holds for another.
+const LONGEST_LIFE: u64 = 120;
+/// Each replica of the platform's API has a token of its own.
+const MOST_KNOWN: usize = 64;
+
+pub(crate) struct Access {
+    agent_id: String,
+    key: Option<Key>,
+    /// Whether a request without a token is refused.
+    platform_only: bool,
+    /// The digests of tokens that were found to be good, with the time until which they are: a signature takes longer to
+    /// verify than many an answer to make.
+    known: Mutex<HashMap<[u8; 32], u64>>,
+}
+
+impl Access {
+    pub(crate) fn new(agent_id: String, key: Option<Key>, platform_only: bool) -> Self {
+        Self { agent_id, key, platform_only, known: Mutex::default() }
+    }
+
+    /// Whether a request with these headers is for this agent, and from somebody who may ask.
+    pub(crate) fn check(&self, headers: &HeaderMap, now: SystemTime) -> Result<(), Error> {
+        let Some(key) = &self.key else { return Ok(()) };
+        let Some(token) = headers.get(HEADER) else {
+            return if self.platform_only { Err(refused("this agent answers the platform alone")) } else { Ok(()) };
+        };
+        let now = seconds(now);
+        let print = print(token.as_bytes());
+        if print.is_some_and(|print| self.known().get(&print).is_some_and(|until| now < *until)) {
+            return Ok(());
+        }
+        let claims = token.to_str().ok().and_then(|token| key.claims(token, now, LONGEST_LIFE));
+        let Some(claims) = claims else { return Err(refused("the token is not the platform's, or no longer valid")) };
+        if claims.aud != self.agent_id {
+            return Err(Error::new(StatusCode::MISDIRECTED_REQUEST, "the request is meant for another agent"));
+        }
+        let mut known = self.known();
+        known.retain(|_, until| now < *until);
+        if let Some(print) = print.filter(|_| known.len() < MOST_KNOWN) {
+            known.insert(print, claims.exp);
+        }
+        Ok(())
+    }
+
+    fn known(&self) -> std::sync::MutexGuard<'_, HashMap<[u8; 32], u64>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn print(token: &[u8]) -> Option<[u8; 32]> {
+    digest(&SHA256, token).as_ref().try_into().ok()
+}
+
+fn refused(message: &str) -> Error {
+    Error::new(StatusCode::UNAUTHORIZED, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use base64::Engine;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+    use ring::signature::{Ed25519KeyPair, KeyPair};
+    use serde_json::json;
+    use slipway_http::HeaderValue;
+
+    use super::*;
+
+    const NOW: u64 = 1_000_000;
+
+    fn pair(seed: u8) -> Ed25519KeyPair {
+        Ed25519KeyPair::from_seed_unchecked(&[seed; 32]).unwrap()
+    }
+
+    fn access(platform_only: bool) -> Access {
+        Access::new("ag_1".to_owned(), Some(Key::new(pair(7).public_key().as_ref().to_vec())), platform_only)
+    }
+
+    fn token(seed: u8, aud: &str, iat: u64, exp: u64) -> String {
+        let parts = [json!({"alg": "EdDSA"}), json!({"aud": aud, "iat": iat, "exp": exp, "jti": "x"})];
+        let signed = parts.map(|part| URL_SAFE_NO_PAD.encode(part.to_string())).join(".");
+        format!("{signed}.{}", URL_SAFE_NO_PAD.encode(pair(seed).sign(signed.as_bytes())))
+    }
+
+    fn status(access: &Access, token: Option<&str>, now: u64) -> u16 {
+        let mut headers = HeaderMap::new();
+        if let Some(token) = token {
+            headers.insert(HEADER, HeaderValue::from_str(token).unwrap());
+        }
+        let checked = access.check(&headers, UNIX_EPOCH + Duration::from_secs(now));
+        checked.err().map_or(200, |error| error.status().as_u16())
+    }
+
+    #[test]
+    fn a_request_for_another_agent_is_refused() {
+        let (open, closed) = (access(false), access(true));
+        for (name, token, expected) in [
+            ("for this agent", token(7, "ag_1", NOW, NOW + 120), 200),
+            ("for another agent", token(7, "ag_2", NOW, NOW + 120), 421),
+            ("somebody else's", token(8, "ag_1", NOW, NOW + 120), 401),
+            ("expired", token(7, "ag_1", NOW - 120, NOW), 401),
+            ("not yet", token(7, "ag_1", NOW + 11, NOW + 60), 401),
+            ("too long", token(7, "ag_1", NOW, NOW + 121), 401),
+            ("no token", "x".to_owned(), 401),
+            ("empty", String::new(), 401),
+        ] {
+            for access in [&open, &closed] {
+                assert_eq!([status(access, Some(&token), NOW), status(access, Some(&token), NOW)], [expected; 2], "{name}");
+            }
+        }
+        assert_eq!((status(&open, None, NOW), status(&closed, None, NOW)), (200, 401));
+        let without = Access::new("ag_1".to_owned(), None, false);
+        assert_eq!((status(&without, None, NOW), status(&without, Some("x"), NOW)), (200, 200), "it knows nobody's key");
+    }
+
+    #[test]
+    fn a_token_that_is_known_ends_when_it_should() {
+        let access = access(true);
+        let good = token(7, "ag_1", NOW, NOW + 120);
+        assert_eq!([0, 119, 120].map(|later| status(&access, Some(&good), NOW + later)), [200, 200, 401]);
+        for n in 0..200 {
+            assert_eq!(status(&access, Some(&token(7, "ag_1", NOW - n % 100, NOW + 1 + n / 100)), NOW), 200);
+        }
+        assert!(access.known().len() <= MOST_KNOWN);
+    }
+}
