@@ -82,7 +82,8 @@ pub(crate) async fn open(client: Client, namespace: &str) -> anyhow::Result<Keys
 /// Why a Secret of our name is not ours.
 fn unfit(secret: &Secret) -> Option<String> {
     let kind = secret.type_.as_deref().unwrap_or(OPAQUE);
-    (kind != OPAQUE).then(|| format!("its type is {kind} and not {OPAQUE}, so that somebody else fills it; delete it, and install the chart anew"))
+    (kind != OPAQUE)
+        .then(|| format!("its type is {kind} and not {OPAQUE}, so that somebody else fills it; delete it, and install the chart anew"))
 }
 
 fn fresh(data: BTreeMap<String, ByteString>) -> Secret {

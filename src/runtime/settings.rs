@@ -478,8 +478,14 @@ mod tests {
         "RUNTIME_ACCESS",
     ];
     /// What may hold secrets.
-    const SECRET: &[&str] =
-        &["RUNTIME_DATABASE_URL", "RUNTIME_DATABASE_PASSWORD", "RUNTIME_TOOLS", "RUNTIME_KNOWLEDGE_BASES", "RUNTIME_CONTROL_PUBLIC_KEY", "RUNTIME_ACCESS_PUBLIC_KEY"];
+    const SECRET: &[&str] = &[
+        "RUNTIME_DATABASE_URL",
+        "RUNTIME_DATABASE_PASSWORD",
+        "RUNTIME_TOOLS",
+        "RUNTIME_KNOWLEDGE_BASES",
+        "RUNTIME_CONTROL_PUBLIC_KEY",
+        "RUNTIME_ACCESS_PUBLIC_KEY",
+    ];
 
     proptest! {
         #[test]

@@ -5,10 +5,10 @@
 
 #![expect(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod bombs;
-mod imports;
 mod adopt;
+mod bombs;
 mod force;
+mod imports;
 mod installed;
 mod memory;
 mod platform_admin;

@@ -68,7 +68,8 @@ fn agent(name: &str, namespace: &str) -> Value {
 }
 
 fn service(name: &str, namespace: &str, owner: Option<&str>, spec: &Value) -> Value {
-    let owners = owner.map(|uid| json!([{"apiVersion": "agents.slipway.dev/v1", "kind": "Agent", "name": name, "uid": uid, "controller": true}]));
+    let owners =
+        owner.map(|uid| json!([{"apiVersion": "agents.slipway.dev/v1", "kind": "Agent", "name": name, "uid": uid, "controller": true}]));
     json!({
         "apiVersion": "v1", "kind": "Service",
         "metadata": {"name": name, "namespace": namespace, "ownerReferences": owners.unwrap_or_else(|| json!([]))}, "spec": spec,
@@ -135,10 +136,8 @@ fn a_call_says_which_agent_it_is_meant_for() {
     let folder = tempfile::tempdir().unwrap_or_else(|e| panic!("no folder: {e}"));
     let file = folder.path().join("key");
     fs::write(&file, decoded(key)).unwrap_or_else(|e| panic!("no file: {e}"));
-    let rest = slipway.rest(&[
-        ("SLIPWAY_AGENT_ADDRESS", &format!("http://{}", victim.address)),
-        ("SLIPWAY_RELAY_KEY_FILE", &file.to_string_lossy()),
-    ]);
+    let rest = slipway
+        .rest(&[("SLIPWAY_AGENT_ADDRESS", &format!("http://{}", victim.address)), ("SLIPWAY_RELAY_KEY_FILE", &file.to_string_lossy())]);
     slipway.apply(&agent("helper", &namespace));
     poll(30, || match ask(&rest, &mallory, "meant", "helper", WAYS[0]) {
         (200, _) => Ok(()),
@@ -167,8 +166,11 @@ fn decoded(text: &str) -> Vec<u8> {
         _ => 63,
     };
     let digits: Vec<u32> = text.bytes().filter(|byte| *byte != b'=').map(|byte| u32::from(value(byte))).collect();
-    digits.chunks(4).flat_map(|four| {
-        let number = four.iter().fold(0, |number, digit| number << 6 | digit) << (6 * (4 - four.len()));
-        number.to_be_bytes()[1..four.len()].to_vec()
-    }).collect()
+    digits
+        .chunks(4)
+        .flat_map(|four| {
+            let number = four.iter().fold(0, |number, digit| number << 6 | digit) << (6 * (4 - four.len()));
+            number.to_be_bytes()[1..four.len()].to_vec()
+        })
+        .collect()
 }

@@ -35,7 +35,8 @@ pub(crate) async fn open(client: Client, namespace: &str) -> anyhow::Result<Sign
     for _ in 0..ATTEMPTS {
         let found = api.get_opt(NAME).await.with_context(context)?;
         if let Some(bytes) = found.as_ref().and_then(|secret| secret.data.as_ref()?.get(KEY)) {
-            return read(&bytes.0).with_context(|| format!("{}: take `{KEY}` out, and a new one is made (agents then restart once)", context()));
+            return read(&bytes.0)
+                .with_context(|| format!("{}: take `{KEY}` out, and a new one is made (agents then restart once)", context()));
         }
         let pair = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).map_err(|_| anyhow::anyhow!("no randomness to make a key from"))?;
         let data = BTreeMap::from([(KEY.to_owned(), ByteString(pair.as_ref().to_vec()))]);
@@ -97,7 +98,9 @@ impl KeyFile {
     fn load(&self) -> Option<Signer> {
         let path = self.path.display();
         match std::fs::read(&self.path) {
-            Ok(bytes) => self::read(&bytes).inspect_err(|error| tracing::warn!(%path, %error, "the key for calls of agents cannot be used")).ok(),
+            Ok(bytes) => {
+                self::read(&bytes).inspect_err(|error| tracing::warn!(%path, %error, "the key for calls of agents cannot be used")).ok()
+            }
             Err(error) => {
                 tracing::debug!(%path, %error, "there is no key for calls of agents");
                 None

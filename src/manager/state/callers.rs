@@ -31,7 +31,9 @@ impl Callers {
 
     /// Refuses whoever is none of those that may ask.
     pub(super) async fn check(&self, headers: &HeaderMap) -> Result<(), Error> {
-        let Some(token) = token(headers) else { return Err(unknown("this takes Authorization: Bearer, with a ServiceAccount's token for the audience slipway-state")) };
+        let Some(token) = token(headers) else {
+            return Err(unknown("this takes Authorization: Bearer, with a ServiceAccount's token for the audience slipway-state"));
+        };
         let hash: [u8; 32] = Sha256::digest(token).into();
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&hash).copied();
         let allowed = match known.filter(|(_, asked)| asked.elapsed() < BELIEVED) {

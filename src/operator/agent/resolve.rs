@@ -75,10 +75,20 @@ pub(super) struct Plan {
 /// A variable that the container gets beside those of the ConfigMap.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Variable {
-    Plain { name: String, value: String },
-    Secret { name: String, secret: String, key: String },
+    Plain {
+        name: String,
+        value: String,
+    },
+    Secret {
+        name: String,
+        secret: String,
+        key: String,
+    },
     /// One of the pod's own annotations.
-    Annotation { name: String, annotation: &'static str },
+    Annotation {
+        name: String,
+        annotation: &'static str,
+    },
 }
 
 impl Variable {
@@ -189,12 +199,7 @@ fn plan(agent: &Agent, seen: &Seen, settings: &Settings) -> Result<Plan, Stop> {
 
 /// An agent that is for the platform alone is closed by the team's network policies, and the runtime refuses whoever gets
 /// past them. Another image is not asked to.
-fn access(
-    spec: &AgentSpec,
-    settings: &Settings,
-    own_image: bool,
-    variables: &mut BTreeMap<&'static str, String>,
-) -> Result<(), Stop> {
+fn access(spec: &AgentSpec, settings: &Settings, own_image: bool, variables: &mut BTreeMap<&'static str, String>) -> Result<(), Stop> {
     let Some(access) = spec.access else { return Ok(()) };
     if !own_image && !settings.team_network.enabled {
         let message = "spec.access: nothing keeps others from an image of its own, because the platform makes no network policies (chart value agents.network.enabled)";

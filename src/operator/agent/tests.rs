@@ -107,7 +107,11 @@ fn golden(name: &str, settings: &Settings) {
     let mut text = String::new();
     for (kind, value) in build::build(&plan).into_values().unwrap() {
         let name = value["metadata"]["name"].as_str().unwrap();
-        assert_eq!(build::child(&plan, kind, name).unwrap().as_ref(), Some(&value), "a child built alone is the child built with the others");
+        assert_eq!(
+            build::child(&plan, kind, name).unwrap().as_ref(),
+            Some(&value),
+            "a child built alone is the child built with the others"
+        );
         write!(text, "---\n{}", serde_yaml::to_string(&value).unwrap()).unwrap();
     }
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
@@ -490,7 +494,9 @@ fn ways_out_are_the_platforms_word_alone_and_an_empty_one_restarts_nobody() {
     let told = |settings: &Settings| {
         let plan = plan(&agent("replicas: 1"), settings);
         let container = build::build(&plan).deployment.spec.unwrap().template.spec.unwrap().containers.remove(0);
-        let explicit = |name: &str| container.env.iter().flatten().find(|variable| variable.name == name).map(|variable| variable.value.clone().unwrap_or_default());
+        let explicit = |name: &str| {
+            container.env.iter().flatten().find(|variable| variable.name == name).map(|variable| variable.value.clone().unwrap_or_default())
+        };
         ways.map(|name| plan.variables.get(name).cloned().or_else(|| explicit(name)).unwrap())
     };
     let hash = |settings: &Settings| {

@@ -16,8 +16,8 @@ use slipway_release::wire::{MirrorStatus, Mirrors, TestStatus};
 use slipway_state::mirror;
 use url::Url;
 
-use super::{given, missing};
 use super::test::{Finding, Status};
+use super::{given, missing};
 use crate::call::Call;
 use crate::right::Right;
 use crate::{fault, write};

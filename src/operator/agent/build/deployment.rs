@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment};
 use k8s_openapi::api::core::v1::{
-    Capabilities, ConfigMap, ConfigMapEnvSource, ConfigMapKeySelector, ConfigMapProjection, Container, ContainerPort, EmptyDirVolumeSource, EnvFromSource,
-    EnvVar, EnvVarSource, HTTPGetAction, KeyToPath, Lifecycle, LifecycleHandler, ObjectFieldSelector, PodSecurityContext, PodSpec, PodTemplateSpec, Probe,
-    ProjectedVolumeSource, ResourceRequirements, SeccompProfile, SecretEnvSource, SecretKeySelector, SecretVolumeSource, SecurityContext,
-    SleepAction, TopologySpreadConstraint, Volume, VolumeMount, VolumeProjection,
+    Capabilities, ConfigMap, ConfigMapEnvSource, ConfigMapKeySelector, ConfigMapProjection, Container, ContainerPort, EmptyDirVolumeSource,
+    EnvFromSource, EnvVar, EnvVarSource, HTTPGetAction, KeyToPath, Lifecycle, LifecycleHandler, ObjectFieldSelector, PodSecurityContext,
+    PodSpec, PodTemplateSpec, Probe, ProjectedVolumeSource, ResourceRequirements, SeccompProfile, SecretEnvSource, SecretKeySelector,
+    SecretVolumeSource, SecurityContext, SleepAction, TopologySpreadConstraint, Volume, VolumeMount, VolumeProjection,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
@@ -188,7 +188,8 @@ fn variable(variable: &Variable) -> EnvVar {
             from(name, EnvVarSource { secret_key_ref: Some(selector), ..EnvVarSource::default() })
         }
         Variable::Annotation { name, annotation } => {
-            let selector = ObjectFieldSelector { field_path: format!("metadata.annotations['{annotation}']"), api_version: Some("v1".to_owned()) };
+            let selector =
+                ObjectFieldSelector { field_path: format!("metadata.annotations['{annotation}']"), api_version: Some("v1".to_owned()) };
             from(name, EnvVarSource { field_ref: Some(selector), ..EnvVarSource::default() })
         }
     }

@@ -10,9 +10,9 @@ mod metrics;
 mod races;
 mod repositories;
 mod rights;
+mod teams;
 mod turns;
 mod uploads;
-mod teams;
 mod writers;
 
 use std::net::SocketAddr;
