@@ -11,6 +11,7 @@ mod force;
 mod imports;
 mod installed;
 mod memory;
+mod namespace;
 mod platform_admin;
 mod pods;
 mod role;

@@ -69,6 +69,11 @@ fn manager(team: &Team, name: &str, user_name: &str) {
     let bind: &[&str] = &["may bind slipway-team-secrets to itself", "see roleRef and subjects"];
     let rights: &[&str] = &["RoleBindings in team-* namespaces, and no other rights: not roles"];
     let delete: &[&str] = &["deletes its own, slipway-team-secrets"];
+    let standard: &[&str] = &["metadata.labels", "pod-security.kubernetes.io/enforce: restricted"];
+    let namespace = |standard: &str| {
+        let labels = json!({"pod-security.kubernetes.io/enforce": standard});
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": format!("team-{name}"), "labels": labels}})
+    };
     judge(&[
         Try::new(format!("create namespace elsewhere {dry}"), away),
         Try::new(format!("label namespace kube-system a=b {dry}"), away),
@@ -93,7 +98,9 @@ fn manager(team: &Team, name: &str, user_name: &str) {
         Try::with(create(here), secrets(&json!([])), bind),
         Try::with(create(here), everything, rights),
         Try::new(format!("-n {here} delete rolebinding theirs {dry}"), delete),
-        Try::new(format!("create namespace team-{name} {dry}"), &[]),
+        Try::new(format!("create namespace team-{name} {dry}"), standard),
+        Try::with(format!("create {dry} -f -"), namespace("privileged"), standard),
+        Try::with(format!("create {dry} -f -"), namespace("restricted"), &[]),
         Try::new(format!("-n {here} create configmap probe {dry}"), &[]),
         Try::new(format!("-n {here} delete rolebinding slipway-team-secrets {dry}"), &[]),
         Try::with(create(here), secrets(&account(name)), &[]),
@@ -146,6 +153,9 @@ fn state(team: &Team, user_name: &str) {
         Try::new(format!("-n {here} delete agent hello {dry}"), away),
         Try::new(format!("-n {here} create secret generic probe {dry}"), away),
         Try::new(format!("-n {here} create configmap probe {dry}"), away),
+        Try::with(create(here), pod(), away),
+        Try::with(create("kube-system"), daemons(), away),
+        Try::new(format!("-n {here} create service clusterip probe --tcp=80 {dry}"), away),
         Try::new(format!("create clusterrolebinding probe --clusterrole=cluster-admin --user=mallory {dry}"), away),
         Try::new(format!("label team {} a=b {dry}", team.slug), away),
         Try::with(create(here), release, &[]),
