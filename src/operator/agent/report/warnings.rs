@@ -75,6 +75,7 @@ mod tests {
         let crd = serde_json::to_value(<Agent as kube::CustomResourceExt>::crd()).unwrap();
         let spec = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"];
         let known = [
+            "access",
             "backgroundModel",
             "channel",
             "credentialSecret",

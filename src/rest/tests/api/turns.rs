@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Service;
 use reqwest::Method;
 use serde_json::json;
 use slipway_rest::{Authentication, Limit, Limits, Settings};
@@ -10,6 +11,21 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
 use crate::{Api, settings};
+
+/// What the operator would make, so that there is somebody to be asked.
+async fn service(api: &Api) {
+    let agent = &api.cluster.objects("/agents/helper")[0];
+    let owner = json!({
+        "apiVersion": "agents.slipway.dev/v1", "kind": "Agent", "name": "helper", "uid": agent["metadata"]["uid"], "controller": true,
+    });
+    let service: Service = serde_json::from_value(json!({
+        "metadata": {"name": "helper", "ownerReferences": [owner]},
+        "spec": {"type": "ClusterIP", "clusterIP": "10.96.0.7", "selector": {"agents.slipway.dev/agent": "helper"}},
+    }))
+    .unwrap();
+    let services: kube::Api<Service> = kube::Api::namespaced(api.cluster.client(), "team-a");
+    services.create(&kube::api::PostParams::default(), &service).await.unwrap();
+}
 
 #[tokio::test]
 async fn a_chat_beyond_the_limit_is_refused_before_its_body_has_come() {
@@ -22,6 +38,7 @@ async fn a_chat_beyond_the_limit_is_refused_before_its_body_has_come() {
     assert_eq!(api.agent("helper", &[]).await.status, 201);
     let deployed = api.call(Method::POST, "/agents/helper/deploy", &[], Some(json!({}))).await;
     assert!(deployed.status.is_success(), "{}", deployed.body);
+    service(&api).await;
     let chat = "POST /api/v1/agents/helper/chat HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-type: application/json\r\n";
     let mut answers = Vec::new();
     let mut first = TcpStream::connect(api.address).await.unwrap();
