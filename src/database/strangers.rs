@@ -13,6 +13,7 @@ const PARENTS: [&str; 4] = ["conversations", "memories", "usage_minutes", "owner
 
 /// An id that has rows and no Agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a question of its own, which one statement answers")]
 pub struct Stranger {
     pub agent_id: String,
     /// Whether its Agent was of this cluster, so that it is known to have gone; else it may only not have come yet.

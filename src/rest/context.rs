@@ -56,7 +56,9 @@ pub struct Settings {
 
 /// Makes the token by which an agent knows that a call is meant for it, from the agent's id. There may be no key yet.
 #[derive(Clone)]
-pub struct Sign(Arc<dyn Fn(&str) -> Option<String> + Send + Sync>);
+pub struct Sign(Arc<Signing>);
+
+type Signing = dyn Fn(&str) -> Option<String> + Send + Sync;
 
 impl Sign {
     pub fn new(token: impl Fn(&str) -> Option<String> + Send + Sync + 'static) -> Self {

@@ -24,6 +24,7 @@ const SKIPPED: usize = 3;
 
 /// An AgentRelease, as far as it matters here.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a question of its own")]
 pub(super) struct Shown {
     pub name: String,
     pub uid: String,

@@ -1,7 +1,7 @@
 //! Against a real PostgreSQL 18 with pgvector, and a real PgBouncer. Tests that stop the server have one of their
 //! own; the others share one and have a database each.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests fail as tests do")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
 
 mod conversations;
 mod deletion;

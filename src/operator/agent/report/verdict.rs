@@ -98,8 +98,8 @@ mod tests {
     use crate::agent::resolve::Fault;
     use crate::world::pod::Problem;
 
-    fn problem(reason: &str, fatal: bool) -> Option<Problem> {
-        Some(Problem { reason: reason.to_owned(), message: String::new(), fatal })
+    fn problem(reason: &str, fatal: bool) -> Problem {
+        Problem { reason: reason.to_owned(), message: String::new(), fatal }
     }
 
     #[test]
@@ -158,31 +158,31 @@ mod tests {
             (
                 "no image",
                 "replicas: 1",
-                with(None, problem("ImagePullBackOff", true), none.clone()),
+                with(None, Some(problem("ImagePullBackOff", true)), none.clone()),
                 (Failed, false, Stalled, "ImagePullBackOff"),
             ),
             (
                 "no image for a change",
                 "replicas: 2",
-                with(None, problem("ImagePullBackOff", true), rolling.clone()),
+                with(None, Some(problem("ImagePullBackOff", true)), rolling.clone()),
                 (Running, false, Stalled, "ImagePullBackOff"),
             ),
             (
                 "no node",
                 "replicas: 1",
-                with(None, problem("Unschedulable", false), none.clone()),
+                with(None, Some(problem("Unschedulable", false)), none.clone()),
                 (Pending, false, Reconciling, "Unschedulable"),
             ),
             (
                 "no node for more",
                 "replicas: 3",
-                with(None, problem("Unschedulable", false), scaling.clone()),
+                with(None, Some(problem("Unschedulable", false)), scaling.clone()),
                 (Running, true, Reconciling, "Unschedulable"),
             ),
             (
                 "a pod that was in trouble",
                 "replicas: 1",
-                with(None, problem("CrashLoopBackOff", true), whole.clone()),
+                with(None, Some(problem("CrashLoopBackOff", true)), whole.clone()),
                 (Running, true, Settled, "DeploymentReady"),
             ),
         ] {
