@@ -60,13 +60,11 @@ pub(crate) fn open(arguments: &Arguments, client: Client, relay: Option<Signer>)
 }
 
 fn sign(arguments: &Arguments, relay: Option<Signer>) -> Sign {
-    match relay {
-        Some(signer) => Sign::new(move |agent| signer.relay_token(agent, SystemTime::now()).ok()),
-        None => {
-            let file = KeyFile::new(arguments.relay_key_file.clone());
-            Sign::new(move |agent| file.token(agent))
-        }
+    if let Some(signer) = relay {
+        return Sign::new(move |agent| signer.relay_token(agent, SystemTime::now()).ok());
     }
+    let file = KeyFile::new(arguments.relay_key_file.clone());
+    Sign::new(move |agent| file.token(agent))
 }
 
 /// This program again, whatever its file has become, with the settings that an import takes and no others.

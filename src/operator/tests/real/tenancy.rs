@@ -163,6 +163,26 @@ async fn a_team_that_is_gone_leaves_no_rows_even_if_the_database_was_down() {
     assert_eq!((rows("blue"), rows("green")), ("0".to_owned(), "1".to_owned()));
 }
 
+/// A census of one team without agents.
+struct Red(Home);
+impl Census for Red {
+    fn heard(&self, _: &str) -> Option<Roll> {
+        Some(Roll { home: self.0.clone(), agents: HashMap::new() })
+    }
+    async fn asked(&self, _: &str) -> Option<HashMap<String, String>> {
+        Some(HashMap::new())
+    }
+    fn age(&self, _: &str) -> Duration {
+        Duration::ZERO
+    }
+    fn teams(&self) -> Option<HashSet<String>> {
+        Some([self.0.team.clone()].into())
+    }
+    async fn asked_teams(&self) -> Option<HashSet<String>> {
+        self.teams()
+    }
+}
+
 #[tokio::test]
 async fn a_new_team_of_an_old_name_sees_nothing_of_what_is_owed() {
     let postgres = Postgres::start();
@@ -188,24 +208,6 @@ async fn a_new_team_of_an_old_name_sees_nothing_of_what_is_owed() {
     assert!(tenancy.admit(&second, &holder("two", 9_000_000_000)).await.is_err());
     assert!(store(&old, "red").conversations(10, None, None).await.is_err(), "nor has the earlier one");
 
-    struct Red(Home);
-    impl Census for Red {
-        fn heard(&self, _: &str) -> Option<Roll> {
-            Some(Roll { home: self.0.clone(), agents: HashMap::new() })
-        }
-        async fn asked(&self, _: &str) -> Option<HashMap<String, String>> {
-            Some(HashMap::new())
-        }
-        fn age(&self, _: &str) -> Duration {
-            Duration::ZERO
-        }
-        fn teams(&self) -> Option<HashSet<String>> {
-            Some([self.0.team.clone()].into())
-        }
-        async fn asked_teams(&self) -> Option<HashSet<String>> {
-            self.teams()
-        }
-    }
     let (census, teams) = (Red(second.clone()), ["red".to_owned()].into());
     Leavings::default().round(&tenancy, &census, &teams, Instant::now()).await.1.unwrap();
     assert_eq!(tenancy.ensure(&second).await, Standing::Isolated);

@@ -93,8 +93,8 @@ impl Cluster {
     }
 
     /// Changes an object, as somebody else would.
-    pub(crate) fn set(&self, path: &str, patch: Value) {
-        let outcome = self.0.inner.lock().unwrap().change(path, patch);
+    pub(crate) fn set(&self, path: &str, change: Value) {
+        let outcome = self.0.inner.lock().unwrap().change(path, change);
         assert_eq!(self.changed(outcome).status(), 200, "{path}");
     }
 
