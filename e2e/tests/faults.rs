@@ -21,6 +21,10 @@ fn each_fault_has_its_reason_and_says_what_would_be_right() {
     team.tool("keyless", &json!({"type": "http", "endpoint": "https://api.example.com", "headersFrom": headers}));
     team.tool("clock", &json!({"type": "builtin"}));
     team.tool("inside", &json!({"type": "mcp", "mcpEndpoint": "http://localhost:8080/mcp"}));
+    let headers: serde_json::Map<String, Value> = (0..32).map(|at| (format!("X-{at}"), json!("x".repeat(2048)))).collect();
+    for name in ["long", "longer"] {
+        team.tool(name, &json!({"name": name, "type": "http", "endpoint": "https://api.example.com", "headers": headers}));
+    }
     for name in ["hours", "minutes"] {
         team.tool(name, &json!({"name": "datetime", "type": "builtin"}));
     }
@@ -57,12 +61,7 @@ fn each_fault_has_its_reason_and_says_what_would_be_right() {
         ),
         ("no-secret", json!({"envSecrets": ["nowhere"]}), "SecretMissing", vec!["spec.envSecrets", "nowhere"]),
         ("no-file", json!({"credentialSecret": "nowhere"}), "SecretMissing", vec!["spec.credentialSecret", "nowhere"]),
-        (
-            "long-prompt",
-            json!({"systemPrompt": "x".repeat(200 * 1024)}),
-            "ConfigTooLarge",
-            vec!["RUNTIME_SYSTEM_PROMPT", "spec.systemPrompt"],
-        ),
+        ("long-tools", json!({"tools": ["long", "longer"]}), "ConfigTooLarge", vec!["RUNTIME_TOOLS", "spec.tools"]),
         (
             "not-json",
             json!({"suggestionsProvider": "static", "suggestions": "What?"}),

@@ -43,7 +43,14 @@ fn its_namespace_is_in_shape() {
 
     // What is no longer wanted goes.
     team.apply_spec(&json!({}));
-    team.kubectl("wait resourcequota/slipway limitrange/slipway --for=delete --timeout=15s").ok();
+    team.kubectl("wait limitrange/slipway --for=delete --timeout=15s").ok();
+    until(&format!("resourcequotas -n {}", team.namespace), 15, |quotas| {
+        let hard = &quotas.first().ok_or("the quota should stay, with what the chart sets")?["spec"]["hard"];
+        match (hard["pods"].is_null(), hard["count/secrets"].is_string()) {
+            (true, true) => Ok(()),
+            _ => Err(format!("the quota should have the chart's amounts alone: {hard}")),
+        }
+    });
 }
 
 #[test]

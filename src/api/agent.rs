@@ -97,7 +97,9 @@ pub struct AgentSpec {
 
     /// The instructions that every conversation begins with. At most 120 KiB reach the agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 262_144))]
+    #[schemars(length(max = 122_880))]
+    #[x_kube(validation = kube::core::Rule::new("bytes(self).size() <= 122880")
+        .message("must have at most 120 KiB (122880 bytes), the most that reaches the agent"))]
     pub system_prompt: Option<String>,
 
     /// Where conversations and memories are kept. Default postgresql if the platform has a database, else memory.
@@ -305,19 +307,19 @@ pub struct Resources {
 pub struct PodTemplate {
     /// Further labels. Those of Slipway and of app.kubernetes.io cannot be set here.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(schema_with = "schema::bounded::<BTreeMap<String, String>>")]
+    #[schemars(schema_with = "schema::label_map")]
     #[x_kube(validation = kube::core::Rule::new("self.all(k, !k.startsWith('agents.slipway.dev/') && !k.startsWith('app.kubernetes.io/') && k != 'version')")
         .message("must not set version, nor labels under agents.slipway.dev/ or app.kubernetes.io/; Slipway sets these"))]
     pub labels: BTreeMap<String, String>,
     /// Further annotations. Those of Slipway cannot be set here.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(schema_with = "schema::bounded::<BTreeMap<String, String>>")]
+    #[schemars(schema_with = "schema::annotations")]
     #[x_kube(validation = kube::core::Rule::new("self.all(k, !k.startsWith('agents.slipway.dev/'))")
         .message("must not set annotations under agents.slipway.dev/; Slipway sets these"))]
     pub annotations: BTreeMap<String, String>,
     /// Labels that a node must have.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(schema_with = "schema::bounded::<BTreeMap<String, String>>")]
+    #[schemars(schema_with = "schema::label_map")]
     pub node_selector: BTreeMap<String, String>,
     /// Taints that the pods tolerate.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -141,6 +141,39 @@ mod tests {
         }
     }
 
+    /// What was narrowed although it was accepted, because it could never run, and why that is so. Objects that exist keep
+    /// such values until these are changed: the API server does not judge anew what a write leaves as it is.
+    const NEVER_RAN: &[(&str, &str, &str)] = &[
+        ("Agent", ".spec.systemPrompt: maxLength became tighter", "a variable holds 120 KiB; the agent was Stalled, ConfigTooLarge"),
+        ("Agent", ".spec.systemPrompt: a rule was added: \"bytes(self).size() <= 122880\"", "the same, in bytes"),
+        (
+            "Agent",
+            ".spec.podTemplate",
+            "the API server refuses pods with label keys over 317 characters, values over 63, or names over 253; no node's label has a longer value for an affinity to name",
+        ),
+        ("Skill", ".spec.instructions: a rule was added: \"bytes(self).size() <= 65536\"", "the skill's phase was Error, FieldInvalid"),
+        (
+            "Skill",
+            ".spec.files: a rule was added: \"self.map(p, bytes(self[p]).size()).sum() <= 262144\"",
+            "the skill's phase was Error, FieldInvalid",
+        ),
+        (
+            "Tool",
+            ".spec.headers: a rule was added: \"self.map(k, bytes(self[k]).size()).sum() <= 122880\"",
+            "all tools of an agent stand in one variable, of 120 KiB; every agent that named the tool was Stalled, ConfigTooLarge",
+        ),
+        ("Tool", ".spec.allowedCommands: a rule was added: \"self.map(c, bytes(c).size()).sum() <= 122880\"", "the same"),
+    ];
+
+    fn could_run(kind: &str, narrowed: &str) -> bool {
+        let exactly = |found: &str| narrowed == found || found == ".spec.podTemplate" && is_name_of_a_pod(narrowed);
+        !NEVER_RAN.iter().any(|(of, found, _)| *of == kind && exactly(found))
+    }
+
+    fn is_name_of_a_pod(narrowed: &str) -> bool {
+        narrowed.starts_with(".spec.podTemplate.") && !narrowed.contains("annotations") && narrowed.ends_with(": maxLength became tighter")
+    }
+
     /// v1 is additive: what one commit accepted, the next one accepts.
     #[test]
     fn v1_is_not_narrowed() {
@@ -148,7 +181,8 @@ mod tests {
             let path = file(&crd);
             let Some(before) = previous(&path) else { continue };
             let now = serde_json::to_value(&crd).unwrap();
-            let narrowed = narrowings(schema(&before), schema(&now));
+            let mut narrowed = narrowings(schema(&before), schema(&now));
+            narrowed.retain(|found| could_run(&crd.spec.names.kind, found));
             assert_eq!(narrowed, Vec::<String>::new(), "{} accepts less than it did", path.display());
         }
     }

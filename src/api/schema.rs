@@ -4,20 +4,35 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, DeserializeOwned, Deserializer};
 use serde_json::{Map, Value, json};
 
-/// The schema of a Kubernetes type, with a limit on every string, list and map in it.
+/// The longest name with a domain before it, as keys of labels are: 253 characters, a slash and 63. Names of objects,
+/// values of labels and words of Kubernetes' own are shorter.
+const MAX_KEY: u64 = 317;
+
+/// The schema of a Kubernetes type that holds names and labels, with a limit on every string, list and map in it.
 ///
-/// Upstream types carry no limits; without them one object could fill the cluster's storage.
+/// Upstream types carry no limits; without them one object could fill the cluster's storage. What is longer, the API
+/// server refuses in a pod.
 pub(crate) fn bounded<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     let mut schema = generator.subschema_for::<T>();
     if let Some(object) = schema.as_object_mut() {
-        limit(object);
+        limit(object, MAX_KEY);
     }
     schema
 }
 
-fn limit(schema: &mut Map<String, Value>) {
+/// Labels, or what selects by them.
+pub(crate) fn label_map(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "object", "maxProperties": 64, "additionalProperties": {"type": "string", "maxLength": 63}})
+}
+
+/// Annotations.
+pub(crate) fn annotations(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "object", "maxProperties": 64, "additionalProperties": {"type": "string", "maxLength": 1024}})
+}
+
+fn limit(schema: &mut Map<String, Value>, longest: u64) {
     let (keyword, most) = match schema.get("type").map(type_name) {
-        Some("string") if schema.get("enum").is_none() => ("maxLength", 1024),
+        Some("string") if schema.get("enum").is_none() => ("maxLength", longest),
         Some("array") => ("maxItems", 64),
         Some("object") if schema.contains_key("additionalProperties") => ("maxProperties", 64),
         _ => ("", 0),
@@ -27,8 +42,8 @@ fn limit(schema: &mut Map<String, Value>) {
     }
     for value in schema.values_mut() {
         match value {
-            Value::Object(inner) => limit(inner),
-            Value::Array(list) => list.iter_mut().filter_map(Value::as_object_mut).for_each(limit),
+            Value::Object(inner) => limit(inner, longest),
+            Value::Array(list) => list.iter_mut().filter_map(Value::as_object_mut).for_each(|inner| limit(inner, longest)),
             _ => {}
         }
     }
@@ -52,6 +67,13 @@ pub(crate) fn quantities(_: &mut SchemaGenerator) -> Schema {
             "pattern": "^\\+?([0-9]+(\\.[0-9]*)?|\\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][-+]?[0-9]+)?$",
         },
     })
+}
+
+/// The same with room for counts of objects by kind.
+pub(crate) fn quota(generator: &mut SchemaGenerator) -> Schema {
+    let mut schema = quantities(generator);
+    schema.insert("maxProperties".to_owned(), json!(64));
+    schema
 }
 
 /// An amount of money above nothing, accepting `5` as well as `"2.50"`.
@@ -87,7 +109,7 @@ pub(crate) fn conditions(generator: &mut SchemaGenerator) -> Schema {
         "x-kubernetes-list-map-keys": ["type"],
     });
     if let Some(items) = schema.get_mut("items").and_then(Value::as_object_mut) {
-        limit(items);
+        limit(items, 1024);
         if let Some(message) = items.get_mut("properties").and_then(|p| p.get_mut("message")) {
             message["maxLength"] = json!(32768);
         }

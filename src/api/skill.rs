@@ -61,6 +61,7 @@ pub struct SkillSpec {
 
     /// What the model is to do, in Markdown. At most 64 KiB.
     #[schemars(length(min = 1, max = 65_536))]
+    #[x_kube(validation = kube::core::Rule::new("bytes(self).size() <= 65536").message("must have at most 64 KiB (65536 bytes)"))]
     pub instructions: String,
 
     /// A heading to file the skill under. Default general.
@@ -107,7 +108,7 @@ pub struct SkillSpec {
             .message("a path is relative and has at most 120 characters; its steps have letters, digits, dots, hyphens and underscores, and begin with no dot"),
         validation = kube::core::Rule::new("self.all(p, p.lowerAscii() != 'skill.md')")
             .message("SKILL.md is made from the other fields"),
-        validation = kube::core::Rule::new("self.map(p, self[p].size()).sum() <= 262144")
+        validation = kube::core::Rule::new("self.map(p, bytes(self[p]).size()).sum() <= 262144")
             .message("the files have more than 256 KiB together"),
     )]
     pub files: BTreeMap<String, String>,

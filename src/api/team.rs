@@ -38,9 +38,9 @@ pub struct TeamSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 2048))]
     pub description: Option<String>,
-    /// What all pods of the team may use together, as in a ResourceQuota: for example limits.memory: 16Gi or pods: 50. Without it there is no quota.
+    /// What the team may use altogether, as in a ResourceQuota: for example limits.memory: 16Gi, pods: 50 or count/agents.agents.slipway.dev: 200. The platform has defaults for counts of objects (docs/limits.md); what stands here counts before them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(schema_with = "schema::quantities")]
+    #[schemars(schema_with = "schema::quota")]
     pub quota: BTreeMap<String, Quantity>,
     /// Resources for containers that name none, and the most that a container may ask for, as in a LimitRange.
     #[serde(default, skip_serializing_if = "Option::is_none")]

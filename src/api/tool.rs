@@ -100,6 +100,8 @@ pub struct ToolSpec {
             .message("must not hold credentials, and a header of such a name holds one (token, secret, key, password, credential); put the value into a Secret and name it in headersFrom"),
         validation = kube::core::Rule::new("self.all(k, k.matches('^[A-Za-z0-9-]{1,128}$') && self[k].matches('^[^\\\\r\\\\n]*$'))")
             .message("a header's name has letters, digits and hyphens, its value no line breaks"),
+        validation = kube::core::Rule::new("self.map(k, bytes(self[k]).size()).sum() <= 122880")
+            .message("must have at most 120 KiB (122880 bytes) together, the most that reaches an agent"),
     )]
     pub headers: BTreeMap<String, String>,
 
@@ -123,6 +125,8 @@ pub struct ToolSpec {
     /// The arguments that a cli tool may be run with. Nothing else is run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128), inner(length(min = 1, max = 512)))]
+    #[x_kube(validation = kube::core::Rule::new("self.map(c, bytes(c).size()).sum() <= 122880")
+        .message("must have at most 120 KiB (122880 bytes) together, the most that reaches an agent"))]
     pub allowed_commands: Option<Vec<String>>,
 
     /// How a cli tool's program is spoken to. arguments runs it anew for each call, with the arguments of an allowed

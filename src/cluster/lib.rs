@@ -4,6 +4,7 @@
 
 pub mod cache;
 mod key;
+pub mod list;
 pub mod watch;
 
 pub use cache::Cache;

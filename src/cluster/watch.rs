@@ -10,9 +10,17 @@ use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch_objects};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 
 use crate::key::Key;
+
+/// How many objects the API server is asked for at a time. An object has at most 1.5 MiB, which is etcd's limit, and a page
+/// is held as text and as objects; so a page of the largest takes some 70 MiB, and one of usual size less than one.
+pub(crate) const PAGE_SIZE: u32 = 16;
+/// How many lists are read at once in this process: after a start all watches want theirs.
+const MAX_LISTS: usize = 2;
+
+static LISTS: Semaphore = Semaphore::const_new(MAX_LISTS);
 
 /// What a watch tells.
 pub enum Heard<K> {
@@ -79,16 +87,25 @@ async fn follow_with<K>(api: Api<K>, config: watcher::Config, readiness: Option<
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    let config = config.any_semantic().timeout(290);
+    // Not the semantic Any: the API server answers that with everything at once, whatever the page size.
+    let config = config.page_size(PAGE_SIZE).timeout(290);
     let stream = watch_objects(api, config).backoff(watcher::DefaultBackoff::default());
     pin_mut!(stream);
     let mut listed = HashSet::new();
     let mut first = readiness;
     let mut failures = 0_u32;
+    let mut turn = None;
     while let Some(event) = stream.next().await {
         failures = if event.is_ok() { 0 } else { failures + 1 };
+        if matches!(event, Ok(Event::InitDone) | Err(_)) {
+            drop(turn.take());
+        }
         match event {
-            Ok(Event::Init) => listed.clear(),
+            Ok(Event::Init) => {
+                listed.clear();
+                // Nothing has been asked for yet. A list that fails gives its turn back, and waits without one.
+                turn = LISTS.acquire().await.ok();
+            }
             Ok(Event::InitApply(object)) => {
                 let key = key(&object);
                 listed.insert(key.clone());

@@ -1,10 +1,12 @@
 //! Settings from flags and environment variables; `--help` lists them all.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand, ValueEnum};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use slipway_api::team::AllowedPodSettings;
 use slipway_api::{ids, platform};
 use slipway_http::Network;
@@ -148,6 +150,10 @@ pub(crate) struct Arguments {
     /// What agents of every team may ask for in podTemplate, as JSON: {"priorityClassNames": [], "annotations": [], ...}.
     #[arg(long, env = "SLIPWAY_ALLOWED_POD_SETTINGS", default_value = "{}", value_parser = json::<AllowedPodSettings>)]
     pub allowed_pod_settings: AllowedPodSettings,
+
+    /// What every team may have unless its Team says otherwise, as the spec.hard of a ResourceQuota: {"count/agents.agents.slipway.dev": "50"}.
+    #[arg(long, env = "SLIPWAY_TEAM_QUOTA", default_value = "{}", value_parser = json::<BTreeMap<String, Quantity>>)]
+    pub team_quota: BTreeMap<String, Quantity>,
 
     /// The platform's PostgreSQL database. Without one, agents keep what they know in memory.
     #[arg(long, env = "SLIPWAY_DATABASE_URL", hide_env_values = true)]
@@ -354,6 +360,7 @@ mod tests {
         for (flag, says) in [
             ("--agent-defaults={\"resource\":{}}", "resource"),
             ("--team-network=[", "JSON"),
+            ("--team-quota={\"pods\": []}", "JSON"),
             ("--leader-election=perhaps", "leader-election"),
         ] {
             let error = parse(flag).unwrap_err();

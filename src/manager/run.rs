@@ -156,6 +156,7 @@ fn settings(arguments: &Arguments, keys: &Keys, relay: &Signer) -> anyhow::Resul
         agent_defaults: arguments.agent_defaults.clone(),
         team_network: arguments.team_network.clone(),
         allowed_pod_settings: arguments.allowed_pod_settings.clone(),
+        team_quota: arguments.team_quota.clone(),
         database,
         // Agents would refuse to start with what is no URL, and everybody can read what they are told.
         ollama_base_url: public("OLLAMA_BASE_URL", arguments.ollama_base_url.as_ref())?,

@@ -1,11 +1,13 @@
 //! What the operator is told at its start.
 
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::networking::v1::{NetworkPolicyEgressRule, NetworkPolicyIngressRule, NetworkPolicyPeer};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::Deserialize;
 use slipway_api::agent::{PodTemplate, Resources};
 use slipway_api::team::AllowedPodSettings;
-
-use k8s_openapi::api::networking::v1::{NetworkPolicyEgressRule, NetworkPolicyIngressRule, NetworkPolicyPeer};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use crate::database::DatabaseUrl;
 
@@ -24,6 +26,8 @@ pub struct Settings {
     pub team_network: TeamNetwork,
     /// What agents of every team may ask for in podTemplate.
     pub allowed_pod_settings: AllowedPodSettings,
+    /// What a team may have unless it says otherwise, as in a ResourceQuota.
+    pub team_quota: BTreeMap<String, Quantity>,
     pub database: Option<DatabaseUrl>,
     pub ollama_base_url: Option<String>,
     pub platform: Platform,

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::ObjectMeta;
+use kube::api::{Api, DynamicObject, ObjectMeta};
 use kube::{Resource, ResourceExt};
-use serde_json::Value;
+use serde_json::{Value, json};
 use slipway_api::condition::{self, Finding, READY};
 use slipway_api::skill::{self, SkillPhase};
 use slipway_api::{Skill, SkillStatus, ids, labels};
@@ -16,7 +16,7 @@ use crate::agent::RESYNC;
 use crate::event::Happening;
 use crate::queue::Key;
 use crate::tool::Fault;
-use crate::world::{ChildKind, World};
+use crate::world::{ChildKind, Folded, World};
 use crate::write::{self, Outcome};
 
 /// The field manager of everything that this controller writes.
@@ -32,7 +32,7 @@ pub(crate) async fn reconcile(world: &World, key: &Key) -> Result<Option<Duratio
         world.untroubled("Skill", key);
         return Ok(None);
     };
-    let skill = match &object.0 {
+    let skill = match object.skill() {
         Ok(skill) if skill.meta().deletion_timestamp.is_some() => return Ok(None),
         Ok(skill) => skill,
         Err(invalid) => {
@@ -40,14 +40,20 @@ pub(crate) async fn reconcile(world: &World, key: &Key) -> Result<Option<Duratio
             return Ok(Some(RESYNC));
         }
     };
-    let outcome = match fault(world, key, skill) {
+    let outcome = match fault(world, key, &object) {
         Some(fault) => Err(fault),
-        None => lay_out(world, skill).await?,
+        None if is_laid_out(world, skill, &object) => Ok(()),
+        // Its texts are not kept.
+        None => match api(world, key).get_opt(&key.name).await? {
+            Some(whole) if whole.uid() == skill.uid() && whole.spec.digest() == object.layout.digest => lay_out(world, &whole).await?,
+            // It has changed or gone, which is about to be heard.
+            _ => return Ok(Some(RESYNC)),
+        },
     };
     let mut before = skill.status.clone().unwrap_or_default();
     before.conditions = condition::ours(before.conditions);
-    let digest = skill.spec.digest();
-    let status = status(key, outcome.as_ref().map(|()| digest.as_str()), &before, skill.meta().generation, Timestamp::now());
+    let digest = object.layout.digest.as_str();
+    let status = status(key, outcome.as_ref().map(|()| digest), &before, skill.meta().generation, Timestamp::now());
     if status != before {
         write::status::<Skill>(&world.client, key, &status, MANAGER).await?;
     }
@@ -58,7 +64,18 @@ pub(crate) async fn reconcile(world: &World, key: &Key) -> Result<Option<Duratio
     Ok(Some(due.map_or(RESYNC, |due| due.min(RESYNC))))
 }
 
-fn fault(world: &World, key: &Key, skill: &Skill) -> Option<Fault> {
+fn api(world: &World, key: &Key) -> Api<Skill> {
+    Api::namespaced(world.client.clone(), &key.namespace)
+}
+
+/// Whether the ConfigMap was found to be as the skill wants it.
+fn is_laid_out(world: &World, skill: &Skill, folded: &Folded) -> bool {
+    let key = Key::new(skill.namespace().unwrap_or_default(), config_map_name(&skill.name_any()));
+    let child = world.children(ChildKind::ConfigMap).get(&key);
+    child.is_some_and(|child| child.is == Some(folded.layout.config_map) && child.owner == skill.uid())
+}
+
+fn fault(world: &World, key: &Key, skill: &Folded) -> Option<Fault> {
     if world.team_of(&key.namespace).is_none() {
         let message = format!(
             "namespace {} belongs to no Team; agents, and what they use, are in namespaces named team-<slug> (kubectl get teams)",
@@ -66,7 +83,7 @@ fn fault(world: &World, key: &Key, skill: &Skill) -> Option<Fault> {
         );
         return Some(Fault { reason: "NotATeamNamespace", message });
     }
-    skill.spec.fault().map(|message| Fault { reason: "FieldInvalid", message })
+    skill.layout.fault.clone().map(|message| Fault { reason: "FieldInvalid", message })
 }
 
 async fn lay_out(world: &World, skill: &Skill) -> Result<Result<(), Fault>, write::Error> {
@@ -81,19 +98,29 @@ async fn lay_out(world: &World, skill: &Skill) -> Result<Result<(), Fault>, writ
         Outcome::Left => {
             Err(Fault { reason: "Progressing", message: format!("ConfigMap {name} of an earlier Skill of this name has yet to go") })
         }
-        Outcome::Refused(why) => Err(Fault { reason: "Refused", message: format!("the API server refused ConfigMap {name}: {why}") }),
+        Outcome::Refused(why) => {
+            let message = format!("the API server refused ConfigMap {name}: {why}");
+            Err(Fault { reason: write::reason_of_refusal(&why), message })
+        }
         Outcome::Unchanged | Outcome::Created | Outcome::Updated | Outcome::Repaired => Ok(()),
     })
 }
 
-/// What a Skill's ConfigMap should be, if that can be said now.
-pub(crate) fn desired(world: &World, key: &Key) -> Option<Value> {
+/// What a Skill's ConfigMap should be, if that can be said now. The texts are those that `live` has, if they are the right
+/// ones, else none that there could be.
+pub(crate) fn desired(world: &World, key: &Key, live: &DynamicObject) -> Option<Value> {
     let object = world.skills.get(key)?;
-    let skill = object.0.as_ref().ok()?;
-    if fault(world, key, skill).is_some() { None } else { write::value(&config_map(skill)).ok() }
+    let skill = object.skill().ok()?;
+    if fault(world, key, &object).is_some() {
+        return None;
+    }
+    let mut wanted = write::value(&config_map(skill)).ok()?;
+    let data = &live.data["data"];
+    wanted["data"] = if object.is_laid_out_in(data) { data.clone() } else { json!({skill::SKILL_FILE: 0}) };
+    Some(wanted)
 }
 
-fn config_map(of: &Skill) -> ConfigMap {
+pub(crate) fn config_map(of: &Skill) -> ConfigMap {
     let name = of.name_any();
     let labels = [(labels::PART_OF, labels::PLATFORM), (labels::MANAGED_BY, labels::OPERATOR), (labels::SKILL, &name)];
     ConfigMap {

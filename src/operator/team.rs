@@ -2,9 +2,10 @@
 
 mod build;
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Namespace, NamespaceStatus};
 use kube::api::{Api, ListParams};
 use kube::{Resource, ResourceExt};
@@ -30,6 +31,8 @@ pub(crate) const POD_SETTINGS: &str = "slipway-pods";
 const FINALIZER: &str = "agents.slipway.dev/team";
 /// How long the API server may take to heed a new RoleBinding.
 const BINDING_TAKES: Duration = Duration::from_millis(200);
+/// How long after our kinds were installed Kubernetes knows how to count their objects.
+const KINDS_ARE_KNOWN: SignedDuration = SignedDuration::from_secs(60);
 /// For how many seconds a Team that is being deleted waits for the database.
 const PATIENCE: i64 = 240;
 /// How many agents a message names.
@@ -130,7 +133,26 @@ pub(crate) fn desired(world: &World, key: &Key) -> Option<Vec<(ChildKind, Value)
     let listed = world.children(ChildKind::ConfigMap).get(&Key::new(namespace(team), POD_SETTINGS));
     // While the caches fill, what an earlier process has made is taken to be there, so that it is not written again.
     let listed = !world.is_ready() || listed.is_some_and(|child| child.owner == team.uid() && !child.deleting);
-    build::build(team, &world.settings, &access, listed).ok()
+    build::build(team, build::Around { settings: &world.settings, access: &access, listed, counts: counts(world) }).ok()
+}
+
+/// Whether Kubernetes' quota controller can be taken to know our kinds, which it looks for every 30 s. What a quota names
+/// before that is refused to everybody until it is looked at again, which may take minutes; so a platform that was installed
+/// just now has no quota on its own kinds for a moment. A Team that is old enough came when our kinds were there.
+fn counts(world: &World) -> bool {
+    if world.counts.load(Ordering::Relaxed) {
+        return true;
+    }
+    let counts = {
+        let now = Timestamp::now();
+        let is_old = |key: &Key| {
+            let created = world.teams.get(key).and_then(|team| team.meta().creation_timestamp.clone());
+            created.is_some_and(|created| now.duration_since(created.0) >= KINDS_ARE_KNOWN)
+        };
+        world.teams.keys().iter().any(is_old)
+    };
+    world.counts.store(counts, Ordering::Relaxed);
+    counts
 }
 
 /// One of these. A Team has a dozen children at most and several of a kind, so all are built to find it.
@@ -143,7 +165,7 @@ pub(crate) fn desired_child(world: &World, key: &Key, kind: ChildKind, child: &K
 async fn remove_orphans(world: &World, team: &Team) -> Result<(), write::Error> {
     let namespace = namespace(team);
     let unwanted = [
-        (ChildKind::ResourceQuota, team.spec.quota.is_empty()),
+        (ChildKind::ResourceQuota, build::amounts(team, &world.settings, counts(world)).is_empty()),
         (ChildKind::LimitRange, team.spec.container_limits.is_none()),
         (ChildKind::NetworkPolicy, !world.settings.team_network.enabled),
     ];

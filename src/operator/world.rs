@@ -6,6 +6,7 @@ mod census;
 pub mod child;
 mod configured;
 mod doubts;
+mod folded;
 mod kept;
 pub mod pod;
 pub mod references;
@@ -15,6 +16,7 @@ mod told;
 
 use std::collections::HashSet;
 use std::fmt::Debug;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -28,7 +30,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use slipway_api::condition::{self, Finding, READY};
-use slipway_api::{KnowledgeBase, Skill, Team, Tool, labels};
+use slipway_api::{KnowledgeBase, Team, Tool, labels};
 use slipway_cluster::Cache;
 use slipway_cluster::watch::Readiness;
 use tokio::time::Instant;
@@ -46,6 +48,7 @@ use crate::{agent, skill, team};
 use child::Child;
 use configured::Configured;
 use doubts::{Doubts, Due};
+pub(crate) use folded::Folded;
 pub(crate) use kept::Kept;
 use pod::Pods;
 use references::References;
@@ -71,7 +74,7 @@ pub struct World {
     pub agents: Cache<Kept>,
     pub tools: Cache<Guarded<Tool>>,
     pub knowledge_bases: Cache<Guarded<KnowledgeBase>>,
-    pub skills: Cache<Guarded<Skill>>,
+    pub(crate) skills: Cache<Folded>,
     pub teams: Cache<Guarded<Team>>,
     pub secrets: Cache<SecretState>,
     pub pods: Pods,
@@ -87,6 +90,8 @@ pub struct World {
     pub(crate) reports: Reports,
     told: Told,
     doubts: Doubts,
+    /// Whether Kubernetes can count objects of our kinds. Once it can, it always can.
+    pub(crate) counts: AtomicBool,
     configured: Configured,
     /// Namespaces whose Secrets are known.
     secrets_known: Mutex<HashSet<String>>,
@@ -226,6 +231,7 @@ impl World {
             reports: Reports::default(),
             told: Told::default(),
             doubts: Doubts::default(),
+            counts: AtomicBool::new(false),
             configured: Configured::default(),
             secrets_known: Mutex::default(),
             agent_queue: Queue::default(),

@@ -149,6 +149,11 @@ fn refused(error: kube::Error) -> Result<Outcome, Error> {
     }
 }
 
+/// The reason for which an object stands still that the API server refused in these words.
+pub(crate) fn reason_of_refusal(why: &str) -> &'static str {
+    if why.contains("exceeded quota") { "QuotaExceeded" } else { "Refused" }
+}
+
 /// What the API server calls an error of its own (500) and is the user's: a list with two entries of one key cannot be
 /// applied, and a cluster whose addresses are all taken has none for another Service.
 fn is_unfit(message: &str) -> bool {

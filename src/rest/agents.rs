@@ -5,12 +5,13 @@ pub(crate) mod run;
 mod view;
 
 use kube::ResourceExt;
-use kube::api::{Api, ApiResource, DynamicObject, ListParams};
+use kube::api::{Api, ApiResource, DynamicObject};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use slipway_api::names::{self, AgentName};
 use slipway_api::{Agent, ids};
+use slipway_cluster::list;
 use slipway_http::{Error, StatusCode};
 
 use crate::answer::{Created, Data};
@@ -109,8 +110,12 @@ pub(crate) async fn name<B>(call: &Call<B>, named: &str) -> Result<Option<String
     if let Some(name) = call.context.seen.agents.name_of(&namespace, named) {
         return Ok(Some(name));
     }
-    let all = api(call).list_metadata(&ListParams::default()).await.map_err(|error| fault::of_cluster(error, "agents"))?;
-    Ok(all.items.iter().map(ResourceExt::name_any).find(|name| ids::agent(&namespace, name) == named))
+    // One at a time, as what has to be read for it may be large.
+    let _one = call.context.seen.agents.asking().acquire().await;
+    let names = list::metadata(&api(call), |agent| agent.name.clone().unwrap_or_default())
+        .await
+        .map_err(|error| fault::of_cluster(error, "agents"))?;
+    Ok(names.into_iter().find(|name| ids::agent(&namespace, name) == named))
 }
 
 /// Changes the agent that the path names, as `change` says, which is told what to call it.

@@ -10,12 +10,16 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value};
 use slipway_http::Error;
 
+use crate::judge;
+
 /// The schema of a kind's spec.
 pub(crate) type Fields = LazyLock<Value>;
 
 pub(crate) static AGENT: Fields = LazyLock::new(spec::<slipway_api::Agent>);
 pub(crate) static SKILL: Fields = LazyLock::new(spec::<slipway_api::Skill>);
 pub(crate) static TOOL: Fields = LazyLock::new(spec::<slipway_api::Tool>);
+pub(crate) static TEAM: Fields = LazyLock::new(spec::<slipway_api::Team>);
+pub(crate) static RELEASE: Fields = LazyLock::new(spec::<slipway_api::AgentRelease>);
 
 fn spec<K: CustomResourceExt>() -> Value {
     let crd = K::crd();
@@ -24,12 +28,14 @@ fn spec<K: CustomResourceExt>() -> Value {
     serde_json::to_value(spec).unwrap_or_default()
 }
 
-/// What a caller sent, in the resource's spelling.
+/// What a caller sent, in the resource's spelling, if its types and sizes are those of the schema.
 pub(crate) fn to_resource(schema: &Value, value: Value) -> Result<Value, Error> {
-    walk(schema, value, &mut String::new(), &|name, known| {
+    let value = walk(schema, value, &mut String::new(), &|name, known| {
         let name = camel(name);
         known.contains_key(&name).then_some(name)
-    })
+    })?;
+    judge::spec(schema, &value)?;
+    Ok(value)
 }
 
 /// What the resource holds, in the callers' spelling.
@@ -148,7 +154,7 @@ fn camel(name: &str) -> String {
     camel
 }
 
-fn snake(name: &str) -> String {
+pub(crate) fn snake(name: &str) -> String {
     let mut snake = String::with_capacity(name.len() + 4);
     for letter in name.chars() {
         if letter.is_ascii_uppercase() {

@@ -17,6 +17,7 @@ mod fields;
 mod gitops;
 mod health;
 mod impersonate;
+mod judge;
 mod limits;
 mod line;
 mod map;

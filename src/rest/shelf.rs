@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLo
 
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::{Client, ResourceExt};
+use serde_json::Value;
 use slipway_cluster::Key;
 use tokio::sync::{Semaphore, watch};
 
@@ -26,6 +27,41 @@ pub(crate) struct Item {
     pub json: String,
     /// What an agent's view says of how it is, once somebody has asked.
     pub standing: OnceLock<Standing>,
+}
+
+/// Of how many objects the cluster is asked at once. Of metadata alone an object may have more than a megabyte.
+const MAX_ASKED: u32 = 32;
+/// How many bytes the fields of one object may take in a list, as JSON.
+const MAX_FIELDS: usize = 16 * 1024;
+/// How many bytes of a message a list shows.
+const MAX_MESSAGE: usize = 1024;
+
+/// Takes out of the fields of an object what a list leaves out: these always, and of the others the largest until the
+/// rest is small enough. `needed` stay.
+pub(crate) fn abridge(fields: &mut serde_json::Map<String, Value>, left_out: &[&str], needed: &[&str]) {
+    left_out.iter().for_each(|name| drop(fields.remove(*name)));
+    let size = |value: &Value| value.to_string().len();
+    let mut sizes: Vec<(usize, String)> = fields.iter().map(|(name, value)| (size(value), name.clone())).collect();
+    let mut all: usize = sizes.iter().map(|(size, _)| size).sum();
+    sizes.sort_unstable();
+    while all > MAX_FIELDS {
+        let Some((size, name)) = sizes.pop() else { return };
+        if !needed.contains(&name.as_str()) {
+            fields.remove(&name);
+            all -= size;
+        }
+    }
+}
+
+/// A message as a list shows it.
+pub(crate) fn cut(message: Option<String>) -> Option<String> {
+    message.map(|mut message| {
+        if message.len() > MAX_MESSAGE {
+            message.truncate(message.floor_char_boundary(MAX_MESSAGE));
+            message.push('…');
+        }
+        message
+    })
 }
 
 /// Newest first, and by name among those of one second.
@@ -75,7 +111,7 @@ pub(crate) struct Present {
 
 impl Present {
     async fn add(&mut self, api: &Api<DynamicObject>) -> Result<(), kube::Error> {
-        let mut page = ListParams::default().limit(1000);
+        let mut page = ListParams::default().limit(MAX_ASKED);
         loop {
             let list = api.list_metadata(&page).await?;
             self.version = self.version.min(number(list.metadata.resource_version.as_deref()));
@@ -293,6 +329,8 @@ pub(crate) struct Cursor {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn shelf(items: &[(&str, &str, i64)]) -> Shelf {
@@ -306,6 +344,22 @@ mod tests {
 
     fn ids(items: &[Arc<Item>]) -> Vec<&str> {
         items.iter().map(|item| item.id.as_str()).collect()
+    }
+
+    #[test]
+    fn a_list_leaves_out_what_is_large() {
+        let fields = |value: Value| value.as_object().cloned().unwrap_or_default();
+        let mut small = fields(json!({"system_prompt": "x", "a": 1, "b": [2]}));
+        abridge(&mut small, &["system_prompt"], &[]);
+        assert_eq!(Value::Object(small), json!({"a": 1, "b": [2]}));
+        let mut large = fields(json!({"name": "n".repeat(9000), "a": ["x".repeat(9000)], "b": "y".repeat(8000), "c": "z".repeat(6000)}));
+        abridge(&mut large, &[], &["name"]);
+        assert_eq!(large.keys().collect::<Vec<_>>(), ["c", "name"]);
+        let mut needed = fields(json!({"name": "n".repeat(20_000), "a": 1}));
+        abridge(&mut needed, &[], &["name"]);
+        assert_eq!(needed.keys().collect::<Vec<_>>(), ["name"]);
+        assert_eq!(cut(Some("é".repeat(2000))).map(|cut| cut.chars().count()), Some(513));
+        assert_eq!(cut(Some("short".to_owned())).as_deref(), Some("short"));
     }
 
     #[test]

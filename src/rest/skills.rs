@@ -26,7 +26,7 @@ use crate::answer::{Created, Data};
 use crate::call::{Call, Json};
 use crate::fields::{self, SKILL};
 use crate::page::{Page, page};
-use crate::shelf::Item;
+use crate::shelf::{self, Item};
 use crate::{fault, gitops, write};
 
 pub use child::{find_skill, unpack_skill};
@@ -132,7 +132,8 @@ impl View {
 }
 
 pub(crate) fn item(skill: &Skill) -> Option<Item> {
-    let summary = Summary::of(skill);
+    let mut summary = Summary::of(skill);
+    summary.message = shelf::cut(summary.message);
     Some(Item {
         created: skill.creation_timestamp().map_or(0, |time| time.0.as_second()),
         search: format!("{} {} {} {}", summary.slug, summary.name, summary.category, summary.description).to_lowercase(),

@@ -14,7 +14,7 @@ use crate::answer::{Created, Data};
 use crate::call::{Call, Json};
 use crate::fields::{self, TOOL};
 use crate::page::{Page, page};
-use crate::shelf::Item;
+use crate::shelf::{self, Item};
 use crate::{fault, gitops, write};
 
 /// Any tool fields.
@@ -83,11 +83,14 @@ impl View {
 
 pub(crate) fn item(tool: &Tool) -> Option<Item> {
     let description = tool.spec.description.as_deref().unwrap_or_default();
+    let mut view = View::of(tool).ok()?;
+    shelf::abridge(&mut view.fields.0, &[], &["name", "type"]);
+    view.message = shelf::cut(view.message);
     Some(Item {
         id: tool.name_any(),
         created: tool.creation_timestamp().map_or(0, |time| time.0.as_second()),
         search: format!("{} {} {} {description}", tool.name_any(), tool.spec.name, tool.spec.category).to_lowercase(),
-        json: serde_json::to_string(&View::of(tool).ok()?).ok()?,
+        json: serde_json::to_string(&view).ok()?,
         ..Item::default()
     })
 }

@@ -18,7 +18,7 @@ use slipway_http::{Error, StatusCode, header};
 use tokio::time::{sleep, timeout};
 
 use crate::call::Call;
-use crate::fault;
+use crate::{fault, judge};
 use once::Once;
 
 const MANAGER: &str = "slipway-rest";
@@ -35,6 +35,7 @@ pub(crate) async fn create<K>(call: &Call, api: &Api<K>, mut object: K, what: &s
 where
     K: Resource + Serialize + DeserializeOwned + Clone + Debug,
 {
+    judge::object(&object)?;
     let once = Once::of(call, &object)?;
     if let Some(once) = &once {
         if let Some(made) = once.made(api).await? {
@@ -81,7 +82,7 @@ pub(crate) async fn change<K>(
     change: impl Fn(&K) -> Result<Value, Error>,
 ) -> Result<K, Error>
 where
-    K: Resource + DeserializeOwned + Clone + Debug,
+    K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug,
 {
     let expected = Expected::of(call)?;
     let parameters = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
@@ -92,6 +93,7 @@ where
         let version = found.resource_version().unwrap_or_default();
         expected.check(&version, what)?;
         let mut patch = change(&found)?;
+        judge::patch::<K>(&patch)?;
         let stamp = json!({"resourceVersion": version, "annotations": {labels::CHANGED_BY: call.caller.name}});
         merge(&mut patch["metadata"], stamp);
         match api.patch(name, &parameters, &Patch::Merge(patch)).await {

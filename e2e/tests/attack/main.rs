@@ -7,9 +7,11 @@
 
 mod adopt;
 mod bombs;
+mod errors;
 mod force;
 mod imports;
 mod installed;
+mod largest;
 mod memory;
 mod namespace;
 mod platform_admin;

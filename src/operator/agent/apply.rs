@@ -106,7 +106,9 @@ fn fault(kind: ChildKind, name: &str, outcome: &Outcome) -> Option<Fault> {
             reason: "NameTaken",
             message: format!("{kind:?} {name} exists and does not belong to this Agent; delete it or give the Agent another name"),
         }),
-        Outcome::Refused(why) => Some(Fault { reason: "Refused", message: format!("the API server refused {kind:?} {name}: {why}") }),
+        Outcome::Refused(why) => {
+            Some(Fault { reason: write::reason_of_refusal(why), message: format!("the API server refused {kind:?} {name}: {why}") })
+        }
         _ => None,
     }
 }

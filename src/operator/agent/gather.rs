@@ -3,20 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
-use slipway_api::{Agent, KnowledgeBase, Skill, Team, Tool, ids};
+use slipway_api::{Agent, KnowledgeBase, Team, Tool, ids};
 
 use crate::queue::Key;
 use crate::team;
 use crate::world::references::Kind;
 use crate::world::secret::SecretState;
-use crate::world::{Guarded, World};
+use crate::world::{Folded, Guarded, World};
 
 /// What an Agent names, as far as it exists, and what surrounds it.
 pub(super) struct Seen {
     pub team: Option<(String, Arc<Guarded<Team>>)>,
     pub tools: Vec<(String, Option<Arc<Guarded<Tool>>>)>,
     pub knowledge_bases: Vec<(String, Option<Arc<Guarded<KnowledgeBase>>>)>,
-    pub skills: Vec<(String, Option<Arc<Guarded<Skill>>>)>,
+    pub skills: Vec<(String, Option<Arc<Folded>>)>,
     pub secrets: BTreeMap<String, Arc<SecretState>>,
     /// False while the namespace's Secrets have not been read yet.
     pub secrets_known: bool,

@@ -30,7 +30,7 @@ use crate::queue::Key;
 use crate::settings::{AgentDefaults, Platform, Settings, TeamNetwork};
 use crate::world::references::Kind;
 use crate::world::secret::SecretState;
-use crate::world::{ChildKind, World};
+use crate::world::{ChildKind, Folded, World};
 
 pub(crate) fn settings(database: Option<&str>) -> Settings {
     Settings {
@@ -42,6 +42,7 @@ pub(crate) fn settings(database: Option<&str>) -> Settings {
         agent_defaults: AgentDefaults::default(),
         team_network: TeamNetwork::default(),
         allowed_pod_settings: AllowedPodSettings::default(),
+        team_quota: std::collections::BTreeMap::new(),
         database: database.map(|url| DatabaseUrl::parse(url).unwrap()),
         ollama_base_url: None,
         platform: Platform::default(),
@@ -65,6 +66,10 @@ fn seen(agent: &Agent, documents: &[Value], settings: &Settings) -> Seen {
     fn named<K: Resource + Clone>(objects: &[K], name: &str) -> Option<Arc<DeserializeGuard<K>>> {
         objects.iter().find(|object| object.meta().name.as_deref() == Some(name)).map(|found| Arc::new(DeserializeGuard(Ok(found.clone()))))
     }
+    fn folded(skills: &[Skill], name: &str) -> Option<Arc<Folded>> {
+        let found = skills.iter().find(|skill| skill.meta().name.as_deref() == Some(name))?;
+        Some(Arc::new(Folded::from(DeserializeGuard(Ok(found.clone())))))
+    }
     let (tools, bases) = (all::<Tool>(documents, "Tool"), all::<KnowledgeBase>(documents, "KnowledgeBase"));
     let (skills, skill_names) = (all::<Skill>(documents, "Skill"), agent.spec.skills.iter().map(|reference| ids::skill_name(reference)));
     let (secrets, teams) = (all::<Secret>(documents, "Secret"), all::<Team>(documents, "Team"));
@@ -73,7 +78,7 @@ fn seen(agent: &Agent, documents: &[Value], settings: &Settings) -> Seen {
         team: teams.first().map(|team| (team.name_any(), Arc::new(DeserializeGuard(Ok(team.clone()))))),
         tools: agent.spec.tools.iter().map(|name| (name.clone(), named(&tools, name))).collect(),
         knowledge_bases: base_names.map(|name| (name.clone(), named(&bases, &name))).collect(),
-        skills: skill_names.map(|name| (name.clone(), named(&skills, &name))).collect(),
+        skills: skill_names.map(|name| (name.clone(), folded(&skills, &name))).collect(),
         secrets: secrets.iter().map(|secret| (secret.name_any(), Arc::new(SecretState::of(secret, &settings.secrets_hash_key)))).collect(),
         secrets_known: true,
         mlflow_uri: settings.platform.mlflow_uri.clone(),

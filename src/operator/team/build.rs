@@ -30,8 +30,19 @@ const SECRETS_ROLE: &str = "slipway-team-secrets";
 /// The name of the quota and of the limits.
 const LIMITS: &str = "slipway";
 
-/// `listed`: whether the list of what pods may have is in the namespace.
-pub(super) fn build(team: &Team, settings: &Settings, access: &Access, listed: bool) -> Result<Vec<(ChildKind, Value)>, serde_json::Error> {
+/// What is known of the world around a team.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Around<'a> {
+    pub settings: &'a Settings,
+    pub access: &'a Access,
+    /// Whether the list of what pods may have is in the namespace.
+    pub listed: bool,
+    /// Whether Kubernetes can count objects of our kinds by now.
+    pub counts: bool,
+}
+
+pub(super) fn build(team: &Team, around: Around) -> Result<Vec<(ChildKind, Value)>, serde_json::Error> {
+    let Around { settings, access, listed, counts } = around;
     let mut all = vec![
         (ChildKind::Namespace, value(&namespace(team, listed))?),
         (ChildKind::ConfigMap, value(&pod_settings(team, settings))?),
@@ -45,8 +56,9 @@ pub(super) fn build(team: &Team, settings: &Settings, access: &Access, listed: b
         all.push((ChildKind::NetworkPolicy, value(&allow_callers(team, settings))?));
         all.push((ChildKind::NetworkPolicy, value(&allow_agents(team, settings))?));
     }
-    if !team.spec.quota.is_empty() {
-        all.push((ChildKind::ResourceQuota, value(&quota(team))?));
+    let amounts = amounts(team, settings, counts);
+    if !amounts.is_empty() {
+        all.push((ChildKind::ResourceQuota, value(&quota(team, &amounts))?));
     }
     if team.spec.container_limits.is_some() {
         all.push((ChildKind::LimitRange, value(&limits(team))?));
@@ -134,10 +146,17 @@ fn secret(team: &Team, settings: &Settings, access: &Access) -> Option<Secret> {
     Some(Secret { metadata: meta(team, RUNTIME_SECRET), type_: Some("Opaque".to_owned()), data: Some(data), ..Secret::default() })
 }
 
-fn quota(team: &Team) -> ResourceQuota {
+/// What the team may have: the platform's amounts, and the Team's own in their place.
+pub(super) fn amounts(team: &Team, settings: &Settings, counts: bool) -> BTreeMap<String, Quantity> {
+    let of_ours = format!(".{}", slipway_api::GROUP);
+    let defaults = settings.team_quota.iter().filter(|(name, _)| counts || !name.ends_with(&of_ours));
+    defaults.chain(&team.spec.quota).map(|(name, amount)| (name.clone(), amount.clone())).collect()
+}
+
+fn quota(team: &Team, amounts: &BTreeMap<String, Quantity>) -> ResourceQuota {
     ResourceQuota {
         metadata: meta(team, LIMITS),
-        spec: Some(ResourceQuotaSpec { hard: Some(canonical(&team.spec.quota)), ..ResourceQuotaSpec::default() }),
+        spec: Some(ResourceQuotaSpec { hard: Some(canonical(amounts)), ..ResourceQuotaSpec::default() }),
         status: None,
     }
 }
@@ -271,9 +290,35 @@ mod tests {
     }
 
     #[test]
+    fn the_teams_word_counts_before_the_platforms() {
+        let mut settings = settings(None);
+        let amount = |text: &str| Quantity(text.to_owned());
+        settings.team_quota = [("count/agents.agents.slipway.dev", "50"), ("count/secrets", "100"), ("count/services", "100")]
+            .map(|(name, text)| (name.to_owned(), amount(text)))
+            .into();
+        let team = |quota: Value| -> Team {
+            serde_json::from_value(serde_json::json!({"metadata": {"name": "a"}, "spec": {"name": "A", "quota": quota}})).unwrap()
+        };
+        let hard = |team: &Team, counts: bool| {
+            let around = Around { settings: &settings, access: &Access::Without, listed: true, counts };
+            let quota = build(team, around).unwrap().into_iter().find(|(kind, _)| *kind == ChildKind::ResourceQuota);
+            quota.map_or(Value::Null, |(_, quota)| quota["spec"]["hard"].clone())
+        };
+        let own = team(serde_json::json!({"count/agents.agents.slipway.dev": 7, "pods": 5}));
+        assert_eq!(
+            hard(&own, true),
+            serde_json::json!({"count/agents.agents.slipway.dev": "7", "count/secrets": "100", "count/services": "100", "pods": "5"})
+        );
+        let plain = team(serde_json::json!({}));
+        assert_eq!(hard(&plain, false), serde_json::json!({"count/secrets": "100", "count/services": "100"}));
+        assert_eq!(hard(&plain, true)["count/agents.agents.slipway.dev"], "50");
+    }
+
+    #[test]
     fn agents_call_their_neighbours_and_nobody_but_the_platform_their_control_port() {
         let team: Team = serde_json::from_value(serde_json::json!({"metadata": {"name": "a"}, "spec": {"name": "A"}})).unwrap();
-        let children = build(&team, &settings(None), &Access::Without, true).unwrap();
+        let (settings, access) = (settings(None), Access::Without);
+        let children = build(&team, Around { settings: &settings, access: &access, listed: true, counts: true }).unwrap();
         let policies: Vec<&Value> =
             children.iter().filter(|(kind, _)| *kind == ChildKind::NetworkPolicy).map(|(_, policy)| policy).collect();
         let [closed, callers, open] = policies[..] else { panic!("three policies, not {policies:#?}") };
@@ -295,14 +340,14 @@ mod tests {
         let team: Team = serde_json::from_value(serde_json::json!({"metadata": {"name": "a"}, "spec": spec})).unwrap();
         let mut settings = settings(None);
         settings.allowed_pod_settings.annotations = vec!["a".to_owned(), "b".to_owned()];
-        let children = build(&team, &settings, &Access::Without, false).unwrap();
+        let children = build(&team, Around { settings: &settings, access: &Access::Without, listed: false, counts: true }).unwrap();
         let [(ChildKind::Namespace, home), (ChildKind::ConfigMap, list), ..] = &children[..] else { panic!("{children:#?}") };
         let expected = serde_json::json!({
             "annotations": "a\nb\nexample.com/*", "labels": "", "priorityClassNames": "", "runtimeClassNames": "", "tolerations": "gpu",
         });
         assert_eq!((&list["metadata"]["name"], &list["data"]), (&serde_json::json!("slipway-pods"), &expected));
         assert!(home["metadata"]["labels"][labels::POD_SETTINGS].is_null(), "there is no list yet: {home}");
-        let home = build(&team, &settings, &Access::Without, true).unwrap().remove(0).1;
+        let home = build(&team, Around { settings: &settings, access: &Access::Without, listed: true, counts: true }).unwrap().remove(0).1;
         assert_eq!(home["metadata"]["labels"][labels::POD_SETTINGS], "listed");
     }
 

@@ -4,10 +4,11 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kube::api::{Api, ListParams};
+use kube::api::{Api, ObjectMeta};
 use kube::{Resource, ResourceExt};
 use slipway_api::names::TeamSlug;
 use slipway_api::{Agent, Team, ids};
+use slipway_cluster::list;
 use tokio::time::Instant;
 
 use super::{Guarded, World};
@@ -57,10 +58,10 @@ impl Census for World {
     async fn asked(&self, team: &str) -> Option<HashMap<String, String>> {
         let namespace = self.home(team)?;
         let api: Api<Agent> = Api::namespaced(self.client.clone(), &namespace);
-        match api.list_metadata(&ListParams::default()).await {
-            Ok(list) => {
-                Some(list.items.iter().map(|agent| (ids::agent(&namespace, &agent.name_any()), agent.uid().unwrap_or_default())).collect())
-            }
+        let named =
+            |agent: &ObjectMeta| (ids::agent(&namespace, agent.name.as_deref().unwrap_or_default()), agent.uid.clone().unwrap_or_default());
+        match list::metadata(&api, named).await {
+            Ok(found) => Some(found.into_iter().collect()),
             Err(error) => {
                 tracing::warn!(team, %error, "which agents there are could not be asked; no rows are deleted until it can");
                 None
@@ -74,8 +75,8 @@ impl Census for World {
 
     async fn asked_teams(&self) -> Option<HashSet<String>> {
         let api: Api<Team> = Api::all(self.client.clone());
-        match api.list_metadata(&ListParams::default()).await {
-            Ok(list) => Some(list.items.iter().map(|team| ids::team(&team.name_any())).collect()),
+        match list::metadata(&api, |team| ids::team(team.name.as_deref().unwrap_or_default())).await {
+            Ok(teams) => Some(teams.into_iter().collect()),
             Err(error) => {
                 tracing::warn!(%error, "which Teams there are could not be asked; no rows are deleted until it can");
                 None

@@ -16,8 +16,9 @@ use tokio::task::AbortHandle;
 
 use super::child::version;
 use super::configured;
+use super::kept::{Keep, light};
 use super::references::Kind;
-use super::{Cache, Child, ChildKind, Guarded, Maker, SecretState, World};
+use super::{Cache, Child, ChildKind, Folded, Guarded, Kept, Maker, SecretState, World};
 use crate::queue::{Key, Queue};
 use crate::{agent, skill, team, write};
 use slipway_cluster::watch::{Heard, follow};
@@ -31,6 +32,7 @@ pub fn watch_all(world: &Arc<World>) {
             namespaced(&world.client, scope),
             scope,
             |world| &world.agents,
+            Kept::from,
             |world, key| {
                 // The Team counts its agents; a second is soon enough, and makes one count of many changes.
                 if let Some(slug) = key.namespace.strip_prefix("team-") {
@@ -40,15 +42,17 @@ pub fn watch_all(world: &Arc<World>) {
                 world.agent_queue.add(key);
             },
         );
-        named(world, scope, Kind::Tool, |world| &world.tools, Some(|world| &world.tool_queue));
-        named(world, scope, Kind::KnowledgeBase, |world| &world.knowledge_bases, None);
-        named(world, scope, Kind::Skill, |world| &world.skills, Some(|world| &world.skill_queue));
+        named(world, scope, Kind::Tool, |world| &world.tools, light, Some(|world| &world.tool_queue));
+        named(world, scope, Kind::KnowledgeBase, |world| &world.knowledge_bases, light, None);
+        named(world, scope, Kind::Skill, |world| &world.skills, Folded::from, Some(|world| &world.skill_queue));
     }
     source(
         world,
         Api::all(world.client.clone()),
         None,
         |world| &world.teams,
+        // Whoever makes Teams may do more than fill a cache.
+        |team| team,
         |world, key| {
             requeue_namespace(world, &format!("team-{}", key.name));
             world.team_queue.add(key);
@@ -104,16 +108,18 @@ where
 
 /// Watches a kind that agents name. A change goes to the agents that name the object, and to the kind's own
 /// controller if it has one.
-fn named<K>(
+fn named<K, T>(
     world: &Arc<World>,
     scope: Option<&str>,
     kind: Kind,
-    cache: fn(&World) -> &Cache<Guarded<K>>,
+    cache: fn(&World) -> &Cache<T>,
+    keep: fn(Guarded<K>) -> T,
     own: Option<fn(&World) -> &Queue<Key>>,
 ) where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
+    T: Keep + 'static,
 {
-    source(world, namespaced(&world.client, scope), scope, cache, move |world, key| {
+    source(world, namespaced(&world.client, scope), scope, cache, keep, move |world, key| {
         requeue(&world.agent_queue, world.references.to(kind, &key));
         if let Some(queue) = own {
             queue(world).add(key);
@@ -121,16 +127,17 @@ fn named<K>(
     });
 }
 
-/// Watches one of our own kinds.
+/// Watches one of our own kinds, of whose objects the cache has what `keep` leaves.
 fn source<K, T>(
     world: &Arc<World>,
     api: Api<Guarded<K>>,
     scope: Option<&str>,
     cache: fn(&World) -> &Cache<T>,
+    keep: fn(Guarded<K>) -> T,
     changed: impl Fn(&World, Key) + Send + Sync + 'static,
 ) where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
-    T: From<Guarded<K>> + Send + Sync + 'static,
+    T: Keep + 'static,
 {
     world.sources.expect();
     let (world, scope) = (world.clone(), scope.map(str::to_owned));
@@ -138,10 +145,11 @@ fn source<K, T>(
         let hear = |heard: Heard<Guarded<K>>| match heard {
             Heard::Seen(key, mut object) => {
                 object.meta_mut().managed_fields = None;
-                if object.0.is_ok() {
+                let kept = keep(*object);
+                if kept.is_readable() {
                     world.told.forget(&K::kind(&()), &key);
                 }
-                cache(&world).insert(key.clone(), (*object).into());
+                cache(&world).insert(key.clone(), kept);
                 changed(&world, key);
             }
             Heard::Gone(key, _) => {
@@ -316,7 +324,7 @@ fn note(world: &World, kind: ChildKind, key: Key, object: &mut DynamicObject, an
     let owner = owner(kind, object);
     // Of what nobody has made there is nothing desired, so that it does not matter who would have written it.
     let manager = owner.as_ref().map_or("", |(maker, _)| maker.manager());
-    let wanted = || owner.as_ref().and_then(|(maker, owner)| desired(world, *maker, owner, kind, &key));
+    let wanted = || owner.as_ref().and_then(|(maker, owner)| desired(world, *maker, owner, kind, &key, object));
     let mut child = Child::look(object, before.as_deref(), wanted, manager);
     if let Some(wanted) = answered {
         child = child.known_to_be(wanted);
@@ -339,10 +347,10 @@ fn note(world: &World, kind: ChildKind, key: Key, object: &mut DynamicObject, an
     }
 }
 
-fn desired(world: &World, maker: Maker, owner: &Key, kind: ChildKind, key: &Key) -> Option<serde_json::Value> {
+fn desired(world: &World, maker: Maker, owner: &Key, kind: ChildKind, key: &Key, live: &DynamicObject) -> Option<serde_json::Value> {
     let found = match maker {
         Maker::Agent => agent::desired(world, owner, kind, &key.name),
-        Maker::Skill => skill::desired(world, owner),
+        Maker::Skill => skill::desired(world, owner, live),
         Maker::Team => team::desired_child(world, owner, kind, key),
     };
     found.filter(|body| body["metadata"]["name"] == key.name.as_str())

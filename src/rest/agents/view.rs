@@ -9,7 +9,7 @@ use slipway_api::{Agent, condition, ids};
 use slipway_http::Error;
 
 use crate::fields::{self, AGENT};
-use crate::shelf::Item;
+use crate::shelf::{self, Item};
 
 /// An agent.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -36,7 +36,8 @@ pub(crate) struct View {
     pub version: Option<String>,
     /// The number of the active release.
     pub active_release: Option<i64>,
-    /// All that was written down about the agent.
+    /// All that was written down about the agent. Lists leave out its prompt, and of what is longer than 16 KiB together the
+    /// largest fields.
     #[schemars(schema_with = "config")]
     pub config: Value,
     pub resource_version: Option<String>,
@@ -138,12 +139,17 @@ pub(crate) fn time(time: Option<jiff::Timestamp>) -> String {
     time.map(|time| time.to_string()).unwrap_or_default()
 }
 
-/// What the list of agents keeps of one. One that is being deleted is no longer listed.
+/// What the list of agents keeps of one: all but its prompt and what else is large. One that is being deleted is no
+/// longer listed.
 pub(crate) fn item(agent: &Agent) -> Option<Item> {
     if agent.metadata.deletion_timestamp.is_some() {
         return None;
     }
-    let view = View::of(agent).ok()?;
+    let mut view = View::of(agent).ok()?;
+    if let Some(config) = view.config.as_object_mut() {
+        shelf::abridge(config, &["system_prompt"], &[]);
+    }
+    view.message = shelf::cut(view.message);
     Some(Item {
         created: agent.creation_timestamp().map_or(0, |time| time.0.as_second()),
         search: format!("{} {} {}", view.name, view.slug, view.description.as_deref().unwrap_or_default()).to_lowercase(),
@@ -214,6 +220,21 @@ mod tests {
         ] {
             assert_eq!(Status::of(&agent(spec, annotations, &status)), expected, "{spec} {annotations} {status}");
         }
+    }
+
+    #[test]
+    fn a_list_has_no_prompts_and_little_of_what_is_large() {
+        let agent =
+            agent(&format!("systemPrompt: {}, suggestions: {}, suggestionsProvider: static", "p".repeat(5000), "s".repeat(17_000)), "", "");
+        let listed: Value = serde_json::from_str(&item(&agent).unwrap().json).unwrap();
+        let config = listed["config"].as_object().unwrap();
+        assert!(!config.contains_key("system_prompt") && !config.contains_key("suggestions"), "{config:?}");
+        assert_eq!(config["suggestions_provider"], "static");
+        let single = View::of(&agent).unwrap();
+        assert_eq!(
+            (single.config["system_prompt"].as_str().map(str::len), single.config["suggestions"].as_str().map(str::len)),
+            (Some(5000), Some(17_000))
+        );
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub(super) fn skills(seen: &Seen, variables: &mut BTreeMap<&'static str, String>
         let Some(object) = skill else {
             return Err(fault("SkillNotFound", format!("{field}: there is no Skill {name} in this namespace")));
         };
-        let object = object.0.as_ref().map_err(|broken| invalid(&format!("cannot be read: {}", broken.error)))?;
+        let object = object.skill().map_err(|broken| invalid(&format!("cannot be read: {}", broken.error)))?;
         let status = object.status.clone().unwrap_or_default();
         if status.observed_generation.is_none() || status.observed_generation != object.metadata.generation {
             return Err(Stop::Unknown("the files of a Skill"));

@@ -1,0 +1,122 @@
+//! The largest objects that schema and quota let a team make, and what they cost the platform.
+
+use std::thread;
+
+use serde_json::{Value, json};
+use slipway_e2e::attack::Installation;
+use slipway_e2e::{Api, Cgroup, peak_memory, poll};
+
+/// The chart's limit of both.
+const LIMIT: u64 = 256 * 1024 * 1024;
+/// How many teams do it at once, see docs/limits.md.
+const TEAMS: usize = 4;
+const KIB: usize = 1024;
+
+/// Whoever may write in several teams makes all that their quotas allow, each as large as it can be, and asks for lists of it.
+/// Manager and REST stay within the chart's limits while that happens, and when they begin anew with all of it there.
+#[test]
+fn teams_full_of_the_largest_objects_do_not_end_the_platform() {
+    let slipway = Installation::shared();
+    let teams: Vec<String> = (0..TEAMS).map(|at| format!("largest-{at}")).collect();
+    let namespaces: Vec<String> = teams.iter().map(|slug| slipway.team(slug)).collect();
+    let member = slipway.member("largest-member", "slipway-developer", &namespaces[0]);
+    let (managers, apis) = (Cgroup::with_memory(LIMIT), Cgroup::with_memory(LIMIT));
+    let (operator, rest) = (slipway.operator_within(&managers), slipway.rest_within(&apis, &[]));
+    for namespace in &namespaces {
+        fill(&slipway, namespace);
+    }
+    // One more is refused, by the quota, in words that say so.
+    let more = kind("Agent", "one-more", &json!({"name": "N", "framework": "custom"}));
+    let refused = slipway.kubectl(format!("create -n {} -f -", namespaces[0])).input(more).refused();
+    assert!(refused.contains("exceeded quota: slipway"), "{refused}");
+    // Of the last team everything is laid out, so the operator has seen all of it.
+    poll(240, || {
+        let found = slipway.kubectl(format!("get configmaps -n {} -o name", namespaces[TEAMS - 1])).ok();
+        let made = found.lines().filter(|name| name.ends_with("-config") || name.ends_with("-skill")).count();
+        if made >= 100 { Ok(()) } else { Err(format!("{made} ConfigMaps of agents and skills are there")) }
+    });
+    let listed = lists(&rest, &member.token);
+    assert!(listed < 4 * 1024 * KIB, "a list of agents has {listed} bytes");
+    within("the manager", operator.id());
+    within("REST", rest.id());
+    drop((operator, rest));
+    let (operator, rest) = (slipway.operator_within(&managers), slipway.rest_within(&apis, &[]));
+    lists(&rest, &member.token);
+    within("the manager after a restart", operator.id());
+    within("REST after a restart", rest.id());
+    for slug in &teams {
+        slipway.kubectl(format!("delete agents,skills,tools,knowledgebases --all -n team-{slug} --wait=false")).ok();
+    }
+}
+
+#[track_caller]
+#[expect(clippy::print_stderr, reason = "the figures are what one wants to know")]
+fn within(what: &str, process: u32) {
+    let peak = peak_memory(process);
+    eprintln!("{what}: {} MiB at most", peak / 1024 / 1024);
+    assert!(peak < LIMIT, "{what} took {peak} bytes");
+}
+
+/// Eight lists of all agents at once; the length of one.
+#[track_caller]
+fn lists(rest: &Api, token: &str) -> usize {
+    let list = || {
+        let reply = rest.call("GET", "/agents?limit=500").token(token).header("X-Team", "largest-0").send();
+        assert_eq!(reply.status, 200, "{}", reply.body);
+        assert!(!reply.body.contains("\"system_prompt\""), "lists have no prompts");
+        reply.body.len()
+    };
+    thread::scope(|scope| {
+        let asked: Vec<_> = (0..8).map(|_| scope.spawn(list)).collect();
+        asked.into_iter().map(|list| list.join().unwrap_or_else(|_| panic!("a list was not answered"))).max().unwrap_or_default()
+    })
+}
+
+/// Makes all that the chart's quota allows of what the operator and REST keep.
+#[track_caller]
+fn fill(slipway: &Installation, namespace: &str) {
+    poll(120, || {
+        let quota = slipway.kubectl(format!("get resourcequota slipway -n {namespace} --ignore-not-found -o json")).ok();
+        let quota: Value = serde_json::from_str(&quota).unwrap_or_default();
+        let used = &quota["status"]["used"]["count/agents.agents.slipway.dev"];
+        if used.is_string() { Ok(()) } else { Err(format!("the quota does not count agents yet: {}", quota["status"])) }
+    });
+    let prompt = "\u{e9}".repeat(60 * KIB);
+    let annotations: Value = (0..60).map(|at| (format!("example.com/a{at}"), json!("x".repeat(4 * KIB)))).collect();
+    let made = [
+        (
+            "Agent",
+            json!({"name": "N", "framework": "custom", "systemPrompt": prompt, "description": "\u{20ac}".repeat(2048),
+            "suggestionsProvider": "static", "suggestions": format!("[\"{}\"]", "\u{20ac}".repeat(16_380)), "suspend": true}),
+        ),
+        (
+            "Tool",
+            json!({"name": "n", "type": "http", "endpoint": "https://example.com", "description": "\u{20ac}".repeat(4096),
+            "headers": (0..30).map(|at| (format!("X-{at}"), json!("\u{e9}".repeat(2047)))).collect::<Value>(),
+            "parameters": (0..32).map(|at| json!({"name": format!("p{at}"), "type": "string", "description": "\u{20ac}".repeat(1024)})).collect::<Vec<_>>()}),
+        ),
+        (
+            "Skill",
+            json!({"name": "n", "description": "\u{20ac}".repeat(1024), "instructions": "\u{e9}".repeat(32 * KIB),
+            "files": {"a": "\u{e9}".repeat(64 * KIB), "b": "\u{e9}".repeat(64 * KIB)}}),
+        ),
+        ("KnowledgeBase", json!({"name": "N", "description": "\u{20ac}".repeat(2048)})),
+    ];
+    for (of, spec) in &made {
+        for batch in 0..5 {
+            let items: Vec<Value> = (0..10)
+                .map(|at| {
+                    let mut object = kind(of, &format!("{}-{batch}{at}", of.to_lowercase()), spec);
+                    object["metadata"]["annotations"] = annotations.clone();
+                    object
+                })
+                .collect();
+            let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
+            slipway.kubectl(format!("create -n {namespace} -f -")).input(list).ok();
+        }
+    }
+}
+
+fn kind(kind: &str, name: &str, spec: &Value) -> Value {
+    json!({"apiVersion": "agents.slipway.dev/v1", "kind": kind, "metadata": {"name": name}, "spec": spec})
+}
