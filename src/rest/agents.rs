@@ -112,10 +112,10 @@ pub(crate) async fn name<B>(call: &Call<B>, named: &str) -> Result<Option<String
     }
     // One at a time, as what has to be read for it may be large.
     let _one = call.context.seen.agents.asking().acquire().await;
-    let names = list::metadata(&api(call), |agent| agent.name.clone().unwrap_or_default())
+    let present = list::metadata(&api(call), |agent| agent.name.clone().unwrap_or_default())
         .await
         .map_err(|error| fault::of_cluster(error, "agents"))?;
-    Ok(names.into_iter().find(|name| ids::agent(&namespace, name) == named))
+    Ok(present.into_iter().find(|name| ids::agent(&namespace, name) == named))
 }
 
 /// Changes the agent that the path names, as `change` says, which is told what to call it.

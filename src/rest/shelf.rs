@@ -39,7 +39,7 @@ const MAX_MESSAGE: usize = 1024;
 /// Takes out of the fields of an object what a list leaves out: these always, and of the others the largest until the
 /// rest is small enough. `needed` stay.
 pub(crate) fn abridge(fields: &mut serde_json::Map<String, Value>, left_out: &[&str], needed: &[&str]) {
-    left_out.iter().for_each(|name| drop(fields.remove(*name)));
+    fields.retain(|name, _| !left_out.contains(&name.as_str()));
     let size = |value: &Value| value.to_string().len();
     let mut sizes: Vec<(usize, String)> = fields.iter().map(|(name, value)| (size(value), name.clone())).collect();
     let mut all: usize = sizes.iter().map(|(size, _)| size).sum();
