@@ -23,6 +23,11 @@ const HEAD: &str = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=
 fn stand_in(team: &Team) -> Agent<'_> {
     let agent = team.agent("helper", &json!({}));
     agent.until("there", 30, |agent| agent["status"]["observedGeneration"].is_i64());
+    // A status may come before the Service: while the namespace's Secrets are not read yet. REST asks nobody without it.
+    poll(30, || {
+        let service = agent.service();
+        if service["spec"]["clusterIP"].is_string() { Ok(()) } else { Err(format!("the agent should have a Service: {service}")) }
+    });
     agent
 }
 
