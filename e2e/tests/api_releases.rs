@@ -67,9 +67,12 @@ fn every_endpoint_answers_as_written_down() {
     // While it is stopped a change is not recorded by itself.
     on("POST", "/stop").expect(200);
     on("PATCH", "/config").json(&json!({"system_prompt": "Be short."})).expect(200);
+    // Without pods nobody knows the image's digest, and the release has none.
+    agent.until("stopped", 60, |agent| agent["status"]["phase"] == "Terminated" && agent["status"]["replicas"] == 0);
     let asked = on("POST", "/releases").json(&json!({"changelog": "As it is."})).send();
-    on("POST", "/deploy").expect(200);
     golden.keep("POST /agents/{id}/releases", &asked);
+    on("POST", "/deploy").expect(200);
+    agent.ready();
     on("PATCH", "/config").json(&json!({"system_prompt": "Be kind.", "environment": "staging"})).expect(200);
     ground.runs(&agent.name, 3);
     golden.keep("GET /agents/{id}/releases", &on("GET", "/releases").send());
@@ -192,7 +195,13 @@ fn a_caller_is_the_author_and_a_spec_that_gitops_owns_stays_as_it_is() {
     runs(2);
     let who = format!("system:serviceaccount:{}:e2e-developer", team.namespace);
     assert_eq!(call("GET", "/releases", &viewer).expect(200)["data"][0]["author"], *who);
-    assert_eq!(call("POST", "/releases", &developer).expect(201)["data"]["metadata"]["author"], *who);
+    assert_eq!(call("POST", "/releases", &developer).expect(200)["data"]["metadata"]["version"], 2, "nothing has changed");
+    // While it is stopped a change is not recorded by itself.
+    call("POST", "/stop", &developer).expect(200);
+    call("PATCH", "/config", &developer).json(&json!({"system_prompt": "Be short."})).expect(200);
+    let asked = call("POST", "/releases", &developer).expect(201);
+    assert_eq!((&asked["data"]["metadata"]["version"], &asked["data"]["metadata"]["author"]), (&json!(3), &json!(who)));
+    call("POST", "/deploy", &developer).expect(200);
     for (method, path) in [("POST", "/releases"), ("POST", "/releases/1/deploy")] {
         assert_eq!(call(method, path, &viewer).send().status, 403, "{method} {path}");
     }
@@ -201,7 +210,7 @@ fn a_caller_is_the_author_and_a_spec_that_gitops_owns_stays_as_it_is() {
     let deployed = call("POST", "/releases/1/deploy", &developer).expect(200);
     assert_eq!(
         (&deployed["data"]["active_release"], &deployed["data"]["config"]["system_prompt"]),
-        (&json!(1), &json!("Be kind.")),
+        (&json!(1), &json!("Be short.")),
         "{deployed}"
     );
     let pinned = agent.get();

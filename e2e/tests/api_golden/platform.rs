@@ -1,7 +1,7 @@
 //! The platform's configuration, whether what it names is there, and bringing cluster and repositories to the same.
 
 use serde_json::{Value, json};
-use slipway_e2e::{Api, Golden, State, Team, fresh, platform, poll};
+use slipway_e2e::{Api, Golden, State, Team, condition, fresh, platform, poll};
 
 /// The configuration lies in the team's own namespace, so that nobody else's agents and repositories hear of it.
 #[test]
@@ -56,7 +56,12 @@ fn a_sync_answers_as_written_down() {
     let agents = [("helper", json!({})), ("resting", json!({"suspend": true}))];
     for (name, spec) in agents {
         let agent = team.agent(&fresh(name), &spec);
-        let seen = agent.until("looked at", 60, |agent| spec["suspend"] == true || agent["status"]["activeRelease"] == 1);
+        // Its release is active before its pods are all ready, and runs after.
+        let runs = |agent: &Value| {
+            let conditions = ["Ready", "Reconciling"].map(|kind| condition(agent, kind)["status"].clone());
+            agent["status"]["activeRelease"] == 1 && conditions == ["True", "False"]
+        };
+        let seen = agent.until("looked at", 60, |agent| spec["suspend"] == true || runs(agent));
         golden.name(seen["status"]["id"].as_str().unwrap_or_default(), if name == "helper" { "<helper>" } else { "<resting>" });
         golden.name(&agent.name, name);
     }
