@@ -129,9 +129,9 @@ async fn reconcile(world: &Arc<World>, key: &Key) -> Result<Option<Duration>, Er
     for _ in 0..STEPS {
         let mut view = View::of(world, key, agent, past.take()).await?;
         let mut step = view.next(world, key, Timestamp::now());
-        if matches!(step, Step::Record(_)) && !view.is_live {
+        if (matches!(step, Step::Record(_)) && !view.is_live) || step.is_skip() {
             // The last word has the API server: what is recorded must be what is there, and the book of its writers
-            // is not kept here.
+            // is not kept here. Nor is it known here that nothing has changed, however lately the Agent was read.
             let Some(live) = live(world, key).await? else { return Ok(Some(RESYNC)) };
             view = View::live(world, key, live, view.past).await?;
             step = view.next(world, key, Timestamp::now());

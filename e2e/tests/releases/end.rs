@@ -16,7 +16,7 @@ fn a_deleted_agent_gets_a_tombstone_and_one_that_comes_back_goes_on_counting() {
     let known = || ground.state.call("GET", &format!("/agents?namespace={}", ground.team.namespace)).expect(200)["data"][0].clone();
     poll(40, || if known()["deleted"] == true { Ok(()) } else { Err(format!("{} should be deleted", known())) });
     assert!(known()["active"].is_null() && known()["manifest"].is_null());
-    assert_eq!(ground.versions("helper"), [(2, "deleted".to_owned()), (1, "archived".to_owned())]);
+    assert_eq!(ground.versions("helper"), [(2, "deleted".to_owned()), (1, "deleted".to_owned())]);
     poll(40, || if ground.shown("helper").is_empty() { Ok(()) } else { Err("its AgentReleases should go with it".to_owned()) });
     let agent = ground.agent("helper", &json!({"systemPrompt": "one"}));
     runs(&agent, 3);

@@ -84,6 +84,14 @@ pub(super) enum Step {
     Stand { stand: Stand, news: bool },
 }
 
+impl Step {
+    /// Whether it ends somebody's request because nothing has changed. The request may be heard of sooner than a change that
+    /// was made before it, as each comes by a watch of its own.
+    pub(super) fn is_skip(&self) -> bool {
+        matches!(self, Self::Mark { status, .. } if status.phase == Some(Status::Skipped))
+    }
+}
+
 /// Why there is nothing to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rest {

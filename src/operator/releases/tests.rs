@@ -129,6 +129,7 @@ fn a_release_names_what_its_pods_run() {
 fn a_release_of_what_has_not_changed_is_skipped_and_names_the_version_that_stands() {
     let mut cluster = with_versions(1);
     cluster.ask("mine", "as agreed");
+    assert!(cluster.next(Patience::OVER).is_skip(), "it is said of the Agent as it is, and not as it was last heard of");
     cluster.settle();
     assert_eq!((cluster.active(), cluster.past.highest), (Some(1), 1));
     let status = |cluster: &Cluster, name: &str| {
