@@ -6,12 +6,14 @@
 mod callers;
 mod earlier;
 mod helm;
+mod rights;
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use callers::{Caller, Told};
 use helm::Installed;
+use rights::Rights;
 use serde_json::{Value, json};
 use slipway_e2e::{Agent, Api, ROOT, Team, alone, fresh, http, kubectl, platform, poll, until};
 
@@ -29,6 +31,7 @@ fn agents_are_not_touched_and_go_on_serving_while_the_platform_is_upgraded_and_r
     let mut values = earlier::known(chart.path(), &release.values);
     // Its Job would apply the definitions of the image, which is the present one.
     values["crds"] = json!({"upgrade": false});
+    let rights = Rights::of_present_images();
     release.upgrade(chart.path(), &values);
     helm::definitions(&chart.path().join("crds")).ok();
     poll(20, || if knows_environments(&team) { Err("the definitions should be the earlier ones".to_owned()) } else { Ok(()) });
@@ -45,12 +48,14 @@ fn agents_are_not_touched_and_go_on_serving_while_the_platform_is_upgraded_and_r
     release.upgrade(Path::new(ROOT), &release.values.clone());
     // The earlier chart's pods close their door before the Service knows that they go; a second knock finds another.
     assert_served("REST, while it is upgraded", &asking.told());
+    drop(rights);
     assert!(knows_environments(&team), "the upgrade should bring the present definitions");
     works(&team, "after-upgrade");
     assert_eq!(releases(&agents[0], 1), [1], "a release history has come, and finds what runs");
     assert_eq!(standing(&team), untouched, "after the upgrade");
 
     let asking = ask(&by_rest);
+    let rights = Rights::of_present_images();
     release.roll_back(before);
     let told = asking.told();
     assert_served("REST, while it is rolled back", &told);
@@ -60,6 +65,7 @@ fn agents_are_not_touched_and_go_on_serving_while_the_platform_is_upgraded_and_r
     assert_eq!(standing(&team), untouched, "after the rollback");
 
     release.restore();
+    drop(rights);
     works(&team, "after-return");
     assert_eq!(standing(&team), untouched, "after the second upgrade");
     assert_eq!(releases(&agents[0], 1), [1], "no release of what did not change");
