@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use slipway_e2e::{Agent, ROOT, Team, condition, kubectl, together, until};
+use slipway_e2e::{Agent, Api, ROOT, Team, condition, kubectl, poll, together, until};
 
 fn files() -> Vec<PathBuf> {
     let mut files: Vec<_> = fs::read_dir(format!("{ROOT}/config/samples")).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -52,6 +52,23 @@ fn together_they_run() {
     for (name, replicas) in [("hello", 1), ("concierge", 2)] {
         let agent = Agent { team: &team, name: name.to_owned() };
         assert_eq!(agent.ready()["status"]["replicas"], replicas, "{name}");
-        assert!(agent.chat("breakfast").contains("breakfast"));
     }
+    assert!(Agent { team: &team, name: "hello".to_owned() }.chat("breakfast").contains("breakfast"));
+    answers_the_platform_alone(&Agent { team: &team, name: "concierge".to_owned() });
+}
+
+/// What `access: platform` comes to: whoever asks the agent itself is refused, and who asks Slipway is answered.
+#[track_caller]
+fn answers_the_platform_alone(agent: &Agent) {
+    let message = json!({"message": "breakfast"});
+    let reply = agent.post("/chat", &message);
+    assert_eq!(reply.status, 401, "{reply:?}");
+    assert!(reply.body.contains("the platform alone"), "{reply:?}");
+    let Some(rest) = Api::installed() else { return };
+    let token = agent.team.token("developer");
+    // REST's pods may have been there before the key by which agents know them.
+    poll(90, || {
+        let reply = rest.call("POST", &format!("/agents/{}/chat", agent.name)).token(&token).json(&message).send();
+        if reply.status == 200 && reply.body.contains("breakfast") { Ok(()) } else { Err(format!("REST should be answered: {reply:?}")) }
+    });
 }

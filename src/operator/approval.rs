@@ -16,6 +16,8 @@ use crate::queue::Key;
 pub(crate) const CHANGED: &str = "ToolsChanged";
 /// The reason of a Tool that is ready because its server has answered.
 pub(crate) const ANSWERED: &str = "Answered";
+/// The reason of a Tool of which nobody can say whether it is of use: no pod has had an answer from its server.
+pub(crate) const NOT_ANSWERED: &str = "NotAnswered";
 /// So many names are told of each kind of change, and so much of each.
 const NAMES: usize = 8;
 const NAMES_KEPT: usize = 256;
@@ -129,10 +131,10 @@ pub(crate) fn judge(key: &Key, spec: &ToolSpec, before: &ToolStatus, reports: &[
         None => None,
     };
     let says_more = told.is_some_and(|(_, report)| report.changes.tell());
-    // A digest that nobody wrote down was seen.
-    let was_seen = spec.tools_digest.is_none() && before.tools_digest.is_some();
-    let was_told = before.conditions.iter().any(|found| found.type_ == READY && (found.reason == ANSWERED || found.reason == CHANGED));
-    let answered = !reports.is_empty() || same && (was_seen || was_told);
+    let said = |reason: &str| before.conditions.iter().any(|found| found.type_ == READY && found.reason == reason);
+    // A digest that nobody wrote down was seen. One that was written down until now is still in the status, seen or not.
+    let was_seen = spec.tools_digest.is_none() && before.tools_digest.is_some() && !said(NOT_ANSWERED);
+    let answered = !reports.is_empty() || same && (was_seen || said(ANSWERED) || said(CHANGED));
     let earlier = before.conditions.iter().find(|condition| condition.type_ == READY && condition.reason == CHANGED);
     let message = match (&observed, earlier) {
         (None, _) => String::new(),
@@ -229,6 +231,33 @@ mod tests {
         assert_eq!(judged, Judgement::default(), "what was seen of another server says nothing of this one");
         let http: ToolSpec = serde_yaml::from_str("{name: t, type: builtin}").unwrap();
         assert_eq!(judge(&Key::new("team-a", "t"), &http, &status(&observed_b), &[report("helper", "b")]), Judgement::default());
+    }
+
+    /// Whether the server has answered, from what the spec approves, what Ready said, and what pods say.
+    #[test]
+    fn only_an_answer_counts_as_one() {
+        let seen = format!("toolsServer: '{SERVER}', toolsDigest: a");
+        let before = |reason: &str| {
+            let condition = serde_json::json!([{"type": READY, "status": "Unknown", "reason": reason, "message": "m",
+                "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+            ToolStatus { conditions: serde_json::from_value(condition).unwrap(), ..status(&seen) }
+        };
+        for (pinned, reason, said, expected) in [
+            ("", ANSWERED, &[][..], true),
+            ("", CHANGED, &[], true),
+            // What earlier versions said of a list that was seen.
+            ("", "Valid", &[], true),
+            (", toolsDigest: a", NOT_ANSWERED, &[], false),
+            (", toolsDigest: a", NOT_ANSWERED, &["a"], true),
+            (", toolsDigest: a", ANSWERED, &[], true),
+            // The list that was approved by hand, and that nobody saw, is approved by hand no more.
+            ("", NOT_ANSWERED, &[], false),
+            ("", NOT_ANSWERED, &["a"], true),
+        ] {
+            let reports: Vec<_> = said.iter().map(|digest| report("helper", digest)).collect();
+            let judged = judge(&Key::new("team-a", "t"), &spec(pinned), &before(reason), &reports);
+            assert_eq!((judged.answered, judged.approved.as_deref()), (expected, Some("a")), "{pinned} {reason} {said:?}");
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use slipway_api::condition;
 
 /// How the names of all our field managers begin.
-const FAMILY: &str = "slipway/";
+pub(crate) const FAMILY: &str = "slipway/";
 
 /// Whether `live` holds all of `desired`. A value that says nothing (empty, zero, false) may be absent.
 pub(crate) fn covers(desired: &Value, live: &Value) -> bool {

@@ -176,7 +176,7 @@ fn standing(spec: &ToolSpec, judgement: &Judgement, around: &Around) -> (ToolPha
             (ToolPhase::Available, Finding::new(READY, true, approval::ANSWERED, "the server has answered; agents can use this tool"))
         } else {
             let message = "no pod of an agent that names this tool has had an answer from the server yet";
-            unknown("NotAnswered", message)
+            unknown(approval::NOT_ANSWERED, message)
         };
     }
     (ToolPhase::Available, Finding::new(READY, true, "Valid", "agents can use this tool"))

@@ -37,6 +37,12 @@ description: All who stay here.
 quota: {pods: '20', requests.cpu: '4'}
 containerLimits: {default: {memory: 256Mi}, defaultRequest: {memory: 64Mi}, max: {memory: 1Gi}}
 gcpServiceAccounts: [hello@project.example]
+allowedPodSettings:
+  priorityClassNames: [important]
+  runtimeClassNames: [sandboxed]
+  annotations: [example.com/*]
+  labels: [example.com/*]
+  tolerations: [gpu]
 ";
 
 const KNOWLEDGE_BASE: &str = "

@@ -28,8 +28,13 @@ fn resource(kind: &str, spec: &Value) -> Value {
     json!({"apiVersion": "agents.slipway.dev/v1", "kind": kind, "metadata": {"name": "probe"}, "spec": spec})
 }
 
+/// One that Pod Security lets into a team's namespace, so that it is the policy that has a word to say.
 fn pod() -> Value {
-    let container = json!({"name": "c", "image": "example.com/c"});
+    let security = json!({
+        "runAsNonRoot": true, "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    });
+    let container = json!({"name": "c", "image": "example.com/c", "securityContext": security});
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe"}, "spec": {"containers": [container]}})
 }
 
@@ -186,7 +191,6 @@ fn no_account_may_more_than_its_work_takes() {
         "bind clusterrole/cluster-admin",
         "bind clusterrole/admin",
         "create secrets -n slipway-system",
-        "create configmaps -n default",
         "create pods --all-namespaces",
         "create pods --subresource=exec --all-namespaces",
         "create daemonsets.apps --all-namespaces",
@@ -200,6 +204,12 @@ fn no_account_may_more_than_its_work_takes() {
             assert!(!can(account, what), "{account} should not be able to {what}");
         }
     }
+    // The manager makes ConfigMaps for agents, skills and teams, and namespaces come and go: a policy keeps it to team-*.
+    let config_maps = |account: &str| can(account, "create configmaps -n default");
+    assert_eq!([platform::MANAGER, platform::REST, platform::STATE].map(config_maps), [true, false, false]);
+    let manager = format!("system:serviceaccount:{}:{}", platform::NAMESPACE, platform::MANAGER);
+    let refusal = kubectl(format!("create configmap probe -n default --dry-run=server --as={manager}")).refused();
+    assert!(refusal.contains("the Slipway manager writes team-* namespaces and what is in them"), "{refusal}");
     let secrets = |account: &str| can(account, &format!("get secrets -n {}", team.namespace));
     assert_eq!([platform::MANAGER, platform::REST, platform::STATE].map(secrets), [true, false, false]);
     assert!(can(platform::MANAGER, "bind clusterrole/slipway-team-secrets") && !can(platform::MANAGER, "bind clusterrole/slipway-viewer"));

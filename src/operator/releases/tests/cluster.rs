@@ -201,7 +201,12 @@ impl Cluster {
                 let name = body["metadata"]["name"].as_str().unwrap().to_owned();
                 assert!(self.releases.insert(name.clone(), serde_json::from_value(body).unwrap()).is_none(), "{name} is there already");
             }
-            Step::Mark { name, status } => self.releases.get_mut(&name).unwrap().status = Some(*status),
+            Step::Mark { name, status } => {
+                let release = self.releases.get_mut(&name).unwrap();
+                release.status = Some(*status);
+                // What others have put into a status is taken out, and they with it out of the book.
+                release.metadata.managed_fields.iter_mut().for_each(|book| book.retain(|entry| entry.subresource.is_none()));
+            }
             Step::Prune { name } => drop(self.releases.remove(&name).unwrap()),
             Step::Stand { stand, news } => {
                 if news {
