@@ -21,6 +21,7 @@ mod runtime;
 mod standing;
 mod start;
 mod state;
+mod stored;
 mod streams;
 mod table;
 
@@ -86,6 +87,7 @@ async fn main() -> anyhow::Result<()> {
     table::machine();
     if arguments.wants(Part::Runtime) {
         runtime::measure(arguments.runs)?;
+        stored::measure(arguments.runs)?;
     }
     if arguments.wants(Part::State) {
         state::measure(arguments.runs)?;

@@ -10,7 +10,7 @@ use crate::numbers::median;
 use crate::start::{Process, command, cores, pinned};
 use crate::{http, streams, table};
 
-const CHAT: &str = r#"{"message": "How do I get to the station?"}"#;
+pub(crate) const CHAT: &str = r#"{"message": "How do I get to the station?"}"#;
 const STARTS: u32 = 20;
 const CONNECTIONS: [u32; 3] = [1, 16, 64];
 

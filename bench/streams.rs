@@ -151,6 +151,6 @@ pub(crate) fn scripted(core: &str) -> anyhow::Result<(Process, u16)> {
     Ok((server, port))
 }
 
-fn message(text: &str) -> String {
+pub(crate) fn message(text: &str) -> String {
     serde_json::json!({"message": text}).to_string()
 }

@@ -1,6 +1,10 @@
 //! Most tests run together, some at a time; those that disturb others, or are disturbed by them, run alone when the others have ended.
 
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Instant;
 
 /// As many as two cores can carry: they wait for pods most of the time.
 const PLACES: usize = 6;
@@ -17,9 +21,15 @@ struct Crowd {
 }
 
 /// A test's place in the crowd, kept while it runs.
-pub enum Turn {
-    Together,
-    Alone,
+pub struct Turn {
+    alone: bool,
+    begun: Instant,
+}
+
+impl Turn {
+    fn begin(alone: bool) -> Self {
+        Self { alone, begun: Instant::now() }
+    }
 }
 
 pub fn together() -> Turn {
@@ -28,22 +38,40 @@ pub fn together() -> Turn {
     let mut crowd = until(crowd, |crowd| !crowd.alone && crowd.running < PLACES);
     crowd.waiting -= 1;
     crowd.running += 1;
-    Turn::Together
+    Turn::begin(false)
 }
 
 /// Lets all go first that could run together.
 pub fn alone() -> Turn {
     until(crowd(), |crowd| !crowd.alone && crowd.running + crowd.waiting == 0).alone = true;
-    Turn::Alone
+    Turn::begin(true)
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        match self {
-            Self::Together => crowd().running -= 1,
-            Self::Alone => crowd().alone = false,
+        let mut crowd = crowd();
+        if self.alone {
+            crowd.alone = false;
+        } else {
+            crowd.running -= 1;
         }
+        drop(crowd);
         CHANGED.notify_all();
+        tell(self);
+    }
+}
+
+/// How long a test had its place, for the list that `hack/test` prints in the end.
+fn tell(turn: &Turn) {
+    let Some(list) = std::env::var_os("SLIPWAY_TIMES") else { return };
+    let line = format!(
+        "{} {}{}\n",
+        turn.begun.elapsed().as_secs(),
+        thread::current().name().unwrap_or_default(),
+        if turn.alone { " (alone)" } else { "" }
+    );
+    if let Ok(mut list) = OpenOptions::new().create(true).append(true).open(list) {
+        let _ = list.write_all(line.as_bytes());
     }
 }
 

@@ -16,6 +16,7 @@ mod postgres;
 mod process;
 mod python;
 mod server;
+mod skip;
 mod sshd;
 mod unpacked;
 
@@ -30,6 +31,7 @@ pub use port::free_port;
 pub use postgres::Postgres;
 pub use python::{changing_server, changing_server_at, mcp_time, mlflow, moto, openapi_validator, python, schemathesis};
 pub use server::Server;
+pub use skip::skip;
 pub use sshd::Sshd;
 
 /// The repository's root, as an absolute path.

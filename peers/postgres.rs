@@ -16,15 +16,8 @@ use crate::{free_port, root};
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// Nothing here outlives the test, so nothing needs to reach the disk.
-const SETTINGS: [&str; 7] = [
-    "fsync=off",
-    "synchronous_commit=off",
-    "full_page_writes=off",
-    "listen_addresses=127.0.0.1",
-    "unix_socket_directories=",
-    "shared_buffers=32MB",
-    "log_timezone=UTC",
-];
+const FLEETING: [&str; 3] = ["fsync=off", "synchronous_commit=off", "full_page_writes=off"];
+const SETTINGS: [&str; 4] = ["listen_addresses=127.0.0.1", "unix_socket_directories=", "shared_buffers=32MB", "log_timezone=UTC"];
 
 /// A server with the superuser `postgres`, password `postgres`, and an empty database `postgres`.
 pub struct Postgres {
@@ -32,13 +25,23 @@ pub struct Postgres {
     process: Mutex<Option<Process>>,
     folder: TempDir,
     port: u16,
+    durable: bool,
 }
 
 impl Postgres {
     pub fn start() -> Postgres {
+        Self::begin(false)
+    }
+
+    /// One that keeps what it says it keeps, with what that costs.
+    pub fn durable() -> Postgres {
+        Self::begin(true)
+    }
+
+    fn begin(durable: bool) -> Postgres {
         let folder = folder();
         lay(folder.path());
-        let postgres = Postgres { process: Mutex::new(None), folder, port: free_port() };
+        let postgres = Postgres { process: Mutex::new(None), folder, port: free_port(), durable };
         postgres.run();
         postgres
     }
@@ -83,7 +86,8 @@ impl Postgres {
         let folder = self.folder.path();
         let mut command = Command::new(server(folder).join("lib/18/bin/postgres"));
         command.arg("-D").arg(folder.join("template")).arg("-p").arg(self.port.to_string());
-        for setting in SETTINGS {
+        let fleeting = if self.durable { &[][..] } else { &FLEETING };
+        for setting in SETTINGS.iter().chain(fleeting) {
             command.args(["-c", setting]);
         }
         command.env("LC_ALL", "C").env("TZ", "UTC");

@@ -1,5 +1,9 @@
 //! REST as Helm installs it: under an account of its own, with the rights that the chart gives it, and no more.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
 use serde_json::{Value, json};
 use slipway_e2e::{Api, Team, kubectl, platform, poll};
 
@@ -144,4 +148,24 @@ fn nobody_else_says_who_changed_an_object() {
     assert!(refusal.contains("changed-by"), "{refusal}");
     // Its own changes it makes as before.
     team.kubectl(format!("patch agent honest --type=merge --as={developer} -p")).arg(json!({"spec": {"description": "Mine."}})).ok();
+}
+
+/// The processes of the platform's pods, seen from the node.
+#[test]
+fn nobody_of_its_user_reads_a_process_of_the_platform() {
+    let is_ours = |process: &PathBuf| {
+        let read = |file: &str| fs::read_to_string(process.join(file)).unwrap_or_default();
+        read("comm").starts_with("slipway-manager") && read("cgroup").contains("kubepods")
+    };
+    let processes: Vec<PathBuf> = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path()).filter(is_ours).collect();
+    assert!(processes.len() >= 3, "the manager, REST and the history: {processes:?}");
+    for process in processes {
+        let status = fs::read_to_string(process.join("status")).unwrap();
+        let user = status.lines().find(|line| line.starts_with("Uid:")).unwrap().to_owned();
+        assert!(!user.contains("\t0"), "{user}");
+        // Of a process that is not dumpable these belong to root, whoever it runs as.
+        for file in ["environ", "mem", "maps", "fd"] {
+            assert_eq!(fs::metadata(process.join(file)).unwrap().uid(), 0, "{} {file}", process.display());
+        }
+    }
 }

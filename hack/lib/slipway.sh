@@ -39,6 +39,8 @@ slipway_install() {
   [[ $1 == current ]] || mapfile -t -O ${#settings[@]} settings < <(postgres_settings)
   [[ $1 == current ]] || history_volume_up
   [[ $1 == current ]] || settings+=(--set "state.storage.storageClassName=-")
+  # Nothing stands between the agents and PostgreSQL.
+  [[ $1 == current ]] || settings+=(--set database.preparedStatements=true)
   # CoreDNS is a process of the node.
   [[ $1 == current ]] || settings+=(--set-json "agents.network.dns=[{\"ipBlock\": {\"cidr\": \"$NODE_ADDRESS/32\"}}]")
   # Tests try what agents can ask for.

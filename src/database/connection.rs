@@ -2,7 +2,8 @@
 //!
 //! Every question is one transaction, and no statement is prepared under a name, so that a PgBouncer in
 //! transaction mode may stand in between. Limits travel with the transaction (`SET LOCAL`), never with the
-//! session, which is not ours then.
+//! session, which is not ours then. Where whoever set this up says that prepared statements are kept, what is asked
+//! in one statement is asked in one round trip, its limits being the function's.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -11,9 +12,9 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use sqlx::pool::PoolConnection;
-use sqlx::postgres::{PgArguments, PgConnectOptions, PgPoolOptions, PgSslMode};
+use sqlx::postgres::{PgArguments, PgConnectOptions, PgPoolOptions, PgRow, PgSslMode};
 use sqlx::query::Query;
-use sqlx::{ConnectOptions, Executor, PgConnection, PgPool, Postgres, SqlSafeStr};
+use sqlx::{ConnectOptions, Connection, Executor, PgConnection, PgPool, Postgres, SqlSafeStr};
 use url::Url;
 
 use crate::Fault;
@@ -36,6 +37,10 @@ const QUESTION: Duration = Duration::from_millis(3_800);
 const LONG_QUESTION: Duration = Duration::from_secs(75);
 /// Idle connections are looked for this often and closed when idle for as long, so each goes after one to two of it.
 const IDLE: Duration = Duration::from_secs(40);
+/// What has been idle for longer is asked whether it still lives before it is used.
+const FRESH: Duration = Duration::from_secs(1);
+/// There are two statements that are prepared.
+const PREPARED: usize = 8;
 
 /// Where an agent's rows are, and whose they are.
 #[derive(Clone)]
@@ -52,16 +57,29 @@ pub struct Options {
     /// Whether the first connection makes or mends the schema. Only for a database of the agent's own: the
     /// platform's is migrated by the manager.
     pub migrate: bool,
+    /// Whether the server, or what stands before it, keeps statements under their names for as long as a connection.
+    pub prepared_statements: bool,
+    /// What usage is counted for.
+    pub run: Run,
+}
+
+/// What a pod runs, as far as it was told.
+#[derive(Clone, Debug, Default)]
+pub struct Run {
+    pub track: String,
+    pub hash: String,
 }
 
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { url: _, password: _, sslmode, team, agent_id, migrate } = self;
+        let Self { url: _, password: _, sslmode, team, agent_id, migrate, prepared_statements, run } = self;
         f.debug_struct("Options")
             .field("sslmode", sslmode)
             .field("team", team)
             .field("agent_id", agent_id)
             .field("migrate", migrate)
+            .field("prepared_statements", prepared_statements)
+            .field("run", run)
             .finish_non_exhaustive()
     }
 }
@@ -95,17 +113,23 @@ pub(crate) struct Door {
     most: u32,
     /// How a transaction begins.
     beginning: &'static str,
+    prepared: bool,
     pool: OnceLock<PgPool>,
 }
 
 impl Door {
     pub(crate) fn new(settings: PgConnectOptions, most: u32) -> Self {
-        Self { settings, most, beginning: STATEMENT, pool: OnceLock::new() }
+        Self { settings, most, beginning: STATEMENT, prepared: false, pool: OnceLock::new() }
     }
 
     /// One through which nothing is written.
     pub(crate) fn read_only(settings: PgConnectOptions, most: u32) -> Self {
         Self { beginning: READING, ..Self::new(settings, most) }
+    }
+
+    pub(crate) fn with_prepared_statements(self, prepared: bool) -> Self {
+        let kept = if prepared { PREPARED } else { 0 };
+        Self { settings: self.settings.statement_cache_capacity(kept), prepared, ..self }
     }
 
     pub(crate) fn user(&self) -> &str {
@@ -124,8 +148,26 @@ impl Door {
                 .max_connections(self.most)
                 .acquire_timeout(ACQUIRE)
                 .idle_timeout(IDLE)
+                .test_before_acquire(false)
+                .before_acquire(|connection, about| {
+                    Box::pin(async move { if about.idle_for < FRESH { Ok(true) } else { connection.ping().await.map(|()| true) } })
+                })
                 .connect_lazy_with(self.settings.clone())
         })
+    }
+
+    /// One statement that is a transaction of its own, and that limits itself how long it waits.
+    pub(crate) async fn one(&self, question: Question<'_>) -> Result<Vec<PgRow>, Fault> {
+        if !self.prepared {
+            let mut work = self.begin().await?;
+            let rows = question.fetch_all(&mut *work).await?;
+            work.commit().await?;
+            return Ok(rows);
+        }
+        let mut work = Work { connection: self.pool().acquire().await?, settled: false };
+        let rows = question.persistent(true).fetch_all(&mut *work).await?;
+        work.settled = true;
+        Ok(rows)
     }
 
     pub(crate) async fn begin(&self) -> Result<Work, Fault> {
@@ -144,7 +186,7 @@ impl Door {
     }
 }
 
-/// One transaction. Unless it is committed or rolled back, its connection is thrown away: whoever gave up in the
+/// One transaction. Unless it is committed, its connection is thrown away: whoever gave up in the
 /// middle of a question leaves answers behind that nobody should wait for, least of all the pool.
 pub(crate) struct Work {
     connection: PoolConnection<Postgres>,
@@ -156,12 +198,6 @@ impl Work {
         self.execute(sqlx::raw_sql("COMMIT")).await?;
         self.settled = true;
         Ok(())
-    }
-
-    /// For what is to be expected, such as [`Fault::Busy`]: the connection is kept. Returns the fault.
-    pub(crate) async fn give_up(mut self, fault: Fault) -> Fault {
-        self.settled = self.execute(sqlx::raw_sql("ROLLBACK")).await.is_ok();
-        fault
     }
 }
 
@@ -187,8 +223,10 @@ impl Drop for Work {
     }
 }
 
+pub(crate) type Question<'q> = Query<'q, Postgres, PgArguments>;
+
 /// A statement that is prepared without a name: a PgBouncer gives the connection that has the name to others.
-pub(crate) fn ask<'q>(sql: impl SqlSafeStr) -> Query<'q, Postgres, PgArguments> {
+pub(crate) fn ask<'q>(sql: impl SqlSafeStr) -> Question<'q> {
     sqlx::query(sql).persistent(false)
 }
 
@@ -240,6 +278,8 @@ mod tests {
             team: "default".into(),
             agent_id: "ag_1".into(),
             migrate: false,
+            prepared_statements: false,
+            run: Run::default(),
         };
         assert!(!format!("{options:?}").contains("hunter2"));
     }

@@ -11,9 +11,9 @@ use crate::types::{ConversationSummary, MOST_LISTED, Page, Role, StoredMessage};
 use crate::{Fault, Store, id};
 
 /// The most that is read of one conversation: the newest.
-const MESSAGES: i64 = 2_000;
+pub(crate) const MESSAGES: i64 = 2_000;
 /// The most text of one conversation, in bytes, that is read at once: a pod is small.
-const TEXT: i64 = 8 * 1024 * 1024;
+pub(crate) const TEXT: i64 = 8 * 1024 * 1024;
 const TITLE: usize = 200;
 
 const SUMMARY: &str = "id, title, (extract(epoch FROM created_at) * 1000000)::bigint AS created,
@@ -168,7 +168,7 @@ fn summary(row: &PgRow) -> Result<ConversationSummary, Fault> {
     })
 }
 
-fn message(row: &PgRow) -> Result<StoredMessage, Fault> {
+pub(crate) fn message(row: &PgRow) -> Result<StoredMessage, Fault> {
     let parts: Option<String> = row.try_get("parts")?;
     let unreadable = |_| Fault::Broken("a message's parts are no JSON".to_owned());
     Ok(StoredMessage {

@@ -25,7 +25,7 @@ mod turn;
 mod types;
 mod usage;
 
-pub use connection::Options;
+pub use connection::{Options, Run};
 pub use fault::Fault;
 pub use login::Login;
 pub use memory::spelling;

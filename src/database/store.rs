@@ -4,9 +4,10 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use sqlx::Row;
+use sqlx::postgres::PgRow;
 use tokio::task::JoinHandle;
 
-use crate::connection::{Door, Options, Work, ask, in_time, settings};
+use crate::connection::{Door, Options, Question, Run, Work, ask, in_time, settings};
 use crate::migrate::{MINIMUM, Migrated, migrate_with};
 use crate::{Fault, id};
 
@@ -14,6 +15,7 @@ pub struct Store {
     pub(crate) door: Arc<Door>,
     pub(crate) team: String,
     pub(crate) agent: String,
+    pub(crate) run: Run,
     schema: Arc<Known>,
     migration: tokio::sync::Mutex<Migration>,
 }
@@ -39,8 +41,10 @@ impl Store {
     /// Connects to nothing yet.
     pub fn open(options: &Options) -> Result<Self, Fault> {
         let settings = settings(&options.url, options.password.as_deref(), options.sslmode.as_deref())?;
-        let store = Self::within(Arc::new(Door::new(settings, 2)), Arc::default(), &options.team, &options.agent_id)?;
-        Ok(if options.migrate { Self { migration: tokio::sync::Mutex::new(Migration::Owed), ..store } } else { store })
+        let door = Door::new(settings, 2).with_prepared_statements(options.prepared_statements);
+        let store = Self::within(Arc::new(door), Arc::default(), &options.team, &options.agent_id)?;
+        let migration = if options.migrate { Migration::Owed } else { Migration::NotOurs };
+        Ok(Self { run: options.run.clone(), migration: tokio::sync::Mutex::new(migration), ..store })
     }
 
     /// One agent's rows, behind a door that others share.
@@ -48,7 +52,7 @@ impl Store {
         id::check("team", team)?;
         id::check("agent id", agent)?;
         let migration = tokio::sync::Mutex::new(Migration::NotOurs);
-        Ok(Self { door, team: team.to_owned(), agent: agent.to_owned(), schema, migration })
+        Ok(Self { door, team: team.to_owned(), agent: agent.to_owned(), run: Run::default(), schema, migration })
     }
 
     /// Whether a question would be answered now.
@@ -71,6 +75,14 @@ impl Store {
         let schema = look(&mut work).await?;
         *self.schema.lock().unwrap_or_else(PoisonError::into_inner) = Some(schema.clone());
         Ok((work, schema))
+    }
+
+    /// One question that is a transaction of its own, on a schema that this runtime can work with.
+    pub(crate) async fn one(&self, question: Question<'_>) -> Result<Vec<PgRow>, Fault> {
+        if self.known_schema().is_none() {
+            self.begin().await?.0.commit().await?;
+        }
+        self.door.one(question).await
     }
 
     fn known_schema(&self) -> Option<Schema> {

@@ -9,7 +9,7 @@ use crate::{Fault, Tenants, id};
 /// Further ones are found once these are gone.
 const MOST: i64 = 1_000;
 /// The tables that the others refer to, and that of owners: where these have no row of an agent, none has.
-const PARENTS: [&str; 4] = ["conversations", "memories", "usage_minutes", "owners"];
+const PARENTS: [&str; 5] = ["conversations", "memories", "usage_minutes", "usage_by_run", "owners"];
 
 /// An id that has rows and no Agent.
 #[derive(Clone, Debug, PartialEq, Eq)]

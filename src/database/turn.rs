@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use sqlx::{PgConnection, Row};
+use sqlx::Row;
 
 use crate::connection::{ask, in_time};
-use crate::conversation::{clean, role_name, short_title, time};
-use crate::types::{Generation, NewMessage, Role};
+use crate::conversation::{MESSAGES, TEXT, clean, message, role_name, short_title, time};
+use crate::types::{Generation, NewMessage, StoredMessage};
 use crate::{Fault, Store, id};
 
 /// For how long a turn is taken to be alive after the last [`Store::progress`]. Whoever makes an answer calls it
@@ -39,55 +39,33 @@ impl Turn {
 }
 
 impl Store {
-    /// Writes down what the user said and takes the conversation, which is made if there is none.
+    /// Writes down what the user said and takes the conversation, which is made if there is none. Returns the `latest`
+    /// messages, this one included, the oldest first.
     ///
     /// [`Fault::Busy`] while another turn is alive. What a dead one left is kept as an interrupted message. May be
     /// repeated with the same turn and message when the answer was lost on the way.
-    pub async fn begin_turn(&self, turn: &Turn, title_if_new: &str, user: NewMessage) -> Result<(), Fault> {
-        // The update changes nothing; it locks the row, so that turns of one conversation queue up here.
-        const CONVERSATION: &str = "
-            INSERT INTO slipway.conversations (team, agent_id, id, title, created_at, updated_at)
-            VALUES ($1, $2, $3, $4, clock_timestamp(), clock_timestamp())
-            ON CONFLICT (team, agent_id, id) DO UPDATE SET message_count = conversations.message_count
-            RETURNING message_count";
-        const BEFORE: &str = "
-            SELECT holder, partial, lease_until > clock_timestamp() AS alive FROM slipway.turns
-            WHERE team = $1 AND agent_id = $2 AND conversation_id = $3";
-        const TAKE: &str = "
-            INSERT INTO slipway.turns (team, agent_id, conversation_id, holder, since, lease_until)
-            VALUES ($1, $2, $3, $4, clock_timestamp(), clock_timestamp() + $5 * interval '1 second')
-            ON CONFLICT (team, agent_id, conversation_id) DO UPDATE
-            SET holder = excluded.holder, partial = '', since = excluded.since, lease_until = excluded.lease_until";
-        let Turn { conversation, id } = turn;
+    pub async fn begin_turn(&self, turn: &Turn, title_if_new: &str, user: NewMessage, latest: u32) -> Result<Vec<StoredMessage>, Fault> {
+        const BEGIN: &str = "SELECT * FROM slipway.begin_turn($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
         check(turn, std::slice::from_ref(&user))?;
         in_time(async {
-            let (mut work, _) = self.begin().await?;
-            let row = ask(CONVERSATION)
+            let question = ask(BEGIN)
                 .bind(&self.team)
                 .bind(&self.agent)
-                .bind(conversation)
+                .bind(&turn.conversation)
                 .bind(short_title(title_if_new))
-                .fetch_one(&mut *work)
-                .await?;
-            let count: i64 = row.try_get("message_count")?;
-            let mut messages = vec![user];
-            let before = ask(BEFORE).bind(&self.team).bind(&self.agent).bind(conversation).fetch_optional(&mut *work).await?;
-            if let Some(before) = before {
-                if before.try_get::<&str, _>("holder")? == id && self.are_stored(&mut work, &messages).await? {
-                    // A first try has gone through, however long ago.
-                    messages.clear();
-                } else if before.try_get("alive")? {
-                    return Err(work.give_up(Fault::Busy).await);
-                } else {
-                    let partial: String = before.try_get("partial")?;
-                    if !partial.is_empty() {
-                        messages.insert(0, NewMessage::new(Role::Assistant, partial).interrupted());
-                    }
-                }
+                .bind(&turn.id)
+                .bind(LEASE.as_secs_f64())
+                .bind(&user.id)
+                .bind(clean(&user.content))
+                .bind(user.trace_id.as_deref().map(clean))
+                .bind(id::new("msg"))
+                .bind(i64::from(latest).min(MESSAGES))
+                .bind(TEXT);
+            let rows = self.one(question).await?;
+            if rows.first().map(|row| row.try_get("busy")).transpose()?.unwrap_or_default() {
+                return Err(Fault::Busy);
             }
-            self.append(&mut work, conversation, count, &messages).await?;
-            ask(TAKE).bind(&self.team).bind(&self.agent).bind(conversation).bind(id).bind(LEASE.as_secs_f64()).execute(&mut *work).await?;
-            work.commit().await
+            rows.iter().map(message).collect()
         })
         .await
     }
@@ -126,25 +104,28 @@ impl Store {
     /// by being late alone. Once another turn has it, it is [`Fault::Busy`], as the answer would stand after the
     /// next question; [`Fault::Refused`] when the conversation was deleted.
     pub async fn finish_turn(&self, turn: &Turn, messages: Vec<NewMessage>) -> Result<(), Fault> {
-        // Two statements: the first may have waited for another turn, whose end only the second then sees.
-        const LOCK: &str = "SELECT message_count FROM slipway.conversations WHERE team = $1 AND agent_id = $2 AND id = $3 FOR UPDATE";
-        const LET_GO: &str = "DELETE FROM slipway.turns WHERE team = $1 AND agent_id = $2 AND conversation_id = $3 AND holder = $4";
-        let Turn { conversation, id } = turn;
+        const FINISH: &str = "SELECT slipway.finish_turn($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) AS outcome";
         check(turn, &messages)?;
         in_time(async {
-            let (mut work, _) = self.begin().await?;
-            let found = ask(LOCK).bind(&self.team).bind(&self.agent).bind(conversation).fetch_optional(&mut *work).await?;
-            let Some(found) = found else {
-                return Err(work.give_up(Fault::Refused("the conversation has been deleted".to_owned())).await);
-            };
-            let count = found.try_get("message_count")?;
-            let let_go = ask(LET_GO).bind(&self.team).bind(&self.agent).bind(conversation).bind(id).execute(&mut *work).await?;
-            if let_go.rows_affected() > 0 {
-                self.append(&mut work, conversation, count, &messages).await?;
-            } else if !self.are_stored(&mut work, &messages).await? {
-                return Err(work.give_up(Fault::Busy).await);
+            let texts = |text: fn(&NewMessage) -> Option<String>| messages.iter().map(text).collect::<Vec<_>>();
+            let question = ask(FINISH)
+                .bind(&self.team)
+                .bind(&self.agent)
+                .bind(&turn.conversation)
+                .bind(&turn.id)
+                .bind(texts(|message| Some(message.id.clone())))
+                .bind(texts(|message| Some(role_name(message.role).to_owned())))
+                .bind(texts(|message| Some(clean(&message.content))))
+                .bind(texts(|message| message.parts.as_ref().map(ToString::to_string)))
+                .bind(texts(|message| message.trace_id.as_deref().map(clean)))
+                .bind(messages.iter().map(|message| message.interrupted).collect::<Vec<_>>());
+            let rows = self.one(question).await?;
+            let outcome = rows.first().ok_or(sqlx::Error::RowNotFound)?;
+            match outcome.try_get("outcome")? {
+                "kept" => Ok(()),
+                "busy" => Err(Fault::Busy),
+                _ => Err(Fault::Refused("the conversation has been deleted".to_owned())),
             }
-            work.commit().await
         })
         .await
     }
@@ -169,55 +150,6 @@ impl Store {
             }))
         })
         .await
-    }
-
-    /// Adds messages after the first `count`, in one statement.
-    async fn append(&self, work: &mut PgConnection, conversation_id: &str, count: i64, messages: &[NewMessage]) -> Result<(), Fault> {
-        const APPEND: &str = "
-            WITH added AS (
-                INSERT INTO slipway.messages
-                    (team, agent_id, conversation_id, ordinal, id, role, content, parts, trace_id, interrupted, created_at)
-                SELECT $1, $2, $3, $4 + n, id, role, content, parts::json, trace_id, interrupted, clock_timestamp()
-                FROM unnest($5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::boolean[])
-                    WITH ORDINALITY AS m (id, role, content, parts, trace_id, interrupted, n)
-                RETURNING 1)
-            UPDATE slipway.conversations SET message_count = $4 + (SELECT count(*) FROM added), updated_at = clock_timestamp()
-            WHERE team = $1 AND agent_id = $2 AND id = $3";
-        if messages.is_empty() {
-            return Ok(());
-        }
-        let ids: Vec<_> = messages.iter().map(|message| message.id.as_str()).collect();
-        let roles: Vec<_> = messages.iter().map(|message| role_name(message.role)).collect();
-        let contents: Vec<_> = messages.iter().map(|message| clean(&message.content)).collect();
-        let parts: Vec<_> = messages.iter().map(|message| message.parts.as_ref().map(ToString::to_string)).collect();
-        let traces: Vec<_> = messages.iter().map(|message| message.trace_id.as_deref().map(clean)).collect();
-        let interrupted: Vec<_> = messages.iter().map(|message| message.interrupted).collect();
-        ask(APPEND)
-            .bind(&self.team)
-            .bind(&self.agent)
-            .bind(conversation_id)
-            .bind(count)
-            .bind(ids)
-            .bind(roles)
-            .bind(contents)
-            .bind(parts)
-            .bind(traces)
-            .bind(interrupted)
-            .execute(work)
-            .await?;
-        Ok(())
-    }
-
-    /// Whether a first try has gone through whose answer was lost.
-    async fn are_stored(&self, work: &mut PgConnection, messages: &[NewMessage]) -> Result<bool, Fault> {
-        const STORED: &str = "SELECT count(*) AS stored FROM slipway.messages WHERE team = $1 AND agent_id = $2 AND id = ANY ($3)";
-        if messages.is_empty() {
-            return Ok(true);
-        }
-        let ids: Vec<_> = messages.iter().map(|message| message.id.as_str()).collect();
-        let row = ask(STORED).bind(&self.team).bind(&self.agent).bind(ids).fetch_one(work).await?;
-        let stored: i64 = row.try_get("stored")?;
-        Ok(usize::try_from(stored).is_ok_and(|stored| stored == messages.len()))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Usage by minute: batches of it are added to what is there, in one statement.
+//! Usage by minute and by what ran: batches of it are added to what is there, in one statement.
 
 use jiff::Timestamp;
 use sqlx::Row;
@@ -12,15 +12,15 @@ use crate::{Fault, Store};
 const BATCH: usize = 1_000;
 
 const ADD: &str = "
-    INSERT INTO slipway.usage_minutes AS u
-        (team, agent_id, minute, provider, model, requests, errors, input_tokens, output_tokens, cost_micros,
+    INSERT INTO slipway.usage_by_run AS u
+        (team, agent_id, minute, track, run_hash, provider, model, requests, errors, input_tokens, output_tokens, cost_micros,
          guard_blocks, pii, injections, violations, latency)
-    SELECT $1, $2, 'epoch'::timestamptz + m.minute * interval '1 second', m.provider, m.model,
+    SELECT $1, $2, 'epoch'::timestamptz + m.minute * interval '1 second', $8, $9, m.provider, m.model,
            m.counts[1], m.counts[2], m.counts[3], m.counts[4], m.counts[5], m.counts[6], m.counts[7], m.counts[8], m.counts[9],
            m.counts[10:]
     FROM (SELECT minute, provider, model, ($6::bigint[])[(n - 1) * $7 + 1 : n * $7] AS counts
           FROM unnest($3::bigint[], $4::text[], $5::text[]) WITH ORDINALITY AS t (minute, provider, model, n)) m
-    ON CONFLICT (team, agent_id, minute, provider, model) DO UPDATE SET
+    ON CONFLICT (team, agent_id, minute, track, run_hash, provider, model) DO UPDATE SET
         requests = u.requests + excluded.requests, errors = u.errors + excluded.errors,
         input_tokens = u.input_tokens + excluded.input_tokens, output_tokens = u.output_tokens + excluded.output_tokens,
         cost_micros = u.cost_micros + excluded.cost_micros, guard_blocks = u.guard_blocks + excluded.guard_blocks,
@@ -52,6 +52,8 @@ impl Store {
                     .bind(models)
                     .bind(counts)
                     .bind(WIDTH)
+                    .bind(clean(&self.run.track))
+                    .bind(clean(&self.run.hash))
                     .execute(&mut *work)
                     .await?;
             }
@@ -62,7 +64,10 @@ impl Store {
 
     /// What the agent has cost from `start` on, in millionths of a US dollar, all of its pods together.
     pub async fn spent_since(&self, start: Timestamp) -> Result<i64, Fault> {
-        const SPENT: &str = "SELECT coalesce(sum(cost_micros), 0)::bigint AS spent FROM slipway.usage_minutes
+        const SPENT: &str = "
+            SELECT coalesce(sum(cost_micros), 0)::bigint AS spent
+            FROM (SELECT team, agent_id, minute, cost_micros FROM slipway.usage_minutes
+                  UNION ALL SELECT team, agent_id, minute, cost_micros FROM slipway.usage_by_run) used
             WHERE team = $1 AND agent_id = $2 AND minute >= 'epoch'::timestamptz + $3 * interval '1 second'";
         in_time(async {
             let (mut work, _) = self.begin().await?;

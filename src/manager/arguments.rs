@@ -167,6 +167,10 @@ pub(crate) struct Arguments {
     #[arg(long, env = "SLIPWAY_DATABASE_ISOLATION", default_value = "rolePerTeam")]
     pub database_isolation: Wanted,
 
+    /// Whether the server, and what may stand before it, keeps statements prepared under a name as long as a connection.
+    #[arg(long, env = "SLIPWAY_DATABASE_PREPARED_STATEMENTS", default_value_t = false, action = clap::ArgAction::Set)]
+    pub database_prepared_statements: bool,
+
     /// The model that turns text into vectors, for agents that run the platform's own image.
     #[arg(long, env = "SLIPWAY_EMBEDDING_MODEL")]
     pub embedding_model: Option<String>,

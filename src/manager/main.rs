@@ -17,6 +17,7 @@ use std::process::ExitCode;
 use std::thread::available_parallelism;
 
 use clap::Parser;
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
 /// Most of its work is waiting.
 const THREADS: usize = 2;
@@ -24,6 +25,12 @@ const THREADS: usize = 2;
 fn main() -> ExitCode {
     let arguments = arguments::Arguments::parse();
     logs::start(&arguments);
+    // An import's process and git have the user of the process that starts them, and would otherwise read its environment
+    // and memory through `/proc`. What is started is not concerned: `exec` sets this anew.
+    if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
+        tracing::error!("the environment cannot be kept from processes of the same user: {error}");
+        return ExitCode::FAILURE;
+    }
     // Two threads on one core would only take turns.
     let threads = available_parallelism().map_or(1, NonZero::get).min(THREADS);
     let outcome = match tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build() {

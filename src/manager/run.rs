@@ -170,6 +170,7 @@ fn settings(arguments: &Arguments, keys: &Keys, relay: &Signer) -> anyhow::Resul
             search_url: public("SLIPWAY_SEARCH_URL", arguments.search_url.as_ref())?,
             otlp_endpoint: public("SLIPWAY_OTLP_ENDPOINT", arguments.otlp_endpoint.as_ref())?,
             mlflow_uri: public("SLIPWAY_MLFLOW_URI", arguments.mlflow_uri.as_ref())?,
+            prepared_statements: arguments.database_prepared_statements,
         },
         max_concurrent_reconciles: arguments.max_concurrent_reconciles,
         max_concurrent_rollouts: arguments.max_concurrent_rollouts,

@@ -58,6 +58,8 @@ pub struct Platform {
     /// Where traces go.
     pub otlp_endpoint: Option<String>,
     pub mlflow_uri: Option<String>,
+    /// Whether the platform's database keeps statements that are prepared under a name.
+    pub prepared_statements: bool,
 }
 
 /// What an agent gets that asks for nothing else.

@@ -51,6 +51,8 @@ impl PlatformSettings {
             team: "tk_platform".to_owned(),
             agent_id: "ag_platform".to_owned(),
             migrate: false,
+            prepared_statements: false,
+            run: slipway_database::Run::default(),
         };
         Self { mlflow_uri, database: database_url.map(options) }
     }

@@ -87,6 +87,7 @@ pub(crate) struct Database {
     pub(crate) password: Option<String>,
     pub(crate) sslmode: Option<String>,
     pub(crate) migrate: bool,
+    pub(crate) prepared_statements: bool,
 }
 
 impl fmt::Debug for Database {
@@ -323,12 +324,13 @@ fn storage<L: Fn(&str) -> Option<OsString>>(form: Lookup<L>) -> Storage {
         return Storage::Memory;
     }
     let migrate = form.flag("RUNTIME_DATABASE_MIGRATE");
+    let prepared_statements = form.flag("RUNTIME_DATABASE_PREPARED_STATEMENTS");
     let Some(url) = form.value("RUNTIME_DATABASE_URL") else {
         form.fault("RUNTIME_DATABASE_URL is missing; RUNTIME_STORAGE=postgresql needs postgresql://user@host:5432/database");
         return Storage::Memory;
     };
     let (password, sslmode) = (form.value("RUNTIME_DATABASE_PASSWORD").or_else(|| form.value("PGPASSWORD")), form.value("PGSSLMODE"));
-    Storage::Postgresql(Database { url, password, sslmode, migrate })
+    Storage::Postgresql(Database { url, password, sslmode, migrate, prepared_statements })
 }
 
 fn suggestions<L: Fn(&str) -> Option<OsString>>(form: Lookup<L>) -> Suggestions {

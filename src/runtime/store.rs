@@ -5,7 +5,7 @@ mod memory;
 mod words;
 
 use slipway_database::{
-    ConversationSummary, Embedding, Fault, Generation, MemoryEntry, NewMemory, NewMessage, Page, Remembered, StoredMessage, Turn,
+    ConversationSummary, Embedding, Fault, Generation, MemoryEntry, NewMemory, NewMessage, Page, Remembered, Run, StoredMessage, Turn,
     UsageMinute,
 };
 
@@ -33,11 +33,12 @@ macro_rules! on_either {
 impl Store {
     /// Nothing is asked of the database yet: a pod starts without it, and waits for it with words.
     pub(crate) fn open(storage: Storage, identity: &Identity) -> Result<Self, Fault> {
-        let Storage::Postgresql(Database { url, password, sslmode, migrate }) = storage else {
+        let Storage::Postgresql(Database { url, password, sslmode, migrate, prepared_statements }) = storage else {
             return Ok(Self::Memory(Box::default()));
         };
-        let options =
-            slipway_database::Options { url, password, sslmode, team: identity.team.clone(), agent_id: identity.agent_id.clone(), migrate };
+        let Identity { agent_id, team, track, run_hash, .. } = identity.clone();
+        let run = Run { track: track.unwrap_or_default(), hash: run_hash.unwrap_or_default() };
+        let options = slipway_database::Options { url, password, sslmode, team, agent_id, migrate, prepared_statements, run };
         slipway_database::Store::open(&options).map(|store| Self::Postgresql(Box::new(store)))
     }
 
@@ -75,9 +76,10 @@ impl Store {
         on_either!(self.delete_conversation(id))
     }
 
-    /// Keeps what was said and gives the turn the conversation, unless another has it.
-    pub(crate) async fn begin_turn(&self, turn: &Turn, title: &str, message: NewMessage) -> Result<(), Fault> {
-        on_either!(self.begin_turn(turn, title, message))
+    /// Keeps what was said and gives the turn the conversation, unless another has it. Returns the newest messages, with
+    /// this one, the oldest first.
+    pub(crate) async fn begin_turn(&self, turn: &Turn, title: &str, message: NewMessage, latest: u32) -> Result<Vec<StoredMessage>, Fault> {
+        on_either!(self.begin_turn(turn, title, message, latest))
     }
 
     /// What has been generated so far; it also says that somebody is still at it.

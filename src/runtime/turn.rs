@@ -213,14 +213,15 @@ fn over_the_limit(block: Block) -> Error {
 async fn run(
     agent: &Agent,
     order: Order,
-    lease: Option<Lease>,
+    mut lease: Option<Lease>,
     guarded: Vec<Guarded>,
     listener: mpsc::Sender<Happening>,
     running: &Running,
 ) {
     let started = Instant::now();
     let alone = Mutex::default();
-    let mut answering = Answering::new(agent, &order, &listener, lease.as_ref().map_or(&alone, |lease| &lease.partial));
+    let history = lease.as_mut().map(|lease| std::mem::take(&mut lease.history)).unwrap_or_default();
+    let mut answering = Answering::new(agent, &order, history, &listener, lease.as_ref().map_or(&alone, |lease| &lease.partial));
     for guarded in guarded {
         answering.guard(guarded).await;
     }

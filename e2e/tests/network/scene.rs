@@ -34,6 +34,8 @@ enum Goal {
 pub(super) struct Scene<'a> {
     pub(super) speaker: Agent<'a>,
     pub(super) neighbour: Agent<'a>,
+    /// One with `access: platform`.
+    reserved: Agent<'a>,
     stranger: Agent<'a>,
     /// Footholds: in the agent `speaker`, in the pod beside it, in the world's pod, and in two pods of the platform.
     taken: Foothold,
@@ -41,8 +43,9 @@ pub(super) struct Scene<'a> {
     world: Foothold,
     rest: Foothold,
     manager: Foothold,
-    /// Where the neighbour and an agent of another team are.
+    /// Where the neighbour, the reserved agent and one of another team are.
     near: IpAddr,
+    apart: IpAddr,
     theirs: IpAddr,
     /// What is open in the pods that do nothing.
     _open: Vec<TcpListener>,
@@ -55,8 +58,8 @@ impl<'a> Scene<'a> {
         idle(&team.namespace);
         idle(WORLD);
         let (speaker, neighbour) = (team.agent("speaker", &json!({})), team.agent("neighbour", &json!({})));
-        let stranger = other.agent("stranger", &json!({}));
-        for agent in [&speaker, &neighbour, &stranger] {
+        let (reserved, stranger) = (team.agent("reserved", &json!({"access": "platform"})), other.agent("stranger", &json!({})));
+        for agent in [&speaker, &neighbour, &reserved, &stranger] {
             agent.ready();
         }
         let (beside, world) = (Foothold::of(&running(&team.namespace, "app=idle")), Foothold::of(&running(WORLD, "app=idle")));
@@ -71,6 +74,7 @@ impl<'a> Scene<'a> {
         let address = |agent: &Agent| Foothold::of(&agent.pods()[0]).address.into();
         Self {
             near: address(&neighbour),
+            apart: address(&reserved),
             theirs: address(&stranger),
             _open: open.into_iter().chain([beside.listen((beside.address, 8000)), beside.listen((beside.address, 9000))]).collect(),
             rest: Foothold::of(&running(platform::NAMESPACE, "app.kubernetes.io/component=rest")),
@@ -78,6 +82,7 @@ impl<'a> Scene<'a> {
             _world: world_namespace,
             speaker,
             neighbour,
+            reserved,
             stranger,
             taken,
             beside,
@@ -106,6 +111,8 @@ impl<'a> Scene<'a> {
             agent("the control port of another team's agent", (self.theirs, 8001).into()),
             agent("the control port of its neighbour", (self.near, 8001).into()),
             agent("the control port of its neighbour, by its Service", service_of(&self.neighbour, 8001)),
+            agent("a neighbour that is the platform's alone", (self.apart, 8000).into()),
+            agent("a neighbour that is the platform's alone, by its Service", service_of(&self.reserved, 8000)),
             agent("a port of its team that is no agent's", (self.beside.address, 9000).into()),
             agent("a pod of its team that is no agent", (self.beside.address, 8000).into()),
             agent("the metadata address", (METADATA, 80).into()),
@@ -147,6 +154,7 @@ impl<'a> Scene<'a> {
             Way { who: "an agent", from: &self.taken, whom: "the name server", to: Goal::Names((node(), 53).into()) },
             platform("REST", &self.rest, 8000),
             platform("the manager", &self.manager, 8001),
+            Way { who: "REST", from: &self.rest, whom: "an agent that is the platform's alone", to: Goal::Port((self.apart, 8000).into()) },
         ];
         if platform::has_database() {
             needed.push(agent("the database", service(platform::NAMESPACE, "postgres", 5432)));

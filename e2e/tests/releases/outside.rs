@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 use slipway_e2e::platform::WithoutState;
 use slipway_e2e::{Api, State, Team, alone, condition, fresh, poll};
-use slipway_peers::GitHttp;
+use slipway_peers::{GitHttp, skip};
 
 use super::{Ground, runs};
 
@@ -62,7 +62,7 @@ fn git(repository: &Path, arguments: &[&str]) -> String {
 #[test]
 fn while_the_disk_is_full_releases_wait_and_go_on_when_there_is_room() {
     let Some(small) = Small::mount() else {
-        eprintln!("skipped: a small file system cannot be mounted here, which takes root");
+        skip("a small file system cannot be mounted here, which takes root");
         return;
     };
     let ground = Ground::within("releases-full", Some(small.0.path()), &[]);

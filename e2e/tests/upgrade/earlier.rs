@@ -5,6 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 use slipway_e2e::ROOT;
+use slipway_peers::skip;
 
 /// The last commit before there were releases. Since then came a kind, a part of the platform, policies and fields of
 /// Agents, so that an upgrade from here changes something of every sort.
@@ -13,7 +14,6 @@ const COMMIT: &str = "61220b067bc36f49f855caf20fe0a58c5b3e46c6";
 /// Lays the chart out in a folder of its own. Images are not built from the commit: its chart is given the present ones.
 /// None in a clone that has no history and cannot get it.
 #[track_caller]
-#[expect(clippy::print_stderr, reason = "the test harness shows it")]
 pub(crate) fn chart() -> Option<tempfile::TempDir> {
     let git =
         |arguments: &[&str]| Command::new("git").args(["-C", ROOT]).args(arguments).output().is_ok_and(|output| output.status.success());
@@ -22,9 +22,7 @@ pub(crate) fn chart() -> Option<tempfile::TempDir> {
         git(&["fetch", "--quiet", "--unshallow"]);
     }
     if !known() {
-        eprintln!(
-            "not tested: commit {COMMIT}, whose chart is upgraded from, is not here; in a shallow clone, git fetch --unshallow gets it"
-        );
+        skip(&format!("commit {COMMIT}, whose chart is upgraded from, is not here; in a shallow clone, git fetch --unshallow gets it"));
         return None;
     }
     let folder = tempfile::tempdir().unwrap_or_else(|e| panic!("no folder for a chart: {e}"));

@@ -159,7 +159,7 @@ fn plan(agent: &Agent, seen: &Seen, settings: &Settings) -> Result<Plan, Stop> {
     let storage = database::database(spec, platform_database.as_ref(), &suffix, &mut variables, &mut env)?;
     database::knowledge_bases(seen, platform_database.as_ref(), &mut variables, &mut env)?;
     platform::platform(agent, slug, seen.mlflow_uri.as_ref(), settings, own_image, &mut variables);
-    env.extend(platform::explicit(settings, &variables));
+    env.extend(platform::explicit(spec, settings, &variables));
     access(spec, settings, own_image, &mut variables)?;
     if let Some((name, value)) = variables.iter().find(|(_, value)| value.len() > contract::VARIABLE_MAX) {
         let message = format!(

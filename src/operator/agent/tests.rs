@@ -146,6 +146,7 @@ fn everything() -> Settings {
         search_url: Some("http://searxng:8080/search".to_owned()),
         otlp_endpoint: Some("http://otel-collector:4318".to_owned()),
         mlflow_uri: Some("https://mlflow.example.com".to_owned()),
+        prepared_statements: true,
     };
     settings
 }

@@ -92,9 +92,7 @@ impl Memory {
     }
 
     pub(super) fn history(&self, id: &str, last: u32) -> Result<Vec<StoredMessage>, Fault> {
-        let rooms = self.rooms();
-        let messages = rooms.by_id.get(id).map(|room| &room.messages);
-        Ok(messages.into_iter().flat_map(|all| all.iter().skip(all.len().saturating_sub(last as usize))).cloned().collect())
+        Ok(self.rooms().newest(id, last))
     }
 
     pub(super) fn delete_conversation(&self, id: &str) -> Result<bool, Fault> {
@@ -102,7 +100,7 @@ impl Memory {
         Ok(rooms.leave(id))
     }
 
-    pub(super) fn begin_turn(&self, turn: &Turn, title: &str, message: NewMessage) -> Result<(), Fault> {
+    pub(super) fn begin_turn(&self, turn: &Turn, title: &str, message: NewMessage, latest: u32) -> Result<Vec<StoredMessage>, Fault> {
         let (id, now) = (turn.conversation(), Timestamp::now());
         let mut rooms = self.rooms();
         if rooms.by_id.get(id).is_some_and(|room| room.generating.is_some()) {
@@ -111,7 +109,7 @@ impl Memory {
         let room = rooms.touch(id, title, now);
         room.generating = Some(Generating { turn: turn.id().to_owned(), since: now, partial: String::new() });
         rooms.say(id, [message], now);
-        Ok(())
+        Ok(rooms.newest(id, latest))
     }
 
     pub(super) fn progress(&self, turn: &Turn, partial: &str) -> Result<(), Fault> {
@@ -225,6 +223,11 @@ impl Memory {
 }
 
 impl Rooms {
+    fn newest(&self, id: &str, latest: u32) -> Vec<StoredMessage> {
+        let messages = self.by_id.get(id).map(|room| &room.messages);
+        messages.into_iter().flat_map(|all| all.iter().skip(all.len().saturating_sub(latest as usize))).cloned().collect()
+    }
+
     fn touch(&mut self, id: &str, title: &str, now: Timestamp) -> &mut Room {
         self.clock += 1;
         let room = self.by_id.entry(id.to_owned()).or_insert_with(|| Room {
@@ -322,7 +325,7 @@ mod tests {
 
     fn turn(store: &Memory, id: &str, bytes: usize) {
         let turn = Turn::new(id);
-        store.begin_turn(&turn, "t", said(1)).unwrap();
+        store.begin_turn(&turn, "t", said(1), 0).unwrap();
         store.finish_turn(&turn, vec![said(bytes)]).unwrap();
     }
 
@@ -330,12 +333,12 @@ mod tests {
     fn a_turn_whose_conversation_is_anothers_writes_nothing_into_it() {
         let store = Memory::default();
         let (late, newer) = (Turn::new("conv_1"), Turn::new("conv_1"));
-        store.begin_turn(&late, "t", said(1)).unwrap();
-        assert_eq!(store.begin_turn(&newer, "t", said(1)), Err(Fault::Busy));
+        store.begin_turn(&late, "t", said(1), 0).unwrap();
+        assert_eq!(store.begin_turn(&newer, "t", said(1), 0), Err(Fault::Busy));
         store.delete_conversation("conv_1").unwrap();
         assert_eq!(store.progress(&late, "x"), Err(Fault::Busy));
         assert!(matches!(store.finish_turn(&late, vec![said(7)]), Err(Fault::Refused(_))));
-        store.begin_turn(&newer, "t", said(2)).unwrap();
+        store.begin_turn(&newer, "t", said(2), 0).unwrap();
         store.progress(&newer, "newer").unwrap();
         assert_eq!(store.progress(&late, "late"), Err(Fault::Busy));
         assert_eq!(store.finish_turn(&late, vec![said(7)]), Err(Fault::Busy));

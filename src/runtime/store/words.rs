@@ -200,7 +200,16 @@ mod tests {
     /// The same agent in a database and without one.
     fn stores(postgres: &Postgres) -> [Store; 2] {
         let (url, team, agent_id) = (postgres.url(), "red".to_owned(), "ag_1".to_owned());
-        let options = slipway_database::Options { url, password: None, sslmode: None, team, agent_id, migrate: true };
+        let options = slipway_database::Options {
+            url,
+            password: None,
+            sslmode: None,
+            team,
+            agent_id,
+            migrate: true,
+            prepared_statements: false,
+            run: slipway_database::Run::default(),
+        };
         [Store::Postgresql(Box::new(slipway_database::Store::open(&options).unwrap())), Store::Memory(Box::<Memory>::default())]
     }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use futures::stream::{FuturesUnordered, StreamExt};
 use serde_json::Value;
-use slipway_database::NewMessage;
+use slipway_database::{NewMessage, StoredMessage};
 use slipway_guards::{Block, Out, Side, Spent};
 use slipway_models::{Content, Fault, Message, Piece, Role, ToolCall, ToolResult};
 use slipway_tools::Context;
@@ -35,6 +35,8 @@ pub(super) struct Outcome {
 pub(super) struct Answering<'a> {
     agent: &'a Agent,
     order: &'a Order,
+    /// Of the conversation, with the message to answer.
+    history: Vec<StoredMessage>,
     listener: &'a mpsc::Sender<Happening>,
     /// The text so far, for whoever writes it down meanwhile.
     partial: &'a Mutex<String>,
@@ -56,10 +58,17 @@ struct Round {
 }
 
 impl<'a> Answering<'a> {
-    pub(super) fn new(agent: &'a Agent, order: &'a Order, listener: &'a mpsc::Sender<Happening>, partial: &'a Mutex<String>) -> Self {
+    pub(super) fn new(
+        agent: &'a Agent,
+        order: &'a Order,
+        history: Vec<StoredMessage>,
+        listener: &'a mpsc::Sender<Happening>,
+        partial: &'a Mutex<String>,
+    ) -> Self {
         Self {
             agent,
             order,
+            history,
             listener,
             partial,
             record: agent.recorder.turn(order.inbound(), order.said.conversation(), &order.trace_id),
@@ -79,7 +88,7 @@ impl<'a> Answering<'a> {
             Strategy::Simple => Vec::new(),
             Strategy::React => self.agent.tool_specs().await,
         };
-        let mut prompt = prompt::first(self.agent, self.order, tools, &self.record).await?;
+        let mut prompt = prompt::first(self.agent, self.order, std::mem::take(&mut self.history), tools, &self.record).await?;
         self.record.asked(&prompt.request);
         for round in 1.. {
             let last = round > self.agent.budget.rounds;

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use slipway_database::{Fault, LEASE, LONGEST_MESSAGE, NewMessage, Role, Turn};
+use slipway_database::{Fault, LEASE, LONGEST_MESSAGE, NewMessage, Role, StoredMessage, Turn};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
 use tracing::warn;
@@ -29,6 +29,8 @@ const PATIENCE: Duration = Duration::from_mins(5);
 pub(super) struct Lease {
     store: Arc<Store>,
     turn: Turn,
+    /// The messages of the conversation when it was taken, with the one to answer.
+    pub(super) history: Vec<StoredMessage>,
     trace_id: String,
     /// The text of the answer so far.
     pub(super) partial: Mutex<String>,
@@ -42,15 +44,17 @@ impl Lease {
     pub(super) async fn take(agent: &Agent, running: Running, id: &str, message: &str, trace_id: &str) -> Result<Self, Fault> {
         let (turn, title) = (Turn::new(id), prompt::title(message));
         let said = NewMessage::new(Role::User, message).with_trace(trace_id);
-        let mut taken = agent.store.begin_turn(&turn, &title, said.clone()).await;
+        // A model that repeats what it hears needs no past.
+        let latest = if agent.forgetful { 0 } else { prompt::HISTORY };
+        let mut taken = agent.store.begin_turn(&turn, &title, said.clone(), latest).await;
         if let Err(Fault::Unavailable(_)) = taken {
             // It may have gone through, and only the answer was lost: the same message of the same turn counts once.
             sleep(AGAIN).await;
-            taken = agent.store.begin_turn(&turn, &title, said).await;
+            taken = agent.store.begin_turn(&turn, &title, said, latest).await;
         }
-        taken?;
+        let history = taken?;
         let (store, trace_id) = (Arc::clone(&agent.store), trace_id.to_owned());
-        Ok(Self { store, turn, trace_id, partial: Mutex::default(), running, held: true })
+        Ok(Self { store, turn, history, trace_id, partial: Mutex::default(), running, held: true })
     }
 
     /// Keeps what there is of a long answer, so that others see it grow and a killed pod loses little.

@@ -15,7 +15,7 @@ use crate::record::TurnRecord;
 use crate::settings::Strategy;
 
 /// How many stored messages are looked at; the window decides how many of them are sent.
-const HISTORY: u32 = 200;
+pub(super) const HISTORY: u32 = 200;
 /// A title is the beginning of what was said first, until a model finds a better one.
 const LONGEST_TITLE: usize = 80;
 /// What an answer may need, where nothing else says how much.
@@ -30,10 +30,17 @@ pub(super) struct Prompt {
     pub(super) tokens: u64,
 }
 
-pub(super) async fn first(agent: &Agent, order: &Order, tools: Vec<ToolSpec>, record: &TurnRecord) -> Result<Prompt, Fault> {
+pub(super) async fn first(
+    agent: &Agent,
+    order: &Order,
+    history: Vec<StoredMessage>,
+    tools: Vec<ToolSpec>,
+    record: &TurnRecord,
+) -> Result<Prompt, Fault> {
     let messages = match &order.said {
         Said::Alone { messages, .. } => messages.clone(),
-        Said::InConversation { id, message } => conversation(agent, id, message).await?,
+        Said::InConversation { message, .. } if history.is_empty() => vec![Message::user(message)],
+        Said::InConversation { .. } => history.into_iter().flat_map(recalled).collect(),
     };
     let request = Request {
         system: system(agent, order, record).await,
@@ -71,23 +78,6 @@ async fn fit(agent: &Agent, request: Request) -> Result<Prompt, Fault> {
         error!(%error, "a conversation could not be fitted");
         Err(Fault::new(FaultKind::Broken, "the conversation could not be fitted to the model's window"))
     })
-}
-
-/// The messages of a conversation. Its newest is the one to answer, which `begin_turn` has kept.
-async fn conversation(agent: &Agent, id: &str, message: &str) -> Result<Vec<Message>, Fault> {
-    // A model that repeats what it hears needs no past.
-    if agent.forgetful {
-        return Ok(vec![Message::user(message)]);
-    }
-    let stored = agent.store.history(id, HISTORY).await.map_err(|fault| {
-        error!(%fault, "a conversation could not be read");
-        Fault::new(FaultKind::Overloaded, "the database is not available; try again")
-    })?;
-    let mut messages: Vec<_> = stored.into_iter().flat_map(recalled).collect();
-    if messages.is_empty() {
-        messages.push(Message::user(message));
-    }
-    Ok(messages)
 }
 
 /// A stored message as the model saw it: with the calls that led to it, where there were any.

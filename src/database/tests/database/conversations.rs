@@ -9,36 +9,38 @@ use crate::{Database, assistant, talk, user};
 
 #[tokio::test]
 async fn what_was_said_is_read_back_as_it_was_said() {
-    let store = Database::migrated().await.tenant("a", "ag_1").await;
-    let turn = Turn::new("conv_1");
-    store.begin_turn(&turn, "  A title\nin two lines ", user("hello \0 world").with_trace("tr_1")).await.unwrap();
-    let parts = json!({"calls": [{"name": "x", "arguments": "{\"a\":\"\\u0000\"}"}], "nul": "\0", "big": 1.5e300});
-    let messages = vec![
-        assistant("").with_parts(parts.clone()).with_trace("tr_1"),
-        NewMessage::new(Role::Tool, "21 °C"),
-        assistant("It is 21 °C. 👍"),
-    ];
-    let ids: Vec<_> = messages.iter().map(|message| message.id.clone()).collect();
-    store.finish_turn(&turn, messages).await.unwrap();
+    for database in Database::both_ways().await {
+        let store = database.tenant("a", "ag_1").await;
+        let turn = Turn::new("conv_1");
+        store.begin_turn(&turn, "  A title\nin two lines ", user("hello \0 world").with_trace("tr_1"), 0).await.unwrap();
+        let parts = json!({"calls": [{"name": "x", "arguments": "{\"a\":\"\\u0000\"}"}], "nul": "\0", "big": 1.5e300});
+        let messages = vec![
+            assistant("").with_parts(parts.clone()).with_trace("tr_1"),
+            NewMessage::new(Role::Tool, "21 °C"),
+            assistant("It is 21 °C. 👍"),
+        ];
+        let ids: Vec<_> = messages.iter().map(|message| message.id.clone()).collect();
+        store.finish_turn(&turn, messages).await.unwrap();
 
-    let (summary, stored) = store.conversation("conv_1").await.unwrap().unwrap();
-    assert_eq!((summary.title.as_str(), summary.message_count), ("A title in two lines", 4));
-    assert!(summary.updated_at >= summary.created_at);
-    let seen: Vec<_> = stored.iter().map(|m| (m.role, m.content.as_str(), m.interrupted)).collect();
-    assert_eq!(
-        seen,
-        [
-            (Role::User, "hello \u{fffd} world", false),
-            (Role::Assistant, "", false),
-            (Role::Tool, "21 °C", false),
-            (Role::Assistant, "It is 21 °C. 👍", false)
-        ]
-    );
-    assert_eq!(stored[1].parts, Some(parts));
-    assert_eq!((stored[0].trace_id.as_deref(), stored[2].trace_id.as_deref()), (Some("tr_1"), None));
-    assert_eq!(stored[1..].iter().map(|m| m.id.clone()).collect::<Vec<_>>(), ids);
-    let last: Vec<_> = store.history("conv_1", 2).await.unwrap().into_iter().map(|m| m.content).collect();
-    assert_eq!(last, ["21 °C", "It is 21 °C. 👍"]);
+        let (summary, stored) = store.conversation("conv_1").await.unwrap().unwrap();
+        assert_eq!((summary.title.as_str(), summary.message_count), ("A title in two lines", 4));
+        assert!(summary.updated_at >= summary.created_at);
+        let seen: Vec<_> = stored.iter().map(|m| (m.role, m.content.as_str(), m.interrupted)).collect();
+        assert_eq!(
+            seen,
+            [
+                (Role::User, "hello \u{fffd} world", false),
+                (Role::Assistant, "", false),
+                (Role::Tool, "21 °C", false),
+                (Role::Assistant, "It is 21 °C. 👍", false)
+            ]
+        );
+        assert_eq!(stored[1].parts, Some(parts));
+        assert_eq!((stored[0].trace_id.as_deref(), stored[2].trace_id.as_deref()), (Some("tr_1"), None));
+        assert_eq!(stored[1..].iter().map(|m| m.id.clone()).collect::<Vec<_>>(), ids);
+        let last: Vec<_> = store.history("conv_1", 2).await.unwrap().into_iter().map(|m| m.content).collect();
+        assert_eq!(last, ["21 °C", "It is 21 °C. 👍"]);
+    }
 }
 
 #[tokio::test]
@@ -108,59 +110,60 @@ async fn said(store: &Store) -> Vec<(String, bool)> {
 
 #[tokio::test]
 async fn one_turn_at_a_time_over_all_replicas() {
-    let database = Database::migrated().await;
-    let (one, two) = (database.tenant("a", "ag_1").await, database.tenant("a", "ag_1").await);
-    let (first, second) = (Turn::new("conv_1"), Turn::new("conv_1"));
-    one.begin_turn(&first, "t", user("first")).await.unwrap();
-    assert_eq!(two.begin_turn(&second, "t", user("second")).await, Err(Fault::Busy));
-    assert_eq!(one.begin_turn(&second, "t", user("second")).await, Err(Fault::Busy));
-    one.progress(&first, "so fa").await.unwrap();
-    let Some(Generation::Generating { partial, .. }) = two.generation("conv_1").await.unwrap() else { panic!("it is generating") };
-    assert_eq!(partial, "so fa");
-    for store in [&one, &two] {
-        assert_eq!(store.progress(&second, "mine").await, Err(Fault::Busy));
-        assert_eq!(store.finish_turn(&second, vec![assistant("mine")]).await, Err(Fault::Busy));
+    for database in Database::both_ways().await {
+        let (one, two) = (database.tenant("a", "ag_1").await, database.tenant("a", "ag_1").await);
+        let (first, second) = (Turn::new("conv_1"), Turn::new("conv_1"));
+        one.begin_turn(&first, "t", user("first"), 0).await.unwrap();
+        assert_eq!(two.begin_turn(&second, "t", user("second"), 0).await, Err(Fault::Busy));
+        assert_eq!(one.begin_turn(&second, "t", user("second"), 0).await, Err(Fault::Busy));
+        one.progress(&first, "so fa").await.unwrap();
+        let Some(Generation::Generating { partial, .. }) = two.generation("conv_1").await.unwrap() else { panic!("it is generating") };
+        assert_eq!(partial, "so fa");
+        for store in [&one, &two] {
+            assert_eq!(store.progress(&second, "mine").await, Err(Fault::Busy));
+            assert_eq!(store.finish_turn(&second, vec![assistant("mine")]).await, Err(Fault::Busy));
+        }
+        one.finish_turn(&first, vec![assistant("so far")]).await.unwrap();
+        assert_eq!(two.generation("conv_1").await.unwrap(), Some(Generation::Idle));
+        two.begin_turn(&second, "t", user("second"), 0).await.unwrap();
+        two.finish_turn(&second, vec![assistant("half").interrupted()]).await.unwrap();
+        assert_eq!(said(&one).await, [("first".into(), false), ("so far".into(), false), ("second".into(), false), ("half".into(), true)]);
     }
-    one.finish_turn(&first, vec![assistant("so far")]).await.unwrap();
-    assert_eq!(two.generation("conv_1").await.unwrap(), Some(Generation::Idle));
-    two.begin_turn(&second, "t", user("second")).await.unwrap();
-    two.finish_turn(&second, vec![assistant("half").interrupted()]).await.unwrap();
-    assert_eq!(said(&one).await, [("first".into(), false), ("so far".into(), false), ("second".into(), false), ("half".into(), true)]);
 }
 
 #[tokio::test]
 async fn of_twenty_that_begin_at_once_one_does() {
-    let database = Database::migrated().await;
-    let stores = [database.tenant("a", "ag_1").await, database.tenant("a", "ag_1").await, database.tenant("a", "ag_1").await];
-    let tries = (0..20).map(|n| {
-        let store = &stores[n % 3];
-        async move { store.begin_turn(&Turn::new("conv_1"), "t", user(&format!("{n}"))).await }
-    });
-    let outcomes = futures::future::join_all(tries).await;
-    assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 1, "{outcomes:?}");
-    // On a machine that is busy with other things some wait in vain for one of their store's two connections.
-    assert!(outcomes.iter().all(|outcome| matches!(outcome, Ok(()) | Err(Fault::Busy | Fault::Unavailable(_)))), "{outcomes:?}");
-    assert_eq!(stores[0].conversation("conv_1").await.unwrap().unwrap().0.message_count, 1);
+    for database in Database::both_ways().await {
+        let stores = [database.tenant("a", "ag_1").await, database.tenant("a", "ag_1").await, database.tenant("a", "ag_1").await];
+        let tries = (0..20).map(|n| {
+            let store = &stores[n % 3];
+            async move { store.begin_turn(&Turn::new("conv_1"), "t", user(&format!("{n}")), 0).await }
+        });
+        let outcomes = futures::future::join_all(tries).await;
+        assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 1, "{outcomes:?}");
+        // On a machine that is busy with other things some wait in vain for one of their store's two connections.
+        assert!(outcomes.iter().all(|outcome| matches!(outcome, Ok(_) | Err(Fault::Busy | Fault::Unavailable(_)))), "{outcomes:?}");
+        assert_eq!(stores[0].conversation("conv_1").await.unwrap().unwrap().0.message_count, 1);
+    }
 }
 
 #[tokio::test]
 async fn a_dead_turns_answer_is_kept_by_whoever_comes_next_in_the_same_process_too() {
-    for same_process in [false, true] {
-        let database = Database::migrated().await;
+    for (same_process, database) in [false, true].into_iter().zip(Database::both_ways().await) {
         let (one, other) = (database.tenant("a", "ag_1").await, database.tenant("a", "ag_1").await);
         let next = if same_process { &one } else { &other };
         let (late, newer) = (Turn::new("conv_1"), Turn::new("conv_1"));
-        one.begin_turn(&late, "t", user("first")).await.unwrap();
+        one.begin_turn(&late, "t", user("first"), 0).await.unwrap();
         one.progress(&late, "half an ans").await.unwrap();
         let_the_lease_run_out(&database).await;
         assert_eq!(next.generation("conv_1").await.unwrap(), Some(Generation::Idle));
-        next.begin_turn(&newer, "t", user("second")).await.unwrap();
+        next.begin_turn(&newer, "t", user("second"), 0).await.unwrap();
         next.progress(&newer, "do").await.unwrap();
         // It was not dead but slow: it is told, and its late answer does not stand where another was begun.
         assert_eq!(one.progress(&late, "half an answer").await, Err(Fault::Busy), "{same_process}");
         assert_eq!(one.finish_turn(&late, vec![assistant("a whole answer")]).await, Err(Fault::Busy), "{same_process}");
         assert_eq!(one.finish_turn(&late, vec![assistant("half an answer").interrupted()]).await, Err(Fault::Busy));
-        assert_eq!(one.begin_turn(&late, "t", user("third")).await, Err(Fault::Busy));
+        assert_eq!(one.begin_turn(&late, "t", user("third"), 0).await, Err(Fault::Busy));
         let Some(Generation::Generating { partial, .. }) = one.generation("conv_1").await.unwrap() else { panic!("it is generating") };
         assert_eq!(partial, "do");
         next.finish_turn(&newer, vec![assistant("done")]).await.unwrap();
@@ -174,48 +177,69 @@ async fn a_dead_turns_answer_is_kept_by_whoever_comes_next_in_the_same_process_t
 
 #[tokio::test]
 async fn a_slow_turn_that_nobody_replaced_goes_on_and_finishes() {
-    let database = Database::migrated().await;
-    let slow = database.tenant("a", "ag_1").await;
-    let (question, turn) = (user("first"), Turn::new("conv_1"));
-    slow.begin_turn(&turn, "t", question.clone()).await.unwrap();
-    let_the_lease_run_out(&database).await;
-    slow.progress(&turn, "at").await.unwrap();
-    assert!(matches!(slow.generation("conv_1").await.unwrap(), Some(Generation::Generating { .. })), "its lease is renewed");
-    let_the_lease_run_out(&database).await;
-    slow.begin_turn(&turn, "t", question).await.unwrap();
-    assert!(matches!(slow.generation("conv_1").await.unwrap(), Some(Generation::Generating { .. })), "a late repeat is no other turn");
-    let_the_lease_run_out(&database).await;
-    slow.finish_turn(&turn, vec![assistant("at last")]).await.unwrap();
-    assert_eq!(said(&slow).await, [("first".into(), false), ("at last".into(), false)]);
+    for database in Database::both_ways().await {
+        let slow = database.tenant("a", "ag_1").await;
+        let (question, turn) = (user("first"), Turn::new("conv_1"));
+        slow.begin_turn(&turn, "t", question.clone(), 0).await.unwrap();
+        let_the_lease_run_out(&database).await;
+        slow.progress(&turn, "at").await.unwrap();
+        assert!(matches!(slow.generation("conv_1").await.unwrap(), Some(Generation::Generating { .. })), "its lease is renewed");
+        let_the_lease_run_out(&database).await;
+        slow.begin_turn(&turn, "t", question, 0).await.unwrap();
+        assert!(matches!(slow.generation("conv_1").await.unwrap(), Some(Generation::Generating { .. })), "a late repeat is no other turn");
+        let_the_lease_run_out(&database).await;
+        slow.finish_turn(&turn, vec![assistant("at last")]).await.unwrap();
+        assert_eq!(said(&slow).await, [("first".into(), false), ("at last".into(), false)]);
+    }
 }
 
 #[tokio::test]
 async fn whatever_is_repeated_after_a_lost_answer_counts_once() {
-    let store = Database::migrated().await.tenant("a", "ag_1").await;
-    let (question, answer, turn) = (user("q"), assistant("a"), Turn::new("conv_1"));
-    for _ in 0..2 {
-        store.begin_turn(&turn, "t", question.clone()).await.unwrap();
+    for database in Database::both_ways().await {
+        let store = database.tenant("a", "ag_1").await;
+        let (question, answer, turn) = (user("q"), assistant("a"), Turn::new("conv_1"));
+        for _ in 0..2 {
+            store.begin_turn(&turn, "t", question.clone(), 0).await.unwrap();
+        }
+        for _ in 0..2 {
+            store.finish_turn(&turn, vec![answer.clone()]).await.unwrap();
+        }
+        assert_eq!(store.history("conv_1", 10).await.unwrap().len(), 2);
     }
-    for _ in 0..2 {
-        store.finish_turn(&turn, vec![answer.clone()]).await.unwrap();
-    }
-    assert_eq!(store.history("conv_1", 10).await.unwrap().len(), 2);
 }
 
 #[tokio::test]
 async fn an_answer_to_a_deleted_conversation_neither_brings_it_back_nor_stands_in_a_new_one() {
-    let store = Database::migrated().await.tenant("a", "ag_1").await;
-    let (turn, newer) = (Turn::new("conv_1"), Turn::new("conv_1"));
-    store.begin_turn(&turn, "t", user("q")).await.unwrap();
-    store.delete_conversation("conv_1").await.unwrap();
-    assert_eq!(store.progress(&turn, "x").await, Err(Fault::Busy));
-    assert!(matches!(store.finish_turn(&turn, vec![assistant("a")]).await, Err(Fault::Refused(_))));
-    assert_eq!(store.conversation("conv_1").await.unwrap(), None);
-    store.begin_turn(&newer, "t", user("another")).await.unwrap();
-    assert_eq!(store.progress(&turn, "x").await, Err(Fault::Busy));
-    assert_eq!(store.finish_turn(&turn, vec![assistant("a")]).await, Err(Fault::Busy));
-    store.finish_turn(&newer, vec![]).await.unwrap();
-    assert_eq!(said(&store).await, [("another".into(), false)]);
+    for database in Database::both_ways().await {
+        let store = database.tenant("a", "ag_1").await;
+        let (turn, newer) = (Turn::new("conv_1"), Turn::new("conv_1"));
+        store.begin_turn(&turn, "t", user("q"), 0).await.unwrap();
+        store.delete_conversation("conv_1").await.unwrap();
+        assert_eq!(store.progress(&turn, "x").await, Err(Fault::Busy));
+        assert!(matches!(store.finish_turn(&turn, vec![assistant("a")]).await, Err(Fault::Refused(_))));
+        assert_eq!(store.conversation("conv_1").await.unwrap(), None);
+        store.begin_turn(&newer, "t", user("another"), 0).await.unwrap();
+        assert_eq!(store.progress(&turn, "x").await, Err(Fault::Busy));
+        assert_eq!(store.finish_turn(&turn, vec![assistant("a")]).await, Err(Fault::Busy));
+        store.finish_turn(&newer, vec![]).await.unwrap();
+        assert_eq!(said(&store).await, [("another".into(), false)]);
+    }
+}
+
+#[tokio::test]
+async fn a_turn_begins_with_the_newest_messages_and_what_is_to_be_answered() {
+    for database in Database::both_ways().await {
+        let store = database.tenant("a", "ag_1").await;
+        talk(&store, "conv_1", "one", "two").await.unwrap();
+        for (latest, expected) in [(2, &["two", "three"][..]), (200, &["one", "two", "three"]), (0, &[])] {
+            let turn = Turn::new("conv_1");
+            let begun = store.begin_turn(&turn, "t", user("three").with_trace("tr_3"), latest).await.unwrap();
+            assert_eq!(begun.iter().map(|message| &*message.content).collect::<Vec<_>>(), expected);
+            assert!(begun.last().is_none_or(|last| last.role == Role::User && last.trace_id.as_deref() == Some("tr_3")), "{begun:?}");
+            store.delete_conversation("conv_1").await.unwrap();
+            talk(&store, "conv_1", "one", "two").await.unwrap();
+        }
+    }
 }
 
 #[tokio::test]
@@ -226,7 +250,7 @@ async fn a_very_long_conversation_gives_its_newest_part() {
     for _ in 0..3 {
         let more = (0..1_000).map(|n| assistant(&n.to_string())).collect();
         let turn = Turn::new("conv_1");
-        store.begin_turn(&turn, "t", user("more")).await.unwrap();
+        store.begin_turn(&turn, "t", user("more"), 0).await.unwrap();
         store.finish_turn(&turn, more).await.unwrap();
     }
     let (summary, messages) = store.conversation("conv_1").await.unwrap().unwrap();
@@ -237,7 +261,7 @@ async fn a_very_long_conversation_gives_its_newest_part() {
         talk(&store, "conv_2", "q", &big).await.unwrap();
     }
     assert_eq!(store.conversation("conv_2").await.unwrap().unwrap().1.len(), 4, "two questions with two answers of 3 MiB fit into 8 MiB");
-    assert!(matches!(store.begin_turn(&Turn::new("conv_2"), "", user(&"x".repeat(LONGEST_MESSAGE + 1))).await, Err(Fault::Refused(_))));
+    assert!(matches!(store.begin_turn(&Turn::new("conv_2"), "", user(&"x".repeat(LONGEST_MESSAGE + 1)), 0).await, Err(Fault::Refused(_))));
 }
 
 #[tokio::test]

@@ -19,14 +19,17 @@ fn fill(team: &str, agent: &str, rows: u32) -> String {
          select '{team}', '{agent}', 'mem_' || n, 'x', 'fact', 's', sha256(n::text::bytea), now(), now() from generate_series(1, {rows}) n;
          insert into slipway.memory_vectors select '{team}', '{agent}', 'mem_' || n, 'm', 2, '[1,0]' from generate_series(1, {rows}) n;
          insert into slipway.usage_minutes select '{team}', '{agent}', now() + n * interval '1 minute', 'p', 'm', 1, 1, 1, 1, 1, 1, 1, 1, 1, '{{}}'
-         from generate_series(1, {rows}) n"
+         from generate_series(1, {rows}) n;
+         insert into slipway.usage_by_run select '{team}', '{agent}', now() + n * interval '1 minute', 'stable', 'h', 'p', 'm',
+         1, 1, 1, 1, 1, 1, 1, 1, 1, '{{}}' from generate_series(1, {rows}) n"
     )
 }
 
 const LEFT: &str = "
     select count(*)::text from (select team, agent_id from slipway.conversations union all select team, agent_id from slipway.messages
     union all select team, agent_id from slipway.turns union all select team, agent_id from slipway.memories
-    union all select team, agent_id from slipway.memory_vectors union all select team, agent_id from slipway.usage_minutes) t";
+    union all select team, agent_id from slipway.memory_vectors union all select team, agent_id from slipway.usage_minutes
+    union all select team, agent_id from slipway.usage_by_run) t";
 
 fn names(strangers: Vec<Stranger>) -> Vec<String> {
     strangers.into_iter().map(|stranger| stranger.agent_id).collect()
@@ -40,10 +43,10 @@ async fn an_agents_rows_go_and_no_others() {
         admin.ask(&fill(team, agent, 2_500)).await.unwrap();
     }
     let tenants = database.tenants();
-    assert_eq!(tenants.delete_agent("a", "ag_1").await.unwrap(), 4 * 2_500 + 11);
+    assert_eq!(tenants.delete_agent("a", "ag_1").await.unwrap(), 5 * 2_500 + 11);
     assert_eq!(tenants.delete_agent("a", "ag_1").await.unwrap(), 0);
     assert_eq!(admin.one(&format!("{LEFT} where team = 'a' and agent_id = 'ag_1'")).await, "0");
-    assert_eq!(admin.one(LEFT).await, (2 * (4 * 2_500 + 11)).to_string());
+    assert_eq!(admin.one(LEFT).await, (2 * (5 * 2_500 + 11)).to_string());
 }
 
 #[tokio::test]
@@ -54,7 +57,7 @@ async fn a_deletion_ends_when_its_agent_is_back() {
     let (tenants, asked) = (database.tenants(), AtomicU64::new(0));
     let deleted = tenants.delete_agent_while("a", "ag_1", &|| asked.fetch_add(1, Ordering::Relaxed) < 3).await.unwrap();
     assert!((1..=3_000).contains(&deleted), "three batches at most: {deleted}");
-    assert_eq!(admin.one(LEFT).await, (4 * 4_000 + 11 - deleted).to_string());
+    assert_eq!(admin.one(LEFT).await, (5 * 4_000 + 11 - deleted).to_string());
     assert_eq!(tenants.delete_agent_while("a", "ag_1", &|| false).await.unwrap(), 0);
 }
 
@@ -98,7 +101,7 @@ async fn whose_rows_there_are_is_told_of_one_team_by_every_kind_of_row() {
 #[tokio::test]
 async fn strangers_are_told_a_thousand_at_a_time() {
     let database = Database::migrated().await;
-    let fill = "insert into slipway.usage_minutes select 'a', 'ag_' || n, now(), 'p', 'm', 1, 1, 1, 1, 1, 1, 1, 1, 1, '{}' from generate_series(1, 1500) n";
+    let fill = "insert into slipway.usage_by_run select 'a', 'ag_' || n, now(), 'stable', 'h', 'p', 'm', 1, 1, 1, 1, 1, 1, 1, 1, 1, '{}' from generate_series(1, 1500) n";
     database.raw(&database.url).await.ask(fill).await.unwrap();
     let tenants = database.tenants();
     let first = names(tenants.strangers(&home("a"), &[]).await.unwrap());

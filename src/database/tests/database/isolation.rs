@@ -17,7 +17,7 @@ async fn two_teams() -> Database {
         talk(&store, "conv_1", said, said).await.unwrap();
         talk(&store, &format!("conv_{team}"), said, said).await.unwrap();
         let turn = Turn::new("conv_1");
-        store.begin_turn(&turn, "t", user(said)).await.unwrap();
+        store.begin_turn(&turn, "t", user(said), 0).await.unwrap();
         store.progress(&turn, said).await.unwrap();
         let embedding = Some(slipway_database::Embedding { model: "mini".into(), vector: vec![1.0, 0.0] });
         store.remember(NewMemory { content: said.into(), category: Category::Fact, source: "chat".into(), embedding }).await.unwrap();
@@ -29,7 +29,7 @@ async fn two_teams() -> Database {
 /// All rows of a team, as one text.
 async fn rows_of(admin: &mut Raw, team: &str) -> String {
     let mut all = String::new();
-    for table in ["conversations", "messages", "turns", "memories", "memory_vectors", "usage_minutes"] {
+    for table in ["conversations", "messages", "turns", "memories", "memory_vectors", "usage_minutes", "usage_by_run"] {
         let rows =
             admin.one(&format!("select string_agg(t::text, E'\\n' order by t::text) from slipway.{table} t where team = '{team}'")).await;
         assert!(!rows.is_empty(), "{table} has rows of {team}");
@@ -62,6 +62,7 @@ async fn a_teams_login_reads_and_changes_nothing_of_another_team() {
         ("select * from slipway.memories".into(), rows),
         ("select * from slipway.memory_vectors".into(), rows),
         ("select * from slipway.usage_minutes".into(), rows),
+        ("select * from slipway.usage_by_run".into(), rows),
         ("select count(*) filter (where team <> 'a') from slipway.messages".into(), rows),
         ("table slipway.tenants".into(), denied),
         ("table slipway.owners".into(), denied),
@@ -259,7 +260,7 @@ async fn a_store_that_names_another_team_finds_nothing_and_writes_nothing() {
     assert!(!store.set_title("conv_1", "x").await.unwrap());
     for conversation in ["conv_1", "conv_9"] {
         let turn = Turn::new(conversation);
-        assert!(matches!(store.begin_turn(&turn, "t", user("x")).await, Err(Fault::Broken(_))));
+        assert!(matches!(store.begin_turn(&turn, "t", user("x"), 0).await, Err(Fault::Broken(_))));
         assert_eq!(store.progress(&turn, "x").await, Err(Fault::Busy));
         assert!(matches!(store.finish_turn(&turn, vec![assistant("x")]).await, Err(Fault::Refused(_))));
     }

@@ -29,7 +29,7 @@ async fn a_stopped_server_is_told_of_soon_and_a_started_one_is_found_by_itself()
     migrate(&postgres.url(), None, None).await.unwrap();
     let store = Store::open(&options(&postgres.url(), "a", "ag_1")).unwrap();
     let turn = Turn::new("conv_1");
-    store.begin_turn(&turn, "t", user("q")).await.unwrap();
+    store.begin_turn(&turn, "t", user("q"), 0).await.unwrap();
     postgres.stop();
     let answer = assistant("a");
     for _ in 0..3 {

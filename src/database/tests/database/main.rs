@@ -17,7 +17,7 @@ mod usage;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use slipway_database::{Ensured, Fault, Home, Login, NewMessage, Options, Passwords, Role, Store, Tenants, Turn, migrate};
+use slipway_database::{Ensured, Fault, Home, Login, NewMessage, Options, Passwords, Role, Run, Store, Tenants, Turn, migrate};
 use slipway_peers::Postgres;
 
 pub(crate) static SERVER: LazyLock<Postgres> = LazyLock::new(Postgres::start);
@@ -27,6 +27,8 @@ static NEXT: AtomicU32 = AtomicU32::new(0);
 pub(crate) struct Database {
     pub(crate) name: String,
     pub(crate) url: String,
+    /// How stores are opened.
+    prepared_statements: bool,
 }
 
 impl Database {
@@ -34,7 +36,7 @@ impl Database {
         let name = format!("test{}", NEXT.fetch_add(1, Ordering::Relaxed));
         SERVER.psql(&format!("create database {name}"));
         let url = SERVER.url_of("postgres", "postgres", &name);
-        Self { name, url }
+        Self { name, url, prepared_statements: false }
     }
 
     pub(crate) async fn migrated() -> Self {
@@ -43,9 +45,19 @@ impl Database {
         database
     }
 
+    /// One whose stores prepare nothing under a name, and one whose stores do.
+    pub(crate) async fn both_ways() -> [Self; 2] {
+        [Self::migrated().await, Self { prepared_statements: true, ..Self::migrated().await }]
+    }
+
     /// One agent's door, with the superuser's login.
     pub(crate) fn store(&self, team: &str, agent: &str) -> Store {
-        Store::open(&options(&self.url, team, agent)).unwrap()
+        self.open(&self.url, team, agent)
+    }
+
+    fn open(&self, url: &str, team: &str, agent: &str) -> Store {
+        let prepared_statements = self.prepared_statements;
+        Store::open(&Options { prepared_statements, ..options(url, team, agent) }).unwrap()
     }
 
     pub(crate) fn tenants(&self) -> Tenants {
@@ -59,7 +71,7 @@ impl Database {
     /// One agent's door, with its team's login.
     pub(crate) async fn tenant(&self, team: &str, agent: &str) -> Store {
         let login = self.login(team).await;
-        Store::open(&options(&self.url_of(&login), team, agent)).unwrap()
+        self.open(&self.url_of(&login), team, agent)
     }
 
     pub(crate) async fn login(&self, team: &str) -> Login {
@@ -92,7 +104,16 @@ pub(crate) fn login(ensured: Ensured) -> Login {
 }
 
 pub(crate) fn options(url: &str, team: &str, agent: &str) -> Options {
-    Options { url: url.to_owned(), password: None, sslmode: None, team: team.into(), agent_id: agent.into(), migrate: false }
+    Options {
+        url: url.to_owned(),
+        password: None,
+        sslmode: None,
+        team: team.into(),
+        agent_id: agent.into(),
+        migrate: false,
+        prepared_statements: false,
+        run: Run::default(),
+    }
 }
 
 /// A connection that says whatever it likes.
@@ -142,6 +163,6 @@ pub(crate) fn assistant(text: &str) -> NewMessage {
 /// A whole turn.
 pub(crate) async fn talk(store: &Store, conversation: &str, question: &str, answer: &str) -> Result<(), Fault> {
     let turn = Turn::new(conversation);
-    store.begin_turn(&turn, question, user(question)).await?;
+    store.begin_turn(&turn, question, user(question), 0).await?;
     store.finish_turn(&turn, vec![assistant(answer)]).await
 }

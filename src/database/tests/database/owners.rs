@@ -27,7 +27,7 @@ async fn claim(database: &Database, home: &Home, holder: Holder) -> Claim {
 /// Something of every kind.
 async fn live(store: &Store) {
     talk(store, "conv_1", "old question", "old answer").await.unwrap();
-    store.begin_turn(&Turn::new("conv_1"), "t", user("old, under way")).await.unwrap();
+    store.begin_turn(&Turn::new("conv_1"), "t", user("old, under way"), 0).await.unwrap();
     let embedding = Some(Embedding { model: "mini".into(), vector: vec![1.0, 0.0] });
     store.remember(NewMemory { content: "old memory".into(), category: Category::Fact, source: "chat".into(), embedding }).await.unwrap();
     let usage = UsageMinute { cost_micros: 7, requests: 1, ..UsageMinute::empty(jiff::Timestamp::UNIX_EPOCH, "p", "m") };
@@ -44,7 +44,7 @@ async fn count(admin: &mut Raw, filter: &str) -> u32 {
     let all =
         "select count(*)::text from (select team, agent_id from slipway.conversations union all select team, agent_id from slipway.messages
         union all select team, agent_id from slipway.memories union all select team, agent_id from slipway.memory_vectors
-        union all select team, agent_id from slipway.usage_minutes union all select team, agent_id from slipway.owners) t where ";
+        union all select team, agent_id from slipway.usage_by_run union all select team, agent_id from slipway.owners) t where ";
     admin.one(&format!("{all}{filter}")).await.parse().unwrap()
 }
 

@@ -1,6 +1,6 @@
 //! Everything once more through a PgBouncer in transaction mode, where no two transactions need share a connection.
 
-use slipway_database::{Category, Embedding, NewMemory, Store, Tenants, UsageMinute, migrate};
+use slipway_database::{Category, Embedding, Fault, NewMemory, Options, Store, Tenants, UsageMinute, migrate};
 use slipway_peers::PgBouncer;
 
 use crate::{Database, Raw, SERVER, home, options, passwords, talk};
@@ -53,8 +53,29 @@ async fn many_stores_share_few_connections() {
     }
     assert!((2..=8).contains(&most), "12 stores with 24 connections had {most} of the server's");
     let mut admin = database.raw(&database.url).await;
-    assert_eq!(admin.one("select sum(requests)::text from slipway.usage_minutes").await, "180");
+    assert_eq!(admin.one("select sum(requests)::text from slipway.usage_by_run").await, "180");
     assert_eq!(admin.one("select count(*)::text from slipway.memories").await, "12", "15 that are alike are one");
+}
+
+/// The PgBouncer of these tests keeps no prepared statements.
+#[tokio::test]
+async fn who_says_wrongly_that_statements_are_kept_is_told_what_to_change() {
+    let bouncer = PgBouncer::start(&SERVER);
+    let database = Database::migrated().await;
+    let login = database.login("a").await;
+    let url = bouncer.url(&login.user, &login.password, &database.name);
+    let stores = [0; 4].map(|_| Store::open(&Options { prepared_statements: true, ..options(&url, "a", "ag_1") }).unwrap());
+    let talks = stores.iter().enumerate().map(|(n, store)| async move {
+        let mut outcomes = Vec::new();
+        for m in 0..10 {
+            outcomes.push(talk(store, &format!("conv_{n}_{m}"), "q", "a").await);
+        }
+        outcomes
+    });
+    let outcomes: Vec<_> = futures::future::join_all(talks).await.into_iter().flatten().collect();
+    let told = |outcome: &Result<(), Fault>| outcome.as_ref().is_err_and(|fault| fault.to_string().contains("database.preparedStatements"));
+    assert!(outcomes.iter().any(told), "{outcomes:?}");
+    assert!(outcomes.iter().all(|outcome| told(outcome) || matches!(outcome, Ok(()) | Err(Fault::Busy))), "{outcomes:?}");
 }
 
 #[tokio::test]

@@ -1,9 +1,9 @@
 //! Usage adds up, whoever writes it.
 
 use jiff::Timestamp;
-use slipway_database::{LATENCY_BUCKETS, UsageMinute};
+use slipway_database::{LATENCY_BUCKETS, Options, Run, Store, UsageMinute};
 
-use crate::Database;
+use crate::{Database, options};
 
 #[tokio::test]
 async fn minutes_add_up_over_replicas_and_batches() {
@@ -36,7 +36,7 @@ async fn minutes_add_up_over_replicas_and_batches() {
         .ask(
             "select extract(epoch from minute)::bigint, requests, errors, input_tokens, output_tokens, cost_micros,
                     guard_blocks, pii, injections, violations, array_to_string(latency, ',')
-             from slipway.usage_minutes where team = 'a' and agent_id = 'ag_1' order by minute",
+             from slipway.usage_by_run where team = 'a' and agent_id = 'ag_1' order by minute",
         )
         .await
         .unwrap();
@@ -58,11 +58,30 @@ async fn minutes_add_up_over_replicas_and_batches() {
 }
 
 #[tokio::test]
+async fn what_ran_is_told_apart_and_all_that_was_spent_counts() {
+    let database = Database::migrated().await;
+    let mut admin = database.raw(&database.url).await;
+    let before = "insert into slipway.usage_minutes select 'a', 'ag_1', 'epoch', 'p', 'm', 1, 0, 0, 0, 100, 0, 0, 0, 0, '{}'";
+    admin.ask(before).await.unwrap();
+    let used = UsageMinute { requests: 1, cost_micros: 10, ..UsageMinute::empty(Timestamp::UNIX_EPOCH, "p", "m") };
+    for (track, hash) in [("stable", "one"), ("stable", "two"), ("canary", "two"), ("stable", "one")] {
+        let run = Run { track: track.to_owned(), hash: hash.to_owned() };
+        let store = Store::open(&Options { run, ..options(&database.url, "a", "ag_1") }).unwrap();
+        store.record_usage(std::slice::from_ref(&used)).await.unwrap();
+    }
+    let rows = admin.ask("select track, run_hash, requests from slipway.usage_by_run order by 1, 2").await.unwrap();
+    let expected = [["canary", "two", "1"], ["stable", "one", "2"], ["stable", "two", "1"]];
+    assert_eq!(rows, expected.map(|row| row.map(|cell| Some(cell.to_owned())).to_vec()));
+    let spent = database.store("a", "ag_1").spent_since(Timestamp::UNIX_EPOCH).await;
+    assert_eq!(spent, Ok(140), "with what a runtime of an earlier version wrote");
+}
+
+#[tokio::test]
 async fn a_large_batch_is_written_at_once() {
     let database = Database::migrated().await;
     let store = database.tenant("a", "ag_1").await;
     let rows: Vec<_> =
         (0..2_500).map(|n| UsageMinute { requests: 1, ..UsageMinute::empty(Timestamp::from_second(n * 60).unwrap(), "p", "m") }).collect();
     store.record_usage(&rows).await.unwrap();
-    assert_eq!(database.raw(&database.url).await.one("select sum(requests)::text from slipway.usage_minutes").await, "2500");
+    assert_eq!(database.raw(&database.url).await.one("select sum(requests)::text from slipway.usage_by_run").await, "2500");
 }

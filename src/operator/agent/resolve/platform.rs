@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use slipway_api::agent::AgentSpec;
 use slipway_api::{Agent, contract, ids, labels};
 
 use super::Variable;
@@ -14,12 +15,15 @@ const WAYS_OUT: [&str; 3] = [contract::EGRESS_ALLOW, contract::EGRESS_PROXY, con
 
 /// What stands in the container itself and not in the ConfigMap, because it is no setting of the agent: an agent whose settings
 /// are the same has the same `config-hash`, whatever of this there is.
-pub(super) fn explicit(settings: &Settings, variables: &BTreeMap<&'static str, String>) -> Vec<Variable> {
+pub(super) fn explicit(spec: &AgentSpec, settings: &Settings, variables: &BTreeMap<&'static str, String>) -> Vec<Variable> {
     let plain = |name: &str, value: &str| Variable::Plain { name: name.to_owned(), value: value.to_owned() };
     let unset = WAYS_OUT.iter().filter(|name| !variables.contains_key(*name)).map(|name| plain(name, ""));
     let key = settings.platform.access_public_key.iter().map(|key| plain(contract::ACCESS_PUBLIC_KEY, key));
     let hash = Variable::Annotation { name: contract::RUN_HASH.to_owned(), annotation: labels::RUN_HASH };
-    unset.chain(key).chain([hash]).collect()
+    // What is said of the platform's database holds for no other.
+    let prepared = settings.platform.prepared_statements && spec.database_url.is_none() && variables.contains_key(contract::DATABASE_URL);
+    let prepared = prepared.then(|| plain(contract::DATABASE_PREPARED_STATEMENTS, "true"));
+    unset.chain(key).chain(prepared).chain([hash]).collect()
 }
 
 pub(super) fn platform(

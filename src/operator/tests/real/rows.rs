@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use slipway_api::ids;
-use slipway_database::{Fault, Holder, Home, NewMessage, Options, Role, Store, Turn};
+use slipway_database::{Fault, Holder, Home, NewMessage, Options, Role, Run, Store, Turn};
 use slipway_operator::database::DatabaseUrl;
 use slipway_operator::tenancy::rows::{Census, Cleared, Fate, GRACE, Leavings, Roll, SETTLED};
 use slipway_operator::tenancy::{Tenancy, Wanted};
@@ -130,11 +130,19 @@ impl Manager {
 
 /// An agent of team red with a conversation of two rows.
 async fn talk(postgres: &Postgres, name: &str) -> Store {
-    let options =
-        Options { url: postgres.url(), password: None, sslmode: None, team: ids::team("red"), agent_id: id(name), migrate: false };
+    let options = Options {
+        url: postgres.url(),
+        password: None,
+        sslmode: None,
+        team: ids::team("red"),
+        agent_id: id(name),
+        migrate: false,
+        prepared_statements: false,
+        run: Run::default(),
+    };
     let store = Store::open(&options).unwrap();
     let turn = Turn::new("c1");
-    store.begin_turn(&turn, "Hello", NewMessage::new(Role::User, "hello")).await.unwrap();
+    store.begin_turn(&turn, "Hello", NewMessage::new(Role::User, "hello"), 0).await.unwrap();
     store.finish_turn(&turn, vec![]).await.unwrap();
     store
 }

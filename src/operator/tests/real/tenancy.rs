@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use slipway_api::ids;
-use slipway_database::{Holder, Home, NewMessage, Options, Role, Store, Turn};
+use slipway_database::{Holder, Home, NewMessage, Options, Role, Run, Store, Turn};
 use slipway_operator::database::DatabaseUrl;
 use slipway_operator::tenancy::rows::{Census, Leavings, Roll};
 use slipway_operator::tenancy::{Access, Standing, Tenancy, Wanted};
@@ -41,7 +41,17 @@ fn login(tenancy: &Tenancy, team: &str) -> DatabaseUrl {
 /// The agent's conversations with the login that a team was given, under the team's id, as runtimes are told it.
 fn store(login: &DatabaseUrl, team: &str) -> Store {
     let (url, agent_id) = (login.complete().to_owned(), "ag_1".to_owned());
-    Store::open(&Options { url, password: None, sslmode: None, team: ids::team(team), agent_id, migrate: false }).unwrap()
+    Store::open(&Options {
+        url,
+        password: None,
+        sslmode: None,
+        team: ids::team(team),
+        agent_id,
+        migrate: false,
+        prepared_statements: false,
+        run: Run::default(),
+    })
+    .unwrap()
 }
 
 fn hello() -> NewMessage {
@@ -60,7 +70,7 @@ async fn each_team_has_a_login_that_opens_its_own_rows() {
     }
     let (red, blue) = (login(&tenancy_of_one, "red"), login(&tenancy_of_one, "blue"));
     assert_ne!(red.complete(), blue.complete());
-    store(&red, "red").begin_turn(&Turn::new("c1"), "Hello", hello()).await.unwrap();
+    store(&red, "red").begin_turn(&Turn::new("c1"), "Hello", hello(), 0).await.unwrap();
     assert_eq!(store(&red, "red").conversations(10, None, None).await.unwrap().items.len(), 1);
     let seen = store(&blue, "red").conversations(10, None, None).await;
     assert!(seen.is_err() || seen.unwrap().items.is_empty(), "blue's login must not read red's rows");
@@ -146,7 +156,7 @@ async fn a_team_that_is_gone_leaves_no_rows_even_if_the_database_was_down() {
         |team: &str| postgres.psql(&format!("SELECT count(*) FROM slipway.conversations WHERE team = 'tk_{team}'")).trim().to_owned();
     for team in ["red", "blue", "green"] {
         ensure(&tenancy, team).await;
-        store(&login(&tenancy, team), team).begin_turn(&Turn::new("c1"), "Hello", hello()).await.unwrap();
+        store(&login(&tenancy, team), team).begin_turn(&Turn::new("c1"), "Hello", hello(), 0).await.unwrap();
     }
     tenancy.remove("red").await.unwrap();
     assert_eq!((rows("red"), rows("blue")), ("0".to_owned(), "1".to_owned()));
@@ -193,7 +203,7 @@ async fn a_new_team_of_an_old_name_sees_nothing_of_what_is_owed() {
     first.admit(&home(&first, "red"), &holder("one", 0)).await.unwrap();
     ensure(&first, "red").await;
     let old = login(&first, "red");
-    store(&old, "red").begin_turn(&Turn::new("c1"), "Hello", hello()).await.unwrap();
+    store(&old, "red").begin_turn(&Turn::new("c1"), "Hello", hello(), 0).await.unwrap();
     // The Team goes while the database is away; one of its name comes, and the manager is another.
     postgres.stop();
     assert!(first.remove("red").await.is_err());

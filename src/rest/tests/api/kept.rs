@@ -2,7 +2,7 @@
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use slipway_database::{Category, NewMemory, NewMessage, Options, Role, Store, Turn, migrate};
+use slipway_database::{Category, NewMemory, NewMessage, Options, Role, Run, Store, Turn, migrate};
 use slipway_peers::Postgres;
 use slipway_rest::{Authentication, PlatformSettings, Settings};
 
@@ -16,9 +16,19 @@ async fn with(postgres: &Postgres) -> Api {
 /// An agent's rows: one turn of one conversation, and one memory.
 async fn talk(postgres: &Postgres, team: &str, agent: &str, text: &str) {
     let (url, team, agent_id) = (postgres.url(), team.to_owned(), agent.to_owned());
-    let store = Store::open(&Options { url, password: None, sslmode: None, team, agent_id, migrate: false }).unwrap();
+    let store = Store::open(&Options {
+        url,
+        password: None,
+        sslmode: None,
+        team,
+        agent_id,
+        migrate: false,
+        prepared_statements: false,
+        run: Run::default(),
+    })
+    .unwrap();
     let turn = Turn::new("conv_1");
-    store.begin_turn(&turn, text, NewMessage::new(Role::User, text)).await.unwrap();
+    store.begin_turn(&turn, text, NewMessage::new(Role::User, text), 0).await.unwrap();
     store.finish_turn(&turn, vec![NewMessage::new(Role::Assistant, "yes").with_trace("tr_1")]).await.unwrap();
     let memory = NewMemory { content: text.to_owned(), category: Category::Fact, source: "conv_1".to_owned(), embedding: None };
     store.remember(memory).await.unwrap();

@@ -145,12 +145,14 @@ fn usage_is_written_by_the_minute_and_at_the_end() {
         ("RUNTIME_DATABASE_URL", &postgres.url()),
         ("RUNTIME_DATABASE_MIGRATE", "true"),
         ("RUNTIME_AGENT_ID", "ag_1"),
+        ("RUNTIME_TRACK", "stable"),
+        ("RUNTIME_RUN_HASH", "9f2c"),
     ]);
     for _ in 0..3 {
         runtime.chat(&json!({"message": "one two three"}));
     }
     runtime.terminate();
     assert_eq!(runtime.wait().code(), Some(0));
-    let sums = "select sum(requests), sum(input_tokens), sum(output_tokens), count(distinct model) from slipway.usage_minutes";
-    assert_eq!(postgres.psql(sums).trim(), "3|9|12|1");
+    let sums = "select sum(requests), sum(input_tokens), sum(output_tokens), count(distinct model), min(track), min(run_hash) from slipway.usage_by_run";
+    assert_eq!(postgres.psql(sums).trim(), "3|9|12|1|stable|9f2c");
 }
