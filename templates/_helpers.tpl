@@ -187,17 +187,24 @@ true
 {{- end }}
 
 {{/*
-CEL variables that find what pods are to have, did not have before, and may not have by the list in `params`. They are
+CEL variables that find what pods are to have, did not have before, and may not have by the lists of their namespace. They are
 called by the fields of a podTemplate; `now` and `before` are pods' specs, `marksNow` and `marksBefore` pods' metadata. In a
 list stand names, all keys of a domain (example.com/*), and * for everything.
 */}}
 {{- define "slipway.foreignPodSettings" -}}
+- name: lists
+  expression: "has(namespaceObject.metadata.annotations) ? namespaceObject.metadata.annotations : {}"
+{{- range $list, $chart := include "slipway.allowedPodSettings" . | fromJson }}
+- name: allowed{{ title $list }}
+  expression: >-
+    'allowed.agents.slipway.dev/{{ $list }}' in variables.lists ? variables.lists['allowed.agents.slipway.dev/{{ $list }}'].split('\n') : {{ toJson $chart }}
+{{- end }}
 {{- range $field, $list := dict "priorityClassName" "priorityClassNames" "runtimeClassName" "runtimeClassNames" }}
 - name: {{ $field }}
   expression: >-
     [variables.now].filter(p, has(p.{{ $field }}) && p.{{ $field }} != null &&
     !(has(variables.before.{{ $field }}) && variables.before.{{ $field }} == p.{{ $field }})).map(p, string(p.{{ $field }}))
-    .filter(n, !params.data['{{ $list }}'].split('\n').exists(a, a == n || a == '*'))
+    .filter(n, !variables.allowed{{ title $list }}.exists(a, a == n || a == '*'))
 {{- end }}
 {{- range $field, $ours := dict "annotations" "^agents[.]slipway[.]dev/|^kubectl[.]kubernetes[.]io/restartedAt$" "labels" "^(agents[.]slipway[.]dev|app[.]kubernetes[.]io)/|^[^/]*$" }}
 - name: {{ $field }}
@@ -205,7 +212,7 @@ list stand names, all keys of a domain (example.com/*), and * for everything.
     [variables.marksNow].filter(m, has(m.{{ $field }}) && m.{{ $field }} != null)
     .map(m, m.{{ $field }}.filter(k, !k.matches('{{ $ours }}') &&
     !(has(variables.marksBefore.{{ $field }}) && variables.marksBefore.{{ $field }} != null && k in variables.marksBefore.{{ $field }} && variables.marksBefore.{{ $field }}[k] == m.{{ $field }}[k]) &&
-    !params.data['{{ $field }}'].split('\n').exists(a, a == k || a == '*' || (a.endsWith('/*') && k.startsWith(a.substring(0, a.size() - 1)))))
+    !variables.allowed{{ title $field }}.exists(a, a == k || a == '*' || (a.endsWith('/*') && k.startsWith(a.substring(0, a.size() - 1)))))
     .join(', ')).filter(m, m != '')
 {{- end }}
 # One without a key is for every taint. How long a pod stays on a node that is lost is its own business.
@@ -215,7 +222,7 @@ list stand names, all keys of a domain (example.com/*), and * for everything.
     .map(p, p.tolerations.filter(t, !(has(variables.before.tolerations) && variables.before.tolerations != null && t in variables.before.tolerations))
     .map(t, has(t.key) && t.key != null ? string(t.key) : '')
     .filter(k, !(k in ['node.kubernetes.io/not-ready', 'node.kubernetes.io/unreachable']) &&
-    !params.data['tolerations'].split('\n').exists(a, a != '' && (a == k || a == '*' || (a.endsWith('/*') && k.startsWith(a.substring(0, a.size() - 1))))))
+    !variables.allowedTolerations.exists(a, a != '' && (a == k || a == '*' || (a.endsWith('/*') && k.startsWith(a.substring(0, a.size() - 1))))))
     .map(k, k == '' ? 'all taints' : k).join(', ')).filter(t, t != '')
 {{- end }}
 

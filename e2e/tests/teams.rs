@@ -113,15 +113,10 @@ fn its_database_login_is_its_own() {
 #[test]
 fn what_it_owns_is_put_back() {
     let team = Team::with("teamdrift", &SPEC());
-    let mut children: Vec<(String, Value)> = [
-        "rolebinding/slipway-team-secrets",
-        "secret/slipway-runtime",
-        "resourcequota/slipway",
-        "limitrange/slipway",
-        "configmap/slipway-pods",
-    ]
-    .map(|object| (object.to_owned(), settings(&team.get(object))))
-    .into();
+    let mut children: Vec<(String, Value)> =
+        ["rolebinding/slipway-team-secrets", "secret/slipway-runtime", "resourcequota/slipway", "limitrange/slipway"]
+            .map(|object| (object.to_owned(), settings(&team.get(object))))
+            .into();
     let policies = team.kubectl("get networkpolicies -o name").ok();
     children.extend(policies.lines().map(|object| (object.replace(".networking.k8s.io", ""), settings(&team.get(object)))));
     for (object, before) in &children {

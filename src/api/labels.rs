@@ -22,8 +22,8 @@ pub const POD_VERSION: &str = "version";
 pub const ACCESS: &str = "agents.slipway.dev/access";
 /// What the agent was built with; a label and nothing more.
 pub const FRAMEWORK: &str = "agents.slipway.dev/framework";
-/// On a Namespace: it has a list of what its agents' pods may have, by which admission policies judge.
-pub const POD_SETTINGS: &str = "agents.slipway.dev/pod-settings";
+/// On a Namespace: what its agents' pods may have, a line for each, by which admission policies judge; the name of a list is added.
+pub const ALLOWED_POD_SETTINGS: &str = "allowed.agents.slipway.dev/";
 /// On a Namespace: the slug of the team that owns it.
 pub const TEAM: &str = "agents.slipway.dev/team";
 /// On a RoleBinding: the id of the user whose membership it is.

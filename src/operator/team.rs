@@ -25,8 +25,6 @@ use crate::write::{self, Outcome};
 pub(crate) const MANAGER: &str = "slipway/team";
 /// The Secret in a team's namespace that completes what ConfigMaps must not hold.
 pub(crate) const RUNTIME_SECRET: &str = "slipway-runtime";
-/// The ConfigMap in a team's namespace by which an admission policy judges what its agents ask for in podTemplate.
-pub(crate) const POD_SETTINGS: &str = "slipway-pods";
 /// Keeps a Team until its namespace is empty and gone.
 const FINALIZER: &str = "agents.slipway.dev/team";
 /// How long the API server may take to heed a new RoleBinding.
@@ -95,15 +93,10 @@ pub(crate) async fn reconcile(world: &World, key: &Key) -> Result<Option<Duratio
             },
             _ => verdict,
         };
-        // The namespace is labelled once its list is there, before anybody hears that the Team is ready.
-        let just_listed = kind == ChildKind::ConfigMap && outcome == Outcome::Created;
         let just_bound = kind == ChildKind::RoleBinding && outcome == Outcome::Created;
         outcomes.push((kind, name, outcome));
         if verdict.stalled {
             break;
-        }
-        if just_listed {
-            return Ok(Some(Duration::ZERO));
         }
         if just_bound {
             // The right to write Secrets takes effect in a moment; what comes next needs it.
@@ -130,10 +123,7 @@ pub(crate) fn desired(world: &World, key: &Key) -> Option<Vec<(ChildKind, Value)
     let team = object.0.as_ref().ok()?;
     let uid = team.uid().unwrap_or_default();
     let access = world.tenancy.as_ref().map_or(Access::Without, |tenancy| tenancy.access(&key.name, &uid));
-    let listed = world.children(ChildKind::ConfigMap).get(&Key::new(namespace(team), POD_SETTINGS));
-    // While the caches fill, what an earlier process has made is taken to be there, so that it is not written again.
-    let listed = !world.is_ready() || listed.is_some_and(|child| child.owner == team.uid() && !child.deleting);
-    build::build(team, build::Around { settings: &world.settings, access: &access, listed, counts: counts(world) }).ok()
+    build::build(team, build::Around { settings: &world.settings, access: &access, counts: counts(world) }).ok()
 }
 
 /// Whether Kubernetes' quota controller can be taken to know our kinds, which it looks for every 30 s. What a quota names

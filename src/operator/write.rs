@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use slipway_api::labels;
+use slipway_cluster::quota;
 use thiserror::Error;
 
 use crate::body::{body, long_key};
@@ -165,8 +166,10 @@ fn is_unfit(message: &str) -> bool {
 async fn create(api: &Api<DynamicObject>, name: &str, desired: &Value, manager: &str) -> Result<Option<DynamicObject>, kube::Error> {
     let mut fresh = desired.clone();
     fresh["metadata"]["resourceVersion"] = json!(NOTHING_THERE);
-    match merge(api, name, &fresh, manager).await {
+    match quota::past_races(async || merge(api, name, &fresh, manager).await).await {
         Ok(object) => Ok(Some(object)),
+        // Its queue tries again.
+        Err(kube::Error::Api(status)) if quota::is_race(&status) => Err(kube::Error::Api(status)),
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
         Err(error) => Err(error),
     }

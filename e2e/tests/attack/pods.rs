@@ -37,17 +37,13 @@ fn agent(namespace: &str, name: &str, claim: &Value) -> Value {
     })
 }
 
-/// The data of the list in a team's namespace, once the namespace is judged by it.
-fn listed(slipway: &Installation, namespace: &str) -> Value {
+/// A list of a team's namespace, once it is there.
+fn listed(slipway: &Installation, namespace: &str, list: &str) -> String {
     poll(30, || {
         let home = slipway.kubectl(format!("get namespace {namespace}")).json();
-        if home["metadata"]["labels"]["agents.slipway.dev/pod-settings"] == "listed" {
-            Ok(())
-        } else {
-            Err("a list should be there".to_owned())
-        }
-    });
-    slipway.kubectl(format!("get configmap slipway-pods -n {namespace}")).json()["data"].clone()
+        let lines = home["metadata"]["annotations"][format!("allowed.agents.slipway.dev/{list}")].as_str().map(str::to_owned);
+        lines.ok_or_else(|| format!("the list {list} should be there"))
+    })
 }
 
 #[test]
@@ -80,41 +76,35 @@ fn a_developer_claims_nothing_of_the_clusters() {
     assert_eq!(left, [(&json!("plain"), &plain["spec"]["podTemplate"])]);
 }
 
-/// The attacker may write every ConfigMap of the team's namespace, as the role `edit` gives.
+/// The attacker may write everything in the team's namespace, and the Namespace itself, as a role for `*` gives.
 #[test]
-fn a_teams_own_people_do_not_write_the_list() {
+fn a_teams_own_people_do_not_write_the_lists() {
     let slipway = Installation::shared();
     let namespace = slipway.team("list");
-    listed(&slipway, &namespace);
-    let editor = slipway.member("editor", "slipway-developer", &namespace);
+    listed(&slipway, &namespace, "priorityClassNames");
+    let owner = slipway.member("owner", "slipway-developer", &namespace);
     let (rbac, group) = ("rbac.authorization.k8s.io/v1", "rbac.authorization.k8s.io");
-    let metadata = json!({"name": "editor", "namespace": namespace});
-    let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["*"]}]);
+    let metadata = json!({"name": "owner", "namespace": namespace});
+    let rules = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]);
     slipway.apply(&json!({"apiVersion": rbac, "kind": "Role", "metadata": metadata, "rules": rules}));
     slipway.apply(&json!({
-        "apiVersion": rbac, "kind": "RoleBinding", "metadata": metadata, "roleRef": {"apiGroup": group, "kind": "Role", "name": "editor"},
-        "subjects": [{"kind": "User", "apiGroup": group, "name": editor.user}],
+        "apiVersion": rbac, "kind": "RoleBinding", "metadata": metadata, "roleRef": {"apiGroup": group, "kind": "Role", "name": "owner"},
+        "subjects": [{"kind": "User", "apiGroup": group, "name": owner.user}],
     }));
     poll(10, || {
-        let may = slipway.kubectl_with(&editor.token, format!("auth can-i patch configmaps -n {namespace}")).run().stdout;
-        if may.trim() == "yes" { Ok(()) } else { Err("the editor should be able to write ConfigMaps".to_owned()) }
+        let marked = slipway.kubectl_with(&owner.token, format!("annotate namespace {namespace} example.com/desk=four --overwrite")).run();
+        if marked.code == Some(0) { Ok(()) } else { Err(format!("the owner should be able to write the Namespace: {marked:?}")) }
     });
-    let open = json!({"data": {"priorityClassNames": "*"}});
-    let refused =
-        slipway.kubectl_with(&editor.token, format!("patch configmap slipway-pods -n {namespace} --type=merge -p")).arg(&open).refused();
-    assert!(refused.contains("the Slipway manager makes it of the Team's spec.allowedPodSettings"), "{refused}");
-    // Taking it away opens nothing: without a list nothing is allowed, and it comes back.
-    slipway.kubectl_with(&editor.token, format!("delete configmap slipway-pods -n {namespace}")).ok();
-    let mine = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "slipway-pods", "namespace": namespace}, "data": open["data"]});
-    slipway.kubectl_with(&editor.token, "create -f -").input(mine).refused();
+    let key = "allowed.agents.slipway.dev/priorityClassNames";
+    for (subresource, change) in [("", json!("*")), ("", Value::Null), ("--subresource=status", json!("*"))] {
+        let patch = json!({"metadata": {"annotations": {key: change}}});
+        let line = format!("patch namespace {namespace} {subresource} --type=merge -p");
+        let refused = slipway.kubectl_with(&owner.token, line).arg(&patch).refused();
+        assert!(refused.contains("the Slipway manager makes them of the Team's spec.allowedPodSettings"), "{refused}");
+    }
     let claim = agent(&namespace, "claim", &json!({"priorityClassName": "system-node-critical"}));
-    slipway.kubectl_with(&editor.token, "create -f -").input(&claim).refused();
-    poll(30, || {
-        let found = slipway.kubectl(format!("get configmap slipway-pods -n {namespace} --ignore-not-found -o name")).ok();
-        if found.trim().is_empty() { Err("the list should come back".to_owned()) } else { Ok(()) }
-    });
-    assert_eq!(listed(&slipway, &namespace)["priorityClassNames"], "");
-    slipway.kubectl_with(&editor.token, "create -f -").input(&claim).refused();
+    slipway.kubectl_with(&owner.token, "create -f -").input(&claim).refused();
+    assert_eq!(listed(&slipway, &namespace, "priorityClassNames"), "");
     assert!(slipway.kubectl(format!("get agents -n {namespace} -o name")).ok().is_empty());
 }
 
@@ -127,7 +117,7 @@ fn what_a_team_is_allowed_is_the_administrators_word() {
         let spec = json!({"name": "allowed", "allowedPodSettings": {"priorityClassNames": names, "annotations": ["example.com/*"]}});
         slipway.apply(&json!({"apiVersion": "agents.slipway.dev/v1", "kind": "Team", "metadata": {"name": "allowed"}, "spec": spec}));
         poll(30, || {
-            let found = listed(&slipway, &namespace)["priorityClassNames"].clone();
+            let found = listed(&slipway, &namespace, "priorityClassNames");
             if found == names.join("\n") { Ok(()) } else { Err(format!("the list should say {names:?} and says {found}")) }
         });
     };

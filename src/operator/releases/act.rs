@@ -9,6 +9,7 @@ use kube::api::{Api, DeleteParams, DynamicObject, Patch, PostParams};
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 use slipway_api::{Agent, AgentRelease, AgentReleaseStatus, labels};
+use slipway_cluster::quota;
 use slipway_state::history::Fault;
 
 use super::draft::{By, Draft};
@@ -180,7 +181,7 @@ async fn show_release(world: &World, key: &Key, agent: &Agent, past: &Past, vers
         let body = show::release(agent, &name, version, line);
         let object: DynamicObject = serde_json::from_value(body).map_err(write::Error::from)?;
         let was_known = world.shown(key).iter().any(|shown| shown.name == name);
-        match api.create(&params, &object).await {
+        match quota::past_races(async || api.create(&params, &object).await).await {
             Ok(made) => {
                 note(world, made)?;
                 return Ok(Done::default());

@@ -3,9 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::{
-    ConfigMap, LimitRange, LimitRangeItem, LimitRangeSpec, Namespace, ResourceQuota, ResourceQuotaSpec, Secret,
-};
+use k8s_openapi::api::core::v1::{LimitRange, LimitRangeItem, LimitRangeSpec, Namespace, ResourceQuota, ResourceQuotaSpec, Secret};
 use k8s_openapi::api::networking::v1::{
     NetworkPolicy, NetworkPolicyEgressRule, NetworkPolicyIngressRule, NetworkPolicyPeer, NetworkPolicyPort, NetworkPolicySpec,
 };
@@ -35,19 +33,14 @@ const LIMITS: &str = "slipway";
 pub(super) struct Around<'a> {
     pub settings: &'a Settings,
     pub access: &'a Access,
-    /// Whether the list of what pods may have is in the namespace.
-    pub listed: bool,
     /// Whether Kubernetes can count objects of our kinds by now.
     pub counts: bool,
 }
 
 pub(super) fn build(team: &Team, around: Around) -> Result<Vec<(ChildKind, Value)>, serde_json::Error> {
-    let Around { settings, access, listed, counts } = around;
-    let mut all = vec![
-        (ChildKind::Namespace, value(&namespace(team, listed))?),
-        (ChildKind::ConfigMap, value(&pod_settings(team, settings))?),
-        (ChildKind::RoleBinding, value(&role_binding(team, settings))?),
-    ];
+    let Around { settings, access, counts } = around;
+    let mut all =
+        vec![(ChildKind::Namespace, value(&namespace(team, settings))?), (ChildKind::RoleBinding, value(&role_binding(team, settings))?)];
     if let Some(secret) = secret(team, settings, access) {
         all.push((ChildKind::Secret, value(&secret)?));
     }
@@ -83,31 +76,26 @@ fn meta(team: &Team, name: &str) -> ObjectMeta {
     }
 }
 
-/// With the label the namespace is judged by its own list, and nothing is allowed where that is missing; so the label comes
-/// after the list, and until then the chart's list counts.
-fn namespace(team: &Team, listed: bool) -> Namespace {
+fn namespace(team: &Team, settings: &Settings) -> Namespace {
     let mut metadata = meta(team, &super::namespace(team));
     metadata.namespace = None;
-    metadata.annotations = Some(
-        [("agents.slipway.dev/team-id", ids::team(&team.name_any())), ("agents.slipway.dev/team-name", team.spec.name.clone())]
-            .map(|(key, value)| (key.to_owned(), value))
-            .into(),
-    );
+    let named = [("agents.slipway.dev/team-id", ids::team(&team.name_any())), ("agents.slipway.dev/team-name", team.spec.name.clone())];
+    let named = named.map(|(key, value)| (key.to_owned(), value));
+    metadata.annotations = Some(named.into_iter().chain(pod_settings(team, settings)).collect());
     let standard = ["enforce", "warn"].map(|mode| (format!("pod-security.kubernetes.io/{mode}"), "restricted".to_owned()));
-    let listed = listed.then(|| (labels::POD_SETTINGS.to_owned(), "listed".to_owned()));
-    metadata.labels.get_or_insert_default().extend(standard.into_iter().chain(listed));
+    metadata.labels.get_or_insert_default().extend(standard);
     Namespace { metadata, ..Namespace::default() }
 }
 
-/// What the chart allows in every team, and what this one is allowed besides: a line for each.
-fn pod_settings(team: &Team, settings: &Settings) -> ConfigMap {
+/// What the chart allows in every team, and what this one is allowed besides: lists of lines.
+fn pod_settings(team: &Team, settings: &Settings) -> Vec<(String, String)> {
     let own = team.spec.allowed_pod_settings.clone().unwrap_or_default();
     let both = settings.allowed_pod_settings.lists().into_iter().zip(own.lists());
-    let data = both.map(|((field, all), (_, own))| {
+    both.map(|((list, all), (_, own))| {
         let lines: BTreeSet<&str> = all.iter().chain(own).map(String::as_str).collect();
-        (field.to_owned(), lines.into_iter().collect::<Vec<_>>().join("\n"))
-    });
-    ConfigMap { metadata: meta(team, super::POD_SETTINGS), data: Some(data.collect()), ..ConfigMap::default() }
+        (format!("{}{list}", labels::ALLOWED_POD_SETTINGS), lines.into_iter().collect::<Vec<_>>().join("\n"))
+    })
+    .collect()
 }
 
 fn role_binding(team: &Team, settings: &Settings) -> RoleBinding {
@@ -300,7 +288,7 @@ mod tests {
             serde_json::from_value(serde_json::json!({"metadata": {"name": "a"}, "spec": {"name": "A", "quota": quota}})).unwrap()
         };
         let hard = |team: &Team, counts: bool| {
-            let around = Around { settings: &settings, access: &Access::Without, listed: true, counts };
+            let around = Around { settings: &settings, access: &Access::Without, counts };
             let quota = build(team, around).unwrap().into_iter().find(|(kind, _)| *kind == ChildKind::ResourceQuota);
             quota.map_or(Value::Null, |(_, quota)| quota["spec"]["hard"].clone())
         };
@@ -318,7 +306,7 @@ mod tests {
     fn agents_call_their_neighbours_and_nobody_but_the_platform_their_control_port() {
         let team: Team = serde_json::from_value(serde_json::json!({"metadata": {"name": "a"}, "spec": {"name": "A"}})).unwrap();
         let (settings, access) = (settings(None), Access::Without);
-        let children = build(&team, Around { settings: &settings, access: &access, listed: true, counts: true }).unwrap();
+        let children = build(&team, Around { settings: &settings, access: &access, counts: true }).unwrap();
         let policies: Vec<&Value> =
             children.iter().filter(|(kind, _)| *kind == ChildKind::NetworkPolicy).map(|(_, policy)| policy).collect();
         let [closed, callers, open] = policies[..] else { panic!("three policies, not {policies:#?}") };
@@ -340,15 +328,11 @@ mod tests {
         let team: Team = serde_json::from_value(serde_json::json!({"metadata": {"name": "a"}, "spec": spec})).unwrap();
         let mut settings = settings(None);
         settings.allowed_pod_settings.annotations = vec!["a".to_owned(), "b".to_owned()];
-        let children = build(&team, Around { settings: &settings, access: &Access::Without, listed: false, counts: true }).unwrap();
-        let [(ChildKind::Namespace, home), (ChildKind::ConfigMap, list), ..] = &children[..] else { panic!("{children:#?}") };
-        let expected = serde_json::json!({
-            "annotations": "a\nb\nexample.com/*", "labels": "", "priorityClassNames": "", "runtimeClassNames": "", "tolerations": "gpu",
-        });
-        assert_eq!((&list["metadata"]["name"], &list["data"]), (&serde_json::json!("slipway-pods"), &expected));
-        assert!(home["metadata"]["labels"][labels::POD_SETTINGS].is_null(), "there is no list yet: {home}");
-        let home = build(&team, Around { settings: &settings, access: &Access::Without, listed: true, counts: true }).unwrap().remove(0).1;
-        assert_eq!(home["metadata"]["labels"][labels::POD_SETTINGS], "listed");
+        let children = build(&team, Around { settings: &settings, access: &Access::Without, counts: true }).unwrap();
+        let [(ChildKind::Namespace, home), ..] = &children[..] else { panic!("{children:#?}") };
+        for (list, lines) in [("annotations", "a\nb\nexample.com/*"), ("labels", ""), ("priorityClassNames", ""), ("tolerations", "gpu")] {
+            assert_eq!(home["metadata"]["annotations"][format!("allowed.agents.slipway.dev/{list}")], lines, "{list}");
+        }
     }
 
     #[test]

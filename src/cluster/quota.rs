@@ -1,0 +1,54 @@
+//! What a ResourceQuota does to writers that come at once.
+
+use std::time::Duration;
+
+use kube::core::Status;
+use tokio::time::sleep;
+
+/// The pauses before a creation is tried again that a quota was in the way of; the last is the longest that helps.
+const PAUSES: [u64; 6] = [10, 20, 40, 80, 160, 320];
+
+/// Whether nothing was made because the API server could not count it at that moment: others were counted meanwhile.
+pub fn is_race(status: &Status) -> bool {
+    status.code == 409
+        && status.reason != "AlreadyExists"
+        && status.details.as_ref().is_some_and(|details| details.kind == "resourcequotas")
+}
+
+/// Tries again as long as it is such a race.
+pub async fn past_races<T>(mut make: impl AsyncFnMut() -> Result<T, kube::Error>) -> Result<T, kube::Error> {
+    for pause in PAUSES {
+        match make().await {
+            Err(kube::Error::Api(status)) if is_race(&status) => sleep(Duration::from_millis(pause)).await,
+            outcome => return outcome,
+        }
+    }
+    make().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn conflict(kind: &str) -> kube::Error {
+        let status = serde_json::json!({"code": 409, "reason": "Conflict", "message": "modified", "details": {"kind": kind}});
+        kube::Error::Api(Box::new(serde_json::from_value(status).unwrap()))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_what_a_quota_was_in_the_way_of_is_tried_again() {
+        let mut tries = 0;
+        let made = past_races(async || {
+            tries += 1;
+            if tries < 4 { Err(conflict("resourcequotas")) } else { Ok(tries) }
+        });
+        assert_eq!(made.await.unwrap(), 4);
+        let mut tries = 0;
+        let refused = past_races(async || -> Result<(), kube::Error> {
+            tries += 1;
+            Err(conflict("agents"))
+        });
+        assert!(refused.await.is_err());
+        assert_eq!(tries, 1);
+    }
+}
