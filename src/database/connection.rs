@@ -14,7 +14,7 @@ use std::time::Duration;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgArguments, PgConnectOptions, PgPoolOptions, PgRow, PgSslMode};
 use sqlx::query::Query;
-use sqlx::{ConnectOptions, Connection, Executor, PgConnection, PgPool, Postgres, SqlSafeStr};
+use sqlx::{ConnectOptions, Executor, PgConnection, PgPool, Postgres, SqlSafeStr};
 use url::Url;
 
 use crate::Fault;
@@ -37,8 +37,6 @@ const QUESTION: Duration = Duration::from_millis(3_800);
 const LONG_QUESTION: Duration = Duration::from_secs(75);
 /// Idle connections are looked for this often and closed when idle for as long, so each goes after one to two of it.
 const IDLE: Duration = Duration::from_secs(40);
-/// What has been idle for longer is asked whether it still lives before it is used.
-const FRESH: Duration = Duration::from_secs(1);
 /// There are two statements that are prepared.
 const PREPARED: usize = 8;
 
@@ -149,25 +147,35 @@ impl Door {
                 .acquire_timeout(ACQUIRE)
                 .idle_timeout(IDLE)
                 .test_before_acquire(false)
-                .before_acquire(|connection, about| {
-                    Box::pin(async move { if about.idle_for < FRESH { Ok(true) } else { connection.ping().await.map(|()| true) } })
-                })
                 .connect_lazy_with(self.settings.clone())
         })
     }
 
-    /// One statement that is a transaction of its own, and that limits itself how long it waits.
-    pub(crate) async fn one(&self, question: Question<'_>) -> Result<Vec<PgRow>, Fault> {
+    /// One statement that is a transaction of its own, that limits itself how long it waits, and that may be repeated.
+    pub(crate) async fn one<'q>(&self, question: impl Fn() -> Question<'q>) -> Result<Vec<PgRow>, Fault> {
         if !self.prepared {
             let mut work = self.begin().await?;
-            let rows = question.fetch_all(&mut *work).await?;
+            let rows = question().fetch_all(&mut *work).await?;
             work.commit().await?;
             return Ok(rows);
         }
-        let mut work = Work { connection: self.pool().acquire().await?, settled: false };
-        let rows = question.persistent(true).fetch_all(&mut *work).await?;
-        work.settled = true;
-        Ok(rows)
+        let mut dead = 0;
+        loop {
+            let mut work = self.reach().await?;
+            match question().persistent(true).fetch_all(&mut *work).await {
+                Ok(rows) => {
+                    work.settled = true;
+                    return Ok(rows);
+                }
+                Err(error) if dead < self.most && is_dead(&error) => dead += 1,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// A connection. Whether one that was idle still lives, the first question tells, which is asked anew if not.
+    async fn reach(&self) -> Result<Work, Fault> {
+        Ok(Work { connection: self.pool().acquire().await?, settled: false })
     }
 
     pub(crate) async fn begin(&self) -> Result<Work, Fault> {
@@ -179,10 +187,25 @@ impl Door {
     }
 
     async fn begin_with(&self, statement: &'static str) -> Result<Work, Fault> {
-        let connection = self.pool().acquire().await?;
-        let mut work = Work { connection, settled: false };
-        work.execute(sqlx::raw_sql(statement)).await?;
-        Ok(work)
+        let mut dead = 0;
+        loop {
+            let mut work = self.reach().await?;
+            match work.execute(sqlx::raw_sql(statement)).await {
+                Ok(_) => return Ok(work),
+                Err(error) if dead < self.most && is_dead(&error) => dead += 1,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+/// Whether the server has closed the connection, by and large before it heard what it was asked.
+fn is_dead(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Io(_) | sqlx::Error::Protocol(_) => true,
+        // It was told to end, or has lost another of its processes.
+        sqlx::Error::Database(error) => matches!(error.code().as_deref(), Some("57P01" | "57P02")),
+        _ => false,
     }
 }
 

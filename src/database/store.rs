@@ -77,8 +77,8 @@ impl Store {
         Ok((work, schema))
     }
 
-    /// One question that is a transaction of its own, on a schema that this runtime can work with.
-    pub(crate) async fn one(&self, question: Question<'_>) -> Result<Vec<PgRow>, Fault> {
+    /// One question that is a transaction of its own and may be repeated, on a schema that this runtime can work with.
+    pub(crate) async fn one<'q>(&self, question: impl Fn() -> Question<'q>) -> Result<Vec<PgRow>, Fault> {
         if self.known_schema().is_none() {
             self.begin().await?.0.commit().await?;
         }

@@ -47,20 +47,23 @@ impl Store {
     pub async fn begin_turn(&self, turn: &Turn, title_if_new: &str, user: NewMessage, latest: u32) -> Result<Vec<StoredMessage>, Fault> {
         const BEGIN: &str = "SELECT * FROM slipway.begin_turn($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
         check(turn, std::slice::from_ref(&user))?;
+        let partial = id::new("msg");
         in_time(async {
-            let question = ask(BEGIN)
-                .bind(&self.team)
-                .bind(&self.agent)
-                .bind(&turn.conversation)
-                .bind(short_title(title_if_new))
-                .bind(&turn.id)
-                .bind(LEASE.as_secs_f64())
-                .bind(&user.id)
-                .bind(clean(&user.content))
-                .bind(user.trace_id.as_deref().map(clean))
-                .bind(id::new("msg"))
-                .bind(i64::from(latest).min(MESSAGES))
-                .bind(TEXT);
+            let question = || {
+                ask(BEGIN)
+                    .bind(&self.team)
+                    .bind(&self.agent)
+                    .bind(&turn.conversation)
+                    .bind(short_title(title_if_new))
+                    .bind(&turn.id)
+                    .bind(LEASE.as_secs_f64())
+                    .bind(&user.id)
+                    .bind(clean(&user.content))
+                    .bind(user.trace_id.as_deref().map(clean))
+                    .bind(&partial)
+                    .bind(i64::from(latest).min(MESSAGES))
+                    .bind(TEXT)
+            };
             let rows = self.one(question).await?;
             if rows.first().map(|row| row.try_get("busy")).transpose()?.unwrap_or_default() {
                 return Err(Fault::Busy);
@@ -108,17 +111,19 @@ impl Store {
         check(turn, &messages)?;
         in_time(async {
             let texts = |text: fn(&NewMessage) -> Option<String>| messages.iter().map(text).collect::<Vec<_>>();
-            let question = ask(FINISH)
-                .bind(&self.team)
-                .bind(&self.agent)
-                .bind(&turn.conversation)
-                .bind(&turn.id)
-                .bind(texts(|message| Some(message.id.clone())))
-                .bind(texts(|message| Some(role_name(message.role).to_owned())))
-                .bind(texts(|message| Some(clean(&message.content))))
-                .bind(texts(|message| message.parts.as_ref().map(ToString::to_string)))
-                .bind(texts(|message| message.trace_id.as_deref().map(clean)))
-                .bind(messages.iter().map(|message| message.interrupted).collect::<Vec<_>>());
+            let question = || {
+                ask(FINISH)
+                    .bind(&self.team)
+                    .bind(&self.agent)
+                    .bind(&turn.conversation)
+                    .bind(&turn.id)
+                    .bind(texts(|message| Some(message.id.clone())))
+                    .bind(texts(|message| Some(role_name(message.role).to_owned())))
+                    .bind(texts(|message| Some(clean(&message.content))))
+                    .bind(texts(|message| message.parts.as_ref().map(ToString::to_string)))
+                    .bind(texts(|message| message.trace_id.as_deref().map(clean)))
+                    .bind(messages.iter().map(|message| message.interrupted).collect::<Vec<_>>())
+            };
             let rows = self.one(question).await?;
             let outcome = rows.first().ok_or(sqlx::Error::RowNotFound)?;
             match outcome.try_get("outcome")? {

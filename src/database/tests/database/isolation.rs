@@ -22,6 +22,10 @@ async fn two_teams() -> Database {
         let embedding = Some(slipway_database::Embedding { model: "mini".into(), vector: vec![1.0, 0.0] });
         store.remember(NewMemory { content: said.into(), category: Category::Fact, source: "chat".into(), embedding }).await.unwrap();
         store.record_usage(&[UsageMinute { requests: 7, ..UsageMinute::empty(jiff::Timestamp::UNIX_EPOCH, said, said) }]).await.unwrap();
+        // As a runtime of an earlier version wrote it.
+        let before =
+            format!("insert into slipway.usage_minutes select '{team}', 'ag_1', 'epoch', '{said}', 'm', 7, 0, 0, 0, 0, 0, 0, 0, 0, '{{}}'");
+        database.raw(&database.url).await.ask(&before).await.unwrap();
     }
     database
 }
@@ -96,6 +100,10 @@ async fn a_teams_login_reads_and_changes_nothing_of_another_team() {
             rows,
         ),
         ("truncate slipway.messages".into(), denied),
+        ("select * from slipway.begin_turn('b', 'ag_1', 'conv_1', 't', 'turn', 30, 'msg_y', 'x', null, 'msg_z', 10, 99999)".into(), denied),
+        ("select * from slipway.begin_turn('b', 'ag_1', 'conv_9', 't', 'turn', 30, 'msg_y', 'x', null, 'msg_z', 10, 99999)".into(), denied),
+        ("select slipway.finish_turn('b', 'ag_1', 'conv_1', 'turn', '{}', '{}', '{}', '{}', '{}', '{}')".into(), rows),
+        ("alter function slipway.begin_turn security definer".into(), denied),
         // A foreign key is checked with the owner's rights, but holds the team.
         (
             "insert into slipway.messages values ('a', 'ag_1', 'conv_b', 1, 'msg_x', 'user', 'x', null, null, false, now())".into(),
