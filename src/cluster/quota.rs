@@ -16,7 +16,7 @@ pub fn is_race(status: &Status) -> bool {
 }
 
 /// Tries again as long as it is such a race.
-pub async fn past_races<T>(mut make: impl AsyncFnMut() -> Result<T, kube::Error>) -> Result<T, kube::Error> {
+pub async fn past_races<T, F: Future<Output = Result<T, kube::Error>>>(mut make: impl FnMut() -> F) -> Result<T, kube::Error> {
     for pause in PAUSES {
         match make().await {
             Err(kube::Error::Api(status)) if is_race(&status) => sleep(Duration::from_millis(pause)).await,
@@ -38,15 +38,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn only_what_a_quota_was_in_the_way_of_is_tried_again() {
         let mut tries = 0;
-        let made = past_races(async || {
+        let made = past_races(|| {
             tries += 1;
-            if tries < 4 { Err(conflict("resourcequotas")) } else { Ok(tries) }
+            std::future::ready(if tries < 4 { Err(conflict("resourcequotas")) } else { Ok(tries) })
         });
         assert_eq!(made.await.unwrap(), 4);
         let mut tries = 0;
-        let refused = past_races(async || -> Result<(), kube::Error> {
+        let refused = past_races(|| {
             tries += 1;
-            Err(conflict("agents"))
+            std::future::ready(Err::<(), _>(conflict("agents")))
         });
         assert!(refused.await.is_err());
         assert_eq!(tries, 1);

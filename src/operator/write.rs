@@ -166,7 +166,7 @@ fn is_unfit(message: &str) -> bool {
 async fn create(api: &Api<DynamicObject>, name: &str, desired: &Value, manager: &str) -> Result<Option<DynamicObject>, kube::Error> {
     let mut fresh = desired.clone();
     fresh["metadata"]["resourceVersion"] = json!(NOTHING_THERE);
-    match quota::past_races(async || merge(api, name, &fresh, manager).await).await {
+    match quota::past_races(|| merge(api, name, &fresh, manager)).await {
         Ok(object) => Ok(Some(object)),
         // Its queue tries again.
         Err(kube::Error::Api(status)) if quota::is_race(&status) => Err(kube::Error::Api(status)),

@@ -46,7 +46,7 @@ where
     }
     object.annotations_mut().insert(labels::CHANGED_BY.to_owned(), call.caller.name.clone());
     let parameters = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
-    match quota::past_races(async || api.create(&parameters, &object).await).await {
+    match quota::past_races(|| api.create(&parameters, &object)).await {
         // The same call may have been faster, by way of another replica.
         Err(error) if once.is_some() && fault::exists_already(&error) => {
             let made = if let Some(once) = &once { once.made(api).await? } else { None };

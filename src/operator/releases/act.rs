@@ -181,7 +181,7 @@ async fn show_release(world: &World, key: &Key, agent: &Agent, past: &Past, vers
         let body = show::release(agent, &name, version, line);
         let object: DynamicObject = serde_json::from_value(body).map_err(write::Error::from)?;
         let was_known = world.shown(key).iter().any(|shown| shown.name == name);
-        match quota::past_races(async || api.create(&params, &object).await).await {
+        match quota::past_races(|| api.create(&params, &object)).await {
             Ok(made) => {
                 note(world, made)?;
                 return Ok(Done::default());
