@@ -31,6 +31,9 @@ fn agents_are_not_touched_and_go_on_serving_while_the_platform_is_upgraded_and_r
     let mut values = earlier::known(chart.path(), &release.values);
     // Its Job would apply the definitions of the image, which is the present one.
     values["crds"] = json!({"upgrade": false});
+    // A value that the earlier chart does not have, and that pods are told: whoever sets it replaces them.
+    let mut present = release.values.clone();
+    present["database"]["preparedStatements"] = json!(false);
     let rights = Rights::of_present_images();
     release.upgrade(chart.path(), &values);
     helm::definitions(&chart.path().join("crds")).ok();
@@ -45,7 +48,7 @@ fn agents_are_not_touched_and_go_on_serving_while_the_platform_is_upgraded_and_r
     let direct: Vec<Caller> = agents.iter().map(|agent| Caller::of(agent.chat_call(SAYS), SAYS)).collect();
 
     let asking = ask(&by_rest);
-    release.upgrade(Path::new(ROOT), &release.values.clone());
+    release.upgrade(Path::new(ROOT), &present);
     // The earlier chart's pods close their door before the Service knows that they go; a second knock finds another.
     assert_served("REST, while it is upgraded", &asking.told());
     drop(rights);
@@ -64,7 +67,7 @@ fn agents_are_not_touched_and_go_on_serving_while_the_platform_is_upgraded_and_r
     works(&team, "after-rollback");
     assert_eq!(standing(&team), untouched, "after the rollback");
 
-    release.restore();
+    release.upgrade(Path::new(ROOT), &present);
     drop(rights);
     works(&team, "after-return");
     assert_eq!(standing(&team), untouched, "after the second upgrade");

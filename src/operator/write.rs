@@ -166,10 +166,13 @@ fn is_unfit(message: &str) -> bool {
 async fn create(api: &Api<DynamicObject>, name: &str, desired: &Value, manager: &str) -> Result<Option<DynamicObject>, kube::Error> {
     let mut fresh = desired.clone();
     fresh["metadata"]["resourceVersion"] = json!(NOTHING_THERE);
-    match quota::past_races(|| merge(api, name, &fresh, manager)).await {
+    // Quotas themselves are not counted.
+    let is_counted = desired["kind"] != "ResourceQuota";
+    let make = || merge(api, name, &fresh, manager);
+    match if is_counted { quota::past_races(make).await } else { make().await } {
         Ok(object) => Ok(Some(object)),
         // Its queue tries again.
-        Err(kube::Error::Api(status)) if quota::is_race(&status) => Err(kube::Error::Api(status)),
+        Err(kube::Error::Api(status)) if is_counted && quota::is_race(&status) => Err(kube::Error::Api(status)),
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
         Err(error) => Err(error),
     }
@@ -265,26 +268,50 @@ where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug,
 {
     let api: Api<DynamicObject> = own_api::<K>(client, key);
-    let body = body(&json!({
+    let mut wanted = json!({
         "apiVersion": K::api_version(&()),
         "kind": K::kind(&()),
         "metadata": {"name": key.name},
         "status": status,
-    }))?;
-    let (params, patch) = (PatchParams::apply(manager).force(), Patch::Apply(&body));
-    let apply = || api.patch_status(&key.name, &params, &patch);
-    let written = match apply().await {
-        Err(kube::Error::Api(refused)) if is_jammed(&refused) => {
+    });
+    let written = match apply_status(&api, &key.name, &wanted, manager).await {
+        Err(Error::Api(kube::Error::Api(refused))) if !undeclared(&refused.message).is_empty() => {
+            let unknown = undeclared(&refused.message);
+            tracing::warn!(object = %key, ?unknown, "left out of a status: the definition in the cluster is older than this manager");
+            for pointer in &unknown {
+                remove(&mut wanted, pointer);
+            }
+            apply_status(&api, &key.name, &wanted, manager).await
+        }
+        Err(Error::Api(kube::Error::Api(refused))) if is_jammed(&refused) => {
             tracing::warn!(object = %key, refused = refused.message, "a status that nothing can be applied to is cleared first");
             clear(&api, &key.name, status, manager).await?;
-            apply().await
+            apply_status(&api, &key.name, &wanted, manager).await
         }
         other => other,
     };
     match written {
         Ok(written) => Ok(Some(unburdened(&api, &written, manager).await?.unwrap_or(written))),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
-        Err(error) => Err(error.into()),
+        Err(Error::Api(kube::Error::Api(status))) if status.code == 404 => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+async fn apply_status(api: &Api<DynamicObject>, name: &str, wanted: &Value, manager: &str) -> Result<DynamicObject, Error> {
+    Ok(api.patch_status(name, &PatchParams::apply(manager).force(), &Patch::Apply(&body(wanted)?)).await?)
+}
+
+/// Pointers to the fields of a status that the definition does not have, by what the API server says of an apply: then
+/// nothing of it is written. Within lists it names no field that could be left out.
+fn undeclared(message: &str) -> Vec<String> {
+    let fields = message.split(": field not declared in schema").filter_map(|before| before.split_whitespace().last());
+    fields.filter(|field| field.starts_with(".status.") && !field.contains('[')).map(|field| field.replace('.', "/")).collect()
+}
+
+fn remove(object: &mut Value, pointer: &str) {
+    let Some((parent, field)) = pointer.rsplit_once('/') else { return };
+    if let Some(parent) = object.pointer_mut(parent).and_then(Value::as_object_mut) {
+        parent.remove(field);
     }
 }
 
@@ -357,5 +384,19 @@ mod tests {
         };
         assert_eq!(code("the server rejected our request due to an error in our request"), 409);
         assert_eq!(code("Deployment.apps \"a\" is invalid: spec.selector: field is immutable"), 422);
+    }
+
+    #[test]
+    fn what_an_earlier_definition_does_not_know_is_left_out_and_nothing_else() {
+        let one =
+            "failed to create typed patch object (a/b; agents.slipway.dev/v1, Kind=Agent): .status.runHash: field not declared in schema";
+        assert_eq!(undeclared(one), ["/status/runHash"]);
+        let many = "failed to create typed patch object (a/b; c): errors:\n  .status.a.b: field not declared in schema\n  \
+            .status.list[name=\"x\"].c: field not declared in schema\n  .spec.d: field not declared in schema";
+        assert_eq!(undeclared(many), ["/status/a/b"]);
+        assert!(undeclared("the object has been modified").is_empty());
+        let mut object = json!({"status": {"a": {"b": 1, "c": 2}}});
+        remove(&mut object, &undeclared(many)[0]);
+        assert_eq!(object, json!({"status": {"a": {"c": 2}}}));
     }
 }
