@@ -7,6 +7,8 @@ use slipway_e2e::attack::Installation;
 use slipway_e2e::{Api, Cgroup, peak_memory, poll};
 use tempfile::TempDir;
 
+use crate::memory;
+
 /// The chart's limit of both; the history's is twice this.
 const LIMIT: u64 = 256 * 1024 * 1024;
 /// How many teams do it at once, see docs/limits.md.
@@ -14,8 +16,8 @@ const TEAMS: usize = 4;
 const KIB: usize = 1024;
 
 /// Whoever may write in several teams makes all that their quotas allow, each as large as it can be, and asks for lists of it.
-/// Manager and REST stay within the chart's limits while that happens, and when they begin anew with all of it there; so does
-/// the history.
+/// Manager and REST stay within the chart's limits while that happens, and when they begin anew with all of it there, and REST
+/// when it is attacked besides; so does the history.
 #[test]
 fn teams_full_of_the_largest_objects_do_not_end_the_platform() {
     let slipway = Installation::shared();
@@ -46,6 +48,9 @@ fn teams_full_of_the_largest_objects_do_not_end_the_platform() {
     lists(&rest, &member.token);
     within("the manager after a restart", operator.id());
     within("REST after a restart", rest.id());
+    drop(rest);
+    // With all of it there, REST is attacked as in `memory`.
+    memory::a_crowd("largest-crowd");
     let folder = TempDir::new().unwrap();
     within("the history after its start", slipway.state(folder.path()).id());
     for slug in &teams {

@@ -168,11 +168,17 @@ fn thousands_of_event_streams_take_no_more_than_a_share() {
     attacked.is_well();
 }
 
-/// Five developers of one team do all of it together, and strangers besides: there is no share left, and health still answers.
 #[test]
 fn all_of_it_by_many_at_once_takes_no_more_than_there_is() {
-    let (attacked, slipway) = Attacked::begin("crowd", "slipway-developer");
-    let crowd: Vec<Person> = (0..5).map(|at| slipway.member(&format!("crowd-{at}"), "slipway-developer", "team-crowd")).collect();
+    a_crowd("crowd");
+}
+
+/// Five developers of one team do all of it together, and strangers besides: there is no share left, and health still answers.
+#[track_caller]
+pub(crate) fn a_crowd(team: &'static str) {
+    let (attacked, slipway) = Attacked::begin(team, "slipway-developer");
+    let member = |at| slipway.member(&format!("{team}-{at}"), "slipway-developer", &format!("team-{team}"));
+    let crowd: Vec<Person> = (0..5).map(member).collect();
     let half = format!("GET / HTTP/1.1\r\nhost: a\r\nx: {}", "x".repeat(40 * 1024));
     // Large when it is read, though it is small: each comma is a value.
     let values = format!("{{\"name\": \"x\", \"tools\": [{}\"\"]}}", "\"\",".repeat(20_000));
