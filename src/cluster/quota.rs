@@ -5,10 +5,10 @@ use std::time::Duration;
 use kube::core::Status;
 use tokio::time::sleep;
 
-/// The pauses before a creation is tried again that a quota was in the way of; the last is the longest that helps.
+/// The pauses before a creation is tried again, in milliseconds.
 const PAUSES: [u64; 6] = [10, 20, 40, 80, 160, 320];
 
-/// Whether nothing was made because the API server could not count it at that moment: others were counted meanwhile.
+/// Whether nothing was made because other writers changed the quota at the same moment.
 pub fn is_race(status: &Status) -> bool {
     status.code == 409
         && status.reason != "AlreadyExists"

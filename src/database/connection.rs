@@ -2,8 +2,8 @@
 //!
 //! Every question is one transaction, and no statement is prepared under a name, so that a PgBouncer in
 //! transaction mode may stand in between. Limits travel with the transaction (`SET LOCAL`), never with the
-//! session, which is not ours then. Where whoever set this up says that prepared statements are kept, what is asked
-//! in one statement is asked in one round trip, its limits being the function's.
+//! session, which is not ours then. With [`Options::prepared_statements`] a question of one statement is one round
+//! trip, and the function that it calls sets the limits.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -37,7 +37,7 @@ const QUESTION: Duration = Duration::from_millis(3_800);
 const LONG_QUESTION: Duration = Duration::from_secs(75);
 /// Idle connections are looked for this often and closed when idle for as long, so each goes after one to two of it.
 const IDLE: Duration = Duration::from_secs(40);
-/// There are two statements that are prepared.
+/// How many prepared statements a connection keeps; a turn has two.
 const PREPARED: usize = 8;
 
 /// Where an agent's rows are, and whose they are.
@@ -199,7 +199,7 @@ impl Door {
     }
 }
 
-/// Whether the server has closed the connection, by and large before it heard what it was asked.
+/// Whether the connection was closed, in most cases before the server read the question.
 fn is_dead(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Io(_) | sqlx::Error::Protocol(_) => true,
