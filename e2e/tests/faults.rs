@@ -113,9 +113,14 @@ fn each_fault_has_its_reason_and_says_what_would_be_right() {
 fn what_heals_by_itself_is_no_warning() {
     let team = Team::new("healing");
     let agent = team.agent("hello", &json!({"tools": ["late"], "envSecrets": ["late"]}));
+    // At once: a warning is held back for seconds only.
+    let labels = json!({"agents.slipway.dev/agent-readable": "true"});
+    let missing = json!([
+        {"apiVersion": "agents.slipway.dev/v1", "kind": "Tool", "metadata": {"name": "late"}, "spec": {"name": "datetime", "type": "builtin"}},
+        {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "late", "labels": labels}, "stringData": {"KEY": "value"}},
+    ]);
     agent.stalled(&["ToolNotFound", "SecretMissing"], TOLD);
-    team.tool("late", &json!({"name": "datetime", "type": "builtin"}));
-    team.secret("late", &json!({"KEY": "value"}));
+    team.apply(&json!({"apiVersion": "v1", "kind": "List", "items": missing}));
     agent.ready();
     let events = team.kubectl("get events.events.k8s.io --field-selector type=Warning").json();
     let ours = events["items"].as_array().into_iter().flatten().filter(|event| event["regarding"]["kind"] == "Agent");

@@ -11,6 +11,7 @@ use std::pin::Pin;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use futures::TryStreamExt;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgArguments, PgConnectOptions, PgPoolOptions, PgRow, PgSslMode};
 use sqlx::query::Query;
@@ -152,22 +153,41 @@ impl Door {
     }
 
     /// One statement that is a transaction of its own, that limits itself how long it waits, and that may be repeated.
-    pub(crate) async fn one<'q>(&self, question: impl Fn() -> Question<'q>) -> Result<Vec<PgRow>, Fault> {
+    /// Its rows are taken one by one, beginning with `none`.
+    pub(crate) async fn one<'q, T>(
+        &self,
+        question: impl Fn() -> Question<'q>,
+        none: impl Fn() -> T,
+        take: impl Fn(&mut T, PgRow) -> Result<(), Fault>,
+    ) -> Result<T, Fault> {
+        let mut answer = none();
         if !self.prepared {
             let mut work = self.begin().await?;
-            let rows = question().fetch_all(&mut *work).await?;
+            let mut rows = question().fetch(&mut *work);
+            while let Some(row) = rows.try_next().await? {
+                take(&mut answer, row)?;
+            }
+            drop(rows);
             work.commit().await?;
-            return Ok(rows);
+            return Ok(answer);
         }
         let mut dead = 0;
         loop {
             let mut work = self.reach().await?;
-            match question().persistent(true).fetch_all(&mut *work).await {
-                Ok(rows) => {
-                    work.settled = true;
-                    return Ok(rows);
+            let mut rows = question().persistent(true).fetch(&mut *work);
+            let end = loop {
+                match rows.try_next().await {
+                    Ok(Some(row)) => take(&mut answer, row)?,
+                    end => break end,
                 }
-                Err(error) if dead < self.most && is_dead(&error) => dead += 1,
+            };
+            drop(rows);
+            match end {
+                Ok(_) => {
+                    work.settled = true;
+                    return Ok(answer);
+                }
+                Err(error) if dead < self.most && is_dead(&error) => (dead, answer) = (dead + 1, none()),
                 Err(error) => return Err(error.into()),
             }
         }

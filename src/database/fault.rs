@@ -53,7 +53,8 @@ fn database(code: &str, message: &str) -> Fault {
         "3D000" => Fault::Unavailable("the server has no database of that name".to_owned()),
         "28P01" | "28000" => Fault::Unavailable("the server refused the login".to_owned()),
         "3F000" | "42P01" | "42883" => Fault::Unavailable("the schema is missing or too old; the manager makes it".to_owned()),
-        "26000" | "42P05" => Fault::Broken(
+        // The last: another statement has the name.
+        "26000" | "42P05" | "08P01" => Fault::Broken(
             "a statement that was prepared is not there: what stands before the server keeps none; set database.preparedStatements to false"
                 .to_owned(),
         ),

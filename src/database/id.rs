@@ -17,7 +17,8 @@ pub(crate) fn new(prefix: &str) -> String {
     let milliseconds = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
     *last = Ulid::from_parts(milliseconds, random()).max(Ulid(last.0.saturating_add(1)));
-    format!("{prefix}_{}", *last)
+    // Text of known length, without the formatter: a turn makes five of them.
+    [prefix, "_", last.array_to_str(&mut [0; ulid::ULID_LEN])].concat()
 }
 
 fn random() -> u128 {

@@ -4,6 +4,7 @@
 //! [`migrate`] and gives each team a login of its own with [`Tenants`]. REST has a [`Reader`]. `docs/database.md` has
 //! the schema, who may see what, and what a PgBouncer in between has to know.
 
+mod batch;
 mod connection;
 mod conversation;
 mod deletion;

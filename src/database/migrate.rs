@@ -20,13 +20,14 @@ struct Step {
     sql: &'static str,
 }
 
-const STEPS: [Step; 6] = [
+const STEPS: [Step; 7] = [
     Step { version: 1, name: "conversations", sql: include_str!("migrations/0001_conversations.sql") },
     Step { version: 2, name: "memories", sql: include_str!("migrations/0002_memories.sql") },
     Step { version: 3, name: "usage", sql: include_str!("migrations/0003_usage.sql") },
     Step { version: 4, name: "owners", sql: include_str!("migrations/0004_owners.sql") },
     Step { version: 5, name: "usage by run", sql: include_str!("migrations/0005_usage_by_run.sql") },
     Step { version: 6, name: "turns in one question", sql: include_str!("migrations/0006_turns.sql") },
+    Step { version: 7, name: "lock timeout", sql: include_str!("migrations/0007_lock_timeout.sql") },
 ];
 
 /// The version that [`migrate`] leads to.

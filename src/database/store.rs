@@ -4,11 +4,12 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use sqlx::Row;
-use sqlx::postgres::PgRow;
 use tokio::task::JoinHandle;
 
-use crate::connection::{Door, Options, Question, Run, Work, ask, in_time, settings};
+use crate::batch::{Batches, Whose};
+use crate::connection::{Door, Options, Run, Work, ask, in_time, settings};
 use crate::migrate::{MINIMUM, Migrated, migrate_with};
+use crate::turn::{Beginning, End};
 use crate::{Fault, id};
 
 pub struct Store {
@@ -16,6 +17,8 @@ pub struct Store {
     pub(crate) team: String,
     pub(crate) agent: String,
     pub(crate) run: Run,
+    pub(crate) beginnings: Batches<Beginning>,
+    pub(crate) ends: Batches<End>,
     schema: Arc<Known>,
     migration: tokio::sync::Mutex<Migration>,
 }
@@ -52,7 +55,9 @@ impl Store {
         id::check("team", team)?;
         id::check("agent id", agent)?;
         let migration = tokio::sync::Mutex::new(Migration::NotOurs);
-        Ok(Self { door, team: team.to_owned(), agent: agent.to_owned(), run: Run::default(), schema, migration })
+        let whose = || Whose { team: team.to_owned(), agent: agent.to_owned() };
+        let (beginnings, ends) = (Batches::new(Arc::clone(&door), whose()), Batches::new(Arc::clone(&door), whose()));
+        Ok(Self { door, team: team.to_owned(), agent: agent.to_owned(), run: Run::default(), beginnings, ends, schema, migration })
     }
 
     /// Whether a question would be answered now.
@@ -77,12 +82,12 @@ impl Store {
         Ok((work, schema))
     }
 
-    /// One question that is a transaction of its own and may be repeated, on a schema that this runtime can work with.
-    pub(crate) async fn one<'q>(&self, question: impl Fn() -> Question<'q>) -> Result<Vec<PgRow>, Fault> {
+    /// Finds out once whether this runtime can work with the schema.
+    pub(crate) async fn check_schema(&self) -> Result<(), Fault> {
         if self.known_schema().is_none() {
             self.begin().await?.0.commit().await?;
         }
-        self.door.one(question).await
+        Ok(())
     }
 
     fn known_schema(&self) -> Option<Schema> {

@@ -1,11 +1,14 @@
 //! A turn: what the user said, and the answer that is being made to it. One at a time in a conversation, over
 //! all replicas; whoever makes it holds a lease, and a dead one's answer is found by whoever comes next.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use sqlx::Row;
+use sqlx::postgres::PgRow;
 
-use crate::connection::{ask, in_time};
+use crate::batch::{Step, Whose};
+use crate::connection::{Question, ask, in_time};
 use crate::conversation::{MESSAGES, TEXT, clean, message, role_name, short_title, time};
 use crate::types::{Generation, NewMessage, StoredMessage};
 use crate::{Fault, Store, id};
@@ -44,31 +47,23 @@ impl Store {
     ///
     /// [`Fault::Busy`] while another turn is alive. What a dead one left is kept as an interrupted message. May be
     /// repeated with the same turn and message when the answer was lost on the way.
+    ///
+    /// The server does not wait for its disk: the turn's end does, for both. Should it crash within the second, it has
+    /// forgotten the beginning, and the end is [`Fault::Busy`] or [`Fault::Refused`].
     pub async fn begin_turn(&self, turn: &Turn, title_if_new: &str, user: NewMessage, latest: u32) -> Result<Vec<StoredMessage>, Fault> {
-        const BEGIN: &str = "SELECT * FROM slipway.begin_turn($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
         check(turn, std::slice::from_ref(&user))?;
-        let partial = id::new("msg");
+        let beginning = Beginning {
+            turn: turn.clone(),
+            title: short_title(title_if_new),
+            said: clean(&user.content),
+            said_id: user.id,
+            trace: user.trace_id.as_deref().map(clean),
+            partial_id: id::new("msg"),
+            latest: i64::from(latest).min(MESSAGES),
+        };
         in_time(async {
-            let question = || {
-                ask(BEGIN)
-                    .bind(&self.team)
-                    .bind(&self.agent)
-                    .bind(&turn.conversation)
-                    .bind(short_title(title_if_new))
-                    .bind(&turn.id)
-                    .bind(LEASE.as_secs_f64())
-                    .bind(&user.id)
-                    .bind(clean(&user.content))
-                    .bind(user.trace_id.as_deref().map(clean))
-                    .bind(&partial)
-                    .bind(i64::from(latest).min(MESSAGES))
-                    .bind(TEXT)
-            };
-            let rows = self.one(question).await?;
-            if rows.first().map(|row| row.try_get("busy")).transpose()?.unwrap_or_default() {
-                return Err(Fault::Busy);
-            }
-            rows.iter().map(message).collect()
+            self.check_schema().await?;
+            self.beginnings.ask(beginning).await
         })
         .await
     }
@@ -107,30 +102,10 @@ impl Store {
     /// by being late alone. Once another turn has it, it is [`Fault::Busy`], as the answer would stand after the
     /// next question; [`Fault::Refused`] when the conversation was deleted.
     pub async fn finish_turn(&self, turn: &Turn, messages: Vec<NewMessage>) -> Result<(), Fault> {
-        const FINISH: &str = "SELECT slipway.finish_turn($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) AS outcome";
         check(turn, &messages)?;
         in_time(async {
-            let texts = |text: fn(&NewMessage) -> Option<String>| messages.iter().map(text).collect::<Vec<_>>();
-            let question = || {
-                ask(FINISH)
-                    .bind(&self.team)
-                    .bind(&self.agent)
-                    .bind(&turn.conversation)
-                    .bind(&turn.id)
-                    .bind(texts(|message| Some(message.id.clone())))
-                    .bind(texts(|message| Some(role_name(message.role).to_owned())))
-                    .bind(texts(|message| Some(clean(&message.content))))
-                    .bind(texts(|message| message.parts.as_ref().map(ToString::to_string)))
-                    .bind(texts(|message| message.trace_id.as_deref().map(clean)))
-                    .bind(messages.iter().map(|message| message.interrupted).collect::<Vec<_>>())
-            };
-            let rows = self.one(question).await?;
-            let outcome = rows.first().ok_or(sqlx::Error::RowNotFound)?;
-            match outcome.try_get("outcome")? {
-                "kept" => Ok(()),
-                "busy" => Err(Fault::Busy),
-                _ => Err(Fault::Refused("the conversation has been deleted".to_owned())),
-            }
+            self.check_schema().await?;
+            self.ends.ask(End { turn: turn.clone(), messages }).await
         })
         .await
     }
@@ -156,6 +131,124 @@ impl Store {
         })
         .await
     }
+}
+
+/// What the user said, ready to be written down.
+pub(crate) struct Beginning {
+    turn: Turn,
+    title: String,
+    said_id: String,
+    said: String,
+    trace: Option<String>,
+    partial_id: String,
+    latest: i64,
+}
+
+impl Step for Beginning {
+    type Answer = Vec<StoredMessage>;
+
+    fn bytes(&self) -> usize {
+        self.said.len()
+    }
+
+    fn key(&self) -> &str {
+        &self.turn.conversation
+    }
+
+    fn question<'q>(steps: &'q [Self], whose: &'q Whose, lock_timeout: &'static str) -> Question<'q> {
+        // The team comes from where the settings are made, so that they are made first.
+        const BEGIN: &str = "
+            SELECT t.nth, b.*
+            FROM (SELECT $1 AS team, pg_catalog.set_config('synchronous_commit', 'off', true),
+                         pg_catalog.set_config('lock_timeout', $13, true)) AS first,
+                 unnest($3, $4, $5, $6, $7, $8, $9, $10)
+                     WITH ORDINALITY AS t (conversation, title, turn, said_id, said, trace, partial_id, latest, nth),
+                 LATERAL slipway.begin_turn(first.team, $2, t.conversation, t.title, t.turn, $11, t.said_id, t.said, t.trace, t.partial_id,
+                                            t.latest, $12) AS b";
+        let texts = |text: fn(&Self) -> &str| steps.iter().map(text).collect::<Vec<_>>();
+        ask(BEGIN)
+            .bind(&whose.team)
+            .bind(&whose.agent)
+            .bind(texts(|step| &step.turn.conversation))
+            .bind(texts(|step| &step.title))
+            .bind(texts(|step| &step.turn.id))
+            .bind(texts(|step| &step.said_id))
+            .bind(texts(|step| &step.said))
+            .bind(steps.iter().map(|step| step.trace.as_deref()).collect::<Vec<_>>())
+            .bind(texts(|step| &step.partial_id))
+            .bind(steps.iter().map(|step| step.latest).collect::<Vec<_>>())
+            .bind(LEASE.as_secs_f64())
+            .bind(TEXT)
+            .bind(lock_timeout)
+    }
+
+    fn take(answer: &mut Result<Self::Answer, Fault>, row: &PgRow) -> Result<(), Fault> {
+        match answer {
+            _ if row.try_get("busy")? => *answer = Err(Fault::Busy),
+            Ok(messages) => messages.push(message(row)?),
+            Err(_) => {}
+        }
+        Ok(())
+    }
+}
+
+/// What a turn came to.
+pub(crate) struct End {
+    turn: Turn,
+    messages: Vec<NewMessage>,
+}
+
+impl Step for End {
+    type Answer = ();
+
+    fn bytes(&self) -> usize {
+        self.messages.iter().map(size).sum()
+    }
+
+    fn key(&self) -> &str {
+        &self.turn.conversation
+    }
+
+    fn question<'q>(steps: &'q [Self], whose: &'q Whose, lock_timeout: &'static str) -> Question<'q> {
+        const FINISH: &str = "
+            SELECT t.nth, slipway.finish_turn(first.team, $2, t.conversation, t.turn,
+                                              said.ids, said.roles, said.contents, said.parts, said.traces, said.breaks) AS outcome
+            FROM (SELECT $1 AS team, pg_catalog.set_config('lock_timeout', $12, true)) AS first,
+                 unnest($3, $4) WITH ORDINALITY AS t (conversation, turn, nth),
+                 LATERAL (SELECT coalesce(pg_catalog.array_agg(m.id), '{}') AS ids, pg_catalog.array_agg(m.role) AS roles,
+                                 pg_catalog.array_agg(m.content) AS contents, pg_catalog.array_agg(m.parts) AS parts,
+                                 pg_catalog.array_agg(m.trace) AS traces, pg_catalog.array_agg(m.interrupted) AS breaks
+                          FROM unnest($5, $6, $7, $8, $9, $10, $11) AS m (nth, id, role, content, parts, trace, interrupted)
+                          WHERE m.nth OPERATOR(pg_catalog.=) t.nth) said";
+        let messages = || (1_i64..).zip(steps).flat_map(|(nth, step)| step.messages.iter().map(move |message| (nth, message)));
+        let texts = |text: fn(&'q NewMessage) -> Option<Cow<'q, str>>| messages().map(|(_, message)| text(message)).collect::<Vec<_>>();
+        ask(FINISH)
+            .bind(&whose.team)
+            .bind(&whose.agent)
+            .bind(steps.iter().map(|step| &*step.turn.conversation).collect::<Vec<_>>())
+            .bind(steps.iter().map(|step| &*step.turn.id).collect::<Vec<_>>())
+            .bind(messages().map(|(nth, _)| nth).collect::<Vec<_>>())
+            .bind(texts(|message| Some(Cow::from(&message.id))))
+            .bind(texts(|message| Some(Cow::from(role_name(message.role)))))
+            .bind(texts(|message| Some(Cow::from(clean(&message.content)))))
+            .bind(texts(|message| message.parts.as_ref().map(|parts| Cow::from(parts.to_string()))))
+            .bind(texts(|message| message.trace_id.as_deref().map(|trace| Cow::from(clean(trace)))))
+            .bind(messages().map(|(_, message)| message.interrupted).collect::<Vec<_>>())
+            .bind(lock_timeout)
+    }
+
+    fn take(answer: &mut Result<(), Fault>, row: &PgRow) -> Result<(), Fault> {
+        *answer = match row.try_get("outcome")? {
+            "kept" => Ok(()),
+            "busy" => Err(Fault::Busy),
+            _ => Err(Fault::Refused("the conversation has been deleted".to_owned())),
+        };
+        Ok(())
+    }
+}
+
+fn size(message: &NewMessage) -> usize {
+    message.content.len() + message.parts.as_ref().map_or(0, |parts| parts.to_string().len())
 }
 
 fn check(turn: &Turn, messages: &[NewMessage]) -> Result<(), Fault> {

@@ -26,7 +26,7 @@ impl RequestId {
     }
 
     pub(crate) fn made(now: SystemTime, random: u128) -> Self {
-        let text = format!("req_{}", ulid(now, random));
+        let text = ["req_", ulid(now, random).array_to_str(&mut [0; ulid::ULID_LEN])].concat();
         Self(HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static("req_")))
     }
 

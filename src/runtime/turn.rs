@@ -149,7 +149,8 @@ pub(crate) async fn begin(agent: &Arc<Agent>, mut order: Order) -> Result<mpsc::
         match take(&agent, &order, &running).await {
             Ok(lease) => {
                 let _ = began.send(Ok(()));
-                run(&agent, order, lease, found.guarded, listener, &running).await;
+                // On the heap: what is large is not moved again with the task.
+                Box::pin(run(&agent, order, lease, found.guarded, listener, &running)).await;
             }
             Err(fault) => {
                 let _ = began.send(Err(fault));

@@ -12,6 +12,7 @@ mod migrations;
 mod owners;
 mod pgbouncer;
 mod reading;
+mod together;
 mod usage;
 
 use std::sync::LazyLock;
