@@ -3,14 +3,12 @@
 use std::thread;
 
 use serde_json::{Value, json};
-use slipway_e2e::attack::Installation;
+use slipway_e2e::attack::{Installation, MEMORY};
 use slipway_e2e::{Api, Cgroup, peak_memory, poll};
 use tempfile::TempDir;
 
 use crate::memory;
 
-/// The chart's limit of both; the history's is twice this.
-const LIMIT: u64 = 256 * 1024 * 1024;
 /// How many teams do it at once, see docs/limits.md.
 const TEAMS: usize = 4;
 const KIB: usize = 1024;
@@ -24,8 +22,8 @@ fn teams_full_of_the_largest_objects_do_not_end_the_platform() {
     let teams: Vec<String> = (0..TEAMS).map(|at| format!("largest-{at}")).collect();
     let namespaces: Vec<String> = teams.iter().map(|slug| slipway.team(slug)).collect();
     let member = slipway.member("largest-member", "slipway-developer", &namespaces[0]);
-    let (managers, apis) = (Cgroup::with_memory(LIMIT), Cgroup::with_memory(LIMIT));
-    let (operator, rest) = (slipway.operator_within(&managers), slipway.rest_within(&apis, &[]));
+    let (managers, apis) = (Cgroup::with_memory(MEMORY), Cgroup::with_memory(MEMORY));
+    let rest = slipway.rest_within(&apis, &[]);
     let cluster = Api::kubernetes(Some(slipway.kubeconfig()));
     thread::scope(|scope| {
         for namespace in &namespaces {
@@ -47,9 +45,9 @@ fn teams_full_of_the_largest_objects_do_not_end_the_platform() {
     }
     let listed = lists(&rest, &member.token);
     assert!(listed < 4 * 1024 * KIB, "a list of agents has {listed} bytes");
-    within("the manager", operator.id());
+    within("the manager", slipway.operator());
     within("REST", rest.id());
-    drop((operator, rest));
+    drop(rest);
     let (operator, rest) = (slipway.operator_within(&managers), slipway.rest_within(&apis, &[]));
     lists(&rest, &member.token);
     within("the manager after a restart", operator.id());
@@ -69,7 +67,7 @@ fn teams_full_of_the_largest_objects_do_not_end_the_platform() {
 fn within(what: &str, process: u32) {
     let peak = peak_memory(process);
     eprintln!("{what}: {} MiB at most", peak / 1024 / 1024);
-    assert!(peak < LIMIT, "{what} took {peak} bytes");
+    assert!(peak < MEMORY, "{what} took {peak} bytes");
 }
 
 /// Eight lists of all agents at once; the length of one.
