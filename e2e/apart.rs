@@ -15,6 +15,7 @@ use slipway_peers::{Server, free_port};
 use crate::http::{Answer, PROXIED, Reply};
 use crate::kubectl::program;
 use crate::second::Second;
+use crate::turn::apart;
 use crate::{Api, platform};
 
 /// It ends with this value, in this order.
@@ -41,7 +42,7 @@ impl Apart {
     /// Begins, and follows the resources at these paths, such as `/api/v1/configmaps`.
     #[track_caller]
     pub fn start(paths: &[String]) -> Self {
-        let cluster = Second::start();
+        let cluster = Second::within(apart(), "");
         cluster.kubectl(&format!("create namespace {}", platform::NAMESPACE)).ok();
         let kubeconfig = cluster.kubeconfig().to_owned();
         let port = free_port();

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use slipway_peers::{Server, free_port, skip};
 
-use crate::http::{Answer, Reply};
-use crate::kubectl::kubectl;
+use crate::http::{Answer, PROXIED, Reply};
+use crate::kubectl::{kubectl, program};
 use crate::platform;
 use crate::team::Team;
 
@@ -65,6 +65,17 @@ impl Api {
         command.env("KUBECONFIG", kubeconfig).env("SLIPWAY_ROLES", "operator").env("SLIPWAY_LEADER_ELECTION", "false");
         command.env("SLIPWAY_LISTEN", listen).env("SLIPWAY_LOG_FORMAT", "human");
         command
+    }
+
+    /// The API server of this kubeconfig, else of the one in use, by way of `kubectl proxy`: for tests of so many calls that a
+    /// process for each would be most of the work.
+    #[track_caller]
+    pub fn kubernetes(kubeconfig: Option<&Path>) -> Self {
+        let port = free_port();
+        let mut proxy = Command::new(program());
+        proxy.args(kubeconfig.map(|path| format!("--kubeconfig={}", path.display())));
+        proxy.args(["proxy", "--port", &port.to_string(), "--address", "127.0.0.1", PROXIED]);
+        Self::served(Server::start(proxy, &format!("http://127.0.0.1:{port}/readyz")), port, port)
     }
 
     /// Whatever speaks HTTP at this address, an agent for instance.

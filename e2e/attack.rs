@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use serde_json::{Value, json};
-use slipway_peers::{Server, free_port, repository};
+use slipway_peers::{Server, free_port, is_root, repository};
 use tempfile::TempDir;
 
 use crate::api::{Api, binary};
@@ -19,14 +19,18 @@ use crate::second::Second;
 
 /// What tests of deletions, quotas and tokens need of Kubernetes' own controllers.
 const CONTROLLERS: &str = "namespace-controller,resourcequota-controller,serviceaccount-token-controller";
+/// The chart's limit of the memory of manager and REST.
+pub const MEMORY: u64 = 256 * 1024 * 1024;
 /// Where attackers have their accounts.
 const PEOPLE: &str = "people";
 
 static SHARED: Mutex<Weak<Installation>> = Mutex::new(Weak::new());
 
-/// An API server with the chart on it, and the operator at work.
+/// An API server with the chart on it, and the operator at work, with its memory limited where that can be done.
 pub struct Installation {
-    _operator: Server,
+    operator: Server,
+    // After the process.
+    _group: Option<Cgroup>,
     folder: TempDir,
     second: Second,
 }
@@ -54,8 +58,10 @@ impl Installation {
         let output = helm.output().unwrap_or_else(|e| panic!("{} cannot be run: {e}", helm.get_program().display()));
         assert!(output.status.success(), "Helm should install the chart: {}", String::from_utf8_lossy(&output.stderr));
         let folder = TempDir::new().unwrap_or_else(|e| panic!("no folder: {e}"));
-        let operator = operator(&second, folder.path(), Command::new(binary()));
-        Self { _operator: operator, folder, second }
+        let group = is_root().then(|| Cgroup::with_memory(MEMORY));
+        let command = group.as_ref().map_or_else(|| Command::new(binary()), |group| group.command(binary()));
+        let operator = operator(&second, folder.path(), command);
+        Self { operator, _group: group, folder, second }
     }
 
     /// `kubectl LINE` as an administrator.
@@ -142,6 +148,11 @@ impl Installation {
         command.env("SLIPWAY_STATE_FOLDER", folder.join("history")).env("TMPDIR", folder);
         command.env("SLIPWAY_STATE_LISTEN", format!("127.0.0.1:{port}")).env("SLIPWAY_LISTEN", format!("127.0.0.1:{health}"));
         Api::served(Server::start(command, &format!("http://127.0.0.1:{health}/readyz")), port, health)
+    }
+
+    /// The id of the operator's process.
+    pub fn operator(&self) -> u32 {
+        self.operator.id()
     }
 
     /// One operator more under the manager's account, with the memory limit of this group; it takes no lease.

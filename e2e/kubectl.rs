@@ -93,6 +93,8 @@ impl Kubectl {
 
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(program());
+        // Thousands of short processes: without collections and more threads each takes a quarter less of the machine.
+        command.env("GOGC", "400").env("GOMAXPROCS", "1");
         command.args(&self.args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }

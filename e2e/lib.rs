@@ -6,7 +6,7 @@
 //! `gitops` runs a controller that applies them, `compare` tells differences, `fault` is what may happen between a manager
 //! and its API server, `attack` is the chart's accounts and policies with processes that run under them, `cgroup` limits a
 //! process' memory, `fence` puts NetworkPolicies in force, `foothold` is the network as a pod sees it, `platform` knows
-//! the installed manager, `scaler` measures for autoscalers, `turn` lets a test be alone.
+//! the installed manager, `scaler` measures for autoscalers, `turn` says who runs beside whom.
 
 #![expect(clippy::panic, clippy::missing_panics_doc, reason = "this crate is nothing but tests, and a test fails by panicking")]
 
@@ -49,7 +49,7 @@ pub use proxy::Proxy;
 pub use scaler::MetricsServer;
 pub use second::Second;
 pub use team::Team;
-pub use turn::{Turn, alone, together};
+pub use turn::{Turn, alone, together, unwatched};
 pub use watch::{poll, until};
 
 /// The repository's root, from which tests read `crds/` and `config/samples/`: tests run in the folder of their crate.

@@ -1,8 +1,10 @@
 //! The installed manager: its settings, its pods, what it counts.
 
+use std::sync::{Mutex, PoisonError};
+
 use serde_json::{Value, json};
 
-use crate::kubectl::kubectl;
+use crate::kubectl::{Outcome, kubectl};
 
 pub const NAMESPACE: &str = "slipway-system";
 pub const MANAGER: &str = "slipway-manager";
@@ -45,26 +47,41 @@ pub fn has_state() -> bool {
     !kubectl(format!("get statefulset {STATE} -n {NAMESPACE} --ignore-not-found -o name")).ok().trim().is_empty()
 }
 
-/// The installed state role is stopped while this lives, if there is one: no other may work on the same agents beside it.
-/// For tests that run alone.
+/// How many tests want the installed state role to be stopped.
+static UNWATCHED: Mutex<usize> = Mutex::new(0);
+
+/// The installed state role is stopped while one of these lives, if there is one: no other may work on the same agents beside
+/// a test's own. For tests with a turn of that kind, see [`crate::unwatched`].
 pub struct WithoutState(());
 
 impl WithoutState {
     #[track_caller]
     pub fn begin() -> Option<Self> {
         has_state().then(|| {
+            let mut count = UNWATCHED.lock().unwrap_or_else(PoisonError::into_inner);
+            *count += 1;
+            let stopped = (*count == 1).then(stop_state);
+            drop(count);
             let this = Self(());
-            kubectl(format!("scale statefulset {STATE} -n {NAMESPACE} --replicas=0")).ok();
-            kubectl(format!("wait --for=delete pod/{STATE}-0 -n {NAMESPACE} --timeout=90s")).ok();
+            assert!(stopped.as_ref().is_none_or(|outcome| outcome.code == Some(0)), "the state role should end: {stopped:?}");
             this
         })
     }
 }
 
+fn stop_state() -> Outcome {
+    kubectl(format!("scale statefulset {STATE} -n {NAMESPACE} --replicas=0")).run();
+    kubectl(format!("wait --for=delete pod/{STATE}-0 -n {NAMESPACE} --timeout=90s")).run()
+}
+
 impl Drop for WithoutState {
     fn drop(&mut self) {
-        kubectl(format!("scale statefulset {STATE} -n {NAMESPACE} --replicas=1")).run();
-        kubectl(format!("rollout status statefulset {STATE} -n {NAMESPACE} --timeout=90s")).run();
+        let mut count = UNWATCHED.lock().unwrap_or_else(PoisonError::into_inner);
+        *count -= 1;
+        if *count == 0 {
+            kubectl(format!("scale statefulset {STATE} -n {NAMESPACE} --replicas=1")).run();
+            kubectl(format!("rollout status statefulset {STATE} -n {NAMESPACE} --timeout=90s")).run();
+        }
     }
 }
 

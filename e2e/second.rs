@@ -4,42 +4,19 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Condvar, Mutex, PoisonError};
 
 use serde_json::{Value, json};
 use slipway_peers::{Server, free_port};
 
 use crate::kubectl::Kubectl;
-use crate::{Api, Turn, platform, poll, together};
-
-/// There is room for one beside the tests' own; whoever wants another waits.
-struct Room;
-
-static IS_TAKEN: Mutex<bool> = Mutex::new(false);
-static FREED: Condvar = Condvar::new();
-
-impl Room {
-    fn take() -> Self {
-        let is_taken = IS_TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
-        *FREED.wait_while(is_taken, |is_taken| *is_taken).unwrap_or_else(PoisonError::into_inner) = true;
-        Self
-    }
-}
-
-impl Drop for Room {
-    fn drop(&mut self) {
-        *IS_TAKEN.lock().unwrap_or_else(PoisonError::into_inner) = false;
-        FREED.notify_one();
-    }
-}
+use crate::turn::with_second;
+use crate::{Api, Turn, platform, poll};
 
 /// It lasts as long as this, and no longer than the test's process: `hack/apart` ends with its standard input.
 pub struct Second {
     script: Child,
     kubeconfig: PathBuf,
     // After the script has ended.
-    _room: Room,
-    /// An API server more is work for the machine as well.
     _turn: Turn,
 }
 
@@ -53,7 +30,11 @@ impl Second {
     /// With these of Kubernetes' controllers besides the garbage collector, separated by commas.
     #[track_caller]
     pub fn with_controllers(controllers: &str) -> Self {
-        let (room, turn) = (Room::take(), together());
+        Self::within(with_second(), controllers)
+    }
+
+    #[track_caller]
+    pub(crate) fn within(turn: Turn, controllers: &str) -> Self {
         let path = slipway_peers::repository().join("hack/apart");
         let failed = |error| panic!("{} cannot be run: {error}", path.display());
         let mut command = Command::new(&path);
@@ -64,7 +45,7 @@ impl Second {
         let mut script = command.spawn().unwrap_or_else(failed);
         let (mut line, mut faults) = (String::new(), String::new());
         let read = script.stdout.take().map(|stdout| BufReader::new(stdout).read_line(&mut line));
-        let mut this = Self { script, kubeconfig: line.trim().into(), _room: room, _turn: turn };
+        let mut this = Self { script, kubeconfig: line.trim().into(), _turn: turn };
         if !matches!(read, Some(Ok(1..))) {
             let _ = this.script.stderr.take().map(|mut stderr| stderr.read_to_string(&mut faults));
             panic!("hack/apart should print where a kubeconfig is, and says: {faults}");

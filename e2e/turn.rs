@@ -1,4 +1,7 @@
-//! Most tests run together, some at a time; those that disturb others, or are disturbed by them, run alone when the others have ended.
+//! Who runs beside whom. Most tests run together, some at a time. Then come those that want no state role on the cluster but
+//! their own, again some at a time, and then those that want the cluster for themselves, one by one. A long test on an API
+//! server of its own disturbs none of these, but it is work for the machine: it begins when no other waits to run together,
+//! and fills the time that those alone spend waiting.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -9,53 +12,143 @@ use std::time::Instant;
 /// As many as two cores can carry: they wait for pods most of the time.
 const PLACES: usize = 6;
 
-static CROWD: Mutex<Crowd> = Mutex::new(Crowd { waiting: 0, running: 0, alone: false });
+static CROWD: Mutex<Crowd> = Mutex::new(Crowd::NOBODY);
 static CHANGED: Condvar = Condvar::new();
 
+#[derive(Debug)]
 struct Crowd {
-    /// For a place among those that run together.
+    together: Group,
+    unwatched: Group,
+    /// Somebody is.
+    is_alone: bool,
+    /// There is room for one API server beside the cluster's own, and it is taken.
+    has_second: bool,
+}
+
+/// Tests that run together.
+#[derive(Debug)]
+struct Group {
+    /// For a place.
     waiting: usize,
     running: usize,
-    /// Somebody is.
-    alone: bool,
+}
+
+impl Group {
+    const NOBODY: Self = Self { waiting: 0, running: 0 };
+
+    fn is_over(&self) -> bool {
+        self.waiting + self.running == 0
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Together,
+    Second,
+    Unwatched,
+    Alone,
+    Apart,
+}
+
+impl Crowd {
+    const NOBODY: Self = Self { together: Group::NOBODY, unwatched: Group::NOBODY, is_alone: false, has_second: false };
+
+    fn group(&mut self, kind: Kind) -> Option<&mut Group> {
+        match kind {
+            Kind::Together | Kind::Second => Some(&mut self.together),
+            Kind::Unwatched => Some(&mut self.unwatched),
+            Kind::Alone | Kind::Apart => None,
+        }
+    }
+
+    fn has_room(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::Together => !self.is_alone && self.unwatched.running == 0 && self.together.running < PLACES,
+            Kind::Second => self.has_room(Kind::Together) && !self.has_second,
+            Kind::Unwatched => !self.is_alone && self.together.is_over() && self.unwatched.running < PLACES,
+            Kind::Alone => !self.is_alone && self.together.is_over() && self.unwatched.is_over(),
+            Kind::Apart => self.together.waiting == 0 && !self.has_second,
+        }
+    }
+
+    fn waits(&mut self, kind: Kind) {
+        if let Some(group) = self.group(kind) {
+            group.waiting += 1;
+        }
+    }
+
+    /// For one that has waited.
+    fn begins(&mut self, kind: Kind) {
+        if let Some(group) = self.group(kind) {
+            group.waiting -= 1;
+            group.running += 1;
+        }
+        self.keep(kind, true);
+    }
+
+    fn ends(&mut self, kind: Kind) {
+        if let Some(group) = self.group(kind) {
+            group.running -= 1;
+        }
+        self.keep(kind, false);
+    }
+
+    /// What a turn of this kind takes besides a place in a group.
+    fn keep(&mut self, kind: Kind, is_taken: bool) {
+        match kind {
+            Kind::Alone => self.is_alone = is_taken,
+            Kind::Second | Kind::Apart => self.has_second = is_taken,
+            Kind::Together | Kind::Unwatched => {}
+        }
+    }
 }
 
 /// A test's place in the crowd, kept while it runs.
 pub struct Turn {
-    alone: bool,
+    kind: Kind,
     begun: Instant,
 }
 
 impl Turn {
-    fn begin(alone: bool) -> Self {
-        Self { alone, begun: Instant::now() }
+    fn take(kind: Kind) -> Self {
+        let mut crowd = crowd();
+        crowd.waits(kind);
+        let mut crowd = CHANGED.wait_while(crowd, |crowd| !crowd.has_room(kind)).unwrap_or_else(PoisonError::into_inner);
+        crowd.begins(kind);
+        drop(crowd);
+        // That nobody waits any more is news as well.
+        CHANGED.notify_all();
+        Self { kind, begun: Instant::now() }
     }
 }
 
 pub fn together() -> Turn {
-    let mut crowd = crowd();
-    crowd.waiting += 1;
-    let mut crowd = until(crowd, |crowd| !crowd.alone && crowd.running < PLACES);
-    crowd.waiting -= 1;
-    crowd.running += 1;
-    Turn::begin(false)
+    Turn::take(Kind::Together)
+}
+
+/// Together, and with the API server beside the cluster's own.
+pub(crate) fn with_second() -> Turn {
+    Turn::take(Kind::Second)
+}
+
+/// Together with others that stop the installed state role, see [`crate::platform::WithoutState`].
+pub fn unwatched() -> Turn {
+    Turn::take(Kind::Unwatched)
 }
 
 /// Lets all go first that could run together.
 pub fn alone() -> Turn {
-    until(crowd(), |crowd| !crowd.alone && crowd.running + crowd.waiting == 0).alone = true;
-    Turn::begin(true)
+    Turn::take(Kind::Alone)
+}
+
+/// With the API server beside the cluster's own, and nothing on the cluster; lets all begin first that could run together.
+pub(crate) fn apart() -> Turn {
+    Turn::take(Kind::Apart)
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let mut crowd = crowd();
-        if self.alone {
-            crowd.alone = false;
-        } else {
-            crowd.running -= 1;
-        }
-        drop(crowd);
+        crowd().ends(self.kind);
         CHANGED.notify_all();
         tell(self);
     }
@@ -68,7 +161,7 @@ fn tell(turn: &Turn) {
         "{} {}{}\n",
         turn.begun.elapsed().as_secs(),
         thread::current().name().unwrap_or_default(),
-        if turn.alone { " (alone)" } else { "" }
+        if turn.kind == Kind::Alone { " (alone)" } else { "" }
     );
     if let Ok(mut list) = OpenOptions::new().create(true).append(true).open(list) {
         let _ = list.write_all(line.as_bytes());
@@ -79,6 +172,54 @@ fn crowd() -> MutexGuard<'static, Crowd> {
     CROWD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn until(crowd: MutexGuard<'static, Crowd>, free: impl Fn(&Crowd) -> bool) -> MutexGuard<'static, Crowd> {
-    CHANGED.wait_while(crowd, |crowd| !free(crowd)).unwrap_or_else(PoisonError::into_inner)
+#[cfg(test)]
+mod tests {
+    use super::Kind::{Alone, Apart, Second, Together, Unwatched};
+    use super::*;
+
+    fn crowd(waiting: &[Kind], running: &[Kind]) -> Crowd {
+        let mut crowd = Crowd::NOBODY;
+        for kind in waiting.iter().chain(running) {
+            crowd.waits(*kind);
+        }
+        for kind in running {
+            crowd.begins(*kind);
+        }
+        crowd
+    }
+
+    #[test]
+    fn who_disturbs_nobody_has_room() {
+        let all = [Together, Second, Unwatched, Alone, Apart];
+        // Who waits, who runs, and which of all kinds have room beside them.
+        let table: &[(&[Kind], &[Kind], &[Kind])] = &[
+            (&[], &[], &all),
+            (&[], &[Together; PLACES - 1], &[Together, Second, Apart]),
+            (&[], &[Together; PLACES], &[Apart]),
+            (&[Together], &[Together], &[Together, Second]),
+            (&[], &[Second], &[Together]),
+            (&[Second], &[Second], &[Together]),
+            (&[], &[Apart], &[Together, Unwatched, Alone]),
+            (&[], &[Unwatched], &[Unwatched, Apart]),
+            (&[], &[Unwatched; PLACES], &[Apart]),
+            (&[Unwatched], &[], &[Together, Second, Unwatched, Apart]),
+            (&[Together], &[Unwatched], &[]),
+            (&[], &[Alone], &[Apart]),
+            (&[Unwatched, Together], &[Alone, Apart], &[]),
+        ];
+        for (waiting, running, expected) in table {
+            let crowd = crowd(waiting, running);
+            let room: Vec<Kind> = all.into_iter().filter(|kind| crowd.has_room(*kind)).collect();
+            assert_eq!(&room, expected, "{waiting:?} wait, {running:?} run");
+        }
+    }
+
+    #[test]
+    fn who_ends_leaves_nothing_taken() {
+        let mut crowd = crowd(&[], &[Second, Together, Unwatched, Alone]);
+        for kind in [Together, Alone, Second, Unwatched] {
+            crowd.ends(kind);
+        }
+        assert!(crowd.has_room(Alone) && crowd.has_room(Second), "{crowd:?}");
+    }
 }

@@ -29,6 +29,7 @@ pub use node::{conformance, everything, everything_sse, everything_stdio, mock_l
 pub use pgbouncer::PgBouncer;
 pub use port::free_port;
 pub use postgres::Postgres;
+pub use process::is_root;
 pub use python::{changing_server, changing_server_at, mcp_time, mlflow, moto, openapi_validator, python, schemathesis};
 pub use server::Server;
 pub use skip::skip;

@@ -31,7 +31,7 @@ pub(crate) struct Process {
     farewell: Signal,
 }
 
-pub(crate) fn is_root() -> bool {
+pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 

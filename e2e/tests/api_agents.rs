@@ -1,6 +1,7 @@
 //! Agents by REST: that it is the same resource as kubectl's, that no write is lost or done twice, and who owns it.
 
 mod gitops;
+mod many;
 mod once;
 mod replicas;
 

@@ -12,7 +12,7 @@ mod trouble;
 
 use serde_json::{Value, json};
 use slipway_e2e::platform::WithoutState;
-use slipway_e2e::{Agent, State, Team, alone, condition, fresh, poll};
+use slipway_e2e::{Agent, State, Team, condition, fresh, poll, unwatched};
 
 /// A team and the state role that keeps its releases. What was stopped for it comes back before the next test's turn.
 struct Ground {
@@ -34,7 +34,7 @@ impl Ground {
     /// With a state role of the test's own, whose folder it can get at.
     #[track_caller]
     fn alone(test: &str) -> Self {
-        let turn = alone();
+        let turn = unwatched();
         let without = WithoutState::begin();
         let team = Team::within(turn, &fresh(test), &json!({}));
         let folder = tempfile::tempdir().unwrap();

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 use slipway_e2e::platform::WithoutState;
-use slipway_e2e::{Agent, Api, State, Team, alone, fresh, poll};
+use slipway_e2e::{Agent, Api, State, Team, fresh, poll, unwatched};
 
 fn agent(team: &Team, name: &str) -> Value {
     Agent { team, name: name.to_owned() }.get()
@@ -13,7 +13,7 @@ fn agent(team: &Team, name: &str) -> Value {
 
 #[test]
 fn cluster_and_git_are_brought_to_the_same() {
-    let team = Team::within(alone(), &fresh("api-sync"), &json!({}));
+    let team = Team::within(unwatched(), &fresh("api-sync"), &json!({}));
     // Else it would make these releases too, in a history of its own.
     let _without = WithoutState::begin();
     let other = team.beside("api-sync-other");

@@ -7,11 +7,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use slipway_e2e::attack::{Installation, Person};
+use slipway_e2e::attack::{Installation, MEMORY, Person};
 use slipway_e2e::{Api, Cgroup, Reply, peak_memory, poll};
 
 const UNLIMITED: &str = r#"{"team":{"atOnce":0,"perSecond":0,"burst":0},"agent":{"atOnce":0,"perSecond":0,"burst":0},"listeners":0}"#;
-const LIMIT: u64 = 256 * 1024 * 1024;
 /// What a healthy REST may take to say that it is, on a machine that does other things besides.
 const SOON: Duration = Duration::from_secs(5);
 /// All of an attack, in time.
@@ -39,7 +38,7 @@ impl Attacked {
             "apiVersion": "agents.slipway.dev/v1", "kind": "Agent", "metadata": {"name": "helper", "namespace": namespace},
             "spec": {"name": "Helper", "framework": "custom"},
         }));
-        let group = Cgroup::with_memory(LIMIT);
+        let group = Cgroup::with_memory(MEMORY);
         // What is left to refuse is memory's.
         let rest = slipway.rest_within(&group, &[("SLIPWAY_LIMITS", UNLIMITED)]);
         let this = Self { team, rest, attacker, somebody, until: Instant::now() + ATTACK, _group: group };
@@ -91,7 +90,7 @@ impl Attacked {
             assert!(answer.status == 200 && begun.elapsed() < SOON, "{address}: {} after {:?}", answer.status, begun.elapsed());
         }
         let peak = peak_memory(self.rest.id());
-        assert!(peak < LIMIT, "{} MiB", peak >> 20);
+        assert!(peak < MEMORY, "{} MiB", peak >> 20);
     }
 
     /// Somebody else is served meanwhile.

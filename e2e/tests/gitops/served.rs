@@ -34,6 +34,8 @@ fn meaning(spec: &Value) -> Value {
 
 #[test]
 fn a_second_cluster_follows_the_served_repository() {
+    // First, so that its place is not kept while it waits.
+    let second = Second::start();
     let team = Team::new(&fresh("gitops-served"));
     let folder = tempfile::tempdir().unwrap();
     let state = State::of(&team, folder.path());
@@ -50,7 +52,6 @@ fn a_second_cluster_follows_the_served_repository() {
     let url = format!("{}/state/{}.git", api.url().replace("http://", &login), team.slug);
     let checkout = Checkout::of(&url, folder.path().join("clone"), "deploy");
 
-    let second = Second::start();
     second.kubectl(&format!("create namespace {}", team.namespace)).ok();
     let query = second.kubectl(&format!("get agents -n {}", team.namespace));
     let health = Health::of(&query);

@@ -2,7 +2,7 @@
 //! where the history is kept.
 
 use serde_json::{Value, json};
-use slipway_e2e::{State, Team, condition, fresh, poll};
+use slipway_e2e::{Api, State, Team, condition, fresh, poll};
 
 use super::judgement::settled;
 use super::schema;
@@ -15,6 +15,8 @@ const APPLIED: usize = 3;
 fn every_field_of_what_releases_say() {
     let (team, folder) = (Team::new(&fresh("mutated-releases")), tempfile::tempdir().unwrap());
     let _state = State::of(&team, folder.path());
+    let cluster = Api::kubernetes(None);
+    let path = format!("{}/namespaces/{}/agentreleases", super::GROUP, team.namespace);
     let agent = team.agent("helper", &json!({"replicas": 0, "storage": "memory", "systemPrompt": "one"}));
     let runs = |version: u64| agent.until(&format!("at v{version}"), 60, |agent| agent["status"]["activeRelease"] == version);
     runs(1);
@@ -63,11 +65,13 @@ fn every_field_of_what_releases_say() {
             let own = json!({"status": before});
             let wanted = values(field.schema(), field.of(&own)).into_iter().map(|(what, change)| (what, field.changed(&own, &change)));
             let set = wanted.filter(|(_, wanted)| *wanted != own).filter(|(what, wanted)| {
-                let line = format!("patch agentrelease {name} --subresource=status --type=json --patch-file=/dev/stdin");
                 let step = json!([{"op": "replace", "path": "/status", "value": wanted.get("status").unwrap_or(&json!({}))}]);
-                let accepted = team.kubectl(line).input(step).run().code == Some(0);
+                let set = cluster.whole("PATCH", &format!("{path}/{name}/status")).body("application/json-patch+json", step.to_string());
+                let reply = set.send();
+                assert!([200, 400, 422].contains(&reply.status), "{field} of {name} with {what}: {reply:?}");
+                let accepted = reply.status == 200;
                 if accepted {
-                    poll(20, || match told(&team.get(&format!("agentrelease/{name}"))) {
+                    poll(20, || match told(&cluster.whole("GET", &format!("{path}/{name}")).expect(200)) {
                         now if is_back(&now) => Ok(()),
                         now => Err(format!("{field} of {name} with {what} should be put back to {before:#}, and is {now:#}")),
                     });

@@ -49,8 +49,9 @@ impl Drop for Doomed {
     }
 }
 
-/// Does something, kills the state role at each write that it makes of it, and looks at what the next one makes of that.
-fn killed_everywhere(test: &str, pinned: bool) {
+/// Does something, kills the state role on that side of each write that it makes of it, and looks at what the next one makes
+/// of that.
+fn killed_everywhere(test: &str, pinned: bool, when: When) {
     // In the order in which they are given back, the last first.
     let Ground { team, folder, _without, state } = Ground::alone(test);
     let gate = Gate::before_the_cluster();
@@ -62,40 +63,35 @@ fn killed_everywhere(test: &str, pinned: bool) {
         runs(&agent, at);
     }
     drop(state);
-    let mut highest = 5;
-    for when in [When::Before, When::After] {
-        for write in 1.. {
-            // Back and forth, so that each time there is something to do.
-            let target = if agent.get()["status"]["activeRelease"] == 3 { highest } else { 3 };
-            agent.kubectl("annotate").arg(format!("agents.slipway.dev/deploy-release={target}")).ok();
-            let died = finish(&gate, folder.path(), &team, &agent, target, (write, when));
-            let state = State::start(&team, folder.path(), &team.namespace);
-            runs(&agent, target);
-            let history = versions(&state, &team);
-            assert_eq!(history.len() as u64, highest, "rolling back makes no version, killed {when:?} write {write}: {:?}", gate.writes());
-            assert_eq!(history.iter().filter(|(_, status)| status == "active").collect::<Vec<_>>(), [&(target, "active".to_owned())]);
-            drop(state);
-            fsck(folder.path(), &team);
-            if !died {
-                assert!(write > 3, "a rollback takes more than {:?}", gate.writes());
-                break;
-            }
+    for write in 1.. {
+        // Back and forth, so that each time there is something to do.
+        let target = if agent.get()["status"]["activeRelease"] == 3 { 5 } else { 3 };
+        agent.kubectl("annotate").arg(format!("agents.slipway.dev/deploy-release={target}")).ok();
+        let died = finish(&gate, folder.path(), &team, &agent, target, (write, when));
+        let state = State::start(&team, folder.path(), &team.namespace);
+        runs(&agent, target);
+        let history = versions(&state, &team);
+        assert_eq!(history.len(), 5, "rolling back makes no version, killed {when:?} write {write}: {:?}", gate.writes());
+        assert_eq!(history.iter().filter(|(_, status)| status == "active").collect::<Vec<_>>(), [&(target, "active".to_owned())]);
+        drop(state);
+        fsck(folder.path(), &team);
+        if !died {
+            assert!(write > 3, "a rollback takes more than {:?}", gate.writes());
+            break;
         }
-        for write in 1.. {
-            // The same for a change.
-            let before = highest;
-            change(&agent, &format!("{when:?} {write}"), pinned);
-            let died = finish(&gate, folder.path(), &team, &agent, before + 1, (write, when));
-            let state = State::start(&team, folder.path(), &team.namespace);
-            runs(&agent, before + 1);
-            highest = before + 1;
-            assert_eq!(versions(&state, &team).len() as u64, highest, "one change is one version, killed {when:?} write {write}");
-            drop(state);
-            fsck(folder.path(), &team);
-            if !died {
-                assert!(write > 3, "a release takes more than {:?}", gate.writes());
-                break;
-            }
+    }
+    // The same for a change.
+    for (write, made) in (1..).zip(6..) {
+        change(&agent, &format!("{when:?} {write}"), pinned);
+        let died = finish(&gate, folder.path(), &team, &agent, made, (write, when));
+        let state = State::start(&team, folder.path(), &team.namespace);
+        runs(&agent, made);
+        assert_eq!(versions(&state, &team).len() as u64, made, "one change is one version, killed {when:?} write {write}");
+        drop(state);
+        fsck(folder.path(), &team);
+        if !died {
+            assert!(write > 3, "a release takes more than {:?}", gate.writes());
+            break;
         }
     }
 }
@@ -140,11 +136,21 @@ fn change(agent: &Agent, prompt: &str, pinned: bool) {
 }
 
 #[test]
-fn a_rollback_and_a_change_survive_a_kill_at_every_write() {
-    killed_everywhere("releases-kills", false);
+fn a_rollback_and_a_change_survive_a_kill_before_every_write() {
+    killed_everywhere("releases-kills-before", false, When::Before);
 }
 
 #[test]
-fn a_pinned_rollback_survives_a_kill_at_every_write() {
-    killed_everywhere("releases-kills-pinned", true);
+fn a_rollback_and_a_change_survive_a_kill_after_every_write() {
+    killed_everywhere("releases-kills-after", false, When::After);
+}
+
+#[test]
+fn a_pinned_rollback_survives_a_kill_before_every_write() {
+    killed_everywhere("releases-kills-pinned-before", true, When::Before);
+}
+
+#[test]
+fn a_pinned_rollback_survives_a_kill_after_every_write() {
+    killed_everywhere("releases-kills-pinned-after", true, When::After);
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 use slipway_e2e::platform::WithoutState;
-use slipway_e2e::{Api, State, Team, alone, condition, fresh, poll};
+use slipway_e2e::{Api, State, Team, condition, fresh, poll, unwatched};
 use slipway_peers::{GitHttp, skip};
 
 use super::{Ground, runs};
@@ -43,7 +43,7 @@ impl Ground {
     /// With a state role of the test's own in this folder, which is told these things besides.
     #[track_caller]
     fn within(test: &str, folder: Option<&Path>, environment: &[(&str, &str)]) -> Self {
-        let turn = alone();
+        let turn = unwatched();
         let without = WithoutState::begin();
         let team = Team::within(turn, &fresh(test), &json!({}));
         let own = tempfile::tempdir().unwrap();
