@@ -12,6 +12,7 @@ mod force;
 mod imports;
 mod installed;
 mod largest;
+mod matrix;
 mod memory;
 mod namespace;
 mod platform_admin;
