@@ -3,7 +3,7 @@
 //! `kubectl` runs the program, `watch` waits on what the API server says, `team` gives each test a tenant of its own, `agent`
 //! is a handle on one Agent, `http` talks to what runs, `api` runs REST and calls it, `golden` keeps what it answers, `proxy`
 //! stands before the API server, `second` is another cluster, `apart` Slipway on one, `git` keeps repositories of manifests,
-//! `gitops` runs a controller that applies them, `compare` tells differences, `fault` is what may happen between a manager
+//! `gitops` runs a controller that applies them, `compare` tells differences, `contract` makes up calls to REST, `fault` is what may happen between a manager
 //! and its API server, `attack` is the chart's accounts and policies with processes that run under them, `cgroup` limits a
 //! process' memory, `fence` puts NetworkPolicies in force, `foothold` is the network as a pod sees it, `platform` knows
 //! the installed manager, `scaler` measures for autoscalers, `turn` says who runs beside whom.
@@ -16,6 +16,7 @@ mod api;
 pub mod attack;
 mod cgroup;
 mod compare;
+mod contract;
 pub mod fault;
 mod fence;
 mod foothold;
@@ -38,6 +39,7 @@ pub use apart::{Apart, Objects, Place};
 pub use api::{Api, Call, Sent, State, Stream};
 pub use cgroup::{Cgroup, peak_memory};
 pub use compare::{assert_holds, essence, settings};
+pub use contract::Contract;
 pub use fence::{Fence, render};
 pub use foothold::Foothold;
 pub use gate::{Gate, When};

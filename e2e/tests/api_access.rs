@@ -1,9 +1,8 @@
-//! Who may call REST, and for which team: the specification's table of roles, tried on every route that the API's own
-//! description lists, with tokens of an OIDC issuer and of ServiceAccounts, and once more with kubectl.
+//! Who may call REST, and for which team, with tokens of an OIDC issuer and of ServiceAccounts. What each role may is in
+//! `attack/matrix.rs`.
 
 mod attacks;
 mod callers;
-mod matrix;
 
 use std::time::{Duration, Instant};
 

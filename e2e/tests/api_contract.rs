@@ -1,7 +1,8 @@
 //! What REST promises whoever calls it, whatever they send: the specification's error for all that is wrong, HEAD and
 //! OPTIONS, and answers that are as its own document says.
 //!
-//! `gone` takes the cluster away, `schema` has Schemathesis compare document and answers, `walk` does what docs/rest.md tells.
+//! `gone` takes the cluster away, `schema` compares what an agent answers with the document, `walk` does what docs/rest.md
+//! tells.
 
 mod gone;
 mod schema;
@@ -141,6 +142,7 @@ fn what_is_wrong_with_a_path_a_query_or_a_header_is_told() {
         ("X-Filler", header.as_str(), 431, "32768"),
         ("X-Resource-Version", "new", 400, "X-Resource-Version"),
         ("X-Resource-Version", "-1", 400, "X-Resource-Version"),
+        ("X-Resource-Version", "\u{e9}", 400, "X-Resource-Version"),
     ] {
         assert_error(name, agents, &api.whole("GET", agents).header(name, value).send(), status, says);
     }

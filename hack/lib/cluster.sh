@@ -20,3 +20,15 @@ cluster_up() {
 }
 
 cluster_runs() { [[ $(owner) == "$STATE" ]] && daemon_find kube-apiserver >/dev/null; }
+
+# with_manager cargo test …: Cargo builds no program for the tests of another crate, and these run the manager that they
+# find beside them.
+with_manager() { cargo build --release --locked --workspace --bin slipway-manager && "$@"; }
+
+# What tests that start an API server of their own need.
+api_server_tools() {
+  require_cargo
+  step "What an API server needs from the system" install jq=jq openssl=openssl curl=curl flock=util-linux
+  step "Kubernetes $KUBERNETES_VERSION and etcd" tools_build
+  export KUBECTL=$STATE/bin/kubectl HELM=$STATE/bin/helm
+}

@@ -1,5 +1,8 @@
-//! The CRDs, generated from the types. `crds/` holds them; the tests here keep the two the same and
+//! The CRDs, generated from the types. `crds/` holds them; the tests here keep the two the same, and those of `accepted`
 //! see to it that a later v1 accepts whatever an earlier one did.
+
+#[cfg(test)]
+mod accepted;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{CustomResourceDefinition, CustomResourceDefinitionVersion, JSON};
 use kube::CustomResourceExt;
@@ -37,7 +40,6 @@ fn unseen(version: &mut CustomResourceDefinitionVersion) {
 #[cfg(test)]
 mod tests {
     use std::path::{Path, PathBuf};
-    use std::process::Command;
 
     use serde_json::{Map, Value};
 
@@ -138,167 +140,6 @@ mod tests {
             }
             Value::Array(list) => list.iter().for_each(|value| visit(value, path, f)),
             _ => {}
-        }
-    }
-
-    /// What was narrowed although it was accepted, because it could never run, and why that is so. Objects that exist keep
-    /// such values until these are changed: the API server does not judge anew what a write leaves as it is.
-    const NEVER_RAN: &[(&str, &str, &str)] = &[
-        ("Agent", ".spec.systemPrompt: maxLength became tighter", "a variable holds 120 KiB; the agent was Stalled, ConfigTooLarge"),
-        ("Agent", ".spec.systemPrompt: a rule was added: \"bytes(self).size() <= 122880\"", "the same, in bytes"),
-        (
-            "Agent",
-            ".spec.podTemplate",
-            "the API server refuses pods with label keys over 317 characters, values over 63, or names over 253; no node's label has a longer value for an affinity to name",
-        ),
-        ("Skill", ".spec.instructions: a rule was added: \"bytes(self).size() <= 65536\"", "the skill's phase was Error, FieldInvalid"),
-        (
-            "Skill",
-            ".spec.files: a rule was added: \"self.map(p, bytes(self[p]).size()).sum() <= 262144\"",
-            "the skill's phase was Error, FieldInvalid",
-        ),
-        (
-            "Tool",
-            ".spec.headers: a rule was added: \"self.map(k, bytes(self[k]).size()).sum() <= 122880\"",
-            "all tools of an agent stand in one variable, of 120 KiB; every agent that named the tool was Stalled, ConfigTooLarge",
-        ),
-        ("Tool", ".spec.allowedCommands: a rule was added: \"self.map(c, bytes(c).size()).sum() <= 122880\"", "the same"),
-    ];
-
-    fn could_run(kind: &str, narrowed: &str) -> bool {
-        let exactly = |found: &str| narrowed == found || found == ".spec.podTemplate" && is_name_of_a_pod(narrowed);
-        !NEVER_RAN.iter().any(|(of, found, _)| *of == kind && exactly(found))
-    }
-
-    fn is_name_of_a_pod(narrowed: &str) -> bool {
-        narrowed.starts_with(".spec.podTemplate.") && !narrowed.contains("annotations") && narrowed.ends_with(": maxLength became tighter")
-    }
-
-    /// v1 is additive: what one commit accepted, the next one accepts.
-    #[test]
-    fn v1_is_not_narrowed() {
-        for crd in all() {
-            let path = file(&crd);
-            let Some(before) = previous(&path) else { continue };
-            let now = serde_json::to_value(&crd).unwrap();
-            let mut narrowed = narrowings(schema(&before), schema(&now));
-            narrowed.retain(|found| could_run(&crd.spec.names.kind, found));
-            assert_eq!(narrowed, Vec::<String>::new(), "{} accepts less than it did", path.display());
-        }
-    }
-
-    /// The file as the previous commit had it; none if there is no such commit or file.
-    fn previous(path: &Path) -> Option<Value> {
-        let shown = Command::new("git").arg("show").arg(format!("HEAD~1:{}", path.display())).current_dir(root()).output().ok()?;
-        let text = String::from_utf8(shown.stdout).ok().filter(|_| shown.status.success())?;
-        Some(serde_yaml::from_str(&text).unwrap())
-    }
-
-    /// Deliberate: what stands in a header of such a name is a secret that whoever may read Tools could read. Tools that have
-    /// one keep it until their headers are changed.
-    fn is_against_secrets(path: &str, rule: &Value) -> bool {
-        path == ".spec.headers" && rule.as_str().is_some_and(|rule| rule.starts_with("self.all(k, !k.lowerAscii().matches('token|secret|"))
-    }
-
-    fn narrowings(before: &Value, now: &Value) -> Vec<String> {
-        let mut found = Vec::new();
-        compare(before, now, "", &mut found);
-        found
-    }
-
-    fn compare(before: &Value, now: &Value, path: &str, found: &mut Vec<String>) {
-        if before.get("type") != now.get("type") {
-            found.push(format!("{path}: the type changed"));
-        }
-        for (keyword, tighter) in
-            [("maxLength", -1), ("maxItems", -1), ("maxProperties", -1), ("maximum", -1), ("minLength", 1), ("minItems", 1), ("minimum", 1)]
-        {
-            let (old, new) = (before.get(keyword).and_then(Value::as_f64), now.get(keyword).and_then(Value::as_f64));
-            let narrower = match (old, new) {
-                (None, Some(_)) => true,
-                (Some(old), Some(new)) => {
-                    if tighter < 0 {
-                        new < old
-                    } else {
-                        new > old
-                    }
-                }
-                _ => false,
-            };
-            if narrower {
-                found.push(format!("{path}: {keyword} became tighter"));
-            }
-        }
-        if now.get("pattern").is_some() && now.get("pattern") != before.get("pattern") {
-            found.push(format!("{path}: the pattern changed"));
-        }
-        let list = |value: &Value, keyword: &str| value.get(keyword).and_then(Value::as_array).cloned().unwrap_or_default();
-        if now.get("enum").is_some() && list(before, "enum").iter().any(|word| !list(now, "enum").contains(word)) {
-            found.push(format!("{path}: a word was taken out of the enumeration"));
-        }
-        for field in list(now, "required").iter().filter(|field| !list(before, "required").contains(field)) {
-            found.push(format!("{path}: {field} became required"));
-        }
-        let rules = |value: &Value| list(value, "x-kubernetes-validations").iter().map(|rule| rule["rule"].clone()).collect::<Vec<_>>();
-        // A rule that holds wherever a new field is missing refuses nothing that was accepted before.
-        let fields = |value: &Value| value.get("properties").and_then(Value::as_object).cloned().unwrap_or_default();
-        let new: Vec<String> = fields(now).into_iter().map(|(name, _)| name).filter(|name| !fields(before).contains_key(name)).collect();
-        let of_new = |rule: &Value| {
-            let text = rule.as_str().unwrap_or_default();
-            !text.contains(" ? ") && new.iter().any(|name| text.starts_with(&format!("!has(self.{name}) || ")))
-        };
-        // The same of a new field within one that was there.
-        let of_new_within = |rule: &Value| {
-            let text = rule.as_str().unwrap_or_default();
-            fields(now).iter().any(|(name, part)| {
-                let (had, has) = (fields(&before["properties"][name]), fields(part));
-                let begins = |inner: &String| text.starts_with(&format!("!has(self.{name}) || !has(self.{name}.{inner}) || "));
-                !text.contains(" ? ") && has.keys().any(|inner| !had.contains_key(inner) && begins(inner))
-            })
-        };
-        let is_added = |rule: &&Value| !rules(before).contains(rule) && !of_new(rule) && !of_new_within(rule);
-        for rule in rules(now).iter().filter(is_added).filter(|rule| !is_against_secrets(path, rule)) {
-            found.push(format!("{path}: a rule was added: {rule}"));
-        }
-        for (name, old) in before.get("properties").and_then(Value::as_object).into_iter().flatten() {
-            match now["properties"].get(name) {
-                Some(new) => compare(old, new, &format!("{path}.{name}"), found),
-                None => found.push(format!("{path}.{name}: the field is gone")),
-            }
-        }
-        for inner in ["items", "additionalProperties"] {
-            if let (Some(old), Some(new)) = (before.get(inner), now.get(inner)) {
-                compare(old, new, &format!("{path}[]"), found);
-            }
-        }
-    }
-
-    #[test]
-    fn a_narrowing_is_noticed() {
-        let before = serde_json::json!({"type": "object", "required": ["a"], "properties": {
-            "a": {"type": "string", "maxLength": 10, "enum": ["x", "y"]},
-            "b": {"type": "integer"},
-        }});
-        let cases = [
-            ("/properties/a/maxLength", serde_json::json!(9)),
-            ("/properties/a/enum", serde_json::json!(["x"])),
-            ("/properties/b/type", serde_json::json!("string")),
-            ("/required", serde_json::json!(["a", "b"])),
-            ("/properties", serde_json::json!({"a": before["properties"]["a"]})),
-        ];
-        assert_eq!(narrowings(&before, &before), Vec::<String>::new());
-        for (pointer, value) in cases {
-            let mut now = before.clone();
-            *now.pointer_mut(pointer).unwrap() = value;
-            assert_eq!(narrowings(&before, &now).len(), 1, "{pointer}");
-        }
-        for (rule, count) in
-            [("!has(self.c) || self.a == 'x'", 0), ("!has(self.b) || self.a == 'x'", 1), ("self.a == 'x' || !has(self.c)", 1)]
-        {
-            let mut now = before.clone();
-            now["properties"]["c"] = serde_json::json!({"type": "string"});
-            now["x-kubernetes-validations"] = serde_json::json!([{"rule": rule}]);
-            assert_eq!(narrowings(&before, &now).len(), count, "{rule}");
         }
     }
 }

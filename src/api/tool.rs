@@ -57,7 +57,7 @@ use crate::schema;
         .message("toolsDigest: has an effect only on a tool of type mcp, or of type cli whose protocol is mcp"),
     validation = kube::core::Rule::new("self.type in ['http', 'mcp'] || (!has(self.headers) && !has(self.headersFrom))")
         .message("headers and headersFrom: have an effect only on tools of type http and mcp"),
-    validation = kube::core::Rule::new("!has(self.endpoint) || self.endpoint.findAll('[{][^}]*[}]').all(p, has(self.parameters) && self.parameters.exists(q, '{' + q.name + '}' == p))")
+    validation = kube::core::Rule::new("!has(self.endpoint) || sets.contains(has(self.parameters) ? self.parameters.map(q, '{' + q.name + '}') : [], self.endpoint.findAll('[{][^}]*[}]'))")
         .message("endpoint: each placeholder must be declared in parameters under the same name"),
 )]
 pub struct ToolSpec {
@@ -81,7 +81,7 @@ pub struct ToolSpec {
 
     /// The URL of an http tool. A {placeholder} in path, query or fragment is filled from the parameter of that name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 1024), regex(pattern = r"^https?://[^/?#{}@\s]+([/?#][^\s]*)?$"))]
+    #[schemars(length(min = 1, max = 2048), regex(pattern = r"^https?://[^/?#{}@\s]+([/?#][^\s]*)?$"))]
     #[x_kube(validation = kube::core::Rule::new("self.matches('^[^{}]*([{][^{}]+[}][^{}]*)*$')")
         .message("must close every placeholder, as in https://api.example.com/weather/{city}"))]
     pub endpoint: Option<String>,
@@ -113,8 +113,12 @@ pub struct ToolSpec {
 
     /// What the model may pass to the tool.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 32))]
-    #[x_kube(merge_strategy = kube::core::ListMerge::Map(vec!["name".into()]))]
+    #[schemars(length(max = 64))]
+    #[x_kube(
+        merge_strategy = kube::core::ListMerge::Map(vec!["name".into()]),
+        validation = kube::core::Rule::new("self.map(p, has(p.description) ? bytes(p.description).size() : 0).sum() <= 122880")
+            .message("must have at most 120 KiB (122880 bytes) together, the most that reaches an agent"),
+    )]
     pub parameters: Vec<Parameter>,
 
     /// The program of a cli tool, as an absolute path within the agent's image.

@@ -57,8 +57,9 @@ impl<B> Call<B> {
         if self.impersonates() { impersonate::client(own, &self.caller) } else { own.clone() }
     }
 
+    /// What a header says. One that is no text says something that nobody takes for a number or a name: it is there.
     pub(crate) fn header(&self, name: impl slipway_http::AsHeaderName) -> Option<&str> {
-        self.headers.get(name).and_then(|value| value.to_str().ok())
+        self.headers.get(name).map(|value| value.to_str().unwrap_or("\u{fffd}"))
     }
 
     /// The call without its body, and the body.

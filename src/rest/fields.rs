@@ -7,10 +7,13 @@ use std::sync::LazyLock;
 
 use kube::CustomResourceExt;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use slipway_http::Error;
 
 use crate::judge;
+
+/// What names of resources look like, for the document.
+pub(crate) const NAME: &str = "^[a-z]([-a-z0-9]*[a-z0-9])?$";
 
 /// The schema of a kind's spec.
 pub(crate) type Fields = LazyLock<Value>;
@@ -178,10 +181,13 @@ pub(crate) fn agent_form(_: &mut SchemaGenerator) -> Schema {
 pub(crate) fn form(schema: &Value) -> Value {
     let Some(object) = schema.as_object() else { return schema.clone() };
     let mut renamed = Map::new();
+    let int_or_string = schema["x-kubernetes-int-or-string"] == true;
     for (name, value) in object {
         let value = match name.as_str() {
             name if name.starts_with("x-kubernetes-") => continue,
             "nullable" | "default" => continue,
+            // Of it the cluster keeps no more than that there are two.
+            "anyOf" if int_or_string => continue,
             "properties" => {
                 let needed =
                     |name: &String| object.get("required").and_then(Value::as_array).is_some_and(|all| all.iter().any(|one| one == name));
@@ -197,16 +203,24 @@ pub(crate) fn form(schema: &Value) -> Value {
         };
         renamed.insert(name.clone(), value);
     }
+    if int_or_string {
+        renamed.insert("type".to_owned(), json!(["integer", "string"]));
+    }
+    if schema["x-kubernetes-list-type"] == "set" {
+        renamed.insert("uniqueItems".to_owned(), json!(true));
+    }
     Value::Object(renamed)
 }
 
 /// The same of a field that may be null, which is to say that it has no value.
 fn optional(mut field: Value) -> Value {
-    if let Some(kind) = field.get_mut("type").filter(|kind| kind.is_string()) {
-        *kind = serde_json::json!([kind.take(), "null"]);
+    match field.get_mut("type") {
+        Some(Value::Array(kinds)) => kinds.push(json!("null")),
+        Some(kind) => *kind = json!([kind.take(), "null"]),
+        None => {}
     }
     for several in ["enum", "anyOf"] {
-        let null = if several == "enum" { Value::Null } else { serde_json::json!({"type": "null"}) };
+        let null = if several == "enum" { Value::Null } else { json!({"type": "null"}) };
         if let Some(list) = field.get_mut(several).and_then(Value::as_array_mut) {
             list.push(null);
         }
@@ -242,8 +256,9 @@ impl JsonSchema for NewAgent {
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let config = generator.subschema_for::<AgentFields>().to_value();
         let mut schema = form(&AGENT);
-        schema["properties"]["slug"] = serde_json::json!({"type": ["string", "null"], "maxLength": 52, "description": "What the id, the address and paths are made of. Default: the name in lower case, with hyphens."});
-        schema["properties"]["config"] = serde_json::json!({"anyOf": [config, {"type": "null"}], "description": "Fields may stand in here as well, as they do in answers."});
+        schema["properties"]["slug"] = json!({"type": ["string", "null"], "maxLength": 52, "pattern": NAME, "description": "What the id, the address and paths are made of. Default: the name in lower case, with hyphens."});
+        schema["properties"]["config"] =
+            json!({"anyOf": [config, {"type": "null"}], "description": "Fields may stand in here as well, as they do in answers."});
         Schema::try_from(schema).unwrap_or_default()
     }
 }
@@ -251,7 +266,6 @@ impl JsonSchema for NewAgent {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use serde_json::json;
 
     use super::*;
 
@@ -274,6 +288,17 @@ mod tests {
         let resource = to_resource(&AGENT, sent.clone()).unwrap();
         assert_eq!(resource["podTemplate"]["labels"], sent["pod_template"]["labels"]);
         assert_eq!(to_callers(&AGENT, resource).unwrap(), sent);
+    }
+
+    #[test]
+    fn the_document_says_what_the_clusters_own_keywords_say() {
+        let agent = &form(&AGENT)["properties"];
+        let amount = &agent["resources"]["properties"]["limits"]["additionalProperties"];
+        assert_eq!((&amount["type"], amount.get("anyOf")), (&json!(["integer", "string"]), None));
+        let cost = &agent["governance"]["properties"]["limits"]["properties"]["daily_cost_usd"];
+        assert_eq!((&cost["type"], cost.get("anyOf")), (&json!(["integer", "string", "null"]), None));
+        assert_eq!(agent["tools"]["uniqueItems"], true);
+        assert_eq!(form(&TOOL)["properties"]["parameters"].get("uniqueItems"), None);
     }
 
     #[test]

@@ -112,20 +112,41 @@ fn too_large(schema: &Value, value: &Value) -> Option<String> {
     };
     counted.or_else(|| {
         let rules = schema["x-kubernetes-validations"].as_array().into_iter().flatten();
-        rules.filter_map(|rule| Some((max_bytes(rule["rule"].as_str()?)?, rule["message"].as_str()?))).find_map(|(most, message)| {
-            let bytes = bytes(value);
-            (bytes > most).then(|| format!("{message}, and has {bytes}"))
+        rules.filter_map(|rule| Some((Bound::of(rule["rule"].as_str()?)?, rule["message"].as_str()?))).find_map(|(bound, message)| {
+            let bytes = bound.bytes(value);
+            (bytes > bound.most).then(|| format!("{message}, and has {bytes}"))
         })
     })
 }
 
-/// The bound that a rule over bytes sets: of a text, or of the texts of a list or map together.
-fn max_bytes(rule: &str) -> Option<usize> {
-    let (counts, most) = rule.split_once(" <= ")?;
-    let counts_bytes = counts == "bytes(self).size()"
-        || counts.starts_with("self.map(") && counts.ends_with("]).size()).sum()")
-        || counts == "self.map(c, bytes(c).size()).sum()";
-    most.parse().ok().filter(|_| counts_bytes)
+/// What a rule over bytes sets for a text, or for the texts of a list or map together.
+struct Bound<'a> {
+    most: usize,
+    /// The one field of a list's items that counts.
+    field: Option<&'a str>,
+}
+
+impl<'a> Bound<'a> {
+    fn of(rule: &'a str) -> Option<Self> {
+        let (counts, most) = rule.split_once(" <= ")?;
+        let field = counts.strip_prefix("self.map(p, has(p.").and_then(|rest| Some(rest.split_once(')')?.0));
+        let counts_bytes = match field {
+            Some(field) => counts == format!("self.map(p, has(p.{field}) ? bytes(p.{field}).size() : 0).sum()"),
+            None => {
+                counts == "bytes(self).size()"
+                    || counts.starts_with("self.map(") && counts.ends_with("]).size()).sum()")
+                    || counts == "self.map(c, bytes(c).size()).sum()"
+            }
+        };
+        most.parse().ok().filter(|_| counts_bytes).map(|most| Self { most, field })
+    }
+
+    fn bytes(&self, value: &Value) -> usize {
+        match (self.field, value) {
+            (Some(field), Value::Array(items)) => items.iter().map(|item| bytes(&item[field])).sum(),
+            _ => bytes(value),
+        }
+    }
 }
 
 fn bytes(value: &Value) -> usize {
@@ -225,6 +246,11 @@ mod tests {
                 json!({"allowedCommands": vec!["é".repeat(512); 121]}),
                 "allowed_commands: must have at most 120 KiB (122880 bytes) together, the most that reaches an agent, and has 123904",
             ),
+            (
+                &TOOL,
+                json!({"parameters": vec![json!({"name": "city", "type": "string", "description": "é".repeat(1000)}); 62]}),
+                "parameters: must have at most 120 KiB (122880 bytes) together, the most that reaches an agent, and has 124000",
+            ),
             (&TEAM, json!({"quota": {"pods": "9".repeat(33)}}), "quota.pods: must have at most 32 characters, and has 33"),
             (&RELEASE, json!({"changelog": "x".repeat(4097)}), "changelog: must have at most 4096 characters, and has 4097"),
         ] {
@@ -262,7 +288,7 @@ mod tests {
             each(&serde_json::to_value(crd).unwrap(), &mut rules);
         }
         assert!(rules.len() >= 5, "{rules:?}");
-        assert!(rules.iter().all(|rule| max_bytes(rule).is_some()), "{rules:?}");
+        assert!(rules.iter().all(|rule| Bound::of(rule).is_some()), "{rules:?}");
         assert_eq!(Agent::crd().spec.names.kind, "Agent");
     }
 

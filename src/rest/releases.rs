@@ -140,6 +140,7 @@ pub(crate) async fn diff(call: Call) -> Result<Data<Vec<Difference>>, Error> {
 pub(crate) struct NewRelease {
     /// What changed and why.
     #[serde(default)]
+    #[schemars(length(max = 4096))]
     changelog: Option<String>,
 }
 

@@ -204,7 +204,7 @@ fn api(call: &Call) -> Api<Skill> {
 }
 
 fn spec(given: Map<String, Value>) -> Result<SkillSpec, Error> {
-    let spec = fields::to_resource(&SKILL, Value::Object(given))?;
+    let spec = fields::without_nulls(fields::to_resource(&SKILL, Value::Object(given))?);
     let spec: SkillSpec = serde_json::from_value(spec).map_err(|error| Error::bad_request(format!("the body does not fit: {error}")))?;
     match spec.fault() {
         None => Ok(spec),
@@ -235,4 +235,16 @@ fn named(call: &Call) -> Result<(String, String), Error> {
 
 fn answer(skill: &Skill) -> Data<View> {
     Data::at(View::of(skill), skill.resource_version())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_that_is_null_is_as_one_that_is_left_out() {
+        let spec = |fields: Value| spec(fields.as_object().cloned().unwrap()).unwrap();
+        let nulls = json!({"name": "greeting", "description": "How to greet.", "instructions": "Say hello.", "files": null, "tools": null, "category": null, "author": null});
+        assert_eq!(spec(nulls), spec(json!({"name": "greeting", "description": "How to greet.", "instructions": "Say hello."})));
+    }
 }

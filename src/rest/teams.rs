@@ -16,6 +16,7 @@ use crate::agents::Deleted;
 use crate::answer::{Created, Data};
 use crate::call::{Call, Json};
 use crate::context::Context;
+use crate::fields::NAME;
 use crate::page::{Page, page_of};
 use crate::right::Right;
 use crate::route::Parameter;
@@ -126,9 +127,12 @@ pub(crate) async fn get(call: Call) -> Result<Data<View>, Error> {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewTeam {
+    #[schemars(length(min = 1, max = 128))]
     name: String,
+    #[schemars(length(max = 2048))]
     description: Option<String>,
     /// What ids and the namespace are made of. Default: the name in lower case, with hyphens.
+    #[schemars(length(max = 58), regex(pattern = NAME))]
     slug: Option<String>,
 }
 

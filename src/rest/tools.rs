@@ -145,7 +145,7 @@ fn api(call: &Call) -> Api<Tool> {
 }
 
 fn spec(given: Map<String, Value>) -> Result<ToolSpec, Error> {
-    let spec = fields::to_resource(&TOOL, Value::Object(given))?;
+    let spec = fields::without_nulls(fields::to_resource(&TOOL, Value::Object(given))?);
     serde_json::from_value(spec).map_err(|error| Error::bad_request(format!("the body does not fit: {error}")))
 }
 
@@ -158,4 +158,16 @@ fn named(call: &Call) -> Result<(String, String), Error> {
 
 fn answer(tool: &Tool) -> Result<Data<View>, Error> {
     Ok(Data::at(View::of(tool)?, tool.resource_version()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_that_is_null_is_as_one_that_is_left_out() {
+        let spec = |fields: Value| spec(fields.as_object().cloned().unwrap()).unwrap();
+        let nulls = json!({"name": "clock", "type": "builtin", "enabled": null, "timeout": null, "headers": null, "description": null, "parameters": [{"name": "zone", "type": "string", "description": null, "required": null}]});
+        assert_eq!(spec(nulls), spec(json!({"name": "clock", "type": "builtin", "parameters": [{"name": "zone", "type": "string"}]})));
+    }
 }

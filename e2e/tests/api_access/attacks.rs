@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use slipway_e2e::{Api, Team, kubectl, platform, poll};
 use slipway_peers::Issuer;
 
-use super::callers::{Caller, Platform, bind, token};
+use super::callers::{Platform, bind, token};
 
 fn status(api: &Api, token: &str) -> (u16, String) {
     let reply = api.call("GET", "/agents").token(token).send();
@@ -56,8 +56,7 @@ fn a_token_for_one_team_is_not_for_the_platform() {
     let name = "claimed-platform@example.com";
     let whole = token(&issuer, name, &json!({}));
     let claimed = token(&issuer, name, &json!({"team_id": format!("tk_{}", team.slug)}));
-    let pat = Caller { role: "platform_admin", name: name.to_owned(), groups: Vec::new(), token: whole.clone() };
-    let _platform = Platform::admins(&team, &[pat]);
+    let _platform = Platform::admin(&team, name);
     poll(10, || match api.call("GET", "/admin/agents").token(&whole).send() {
         reply if reply.status == 200 => Ok(()),
         reply => Err(format!("a platform admin should see all agents: {reply:?}")),

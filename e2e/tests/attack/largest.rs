@@ -109,7 +109,7 @@ fn fill(slipway: &Installation, cluster: &Api, namespace: &str) {
             "Tool",
             json!({"name": "n", "type": "http", "endpoint": "https://example.com", "description": "\u{20ac}".repeat(4096),
             "headers": (0..30).map(|at| (format!("X-{at}"), json!("\u{e9}".repeat(2047)))).collect::<Value>(),
-            "parameters": (0..32).map(|at| json!({"name": format!("p{at}"), "type": "string", "description": "\u{20ac}".repeat(1024)})).collect::<Vec<_>>()}),
+            "parameters": (0..64).map(|at| json!({"name": format!("p{at}"), "type": "string", "description": "\u{20ac}".repeat(600)})).collect::<Vec<_>>()}),
         ),
         (
             "Skill",

@@ -7,11 +7,13 @@
 
 mod adopt;
 mod bombs;
+mod contract;
 mod errors;
 mod force;
 mod imports;
 mod installed;
 mod largest;
+mod matrix;
 mod memory;
 mod namespace;
 mod platform_admin;

@@ -52,4 +52,30 @@ fn what_counts_together() {
     };
     accepted(&commands(0));
     refused(&commands(1), &["spec.allowedCommands", TOGETHER]);
+    let parameters = |more: usize| {
+        let lengths = (0..60).map(|_| 2048).chain((0..more).map(|_| 1));
+        let parameter = |(at, length)| json!({"name": format!("p{at}"), "type": "string", "description": text(length)});
+        with("Tool", &json!({"parameters": lengths.enumerate().map(parameter).collect::<Vec<_>>()}))
+    };
+    accepted(&parameters(0));
+    refused(&parameters(1), &["spec.parameters", TOGETHER]);
+}
+
+/// The rule that compares each placeholder with each parameter is met with the most of both.
+#[test]
+fn the_longest_endpoint_with_the_most_parameters() {
+    const UNDECLARED: &str = "endpoint: each placeholder must be declared in parameters under the same name";
+    let tool = |last: &str, many: usize, endpoint: &str| {
+        let names = (1..many).map(|at| format!("p{at:063}")).chain([last.to_owned()]);
+        let parameters: Vec<Value> = names.map(|name| json!({"name": name, "type": "string"})).collect();
+        with("Tool", &json!({"type": "http", "endpoint": endpoint, "parameters": parameters}))
+    };
+    let endpoint = |length: usize| {
+        let begin = "https://api.example.com/";
+        format!("{begin}{}{}", "{z}".repeat((length - begin.len()) / 3), "x".repeat((length - begin.len()) % 3))
+    };
+    accepted(&tool("z", 64, &endpoint(2048)));
+    refused(&tool("y", 64, &endpoint(2048)), &[UNDECLARED]);
+    refused(&tool("z", 64, &endpoint(2049)), &["spec.endpoint", "2048"]);
+    refused(&tool("z", 65, &endpoint(2048)), &["spec.parameters", "64"]);
 }

@@ -36,6 +36,7 @@ pub(crate) async fn config(call: Call<Json<AgentFields>>) -> Result<Data<View>, 
 #[schemars(rename = "AgentSkills")]
 pub(crate) struct Skills {
     /// Names or ids (`sk_…`) of skills of the team.
+    #[schemars(length(max = 32), inner(length(min = 1, max = 66)), extend("uniqueItems" = true))]
     skills: Vec<String>,
 }
 

@@ -59,7 +59,8 @@ pub(super) fn part(kind: &str, name: &str) -> (&'static str, &'static str) {
 pub(super) fn archives(content: &mut Value) {
     let archive = json!({"type": "string", "contentMediaType": "application/zip", "description": "The archive, of at most 100 MiB."});
     content["application/zip"] = json!({"schema": archive});
-    content["multipart/form-data"] = json!({"schema": {"type": "object", "properties": {"file": archive}, "required": ["file"]}});
+    let form = json!({"type": "object", "properties": {"file": archive}, "required": ["file"], "additionalProperties": false});
+    content["multipart/form-data"] = json!({ "schema": form });
 }
 
 const HAPPENS: &str = "Server-sent events: first the last 50, or those after Last-Event-ID, then each as it comes. A comment every 15 s \

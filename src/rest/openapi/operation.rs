@@ -178,7 +178,7 @@ fn query(parameter: &Parameter) -> Value {
     };
     // The two versions that a comparison is about.
     if ["from", "to"].contains(&parameter.name) {
-        let schema = json!({"type": "integer", "minimum": 1});
+        let schema = json!({"type": "integer", "minimum": 1, "maximum": i64::MAX});
         return json!({"name": parameter.name, "in": "query", "required": true, "description": parameter.about, "schema": schema, "example": 1});
     }
     json!({"name": parameter.name, "in": "query", "description": parameter.about, "schema": schema})

@@ -85,12 +85,12 @@ pub(super) fn headers_of(names: &[&str]) -> Value {
 pub(super) fn parameters() -> Value {
     let header = |name: &str, about: &str, schema: Value| json!({"name": name, "in": "header", "description": about, "schema": schema});
     json!({
-        "Team": header("X-Team", "The team by its slug, for those who have a role in several.", json!({"type": "string", "pattern": "^[a-z]([-a-z0-9]*[a-z0-9])?$"})),
-        "TeamId": header("X-Team-Id", "The same by its id.", json!({"type": "string", "pattern": "^tk_[a-z]([-a-z0-9]*[a-z0-9])?$"})),
-        "ResourceVersion": header("X-Resource-Version", "What an earlier answer had: the list waits until it is as new.", json!({"type": "string", "pattern": "^[0-9]{1,18}$"})),
-        "IfMatch": header("If-Match", "The ETag of an earlier answer: in another version the thing is left as it is, and the answer is 409.", json!({"type": "string", "pattern": "^(\\*|\"[0-9]{1,18}\")$"})),
-        "IdempotencyKey": header("Idempotency-Key", "Any text of one's own. The same call with the same key again gives what was made the first time.", json!({"type": "string", "pattern": "^[!-~]{1,255}$"})),
-        "LastEventId": header("Last-Event-ID", "The id of the last event that was received: the stream goes on after it.", json!({"type": "string", "pattern": "^[0-9]{1,18}$"})),
+        "Team": header("X-Team", "The team by its slug, for those who have a role in several.", json!({"type": "string", "minLength": 1, "pattern": "^[a-z]([-a-z0-9]*[a-z0-9])?$"})),
+        "TeamId": header("X-Team-Id", "The same by its id.", json!({"type": "string", "minLength": 1, "pattern": "^tk_[a-z]([-a-z0-9]*[a-z0-9])?$"})),
+        "ResourceVersion": header("X-Resource-Version", "What an earlier answer had: the list waits until it is as new.", json!({"type": "string", "minLength": 1, "pattern": "^[0-9]{1,18}$"})),
+        "IfMatch": header("If-Match", "The ETag of an earlier answer: in another version the thing is left as it is, and the answer is 409.", json!({"type": "string", "minLength": 1, "pattern": "^(\\*|\"[0-9]{1,18}\")$"})),
+        "IdempotencyKey": header("Idempotency-Key", "Any text of one's own. The same call with the same key again gives what was made the first time.", json!({"type": "string", "minLength": 1, "pattern": "^[!-~]{1,255}$"})),
+        "LastEventId": header("Last-Event-ID", "The id of the last event that was received: the stream goes on after it.", json!({"type": "string", "minLength": 1, "pattern": "^[0-9]{1,18}$"})),
     })
 }
 
