@@ -23,7 +23,7 @@ pub(crate) const OPERATED: &str = "team-slipway-bench";
 /// The namespace that only we write to.
 pub(crate) const FLOOR: &str = "slipway-bench-floor";
 
-const TEAM: &str = "slipway-bench";
+pub(crate) const TEAM: &str = "slipway-bench";
 const PATIENCE: Duration = Duration::from_mins(1);
 const CLEARED: Duration = Duration::from_mins(10);
 
@@ -78,12 +78,16 @@ impl Cluster {
         Ok(cluster)
     }
 
-    async fn apply_one<K>(&self, api: &Api<K>, name: &str, body: &serde_json::Value) -> anyhow::Result<()>
+    pub(crate) async fn apply_one<K>(&self, api: &Api<K>, name: &str, body: &serde_json::Value) -> anyhow::Result<()>
     where
         K: kube::Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
     {
         api.patch(name, &PatchParams::apply(WRITER).force(), &Patch::Apply(body)).await.with_context(|| name.to_owned())?;
         Ok(())
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        self.client.clone()
     }
 
     pub(crate) fn api(&self, kind: Kind, namespace: &str) -> Api<DynamicObject> {

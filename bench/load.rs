@@ -8,10 +8,25 @@ pub(crate) const SECONDS: u32 = 5;
 
 /// What wrk asks, and how it tells what came of it.
 const SCRIPT: &str = r#"
-wrk.path = os.getenv("ASKED")
+local function lines(name) return (os.getenv(name) or ""):gmatch("[^\n]+") end
+for header in lines("HEADERS") do
+  local name, value = header:match("^(.-): (.*)$")
+  wrk.headers[name] = value
+end
 if os.getenv("SENT") then
   wrk.method, wrk.body = "POST", os.getenv("SENT")
   wrk.headers["content-type"] = "application/json"
+end
+wrk.path = lines("ASKED")()
+function init()
+  local all, at = {}, 0
+  for path in lines("ASKED") do all[#all + 1] = wrk.format(nil, path) end
+  if #all > 1 then
+    function request()
+      at = at % #all + 1
+      return all[at]
+    end
+  end
 end
 function done(summary, latency)
   local errors = summary.errors
@@ -27,9 +42,12 @@ pub(crate) struct Load<'a> {
     /// The core that the load comes from.
     pub core: &'a str,
     pub connections: u32,
-    pub path: &'a str,
+    /// One a line; they are asked in turn.
+    pub paths: &'a str,
     /// JSON, sent by POST.
     pub body: Option<&'a str>,
+    /// `name: value`, one a line.
+    pub headers: &'a str,
 }
 
 /// Requests per second, and latencies in seconds.
@@ -47,7 +65,8 @@ impl Load<'_> {
         let mut command = Command::new("taskset");
         command.args(["-c", self.core, "wrk", "--threads", "1", "--latency"]);
         command.args(["--connections", &self.connections.to_string(), "--duration", &format!("{SECONDS}s"), "--script"]);
-        command.arg(&script).arg(format!("http://127.0.0.1:{}", self.port)).env("ASKED", self.path);
+        command.arg(&script).arg(format!("http://127.0.0.1:{}", self.port));
+        command.env("ASKED", self.paths).env("HEADERS", self.headers);
         match self.body {
             Some(body) => command.env("SENT", body),
             None => command.env_remove("SENT"),

@@ -2,6 +2,7 @@
 //! run. `hack/bench` gives it a control plane of its own and runs it.
 #![expect(clippy::print_stdout, reason = "what is measured is printed")]
 
+mod callers;
 mod cluster;
 mod create;
 mod floor;
@@ -86,8 +87,8 @@ async fn main() -> anyhow::Result<()> {
     }
     table::machine();
     if arguments.wants(Part::Runtime) {
-        runtime::measure(arguments.runs)?;
         stored::measure(arguments.runs)?;
+        runtime::measure(arguments.runs)?;
     }
     if arguments.wants(Part::State) {
         state::measure(arguments.runs)?;

@@ -17,11 +17,12 @@ pub(crate) struct Nginx {
 }
 
 impl Nginx {
-    /// One worker on `core`. What is asked below `prefix` goes to the server at `to`, without the prefix.
+    /// One worker on `core`. What is asked below `prefix` goes to the server at `to`, without the prefix; and so does what
+    /// is asked of any other agent, at the cost of looking for its name.
     pub(crate) fn start(core: &str, prefix: &str, to: u16) -> anyhow::Result<Self> {
-        let folder = std::env::temp_dir().join(format!("slipway-bench-nginx-{}", std::process::id()));
-        fs::create_dir_all(&folder)?;
         let port = http::free_port()?;
+        let folder = std::env::temp_dir().join(format!("slipway-bench-nginx-{port}"));
+        fs::create_dir_all(&folder)?;
         let place = folder.display();
         let temporary =
             ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map(|kind| format!("{kind}_temp_path {place}/{kind};")).join("\n");
@@ -36,9 +37,9 @@ impl Nginx {
                server {{
                  listen 127.0.0.1:{port};
                  location = /healthz {{ return 200 \"ok\"; }}
-                 location {prefix}/ {{
-                   proxy_pass http://agent/; proxy_http_version 1.1; proxy_set_header Connection \"\"; proxy_buffering off;
-                 }}
+                 proxy_http_version 1.1; proxy_set_header Connection \"\"; proxy_buffering off;
+                 location {prefix}/ {{ proxy_pass http://agent/; }}
+                 location /api/v1/agents/ {{ rewrite ^/api/v1/agents/[^/]+/(.*)$ /$1 break; proxy_pass http://agent; }}
                }}
              }}"
         );

@@ -21,7 +21,7 @@ pub(crate) fn measure(runs: u32) -> anyhow::Result<()> {
     let runtime = serve(port, &core, &[])?;
     first_chat(port, Instant::now())?;
     let idle = runtime.resident()?;
-    table::part(&format!("Runtime: stub chats per second, server on one core, load from another; {SECONDS} s each"));
+    table::part(&format!("Runtime without a database: stub chats per second, server on one core, load from another; {SECONDS} s each"));
     let mut growth = Vec::new();
     for connections in CONNECTIONS {
         let (mut chats, mut probes) = (Vec::new(), Vec::new());
@@ -103,6 +103,6 @@ fn first(begun: Instant, ask: impl Fn() -> std::io::Result<String>) -> anyhow::R
 /// Requests per second and the 99th percentile of their latency in seconds.
 fn load(port: u16, core: &str, connections: u32, chat: Option<&str>) -> anyhow::Result<(f64, f64)> {
     let path = if chat.is_some() { "/chat" } else { "/healthz" };
-    let answered = Load { port, core, connections, path, body: chat }.run()?;
+    let answered = Load { port, core, connections, paths: path, body: chat, headers: "" }.run()?;
     Ok((answered.rate, answered.p99))
 }

@@ -42,7 +42,7 @@ pub(crate) fn measure(runs: u32) -> anyhow::Result<()> {
         runtime::first_chat(port, Instant::now())?;
     }
     table::part(&format!(
-        "Runtime with PostgreSQL: stub chats, runtime on one core, load from another, PostgreSQL on both; {SECONDS} s each"
+        "Runtime as in the default installation, with PostgreSQL: stub chats, runtime on one core, load from another, PostgreSQL on both; {SECONDS} s each"
     ));
     for connections in CONNECTIONS {
         let (mut floors, mut with, mut without) = (Vec::new(), Vec::new(), Vec::new());
@@ -65,7 +65,7 @@ pub(crate) fn measure(runs: u32) -> anyhow::Result<()> {
 }
 
 fn chats(port: u16, core: &str, connections: u32) -> anyhow::Result<Answered> {
-    Load { port, core, connections, path: "/chat", body: Some(runtime::CHAT) }.run()
+    Load { port, core, connections, paths: "/chat", body: Some(runtime::CHAT), headers: "" }.run()
 }
 
 /// Commits per second.
@@ -84,8 +84,8 @@ fn floor(url: &str, connections: u32) -> anyhow::Result<f64> {
 fn first_bytes(alone: u16, stored: u16) -> anyhow::Result<()> {
     let (mut with, mut without) = (Vec::new(), Vec::new());
     for _ in 0..STREAMS {
-        without.push(first_byte(alone, "/chat/stream", &message("one two three"))?);
-        with.push(first_byte(stored, "/chat/stream", &message("one two three"))?);
+        without.push(first_byte(alone, "/chat/stream", &message("one two three"), "")?);
+        with.push(first_byte(stored, "/chat/stream", &message("one two three"), "")?);
     }
     let (measured, floor) = (median(&with), median(&without));
     table::beside(

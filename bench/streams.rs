@@ -109,8 +109,8 @@ fn overhead(core: &str) -> anyhow::Result<()> {
     let asked = r#"{"model": "mock", "stream": true, "messages": [{"role": "user", "content": "How do I get to the station?"}]}"#;
     let (mut through, mut straight) = (Vec::new(), Vec::new());
     for _ in 0..ASKED {
-        straight.push(first_byte(direct, "/v1/chat/completions", asked)?);
-        through.push(first_byte(port, "/chat/stream", &message("How do I get to the station?"))?);
+        straight.push(first_byte(direct, "/v1/chat/completions", asked, "authorization: Bearer none")?);
+        through.push(first_byte(port, "/chat/stream", &message("How do I get to the station?"), "")?);
     }
     let (measured, floor) = (median(&through), median(&straight));
     table::beside(
@@ -123,13 +123,14 @@ fn overhead(core: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Seconds until the first `data:` line.
-pub(crate) fn first_byte(port: u16, path: &str, json: &str) -> anyhow::Result<f64> {
+/// Seconds until the first `data:` line. Headers are `name: value`, one a line.
+pub(crate) fn first_byte(port: u16, path: &str, json: &str, headers: &str) -> anyhow::Result<f64> {
     let begun = Instant::now();
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
     let head = format!("POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n");
-    write!(stream, "{head}authorization: Bearer none\r\ncontent-length: {}\r\n\r\n{json}", json.len())?;
+    let more: String = headers.lines().map(|header| [header, "\r\n"].concat()).collect();
+    write!(stream, "{head}{more}content-length: {}\r\n\r\n{json}", json.len())?;
     let mut answer = Vec::new();
     let mut chunk = [0; 4096];
     loop {

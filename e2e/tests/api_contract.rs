@@ -145,6 +145,8 @@ fn what_is_wrong_with_a_path_a_query_or_a_header_is_told() {
         ("X-Resource-Version", "\u{e9}", 400, "X-Resource-Version"),
     ] {
         assert_error(name, agents, &api.whole("GET", agents).header(name, value).send(), status, says);
+        let one = "/api/v1/agents/nobody";
+        assert_error(name, one, &api.whole("GET", one).header(name, value).send(), status, says);
     }
     let made = api.call("POST", "/agents").json(&json!({"name": "Helper", "framework": "custom"})).expect(201);
     let config = format!("/api/v1/agents/{}/config", made["data"]["id"].as_str().unwrap_or_default());

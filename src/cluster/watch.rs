@@ -24,6 +24,8 @@ static LISTS: Semaphore = Semaphore::const_new(MAX_LISTS);
 
 /// What a watch tells.
 pub enum Heard<K> {
+    /// A full list begins. Until it has ended objects come by name and not by age.
+    Listing,
     /// The object is there, new or changed.
     Seen(Key, Box<K>),
     /// The object is gone; this is what it was.
@@ -103,6 +105,7 @@ where
         match event {
             Ok(Event::Init) => {
                 listed.clear();
+                hear(Heard::Listing);
                 // Nothing has been asked for yet. A list that fails gives its turn back, and waits without one.
                 turn = LISTS.acquire().await.ok();
             }

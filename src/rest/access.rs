@@ -10,9 +10,11 @@ mod token;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::time::{Duration, Instant, SystemTime};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use kube::Client;
+use sha2::{Digest, Sha256};
 use slipway_api::ids;
 use slipway_api::names::TeamSlug;
 use slipway_cluster::Key;
@@ -26,6 +28,7 @@ use failures::Failures;
 pub use oidc::{Issuer, Oidc};
 use recent::Recent;
 use review::{Attributes, Question};
+use token::Judged;
 
 /// How long the cluster's word on a token or a right is believed.
 const BELIEVED: Duration = Duration::from_secs(5);
@@ -47,7 +50,7 @@ pub enum Authentication {
 }
 
 /// Who asks, in the words of Kubernetes.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Caller {
     pub name: String,
     pub groups: Vec<String>,
@@ -68,7 +71,7 @@ impl Caller {
 }
 
 pub(crate) struct Admitted {
-    pub caller: Caller,
+    pub caller: Arc<Caller>,
     pub team: Option<TeamSlug>,
 }
 
@@ -86,7 +89,7 @@ pub(crate) struct Access {
     client: Client,
     authentication: Authentication,
     default_team: String,
-    tokens: Recent<[u8; 32], Option<Caller>>,
+    tokens: Recent<[u8; 32], Judged>,
     good: Recent<[u8; 32], ()>,
     failures: Failures,
     verdicts: Recent<Question, bool>,
@@ -119,28 +122,35 @@ impl Access {
     }
 
     /// Who sends these headers, from this address.
-    async fn caller(&self, headers: &HeaderMap, address: IpAddr) -> Result<Caller, Error> {
+    async fn caller(&self, headers: &HeaderMap, address: IpAddr) -> Result<Arc<Caller>, Error> {
         if matches!(self.authentication, Authentication::Off) {
-            return Ok(Caller { name: "anonymous".to_owned(), anyone: true, ..Caller::default() });
+            return Ok(Arc::new(Caller { name: "anonymous".to_owned(), anyone: true, ..Caller::default() }));
         }
         let token = bearer(headers)?;
-        if let Some(issuer) = self.issuer().filter(|issuer| issuer.is_named_by(token)) {
-            return Box::pin(issuer.caller(token, SystemTime::now())).await;
-        }
-        Box::pin(self.known(token, address)).await?.ok_or_else(|| invalid("the cluster does not know it, or no longer"))
+        // Tokens themselves are not kept, only their hashes.
+        let hash = Sha256::digest(token).into();
+        let judged = match self.tokens.get(&hash, Instant::now()).filter(Judged::holds) {
+            Some(judged) => judged,
+            None => Box::pin(self.judge(token, hash, address)).await?,
+        };
+        judged.caller.ok_or_else(|| invalid("the cluster does not know it, or no longer"))
     }
 
     /// Whether `caller` has `right` in `namespace` (empty: in the whole cluster), on the object `name` if it is known.
-    pub(crate) async fn allows(&self, caller: &Caller, right: Right, namespace: &str, name: Option<&str>) -> Result<bool, Error> {
+    pub(crate) async fn allows(&self, caller: &Arc<Caller>, right: Right, namespace: &str, name: Option<&str>) -> Result<bool, Error> {
         self.may(caller, Attributes::of(right, namespace, name)).await
     }
 
     /// The same of what need not be known before.
-    async fn may(&self, caller: &Caller, attributes: Attributes) -> Result<bool, Error> {
+    async fn may(&self, caller: &Arc<Caller>, attributes: Attributes) -> Result<bool, Error> {
         if caller.anyone {
             return Ok(true);
         }
-        Box::pin(self.review(caller, attributes)).await
+        let question = Question::new(caller.clone(), attributes);
+        match self.verdicts.get(&question, Instant::now()) {
+            Some(verdict) => Ok(verdict),
+            None => Box::pin(self.review(question)).await,
+        }
     }
 }
 
@@ -153,7 +163,7 @@ pub(crate) async fn admit(
     address: IpAddr,
 ) -> Result<Admitted, Error> {
     if permission == Permission::Open {
-        return Ok(Admitted { caller: Caller::default(), team: None });
+        return Ok(Admitted { caller: Arc::default(), team: None });
     }
     let caller = context.access.caller(headers, address).await?;
     let (right, namespace, name) = match permission {
@@ -189,7 +199,7 @@ fn subject(context: &Context, right: Right, path: &Path, namespace: &str) -> Opt
 /// the only one.
 struct Choice<'a> {
     context: &'a Context,
-    caller: &'a Caller,
+    caller: &'a Arc<Caller>,
     right: Right,
     path: &'a Path,
 }
@@ -252,7 +262,7 @@ impl Choice<'_> {
 
 /// The teams in which the caller may have a role, of which the cluster has the last word. A token for one team shows no
 /// other.
-async fn candidates(context: &Context, caller: &Caller) -> Result<Vec<TeamSlug>, Error> {
+async fn candidates(context: &Context, caller: &Arc<Caller>) -> Result<Vec<TeamSlug>, Error> {
     let all = context.access.allows(caller, MEMBER, "", None).await?;
     let slugs: Vec<String> = if all { context.seen.teams.names("") } else { context.seen.bound_to(caller) };
     let claimed = caller.team.as_deref().map(slug);
@@ -261,7 +271,7 @@ async fn candidates(context: &Context, caller: &Caller) -> Result<Vec<TeamSlug>,
 }
 
 /// The teams in which the caller has a role.
-pub(crate) async fn teams_of(context: &Context, caller: &Caller) -> Result<Vec<TeamSlug>, Error> {
+pub(crate) async fn teams_of(context: &Context, caller: &Arc<Caller>) -> Result<Vec<TeamSlug>, Error> {
     let mut teams = Vec::new();
     for team in candidates(context, caller).await? {
         if context.access.allows(caller, MEMBER, &team.namespace(), None).await? {

@@ -4,6 +4,8 @@ pub(crate) mod change;
 pub(crate) mod run;
 mod view;
 
+use std::sync::Arc;
+
 use kube::ResourceExt;
 use kube::api::{Api, ApiResource, DynamicObject};
 use schemars::JsonSchema;
@@ -11,13 +13,14 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use slipway_api::names::{self, AgentName};
 use slipway_api::{Agent, ids};
-use slipway_cluster::list;
+use slipway_cluster::{Key, list};
 use slipway_http::{Error, StatusCode};
 
-use crate::answer::{Created, Data};
+use crate::answer::{Created, Data, Single};
 use crate::call::{Call, Json};
 use crate::fields::{self, AGENT, NewAgent};
-use crate::page::{Page, page};
+use crate::page::{self, Page, page};
+use crate::shelf::Item;
 use crate::{fault, write};
 
 pub(crate) use view::{View, item, time};
@@ -33,9 +36,16 @@ pub(crate) async fn all(call: Call) -> Result<Page<View>, Error> {
     page(call, &context.seen.agents, None).await
 }
 
-pub(crate) async fn get(call: Call) -> Result<Data<View>, Error> {
+/// As the API server has it now; or as the watch has told of it, where the caller says how new that must be, and it is.
+pub(crate) async fn get(call: Call) -> Result<Single<View>, Error> {
+    if page::suffices(&call, &call.context.seen.agents)?
+        && let Some((_, item)) = seen(&call)
+        && let Some(whole) = item.whole()
+    {
+        return Ok(Single::kept(whole, item.version));
+    }
     let (agent, _) = find(&call).await?;
-    answer(&agent)
+    answer(&agent).map(Single::read)
 }
 
 pub(crate) async fn create(call: Call<Json<NewAgent>>) -> Result<Created<View>, Error> {
@@ -81,6 +91,16 @@ pub(crate) async fn find<B>(call: &Call<B>) -> Result<(Agent, String), Error> {
     let agent = api(call).get(&name).await.map_err(|error| fault::of_cluster(error, &what))?;
     there(&agent, &what)?;
     Ok((agent, what))
+}
+
+/// The agent that the path names by id or slug, as far as it was heard of.
+pub(crate) fn seen<B>(call: &Call<B>) -> Option<(Key, Arc<Item>)> {
+    let agents = &call.context.seen.agents;
+    let (namespace, named) = (call.namespace(), call.path.part("id"));
+    let name = if named.starts_with("ag_") { agents.name_of(&namespace, named)? } else { named.to_owned() };
+    let key = Key::new(namespace, name);
+    let item = agents.get(&key)?;
+    Some((key, item))
 }
 
 /// The name of the agent that the path names by id or slug, if there can be one, and what to call it.

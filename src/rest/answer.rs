@@ -4,7 +4,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 use slipway_http::{Error, HeaderName, HeaderValue, Reply, StatusCode, header};
 
-/// The version of the cluster that an answer speaks of. A list that is asked for with it is at least as new.
+/// The version of the cluster that an answer speaks of. What is asked for with it is at least as new.
 pub(crate) const VERSION: HeaderName = HeaderName::from_static("x-resource-version");
 
 /// What a handler may answer.
@@ -55,6 +55,38 @@ impl<T: Serialize + JsonSchema + Send + 'static> Answer for Data<T> {
     fn reply(self) -> Result<Reply, Error> {
         let reply = Reply::json(&Wrapped { data: self.thing })?;
         if self.tagged { tagged(reply, self.version) } else { versioned(reply, self.version) }
+    }
+}
+
+/// The same of what was read: by itself, or as it is kept.
+pub(crate) struct Single<T>(Source<T>);
+
+enum Source<T> {
+    Read(Data<T>),
+    Kept { json: String, version: u64 },
+}
+
+impl<T> Single<T> {
+    pub(crate) fn read(data: Data<T>) -> Self {
+        Self(Source::Read(data))
+    }
+
+    /// The JSON of a thing, and its own version.
+    pub(crate) fn kept(json: String, version: u64) -> Self {
+        Self(Source::Kept { json, version })
+    }
+}
+
+impl<T: Serialize + JsonSchema + Send + 'static> Answer for Single<T> {
+    fn form(generator: &mut SchemaGenerator) -> Schema {
+        Data::<T>::form(generator)
+    }
+
+    fn reply(self) -> Result<Reply, Error> {
+        match self.0 {
+            Source::Read(data) => data.reply(),
+            Source::Kept { json, version } => tagged(Reply::bytes(Self::MEDIA, format!("{{\"data\":{json}}}")), Some(version.to_string())),
+        }
     }
 }
 

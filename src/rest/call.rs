@@ -28,7 +28,7 @@ impl Path {
 
 pub(crate) struct Call<B = ()> {
     pub context: Arc<Context>,
-    pub caller: Caller,
+    pub caller: Arc<Caller>,
     /// The team that the call is about, if it is about one.
     pub team: Option<TeamSlug>,
     pub path: Path,

@@ -49,8 +49,8 @@ async fn known(call: &Call) -> Result<Target, Error> {
     }
     let (agent, _) = agents::find(call).await?;
     let version = agent.metadata.resource_version.and_then(|version| version.parse::<u64>().ok()).unwrap_or(0);
-    let mut reached = call.context.seen.agents.reached();
-    match timeout(PATIENCE, reached.wait_for(|reached| *reached >= version)).await {
+    let (namespace, mut reached) = (call.namespace(), call.context.seen.agents.reached());
+    match timeout(PATIENCE, reached.wait_for(|reached| reached.of(&namespace) >= version)).await {
         Ok(Ok(_)) => {}
         _ => return Err(fault::away()),
     }

@@ -13,7 +13,7 @@ use crate::answer::{Answer, VERSION, versioned};
 use crate::call::Call;
 use crate::fault;
 use crate::route::Parameter;
-use crate::shelf::{Cursor, Item, Shelf};
+use crate::shelf::{Cursor, Item, Shelf, Words};
 
 /// The parameters that every list takes.
 pub(crate) const PAGED: &[Parameter] = &[
@@ -75,11 +75,10 @@ pub(crate) async fn page_of<T>(
 ) -> Result<Page<T>, Error> {
     let limit = call.query.number("limit", LIMIT, 1..=LONGEST)?;
     let after = call.query.text("cursor").map(|text| Cursor::read(&text)).transpose()?;
-    let words: Vec<String> = call.query.text("search").unwrap_or_default().split_whitespace().map(str::to_lowercase).collect();
+    let words = Words::of(&call.query.text("search").unwrap_or_default());
     std::mem::take(&mut call.query).end()?;
     let version = reach_within(&call, shelf, namespace.unwrap_or_default()).await?;
-    let fits = |name: &str, item: &Item| belongs(name) && words.iter().all(|word| item.search.contains(word));
-    let (items, next) = shelf.walk(namespace, after.as_ref(), fits, limit);
+    let (items, next) = shelf.walk(namespace, after.as_ref(), (&words, belongs), limit);
     let mut body = String::with_capacity(items.iter().map(|item| item.json.len() + 1).sum::<usize>() + 128);
     body.push_str("{\"data\":[");
     for (at, item) in items.iter().enumerate() {
@@ -98,6 +97,21 @@ pub(crate) async fn page_of<T>(
     Ok(Page { body, version, of: PhantomData })
 }
 
+/// The version of the cluster that the answer must be at least, if the call says so.
+fn wanted<B>(call: &Call<B>) -> Result<Option<u64>, Error> {
+    let read = |value: &HeaderValue| value.to_str().ok()?.parse::<u64>().ok();
+    call.headers.get(VERSION).map(|value| read(value).ok_or_else(wrong)).transpose()
+}
+
+fn wrong() -> Error {
+    Error::bad_request("the header X-Resource-Version must be one that an earlier answer had")
+}
+
+/// Whether the call says how new its answer must be, and the shelf is as new. Nobody waits for that here.
+pub(crate) fn suffices<B>(call: &Call<B>, shelf: &Shelf) -> Result<bool, Error> {
+    Ok(wanted(call)?.is_some_and(|wanted| shelf.has_reached(&call.namespace(), wanted)))
+}
+
 /// Waits until the shelf holds what the caller knows of its team: the version that an earlier answer to it named.
 pub(crate) async fn reach<B>(call: &Call<B>, shelf: &Shelf) -> Result<u64, Error> {
     reach_within(call, shelf, &call.namespace()).await
@@ -105,11 +119,9 @@ pub(crate) async fn reach<B>(call: &Call<B>, shelf: &Shelf) -> Result<u64, Error
 
 async fn reach_within<B>(call: &Call<B>, shelf: &Shelf, namespace: &str) -> Result<u64, Error> {
     let mut reached = shelf.reached();
-    let Some(wanted) = call.header(VERSION) else { return Ok(*reached.borrow()) };
-    let wrong = || Error::bad_request("the header X-Resource-Version must be one that an earlier answer had");
-    let wanted = wanted.parse::<u64>().map_err(|_| wrong())?;
-    if let Ok(Ok(reached)) = timeout(GLANCE, reached.wait_for(|reached| *reached >= wanted)).await {
-        return Ok(*reached);
+    let Some(wanted) = wanted(call)? else { return Ok(reached.borrow().of(namespace)) };
+    if let Ok(Ok(reached)) = timeout(GLANCE, reached.wait_for(|reached| reached.of(namespace) >= wanted)).await {
+        return Ok(reached.of(namespace));
     }
     // The write may have been to another kind, or have been forgotten before this process began: then no watch of
     // this kind will ever tell of that version. What the cluster holds now decides.
@@ -123,7 +135,7 @@ async fn reach_within<B>(call: &Call<B>, shelf: &Shelf, namespace: &str) -> Resu
             return Err(wrong());
         }
         loop {
-            let newest = *reached.borrow();
+            let newest = reached.borrow().of(namespace);
             if newest >= wanted {
                 return Ok(newest);
             }

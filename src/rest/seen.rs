@@ -57,7 +57,7 @@ impl Seen {
         self.follow(Api::all(client.clone()), None, |seen| &seen.teams, teams::item);
     }
 
-    /// Keeps a shelf as a watch tells. An object that does not fit its schema is not listed; reading it says why.
+    /// Keeps a shelf as a watch tells.
     fn follow<K>(
         self: &Arc<Self>,
         api: Api<DeserializeGuard<K>>,
@@ -71,26 +71,8 @@ impl Seen {
         part(self).holds(ApiResource::erase::<K>(&()), scope.as_deref());
         let seen = self.clone();
         tokio::spawn(async move {
-            let hear = |heard: Heard<DeserializeGuard<K>>| {
-                let board = part(&seen);
-                match heard {
-                    Heard::Seen(key, object) => {
-                        let version = version(&*object);
-                        board.note(&key, version);
-                        match object.0.ok().as_ref().and_then(item) {
-                            Some(item) => board.put(&key, item),
-                            None => board.take(&key),
-                        }
-                        board.reach(version);
-                    }
-                    Heard::Gone(key, object) => {
-                        board.forget(&key);
-                        board.reach(version(&*object));
-                    }
-                    Heard::Listed(keys) => board.keep(scope.as_deref(), &keys),
-                }
-            };
-            follow(api, None, Some(&seen.ready), hear).await;
+            let mut filling = Filling { shelf: part(&seen), scope: scope.as_deref(), listing: None };
+            follow(api, None, Some(&seen.ready), |heard| filling.hear(heard, item)).await;
         });
     }
 
@@ -120,12 +102,56 @@ impl Seen {
         tokio::spawn(async move {
             let hear = |heard: Heard<RoleBinding>| match heard {
                 Heard::Seen(key, binding) if key.namespace.starts_with("team-") => drop(seen.bound.insert(key, Bound::of(*binding))),
-                Heard::Seen(..) => {}
+                Heard::Seen(..) | Heard::Listing => {}
                 Heard::Gone(key, _) => drop(seen.bound.remove(&key)),
                 Heard::Listed(keys) => drop(seen.bound.retain(scope.as_deref(), &keys)),
             };
             follow(api, None, Some(&seen.ready), hear).await;
         });
+    }
+}
+
+/// What one watch does to a shelf.
+struct Filling<'a> {
+    shelf: &'a Shelf,
+    scope: Option<&'a str>,
+    /// While a list is read, the newest version in it so far.
+    listing: Option<u64>,
+}
+
+impl Filling<'_> {
+    /// An object that does not fit its schema is not listed; reading it says why.
+    fn hear<K: Resource>(&mut self, heard: Heard<DeserializeGuard<K>>, item: fn(&K) -> Option<Item>) {
+        match heard {
+            Heard::Listing => self.listing = Some(0),
+            Heard::Seen(key, object) => {
+                let version = version(&*object);
+                self.shelf.note(&key, version);
+                match object.0.ok().as_ref().and_then(item) {
+                    Some(item) => self.shelf.put(&key, Item { version, ..item }),
+                    None => self.shelf.take(&key),
+                }
+                self.reach(version);
+            }
+            Heard::Gone(key, object) => {
+                self.shelf.forget(&key);
+                self.reach(version(&*object));
+            }
+            Heard::Listed(keys) => {
+                self.shelf.keep(self.scope, &keys);
+                if let Some(newest) = self.listing.take() {
+                    self.shelf.reach(self.scope, newest);
+                }
+            }
+        }
+    }
+
+    /// A list is in the order of names: what is older than something in it may be yet to come.
+    fn reach(&mut self, version: u64) {
+        match &mut self.listing {
+            Some(newest) => *newest = version.max(*newest),
+            None => self.shelf.reach(self.scope, version),
+        }
     }
 }
 
@@ -141,4 +167,37 @@ where
 
 fn version(object: &impl ResourceExt) -> u64 {
     number(object.meta().resource_version.as_deref())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use slipway_api::Agent;
+    use slipway_cluster::Key;
+
+    use super::*;
+
+    fn seen(name: &str, version: u64) -> Heard<DeserializeGuard<Agent>> {
+        let metadata = json!({"name": name, "namespace": "team-a", "resourceVersion": version.to_string()});
+        let agent: Agent = serde_json::from_value(json!({"metadata": metadata, "spec": {"name": name, "framework": "custom"}})).unwrap();
+        Heard::Seen(Key::new("team-a", name), Box::new(DeserializeGuard(Ok(agent))))
+    }
+
+    #[test]
+    fn a_list_is_as_new_as_the_newest_in_it_once_it_has_ended_and_no_sooner() {
+        let shelf = Shelf::default();
+        let mut filling = Filling { shelf: &shelf, scope: None, listing: None };
+        let mut hear = |heard| {
+            filling.hear(heard, agents::item);
+            shelf.reached().borrow().of("team-a")
+        };
+        // Both changed while nothing was heard, the second one first.
+        assert_eq!(hear(seen("b", 5)), 5);
+        assert_eq!(hear(Heard::Listing), 5);
+        assert_eq!(hear(seen("a", 9)), 5);
+        assert_eq!(hear(seen("b", 8)), 5);
+        assert_eq!(hear(Heard::Listed(["a", "b"].map(|name| Key::new("team-a", name)).into())), 9);
+        assert_eq!(hear(seen("b", 10)), 10);
+        assert_eq!(shelf.get(&Key::new("team-a", "b")).unwrap().version, 10);
+    }
 }

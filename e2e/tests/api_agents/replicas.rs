@@ -55,11 +55,17 @@ fn what_was_written_by_one_server_is_in_the_next_list_of_the_other() {
         assert_eq!(made.status, 201, "{made:?}");
         let list = |api: &Api, version: &str| api.call("GET", "/agents").header("X-Resource-Version", version).expect(200);
         assert!(slugs(&list(reader, made.header("x-resource-version"))).contains(&slug.as_str()), "made in round {round}");
-        let renamed = writer.call("PATCH", &format!("/agents/{slug}/config")).json(&json!({"name": "Renamed"})).send();
+        let path = format!("/agents/{slug}");
+        let read = |api: &Api, version: &str| api.call("GET", &path).header("X-Resource-Version", version).send();
+        let renamed = writer.call("PATCH", &format!("{path}/config")).json(&json!({"name": "Renamed"})).send();
+        // Before the list, which waits until the reader has heard of it.
+        let single = read(reader, renamed.header("x-resource-version"));
+        assert_eq!((single.status, &single.json()["data"]["name"]), (200, &json!("Renamed")), "renamed in round {round}");
         let renamed = list(reader, renamed.header("x-resource-version"));
         assert!(renamed["data"].as_array().is_some_and(|all| all.iter().any(|agent| agent["slug"] == slug && agent["name"] == "Renamed")));
-        let deleted = writer.call("DELETE", &format!("/agents/{slug}")).send();
+        let deleted = writer.call("DELETE", &path).send();
         assert_eq!(deleted.status, 200, "{deleted:?}");
+        assert_eq!(read(reader, deleted.header("x-resource-version")).status, 404, "deleted in round {round}");
         assert!(!deleted.header("x-resource-version").is_empty(), "{deleted:?}");
         assert_eq!(team.kubectl(format!("get agent {slug} --ignore-not-found -o name")).ok(), "", "deleted in round {round}");
         for api in &apis {

@@ -98,7 +98,7 @@ pub(super) fn watch(client: &Client, namespace: &str) -> (Configuration, watch::
             Heard::Seen(_, config) => first.change(|public, _| *public = Public::of(&config)),
             Heard::Gone(..) => first.change(|public, _| *public = Public::default()),
             Heard::Listed(keys) if keys.is_empty() => first.change(|public, _| *public = Public::default()),
-            Heard::Listed(_) => {}
+            Heard::Listing | Heard::Listed(_) => {}
         };
         follow_fields(api, &selected, None, hear).await;
     });
@@ -108,7 +108,7 @@ pub(super) fn watch(client: &Client, namespace: &str) -> (Configuration, watch::
             Heard::Seen(_, secret) => second.change(|_, hidden| *hidden = Hidden::of(&secret)),
             Heard::Gone(..) => second.change(|_, hidden| *hidden = Hidden::default()),
             Heard::Listed(keys) if keys.is_empty() => second.change(|_, hidden| *hidden = Hidden::default()),
-            Heard::Listed(_) => {}
+            Heard::Listing | Heard::Listed(_) => {}
         };
         follow_fields(api, &fields, None, hear).await;
     });

@@ -240,6 +240,7 @@ fn agents(world: &Arc<World>, scope: Option<String>) {
                 world.agents.remove(&key);
                 world.queue.add(key);
             }
+            Heard::Listing => {}
             Heard::Listed(keys) => world.agents.retain(scope.as_deref(), &keys).into_iter().for_each(|key| world.queue.add(key)),
         };
         follow(api, None, Some(&world.sources), hear).await;
@@ -273,6 +274,7 @@ where
                 world.things.remove(&Key::new(&key.namespace, format!("{prefix}{}", key.name)));
                 changed(&key);
             }
+            Heard::Listing => {}
             Heard::Listed(keys) => {
                 let gone: Vec<Key> = known.iter().filter(|key| !keys.contains(*key)).cloned().collect();
                 for key in gone {
@@ -304,6 +306,7 @@ fn releases(world: &Arc<World>, scope: Option<String>) {
                 world.gone(&agent, &key.name);
                 world.queue.add(agent);
             }
+            Heard::Listing => {}
             Heard::Listed(keys) => {
                 let mut releases = world.releases.write().unwrap_or_else(PoisonError::into_inner);
                 for (agent, of) in releases.iter_mut().filter(|(agent, _)| scope.as_ref().is_none_or(|scope| agent.namespace == *scope)) {
@@ -347,6 +350,7 @@ fn pods(world: &Arc<World>, scope: Option<String>) {
                     }
                     world.queue.add(agent);
                 }
+                Heard::Listing => {}
                 Heard::Listed(keys) => {
                     for (agent, of) in images.iter_mut().filter(|(agent, _)| scope.as_ref().is_none_or(|scope| agent.namespace == *scope)) {
                         of.retain(|name, _| keys.contains(&Key::new(&agent.namespace, name)));

@@ -157,6 +157,7 @@ fn source<K, T>(
                 cache(&world).remove(&key);
                 changed(&world, key);
             }
+            Heard::Listing => {}
             Heard::Listed(keys) => {
                 let gone = cache(&world).retain(scope.as_deref(), &keys);
                 for key in gone {
@@ -197,6 +198,7 @@ fn namespaces(world: &Arc<World>) {
                     owner_queue(&world, ChildKind::Namespace, &object);
                     gone.push(key);
                 }
+                Heard::Listing => {}
                 Heard::Listed(keys) => gone = world.children(ChildKind::Namespace).retain(None, &keys),
             }
             for key in gone {
@@ -244,6 +246,7 @@ fn secrets(world: &Arc<World>, namespace: String) -> AbortHandle {
                     }
                     touched.push(key);
                 }
+                Heard::Listing => {}
                 Heard::Listed(keys) => {
                     touched = world.secrets.retain(Some(&namespace), &keys);
                     world.children(ChildKind::Secret).retain(Some(&namespace), &keys);
@@ -285,6 +288,7 @@ fn children(world: &Arc<World>, kind: ChildKind, scope: Option<String>) {
                 world.children(kind).forget(&key, version(&object));
                 owner_queue(&world, kind, &object);
             }
+            Heard::Listing => {}
             // Whoever owned what is gone finds out at the next resync.
             Heard::Listed(keys) => drop(world.children(kind).retain(scope.as_deref(), &keys)),
         };
@@ -382,6 +386,7 @@ fn pods(world: &Arc<World>, scope: Option<String>) {
             let touched: Vec<Key> = match heard {
                 Heard::Seen(_, pod) => world.pods.seen(&pod).into_iter().collect(),
                 Heard::Gone(_, pod) => world.pods.gone(&pod).into_iter().collect(),
+                Heard::Listing => Vec::new(),
                 Heard::Listed(keys) => world.pods.retain(scope.as_deref(), &keys),
             };
             for agent in &touched {

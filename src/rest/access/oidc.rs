@@ -9,7 +9,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use slipway_http::{Error, HeaderValue, header};
 use url::{Host, Url};
@@ -17,6 +17,9 @@ use url::{Host, Url};
 use super::{Caller, invalid};
 use jwt::Token;
 use source::{Pace, Source};
+
+/// A token that says it lasts for longer is looked at again after this time.
+const LONGEST_LIFE: Duration = Duration::from_hours(1);
 
 /// Whose tokens are taken, and what in them is a name and what a group.
 #[derive(Debug, Clone)]
@@ -77,12 +80,14 @@ impl Issuer {
         jwt::issuer(token).is_some_and(|issuer| issuer == self.oidc.issuer)
     }
 
-    /// Whose token it is.
-    pub(super) async fn caller(&self, token: &str, now: SystemTime) -> Result<Caller, Error> {
+    /// Whose token it is, and when it ends.
+    pub(super) async fn caller(&self, token: &str, asked: SystemTime) -> Result<(Caller, SystemTime), Error> {
         let token = Token::read(token).map_err(|problem| invalid(&problem))?;
         self.check(&token).await?;
-        let now = now.duration_since(UNIX_EPOCH).map_err(Error::internal)?.as_secs_f64();
-        claims::caller(&self.oidc, &token.claims, now).map_err(|problem| invalid(&problem))
+        let now = asked.duration_since(UNIX_EPOCH).map_err(Error::internal)?.as_secs_f64();
+        let (caller, end) = claims::caller(&self.oidc, &token.claims, now).map_err(|problem| invalid(&problem))?;
+        let left = Duration::try_from_secs_f64(end - now).unwrap_or(LONGEST_LIFE).min(LONGEST_LIFE);
+        Ok((caller, asked + left))
     }
 
     /// Whether one of the issuer's keys has signed it. Keys change, so before a token is refused they are looked at

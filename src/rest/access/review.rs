@@ -1,8 +1,8 @@
 //! Whether the cluster's own roles allow it.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Instant;
 
 use k8s_openapi::api::authorization::v1::{NonResourceAttributes, ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
@@ -53,20 +53,22 @@ impl fmt::Display for Attributes {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Question {
-    user: String,
-    groups: Vec<String>,
-    uid: Option<String>,
-    extra: BTreeMap<String, Vec<String>>,
+    caller: Arc<Caller>,
     attributes: Attributes,
 }
 
 impl Question {
+    pub(super) fn new(caller: Arc<Caller>, attributes: Attributes) -> Self {
+        Self { caller, attributes }
+    }
+
     fn spec(&self) -> SubjectAccessReviewSpec {
+        let Caller { name, groups, uid, extra, .. } = &*self.caller;
         let mut spec = SubjectAccessReviewSpec {
-            user: Some(self.user.clone()),
-            groups: Some(self.groups.clone()),
-            uid: self.uid.clone(),
-            extra: (!self.extra.is_empty()).then(|| self.extra.clone()),
+            user: Some(name.clone()),
+            groups: Some(groups.clone()),
+            uid: uid.clone(),
+            extra: (!extra.is_empty()).then(|| extra.clone()),
             ..SubjectAccessReviewSpec::default()
         };
         let owned = |text: &Text| Some(text.clone().into_owned());
@@ -91,18 +93,9 @@ impl Question {
 }
 
 impl Access {
-    pub(super) async fn review(&self, caller: &Caller, attributes: Attributes) -> Result<bool, Error> {
-        let question = Question {
-            user: caller.name.clone(),
-            groups: caller.groups.clone(),
-            uid: caller.uid.clone(),
-            extra: caller.extra.clone(),
-            attributes,
-        };
+    /// Asks the cluster.
+    pub(super) async fn review(&self, question: Question) -> Result<bool, Error> {
         let asked = Instant::now();
-        if let Some(verdict) = self.verdicts.get(&question, asked) {
-            return Ok(verdict);
-        }
         let review = SubjectAccessReview { spec: question.spec(), ..SubjectAccessReview::default() };
         let api: Api<SubjectAccessReview> = Api::all(self.client.clone());
         let answer = api.create(&PostParams::default(), &review).await.map_err(|error| fault::of_cluster(error, "review"))?;
@@ -120,13 +113,15 @@ mod tests {
 
     #[test]
     fn a_review_carries_all_that_is_known_of_the_caller() {
-        let question = Question {
-            user: "u".to_owned(),
+        let caller = Caller {
+            name: "u".to_owned(),
             groups: vec!["g".to_owned()],
             uid: Some("7".to_owned()),
             extra: [("example.com/scopes".to_owned(), vec!["a".to_owned()])].into(),
-            attributes: Attributes::of(Right::on("create", "agents").sub("chat"), "team-a", Some("hello")),
+            ..Caller::default()
         };
+        let attributes = Attributes::of(Right::on("create", "agents").sub("chat"), "team-a", Some("hello"));
+        let question = Question::new(Arc::new(caller), attributes);
         let expected = json!({
             "user": "u", "groups": ["g"], "uid": "7", "extra": {"example.com/scopes": ["a"]},
             "resourceAttributes": {

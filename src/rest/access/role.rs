@@ -1,6 +1,8 @@
 //! Whether a caller may give a role, as the API server decides it of who binds one: by the right to `bind` that role, or by
 //! having every right that the role has. REST binds as itself, of which the API server asks nothing about the caller.
 
+use std::sync::Arc;
+
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 use kube::api::Api;
@@ -17,7 +19,7 @@ const AT_ONCE: usize = 8;
 
 impl Access {
     /// The right that `caller` lacks to bind this ClusterRole in `namespace`; `None` if nothing is lacking.
-    pub(crate) async fn lacks(&self, caller: &Caller, role: &str, namespace: &str) -> Result<Option<String>, Error> {
+    pub(crate) async fn lacks(&self, caller: &Arc<Caller>, role: &str, namespace: &str) -> Result<Option<String>, Error> {
         if self.may(caller, Attributes::of(BIND, namespace, Some(role))).await? {
             return Ok(None);
         }

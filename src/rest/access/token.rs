@@ -1,25 +1,51 @@
-//! Whose token it is, by the cluster's word: whatever kubectl is let in with, REST lets in.
+//! Whose token it is: by the issuer's signature where it names the issuer, else by the cluster's word. Whatever kubectl is
+//! let in with, REST lets in.
 
 use std::net::IpAddr;
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
 
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
 use kube::api::{Api, PostParams};
-use sha2::{Digest, Sha256};
 use slipway_http::Error;
 
 use super::{Access, Caller};
 use crate::fault;
 
+/// What was found of a token, to be believed for seconds.
+#[derive(Debug, Clone)]
+pub(super) struct Judged {
+    /// None: it is not good.
+    pub caller: Option<Arc<Caller>>,
+    /// When it ends, if that is known.
+    ends: Option<SystemTime>,
+}
+
+impl Judged {
+    pub(super) fn holds(&self) -> bool {
+        self.ends.is_none_or(|end| SystemTime::now() < end)
+    }
+}
+
 impl Access {
-    /// The owner of `token`, if it is good. Tokens themselves are not kept, only their hashes. Only so many may turn out not
-    /// to be good, for each costs the API server a review.
-    pub(super) async fn known(&self, token: &str, address: IpAddr) -> Result<Option<Caller>, Error> {
-        let hash: [u8; 32] = Sha256::digest(token).into();
+    /// Whose token it is. What is wrong with an issuer's token is told, and not kept.
+    pub(super) async fn judge(&self, token: &str, hash: [u8; 32], address: IpAddr) -> Result<Judged, Error> {
         let asked = Instant::now();
-        if let Some(known) = self.tokens.get(&hash, asked) {
-            return Ok(known);
-        }
+        let judged = match self.issuer().filter(|issuer| issuer.is_named_by(token)) {
+            Some(issuer) => {
+                let (caller, end) = issuer.caller(token, SystemTime::now()).await?;
+                Judged { caller: Some(Arc::new(caller)), ends: Some(end) }
+            }
+            None => Judged { caller: self.known(token, hash, address).await?.map(Arc::new), ends: None },
+        };
+        self.tokens.put(hash, judged.clone(), asked);
+        Ok(judged)
+    }
+
+    /// The owner of a token by the cluster's word, if it is good. Only so many may turn out not to be good, for each costs the
+    /// API server a review.
+    async fn known(&self, token: &str, hash: [u8; 32], address: IpAddr) -> Result<Option<Caller>, Error> {
+        let asked = Instant::now();
         let was_good = self.good.get(&hash, asked).is_some();
         if !was_good {
             self.failures.attempt(address, asked)?;
@@ -35,7 +61,6 @@ impl Access {
         } else {
             self.good.put(hash, (), asked);
         }
-        self.tokens.put(hash, caller.clone(), asked);
         Ok(caller)
     }
 

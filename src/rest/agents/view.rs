@@ -9,7 +9,7 @@ use slipway_api::{Agent, condition, ids};
 use slipway_http::Error;
 
 use crate::fields::{self, AGENT};
-use crate::shelf::{self, Item};
+use crate::shelf::{self, Item, LeftOut};
 
 /// An agent.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -139,21 +139,23 @@ pub(crate) fn time(time: Option<jiff::Timestamp>) -> String {
     time.map(|time| time.to_string()).unwrap_or_default()
 }
 
-/// What the list of agents keeps of one: all but its prompt and what else is large. One that is being deleted is no
-/// longer listed.
+/// What the list of agents keeps of one: all but its prompt and what else is large, and these apart if they are not too
+/// large. One that is being deleted is no longer listed.
 pub(crate) fn item(agent: &Agent) -> Option<Item> {
     if agent.metadata.deletion_timestamp.is_some() {
         return None;
     }
     let mut view = View::of(agent).ok()?;
-    if let Some(config) = view.config.as_object_mut() {
-        shelf::abridge(config, &["system_prompt"], &[]);
-    }
-    view.message = shelf::cut(view.message);
+    let fields = view.config.as_object_mut().map(|config| shelf::abridge(config, &["system_prompt"], &[]))?;
+    let message = shelf::cut(view.message.clone());
+    let is_message_whole = message == view.message;
+    view.message = message;
+    let json = serde_json::to_string(&view).ok()?;
     Some(Item {
+        left_out: LeftOut::of(&json, "config", &fields).filter(|_| is_message_whole),
         created: agent.creation_timestamp().map_or(0, |time| time.0.as_second()),
         search: format!("{} {} {}", view.name, view.slug, view.description.as_deref().unwrap_or_default()).to_lowercase(),
-        json: serde_json::to_string(&view).ok()?,
+        json,
         id: view.id,
         ..Item::default()
     })
@@ -235,6 +237,19 @@ mod tests {
             (single.config["system_prompt"].as_str().map(str::len), single.config["suggestions"].as_str().map(str::len)),
             (Some(5000), Some(17_000))
         );
+    }
+
+    #[test]
+    fn an_agent_by_itself_is_shown_whole_or_not_kept() {
+        let spec = |prompt: usize| format!("systemPrompt: {}, description: '\"config\":{{', suggestions: s", "p".repeat(prompt));
+        let (small, large) = (agent(&spec(5000), "", ""), agent(&spec(17_000), "", ""));
+        let whole: Value = serde_json::from_str(&item(&small).unwrap().whole().unwrap()).unwrap();
+        assert_eq!(whole, serde_json::to_value(View::of(&small).unwrap()).unwrap());
+        assert_eq!(whole["config"]["system_prompt"].as_str().map(str::len), Some(5000));
+        assert_eq!(item(&large).unwrap().whole(), None);
+        let failed = |message: &str| status(4, "SecretMissing", &["Stalled"]).replace("spec.envSecrets: why", message);
+        assert!(item(&agent("replicas: 1", "", &failed("why"))).unwrap().whole().is_some());
+        assert_eq!(item(&agent("replicas: 1", "", &failed(&"why ".repeat(500)))).unwrap().whole(), None, "its message is cut");
     }
 
     #[test]

@@ -181,6 +181,7 @@ impl Run {
                     }
                 }
             }
+            Heard::Listing => {}
             Heard::Listed(listed) => self.keep(&listed, source, scope),
         }
     }

@@ -15,6 +15,9 @@ const IMPORT: &str = "/skills/import";
 /// Where a release is asked for, which is made if anything has changed.
 const RELEASES: &str = "/agents/{id}/releases";
 
+/// Where one agent is read.
+const AGENT: &str = "/agents/{id}";
+
 /// What is answered out of the history of releases.
 const HISTORY: [&str; 2] = ["/releases", "/versions"];
 
@@ -27,6 +30,8 @@ struct Facts {
     /// Its answer is a list, of which pages can be asked for.
     list: bool,
     paged: bool,
+    /// Its answer may come from the cache, if that is as new as the caller wants it to be.
+    cached: bool,
     /// It is answered out of the history of releases.
     history: bool,
     /// It makes a resource.
@@ -51,6 +56,7 @@ impl Facts {
             stream: route.media == STREAM,
             list: response["properties"]["data"]["type"] == "array",
             paged: !relayed && !history && route.parameters.iter().any(|parameter| parameter.name == "cursor"),
+            cached: route.method == Method::GET && route.path == AGENT,
             makes,
             changes: ours && !makes && !apart && route.method != Method::GET,
             body,
@@ -161,7 +167,7 @@ fn parameters(route: &Route, facts: &Facts) -> Vec<Value> {
     let headers = [
         ("Team", own_team),
         ("TeamId", own_team),
-        ("ResourceVersion", facts.paged),
+        ("ResourceVersion", facts.paged || facts.cached),
         ("IfMatch", facts.changes),
         ("IdempotencyKey", facts.makes),
         ("LastEventId", facts.stream && route.method == Method::GET),

@@ -69,7 +69,7 @@ pub(super) fn headers() -> Value {
     let header = |about: &str| json!({"description": about, "schema": {"type": "string"}});
     json!({
         REQUEST_ID: header("Under which the server's log speaks of this request."),
-        "X-Resource-Version": header("The version of the cluster that the answer speaks of. Sent along with a list, it makes the list at least as new."),
+        "X-Resource-Version": header("The version of the cluster that the answer speaks of. Sent along with a list or the read of an agent, it makes the answer at least as new."),
         "ETag": header("The version of the thing, for If-Match."),
         "WWW-Authenticate": header("How to prove who one is."),
         "Retry-After": header("After how many seconds to try again, where that is known."),
@@ -87,7 +87,7 @@ pub(super) fn parameters() -> Value {
     json!({
         "Team": header("X-Team", "The team by its slug, for those who have a role in several.", json!({"type": "string", "minLength": 1, "pattern": "^[a-z]([-a-z0-9]*[a-z0-9])?$"})),
         "TeamId": header("X-Team-Id", "The same by its id.", json!({"type": "string", "minLength": 1, "pattern": "^tk_[a-z]([-a-z0-9]*[a-z0-9])?$"})),
-        "ResourceVersion": header("X-Resource-Version", "What an earlier answer had: the list waits until it is as new.", json!({"type": "string", "minLength": 1, "pattern": "^[0-9]{1,18}$"})),
+        "ResourceVersion": header("X-Resource-Version", "What an earlier answer had: this one is at least as new. A list waits for that; an agent is shown from the cache where that is as new.", json!({"type": "string", "minLength": 1, "pattern": "^[0-9]{1,18}$"})),
         "IfMatch": header("If-Match", "The ETag of an earlier answer: in another version the thing is left as it is, and the answer is 409.", json!({"type": "string", "minLength": 1, "pattern": "^(\\*|\"[0-9]{1,18}\")$"})),
         "IdempotencyKey": header("Idempotency-Key", "Any text of one's own. The same call with the same key again gives what was made the first time.", json!({"type": "string", "minLength": 1, "pattern": "^[!-~]{1,255}$"})),
         "LastEventId": header("Last-Event-ID", "The id of the last event that was received: the stream goes on after it.", json!({"type": "string", "minLength": 1, "pattern": "^[0-9]{1,18}$"})),

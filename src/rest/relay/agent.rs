@@ -11,7 +11,7 @@ use slipway_http::Error;
 
 use crate::call::Call;
 use crate::shelf::Item;
-use crate::{fault, page};
+use crate::{agents, fault, page};
 
 /// Where a call goes.
 #[derive(Debug)]
@@ -30,15 +30,11 @@ pub(crate) struct Standing {
 
 /// The agent that the path names by id or slug. One that is not heard of does not run.
 pub(crate) async fn target<B>(call: &Call<B>) -> Result<Target, Error> {
-    let agents = &call.context.seen.agents;
-    page::reach(call, agents).await?;
-    let (namespace, named) = (call.namespace(), call.path.part("id"));
-    let name = if named.starts_with("ag_") { agents.name_of(&namespace, named) } else { Some(named.to_owned()) };
-    let key = name.map(|name| Key::new(namespace, name));
-    match key.and_then(|key| Some((agents.get(&key)?, key))) {
-        Some((item, key)) => Ok(Target { key, item }),
+    page::reach(call, &call.context.seen.agents).await?;
+    match agents::seen(call) {
+        Some((key, item)) => Ok(Target { key, item }),
         None if !call.context.seen.is_ready() => Err(fault::away()),
-        None => Err(Error::not_found(format!("there is no agent {named}"))),
+        None => Err(Error::not_found(format!("there is no agent {}", call.path.part("id")))),
     }
 }
 

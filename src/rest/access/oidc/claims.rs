@@ -14,15 +14,16 @@ const TEAM: &str = "team_id";
 /// The group of all that are known, which the API server too gives to everyone it lets in.
 const AUTHENTICATED: &str = "system:authenticated";
 
-/// The caller that the claims name. The error ends a sentence that begins with: the token is not valid.
-pub(super) fn caller(oidc: &Oidc, claims: &Map<String, Value>, now: f64) -> Result<Caller, String> {
+/// The caller that the claims name, and until when, in seconds since 1970. The error ends a sentence that begins with: the token is not valid.
+pub(super) fn caller(oidc: &Oidc, claims: &Map<String, Value>, now: f64) -> Result<(Caller, f64), String> {
     if text(claims, "iss")? != Some(&oidc.issuer) {
         return Err("another has issued it".to_owned());
     }
     if !strings(claims, "aud")?.contains(&oidc.audience) {
         return Err(format!("it is not meant for {}", oidc.audience));
     }
-    if moment(claims, "exp")?.ok_or("it has no exp")? + SKEW <= now {
+    let end = moment(claims, "exp")?.ok_or("it has no exp")? + SKEW;
+    if end <= now {
         return Err("it has expired".to_owned());
     }
     for begin in ["nbf", "iat"] {
@@ -44,7 +45,7 @@ pub(super) fn caller(oidc: &Oidc, claims: &Map<String, Value>, now: f64) -> Resu
     }
     groups.push(AUTHENTICATED.to_owned());
     let team = text(claims, TEAM)?.filter(|team| !team.is_empty()).map(str::to_owned);
-    Ok(Caller { name, groups, team, ..Caller::default() })
+    Ok((Caller { name, groups, team, ..Caller::default() }, end))
 }
 
 /// Names that begin with `system:` are the cluster's: a group `system:masters` may do everything.

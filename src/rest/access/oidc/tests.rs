@@ -40,7 +40,7 @@ fn alice() -> Value {
 async fn read(issuer: &Issuer, token: &str) -> Result<Caller, (u16, String)> {
     assert!(issuer.is_named_by(token), "{token}");
     let outcome = issuer.caller(token, SystemTime::now()).await;
-    outcome.map_err(|error| (error.status().as_u16(), error.message().to_owned()))
+    outcome.map(|(caller, _)| caller).map_err(|error| (error.status().as_u16(), error.message().to_owned()))
 }
 
 #[tokio::test]
@@ -267,7 +267,7 @@ fn names_are_prefixed_as_the_api_server_does_it() {
         let settings = Oidc { username_claim: claim.to_owned(), username_prefix: prefix.map(str::to_owned), ..oidc("https://issuer") };
         let claims = json!({"iss": "https://issuer", "aud": ["a", "slipway"], "exp": HOUR, "sub": "7", "email": "a@b.c"});
         let claims: Map<String, Value> = claims.as_object().unwrap().clone();
-        claims::caller(&settings, &claims, 0.0).unwrap().name
+        claims::caller(&settings, &claims, 0.0).unwrap().0.name
     };
     assert_eq!(name("sub", None), "https://issuer#7");
     assert_eq!(name("sub", Some("")), "https://issuer#7");
@@ -322,7 +322,7 @@ proptest! {
         let mut all: Map<String, Value> = json!({"iss": "https://issuer.example", "aud": "slipway", "exp": 1_000_060}).as_object().unwrap().clone();
         all.extend(claims);
         let oidc = Oidc { username_claim: username, username_prefix: prefix, groups_prefix, ..oidc("https://issuer.example") };
-        if let Ok(caller) = claims::caller(&oidc, &all, 1_000_000.0) {
+        if let Ok((caller, _)) = claims::caller(&oidc, &all, 1_000_000.0) {
             prop_assert!(!caller.name.is_empty() && !caller.name.starts_with("system:"), "{:?}", caller);
             let (everyone, own) = caller.groups.split_last().unwrap();
             prop_assert_eq!(everyone, "system:authenticated");

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -29,6 +30,8 @@ pub(crate) struct Cluster(Arc<State>);
 struct State {
     inner: Mutex<Inner>,
     events: broadcast::Sender<(String, Value)>,
+    /// Whether watches go on and tell nothing.
+    silent: AtomicBool,
 }
 
 #[derive(Default)]
@@ -37,6 +40,10 @@ struct Inner {
     objects: BTreeMap<String, Value>,
     /// What was made until when: to answer how things were.
     history: Vec<(u64, BTreeMap<String, Value>)>,
+    /// What watches tell, by version.
+    told: Vec<(u64, String, Value)>,
+    /// What was read by itself.
+    reads: Vec<String>,
     writes: Vec<(Method, String, HeaderMap)>,
     /// How often was asked whose a token is.
     reviews: usize,
@@ -63,7 +70,7 @@ impl Cluster {
         }
         let team = json!({"metadata": {"name": "a"}, "spec": {"name": "A"}});
         let _ = inner.create("/apis/agents.slipway.dev/v1/teams", team);
-        Self(Arc::new(State { inner: Mutex::new(inner), events: broadcast::channel(1024).0 }))
+        Self(Arc::new(State { inner: Mutex::new(inner), events: broadcast::channel(1024).0, silent: AtomicBool::new(false) }))
     }
 
     pub(crate) fn client(&self) -> Client {
@@ -85,6 +92,16 @@ impl Cluster {
     /// How often was asked whose a token is.
     pub(crate) fn reviews(&self) -> usize {
         self.0.inner.lock().unwrap().reviews
+    }
+
+    /// How often the object was read by itself.
+    pub(crate) fn reads(&self, path: &str) -> usize {
+        self.0.inner.lock().unwrap().reads.iter().filter(|read| *read == path).count()
+    }
+
+    /// From now on no watch tells of anything.
+    pub(crate) fn fall_silent(&self) {
+        self.0.silent.store(true, Ordering::SeqCst);
     }
 
     /// From now on nobody may do this.
@@ -153,8 +170,11 @@ impl Cluster {
             inner.writes.push((method.clone(), path.to_owned(), headers.clone()));
         }
         match *method {
-            Method::GET if query.get("watch").is_some_and(|watch| watch == "true") => self.watch(path),
-            Method::GET if inner.objects.contains_key(path) => whole(200, &inner.objects[path]),
+            Method::GET if query.get("watch").is_some_and(|watch| watch == "true") => self.watch(&inner, path, &query),
+            Method::GET if inner.objects.contains_key(path) => {
+                inner.reads.push(path.to_owned());
+                whole(200, &inner.objects[path])
+            }
             Method::GET if is_collection(path) => inner.list(path, &query),
             Method::POST => self.changed(inner.create(path, sent)),
             Method::PATCH => self.changed(inner.change(path, sent)),
@@ -167,17 +187,23 @@ impl Cluster {
         match outcome {
             Ok((kind, path, object)) => {
                 let answer = whole(if kind == "ADDED" { 201 } else { 200 }, &object);
-                let _ = self.0.events.send((path, json!({"type": kind, "object": object})));
+                if !self.0.silent.load(Ordering::SeqCst) {
+                    let _ = self.0.events.send((path, json!({"type": kind, "object": object})));
+                }
                 answer
             }
             Err((status, reason)) => refusal(status, reason),
         }
     }
 
-    fn watch(&self, collection: &str) -> Response<Body> {
+    /// What has happened since the version that is asked for, and what happens.
+    fn watch(&self, inner: &Inner, collection: &str, query: &BTreeMap<String, String>) -> Response<Body> {
+        let since = query.get("resourceVersion").and_then(|version| version.parse().ok()).unwrap_or(0);
+        let missed = inner.told.iter().filter(|(version, ..)| *version > since && !self.0.silent.load(Ordering::SeqCst));
+        let missed: Vec<(String, Value)> = missed.map(|(_, path, event)| (path.clone(), event.clone())).collect();
         let (collection, events) = (collection.to_owned(), self.0.events.subscribe());
         let lines = stream::unfold(events, |mut events| async move { events.recv().await.ok().map(|event| (event, events)) });
-        let lines = lines.filter_map(move |(path, event)| {
+        let lines = stream::iter(missed).chain(lines).filter_map(move |(path, event)| {
             let line = belongs(&path, &collection).then(|| Ok(Frame::data(Bytes::from(format!("{event}\n")))));
             async move { line }
         });
@@ -213,6 +239,12 @@ impl Inner {
         object
     }
 
+    /// Notes for watches that begin later what happened to which object.
+    fn tell(&mut self, kind: &'static str, path: &str, object: Value) -> (&'static str, String, Value) {
+        self.told.push((self.version, path.to_owned(), json!({"type": kind, "object": object})));
+        (kind, path.to_owned(), object)
+    }
+
     fn create(&mut self, collection: &str, mut object: Value) -> Outcome {
         let path = format!("{collection}/{}", object["metadata"]["name"].as_str().unwrap());
         if self.objects.contains_key(&path) {
@@ -224,7 +256,8 @@ impl Inner {
         if let Some((_, rest)) = collection.split_once("/namespaces/") {
             object["metadata"]["namespace"] = json!(rest.split('/').next());
         }
-        Ok(("ADDED", path.clone(), self.put(&path, object)))
+        let made = self.put(&path, object);
+        Ok(self.tell("ADDED", &path, made))
     }
 
     fn change(&mut self, path: &str, sent: Value) -> Outcome {
@@ -234,11 +267,12 @@ impl Inner {
             return Err((409, "Conflict"));
         }
         merge(&mut object, sent);
-        Ok(("MODIFIED", path.to_owned(), self.put(path, object)))
+        let changed = self.put(path, object);
+        Ok(self.tell("MODIFIED", path, changed))
     }
 
     fn delete(&mut self, path: &str, options: &Value) -> Outcome {
-        let Some(object) = self.objects.get(path).cloned() else { return Err((404, "NotFound")) };
+        let Some(mut object) = self.objects.get(path).cloned() else { return Err((404, "NotFound")) };
         for part in ["uid", "resourceVersion"] {
             let expected = &options["preconditions"][part];
             if !expected.is_null() && *expected != object["metadata"][part] {
@@ -248,7 +282,8 @@ impl Inner {
         self.version += 1;
         self.objects.remove(path);
         self.history.push((self.version, self.objects.clone()));
-        Ok(("DELETED", path.to_owned(), object))
+        object["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        Ok(self.tell("DELETED", path, object))
     }
 }
 
