@@ -105,7 +105,7 @@ fn members(mut bindings: Vec<RoleBinding>) -> Vec<View> {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewMember {
-    #[schemars(length(max = 254), regex(pattern = r#"^[!#-'*+./0-9=?A-Z^_`a-z{|}~-]+@[!#-'*+./0-9=?A-Z^_`a-z{|}~-]+$"#))]
+    #[schemars(length(max = 254), regex(pattern = r"^[!#-'*+./0-9=?A-Z^_`a-z{|}~-]+@[!#-'*+./0-9=?A-Z^_`a-z{|}~-]+$"))]
     email: String,
     role: Role,
 }
