@@ -60,7 +60,9 @@ pub(crate) fn measure(runs: u32) -> anyhow::Result<()> {
             table::alone(&what("p50 of a chat"), &table::milliseconds(p50(all)), goals[1]);
         }
     }
-    table::remark("the floor is pgbench committing two inserts; a chat is two transactions, each with an insert, of which the disk is waited for once");
+    table::remark(
+        "the floor is pgbench committing two inserts; a chat is two transactions, each with an insert, of which the disk is waited for once",
+    );
     first_bytes(alone, prepared)
 }
 

@@ -155,7 +155,7 @@ fn add(accepted: &mut Fields, now: &Fields) {
 /// How a rule begins that holds wherever `limits.prices` is missing: `!has(self.limits) || !has(self.limits.prices) || `.
 fn missing(field: &str) -> String {
     let ends = field.match_indices('.').map(|(at, _)| at).chain([field.len()]);
-    ends.map(|end| format!("!has(self.{}) || ", &field[..end])).collect()
+    ends.flat_map(|end| ["!has(self.", &field[..end], ") || "]).collect()
 }
 
 fn list(field: &Value, keyword: &str) -> Vec<Value> {

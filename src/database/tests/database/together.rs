@@ -47,7 +47,11 @@ async fn who_is_refused_or_held_up_is_alone_with_it() {
         let ids = ["conv_1", "conv_busy", "conv_locked", "conv_9", "conv_9"];
         let outcomes = join_all(ids.map(|id| talk(&store, id, "q", "a"))).await;
         assert!(matches!(&outcomes[..], [Ok(()), Err(Fault::Busy), Err(Fault::Unavailable(_)), ..]), "{outcomes:?}");
-        assert_eq!(outcomes[3..].iter().filter(|outcome| outcome.is_ok()).count(), 1, "of two in one conversation one begins: {outcomes:?}");
+        assert_eq!(
+            outcomes[3..].iter().filter(|outcome| outcome.is_ok()).count(),
+            1,
+            "of two in one conversation one begins: {outcomes:?}"
+        );
         raw.ask("commit").await.unwrap();
         talk(&store, "conv_locked", "q", "a").await.unwrap();
         assert_eq!(store.history("conv_locked", 10).await.unwrap().len(), 4);
