@@ -22,6 +22,7 @@ OF_THIS_API = (
     r"`name` and `path` stand in the body, beside `source`",
     r"has 0 characters; it needs",
     r"^source: ",
+    r"is no path; it should be relative",
     r"^the zip archive cannot be used: ",
 )
 
