@@ -41,7 +41,7 @@ fn twenty_thousand_wrong_items_cost_nothing() {
             json!({"name": "t", "type": "cli", "binary": "/bin/df", "allowed_commands": wrong}),
             "allowed_commands: must have at most 128 items",
         ),
-        ("POST", "/tools", json!({"name": "t", "type": "http", "parameters": wrong}), "parameters: must have at most 32 items"),
+        ("POST", "/tools", json!({"name": "t", "type": "http", "parameters": wrong}), "parameters: must have at most 64 items"),
         (
             "POST",
             "/skills",
