@@ -5,6 +5,7 @@
 pub mod cache;
 mod key;
 pub mod list;
+pub mod page;
 pub mod quota;
 pub mod watch;
 

@@ -6,16 +6,22 @@ use kube::Resource;
 use kube::api::{Api, ListParams, ObjectMeta};
 use serde::de::DeserializeOwned;
 
-use crate::watch::PAGE_SIZE;
+use crate::page;
 
 /// What `keep` takes of the metadata of each object that the API server has now. Metadata alone may have more than a megabyte.
 pub async fn metadata<K, T>(api: &Api<K>, keep: impl Fn(&ObjectMeta) -> T) -> Result<Vec<T>, kube::Error>
 where
     K: Resource + Clone + DeserializeOwned + Debug,
 {
-    let (mut kept, mut page) = (Vec::new(), ListParams::default().limit(PAGE_SIZE));
+    let (mut kept, mut page) = (Vec::new(), ListParams::default().limit(page::MANY));
     loop {
-        let list = api.list_metadata(&page).await?;
+        let list = match api.list_metadata(&page).await {
+            Err(error) if page::is_too_long(&error) => {
+                page.limit = Some(page::FEW);
+                continue;
+            }
+            list => list?,
+        };
         kept.extend(list.items.iter().map(|object| keep(&object.metadata)));
         match list.metadata.continue_.filter(|next| !next.is_empty()) {
             Some(next) => page = page.continue_token(&next),

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use futures::{StreamExt, pin_mut};
+use futures::StreamExt;
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch_objects};
 use kube::{Api, Resource};
@@ -13,10 +13,8 @@ use serde::de::DeserializeOwned;
 use tokio::sync::{Notify, Semaphore};
 
 use crate::key::Key;
+use crate::page;
 
-/// How many objects the API server is asked for at a time. An object has at most 1.5 MiB, which is etcd's limit, and a page
-/// is held as text and as objects; so a page of the largest takes some 70 MiB, and one of usual size less than one.
-pub(crate) const PAGE_SIZE: u32 = 16;
 /// How many lists are read at once in this process: after a start all watches want theirs.
 const MAX_LISTS: usize = 2;
 
@@ -90,9 +88,9 @@ where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
     // Not the semantic Any: the API server answers that with everything at once, whatever the page size.
-    let config = config.page_size(PAGE_SIZE).timeout(290);
-    let stream = watch_objects(api, config).backoff(watcher::DefaultBackoff::default());
-    pin_mut!(stream);
+    let config = config.page_size(page::MANY).timeout(290);
+    let begin = |config| Box::pin(watch_objects(api.clone(), config).backoff(watcher::DefaultBackoff::default()));
+    let mut stream = begin(config.clone());
     let mut listed = HashSet::new();
     let mut first = readiness;
     let mut failures = 0_u32;
@@ -122,6 +120,7 @@ where
             }
             Ok(Event::Apply(object)) => hear(Heard::Seen(key(&object), Box::new(object))),
             Ok(Event::Delete(object)) => hear(Heard::Gone(key(&object), Box::new(object))),
+            Err(error) if page::is_too_long(&error) => stream = begin(config.clone().page_size(page::FEW)),
             // Once is nothing: a connection was closed, or a right is only now being given.
             Err(error) if failures == 2 => {
                 tracing::warn!(%error, kind = std::any::type_name::<K>(), "a watch was lost and is being taken up again");

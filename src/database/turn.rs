@@ -1,7 +1,6 @@
 //! A turn: what the user said, and the answer that is being made to it. One at a time in a conversation, over
 //! all replicas; whoever makes it holds a lease, and a dead one's answer is found by whoever comes next.
 
-use std::borrow::Cow;
 use std::time::Duration;
 
 use sqlx::Row;
@@ -51,13 +50,11 @@ impl Store {
     /// The server does not wait for its disk: the turn's end does, for both. Should it crash within the second, it has
     /// forgotten the beginning, and the end is [`Fault::Busy`] or [`Fault::Refused`].
     pub async fn begin_turn(&self, turn: &Turn, title_if_new: &str, user: NewMessage, latest: u32) -> Result<Vec<StoredMessage>, Fault> {
-        check(turn, std::slice::from_ref(&user))?;
+        check(turn)?;
         let beginning = Beginning {
             turn: turn.clone(),
             title: short_title(title_if_new),
-            said: clean(&user.content),
-            said_id: user.id,
-            trace: user.trace_id.as_deref().map(clean),
+            said: Written::new(user)?,
             partial_id: id::new("msg"),
             latest: i64::from(latest).min(MESSAGES),
         };
@@ -74,7 +71,7 @@ impl Store {
         const RENEW: &str = "
             UPDATE slipway.turns SET partial = $5, lease_until = clock_timestamp() + $6 * interval '1 second'
             WHERE team = $1 AND agent_id = $2 AND conversation_id = $3 AND holder = $4";
-        check(turn, &[])?;
+        check(turn)?;
         if partial.len() > LONGEST_MESSAGE {
             return Err(too_long());
         }
@@ -102,7 +99,8 @@ impl Store {
     /// by being late alone. Once another turn has it, it is [`Fault::Busy`], as the answer would stand after the
     /// next question; [`Fault::Refused`] when the conversation was deleted.
     pub async fn finish_turn(&self, turn: &Turn, messages: Vec<NewMessage>) -> Result<(), Fault> {
-        check(turn, &messages)?;
+        check(turn)?;
+        let messages = messages.into_iter().map(Written::new).collect::<Result<_, _>>()?;
         in_time(async {
             self.check_schema().await?;
             self.ends.ask(End { turn: turn.clone(), messages }).await
@@ -133,13 +131,37 @@ impl Store {
     }
 }
 
-/// What the user said, ready to be written down.
+/// A message as it is written down.
+struct Written {
+    id: String,
+    role: &'static str,
+    content: String,
+    parts: Option<String>,
+    trace: Option<String>,
+    interrupted: bool,
+}
+
+impl Written {
+    fn new(message: NewMessage) -> Result<Self, Fault> {
+        id::check("message id", &message.id)?;
+        let parts = message.parts.map(|parts| parts.to_string());
+        if message.content.len().max(parts.as_ref().map_or(0, String::len)) > LONGEST_MESSAGE {
+            return Err(too_long());
+        }
+        let trace = message.trace_id.as_deref().map(clean);
+        let (role, content) = (role_name(message.role), clean(&message.content));
+        Ok(Self { id: message.id, role, content, parts, trace, interrupted: message.interrupted })
+    }
+
+    fn bytes(&self) -> usize {
+        self.content.len() + self.parts.as_ref().map_or(0, String::len)
+    }
+}
+
 pub(crate) struct Beginning {
     turn: Turn,
     title: String,
-    said_id: String,
-    said: String,
-    trace: Option<String>,
+    said: Written,
     partial_id: String,
     latest: i64,
 }
@@ -148,7 +170,7 @@ impl Step for Beginning {
     type Answer = Vec<StoredMessage>;
 
     fn bytes(&self) -> usize {
-        self.said.len()
+        self.said.bytes()
     }
 
     fn key(&self) -> &str {
@@ -172,9 +194,9 @@ impl Step for Beginning {
             .bind(texts(|step| &step.turn.conversation))
             .bind(texts(|step| &step.title))
             .bind(texts(|step| &step.turn.id))
-            .bind(texts(|step| &step.said_id))
-            .bind(texts(|step| &step.said))
-            .bind(steps.iter().map(|step| step.trace.as_deref()).collect::<Vec<_>>())
+            .bind(texts(|step| &step.said.id))
+            .bind(texts(|step| &step.said.content))
+            .bind(steps.iter().map(|step| step.said.trace.as_deref()).collect::<Vec<_>>())
             .bind(texts(|step| &step.partial_id))
             .bind(steps.iter().map(|step| step.latest).collect::<Vec<_>>())
             .bind(LEASE.as_secs_f64())
@@ -195,14 +217,14 @@ impl Step for Beginning {
 /// What a turn came to.
 pub(crate) struct End {
     turn: Turn,
-    messages: Vec<NewMessage>,
+    messages: Vec<Written>,
 }
 
 impl Step for End {
     type Answer = ();
 
     fn bytes(&self) -> usize {
-        self.messages.iter().map(size).sum()
+        self.messages.iter().map(Written::bytes).sum()
     }
 
     fn key(&self) -> &str {
@@ -221,18 +243,19 @@ impl Step for End {
                           FROM unnest($5, $6, $7, $8, $9, $10, $11) AS m (nth, id, role, content, parts, trace, interrupted)
                           WHERE m.nth OPERATOR(pg_catalog.=) t.nth) said";
         let messages = || (1_i64..).zip(steps).flat_map(|(nth, step)| step.messages.iter().map(move |message| (nth, message)));
-        let texts = |text: fn(&'q NewMessage) -> Option<Cow<'q, str>>| messages().map(|(_, message)| text(message)).collect::<Vec<_>>();
+        let texts = |text: fn(&Written) -> &str| messages().map(|(_, message)| text(message)).collect::<Vec<_>>();
+        let some = |text: fn(&Written) -> Option<&str>| messages().map(|(_, message)| text(message)).collect::<Vec<_>>();
         ask(FINISH)
             .bind(&whose.team)
             .bind(&whose.agent)
             .bind(steps.iter().map(|step| &*step.turn.conversation).collect::<Vec<_>>())
             .bind(steps.iter().map(|step| &*step.turn.id).collect::<Vec<_>>())
             .bind(messages().map(|(nth, _)| nth).collect::<Vec<_>>())
-            .bind(texts(|message| Some(Cow::from(&message.id))))
-            .bind(texts(|message| Some(Cow::from(role_name(message.role)))))
-            .bind(texts(|message| Some(Cow::from(clean(&message.content)))))
-            .bind(texts(|message| message.parts.as_ref().map(|parts| Cow::from(parts.to_string()))))
-            .bind(texts(|message| message.trace_id.as_deref().map(|trace| Cow::from(clean(trace)))))
+            .bind(texts(|message| &message.id))
+            .bind(texts(|message| message.role))
+            .bind(texts(|message| &message.content))
+            .bind(some(|message| message.parts.as_deref()))
+            .bind(some(|message| message.trace.as_deref()))
             .bind(messages().map(|(_, message)| message.interrupted).collect::<Vec<_>>())
             .bind(lock_timeout)
     }
@@ -247,20 +270,8 @@ impl Step for End {
     }
 }
 
-fn size(message: &NewMessage) -> usize {
-    message.content.len() + message.parts.as_ref().map_or(0, |parts| parts.to_string().len())
-}
-
-fn check(turn: &Turn, messages: &[NewMessage]) -> Result<(), Fault> {
-    id::check("conversation id", &turn.conversation)?;
-    for message in messages {
-        id::check("message id", &message.id)?;
-        let parts = message.parts.as_ref().map_or(0, |parts| parts.to_string().len());
-        if message.content.len() > LONGEST_MESSAGE || parts > LONGEST_MESSAGE {
-            return Err(too_long());
-        }
-    }
-    Ok(())
+fn check(turn: &Turn) -> Result<(), Fault> {
+    id::check("conversation id", &turn.conversation)
 }
 
 fn too_long() -> Fault {

@@ -10,6 +10,7 @@ use hyper_util::client::proxy::matcher::Matcher;
 use kube::client::{Body, ClientBuilder};
 use kube::{Client, Config};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use slipway_cluster::page::Pages;
 use slipway_operator::metrics::Metrics;
 use tower::util::MapRequestLayer;
 
@@ -29,7 +30,7 @@ pub(crate) async fn connect(metrics: &Metrics) -> anyhow::Result<Client> {
         metrics.request(request.method().as_str(), request.uri().path(), request.uri().query());
         request
     });
-    Ok(ClientBuilder::try_from(config).context("the cluster's settings cannot be used")?.with_layer(&count).build())
+    Ok(ClientBuilder::try_from(config).context("the cluster's settings cannot be used")?.with_layer(&count).with_layer(&Pages).build())
 }
 
 /// The proxy for `url`, by `HTTPS_PROXY` and `NO_PROXY`, which the client reads only beside a kubeconfig. It holds

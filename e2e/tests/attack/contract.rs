@@ -42,6 +42,10 @@ impl Ground {
         slipway.apply(&json!({"apiVersion": "agents.slipway.dev/v1", "kind": "Team", "metadata": {"name": team}, "spec": spec}));
         slipway.kubectl(format!("wait team/{team} --for=condition=Ready --timeout=60s")).ok();
         let admin = slipway.member(&format!("{team}-admin"), "slipway-admin", &format!("team-{team}"));
+        // REST runs outside of the cluster here, from where agents are reached by the API server's proxy.
+        slipway.kubectl(format!("create role relay -n team-{team} --verb=* --resource=services/proxy")).ok();
+        let account = "--serviceaccount=slipway-system:slipway-rest";
+        slipway.kubectl(format!("create rolebinding relay -n team-{team} --role=relay {account}")).ok();
         let folder = TempDir::new().unwrap();
         let state = slipway.state(folder.path());
         let token = folder.path().join("token");

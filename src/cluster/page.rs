@@ -1,0 +1,116 @@
+//! Pages of lists, bounded in objects and in bytes: most objects are small, and yet one may have 1.5 MiB, which is etcd's limit.
+
+use std::error::Error;
+use std::task::{Context, Poll};
+
+use futures::TryFutureExt;
+use futures::future::BoxFuture;
+use http::{Request, Response};
+use http_body_util::{LengthLimitError, Limited};
+use tower::{Layer, Service};
+
+/// How many objects the API server is asked for at a time.
+pub(crate) const MANY: u32 = 256;
+/// How much text a page of so many may be. It is held as text and as objects.
+const BYTES: usize = 4 * 1024 * 1024;
+/// How many are asked for where that is too little: of the largest objects a page takes some 70 MiB.
+pub(crate) const FEW: u32 = 16;
+
+/// A layer of the cluster's client that gives up on pages which are too long.
+#[derive(Debug, Clone, Copy)]
+pub struct Pages;
+
+#[derive(Debug, Clone)]
+pub struct Paged<S>(S);
+
+impl<S> Layer<S> for Pages {
+    type Service = Paged<S>;
+
+    fn layer(&self, inner: S) -> Paged<S> {
+        Paged(inner)
+    }
+}
+
+impl<S, A, B> Service<Request<A>> for Paged<S>
+where
+    S: Service<Request<A>, Response = Response<B>, Future: Send + 'static>,
+{
+    type Response = Response<Limited<B>>;
+    type Error = S::Error;
+    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.0.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<A>) -> Self::Future {
+        let is_page = request.uri().query().is_some_and(|query| query.split('&').any(|part| part == format!("limit={MANY}")));
+        let bytes = if is_page { BYTES } else { usize::MAX };
+        Box::pin(self.0.call(request).map_ok(move |answer| answer.map(|body| Limited::new(body, bytes))))
+    }
+}
+
+/// Whether a list failed as one of its pages was too long.
+pub(crate) fn is_too_long(error: &(dyn Error + 'static)) -> bool {
+    std::iter::successors(Some(error), |error| error.source()).any(|error| error.is::<LengthLimitError>())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use http_body_util::Full;
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::client::{Body, ClientBuilder};
+    use kube::{Api, Client};
+    use serde_json::json;
+
+    use super::*;
+    use crate::list;
+    use crate::watch::{Heard, follow};
+
+    /// A client to which each page has four objects of `bytes` each, and what it asked for.
+    fn client(bytes: usize) -> (Client, Arc<Mutex<Vec<String>>>) {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let told = asked.clone();
+        let server = tower::service_fn(move |request: Request<Body>| {
+            let query = request.uri().query().unwrap_or_default().to_owned();
+            let is_last = query.contains("continue=next");
+            let metadata =
+                |at: u8| json!({"name": format!("{}{at}", if is_last { "b" } else { "a" }), "annotations": {"x": "x".repeat(bytes)}});
+            let items: Vec<_> = (0..4).map(|at| json!({"metadata": metadata(at)})).collect();
+            let next = if is_last { "" } else { "next" };
+            let page = json!({"apiVersion": "v1", "kind": "ConfigMapList", "metadata": {"resourceVersion": "1", "continue": next}, "items": items});
+            told.lock().unwrap().push(query);
+            async move { Ok::<_, tower::BoxError>(Response::new(Full::new(page.to_string().into_bytes().into()))) }
+        });
+        (ClientBuilder::new(server, "default").with_layer(&Pages).build(), asked)
+    }
+
+    fn limits(asked: &Mutex<Vec<String>>) -> Vec<String> {
+        let lists = |query: &String| query.split('&').find_map(|part| part.strip_prefix("limit=").map(str::to_owned));
+        asked.lock().unwrap().iter().filter_map(lists).collect()
+    }
+
+    #[tokio::test]
+    async fn what_is_too_much_at_once_comes_in_smaller_pages() {
+        for (bytes, expected) in [(100, ["256", "256"].as_slice()), (BYTES / 4, &["256", "16", "16"])] {
+            let (client, asked) = client(bytes);
+            let api: Api<ConfigMap> = Api::all(client);
+            let names = list::metadata(&api, |object| object.name.clone().unwrap()).await.unwrap();
+            assert_eq!(names, ["a0", "a1", "a2", "a3", "b0", "b1", "b2", "b3"]);
+            assert_eq!(limits(&asked), expected);
+
+            asked.lock().unwrap().clear();
+            let (listed, mut heard) = tokio::sync::mpsc::channel(9);
+            let watch = tokio::spawn(follow(api, None, None, move |what| {
+                if let Heard::Listed(all) = what {
+                    listed.try_send(all.len()).ok();
+                }
+            }));
+            assert_eq!(heard.recv().await, Some(8));
+            watch.abort();
+            assert_eq!(limits(&asked), expected);
+        }
+    }
+}
