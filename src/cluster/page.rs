@@ -52,7 +52,7 @@ where
 
 /// Whether a list failed as one of its pages was too long.
 pub(crate) fn is_too_long(error: &(dyn Error + 'static)) -> bool {
-    std::iter::successors(Some(error), |error| error.source()).any(|error| error.is::<LengthLimitError>())
+    error.is::<LengthLimitError>() || error.source().is_some_and(is_too_long)
 }
 
 #[cfg(test)]
