@@ -1,21 +1,19 @@
-//! The platform changes under agents that run: it comes from an earlier chart, goes back to it, is taken away and comes
-//! again. Agents do not notice.
+//! The platform changes under agents that run: it comes from an earlier version, goes back to it, is taken away and comes
+//! again. Agents serve all the while.
 //!
 //! The installed release is changed, so each of these has the cluster for itself, and puts back what it found.
 
 mod callers;
 mod earlier;
 mod helm;
-mod rights;
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use callers::{Caller, Told};
+use earlier::Earlier;
 use helm::Installed;
-use rights::Rights;
 use serde_json::{Value, json};
-use slipway_e2e::{Agent, Api, ROOT, Team, alone, fresh, http, kubectl, platform, poll, until};
+use slipway_e2e::{Agent, Api, Team, alone, fresh, http, kubectl, platform, poll, until};
 
 /// What an agent is made of and leaves behind, in its namespace.
 const OBJECTS: &str = "agents,agentreleases,tools,skills,knowledgebases,deployments,replicasets,pods,services,configmaps,\
@@ -23,54 +21,46 @@ const OBJECTS: &str = "agents,agentreleases,tools,skills,knowledgebases,deployme
 const SAYS: &str = "Are you still there?";
 
 #[test]
-fn agents_are_not_touched_and_go_on_serving_while_the_platform_is_upgraded_and_rolled_back() {
+fn agents_serve_on_while_the_platform_is_upgraded_and_rolled_back() {
     let team = Team::within(alone(), "upgrade", &json!({}));
     let Some(rest) = Api::installed() else { return };
     let mut release = Installed::kept();
-    let Some(chart) = earlier::chart() else { return };
-    let mut values = earlier::known(chart.path(), &release.values);
-    // Its Job would apply the definitions of the image, which is the present one.
-    values["crds"] = json!({"upgrade": false});
-    // A value that the earlier chart does not have, and that pods are told: whoever sets it replaces them.
-    let mut present = release.values.clone();
-    present["database"]["preparedStatements"] = json!(false);
-    let rights = Rights::of_present_images();
-    release.upgrade(chart.path(), &values);
-    helm::definitions(&chart.path().join("crds")).ok();
+    let Some(earlier) = Earlier::found() else { return };
+    release.upgrade(&earlier.chart, &earlier.values(&release.values));
     poll(20, || if knows_environments(&team) { Err("the definitions should be the earlier ones".to_owned()) } else { Ok(()) });
     let before = Installed::revision();
 
     let agents = agents(&team);
-    let untouched = standing(&team);
+    let kept = kept(&team);
     let token = team.token("developer");
     let ask = |path: &str| Caller::of(rest.call("POST", path).token(&token).json(&json!({"message": SAYS})), SAYS);
     let by_rest = format!("/agents/{}/chat", agents[0].name);
     let direct: Vec<Caller> = agents.iter().map(|agent| Caller::of(agent.chat_call(SAYS), SAYS)).collect();
 
     let asking = ask(&by_rest);
-    release.upgrade(Path::new(ROOT), &present);
+    release.restore();
     // The earlier chart's pods close their door before the Service knows that they go; a second knock finds another.
     assert_served("REST, while it is upgraded", &asking.told());
-    drop(rights);
     assert!(knows_environments(&team), "the upgrade should bring the present definitions");
     works(&team, "after-upgrade");
     assert_eq!(releases(&agents[0], 1), [1], "a release history has come, and finds what runs");
-    assert_eq!(standing(&team), untouched, "after the upgrade");
+    replaced(&agents);
+    assert_eq!(self::kept(&team), kept, "after the upgrade");
 
     let asking = ask(&by_rest);
-    let rights = Rights::of_present_images();
     release.roll_back(before);
     let told = asking.told();
     assert_served("REST, while it is rolled back", &told);
     assert_eq!(told.knocked_twice, 0, "pods of the present chart serve until nobody is sent to them: {told:?}");
     assert!(knows_environments(&team), "a rollback leaves the definitions, for what they hold would be lost");
     works(&team, "after-rollback");
-    assert_eq!(standing(&team), untouched, "after the rollback");
+    replaced(&agents);
+    assert_eq!(self::kept(&team), kept, "after the rollback");
 
-    release.upgrade(Path::new(ROOT), &present);
-    drop(rights);
+    release.restore();
     works(&team, "after-return");
-    assert_eq!(standing(&team), untouched, "after the second upgrade");
+    replaced(&agents);
+    assert_eq!(self::kept(&team), kept, "after the second upgrade");
     assert_eq!(releases(&agents[0], 1), [1], "no release of what did not change");
     for caller in direct {
         let told = caller.told();
@@ -168,6 +158,35 @@ fn standing(team: &Team) -> Vec<String> {
     // Agents that are only made to see whether somebody works have no pods.
     let lasting = |object: &&Value| object["spec"]["replicas"] != 0;
     list["items"].as_array().into_iter().flatten().filter(lasting).map(line).collect()
+}
+
+/// Versions write pods in other ways, and so replace them; these stay: the Deployments, and in each pod the container that it
+/// began with.
+#[track_caller]
+fn kept(team: &Team) -> Vec<String> {
+    let list = team.kubectl("get pods,deployments").json();
+    let lasting = |object: &&Value| object["spec"]["replicas"] != 0;
+    let line = |object: &Value| {
+        let (kind, metadata) = (&object["kind"], &object["metadata"]);
+        let restarts = object["status"]["containerStatuses"][0]["restartCount"].as_u64().unwrap_or(0);
+        match kind.as_str() {
+            Some("Pod") => (restarts > 0).then(|| format!("{} began anew {restarts} times", metadata["name"])),
+            _ => Some(json!([kind, metadata["name"], metadata["uid"]]).to_string()),
+        }
+    };
+    list["items"].as_array().into_iter().flatten().filter(lasting).filter_map(line).collect()
+}
+
+/// Waits until each agent has the pods that its manager wants, and no others.
+#[track_caller]
+fn replaced(agents: &[Agent]) {
+    for agent in agents {
+        agent.deployment_until("the pods that are wanted, and no others", 120, |deployment| {
+            let (wanted, status) = (&deployment["spec"]["replicas"], &deployment["status"]);
+            status["observedGeneration"] == deployment["metadata"]["generation"]
+                && ["replicas", "updatedReplicas", "availableReplicas"].iter().all(|count| &status[count] == wanted)
+        });
+    }
 }
 
 /// Without the agent that is deleted in between.

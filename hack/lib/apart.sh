@@ -31,6 +31,7 @@ apart_begin() {
 apart_end() {
   local code=$?
   trap - EXIT INT TERM
+  jobs_end
   [[ $code -eq 0 ]] || tail -n 5 "$LOGS"/*.log >&2 2>/dev/null || true
   stop_marked "$STATE:"
   rm -rf --one-file-system "$STATE"

@@ -1,12 +1,13 @@
 # The local cluster as a whole, and all that the scripts that bring it up share.
 # shellcheck shell=bash
 
-for part in machine tools peers daemons control-plane node images postgres teardown slipway weather apart; do
+for part in machine jobs tools peers packages bill daemons control-plane node images postgres teardown slipway earlier weather apart; do
   source "$ROOT/hack/lib/$part.sh"
 done
 
 # cluster_up MODE: with control-plane there is no node.
 cluster_up() {
+  tools_start
   step "What the cluster needs from the system" install jq=jq openssl=openssl curl=curl flock=util-linux
   [[ $1 == control-plane ]] || install containerd=containerd runc=runc \
     /usr/lib/cni/bridge=containernetworking-plugins iptables=iptables conntrack=conntrack ip=iproute2

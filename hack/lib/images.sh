@@ -68,9 +68,10 @@ install_file() {
   command install -D -m "${3:-755}" "$1" "$2"
 }
 
-images_compile() {
+# Begun early, the programs are compiled beside what else there is to do.
+images_start() {
   require_cargo
-  in_turn images_programs
+  job programs in_turn images_programs
 }
 
 # The host's triple is named in .cargo/config.toml, so that is where binaries lie. They are taken from there while it is
@@ -79,19 +80,24 @@ images_programs() {
   local folder
   folder=$(binaries)
   # Of the whole workspace, as everything: another selection would have other features, and compile the world again.
-  cargo build --quiet --release --locked --workspace --bin slipway-manager --bin slipway-runtime </dev/null &&
+  cargo_telling build --release --locked --workspace --bin slipway-manager --bin slipway-runtime &&
     mkdir -p "$STATE/images/programs" &&
     cp "$folder/slipway-manager" "$folder/slipway-runtime" "$STATE/images/programs/"
+}
+
+# What images have beside the programs, which takes downloads and no compiler.
+images_layers() {
+  mkdir -p "$STATE/images"
+  install jq=jq tar=tar /etc/ssl/certs/ca-certificates.crt=ca-certificates
+  peers_files
+  image_model
+  image_git
 }
 
 # image_build PROGRAM: .local/images/PROGRAM.tar, and its tag beside it. The state role is the manager, with git.
 image_build() {
   local rootfs=$STATE/images/$1 program=${1/state/manager} version variables='' layers=()
-  rm -rf "$rootfs"
-  mkdir -p "$rootfs/etc" "$rootfs/tmp"
-  install_file "$STATE/images/programs/$program" "$rootfs/$program"
-  install_file /etc/ssl/certs/ca-certificates.crt "$rootfs/etc/ssl/certs/ca-certificates.crt" 644
-  image_users "$rootfs" slipway 65532
+  image_rootfs "$1" "$program"
   if [[ $1 == slipway-runtime ]]; then
     image_model
     layers=("$STATE/images/minilm.tar")
@@ -104,6 +110,16 @@ image_build() {
   bill "$1" "$version" "$rootfs" ${layers[@]+"${layers[@]/%.tar/.bill}"}
   image_seal "$1" "$version" \
     "{\"Entrypoint\": [\"/$program\"], \"User\": \"65532:65532\"$variables}" ${layers[@]+"${layers[@]}"}
+}
+
+# image_rootfs IMAGE PROGRAM: what each image with a program of ours has.
+image_rootfs() {
+  local rootfs=$STATE/images/$1
+  rm -rf "$rootfs"
+  mkdir -p "$rootfs/etc" "$rootfs/tmp"
+  install_file "$STATE/images/programs/$2" "$rootfs/$2"
+  install_file /etc/ssl/certs/ca-certificates.crt "$rootfs/etc/ssl/certs/ca-certificates.crt" 644
+  image_users "$rootfs" slipway 65532
 }
 
 # image_users ROOTFS NAME ID: who the image's processes are; some libraries want a name for it.

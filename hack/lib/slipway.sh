@@ -22,6 +22,7 @@ current_cluster() {
 slipway_up() {
   if [[ $1 == local ]]; then
     export KUBECONFIG=$LOCAL_KUBECONFIG
+    step "Slipway's programs" job_wait programs
     step "Images" "$ROOT/hack/images"
   elif [[ -n $REGISTRY ]]; then
     step "Images" "$ROOT/hack/images" --push "$REGISTRY"

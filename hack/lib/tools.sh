@@ -2,19 +2,16 @@
 # shellcheck shell=bash
 
 KUBERNETES_VERSION=v1.35.4
+TOOLS_PACKAGES=(
+  k8s.io/kubernetes/cmd/{kube-apiserver,kube-controller-manager,kube-scheduler,kubelet,kube-proxy,kubectl}
+  go.etcd.io/etcd/server/v3 helm.sh/helm/v3/cmd/helm
+  github.com/google/go-containerregistry/cmd/crane github.com/yannh/kubeconform/cmd/kubeconform
+  ./coredns ./pause
+)
 TOOLS_LDFLAGS="-s -w
   -X k8s.io/component-base/version.gitVersion=$KUBERNETES_VERSION
   -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=35
   -X k8s.io/component-base/version.gitTreeState=clean"
-TOOLS_KUBERNETES=(
-  k8s.io/kubernetes/cmd/{kube-apiserver,kube-controller-manager,kube-scheduler,kubelet,kube-proxy,kubectl}
-)
-TOOLS_OTHERS=(
-  go.etcd.io/etcd/server/v3 github.com/coredns/coredns helm.sh/helm/v3/cmd/helm
-  github.com/google/go-containerregistry/cmd/crane github.com/yannh/kubeconform/cmd/kubeconform
-  ./pause
-)
-
 # Which Kubernetes `helm template` renders for, and which Helm it says it is. Without these flags it is v1.20, which the chart refuses.
 HELM_LDFLAGS="-s -w
   -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=35
@@ -24,14 +21,8 @@ HELM_LDFLAGS="-s -w
 
 # A second clone with the same pins finds the same folder.
 tools_folder() {
-  { cat "$ROOT"/hack/tools/{go.mod,go.sum,pause/main.go} && printf '%s\n' "$TOOLS_LDFLAGS" "${TOOLS_KUBERNETES[@]}" "${TOOLS_OTHERS[@]}"; } |
+  { cat "$ROOT"/hack/tools/{go.mod,go.sum,coredns/main.go,pause/main.go} && printf '%s\n' "${TOOLS_PACKAGES[@]}" "$TOOLS_LDFLAGS" "$HELM_LDFLAGS"; } |
     sha256sum | cut -c1-16 | sed "s|^|$CACHE/tools/|"
-}
-
-# Helm has flags of its own and a folder of its own, so that other flags build nothing else anew. It is linked last, in the
-# place of the one beside the other tools.
-helm_folder() {
-  { cat "$ROOT"/hack/tools/go.{mod,sum} && printf '%s\n' "$HELM_LDFLAGS"; } | sha256sum | cut -c1-16 | sed "s|^|$CACHE/tools/helm-|"
 }
 
 # What tests with a GitOps controller need beside: modules of their own, and a folder, so that nothing else is built anew.
@@ -45,16 +36,17 @@ metrics_folder() {
   cat "$ROOT"/hack/tools/metrics/go.{mod,sum} | sha256sum | cut -c1-16 | sed "s|^|$CACHE/tools/metrics-|"
 }
 
+# Begun early, the tools are compiled beside what else there is to do.
+tools_start() {
+  [[ -d $(tools_folder) ]] || { require_go && job tools tools_make "$(tools_folder)" tools_compile; }
+}
+
 tools_build() {
-  local folder helm
-  folder=$(tools_folder)
-  helm=$(helm_folder)
-  tools_make "$folder" tools_compile
-  tools_make "$helm" helm_compile
+  tools_start
+  job_wait tools
   mkdir -p "$STATE/bin"
   find "$STATE/bin" -type l -delete
-  ln -sfn "$folder"/* "$STATE/bin/"
-  ln -sfn "$helm"/* "$STATE/bin/"
+  ln -sfn "$(tools_folder)"/* "$STATE/bin/"
 }
 
 gitops_build() {
@@ -80,35 +72,29 @@ tools_make() {
     flock 9
     [[ ! -d $1 ]] || exit 0
     half=$(mktemp -d "$CACHE/tools/building.XXXXXX")
-    (export CGO_ENABLED=0 && "$2" "$half") 9>&- </dev/null || { rm -rf "$half"; die "The tools could not be built; see above."; }
+    # Nothing is debugged, and the compiler has memory to waste.
+    (export CGO_ENABLED=0 GOGC=400 GOFLAGS='-trimpath -gcflags=all=-dwarf=false' && "$2" "$half") 9>&- </dev/null || { rm -rf "$half"; die "The tools could not be built; see above."; }
     chmod 755 "$half"
     mv -T "$half" "$1"
   ) 9>"$CACHE/tools/lock"
 }
 
+# One build compiles each package once. It yields to the compiler of Rust, whose crates wait for each other while these hardly
+# do, so that the cores are busy to the end.
 tools_compile() {
-  say "        from source; some ten minutes on two cores with empty caches, seconds afterwards"
   cd "$ROOT/hack/tools" || return
-  local batch
-  for batch in KUBERNETES OTHERS; do
-    local -n packages=TOOLS_$batch
-    go build -trimpath -ldflags "$TOOLS_LDFLAGS" -o "$1/" "${packages[@]}" || return
-  done
-  mv "$1/server" "$1/etcd"
-}
-
-helm_compile() {
-  say "        Helm from source; a minute on two cores with empty caches"
-  (cd "$ROOT/hack/tools" && go build -trimpath -ldflags "$HELM_LDFLAGS" -o "$1/helm" helm.sh/helm/v3/cmd/helm)
+  echo "packages $(go list -deps "${TOOLS_PACKAGES[@]}" | wc -l)"
+  nice -n 10 go build -v -ldflags "$TOOLS_LDFLAGS" -ldflags "helm.sh/helm/v3/cmd/helm=$HELM_LDFLAGS" -o "$1/" "${TOOLS_PACKAGES[@]}" &&
+    mv "$1/server" "$1/etcd"
 }
 
 gitops_compile() {
   say "        from source; some two minutes on two cores with empty caches"
-  (cd "$ROOT/hack/tools/gitops" && go build -trimpath -ldflags "-s -w" -o "$1/gitops-agent" github.com/argoproj/gitops-engine/agent) &&
-    (cd "$ROOT/hack/tools/gitops/health" && go build -trimpath -ldflags "-s -w" -o "$1/gitops-health" .)
+  (cd "$ROOT/hack/tools/gitops" && go build -ldflags "-s -w" -o "$1/gitops-agent" github.com/argoproj/gitops-engine/agent) &&
+    (cd "$ROOT/hack/tools/gitops/health" && go build -ldflags "-s -w" -o "$1/gitops-health" .)
 }
 
 metrics_compile() {
   say "        from source; some three minutes on two cores with empty caches"
-  (cd "$ROOT/hack/tools/metrics" && go build -trimpath -ldflags "-s -w" -o "$1/metrics-server" sigs.k8s.io/metrics-server/cmd/metrics-server)
+  (cd "$ROOT/hack/tools/metrics" && go build -ldflags "-s -w" -o "$1/metrics-server" sigs.k8s.io/metrics-server/cmd/metrics-server)
 }

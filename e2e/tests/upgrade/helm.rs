@@ -5,11 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
-use slipway_e2e::{Kubectl, ROOT, kubectl, platform};
+use slipway_e2e::{ROOT, platform};
 
 const RELEASE: &str = "slipway";
-/// The field manager by which the chart's own Job applies definitions.
-const DEFINITIONS: &str = "slipway/crds";
 
 /// The installed release and the values that it had. When this goes, the present chart is there again, with them.
 pub(crate) struct Installed {
@@ -81,11 +79,6 @@ impl Drop for Installed {
             eprintln!("the release is not as it was found; hack/up installs it anew: {why}");
         }
     }
-}
-
-/// The definitions of this folder in place of those that there are, as an installation of that chart would have made them.
-pub(crate) fn definitions(folder: &Path) -> Kubectl {
-    kubectl(format!("apply --server-side --force-conflicts --field-manager={DEFINITIONS} -f")).arg(folder.display())
 }
 
 /// One call of Helm in the platform's namespace, not made yet.
