@@ -92,7 +92,7 @@ spec:
             fieldRef:
               fieldPath: spec.serviceAccountName
         - name: SLIPWAY_LISTEN
-          value: 0.0.0.0:8080
+          value: "[::]:8080"
         - name: SLIPWAY_LOG
           value: {{ $.root.Values.manager.log.level | quote }}
         - name: SLIPWAY_LOG_FORMAT

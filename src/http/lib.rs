@@ -1,22 +1,5 @@
 //! The HTTP plumbing that Slipway's servers share: connections and their limits, bounded JSON
-//! bodies, replies, errors and event streams. A server is one call:
-//!
-//! ```no_run
-//! # async fn run() -> std::io::Result<()> {
-//! use slipway_http::{Error, Limits, Reply, Request, StatusCode, serve};
-//!
-//! let listener = tokio::net::TcpListener::bind("127.0.0.1:8080").await?;
-//! let handler = |request: Request| async move {
-//!     match request.path() {
-//!         "/healthz" => Ok(Reply::text("ok\n")),
-//!         _ => Err(Error::not_found("there is nothing here")),
-//!     }
-//! };
-//! let shutdown = async { drop(tokio::signal::ctrl_c().await) };
-//! serve(listener, Limits::default(), handler, shutdown).await;
-//! # Ok(())
-//! # }
-//! ```
+//! bodies, replies, errors and event streams. A server is one call, see `examples/hello.rs`.
 
 mod broken;
 mod budget;
@@ -24,6 +7,7 @@ mod connection;
 mod error;
 mod events;
 mod id;
+mod listen;
 pub mod memory;
 mod metered;
 mod proxies;
@@ -39,6 +23,7 @@ pub use events::Event;
 pub use http::header::AsHeaderName;
 pub use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 pub use id::{RequestId, ulid};
+pub use listen::listen;
 pub use proxies::{Network, Proxies};
 pub use query::Query;
 pub use reply::Reply;

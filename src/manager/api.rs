@@ -2,16 +2,16 @@
 
 use std::env;
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, bail};
 use clap::ValueEnum;
 use kube::Client;
 use slipway_http::memory::{self, for_clients};
-use slipway_http::{Limits, Network, Proxies, serve as serve_http};
+use slipway_http::{Limits, Network, Proxies, listen, serve as serve_http};
 use slipway_operator::database::DatabaseUrl;
 use slipway_rest::{Authentication, Context, Issuer, Oidc, PlatformSettings, Rest, Settings, Sign, StateSettings};
-use tokio::net::TcpListener;
 use url::Url;
 
 use crate::arguments::{Arguments, Role};
@@ -109,8 +109,7 @@ fn agent_address(arguments: &Arguments) -> anyhow::Result<Option<String>> {
 fn state_url(arguments: &Arguments, in_cluster: bool) -> anyhow::Result<Option<String>> {
     let Some(given) = arguments.state_url.clone().filter(|url| !url.is_empty()) else {
         if arguments.roles.contains(&Role::State) {
-            let port = arguments.state_listen.rsplit_once(':').map_or("", |(_, port)| port);
-            return Ok(Some(format!("http://127.0.0.1:{port}")));
+            return Ok(Some(format!("http://127.0.0.1:{}", arguments.state_listen.port())));
         }
         let Arguments { platform_namespace, cluster_domain, .. } = arguments;
         return Ok(in_cluster.then(|| format!("http://{STATE}.{platform_namespace}.svc.{}:{STATE_PORT}", cluster_domain.trim_matches('.'))));
@@ -126,11 +125,11 @@ fn state_url(arguments: &Arguments, in_cluster: bool) -> anyhow::Result<Option<S
 /// Listens, and gives back what has to be awaited until `until`.
 pub(crate) async fn serve(
     api: Rest,
-    address: String,
+    address: SocketAddr,
     proxies: Vec<Network>,
     until: impl Future<Output = ()> + Send,
 ) -> anyhow::Result<impl Future<Output = ()> + Send> {
-    let listener = TcpListener::bind(&address).await.with_context(|| format!("cannot listen on {address}"))?;
+    let listener = listen(address).with_context(|| format!("cannot listen on {address}"))?;
     let limit = memory::limit();
     let limits = Limits {
         memory: for_clients(limit, IMPORTS),

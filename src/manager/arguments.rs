@@ -1,6 +1,7 @@
 //! Settings from flags and environment variables; `--help` lists them all.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -30,8 +31,8 @@ pub(crate) struct Arguments {
     pub roles: Vec<Role>,
 
     /// Where the API is served.
-    #[arg(long, env = "SLIPWAY_API_LISTEN", default_value = "0.0.0.0:8090")]
-    pub api_listen: String,
+    #[arg(long, env = "SLIPWAY_API_LISTEN", default_value = "[::]:8090")]
+    pub api_listen: SocketAddr,
 
     /// Whether callers of the API must prove who they are.
     #[arg(long, env = "AUTH_ENABLED", default_value_t = true, action = clap::ArgAction::Set)]
@@ -108,8 +109,8 @@ pub(crate) struct Arguments {
     pub relay_key_file: PathBuf,
 
     /// Where /healthz, /readyz and /metrics are served.
-    #[arg(long, env = "SLIPWAY_LISTEN", default_value = "0.0.0.0:8080")]
-    pub listen: String,
+    #[arg(long, env = "SLIPWAY_LISTEN", default_value = "[::]:8080")]
+    pub listen: SocketAddr,
 
     /// What to log: error, warn, info, debug, trace, or a filter such as info,kube=debug.
     #[arg(long, env = "SLIPWAY_LOG", default_value = "info")]
@@ -196,8 +197,8 @@ pub(crate) struct Arguments {
     pub state_folder: Option<PathBuf>,
 
     /// Where the role state answers other parts of Slipway.
-    #[arg(long, env = "SLIPWAY_STATE_LISTEN", default_value = "0.0.0.0:8091")]
-    pub state_listen: String,
+    #[arg(long, env = "SLIPWAY_STATE_LISTEN", default_value = "[::]:8091")]
+    pub state_listen: SocketAddr,
 
     /// Who may ask the role state, as the cluster calls them, separated by commas: system:serviceaccount:<namespace>:<name>.
     #[arg(long, env = "SLIPWAY_STATE_CALLERS", value_delimiter = ',')]

@@ -5,13 +5,12 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use kube::{Api, Client};
-use slipway_http::{Limits, serve};
+use slipway_http::{Limits, listen, serve};
 use slipway_operator::event::Events;
 use slipway_operator::metrics::Metrics;
 use slipway_operator::settings::{Platform, Settings};
 use slipway_operator::tenancy::Tenancy;
 use slipway_operator::world::{World, watch_all};
-use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -44,7 +43,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         Some(Command::Token { agent }) => return token(&arguments, agent, client::connect(&metrics).await?).await,
         None => {}
     }
-    let listener = TcpListener::bind(&arguments.listen).await.with_context(|| format!("cannot listen on {}", arguments.listen))?;
+    let listener = listen(arguments.listen).with_context(|| format!("cannot listen on {}", arguments.listen))?;
     let client = client::connect(&metrics).await?;
     preflight::check(&client, &namespaces(&arguments), arguments.roles.contains(&Role::State)).await?;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), namespace = arguments.platform_namespace, roles = ?arguments.roles, "starting");
@@ -83,7 +82,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let answering = match api {
         Some(api) => {
             let proxies = arguments.trusted_proxies()?;
-            Some(tokio::spawn(api::serve(api, arguments.api_listen.clone(), proxies, stopped(stop.clone())).await?))
+            Some(tokio::spawn(api::serve(api, arguments.api_listen, proxies, stopped(stop.clone())).await?))
         }
         None => None,
     };

@@ -5,13 +5,14 @@ mod answers;
 mod callers;
 mod configured;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 use kube::Client;
-use slipway_http::{Limits, serve};
+use slipway_http::{Limits, listen, serve};
 use slipway_operator::event::Events;
 use slipway_operator::metrics::Metrics;
 use slipway_operator::releases::{self, World, watch_all};
@@ -19,7 +20,6 @@ use slipway_state::git::Git;
 use slipway_state::history::{Fault, History};
 use slipway_state::mirror::{Mirror, Options, Rules};
 use slipway_state::serve::{Limits as ServeLimits, Serve};
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::arguments::Arguments;
@@ -43,7 +43,7 @@ impl State {
 /// What the role is told at its start.
 pub(crate) struct Settings {
     folder: PathBuf,
-    listen: String,
+    listen: SocketAddr,
     callers: Vec<String>,
     platform_namespace: String,
     rules: Rules,
@@ -57,7 +57,7 @@ impl Settings {
         let given = |list: &[String]| list.iter().map(|item| item.trim().to_owned()).filter(|item| !item.is_empty()).collect::<Vec<_>>();
         Ok(Self {
             folder,
-            listen: arguments.state_listen.clone(),
+            listen: arguments.state_listen,
             callers: given(&arguments.state_callers),
             platform_namespace: arguments.platform_namespace.clone(),
             rules: Rules { allow: arguments.mirror_allow()?, files: arguments.mirror_files.clone() },
@@ -78,7 +78,7 @@ pub(crate) async fn run(
     state: State,
     stop: watch::Receiver<bool>,
 ) -> anyhow::Result<()> {
-    let listener = TcpListener::bind(&settings.listen).await.with_context(|| format!("cannot listen on {}", settings.listen))?;
+    let listener = listen(settings.listen).with_context(|| format!("cannot listen on {}", settings.listen))?;
     let git = Git::new("git", std::env::temp_dir(), std::env::vars_os()).context("no folder for git's temporary files")?;
     let Some(history) = opened(&settings.folder, stop.clone()).await else { return Ok(()) };
     let history = Arc::new(history);

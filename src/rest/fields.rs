@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use kube::CustomResourceExt;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Number, Value, json};
 use slipway_http::Error;
 
 use crate::judge;
@@ -82,8 +82,14 @@ fn walk(schema: &Value, value: Value, path: &mut String, spelled: Spelled) -> Re
             let items = list.into_iter().enumerate();
             items.map(|(at, value)| within(path, &format!("[{at}]"), &schema["items"], value)).collect::<Result<_, _>>().map(Value::Array)
         }
+        Value::Number(number) if number.is_f64() && schema["type"] == "integer" => Ok(Value::Number(whole(number))),
         value => Ok(value),
     }
+}
+
+/// 1.0 is an integer to JSON Schema, which REST's document is, and none to the API server.
+fn whole(number: Number) -> Number {
+    number.as_f64().and_then(|float| format!("{float}").parse::<i64>().ok()).map_or(number, Number::from)
 }
 
 /// The fields of all our kinds that REST spells in another way than the cluster does.
@@ -280,6 +286,13 @@ mod tests {
             let back = to_callers(&AGENT, resource).unwrap();
             assert_eq!(back, json!({"model_type": "stub", "governance": {"guards": [], "limits": {"daily_cost_usd": 5}}}));
         }
+    }
+
+    #[test]
+    fn whole_numbers_are_integers_however_they_are_written() {
+        let resource = to_resource(&AGENT, json!({"replicas": 2.0, "temperature": 1.0})).unwrap();
+        assert_eq!(resource.to_string(), r#"{"replicas":2,"temperature":1.0}"#);
+        assert!(to_resource(&AGENT, json!({"replicas": 2.5})).is_err());
     }
 
     #[test]

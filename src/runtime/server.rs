@@ -1,14 +1,14 @@
 //! The agent's ports: a table of routes, each request counted, and an end that lets live streams and
 //! turns whose clients have left finish.
 
-use std::net::Ipv4Addr;
+use std::net::Ipv6Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use slipway_http::memory::{MIB, for_clients, limit as memory_limit};
-use slipway_http::{Drained, Error, Limits, Method, Reply, Request, serve};
+use slipway_http::{Drained, Error, Limits, Method, Reply, Request, listen, serve};
 use tokio::net::TcpListener;
 use tokio::select;
 use tokio::signal::unix::{SignalKind, signal};
@@ -94,9 +94,9 @@ pub(crate) struct Ports {
 
 impl Ports {
     pub(crate) async fn bind(port: u16, control: Option<u16>) -> anyhow::Result<Self> {
-        let agent = bind(port, "RUNTIME_PORT").await?;
+        let agent = bind(port, "RUNTIME_PORT")?;
         let control = match control {
-            Some(port) => Some(bind(port, "RUNTIME_CONTROL_PORT").await?),
+            Some(port) => Some(bind(port, "RUNTIME_CONTROL_PORT")?),
             None => None,
         };
         let control_port = control.as_ref().and_then(|control| control.local_addr().ok()).map(|address| address.port());
@@ -105,8 +105,8 @@ impl Ports {
     }
 }
 
-async fn bind(port: u16, variable: &str) -> anyhow::Result<TcpListener> {
-    TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await.with_context(|| format!("cannot listen on port {port} ({variable})"))
+fn bind(port: u16, variable: &str) -> anyhow::Result<TcpListener> {
+    listen((Ipv6Addr::UNSPECIFIED, port).into()).with_context(|| format!("cannot listen on port {port} ({variable})"))
 }
 
 /// Serves until SIGTERM or SIGINT, then drains.

@@ -64,6 +64,10 @@ impl Runtime {
         Self { child, port: port("port").unwrap(), control_port: port("control_port") }
     }
 
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
     pub(crate) fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }

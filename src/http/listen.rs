@@ -1,0 +1,35 @@
+//! Where a server can be reached.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use socket2::{Domain, Socket, Type};
+use tokio::net::TcpListener;
+
+/// How many clients may wait to be let in.
+const WAITING: i32 = 1024;
+
+/// Listens at `address`. `[::]` is every address of the machine, those of IPv4 too, and these alone where the kernel has no
+/// IPv6.
+pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let everywhere = address.ip() == Ipv6Addr::UNSPECIFIED;
+    match Socket::new(Domain::for_address(address), Type::STREAM, None) {
+        Ok(socket) => {
+            if everywhere {
+                socket.set_only_v6(false)?;
+            }
+            listening(&socket, address)?;
+            TcpListener::from_std(socket.into())
+        }
+        Err(_) if everywhere => listen((Ipv4Addr::UNSPECIFIED, address.port()).into()),
+        Err(error) => Err(error),
+    }
+}
+
+fn listening(socket: &Socket, address: SocketAddr) -> io::Result<()> {
+    socket.set_nonblocking(true)?;
+    // Connections of an earlier process that still linger are no obstacle.
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(WAITING)
+}
