@@ -32,7 +32,7 @@ apart_end() {
   local code=$?
   trap - EXIT INT TERM
   jobs_end
-  [[ $code -eq 0 ]] || tail -n 5 "$LOGS"/*.log >&2 2>/dev/null || true
+  [[ $code -eq 0 ]] || logs_end 5 >&2
   stop_marked "$STATE:"
   rm -rf --one-file-system "$STATE"
   exit "$code"

@@ -5,8 +5,8 @@
 # so that an upgrade from here changes something of every sort.
 EARLIER=61220b067bc36f49f855caf20fe0a58c5b3e46c6
 
-# Its programs are compiled once per user.
-earlier_folder() { printf '%s\n' "$CACHE/earlier/$EARLIER"; }
+# Its programs are compiled once per user, and anew when the patch is another.
+earlier_folder() { sha256sum <"$ROOT/hack/lib/earlier.patch" | cut -c1-8 | sed "s|^|$CACHE/earlier/$EARLIER-|"; }
 
 # Where a shallow clone cannot get the commit, there is nothing to upgrade from, and the test says so.
 earlier_known() {
@@ -27,7 +27,10 @@ earlier_start() {
 earlier_compile() {
   local half folder lighter
   folder=$(binaries)
+  # Another clone may have been first.
+  [[ ! -d $(earlier_folder) ]] || return 0
   mkdir -p "$CACHE/earlier"
+  rm -rf "$CACHE"/earlier/building.*
   half=$(mktemp -d "$CACHE/earlier/building.XXXXXX") &&
     git -C "$ROOT" archive "$EARLIER" | tar --extract --directory "$half" &&
     cd "$half" &&

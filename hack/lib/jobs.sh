@@ -27,12 +27,23 @@ job_wait() {
     ((SECONDS < next)) || { jobs_tell && next=$((SECONDS + 20)); }
   done
   unset "JOBS[$1]"
-  wait "$pid" || die "The build of the $1 failed. Its log, $LOGS/$1.log, ends so:" "$(tr '\r' '\n' <"$LOGS/$1.log" | grep -v ' Building \[' | tail -n 15)"
+  wait "$pid" || die "The build of the $1 failed. Its log, $LOGS/$1.log, ends so:" "$(log_end 15 "$LOGS/$1.log")"
 }
 
 # Cargo in a job, which says how far it is without a terminal.
 cargo_telling() {
   CARGO_TERM_COLOR=never CARGO_TERM_PROGRESS_WHEN=always CARGO_TERM_PROGRESS_WIDTH=120 cargo "$@"
+}
+
+# log_end LINES LOG: the last of it, without bars that grow.
+log_end() { tr '\r' '\n' <"$2" | grep -v ' Building \[' | tail -n "$1" || true; }
+
+# logs_end LINES: so of all logs.
+logs_end() {
+  local log
+  for log in "$LOGS"/*.log; do
+    [[ ! -f $log ]] || { printf '==> %s <==\n' "$log" && log_end "$1" "$log"; }
+  done
 }
 
 jobs_end() {
@@ -55,5 +66,6 @@ job_progress() {
     /Building \[.*\] [0-9]+\/[0-9]+/ {sub(/.*\] /, ""); split($0, part, ": "); sub("/", " of ", part[1]); told = part[1] " crates" (part[2] ? ", " part[2] : "")}
     total && /^[^ :]+$/ {told = ++done " of " total " packages, " $0}
     /^(go: downloading|[ ]+Download)/ {if (!told) told = "downloading"}
+    /^ +(waits for |Blocking waiting)/ {told = $0}
     END {print told ? substr(told, 1, 70) : "starting"}'
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures::future::join_all;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
+use tokio::select;
 use tokio::sync::oneshot;
 
 use crate::Fault;
@@ -80,19 +81,28 @@ impl<S: Step> Shared<S> {
     async fn serve(self: Arc<Self>) {
         while let Some(batch) = self.next() {
             let (steps, askers): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
-            match self.ask(&steps).await {
-                Ok(answers) => answers.into_iter().zip(askers).for_each(|(answer, asker)| _ = asker.send(answer)),
-                Err(fault) if steps.len() == 1 => askers.into_iter().for_each(|asker| _ = asker.send(Err(fault.clone()))),
-                // One that the server refuses is not the others' fault.
-                Err(_) => {
-                    let each = steps.chunks(1).zip(askers).map(async |(step, asker)| {
-                        let alone = self.ask(step).await;
-                        let _ = asker.send(alone.and_then(|mut answers| answers.remove(0)));
-                    });
-                    join_all(each).await;
+            // Each by itself, as one that the server refuses is not the others' fault; and beside what comes next.
+            if let Some(askers) = self.answer(&steps, askers).await {
+                for (step, asker) in steps.into_iter().zip(askers) {
+                    let this = Arc::clone(&self);
+                    tokio::spawn(async move { this.answer(&[step], vec![asker]).await });
                 }
             }
         }
+    }
+
+    /// Asks for as long as somebody waits. Gives the askers back where several are to be tried one by one.
+    async fn answer(&self, steps: &[S], mut askers: Vec<Asker<S>>) -> Option<Vec<Asker<S>>> {
+        let answers = select! {
+            answers = self.ask(steps) => answers,
+            _ = join_all(askers.iter_mut().map(oneshot::Sender::closed)) => return None,
+        };
+        match answers {
+            Ok(answers) => answers.into_iter().zip(askers).for_each(|(answer, asker)| _ = asker.send(answer)),
+            Err(fault) if steps.len() == 1 => askers.into_iter().for_each(|asker| _ = asker.send(Err(fault.clone()))),
+            Err(_) => return Some(askers),
+        }
+        None
     }
 
     /// What is to be asked together, by its keys; nothing ends the serving.

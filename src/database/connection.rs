@@ -3,7 +3,7 @@
 //! Every question is one transaction, and no statement is prepared under a name, so that a PgBouncer in
 //! transaction mode may stand in between. Limits travel with the transaction (`SET LOCAL`), never with the
 //! session, which is not ours then. With [`Options::prepared_statements`] a question of one statement is one round
-//! trip, and the function that it calls sets the limits.
+//! trip, and sets its limits itself.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};

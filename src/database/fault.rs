@@ -53,8 +53,8 @@ fn database(code: &str, message: &str) -> Fault {
         "3D000" => Fault::Unavailable("the server has no database of that name".to_owned()),
         "28P01" | "28000" => Fault::Unavailable("the server refused the login".to_owned()),
         "3F000" | "42P01" | "42883" => Fault::Unavailable("the schema is missing or too old; the manager makes it".to_owned()),
-        // The last: another statement has the name.
-        "26000" | "42P05" | "08P01" => Fault::Broken(
+        // The others: another statement has the name. A pooler says 08P01 of each fault of its own, too.
+        "26000" | "42P05" | "08P01" if code != "08P01" || message.starts_with("bind message supplies") => Fault::Broken(
             "a statement that was prepared is not there: what stands before the server keeps none; set database.preparedStatements to false"
                 .to_owned(),
         ),
@@ -89,6 +89,7 @@ mod tests {
             ("57P03", true),
             ("53300", true),
             ("08006", true),
+            ("08P01", true),
             ("40P01", true),
             ("55P03", true),
             ("57014", true),

@@ -185,7 +185,7 @@ impl Step for Beginning {
                          pg_catalog.set_config('lock_timeout', $13, true)) AS first,
                  unnest($3, $4, $5, $6, $7, $8, $9, $10)
                      WITH ORDINALITY AS t (conversation, title, turn, said_id, said, trace, partial_id, latest, nth),
-                 LATERAL slipway.begin_turn(first.team, $2, t.conversation, t.title, t.turn, $11, t.said_id, t.said, t.trace, t.partial_id,
+                 LATERAL slipway.take_turn(first.team, $2, t.conversation, t.title, t.turn, $11, t.said_id, t.said, t.trace, t.partial_id,
                                             t.latest, $12) AS b";
         let texts = |text: fn(&Self) -> &str| steps.iter().map(text).collect::<Vec<_>>();
         ask(BEGIN)
@@ -233,7 +233,7 @@ impl Step for End {
 
     fn question<'q>(steps: &'q [Self], whose: &'q Whose, lock_timeout: &'static str) -> Question<'q> {
         const FINISH: &str = "
-            SELECT t.nth, slipway.finish_turn(first.team, $2, t.conversation, t.turn,
+            SELECT t.nth, slipway.end_turn(first.team, $2, t.conversation, t.turn,
                                               said.ids, said.roles, said.contents, said.parts, said.traces, said.breaks) AS outcome
             FROM (SELECT $1 AS team, pg_catalog.set_config('lock_timeout', $12, true)) AS first,
                  unnest($3, $4) WITH ORDINALITY AS t (conversation, turn, nth),

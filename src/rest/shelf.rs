@@ -1,6 +1,6 @@
 //! What lists are made of: of each object only what a list shows, as it will be sent, in the order in which it is
-//! listed. So a list is a walk along a shelf, and ten thousand agents take as much memory as their lists have bytes, and
-//! at most `MAX_ALL_LEFT_OUT` more for those who read one of them by itself.
+//! listed. So a list is a walk along a shelf, and ten thousand agents take as much memory as their lists have bytes, once
+//! somebody has searched them as much again as is searched, and at most `MAX_ALL_LEFT_OUT` for who reads one by itself.
 
 mod abridged;
 mod board;

@@ -18,7 +18,7 @@ use super::{Caller, invalid};
 use jwt::Token;
 use source::{Pace, Source};
 
-/// A token that says it lasts for longer is looked at again after this time.
+/// The most that is reckoned with: a token may say that it never ends.
 const LONGEST_LIFE: Duration = Duration::from_hours(1);
 
 /// Whose tokens are taken, and what in them is a name and what a group.

@@ -1,7 +1,7 @@
 //! Answers that are believed for a while.
 
 use std::hash::Hash;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::map::Map;
@@ -10,34 +10,46 @@ use crate::map::Map;
 const MOST: usize = 16_384;
 
 pub(crate) struct Recent<K, V> {
-    answers: Mutex<Map<K, (Instant, V)>>,
+    kept: Mutex<Kept<K, V>>,
     believed: Duration,
+}
+
+struct Kept<K, V> {
+    answers: Map<K, (Instant, V)>,
+    /// When those that are no longer believed were last taken out.
+    swept: Option<Instant>,
 }
 
 impl<K: Eq + Hash, V: Clone> Recent<K, V> {
     pub(crate) fn new(believed: Duration) -> Self {
-        Self { answers: Mutex::default(), believed }
+        Self { kept: Mutex::new(Kept { answers: Map::default(), swept: None }), believed }
     }
 
     pub(crate) fn get(&self, key: &K, now: Instant) -> Option<V> {
-        let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        let (told, answer) = answers.get(key)?;
+        let kept = self.kept();
+        let (told, answer) = kept.answers.get(key)?;
         (now.saturating_duration_since(*told) < self.believed).then(|| answer.clone())
     }
 
     pub(crate) fn forget(&self, key: &K) {
-        self.answers.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        self.kept().answers.remove(key);
     }
 
     /// Keeps an answer to a question that was asked at `asked`: what is believed counts from then.
     pub(crate) fn put(&self, key: K, answer: V, asked: Instant) {
-        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        if answers.len() >= MOST {
-            answers.retain(|_, (told, _)| asked.saturating_duration_since(*told) < self.believed);
+        let mut kept = self.kept();
+        let is_old = |told: Instant| asked.saturating_duration_since(told) >= self.believed;
+        if kept.swept.is_none_or(is_old) {
+            kept.answers.retain(|_, (told, _)| !is_old(*told));
+            kept.swept = Some(asked);
         }
-        if answers.len() < MOST {
-            answers.insert(key, (asked, answer));
+        if kept.answers.len() < MOST {
+            kept.answers.insert(key, (asked, answer));
         }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept<K, V>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -60,9 +72,9 @@ mod tests {
         let recent = Recent::new(Duration::from_secs(5));
         let asked = Instant::now();
         (0..2 * MOST).for_each(|at| recent.put(at, (), asked));
-        assert_eq!(recent.answers.lock().unwrap().len(), MOST);
+        assert_eq!(recent.kept().answers.len(), MOST);
         let later = asked + Duration::from_secs(6);
         recent.put(usize::MAX, (), later);
-        assert_eq!(recent.get(&usize::MAX, later), Some(()));
+        assert_eq!((recent.get(&usize::MAX, later), recent.kept().answers.len()), (Some(()), 1));
     }
 }
