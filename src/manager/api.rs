@@ -123,7 +123,7 @@ fn state_url(arguments: &Arguments, in_cluster: bool) -> anyhow::Result<Option<S
 }
 
 /// Listens, and gives back what has to be awaited until `until`.
-pub(crate) async fn serve(
+pub(crate) fn serve(
     api: Rest,
     address: SocketAddr,
     proxies: Vec<Network>,

@@ -82,7 +82,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let answering = match api {
         Some(api) => {
             let proxies = arguments.trusted_proxies()?;
-            Some(tokio::spawn(api::serve(api, arguments.api_listen, proxies, stopped(stop.clone())).await?))
+            Some(tokio::spawn(api::serve(api, arguments.api_listen, proxies, stopped(stop.clone()))?))
         }
         None => None,
     };

@@ -106,7 +106,7 @@ async fn serve(settings: Settings, mut refusal: Refusal) -> anyhow::Result<()> {
     let metrics = Arc::new(Metrics::new(&telemetry));
     let recorder = Recorder::new(telemetry, metrics.meters.clone(), settings.model.clone(), guards.clone());
     let agent = Agent::open(settings, guards, recorder, refusal)?;
-    let ports = Ports::bind(port, control_port).await?;
+    let ports = Ports::bind(port, control_port)?;
     let control = key.map(|key| Control::new(Arc::clone(&agent), key));
     server::run(ports, agent, access, control, metrics).await
 }

@@ -93,7 +93,7 @@ pub(crate) struct Ports {
 }
 
 impl Ports {
-    pub(crate) async fn bind(port: u16, control: Option<u16>) -> anyhow::Result<Self> {
+    pub(crate) fn bind(port: u16, control: Option<u16>) -> anyhow::Result<Self> {
         let agent = bind(port, "RUNTIME_PORT")?;
         let control = match control {
             Some(port) => Some(bind(port, "RUNTIME_CONTROL_PORT")?),
