@@ -15,6 +15,7 @@ use crate::api::{Api, binary};
 use crate::cgroup::Cgroup;
 use crate::kubectl::{Kubectl, program};
 use crate::platform;
+use crate::poll;
 use crate::second::Second;
 
 /// What tests of deletions, quotas and tokens need of Kubernetes' own controllers.
@@ -80,6 +81,16 @@ impl Installation {
     pub fn team(&self, slug: &str) -> String {
         self.second.team(slug);
         format!("team-{slug}")
+    }
+
+    /// How many agents the quota of a namespace knows of, once it counts: until then nothing can be made there.
+    #[track_caller]
+    pub fn agents_counted(&self, namespace: &str) -> String {
+        poll(120, || {
+            let quota = self.kubectl(format!("get resourcequota slipway -n {namespace} --ignore-not-found")).json();
+            let counted = quota["status"]["used"]["count/agents.agents.slipway.dev"].as_str().map(str::to_owned);
+            counted.ok_or_else(|| format!("the quota of {namespace} does not count agents yet"))
+        })
     }
 
     /// An object of any kind with its `apiVersion`, applied by an administrator.

@@ -32,7 +32,10 @@ fn teams_full_of_the_largest_objects_do_not_end_the_platform() {
         }
     });
     // One more is refused, by the quota, in words that say so; on a busy machine it may be a moment behind.
-    poll(120, || if counted(&slipway, &namespaces[0]) == "50" { Ok(()) } else { Err("the quota should count fifty agents".to_owned()) });
+    poll(120, || match slipway.agents_counted(&namespaces[0]) {
+        fifty if fifty == "50" => Ok(()),
+        other => Err(format!("the quota should count fifty agents, not {other}")),
+    });
     let more = kind("Agent", "one-more", &json!({"name": "N", "framework": "custom"}));
     let refused = slipway.kubectl(format!("create -n {} -f -", namespaces[0])).input(more).refused();
     assert!(refused.contains("exceeded quota: slipway"), "{refused}");
@@ -86,17 +89,10 @@ fn lists(rest: &Api, token: &str) -> usize {
     })
 }
 
-/// How many agents the quota knows of, in a namespace; null while it does not count.
-#[track_caller]
-fn counted(slipway: &Installation, namespace: &str) -> Value {
-    let quota = slipway.kubectl(format!("get resourcequota slipway -n {namespace} --ignore-not-found")).json();
-    quota["status"]["used"]["count/agents.agents.slipway.dev"].clone()
-}
-
 /// Makes all that the chart's quota allows of what the operator and REST keep.
 #[track_caller]
 fn fill(slipway: &Installation, cluster: &Api, namespace: &str) {
-    poll(120, || if counted(slipway, namespace).is_string() { Ok(()) } else { Err("the quota does not count agents yet".to_owned()) });
+    slipway.agents_counted(namespace);
     let prompt = "\u{e9}".repeat(60 * KIB);
     let annotations: Value = (0..60).map(|at| (format!("example.com/a{at}"), json!("x".repeat(4 * KIB)))).collect();
     let made = [
