@@ -23,6 +23,7 @@ OF_THIS_API = (
     r"has 0 characters; it needs",
     r"^source: ",
     r"is no path; it should be relative",
+    r"must be a folder's path such as",
     r"^the zip archive cannot be used: ",
 )
 
