@@ -1,5 +1,5 @@
 # Jobs: builds that take minutes. Each runs in the background and writes a log, so that several share the cores and downloads
-# go on beside them. Whoever waits for one prints every 20 s how far all of them are.
+# go on beside them. job_wait prints every 20 s how far all of them are.
 # shellcheck shell=bash
 
 declare -A JOBS=()

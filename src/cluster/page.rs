@@ -44,7 +44,8 @@ where
     }
 
     fn call(&mut self, request: Request<A>) -> Self::Future {
-        let is_page = request.uri().query().is_some_and(|query| query.split('&').any(|part| part == format!("limit={MANY}")));
+        let is_many = |part: &str| part.strip_prefix("limit=").is_some_and(|limit| limit.parse() == Ok(MANY));
+        let is_page = request.uri().query().is_some_and(|query| query.split('&').any(is_many));
         let bytes = if is_page { BYTES } else { usize::MAX };
         Box::pin(self.0.call(request).map_ok(move |answer| answer.map(|body| Limited::new(body, bytes))))
     }

@@ -53,11 +53,9 @@ fn database(code: &str, message: &str) -> Fault {
         "3D000" => Fault::Unavailable("the server has no database of that name".to_owned()),
         "28P01" | "28000" => Fault::Unavailable("the server refused the login".to_owned()),
         "3F000" | "42P01" | "42883" => Fault::Unavailable("the schema is missing or too old; the manager makes it".to_owned()),
-        // The others: another statement has the name. A pooler says 08P01 of each fault of its own, too.
-        "26000" | "42P05" | "08P01" if code != "08P01" || message.starts_with("bind message supplies") => Fault::Broken(
-            "a statement that was prepared is not there: what stands before the server keeps none; set database.preparedStatements to false"
-                .to_owned(),
-        ),
+        "26000" | "42P05" => not_prepared(),
+        // Another statement has the name. With other words, 08P01 is any fault of a pooler.
+        "08P01" if message.starts_with("bind message supplies") => not_prepared(),
         "42501" => Fault::Broken("this login may not do that".to_owned()),
         // A standby that was promoted, or one that never was: the next connection may reach the right one.
         "25006" => Fault::Unavailable("this server only lets read".to_owned()),
@@ -69,6 +67,13 @@ fn database(code: &str, message: &str) -> Fault {
             _ => Fault::Broken(format!("{message} (SQLSTATE {code})")),
         },
     }
+}
+
+fn not_prepared() -> Fault {
+    Fault::Broken(
+        "a statement that was prepared is not there: what stands before the server keeps none; set database.preparedStatements to false"
+            .to_owned(),
+    )
 }
 
 /// Whether trying the very same again can help.

@@ -20,20 +20,21 @@ struct Step {
     sql: &'static str,
 }
 
-const STEPS: [Step; 7] = [
+const STEPS: [Step; 8] = [
     Step { version: 1, name: "conversations", sql: include_str!("migrations/0001_conversations.sql") },
     Step { version: 2, name: "memories", sql: include_str!("migrations/0002_memories.sql") },
     Step { version: 3, name: "usage", sql: include_str!("migrations/0003_usage.sql") },
     Step { version: 4, name: "owners", sql: include_str!("migrations/0004_owners.sql") },
     Step { version: 5, name: "usage by run", sql: include_str!("migrations/0005_usage_by_run.sql") },
     Step { version: 6, name: "turns in one question", sql: include_str!("migrations/0006_turns.sql") },
-    Step { version: 7, name: "turns together", sql: include_str!("migrations/0007_turns_together.sql") },
+    Step { version: 7, name: "lock timeout", sql: include_str!("migrations/0007_lock_timeout.sql") },
+    Step { version: 8, name: "turns together", sql: include_str!("migrations/0008_turns_together.sql") },
 ];
 
 /// The version that [`migrate`] leads to.
 pub const LATEST: i32 = STEPS[STEPS.len() - 1].version;
 /// The oldest schema that this runtime can work with.
-pub const MINIMUM: i32 = 7;
+pub const MINIMUM: i32 = 8;
 
 const CONNECT: Duration = Duration::from_secs(10);
 /// Until one table that somebody else is reading can be changed. Short: whoever reads next queues up behind.

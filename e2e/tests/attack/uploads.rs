@@ -41,7 +41,7 @@ fn unfinished_uploads_of_one_team_hold_up_no_other() {
     // The team itself is told so, at once, as soon as they have come.
     poll(10, || match import("uploads-eve", &eve).send() {
         refused if refused.status == 429 && refused.body.contains("team-uploads-eve") => Ok(()),
-        // It came before the last of them, which found no place then.
+        // This import had the place of one of them, which was refused: another takes it now.
         other => {
             held.push(begun(&rest, "uploads-eve", &eve));
             Err(format!("{other:?}"))

@@ -1,7 +1,7 @@
--- The two steps of a turn for statements that take several of them and say themselves how long to wait for a lock. Earlier
--- runtimes go on asking begin_turn and finish_turn, which they count on as they are.
+-- The two steps of a turn for statements that take several turns and set their own lock timeout. begin_turn and finish_turn, which
+-- earlier runtimes call, have their lock timeout again and pass on to these.
 
--- As begin_turn, and a new conversation, of which there is nothing to be looked at, takes three statements instead of six.
+-- As begin_turn was, but for a new conversation, which has no turn and no earlier message: three statements instead of six.
 CREATE FUNCTION slipway.take_turn(
     of_team text, of_agent text, in_conversation text, title_if_new text, turn text, lease double precision,
     said_id text, said text, said_trace text, partial_id text, latest bigint, most_text bigint
@@ -76,39 +76,23 @@ BEGIN
     END IF;
 END $$;
 
--- As finish_turn.
-CREATE FUNCTION slipway.end_turn(
+CREATE OR REPLACE FUNCTION slipway.begin_turn(
+    of_team text, of_agent text, in_conversation text, title_if_new text, turn text, lease double precision,
+    said_id text, said text, said_trace text, partial_id text, latest bigint, most_text bigint
+) RETURNS TABLE (
+    busy boolean, id text, role text, content text, parts text, trace_id text, interrupted boolean, created bigint
+)
+LANGUAGE sql SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s'
+AS $$
+    SELECT * FROM slipway.take_turn(of_team, of_agent, in_conversation, title_if_new, turn, lease, said_id, said, said_trace,
+                                    partial_id, latest, most_text)
+$$;
+
+ALTER FUNCTION slipway.finish_turn(text, text, text, text, text[], text[], text[], text[], text[], boolean[]) RENAME TO end_turn;
+
+CREATE FUNCTION slipway.finish_turn(
     of_team text, of_agent text, in_conversation text, turn text,
     ids text[], roles text[], contents text[], all_parts text[], traces text[], breaks boolean[]
 ) RETURNS text
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    said_before bigint;
-BEGIN
-    -- It may have waited for another turn, whose end only the next statement sees.
-    SELECT c.message_count INTO said_before FROM slipway.conversations c
-    WHERE c.team = of_team AND c.agent_id = of_agent AND c.id = in_conversation FOR UPDATE;
-    IF NOT FOUND THEN
-        RETURN 'deleted';
-    END IF;
-    DELETE FROM slipway.turns t
-    WHERE t.team = of_team AND t.agent_id = of_agent AND t.conversation_id = in_conversation AND t.holder = turn;
-    IF NOT FOUND THEN
-        -- A first try may have gone through whose answer was lost.
-        RETURN CASE WHEN cardinality(ids) = (SELECT count(*) FROM slipway.messages m
-                                             WHERE m.team = of_team AND m.agent_id = of_agent AND m.id = ANY (ids))
-               THEN 'kept' ELSE 'busy' END;
-    END IF;
-    IF cardinality(ids) > 0 THEN
-        INSERT INTO slipway.messages
-            (team, agent_id, conversation_id, ordinal, id, role, content, parts, trace_id, interrupted, created_at)
-        SELECT of_team, of_agent, in_conversation, said_before + n, s.id, s.role, s.content, s.parts::json, s.trace_id, s.interrupted,
-               clock_timestamp()
-        FROM unnest(ids, roles, contents, all_parts, traces, breaks)
-            WITH ORDINALITY AS s (id, role, content, parts, trace_id, interrupted, n);
-        UPDATE slipway.conversations c SET message_count = said_before + cardinality(ids), updated_at = clock_timestamp()
-        WHERE c.team = of_team AND c.agent_id = of_agent AND c.id = in_conversation;
-    END IF;
-    RETURN 'kept';
-END $$;
+LANGUAGE sql SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s'
+AS $$ SELECT slipway.end_turn(of_team, of_agent, in_conversation, turn, ids, roles, contents, all_parts, traces, breaks) $$;
