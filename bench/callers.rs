@@ -4,8 +4,9 @@
 use std::io::Write;
 
 use anyhow::Context;
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
-use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccount};
+use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::Api;
 use kube::api::{ListParams, PostParams};
@@ -67,8 +68,10 @@ impl Callers {
         let key = secrets.get("slipway-relay").await?.data.and_then(|mut data| data.remove("key")).context("the operator's relay key")?;
         let mut relay_key = NamedTempFile::new()?;
         relay_key.write_all(&key.0)?;
-        let settings = Api::<ConfigMap>::namespaced(cluster.client(), OPERATED).list(&ListParams::default().limit(10)).await?;
-        let public_key = settings.items.into_iter().find_map(|settings| settings.data?.remove(ACCESS_PUBLIC_KEY));
+        let deployments = Api::<Deployment>::namespaced(cluster.client(), OPERATED).list(&ListParams::default().limit(1)).await?;
+        let variables =
+            deployments.items.into_iter().filter_map(|deployment| deployment.spec?.template.spec?.containers.into_iter().next()?.env);
+        let public_key = variables.flatten().find(|variable| variable.name == ACCESS_PUBLIC_KEY).and_then(|variable| variable.value);
         Ok(Self {
             issuer,
             account: headers(&account),

@@ -24,7 +24,7 @@ impl Manager {
         let port = http::free_port()?;
         let listen = format!("127.0.0.1:{port}");
         let mut command = command("slipway-manager")?;
-        command.args(["--listen", &listen, "--leader-election", "false", "--log", "error"]);
+        command.args(["--role", "operator", "--listen", &listen, "--leader-election", "false", "--log", "error"]);
         Ok(Self { process: Process::spawn(&mut command)?, port })
     }
 

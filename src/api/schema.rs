@@ -64,6 +64,7 @@ pub(crate) fn quantities(_: &mut SchemaGenerator) -> Schema {
             "x-kubernetes-int-or-string": true,
             "anyOf": [{ "type": "integer" }, { "type": "string" }],
             "maxLength": 32,
+            "minimum": 0,
             "pattern": "^\\+?([0-9]+(\\.[0-9]*)?|\\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][-+]?[0-9]+)?$",
         },
     })

@@ -24,8 +24,7 @@ impl Query {
 
     /// The value of `name`, if it was given and is not empty.
     pub fn text(&mut self, name: &str) -> Option<String> {
-        let at = self.0.iter().position(|(known, _)| known == name)?;
-        Some(self.0.remove(at).1).filter(|value| !value.is_empty())
+        self.take(name).filter(|value| !value.is_empty())
     }
 
     /// A number within bounds, or `default` if it was not given.
@@ -33,9 +32,14 @@ impl Query {
     where
         N: FromStr + PartialOrd + Display,
     {
-        let Some(value) = self.text(name) else { return Ok(default) };
+        let Some(value) = self.take(name) else { return Ok(default) };
         let number = value.parse().ok().filter(|number| range.contains(number));
         number.ok_or_else(|| Error::bad_request(format!("`{name}` must be a number, {} to {}", range.start(), range.end())))
+    }
+
+    fn take(&mut self, name: &str) -> Option<String> {
+        let at = self.0.iter().position(|(known, _)| known == name)?;
+        Some(self.0.remove(at).1)
     }
 
     /// Refuses what nobody took.

@@ -1,6 +1,7 @@
 //! What must be true before the controllers start, with words that help where it is not.
 
 use anyhow::{Context, bail};
+use futures::future::try_join_all;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use slipway_api::{Agent, AgentRelease, GROUP, KnowledgeBase, Skill, Team, Tool};
@@ -16,13 +17,13 @@ pub(crate) async fn check(client: &Client, namespaces: &[String], releases: bool
     ];
     // Whoever only keeps agents running looks at releases of those alone that are pinned to one.
     let release = releases.then(|| (ApiResource::erase::<AgentRelease>(&()), true));
-    for (kind, namespaced) in kinds.into_iter().chain(release) {
+    let checks = kinds.into_iter().chain(release).map(|(kind, namespaced)| async move {
         let api: Api<DynamicObject> = match namespaces.first() {
             Some(namespace) if namespaced => Api::namespaced_with(client.clone(), namespace, &kind),
             _ => Api::all_with(client.clone(), &kind),
         };
         match api.list(&ListParams::default().limit(1)).await {
-            Ok(_) => {}
+            Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if status.code == 404 => {
                 let crd = format!("{}.{GROUP}", kind.plural);
                 bail!("CRD {crd} is not installed; install the chart with its CRDs, or run: slipway-manager crds apply")
@@ -30,8 +31,8 @@ pub(crate) async fn check(client: &Client, namespaces: &[String], releases: bool
             Err(kube::Error::Api(status)) if status.code == 403 => {
                 bail!("no permission to list {}: {}; the chart's ClusterRole and its binding give it", kind.plural, status.message)
             }
-            Err(error) => return Err(error).with_context(|| format!("{} could not be listed", kind.plural)),
+            Err(error) => Err(error).with_context(|| format!("{} could not be listed", kind.plural)),
         }
-    }
-    Ok(())
+    });
+    try_join_all(checks).await.map(drop)
 }
