@@ -10,10 +10,10 @@ use kube::api::Api;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use slipway_api::mirror::{Credential, Remote, RemoteSettings};
 use slipway_api::platform::{NAME, STATE_BRANCH, STATE_CA, STATE_KNOWN_HOSTS, STATE_REPO, STATE_SSH_KEY, STATE_TOKEN};
 use slipway_http::{Error, StatusCode, header};
 use slipway_release::wire::{MirrorStatus, Mirrors, TestStatus};
-use slipway_state::mirror;
 use url::Url;
 
 use super::test::{Finding, Status};
@@ -141,17 +141,17 @@ impl Changes {
         let (token, key) = (hidden(self.state_token), hidden(self.state_ssh_key));
         let then = |change: &Option<Option<String>>, before: &Option<String>| change.clone().unwrap_or_else(|| before.clone());
         let url = then(&repo, &stored.repo);
-        let settings = mirror::Settings {
+        let settings = RemoteSettings {
             url: url.clone().unwrap_or_default(),
             branch: then(&branch, &stored.branch),
-            token: then(&token, &stored.token).map(mirror::Secret::new),
-            key: then(&key, &stored.key).map(mirror::Secret::new),
+            token: then(&token, &stored.token).map(Credential::new),
+            key: then(&key, &stored.key).map(Credential::new),
             known_hosts: then(&known_hosts, &stored.known_hosts),
             authority: then(&authority, &stored.authority),
         };
         let touched = [&repo, &branch, &known_hosts, &authority, &token, &key].into_iter().any(Option::is_some);
         if touched && url.is_some() {
-            mirror::Remote::new(settings).map_err(|fault| format!("state_repo: {fault}"))?;
+            Remote::new(settings).map_err(|fault| format!("state_repo: {fault}"))?;
         }
         let moves = url.as_deref().map(host) != stored.repo.as_deref().map(host);
         for (name, change, kept) in [(STATE_TOKEN, &token, &stored.token), (STATE_SSH_KEY, &key, &stored.key)] {

@@ -6,12 +6,17 @@ use super::*;
 const KEY: &str = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEA\n-----END OPENSSH PRIVATE KEY-----";
 const HOST_KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIB";
 
-fn ssh_settings(url: &str, known_hosts: &str) -> Settings {
-    Settings { url: url.into(), key: Some(Secret::new(KEY)), known_hosts: Some(known_hosts.into()), ..Settings::default() }
+fn ssh_settings(url: &str, known_hosts: &str) -> RemoteSettings {
+    RemoteSettings { url: url.into(), key: Some(Credential::new(KEY)), known_hosts: Some(known_hosts.into()), ..RemoteSettings::default() }
 }
 
-fn https_settings(url: &str, branch: Option<&str>) -> Settings {
-    Settings { url: url.into(), branch: branch.map(Into::into), token: Some(Secret::new("hunter2/+")), ..Settings::default() }
+fn https_settings(url: &str, branch: Option<&str>) -> RemoteSettings {
+    RemoteSettings {
+        url: url.into(),
+        branch: branch.map(Into::into),
+        token: Some(Credential::new("hunter2/+")),
+        ..RemoteSettings::default()
+    }
 }
 
 #[test]
@@ -42,14 +47,14 @@ fn a_team_is_named_by_the_url_or_by_the_branch() {
         ("--upload-pack=x", None, Err("the URL must be")),
         ("", None, Err("1 to 2048")),
     ] {
-        let outcome = Remote::new(https_settings(url, branch)).map(|remote| remote.place("team-a"));
+        let outcome = Remote::new(https_settings(url, branch)).map(|remote| remote.destination("team-a"));
         match (expected, outcome) {
             (Ok((url, branch)), Ok(place)) => assert_eq!((place.url.as_str(), place.branch.as_str()), (url, branch)),
             (Err(says), Err(fault)) => assert!(fault.contains(says) && !fault.contains("hunter2"), "{url}: {fault}"),
             (expected, outcome) => panic!("{url} {branch:?}: expected {expected:?}, got {outcome:?}"),
         }
     }
-    let other = Remote::new(https_settings("https://h/{team}", None)).unwrap().place("default");
+    let other = Remote::new(https_settings("https://h/{team}", None)).unwrap().destination("default");
     assert_eq!(other.url, "https://h/default");
 }
 
@@ -74,13 +79,13 @@ fn ssh_takes_a_key_and_the_hosts_own_keys() {
         ("ssh://git@-oProxyCommand=x/o.git", HOST_KEY, Err("the URL must be")),
         ("https://h/o.git", HOST_KEY, Err("of no use with https")),
     ] {
-        match (expected, Remote::new(ssh_settings(url, known_hosts)).map(|remote| remote.way)) {
-            (Ok(lines), Ok(Way::Ssh { known_hosts, .. })) => assert_eq!(known_hosts, lines, "{url}"),
+        match (expected, Remote::new(ssh_settings(url, known_hosts)).map(|remote| remote.transport)) {
+            (Ok(lines), Ok(Transport::Ssh { known_hosts, .. })) => assert_eq!(known_hosts, lines, "{url}"),
             (Err(says), Err(fault)) => assert!(fault.contains(says), "{url}: {fault}"),
             (expected, outcome) => panic!("{url} {known_hosts:?}: expected {expected:?}, got {outcome:?}"),
         }
     }
-    let keyless = Settings { key: None, ..ssh_settings("ssh://git@h/o", HOST_KEY) };
+    let keyless = RemoteSettings { key: None, ..ssh_settings("ssh://git@h/o", HOST_KEY) };
     assert!(Remote::new(keyless).unwrap_err().contains("takes a private key"));
 }
 
@@ -120,8 +125,8 @@ proptest! {
     ) {
         for settings in [https_settings(&url, None), ssh_settings(&url, HOST_KEY)] {
             let Ok(remote) = Remote::new(settings) else { continue };
-            let place = remote.place(&format!("team-{team}"));
-            let checked = parsed(&place.url).unwrap();
+            let place = remote.destination(&format!("team-{team}"));
+            let checked = parse_url(&place.url).unwrap();
             if checked.scheme() != "file" {
                 prop_assert_eq!(checked.host_str().map(str::to_owned), host_by_the_rfc(&place.url), "{}", place.url);
             }
@@ -133,7 +138,7 @@ proptest! {
 
     #[test]
     fn what_is_wrong_is_told_without_the_token(url in "https://\\PC{0,20}|\\PC{0,20}", token in "hunter2\\PC{0,4}", branch in prop::option::of("\\PC{0,10}|[a-z./{}-]{0,10}")) {
-        let settings = Settings { url, branch, token: Some(Secret::new(&*token)), ..Settings::default() };
+        let settings = RemoteSettings { url, branch, token: Some(Credential::new(&*token)), ..RemoteSettings::default() };
         match Remote::new(settings) {
             Ok(remote) => {
                 let shown = format!("{remote:?}");

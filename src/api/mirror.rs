@@ -1,101 +1,94 @@
-//! Where the mirror is, as an administrator writes it: a URL and a branch, in which `{team}` may stand, and what opens it.
-//! All that can be known without a network is checked here.
+//! The mirror of the state repositories, as an administrator configures it: a URL and a branch, in which `{team}` may
+//! stand, and the credentials for it. All checks that need no network are here, so that REST refuses a setting by the
+//! same rules by which the state role uses it.
 
 use std::fmt;
-use std::path::PathBuf;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use slipway_egress::Allowed;
 use url::Url;
 
+/// Stands for the slug of the team.
 const TEAM: &str = "{team}";
-/// Who a token belongs to, where the URL does not say; most hosts do not care.
-const USER: &str = "git";
-const LONGEST: usize = 2048;
+/// The user of a token if the URL names none. Most Git hosts ignore it.
+const DEFAULT_USER: &str = "git";
+const URL_LEN_MAX: usize = 2048;
+const BRANCH_LEN_MAX: usize = 200;
 const KEY_TYPES: [&str; 3] = ["ssh-", "ecdsa-sha2-", "sk-"];
 
-/// Never shown.
+/// A token or a private key. Its `Debug` form hides it.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
+pub struct Credential(String);
 
-impl Secret {
+impl Credential {
     pub fn new(secret: impl Into<String>) -> Self {
         Self(secret.into())
     }
 
-    fn reveal(&self) -> &str {
+    pub fn reveal(&self) -> &str {
         &self.0
     }
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for Credential {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("***")
     }
 }
 
-/// What an administrator writes.
+/// The settings as they are written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Settings {
+pub struct RemoteSettings {
     /// `https://host/path`, `ssh://user@host/path`, `user@host:path` or `file:///folder`.
     pub url: String,
-    /// Without one: the namespace, or `main` if the URL names the team.
+    /// Default: the namespace, or `main` if the URL names the team.
     pub branch: Option<String>,
     /// For https.
-    pub token: Option<Secret>,
+    pub token: Option<Credential>,
     /// A private key without a passphrase, for ssh.
-    pub key: Option<Secret>,
-    /// For ssh: the host's keys, as `ssh-keyscan` prints them or without the name.
+    pub key: Option<Credential>,
+    /// For ssh: the host's keys, as `ssh-keyscan` prints them, with or without the name.
     pub known_hosts: Option<String>,
-    /// For https: the certificates that sign for the host, in place of the usual ones.
+    /// For https: certificates of the authorities of the host, in place of the usual ones.
     pub authority: Option<String>,
 }
 
-/// What the platform's operator allows the mirror.
-#[derive(Debug, Clone, Default)]
-pub struct Rules {
-    /// Hosts and networks besides public and private ones.
-    pub allow: Vec<Allowed>,
-    /// The folder in which remotes of scheme file may lie. Without one there are none.
-    pub files: Option<PathBuf>,
-}
-
-/// Settings that make sense.
+/// Settings that passed all checks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remote {
-    pub(super) url: String,
-    pub(super) branch: Option<String>,
-    pub(super) way: Way,
+    url: String,
+    branch: Option<String>,
+    transport: Transport,
 }
 
+/// How the remote is reached, and with which credentials.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Way {
-    Https { authorization: Option<Secret>, hidden: Vec<Secret>, authority: Option<String> },
-    Ssh { key: Secret, known_hosts: String, user: String },
+pub enum Transport {
+    Https { authorization: Option<Credential>, hidden: Vec<Credential>, authority: Option<String> },
+    Ssh { key: Credential, known_hosts: String, user: String },
     File,
 }
 
-/// Where one namespace goes.
+/// The repository and branch of one namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
-    pub(super) url: String,
-    pub(super) branch: String,
+pub struct Destination {
+    pub url: String,
+    pub branch: String,
 }
 
 impl Remote {
-    /// What is wrong is told without what could be a secret.
-    pub fn new(settings: Settings) -> Result<Self, String> {
-        let Settings { url, branch, token, key, known_hosts, authority } = settings;
-        if url.is_empty() || url.len() > LONGEST || url.chars().any(|letter| letter.is_control() || letter.is_whitespace()) {
-            return Err(format!("the URL must have 1 to {LONGEST} characters, none of them a space or a control character"));
+    /// The error never quotes a credential.
+    pub fn new(settings: RemoteSettings) -> Result<Self, String> {
+        let RemoteSettings { url, branch, token, key, known_hosts, authority } = settings;
+        if url.is_empty() || url.len() > URL_LEN_MAX || url.chars().any(|letter| letter.is_control() || letter.is_whitespace()) {
+            return Err(format!("the URL must have 1 to {URL_LEN_MAX} characters, none of them a space or a control character"));
         }
-        // One reader of URLs takes it for a slash and another for a letter, so that they would see different hosts.
+        // Some URL parsers take a backslash for a slash, others for a letter: they would see different hosts.
         if url.contains('\\') {
             return Err("the URL must hold no backslash".to_owned());
         }
-        let parsed = parsed(&url.replace(TEAM, "team"))?;
+        let parsed = parse_url(&url.replace(TEAM, "team"))?;
         if url.replace(TEAM, "").contains(['{', '}']) {
             return Err("the URL may hold {team}, and no other braces".to_owned());
         }
@@ -114,7 +107,7 @@ impl Remote {
             let scheme = parsed.scheme();
             if given { Err(format!("a {what} is of no use with {scheme}: take it away, or give another URL")) } else { Ok(()) }
         };
-        let way = match parsed.scheme() {
+        let transport = match parsed.scheme() {
             "https" => {
                 unused("key", key.is_some())?;
                 unused("known_hosts", known_hosts.is_some())?;
@@ -128,49 +121,53 @@ impl Remote {
             _ => {
                 unused("token", token.is_some())?;
                 unused("key", key.is_some())?;
-                Way::File
+                Transport::File
             }
         };
-        Ok(Self { url: without_user(url, &way), branch, way })
+        Ok(Self { url: without_user(url, &transport), branch, transport })
     }
 
-    /// Where the repository of a namespace goes. A team's namespace is named after it.
-    pub(super) fn place(&self, namespace: &str) -> Place {
+    pub fn transport(&self) -> &Transport {
+        &self.transport
+    }
+
+    /// The destination of a namespace's repository.
+    pub fn destination(&self, namespace: &str) -> Destination {
         let team = namespace.strip_prefix("team-").unwrap_or(namespace);
         let branch = match &self.branch {
             Some(branch) => branch.replace(TEAM, team),
             None if self.url.contains(TEAM) => "main".to_owned(),
             None => namespace.to_owned(),
         };
-        Place { url: self.url.replace(TEAM, team), branch }
+        Destination { url: self.url.replace(TEAM, team), branch }
     }
 
-    /// Every form in which a secret could be echoed.
-    pub(super) fn secrets(&self) -> Vec<String> {
-        match &self.way {
-            Way::Https { authorization, hidden, .. } => {
+    /// Every form in which a credential could be echoed.
+    pub fn secrets(&self) -> Vec<String> {
+        match &self.transport {
+            Transport::Https { authorization, hidden, .. } => {
                 let raw = hidden.iter().map(|secret| secret.reveal().to_owned());
                 let encoded = hidden.iter().map(|secret| utf8_percent_encode(secret.reveal(), NON_ALPHANUMERIC).to_string());
                 raw.chain(encoded).chain(authorization.iter().map(|secret| secret.reveal().to_owned())).collect()
             }
-            Way::Ssh { key, .. } => {
+            Transport::Ssh { key, .. } => {
                 key.reveal().lines().filter(|line| line.len() > 8 && !line.starts_with("---")).map(str::to_owned).collect()
             }
-            Way::File => Vec::new(),
+            Transport::File => Vec::new(),
         }
     }
 }
 
-impl Way {
-    /// The header's value, for a file that only git reads.
-    pub(super) fn authorization(&self) -> Option<&str> {
+impl Transport {
+    /// The value of `Authorization: Basic`.
+    pub fn authorization(&self) -> Option<&str> {
         match self {
-            Self::Https { authorization, .. } => authorization.as_ref().map(Secret::reveal),
+            Self::Https { authorization, .. } => authorization.as_ref().map(Credential::reveal),
             _ => None,
         }
     }
 
-    pub(super) fn key(&self) -> Option<&str> {
+    pub fn key(&self) -> Option<&str> {
         match self {
             Self::Ssh { key, .. } => Some(key.reveal()),
             _ => None,
@@ -178,8 +175,8 @@ impl Way {
     }
 }
 
-/// The URL, also where it is written as `user@host:path`.
-pub(super) fn parsed(url: &str) -> Result<Url, String> {
+/// Parses a URL; `user@host:path` is ssh.
+pub fn parse_url(url: &str) -> Result<Url, String> {
     let wrong = || "the URL must be https://host/path, ssh://user@host/path, user@host:path or file:///folder".to_owned();
     let spelt = match url.split_once(':') {
         Some((before, path)) if !path.starts_with("//") && before.contains('@') && !before.contains('/') => {
@@ -202,7 +199,7 @@ pub(super) fn parsed(url: &str) -> Result<Url, String> {
     }
 }
 
-/// Where the path begins.
+/// The offset at which the path begins.
 fn authority_end(url: &str) -> usize {
     match url.split_once("://") {
         Some((scheme, rest)) => scheme.len() + 3 + rest.find('/').unwrap_or(rest.len()),
@@ -210,27 +207,27 @@ fn authority_end(url: &str) -> usize {
     }
 }
 
-/// A user of https goes into the header, so that it does not have to be in an argument.
-fn without_user(url: String, way: &Way) -> String {
-    match (way, url.split_once("://").and_then(|(scheme, rest)| Some((scheme, rest.split_once('@')?)))) {
-        (Way::Https { .. }, Some((scheme, (user, rest)))) if !user.contains('/') => format!("{scheme}://{rest}"),
+/// Removes the user from an https URL: it goes into the header, so that it is in no command line.
+fn without_user(url: String, transport: &Transport) -> String {
+    match (transport, url.split_once("://").and_then(|(scheme, rest)| Some((scheme, rest.split_once('@')?)))) {
+        (Transport::Https { .. }, Some((scheme, (user, rest)))) if !user.contains('/') => format!("{scheme}://{rest}"),
         _ => url,
     }
 }
 
-fn https(url: &Url, token: Option<Secret>, authority: Option<String>) -> Result<Way, String> {
+fn https(url: &Url, token: Option<Credential>, authority: Option<String>) -> Result<Transport, String> {
     if token.as_ref().is_some_and(|token| token.0.is_empty() || !token.0.bytes().all(|byte| byte.is_ascii_graphic())) {
         return Err("the token must not be empty, nor hold spaces, line breaks or letters beyond ASCII".to_owned());
     }
     if authority.as_ref().is_some_and(|text| !text.contains("-----BEGIN CERTIFICATE-----")) {
         return Err("the certificates must be PEM, beginning with -----BEGIN CERTIFICATE-----".to_owned());
     }
-    let user = if url.username().is_empty() { USER } else { url.username() };
-    let authorization = token.as_ref().map(|token| Secret::new(STANDARD.encode(format!("{user}:{}", token.0))));
-    Ok(Way::Https { authorization, hidden: token.into_iter().collect(), authority })
+    let user = if url.username().is_empty() { DEFAULT_USER } else { url.username() };
+    let authorization = token.as_ref().map(|token| Credential::new(STANDARD.encode(format!("{user}:{}", token.0))));
+    Ok(Transport::Https { authorization, hidden: token.into_iter().collect(), authority })
 }
 
-fn ssh(url: &Url, key: Option<Secret>, known_hosts: Option<String>) -> Result<Way, String> {
+fn ssh(url: &Url, key: Option<Credential>, known_hosts: Option<String>) -> Result<Transport, String> {
     let user = url.username().to_owned();
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     if user.is_empty() || user.starts_with('-') || !user.bytes().all(plain) {
@@ -238,7 +235,7 @@ fn ssh(url: &Url, key: Option<Secret>, known_hosts: Option<String>) -> Result<Wa
     }
     let key = key.filter(|key| key.0.contains("PRIVATE KEY-----")).ok_or("ssh takes a private key, as ssh-keygen makes it")?;
     let known_hosts = known_hosts.unwrap_or_default();
-    let alias = alias(url);
+    let alias = host_key_alias(url);
     let mut lines = Vec::new();
     for line in known_hosts.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -260,11 +257,11 @@ fn ssh(url: &Url, key: Option<Secret>, known_hosts: Option<String>) -> Result<Wa
     if !key.0.ends_with('\n') {
         key.0.push('\n');
     }
-    Ok(Way::Ssh { key, known_hosts: lines.join("\n") + "\n", user })
+    Ok(Transport::Ssh { key, known_hosts: lines.join("\n") + "\n", user })
 }
 
-/// By which name ssh looks up the host's keys.
-pub(super) fn alias(url: &Url) -> String {
+/// The name under which ssh looks up the host's keys.
+pub fn host_key_alias(url: &Url) -> String {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_ascii_lowercase();
     match url.port() {
         Some(port) if port != 22 => format!("[{host}]:{port}"),
@@ -272,14 +269,24 @@ pub(super) fn alias(url: &Url) -> String {
     }
 }
 
-/// A branch that git would take, with {team} in it or not.
+/// Whether git takes the branch, with or without {team} in it.
 fn check_branch(branch: &str) -> Result<(), String> {
     let name = branch.replace(TEAM, "team");
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-/".contains(&byte);
     let part =
         |part: &str| !part.is_empty() && !part.starts_with('.') && part.rsplit('.').next().is_some_and(|end| !matches!(end, "" | "lock"));
-    let good = name.len() <= 200 && name.bytes().all(plain) && name.split('/').all(part) && !name.starts_with('-') && !name.contains("..");
-    if good { Ok(()) } else { Err(format!("'{}' is no name of a branch; one is, for example, agents/{{team}}", crate::git::line(branch))) }
+    let good = name.len() <= BRANCH_LEN_MAX
+        && name.bytes().all(plain)
+        && name.split('/').all(part)
+        && !name.starts_with('-')
+        && !name.contains("..");
+    if good { Ok(()) } else { Err(format!("'{}' is no name of a branch; one is, for example, agents/{{team}}", one_line(branch))) }
+}
+
+/// A text of a caller, fit for an error message.
+fn one_line(text: &str) -> String {
+    let plain: String = text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).take(BRANCH_LEN_MAX).collect();
+    plain.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
