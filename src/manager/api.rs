@@ -21,8 +21,8 @@ use crate::run::namespaces;
 
 /// Clients that stream hold a connection each. Memory allows fewer, as a rule.
 const CONNECTIONS: usize = 16 * 1024;
-/// What imports may take of the process' memory limit: each is a child of it.
-const IMPORTS: u64 = 128 * memory::MIB;
+/// The part of the container's memory limit that import subprocesses may take.
+const IMPORT_BYTES: u64 = slipway_import::TOTAL_MEBIBYTES as u64 * memory::MIB;
 /// The state role's Service, and its port.
 const STATE: &str = "slipway-state";
 const STATE_PORT: u16 = 8091;
@@ -132,7 +132,7 @@ pub(crate) fn serve(
     let listener = listen(address).with_context(|| format!("cannot listen on {address}"))?;
     let limit = memory::limit();
     let limits = Limits {
-        memory: for_clients(limit, IMPORTS),
+        memory: for_clients(limit, IMPORT_BYTES),
         connections: CONNECTIONS,
         strangers: true,
         proxies: Proxies::new(proxies),

@@ -10,11 +10,11 @@ use clap::{Parser, Subcommand, ValueEnum};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use slipway_api::team::AllowedPodSettings;
 use slipway_api::{ids, platform};
+use slipway_egress::Allowed;
 use slipway_http::Network;
 use slipway_operator::database::{DatabaseUrl, DatabaseUrlError};
 use slipway_operator::settings::{AgentDefaults, TeamNetwork};
 use slipway_operator::tenancy::Wanted;
-use slipway_rest::Allowed;
 use slipway_rest::Limits;
 
 /// Runs Slipway's controllers: makes Agents run, Teams have namespaces, and says how it goes.

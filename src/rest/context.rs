@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use kube::Client;
 use slipway_database::{Fault, Reader};
+use slipway_import::Importer;
 use tokio::time::timeout;
 use tower::service_fn;
 
@@ -39,9 +40,8 @@ pub struct Settings {
     pub agent_address: Option<String>,
     /// How long an agent's answer to a chat may take to begin.
     pub chat_time: Duration,
-    /// A program and its arguments, after which `skill SOURCE` makes it print what `find_skill` says, and
-    /// `archive START LENGTH PATH` what `unpack_skill` says. It runs with nothing of this process' environment but the way
-    /// to the network.
+    /// The program of import subprocesses, with its arguments before `skill SOURCE`, which prints what
+    /// `slipway_import::find_skill` returns, or `archive START LENGTH PATH`, likewise for `unpack_skill`.
     pub importer: Vec<OsString>,
     pub platform: PlatformSettings,
     /// The way to the releases.
@@ -87,6 +87,7 @@ pub struct Context {
     pub(crate) gate: Arc<Gate>,
     pub(crate) relay: Relay,
     pub(crate) state: State,
+    pub(crate) importer: Importer,
     /// What agents that rest have said and know.
     pub(crate) kept: Option<Reader>,
     pub(crate) metrics: Metrics,
@@ -106,9 +107,10 @@ impl Context {
         let gate = Arc::new(Gate::new(settings.limits, metrics.clone()));
         let hub = Arc::new(Hub::new(client.clone(), seen.clone(), settings.watch_namespaces.clone()));
         let state = State::new(&settings.state);
+        let importer = Importer::new(settings.importer.clone());
         let kept = settings.platform.reader()?;
         let description = Description::of(&routes::all());
-        Ok(Self { client, settings, access, seen, gate, relay, state, kept, metrics, hub, description })
+        Ok(Self { client, settings, access, seen, gate, relay, state, importer, kept, metrics, hub, description })
     }
 }
 

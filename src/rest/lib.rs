@@ -50,8 +50,6 @@ pub use context::{Context, Settings, Sign};
 pub use limits::{Limit, Limits};
 pub use platform::PlatformSettings;
 use route::{Found, Table};
-pub use skills::{find_skill, unpack_skill};
-pub use slipway_egress::Allowed;
 pub use state::StateSettings;
 
 /// Where the API begins.

@@ -1,16 +1,6 @@
-//! Skills: lists, one of them, making, replacing, deleting; and taking them from elsewhere.
+//! Skills: list, get, create, replace, delete and import.
 
-mod apart;
-mod archive;
-mod child;
-mod disk;
-mod folder;
-mod git;
 mod import;
-mod out;
-mod room;
-mod source;
-mod upload;
 
 use kube::ResourceExt;
 use kube::api::Api;
@@ -29,7 +19,6 @@ use crate::page::{Page, page};
 use crate::shelf::{self, Item};
 use crate::{fault, gitops, write};
 
-pub use child::{find_skill, unpack_skill};
 pub(crate) use import::{IMPORT, import};
 
 /// Any skill fields.

@@ -1,48 +1,30 @@
-//! Where a skill is taken from, as people write it: `https://host/owner/repository//path?ref=v1`.
+//! The URL of a skill in a Git repository: `https://host/owner/repository//path?ref=v1`.
 
 use percent_encoding::percent_decode_str;
-use schemars::JsonSchema;
-use serde::Deserialize;
 use slipway_http::Error;
 use url::Url;
 
-const LOOKS: &str = "it should look like https://github.com/owner/repository//path/to/skill?ref=v1";
-/// A source is kept with the skill, whose field has this many characters.
-const LONGEST: usize = 2048;
-
-/// What to import.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(rename = "SkillImport")]
-pub(crate) struct Wanted {
-    /// The URL of a Git repository, for example `https://github.com/owner/repository//path?ref=v1`: after two slashes
-    /// the skill's folder, after `?ref=` a branch, a tag or a commit.
-    pub source: String,
-    /// The skill's folder within the repository, unless the URL names it.
-    pub path: Option<String>,
-    /// A branch, a tag or a commit, unless the URL names it. Default: the repository's default branch.
-    #[serde(rename = "ref")]
-    pub reference: Option<String>,
-    /// The skill's name here. Default: the one it has there.
-    pub name: Option<String>,
-}
+const EXAMPLE: &str = "it should look like https://github.com/owner/repository//path/to/skill?ref=v1";
+/// The limit of the field `source` of a skill.
+const LEN_MAX: usize = 2048;
 
 /// A folder of a Git repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Source {
-    pub repository: Url,
-    /// Without slashes at its ends; empty is the repository's root, or wherever in it the only skill is.
-    pub path: String,
-    pub reference: Option<String>,
+pub struct Source {
+    pub(super) repository: Url,
+    /// Without slashes at its ends. Empty: the folder of the only skill, wherever it is.
+    pub(super) path: String,
+    pub(super) reference: Option<String>,
 }
 
 impl Source {
-    pub(super) fn of(wanted: &Wanted) -> Result<Self, Error> {
-        let wrong = |what: &str| Error::bad_request(format!("source: {what}; {LOOKS}"));
-        if wanted.source.len() > LONGEST {
+    /// `path` and `reference` complete the URL; where it has them too, both must be the same.
+    pub fn parse(source: &str, path: Option<&str>, reference: Option<&str>) -> Result<Self, Error> {
+        let wrong = |what: &str| Error::bad_request(format!("source: {what}; {EXAMPLE}"));
+        if source.len() > LEN_MAX {
             return Err(wrong("is too long"));
         }
-        let mut url = Url::parse(wanted.source.trim()).map_err(|_| wrong("is no URL"))?;
+        let mut url = Url::parse(source.trim()).map_err(|_| wrong("is no URL"))?;
         if !matches!(url.scheme(), "https" | "http") || url.host_str().is_none_or(str::is_empty) {
             return Err(wrong("must begin with https://"));
         }
@@ -52,15 +34,15 @@ impl Source {
         if url.fragment().is_some() {
             return Err(wrong("must have no # in it; a branch, tag or commit stands after ?ref="));
         }
-        if let Some(better) = browsed(&url) {
+        if let Some(better) = page_to_source(&url) {
             return Err(Error::bad_request(format!("source: is the address of a page; write {better}")));
         }
-        let mut reference = None;
+        let mut url_reference = None;
         for (name, value) in url.query_pairs() {
-            if name != "ref" || reference.is_some() {
+            if name != "ref" || url_reference.is_some() {
                 return Err(wrong("may have the parameter ref, once, and no other"));
             }
-            reference = Some(value.into_owned());
+            url_reference = Some(value.into_owned());
         }
         let (repository, inner) = match url.path().split_once("//") {
             Some((repository, inner)) => (repository.to_owned(), Some(inner.to_owned())),
@@ -73,23 +55,23 @@ impl Source {
         let inner = inner.map_err(|_| wrong("has a path that is not UTF-8"))?;
         url.set_query(None);
         url.set_path(&repository);
-        let path = once("path", inner.filter(|inner| !inner.trim_matches('/').is_empty()), wanted.path.clone())?;
-        let reference = once("ref", reference, wanted.reference.clone())?;
+        let path = merge("path", inner.filter(|inner| !inner.trim_matches('/').is_empty()), path)?;
+        let reference = merge("ref", url_reference, reference)?;
         if let Some(reference) = reference.as_deref().filter(|reference| !is_reference(reference)) {
             return Err(Error::bad_request(format!("ref: {reference:?} is no name of a branch, a tag or a commit")));
         }
         let source = Self { repository: url, path: folder(&path.unwrap_or_default())?, reference };
-        if source.written().len() > LONGEST {
+        if source.to_url().len() > LEN_MAX {
             return Err(wrong("is too long with its path and ref"));
         }
         Ok(source)
     }
 
-    /// As people write it.
-    pub(super) fn written(&self) -> String {
+    /// The URL that parses to this source.
+    pub(super) fn to_url(&self) -> String {
         let mut url = self.repository.clone();
-        // Without the slashes it could be taken for the address of a page.
-        if !self.path.is_empty() || browsed(&url).is_some() {
+        // Without the two slashes it could be taken for the URL of a page.
+        if !self.path.is_empty() || page_to_source(&url).is_some() {
             let path = format!("{}//{}", url.path(), self.path.replace('%', "%25"));
             url.set_path(&path);
         }
@@ -100,17 +82,17 @@ impl Source {
     }
 }
 
-/// A value that may stand in the URL or beside it, but in both only if it is the same.
-fn once(name: &str, within: Option<String>, beside: Option<String>) -> Result<Option<String>, Error> {
+/// A value from the URL or beside it. Both may have it if they agree.
+fn merge(name: &str, within: Option<String>, beside: Option<&str>) -> Result<Option<String>, Error> {
     match (within, beside) {
         (Some(within), Some(beside)) if within.trim_matches('/') != beside.trim_matches('/') => {
             Err(Error::bad_request(format!("{name}: is given twice, in the URL and beside it, with different values")))
         }
-        (within, beside) => Ok(within.or(beside)),
+        (within, beside) => Ok(within.or(beside.map(str::to_owned))),
     }
 }
 
-/// A folder's path without slashes at its ends. Who names the `SKILL.md` means its folder.
+/// A folder's path without slashes at its ends. The path of a `SKILL.md` stands for its folder.
 pub(super) fn folder(path: &str) -> Result<String, Error> {
     let mut path = path.trim_matches('/');
     while let Some(folder) = path.strip_suffix("SKILL.md").filter(|folder| folder.is_empty() || folder.ends_with('/')) {
@@ -124,8 +106,8 @@ pub(super) fn folder(path: &str) -> Result<String, Error> {
     }
 }
 
-/// What Git accepts as a name, and what could not be taken for anything else.
-#[expect(clippy::case_sensitive_file_extension_comparisons, reason = "Git compares it so")]
+/// Whether Git accepts the name and could take it for nothing else, such as a flag or a refspec.
+#[expect(clippy::case_sensitive_file_extension_comparisons, reason = "Git compares case")]
 fn is_reference(name: &str) -> bool {
     let forbidden = |letter: char| letter.is_control() || letter.is_whitespace() || "~^:?*[\\".contains(letter);
     let step = |step: &str| !step.is_empty() && !step.starts_with('.') && !step.ends_with('.') && !step.ends_with(".lock");
@@ -137,8 +119,8 @@ fn is_reference(name: &str) -> bool {
         && name.split('/').all(step)
 }
 
-/// What is meant by the address of a page that shows a folder of a repository.
-fn browsed(url: &Url) -> Option<String> {
+/// The source that is meant by the URL of a Git host's web page.
+fn page_to_source(url: &Url) -> Option<String> {
     if url.path().contains("//") {
         return None;
     }
@@ -158,8 +140,7 @@ mod tests {
     use super::*;
 
     fn read(source: &str, path: Option<&str>, reference: Option<&str>) -> Result<Source, String> {
-        let (path, reference) = (path.map(str::to_owned), reference.map(str::to_owned));
-        Source::of(&Wanted { source: source.to_owned(), path, reference, name: None }).map_err(|error| error.message().to_owned())
+        Source::parse(source, path, reference).map_err(|error| error.message().to_owned())
     }
 
     #[test]
@@ -173,7 +154,7 @@ mod tests {
             "https://host/o/tree/x//",
         ] {
             let found = read(source, None, None).unwrap();
-            assert_eq!(read(&found.written(), None, None), Ok(found), "{source}");
+            assert_eq!(read(&found.to_url(), None, None), Ok(found), "{source}");
         }
     }
 
@@ -231,7 +212,7 @@ mod tests {
     fn what_is_written_is_read() {
         for source in ["https://host/o/r//skills/a?ref=v1", "https://host/o/r", "https://host/r//a%20b?ref=feature%2Fx"] {
             let first = read(source, None, None).unwrap();
-            assert_eq!(read(&first.written(), None, None).as_ref(), Ok(&first), "{source} became {}", first.written());
+            assert_eq!(read(&first.to_url(), None, None).as_ref(), Ok(&first), "{source} became {}", first.to_url());
         }
     }
 
@@ -241,9 +222,9 @@ mod tests {
             for source in [source.clone(), format!("https://host/{source}")] {
                 if let Ok(found) = read(&source, path.as_deref(), reference.as_deref()) {
                     prop_assert!(found.path.split('/').all(|step| step != ".."));
-                    // It is kept as it is written, and read again when the skill is brought up to date.
-                    let written = found.written();
-                    prop_assert_eq!(read(&written, None, None), Ok(found), "{}", written);
+                    // The URL is stored with the skill, and parsed again when the skill is updated.
+                    let url = found.to_url();
+                    prop_assert_eq!(read(&url, None, None), Ok(found), "{}", url);
                 }
             }
         }

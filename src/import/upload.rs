@@ -1,9 +1,8 @@
-//! An archive that is sent along, whole or as the only part of a form, is kept in a file without a name until it is unpacked.
+//! Receives an uploaded archive, as the whole body or the only part of a form, into an unnamed temporary file.
 
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
-use std::sync::LazyLock;
 
 use bytes::Bytes;
 use slipway_http::{Error, HeaderMap, Request, StatusCode, header};
@@ -12,34 +11,40 @@ use tokio::task::spawn_blocking;
 use tokio::try_join;
 
 use super::archive::Archive;
-use super::disk::{Disk, Place};
-use super::import::TAKEN;
+use super::disk::{DiskBudget, DiskPermit};
 
-/// The largest archive that is taken.
-const LARGEST: u64 = 100 * 1024 * 1024;
-/// A form adds a few lines before and after it.
-const FORM: u64 = 4096;
-/// How many pieces of an archive wait, and how many bytes are written together.
-const PIECES: usize = 2;
-const WRITTEN_BYTES: usize = 64 * 1024;
-static DISK: LazyLock<Disk> = LazyLock::new(Disk::default);
+/// The largest archive.
+const ARCHIVE_BYTES_MAX: u64 = 100 * 1024 * 1024;
+/// The headers of a form, before and after the archive.
+const FORM_BYTES_MAX: u64 = 4096;
+/// The pieces of an archive that wait for the disk, and the bytes of one write.
+const QUEUED_PIECES: usize = 2;
+const WRITE_BYTES: usize = 64 * 1024;
+const EXPECTED: &str = "the body must be application/json with a `source`, application/zip, or multipart/form-data with a `file`";
 
-/// In which form a body comes.
+/// The media type of an import's body.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Media {
+pub enum MediaType {
     Json,
     Zip,
     /// With the boundary between its parts.
     Form(String),
 }
 
-pub(super) fn media(headers: &HeaderMap) -> Result<Media, Error> {
-    let other = || Error::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, TAKEN);
+impl MediaType {
+    /// The media type of a request with these headers; 415 if an import takes no such body.
+    pub fn of(headers: &HeaderMap) -> Result<Self, Error> {
+        media_type(headers)
+    }
+}
+
+fn media_type(headers: &HeaderMap) -> Result<MediaType, Error> {
+    let other = || Error::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, EXPECTED);
     let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).ok_or_else(other)?;
     let (essence, parameters) = value.split_once(';').unwrap_or((value, ""));
     match essence.trim().to_ascii_lowercase().as_str() {
-        "application/json" => Ok(Media::Json),
-        "application/zip" | "application/x-zip-compressed" => Ok(Media::Zip),
+        "application/json" => Ok(MediaType::Json),
+        "application/zip" | "application/x-zip-compressed" => Ok(MediaType::Zip),
         "multipart/form-data" => {
             let boundary = parameters.split(';').find_map(|parameter| {
                 let (name, value) = parameter.trim().split_once('=')?;
@@ -47,40 +52,45 @@ pub(super) fn media(headers: &HeaderMap) -> Result<Media, Error> {
             });
             let boundary = boundary.filter(|boundary| (1..=70).contains(&boundary.len()));
             boundary
-                .map(Media::Form)
+                .map(MediaType::Form)
                 .ok_or_else(|| Error::bad_request("Content-Type: multipart/form-data needs a boundary of 1 to 70 characters"))
         }
         _ => Err(other()),
     }
 }
 
-/// The body's archive, and the team's place for it.
-pub(super) async fn receive(request: Request, media: Media, team: &str) -> Result<(Archive, Place), Error> {
-    let most = if matches!(media, Media::Form(_)) { LARGEST + FORM } else { LARGEST };
-    let place = DISK.place(team)?;
-    let (sender, receiver) = mpsc::channel(PIECES);
-    // Whichever fails first is what went wrong.
-    let ((file, length, place), ()) = try_join!(written(receiver, place), request.pass(most, sender))?;
-    let archive = match media {
-        Media::Form(boundary) => part(file, length, &boundary)?,
-        Media::Json | Media::Zip => Archive { file, start: 0, length },
+/// The archive in the body, and the permit for its disk space.
+pub(super) async fn receive(
+    disk: &DiskBudget,
+    request: Request,
+    media_type: MediaType,
+    team: &str,
+) -> Result<(Archive, DiskPermit), Error> {
+    let bytes_max = if matches!(media_type, MediaType::Form(_)) { ARCHIVE_BYTES_MAX + FORM_BYTES_MAX } else { ARCHIVE_BYTES_MAX };
+    let permit = disk.acquire(team)?;
+    let (sender, receiver) = mpsc::channel(QUEUED_PIECES);
+    // The first failure is the cause.
+    let ((file, length, permit), ()) = try_join!(write_all(receiver, permit), request.pass(bytes_max, sender))?;
+    let archive = match media_type {
+        MediaType::Form(boundary) => form_part(file, length, &boundary)?,
+        MediaType::Json | MediaType::Zip => Archive { file, start: 0, length },
     };
-    Ok((archive, place))
+    Ok((archive, permit))
 }
 
-/// Writes what comes. A thread waits for the disk, and none for the client.
-async fn written(mut pieces: mpsc::Receiver<Bytes>, mut place: Place) -> Result<(File, u64, Place), Error> {
+/// Writes the pieces to a file. Only writes occupy a thread; waiting for the client does not.
+async fn write_all(mut pieces: mpsc::Receiver<Bytes>, mut permit: DiskPermit) -> Result<(File, u64, DiskPermit), Error> {
     let mut file = tempfile::tempfile().map_err(Error::internal)?;
     let (mut length, mut next) = (0, Vec::new());
     while let Some(piece) = pieces.recv().await {
-        place.grow(piece.len() as u64)?;
+        permit.grow(piece.len() as u64)?;
         length += piece.len() as u64;
         next.extend_from_slice(&piece);
-        if next.len() >= WRITTEN_BYTES {
+        if next.len() >= WRITE_BYTES {
             file = write(file, std::mem::take(&mut next)).await?;
         }
     }
-    Ok((write(file, next).await?, length, place))
+    Ok((write(file, next).await?, length, permit))
 }
 
 async fn write(mut file: File, bytes: Vec<u8>) -> Result<File, Error> {
@@ -88,15 +98,15 @@ async fn write(mut file: File, bytes: Vec<u8>) -> Result<File, Error> {
     written.await.map_err(Error::internal)?.map_err(Error::internal)
 }
 
-/// The only part of a form, which must be called `file`.
-fn part(file: File, length: u64, boundary: &str) -> Result<Archive, Error> {
+/// The archive in a form, whose only part must be `file`.
+fn form_part(file: File, length: u64, boundary: &str) -> Result<Archive, Error> {
     let wrong = || Error::bad_request("the form must have one part and no other: `file`, with the zip archive");
     let read = |at: u64, length: u64| {
         let mut bytes = vec![0; usize::try_from(length).map_err(Error::internal)?];
         file.read_exact_at(&mut bytes, at).map_err(Error::internal)?;
         Ok::<_, Error>(bytes)
     };
-    let head = read(0, length.min(FORM))?;
+    let head = read(0, length.min(FORM_BYTES_MAX))?;
     let first = format!("--{boundary}\r\n");
     let opening =
         head.windows(4).position(|window| window == b"\r\n\r\n").filter(|_| head.starts_with(first.as_bytes())).ok_or_else(wrong)?;
@@ -110,7 +120,7 @@ fn part(file: File, length: u64, boundary: &str) -> Result<Archive, Error> {
         return Err(wrong());
     }
     let start = opening as u64 + 4;
-    let from = length.saturating_sub(FORM).max(start);
+    let from = length.saturating_sub(FORM_BYTES_MAX).max(start);
     let tail = read(from, length - from)?;
     let closing = format!("\r\n--{boundary}--");
     let end = tail.windows(closing.len()).rposition(|window| window == closing.as_bytes()).ok_or_else(wrong)?;
@@ -127,7 +137,7 @@ mod tests {
     fn sent(body: &str, boundary: &str) -> Result<String, String> {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(body.as_bytes()).unwrap();
-        let archive = part(file, body.len() as u64, boundary).map_err(|error| error.message().to_owned())?;
+        let archive = form_part(file, body.len() as u64, boundary).map_err(|error| error.message().to_owned())?;
         let mut bytes = vec![0; usize::try_from(archive.length).unwrap()];
         archive.file.read_exact_at(&mut bytes, archive.start).unwrap();
         Ok(String::from_utf8(bytes).unwrap())
@@ -155,19 +165,19 @@ mod tests {
     #[test]
     fn the_form_is_known_by_its_content_type() {
         for (value, expected) in [
-            ("application/json; charset=utf-8", Ok(Media::Json)),
-            ("Application/Zip", Ok(Media::Zip)),
-            ("application/x-zip-compressed", Ok(Media::Zip)),
-            ("multipart/form-data; boundary=abc", Ok(Media::Form("abc".to_owned()))),
-            ("multipart/form-data; charset=utf-8; Boundary=\"a b\"", Ok(Media::Form("a b".to_owned()))),
+            ("application/json; charset=utf-8", Ok(MediaType::Json)),
+            ("Application/Zip", Ok(MediaType::Zip)),
+            ("application/x-zip-compressed", Ok(MediaType::Zip)),
+            ("multipart/form-data; boundary=abc", Ok(MediaType::Form("abc".to_owned()))),
+            ("multipart/form-data; charset=utf-8; Boundary=\"a b\"", Ok(MediaType::Form("a b".to_owned()))),
             ("multipart/form-data", Err(StatusCode::BAD_REQUEST)),
             ("multipart/form-data; boundary=", Err(StatusCode::BAD_REQUEST)),
             ("text/plain", Err(StatusCode::UNSUPPORTED_MEDIA_TYPE)),
         ] {
             let headers = [(header::CONTENT_TYPE, value.parse().unwrap())].into_iter().collect();
-            assert_eq!(media(&headers).map_err(|error| error.status()), expected, "{value}");
+            assert_eq!(media_type(&headers).map_err(|error| error.status()), expected, "{value}");
         }
-        assert_eq!(media(&HeaderMap::new()).unwrap_err().status(), StatusCode::UNSUPPORTED_MEDIA_TYPE);
+        assert_eq!(media_type(&HeaderMap::new()).unwrap_err().status(), StatusCode::UNSUPPORTED_MEDIA_TYPE);
     }
 
     proptest! {
@@ -180,14 +190,14 @@ mod tests {
                 prop_assert!(content.contains(&found));
             }
             let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_str(&format!("multipart/form-data; boundary=\"{boundary}\"")).unwrap())]);
-            prop_assert_eq!(media(&headers).map_err(|error| error.status()), Ok(Media::Form(boundary)));
+            prop_assert_eq!(media_type(&headers).map_err(|error| error.status()), Ok(MediaType::Form(boundary)));
         }
 
         #[test]
         fn no_media_type_makes_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..40), text in "(multipart/form-data|;|=|boundary|\"| |é){0,8}") {
             for bytes in [&bytes[..], text.as_bytes()] {
                 let Ok(value) = HeaderValue::from_bytes(bytes) else { continue };
-                if let Ok(Media::Form(boundary)) = media(&HeaderMap::from_iter([(header::CONTENT_TYPE, value)])) {
+                if let Ok(MediaType::Form(boundary)) = media_type(&HeaderMap::from_iter([(header::CONTENT_TYPE, value)])) {
                     prop_assert!((1..=70).contains(&boundary.len()));
                 }
             }

@@ -1,9 +1,7 @@
-//! Reads zip archives of strangers: what the directory at the end declares is checked as a whole before a byte is
-//! inflated, and no more is inflated than was declared. Names that lead elsewhere, links, and archives that promise more
-//! than they can hold are refused.
+//! Reads untrusted zip archives. The central directory is checked as a whole before any byte is inflated, and no more is
+//! inflated than it declares. Names outside the archive, links and overlapping files are refused.
 //!
-//! Written here rather than taken from a library because what must not be possible is most of it: a library reads as many
-//! archives as it can.
+//! Libraries are written to read as many archives as possible; most of this module is refusals.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -13,15 +11,15 @@ use flate2::Crc;
 use flate2::read::DeflateDecoder;
 use slipway_http::Error;
 
-use super::folder::{Entry, Kind};
+use super::folder::{FileEntry, FileKind};
 
 const ENTRIES_MAX: usize = 10_000;
 const DIRECTORY_MAX: u64 = 4 * 1024 * 1024;
-/// How many bytes an archive may declare to hold, inflated.
+/// The inflated size that an archive may declare.
 const EXPANDED_MAX: u64 = 256 * 1024 * 1024;
-/// Text seldom shrinks to less than a tenth; beyond this it is made for harm.
+/// The highest compression ratio of a file. Text rarely reaches ten.
 const RATIO_MAX: u64 = 200;
-/// Small files may shrink as they like.
+/// Files below this size may have any ratio.
 const RATIO_FROM: u64 = 1024 * 1024;
 
 const END: usize = 22;
@@ -29,16 +27,16 @@ const COMMENT_MAX: u64 = 0xffff;
 const HEADER: usize = 46;
 const LOCAL: u64 = 30;
 
-/// Part of a file that should be a zip archive.
+/// The part of a file that should be a zip archive.
 pub(super) struct Archive {
     pub file: File,
     pub start: u64,
     pub length: u64,
 }
 
-/// Where in the archive a file's bytes are.
+/// The position of a file's bytes in the archive.
 #[derive(Debug, Clone)]
-pub(super) struct Place {
+pub(super) struct Location {
     offset: u64,
     packed: u64,
     deflated: bool,
@@ -53,7 +51,7 @@ fn short(_: &[u8]) -> Error {
     wrong("its directory is cut off")
 }
 
-/// Numbers are little-endian. Who asks has checked that the bytes are there; elsewhere zeros are read.
+/// Little-endian. Callers have checked the length; beyond it this reads zero.
 fn u16_at(bytes: &[u8], at: usize) -> u16 {
     bytes.get(at..at + 2).and_then(|two| two.try_into().ok()).map_or(0, u16::from_le_bytes)
 }
@@ -72,8 +70,8 @@ impl Archive {
         Ok(bytes)
     }
 
-    /// All files in it. Folders have no entry of their own.
-    pub(super) fn entries(&self) -> Result<Vec<Entry<Place>>, Error> {
+    /// All files of the archive, without its folders.
+    pub(super) fn entries(&self) -> Result<Vec<FileEntry<Location>>, Error> {
         let (count, directory) = self.directory()?;
         let mut rest = directory.as_slice();
         let (mut entries, mut packed, mut expanded) = (Vec::new(), 0_u64, 0_u64);
@@ -81,11 +79,11 @@ impl Archive {
             let (entry, after) = entry(rest)?;
             rest = after;
             let Some(entry) = entry else { continue };
-            packed = packed.saturating_add(entry.at.packed);
+            packed = packed.saturating_add(entry.location.packed);
             expanded = expanded.saturating_add(entry.size);
             entries.push(entry);
         }
-        // Files that share their bytes are how a small archive holds petabytes.
+        // Overlapping files let a small archive hold petabytes.
         if packed > self.length {
             return Err(wrong("its files overlap"));
         }
@@ -95,7 +93,7 @@ impl Archive {
         Ok(entries)
     }
 
-    /// How many entries the directory has, and its bytes.
+    /// The number of entries in the central directory, and its bytes.
     fn directory(&self) -> Result<(usize, Vec<u8>), Error> {
         let tail = self.length.min(COMMENT_MAX + END as u64);
         let from = self.length - tail;
@@ -121,17 +119,17 @@ impl Archive {
         Ok((usize::from(count), self.bytes(offset, size)?))
     }
 
-    /// The bytes of one file, as many as were declared.
-    pub(super) fn read(&self, entry: &Entry<Place>) -> Result<Vec<u8>, Error> {
-        let place = &entry.at;
+    /// The bytes of one file, of exactly the declared size.
+    pub(super) fn read(&self, entry: &FileEntry<Location>) -> Result<Vec<u8>, Error> {
+        let location = &entry.location;
         let wrong_here = |what: &str| wrong(format!("{}: {what}", entry.path));
-        let local = self.bytes(place.offset, LOCAL)?;
+        let local = self.bytes(location.offset, LOCAL)?;
         if !local.starts_with(b"PK\x03\x04") {
             return Err(wrong_here("is not where the directory says"));
         }
-        let begin = place.offset + LOCAL + u64::from(u16_at(&local, 26)) + u64::from(u16_at(&local, 28));
-        let packed = self.bytes(begin, place.packed)?;
-        let bytes = if place.deflated {
+        let begin = location.offset + LOCAL + u64::from(u16_at(&local, 26)) + u64::from(u16_at(&local, 28));
+        let packed = self.bytes(begin, location.packed)?;
+        let bytes = if location.deflated {
             let mut bytes = Vec::new();
             let inflated = DeflateDecoder::new(packed.as_slice()).take(entry.size + 1).read_to_end(&mut bytes);
             inflated.map_err(|error: io::Error| wrong_here("cannot be inflated").because(error))?;
@@ -141,15 +139,15 @@ impl Archive {
         };
         let mut crc = Crc::new();
         crc.update(&bytes);
-        if bytes.len() as u64 != entry.size || crc.sum() != place.crc {
+        if bytes.len() as u64 != entry.size || crc.sum() != location.crc {
             return Err(wrong_here("is not what the directory says"));
         }
         Ok(bytes)
     }
 }
 
-/// The first entry of a directory, unless it is a folder, and what follows it.
-fn entry(bytes: &[u8]) -> Result<(Option<Entry<Place>>, &[u8]), Error> {
+/// The first entry of the directory, none if it is a folder, and the bytes behind it.
+fn entry(bytes: &[u8]) -> Result<(Option<FileEntry<Location>>, &[u8]), Error> {
     if bytes.len() < HEADER || !bytes.starts_with(b"PK\x01\x02") {
         return Err(short(bytes));
     }
@@ -162,7 +160,7 @@ fn entry(bytes: &[u8]) -> Result<(Option<Entry<Place>>, &[u8]), Error> {
     let name = std::str::from_utf8(&bytes[HEADER..HEADER + lengths[0]]).map_err(|_| wrong("a name in it is not UTF-8"))?;
     let path = name.strip_prefix("./").unwrap_or(name);
     let path = path.strip_suffix('/').unwrap_or(path);
-    if !stays(path) && name != "./" {
+    if !is_contained(path) && name != "./" {
         return Err(wrong(format!("{name:?} leads out of it, or is no relative path with forward slashes")));
     }
     let (flags, method, offset) = (u16_at(bytes, 8), u16_at(bytes, 10), u32_at(bytes, 42));
@@ -170,12 +168,12 @@ fn entry(bytes: &[u8]) -> Result<(Option<Entry<Place>>, &[u8]), Error> {
     if [packed, size, offset].contains(&u32::MAX) {
         return Err(wrong(format!("{path} takes the 64-bit form, which no skill needs")));
     }
-    // Of archives made on Unix, what kind of file it was.
-    let made = if bytes[5] == 3 { u32_at(bytes, 38) >> 28 } else { 0 };
-    let kind = match made {
-        0 | 0o10 | 0o4 => Kind::File,
-        0o12 => Kind::Other("a symbolic link"),
-        _ => Kind::Other("no plain file"),
+    // The file type, if the archive was made on Unix.
+    let unix_type = if bytes[5] == 3 { u32_at(bytes, 38) >> 28 } else { 0 };
+    let kind = match unix_type {
+        0 | 0o10 | 0o4 => FileKind::File,
+        0o12 => FileKind::Other("a symbolic link"),
+        _ => FileKind::Other("no plain file"),
     };
     if name.ends_with('/') {
         return Ok((None, rest));
@@ -192,16 +190,16 @@ fn entry(bytes: &[u8]) -> Result<(Option<Entry<Place>>, &[u8]), Error> {
     if size > RATIO_FROM && size / packed.max(1) > RATIO_MAX {
         return Err(wrong(format!("{path} would expand to {size} bytes, more than {RATIO_MAX} times what it has")));
     }
-    // What does not shrink grows by a few bytes in 64 KiB.
+    // Incompressible data grows by a few bytes in 64 KiB.
     if packed > size + size / 1024 + 64 {
         return Err(wrong(format!("{path} has {packed} bytes for {size}")));
     }
-    let at = Place { offset: u64::from(offset), packed, deflated, crc: u32_at(bytes, 16) };
-    Ok((Some(Entry { path: path.to_owned(), kind, size, at }), rest))
+    let location = Location { offset: u64::from(offset), packed, deflated, crc: u32_at(bytes, 16) };
+    Ok((Some(FileEntry { path: path.to_owned(), kind, size, location }), rest))
 }
 
-/// Whether a name stays below where it is unpacked, on any system.
-fn stays(path: &str) -> bool {
+/// Whether a name stays within the folder that it is unpacked to, on any system.
+fn is_contained(path: &str) -> bool {
     let plain = |step: &str| !matches!(step, "" | "." | "..");
     let odd = |letter: char| letter.is_control() || matches!(letter, '\\' | ':');
     path.len() <= 1024 && !path.contains(odd) && path.split('/').all(plain)

@@ -1,12 +1,12 @@
-//! What strangers send is unpacked by processes of their own, each this program again, with little memory and nothing of
-//! our environment: what a pack or an archive takes once it is unpacked, nobody can know before. Whatever becomes of one,
-//! the API goes on.
+//! Starts the subprocess of an import: this program again, with a memory limit, a timeout and almost no environment. The
+//! memory that a pack or an archive takes cannot be known before it is unpacked; if a subprocess dies, the API goes on.
+
+pub(super) mod child;
 
 use std::env;
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
-use std::sync::LazyLock;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -19,18 +19,18 @@ use tokio::sync::oneshot;
 use tokio::time::sleep;
 
 use super::archive::Archive;
-use super::child::Told;
 use super::git;
-use super::room::Memory;
+use super::memory::MemoryBudget;
 use super::source::Source;
+use child::Answer;
 
-/// By these a process ends that gets no memory, from itself or from the system.
-const STARVED: [Signal; 2] = [Signal::ABORT, Signal::KILL];
-/// What a process may say: more than the largest skill takes as JSON.
-const ANSWER_BYTES: u64 = 4 * 1024 * 1024;
-/// What an import from Git needs of our environment: the way out, and whom to trust on it. A proxy's URL may hold a
-/// password, which is for just that.
-const WAY_OUT: [&str; 10] = [
+/// The signals that end a process without memory: its own abort, or the kernel's kill.
+const OUT_OF_MEMORY: [Signal; 2] = [Signal::ABORT, Signal::KILL];
+/// The limit of the answer: more than the largest skill takes as JSON.
+const ANSWER_BYTES_MAX: u64 = 4 * 1024 * 1024;
+/// The environment of an import from Git: proxies and certificate authorities. The URL of a proxy may hold a password, which
+/// the import needs.
+const GIT_ENVIRONMENT: [&str; 10] = [
     "HTTPS_PROXY",
     "https_proxy",
     "HTTP_PROXY",
@@ -42,9 +42,8 @@ const WAY_OUT: [&str; 10] = [
     "SSL_CERT_FILE",
     "SSL_CERT_DIR",
 ];
-static MEMORY: LazyLock<Memory> = LazyLock::new(Memory::default);
 
-/// What a process unpacks.
+/// What a subprocess unpacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Git,
@@ -52,7 +51,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// How much memory it may take.
+    /// The limit of its memory.
     pub(super) const fn mebibytes(self) -> u32 {
         match self {
             Self::Git => 64,
@@ -60,85 +59,89 @@ impl Kind {
         }
     }
 
-    /// How long it may take. The network is given up before.
-    const fn time(self) -> Duration {
+    /// The limit of its time; that of the network is shorter.
+    const fn timeout(self) -> Duration {
         match self {
-            Self::Git => git::TIME.saturating_add(Duration::from_secs(2)),
+            Self::Git => git::NETWORK_TIMEOUT.saturating_add(Duration::from_secs(2)),
             Self::Archive => Duration::from_secs(20),
         }
     }
 
     fn environment(self) -> &'static [&'static str] {
         match self {
-            Self::Git => &WAY_OUT,
+            Self::Git => &GIT_ENVIRONMENT,
             Self::Archive => &[],
         }
     }
 }
 
-/// The skill at `source`, for a team. `importer` is the program, and its arguments before the command.
-pub(super) async fn fetch(importer: &[OsString], team: &str, source: &Source) -> Result<SkillSpec, Error> {
-    let mut command = command(importer)?;
-    command.args(["skill", "--", &source.written()]).stdin(Stdio::null());
-    told(command, Kind::Git, team, git::slow(&slipway_egress::redacted(&source.repository))).await
+pub(super) async fn fetch(program: &[OsString], memory: &MemoryBudget, team: &str, source: &Source) -> Result<SkillSpec, Error> {
+    let mut command = command(program)?;
+    command.args(["skill", "--", &source.to_url()]).stdin(Stdio::null());
+    run(command, Kind::Git, memory, team, git::timed_out(&slipway_egress::redacted(&source.repository))).await
 }
 
-/// The skill in the archive, in its folder `path` if that is not empty.
-pub(super) async fn unpack(importer: &[OsString], team: &str, archive: Archive, path: &str) -> Result<SkillSpec, Error> {
+pub(super) async fn unpack(
+    program: &[OsString],
+    memory: &MemoryBudget,
+    team: &str,
+    archive: Archive,
+    path: &str,
+) -> Result<SkillSpec, Error> {
     let Archive { file, start, length } = archive;
-    let mut command = command(importer)?;
+    let mut command = command(program)?;
     command.args(["archive", &start.to_string(), &length.to_string(), "--", path]).stdin(file);
-    let late = Error::new(StatusCode::GATEWAY_TIMEOUT, "the archive took too long to unpack");
-    told(command, Kind::Archive, team, late).await
+    let timed_out = Error::new(StatusCode::GATEWAY_TIMEOUT, "the archive took too long to unpack");
+    run(command, Kind::Archive, memory, team, timed_out).await
 }
 
-fn command(importer: &[OsString]) -> Result<Command, Error> {
-    let (program, arguments) = importer.split_first().ok_or_else(|| Error::internal("it is not known who unpacks"))?;
+fn command(program: &[OsString]) -> Result<Command, Error> {
+    let (program, arguments) = program.split_first().ok_or_else(|| Error::internal("no program is configured for imports"))?;
     let mut command = Command::new(program);
     command.args(arguments);
     Ok(command)
 }
 
-/// What the process says. When nobody waits for it any longer, it ends.
-async fn told(mut command: Command, kind: Kind, team: &str, late: Error) -> Result<SkillSpec, Error> {
-    let room = MEMORY.room(team, kind.mebibytes()).await?;
-    // It may be ended at any moment, and what it has written goes afterwards.
+/// Runs the subprocess and returns its answer. Dropping the future kills the subprocess.
+async fn run(mut command: Command, kind: Kind, memory: &MemoryBudget, team: &str, timed_out: Error) -> Result<SkillSpec, Error> {
+    let permit = memory.acquire(team, kind.mebibytes()).await?;
+    // The subprocess may be killed at any moment; its files are removed here.
     let folder = tempfile::tempdir().map_err(Error::internal)?;
     let passed = kind.environment().iter().filter_map(|name| Some((name, env::var_os(name)?)));
     command.env_clear().envs(passed).env("TMPDIR", folder.path()).stdout(Stdio::piped()).kill_on_drop(true);
     let mut child = command.spawn().map_err(Error::internal)?;
-    let (mut tell, told) = oneshot::channel();
+    let (mut sender, receiver) = oneshot::channel();
     tokio::spawn(async move {
         let outcome = select! {
             outcome = answer(&mut child, kind) => outcome,
-            () = tell.closed() => Err(Error::internal("nobody waits")),
-            () = sleep(kind.time()) => Err(late),
+            () = sender.closed() => Err(Error::internal("nobody waits")),
+            () = sleep(kind.timeout()) => Err(timed_out),
         };
-        // One that has ended cannot be killed, and need not be.
+        // Fails if the subprocess has ended already.
         let _ = child.kill().await;
-        drop((folder, room));
-        let _ = tell.send(outcome);
+        drop((folder, permit));
+        let _ = sender.send(outcome);
     });
-    told.await.map_err(Error::internal)?
+    receiver.await.map_err(Error::internal)?
 }
 
 async fn answer(child: &mut Child, kind: Kind) -> Result<SkillSpec, Error> {
-    let mut said = Vec::new();
+    let mut output = Vec::new();
     if let Some(out) = &mut child.stdout {
-        out.take(ANSWER_BYTES).read_to_end(&mut said).await.map_err(Error::internal)?;
+        out.take(ANSWER_BYTES_MAX).read_to_end(&mut output).await.map_err(Error::internal)?;
     }
-    if said.len() as u64 == ANSWER_BYTES {
-        return Err(Error::internal("the import's process says more than any skill takes"));
+    if output.len() as u64 == ANSWER_BYTES_MAX {
+        return Err(Error::internal("the import's subprocess printed more than any skill takes"));
     }
     let status = child.wait().await.map_err(Error::internal)?;
-    let ended = format!("the import's process ended with {status}");
-    if status.signal().is_some_and(|signal| STARVED.map(Signal::as_raw).contains(&signal)) {
+    let ended = format!("the import's subprocess ended with {status}");
+    if status.signal().is_some_and(|signal| OUT_OF_MEMORY.map(Signal::as_raw).contains(&signal)) {
         tracing::warn!("{ended}");
-        return Err(starved(kind));
+        return Err(out_of_memory(kind));
     }
-    match serde_json::from_slice(&said) {
-        Ok(Told::Skill(spec)) => Ok(*spec),
-        Ok(Told::Refused { status, message, cause }) => {
+    match serde_json::from_slice(&output) {
+        Ok(Answer::Skill(spec)) => Ok(*spec),
+        Ok(Answer::Refused { status, message, cause }) => {
             let error = Error::new(StatusCode::from_u16(status).map_err(Error::internal)?, message);
             Err(match cause {
                 Some(cause) => error.because(cause),
@@ -149,8 +152,8 @@ async fn answer(child: &mut Child, kind: Kind) -> Result<SkillSpec, Error> {
     }
 }
 
-/// More than fits into the memory of the process.
-pub(super) fn starved(kind: Kind) -> Error {
+/// 413: the import does not fit into the memory of the subprocess.
+pub(super) fn out_of_memory(kind: Kind) -> Error {
     let memory = kind.mebibytes();
     Error::new(
         StatusCode::PAYLOAD_TOO_LARGE,
@@ -178,7 +181,7 @@ mod tests {
     }
 
     async fn said(script: &str, kind: Kind) -> Result<SkillSpec, Error> {
-        told(shell(script), kind, "team-a", git::slow("it")).await
+        run(shell(script), kind, &MemoryBudget::default(), "team-a", git::timed_out("it")).await
     }
 
     async fn until(done: impl Fn() -> bool) {
@@ -202,7 +205,7 @@ mod tests {
             ("kill -SEGV $$", Kind::Archive, 500, ""),
             ("exit 101", Kind::Git, 500, ""),
             ("echo hello", Kind::Git, 500, ""),
-            // Whoever does not stop is not heard to the end.
+            // Endless output is cut off.
             ("while :; do echo hello hello hello hello hello hello hello hello hello hello hello hello; done", Kind::Archive, 500, ""),
         ] {
             let error = said(script, kind).await.unwrap_err();
@@ -213,12 +216,12 @@ mod tests {
     #[tokio::test]
     async fn a_process_is_told_nothing_that_it_does_not_need() {
         assert!(env::var_os("PATH").is_some(), "there is something to hide");
-        // What the kernel was given, and not what a shell adds.
+        // The environment that the kernel was given, without what a shell adds.
         let script = r#"names=$(tr '\0' '\n' < /proc/$$/environ | cut -d= -f1 | sort | tr '\n' ' ')
             echo "{\"skill\": {\"name\": \"a\", \"description\": \"d\", \"instructions\": \"$names\"}}""#;
         assert_eq!(said(&format!("PATH=/usr/bin:/bin; {script}"), Kind::Archive).await.unwrap().instructions, "TMPDIR ");
         let names = said(&format!("PATH=/usr/bin:/bin; {script}"), Kind::Git).await.unwrap().instructions;
-        assert!(names.split_whitespace().all(|name| name == "TMPDIR" || WAY_OUT.contains(&name)), "{names}");
+        assert!(names.split_whitespace().all(|name| name == "TMPDIR" || GIT_ENVIRONMENT.contains(&name)), "{names}");
     }
 
     #[tokio::test]

@@ -1,4 +1,4 @@
-//! From a tree of files, out of a repository or an archive, to the one skill in it.
+//! Finds the one skill in the files of a repository or an archive.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,30 +9,30 @@ use slipway_http::Error;
 
 /// Front matter and instructions together.
 const SKILL_FILE_MAX: u64 = 2 * INSTRUCTIONS_MAX as u64;
-/// How many skills an error lists.
-const LISTED: usize = 30;
+/// The number of skills that an error lists.
+const LISTED_MAX: usize = 30;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum FileKind {
     File,
-    /// A symbolic link, another repository, a device: nothing that a skill may hold.
+    /// A symbolic link, another repository, a device: a skill holds none of them.
     Other(&'static str),
 }
 
-/// A file that was not read yet; `T` says how to.
+/// A file that is not read yet; `T` locates its bytes.
 #[derive(Debug, Clone)]
-pub(super) struct Entry<T> {
+pub(super) struct FileEntry<T> {
     pub path: String,
-    pub kind: Kind,
+    pub kind: FileKind,
     pub size: u64,
-    pub at: T,
+    pub location: T,
 }
 
-/// The entries of the only skill within the folder `asked` (empty: anywhere), by their paths in its own folder.
-pub(super) fn choose<T: Clone>(entries: &[Entry<T>], asked: &str) -> Result<Vec<Entry<T>>, Error> {
+/// The files of the only skill in the folder `asked` (empty: anywhere), with paths relative to the skill's own folder.
+pub(super) fn choose<T: Clone>(entries: &[FileEntry<T>], asked: &str) -> Result<Vec<FileEntry<T>>, Error> {
     let prefix = |folder: &str| if folder.is_empty() { String::new() } else { format!("{folder}/") };
     let within = prefix(asked);
-    let inside: Vec<&Entry<T>> = entries.iter().filter(|entry| entry.path.starts_with(&within) && !is_hidden(&entry.path)).collect();
+    let inside: Vec<&FileEntry<T>> = entries.iter().filter(|entry| entry.path.starts_with(&within) && !is_hidden(&entry.path)).collect();
     if inside.is_empty() {
         return Err(Error::bad_request(match asked {
             "" => "there is no file in it".to_owned(),
@@ -40,7 +40,7 @@ pub(super) fn choose<T: Clone>(entries: &[Entry<T>], asked: &str) -> Result<Vec<
         }));
     }
     let mut roots: Vec<&str> = inside.iter().filter_map(|entry| root(&entry.path)).collect();
-    // A skill may have others below it, as examples; they are files of its own then.
+    // A skill may hold others, as examples. These are files of it then.
     if roots.contains(&asked) {
         roots = vec![asked];
     }
@@ -56,16 +56,16 @@ pub(super) fn choose<T: Clone>(entries: &[Entry<T>], asked: &str) -> Result<Vec<
     let mut chosen = Vec::new();
     for entry in inside {
         let Some(path) = entry.path.strip_prefix(&root) else { continue };
-        if let Kind::Other(what) = entry.kind {
+        if let FileKind::Other(what) = entry.kind {
             return Err(Error::bad_request(format!("{} is {what}; a skill holds plain files only", entry.path)));
         }
-        chosen.push(Entry { path: path.to_owned(), ..entry.clone() });
+        chosen.push(FileEntry { path: path.to_owned(), ..entry.clone() });
     }
-    bounded(&chosen)?;
+    check_sizes(&chosen)?;
     Ok(chosen)
 }
 
-/// The folder of a path that ends in `SKILL.md`.
+/// The folder of a path whose last step is `SKILL.md`.
 fn root(path: &str) -> Option<&str> {
     match path.rsplit_once('/') {
         Some((folder, SKILL_FILE)) => Some(folder),
@@ -74,25 +74,25 @@ fn root(path: &str) -> Option<&str> {
     }
 }
 
-/// What editors, systems and Git leave lying about.
+/// Files of editors, operating systems and Git.
 fn is_hidden(path: &str) -> bool {
     path.split('/').any(|step| step.starts_with('.') || step == "__MACOSX")
 }
 
 fn list(roots: &[&str]) -> String {
     let mut text = format!("there are {} skills in it; say which by `path`: ", roots.len());
-    for (at, root) in roots.iter().take(LISTED).enumerate() {
+    for (at, root) in roots.iter().take(LISTED_MAX).enumerate() {
         let _ = write!(text, "{}{}", if at > 0 { ", " } else { "" }, if root.is_empty() { "/" } else { root });
     }
-    if roots.len() > LISTED {
-        let _ = write!(text, " and {} more", roots.len() - LISTED);
+    if roots.len() > LISTED_MAX {
+        let _ = write!(text, " and {} more", roots.len() - LISTED_MAX);
     }
     text
 }
 
-/// Before anything is read: what is declared must fit a skill.
-fn bounded<T>(chosen: &[Entry<T>]) -> Result<(), Error> {
-    let beside: Vec<&Entry<T>> = chosen.iter().filter(|entry| entry.path != SKILL_FILE).collect();
+/// Checks the declared sizes, before any file is read.
+fn check_sizes<T>(chosen: &[FileEntry<T>]) -> Result<(), Error> {
+    let beside: Vec<&FileEntry<T>> = chosen.iter().filter(|entry| entry.path != SKILL_FILE).collect();
     if beside.len() > FILES_MAX {
         return Err(Error::bad_request(format!("files: there are {}; a skill holds at most {FILES_MAX}", beside.len())));
     }
@@ -108,7 +108,7 @@ fn bounded<T>(chosen: &[Entry<T>]) -> Result<(), Error> {
     }
 }
 
-/// The skill that these files are.
+/// Parses the files of a skill.
 pub(super) fn skill(files: Vec<(String, Vec<u8>)>) -> Result<SkillSpec, Error> {
     let mut texts = BTreeMap::new();
     for (path, bytes) in files {
@@ -121,19 +121,23 @@ pub(super) fn skill(files: Vec<(String, Vec<u8>)>) -> Result<SkillSpec, Error> {
         }
     }
     let text = texts.remove(SKILL_FILE).unwrap_or_default();
-    SkillSpec::from_markdown(&text, texts).map_err(|error| Error::bad_request(super::unspecced(&error.to_string())))
+    SkillSpec::from_markdown(&text, texts).map_err(|error| {
+        let message = error.to_string();
+        // Callers never see a `spec`.
+        Error::bad_request(message.strip_prefix("spec.").unwrap_or(&message))
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn tree(paths: &[&str]) -> Vec<Entry<()>> {
-        paths.iter().map(|path| Entry { path: (*path).to_owned(), kind: Kind::File, size: 10, at: () }).collect()
+    fn tree(paths: &[&str]) -> Vec<FileEntry<()>> {
+        paths.iter().map(|path| FileEntry { path: (*path).to_owned(), kind: FileKind::File, size: 10, location: () }).collect()
     }
 
-    fn chosen(entries: &[Entry<()>], asked: &str) -> Result<Vec<String>, String> {
-        let paths = |entries: Vec<Entry<()>>| entries.into_iter().map(|entry| entry.path).collect();
+    fn chosen(entries: &[FileEntry<()>], asked: &str) -> Result<Vec<String>, String> {
+        let paths = |entries: Vec<FileEntry<()>>| entries.into_iter().map(|entry| entry.path).collect();
         choose(entries, asked).map(paths).map_err(|error| error.message().to_owned())
     }
 
@@ -172,9 +176,9 @@ mod tests {
     #[test]
     fn what_a_skill_cannot_hold_is_refused_before_it_is_read() {
         let mut link = tree(&["a/SKILL.md", "a/x", "b/y"]);
-        link[1].kind = Kind::Other("a symbolic link");
+        link[1].kind = FileKind::Other("a symbolic link");
         assert_eq!(chosen(&link, "").unwrap_err(), "a/x is a symbolic link; a skill holds plain files only");
-        (link[1].kind, link[2].kind) = (Kind::File, Kind::Other("a symbolic link"));
+        (link[1].kind, link[2].kind) = (FileKind::File, FileKind::Other("a symbolic link"));
         assert!(chosen(&link, "").is_ok(), "what is not in the skill's folder is not its matter");
 
         let mut large = tree(&["SKILL.md", "x"]);

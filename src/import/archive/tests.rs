@@ -155,11 +155,11 @@ fn no_name_leads_out_of_the_archive() {
 #[test]
 fn links_and_devices_are_known_as_such() {
     for (mode, kind) in [
-        (0o100_755, Kind::File),
-        (0, Kind::File),
-        (0o120_777, Kind::Other("a symbolic link")),
-        (0o020_666, Kind::Other("no plain file")),
-        (0o010_666, Kind::Other("no plain file")),
+        (0o100_755, FileKind::File),
+        (0, FileKind::File),
+        (0o120_777, FileKind::Other("a symbolic link")),
+        (0o020_666, FileKind::Other("no plain file")),
+        (0o010_666, FileKind::Other("no plain file")),
     ] {
         let found = archive(&zip(&[Made { mode, ..Made::default() }])).entries().unwrap();
         assert_eq!(found[0].kind, kind, "{mode:o}");
@@ -169,7 +169,7 @@ fn links_and_devices_are_known_as_such() {
     let done = Command::new("zip").args(["-q", "-y", "x.zip", "x"]).current_dir(linked.path()).status().unwrap();
     assert!(done.success());
     let found = archive(&std::fs::read(linked.path().join("x.zip")).unwrap()).entries().unwrap();
-    assert_eq!(found[0].kind, Kind::Other("a symbolic link"));
+    assert_eq!(found[0].kind, FileKind::Other("a symbolic link"));
 }
 
 #[test]

@@ -1,27 +1,27 @@
-//! Disk for archives, from their first byte until they are unpacked. It is taken as the bytes come, so that whoever
-//! announces much and sends nothing holds nothing, and one team's unfinished uploads leave room for those of others.
+//! The disk budget of uploaded archives, from their first byte until they are unpacked: one for all, and a share per team.
+//! Space is taken as bytes arrive, so that an announced length that is never sent takes none.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use slipway_http::Error;
 
-use super::room::full;
-use crate::map::Map;
+use super::memory::exhausted;
 
-/// What all archives may take together: of the 1 GiB that the chart gives, imports from Git take some, too.
-const TOGETHER: u64 = 640 * 1024 * 1024;
-/// What those of one team may take: two of the largest, with the forms that they come in.
-const OF_A_TEAM: u64 = 201 * 1024 * 1024;
-/// How many archives one team may send at once.
-const AT_ONCE: u32 = 8;
+/// The bytes of all archives. The chart's volume has 1 GiB; imports from Git use it, too.
+const TOTAL_BYTES: u64 = 640 * 1024 * 1024;
+/// The bytes of one team's archives: two of the largest, each within a form.
+const TEAM_BYTES: u64 = 201 * 1024 * 1024;
+/// The concurrent uploads of one team.
+const TEAM_UPLOADS: u32 = 8;
 
 #[derive(Default)]
-pub(super) struct Disk(Arc<Mutex<Used>>);
+pub(super) struct DiskBudget(Arc<Mutex<Used>>);
 
 #[derive(Default)]
 struct Used {
     bytes: u64,
-    teams: Map<String, Share>,
+    teams: HashMap<String, Share>,
 }
 
 #[derive(Default)]
@@ -30,8 +30,8 @@ struct Share {
     archives: u32,
 }
 
-/// What one archive takes, given back when this goes.
-pub(super) struct Place {
+/// The space of one archive; dropping it returns the space.
+pub(super) struct DiskPermit {
     used: Arc<Mutex<Used>>,
     team: String,
     bytes: u64,
@@ -41,29 +41,29 @@ fn lock(used: &Mutex<Used>) -> MutexGuard<'_, Used> {
     used.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Disk {
-    /// A place for one more archive of `team`, which has no bytes yet.
-    pub(super) fn place(&self, team: &str) -> Result<Place, Error> {
+impl DiskBudget {
+    /// Admits one more upload of `team`, which has no bytes yet.
+    pub(super) fn acquire(&self, team: &str) -> Result<DiskPermit, Error> {
         let mut used = lock(&self.0);
         let share = used.teams.entry(team.to_owned()).or_default();
-        if share.archives >= AT_ONCE {
-            return Err(full(&format!("team {team} sends {AT_ONCE} archives already, as many as it may at once")));
+        if share.archives >= TEAM_UPLOADS {
+            return Err(exhausted(&format!("team {team} sends {TEAM_UPLOADS} archives already, as many as it may at once")));
         }
         share.archives += 1;
-        Ok(Place { used: self.0.clone(), team: team.to_owned(), bytes: 0 })
+        Ok(DiskPermit { used: self.0.clone(), team: team.to_owned(), bytes: 0 })
     }
 }
 
-impl Place {
-    /// Takes this much more, or nothing.
+impl DiskPermit {
+    /// Takes `bytes` more, or fails and takes none.
     pub(super) fn grow(&mut self, bytes: u64) -> Result<(), Error> {
         let mut used = lock(&self.used);
-        if used.bytes + bytes > TOGETHER {
-            return Err(full("the archives that are being sent take as much room as there is"));
+        if used.bytes + bytes > TOTAL_BYTES {
+            return Err(exhausted("the archives that are being sent take as much room as there is"));
         }
         let Some(share) = used.teams.get_mut(&self.team) else { return Ok(()) };
-        if share.bytes + bytes > OF_A_TEAM {
-            return Err(full(&format!("the archives that team {} sends take as much room as they may", self.team)));
+        if share.bytes + bytes > TEAM_BYTES {
+            return Err(exhausted(&format!("the archives that team {} sends take as much room as they may", self.team)));
         }
         share.bytes += bytes;
         used.bytes += bytes;
@@ -72,7 +72,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for DiskPermit {
     fn drop(&mut self) {
         let mut used = lock(&self.used);
         used.bytes = used.bytes.saturating_sub(self.bytes);
@@ -100,26 +100,26 @@ mod tests {
 
     #[test]
     fn one_team_leaves_room_for_others() {
-        let disk = Disk::default();
-        let mut held: Vec<Place> = (0..AT_ONCE).map(|_| disk.place("team-a").unwrap()).collect();
-        refused(disk.place("team-a"), "team team-a sends 8 archives");
+        let disk = DiskBudget::default();
+        let mut held: Vec<DiskPermit> = (0..TEAM_UPLOADS).map(|_| disk.acquire("team-a").unwrap()).collect();
+        refused(disk.acquire("team-a"), "team team-a sends 8 archives");
         held[0].grow(LARGEST).unwrap();
         held[1].grow(LARGEST).unwrap();
         refused(held[2].grow(LARGEST), "team team-a");
-        let mut others: Vec<Place> = ["team-b", "team-c", "team-d"].map(|team| disk.place(team).unwrap()).into();
+        let mut others: Vec<DiskPermit> = ["team-b", "team-c", "team-d"].map(|team| disk.acquire(team).unwrap()).into();
         for other in &mut others {
             other.grow(LARGEST).unwrap();
         }
         drop(held.pop());
-        disk.place("team-a").unwrap();
+        disk.acquire("team-a").unwrap();
     }
 
     #[test]
     fn all_together_take_no_more_than_there_is_and_give_it_back() {
-        let disk = Disk::default();
+        let disk = DiskBudget::default();
         let mut held = Vec::new();
         for at in 0..6 {
-            held.push(disk.place(&format!("team-{at}")).unwrap());
+            held.push(disk.acquire(&format!("team-{at}")).unwrap());
             held[at].grow(LARGEST).unwrap();
         }
         refused(held[0].grow(LARGEST), "as much room as there is");

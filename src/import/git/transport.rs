@@ -1,5 +1,5 @@
-//! How gix gets at the network: its requests, made by a client that keeps to the egress rules, within what an import
-//! may take of time and bytes. gix waits for each answer on a thread of its own.
+//! The HTTP transport of gix: its requests go through a client that keeps to the egress rules, within a deadline and a
+//! limit of bytes. gix is blocking and runs on a thread of its own.
 
 use std::io::{self, BufRead, Read, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,14 +12,14 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout_at};
 use url::Url;
 
-/// How many objects a pack may say that it has: room is made for each before it has come.
+/// The number of objects that a pack may announce: gix allocates for each before it arrives.
 const OBJECTS_MAX: u32 = 250_000;
-/// How a pack begins within the answer: the band that it is sent on, its name, its version.
-const PACK: &[u8] = b"\x01PACK\0\0\0\x02";
+/// The start of a pack within the response: its side band, signature and version.
+const PACK_START: &[u8] = b"\x01PACK\0\0\0\x02";
 
-/// Why no more comes.
+/// Why the transfer ended early.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum TransportFault {
     Blocked(String),
     Unreachable(String),
     Status(u16),
@@ -29,27 +29,27 @@ pub(super) enum Fault {
 }
 
 #[derive(Clone)]
-pub(super) struct Wire {
+pub(super) struct HttpTransport {
     client: Client,
     runtime: Handle,
     deadline: Instant,
-    most: u64,
-    come: Arc<Mutex<u64>>,
-    outcome: Outcome,
-    /// Where the repository turned out to be, on the same host.
+    bytes_max: u64,
+    received: Arc<Mutex<u64>>,
+    first_fault: FirstFault,
+    /// The URL of the repository after redirects, on the same host.
     base: Option<String>,
 }
 
-/// What the first fault was; gix has its own words for what follows from it.
+/// The first fault of the transfer. gix reports only what follows from it.
 #[derive(Clone, Default)]
-pub(super) struct Outcome(Arc<Mutex<Option<Fault>>>);
+pub(super) struct FirstFault(Arc<Mutex<Option<TransportFault>>>);
 
-impl Outcome {
-    pub(super) fn fault(&self) -> Option<Fault> {
+impl FirstFault {
+    pub(super) fn get(&self) -> Option<TransportFault> {
         lock(&self.0).clone()
     }
 
-    fn note(&self, fault: Fault) -> io::Error {
+    fn set(&self, fault: TransportFault) -> io::Error {
         let words = format!("{fault:?}");
         lock(&self.0).get_or_insert(fault);
         io::Error::other(words)
@@ -60,25 +60,26 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Wire {
-    pub(super) fn new(client: Client, runtime: Handle, deadline: Instant, most: u64) -> Self {
-        Self { client, runtime, deadline, most, come: Arc::default(), outcome: Outcome::default(), base: None }
+impl HttpTransport {
+    pub(super) fn new(client: Client, runtime: Handle, deadline: Instant, bytes_max: u64) -> Self {
+        Self { client, runtime, deadline, bytes_max, received: Arc::default(), first_fault: FirstFault::default(), base: None }
     }
 
-    pub(super) fn outcome(&self) -> Outcome {
-        self.outcome.clone()
+    pub(super) fn first_fault(&self) -> FirstFault {
+        self.first_fault.clone()
     }
 
-    /// Waits within the time there is.
+    /// Waits, until the deadline at most.
     fn wait<T>(&self, url: &Url, work: impl Future<Output = Result<T, reqwest::Error>>) -> io::Result<T> {
         match self.runtime.block_on(timeout_at(self.deadline, work)) {
             Ok(Ok(done)) => Ok(done),
             Ok(Err(error)) => {
                 let words = slipway_egress::explain(&error, &slipway_egress::redacted(url));
-                let fault = if slipway_egress::is_blocked(&error) { Fault::Blocked(words) } else { Fault::Unreachable(words) };
-                Err(self.outcome.note(fault))
+                let fault =
+                    if slipway_egress::is_blocked(&error) { TransportFault::Blocked(words) } else { TransportFault::Unreachable(words) };
+                Err(self.first_fault.set(fault))
             }
-            Err(_) => Err(self.outcome.note(Fault::Slow)),
+            Err(_) => Err(self.first_fault.set(TransportFault::Slow)),
         }
     }
 
@@ -86,7 +87,7 @@ impl Wire {
         let response = self.wait(url, request.send())?;
         match response.status().as_u16() {
             200 => Ok(response),
-            status => Err(self.outcome.note(Fault::Status(status))),
+            status => Err(self.first_fault.set(TransportFault::Status(status))),
         }
     }
 
@@ -107,25 +108,25 @@ impl Wire {
     }
 }
 
-impl Http for Wire {
-    type Headers = Headers;
-    type ResponseBody = Body;
-    type PostBody = Sent;
+impl Http for HttpTransport {
+    type Headers = ResponseHeaders;
+    type ResponseBody = ResponseBody;
+    type PostBody = RequestBody;
 
     fn get(
         &mut self,
         url: &str,
         base_url: &str,
         headers: impl IntoIterator<Item = impl AsRef<str>>,
-    ) -> gix_error::Result<GetResponse<Headers, Body>> {
+    ) -> gix_error::Result<GetResponse<ResponseHeaders, ResponseBody>> {
         let (url, request) = self.request(reqwest::Method::GET, url, headers).map_err(gix_error::Error::from_error)?;
         let response = self.send(&url, request).map_err(gix_error::Error::from_error)?;
-        // A host may say that a repository has moved; what follows is asked there.
+        // After a redirect, the following requests go to the new URL.
         let tail = url.as_str().strip_prefix(base_url.trim_end_matches('/'));
         self.base = tail.and_then(|tail| response.url().as_str().strip_suffix(tail)).map(str::to_owned);
-        let exchange = Arc::new(Mutex::new(Exchange::Answered(response)));
-        let headers = Headers { wire: self.clone(), exchange: exchange.clone(), text: None };
-        Ok(GetResponse { headers, body: Body { wire: self.clone(), exchange, piece: Bytes::new(), begun: Vec::new() } })
+        let exchange = Arc::new(Mutex::new(Exchange::Responded(response)));
+        let headers = ResponseHeaders { transport: self.clone(), exchange: exchange.clone(), text: None };
+        Ok(GetResponse { headers, body: ResponseBody { transport: self.clone(), exchange, piece: Bytes::new(), tail: Vec::new() } })
     }
 
     fn post(
@@ -134,12 +135,12 @@ impl Http for Wire {
         _: &str,
         headers: impl IntoIterator<Item = impl AsRef<str>>,
         _: PostBodyDataKind,
-    ) -> gix_error::Result<PostResponse<Headers, Body, Sent>> {
+    ) -> gix_error::Result<PostResponse<ResponseHeaders, ResponseBody, RequestBody>> {
         let (url, request) = self.request(reqwest::Method::POST, url, headers).map_err(gix_error::Error::from_error)?;
-        let exchange = Arc::new(Mutex::new(Exchange::Asking { url, request: Box::new(request), body: Vec::new() }));
-        let headers = Headers { wire: self.clone(), exchange: exchange.clone(), text: None };
-        let body = Body { wire: self.clone(), exchange: exchange.clone(), piece: Bytes::new(), begun: Vec::new() };
-        Ok(PostResponse { post_body: Sent(exchange), headers, body })
+        let exchange = Arc::new(Mutex::new(Exchange::Pending { url, request: Box::new(request), body: Vec::new() }));
+        let headers = ResponseHeaders { transport: self.clone(), exchange: exchange.clone(), text: None };
+        let body = ResponseBody { transport: self.clone(), exchange: exchange.clone(), piece: Bytes::new(), tail: Vec::new() };
+        Ok(PostResponse { post_body: RequestBody(exchange), headers, body })
     }
 
     fn configure(&mut self, _: &dyn std::any::Any) -> gix_error::Result {
@@ -151,34 +152,34 @@ impl Http for Wire {
     }
 }
 
-/// A question, until its answer is first looked at; then the answer.
+/// A request until its response is first read; then the response.
 enum Exchange {
-    Asking { url: Url, request: Box<RequestBuilder>, body: Vec<u8> },
-    Answered(Response),
-    Over,
+    Pending { url: Url, request: Box<RequestBuilder>, body: Vec<u8> },
+    Responded(Response),
+    Done,
 }
 
-/// The answer to a question, which is asked now if it was not.
-fn answered<'a>(wire: &Wire, exchange: &'a mut Exchange) -> io::Result<Option<&'a mut Response>> {
-    if matches!(exchange, Exchange::Asking { .. })
-        && let Exchange::Asking { url, request, body } = std::mem::replace(exchange, Exchange::Over)
+/// The response; sends the request first if it is pending.
+fn response_of<'a>(transport: &HttpTransport, exchange: &'a mut Exchange) -> io::Result<Option<&'a mut Response>> {
+    if matches!(exchange, Exchange::Pending { .. })
+        && let Exchange::Pending { url, request, body } = std::mem::replace(exchange, Exchange::Done)
     {
-        *exchange = Exchange::Answered(wire.send(&url, request.body(body))?);
+        *exchange = Exchange::Responded(transport.send(&url, request.body(body))?);
     }
     Ok(match exchange {
-        Exchange::Answered(response) => Some(response),
+        Exchange::Responded(response) => Some(response),
         _ => None,
     })
 }
 
-/// What is posted: a few lines of what we have and want.
-pub(super) struct Sent(Arc<Mutex<Exchange>>);
+/// The body of a POST: a few lines of haves and wants.
+pub(super) struct RequestBody(Arc<Mutex<Exchange>>);
 
-impl Write for Sent {
+impl Write for RequestBody {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &mut *lock(&self.0) {
-            Exchange::Asking { body, .. } => body.extend_from_slice(bytes),
-            _ => return Err(io::Error::other("the question was asked already")),
+            Exchange::Pending { body, .. } => body.extend_from_slice(bytes),
+            _ => return Err(io::Error::other("the request was sent already")),
         }
         Ok(bytes.len())
     }
@@ -188,18 +189,18 @@ impl Write for Sent {
     }
 }
 
-/// The answer's headers, as lines.
-pub(super) struct Headers {
-    wire: Wire,
+/// The headers of the response, as lines.
+pub(super) struct ResponseHeaders {
+    transport: HttpTransport,
     exchange: Arc<Mutex<Exchange>>,
     text: Option<io::Cursor<Vec<u8>>>,
 }
 
-impl Headers {
+impl ResponseHeaders {
     fn text(&mut self) -> io::Result<&mut io::Cursor<Vec<u8>>> {
         if self.text.is_none() {
             let mut text = Vec::new();
-            if let Some(response) = answered(&self.wire, &mut lock(&self.exchange))? {
+            if let Some(response) = response_of(&self.transport, &mut lock(&self.exchange))? {
                 for (name, value) in response.headers() {
                     text.extend_from_slice(name.as_str().as_bytes());
                     text.extend_from_slice(b": ");
@@ -213,13 +214,13 @@ impl Headers {
     }
 }
 
-impl Read for Headers {
+impl Read for ResponseHeaders {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.text()?.read(buffer)
     }
 }
 
-impl BufRead for Headers {
+impl BufRead for ResponseHeaders {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         self.text()?.fill_buf()
     }
@@ -231,51 +232,51 @@ impl BufRead for Headers {
     }
 }
 
-/// The answer's body, counted.
-pub(super) struct Body {
-    wire: Wire,
+/// The body of the response, counted.
+pub(super) struct ResponseBody {
+    transport: HttpTransport,
     exchange: Arc<Mutex<Exchange>>,
     piece: Bytes,
-    /// The last bytes of the piece before, in which a pack may have begun.
-    begun: Vec<u8>,
+    /// The last bytes of the previous piece, in which a pack may have started.
+    tail: Vec<u8>,
 }
 
-impl Body {
+impl ResponseBody {
     fn next(&mut self) -> io::Result<Option<Bytes>> {
-        let wire = &self.wire;
+        let transport = &self.transport;
         let mut exchange = lock(&self.exchange);
-        let Some(response) = answered(wire, &mut exchange)? else { return Ok(None) };
+        let Some(response) = response_of(transport, &mut exchange)? else { return Ok(None) };
         let url = response.url().clone();
-        let piece = wire.wait(&url, response.chunk())?;
+        let piece = transport.wait(&url, response.chunk())?;
         let Some(piece) = piece else {
-            *exchange = Exchange::Over;
+            *exchange = Exchange::Done;
             return Ok(None);
         };
-        let mut come = lock(&wire.come);
-        *come += piece.len() as u64;
-        if *come > wire.most {
-            return Err(wire.outcome.note(Fault::TooLarge(wire.most)));
+        let mut received = lock(&transport.received);
+        *received += piece.len() as u64;
+        if *received > transport.bytes_max {
+            return Err(transport.first_fault.set(TransportFault::TooLarge(transport.bytes_max)));
         }
-        drop(come);
-        self.begun.extend_from_slice(&piece);
-        if let Some(count) = objects(&self.begun)
+        drop(received);
+        self.tail.extend_from_slice(&piece);
+        if let Some(count) = announced_objects(&self.tail)
             && count > OBJECTS_MAX
         {
-            return Err(wire.outcome.note(Fault::TooMany(OBJECTS_MAX)));
+            return Err(transport.first_fault.set(TransportFault::TooMany(OBJECTS_MAX)));
         }
-        let kept = self.begun.len().saturating_sub(PACK.len() + 4);
-        self.begun.drain(..kept);
+        let kept = self.tail.len().saturating_sub(PACK_START.len() + 4);
+        self.tail.drain(..kept);
         Ok(Some(piece))
     }
 }
 
-/// How many objects a pack says that it has, if one begins here.
-fn objects(bytes: &[u8]) -> Option<u32> {
-    let at = bytes.windows(PACK.len()).position(|window| window == PACK)? + PACK.len();
+/// The number of objects of a pack that starts in `bytes`.
+fn announced_objects(bytes: &[u8]) -> Option<u32> {
+    let at = bytes.windows(PACK_START.len()).position(|window| window == PACK_START)? + PACK_START.len();
     bytes.get(at..at + 4)?.try_into().ok().map(u32::from_be_bytes)
 }
 
-impl Read for Body {
+impl Read for ResponseBody {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let ready = self.fill_buf()?;
         let count = ready.len().min(buffer.len());
@@ -285,7 +286,7 @@ impl Read for Body {
     }
 }
 
-impl BufRead for Body {
+impl BufRead for ResponseBody {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         while self.piece.is_empty() {
             match self.next()? {

@@ -5,8 +5,7 @@ use slipway_peers::Git;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-use super::super::out::Out;
-use super::super::source::Wanted;
+use super::super::proxy::ImportEgress;
 use super::*;
 
 const SKILL: &str = "printf -- '---\\nname: %s\\ndescription: d\\n---\\nRead.' ";
@@ -47,7 +46,7 @@ static GIT: LazyLock<Git> = LazyLock::new(|| {
 fn egress(allow: &[&str]) -> Egress {
     let allow: Vec<_> = allow.iter().map(|item| item.parse().unwrap()).collect();
     let nowhere = url::Url::parse("https://example.com").unwrap();
-    Out::within(&allow, Matcher::builder().build()).to(&nowhere).unwrap()
+    ImportEgress::with_environment(&allow, Matcher::builder().build()).to(&nowhere).unwrap()
 }
 
 /// A proxy that knows every name, for one connection after the other. Returns its address and what it was asked.
@@ -77,11 +76,11 @@ async fn a_proxy_is_used_for_what_the_environment_names_it_for() {
     let (address, asked) = proxy().await;
     let environment = Matcher::builder().http(format!("http://me:hunter2@{address}")).no("127.0.0.1").build();
     let allow = ["git.internal:80".parse().unwrap(), "127.0.0.0/8".parse().unwrap()];
-    let out = Out::within(&allow, environment);
+    let out = ImportEgress::with_environment(&allow, environment);
     assert!(!format!("{out:?}").contains("hunter2"));
     let import = async |source: &str| {
-        let source = Source::of(&Wanted { source: source.to_owned(), ..Wanted::default() }).unwrap();
-        files(&out.to(&source.repository).unwrap(), source, Limits::default()).await
+        let source = Source::parse(source, None, None).unwrap();
+        files(&out.to(&source.repository).unwrap(), source, FetchLimits::default()).await
     };
     let found = import("http://git.internal/one//skills/forms?ref=v1").await.unwrap();
     assert_eq!(found.len(), 2);
@@ -96,20 +95,20 @@ async fn a_proxy_is_used_for_what_the_environment_names_it_for() {
 }
 
 /// From a host that the operator has allowed.
-async fn import(source: &str, limits: Limits) -> Result<Vec<(String, Vec<u8>)>, (u16, String)> {
+async fn import(source: &str, limits: FetchLimits) -> Result<Vec<(String, Vec<u8>)>, (u16, String)> {
     let url = url::Url::parse(source).unwrap();
     let host = format!("{}:{}", url.host_str().unwrap(), url.port_or_known_default().unwrap());
     import_where(&[&host], source, limits).await
 }
 
-async fn import_where(allow: &[&str], source: &str, limits: Limits) -> Result<Vec<(String, Vec<u8>)>, (u16, String)> {
-    let source = Source::of(&Wanted { source: source.to_owned(), ..Wanted::default() }).unwrap();
+async fn import_where(allow: &[&str], source: &str, limits: FetchLimits) -> Result<Vec<(String, Vec<u8>)>, (u16, String)> {
+    let source = Source::parse(source, None, None).unwrap();
     let done = files(&egress(allow), source, limits).await;
     done.map_err(|error| (error.status().as_u16(), error.message().to_owned()))
 }
 
 async fn paths(source: &str) -> Vec<String> {
-    let files = import(source, Limits::default()).await.unwrap();
+    let files = import(source, FetchLimits::default()).await.unwrap();
     let mut paths: Vec<String> = files.into_iter().map(|(path, _)| path).collect();
     paths.sort();
     paths
@@ -123,7 +122,7 @@ async fn a_folder_of_a_branch_a_tag_or_a_commit_is_taken() {
     assert_eq!(paths(&format!("{url}/.git//skills/forms/SKILL.md?ref=v1")).await, ["SKILL.md", "references/a.md"]);
     assert_eq!(paths(&format!("{url}?ref=feature/x")).await, ["SKILL.md", "references/a.md"]);
     assert_eq!(paths(&format!("{url}?ref=refs/heads/main")).await.len(), 3);
-    let files = import(&format!("{url}?ref=v1"), Limits::default()).await.unwrap();
+    let files = import(&format!("{url}?ref=v1"), FetchLimits::default()).await.unwrap();
     let skill = folder::skill(files).unwrap();
     assert_eq!((skill.name.as_str(), skill.files["references/a.md"].as_str()), ("forms", "x\n"));
 }
@@ -140,7 +139,7 @@ async fn what_is_not_there_or_not_one_is_told() {
         ("empty", 400, "the repository is empty"),
         ("nothing", 400, "has no repository /nothing that everybody may read"),
     ] {
-        let (found, message) = import(&GIT.url(source), Limits::default()).await.unwrap_err();
+        let (found, message) = import(&GIT.url(source), FetchLimits::default()).await.unwrap_err();
         assert!(found == status && message.contains(says), "{source}: {found} {message}");
     }
     assert_eq!(paths(&format!("{}//s/a", GIT.url("many"))).await, ["SKILL.md"], "another skill's link is not this one's matter");
@@ -148,7 +147,7 @@ async fn what_is_not_there_or_not_one_is_told() {
 
 #[tokio::test]
 async fn no_more_is_taken_than_an_import_may_take() {
-    let limits = Limits { bytes: 1 << 20, ..Limits::default() };
+    let limits = FetchLimits { bytes: 1 << 20, ..FetchLimits::default() };
     let (status, message) = import(&GIT.url("large"), limits).await.unwrap_err();
     assert!(status == 413 && message.contains("larger than 1 MiB"), "{status} {message}");
     // 4 MB of history do not come along.
@@ -159,7 +158,7 @@ async fn no_more_is_taken_than_an_import_may_take() {
     // 25 folders in 3^24 places, and three files whose paths have a million bytes each.
     for (name, says) in [("trees", "more than 20000 files and folders"), ("names", "longer than 4096 bytes")] {
         let begun = Instant::now();
-        let (status, message) = import(&GIT.url(name), Limits::default()).await.unwrap_err();
+        let (status, message) = import(&GIT.url(name), FetchLimits::default()).await.unwrap_err();
         assert!(status == 400 && message.contains(says), "{name}: {status} {message}");
         assert!(begun.elapsed() < Duration::from_secs(20), "{name}: {:?}", begun.elapsed());
     }
@@ -185,7 +184,7 @@ async fn server(head: &'static str) -> String {
 #[tokio::test]
 async fn servers_that_lead_away_lie_or_dawdle_are_left() {
     const HEAD: &str = "HTTP/1.1 200 OK\r\nContent-Type: application/x-git-upload-pack-advertisement\r\nContent-Length: 100\r\n\r\n";
-    let soon = Limits { time: Duration::from_secs(2), ..Limits::default() };
+    let soon = FetchLimits { time: Duration::from_secs(2), ..FetchLimits::default() };
     for (head, status, says) in [
         (
             "HTTP/1.1 302 Found\r\nLocation: http://169.254.169.254/latest\r\nContent-Length: 0\r\n\r\n",
@@ -214,7 +213,7 @@ async fn servers_that_lead_away_lie_or_dawdle_are_left() {
 /// Who may import from a whole network, or names what is not public, learns nothing of what is there.
 #[tokio::test]
 async fn what_is_within_the_cluster_is_not_told_apart() {
-    let soon = Limits { time: Duration::from_secs(2), ..Limits::default() };
+    let soon = FetchLimits { time: Duration::from_secs(2), ..FetchLimits::default() };
     let closed = format!("http://127.0.0.1:{}/r", slipway_peers::free_port());
     let mut places = vec![closed, "https://nobody-has-this-name.invalid/r".to_owned(), "https://127.0.0.1:1/r".to_owned()];
     for head in [
@@ -231,9 +230,9 @@ async fn what_is_within_the_cluster_is_not_told_apart() {
     for place in places {
         let (status, message) = import_where(&["127.0.0.0/8"], &place, soon).await.unwrap_err();
         let shown = slipway_egress::redacted(&url::Url::parse(&place).unwrap());
-        assert_eq!((status, message), (502, format!("{shown} could not be reached, is not public, or is no Git server; {ALLOWED}")));
+        assert_eq!((status, message), (502, format!("{shown} could not be reached, is not public, or is no Git server; {ALLOW_HINT}")));
     }
-    assert_eq!(import_where(&["127.0.0.0/8"], &GIT.url("one"), Limits::default()).await.unwrap().len(), 3);
+    assert_eq!(import_where(&["127.0.0.0/8"], &GIT.url("one"), FetchLimits::default()).await.unwrap().len(), 3);
 }
 
 #[tokio::test]
@@ -248,8 +247,8 @@ async fn private_places_and_plain_http_take_the_operators_leave() {
         (&["10.0.0.0/8"], "http://127.0.0.1/r", "must begin with https://"),
         (&["127.0.0.0/8"], "http://example.com/r", "must begin with https://"),
     ] {
-        let source = Source::of(&Wanted { source: source.to_owned(), ..Wanted::default() }).unwrap();
-        let error = files(&egress(allow), source.clone(), Limits::default()).await.unwrap_err();
+        let source = Source::parse(source, None, None).unwrap();
+        let error = files(&egress(allow), source.clone(), FetchLimits::default()).await.unwrap_err();
         assert!(error.status() == StatusCode::BAD_REQUEST && error.message().contains(says), "{source:?}: {}", error.message());
     }
 }

@@ -1,5 +1,5 @@
-//! What a process does that takes a skill out of what a stranger sends: it limits its own memory, and says as JSON which
-//! skill there is, or why there is none. `apart` starts it and listens.
+//! Runs in the subprocess of an import: limits its own memory, reads the repository or the archive, and returns the skill or
+//! the error as JSON, which the program prints.
 
 use std::fs::File;
 use std::io;
@@ -11,21 +11,21 @@ use slipway_api::SkillSpec;
 use slipway_egress::Allowed;
 use slipway_http::Error;
 
-use super::apart::Kind;
-use super::archive::Archive;
-use super::out::Out;
-use super::source::{self, Source, Wanted};
-use super::{folder, git};
+use super::Kind;
+use crate::archive::Archive;
+use crate::proxy::ImportEgress;
+use crate::source::{self, Source};
+use crate::{folder, git};
 
-/// What such a process says in the end.
+/// The answer of the subprocess.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Told {
+pub(super) enum Answer {
     Skill(Box<SkillSpec>),
     Refused { status: u16, message: String, cause: Option<String> },
 }
 
-impl Told {
+impl Answer {
     fn of(outcome: Result<SkillSpec, Error>) -> Self {
         match outcome {
             Ok(spec) => Self::Skill(Box::new(spec)),
@@ -38,21 +38,21 @@ impl Told {
     }
 }
 
-/// Says which skill is at `source`, in a Git repository.
+/// Fetches the skill at `source`, in a Git repository.
 pub async fn find_skill(allow: &[Allowed], source: &str) -> io::Result<String> {
-    limit(Kind::Git)?;
-    Ok(serde_json::to_string(&Told::of(fetched(allow, source).await))?)
+    limit_memory(Kind::Git)?;
+    Ok(serde_json::to_string(&Answer::of(fetched(allow, source).await))?)
 }
 
-/// Says which skill is in the zip archive of this length that begins at `start` of standard input, which must be a file.
-/// With a `path`, the skill's folder is there.
+/// Unpacks the skill in the zip archive of `length` bytes at offset `start` of standard input, which must be a file. `path` is
+/// the skill's folder; empty for the only one.
 pub fn unpack_skill(start: u64, length: u64, path: &str) -> io::Result<String> {
-    limit(Kind::Archive)?;
+    limit_memory(Kind::Archive)?;
     let archive = Archive { file: File::from(io::stdin().as_fd().try_clone_to_owned()?), start, length };
-    Ok(serde_json::to_string(&Told::of(unpacked(&archive, path)))?)
+    Ok(serde_json::to_string(&Answer::of(unpacked(&archive, path)))?)
 }
 
-fn limit(kind: Kind) -> io::Result<()> {
+fn limit_memory(kind: Kind) -> io::Result<()> {
     let wanted = u64::from(kind.mebibytes()) << 20;
     let most = getrlimit(Resource::Data).maximum.map_or(wanted, |most| most.min(wanted));
     setrlimit(Resource::Data, Rlimit { current: Some(most), maximum: Some(most) })?;
@@ -60,12 +60,12 @@ fn limit(kind: Kind) -> io::Result<()> {
 }
 
 async fn fetched(allow: &[Allowed], source: &str) -> Result<SkillSpec, Error> {
-    let source = Source::of(&Wanted { source: source.to_owned(), ..Wanted::default() })?;
-    let egress = Out::new(allow).to(&source.repository)?;
-    let written = source.written();
-    let mut spec = folder::skill(git::files(&egress, source, git::Limits::default()).await?)?;
-    // Where it was found in the end, whatever it says of itself.
-    spec.source = Some(written);
+    let source = Source::parse(source, None, None)?;
+    let egress = ImportEgress::new(allow).to(&source.repository)?;
+    let url = source.to_url();
+    let mut spec = folder::skill(git::files(&egress, source, git::FetchLimits::default()).await?)?;
+    // Overrides the source that the skill claims for itself.
+    spec.source = Some(url);
     Ok(spec)
 }
 

@@ -1,8 +1,8 @@
-//! Takes a folder out of a Git repository: the last commit of one branch or tag, without history, into a folder that
-//! is gone afterwards. gix speaks Git; what goes over the network goes through `wire`, and there by the egress rules.
-//! How much memory that takes is for the sender to say, so that it is done in a process that `apart` starts.
+//! Takes a folder out of a Git repository: one commit of a branch or tag, without history, fetched into a temporary folder.
+//! gix speaks the protocol; its requests go through `transport`, which keeps to the egress rules. The sender decides how much
+//! memory this takes, so it runs in a subprocess with a limit.
 
-mod wire;
+mod transport;
 
 use std::num::NonZeroU32;
 use std::sync::atomic::AtomicBool;
@@ -20,59 +20,59 @@ use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
-use super::apart::{Kind as Process, starved};
-use super::folder::{self, Entry, Kind};
+use super::folder::{self, FileEntry, FileKind};
 use super::source::Source;
-use wire::{Fault, Wire};
+use super::subprocess::{Kind, out_of_memory};
+use transport::{HttpTransport, TransportFault};
 
-/// The name under which what was asked for is kept in our copy.
-const KEPT: &str = "refs/slipway/import";
-/// Larger objects are not unpacked. Anything bigger is no skill's, but may lie beside one.
-const OBJECT_MAX: &str = "gitoxide.objects.allocLimit=33554432";
-/// How many files and folders are looked at in search of skills, how deep, and how long their paths may be. A folder
-/// counts each time it is come by: one that stands in many places is sent once.
+/// The reference of the fetched commit in the temporary repository.
+const FETCHED: &str = "refs/slipway/import";
+/// The largest object that is unpacked. No skill has larger files, but they may lie beside one.
+const OBJECT_LIMIT: &str = "gitoxide.objects.allocLimit=33554432";
+/// Bounds of the search for skills: the number of files and folders, the depth, and the length of paths. A folder counts
+/// each time it is visited, because one tree object may stand in many places.
 const ENTRIES_MAX: usize = 20_000;
-const DEEPEST: usize = 24;
+const DEPTH_MAX: usize = 24;
 const PATH_MAX: usize = 4096;
 
-const ALLOWED: &str = "an operator can allow a host that is not public in SLIPWAY_IMPORT_ALLOW, and finds in the log what went wrong";
+const ALLOW_HINT: &str = "an operator can allow a host that is not public in SLIPWAY_IMPORT_ALLOW, and finds in the log what went wrong";
 
-/// How long the network may take.
-pub(super) const TIME: Duration = Duration::from_mins(1);
+/// For all network traffic of one import.
+pub(super) const NETWORK_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// What one import may take.
+/// Limits of one import.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Limits {
+pub(super) struct FetchLimits {
     pub bytes: u64,
     pub time: Duration,
 }
 
-impl Default for Limits {
+impl Default for FetchLimits {
     fn default() -> Self {
-        Self { bytes: 64 * 1024 * 1024, time: TIME }
+        Self { bytes: 64 * 1024 * 1024, time: NETWORK_TIMEOUT }
     }
 }
 
 /// The files of the skill at `source`.
-pub(super) async fn files(egress: &Egress, source: Source, limits: Limits) -> Result<Vec<(String, Vec<u8>)>, Error> {
+pub(super) async fn files(egress: &Egress, source: Source, limits: FetchLimits) -> Result<Vec<(String, Vec<u8>)>, Error> {
     if source.repository.scheme() == "http" && !egress.is_allowed(&source.repository) {
         return Err(Error::bad_request("source: must begin with https://; http is for places that the operator has allowed"));
     }
     let client = egress.client(&source.repository).map_err(|blocked| Error::bad_request(format!("source: {blocked}")))?.clone();
-    let wire = Wire::new(client, Handle::current(), Instant::now() + limits.time, limits.bytes);
+    let transport = HttpTransport::new(client, Handle::current(), Instant::now() + limits.time, limits.bytes);
     let egress = egress.clone();
-    spawn_blocking(move || take(&egress, &source, wire)).await.map_err(Error::internal)?
+    spawn_blocking(move || take(&egress, &source, transport)).await.map_err(Error::internal)?
 }
 
-pub(super) fn slow(host: &str) -> Error {
+pub(super) fn timed_out(host: &str) -> Error {
     Error::new(StatusCode::GATEWAY_TIMEOUT, format!("{host} took too long to send the repository"))
 }
 
-fn take(egress: &Egress, source: &Source, wire: Wire) -> Result<Vec<(String, Vec<u8>)>, Error> {
+fn take(egress: &Egress, source: &Source, transport: HttpTransport) -> Result<Vec<(String, Vec<u8>)>, Error> {
     let place = slipway_egress::redacted(&source.repository);
-    let outcome = wire.outcome();
+    let first_fault = transport.first_fault();
     let folder = tempfile::tempdir().map_err(Error::internal)?;
-    let fetched = fetch(source, wire, folder.path());
+    let fetched = fetch(source, transport, folder.path());
     let (repository, commit) = match fetched {
         Ok(Some(found)) => found,
         Ok(None) => {
@@ -81,12 +81,12 @@ fn take(egress: &Egress, source: &Source, wire: Wire) -> Result<Vec<(String, Vec
                 None => "source: the repository is empty".to_owned(),
             }));
         }
-        Err(error) => return Err(explain(&error, outcome.fault(), source, egress.is_tellable(&source.repository))),
+        Err(error) => return Err(explain(&error, first_fault.get(), source, egress.is_tellable(&source.repository))),
     };
     let entries = list(&repository, commit, source)?;
     let mut files = Vec::new();
     for entry in folder::choose(&entries, &source.path)? {
-        let object = repository.find_object(entry.at).map_err(broken)?;
+        let object = repository.find_object(entry.location).map_err(unreadable)?;
         files.push((entry.path, object.detach().data));
     }
     Ok(files)
@@ -94,84 +94,84 @@ fn take(egress: &Egress, source: &Source, wire: Wire) -> Result<Vec<(String, Vec
 
 type Fetched = Option<(gix::Repository, gix::ObjectId)>;
 
-/// Fetches what was asked for, and nothing of its history. `None` when the repository has no such thing.
-fn fetch(source: &Source, wire: Wire, folder: &std::path::Path) -> Result<Fetched, gix::Error> {
-    // Nothing of this machine's configuration counts, so that no helper is run and no URL rewritten.
-    let options = gix::open::Options::isolated().config_overrides([OBJECT_MAX, "pack.threads=1"]);
+/// Fetches the commit, without history. `None` if the repository has no such branch, tag or commit.
+fn fetch(source: &Source, transport: HttpTransport, folder: &std::path::Path) -> Result<Fetched, gix::Error> {
+    // The configuration of this machine is ignored, so that no helper runs and no URL is rewritten.
+    let options = gix::open::Options::isolated().config_overrides([OBJECT_LIMIT, "pack.threads=1"]);
     let kind = gix::create::Kind::Bare;
     let repository = gix::ThreadSafeRepository::init_opts(folder, kind, gix::create::Options::default(), options)?.to_thread_local();
     let url = gix::Url::try_from(source.repository.as_str()).map_err(gix::Error::from_error)?;
-    let spec = format!("+{}:{KEPT}", source.reference.as_deref().unwrap_or("HEAD"));
+    let spec = format!("+{}:{FETCHED}", source.reference.as_deref().unwrap_or("HEAD"));
     let remote = repository.remote_at_without_url_rewrite(url.clone())?.with_fetch_tags(Tags::None);
     let remote = remote.with_refspecs([spec.as_str()], Direction::Fetch)?;
-    let transport = connect_http(wire, url, Protocol::V2, false);
+    let transport = connect_http(transport, url, Protocol::V2, false);
     let connection = remote.to_connection_with_transport(transport).with_credentials(|_| Ok(None));
     let prepared = connection.prepare_fetch(Discard, gix::remote::ref_map::Options::default())?;
     if prepared.ref_map().mappings.is_empty() {
         return Ok(None);
     }
     prepared.with_shallow(Shallow::DepthAtRemote(NonZeroU32::MIN)).receive(Discard, &AtomicBool::new(false))?;
-    // A repository without a commit has a branch all the same, which leads nowhere.
-    let commit = repository.find_reference(KEPT).ok().and_then(|mut kept| Some(kept.peel_to_id().ok()?.detach()));
+    // A repository without commits has a branch that points to nothing.
+    let commit = repository.find_reference(FETCHED).ok().and_then(|mut kept| Some(kept.peel_to_id().ok()?.detach()));
     Ok(commit.map(|commit| (repository.clone(), commit)))
 }
 
-/// What went wrong on the way, in the caller's words. Of what is not public these are always the same, until it has
-/// answered as a Git server does: who may name any address must not find out what is there.
-fn explain(error: &gix::Error, fault: Option<Fault>, source: &Source, is_tellable: bool) -> Error {
+/// Describes a failed fetch to the caller. For places that are not public the message is always the same, until one has
+/// answered as a Git server does: callers must not scan the cluster by the errors of imports.
+fn explain(error: &gix::Error, fault: Option<TransportFault>, source: &Source, is_tellable: bool) -> Error {
     let place = &slipway_egress::redacted(&source.repository);
     let gateway = |what: String| Error::new(StatusCode::BAD_GATEWAY, what);
     match fault {
-        Some(Fault::TooLarge(most)) => Error::new(
+        Some(TransportFault::TooLarge(most)) => Error::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             format!("the repository is larger than {} MiB even without its history; import the skill as a zip archive", most >> 20),
         ),
-        Some(Fault::TooMany(most)) => Error::new(
+        Some(TransportFault::TooMany(most)) => Error::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             format!("the repository has more than {most} objects even without its history; import the skill as a zip archive"),
         ),
-        None if error.classify().is_resource_exhausted() => starved(Process::Git),
+        None if error.classify().is_resource_exhausted() => out_of_memory(Kind::Git),
         fault if !is_tellable => {
             let cause = fault.map_or_else(|| error.probable_cause().to_string(), |fault| format!("{fault:?}"));
-            gateway(format!("{place} could not be reached, is not public, or is no Git server; {ALLOWED}")).because(cause)
+            gateway(format!("{place} could not be reached, is not public, or is no Git server; {ALLOW_HINT}")).because(cause)
         }
-        Some(Fault::Blocked(what)) => Error::bad_request(format!("source: {what}")),
-        Some(Fault::Slow) => slow(place),
-        // Hosts answer so too for what exists but is not for everybody.
-        Some(Fault::Status(401 | 403 | 404)) => {
+        Some(TransportFault::Blocked(what)) => Error::bad_request(format!("source: {what}")),
+        Some(TransportFault::Slow) => timed_out(place),
+        // Git hosts answer 404 for private repositories, too.
+        Some(TransportFault::Status(401 | 403 | 404)) => {
             Error::bad_request(format!("source: {place} has no repository {} that everybody may read", source.repository.path()))
         }
-        Some(Fault::Status(status)) => gateway(format!("{place} answered with status {status}")),
-        Some(Fault::Unreachable(what)) => gateway(what),
+        Some(TransportFault::Status(status)) => gateway(format!("{place} answered with status {status}")),
+        Some(TransportFault::Unreachable(what)) => gateway(what),
         None => gateway(format!("{place} does not answer as a Git server does, or has no such commit: {}", error.probable_cause())),
     }
 }
 
-fn broken(error: gix::Error) -> Error {
+fn unreadable(error: gix::Error) -> Error {
     if error.classify().is_resource_exhausted() {
-        return starved(Process::Git).because(error);
+        return out_of_memory(Kind::Git).because(error);
     }
     Error::new(StatusCode::BAD_GATEWAY, format!("the repository that came cannot be read: {error}"))
 }
 
-/// The files below the asked folder, or of all of it.
-fn list(repository: &gix::Repository, commit: gix::ObjectId, source: &Source) -> Result<Vec<Entry<gix::ObjectId>>, Error> {
-    let top = repository.find_object(commit).map_err(broken)?.peel_to_tree().map_err(broken)?;
-    let (mut entries, mut looked_at) = (Vec::new(), 0);
+/// The files below the folder of `source`, or of the whole repository.
+fn list(repository: &gix::Repository, commit: gix::ObjectId, source: &Source) -> Result<Vec<FileEntry<gix::ObjectId>>, Error> {
+    let top = repository.find_object(commit).map_err(unreadable)?.peel_to_tree().map_err(unreadable)?;
+    let (mut entries, mut visited) = (Vec::new(), 0);
     let mut folders = vec![(source.path.clone(), top.id)];
     if !source.path.is_empty() {
-        let found = top.lookup_entry_by_path(&source.path).map_err(broken)?.filter(|entry| entry.mode().is_tree());
+        let found = top.lookup_entry_by_path(&source.path).map_err(unreadable)?.filter(|entry| entry.mode().is_tree());
         let Some(found) = found else {
             return Err(Error::bad_request(format!("path: the repository has no folder {}", source.path)));
         };
         folders = vec![(source.path.clone(), found.object_id())];
     }
     while let Some((path, id)) = folders.pop() {
-        let tree = repository.find_object(id).map_err(broken)?.try_into_tree().map_err(broken)?;
+        let tree = repository.find_object(id).map_err(unreadable)?.try_into_tree().map_err(unreadable)?;
         for entry in tree.iter() {
-            let entry = entry.map_err(broken)?;
-            looked_at += 1;
-            if looked_at > ENTRIES_MAX {
+            let entry = entry.map_err(unreadable)?;
+            visited += 1;
+            if visited > ENTRIES_MAX {
                 let message = format!("there are more than {ENTRIES_MAX} files and folders in it; say by `path` where the skill is");
                 return Err(Error::bad_request(message));
             }
@@ -182,19 +182,19 @@ fn list(repository: &gix::Repository, commit: gix::ObjectId, source: &Source) ->
             }
             let (mode, id) = (entry.mode(), entry.object_id());
             if mode.is_tree() {
-                if path.split('/').count() <= DEEPEST {
+                if path.split('/').count() <= DEPTH_MAX {
                     folders.push((path, id));
                 }
                 continue;
             }
             let (kind, size) = match mode.kind() {
                 gix::object::tree::EntryKind::Blob | gix::object::tree::EntryKind::BlobExecutable => {
-                    (Kind::File, repository.find_header(id).map_err(broken)?.size())
+                    (FileKind::File, repository.find_header(id).map_err(unreadable)?.size())
                 }
-                gix::object::tree::EntryKind::Link => (Kind::Other("a symbolic link"), 0),
-                _ => (Kind::Other("another repository"), 0),
+                gix::object::tree::EntryKind::Link => (FileKind::Other("a symbolic link"), 0),
+                _ => (FileKind::Other("another repository"), 0),
             };
-            entries.push(Entry { path, kind, size, at: id });
+            entries.push(FileEntry { path, kind, size, location: id });
         }
     }
     Ok(entries)
