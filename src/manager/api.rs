@@ -11,7 +11,7 @@ use kube::Client;
 use slipway_http::memory::{self, for_clients};
 use slipway_http::{Limits, Network, Proxies, listen, serve as serve_http};
 use slipway_operator::database::DatabaseUrl;
-use slipway_rest::{Authentication, Context, Issuer, Oidc, PlatformSettings, Rest, Settings, Sign, StateSettings};
+use slipway_rest::{Authentication, Context, Issuer, Oidc, PlatformSettings, Rest, RestSettings, Sign, StateSettings};
 use url::Url;
 
 use crate::arguments::{Arguments, Role};
@@ -38,7 +38,7 @@ pub(crate) fn open(arguments: &Arguments, client: Client, relay: Option<Signer>)
         tracing::warn!("AUTH_ENABLED=false: whoever reaches {} may do everything in {}", arguments.api_listen, arguments.default_namespace);
     }
     let default_team = arguments.default_namespace.strip_prefix("team-").context("SLIPWAY_DEFAULT_NAMESPACE must begin with team-")?;
-    let settings = Settings {
+    let settings = RestSettings {
         platform_namespace: arguments.platform_namespace.clone(),
         watch_namespaces: namespaces(arguments),
         cluster_domain: arguments.cluster_domain.clone(),

@@ -9,7 +9,7 @@ use slipway_api::{Agent, condition, ids};
 use slipway_http::Error;
 
 use crate::fields::{self, AGENT};
-use crate::shelf::{self, Item, LeftOut};
+use crate::list_cache::{self, ListEntry, OmittedFields};
 
 /// An agent.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -72,8 +72,8 @@ impl Status {
             return if deployed_once { Self::Stopped } else { Self::Created };
         }
         let stalled = current(agent, condition::STALLED).is_some_and(|condition| condition.status == "True");
-        // While one pod serves the agent is deployed, whatever is under way. A status that does not speak of the last change
-        // yet tells that as well.
+        // An agent with a ready pod is deployed, whatever is in progress. That holds for a status of an earlier generation,
+        // too.
         match (stalled, serves(agent)) {
             (true, _) => Self::DeployFailed,
             (false, true) => Self::Deployed,
@@ -82,13 +82,13 @@ impl Status {
     }
 }
 
-/// Whether the agent's Service has a pod to send requests to, as far as was heard.
+/// Whether the agent's Service has a ready pod, as of the last status.
 fn serves(agent: &Agent) -> bool {
     let conditions = agent.status.iter().flat_map(|status| &status.conditions);
     conditions.into_iter().any(|condition| condition.type_ == condition::AVAILABLE && condition.status == "True")
 }
 
-/// The condition of that type, if it speaks of the present spec and of the last restart.
+/// The condition of that type, if it is about the current generation and the last restart.
 fn current<'a>(agent: &'a Agent, kind: &str) -> Option<&'a Condition> {
     let status = agent.status.as_ref()?;
     let current = status.observed_generation == agent.metadata.generation && status.restarted_at.as_deref() == agent.restarted_at();
@@ -130,7 +130,7 @@ impl View {
     }
 }
 
-/// What the operator says of a field of the spec, with the field as REST spells it; pods' own words stay.
+/// A message about a field of the spec, in REST's spelling. Messages of pods stay as they are.
 fn told(message: &str) -> String {
     if message.starts_with("spec.") { fields::spelled(message) } else { message.to_owned() }
 }
@@ -139,25 +139,25 @@ pub(crate) fn time(time: Option<jiff::Timestamp>) -> String {
     time.map(|time| time.to_string()).unwrap_or_default()
 }
 
-/// What the list of agents keeps of one: all but its prompt and what else is large, and these apart if they are not too
-/// large. One that is being deleted is no longer listed.
-pub(crate) fn item(agent: &Agent) -> Option<Item> {
+/// The list entry of an agent: without its prompt and other large fields, which are kept apart if they are not too large.
+/// None for an agent that is being deleted.
+pub(crate) fn item(agent: &Agent) -> Option<ListEntry> {
     if agent.metadata.deletion_timestamp.is_some() {
         return None;
     }
     let mut view = View::of(agent).ok()?;
-    let fields = view.config.as_object_mut().map(|config| shelf::abridge(config, &["system_prompt"], &[]))?;
-    let message = shelf::cut(view.message.clone());
+    let fields = view.config.as_object_mut().map(|config| list_cache::omit_large(config, &["system_prompt"], &[]))?;
+    let message = list_cache::truncate(view.message.clone());
     let is_message_whole = message == view.message;
     view.message = message;
     let json = serde_json::to_string(&view).ok()?;
-    Some(Item {
-        left_out: LeftOut::of(&json, "config", &fields).filter(|_| is_message_whole),
+    Some(ListEntry {
+        left_out: OmittedFields::of(&json, "config", &fields).filter(|_| is_message_whole),
         created: agent.creation_timestamp().map_or(0, |time| time.0.as_second()),
         search: format!("{} {} {}", view.name, view.slug, view.description.as_deref().unwrap_or_default()).to_lowercase(),
         json,
         id: view.id,
-        ..Item::default()
+        ..ListEntry::default()
     })
 }
 
@@ -206,7 +206,7 @@ mod tests {
             ("suspend: true", "agents.slipway.dev/suspend: 'false'", ready(4), Status::Deployed),
             ("replicas: 0", "", format!("{suspended}, {once}"), Status::Stopped),
             ("replicas: 1", "", String::new(), Status::Deploying),
-            // A change that was not heard of yet takes no pod away.
+            // A new generation that was not observed yet takes no pod away.
             ("replicas: 1", "", ready(3), Status::Deployed),
             ("replicas: 1", "", status(3, "ImagePullBackOff", &["Stalled"]), Status::Deploying),
             ("replicas: 1", "", status(3, "ImagePullBackOff", &["Stalled", "Available"]), Status::Deployed),

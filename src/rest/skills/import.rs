@@ -9,8 +9,8 @@ use slipway_import::{MediaType, Source};
 use super::{View, api, make, put, slug_of};
 use crate::answer::{Answer, Data};
 use crate::call::{Body, Call};
-use crate::fault;
-use crate::right::Right;
+use crate::cluster_error;
+use crate::permission::Right;
 use crate::route::Parameter;
 
 const REPLACE: Right = Right::on("patch", "skills");
@@ -103,12 +103,12 @@ async fn from_git(call: &Call, wanted: SkillImport) -> Result<(SkillSpec, Option
     Ok((call.context.importer.fetch(&call.namespace(), &source).await?, wanted.name))
 }
 
-/// Makes the skill, or replaces the one of its name.
+/// Creates the skill, or replaces the one of its name.
 async fn store(call: &Call, spec: SkillSpec, replace: bool) -> Result<Imported, Error> {
     let slug = slug_of("name", &spec.name)?;
     let what = format!("skill {slug}");
     if replace {
-        let present: Option<Skill> = api(call).get_opt(&slug).await.map_err(|error| fault::of_cluster(error, &what))?;
+        let present: Option<Skill> = api(call).get_opt(&slug).await.map_err(|error| cluster_error::from_kube(error, &what))?;
         if present.is_some() {
             let namespace = call.namespace();
             if !call.context.access.allows(&call.caller, REPLACE, &namespace, Some(&slug)).await? {

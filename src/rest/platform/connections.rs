@@ -1,4 +1,4 @@
-//! Whether what the platform is configured for is there: each is really connected to, all at the same time.
+//! Tests the connections of the configuration, all at the same time.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::{git, mlflow as mlflow_uri, read};
 use crate::answer::Data;
 use crate::call::Call;
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How each of the others is.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -55,7 +55,7 @@ impl Finding {
 
 pub(crate) async fn test(call: Call) -> Result<Data<Tested>, Error> {
     let installed = &call.context.settings.platform;
-    // Without the cluster nobody knows what is configured; then what was installed is tried, and the cluster says the rest.
+    // Without the cluster only the settings of the installation are known.
     let stored = read(&call).await.ok().flatten();
     let uri = mlflow_uri(installed, stored.as_ref());
     let (git, mlflow, database, cluster) = tokio::join!(
@@ -70,11 +70,11 @@ pub(crate) async fn test(call: Call) -> Result<Data<Tested>, Error> {
 async fn cluster(client: &kube::Client) -> Finding {
     let asked = http::Request::get("/readyz").body(Vec::new());
     let Ok(asked) = asked else { return Finding::new(Status::Error, "the API server cannot be asked") };
-    Finding::of(match timeout(PATIENCE, client.request_text(asked)).await {
+    Finding::of(match timeout(PROBE_TIMEOUT, client.request_text(asked)).await {
         Ok(Ok(_)) => Ok("the API server is ready".to_owned()),
         Ok(Err(kube::Error::Api(status))) => Err(format!("the API server is not ready: {}", status.message)),
         Ok(Err(_)) => Err("the API server does not answer".to_owned()),
-        Err(_) => Err(format!("the API server does not answer within {} s", PATIENCE.as_secs())),
+        Err(_) => Err(format!("the API server does not answer within {} s", PROBE_TIMEOUT.as_secs())),
     })
 }
 
@@ -83,11 +83,11 @@ async fn database(options: Option<&Options>) -> Finding {
         return Finding::new(Status::NotConfigured, "there is no database; agents keep what they know in memory");
     };
     let ping = async { Store::open(options)?.ping().await };
-    // What the database's room says of a fault holds neither URL nor password.
-    Finding::of(match timeout(PATIENCE, ping).await {
+    // Errors of the database crate contain neither URL nor password.
+    Finding::of(match timeout(PROBE_TIMEOUT, ping).await {
         Ok(Ok(())) => Ok("the database answers and has a schema that fits".to_owned()),
         Ok(Err(fault)) => Err(fault.to_string()),
-        Err(_) => Err(format!("the database does not answer within {} s", PATIENCE.as_secs())),
+        Err(_) => Err(format!("the database does not answer within {} s", PROBE_TIMEOUT.as_secs())),
     })
 }
 
@@ -99,7 +99,7 @@ async fn mlflow(uri: Option<&str>) -> Finding {
     }
 }
 
-/// Only who may configure the platform can name the server, so that it may be a private one; but not a metadata service.
+/// Only platform admins can name the server, so that private addresses are allowed, but no metadata services.
 async fn ask_mlflow(base: &Url) -> Result<String, String> {
     let place = slipway_egress::redacted(base);
     let whose = Whose { name: "the platform", setting: "mlflow_uri", user_agent: concat!("slipway/", env!("CARGO_PKG_VERSION")) };
@@ -108,14 +108,14 @@ async fn ask_mlflow(base: &Url) -> Result<String, String> {
     let client = egress.client(base).map_err(|blocked| blocked.to_string())?;
     let get = async |path: &str| {
         let url = base.join(path).map_err(|_| "mlflow_uri is no URL".to_owned())?;
-        let answer = client.get(url).timeout(PATIENCE).send().await.map_err(|error| slipway_egress::explain(&error, &place))?;
+        let answer = client.get(url).timeout(PROBE_TIMEOUT).send().await.map_err(|error| slipway_egress::explain(&error, &place))?;
         match answer.status().as_u16() {
             200 => Ok(answer),
             status => Err(format!("{place} answers {path} with status {status}; is it an MLflow server?")),
         }
     };
     get("health").await?;
-    // `/version` has only the number; another server's page is not passed on.
+    // `/version` returns only a number. The page of another server is not passed on.
     let mut version = get("version").await?;
     let text = version.chunk().await.ok().flatten().unwrap_or_default();
     let text = std::str::from_utf8(&text).unwrap_or_default().trim();

@@ -1,5 +1,5 @@
-//! What a caller must be allowed to do for an endpoint to answer: the very verb and resource that it comes down to,
-//! so that Kubernetes' own roles decide, and REST allows what kubectl allows.
+//! The right that an endpoint requires: exactly the Kubernetes verb and resource that it comes down to, so that REST allows
+//! what kubectl allows.
 
 use serde_json::{Value, json};
 
@@ -34,18 +34,18 @@ impl std::fmt::Display for Right {
     }
 }
 
-/// Whom an endpoint answers.
+/// The callers that an endpoint admits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Permission {
-    /// Anyone.
+    /// Everyone.
     Open,
-    /// Whoever says who they are.
+    /// Every authenticated caller.
     Known,
-    /// Who has this right in the team that the call is about: the caller's own, or the one that the path names.
+    /// Callers with this right in the call's team.
     Team(Right),
-    /// Who has this right in the whole cluster.
+    /// Callers with this right in the whole cluster.
     Cluster(Right),
-    /// Who has this right on the platform's own object of that name.
+    /// Callers with this right on the platform's own object of that name.
     Platform(Right, &'static str),
 }
 
@@ -62,7 +62,7 @@ impl std::fmt::Display for Permission {
 }
 
 impl Permission {
-    /// The same for programs.
+    /// The permission in the OpenAPI document.
     pub(crate) fn form(&self) -> Value {
         let scope = match self {
             Self::Open => "open",
@@ -80,5 +80,5 @@ impl Permission {
     }
 }
 
-/// To begin with, whoever has a role in a team may see its agents.
+/// The right that marks a member of a team: every role has it.
 pub(crate) const MEMBER: Right = Right::on("list", "agents");

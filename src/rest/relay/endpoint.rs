@@ -1,7 +1,6 @@
-//! The Service of an agent. Before anything is sent there it is found to be the agent's own: one that the operator made,
-//! belongs to this Agent by its UID, and leads to its pods. It is reached at its cluster address and never by its name, which
-//! could stand for any host. What is still not proven so (endpoints that somebody added by hand), the token proves: it says
-//! to the agent whom the call is meant for.
+//! Resolves the endpoint of an agent. Its Service must be the one that the operator made: owned by this Agent by UID, of
+//! type ClusterIP, selecting its pods. It is reached at its cluster address, never by its name, which could stand for any
+//! host. Endpoints that were added by hand pass these checks; against them the call carries a token that names the agent.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,70 +14,72 @@ use slipway_api::{Agent, GROUP, labels};
 use slipway_cluster::Key;
 use slipway_http::Error;
 
-use super::agent::Target;
-use super::answer;
+use super::response;
+use super::target::Target;
+use crate::cluster_error;
 use crate::context::Sign;
-use crate::fault;
-use crate::map::Map;
+use crate::fast_map::FastMap;
 
-/// How long what was found holds. A token holds for twice as long, so that none ends on its way.
-const HOLDS: Duration = Duration::from_mins(1);
-/// From so many agents on, those that nobody talked to for a minute are forgotten.
-const PRUNE_FROM: usize = 1024;
+/// The time to live of a resolved endpoint. Tokens are valid twice as long.
+const ENDPOINT_TTL: Duration = Duration::from_mins(1);
+/// Expired endpoints are removed at this length.
+const PRUNE_AT_LEN: usize = 1024;
 
-/// Where an agent is reached, and by which token it knows that a call is meant for it.
-pub(super) struct Place {
-    until: Instant,
-    /// When the agent was made that this was found for; one made later has another Service.
+/// The address of an agent, and the token for calls to it.
+pub(super) struct Endpoint {
+    expires: Instant,
+    /// The creation time of the agent; a later agent of the name has another Service.
     created: i64,
     pub address: IpAddr,
     pub token: Option<HeaderValue>,
 }
 
-pub(super) struct Services {
+pub(super) struct Endpoints {
     client: Client,
     sign: Option<Sign>,
-    known: Mutex<Map<Key, Arc<Place>>>,
+    known: Mutex<FastMap<Key, Arc<Endpoint>>>,
 }
 
-impl Services {
+impl Endpoints {
     pub(super) fn new(client: Client, sign: Option<Sign>) -> Self {
         Self { client, sign, known: Mutex::default() }
     }
 
-    fn known(&self) -> MutexGuard<'_, Map<Key, Arc<Place>>> {
+    fn known(&self) -> MutexGuard<'_, FastMap<Key, Arc<Endpoint>>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) async fn find(&self, target: &Target) -> Result<Arc<Place>, Error> {
+    pub(super) async fn find(&self, target: &Target) -> Result<Arc<Endpoint>, Error> {
         let now = Instant::now();
-        let known = self.known().get(&target.key).filter(|place| now < place.until && place.created == target.item.created).cloned();
+        let known =
+            self.known().get(&target.key).filter(|endpoint| now < endpoint.expires && endpoint.created == target.item.created).cloned();
         match known {
-            Some(place) => Ok(place),
-            None => Box::pin(self.look(target)).await,
+            Some(endpoint) => Ok(endpoint),
+            None => Box::pin(self.resolve(target)).await,
         }
     }
 
-    /// What was found leads nowhere, or to somebody else.
+    /// Removes an endpoint that cannot be reached or belongs to another agent.
     pub(super) fn forget(&self, agent: &Key) {
         self.known().remove(agent);
     }
 
-    async fn look(&self, target: &Target) -> Result<Arc<Place>, Error> {
+    async fn resolve(&self, target: &Target) -> Result<Arc<Endpoint>, Error> {
         let Key { namespace, name } = &target.key;
         let agents: Api<Agent> = Api::namespaced(self.client.clone(), namespace);
         let services: Api<Service> = Api::namespaced(self.client.clone(), namespace);
-        let failed = |error| fault::of_cluster(error, &target.to_string());
+        let failed = |error| cluster_error::from_kube(error, &target.to_string());
         let (agent, service) = futures::try_join!(agents.get_metadata(name), services.get_opt(name)).map_err(failed)?;
-        let address = address(&agent, service.as_ref()).map_err(|why| answer::without_service(target, &why))?;
+        let address = address(&agent, service.as_ref()).map_err(|why| response::without_service(target, &why))?;
         let now = Instant::now();
-        let place = Arc::new(Place { until: now + HOLDS, created: target.item.created, address, token: self.token(&target.item.id) });
+        let endpoint =
+            Arc::new(Endpoint { expires: now + ENDPOINT_TTL, created: target.item.created, address, token: self.token(&target.item.id) });
         let mut known = self.known();
-        if known.len() >= PRUNE_FROM {
-            known.retain(|_, place| now < place.until);
+        if known.len() >= PRUNE_AT_LEN {
+            known.retain(|_, endpoint| now < endpoint.expires);
         }
-        known.insert(target.key.clone(), place.clone());
-        Ok(place)
+        known.insert(target.key.clone(), endpoint.clone());
+        Ok(endpoint)
     }
 
     fn token(&self, agent: &str) -> Option<HeaderValue> {
@@ -88,7 +89,7 @@ impl Services {
     }
 }
 
-/// The cluster address of the Service, if it is this Agent's own; else what is wrong with it.
+/// The cluster address of the Service, if it is this Agent's own; otherwise what is wrong.
 fn address(agent: &PartialObjectMeta<Agent>, service: Option<&Service>) -> Result<IpAddr, String> {
     let name = agent.name_any();
     let Some(service) = service else { return Err(format!("there is no Service {name} yet")) };

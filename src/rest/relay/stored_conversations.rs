@@ -1,5 +1,4 @@
-//! What an agent that rests has said and knows: there is nobody to ask, but the database has it. It is shown as the
-//! agent itself would show it.
+//! Conversations and memories of an agent without pods, read from the database and shown as the agent would show them.
 
 use std::time::Instant;
 
@@ -9,13 +8,13 @@ use slipway_api::{Agent, ids};
 use slipway_database::{Detail, Fault, Listed, MOST_LISTED, Reader, Records};
 use slipway_http::{Error, HeaderValue, Query, Reply, header};
 
-use super::agent::Target;
+use super::target::Target;
 use crate::call::Call;
-use crate::fault;
-use crate::limits::Pass;
+use crate::cluster_error;
+use crate::rate_limiter::Permit;
 
-/// When a database that is away is worth asking again, in seconds.
-const RETRY: u64 = 2;
+/// Retry-After while the database is unavailable.
+const RETRY_SECONDS: u64 = 2;
 
 /// Where an agent's words lie, as far as its view says so.
 #[derive(Debug, Default, PartialEq, Eq, Deserialize)]
@@ -24,29 +23,32 @@ struct Place {
     database_url: Option<String>,
 }
 
-/// One agent's rows, and a place among the calls under way.
-pub(super) struct Kept {
+/// One agent's rows, and the permit of the call.
+pub(super) struct StoredConversations {
     records: Records,
-    _pass: Pass,
+    _permit: Permit,
 }
 
-/// The rows of an agent that rests for this reason; else all that there is to say.
-pub(super) async fn of(call: &Call, target: &Target, reason: &str) -> Result<Kept, Error> {
+/// Opens the rows of an agent without pods; `reason` says why it has none.
+pub(super) async fn open(call: &Call, target: &Target, reason: &str) -> Result<StoredConversations, Error> {
     let context = &call.context;
     let unread = |why: &str| Error::unavailable(format!("{reason}; {why}"));
-    let json = context.seen.agents.get(&target.key).map(|item| item.json.clone()).unwrap_or_default();
-    let reader = found(context.kept.as_ref(), &Place::read(&json)).map_err(unread)?;
+    let json = context.caches.agents.get(&target.key).map(|item| item.json.clone()).unwrap_or_default();
+    let reader = found(context.database.as_ref(), &Place::read(&json)).map_err(unread)?;
     let team = call.team.as_ref().map(ToString::to_string).unwrap_or_default();
-    let pass = context.gate.call(&team, &target.key.name, &target.item.id, Instant::now())?;
-    // Rows belong to the Agent that there is now, and not to one of its name that was there before.
+    let permit = context.rate_limiter.admit_call(&team, &target.key.name, &target.item.id, Instant::now())?;
+    // Rows belong to the current Agent by UID, not to an earlier one of its name.
     let agents: Api<Agent> = Api::namespaced(context.client.clone(), &target.key.namespace);
-    let there =
-        agents.get_metadata(&target.key.name).await.map_err(|error| fault::of_cluster(error, &format!("agent {}", target.key.name)))?;
-    let records = reader.of(&ids::team(&team), &target.item.id, there.metadata.uid.as_deref().unwrap_or_default()).map_err(of_database)?;
-    Ok(Kept { records, _pass: pass })
+    let there = agents
+        .get_metadata(&target.key.name)
+        .await
+        .map_err(|error| cluster_error::from_kube(error, &format!("agent {}", target.key.name)))?;
+    let records =
+        reader.of(&ids::team(&team), &target.item.id, there.metadata.uid.as_deref().unwrap_or_default()).map_err(from_database)?;
+    Ok(StoredConversations { records, _permit: permit })
 }
 
-/// Who reads what lies there, or why nobody can.
+/// The reader, or why the rows cannot be read.
 fn found<'a>(reader: Option<&'a Reader>, place: &Place) -> Result<&'a Reader, &'static str> {
     if place.storage.as_deref() == Some("memory") {
         return Err("its storage is memory, so that what was said went with its pods");
@@ -67,12 +69,12 @@ impl Place {
     }
 }
 
-impl Kept {
+impl StoredConversations {
     pub(super) async fn conversations(&self, mut query: Query) -> Result<Reply, Error> {
         let limit = query.number("limit", 100, 1..=MOST_LISTED)?;
         let (cursor, search) = (query.text("cursor"), query.text("search"));
         query.end()?;
-        let page = self.records.conversations(limit, cursor.as_deref(), search.as_deref()).await.map_err(of_database)?;
+        let page = self.records.conversations(limit, cursor.as_deref(), search.as_deref()).await.map_err(from_database)?;
         Reply::json(&Listed::from(page))
     }
 
@@ -81,7 +83,7 @@ impl Kept {
         struct Wrapped {
             data: Detail,
         }
-        let found = self.records.conversation(id).await.map_err(of_database)?;
+        let found = self.records.conversation(id).await.map_err(from_database)?;
         let found = found.ok_or_else(|| Error::not_found(format!("there is no conversation {id}")))?;
         Reply::json(&Wrapped { data: found.into() })
     }
@@ -90,16 +92,16 @@ impl Kept {
         let limit = query.number("limit", 100, 1..=MOST_LISTED)?;
         let cursor = query.text("cursor");
         query.end()?;
-        let page = self.records.memories(limit, cursor.as_deref()).await.map_err(of_database)?;
+        let page = self.records.memories(limit, cursor.as_deref()).await.map_err(from_database)?;
         Reply::json(&Listed::from(page))
     }
 }
 
-fn of_database(fault: Fault) -> Error {
+fn from_database(fault: Fault) -> Error {
     match fault {
         Fault::Refused(words) => Error::bad_request(words),
         Fault::Unavailable(_) | Fault::Busy => Error::unavailable("the database is not available; try again")
-            .with_header(header::RETRY_AFTER, HeaderValue::from(RETRY))
+            .with_header(header::RETRY_AFTER, HeaderValue::from(RETRY_SECONDS))
             .because(fault),
         Fault::Broken(_) => Error::internal(fault),
     }
@@ -129,10 +131,10 @@ mod tests {
 
     #[test]
     fn a_database_that_is_away_is_worth_asking_again() {
-        let away = of_database(Fault::Unavailable("no connection to db.internal".to_owned()));
+        let away = from_database(Fault::Unavailable("no connection to db.internal".to_owned()));
         assert_eq!((away.status().as_u16(), away.header(&header::RETRY_AFTER).unwrap().to_str().unwrap()), (503, "2"));
         assert!(!away.message().contains("internal"), "{away:?}");
-        assert_eq!(of_database(Fault::Refused("`limit` must be a number".to_owned())).status().as_u16(), 400);
-        assert_eq!(of_database(Fault::Broken("x".to_owned())).status().as_u16(), 500);
+        assert_eq!(from_database(Fault::Refused("`limit` must be a number".to_owned())).status().as_u16(), 400);
+        assert_eq!(from_database(Fault::Broken("x".to_owned())).status().as_u16(), 500);
     }
 }

@@ -1,5 +1,5 @@
-//! What agents take and answer, for the document. The agent is the one who checks and makes these; more fields may
-//! come, and an image of somebody's own may leave out some.
+//! Requests and responses of agents, for the OpenAPI document. The agent validates and makes them; it may add fields, and a
+//! custom image may omit some.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -23,7 +23,8 @@ pub(crate) struct Chat {
 
 /// What an agent answered.
 #[derive(Serialize, JsonSchema)]
-pub(crate) struct Said {
+#[schemars(rename = "Said")]
+pub(crate) struct ChatReply {
     output: String,
     conversation_id: Option<String>,
     trace_id: Option<String>,
@@ -41,7 +42,7 @@ pub(crate) struct Usage {
 /// A conversation in a list.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "ConversationSummary")]
-pub(crate) struct Summary {
+pub(crate) struct ConversationSummary {
     id: String,
     title: Option<String>,
     created_at: String,
@@ -74,7 +75,7 @@ pub(crate) struct Message {
 /// Whether an answer is being made, and what there is of it.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "ConversationStatus")]
-pub(crate) struct Status {
+pub(crate) struct ConversationStatus {
     generating: bool,
     partial: Option<String>,
 }
@@ -87,7 +88,7 @@ pub(crate) struct Suggestions {
 /// What was deleted.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Forgotten")]
-pub(crate) struct Gone {
+pub(crate) struct Forgotten {
     id: String,
     deleted: bool,
 }
@@ -95,7 +96,7 @@ pub(crate) struct Gone {
 /// Something an agent remembers.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Memory")]
-pub(crate) struct Entry {
+pub(crate) struct Memory {
     id: String,
     content: String,
     /// fact, preference, instruction or observation
@@ -108,7 +109,7 @@ pub(crate) struct Entry {
 /// Something for an agent to remember.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "NewMemory", deny_unknown_fields)]
-pub(crate) struct NewEntry {
+pub(crate) struct NewMemory {
     content: String,
     #[schemars(default)]
     category: Option<String>,
@@ -119,7 +120,7 @@ pub(crate) struct NewEntry {
 /// How an agent remembers.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "MemoryStatus")]
-pub(crate) struct Memories {
+pub(crate) struct MemoryStatus {
     enabled: bool,
     backend: Option<String>,
     persistent: Option<bool>,
@@ -131,7 +132,7 @@ pub(crate) struct Memories {
 /// What to look for among memories.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "MemorySearch", deny_unknown_fields)]
-pub(crate) struct Wanted {
+pub(crate) struct MemorySearch {
     query: String,
     #[schemars(default)]
     top_k: Option<u32>,
@@ -140,6 +141,6 @@ pub(crate) struct Wanted {
 /// Memories that fit, best first.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "MemoryResults")]
-pub(crate) struct Found {
+pub(crate) struct MemoryResults {
     results: Vec<Value>,
 }

@@ -1,4 +1,4 @@
-//! An artifact as REST shows it: as it was committed, but with the status that the release has by now.
+//! A release artifact as it was committed, with the current status of the release.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -16,9 +16,9 @@ use super::Told;
 /// The release artifact.
 #[derive(Debug, Serialize)]
 #[serde(transparent)]
-pub(crate) struct Shape(Value);
+pub(crate) struct ArtifactView(Value);
 
-impl Shape {
+impl ArtifactView {
     pub(super) fn of(artifact: &Artifact, entry: &Entry) -> Result<Self, Error> {
         let mut shape = serde_json::to_value(artifact).map_err(Error::internal)?;
         shape["metadata"]["status"] = json!(entry.status);
@@ -27,7 +27,7 @@ impl Shape {
     }
 }
 
-impl JsonSchema for Shape {
+impl JsonSchema for ArtifactView {
     fn schema_name() -> Cow<'static, str> {
         Form::schema_name()
     }
@@ -169,7 +169,7 @@ struct ResolvedForm {
 mod tests {
     use super::*;
 
-    /// Whether the document knows every field that an artifact has, however deep.
+    /// Checks that the document has every field of an artifact, recursively.
     fn known(definitions: &Value, schema: &Value, value: &Value, path: &str) {
         let mut schema = schema;
         if let Some(any) = schema["anyOf"].as_array() {
@@ -208,10 +208,10 @@ mod tests {
         let resolved =
             serde_json::from_value(json!({"image": "sha256:0", "tools": {"t": "1"}, "skills": {}, "knowledge_bases": {}})).unwrap();
         let artifact = Artifact::of(&agent, resolved, metadata).sealed().unwrap();
-        let Shape(shape) = Shape::of(&artifact, &entry).unwrap();
+        let ArtifactView(shape) = ArtifactView::of(&artifact, &entry).unwrap();
         assert_eq!(shape["metadata"]["status"], "archived", "{shape}");
         let mut generator = SchemaGenerator::default();
-        let schema = generator.subschema_for::<Shape>().to_value();
+        let schema = generator.subschema_for::<ArtifactView>().to_value();
         let definitions = Value::Object(generator.take_definitions(true));
         for block in ["metadata", "runtime", "agent", "governance", "deployment", "resolved"] {
             assert!(shape[block].as_object().is_some_and(|fields| fields.len() > 1), "{block}: {shape}");

@@ -1,6 +1,5 @@
-//! Where an issuer's keys come from: its own description names a place, and there they are. They are fetched when
-//! they are first needed, when they are old, and when a token is signed by a key that is not among them; never more
-//! often than the pace allows, however many tokens are shown.
+//! Fetches an issuer's keys from the address in its discovery document: on first use, when they are old, and for tokens
+//! with an unknown key, but never more often than the intervals allow.
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -14,38 +13,38 @@ use url::Url;
 use super::is_safe;
 use super::keys::Keys;
 
-const PATIENCE: Duration = Duration::from_secs(5);
-/// No more is read of what an issuer says.
-const LONGEST: usize = 1 << 20;
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// The limit of a response of the issuer.
+const RESPONSE_BYTES_MAX: usize = 1 << 20;
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Pace {
-    /// Keys older than this are fetched again.
+pub(super) struct FetchIntervals {
+    /// Older keys are fetched again.
     pub fresh: Duration,
-    /// Keys are used for so long when the issuer cannot be reached. Tokens it issued before have run out by then.
+    /// How long keys are used while the issuer cannot be reached. Earlier tokens have expired by then.
     pub kept: Duration,
-    /// The least time between two attempts.
+    /// The minimum time between two attempts.
     pub between: Duration,
 }
 
-impl Default for Pace {
+impl Default for FetchIntervals {
     fn default() -> Self {
         Self { fresh: Duration::from_mins(10), kept: Duration::from_hours(1), between: Duration::from_secs(10) }
     }
 }
 
 #[derive(Debug)]
-pub(super) struct Source {
+pub(super) struct KeySource {
     issuer: String,
     client: Client,
-    pace: Pace,
-    known: RwLock<Known>,
-    /// Held by the one that fetches.
-    turn: Mutex<()>,
+    intervals: FetchIntervals,
+    known: RwLock<CachedKeys>,
+    /// Held during a fetch.
+    fetch_lock: Mutex<()>,
 }
 
 #[derive(Debug, Clone, Default)]
-struct Known {
+struct CachedKeys {
     keys: Option<(Arc<Keys>, Instant)>,
     tried: Option<Instant>,
     problem: Option<String>,
@@ -57,35 +56,35 @@ struct Description {
     jwks_uri: String,
 }
 
-impl Source {
-    pub(super) fn new(issuer: &str, near: bool, pace: Pace) -> Result<Self, String> {
-        // Asked so seldom, a connection that was kept would be found closed.
-        let mut builder = Client::builder().redirect(redirect::Policy::none()).timeout(PATIENCE).pool_max_idle_per_host(0);
+impl KeySource {
+    pub(super) fn new(issuer: &str, near: bool, intervals: FetchIntervals) -> Result<Self, String> {
+        // Requests are so rare that a pooled connection would be closed.
+        let mut builder = Client::builder().redirect(redirect::Policy::none()).timeout(REQUEST_TIMEOUT).pool_max_idle_per_host(0);
         if near {
             builder = builder.no_proxy();
         }
         let client = builder.build().map_err(|error| format!("no connection to the issuer can be made: {}", root(&error)))?;
-        Ok(Self { issuer: issuer.to_owned(), client, pace, known: RwLock::default(), turn: Mutex::default() })
+        Ok(Self { issuer: issuer.to_owned(), client, intervals, known: RwLock::default(), fetch_lock: Mutex::default() })
     }
 
-    /// The issuer's keys, fetched if they are not known or old; none if they cannot be had.
+    /// The issuer's keys, fetched if they are missing or old; none if they cannot be had.
     pub(super) async fn keys(&self) -> Option<Arc<Keys>> {
         let (keys, age) = self.usable().unzip();
-        if age.is_some_and(|age| age < self.pace.fresh) {
+        if age.is_some_and(|age| age < self.intervals.fresh) {
             return keys;
         }
-        // Whoever can do with what is known does not wait for another that fetches.
-        let turn = if keys.is_some() { self.turn.try_lock().ok() } else { Some(self.turn.lock().await) };
-        if turn.is_some() && self.usable().is_none_or(|(_, age)| age >= self.pace.fresh) {
+        // Callers with usable keys do not wait for a fetch in progress.
+        let fetch_lock = if keys.is_some() { self.fetch_lock.try_lock().ok() } else { Some(self.fetch_lock.lock().await) };
+        if fetch_lock.is_some() && self.usable().is_none_or(|(_, age)| age >= self.intervals.fresh) {
             self.fetch().await;
         }
         self.usable().map(|(keys, _)| keys)
     }
 
-    /// Keys that came after `old`, if there are any.
+    /// Keys that were fetched after `old`, if they differ.
     pub(super) async fn newer(&self, old: &Arc<Keys>) -> Option<Arc<Keys>> {
         let differs = || self.usable().map(|(keys, _)| keys).filter(|keys| !Arc::ptr_eq(keys, old));
-        let _turn = self.turn.lock().await;
+        let _fetch_lock = self.fetch_lock.lock().await;
         if differs().is_none() {
             self.fetch().await;
         }
@@ -97,27 +96,27 @@ impl Source {
         self.known().problem
     }
 
-    fn known(&self) -> Known {
+    fn known(&self) -> CachedKeys {
         self.known.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn usable(&self) -> Option<(Arc<Keys>, Duration)> {
         let (keys, fetched) = self.known().keys?;
-        Some((keys, fetched.elapsed())).filter(|(_, age)| *age < self.pace.kept)
+        Some((keys, fetched.elapsed())).filter(|(_, age)| *age < self.intervals.kept)
     }
 
-    fn change(&self, change: impl FnOnce(&mut Known)) {
+    fn change(&self, change: impl FnOnce(&mut CachedKeys)) {
         change(&mut self.known.write().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// One attempt, unless there was one just now.
+    /// Makes an attempt, unless there was one within the interval.
     async fn fetch(&self) {
         let now = Instant::now();
-        if self.known().tried.is_some_and(|tried| now.saturating_duration_since(tried) < self.pace.between) {
+        if self.known().tried.is_some_and(|tried| now.saturating_duration_since(tried) < self.intervals.between) {
             return;
         }
         self.change(|known| known.tried = Some(now));
-        let outcome = timeout(2 * PATIENCE, self.ask()).await.unwrap_or_else(|_| Err("it takes too long".to_owned()));
+        let outcome = timeout(2 * REQUEST_TIMEOUT, self.ask()).await.unwrap_or_else(|_| Err("it takes too long".to_owned()));
         if let Err(problem) = &outcome {
             tracing::warn!(issuer = self.issuer, problem, "the keys of the OIDC issuer could not be fetched");
         }
@@ -150,15 +149,15 @@ impl Source {
         let mut body = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(told)? {
             body.extend_from_slice(&chunk);
-            if body.len() > LONGEST {
-                return Err(format!("{url} answers more than {LONGEST} bytes"));
+            if body.len() > RESPONSE_BYTES_MAX {
+                return Err(format!("{url} answers more than {RESPONSE_BYTES_MAX} bytes"));
             }
         }
         Ok(body)
     }
 }
 
-/// What lies at the bottom of an error: the layers above it say only that there was one.
+/// The root cause: the layers above it add nothing.
 fn root(error: &dyn std::error::Error) -> String {
     let mut error = error;
     while let Some(source) = error.source() {

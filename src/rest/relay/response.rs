@@ -1,5 +1,5 @@
-//! What an agent answers becomes what REST answers: a stream as it is, JSON within `{"data": …}`, and a refusal in the
-//! words of the specification's error body, under REST's own path.
+//! Turns the response of an agent into REST's: a stream unchanged, JSON within `{"data": …}`, an error in REST's error
+//! form.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -17,46 +17,46 @@ use serde::de::IgnoredAny;
 use slipway_http::{Error, HeaderName, HeaderValue, Place, Reply, StatusCode, header};
 use tokio::time::timeout;
 
-use super::agent::Target;
-use super::head;
-use super::way::Body;
-use crate::limits::Pass;
-use crate::line::Broken;
+use super::agent_transport::AgentBody;
+use super::headers;
+use super::target::Target;
+use crate::http_client::BoxError;
+use crate::rate_limiter::Permit;
 
-/// An answer up to this size is looked at whole, and is known to be JSON before any of it goes out.
-const WHOLE: usize = 1024 * 1024;
-/// How much of a refusal is read, and how much of its message is passed on.
-const REFUSAL: usize = 64 * 1024;
-const LONGEST_MESSAGE: usize = 2048;
-/// How long a longer answer may pause on its way.
-const PAUSE: Duration = Duration::from_secs(30);
+/// JSON up to this size is validated as a whole before any of it is sent.
+const BUFFERED_BYTES_MAX: usize = 1024 * 1024;
+/// The size of an error that is read, and of its message that is passed on.
+const ERROR_BYTES_MAX: usize = 64 * 1024;
+const MESSAGE_BYTES_MAX: usize = 2048;
+/// How long a large response may pause.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
 
 const JSON: &str = "application/json";
 const EVENTS: &str = "text/event-stream";
 
-/// How an answer is given back.
+/// How the body is wrapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum BodyForm {
     /// Within `{"data": …}`.
-    Wrapped,
+    InData,
     /// It has a `data` of its own.
     AsIs,
 }
 
-/// A body that holds its place among the calls under way until it has ended or its client has left.
-struct Held {
-    body: Body,
-    _pass: Pass,
+/// A body that holds the call's permit until it ends or the client leaves.
+struct RelayedBody {
+    body: AgentBody,
+    _permit: Permit,
 }
 
-impl HttpBody for Held {
+impl HttpBody for RelayedBody {
     type Data = Bytes;
-    type Error = Broken;
+    type Error = BoxError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         loop {
             match Pin::new(&mut self.body).poll_frame(context) {
-                // Trailers belong to the connection that they came by.
+                // Trailers belong to the connection.
                 Poll::Ready(Some(Ok(frame))) if !frame.is_data() => {}
                 other => return other,
             }
@@ -68,39 +68,44 @@ impl HttpBody for Held {
     }
 }
 
-/// The events of an agent, byte by byte and as they come.
-pub(super) fn stream(target: &Target, response: Response<Body>, pass: Pass) -> Result<Reply, Error> {
+/// The events of an agent, unchanged.
+pub(super) fn stream(target: &Target, response: Response<AgentBody>, permit: Permit) -> Result<Reply, Error> {
     let (head, body) = response.into_parts();
-    if !head::is(&head.headers, EVENTS) || !head::is_plain(&head.headers) {
-        return Err(bad(target, "answered, but not with a stream of events"));
+    if !headers::is(&head.headers, EVENTS) || !headers::is_plain(&head.headers) {
+        return Err(bad_response(target, "answered, but not with a stream of events"));
     }
-    Ok(Reply::stream(EVENTS, Held { body, _pass: pass })
+    Ok(Reply::stream(EVENTS, RelayedBody { body, _permit: permit })
         .with_header(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"))
         .with_header(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no")))
 }
 
-/// JSON. What is short is checked to be some; of what is long, memory holds no more than the first of it, which is charged
-/// to the caller.
-pub(super) async fn json(target: &Target, response: Response<Body>, form: Form, pass: Pass, place: &Place) -> Result<Reply, Error> {
+/// JSON. A short body is validated. Of a long one only the start is buffered, and charged to the caller.
+pub(super) async fn json(
+    target: &Target,
+    response: Response<AgentBody>,
+    form: BodyForm,
+    permit: Permit,
+    place: &Place,
+) -> Result<Reply, Error> {
     let (head, mut body) = response.into_parts();
-    let (begin, ended) = match begin(&mut body, WHOLE, |bytes| place.charge(bytes)).await {
+    let (begin, ended) = match read_start(&mut body, BUFFERED_BYTES_MAX, |bytes| place.charge(bytes)).await {
         Ok(begun) => begun,
-        Err(Unread::Broken(error)) => return Err(cut_off(target, error)),
-        Err(Unread::Refused(error)) => return Err(error),
+        Err(ReadError::BoxError(error)) => return Err(closed_early(target, error)),
+        Err(ReadError::Refused(error)) => return Err(error),
     };
     if ended && begin.is_empty() {
         return Ok(Reply::bytes(JSON, "{\"data\":null}"));
     }
-    if !head::is(&head.headers, JSON) || !head::is_plain(&head.headers) {
-        return Err(bad(target, "answered, but not with JSON"));
+    if !headers::is(&head.headers, JSON) || !headers::is_plain(&head.headers) {
+        return Err(bad_response(target, "answered, but not with JSON"));
     }
     let (open, close) = match form {
-        Form::Wrapped => ("{\"data\":", "}"),
-        Form::AsIs => ("", ""),
+        BodyForm::InData => ("{\"data\":", "}"),
+        BodyForm::AsIs => ("", ""),
     };
     if ended {
         if let Err(error) = serde_json::from_slice::<IgnoredAny>(&begin) {
-            return Err(bad(target, "answered, but not with JSON").because(error));
+            return Err(bad_response(target, "answered, but not with JSON").because(error));
         }
         let mut whole = BytesMut::with_capacity(open.len() + begin.len() + close.len());
         for part in [open.as_bytes(), &begin, close.as_bytes()] {
@@ -108,49 +113,49 @@ pub(super) async fn json(target: &Target, response: Response<Body>, form: Form, 
         }
         return Ok(Reply::bytes(JSON, whole.freeze()));
     }
-    let rest = stream::unfold(Held { body, _pass: pass }, |mut held| async {
-        let frame = match timeout(PAUSE, held.frame()).await {
+    let rest = stream::unfold(RelayedBody { body, _permit: permit }, |mut held| async {
+        let frame = match timeout(PAUSE_MAX, held.frame()).await {
             Ok(frame) => frame?,
             Err(_) => Err("the agent paused for too long in the middle of its answer".into()),
         };
         Some((frame, held))
     });
-    let begin = stream::iter([Bytes::from_static(open.as_bytes()), begin].map(|part| Ok::<_, Broken>(Frame::data(part))));
+    let begin = stream::iter([Bytes::from_static(open.as_bytes()), begin].map(|part| Ok::<_, BoxError>(Frame::data(part))));
     let end = stream::iter([Ok(Frame::data(Bytes::from_static(close.as_bytes())))]);
     Ok(Reply::stream(JSON, StreamBody::new(begin.chain(rest).chain(end).boxed())))
 }
 
-/// What is told of a refusal.
+/// An agent's error.
 #[derive(Deserialize)]
-struct Refusal {
+struct ErrorBody {
     message: String,
 }
 
-/// What the API server says when it stands in between.
+/// An error of the API server's proxy.
 #[derive(Deserialize)]
-struct Said {
+struct ApiServerStatus {
     kind: String,
     message: Option<String>,
 }
 
-/// Anything but a 2xx.
-pub(super) async fn refusal(target: &Target, response: Response<Body>, through_api_server: bool) -> Error {
+/// The error for a response without success.
+pub(super) async fn refusal(target: &Target, response: Response<AgentBody>, through_api_server: bool) -> Error {
     let (head, mut body) = response.into_parts();
-    let read = timeout(PAUSE, begin(&mut body, REFUSAL, |_| Ok(()))).await;
+    let read = timeout(PAUSE_MAX, read_start(&mut body, ERROR_BYTES_MAX, |_| Ok(()))).await;
     let begin = match read {
         Ok(Ok((begin, _))) => begin,
-        Ok(Err(Unread::Broken(error))) => return cut_off(target, error),
-        Ok(Err(Unread::Refused(error))) => return error,
-        Err(_) => return late(target),
+        Ok(Err(ReadError::BoxError(error))) => return closed_early(target, error),
+        Ok(Err(ReadError::Refused(error))) => return error,
+        Err(_) => return timed_out(target),
     };
-    if through_api_server && let Some(said) = serde_json::from_slice::<Said>(&begin).ok().filter(|said| said.kind == "Status") {
+    if through_api_server && let Some(said) = serde_json::from_slice::<ApiServerStatus>(&begin).ok().filter(|said| said.kind == "Status") {
         return by_api_server(target, head.status, said.message.unwrap_or_default());
     }
-    let message = serde_json::from_slice::<Refusal>(&begin).ok().map(|refusal| cut(refusal.message));
-    told(target, &head, message.as_deref())
+    let message = serde_json::from_slice::<ErrorBody>(&begin).ok().map(|refusal| truncate(refusal.message));
+    to_error(target, &head, message.as_deref())
 }
 
-fn told(target: &Target, head: &Parts, message: Option<&str>) -> Error {
+fn to_error(target: &Target, head: &Parts, message: Option<&str>) -> Error {
     let status = head.status;
     let said = || message.map_or_else(|| format!("agent {} refused: {status}", target.key.name), str::to_owned);
     let failed = |what: &str| {
@@ -160,10 +165,10 @@ fn told(target: &Target, head: &Parts, message: Option<&str>) -> Error {
     };
     let error = match status.as_u16() {
         404 if message.is_some() => Error::not_found(said()),
-        // An image of somebody's own need not have all that the runtime has.
+        // A custom image may lack endpoints of the runtime.
         404 | 405 | 501 => Error::not_found(format!("agent {} does not offer this", target.key.name)),
         400 | 408 | 409 | 413 | 415 | 429 | 502..=504 => Error::new(status, said()),
-        // Whom it lets in is not for an agent to say, and its callers must not take its word for REST's.
+        // An agent's 401 is not REST's: it says nothing about the caller's token.
         401 | 403 | 407 => failed("does not let the platform in"),
         421 => failed("was not reached, but another agent in its place"),
         500 => failed("failed"),
@@ -177,52 +182,52 @@ fn told(target: &Target, head: &Parts, message: Option<&str>) -> Error {
 
 fn by_api_server(target: &Target, status: StatusCode, message: String) -> Error {
     match status.as_u16() {
-        504 => late(target).because(message),
+        504 => timed_out(target).because(message),
         403 => Error::internal(format!("REST may not use the API server's proxy to services: {message}")),
-        429 => crate::fault::away().because(message),
+        429 => crate::cluster_error::unavailable().because(message),
         _ => unreachable(target, message),
     }
 }
 
-pub(super) fn unreachable(target: &Target, cause: impl Into<Broken>) -> Error {
+pub(super) fn unreachable(target: &Target, cause: impl Into<BoxError>) -> Error {
     Error::new(StatusCode::BAD_GATEWAY, format!("{target} cannot be reached: nothing answers on its port")).because(cause)
 }
 
-/// There is nothing that could be asked in the agent's name.
+/// The agent has no Service of its own.
 pub(super) fn without_service(target: &Target, why: &str) -> Error {
     Error::new(StatusCode::BAD_GATEWAY, format!("{target} cannot be reached: {why}"))
 }
 
-pub(super) fn late(target: &Target) -> Error {
+pub(super) fn timed_out(target: &Target) -> Error {
     Error::new(StatusCode::GATEWAY_TIMEOUT, format!("{target} took too long to answer"))
 }
 
-pub(super) fn cut_off(target: &Target, cause: impl Into<Broken>) -> Error {
-    bad(target, "closed the connection before it had answered").because(cause)
+pub(super) fn closed_early(target: &Target, cause: impl Into<BoxError>) -> Error {
+    bad_response(target, "closed the connection before it had answered").because(cause)
 }
 
-fn bad(target: &Target, what: &str) -> Error {
+fn bad_response(target: &Target, what: &str) -> Error {
     Error::new(StatusCode::BAD_GATEWAY, format!("{target} {what}"))
 }
 
-fn cut(mut message: String) -> String {
-    if message.len() > LONGEST_MESSAGE {
-        message.truncate(message.floor_char_boundary(LONGEST_MESSAGE));
+fn truncate(mut message: String) -> String {
+    if message.len() > MESSAGE_BYTES_MAX {
+        message.truncate(message.floor_char_boundary(MESSAGE_BYTES_MAX));
         message.push('…');
     }
     message
 }
 
-/// Why there is no beginning of a body.
-enum Unread {
-    Broken(Broken),
+/// Why the start of a body could not be read.
+enum ReadError {
+    BoxError(BoxError),
     Refused(Error),
 }
 
-/// The body as far as `most` bytes, and whether that was all of it. What is held of it besides one frame is charged before.
-async fn begin(body: &mut Body, most: usize, charge: impl Fn(u64) -> Result<(), Error>) -> Result<(Bytes, bool), Unread> {
+/// The body up to `most` bytes, and whether it ended there. Buffered bytes are charged first.
+async fn read_start(body: &mut AgentBody, most: usize, charge: impl Fn(u64) -> Result<(), Error>) -> Result<(Bytes, bool), ReadError> {
     let mut begin = BytesMut::new();
-    while let Some(frame) = body.frame().await.transpose().map_err(Unread::Broken)? {
+    while let Some(frame) = body.frame().await.transpose().map_err(ReadError::BoxError)? {
         let Ok(data) = frame.into_data() else { continue };
         if begin.is_empty() && body.is_end_stream() {
             return Ok((data, true));
@@ -230,7 +235,7 @@ async fn begin(body: &mut Body, most: usize, charge: impl Fn(u64) -> Result<(), 
         let room = begin.capacity() - begin.len();
         if data.len() > room {
             let more = data.len().max(begin.len());
-            charge(more as u64).map_err(Unread::Refused)?;
+            charge(more as u64).map_err(ReadError::Refused)?;
             begin.reserve(more);
         }
         begin.extend_from_slice(&data);

@@ -1,5 +1,5 @@
-//! Which headers go along. A list of those that do, so that nothing of how one connection works (lengths, encodings,
-//! `Connection`), nothing of who calls and nothing that a proxy would be believed reaches the other side.
+//! The headers that are passed to agents: an allow list, without hop-by-hop headers, credentials of the caller, and headers
+//! that proxies are trusted with.
 
 use http::{HeaderMap, HeaderName, header};
 use slipway_http::{HeaderValue, RequestId};
@@ -12,10 +12,10 @@ const PASSED: [HeaderName; 5] = [
     HeaderName::from_static("baggage"),
 ];
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-/// Says for which agent a call is meant.
+/// Names the agent that the call is meant for.
 const TOKEN: HeaderName = HeaderName::from_static("x-slipway-token");
 
-/// What an agent is told of a call.
+/// The headers of a call to an agent.
 pub(super) fn to_agent(headers: &HeaderMap, id: &RequestId, token: Option<&HeaderValue>) -> HeaderMap {
     let mut passed = HeaderMap::with_capacity(PASSED.len() + 4);
     for name in PASSED {
@@ -32,14 +32,14 @@ pub(super) fn to_agent(headers: &HeaderMap, id: &RequestId, token: Option<&Heade
     passed
 }
 
-/// Whether a body is of this media type.
+/// Whether the body has this media type.
 pub(super) fn is(headers: &HeaderMap, media: &str) -> bool {
     let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let essence = value.and_then(|value| value.split(';').next()).unwrap_or_default();
     essence.trim().eq_ignore_ascii_case(media)
 }
 
-/// Whether a body comes as it is. Nobody asked for anything else.
+/// Whether the body has no content encoding. None was asked for.
 pub(super) fn is_plain(headers: &HeaderMap) -> bool {
     headers.get(header::CONTENT_ENCODING).is_none_or(|encoding| encoding == "identity")
 }

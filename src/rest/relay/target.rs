@@ -10,19 +10,19 @@ use slipway_cluster::Key;
 use slipway_http::Error;
 
 use crate::call::Call;
-use crate::shelf::Item;
-use crate::{agents, fault, page};
+use crate::list_cache::ListEntry;
+use crate::{agents, cluster_error, page};
 
 /// Where a call goes.
 #[derive(Debug)]
 pub(crate) struct Target {
     pub key: Key,
-    pub item: Arc<Item>,
+    pub item: Arc<ListEntry>,
 }
 
 /// What a view says of how an agent is.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct AgentState {
     pub status: String,
     pub message: Option<String>,
     pub replicas: Option<i64>,
@@ -30,23 +30,23 @@ pub(crate) struct Standing {
 
 /// The agent that the path names by id or slug. One that is not heard of does not run.
 pub(crate) async fn target<B>(call: &Call<B>) -> Result<Target, Error> {
-    page::reach(call, &call.context.seen.agents).await?;
+    page::wait_for_caller_version(call, &call.context.caches.agents).await?;
     match agents::seen(call) {
         Some((key, item)) => Ok(Target { key, item }),
-        None if !call.context.seen.is_ready() => Err(fault::away()),
+        None if !call.context.caches.is_ready() => Err(cluster_error::unavailable()),
         None => Err(Error::not_found(format!("there is no agent {}", call.path.part("id")))),
     }
 }
 
 impl Target {
-    fn standing(&self) -> &Standing {
-        self.item.standing.get_or_init(|| Standing::read(&self.item.json))
+    fn state(&self) -> &AgentState {
+        self.item.state.get_or_init(|| AgentState::read(&self.item.json))
     }
 
     /// Why this agent cannot be asked, where that is known beforehand.
     pub(crate) fn rests(&self) -> Option<String> {
         let name = &self.key.name;
-        let Standing { status, replicas, .. } = self.standing();
+        let AgentState { status, replicas, .. } = self.state();
         match (status.as_str(), *replicas) {
             ("created", _) => Some(format!("agent {name} has never been deployed; POST /api/v1/agents/{name}/deploy starts it")),
             ("stopped", _) => Some(format!("agent {name} is stopped; POST /api/v1/agents/{name}/deploy starts it again")),
@@ -60,7 +60,7 @@ impl Target {
 impl fmt::Display for Target {
     /// The agent, and what is known to be wrong with it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Standing { status, message, .. } = self.standing();
+        let AgentState { status, message, .. } = self.state();
         write!(f, "agent {}", self.key.name)?;
         match message {
             _ if status == "deployed" || status.is_empty() => Ok(()),
@@ -70,7 +70,7 @@ impl fmt::Display for Target {
     }
 }
 
-impl Standing {
+impl AgentState {
     /// Reads the few fields that are needed and stops there: the rest of a view is as long as its system prompt.
     fn read(json: &str) -> Self {
         let mut found = Self::default();
@@ -81,7 +81,7 @@ impl Standing {
     }
 }
 
-struct Reader<'a>(&'a mut Standing);
+struct Reader<'a>(&'a mut AgentState);
 
 impl<'de> Visitor<'de> for Reader<'_> {
     type Value = ();
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     fn target(json: &str) -> Target {
-        let item = Item { json: json.to_owned(), ..Item::default() };
+        let item = ListEntry { json: json.to_owned(), ..ListEntry::default() };
         Target { key: Key::new("team-a", "helper"), item: Arc::new(item) }
     }
 
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn what_stands_after_the_fields_that_are_needed_is_not_read() {
-        let standing = Standing::read(r#"{"status":"deployed","message":null,"replicas":2,"config": nothing that could be read"#);
-        assert_eq!(standing, Standing { status: "deployed".to_owned(), message: None, replicas: Some(2) });
+        let state = AgentState::read(r#"{"status":"deployed","message":null,"replicas":2,"config": nothing that could be read"#);
+        assert_eq!(state, AgentState { status: "deployed".to_owned(), message: None, replicas: Some(2) });
     }
 }

@@ -1,20 +1,20 @@
-//! Who is bound in a team.
+//! The subjects of RoleBindings in the namespaces of teams.
 
 use k8s_openapi::api::rbac::v1::RoleBinding;
 
 use crate::access::Caller;
 use crate::members;
 
-/// Whom a RoleBinding names.
+/// The subjects of one RoleBinding.
 #[derive(Debug)]
-pub(crate) struct Bound {
+pub(crate) struct TeamBinding {
     users: Vec<String>,
     groups: Vec<String>,
-    /// Whose membership it is, if it is one.
+    /// The id of the member whose membership this is.
     pub member: Option<String>,
 }
 
-impl Bound {
+impl TeamBinding {
     pub(crate) fn of(binding: RoleBinding) -> Self {
         let member = members::member(&binding).map(str::to_owned);
         let (mut users, mut groups) = (Vec::new(), Vec::new());

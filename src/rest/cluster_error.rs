@@ -1,5 +1,4 @@
-//! What the API server's refusals mean to those who ask us, in the words that they use: fields as REST spells them,
-//! things as REST calls them.
+//! Errors of the API server in the terms of REST's callers: fields as REST spells them, kinds as REST names them.
 
 use kube::core::Status;
 use kube::core::response::StatusCause;
@@ -7,46 +6,46 @@ use slipway_http::{Error, HeaderValue, StatusCode, header};
 
 use crate::fields;
 
-/// A refusal may quote what it refuses; it is cut here.
-const LONGEST: usize = 600;
-/// What the API server adds when a rule could not be asked because of another fault.
-const NOT_ASKED: &str = "some validation rules were not checked";
+/// An error may quote the refused value; it is truncated.
+const MESSAGE_BYTES_MAX: usize = 600;
+/// The API server adds this when another violation kept it from evaluating a rule.
+const RULES_NOT_CHECKED: &str = "some validation rules were not checked";
 
-/// `what` names the thing in the caller's words: `agent helper`.
-pub(crate) fn of_cluster(error: kube::Error, what: &str) -> Error {
+/// `what` names the object in the caller's terms: `agent helper`.
+pub(crate) fn from_kube(error: kube::Error, what: &str) -> Error {
     match error {
-        kube::Error::Api(status) => of_status(&status, what),
-        error => away().because(error),
+        kube::Error::Api(status) => from_status(&status, what),
+        error => unavailable().because(error),
     }
 }
 
-/// The same of a write that was made as `caller`, whose right may have gone since it was asked for.
-pub(crate) fn of_write(error: kube::Error, what: &str, caller: Option<&str>) -> Error {
+/// The same for a write that was made as `caller`, whose right may have been revoked since it was checked.
+pub(crate) fn from_write(error: kube::Error, what: &str, caller: Option<&str>) -> Error {
     match (error, caller) {
         (kube::Error::Api(status), Some(caller))
             if status.code == 403 && status.message.contains(&format!("User \"{caller}\" cannot ")) =>
         {
-            Error::new(StatusCode::FORBIDDEN, words(&status, what))
+            Error::new(StatusCode::FORBIDDEN, message(&status, what))
         }
-        (error, _) => of_cluster(error, what),
+        (error, _) => from_kube(error, what),
     }
 }
 
-/// 503: the API server does not answer. It may be back in a moment.
-pub(crate) fn away() -> Error {
+/// 503: the API server does not answer.
+pub(crate) fn unavailable() -> Error {
     Error::unavailable("the cluster does not answer").with_header(header::RETRY_AFTER, HeaderValue::from_static("5"))
 }
 
-/// Whether an object could not be made because there is one of that name.
-pub(crate) fn exists_already(error: &kube::Error) -> bool {
+/// Whether an object of the name exists already.
+pub(crate) fn already_exists(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.reason == "AlreadyExists")
 }
 
-fn of_status(status: &Status, what: &str) -> Error {
+fn from_status(status: &Status, what: &str) -> Error {
     let conflict = |message: String| Error::new(StatusCode::CONFLICT, message);
     let caused = |reason: &str| status.details.iter().flat_map(|details| &details.causes).any(|cause| cause.reason == reason);
     match status.code {
-        // Of an object, or of the namespace that it should go into.
+        // The 404 of an object, or of its namespace.
         404 if status.details.as_ref().is_some_and(|details| details.kind == "namespaces") => {
             Error::not_found("the team has no namespace; it is being made, or is going")
         }
@@ -56,13 +55,13 @@ fn of_status(status: &Status, what: &str) -> Error {
         }
         409 if status.reason == "AlreadyExists" => conflict(format!("there is already {} {what}", article(what))),
         403 if caused("NamespaceTerminating") => conflict("the team is being deleted".to_owned()),
-        409 => conflict(format!("{what} was changed by somebody else at the same time: {}", words(status, what))),
-        400 | 422 => Error::bad_request(words(status, what)),
-        // The caller's right was asked for before: what is missing then is the server's own. Policies and quotas
-        // say something else.
-        403 if !status.message.contains(" cannot ") => Error::new(StatusCode::FORBIDDEN, words(status, what)),
-        413 => Error::new(StatusCode::PAYLOAD_TOO_LARGE, words(status, what)),
-        429 | 500..=599 => away().because(status.message.clone()),
+        409 => conflict(format!("{what} was changed by somebody else at the same time: {}", message(status, what))),
+        400 | 422 => Error::bad_request(message(status, what)),
+        // The caller's right was checked before, so that REST's own account lacks one. Policies and quotas use other
+        // messages.
+        403 if !status.message.contains(" cannot ") => Error::new(StatusCode::FORBIDDEN, message(status, what)),
+        413 => Error::new(StatusCode::PAYLOAD_TOO_LARGE, message(status, what)),
+        429 | 500..=599 => unavailable().because(status.message.clone()),
         _ => Error::internal(status.message.clone()),
     }
 }
@@ -71,40 +70,40 @@ fn article(what: &str) -> &'static str {
     if what.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" }
 }
 
-/// The API server's words, without the names of resources that callers of REST never used.
-fn words(status: &Status, what: &str) -> String {
+/// The API server's message, without resource names that REST's callers never use.
+fn message(status: &Status, what: &str) -> String {
     let causes = status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default();
-    let mut told: Vec<String> = Vec::new();
-    // Of a rule that stumbles over another fault, the other fault says all.
-    for cause in causes.iter().filter(|cause| !cause.message.contains(NOT_ASKED) && !cause.field.starts_with('.')) {
-        let text = cut(of_cause(cause));
-        if !text.is_empty() && !told.contains(&text) {
-            told.push(text);
+    let mut messages: Vec<String> = Vec::new();
+    // Rules that were not evaluated are covered by the other violation.
+    for cause in causes.iter().filter(|cause| !cause.message.contains(RULES_NOT_CHECKED) && !cause.field.starts_with('.')) {
+        let text = truncate(cause_message(cause));
+        if !text.is_empty() && !messages.contains(&text) {
+            messages.push(text);
         }
     }
-    let text = if told.is_empty() { cut(fields::spelled(&status.message)) } else { told.join("; ") };
-    called(&text, what)
+    let text = if messages.is_empty() { truncate(fields::spelled(&status.message)) } else { messages.join("; ") };
+    replace_kind(&text, what)
 }
 
 /// `spec.modelType` with `Unsupported value: …` becomes `model_type: Unsupported value: …`.
-fn of_cause(cause: &StatusCause) -> String {
+fn cause_message(cause: &StatusCause) -> String {
     let message = cause.message.strip_prefix("Invalid value: ").and_then(|rest| {
-        // What was sent is known to who sent it; what would be right stands behind it.
+        // The caller knows the refused value; the rule follows it.
         let (_, right) = rest.split_once(&format!(": {} in body ", cause.field))?;
         Some(right)
     });
     let message = message.unwrap_or(&cause.message);
     let message = match message.strip_prefix("Invalid value: ") {
-        // Of objects and lists the API server shows only that they are such, or nothing at all.
+        // For objects and lists the API server shows only their type, or nothing.
         Some(rest) if !rest.starts_with('"') => rest,
         Some(rest) => ["object", "array"].iter().find_map(|kind| rest.strip_prefix(&format!("\"{kind}\": "))).unwrap_or(message),
         None => message,
     };
     let message = fields::spelled(message);
     match cause.field.as_str() {
-        // Rules over several fields name them themselves.
+        // Rules over several fields name them in their message.
         "" | "<nil>" | "spec" => message,
-        // The list or object within which a rule over its fields stands.
+        // A rule over the fields of a list or object.
         field if message.split_once(": ").is_some_and(|(inner, _)| !inner.contains(char::is_whitespace)) => {
             format!("{}.{message}", fields::spelled(field))
         }
@@ -112,8 +111,8 @@ fn of_cause(cause: &StatusCause) -> String {
     }
 }
 
-/// `Agent.agents.slipway.dev "helper"` is `agent helper` to those who made it by REST.
-fn called(text: &str, what: &str) -> String {
+/// Replaces `Agent.agents.slipway.dev "helper"` by `agent helper`.
+fn replace_kind(text: &str, what: &str) -> String {
     let group = format!(".{}", slipway_api::GROUP);
     let (mut plain, mut rest) = (String::with_capacity(text.len()), text);
     while let Some(at) = rest.find(&group) {
@@ -131,9 +130,9 @@ fn called(text: &str, what: &str) -> String {
     plain + rest
 }
 
-fn cut(mut text: String) -> String {
-    if text.len() > LONGEST {
-        text.truncate(text.floor_char_boundary(LONGEST));
+fn truncate(mut text: String) -> String {
+    if text.len() > MESSAGE_BYTES_MAX {
+        text.truncate(text.floor_char_boundary(MESSAGE_BYTES_MAX));
         text.push('…');
     }
     text
@@ -146,7 +145,7 @@ mod tests {
     use super::*;
 
     fn told(status: Value) -> (u16, String) {
-        let error = of_status(&serde_json::from_value(status).unwrap(), "agent helper");
+        let error = from_status(&serde_json::from_value(status).unwrap(), "agent helper");
         (error.status().as_u16(), error.message().to_owned())
     }
 
@@ -254,7 +253,7 @@ mod tests {
             ("ada@example.com", None, 500),
             ("system:serviceaccount:slipway-system:slipway-rest", Some("ada@example.com"), 500),
         ] {
-            assert_eq!(of_write(refused(user, "patch"), "agent helper", caller).status().as_u16(), status, "{user} for {caller:?}");
+            assert_eq!(from_write(refused(user, "patch"), "agent helper", caller).status().as_u16(), status, "{user} for {caller:?}");
         }
     }
 

@@ -1,19 +1,19 @@
-//! What agents that rest have said, from a real PostgreSQL.
+//! Conversations of agents without pods, from a real PostgreSQL.
 
 use reqwest::Method;
 use serde_json::{Value, json};
 use slipway_database::{Category, NewMemory, NewMessage, Options, Role, Run, Store, Turn, migrate};
 use slipway_peers::Postgres;
-use slipway_rest::{Authentication, PlatformSettings, Settings};
+use slipway_rest::{Authentication, PlatformSettings, RestSettings};
 
 use crate::{Answer, Api, settings};
 
 async fn with(postgres: &Postgres) -> Api {
     let platform = PlatformSettings::new(None, Some(&postgres.url()));
-    Api::start(Settings { platform, ..settings() }, Authentication::Off).await
+    Api::start(RestSettings { platform, ..settings() }, Authentication::Off).await
 }
 
-/// An agent's rows: one turn of one conversation, and one memory.
+/// Writes an agent's rows: one turn of one conversation, and one memory.
 async fn talk(postgres: &Postgres, team: &str, agent: &str, text: &str) {
     let (url, team, agent_id) = (postgres.url(), team.to_owned(), agent.to_owned());
     let store = Store::open(&Options {

@@ -1,10 +1,8 @@
-//! Idempotency-Key: what a call makes carries a hash of who called with which key, and one of what was asked for. It
-//! is written with the object in one go, so a server that is killed before it could answer has left all that a
-//! repeated call needs.
+//! Idempotency-Key: a created object carries a hash of caller and key, and a hash of the body, written in the same request.
+//! After a crash before the reply, a repeated call finds all that it needs.
 //!
-//! Of calls at the same instant with one key and other names each looks, once it has made its object, at how things
-//! were when it was made: whoever finds another's there takes back its own. Each sees those that came before it, so
-//! that exactly the first one stays. A server that is killed in between leaves both.
+//! Concurrent calls with one key and different names each list the objects with the key at the version of their own
+//! creation, and delete their own if another existed. Exactly the first one stays. A crash in between leaves both.
 
 use std::fmt::Debug;
 
@@ -18,37 +16,37 @@ use slipway_api::labels;
 use slipway_http::{Error, StatusCode};
 
 use crate::call::{Call, IDEMPOTENCY_KEY};
-use crate::fault;
+use crate::cluster_error;
 
-const LONGEST: usize = 255;
-/// Of a hash, as many hex digits as a label can hold and nobody finds twice.
-const DIGITS: usize = 40;
+const KEY_LEN_MAX: usize = 255;
+/// Enough digits to be unique, and few enough for a label.
+const HASH_DIGITS: usize = 40;
 
-pub(super) struct Once {
+pub(super) struct IdempotencyKey {
     key: String,
     body: String,
 }
 
-impl Once {
-    /// The call's own mark, if it has a key. `object` is what it asks for.
+impl IdempotencyKey {
+    /// The hashes of a call, if it has a key. `object` is the requested object.
     pub(super) fn of(call: &Call, object: &impl Serialize) -> Result<Option<Self>, Error> {
         let Some(key) = call.headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
         let key = key.as_bytes();
-        if key.is_empty() || key.len() > LONGEST || !key.iter().all(u8::is_ascii_graphic) {
-            return Err(Error::bad_request(format!("the header Idempotency-Key must have 1 to {LONGEST} visible ASCII characters")));
+        if key.is_empty() || key.len() > KEY_LEN_MAX || !key.iter().all(u8::is_ascii_graphic) {
+            return Err(Error::bad_request(format!("the header Idempotency-Key must have 1 to {KEY_LEN_MAX} visible ASCII characters")));
         }
-        // Sorted, so that the order of fields does not matter.
+        // Sorted, so that field order does not matter.
         let body = serde_json::to_value(object).map_err(Error::internal)?;
-        Ok(Some(Self::marked(&call.caller.name, key, body.to_string().as_bytes())))
+        Ok(Some(Self::hash(&call.caller.name, key, body.to_string().as_bytes())))
     }
 
-    fn marked(caller: &str, key: &[u8], body: &[u8]) -> Self {
-        // With the length in front, no name and key can look like another name and key.
+    fn hash(caller: &str, key: &[u8], body: &[u8]) -> Self {
+        // The length prefix separates the name from the key.
         let mut hash = Sha256::new_with_prefix((caller.len() as u64).to_be_bytes());
         hash.update(caller);
         hash.update(key);
         let mut key = hex::encode(hash.finalize());
-        key.truncate(DIGITS);
+        key.truncate(HASH_DIGITS);
         Self { key, body: hex::encode(Sha256::digest(body)) }
     }
 
@@ -57,28 +55,28 @@ impl Once {
         object.annotations_mut().insert(labels::IDEMPOTENCY_BODY.to_owned(), self.body.clone());
     }
 
-    /// What this call made when it was made before.
+    /// The object that an earlier call with this key created.
     pub(super) async fn made<K>(&self, api: &Api<K>) -> Result<Option<K>, Error>
     where
         K: Resource + DeserializeOwned + Clone + Debug,
     {
-        let found = api.list_metadata(&self.with_key()).await.map_err(|error| fault::of_cluster(error, "earlier call"))?;
+        let found = api.list_metadata(&self.with_key()).await.map_err(|error| cluster_error::from_kube(error, "earlier call"))?;
         let Some(made) = found.items.iter().find(|made| made.metadata.deletion_timestamp.is_none()) else { return Ok(None) };
         if made.annotations().get(labels::IDEMPOTENCY_BODY) != Some(&self.body) {
-            return Err(used(made));
+            return Err(already_used(made));
         }
         let name = made.name_any();
-        api.get_opt(&name).await.map_err(|error| fault::of_cluster(error, &name))
+        api.get_opt(&name).await.map_err(|error| cluster_error::from_kube(error, &name))
     }
 
-    /// Takes back what was just made, if another call with this key had made something else by then.
-    pub(super) async fn alone<K>(&self, call: &Call, api: &Api<K>, made: &K) -> Result<(), Error>
+    /// Deletes the object that was just created if another call with this key was first.
+    pub(super) async fn ensure_first<K>(&self, call: &Call, api: &Api<K>, made: &K) -> Result<(), Error>
     where
         K: Resource + DeserializeOwned + Clone + Debug,
     {
         let Some(version) = made.resource_version() else { return Ok(()) };
         let then = self.with_key().at(&version).matching(VersionMatch::Exact);
-        let found = api.list_metadata(&then).await.map_err(|error| fault::of_cluster(error, "earlier call"))?;
+        let found = api.list_metadata(&then).await.map_err(|error| cluster_error::from_kube(error, "earlier call"))?;
         let Some(earlier) = before(&found.items, made.uid().as_deref()) else { return Ok(()) };
         tracing::info!(
             name = made.name_any(),
@@ -87,15 +85,15 @@ impl Once {
         );
         let preconditions = Preconditions { uid: made.uid(), resource_version: None };
         let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
-        // As REST itself: who may make something need not have the right to delete it.
+        // As REST itself: the right to create does not include the right to delete.
         let request = Request::new(api.resource_url()).delete(&made.name_any(), &parameters).map_err(Error::internal)?;
         match call.context.client.request_text(request).await {
-            // What is gone, or is another one of that name by now, needs no taking back.
+            // It is gone already, or replaced.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
-            Err(error) => return Err(fault::of_cluster(error, "later call")),
+            Err(error) => return Err(cluster_error::from_kube(error, "later call")),
             Ok(_) => {}
         }
-        Err(used(earlier))
+        Err(already_used(earlier))
     }
 
     fn with_key(&self) -> ListParams {
@@ -103,12 +101,12 @@ impl Once {
     }
 }
 
-/// What was there beside the object with this uid.
+/// An object besides the one with this uid.
 fn before<'a, K>(found: &'a [PartialObjectMeta<K>], own: Option<&str>) -> Option<&'a PartialObjectMeta<K>> {
     found.iter().find(|other| other.metadata.uid.as_deref() != own && other.metadata.deletion_timestamp.is_none())
 }
 
-fn used(by: &impl ResourceExt) -> Error {
+fn already_used(by: &impl ResourceExt) -> Error {
     let message = format!("this Idempotency-Key was used before, with another body, to make {}; use a new key", by.name_any());
     Error::new(StatusCode::CONFLICT, message)
 }
@@ -120,7 +118,7 @@ mod tests {
     #[test]
     fn another_caller_key_or_body_is_another_mark() {
         let mark = |caller: &str, key: &str, body: &str| {
-            let once = Once::marked(caller, key.as_bytes(), body.as_bytes());
+            let once = IdempotencyKey::hash(caller, key.as_bytes(), body.as_bytes());
             (once.key, once.body)
         };
         let first = mark("anna", "k1", "{}");

@@ -1,8 +1,8 @@
-//! What is written is judged by the kind's own schema before the API server sees it: types, and how many and how long.
+//! Validates writes against the kind's own schema: types, lengths and counts.
 //!
-//! The API server would find the same faults, all of them, and compares each with all others: a list of 20,000 wrong
-//! items costs it minutes and a gigabyte, and it goes on when the caller has left. Here the first few faults end it.
-//! Whatever else a schema asks for is left to the API server, whose words are best.
+//! The API server validates the same, but compares every violation with all others: a list of 20,000 wrong items costs it
+//! minutes and a gigabyte, even after the caller has left. Here validation stops after a few violations. All other rules
+//! are left to the API server.
 
 use kube::Resource;
 use serde::Serialize;
@@ -11,16 +11,16 @@ use slipway_http::Error;
 
 use crate::fields::{self, AGENT, RELEASE, SKILL, TEAM, TOOL};
 
-/// How many faults are told at once.
-const MAX_FAULTS: usize = 5;
+/// The number of violations in one error.
+const VIOLATIONS_MAX: usize = 5;
 
-/// An object that is to be made.
+/// Validates a new object.
 pub(crate) fn object(object: &impl Serialize) -> Result<(), Error> {
     let whole = serde_json::to_value(object).map_err(Error::internal)?;
     schema(whole["kind"].as_str().unwrap_or_default()).map_or(Ok(()), |schema| spec(schema, &whole["spec"]))
 }
 
-/// A merge patch of an object.
+/// Validates a merge patch.
 pub(crate) fn patch<K: Resource<DynamicType = ()>>(patch: &Value) -> Result<(), Error> {
     schema(&K::kind(&())).map_or(Ok(()), |schema| spec(schema, &patch["spec"]))
 }
@@ -36,20 +36,20 @@ fn schema(kind: &str) -> Option<&'static Value> {
     }
 }
 
-/// A spec, or the part of one that a patch has. Null stands for what is not there.
+/// Validates a spec, or the part of one in a patch. Null stands for a missing field.
 pub(crate) fn spec(schema: &Value, value: &Value) -> Result<(), Error> {
-    let mut faults = Faults { path: String::new(), found: Vec::new() };
-    faults.look(schema, value);
-    if faults.found.is_empty() { Ok(()) } else { Err(Error::bad_request(faults.found.join("; "))) }
+    let mut violations = Violations { path: String::new(), found: Vec::new() };
+    violations.check(schema, value);
+    if violations.found.is_empty() { Ok(()) } else { Err(Error::bad_request(violations.found.join("; "))) }
 }
 
-struct Faults {
-    /// Where the walk is, in the callers' spelling.
+struct Violations {
+    /// The current path, in the callers' spelling.
     path: String,
     found: Vec<String>,
 }
 
-impl Faults {
+impl Violations {
     fn add(&mut self, what: &str) {
         let path = if self.path.is_empty() { "the body" } else { &self.path };
         self.found.push(format!("{path}: {what}"));
@@ -58,12 +58,12 @@ impl Faults {
     fn within(&mut self, step: &str, schema: &Value, value: &Value) {
         let length = self.path.len();
         self.path.push_str(step);
-        self.look(schema, value);
+        self.check(schema, value);
         self.path.truncate(length);
     }
 
-    fn look(&mut self, schema: &Value, value: &Value) {
-        if self.found.len() >= MAX_FAULTS || value.is_null() {
+    fn check(&mut self, schema: &Value, value: &Value) {
+        if self.found.len() >= VIOLATIONS_MAX || value.is_null() {
             return;
         }
         let wanted = schema["type"].as_str().unwrap_or_default();
@@ -97,8 +97,8 @@ impl Faults {
     }
 }
 
-/// What is more or longer than the schema lets it be, counted as the API server counts: characters, items, and bytes
-/// where a rule says so.
+/// Whether a value exceeds the schema, counted as the API server counts: characters, items, and bytes where a CEL rule says
+/// so.
 fn too_large(schema: &Value, value: &Value) -> Option<String> {
     let most = |keyword: &str| schema[keyword].as_u64().and_then(|most| usize::try_from(most).ok()).unwrap_or(usize::MAX);
     let over = |count: usize, keyword: &str, of: &str| {
@@ -112,21 +112,21 @@ fn too_large(schema: &Value, value: &Value) -> Option<String> {
     };
     counted.or_else(|| {
         let rules = schema["x-kubernetes-validations"].as_array().into_iter().flatten();
-        rules.filter_map(|rule| Some((Bound::of(rule["rule"].as_str()?)?, rule["message"].as_str()?))).find_map(|(bound, message)| {
-            let bytes = bound.bytes(value);
-            (bytes > bound.most).then(|| format!("{message}, and has {bytes}"))
+        rules.filter_map(|rule| Some((ByteLimit::of(rule["rule"].as_str()?)?, rule["message"].as_str()?))).find_map(|(limit, message)| {
+            let bytes = limit.bytes(value);
+            (bytes > limit.most).then(|| format!("{message}, and has {bytes}"))
         })
     })
 }
 
-/// What a rule over bytes sets for a text, or for the texts of a list or map together.
-struct Bound<'a> {
+/// The limit of a CEL rule over bytes, of a string or of all strings in a list or map.
+struct ByteLimit<'a> {
     most: usize,
-    /// The one field of a list's items that counts.
+    /// The one counted field of a list's items.
     field: Option<&'a str>,
 }
 
-impl<'a> Bound<'a> {
+impl<'a> ByteLimit<'a> {
     fn of(rule: &'a str) -> Option<Self> {
         let (counts, most) = rule.split_once(" <= ")?;
         let field = counts.strip_prefix("self.map(p, has(p.").and_then(|rest| Some(rest.split_once(')')?.0));
@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(told(&AGENT, &json!({"tools": wrong})), "tools: must have at most 64 items, and has 20000");
         assert_eq!(
             told(&AGENT, &json!({"tools": [1, 2, "a", 4, 5, 6, 7, 8]})).matches("must be of type string: \"integer\"").count(),
-            MAX_FAULTS
+            VIOLATIONS_MAX
         );
         let nested = json!({"podTemplate": {"tolerations": [{"key": "a"}, {"key": {}, "tolerationSeconds": 1.5}]}});
         assert_eq!(
@@ -288,7 +288,7 @@ mod tests {
             each(&serde_json::to_value(crd).unwrap(), &mut rules);
         }
         assert!(rules.len() >= 5, "{rules:?}");
-        assert!(rules.iter().all(|rule| Bound::of(rule).is_some()), "{rules:?}");
+        assert!(rules.iter().all(|rule| ByteLimit::of(rule).is_some()), "{rules:?}");
         assert_eq!(Agent::crd().spec.names.kind, "Agent");
     }
 

@@ -1,4 +1,4 @@
-//! Servers that keep connections, close them when nobody expects it, or leave.
+//! Servers that keep connections open, close them unexpectedly, or never answer.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,8 +13,8 @@ const SHORT: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 const CHUNKED: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n";
 const WITHOUT_END: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n";
 
-/// Answers each request with `says`, and closes a connection after as many of them as `each`. It counts connections and
-/// requests, and tells when a client has left.
+/// Answers each request with `says`, and closes a connection after `each` requests. Counts connections and requests, and
+/// reports clients that leave.
 struct Server {
     address: String,
     connections: Arc<AtomicUsize>,
@@ -54,12 +54,12 @@ impl Server {
         Self { address, connections, requests, left }
     }
 
-    async fn ask(&self, lines: &Lines) -> Result<Response<Answered>, Failed> {
-        lines.ask(self.address.clone(), Request::post("/chat?x=1").body(sent("hello")).unwrap()).await
+    async fn send(&self, connections: &HttpClient) -> Result<Response<ResponseBody>, SendError> {
+        connections.send(self.address.clone(), Request::post("/chat?x=1").body(sent("hello")).unwrap()).await
     }
 
-    async fn hear(&self, lines: &Lines) {
-        let heard = self.ask(lines).await.unwrap().into_body().collect().await.unwrap();
+    async fn hear(&self, connections: &HttpClient) {
+        let heard = self.send(connections).await.unwrap().into_body().collect().await.unwrap();
         assert_eq!(heard.to_bytes(), "ok");
     }
 
@@ -68,20 +68,20 @@ impl Server {
     }
 }
 
-fn sent(words: &'static str) -> Sent {
+fn sent(words: &'static str) -> RequestBody {
     Full::from(words).map_err(|never| match never {}).boxed_unsync()
 }
 
-fn lines() -> Lines {
-    Lines::new(Duration::from_secs(5))
+fn connections() -> HttpClient {
+    HttpClient::new(Duration::from_secs(5))
 }
 
 #[tokio::test]
 async fn one_line_is_enough_for_calls_after_each_other() {
     for says in [SHORT, CHUNKED] {
-        let (server, lines) = (Server::start(says, usize::MAX).await, lines());
+        let (server, connections) = (Server::start(says, usize::MAX).await, connections());
         for _ in 0..10 {
-            server.hear(&lines).await;
+            server.hear(&connections).await;
         }
         assert_eq!(server.counted(), (1, 10), "{says}");
     }
@@ -89,9 +89,9 @@ async fn one_line_is_enough_for_calls_after_each_other() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_at_once_have_a_line_each_and_leave_them_to_others() {
-    let (server, lines) = (Server::start(SHORT, usize::MAX).await, lines());
+    let (server, connections) = (Server::start(SHORT, usize::MAX).await, connections());
     for _ in 0..20 {
-        futures::future::join_all((0..8).map(|_| server.hear(&lines))).await;
+        futures::future::join_all((0..8).map(|_| server.hear(&connections))).await;
     }
     let (connections, requests) = server.counted();
     assert!(connections <= 8 && requests == 160, "{connections} connections, {requests} requests");
@@ -99,10 +99,10 @@ async fn calls_at_once_have_a_line_each_and_leave_them_to_others() {
 
 #[tokio::test]
 async fn a_line_that_its_server_closed_is_not_used_again() {
-    let (server, lines) = (Server::start(SHORT, 1).await, lines());
+    let (server, connections) = (Server::start(SHORT, 1).await, connections());
     for _ in 0..10 {
-        server.hear(&lines).await;
-        // The server's word that it closes is on its way.
+        server.hear(&connections).await;
+        // The server's FIN is on its way.
         sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(server.counted(), (10, 10));
@@ -110,50 +110,50 @@ async fn a_line_that_its_server_closed_is_not_used_again() {
 
 #[tokio::test]
 async fn an_answer_that_is_not_heard_to_its_end_closes_its_line() {
-    let (mut server, lines) = (Server::start(WITHOUT_END, usize::MAX).await, lines());
-    let mut body = server.ask(&lines).await.unwrap().into_body();
+    let (mut server, connections) = (Server::start(WITHOUT_END, usize::MAX).await, connections());
+    let mut body = server.send(&connections).await.unwrap().into_body();
     assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "ok");
     drop(body);
     timeout(Duration::from_secs(10), server.left.recv()).await.unwrap();
-    drop(server.ask(&lines).await.unwrap());
+    drop(server.send(&connections).await.unwrap());
     assert_eq!(server.counted(), (2, 2));
 }
 
 #[tokio::test]
 async fn a_server_that_leaves_is_not_asked_twice() {
-    let (server, lines) = (Server::start("", 1).await, lines());
-    assert!(matches!(server.ask(&lines).await, Err(Failed::Left(_))));
+    let (server, connections) = (Server::start("", 1).await, connections());
+    assert!(matches!(server.send(&connections).await, Err(SendError::Closed(_))));
     assert_eq!(server.counted(), (1, 1));
 }
 
 #[tokio::test]
 async fn no_more_lines_are_kept_than_are_of_use() {
-    let (server, lines) = (Server::start(SHORT, usize::MAX).await, lines());
-    let all = futures::future::join_all((0..IDLE_PER_SERVER + 10).map(|_| server.ask(&lines))).await;
+    let (server, connections) = (Server::start(SHORT, usize::MAX).await, connections());
+    let all = futures::future::join_all((0..IDLE_PER_SERVER_MAX + 10).map(|_| server.send(&connections))).await;
     drop(futures::future::join_all(all.into_iter().map(|answer| answer.unwrap().into_body().collect())).await);
-    let kept: Vec<usize> = lines.idle.lines().values().map(Vec::len).collect();
-    assert_eq!(kept, [IDLE_PER_SERVER]);
+    let kept: Vec<usize> = connections.pool.connections().values().map(Vec::len).collect();
+    assert_eq!(kept, [IDLE_PER_SERVER_MAX]);
 }
 
 #[tokio::test]
 async fn idle_lines_are_closed_and_forgotten() {
-    let (mut server, lines) = (Server::start(SHORT, usize::MAX).await, lines());
-    server.hear(&lines).await;
-    lines.idle.prune();
-    assert_eq!(lines.idle.lines().len(), 1);
-    lines.idle.lines().values_mut().flatten().for_each(|(since, _)| *since -= IDLE);
-    lines.idle.prune();
-    assert!(lines.idle.lines().is_empty());
+    let (mut server, connections) = (Server::start(SHORT, usize::MAX).await, connections());
+    server.hear(&connections).await;
+    connections.pool.prune();
+    assert_eq!(connections.pool.connections().len(), 1);
+    connections.pool.connections().values_mut().flatten().for_each(|(since, _)| *since -= IDLE_TIMEOUT);
+    connections.pool.prune();
+    assert!(connections.pool.connections().is_empty());
     server.left.recv().await.unwrap();
 }
 
 #[tokio::test]
 async fn whoever_cannot_be_reached_is_told_apart() {
-    let lines = lines();
+    let connections = connections();
     let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     for server in [closed.to_string(), String::new(), "127.0.0.1:99999".to_owned(), "two words:80".to_owned()] {
-        let asked = lines.ask(server.clone(), Request::get("/").body(sent("")).unwrap()).await;
-        assert!(matches!(asked, Err(Failed::Unreachable(_))), "{server}");
+        let asked = connections.send(server.clone(), Request::get("/").body(sent("")).unwrap()).await;
+        assert!(matches!(asked, Err(SendError::Connect(_))), "{server}");
     }
 }
 
@@ -165,8 +165,8 @@ fn a_url_names_a_server_and_a_path() {
         ("http://[::1]:80/", "[::1]:80", ""),
         ("http://gate.example.com/agents/a/", "gate.example.com", "/agents/a"),
     ] {
-        assert_eq!(place(url), (server, path), "{url}");
+        assert_eq!(split_url(url), (server, path), "{url}");
     }
-    assert_eq!(host("a.team-a.svc.cluster.local.:8000").unwrap(), "a.team-a.svc.cluster.local:8000");
-    assert_eq!(host("[::1]:80").unwrap(), "[::1]:80");
+    assert_eq!(host_header("a.team-a.svc.cluster.local.:8000").unwrap(), "a.team-a.svc.cluster.local:8000");
+    assert_eq!(host_header("[::1]:80").unwrap(), "[::1]:80");
 }
