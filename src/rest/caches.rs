@@ -19,8 +19,8 @@ use crate::{skills, teams, tools};
 pub(crate) struct Caches {
     /// The namespaces to watch; empty means all.
     namespaces: Vec<String>,
-    pub agents: ListCache,
-    pub teams: ListCache,
+    pub agents: ListCache<agents::AgentState>,
+    pub teams: ListCache<teams::View>,
     pub tools: ListCache,
     pub skills: ListCache,
     /// The RoleBindings in the namespaces of teams.
@@ -58,14 +58,15 @@ impl Caches {
     }
 
     /// Fills a list cache from a watch.
-    fn follow<K>(
+    fn follow<K, T>(
         self: &Arc<Self>,
         api: Api<DeserializeGuard<K>>,
         scope: Option<String>,
-        part: fn(&Self) -> &ListCache,
-        item: fn(&K) -> Option<ListEntry>,
+        part: fn(&Self) -> &ListCache<T>,
+        item: fn(&K) -> Option<ListEntry<T>>,
     ) where
         K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + 'static,
+        T: Send + Sync + 'static,
     {
         self.ready.expect();
         part(self).set_source(ApiResource::erase::<K>(&()), scope.as_deref());
@@ -115,16 +116,16 @@ impl Caches {
 }
 
 /// Applies the events of one watch to a list cache.
-struct CacheUpdater<'a> {
-    cache: &'a ListCache,
+struct CacheUpdater<'a, T> {
+    cache: &'a ListCache<T>,
     scope: Option<&'a str>,
     /// During a list: the newest version in it so far.
     listing: Option<u64>,
 }
 
-impl CacheUpdater<'_> {
+impl<T> CacheUpdater<'_, T> {
     /// An object that does not fit its schema is not listed; a read of it reports why.
-    fn hear<K: Resource>(&mut self, heard: Heard<DeserializeGuard<K>>, item: fn(&K) -> Option<ListEntry>) {
+    fn hear<K: Resource>(&mut self, heard: Heard<DeserializeGuard<K>>, item: fn(&K) -> Option<ListEntry<T>>) {
         match heard {
             Heard::Listing => self.listing = Some(0),
             Heard::Seen(key, object) => {

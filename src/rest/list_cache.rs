@@ -15,7 +15,6 @@ use slipway_cluster::Key;
 use tokio::sync::{Semaphore, watch};
 
 use crate::fast_map::FastMap;
-use crate::relay::AgentState;
 use namespace::NamespaceList;
 pub(crate) use namespace::SearchTerms;
 pub(crate) use omitted::{OmittedFields, omit_large, truncate};
@@ -23,32 +22,31 @@ pub(crate) use omitted::{OmittedFields, omit_large, truncate};
 /// The bytes of omitted fields that are kept for all objects together.
 const TOTAL_OMITTED_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// One object in a list.
+/// One object in a list. `T` is what other code reads of it, so that nothing parses its JSON again.
 #[derive(Debug, Default)]
-pub(crate) struct ListEntry {
+pub(crate) struct ListEntry<T = ()> {
     pub id: String,
     /// The object's own resource version.
     pub version: u64,
     /// Seconds since 1970.
     pub created: i64,
     /// The searched text, in lower case.
-    pub search: String,
+    pub search: Box<str>,
     /// The list view as JSON.
-    pub json: String,
+    pub json: Box<str>,
     /// The fields that the list view omits, if they are kept.
-    pub left_out: Option<OmittedFields>,
-    /// The state of an agent, parsed on first use.
-    pub state: OnceLock<AgentState>,
+    pub omitted: Option<OmittedFields>,
+    pub data: T,
 }
 
-impl ListEntry {
+impl<T> ListEntry<T> {
     /// The view of the object by itself, as JSON.
     pub(crate) fn whole(&self) -> Option<String> {
-        self.left_out.as_ref().map(|left_out| left_out.restore(&self.json))
+        self.omitted.as_ref().map(|omitted| omitted.restore(&self.json))
     }
 
     fn omitted_bytes(&self) -> usize {
-        self.left_out.as_ref().map_or(0, OmittedFields::bytes)
+        self.omitted.as_ref().map_or(0, OmittedFields::bytes)
     }
 }
 
@@ -66,8 +64,8 @@ impl ObservedVersions {
 }
 
 /// All objects of one kind, by namespace.
-pub(crate) struct ListCache {
-    lists: RwLock<NamespaceLists>,
+pub(crate) struct ListCache<T = ()> {
+    lists: RwLock<NamespaceLists<T>>,
     observed: watch::Sender<ObservedVersions>,
     /// The cached kind.
     kind: OnceLock<ApiResource>,
@@ -76,7 +74,7 @@ pub(crate) struct ListCache {
     fetch_turn: Semaphore,
 }
 
-impl Default for ListCache {
+impl<T> Default for ListCache<T> {
     fn default() -> Self {
         Self {
             lists: RwLock::default(),
@@ -88,19 +86,24 @@ impl Default for ListCache {
     }
 }
 
-#[derive(Default)]
-struct NamespaceLists {
-    of: BTreeMap<String, NamespaceList>,
+struct NamespaceLists<T> {
+    of: BTreeMap<String, NamespaceList<T>>,
     /// The bytes of the omitted fields of all entries.
     omitted_bytes: usize,
 }
 
-impl NamespaceLists {
-    fn insert(&mut self, key: &Key, mut item: ListEntry) {
+impl<T> Default for NamespaceLists<T> {
+    fn default() -> Self {
+        Self { of: BTreeMap::new(), omitted_bytes: 0 }
+    }
+}
+
+impl<T> NamespaceLists<T> {
+    fn insert(&mut self, key: &Key, mut item: ListEntry<T>) {
         let list = self.of.entry(key.namespace.clone()).or_default();
         let others = self.omitted_bytes - list.items.get(&key.name).map_or(0, |before| before.omitted_bytes());
         if others + item.omitted_bytes() > TOTAL_OMITTED_BYTES_MAX {
-            item.left_out = None;
+            item.omitted = None;
         }
         self.omitted_bytes = others + item.omitted_bytes();
         list.insert(&key.name, item);
@@ -112,16 +115,16 @@ impl NamespaceLists {
     }
 }
 
-impl ListCache {
-    fn read(&self) -> RwLockReadGuard<'_, NamespaceLists> {
+impl<T> ListCache<T> {
+    fn read(&self) -> RwLockReadGuard<'_, NamespaceLists<T>> {
         self.lists.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, NamespaceLists> {
+    fn write(&self) -> RwLockWriteGuard<'_, NamespaceLists<T>> {
         self.lists.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn insert(&self, key: &Key, item: ListEntry) {
+    pub(crate) fn insert(&self, key: &Key, item: ListEntry<T>) {
         self.write().insert(key, item);
     }
 
@@ -152,7 +155,7 @@ impl ListCache {
         let gone: Vec<Key> = {
             let lists = self.read();
             let inside = lists.of.iter().filter(|(namespace, _)| scope.is_none_or(|scope| scope == *namespace));
-            let names = |list: &NamespaceList| list.items.keys().chain(list.versions.keys()).cloned().collect::<Vec<_>>();
+            let names = |list: &NamespaceList<T>| list.items.keys().chain(list.versions.keys()).cloned().collect::<Vec<_>>();
             let keys = inside.flat_map(|(namespace, list)| names(list).into_iter().map(|name| Key::new(namespace.clone(), name)));
             keys.filter(|key| !listed.contains(key)).collect()
         };
@@ -188,7 +191,7 @@ impl ListCache {
         self.observed.borrow().of(namespace) >= version || self.confirmed(namespace, version).is_some()
     }
 
-    pub(crate) fn get(&self, key: &Key) -> Option<Arc<ListEntry>> {
+    pub(crate) fn get(&self, key: &Key) -> Option<Arc<ListEntry<T>>> {
         self.read().of.get(&key.namespace)?.items.get(&key.name).cloned()
     }
 
@@ -213,7 +216,7 @@ impl ListCache {
         after: Option<&Cursor>,
         filter: (&SearchTerms, impl Fn(&str) -> bool),
         limit: usize,
-    ) -> (Vec<Arc<ListEntry>>, Option<Cursor>) {
+    ) -> (Vec<Arc<ListEntry<T>>>, Option<Cursor>) {
         let lists = &self.read().of;
         let (terms, is_member) = filter;
         let (mut found, mut last) = (Vec::with_capacity(limit.min(64)), None);
@@ -258,7 +261,7 @@ mod tests {
     use super::*;
 
     fn item(name: &str, created: i64) -> ListEntry {
-        ListEntry { id: format!("id-{name}"), created, search: name.to_owned(), ..ListEntry::default() }
+        ListEntry { id: format!("id-{name}"), created, search: name.into(), ..ListEntry::default() }
     }
 
     fn cache(items: &[(&str, &str, i64)]) -> ListCache {
@@ -308,7 +311,7 @@ mod tests {
 
     #[test]
     fn a_shelf_is_as_new_as_the_watch_of_the_place_that_is_asked_for() {
-        let cache = ListCache::default();
+        let cache = ListCache::<()>::default();
         assert!(!cache.has_observed("a", 1), "nothing is watched yet");
         for (scope, version) in [(Some("a"), 7), (Some("b"), 5), (Some("a"), 6)] {
             cache.observe(scope, version);
@@ -318,7 +321,7 @@ mod tests {
         }
         cache.confirm("b", 6);
         assert!(cache.has_observed("b", 6) && !cache.has_observed("b", 7) && !cache.has_observed("", 6));
-        let whole = ListCache::default();
+        let whole = ListCache::<()>::default();
         whole.observe(None, 9);
         assert!(whole.has_observed("a", 9) && !whole.has_observed("a", 10));
     }
@@ -326,12 +329,12 @@ mod tests {
     #[test]
     fn no_more_is_kept_of_what_lists_leave_out_than_there_is_room_for() {
         const LENGTH: usize = 16_000;
-        let cache = ListCache::default();
+        let cache = ListCache::<()>::default();
         let large = |name: &str| {
-            let json = r#"{"config":{}}"#.to_owned();
+            let json: Box<str> = r#"{"config":{}}"#.into();
             let fields = json!({"system_prompt": "x".repeat(LENGTH)});
-            let left_out = OmittedFields::of(&json, "config", fields.as_object().unwrap());
-            ListEntry { json, left_out, ..item(name, 1) }
+            let omitted = OmittedFields::of(&json, "config", fields.as_object().unwrap());
+            ListEntry { json, omitted, ..item(name, 1) }
         };
         let put = |at: usize| cache.insert(&Key::new("a", at.to_string()), large(&at.to_string()));
         let is_kept = |at: usize| cache.get(&Key::new("a", at.to_string())).unwrap().whole().is_some();

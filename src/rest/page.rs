@@ -61,18 +61,18 @@ pub(crate) fn form<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
 }
 
 /// The page that the call asks for, of one namespace or of all.
-pub(crate) async fn page<T>(call: Call, cache: &ListCache, namespace: Option<&str>) -> Result<Page<T>, Error> {
-    page_of(call, cache, namespace, |_| true, |item| Cow::Borrowed(&item.json)).await
+pub(crate) async fn page<V, T>(call: Call, cache: &ListCache<T>, namespace: Option<&str>) -> Result<Page<V>, Error> {
+    page_of(call, cache, namespace, |_| true, |item| Ok(Cow::Borrowed(&*item.json))).await
 }
 
 /// The same for the entries that `belongs` selects by name, each serialized by `shown`.
-pub(crate) async fn page_of<T>(
+pub(crate) async fn page_of<V, T>(
     mut call: Call,
-    cache: &ListCache,
+    cache: &ListCache<T>,
     namespace: Option<&str>,
     belongs: impl Fn(&str) -> bool,
-    shown: impl Fn(&ListEntry) -> Cow<'_, str>,
-) -> Result<Page<T>, Error> {
+    shown: impl Fn(&ListEntry<T>) -> Result<Cow<'_, str>, Error>,
+) -> Result<Page<V>, Error> {
     let limit = call.query.number("limit", DEFAULT_LIMIT, 1..=LIMIT_MAX)?;
     let after = call.query.text("cursor").map(|text| Cursor::read(&text)).transpose()?;
     let terms = SearchTerms::of(&call.query.text("search").unwrap_or_default());
@@ -85,7 +85,7 @@ pub(crate) async fn page_of<T>(
         if at > 0 {
             body.push(',');
         }
-        body.push_str(&shown(item));
+        body.push_str(&shown(item)?);
     }
     body.push(']');
     if let Some(next) = next {
@@ -108,16 +108,16 @@ fn wrong() -> Error {
 }
 
 /// Whether the call names a minimum version and the cache has it. Does not wait.
-pub(crate) fn is_cached_as_new<B>(call: &Call<B>, cache: &ListCache) -> Result<bool, Error> {
+pub(crate) fn is_cached_as_new<B, T>(call: &Call<B>, cache: &ListCache<T>) -> Result<bool, Error> {
     Ok(minimum_version(call)?.is_some_and(|minimum| cache.has_observed(&call.namespace(), minimum)))
 }
 
 /// Waits until the cache has the minimum version for the call's team.
-pub(crate) async fn wait_for_caller_version<B>(call: &Call<B>, cache: &ListCache) -> Result<u64, Error> {
+pub(crate) async fn wait_for_caller_version<B, T>(call: &Call<B>, cache: &ListCache<T>) -> Result<u64, Error> {
     wait_for_namespace(call, cache, &call.namespace()).await
 }
 
-async fn wait_for_namespace<B>(call: &Call<B>, cache: &ListCache, namespace: &str) -> Result<u64, Error> {
+async fn wait_for_namespace<B, T>(call: &Call<B>, cache: &ListCache<T>, namespace: &str) -> Result<u64, Error> {
     let mut observed = cache.observed();
     let Some(minimum) = minimum_version(call)? else { return Ok(observed.borrow().of(namespace)) };
     if let Ok(Ok(observed)) = timeout(WATCH_TIMEOUT, observed.wait_for(|observed| observed.of(namespace) >= minimum)).await {

@@ -37,7 +37,7 @@ use schemas::{
     Chat, ChatReply, Conversation, ConversationStatus, ConversationSummary, Forgotten, Memory, MemoryResults, MemorySearch, MemoryStatus,
     NewMemory, Suggestions,
 };
-pub(crate) use target::{AgentState, Target, target};
+pub(crate) use target::{Target, target};
 
 /// The timeout of every call but a chat, until the response begins.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);

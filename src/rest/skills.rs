@@ -125,8 +125,8 @@ pub(crate) fn item(skill: &Skill) -> Option<ListEntry> {
     summary.message = list_cache::truncate(summary.message);
     Some(ListEntry {
         created: skill.creation_timestamp().map_or(0, |time| time.0.as_second()),
-        search: format!("{} {} {} {}", summary.slug, summary.name, summary.category, summary.description).to_lowercase(),
-        json: serde_json::to_string(&summary).ok()?,
+        search: format!("{} {} {} {}", summary.slug, summary.name, summary.category, summary.description).to_lowercase().into(),
+        json: serde_json::to_string(&summary).ok()?.into(),
         id: summary.id,
         ..ListEntry::default()
     })

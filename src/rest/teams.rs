@@ -31,7 +31,7 @@ const DELETE_ROUNDS_MAX: usize = 10;
 const PAGE_SIZE: u32 = 500;
 
 /// A team.
-#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 #[schemars(rename = "Team")]
 pub(crate) struct View {
     pub id: String,
@@ -48,7 +48,7 @@ pub(crate) struct View {
 }
 
 /// Where a team is in its life.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "TeamStatus")]
 pub(crate) enum Status {
@@ -99,14 +99,17 @@ impl View {
 }
 
 /// The list entry of a team. Members and agents are counted when it is shown.
-pub(crate) fn item(team: &Team) -> Option<ListEntry> {
+pub(crate) fn item(team: &Team) -> Option<ListEntry<View>> {
     let view = View::of(team);
     Some(ListEntry {
         created: team.creation_timestamp().map_or(0, |time| time.0.as_second()),
-        search: format!("{} {} {}", view.name, view.slug, view.description.as_deref().unwrap_or_default()).to_lowercase(),
-        json: serde_json::to_string(&view).ok()?,
-        id: view.id,
-        ..ListEntry::default()
+        search: format!("{} {} {}", view.name, view.slug, view.description.as_deref().unwrap_or_default()).to_lowercase().into(),
+        id: view.id.clone(),
+        version: 0,
+        // Serialized when it is listed, with its counts.
+        json: Box::default(),
+        omitted: None,
+        data: view,
     })
 }
 
@@ -114,9 +117,8 @@ pub(crate) async fn list(call: Call) -> Result<Page<View>, Error> {
     let context = call.context.clone();
     let mine = teams_of(&context, &call.caller).await?;
     let belongs = |name: &str| mine.iter().any(|team| team.as_str() == name);
-    let counted =
-        |item: &ListEntry| serde_json::from_str::<View>(&item.json).and_then(|view| serde_json::to_string(&view.counted(&context)));
-    page_of(call, &context.caches.teams, None, belongs, |item| counted(item).map_or(Cow::Borrowed(&item.json), Cow::Owned)).await
+    let counted = |team: &View| serde_json::to_string(&team.clone().counted(&context)).map_err(Error::internal);
+    page_of(call, &context.caches.teams, None, belongs, |item| counted(&item.data).map(Cow::Owned)).await
 }
 
 pub(crate) async fn get(call: Call) -> Result<Data<View>, Error> {

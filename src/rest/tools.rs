@@ -89,8 +89,8 @@ pub(crate) fn item(tool: &Tool) -> Option<ListEntry> {
     Some(ListEntry {
         id: tool.name_any(),
         created: tool.creation_timestamp().map_or(0, |time| time.0.as_second()),
-        search: format!("{} {} {} {description}", tool.name_any(), tool.spec.name, tool.spec.category).to_lowercase(),
-        json: serde_json::to_string(&view).ok()?,
+        search: format!("{} {} {} {description}", tool.name_any(), tool.spec.name, tool.spec.category).to_lowercase().into(),
+        json: serde_json::to_string(&view).ok()?.into(),
         ..ListEntry::default()
     })
 }

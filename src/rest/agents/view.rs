@@ -5,7 +5,8 @@ use kube::ResourceExt;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
 use serde_json::Value;
-use slipway_api::{Agent, condition, ids};
+use slipway_api::agent::Storage;
+use slipway_api::{Agent, AgentSpec, condition, ids};
 use slipway_http::Error;
 
 use crate::fields::{self, AGENT};
@@ -63,6 +64,17 @@ pub(crate) enum Status {
 }
 
 impl Status {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Deploying => "deploying",
+            Self::Deployed => "deployed",
+            Self::DeployFailed => "deploy_failed",
+            Self::Stopped => "stopped",
+            Self::Archived => "archived",
+        }
+    }
+
     pub(crate) fn of(agent: &Agent) -> Self {
         let deployed_once = agent.status.as_ref().is_some_and(|status| status.first_deployed_at.is_some());
         if agent.is_archived() {
@@ -78,6 +90,36 @@ impl Status {
             (true, _) => Self::DeployFailed,
             (false, true) => Self::Deployed,
             (false, false) => Self::Deploying,
+        }
+    }
+}
+
+/// What calls to an agent read of its list entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct AgentState {
+    pub status: Status,
+    pub message: Option<Box<str>>,
+    pub replicas: i32,
+    pub storage: ConversationStorage,
+}
+
+/// Where an agent stores its conversations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ConversationStorage {
+    /// In the platform's database.
+    Platform,
+    /// In the memory of its pods.
+    Memory,
+    /// In a database of its own.
+    OwnDatabase,
+}
+
+impl ConversationStorage {
+    pub(crate) fn of(spec: &AgentSpec) -> Self {
+        match (spec.storage, &spec.database_url) {
+            (Some(Storage::Memory), _) => Self::Memory,
+            (_, Some(_)) => Self::OwnDatabase,
+            (_, None) => Self::Platform,
         }
     }
 }
@@ -141,7 +183,7 @@ pub(crate) fn time(time: Option<jiff::Timestamp>) -> String {
 
 /// The list entry of an agent: without its prompt and other large fields, which are kept apart if they are not too large.
 /// None for an agent that is being deleted.
-pub(crate) fn item(agent: &Agent) -> Option<ListEntry> {
+pub(crate) fn item(agent: &Agent) -> Option<ListEntry<AgentState>> {
     if agent.metadata.deletion_timestamp.is_some() {
         return None;
     }
@@ -152,12 +194,18 @@ pub(crate) fn item(agent: &Agent) -> Option<ListEntry> {
     view.message = message;
     let json = serde_json::to_string(&view).ok()?;
     Some(ListEntry {
-        left_out: OmittedFields::of(&json, "config", &fields).filter(|_| is_message_whole),
+        omitted: OmittedFields::of(&json, "config", &fields).filter(|_| is_message_whole),
         created: agent.creation_timestamp().map_or(0, |time| time.0.as_second()),
-        search: format!("{} {} {}", view.name, view.slug, view.description.as_deref().unwrap_or_default()).to_lowercase(),
-        json,
+        search: format!("{} {} {}", view.name, view.slug, view.description.as_deref().unwrap_or_default()).to_lowercase().into(),
+        json: json.into(),
+        data: AgentState {
+            status: view.status,
+            message: view.message.map(Into::into),
+            replicas: view.replicas,
+            storage: ConversationStorage::of(&agent.spec),
+        },
         id: view.id,
-        ..ListEntry::default()
+        version: 0,
     })
 }
 

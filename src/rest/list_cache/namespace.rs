@@ -13,9 +13,8 @@ use crate::fast_map::FastMap;
 /// Newest first, then by name.
 type Position = (Reverse<i64>, String);
 
-#[derive(Default)]
-pub(super) struct NamespaceList {
-    pub items: FastMap<String, Arc<ListEntry>>,
+pub(super) struct NamespaceList<T> {
+    pub items: FastMap<String, Arc<ListEntry<T>>>,
     order: BTreeSet<Position>,
     pub names: FastMap<String, String>,
     /// The versions of all objects that were seen, listed or not.
@@ -24,8 +23,20 @@ pub(super) struct NamespaceList {
     index: OnceLock<Index>,
 }
 
-impl NamespaceList {
-    pub(super) fn insert(&mut self, name: &str, item: ListEntry) {
+impl<T> Default for NamespaceList<T> {
+    fn default() -> Self {
+        Self {
+            items: FastMap::default(),
+            order: BTreeSet::new(),
+            names: FastMap::default(),
+            versions: FastMap::default(),
+            index: OnceLock::new(),
+        }
+    }
+}
+
+impl<T> NamespaceList<T> {
+    pub(super) fn insert(&mut self, name: &str, item: ListEntry<T>) {
         let before = self.items.get(name);
         let is_found_as_before = before.is_some_and(|before| before.created == item.created && before.search == item.search);
         let index = if is_found_as_before { self.index.take() } else { None };
@@ -37,7 +48,7 @@ impl NamespaceList {
     }
 
     /// Removes and returns the entry of this name.
-    pub(super) fn remove(&mut self, name: &str) -> Option<Arc<ListEntry>> {
+    pub(super) fn remove(&mut self, name: &str) -> Option<Arc<ListEntry<T>>> {
         let item = self.items.remove(name)?;
         self.order.remove(&(Reverse(item.created), name.to_owned()));
         self.names.remove(&item.id);
@@ -50,7 +61,7 @@ impl NamespaceList {
         &'a self,
         after: Option<&Cursor>,
         terms: &'a SearchTerms,
-    ) -> impl Iterator<Item = (&'a Position, &'a Arc<ListEntry>)> + use<'a> {
+    ) -> impl Iterator<Item = (&'a Position, &'a Arc<ListEntry<T>>)> + use<'a, T> {
         let after = after.map_or(Bound::Unbounded, |after| Bound::Excluded((Reverse(after.created), after.name.clone())));
         let positions: Box<dyn Iterator<Item = &'a Position> + 'a> = match terms.0.split_first() {
             None => Box::new(self.order.range((after, Bound::Unbounded))),
@@ -81,10 +92,10 @@ struct Index {
 }
 
 impl Index {
-    fn of(list: &NamespaceList) -> Self {
+    fn of<T>(list: &NamespaceList<T>) -> Self {
         let mut index = Self { text: String::new(), positions: list.order.iter().cloned().collect(), ends: Vec::new() };
         for (_, name) in &index.positions {
-            index.text.push_str(list.items.get(name).map_or("", |item| &item.search));
+            index.text.push_str(list.items.get(name).map_or("", |item| &*item.search));
             // Terms contain no line break, so that no match spans two entries.
             index.text.push('\n');
             index.ends.push(index.text.len());
@@ -130,10 +141,10 @@ mod tests {
     use super::*;
 
     fn item(name: &str, created: i64, search: &str) -> ListEntry {
-        ListEntry { id: format!("id-{name}"), created, search: search.to_owned(), ..ListEntry::default() }
+        ListEntry { id: format!("id-{name}"), created, search: search.into(), ..ListEntry::default() }
     }
 
-    fn found(list: &NamespaceList, after: Option<&Cursor>, search: &str) -> Vec<String> {
+    fn found(list: &NamespaceList<()>, after: Option<&Cursor>, search: &str) -> Vec<String> {
         list.after(after, &SearchTerms::of(search)).map(|((_, name), _)| name.clone()).collect()
     }
 
@@ -159,10 +170,10 @@ mod tests {
         let mut list = NamespaceList::default();
         list.insert("one", item("one", 1, "helper"));
         assert_eq!(found(&list, None, "helper"), ["one"]);
-        list.insert("one", ListEntry { json: "{\"status\":\"deployed\"}".to_owned(), ..item("one", 1, "helper") });
+        list.insert("one", ListEntry { json: "{\"status\":\"deployed\"}".into(), ..item("one", 1, "helper") });
         assert!(list.index.get().is_some(), "changes of status are many, and make no index anew");
         let terms = SearchTerms::of("helper");
-        let shown: Vec<&str> = list.after(None, &terms).map(|(_, item)| item.json.as_str()).collect();
+        let shown: Vec<&str> = list.after(None, &terms).map(|(_, item)| &*item.json).collect();
         assert_eq!(shown, ["{\"status\":\"deployed\"}"]);
     }
 

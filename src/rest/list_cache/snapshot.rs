@@ -37,7 +37,7 @@ impl Snapshot {
     }
 }
 
-impl ListCache {
+impl<T> ListCache<T> {
     /// Held while a snapshot is fetched: one at a time.
     pub(crate) fn fetch_turn(&self) -> &Semaphore {
         &self.fetch_turn
@@ -113,7 +113,7 @@ mod tests {
             (&[("one", 10), ("two", 21)], &[("one", 10)], true),
             (&[], &[], true),
         ] {
-            let cache = ListCache::default();
+            let cache = ListCache::<()>::default();
             for (name, version) in known {
                 cache.set_version(&Key::new("a", *name), *version);
             }
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn what_was_found_for_a_part_holds_for_it_and_what_was_found_for_all_for_each() {
-        let cache = ListCache::default();
+        let cache = ListCache::<()>::default();
         cache.confirm("a", 10);
         cache.confirm("a", 5);
         assert_eq!(

@@ -3,25 +3,19 @@
 use std::time::Instant;
 
 use kube::api::Api;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use slipway_api::{Agent, ids};
 use slipway_database::{Detail, Fault, Listed, MOST_LISTED, Reader, Records};
 use slipway_http::{Error, HeaderValue, Query, Reply, header};
 
 use super::target::Target;
+use crate::agents::ConversationStorage;
 use crate::call::Call;
 use crate::cluster_error;
 use crate::rate_limiter::Permit;
 
 /// Retry-After while the database is unavailable.
 const RETRY_SECONDS: u64 = 2;
-
-/// Where an agent's words lie, as far as its view says so.
-#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
-struct Place {
-    storage: Option<String>,
-    database_url: Option<String>,
-}
 
 /// One agent's rows, and the permit of the call.
 pub(super) struct StoredConversations {
@@ -33,8 +27,7 @@ pub(super) struct StoredConversations {
 pub(super) async fn open(call: &Call, target: &Target, reason: &str) -> Result<StoredConversations, Error> {
     let context = &call.context;
     let unread = |why: &str| Error::unavailable(format!("{reason}; {why}"));
-    let json = context.caches.agents.get(&target.key).map(|item| item.json.clone()).unwrap_or_default();
-    let reader = found(context.database.as_ref(), &Place::read(&json)).map_err(unread)?;
+    let reader = reader(context.database.as_ref(), target.item.data.storage).map_err(unread)?;
     let team = call.team.as_ref().map(ToString::to_string).unwrap_or_default();
     let permit = context.rate_limiter.admit_call(&team, &target.key.name, &target.item.id, Instant::now())?;
     // Rows belong to the current Agent by UID, not to an earlier one of its name.
@@ -49,23 +42,13 @@ pub(super) async fn open(call: &Call, target: &Target, reason: &str) -> Result<S
 }
 
 /// The reader, or why the rows cannot be read.
-fn found<'a>(reader: Option<&'a Reader>, place: &Place) -> Result<&'a Reader, &'static str> {
-    if place.storage.as_deref() == Some("memory") {
-        return Err("its storage is memory, so that what was said went with its pods");
-    }
-    if place.database_url.is_some() {
-        return Err("what was said lies in a database of its own, which only the agent itself reads");
-    }
-    reader.ok_or("what was said is read from the agent itself, for this API has no connection to the database")
-}
-
-impl Place {
-    fn read(view: &str) -> Self {
-        #[derive(Deserialize)]
-        struct View {
-            config: Place,
+fn reader(database: Option<&Reader>, storage: ConversationStorage) -> Result<&Reader, &'static str> {
+    match storage {
+        ConversationStorage::Memory => Err("its storage is memory, so that what was said went with its pods"),
+        ConversationStorage::OwnDatabase => Err("what was said lies in a database of its own, which only the agent itself reads"),
+        ConversationStorage::Platform => {
+            database.ok_or("what was said is read from the agent itself, for this API has no connection to the database")
         }
-        serde_json::from_str(view).map(|View { config }| config).unwrap_or_default()
     }
 }
 
@@ -109,21 +92,25 @@ fn from_database(fault: Fault) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
     fn what_cannot_be_read_says_why() {
-        let reader = Reader::open("postgresql://u@127.0.0.1:1/d", None, None).unwrap();
+        let database = Reader::open("postgresql://u@127.0.0.1:1/d", None, None).unwrap();
         for (config, connected, says) in [
-            (r#""storage": null, "database_url": null"#, true, None),
-            (r#""storage": "postgresql""#, true, None),
-            (r#""storage": "memory""#, true, Some("storage is memory")),
-            (r#""storage": "postgresql", "database_url": "postgres://db/x""#, true, Some("database of its own")),
-            (r#""storage": "postgresql""#, false, Some("no connection")),
-            (r#""storage": "memory""#, false, Some("storage is memory")),
+            (json!({"storage": null, "databaseUrl": null}), true, None),
+            (json!({"storage": "postgresql"}), true, None),
+            (json!({"storage": "memory"}), true, Some("storage is memory")),
+            (json!({"storage": "postgresql", "databaseUrl": "postgres://db/x"}), true, Some("database of its own")),
+            (json!({"storage": "postgresql"}), false, Some("no connection")),
+            (json!({"storage": "memory"}), false, Some("storage is memory")),
         ] {
-            let place = Place::read(&format!("{{\"id\": \"ag_1\", \"config\": {{{config}, \"name\": \"x\"}}}}"));
-            let why = found(connected.then_some(&reader), &place).err();
+            let mut spec = json!({"name": "x", "framework": "custom"});
+            crate::write::merge(&mut spec, config.clone());
+            let storage = ConversationStorage::of(&serde_json::from_value(spec).unwrap());
+            let why = reader(connected.then_some(&database), storage).err();
             assert_eq!(why.is_some(), says.is_some(), "{config}: {why:?}");
             assert!(why.unwrap_or_default().contains(says.unwrap_or_default()), "{config}: {why:?}");
         }
