@@ -1,10 +1,9 @@
 //! Imports skills from Git repositories and zip archives, which strangers wrote.
 //!
-//!     Importer ──► subprocess ──► child: git or archive ──► folder ──► SkillSpec
-//!     REST's process              this program, started again
-//!
-//! An upload is first kept in an unnamed file (`upload`, within `disk`). A subprocess (`subprocess`, within `memory`)
-//! then fetches or unpacks, with limits of memory and time, and prints the skill or an error as JSON.
+//! REST calls the `Importer`. It keeps an upload in an unnamed file (`upload`, within the budget of `disk`) and starts a
+//! subprocess (`subprocess`, within the budget of `memory`): this program again, with limits of memory and time. The
+//! subprocess (`subprocess::child`) fetches with `git` or unpacks with `archive`, finds the skill with `folder`, and prints it
+//! or an error as JSON.
 
 mod archive;
 mod disk;

@@ -39,7 +39,7 @@ pub(crate) async fn all(call: Call) -> Result<Page<View>, Error> {
 /// From the cache if the caller names a version and the cache has it; otherwise from the API server.
 pub(crate) async fn get(call: Call) -> Result<Single<View>, Error> {
     if page::is_cached_as_new(&call, &call.context.caches.agents)?
-        && let Some((_, item)) = seen(&call)
+        && let Some((_, item)) = cached(&call)
         && let Some(whole) = item.whole()
     {
         return Ok(Single::cached(whole, item.version));
@@ -89,12 +89,12 @@ pub(crate) fn api<B>(call: &Call<B>) -> Api<Agent> {
 pub(crate) async fn find<B>(call: &Call<B>) -> Result<(Agent, String), Error> {
     let (name, what) = named(call).await?;
     let agent = api(call).get(&name).await.map_err(|error| cluster_error::from_kube(error, &what))?;
-    there(&agent, &what)?;
+    ensure_not_deleted(&agent, &what)?;
     Ok((agent, what))
 }
 
 /// The agent of the path, from the cache.
-pub(crate) fn seen<B>(call: &Call<B>) -> Option<(Key, Arc<ListEntry<AgentState>>)> {
+pub(crate) fn cached<B>(call: &Call<B>) -> Option<(Key, Arc<ListEntry<AgentState>>)> {
     let agents = &call.context.caches.agents;
     let (namespace, named) = (call.namespace(), call.path.part("id"));
     let name = if named.starts_with("ag_") { agents.name_of(&namespace, named)? } else { named.to_owned() };
@@ -114,7 +114,7 @@ async fn named<B>(call: &Call<B>) -> Result<(String, String), Error> {
 }
 
 /// An agent that is being deleted counts as missing.
-fn there(agent: &Agent, what: &str) -> Result<(), Error> {
+fn ensure_not_deleted(agent: &Agent, what: &str) -> Result<(), Error> {
     match agent.metadata.deletion_timestamp {
         Some(_) => Err(Error::not_found(format!("there is no {what} any more: it is being deleted"))),
         None => Ok(()),
@@ -142,7 +142,7 @@ pub(crate) async fn name<B>(call: &Call<B>, named: &str) -> Result<Option<String
 pub(crate) async fn write(call: &Call, change: impl Fn(&Agent, &str) -> Result<Value, Error>) -> Result<Agent, Error> {
     let (name, what) = named(call).await?;
     let change = |agent: &Agent| {
-        there(agent, &what)?;
+        ensure_not_deleted(agent, &what)?;
         change(agent, &what)
     };
     write::change(call, &api(call), &name, &what, change).await

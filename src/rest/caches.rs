@@ -54,7 +54,7 @@ impl Caches {
             self.follow(namespaced(client, scope.as_deref()), scope.clone(), |caches| &caches.skills, skills::item);
             self.bindings(namespaced(client, scope.as_deref()), scope);
         }
-        self.follow(Api::all(client.clone()), None, |caches| &caches.teams, teams::item);
+        self.follow(Api::all(client.clone()), None, |caches| &caches.teams, |team| Some(teams::item(team)));
     }
 
     /// Fills a list cache from a watch.
@@ -104,7 +104,7 @@ impl Caches {
         tokio::spawn(async move {
             let hear = |heard: Heard<RoleBinding>| match heard {
                 Heard::Seen(key, binding) if key.namespace.starts_with("team-") => {
-                    drop(caches.team_bindings.insert(key, TeamBinding::of(*binding)))
+                    drop(caches.team_bindings.insert(key, TeamBinding::of(*binding)));
                 }
                 Heard::Seen(..) | Heard::Listing => {}
                 Heard::Gone(key, _) => drop(caches.team_bindings.remove(&key)),

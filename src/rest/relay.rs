@@ -124,7 +124,7 @@ pub(crate) async fn stream(call: Call<Passed<Chat>>) -> Result<Events, Error> {
 
 pub(crate) async fn conversations(mut call: Call) -> Result<Relayed<Page<ConversationSummary>>, Error> {
     let target = target(&call).await?;
-    if let Some(reason) = target.rests() {
+    if let Some(reason) = target.no_pods_reason() {
         let query = std::mem::take(&mut call.query);
         return stored_conversations::open(&call, &target, &reason).await?.conversations(query).await.map(Relayed::of);
     }
@@ -135,7 +135,7 @@ pub(crate) async fn conversations(mut call: Call) -> Result<Relayed<Page<Convers
 pub(crate) async fn conversation(call: Call) -> Result<Relayed<Data<Conversation>>, Error> {
     let id = id(&call, "cid", "conversation")?;
     let target = target(&call).await?;
-    if let Some(reason) = target.rests() {
+    if let Some(reason) = target.no_pods_reason() {
         return stored_conversations::open(&call, &target, &reason).await?.conversation(&id).await.map(Relayed::of);
     }
     ask(call, target, Method::GET, format!("/conversations/{id}"), BodyForm::InData, RESPONSE_TIMEOUT).await
@@ -158,7 +158,7 @@ pub(crate) async fn suggestions(mut call: Call) -> Result<Relayed<Data<Suggestio
 
 pub(crate) async fn memories(mut call: Call) -> Result<Relayed<Page<Memory>>, Error> {
     let target = target(&call).await?;
-    if let Some(reason) = target.rests() {
+    if let Some(reason) = target.no_pods_reason() {
         let query = std::mem::take(&mut call.query);
         return stored_conversations::open(&call, &target, &reason).await?.memories(query).await.map(Relayed::of);
     }
@@ -249,7 +249,7 @@ async fn send(
     response_timeout: Duration,
 ) -> Result<(http::Response<agent_transport::AgentBody>, Permit), Error> {
     let context = &call.context;
-    if let Some(reason) = target.rests() {
+    if let Some(reason) = target.no_pods_reason() {
         return Err(Error::unavailable(reason));
     }
     let team = call.team.as_ref().map(TeamSlug::as_str).unwrap_or_default();

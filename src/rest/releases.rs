@@ -66,7 +66,7 @@ pub(crate) struct Summary {
 
 impl From<Entry> for Summary {
     fn from(entry: Entry) -> Self {
-        let changelog = entry.told();
+        let changelog = entry.changelog_with_reason();
         let Entry { version, previous, status, reason, author, timestamp, checksum, commit, .. } = entry;
         Self { version, previous, status, reason, author, timestamp: timestamp.to_string(), changelog, checksum, commit }
     }
@@ -223,7 +223,8 @@ async fn entries(call: &Call, named: &mut Named) -> Result<(Vec<Entry>, Option<S
     let words: Vec<String> = query.text("search").unwrap_or_default().split_whitespace().map(str::to_lowercase).collect();
     std::mem::take(query).end()?;
     let fits = |entry: &Entry| {
-        let text = format!("v{} {} {} {}", entry.version, entry.status.as_str(), entry.author, entry.told()).to_lowercase();
+        let text =
+            format!("v{} {} {} {}", entry.version, entry.status.as_str(), entry.author, entry.changelog_with_reason()).to_lowercase();
         words.iter().all(|word| text.contains(word))
     };
     let begins = before.is_none();
@@ -249,12 +250,12 @@ async fn entries(call: &Call, named: &mut Named) -> Result<(Vec<Entry>, Option<S
 }
 
 /// The changelog of a release; for a rejected one also the reason.
-trait Told {
-    fn told(&self) -> String;
+trait ChangelogWithReason {
+    fn changelog_with_reason(&self) -> String;
 }
 
-impl Told for Entry {
-    fn told(&self) -> String {
+impl ChangelogWithReason for Entry {
+    fn changelog_with_reason(&self) -> String {
         match (&self.status, &self.reason) {
             (ReleasePhase::Rejected, Some(reason)) => format!("{} [REJECTED: {reason}]", self.changelog).trim_start().to_owned(),
             _ => self.changelog.clone(),
@@ -274,7 +275,7 @@ mod tests {
                 "changelog": changelog, "checksum": "", "commit": "",
             }))
             .unwrap();
-            entry.told()
+            entry.changelog_with_reason()
         };
         assert_eq!(entry("rejected", "kinder", Some("40 < 80")), "kinder [REJECTED: 40 < 80]");
         assert_eq!(entry("rejected", "", Some("40 < 80")), "[REJECTED: 40 < 80]");

@@ -197,12 +197,12 @@ fn spec(given: Map<String, Value>) -> Result<SkillSpec, Error> {
     let spec: SkillSpec = serde_json::from_value(spec).map_err(|error| Error::bad_request(format!("the body does not fit: {error}")))?;
     match spec.fault() {
         None => Ok(spec),
-        Some(fault) => Err(Error::bad_request(unspecced(&fault))),
+        Some(fault) => Err(Error::bad_request(without_spec_prefix(&fault))),
     }
 }
 
 /// Errors of a resource without `spec.`, which REST's callers never see.
-fn unspecced(fault: &str) -> String {
+fn without_spec_prefix(fault: &str) -> String {
     fault.strip_prefix("spec.").unwrap_or(fault).to_owned()
 }
 

@@ -99,9 +99,9 @@ impl View {
 }
 
 /// The list entry of a team. Members and agents are counted when it is shown.
-pub(crate) fn item(team: &Team) -> Option<ListEntry<View>> {
+pub(crate) fn item(team: &Team) -> ListEntry<View> {
     let view = View::of(team);
-    Some(ListEntry {
+    ListEntry {
         created: team.creation_timestamp().map_or(0, |time| time.0.as_second()),
         search: format!("{} {} {}", view.name, view.slug, view.description.as_deref().unwrap_or_default()).to_lowercase().into(),
         id: view.id.clone(),
@@ -110,7 +110,7 @@ pub(crate) fn item(team: &Team) -> Option<ListEntry<View>> {
         json: Box::default(),
         omitted: None,
         data: view,
-    })
+    }
 }
 
 pub(crate) async fn list(call: Call) -> Result<Page<View>, Error> {

@@ -156,7 +156,7 @@ impl View {
             model_id: agent.spec.model_id.clone(),
             status: standing,
             reason: trouble.map(|trouble| trouble.reason.clone()),
-            message: trouble.map(|trouble| told(&trouble.message)).filter(|message| !message.is_empty()),
+            message: trouble.map(|trouble| respelled(&trouble.message)).filter(|message| !message.is_empty()),
             team_id: namespace.strip_prefix("team-").map(ids::team),
             replicas: agent.spec.replicas,
             ready_replicas: status.replicas,
@@ -173,7 +173,7 @@ impl View {
 }
 
 /// A message about a field of the spec, in REST's spelling. Messages of pods stay as they are.
-fn told(message: &str) -> String {
+fn respelled(message: &str) -> String {
     if message.starts_with("spec.") { fields::spelled(message) } else { message.to_owned() }
 }
 

@@ -45,7 +45,7 @@ pub(crate) struct Hub {
 struct HubState {
     listeners: usize,
     /// The number of listeners so far, to detect new ones.
-    came: u64,
+    arrivals: u64,
     session: Option<Arc<WatchSession>>,
 }
 
@@ -82,7 +82,7 @@ impl Hub {
         let (session, subscription) = {
             let mut state = self.state();
             state.listeners += 1;
-            state.came += 1;
+            state.arrivals += 1;
             let session = state.session.get_or_insert_with(|| self.start()).clone();
             let feed = session.feed(agent);
             (session, Subscription { hub: self.clone(), feed })
@@ -121,11 +121,11 @@ impl Hub {
     }
 
     /// Stops the watches, unless a listener came.
-    async fn stop_when_idle(self: Arc<Self>, came: u64) {
+    async fn stop_when_idle(self: Arc<Self>, arrivals: u64) {
         sleep(IDLE_TIMEOUT).await;
         let mut state = self.state();
         if state.listeners == 0
-            && state.came == came
+            && state.arrivals == arrivals
             && let Some(session) = state.session.take()
         {
             session.tasks.lock().unwrap_or_else(PoisonError::into_inner).drain(..).for_each(|task| task.abort());
@@ -140,7 +140,7 @@ impl Drop for Subscription {
         if state.listeners == 0
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
-            runtime.spawn(self.hub.clone().stop_when_idle(state.came));
+            runtime.spawn(self.hub.clone().stop_when_idle(state.arrivals));
         }
     }
 }

@@ -22,7 +22,7 @@ pub(crate) struct Target {
 /// The agent of the path. One that the cache lacks does not run.
 pub(crate) async fn target<B>(call: &Call<B>) -> Result<Target, Error> {
     page::wait_for_caller_version(call, &call.context.caches.agents).await?;
-    match agents::seen(call) {
+    match agents::cached(call) {
         Some((key, item)) => Ok(Target { key, item }),
         None if !call.context.caches.is_ready() => Err(cluster_error::unavailable()),
         None => Err(Error::not_found(format!("there is no agent {}", call.path.part("id")))),
@@ -31,7 +31,7 @@ pub(crate) async fn target<B>(call: &Call<B>) -> Result<Target, Error> {
 
 impl Target {
     /// Why the agent has no pods to call, if it has none.
-    pub(crate) fn rests(&self) -> Option<String> {
+    pub(crate) fn no_pods_reason(&self) -> Option<String> {
         let name = &self.key.name;
         let AgentState { status, replicas, .. } = &self.item.data;
         match (status, replicas) {
@@ -80,9 +80,9 @@ mod tests {
             (Status::Deploying, 1, None),
             (Status::Deployed, 1, None),
         ] {
-            let rests = target(status, None, replicas).rests();
-            assert_eq!(rests.is_some(), says.is_some(), "{status:?}: {rests:?}");
-            assert!(rests.unwrap_or_default().contains(says.unwrap_or_default()), "{status:?}");
+            let reason = target(status, None, replicas).no_pods_reason();
+            assert_eq!(reason.is_some(), says.is_some(), "{status:?}: {reason:?}");
+            assert!(reason.unwrap_or_default().contains(says.unwrap_or_default()), "{status:?}");
         }
     }
 

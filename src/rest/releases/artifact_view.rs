@@ -11,7 +11,7 @@ use slipway_http::Error;
 use slipway_release::Artifact;
 use slipway_release::wire::Entry;
 
-use super::Told;
+use super::ChangelogWithReason;
 
 /// The release artifact.
 #[derive(Debug, Serialize)]
@@ -22,7 +22,7 @@ impl ArtifactView {
     pub(super) fn of(artifact: &Artifact, entry: &Entry) -> Result<Self, Error> {
         let mut shape = serde_json::to_value(artifact).map_err(Error::internal)?;
         shape["metadata"]["status"] = json!(entry.status);
-        shape["metadata"]["changelog"] = json!(entry.told());
+        shape["metadata"]["changelog"] = json!(entry.changelog_with_reason());
         Ok(Self(shape))
     }
 }

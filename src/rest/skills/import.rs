@@ -93,7 +93,7 @@ pub(crate) async fn import(call: Call<Import>) -> Result<Imported, Error> {
         spec.name = name;
     }
     if let Some(fault) = spec.fault() {
-        return Err(Error::bad_request(super::unspecced(&fault)));
+        return Err(Error::bad_request(super::without_spec_prefix(&fault)));
     }
     store(&call, spec, replace).await
 }

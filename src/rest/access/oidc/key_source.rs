@@ -22,14 +22,14 @@ pub(super) struct FetchIntervals {
     /// Older keys are fetched again.
     pub fresh: Duration,
     /// How long keys are used while the issuer cannot be reached. Earlier tokens have expired by then.
-    pub kept: Duration,
+    pub usable: Duration,
     /// The minimum time between two attempts.
     pub between: Duration,
 }
 
 impl Default for FetchIntervals {
     fn default() -> Self {
-        Self { fresh: Duration::from_mins(10), kept: Duration::from_hours(1), between: Duration::from_secs(10) }
+        Self { fresh: Duration::from_mins(10), usable: Duration::from_hours(1), between: Duration::from_secs(10) }
     }
 }
 
@@ -102,7 +102,7 @@ impl KeySource {
 
     fn usable(&self) -> Option<(Arc<Keys>, Duration)> {
         let (keys, fetched) = self.known().keys?;
-        Some((keys, fetched.elapsed())).filter(|(_, age)| *age < self.intervals.kept)
+        Some((keys, fetched.elapsed())).filter(|(_, age)| *age < self.intervals.usable)
     }
 
     fn change(&self, change: impl FnOnce(&mut CachedKeys)) {

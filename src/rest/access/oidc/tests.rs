@@ -26,7 +26,7 @@ fn oidc(issuer: &str) -> Oidc {
 }
 
 /// No minimum time between attempts.
-const QUICK: FetchIntervals = FetchIntervals { fresh: Duration::from_mins(10), kept: Duration::from_hours(1), between: Duration::ZERO };
+const QUICK: FetchIntervals = FetchIntervals { fresh: Duration::from_mins(10), usable: Duration::from_hours(1), between: Duration::ZERO };
 
 fn issuer(peer: &slipway_peers::Issuer, intervals: FetchIntervals) -> Issuer {
     rustls::crypto::ring::default_provider().install_default().ok();
@@ -135,7 +135,7 @@ async fn keys_that_change_are_found_and_old_ones_are_forgotten() {
 async fn an_issuer_that_is_away_is_told_apart_from_a_token_that_is_wrong() {
     let peer = slipway_peers::Issuer::start();
     let quick = issuer(&peer, QUICK);
-    let hasty = issuer(&peer, FetchIntervals { fresh: Duration::ZERO, kept: Duration::ZERO, ..QUICK });
+    let hasty = issuer(&peer, FetchIntervals { fresh: Duration::ZERO, usable: Duration::ZERO, ..QUICK });
     let token = peer.token(&alice().to_string());
     read(&quick, &token).await.unwrap();
     let strange = resigned(&token);
