@@ -13,6 +13,7 @@ pub mod gitops;
 pub mod ids;
 pub mod knowledge_base;
 pub mod labels;
+pub mod mirror;
 pub mod names;
 pub mod platform;
 pub mod release;

@@ -11,7 +11,7 @@ use kube::Client;
 use slipway_http::memory::{self, for_clients};
 use slipway_http::{Limits, Network, Proxies, listen, serve as serve_http};
 use slipway_operator::database::DatabaseUrl;
-use slipway_rest::{Authentication, Context, Issuer, Oidc, PlatformSettings, Rest, Settings, Sign, StateSettings};
+use slipway_rest::{Authentication, Context, Issuer, Oidc, PlatformSettings, Rest, RestSettings, Sign, StateSettings};
 use url::Url;
 
 use crate::arguments::{Arguments, Role};
@@ -21,8 +21,8 @@ use crate::run::namespaces;
 
 /// Clients that stream hold a connection each. Memory allows fewer, as a rule.
 const CONNECTIONS: usize = 16 * 1024;
-/// What imports may take of the process' memory limit: each is a child of it.
-const IMPORTS: u64 = 128 * memory::MIB;
+/// The part of the container's memory limit that import subprocesses may take.
+const IMPORT_BYTES: u64 = slipway_import::TOTAL_MEBIBYTES as u64 * memory::MIB;
 /// The state role's Service, and its port.
 const STATE: &str = "slipway-state";
 const STATE_PORT: u16 = 8091;
@@ -38,7 +38,7 @@ pub(crate) fn open(arguments: &Arguments, client: Client, relay: Option<Signer>)
         tracing::warn!("AUTH_ENABLED=false: whoever reaches {} may do everything in {}", arguments.api_listen, arguments.default_namespace);
     }
     let default_team = arguments.default_namespace.strip_prefix("team-").context("SLIPWAY_DEFAULT_NAMESPACE must begin with team-")?;
-    let settings = Settings {
+    let settings = RestSettings {
         platform_namespace: arguments.platform_namespace.clone(),
         watch_namespaces: namespaces(arguments),
         cluster_domain: arguments.cluster_domain.clone(),
@@ -132,7 +132,7 @@ pub(crate) fn serve(
     let listener = listen(address).with_context(|| format!("cannot listen on {address}"))?;
     let limit = memory::limit();
     let limits = Limits {
-        memory: for_clients(limit, IMPORTS),
+        memory: for_clients(limit, IMPORT_BYTES),
         connections: CONNECTIONS,
         strangers: true,
         proxies: Proxies::new(proxies),

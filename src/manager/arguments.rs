@@ -10,12 +10,12 @@ use clap::{Parser, Subcommand, ValueEnum};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use slipway_api::team::AllowedPodSettings;
 use slipway_api::{ids, platform};
+use slipway_egress::Allowed;
 use slipway_http::Network;
 use slipway_operator::database::{DatabaseUrl, DatabaseUrlError};
 use slipway_operator::settings::{AgentDefaults, TeamNetwork};
 use slipway_operator::tenancy::Wanted;
-use slipway_rest::Allowed;
-use slipway_rest::Limits;
+use slipway_rest::RateLimits;
 
 /// Runs Slipway's controllers: makes Agents run, Teams have namespaces, and says how it goes.
 #[derive(Debug, Parser)]
@@ -87,8 +87,8 @@ pub(crate) struct Arguments {
 
     /// How much each replica of the API lets through to agents, as JSON: {"team": {"atOnce": 1024, "perSecond": 400,
     /// "burst": 800}, "agent": {"atOnce": 256, "perSecond": 100, "burst": 200}, "listeners": 4096}. 0 means no limit.
-    #[arg(long, env = "SLIPWAY_LIMITS", default_value = "{}", value_parser = json::<Limits>)]
-    pub limits: Limits,
+    #[arg(long, env = "SLIPWAY_LIMITS", default_value = "{}", value_parser = json::<RateLimits>)]
+    pub limits: RateLimits,
 
     /// Whether the API writes as its callers, which takes the right to impersonate anybody, instead of as itself.
     #[arg(long, env = "SLIPWAY_IMPERSONATE", default_value_t = false, action = clap::ArgAction::Set)]

@@ -33,11 +33,11 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         Some(Command::Crds { action: None }) => return crds::print(),
         Some(Command::Crds { action: Some(CrdAction::Apply) }) => return crds::apply(client::connect(&metrics).await?).await,
         Some(Command::Skill { source }) => {
-            print(&slipway_rest::find_skill(&arguments.import_allow()?, source).await?);
+            print(&slipway_import::find_skill(&arguments.import_allow()?, source).await?);
             return Ok(());
         }
         Some(Command::Archive { start, length, path }) => {
-            print(&slipway_rest::unpack_skill(*start, *length, path)?);
+            print(&slipway_import::unpack_skill(*start, *length, path)?);
             return Ok(());
         }
         Some(Command::Token { agent }) => return token(&arguments, agent, client::connect(&metrics).await?).await,

@@ -1,12 +1,12 @@
-//! Who calls, for which team, and may they: a token becomes a `Caller`, a header or claim becomes a team, and a
-//! SubjectAccessReview decides. What the cluster said is believed for seconds, and no longer.
+//! Authentication and authorization: a token becomes a `Caller`, a path, claim or header becomes a team, and a
+//! SubjectAccessReview decides. Reviews are cached for seconds.
 
-mod failures;
+mod failure_limiter;
 mod oidc;
-mod recent;
 mod review;
 mod role;
 mod token;
+mod ttl_cache;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -22,49 +22,49 @@ use slipway_http::{Error, HeaderMap, HeaderName, HeaderValue, Holder, StatusCode
 
 use crate::call::Path;
 use crate::context::Context;
+use crate::permission::{MEMBER, Permission, Right};
 use crate::releases;
-use crate::right::{MEMBER, Permission, Right};
-use failures::Failures;
+use failure_limiter::FailureLimiter;
 pub use oidc::{Issuer, Oidc};
-use recent::Recent;
-use review::{Attributes, Question};
-use token::Judged;
+use review::{AccessQuestion, Attributes};
+use token::TokenIdentity;
+use ttl_cache::TtlCache;
 
-/// How long the cluster's word on a token or a right is believed.
-const BELIEVED: Duration = Duration::from_secs(5);
-/// How long a token that was good is asked about again, however many others are not.
-const REMEMBERED: Duration = Duration::from_mins(15);
+/// How long TokenReviews and SubjectAccessReviews are cached.
+const REVIEW_TTL: Duration = Duration::from_secs(5);
+/// How long a token that was valid is exempt from the failure limit.
+const GOOD_TOKEN_TTL: Duration = Duration::from_mins(15);
 
-const TEAM_ID: HeaderName = HeaderName::from_static("x-team-id");
-const TEAM: HeaderName = HeaderName::from_static("x-team");
+const TEAM_ID_HEADER: HeaderName = HeaderName::from_static("x-team-id");
+const TEAM_HEADER: HeaderName = HeaderName::from_static("x-team");
 
-/// No token is longer, and nobody is asked about one that is.
-const LONGEST: usize = 16 * 1024;
+/// Longer tokens are refused without a review.
+const TOKEN_LEN_MAX: usize = 16 * 1024;
 
-/// How callers prove who they are.
+/// How callers are authenticated.
 pub enum Authentication {
-    /// They need not: everyone may do everything in the default team.
+    /// Not at all: everyone may do everything in the default team.
     Off,
-    /// By a bearer token: of this issuer, if it names it, else one that the cluster knows.
+    /// By a bearer token: of this issuer if the token names it, otherwise by TokenReview.
     On(Option<Box<Issuer>>),
 }
 
-/// Who asks, in the words of Kubernetes.
+/// The caller as Kubernetes knows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Caller {
     pub name: String,
     pub groups: Vec<String>,
-    /// What else the cluster knows of the caller, which authorizers may look at.
+    /// Further attributes, which authorizers may use.
     pub uid: Option<String>,
     pub extra: BTreeMap<String, Vec<String>>,
-    /// The team that the token itself names.
+    /// The team that the token is limited to.
     pub team: Option<String>,
-    /// Nobody asked for a proof.
+    /// Authentication is off.
     pub anyone: bool,
 }
 
 impl Caller {
-    /// Whether the caller's token is for no team alone, or for the very one that a path names.
+    /// Whether the token is limited to no team, or to the team of the path.
     fn is_free_of_teams(&self, path: &Path) -> bool {
         self.team.as_deref().map(slug).is_none_or(|team| !team.is_empty() && team == slug(path.part("team")))
     }
@@ -76,7 +76,7 @@ pub(crate) struct Admitted {
 }
 
 impl Admitted {
-    /// To whom is charged what the call holds.
+    /// The account for memory that the call holds.
     pub(crate) fn holder(&self, address: IpAddr) -> Holder {
         if self.caller.anyone {
             return Holder::new(address, None);
@@ -89,10 +89,10 @@ pub(crate) struct Access {
     client: Client,
     authentication: Authentication,
     default_team: String,
-    tokens: Recent<[u8; 32], Judged>,
-    good: Recent<[u8; 32], ()>,
-    failures: Failures,
-    verdicts: Recent<Question, bool>,
+    tokens: TtlCache<[u8; 32], TokenIdentity>,
+    known_good: TtlCache<[u8; 32], ()>,
+    failures: FailureLimiter,
+    reviews: TtlCache<AccessQuestion, bool>,
 }
 
 impl Access {
@@ -101,14 +101,14 @@ impl Access {
             client,
             authentication,
             default_team,
-            tokens: Recent::new(BELIEVED),
-            good: Recent::new(REMEMBERED),
-            failures: Failures::new(Instant::now()),
-            verdicts: Recent::new(BELIEVED),
+            tokens: TtlCache::new(REVIEW_TTL),
+            known_good: TtlCache::new(GOOD_TOKEN_TTL),
+            failures: FailureLimiter::new(Instant::now()),
+            reviews: TtlCache::new(REVIEW_TTL),
         }
     }
 
-    /// The issuer whose tokens are taken besides the cluster's.
+    /// The issuer whose tokens are accepted besides the cluster's.
     pub(crate) fn issuer(&self) -> Option<&Issuer> {
         match &self.authentication {
             Authentication::On(issuer) => issuer.as_deref(),
@@ -116,24 +116,24 @@ impl Access {
         }
     }
 
-    /// What Kubernetes calls the person with this address.
+    /// The Kubernetes user name of the person with this e-mail address.
     pub(crate) fn user_of(&self, email: &str) -> String {
         self.issuer().map_or_else(|| email.to_owned(), |issuer| issuer.user(email))
     }
 
-    /// Who sends these headers, from this address.
+    /// The caller of a request.
     async fn caller(&self, headers: &HeaderMap, address: IpAddr) -> Result<Arc<Caller>, Error> {
         if matches!(self.authentication, Authentication::Off) {
             return Ok(Arc::new(Caller { name: "anonymous".to_owned(), anyone: true, ..Caller::default() }));
         }
         let token = bearer(headers)?;
-        // Tokens themselves are not kept, only their hashes.
+        // Only hashes of tokens are kept.
         let hash = Sha256::digest(token).into();
-        let judged = match self.tokens.get(&hash, Instant::now()).filter(Judged::holds) {
-            Some(judged) => judged,
-            None => Box::pin(self.judge(token, hash, address)).await?,
+        let identity = match self.tokens.get(&hash, Instant::now()).filter(TokenIdentity::is_valid) {
+            Some(identity) => identity,
+            None => Box::pin(self.authenticate(token, hash, address)).await?,
         };
-        judged.caller.ok_or_else(|| invalid("the cluster does not know it, or no longer"))
+        identity.caller.ok_or_else(|| invalid("the cluster does not know it, or no longer"))
     }
 
     /// Whether `caller` has `right` in `namespace` (empty: in the whole cluster), on the object `name` if it is known.
@@ -141,20 +141,20 @@ impl Access {
         self.may(caller, Attributes::of(right, namespace, name)).await
     }
 
-    /// The same of what need not be known before.
+    /// The same for attributes that come from rules.
     async fn may(&self, caller: &Arc<Caller>, attributes: Attributes) -> Result<bool, Error> {
         if caller.anyone {
             return Ok(true);
         }
-        let question = Question::new(caller.clone(), attributes);
-        match self.verdicts.get(&question, Instant::now()) {
-            Some(verdict) => Ok(verdict),
+        let question = AccessQuestion::new(caller.clone(), attributes);
+        match self.reviews.get(&question, Instant::now()) {
+            Some(allowed) => Ok(allowed),
             None => Box::pin(self.review(question)).await,
         }
     }
 }
 
-/// Lets a call in, or says why not.
+/// Authenticates and authorizes a call.
 pub(crate) async fn admit(
     context: &Context,
     permission: Permission,
@@ -169,7 +169,7 @@ pub(crate) async fn admit(
     let (right, namespace, name) = match permission {
         Permission::Open | Permission::Known => return Ok(Admitted { caller, team: None }),
         Permission::Team(right) => {
-            let team = Choice { context, caller: &caller, right, path }.team(headers).await?;
+            let team = TeamSelection { context, caller: &caller, right, path }.team(headers).await?;
             return Ok(Admitted { caller, team: Some(team) });
         }
         Permission::Cluster(_) | Permission::Platform(..) if !caller.is_free_of_teams(path) => {
@@ -185,26 +185,25 @@ pub(crate) async fn admit(
     Err(forbidden(format!("{} may not {right} in the cluster; a role that allows it is needed", caller.name)))
 }
 
-/// The name of the object that a path speaks of, as far as it is known: rights can be given by name.
+/// The name of the path's object, if it is known: rights can be granted by name.
 fn subject(context: &Context, right: Right, path: &Path, namespace: &str) -> Option<String> {
-    // A path names a release by its agent and number, and not by the name of its object.
+    // A release is named by agent and number in the path, not by its object.
     if right.resource == releases::LIST.resource {
         return None;
     }
     let (_, part) = path.0.iter().find(|(name, _)| *name != "team")?;
-    if part.starts_with("ag_") { context.seen.agents.name_of(namespace, part) } else { Some(ids::skill_name(part)) }
+    if part.starts_with("ag_") { context.caches.agents.name_of(namespace, part) } else { Some(ids::skill_name(part)) }
 }
 
-/// Which team a call is for: the one that its path names, else the one that its token names, else a header's, else
-/// the only one.
-struct Choice<'a> {
+/// Selects the team of a call: from the path, the token, a header, or the caller's only team, in this order.
+struct TeamSelection<'a> {
     context: &'a Context,
     caller: &'a Arc<Caller>,
     right: Right,
     path: &'a Path,
 }
 
-impl Choice<'_> {
+impl TeamSelection<'_> {
     async fn team(&self, headers: &HeaderMap) -> Result<TeamSlug, Error> {
         let path = Some(self.path.part("team")).filter(|named| !named.is_empty());
         if self.caller.anyone && path.is_none() {
@@ -212,7 +211,7 @@ impl Choice<'_> {
         }
         let asked = match path {
             Some(named) => Some(slug(named)),
-            None => asked(headers)?,
+            None => requested_team(headers)?,
         };
         match (self.caller.team.as_deref().map(slug), asked) {
             (Some(claimed), Some(asked)) if claimed != asked => {
@@ -223,19 +222,19 @@ impl Choice<'_> {
         }
     }
 
-    /// Whether the caller has the right that the call takes in this team. Not everyone who has it has a role.
+    /// Whether the caller has the call's right in this team. That takes no role.
     async fn may(&self, team: &TeamSlug) -> Result<bool, Error> {
         let namespace = team.namespace();
         let name = subject(self.context, self.right, self.path, &namespace);
         self.context.access.allows(self.caller, self.right, &namespace, name.as_deref()).await
     }
 
-    /// This team, if the caller may. One that does not exist looks the same to those who have no role in it.
+    /// The team, if the caller has the right. Without a role, a missing team looks like a foreign one.
     async fn named(&self, slug: &str) -> Result<TeamSlug, Error> {
         let stranger = || forbidden(format!("you have no role in a team {slug:?}"));
         let team = TeamSlug::new(slug).map_err(|_| stranger())?;
         if self.may(&team).await? {
-            let known = self.context.seen.teams.get(&Key::new("", slug)).is_some();
+            let known = self.context.caches.teams.get(&Key::new("", slug)).is_some();
             return if known { Ok(team) } else { Err(Error::not_found(format!("there is no team {slug:?} ({})", ids::team(slug)))) };
         }
         if !self.context.access.allows(self.caller, MEMBER, &team.namespace(), None).await? {
@@ -260,11 +259,10 @@ impl Choice<'_> {
     }
 }
 
-/// The teams in which the caller may have a role, of which the cluster has the last word. A token for one team shows no
-/// other.
+/// The teams in which the caller may have a role; a review decides. A token for one team yields no other.
 async fn candidates(context: &Context, caller: &Arc<Caller>) -> Result<Vec<TeamSlug>, Error> {
     let all = context.access.allows(caller, MEMBER, "", None).await?;
-    let slugs: Vec<String> = if all { context.seen.teams.names("") } else { context.seen.bound_to(caller) };
+    let slugs: Vec<String> = if all { context.caches.teams.names("") } else { context.caches.teams_bound_to(caller) };
     let claimed = caller.team.as_deref().map(slug);
     let mine = slugs.into_iter().filter(|slug| claimed.as_ref().is_none_or(|claimed| claimed == slug));
     Ok(mine.filter_map(|slug| TeamSlug::new(slug).ok()).collect())
@@ -281,17 +279,17 @@ pub(crate) async fn teams_of(context: &Context, caller: &Arc<Caller>) -> Result<
     Ok(teams)
 }
 
-/// The slug in an id or slug, in the spelling that namespaces have.
+/// The slug in an id or slug, in the spelling of namespaces.
 fn slug(named: &str) -> String {
     ids::team_slug(named.trim()).to_lowercase()
 }
 
-/// The team that headers ask for. Two that differ leave open which is meant, and no guess is made.
-fn asked(headers: &HeaderMap) -> Result<Option<String>, Error> {
+/// The team that the headers name. Two different teams are an error.
+fn requested_team(headers: &HeaderMap) -> Result<Option<String>, Error> {
     let mut asked: Option<String> = None;
-    let ids = headers.get_all(TEAM_ID).iter().map(|value| (true, value));
-    for (is_id, value) in ids.chain(headers.get_all(TEAM).iter().map(|value| (false, value))) {
-        // An empty id is the default team's, as tk_ without a slug is.
+    let ids = headers.get_all(TEAM_ID_HEADER).iter().map(|value| (true, value));
+    for (is_id, value) in ids.chain(headers.get_all(TEAM_HEADER).iter().map(|value| (false, value))) {
+        // An empty id stands for the default team, like tk_ without a slug.
         let default = |named: &str| is_id && named.trim().is_empty();
         let named = value.to_str().ok().map(|named| if default(named) { ids::DEFAULT_TEAM.to_owned() } else { slug(named) });
         let named = named.filter(|slug| !slug.is_empty());
@@ -317,13 +315,13 @@ fn bearer(headers: &HeaderMap) -> Result<&str, Error> {
         scheme.eq_ignore_ascii_case("bearer").then(|| token.trim()).filter(|token| !token.is_empty())
     });
     match token {
-        Some(token) if token.len() > LONGEST => Err(invalid(&format!("it is longer than {LONGEST} bytes"))),
+        Some(token) if token.len() > TOKEN_LEN_MAX => Err(invalid(&format!("it is longer than {TOKEN_LEN_MAX} bytes"))),
         Some(token) => Ok(token),
         None => Err(unauthorized("the header Authorization must be: Bearer, a space, and a token", "Bearer")),
     }
 }
 
-/// 401: there is a token, but it does not do.
+/// 401 for an invalid token.
 fn invalid(problem: &str) -> Error {
     unauthorized(&format!("the token is not valid: {problem}"), "Bearer error=\"invalid_token\"")
 }
@@ -349,7 +347,7 @@ mod tests {
         for (given, token) in [("Bearer abc", "abc"), ("bearer  abc ", "abc"), ("BEARER a.b.c", "a.b.c")] {
             assert_eq!(bearer(&headers(&[("authorization", given)])).unwrap(), token, "{given}");
         }
-        let long = format!("Bearer {}", "x".repeat(LONGEST + 1));
+        let long = format!("Bearer {}", "x".repeat(TOKEN_LEN_MAX + 1));
         for wrong in ["Bearer", "Bearer ", "Basic abc", "abc", "", &long] {
             let error = bearer(&headers(&[("authorization", wrong)])).unwrap_err();
             assert_eq!(error.status(), StatusCode::UNAUTHORIZED, "{wrong:.40}");
@@ -389,12 +387,12 @@ mod tests {
             (&[("x-team-id", "")], Some("default")),
             (&[("x-team-id", ""), ("x-team", "default")], Some("default")),
         ] {
-            assert_eq!(asked(&headers(given)).unwrap().as_deref(), team, "{given:?}");
+            assert_eq!(requested_team(&headers(given)).unwrap().as_deref(), team, "{given:?}");
         }
         for wrong in [&[("x-team", "")][..], &[("x-team", "blue"), ("x-team-id", "tk_red")], &[("x-team", " ")]] {
-            assert_eq!(asked(&headers(wrong)).unwrap_err().status(), StatusCode::BAD_REQUEST, "{wrong:?}");
+            assert_eq!(requested_team(&headers(wrong)).unwrap_err().status(), StatusCode::BAD_REQUEST, "{wrong:?}");
         }
-        let unreadable: HeaderMap = [(TEAM, HeaderValue::from_bytes(b"bl\xffe").unwrap())].into_iter().collect();
-        assert_eq!(asked(&unreadable).unwrap_err().status(), StatusCode::BAD_REQUEST);
+        let unreadable: HeaderMap = [(TEAM_HEADER, HeaderValue::from_bytes(b"bl\xffe").unwrap())].into_iter().collect();
+        assert_eq!(requested_team(&unreadable).unwrap_err().status(), StatusCode::BAD_REQUEST);
     }
 }

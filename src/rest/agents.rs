@@ -1,4 +1,4 @@
-//! Agents: lists, one of them, making and deleting.
+//! Agents: list, get, create and delete.
 
 pub(crate) mod change;
 pub(crate) mod run;
@@ -19,30 +19,30 @@ use slipway_http::{Error, StatusCode};
 use crate::answer::{Created, Data, Single};
 use crate::call::{Call, Json};
 use crate::fields::{self, AGENT, NewAgent};
+use crate::list_cache::ListEntry;
 use crate::page::{self, Page, page};
-use crate::shelf::Item;
-use crate::{fault, write};
+use crate::{cluster_error, write};
 
-pub(crate) use view::{View, item, time};
+pub(crate) use view::{AgentState, ConversationStorage, Status, View, item, time};
 
 pub(crate) async fn list(call: Call) -> Result<Page<View>, Error> {
     let (context, namespace) = (call.context.clone(), call.namespace());
-    page(call, &context.seen.agents, Some(&namespace)).await
+    page(call, &context.caches.agents, Some(&namespace)).await
 }
 
-/// Those of all teams.
+/// The agents of all teams.
 pub(crate) async fn all(call: Call) -> Result<Page<View>, Error> {
     let context = call.context.clone();
-    page(call, &context.seen.agents, None).await
+    page(call, &context.caches.agents, None).await
 }
 
-/// As the API server has it now; or as the watch has told of it, where the caller says how new that must be, and it is.
+/// From the cache if the caller names a version and the cache has it; otherwise from the API server.
 pub(crate) async fn get(call: Call) -> Result<Single<View>, Error> {
-    if page::suffices(&call, &call.context.seen.agents)?
-        && let Some((_, item)) = seen(&call)
+    if page::is_cached_as_new(&call, &call.context.caches.agents)?
+        && let Some((_, item)) = cached(&call)
         && let Some(whole) = item.whole()
     {
-        return Ok(Single::kept(whole, item.version));
+        return Ok(Single::cached(whole, item.version));
     }
     let (agent, _) = find(&call).await?;
     answer(&agent).map(Single::read)
@@ -52,11 +52,11 @@ pub(crate) async fn create(call: Call<Json<NewAgent>>) -> Result<Created<View>, 
     let (call, Json(NewAgent(mut fields))) = call.split();
     let slug = slug(&mut fields)?;
     let mut spec = fields::without_nulls(fields::to_resource(&AGENT, flat(fields)?)?);
-    // Deploying it is a step of its own.
+    // Deploying is a separate step.
     if let Some(spec) = spec.as_object_mut() {
         spec.entry("suspend").or_insert(json!(true));
     }
-    // As it was sent, so that the API server judges all of it, and no default is written down that nobody chose.
+    // Unparsed, so that the API server validates every field and defaults are not written into the spec.
     let kind = ApiResource::erase::<Agent>(&());
     let mut agent = DynamicObject::new(slug.as_str(), &kind).data(json!({ "spec": spec }));
     agent.metadata.namespace = Some(call.namespace());
@@ -75,7 +75,7 @@ pub(crate) struct Deleted {
 
 pub(crate) async fn delete(call: Call) -> Result<Data<Deleted>, Error> {
     let (agent, what) = find(&call).await?;
-    // It would be made again, and its conversations would be gone.
+    // GitOps would create it again, without its conversations.
     crate::gitops::refuse(&agent.metadata, &what)?;
     let version = write::delete(&call, &api(&call), &agent, &what).await?;
     Ok(Data::since(Deleted { id: ids::agent(&call.namespace(), &agent.name_any()), deleted: true }, version))
@@ -85,17 +85,17 @@ pub(crate) fn api<B>(call: &Call<B>) -> Api<Agent> {
     Api::namespaced(call.client(), &call.namespace())
 }
 
-/// The agent that the path names by id or slug, as the API server has it now, and what to call it.
+/// The agent of the path, from the API server, and its name in messages.
 pub(crate) async fn find<B>(call: &Call<B>) -> Result<(Agent, String), Error> {
     let (name, what) = named(call).await?;
-    let agent = api(call).get(&name).await.map_err(|error| fault::of_cluster(error, &what))?;
-    there(&agent, &what)?;
+    let agent = api(call).get(&name).await.map_err(|error| cluster_error::from_kube(error, &what))?;
+    ensure_not_deleted(&agent, &what)?;
     Ok((agent, what))
 }
 
-/// The agent that the path names by id or slug, as far as it was heard of.
-pub(crate) fn seen<B>(call: &Call<B>) -> Option<(Key, Arc<Item>)> {
-    let agents = &call.context.seen.agents;
+/// The agent of the path, from the cache.
+pub(crate) fn cached<B>(call: &Call<B>) -> Option<(Key, Arc<ListEntry<AgentState>>)> {
+    let agents = &call.context.caches.agents;
     let (namespace, named) = (call.namespace(), call.path.part("id"));
     let name = if named.starts_with("ag_") { agents.name_of(&namespace, named)? } else { named.to_owned() };
     let key = Key::new(namespace, name);
@@ -103,7 +103,7 @@ pub(crate) fn seen<B>(call: &Call<B>) -> Option<(Key, Arc<Item>)> {
     Some((key, item))
 }
 
-/// The name of the agent that the path names by id or slug, if there can be one, and what to call it.
+/// The name of the path's agent, and its name in messages.
 async fn named<B>(call: &Call<B>) -> Result<(String, String), Error> {
     let named = call.path.part("id");
     let what = format!("agent {named}");
@@ -113,36 +113,36 @@ async fn named<B>(call: &Call<B>) -> Result<(String, String), Error> {
     }
 }
 
-/// One that is being deleted is not there any more, for those who ask.
-fn there(agent: &Agent, what: &str) -> Result<(), Error> {
+/// An agent that is being deleted counts as missing.
+fn ensure_not_deleted(agent: &Agent, what: &str) -> Result<(), Error> {
     match agent.metadata.deletion_timestamp {
         Some(_) => Err(Error::not_found(format!("there is no {what} any more: it is being deleted"))),
         None => Ok(()),
     }
 }
 
-/// The name of the agent with this id or slug. An id that was not heard of may be one that was made just now.
+/// The name of the agent with this id or slug. An unknown id may be that of a new agent.
 pub(crate) async fn name<B>(call: &Call<B>, named: &str) -> Result<Option<String>, Error> {
     if !named.starts_with("ag_") {
         return Ok(AgentName::new(named).ok().map(|name| name.as_str().to_owned()));
     }
     let namespace = call.namespace();
-    if let Some(name) = call.context.seen.agents.name_of(&namespace, named) {
+    if let Some(name) = call.context.caches.agents.name_of(&namespace, named) {
         return Ok(Some(name));
     }
-    // One at a time, as what has to be read for it may be large.
-    let _one = call.context.seen.agents.asking().acquire().await;
+    // One at a time, as the list may be large.
+    let _one = call.context.caches.agents.fetch_turn().acquire().await;
     let present = list::metadata(&api(call), |agent| agent.name.clone().unwrap_or_default())
         .await
-        .map_err(|error| fault::of_cluster(error, "agents"))?;
+        .map_err(|error| cluster_error::from_kube(error, "agents"))?;
     Ok(present.into_iter().find(|name| ids::agent(&namespace, name) == named))
 }
 
-/// Changes the agent that the path names, as `change` says, which is told what to call it.
+/// Changes the agent of the path by the patch that `change` returns. Its second argument is the agent's name in messages.
 pub(crate) async fn write(call: &Call, change: impl Fn(&Agent, &str) -> Result<Value, Error>) -> Result<Agent, Error> {
     let (name, what) = named(call).await?;
     let change = |agent: &Agent| {
-        there(agent, &what)?;
+        ensure_not_deleted(agent, &what)?;
         change(agent, &what)
     };
     write::change(call, &api(call), &name, &what, change).await
@@ -152,12 +152,12 @@ fn answer(agent: &Agent) -> Result<Data<View>, Error> {
     Ok(Data::at(View::of(agent)?, agent.resource_version()))
 }
 
-/// A wish that the agent is in no state to grant.
+/// 409: the agent is in no state for this.
 fn conflict(message: String) -> Error {
     Error::new(StatusCode::CONFLICT, message)
 }
 
-/// The slug that a new agent asks for, or the one that its name makes.
+/// The slug of a new agent: as given, or derived from its name.
 fn slug(fields: &mut Map<String, Value>) -> Result<AgentName, Error> {
     let wrong = |error: names::NameError| Error::bad_request(format!("name: {error}; `slug` can be given apart from it"));
     let within = fields.get("config").and_then(|config| config.get("name")).cloned();
@@ -172,7 +172,7 @@ fn slug(fields: &mut Map<String, Value>) -> Result<AgentName, Error> {
     }
 }
 
-/// Fields may stand in `config` as well, as they do in answers; but each only once.
+/// Fields may stand in `config`, as in replies, but each only once.
 fn flat(mut fields: Map<String, Value>) -> Result<Value, Error> {
     match fields.remove("config") {
         None | Some(Value::Null) => {}

@@ -1,27 +1,27 @@
-//! The shapes of answers: `{"data": …}` as a rule, anything else where the specification says so.
+//! The forms of replies: `{"data": …}` as a rule, others where the specification has them.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 use slipway_http::{Error, HeaderName, HeaderValue, Reply, StatusCode, header};
 
-/// The version of the cluster that an answer speaks of. What is asked for with it is at least as new.
+/// The resource version that a reply reflects. A request with this header gets a reply at least as new.
 pub(crate) const VERSION: HeaderName = HeaderName::from_static("x-resource-version");
 
-/// What a handler may answer.
+/// A reply of a handler.
 pub(crate) trait Answer: Send + 'static {
     const STATUS: StatusCode = StatusCode::OK;
     const MEDIA: &'static str = "application/json";
-    /// Whether what comes of it is charged elsewhere: it comes off a shelf, from an agent, or as a stream.
-    const LIGHT: bool = false;
+    /// Whether the memory of the reply is charged elsewhere: by the list cache, an agent's call, or a stream.
+    const IS_CHARGED_ELSEWHERE: bool = false;
     fn form(generator: &mut SchemaGenerator) -> Schema;
     fn reply(self) -> Result<Reply, Error>;
 }
 
-/// `{"data": …}`, and the version of what was read or written.
+/// `{"data": …}`, and the resource version of what was read or written.
 pub(crate) struct Data<T> {
     thing: T,
     version: Option<String>,
-    /// Whether the version is also that of the thing.
+    /// Whether the version is also the ETag.
     tagged: bool,
 }
 
@@ -30,12 +30,12 @@ impl<T> Data<T> {
         Self { thing: data, version: None, tagged: false }
     }
 
-    /// A thing in its version, which is its ETag as well.
+    /// An object at its version, which is also its ETag.
     pub(crate) fn at(data: T, version: Option<String>) -> Self {
         Self { thing: data, version, tagged: true }
     }
 
-    /// What is to be said of something that is no more since this version of the cluster.
+    /// A deletion, which is visible from this version on.
     pub(crate) fn since(data: T, version: Option<String>) -> Self {
         Self { thing: data, version, tagged: false }
     }
@@ -58,22 +58,22 @@ impl<T: Serialize + JsonSchema + Send + 'static> Answer for Data<T> {
     }
 }
 
-/// The same of what was read: by itself, or as it is kept.
-pub(crate) struct Single<T>(Source<T>);
+/// `{"data": …}` of one object, from the API server or from the list cache.
+pub(crate) struct Single<T>(SingleBody<T>);
 
-enum Source<T> {
+enum SingleBody<T> {
     Read(Data<T>),
-    Kept { json: String, version: u64 },
+    Cached { json: String, version: u64 },
 }
 
 impl<T> Single<T> {
     pub(crate) fn read(data: Data<T>) -> Self {
-        Self(Source::Read(data))
+        Self(SingleBody::Read(data))
     }
 
-    /// The JSON of a thing, and its own version.
-    pub(crate) fn kept(json: String, version: u64) -> Self {
-        Self(Source::Kept { json, version })
+    /// The JSON of an object from the cache, and its version.
+    pub(crate) fn cached(json: String, version: u64) -> Self {
+        Self(SingleBody::Cached { json, version })
     }
 }
 
@@ -84,13 +84,15 @@ impl<T: Serialize + JsonSchema + Send + 'static> Answer for Single<T> {
 
     fn reply(self) -> Result<Reply, Error> {
         match self.0 {
-            Source::Read(data) => data.reply(),
-            Source::Kept { json, version } => tagged(Reply::bytes(Self::MEDIA, format!("{{\"data\":{json}}}")), Some(version.to_string())),
+            SingleBody::Read(data) => data.reply(),
+            SingleBody::Cached { json, version } => {
+                tagged(Reply::bytes(Self::MEDIA, format!("{{\"data\":{json}}}")), Some(version.to_string()))
+            }
         }
     }
 }
 
-/// The same with 201.
+/// `Data` with status 201.
 pub(crate) struct Created<T>(pub Data<T>);
 
 impl<T: Serialize + JsonSchema + Send + 'static> Answer for Created<T> {
@@ -105,7 +107,7 @@ impl<T: Serialize + JsonSchema + Send + 'static> Answer for Created<T> {
     }
 }
 
-/// The same with 201 where something was made, and with 200 where what stands is answered.
+/// `Data` with status 201 for a new object and 200 for an existing one.
 pub(crate) struct Made<T> {
     pub data: Data<T>,
     pub is_new: bool,
@@ -124,7 +126,7 @@ impl<T: Serialize + JsonSchema + Send + 'static> Answer for Made<T> {
     }
 }
 
-/// A body as it is, without `data` around it.
+/// A body without `data` around it.
 pub(crate) struct Plain<T>(pub T);
 
 impl<T: Serialize + JsonSchema + Send + 'static> Answer for Plain<T> {
@@ -142,7 +144,7 @@ pub(crate) struct Events(pub Reply);
 
 impl Answer for Events {
     const MEDIA: &'static str = "text/event-stream";
-    const LIGHT: bool = true;
+    const IS_CHARGED_ELSEWHERE: bool = true;
 
     fn form(_: &mut SchemaGenerator) -> Schema {
         json_schema!({"type": "string"})
@@ -153,7 +155,7 @@ impl Answer for Events {
     }
 }
 
-/// The version of a thing that is sent: a client that changes it can say by `If-Match` which one it means.
+/// Adds the version of an object as its ETag, for `If-Match`.
 pub(crate) fn tagged(reply: Reply, version: Option<String>) -> Result<Reply, Error> {
     let Some(version) = version else { return Ok(reply) };
     let tag = HeaderValue::try_from(format!("\"{version}\"")).map_err(Error::internal)?;

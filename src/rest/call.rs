@@ -1,4 +1,4 @@
-//! A request as a handler sees it: who asks, about which team, with what.
+//! A request as a handler sees it: caller, team, path, query, headers and body.
 
 use std::sync::Arc;
 
@@ -12,15 +12,15 @@ use crate::access::Caller;
 use crate::context::Context;
 use crate::impersonate;
 
-/// Makes a creation that is repeated give the same answer.
+/// Makes a repeated creation return the first result.
 pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// The parts of a path that vary, by name.
+/// The variable parts of a path, by name.
 #[derive(Debug, Default)]
 pub(crate) struct Path(pub Vec<(&'static str, String)>);
 
 impl Path {
-    /// The part called `name`; empty if the route has none, which no caller can bring about.
+    /// The part called `name`; empty if the route has none.
     pub(crate) fn part(&self, name: &str) -> &str {
         self.0.iter().find(|(known, _)| *known == name).map_or("", |(_, value)| value)
     }
@@ -29,56 +29,56 @@ impl Path {
 pub(crate) struct Call<B = ()> {
     pub context: Arc<Context>,
     pub caller: Arc<Caller>,
-    /// The team that the call is about, if it is about one.
+    /// The team of the call; none on routes of the platform.
     pub team: Option<TeamSlug>,
     pub path: Path,
     pub query: Query,
     pub headers: HeaderMap,
     pub id: RequestId,
-    /// To which is charged what the call holds.
+    /// The account for memory that the call holds.
     pub place: Place,
     pub body: B,
 }
 
 impl<B> Call<B> {
-    /// The namespace of the team that the call is about.
+    /// The namespace of the call's team.
     pub(crate) fn namespace(&self) -> String {
         self.team.as_ref().map(TeamSlug::namespace).unwrap_or_default()
     }
 
-    /// Whether what the call writes is written as its caller.
+    /// Whether the call's writes are made as its caller.
     pub(crate) fn impersonates(&self) -> bool {
         self.context.settings.impersonate && !self.caller.anyone
     }
 
-    /// The way to what the call reads and writes.
+    /// The client for the call's reads and writes.
     pub(crate) fn client(&self) -> Client {
         let own = &self.context.client;
         if self.impersonates() { impersonate::client(own, &self.caller) } else { own.clone() }
     }
 
-    /// What a header says. One that is no text says something that nobody takes for a number or a name: it is there.
+    /// The value of a header. A value that is no text becomes U+FFFD, which no parser accepts.
     pub(crate) fn header(&self, name: impl slipway_http::AsHeaderName) -> Option<&str> {
         self.headers.get(name).map(|value| value.to_str().unwrap_or("\u{fffd}"))
     }
 
-    /// The call without its body, and the body.
+    /// Separates the body from the call.
     pub(crate) fn split(self) -> (Call, B) {
         let Self { context, caller, team, path, query, headers, id, place, body } = self;
         (Call { context, caller, team, path, query, headers, id, place, body: () }, body)
     }
 }
 
-/// What a request may bring along.
+/// The body of a request.
 pub(crate) trait Body: Sized + Send + 'static {
-    /// Whether there must be one.
+    /// Whether the body is required.
     const REQUIRED: bool = true;
-    /// Its media type and form, for the document; `None` when nothing is read.
+    /// Media type and schema for the OpenAPI document; `None` if no body is read.
     fn form(generator: &mut SchemaGenerator) -> Option<(&'static str, Schema)>;
     fn read(request: Request) -> impl Future<Output = Result<Self, Error>> + Send;
 }
 
-/// Nothing is expected, and whatever comes is not looked at.
+/// No body. One that is sent is ignored.
 impl Body for () {
     fn form(_: &mut SchemaGenerator) -> Option<(&'static str, Schema)> {
         None
@@ -89,7 +89,7 @@ impl Body for () {
     }
 }
 
-/// The whole request, for those that pass it on.
+/// The whole request, for handlers that pass it on.
 impl Body for Request {
     fn form(_: &mut SchemaGenerator) -> Option<(&'static str, Schema)> {
         None
@@ -112,7 +112,7 @@ impl<T: DeserializeOwned + JsonSchema + Send + 'static> Body for Json<T> {
     }
 }
 
-/// JSON, or nothing at all, which is as good as an empty object.
+/// JSON, or no body, which stands for an empty object.
 pub(crate) struct Maybe<T>(pub T);
 
 impl<T: DeserializeOwned + Default + JsonSchema + Send + 'static> Body for Maybe<T> {

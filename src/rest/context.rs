@@ -1,5 +1,4 @@
-//! What every handler may use: the connection to the cluster, what was seen of it, who may do what, and the ways to
-//! agents.
+//! The state that all handlers share: clients, caches, access, limits.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -8,53 +7,53 @@ use std::time::Duration;
 
 use kube::Client;
 use slipway_database::{Fault, Reader};
+use slipway_import::Importer;
 use tokio::time::timeout;
 use tower::service_fn;
 
 use crate::access::{Access, Authentication};
+use crate::caches::Caches;
 use crate::events::Hub;
-use crate::limits::{Gate, Limits};
 use crate::metrics::Metrics;
 use crate::openapi::Description;
 use crate::platform::PlatformSettings;
+use crate::rate_limiter::{RateLimiter, RateLimits};
 use crate::relay::Relay;
 use crate::routes;
-use crate::seen::Seen;
-use crate::state::{State, StateSettings};
+use crate::state::{StateClient, StateSettings};
 
-/// How this API was set up.
+/// The settings of the API.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct RestSettings {
     /// The platform's own namespace.
     pub platform_namespace: String,
-    /// Only these namespaces are looked at; empty means all.
+    /// The namespaces to watch; empty means all.
     pub watch_namespaces: Vec<String>,
     /// The cluster's DNS domain.
     pub cluster_domain: String,
-    /// The team of those who need not say who they are.
+    /// The team of callers without authentication.
     pub default_team: String,
-    /// Whether agents are reached at their Service's name; else by way of the API server.
+    /// Whether agents are reached at their Service's address; otherwise through the API server's proxy.
     pub in_cluster: bool,
-    /// Where agents are reached instead, such as `http://{name}.{namespace}.example.com`.
+    /// Overrides the address of agents, for example `http://{name}.{namespace}.example.com`.
     pub agent_address: Option<String>,
-    /// How long an agent's answer to a chat may take to begin.
+    /// The timeout until an agent begins to answer a chat.
     pub chat_time: Duration,
-    /// A program and its arguments, after which `skill SOURCE` makes it print what `find_skill` says, and
-    /// `archive START LENGTH PATH` what `unpack_skill` says. It runs with nothing of this process' environment but the way
-    /// to the network.
+    /// The program of import subprocesses, with its arguments before `skill SOURCE`, which prints what
+    /// `slipway_import::find_skill` returns, or `archive START LENGTH PATH`, likewise for `unpack_skill`.
     pub importer: Vec<OsString>,
     pub platform: PlatformSettings,
-    /// The way to the releases.
+    /// The address of the state role.
     pub state: StateSettings,
     /// Whether objects are written as the caller instead of as REST itself.
     pub impersonate: bool,
-    /// How much may be asked of agents.
-    pub limits: Limits,
-    /// Signs calls of agents; without it they bear no token.
+    /// The rate limits of calls to agents.
+    pub limits: RateLimits,
+    /// Signs calls to agents; without it they carry no token.
     pub sign: Option<Sign>,
 }
 
-/// Makes the token by which an agent knows that a call is meant for it, from the agent's id. There may be no key yet.
+/// Makes the token that a call to an agent carries, from the agent's id. None while there is no key.
 #[derive(Clone)]
 pub struct Sign(Arc<Signing>);
 
@@ -76,51 +75,53 @@ impl fmt::Debug for Sign {
     }
 }
 
-/// How long the API server may take to begin its answer.
-const PATIENCE: Duration = Duration::from_secs(12);
+/// The timeout until the API server begins to answer.
+const API_SERVER_TIMEOUT: Duration = Duration::from_secs(12);
 
 pub struct Context {
     pub(crate) client: Client,
-    pub(crate) settings: Settings,
+    pub(crate) settings: RestSettings,
     pub(crate) access: Access,
-    pub(crate) seen: Arc<Seen>,
-    pub(crate) gate: Arc<Gate>,
+    pub(crate) caches: Arc<Caches>,
+    pub(crate) rate_limiter: Arc<RateLimiter>,
     pub(crate) relay: Relay,
-    pub(crate) state: State,
-    /// What agents that rest have said and know.
-    pub(crate) kept: Option<Reader>,
+    pub(crate) state: StateClient,
+    pub(crate) importer: Importer,
+    /// Reads the conversations of agents without pods.
+    pub(crate) database: Option<Reader>,
     pub(crate) metrics: Metrics,
     pub(crate) hub: Arc<Hub>,
     pub(crate) description: Description,
 }
 
 impl Context {
-    /// Fails where the database's URL cannot be used. Nothing is connected to.
-    pub fn new(client: Client, settings: Settings, authentication: Authentication) -> Result<Self, Fault> {
-        let patient = client.clone();
-        let client = within(PATIENCE, client);
-        let relay = Relay::new(patient, client.clone(), &settings);
+    /// Fails if the database's URL is invalid. Connects to nothing.
+    pub fn new(client: Client, settings: RestSettings, authentication: Authentication) -> Result<Self, Fault> {
+        let untimed = client.clone();
+        let client = with_timeout(API_SERVER_TIMEOUT, client);
+        let relay = Relay::new(untimed, client.clone(), &settings);
         let access = Access::new(client.clone(), authentication, settings.default_team.clone());
-        let seen = Arc::new(Seen::new(settings.watch_namespaces.clone()));
+        let caches = Arc::new(Caches::new(settings.watch_namespaces.clone()));
         let metrics = Metrics::default();
-        let gate = Arc::new(Gate::new(settings.limits, metrics.clone()));
-        let hub = Arc::new(Hub::new(client.clone(), seen.clone(), settings.watch_namespaces.clone()));
-        let state = State::new(&settings.state);
-        let kept = settings.platform.reader()?;
+        let rate_limiter = Arc::new(RateLimiter::new(settings.limits, metrics.clone()));
+        let hub = Arc::new(Hub::new(client.clone(), caches.clone(), settings.watch_namespaces.clone()));
+        let state = StateClient::new(&settings.state);
+        let importer = Importer::new(settings.importer.clone());
+        let database = settings.platform.reader()?;
         let description = Description::of(&routes::all());
-        Ok(Self { client, settings, access, seen, gate, relay, state, kept, metrics, hub, description })
+        Ok(Self { client, settings, access, caches, rate_limiter, relay, state, importer, database, metrics, hub, description })
     }
 }
 
-/// A client whose requests begin to be answered within this time, or fail: an API server that has gone may leave
-/// connections behind that are silent for ever.
-fn within(patience: Duration, client: Client) -> Client {
+/// A client whose requests fail if no answer begins within `limit`. An API server that has gone may leave silent
+/// connections.
+fn with_timeout(limit: Duration, client: Client) -> Client {
     let namespace = client.default_namespace().to_owned();
     let service = service_fn(move |request| {
         let client = client.clone();
         async move {
-            let late = |_| kube::Error::Service(format!("the API server has not answered within {} s", patience.as_secs()).into());
-            timeout(patience, client.send(request)).await.map_err(late)?
+            let timed_out = |_| kube::Error::Service(format!("the API server has not answered within {} s", limit.as_secs()).into());
+            timeout(limit, client.send(request)).await.map_err(timed_out)?
         }
     });
     Client::new(service, namespace)

@@ -1,7 +1,7 @@
-//! What happens to an agent, as a stream: the Events that Kubernetes has of the Agent and of its Deployment. The
-//! last of them first, then whatever comes, on any replica alike, for nothing is kept here.
+//! The events of an agent as a stream: Kubernetes Events of the Agent and its Deployment, first the last ones, then each as
+//! it comes. All replicas give the same stream, as nothing is stored here.
 //!
-//! `hub` has the watches that all listeners share, `feed` what is told of one agent, `view` how.
+//! `hub` owns the shared watches, `feed` is the log of one agent, `view` the form of an event.
 
 mod feed;
 mod hub;
@@ -18,16 +18,16 @@ use tokio::time::timeout;
 
 use crate::answer::Events;
 use crate::call::Call;
-use crate::limits::Pass;
+use crate::rate_limiter::Permit;
 use crate::relay::{Target, target};
-use crate::{agents, fault};
-use feed::{Found, Told};
+use crate::{agents, cluster_error};
+use feed::{FeedRead, FeedState};
 pub(crate) use hub::Hub;
-use hub::Seat;
+use hub::Subscription;
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
-/// How long to wait until an agent that the API server has is heard of.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long the list cache may lag behind the API server for a new agent.
+const CACHE_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(crate) async fn events(call: Call) -> Result<Events, Error> {
     let after = call.header(LAST_EVENT_ID).filter(|id| !id.is_empty()).map(str::parse::<u64>).transpose();
@@ -35,13 +35,20 @@ pub(crate) async fn events(call: Call) -> Result<Events, Error> {
     let Target { key, item } = known(&call).await?;
     let created = item.created;
     let team = call.team.as_ref().map(ToString::to_string).unwrap_or_default();
-    let pass = call.context.gate.listener(&team, Instant::now())?;
-    let seat = call.context.hub.sit(&key, created).await?;
-    let listener = Listener { told: seat.feed.listen(), place: seat.feed.begin(after), seat, agent: key, created, _pass: pass };
+    let permit = call.context.rate_limiter.admit_listener(&team, Instant::now())?;
+    let subscription = call.context.hub.subscribe(&key, created).await?;
+    let listener = Listener {
+        told: subscription.feed.listen(),
+        place: subscription.feed.begin(after),
+        subscription,
+        agent: key,
+        created,
+        _permit: permit,
+    };
     Ok(Events(Reply::events(stream::unfold(Some(listener), next))))
 }
 
-/// The agent, even if it was made only just now.
+/// The agent, even if the cache does not have it yet.
 async fn known(call: &Call) -> Result<Target, Error> {
     match target(call).await {
         Err(error) if error.status() == slipway_http::StatusCode::NOT_FOUND => {}
@@ -49,43 +56,43 @@ async fn known(call: &Call) -> Result<Target, Error> {
     }
     let (agent, _) = agents::find(call).await?;
     let version = agent.metadata.resource_version.and_then(|version| version.parse::<u64>().ok()).unwrap_or(0);
-    let (namespace, mut reached) = (call.namespace(), call.context.seen.agents.reached());
-    match timeout(PATIENCE, reached.wait_for(|reached| reached.of(&namespace) >= version)).await {
+    let (namespace, mut observed) = (call.namespace(), call.context.caches.agents.observed());
+    match timeout(CACHE_TIMEOUT, observed.wait_for(|observed| observed.of(&namespace) >= version)).await {
         Ok(Ok(_)) => {}
-        _ => return Err(fault::away()),
+        _ => return Err(cluster_error::unavailable()),
     }
     target(call).await
 }
 
 struct Listener {
-    seat: Seat,
-    told: watch::Receiver<Told>,
+    subscription: Subscription,
+    told: watch::Receiver<FeedState>,
     place: u64,
     agent: Key,
     created: i64,
-    _pass: Pass,
+    _permit: Permit,
 }
 
-/// The next event, and the listener unless that was the last.
+/// The next event, and the listener unless it was the last.
 async fn next(listener: Option<Listener>) -> Option<(Event, Option<Listener>)> {
     let mut listener = listener?;
     loop {
         let told = *listener.told.borrow_and_update();
-        match listener.seat.feed.at(listener.place) {
-            Found::Event(event, place) => {
+        match listener.subscription.feed.at(listener.place) {
+            FeedRead::Event(event, place) => {
                 listener.place = place;
                 return Some((event, Some(listener)));
             }
-            Found::Lost => {
+            FeedRead::Lost => {
                 let message =
                     "this listener was too slow, and events were lost; come back with Last-Event-ID for those that are still there";
                 return Some((listener.last("Warning", "TooSlow", message.to_owned())?, None));
             }
-            Found::NotYet if told.agent != Some(listener.created) => {
+            FeedRead::NotYet if told.agent != Some(listener.created) => {
                 let message = format!("agent {} was deleted", listener.agent.name);
                 return Some((listener.last("Normal", "Deleted", message)?, None));
             }
-            Found::NotYet => listener.told.changed().await.ok()?,
+            FeedRead::NotYet => listener.told.changed().await.ok()?,
         }
     }
 }

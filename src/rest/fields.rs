@@ -1,6 +1,6 @@
-//! Field names: `system_prompt` here is `systemPrompt` in the resource. Requests may use either; answers use the
-//! first. The resource's own schema says which names are fields, so that names within maps stay as they are, and
-//! that a field which does not exist is told by its path.
+//! Field names: `system_prompt` here is `systemPrompt` in the resource. Requests may use both spellings, replies use the
+//! first. The schema of the resource tells fields from keys of maps, which stay as they are. Unknown fields are reported
+//! with their path.
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
@@ -10,9 +10,9 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Number, Value, json};
 use slipway_http::Error;
 
-use crate::judge;
+use crate::validate;
 
-/// What names of resources look like, for the document.
+/// The pattern of resource names, for the OpenAPI document.
 pub(crate) const NAME: &str = "^[a-z]([-a-z0-9]*[a-z0-9])?$";
 
 /// The schema of a kind's spec.
@@ -31,22 +31,22 @@ fn spec<K: CustomResourceExt>() -> Value {
     serde_json::to_value(spec).unwrap_or_default()
 }
 
-/// What a caller sent, in the resource's spelling, if its types and sizes are those of the schema.
+/// Renames the fields of a request for the resource, and validates types and sizes.
 pub(crate) fn to_resource(schema: &Value, value: Value) -> Result<Value, Error> {
     let value = walk(schema, value, &mut String::new(), &|name, known| {
         let name = camel(name);
         known.contains_key(&name).then_some(name)
     })?;
-    judge::spec(schema, &value)?;
+    validate::spec(schema, &value)?;
     Ok(value)
 }
 
-/// What the resource holds, in the callers' spelling.
+/// Renames the fields of a resource for callers.
 pub(crate) fn to_callers(schema: &Value, value: Value) -> Result<Value, Error> {
     walk(schema, value, &mut String::new(), &|name, _| Some(snake(name)))
 }
 
-/// A field's other name, or nothing if there is no such field.
+/// The other spelling of a field; none if the schema has no such field.
 type Spelled<'a> = &'a dyn Fn(&str, &Map<String, Value>) -> Option<String>;
 
 fn walk(schema: &Value, value: Value, path: &mut String, spelled: Spelled) -> Result<Value, Error> {
@@ -87,12 +87,12 @@ fn walk(schema: &Value, value: Value, path: &mut String, spelled: Spelled) -> Re
     }
 }
 
-/// 1.0 is an integer to JSON Schema, which REST's document is, and none to the API server.
+/// 1.0 is an integer in JSON Schema, but not for the API server.
 fn whole(number: Number) -> Number {
     number.as_f64().and_then(|float| format!("{float}").parse::<i64>().ok()).map_or(number, Number::from)
 }
 
-/// The fields of all our kinds that REST spells in another way than the cluster does.
+/// All fields of our kinds whose spelling differs.
 static RESPELLED: LazyLock<HashSet<String>> = LazyLock::new(|| {
     fn each(schema: &Value, names: &mut HashSet<String>) {
         for (name, field) in schema["properties"].as_object().into_iter().flatten() {
@@ -111,7 +111,7 @@ static RESPELLED: LazyLock<HashSet<String>> = LazyLock::new(|| {
     names
 });
 
-/// What the cluster says of fields, as REST spells them: `spec.modelType` is `model_type`. What is quoted stays.
+/// Renames fields in messages of the API server: `spec.modelType` becomes `model_type`. Quoted text stays.
 pub(crate) fn spelled(text: &str) -> String {
     let mut told = String::with_capacity(text.len() + 8);
     for (at, part) in text.split('"').enumerate() {
@@ -140,7 +140,7 @@ pub(crate) fn spelled(text: &str) -> String {
     told
 }
 
-/// A body without the fields whose value is null: leaving them out is how to say so of what does not exist yet.
+/// Removes fields that are null: for a new object they are the same as missing ones.
 pub(crate) fn without_nulls(value: Value) -> Value {
     match value {
         Value::Object(object) => {
@@ -174,7 +174,7 @@ pub(crate) fn snake(name: &str) -> String {
     snake
 }
 
-/// An agent's fields as callers spell them, for the document.
+/// An agent's fields in the callers' spelling, for the OpenAPI document.
 pub(crate) fn agent_form(_: &mut SchemaGenerator) -> Schema {
     let mut schema = form(&AGENT);
     if let Some(object) = schema.as_object_mut() {
@@ -183,7 +183,7 @@ pub(crate) fn agent_form(_: &mut SchemaGenerator) -> Schema {
     Schema::try_from(schema).unwrap_or_default()
 }
 
-/// A schema with its fields renamed, and without what only the API server understands.
+/// A schema with renamed fields, and without the extensions of Kubernetes.
 pub(crate) fn form(schema: &Value) -> Value {
     let Some(object) = schema.as_object() else { return schema.clone() };
     let mut renamed = Map::new();
@@ -192,7 +192,7 @@ pub(crate) fn form(schema: &Value) -> Value {
         let value = match name.as_str() {
             name if name.starts_with("x-kubernetes-") => continue,
             "nullable" | "default" => continue,
-            // Of it the cluster keeps no more than that there are two.
+            // Kubernetes keeps only the number of alternatives.
             "anyOf" if int_or_string => continue,
             "properties" => {
                 let needed =
@@ -218,7 +218,7 @@ pub(crate) fn form(schema: &Value) -> Value {
     Value::Object(renamed)
 }
 
-/// The same of a field that may be null, which is to say that it has no value.
+/// The schema of an optional field, which may be null.
 fn optional(mut field: Value) -> Value {
     match field.get_mut("type") {
         Some(Value::Array(kinds)) => kinds.push(json!("null")),

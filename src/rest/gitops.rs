@@ -1,10 +1,10 @@
-//! What belongs to a GitOps tool is not written to: the tool would undo it. Who does own it is told instead.
+//! Refuses writes to objects that a GitOps tool owns, as the tool would revert them. The error names the tool.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 pub(crate) use slipway_api::gitops::owner;
 use slipway_http::{Error, StatusCode};
 
-/// Refuses to write to a spec that is not ours to write to.
+/// 409 if a GitOps tool owns the spec.
 pub(crate) fn refuse(meta: &ObjectMeta, what: &str) -> Result<(), Error> {
     match owner(meta) {
         None => Ok(()),

@@ -1,4 +1,4 @@
-//! How the API itself is: what it depends on, and whether that is there.
+//! The health of the API and of its dependencies.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +39,7 @@ pub(crate) enum Status {
 pub(crate) async fn get(call: Call) -> Result<Plain<Health>, Error> {
     let context = &call.context;
     let cluster = context.client.apiserver_version().await.err().map(|_| "the API server does not answer".to_owned());
-    let lists = (!context.seen.is_ready()).then(|| "the lists are still being read".to_owned());
+    let lists = (!context.caches.is_ready()).then(|| "the lists are still being read".to_owned());
     let mut dependencies = BTreeMap::from([("cluster", Dependency::with(cluster)), ("lists", Dependency::with(lists))]);
     if let Some(issuer) = context.access.issuer() {
         dependencies.insert("oidc", Dependency::with(issuer.problem().await));

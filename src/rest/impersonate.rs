@@ -1,5 +1,5 @@
-//! Writing as the caller, where the chart asks for that (`rest.impersonate`): the cluster then checks and notes who
-//! wrote, once more and by itself. Reading stays REST's own.
+//! Writes as the caller (`rest.impersonate` in the chart): the cluster then checks and audits the caller itself. Reads stay
+//! REST's own.
 
 use kube::Client;
 use slipway_http::{HeaderMap, HeaderName, HeaderValue, Method};
@@ -10,7 +10,7 @@ use crate::access::Caller;
 const USER: HeaderName = HeaderName::from_static("impersonate-user");
 const GROUP: HeaderName = HeaderName::from_static("impersonate-group");
 
-/// A client whose writes are the caller's. A name that no header can hold makes every write fail.
+/// A client whose writes impersonate the caller. A name that no header can hold makes every write fail.
 pub(crate) fn client(client: &Client, caller: &Caller) -> Client {
     let (client, headers) = (client.clone(), headers(caller));
     let namespace = client.default_namespace().to_owned();

@@ -1,43 +1,42 @@
-//! `/api/v1`: a thin skin over the cluster. Each endpoint is one write to a resource or one read of what is there;
-//! nothing is kept here that could be lost.
+//! `/api/v1`: a thin layer over the cluster. Each endpoint is one write to a resource or one read; this process keeps no
+//! state that could be lost.
 //!
-//! A request goes through `route` (which endpoint), `access` (who asks, and may they), and a handler named after
-//! what it is about. All routes stand in one table, `routes`, out of which come routing, authorisation and the
-//! OpenAPI document.
+//! A request passes `route` (finds the endpoint), `access` (authenticates and authorizes), and a handler in the file of its
+//! resource. The table `routes` names every route; routing, authorization and the OpenAPI document are derived from it.
 
 mod access;
 mod agents;
 mod answer;
-mod bound;
+mod caches;
 mod call;
+mod cluster_error;
 mod context;
 mod events;
-mod fault;
+mod fast_map;
 mod fields;
 mod gitops;
 mod health;
+mod http_client;
 mod impersonate;
-mod judge;
-mod limits;
-mod line;
-mod map;
+mod list_cache;
 mod members;
 mod metrics;
 mod openapi;
 mod page;
+mod permission;
 mod platform;
+mod rate_limiter;
 mod relay;
 mod releases;
-mod right;
 mod route;
 mod routes;
-mod seen;
-mod shelf;
 mod skills;
 mod state;
 mod sync;
+mod team_bindings;
 mod teams;
 mod tools;
+mod validate;
 mod write;
 
 use std::sync::Arc;
@@ -46,40 +45,38 @@ use percent_encoding::percent_decode_str;
 use slipway_http::{Error, Method, Reply, Request, StatusCode, header};
 
 pub use access::{Authentication, Issuer, Oidc};
-pub use context::{Context, Settings, Sign};
-pub use limits::{Limit, Limits};
+pub use context::{Context, RestSettings, Sign};
 pub use platform::PlatformSettings;
-use route::{Found, Table};
-pub use skills::{find_skill, unpack_skill};
-pub use slipway_egress::Allowed;
+pub use rate_limiter::{RateLimit, RateLimits};
+use route::{RouteMatch, RouteTable};
 pub use state::StateSettings;
 
-/// Where the API begins.
+/// The base path of the API.
 pub const BASE: &str = "/api/v1";
-/// Where the state repositories are, for clients of Git.
+/// The base path of the state repositories, for Git clients.
 const REPOSITORIES: &str = "/state/";
 
-/// The API, ready to answer.
+/// The API.
 #[derive(Clone)]
 pub struct Rest {
     context: Arc<Context>,
-    table: Arc<Table>,
+    table: Arc<RouteTable>,
 }
 
 impl Rest {
-    /// Begins to watch what lists are made of.
+    /// Starts the watches that fill the caches.
     pub fn open(context: Context) -> Self {
         let context = Arc::new(context);
-        context.seen.watch(&context.client);
-        Self { context, table: Arc::new(Table::new(routes::all())) }
+        context.caches.watch(&context.client);
+        Self { context, table: Arc::new(RouteTable::new(routes::all())) }
     }
 
-    /// Whether every list is known.
+    /// Whether every cache has its first list.
     pub fn is_ready(&self) -> bool {
-        self.context.seen.is_ready()
+        self.context.caches.is_ready()
     }
 
-    /// What it has counted, in the text format of Prometheus, to be followed by `# EOF`.
+    /// The metrics in the text format of Prometheus, without `# EOF`.
     pub fn metrics(&self) -> String {
         self.context.metrics.text()
     }
@@ -92,7 +89,7 @@ impl Rest {
         answer
     }
 
-    /// The answer, and the route that it is of.
+    /// The reply, and the path of its route.
     async fn answer_at(&self, request: Request) -> (Option<&'static str>, Result<Reply, Error>) {
         if let Some(path) = request.path().strip_prefix(REPOSITORIES).map(str::to_owned) {
             return (Some("/state/{repository}"), Box::pin(state::git(&self.context, &path, request)).await);
@@ -104,21 +101,21 @@ impl Rest {
             };
             return (None, answer);
         };
-        // A HEAD is a GET whose body stays at home.
+        // A HEAD is a GET without its body.
         let method = if request.method() == Method::HEAD { &Method::GET } else { request.method() };
         let answer = match self.table.find(method, path) {
-            Found::Route(route, path) => return (Some(route.path), route.answer(self.context.clone(), path, request).await),
-            Found::OtherMethods(methods) => allowed(request.method(), &methods),
-            Found::Nothing if percent_decode_str(path).decode_utf8().is_err() => {
+            RouteMatch::Route(route, path) => return (Some(route.path), route.answer(self.context.clone(), path, request).await),
+            RouteMatch::OtherMethods(methods) => allowed(request.method(), &methods),
+            RouteMatch::None if percent_decode_str(path).decode_utf8().is_err() => {
                 Err(Error::bad_request("the path is not percent-encoded UTF-8"))
             }
-            Found::Nothing => Err(Error::not_found(format!("there is no such endpoint; {BASE}/docs says what there is"))),
+            RouteMatch::None => Err(Error::not_found(format!("there is no such endpoint; {BASE}/docs says what there is"))),
         };
         (None, answer)
     }
 }
 
-/// What may be asked of a path, to who asks that, and to who asked something else.
+/// The reply to OPTIONS, or 405 for other methods.
 fn allowed(method: &Method, methods: &[Method]) -> Result<Reply, Error> {
     let refusal = Error::method_not_allowed(methods);
     match refusal.header(&header::ALLOW) {

@@ -1,5 +1,4 @@
-//! Members of a team: each is a RoleBinding in the team's namespace, so that whoever reads Kubernetes' roles reads
-//! all there is to know.
+//! The members of a team. Each is a RoleBinding in the team's namespace; there is no other record.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -15,10 +14,10 @@ use slipway_http::{Error, StatusCode};
 use crate::agents::Deleted;
 use crate::answer::{Created, Data};
 use crate::call::{Call, Json};
-use crate::right::Right;
-use crate::shelf::number;
+use crate::list_cache::parse_version;
+use crate::permission::Right;
 use crate::write::Expected;
-use crate::{fault, write};
+use crate::{cluster_error, write};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 pub(crate) const LIST: Right = Right::on("list", "rolebindings").of_group(RBAC);
@@ -36,7 +35,7 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    /// The ClusterRole that says what it may do.
+    /// The ClusterRole with the role's rights.
     fn cluster_role(self) -> &'static str {
         match self {
             Self::Viewer => "slipway-viewer",
@@ -76,7 +75,7 @@ impl View {
     }
 }
 
-/// Whose membership a binding is.
+/// The id of the member that a binding belongs to.
 pub(crate) fn member(binding: &RoleBinding) -> Option<&str> {
     binding.metadata.labels.as_ref()?.get(labels::MEMBER).map(String::as_str)
 }
@@ -87,10 +86,9 @@ pub(crate) async fn list(call: Call) -> Result<Data<Vec<View>>, Error> {
     Ok(Data::new(members))
 }
 
-/// Each once. Who has several bindings, as in the middle of a change, can do what the strongest role allows, and is
-/// shown with that; the version is the newest binding's, by which a change goes.
+/// Each member once. A member with several bindings, as during a change, has the strongest role and the newest version.
 fn members(mut bindings: Vec<RoleBinding>) -> Vec<View> {
-    bindings.sort_by_key(|binding| Reverse(number(binding.metadata.resource_version.as_deref())));
+    bindings.sort_by_key(|binding| Reverse(parse_version(binding.metadata.resource_version.as_deref())));
     let mut members: Vec<View> = Vec::new();
     for view in bindings.iter().filter_map(View::of) {
         match members.iter_mut().find(|known| known.id == view.id) {
@@ -124,7 +122,7 @@ pub(crate) async fn create(call: Call<Json<NewMember>>) -> Result<Created<View>,
         return Err(Error::new(StatusCode::CONFLICT, message));
     }
     let made = bind(&call, wanted).await?;
-    // Of several calls at once, too, one role stays.
+    // After concurrent calls one role remains.
     leave_alone(&call, &made, &bindings(&call, Some(&user)).await?).await?;
     answer(&made).map(Created)
 }
@@ -136,15 +134,15 @@ pub(crate) struct NewRole {
     role: Role,
 }
 
-/// Makes the new binding, and only then takes the others away: there is no moment without either.
+/// Creates the new binding before the others are deleted, so that the member always has one.
 ///
-/// A binding is never changed, so that versions tell in which order bindings were made. Of several changes at once
-/// each takes away what is older than its own, so that the newest stays, and it alone. One with `If-Match` counts
-/// only if nothing came between what it knows and its own, and if it is the one that took away what it knows.
+/// Bindings are never changed, so that versions order them. Of concurrent changes each deletes the bindings older than its
+/// own, and the newest remains. A change with `If-Match` succeeds only if no binding came between the known one and its
+/// own, and if it deleted the known one itself.
 pub(crate) async fn change(call: Call<Json<NewRole>>) -> Result<Data<View>, Error> {
     let (call, Json(new)) = call.split();
     let expected = Expected::of(&call)?;
-    // The route asks for the right to make bindings.
+    // The route checks the right to create bindings.
     if !has(&call, REMOVE).await? {
         let message = format!("{} may not {REMOVE} in this team, which changing a role takes", call.caller.name);
         return Err(Error::new(StatusCode::FORBIDDEN, message));
@@ -157,7 +155,7 @@ pub(crate) async fn change(call: Call<Json<NewRole>>) -> Result<Data<View>, Erro
         return answer(known);
     }
     may_give(&call, new.role).await?;
-    // What an earlier change left behind bears the name that the new binding will have.
+    // The leftover of an earlier change has the name of the new binding.
     for leftover in present.iter().filter(|binding| Role::of(binding) == Some(new.role)) {
         unbind(&call, leftover).await?;
     }
@@ -187,7 +185,7 @@ pub(crate) async fn delete(call: Call) -> Result<Data<Deleted>, Error> {
     Ok(Data::new(Deleted { id: call.path.part("user").to_owned(), deleted: true }))
 }
 
-/// Takes away those of the bindings that are older than this one.
+/// Deletes those of the bindings that are older than this one.
 async fn leave_alone(call: &Call, binding: &RoleBinding, all: &[RoleBinding]) -> Result<(), Error> {
     for older in all.iter().filter(|other| is_newer(binding, other)) {
         unbind(call, older).await?;
@@ -196,11 +194,11 @@ async fn leave_alone(call: &Call, binding: &RoleBinding, all: &[RoleBinding]) ->
 }
 
 fn is_newer(one: &RoleBinding, other: &RoleBinding) -> bool {
-    number(one.metadata.resource_version.as_deref()) > number(other.metadata.resource_version.as_deref())
+    parse_version(one.metadata.resource_version.as_deref()) > parse_version(other.metadata.resource_version.as_deref())
 }
 
 fn newest(bindings: &[RoleBinding]) -> Result<&RoleBinding, Error> {
-    let newest = bindings.iter().max_by_key(|binding| number(binding.metadata.resource_version.as_deref()));
+    let newest = bindings.iter().max_by_key(|binding| parse_version(binding.metadata.resource_version.as_deref()));
     newest.ok_or_else(|| Error::internal("a member without a binding"))
 }
 
@@ -222,14 +220,14 @@ fn api(call: &Call) -> Api<RoleBinding> {
     Api::namespaced(call.client(), &call.namespace())
 }
 
-/// The bindings of one member, or of all.
+/// The bindings of one member, or of all members.
 async fn bindings(call: &Call, user: Option<&str>) -> Result<Vec<RoleBinding>, Error> {
     let selector = user.map_or_else(|| labels::MEMBER.to_owned(), |user| format!("{}={user}", labels::MEMBER));
     let listed = api(call).list(&ListParams::default().labels(&selector)).await;
-    listed.map(|list| list.items).map_err(|error| fault::of_cluster(error, "members"))
+    listed.map(|list| list.items).map_err(|error| cluster_error::from_kube(error, "members"))
 }
 
-/// The bindings of the member that the path names.
+/// The bindings of the path's member.
 async fn found(call: &Call) -> Result<Vec<RoleBinding>, Error> {
     let user = call.path.part("user");
     let unknown = || Error::not_found(format!("there is no member {user}"));
@@ -244,7 +242,7 @@ async fn has(call: &Call, right: Right) -> Result<bool, Error> {
     call.context.access.allows(&call.caller, right, &call.namespace(), None).await
 }
 
-/// As with kubectl, nobody gives more than they have, unless they may bind the role.
+/// As with kubectl, callers grant no more than they have, unless they may bind the role.
 async fn may_give(call: &Call, role: Role) -> Result<(), Error> {
     let forbidden = |message: String| Err(Error::new(StatusCode::FORBIDDEN, message));
     if role == Role::PlatformAdmin {
@@ -282,18 +280,18 @@ fn person(name: String) -> Subject {
     Subject { kind: "User".to_owned(), api_group: Some(RBAC.to_owned()), name, namespace: None }
 }
 
-/// How an issuer may spell the address: as it was given here, or in lower case. To Kubernetes these are two people.
+/// The spellings that an issuer may use: as given, and in lower case. Kubernetes takes them for two users.
 fn spellings(email: &str) -> BTreeSet<String> {
     [email.to_owned(), email.to_lowercase()].into()
 }
 
-/// Takes this very binding away; `false` if somebody else did.
+/// Deletes this binding by UID; `false` if it is gone already.
 async fn unbind(call: &Call, binding: &RoleBinding) -> Result<bool, Error> {
     let preconditions = Preconditions { uid: binding.uid(), resource_version: None };
     let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
     match api(call).delete(&binding.name_any(), &parameters).await {
         Ok(_) => Ok(true),
-        // It is gone, or there is another one of its name.
+        // It is gone, or replaced by another of its name.
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(false),
         Err(error) => Err(write::refused(call, error, "member")),
     }
@@ -308,7 +306,7 @@ fn word(role: Role) -> &'static str {
     }
 }
 
-/// An address is a person's name to Kubernetes, so that nothing else may pass for one.
+/// The address becomes a user name, so that nothing else may pass for one.
 fn email(text: String) -> Result<String, Error> {
     let wrong = || Error::bad_request("email: must be an address such as ada@example.com");
     let (local, domain) = text.split_once('@').ok_or_else(wrong)?;
@@ -337,7 +335,7 @@ mod tests {
         let (ada, eve) = ("ada@example.com", "eve@example.com");
         for (of_ada, role, version) in [
             (&[("9", Role::Viewer)][..], Role::Viewer, "9"),
-            // A demotion and a promotion that were cut short.
+            // Interrupted changes.
             (&[("9", Role::Admin), ("10", Role::Viewer)], Role::Admin, "10"),
             (&[("9", Role::Viewer), ("10", Role::Developer)], Role::Developer, "10"),
             (&[("11", Role::Developer), ("9", Role::Viewer), ("10", Role::Admin)], Role::Admin, "11"),

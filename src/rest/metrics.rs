@@ -1,4 +1,4 @@
-//! What REST counts: what was asked and answered, by route and not by path, so that callers cannot make up labels.
+//! The metrics of REST. Labels use routes, not paths, so that callers cannot create label values.
 
 use std::fmt::{Error as FormatError, Write};
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use slipway_http::{Method, StatusCode};
 
-/// In place of a route, where a path is none's.
+/// The route label of unknown paths.
 const NO_ROUTE: &str = "none";
-/// What is counted by its very status: those that tell of rights, limits and writers in each other's way.
+/// Statuses that are counted individually: rights, limits and conflicts.
 const REFUSALS: [StatusCode; 4] = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN, StatusCode::CONFLICT, StatusCode::TOO_MANY_REQUESTS];
 
-/// 2 for all of 200 to 299.
+/// 2 for 200 to 299.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Class(u16);
 
@@ -40,14 +40,14 @@ struct ByStatus {
     status: u16,
 }
 
-/// Counters, shared by all who count.
+/// The counters, shared by clones.
 #[derive(Clone)]
 pub(crate) struct Metrics {
     answers: Family<ByClass, Counter>,
     refusals: Family<ByStatus, Counter>,
-    /// Calls to agents that are under way, streams included.
+    /// Running calls to agents, streams included.
     pub relays: Gauge<i64, AtomicI64>,
-    /// Listeners to events.
+    /// Running event streams.
     pub listeners: Gauge<i64, AtomicI64>,
     registry: Arc<Registry>,
 }
@@ -66,7 +66,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Counts an answer. `route` is as it stands in the table.
+    /// Counts a reply. `route` is a path of the route table.
     pub(crate) fn count(&self, method: &Method, route: Option<&'static str>, status: StatusCode) {
         let (method, route) = (word(method), route.unwrap_or(NO_ROUTE));
         self.answers.get_or_create(&ByClass { method, route, status: Class(status.as_u16() / 100) }).inc();
@@ -75,7 +75,7 @@ impl Metrics {
         }
     }
 
-    /// All of them, in the text format of Prometheus, without the mark at its end.
+    /// The metrics in the text format of Prometheus, without `# EOF`.
     pub(crate) fn text(&self) -> String {
         let mut text = String::new();
         if let Err(error) = text::encode(&mut text, &self.registry) {
@@ -85,7 +85,7 @@ impl Metrics {
     }
 }
 
-/// A method that anybody may make up is no label.
+/// Unknown methods share one label, because callers can make them up.
 fn word(method: &Method) -> &'static str {
     let known = [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::OPTIONS];
     let words = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];

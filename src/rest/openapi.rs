@@ -1,6 +1,6 @@
-//! The API's description, made from the table of routes: OpenAPI 3.1 for programs, a page for people.
+//! The description of the API, derived from the route table: an OpenAPI 3.1 document, and an HTML page.
 //!
-//! `operation` describes one route, `parts` what operations share, `examples` shows bodies, `page` is for people.
+//! `operation` describes one route, `parts` shared components, `examples` example bodies, `page` the HTML page.
 
 mod examples;
 mod operation;
@@ -20,7 +20,7 @@ use crate::answer::Answer;
 use crate::call::Call;
 use crate::route::Route;
 
-/// Both forms, ready to be sent.
+/// Both forms, serialized.
 #[derive(Default)]
 pub(crate) struct Description {
     json: Bytes,
@@ -75,7 +75,7 @@ const ABOUT: &str = "Agents, tools, skills and teams on Kubernetes. Every endpoi
     (the URL or the headers are too long), always as {error, message, path}. Every answer has an X-Request-Id, which is that \
     of the request if it had one.";
 
-/// The OpenAPI document of these routes.
+/// The OpenAPI document of the routes.
 pub(crate) fn document(routes: &[Route]) -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| settings.definitions_path = "/components/schemas".into());
     let mut generator = settings.into_generator();
@@ -113,14 +113,14 @@ pub(crate) fn document(routes: &[Route]) -> Value {
     document
 }
 
-/// The names of what requests bring.
+/// The schema names of request bodies.
 fn bodies(paths: &Map<String, Value>) -> HashSet<String> {
     let operations = paths.values().filter_map(Value::as_object).flat_map(Map::values);
     let contents = operations.filter_map(|operation| operation["requestBody"]["content"].as_object()).flat_map(Map::values);
     contents.filter_map(|content| content["schema"]["$ref"].as_str()?.rsplit('/').next().map(str::to_owned)).collect()
 }
 
-/// Says of an object that it has no other fields than those that are named, which is what requests are held to.
+/// Forbids additional properties, as requests with unknown fields are refused.
 fn closed(schema: &mut Value) {
     if schema.get("properties").is_some() {
         schema["additionalProperties"] = json!(false);
@@ -131,7 +131,7 @@ fn closed(schema: &mut Value) {
     schema.get_mut("items").into_iter().for_each(closed);
 }
 
-/// Says of fields that tell a time that they do.
+/// Adds the format `date-time` to times.
 fn dated(node: &mut Value) {
     match node {
         Value::Object(object) => {

@@ -1,4 +1,4 @@
-//! Lists: a page of a shelf, once the shelf is as new as the caller has seen the cluster to be.
+//! Lists: a page of a list cache, once the cache is as new as the caller requires.
 
 use std::borrow::Cow;
 use std::marker::PhantomData;
@@ -11,9 +11,9 @@ use tokio::time::{sleep, timeout};
 
 use crate::answer::{Answer, VERSION, versioned};
 use crate::call::Call;
-use crate::fault;
+use crate::cluster_error;
+use crate::list_cache::{Cursor, ListCache, ListEntry, SearchTerms};
 use crate::route::Parameter;
-use crate::shelf::{Cursor, Item, Shelf, Words};
 
 /// The parameters that every list takes.
 pub(crate) const PAGED: &[Parameter] = &[
@@ -22,14 +22,14 @@ pub(crate) const PAGED: &[Parameter] = &[
     Parameter { name: "search", about: "Words that must all occur, in any case.", kind: "string" },
 ];
 
-const LIMIT: usize = 100;
-const LONGEST: usize = 500;
-/// How long a list waits to be as new as the caller's last write.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// How long until the cluster is asked what a list should hold: it may be that nothing more will be heard.
-const GLANCE: Duration = Duration::from_millis(250);
-/// How often a list is compared with what the cluster said.
-const PAUSE: Duration = Duration::from_millis(20);
+const DEFAULT_LIMIT: usize = 100;
+const LIMIT_MAX: usize = 500;
+/// The timeout of a list that waits for the caller's last write.
+const WAIT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a list waits for its watch before it asks the API server, because the watch may never report that version.
+const WATCH_TIMEOUT: Duration = Duration::from_millis(250);
+/// How often the cache is compared with the snapshot of the API server.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A page of views of type `T`.
 pub(crate) struct Page<T> {
@@ -39,7 +39,7 @@ pub(crate) struct Page<T> {
 }
 
 impl<T: JsonSchema + 'static> Answer for Page<T> {
-    const LIGHT: bool = true;
+    const IS_CHARGED_ELSEWHERE: bool = true;
 
     fn form(generator: &mut SchemaGenerator) -> Schema {
         form::<T>(generator)
@@ -50,7 +50,7 @@ impl<T: JsonSchema + 'static> Answer for Page<T> {
     }
 }
 
-/// What a page of `T` looks like.
+/// The schema of a page of `T`.
 pub(crate) fn form<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     let item = generator.subschema_for::<T>();
     json_schema!({
@@ -60,32 +60,32 @@ pub(crate) fn form<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// The page of `shelf` that the call asks for, in one namespace or in all.
-pub(crate) async fn page<T>(call: Call, shelf: &Shelf, namespace: Option<&str>) -> Result<Page<T>, Error> {
-    page_of(call, shelf, namespace, |_| true, |item| Cow::Borrowed(&item.json)).await
+/// The page that the call asks for, of one namespace or of all.
+pub(crate) async fn page<V, T>(call: Call, cache: &ListCache<T>, namespace: Option<&str>) -> Result<Page<V>, Error> {
+    page_of(call, cache, namespace, |_| true, |item| Ok(Cow::Borrowed(&*item.json))).await
 }
 
-/// The same of those items alone that `belongs` names, each as `shown`.
-pub(crate) async fn page_of<T>(
+/// The same for the entries that `belongs` selects by name, each serialized by `shown`.
+pub(crate) async fn page_of<V, T>(
     mut call: Call,
-    shelf: &Shelf,
+    cache: &ListCache<T>,
     namespace: Option<&str>,
     belongs: impl Fn(&str) -> bool,
-    shown: impl Fn(&Item) -> Cow<'_, str>,
-) -> Result<Page<T>, Error> {
-    let limit = call.query.number("limit", LIMIT, 1..=LONGEST)?;
+    shown: impl Fn(&ListEntry<T>) -> Result<Cow<'_, str>, Error>,
+) -> Result<Page<V>, Error> {
+    let limit = call.query.number("limit", DEFAULT_LIMIT, 1..=LIMIT_MAX)?;
     let after = call.query.text("cursor").map(|text| Cursor::read(&text)).transpose()?;
-    let words = Words::of(&call.query.text("search").unwrap_or_default());
+    let terms = SearchTerms::of(&call.query.text("search").unwrap_or_default());
     std::mem::take(&mut call.query).end()?;
-    let version = reach_within(&call, shelf, namespace.unwrap_or_default()).await?;
-    let (items, next) = shelf.walk(namespace, after.as_ref(), (&words, belongs), limit);
+    let version = wait_for_namespace(&call, cache, namespace.unwrap_or_default()).await?;
+    let (items, next) = cache.page(namespace, after.as_ref(), (&terms, belongs), limit);
     let mut body = String::with_capacity(items.iter().map(|item| item.json.len() + 1).sum::<usize>() + 128);
     body.push_str("{\"data\":[");
     for (at, item) in items.iter().enumerate() {
         if at > 0 {
             body.push(',');
         }
-        body.push_str(&shown(item));
+        body.push_str(&shown(item)?);
     }
     body.push(']');
     if let Some(next) = next {
@@ -97,8 +97,8 @@ pub(crate) async fn page_of<T>(
     Ok(Page { body, version, of: PhantomData })
 }
 
-/// The version of the cluster that the answer must be at least, if the call says so.
-fn wanted<B>(call: &Call<B>) -> Result<Option<u64>, Error> {
+/// The minimum resource version that the call requires, if it names one.
+fn minimum_version<B>(call: &Call<B>) -> Result<Option<u64>, Error> {
     let read = |value: &HeaderValue| value.to_str().ok()?.parse::<u64>().ok();
     call.headers.get(VERSION).map(|value| read(value).ok_or_else(wrong)).transpose()
 }
@@ -107,54 +107,54 @@ fn wrong() -> Error {
     Error::bad_request("the header X-Resource-Version must be one that an earlier answer had")
 }
 
-/// Whether the call says how new its answer must be, and the shelf is as new. Nobody waits for that here.
-pub(crate) fn suffices<B>(call: &Call<B>, shelf: &Shelf) -> Result<bool, Error> {
-    Ok(wanted(call)?.is_some_and(|wanted| shelf.has_reached(&call.namespace(), wanted)))
+/// Whether the call names a minimum version and the cache has it. Does not wait.
+pub(crate) fn is_cached_as_new<B, T>(call: &Call<B>, cache: &ListCache<T>) -> Result<bool, Error> {
+    Ok(minimum_version(call)?.is_some_and(|minimum| cache.has_observed(&call.namespace(), minimum)))
 }
 
-/// Waits until the shelf holds what the caller knows of its team: the version that an earlier answer to it named.
-pub(crate) async fn reach<B>(call: &Call<B>, shelf: &Shelf) -> Result<u64, Error> {
-    reach_within(call, shelf, &call.namespace()).await
+/// Waits until the cache has the minimum version for the call's team.
+pub(crate) async fn wait_for_caller_version<B, T>(call: &Call<B>, cache: &ListCache<T>) -> Result<u64, Error> {
+    wait_for_namespace(call, cache, &call.namespace()).await
 }
 
-async fn reach_within<B>(call: &Call<B>, shelf: &Shelf, namespace: &str) -> Result<u64, Error> {
-    let mut reached = shelf.reached();
-    let Some(wanted) = wanted(call)? else { return Ok(reached.borrow().of(namespace)) };
-    if let Ok(Ok(reached)) = timeout(GLANCE, reached.wait_for(|reached| reached.of(namespace) >= wanted)).await {
-        return Ok(reached.of(namespace));
+async fn wait_for_namespace<B, T>(call: &Call<B>, cache: &ListCache<T>, namespace: &str) -> Result<u64, Error> {
+    let mut observed = cache.observed();
+    let Some(minimum) = minimum_version(call)? else { return Ok(observed.borrow().of(namespace)) };
+    if let Ok(Ok(observed)) = timeout(WATCH_TIMEOUT, observed.wait_for(|observed| observed.of(namespace) >= minimum)).await {
+        return Ok(observed.of(namespace));
     }
-    // The write may have been to another kind, or have been forgotten before this process began: then no watch of
-    // this kind will ever tell of that version. What the cluster holds now decides.
+    // The version may belong to a write to another kind, or precede the start of this process. Then no watch of this kind
+    // reports it, and a snapshot of the API server decides.
     let found = async {
-        let _one = shelf.asking().acquire().await;
-        if let Some(proven) = shelf.proven(namespace, wanted) {
+        let _one = cache.fetch_turn().acquire().await;
+        if let Some(proven) = cache.confirmed(namespace, minimum) {
             return Ok(proven);
         }
-        let present = shelf.ask(&call.context.client, namespace).await.map_err(|error| fault::of_cluster(error, "list"))?;
-        if present.version < wanted {
+        let snapshot = cache.snapshot(&call.context.client, namespace).await.map_err(|error| cluster_error::from_kube(error, "list"))?;
+        if snapshot.version < minimum {
             return Err(wrong());
         }
         loop {
-            let newest = reached.borrow().of(namespace);
-            if newest >= wanted {
+            let newest = observed.borrow().of(namespace);
+            if newest >= minimum {
                 return Ok(newest);
             }
-            if shelf.is_as_new_as(&present, namespace) {
-                shelf.prove(namespace, present.version);
-                return Ok(present.version);
+            if cache.covers(&snapshot, namespace) {
+                cache.confirm(namespace, snapshot.version);
+                return Ok(snapshot.version);
             }
-            sleep(PAUSE).await;
+            sleep(POLL_INTERVAL).await;
         }
     };
-    // Boxed, as what is seldom needed would make the future of each call large, which is moved about.
-    timeout(PATIENCE, Box::pin(found)).await.unwrap_or_else(|_| {
+    // Boxed: this path is rare, and would make the future of every call large.
+    timeout(WAIT_TIMEOUT, Box::pin(found)).await.unwrap_or_else(|_| {
         let late = Error::unavailable("the list has not yet heard of your last write");
         Err(late.with_header(header::RETRY_AFTER, HeaderValue::from_static("1")))
     })
 }
 
 impl Cursor {
-    /// A cursor means nothing to those who send it back, and needs no encoding in a URL.
+    /// Cursors are opaque, and need no encoding in a URL.
     fn write(&self) -> String {
         let text = format!("{}/{}/{}", self.created, self.namespace, self.name);
         utf8_percent_encode(&text, NON_ALPHANUMERIC).to_string().replace('%', "_")

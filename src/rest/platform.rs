@@ -1,11 +1,9 @@
-//! The platform's own configuration, which is ConfigMap `slipway-platform` and, for tokens and keys, the Secret of that
-//! name; and whether what it names is there.
+//! The configuration of the platform: ConfigMap `slipway-platform`, and the Secret of that name for tokens and keys.
 //!
-//! A field stands here once something heeds it. `mlflow_uri` is heeded by the operator, which tells it to agents, and
-//! what belongs to `state_repo` by the state role.
+//! The operator reads `mlflow_uri`, the state role the fields of the mirror.
 
+mod connections;
 mod git;
-mod test;
 
 use std::collections::BTreeMap;
 
@@ -21,18 +19,18 @@ use slipway_http::{Error, HeaderValue, header};
 
 use crate::answer::Data;
 use crate::call::{Call, IDEMPOTENCY_KEY, Json};
-use crate::right::Right;
+use crate::permission::Right;
 use crate::write::Expected;
-use crate::{fault, write};
+use crate::{cluster_error, write};
 
+pub(crate) use connections::test;
 pub(crate) use platform::NAME;
-pub(crate) use test::test;
 
 pub(crate) const READ: Right = Right::on("get", "configmaps").of_group("");
 pub(crate) const CHANGE: Right = Right::on("patch", "configmaps").of_group("");
-const WHAT: &str = "configuration of the platform";
+const SUBJECT: &str = "configuration of the platform";
 
-/// What the platform was installed with.
+/// The settings of the installation.
 #[derive(Debug, Clone, Default)]
 pub struct PlatformSettings {
     /// The MLflow server of agents, unless the configuration names another.
@@ -43,7 +41,7 @@ pub struct PlatformSettings {
 
 impl PlatformSettings {
     pub fn new(mlflow_uri: Option<String>, database_url: Option<&str>) -> Self {
-        // A store is one agent's; this one is only asked whether the database is there.
+        // A store belongs to one agent; this one is only for a ping.
         let options = |url: &str| slipway_database::Options {
             url: url.to_owned(),
             password: None,
@@ -57,7 +55,7 @@ impl PlatformSettings {
         Self { mlflow_uri, database: database_url.map(options) }
     }
 
-    /// What reads the database, if there is one.
+    /// The reader of stored conversations, if there is a database.
     pub(crate) fn reader(&self) -> Result<Option<Reader>, Fault> {
         self.database.as_ref().map(|database| Reader::open(&database.url, None, None)).transpose()
     }
@@ -86,7 +84,7 @@ pub(crate) struct Changes {
     git: git::Changes,
 }
 
-/// Tells null from nothing.
+/// Distinguishes null from a missing field.
 #[expect(clippy::option_option, reason = "nothing and null are two things here")]
 fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<String>>, D::Error> {
     Option::deserialize(deserializer).map(Some)
@@ -99,7 +97,7 @@ pub(crate) async fn get(call: Call) -> Result<Data<Config>, Error> {
 
 pub(crate) async fn change(call: Call<Json<Changes>>) -> Result<Data<Config>, Error> {
     let (mut call, Json(changes)) = call.split();
-    // A PUT is the same however often it is repeated.
+    // A PUT is idempotent by itself.
     call.headers.remove(IDEMPOTENCY_KEY);
     let Changes { mlflow_uri, git } = changes;
     let mut data: BTreeMap<&str, Option<String>> = BTreeMap::new();
@@ -110,21 +108,21 @@ pub(crate) async fn change(call: Call<Json<Changes>>) -> Result<Data<Config>, Er
         data.insert(platform::MLFLOW_URI, mlflow_uri);
     }
     let found = Some(read(&call).await?.ok_or_else(|| missing("ConfigMap"))?);
-    Expected::of(&call)?.check(&found.as_ref().and_then(ResourceExt::resource_version).unwrap_or_default(), WHAT)?;
+    Expected::of(&call)?.check(&found.as_ref().and_then(ResourceExt::resource_version).unwrap_or_default(), SUBJECT)?;
     let git = git::Writes::of(&call, git, found.as_ref()).await?;
     if git.must_pause() {
-        // What opens the new remote must not be sent to the old one meanwhile.
+        // The new credentials must not be sent to the old remote meanwhile.
         let pause = json!({"data": {platform::STATE_REPO: null}});
-        let paused = write::change(&call, &api(&call), NAME, WHAT, |_: &ConfigMap| Ok(pause.clone())).await?;
+        let paused = write::change(&call, &api(&call), NAME, SUBJECT, |_: &ConfigMap| Ok(pause.clone())).await?;
         expect(&mut call, &paused)?;
     }
     git.hide(&mut call).await?;
     data.extend(git.data);
-    let kept = write::change(&call, &api(&call), NAME, WHAT, |_: &ConfigMap| Ok(json!({"data": data}))).await?;
+    let kept = write::change(&call, &api(&call), NAME, SUBJECT, |_: &ConfigMap| Ok(json!({"data": data}))).await?;
     answer(&call, Some(&kept)).await
 }
 
-/// A caller who named a version means the one that the call itself has made of it, from now on.
+/// From now on If-Match stands for the version that this call has written.
 fn expect(call: &mut Call, now: &ConfigMap) -> Result<(), Error> {
     if call.headers.contains_key(header::IF_MATCH) {
         let tag = format!("\"{}\"", now.resource_version().unwrap_or_default());
@@ -133,22 +131,22 @@ fn expect(call: &mut Call, now: &ConfigMap) -> Result<(), Error> {
     Ok(())
 }
 
-/// REST fills what the chart has made, and makes nothing: who may make a Secret may make one that holds an account's token.
+/// REST fills objects of the chart and creates none: an account that may create Secrets may create one with a
+/// ServiceAccount's token.
 fn missing(kind: &str) -> Error {
     Error::unavailable(format!("the platform's namespace has no {kind} {NAME}, which the chart makes; install the chart anew"))
 }
 
-/// REST's own in any case: people need no right to the ConfigMap itself.
+/// With REST's own rights: callers need none to the ConfigMap.
 fn api(call: &Call) -> Api<ConfigMap> {
     Api::namespaced(call.context.client.clone(), &call.context.settings.platform_namespace)
 }
 
 async fn read(call: &Call) -> Result<Option<ConfigMap>, Error> {
-    api(call).get_opt(NAME).await.map_err(|error| fault::of_cluster(error, WHAT))
+    api(call).get_opt(NAME).await.map_err(|error| cluster_error::from_kube(error, SUBJECT))
 }
 
-/// The MLflow server as the operator heeds it: what somebody wrote into the ConfigMap by hand and is no URL counts for
-/// nothing.
+/// The MLflow server that is in effect. A value in the ConfigMap that is no URL is ignored, as the operator does.
 fn mlflow(installed: &PlatformSettings, found: Option<&ConfigMap>) -> Option<String> {
     let data = found.and_then(|found| found.data.as_ref());
     let stored = data.and_then(|data| data.get(platform::MLFLOW_URI)).filter(|uri| platform::public_url_fault(uri).is_none());

@@ -1,16 +1,16 @@
-//! What is asked of an agent itself (chat, conversations, memories, suggestions) goes to its pods, and what it answers
-//! comes back. A call ends on both sides when it ends on one.
+//! Relays calls to agents (chat, conversations, memories, suggestions). A call ends on both sides when one side ends it.
 //!
-//! `agent` finds the agent and knows when it rests, `service` knows its own Service, `way` leads there, `head` says which headers go along, `answer`
-//! gives back what came. `kept` has what an agent that rests said and knows.
+//! `target` finds the agent, `endpoint` resolves and verifies its Service, `agent_transport` sends the request, `headers`
+//! selects the headers, `response` passes the reply on. `stored_conversations` answers for agents without pods from the
+//! database.
 
-mod agent;
-mod answer;
-mod forms;
-mod head;
-mod kept;
-mod service;
-mod way;
+mod agent_transport;
+mod endpoint;
+mod headers;
+mod response;
+mod schemas;
+mod stored_conversations;
+mod target;
 
 use std::fmt::Write;
 use std::marker::PhantomData;
@@ -25,22 +25,25 @@ use tokio::time::timeout;
 
 use crate::answer::{Answer, Created, Data, Events};
 use crate::call::{Body, Call};
-use crate::context::Settings;
-use crate::fault;
-use crate::limits::Pass;
+use crate::cluster_error;
+use crate::context::RestSettings;
 use crate::page::Page;
+use crate::rate_limiter::Permit;
 use crate::route::Parameter;
-pub(crate) use agent::{Standing, Target, target};
-use answer::Form;
-use forms::{Chat, Conversation, Entry, Found, Gone, Memories, NewEntry, Said, Status, Suggestions, Summary, Wanted};
-use service::Services;
-use way::{Failure, Order, Way};
+use agent_transport::{AgentRequest, AgentTransport, TransportError};
+use endpoint::Endpoints;
+use response::BodyForm;
+use schemas::{
+    Chat, ChatReply, Conversation, ConversationStatus, ConversationSummary, Forgotten, Memory, MemoryResults, MemorySearch, MemoryStatus,
+    NewMemory, Suggestions,
+};
+pub(crate) use target::{Target, target};
 
-/// How long anything but a chat may take until its answer begins.
-const SOON: Duration = Duration::from_secs(30);
-const LONGEST_ID: usize = 64;
-/// What a call under way takes besides its body and its answer: a connection to the agent.
-const LINE_BYTES: u64 = 32 * 1024;
+/// The timeout of every call but a chat, until the response begins.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
+const ID_LEN_MAX: usize = 64;
+/// The memory of a call besides its body and response: a connection to the agent.
+const CONNECTION_BYTES: u64 = 32 * 1024;
 
 pub(crate) const SUGGESTED: &[Parameter] =
     &[Parameter { name: "conversation_id", about: "The conversation to go on with.", kind: "string" }];
@@ -51,26 +54,25 @@ pub(crate) const LISTED: &[Parameter] = &[
 ];
 
 pub(crate) struct Relay {
-    way: Way,
-    services: Services,
-    /// How long an answer to a chat may take to begin.
-    chat: Duration,
+    transport: AgentTransport,
+    endpoints: Endpoints,
+    /// The timeout of a chat until the response begins.
+    chat_timeout: Duration,
 }
 
 impl Relay {
-    /// By way of `patient` agents are reached, which may take as long as they want; `client` is for everything else.
-    pub(crate) fn new(patient: kube::Client, client: kube::Client, settings: &Settings) -> Self {
-        let way = match &settings.agent_address {
-            Some(address) => Way::address(address),
-            None if settings.in_cluster => Way::service(&settings.cluster_domain),
-            None => Way::ApiServer(patient),
+    /// `untimed` has no timeout of its own and reaches agents; `client` is for everything else.
+    pub(crate) fn new(untimed: kube::Client, client: kube::Client, settings: &RestSettings) -> Self {
+        let transport = match &settings.agent_address {
+            Some(address) => AgentTransport::address(address),
+            None if settings.in_cluster => AgentTransport::service(&settings.cluster_domain),
+            None => AgentTransport::ApiServer(untimed),
         };
-        Self { way, services: Services::new(client, settings.sign.clone()), chat: settings.chat_time }
+        Self { transport, endpoints: Endpoints::new(client, settings.sign.clone()), chat_timeout: settings.chat_time }
     }
 }
 
-/// JSON that is passed on as it came, and read once the call may go on. `T` is what it should be, for the document: the
-/// agent checks it.
+/// JSON that is passed on unread; the agent validates it. `T` is its schema in the OpenAPI document.
 pub(crate) struct Passed<T>(Request, PhantomData<fn() -> T>);
 
 impl<T: JsonSchema + 'static> Body for Passed<T> {
@@ -83,7 +85,7 @@ impl<T: JsonSchema + 'static> Body for Passed<T> {
     }
 }
 
-/// What an agent answered, in the form that `A` has.
+/// The response of an agent, of the form `A`.
 pub(crate) struct Relayed<A>(Reply, PhantomData<fn() -> A>);
 
 impl<A> Relayed<A> {
@@ -95,96 +97,96 @@ impl<A> Relayed<A> {
 impl<A: Answer> Answer for Relayed<A> {
     const STATUS: StatusCode = A::STATUS;
     const MEDIA: &'static str = A::MEDIA;
-    const LIGHT: bool = true;
+    const IS_CHARGED_ELSEWHERE: bool = true;
 
     fn form(generator: &mut SchemaGenerator) -> Schema {
         A::form(generator)
     }
 
     fn reply(self) -> Result<Reply, Error> {
-        // Agents answer 200 to whatever went well.
+        // Agents answer 200 to every success.
         Ok(if A::STATUS == StatusCode::OK { self.0 } else { self.0.with_status(A::STATUS) })
     }
 }
 
-pub(crate) async fn chat(call: Call<Passed<Chat>>) -> Result<Relayed<Data<Said>>, Error> {
-    let patience = call.context.relay.chat;
-    json(call, Method::POST, "/chat".to_owned(), Form::Wrapped, patience).await
+pub(crate) async fn chat(call: Call<Passed<Chat>>) -> Result<Relayed<Data<ChatReply>>, Error> {
+    let response_timeout = call.context.relay.chat_timeout;
+    json(call, Method::POST, "/chat".to_owned(), BodyForm::InData, response_timeout).await
 }
 
 pub(crate) async fn stream(call: Call<Passed<Chat>>) -> Result<Events, Error> {
-    let patience = call.context.relay.chat;
+    let response_timeout = call.context.relay.chat_timeout;
     let (call, body) = call.split();
     let target = target(&call).await?;
-    let (response, pass) = send(&call, &target, Method::POST, "/chat/stream".to_owned(), body, patience).await?;
-    answer::stream(&target, response, pass).map(Events)
+    let (response, permit) = send(&call, &target, Method::POST, "/chat/stream".to_owned(), body, response_timeout).await?;
+    response::stream(&target, response, permit).map(Events)
 }
 
-pub(crate) async fn conversations(mut call: Call) -> Result<Relayed<Page<Summary>>, Error> {
+pub(crate) async fn conversations(mut call: Call) -> Result<Relayed<Page<ConversationSummary>>, Error> {
     let target = target(&call).await?;
-    if let Some(reason) = target.rests() {
+    if let Some(reason) = target.no_pods_reason() {
         let query = std::mem::take(&mut call.query);
-        return kept::of(&call, &target, &reason).await?.conversations(query).await.map(Relayed::of);
+        return stored_conversations::open(&call, &target, &reason).await?.conversations(query).await.map(Relayed::of);
     }
     let path = with_query(&mut call, "/conversations", &["limit", "cursor", "search"])?;
-    ask(call, target, Method::GET, path, Form::AsIs, SOON).await
+    ask(call, target, Method::GET, path, BodyForm::AsIs, RESPONSE_TIMEOUT).await
 }
 
 pub(crate) async fn conversation(call: Call) -> Result<Relayed<Data<Conversation>>, Error> {
     let id = id(&call, "cid", "conversation")?;
     let target = target(&call).await?;
-    if let Some(reason) = target.rests() {
-        return kept::of(&call, &target, &reason).await?.conversation(&id).await.map(Relayed::of);
+    if let Some(reason) = target.no_pods_reason() {
+        return stored_conversations::open(&call, &target, &reason).await?.conversation(&id).await.map(Relayed::of);
     }
-    ask(call, target, Method::GET, format!("/conversations/{id}"), Form::Wrapped, SOON).await
+    ask(call, target, Method::GET, format!("/conversations/{id}"), BodyForm::InData, RESPONSE_TIMEOUT).await
 }
 
-pub(crate) async fn delete_conversation(call: Call) -> Result<Relayed<Data<Gone>>, Error> {
+pub(crate) async fn delete_conversation(call: Call) -> Result<Relayed<Data<Forgotten>>, Error> {
     let path = format!("/conversations/{}", id(&call, "cid", "conversation")?);
-    json(call, Method::DELETE, path, Form::Wrapped, SOON).await
+    json(call, Method::DELETE, path, BodyForm::InData, RESPONSE_TIMEOUT).await
 }
 
-pub(crate) async fn conversation_status(call: Call) -> Result<Relayed<Data<Status>>, Error> {
+pub(crate) async fn conversation_status(call: Call) -> Result<Relayed<Data<ConversationStatus>>, Error> {
     let path = format!("/conversations/{}/status", id(&call, "cid", "conversation")?);
-    json(call, Method::GET, path, Form::Wrapped, SOON).await
+    json(call, Method::GET, path, BodyForm::InData, RESPONSE_TIMEOUT).await
 }
 
 pub(crate) async fn suggestions(mut call: Call) -> Result<Relayed<Data<Suggestions>>, Error> {
     let path = with_query(&mut call, "/suggestions", &["conversation_id"])?;
-    json(call, Method::GET, path, Form::Wrapped, SOON).await
+    json(call, Method::GET, path, BodyForm::InData, RESPONSE_TIMEOUT).await
 }
 
-pub(crate) async fn memories(mut call: Call) -> Result<Relayed<Page<Entry>>, Error> {
+pub(crate) async fn memories(mut call: Call) -> Result<Relayed<Page<Memory>>, Error> {
     let target = target(&call).await?;
-    if let Some(reason) = target.rests() {
+    if let Some(reason) = target.no_pods_reason() {
         let query = std::mem::take(&mut call.query);
-        return kept::of(&call, &target, &reason).await?.memories(query).await.map(Relayed::of);
+        return stored_conversations::open(&call, &target, &reason).await?.memories(query).await.map(Relayed::of);
     }
     let path = with_query(&mut call, "/memory", &["limit", "cursor"])?;
-    ask(call, target, Method::GET, path, Form::AsIs, SOON).await
+    ask(call, target, Method::GET, path, BodyForm::AsIs, RESPONSE_TIMEOUT).await
 }
 
-pub(crate) async fn remember(call: Call<Passed<NewEntry>>) -> Result<Relayed<Created<Entry>>, Error> {
-    json(call, Method::POST, "/memory".to_owned(), Form::Wrapped, SOON).await
+pub(crate) async fn remember(call: Call<Passed<NewMemory>>) -> Result<Relayed<Created<Memory>>, Error> {
+    json(call, Method::POST, "/memory".to_owned(), BodyForm::InData, RESPONSE_TIMEOUT).await
 }
 
-pub(crate) async fn memory_status(call: Call) -> Result<Relayed<Data<Memories>>, Error> {
-    json(call, Method::GET, "/memory/status".to_owned(), Form::Wrapped, SOON).await
+pub(crate) async fn memory_status(call: Call) -> Result<Relayed<Data<MemoryStatus>>, Error> {
+    json(call, Method::GET, "/memory/status".to_owned(), BodyForm::InData, RESPONSE_TIMEOUT).await
 }
 
-pub(crate) async fn search_memory(call: Call<Passed<Wanted>>) -> Result<Relayed<Data<Found>>, Error> {
-    json(call, Method::POST, "/memory/search".to_owned(), Form::Wrapped, SOON).await
+pub(crate) async fn search_memory(call: Call<Passed<MemorySearch>>) -> Result<Relayed<Data<MemoryResults>>, Error> {
+    json(call, Method::POST, "/memory/search".to_owned(), BodyForm::InData, RESPONSE_TIMEOUT).await
 }
 
-pub(crate) async fn forget(call: Call) -> Result<Relayed<Data<Gone>>, Error> {
+pub(crate) async fn forget(call: Call) -> Result<Relayed<Data<Forgotten>>, Error> {
     let path = format!("/memory/{}", id(&call, "mid", "memory")?);
-    json(call, Method::DELETE, path, Form::Wrapped, SOON).await
+    json(call, Method::DELETE, path, BodyForm::InData, RESPONSE_TIMEOUT).await
 }
 
-/// What a call brings along for the agent.
+/// The body that a call sends to the agent.
 trait Brought {
     async fn bytes(self) -> Result<Bytes, Error>;
-    /// When the call is not made after all.
+    /// Refuses the request whose body is not read.
     async fn refuse(self, error: Error) -> Error;
 }
 
@@ -208,9 +210,15 @@ impl<T> Brought for Passed<T> {
     }
 }
 
-async fn json<B: Brought, A>(call: Call<B>, method: Method, path: String, form: Form, patience: Duration) -> Result<Relayed<A>, Error> {
+async fn json<B: Brought, A>(
+    call: Call<B>,
+    method: Method,
+    path: String,
+    form: BodyForm,
+    response_timeout: Duration,
+) -> Result<Relayed<A>, Error> {
     let target = target(&call).await?;
-    ask(call, target, method, path, form, patience).await
+    ask(call, target, method, path, form, response_timeout).await
 }
 
 async fn ask<B: Brought, A>(
@@ -218,84 +226,84 @@ async fn ask<B: Brought, A>(
     target: Target,
     method: Method,
     path: String,
-    form: Form,
-    patience: Duration,
+    form: BodyForm,
+    response_timeout: Duration,
 ) -> Result<Relayed<A>, Error> {
     let (call, body) = call.split();
     let begun = Instant::now();
-    let (response, pass) = send(&call, &target, method, path, body, patience).await?;
-    let left = patience.saturating_sub(begun.elapsed());
-    match timeout(left, answer::json(&target, response, form, pass, &call.place)).await {
+    let (response, permit) = send(&call, &target, method, path, body, response_timeout).await?;
+    let left = response_timeout.saturating_sub(begun.elapsed());
+    match timeout(left, response::json(&target, response, form, permit, &call.place)).await {
         Ok(reply) => reply.map(Relayed::of),
-        Err(_) => Err(answer::late(&target)),
+        Err(_) => Err(response::timed_out(&target)),
     }
 }
 
-/// Asks the agent, and waits until it begins to answer well.
+/// Sends the request, and waits for the head of a successful response.
 async fn send(
     call: &Call,
     target: &Target,
     method: Method,
     path: String,
     body: impl Brought,
-    patience: Duration,
-) -> Result<(http::Response<way::Body>, Pass), Error> {
+    response_timeout: Duration,
+) -> Result<(http::Response<agent_transport::AgentBody>, Permit), Error> {
     let context = &call.context;
-    if let Some(reason) = target.rests() {
+    if let Some(reason) = target.no_pods_reason() {
         return Err(Error::unavailable(reason));
     }
     let team = call.team.as_ref().map(TeamSlug::as_str).unwrap_or_default();
-    // Whoever may not go on is told before the body is read.
-    let pass = context.gate.call(team, &target.key.name, &target.item.id, Instant::now());
-    let pass = match pass.and_then(|pass| call.place.charge(LINE_BYTES).map(|()| pass)) {
-        Ok(pass) => pass,
+    // Limits apply before the body is read.
+    let permit = context.rate_limiter.admit_call(team, &target.key.name, &target.item.id, Instant::now());
+    let permit = match permit.and_then(|permit| call.place.charge(CONNECTION_BYTES).map(|()| permit)) {
+        Ok(permit) => permit,
         Err(error) => return Err(body.refuse(error).await),
     };
-    let Relay { way, services, .. } = &context.relay;
-    let place = match services.find(target).await {
-        Ok(place) => place,
+    let Relay { transport, endpoints, .. } = &context.relay;
+    let endpoint = match endpoints.find(target).await {
+        Ok(endpoint) => endpoint,
         Err(error) => return Err(body.refuse(error).await),
     };
     let body = body.bytes().await?;
-    let order = Order { method, path, headers: headers(&call.headers, &call.id, place.token.as_ref(), &body), body };
-    let sent = timeout(patience, way.send(&target.key, place.address, order)).await;
+    let request = AgentRequest { method, path, headers: headers(&call.headers, &call.id, endpoint.token.as_ref(), &body), body };
+    let sent = timeout(response_timeout, transport.send(&target.key, endpoint.address, request)).await;
     let response = match sent {
         Ok(Ok(response)) => response,
-        Ok(Err(Failure::Unreachable(cause))) => {
-            services.forget(&target.key);
-            return Err(answer::unreachable(target, cause));
+        Ok(Err(TransportError::Unreachable(cause))) => {
+            endpoints.forget(&target.key);
+            return Err(response::unreachable(target, cause));
         }
-        Ok(Err(Failure::Left(cause))) => return Err(answer::cut_off(target, cause)),
-        Ok(Err(Failure::NoWay(error))) => return Err(fault::of_cluster(error, &target.to_string())),
-        Ok(Err(Failure::Ours(cause))) => return Err(Error::internal(cause)),
-        Err(_) => return Err(answer::late(target)),
+        Ok(Err(TransportError::Closed(cause))) => return Err(response::closed_early(target, cause)),
+        Ok(Err(TransportError::ApiServer(error))) => return Err(cluster_error::from_kube(error, &target.to_string())),
+        Ok(Err(TransportError::Internal(cause))) => return Err(Error::internal(cause)),
+        Err(_) => return Err(response::timed_out(target)),
     };
     if response.status().is_success() {
-        return Ok((response, pass));
+        return Ok((response, permit));
     }
     if matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::MISDIRECTED_REQUEST) {
-        services.forget(&target.key);
+        endpoints.forget(&target.key);
     }
-    Err(Box::pin(answer::refusal(target, response, matches!(way, Way::ApiServer(_)))).await)
+    Err(Box::pin(response::refusal(target, response, matches!(transport, AgentTransport::ApiServer(_)))).await)
 }
 
-/// Of a request without a body, its media type says nothing.
+/// Without a body there is no media type.
 fn headers(given: &HeaderMap, id: &RequestId, token: Option<&HeaderValue>, body: &Bytes) -> HeaderMap {
-    let mut headers = head::to_agent(given, id, token);
+    let mut headers = headers::to_agent(given, id, token);
     if body.is_empty() {
         headers.remove(slipway_http::header::CONTENT_TYPE);
     }
     headers
 }
 
-/// The id at the end of the path. What cannot be one never becomes part of a path again.
+/// The id at the end of the path, if it has the form of one.
 fn id<B>(call: &Call<B>, part: &str, what: &str) -> Result<String, Error> {
     let id = call.path.part(part);
-    let fits = (1..=LONGEST_ID).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
+    let fits = (1..=ID_LEN_MAX).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
     if fits { Ok(id.to_owned()) } else { Err(Error::not_found(format!("there is no such {what}; ids are letters, digits, `-` and `_`"))) }
 }
 
-/// `path` with those of `names` that the caller gave. Others are refused.
+/// `path` with those of `names` that the caller gave; others are refused.
 fn with_query(call: &mut Call, path: &str, names: &[&str]) -> Result<String, Error> {
     let mut query = std::mem::take(&mut call.query);
     let mut path = path.to_owned();

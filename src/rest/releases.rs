@@ -1,10 +1,10 @@
-//! Releases of agents: asking for one, what there is of them, how two differ, and bringing one back. The state role
-//! makes them and keeps them; what is asked of it by a resource is waited for here, and not for long.
+//! Releases of agents: create, list, get, compare and deploy. The state role makes and stores them; a request is made by a
+//! resource, and waited for briefly.
 //!
-//! `shape` is an artifact as REST shows it, `wait` waits for the state role, `versions` shows configurations.
+//! `artifact_view` is the form of an artifact, `wait` waits for the state role, `versions` lists configurations.
 
+mod artifact_view;
 mod deploy;
-mod shape;
 pub(crate) mod versions;
 mod wait;
 
@@ -22,12 +22,12 @@ use crate::access::Caller;
 use crate::agents;
 use crate::answer::{Answer, Data, Made};
 use crate::call::{Call, IDEMPOTENCY_KEY, Maybe};
-use crate::right::Right;
+use crate::permission::Right;
 use crate::route::Parameter;
 use crate::write;
 
+use artifact_view::ArtifactView;
 pub(crate) use deploy::{active, deploy, wish};
-use shape::Shape;
 
 pub(crate) const LIST: Right = Right::on("list", "agentreleases");
 pub(crate) const GET: Right = Right::on("get", "agentreleases");
@@ -38,11 +38,11 @@ pub(crate) const BETWEEN: &[Parameter] = &[
     Parameter { name: "to", about: "The version to compare it with.", kind: "integer" },
 ];
 
-const LIMIT: usize = 100;
-/// Of a hash, as many hex digits as a name has room for and nobody finds twice for one agent.
-const DIGITS: usize = 10;
-/// The longest author that the resource takes.
-const LONGEST_AUTHOR: usize = 256;
+const DEFAULT_LIMIT: usize = 100;
+/// The number of hex digits of a hash in a name.
+const HASH_DIGITS: usize = 10;
+/// The limit of the resource's field.
+const AUTHOR_LEN_MAX: usize = 256;
 
 /// A release in a list, without what it holds.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -66,13 +66,13 @@ pub(crate) struct Summary {
 
 impl From<Entry> for Summary {
     fn from(entry: Entry) -> Self {
-        let changelog = entry.told();
+        let changelog = entry.changelog_with_reason();
         let Entry { version, previous, status, reason, author, timestamp, checksum, commit, .. } = entry;
         Self { version, previous, status, reason, author, timestamp: timestamp.to_string(), changelog, checksum, commit }
     }
 }
 
-/// A page of what the state role keeps. It is read there for each call, so that no version of the cluster belongs to it.
+/// A page from the state role. It is read for each call, so that no resource version applies.
 #[derive(Serialize)]
 pub(crate) struct Listed<T> {
     data: Vec<T>,
@@ -96,11 +96,11 @@ pub(crate) async fn list(call: Call) -> Result<Listed<Summary>, Error> {
     Ok(Listed { data: entries.into_iter().map(Summary::from).collect(), next_cursor })
 }
 
-pub(crate) async fn get(call: Call) -> Result<Data<Shape>, Error> {
+pub(crate) async fn get(call: Call) -> Result<Data<ArtifactView>, Error> {
     let version = version(&call)?;
     let (call, Named { slug, .. }) = named(call).await?;
     let release = call.context.state.release(&call.namespace(), &slug, version).await?;
-    Shape::of(&artifact(&release.artifact)?, &release.entry).map(Data::new)
+    ArtifactView::of(&artifact(&release.artifact)?, &release.entry).map(Data::new)
 }
 
 /// How two releases differ in one value.
@@ -144,8 +144,8 @@ pub(crate) struct NewRelease {
     changelog: Option<String>,
 }
 
-/// Asks for a release of the agent as it stands, and waits until it is there.
-pub(crate) async fn create(call: Call<Maybe<NewRelease>>) -> Result<Made<Shape>, Error> {
+/// Requests a release of the agent, and waits for it.
+pub(crate) async fn create(call: Call<Maybe<NewRelease>>) -> Result<Made<ArtifactView>, Error> {
     let (call, Maybe(NewRelease { changelog })) = call.split();
     let (agent, what) = agents::find(&call).await?;
     let status = agent.status.clone().unwrap_or_default();
@@ -157,10 +157,10 @@ pub(crate) async fn create(call: Call<Maybe<NewRelease>>) -> Result<Made<Shape>,
     let made = write::create(&call, &api, wanted(&call, &agent, changelog), &format!("release of {what}")).await?;
     let wait::Released { version, is_new } = wait::released(&call, &api, &made, &what).await?;
     let release = call.context.state.release(&call.namespace(), &agent.name_any(), version).await?;
-    Shape::of(&artifact(&release.artifact)?, &release.entry).map(|shape| Made { data: Data::new(shape), is_new })
+    ArtifactView::of(&artifact(&release.artifact)?, &release.entry).map(|shape| Made { data: Data::new(shape), is_new })
 }
 
-/// The resource by which a release is asked for. Repeated with the same key, it is the same one.
+/// The resource that requests a release. The same key gives the same name.
 fn wanted(call: &Call, agent: &Agent, changelog: Option<String>) -> AgentRelease {
     let slug = agent.name_any();
     let key = call.headers.get(IDEMPOTENCY_KEY).map(|key| {
@@ -168,7 +168,7 @@ fn wanted(call: &Call, agent: &Agent, changelog: Option<String>) -> AgentRelease
         hash.update(&call.caller.name);
         hash.update(key.as_bytes());
         let mut digits = hex::encode(hash.finalize());
-        digits.truncate(DIGITS);
+        digits.truncate(HASH_DIGITS);
         format!("{slug}-{digits}")
     });
     AgentRelease {
@@ -184,12 +184,12 @@ fn wanted(call: &Call, agent: &Agent, changelog: Option<String>) -> AgentRelease
     }
 }
 
-/// The caller, as far as the resource has room for a name.
+/// The caller, if the name fits into the resource.
 pub(crate) fn author(caller: &Caller) -> Option<String> {
-    Some(caller.name.clone()).filter(|name| (1..=LONGEST_AUTHOR).contains(&name.len()))
+    Some(caller.name.clone()).filter(|name| (1..=AUTHOR_LEN_MAX).contains(&name.len()))
 }
 
-/// The agent that a path is about, which may have gone: its releases stay.
+/// The agent of the path, which may be deleted: its releases remain.
 struct Named {
     slug: String,
     query: slipway_http::Query,
@@ -202,28 +202,29 @@ async fn named(mut call: Call) -> Result<(Call, Named), Error> {
     Ok((call, Named { slug, query }))
 }
 
-/// The version that the path names.
+/// The version in the path.
 fn version<B>(call: &Call<B>) -> Result<u64, Error> {
     let named = call.path.part("version");
     let version = named.parse::<u64>().ok().filter(|version| *version > 0);
     version.ok_or_else(|| Error::not_found(format!("there is no release {named}; releases are numbered from 1")))
 }
 
-/// The state role has verified it; whoever changed it since then is not us.
+/// The state role has verified the artifact before.
 fn artifact(text: &str) -> Result<Artifact, Error> {
     Artifact::from_yaml(text).map_err(|fault| Error::new(StatusCode::BAD_GATEWAY, format!("the release cannot be read: {fault}")))
 }
 
-/// The page of releases that the query asks for, and where the next one begins.
+/// The page of releases that the query asks for, and the next cursor.
 async fn entries(call: &Call, named: &mut Named) -> Result<(Vec<Entry>, Option<String>), Error> {
     let query = &mut named.query;
-    let limit = query.number("limit", LIMIT, 1..=MOST)?;
+    let limit = query.number("limit", DEFAULT_LIMIT, 1..=MOST)?;
     let cursor = query.text("cursor").map(|text| text.parse::<u64>()).transpose();
     let mut before = cursor.map_err(|_| Error::bad_request("`cursor` must be the `next_cursor` of an earlier page"))?;
     let words: Vec<String> = query.text("search").unwrap_or_default().split_whitespace().map(str::to_lowercase).collect();
     std::mem::take(query).end()?;
     let fits = |entry: &Entry| {
-        let text = format!("v{} {} {} {}", entry.version, entry.status.as_str(), entry.author, entry.told()).to_lowercase();
+        let text =
+            format!("v{} {} {} {}", entry.version, entry.status.as_str(), entry.author, entry.changelog_with_reason()).to_lowercase();
         words.iter().all(|word| text.contains(word))
     };
     let begins = before.is_none();
@@ -232,7 +233,7 @@ async fn entries(call: &Call, named: &mut Named) -> Result<(Vec<Entry>, Option<S
         let step = if words.is_empty() { limit - found.len() } else { MOST };
         let page = call.context.state.releases(&call.namespace(), &named.slug, step, before).await?;
         if begins && before.is_none() && page.data.is_empty() {
-            // Nothing was released, which is no fault of an agent that is there.
+            // An agent without releases is no error.
             agents::find(call).await?;
         }
         for entry in page.data.into_iter().filter(|entry| fits(entry)) {
@@ -248,13 +249,13 @@ async fn entries(call: &Call, named: &mut Named) -> Result<(Vec<Entry>, Option<S
     }
 }
 
-/// What is said of a release: of one that was rejected, also why.
-trait Told {
-    fn told(&self) -> String;
+/// The changelog of a release; for a rejected one also the reason.
+trait ChangelogWithReason {
+    fn changelog_with_reason(&self) -> String;
 }
 
-impl Told for Entry {
-    fn told(&self) -> String {
+impl ChangelogWithReason for Entry {
+    fn changelog_with_reason(&self) -> String {
         match (&self.status, &self.reason) {
             (ReleasePhase::Rejected, Some(reason)) => format!("{} [REJECTED: {reason}]", self.changelog).trim_start().to_owned(),
             _ => self.changelog.clone(),
@@ -274,7 +275,7 @@ mod tests {
                 "changelog": changelog, "checksum": "", "commit": "",
             }))
             .unwrap();
-            entry.told()
+            entry.changelog_with_reason()
         };
         assert_eq!(entry("rejected", "kinder", Some("40 < 80")), "kinder [REJECTED: 40 < 80]");
         assert_eq!(entry("rejected", "", Some("40 < 80")), "[REJECTED: 40 < 80]");

@@ -1,4 +1,4 @@
-//! A route, and how one is found: a table of methods and paths, each with what it takes to be answered.
+//! Routes, and the table that finds one by method and path.
 
 use std::borrow::Cow;
 use std::pin::Pin;
@@ -12,14 +12,14 @@ use crate::access;
 use crate::answer::Answer;
 use crate::call::{Body, Call, Path};
 use crate::context::Context;
-use crate::right::Permission;
+use crate::permission::Permission;
 
-/// What a call may hold that has the API server read or write something, besides its body.
+/// Memory charged to a call that reads or writes through the API server, besides its body.
 const CALL_BYTES: u64 = 256 * 1024;
 
 type Handled = Pin<Box<dyn Future<Output = Result<Reply, Error>> + Send>>;
 
-/// A parameter of the query, for the document. What it must be, the handler says.
+/// A query parameter, for the OpenAPI document. Handlers validate it.
 pub(crate) struct Parameter {
     pub name: &'static str,
     pub about: &'static str,
@@ -28,7 +28,7 @@ pub(crate) struct Parameter {
 
 pub(crate) struct Route {
     pub method: Method,
-    /// Below the base, with `{name}` for each part that varies.
+    /// Below the base, with `{name}` for each variable part.
     pub path: &'static str,
     pub about: &'static str,
     pub permission: Permission,
@@ -36,7 +36,7 @@ pub(crate) struct Route {
     pub status: StatusCode,
     pub media: &'static str,
     pub request: fn(&mut SchemaGenerator) -> Option<(&'static str, Schema)>,
-    /// Whether a request must bring a body, if it may.
+    /// Whether a body is required, if the route takes one.
     pub body_required: bool,
     pub response: fn(&mut SchemaGenerator) -> Schema,
     handler: Box<dyn Fn(Call, Request) -> Handled + Send + Sync>,
@@ -55,7 +55,7 @@ impl Route {
         A: Answer,
         F: Future<Output = Result<A, Error>> + Send + 'static,
     {
-        let is_charged = !A::LIGHT && permission != Permission::Open;
+        let is_charged = !A::IS_CHARGED_ELSEWHERE && permission != Permission::Open;
         let handler = move |call: Call, request: Request| -> Handled {
             Box::pin(async move {
                 if is_charged {
@@ -86,7 +86,7 @@ impl Route {
         Self { parameters, ..self }
     }
 
-    /// Asks who calls and whether they may, and only then reads the body.
+    /// Authenticates and authorizes before the body is read.
     pub(crate) async fn answer(&self, context: Arc<Context>, path: Path, request: Request) -> Result<Reply, Error> {
         let address = request.address();
         let admitted = access::admit(&context, self.permission, &path, request.headers(), address).await?;
@@ -111,7 +111,7 @@ impl Route {
         (self.handler)(call, request).await
     }
 
-    /// The parts that vary, by the names that this route has for them, out of those of a path that led here.
+    /// The decoded variable parts of a matched path.
     fn parts(&self, given: &[&str]) -> Option<Path> {
         let names = self.path.split('/').filter_map(varies);
         let decoded = |part: &&str| percent_decode_str(part).decode_utf8().ok().map(Cow::into_owned);
@@ -119,27 +119,27 @@ impl Route {
     }
 }
 
-/// The name of a part of a route's path that varies.
+/// The name of a variable part of a route's path.
 fn varies(part: &'static str) -> Option<&'static str> {
     part.strip_prefix('{')?.strip_suffix('}')
 }
 
-pub(crate) enum Found<'a> {
+pub(crate) enum RouteMatch<'a> {
     Route(&'a Route, Path),
     OtherMethods(Vec<Method>),
-    Nothing,
+    None,
 }
 
-/// All routes, as a tree of the parts of their paths.
+/// All routes, as a tree of path parts.
 #[derive(Default)]
-pub(crate) struct Table {
-    /// Those whose path ends here.
+pub(crate) struct RouteTable {
+    /// The routes whose path ends here.
     routes: Vec<Route>,
-    literal: Vec<(&'static str, Table)>,
-    varying: Option<Box<Table>>,
+    literal: Vec<(&'static str, RouteTable)>,
+    varying: Option<Box<RouteTable>>,
 }
 
-impl Table {
+impl RouteTable {
     pub(crate) fn new(routes: Vec<Route>) -> Self {
         let mut table = Self::default();
         for route in routes {
@@ -149,21 +149,21 @@ impl Table {
         table
     }
 
-    pub(crate) fn find(&self, method: &Method, path: &str) -> Found<'_> {
+    pub(crate) fn find(&self, method: &Method, path: &str) -> RouteMatch<'_> {
         let mut varying = Vec::new();
-        let Some(end) = path.strip_prefix('/').and_then(|path| self.end(Some(path), &mut varying)) else { return Found::Nothing };
+        let Some(end) = path.strip_prefix('/').and_then(|path| self.end(Some(path), &mut varying)) else { return RouteMatch::None };
         if let Some(route) = end.routes.iter().find(|route| route.method == method) {
-            return route.parts(&varying).map_or(Found::Nothing, |parts| Found::Route(route, parts));
+            return route.parts(&varying).map_or(RouteMatch::None, |parts| RouteMatch::Route(route, parts));
         }
         let mut others: Vec<Method> = end.routes.iter().map(|route| route.method.clone()).collect();
         if others.contains(&Method::GET) {
             others.push(Method::HEAD);
         }
         others.push(Method::OPTIONS);
-        Found::OtherMethods(others)
+        RouteMatch::OtherMethods(others)
     }
 
-    /// Where `part` leads; the way is made if there is none yet.
+    /// The subtree of `part`, created if there is none.
     fn below(&mut self, part: &'static str) -> &mut Self {
         if varies(part).is_some() {
             return self.varying.get_or_insert_default();
@@ -176,7 +176,7 @@ impl Table {
         &mut self.literal[place].1
     }
 
-    /// Where `path` ends, if routes do so too. Of `/skills/import` and `/skills/{id}` the first is meant.
+    /// The subtree in which `path` ends, if routes do. Literal parts win over variable ones.
     fn end<'a>(&self, path: Option<&'a str>, varying: &mut Vec<&'a str>) -> Option<&Self> {
         let Some(path) = path else { return (!self.routes.is_empty()).then_some(self) };
         let (part, rest) = path.split_once('/').map_or((path, None), |(part, rest)| (part, Some(rest)));
@@ -200,13 +200,13 @@ mod tests {
     use crate::routes;
 
     fn found(method: &Method, path: &str) -> String {
-        match Table::new(routes::all()).find(method, path) {
-            Found::Route(route, Path(parts)) => {
+        match RouteTable::new(routes::all()).find(method, path) {
+            RouteMatch::Route(route, Path(parts)) => {
                 let parts: Vec<String> = parts.iter().map(|(name, part)| format!(" {name}={part}")).collect();
                 format!("{}{}", route.path, parts.concat())
             }
-            Found::OtherMethods(methods) => methods.iter().map(Method::as_str).collect::<Vec<_>>().join(","),
-            Found::Nothing => "nothing".to_owned(),
+            RouteMatch::OtherMethods(methods) => methods.iter().map(Method::as_str).collect::<Vec<_>>().join(","),
+            RouteMatch::None => "nothing".to_owned(),
         }
     }
 
@@ -227,7 +227,7 @@ mod tests {
             (&get, "/agents/x/chat", "POST,OPTIONS"),
             (&get, "/agents/x/releases/diff", "/agents/{id}/releases/diff id=x"),
             (&get, "/agents/x/releases/7", "/agents/{id}/releases/{version} id=x version=7"),
-            // Beyond what is literally there, a part may still be one that varies.
+            // A literal part without a match may still match a variable one.
             (&post, "/agents/x/releases/diff/deploy", "/agents/{id}/releases/{version}/deploy id=x version=diff"),
             (&post, "/skills/import", "/skills/import"),
             (&get, "/skills/import", "POST,OPTIONS"),

@@ -3,8 +3,8 @@
 use slipway_http::Method;
 
 use crate::page::PAGED;
-use crate::right::Permission::{Cluster, Known, Open, Platform, Team};
-use crate::right::{MEMBER, Right};
+use crate::permission::Permission::{Cluster, Known, Open, Platform, Team};
+use crate::permission::{MEMBER, Right};
 use crate::route::Route;
 use crate::{agents, events, health, members, openapi, platform, relay, releases, skills, sync, teams, tools};
 

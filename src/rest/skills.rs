@@ -1,16 +1,6 @@
-//! Skills: lists, one of them, making, replacing, deleting; and taking them from elsewhere.
+//! Skills: list, get, create, replace, delete and import.
 
-mod apart;
-mod archive;
-mod child;
-mod disk;
-mod folder;
-mod git;
 mod import;
-mod out;
-mod room;
-mod source;
-mod upload;
 
 use kube::ResourceExt;
 use kube::api::Api;
@@ -25,11 +15,10 @@ use crate::agents::Deleted;
 use crate::answer::{Created, Data};
 use crate::call::{Call, Json};
 use crate::fields::{self, SKILL};
+use crate::list_cache::{self, ListEntry};
 use crate::page::{Page, page};
-use crate::shelf::{self, Item};
-use crate::{fault, gitops, write};
+use crate::{cluster_error, gitops, write};
 
-pub use child::{find_skill, unpack_skill};
 pub(crate) use import::{IMPORT, import};
 
 /// Any skill fields.
@@ -131,26 +120,26 @@ impl View {
     }
 }
 
-pub(crate) fn item(skill: &Skill) -> Option<Item> {
+pub(crate) fn item(skill: &Skill) -> Option<ListEntry> {
     let mut summary = Summary::of(skill);
-    summary.message = shelf::cut(summary.message);
-    Some(Item {
+    summary.message = list_cache::truncate(summary.message);
+    Some(ListEntry {
         created: skill.creation_timestamp().map_or(0, |time| time.0.as_second()),
-        search: format!("{} {} {} {}", summary.slug, summary.name, summary.category, summary.description).to_lowercase(),
-        json: serde_json::to_string(&summary).ok()?,
+        search: format!("{} {} {} {}", summary.slug, summary.name, summary.category, summary.description).to_lowercase().into(),
+        json: serde_json::to_string(&summary).ok()?.into(),
         id: summary.id,
-        ..Item::default()
+        ..ListEntry::default()
     })
 }
 
 pub(crate) async fn list(call: Call) -> Result<Page<Summary>, Error> {
     let (context, namespace) = (call.context.clone(), call.namespace());
-    page(call, &context.seen.skills, Some(&namespace)).await
+    page(call, &context.caches.skills, Some(&namespace)).await
 }
 
 pub(crate) async fn get(call: Call) -> Result<Data<View>, Error> {
     let (name, what) = named(&call)?;
-    Ok(answer(&api(&call).get(&name).await.map_err(|error| fault::of_cluster(error, &what))?))
+    Ok(answer(&api(&call).get(&name).await.map_err(|error| cluster_error::from_kube(error, &what))?))
 }
 
 pub(crate) async fn create(call: Call<Json<Fields>>) -> Result<Created<View>, Error> {
@@ -165,7 +154,7 @@ pub(crate) async fn create(call: Call<Json<Fields>>) -> Result<Created<View>, Er
     make(&call, &slug, spec).await.map(Created)
 }
 
-/// Replaces a skill: a field that is not given is as if it had never been.
+/// Replaces a skill. Missing fields are reset.
 pub(crate) async fn replace(call: Call<Json<Fields>>) -> Result<Data<View>, Error> {
     let (call, Json(Fields(given))) = call.split();
     let (name, what) = named(&call)?;
@@ -174,7 +163,7 @@ pub(crate) async fn replace(call: Call<Json<Fields>>) -> Result<Data<View>, Erro
 
 pub(crate) async fn delete(call: Call) -> Result<Data<Deleted>, Error> {
     let (name, what) = named(&call)?;
-    let found = api(&call).get(&name).await.map_err(|error| fault::of_cluster(error, &what))?;
+    let found = api(&call).get(&name).await.map_err(|error| cluster_error::from_kube(error, &what))?;
     gitops::refuse(&found.metadata, &what)?;
     let version = write::delete(&call, &api(&call), &found, &what).await?;
     Ok(Data::since(Deleted { id: ids::skill(&name), deleted: true }, version))
@@ -208,12 +197,12 @@ fn spec(given: Map<String, Value>) -> Result<SkillSpec, Error> {
     let spec: SkillSpec = serde_json::from_value(spec).map_err(|error| Error::bad_request(format!("the body does not fit: {error}")))?;
     match spec.fault() {
         None => Ok(spec),
-        Some(fault) => Err(Error::bad_request(unspecced(&fault))),
+        Some(fault) => Err(Error::bad_request(without_spec_prefix(&fault))),
     }
 }
 
-/// A fault of a resource, to callers who never saw its `spec`.
-fn unspecced(fault: &str) -> String {
+/// Errors of a resource without `spec.`, which REST's callers never see.
+fn without_spec_prefix(fault: &str) -> String {
     fault.strip_prefix("spec.").unwrap_or(fault).to_owned()
 }
 
@@ -225,7 +214,7 @@ fn slug_of(field: &str, name: &str) -> Result<String, Error> {
     Ok(slug)
 }
 
-/// The skill that the path names by id or name, and what to call it. A name that no skill can have is one that none has.
+/// The name of the path's skill, and its name in messages.
 fn named(call: &Call) -> Result<(String, String), Error> {
     let given = call.path.part("id");
     let what = format!("skill {given}");

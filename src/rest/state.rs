@@ -1,5 +1,4 @@
-//! The way to the state role, which alone holds the history of releases: what is read of it, and Git's own requests,
-//! which are passed on as they come.
+//! The client of the state role, which owns the release history: reads, and Git requests that are passed on.
 
 mod git;
 
@@ -7,7 +6,7 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use http::{Request as Order, Response};
+use http::{Request, Response};
 use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -15,99 +14,108 @@ use slipway_http::{Error, HeaderValue, Method, StatusCode, header};
 use slipway_release::wire::{Agents, Mirrors, Release, Releases, Tested};
 use tokio::time::timeout;
 
-use crate::line::{self, Answered, Failed, Lines, Sent};
+use crate::http_client::{self, HttpClient, RequestBody, ResponseBody, SendError};
 pub(crate) use git::answer as git;
 
-/// How long the state role may take to accept a connection, and to answer in whole.
-const CONNECT: Duration = Duration::from_secs(3);
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Connecting to a remote takes as long as that does.
-const TEST_PATIENCE: Duration = Duration::from_secs(30);
-/// More is not read of one answer: all agents of a large platform with their manifests.
-const LONGEST: usize = 128 * 1024 * 1024;
-const LONGEST_REFUSAL: usize = 64 * 1024;
-/// How many seconds until it is worth asking again.
-const RETRY: u64 = 5;
+/// Timeouts for a connection, and for a whole response.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
+/// For requests that connect to a remote or read everything.
+const SLOW_TIMEOUT: Duration = Duration::from_secs(30);
+/// The limit of a response: all agents of a large platform with their manifests.
+const RESPONSE_BYTES_MAX: usize = 128 * 1024 * 1024;
+const ERROR_BYTES_MAX: usize = 64 * 1024;
+/// Retry-After while the state role is unavailable.
+const RETRY_SECONDS: u64 = 5;
 
-/// Where the state role is, and what REST shows it.
+/// The address of the state role, and REST's credentials for it.
 #[derive(Debug, Clone, Default)]
 pub struct StateSettings {
     /// `http://host:port`; without it there are no releases.
     pub url: Option<String>,
-    /// Holds REST's own token. Read anew for each call, as the kubelet renews it.
+    /// The file with REST's own token. Read for each request, as the kubelet renews it.
     pub token_file: Option<PathBuf>,
 }
 
-pub(crate) struct State {
-    http: Lines,
+pub(crate) struct StateClient {
+    http: HttpClient,
     base: Option<String>,
     token_file: Option<PathBuf>,
 }
 
-impl State {
+impl StateClient {
     pub(crate) fn new(settings: &StateSettings) -> Self {
         let base = settings.url.as_deref().map(|url| url.trim_end_matches('/').to_owned()).filter(|url| !url.is_empty());
-        Self { http: Lines::new(CONNECT), base, token_file: settings.token_file.clone() }
+        Self { http: HttpClient::new(CONNECT_TIMEOUT), base, token_file: settings.token_file.clone() }
     }
 
-    /// A page of an agent's releases, newest first, those before `before`.
+    /// A page of an agent's releases before `before`, newest first.
     pub(crate) async fn releases(&self, namespace: &str, slug: &str, limit: usize, before: Option<u64>) -> Result<Releases, Error> {
         let before = before.map(|before| format!("&before={before}")).unwrap_or_default();
-        self.json(Method::GET, &format!("/releases/{namespace}/{slug}?limit={limit}{before}"), PATIENCE).await
+        self.json(Method::GET, &format!("/releases/{namespace}/{slug}?limit={limit}{before}"), RESPONSE_TIMEOUT).await
     }
 
     pub(crate) async fn release(&self, namespace: &str, slug: &str, version: u64) -> Result<Release, Error> {
-        self.json(Method::GET, &format!("/releases/{namespace}/{slug}/{version}"), PATIENCE).await
+        self.json(Method::GET, &format!("/releases/{namespace}/{slug}/{version}"), RESPONSE_TIMEOUT).await
     }
 
-    /// The agents that the repositories know.
+    /// The agents in the repositories.
     pub(crate) async fn agents(&self) -> Result<Agents, Error> {
-        self.json(Method::GET, "/agents", TEST_PATIENCE).await
+        self.json(Method::GET, "/agents", SLOW_TIMEOUT).await
     }
 
     pub(crate) async fn mirrors(&self) -> Result<Mirrors, Error> {
-        self.json(Method::GET, "/mirror", CONNECT).await
+        self.json(Method::GET, "/mirror", CONNECT_TIMEOUT).await
     }
 
     pub(crate) async fn test_mirror(&self) -> Result<Tested, Error> {
-        self.json(Method::POST, "/mirror/test", TEST_PATIENCE).await
+        self.json(Method::POST, "/mirror/test", SLOW_TIMEOUT).await
     }
 
-    async fn json<T: DeserializeOwned>(&self, method: Method, path: &str, patience: Duration) -> Result<T, Error> {
+    async fn json<T: DeserializeOwned>(&self, method: Method, path: &str, limit: Duration) -> Result<T, Error> {
         let asked = async {
-            let response = self.send(method, path, header::HeaderMap::new(), nothing()).await?;
+            let response = self.send(method, path, header::HeaderMap::new(), empty_body()).await?;
             if !response.status().is_success() {
-                return Err(refusal(response).await);
+                return Err(read_error(response).await);
             }
-            let read = Limited::new(response.into_body(), LONGEST).collect().await;
+            let read = Limited::new(response.into_body(), RESPONSE_BYTES_MAX).collect().await;
             let bytes = read.map_err(|error| match error.downcast_ref::<LengthLimitError>() {
-                Some(_) => Error::internal(format!("the state role's answer to {path} has more than {LONGEST} bytes")),
-                None => away().because(error),
+                Some(_) => Error::internal(format!("the state role's answer to {path} has more than {RESPONSE_BYTES_MAX} bytes")),
+                None => unreachable().because(error),
             })?;
             serde_json::from_slice(&bytes.to_bytes()).map_err(Error::internal)
         };
-        timeout(patience, asked).await.unwrap_or_else(|_| Err(away()))
+        timeout(limit, asked).await.unwrap_or_else(|_| Err(unreachable()))
     }
 
-    /// Asks, and waits for the head of the answer. `path` stands below the state role's address.
-    async fn send(&self, method: Method, path: &str, headers: header::HeaderMap, body: Sent) -> Result<Response<Answered>, Error> {
+    /// Sends a request, and waits for the response head. `path` is below the state role's address.
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        headers: header::HeaderMap,
+        body: RequestBody,
+    ) -> Result<Response<ResponseBody>, Error> {
         let Some(base) = &self.base else {
             return Err(unavailable("this API was not told where the state role is (SLIPWAY_STATE_URL), and releases are there alone"));
         };
-        let (server, below) = line::place(base);
-        let mut order = Order::builder().method(method).uri(format!("{below}{path}")).body(body).map_err(Error::internal)?;
-        *order.headers_mut() = headers;
+        let (server, below) = http_client::split_url(base);
+        let mut request = Request::builder().method(method).uri(format!("{below}{path}")).body(body).map_err(Error::internal)?;
+        *request.headers_mut() = headers;
         if let Some(token) = self.token()? {
-            order.headers_mut().insert(header::AUTHORIZATION, token);
+            request.headers_mut().insert(header::AUTHORIZATION, token);
         }
-        self.http.ask(server.to_owned(), order).await.map_err(|(Failed::Unreachable(cause) | Failed::Left(cause))| away().because(cause))
+        self.http
+            .send(server.to_owned(), request)
+            .await
+            .map_err(|(SendError::Connect(cause) | SendError::Closed(cause))| unreachable().because(cause))
     }
 
     fn token(&self) -> Result<Option<HeaderValue>, Error> {
         let Some(file) = &self.token_file else { return Ok(None) };
         let token = match std::fs::read_to_string(file) {
             Ok(token) => token,
-            // Outside a cluster nobody has put one there.
+            // Outside a cluster there is no token.
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(Error::internal(error)),
         };
@@ -117,39 +125,39 @@ impl State {
     }
 }
 
-fn nothing() -> Sent {
+fn empty_body() -> RequestBody {
     Empty::new().map_err(|never| match never {}).boxed_unsync()
 }
 
-/// 503: nothing is lost, and releases wait.
-fn away() -> Error {
+/// 503: releases are delayed, none is lost.
+fn unreachable() -> Error {
     unavailable("the state role, which keeps the releases, does not answer; whatever changes meanwhile is released once it is back")
 }
 
 fn unavailable(message: &str) -> Error {
-    Error::unavailable(message).with_header(header::RETRY_AFTER, HeaderValue::from(RETRY))
+    Error::unavailable(message).with_header(header::RETRY_AFTER, HeaderValue::from(RETRY_SECONDS))
 }
 
-/// What the state role says no to, in its words where these are meant for callers.
-async fn refusal(response: Response<Answered>) -> Error {
+/// The error in a response. Messages that are meant for callers are kept.
+async fn read_error(response: Response<ResponseBody>) -> Error {
     #[derive(Deserialize)]
     struct Said {
         message: String,
     }
     let status = response.status();
-    let read = Limited::new(response.into_body(), LONGEST_REFUSAL).collect().await;
+    let read = Limited::new(response.into_body(), ERROR_BYTES_MAX).collect().await;
     let said = read.ok().and_then(|body| serde_json::from_slice::<Said>(&body.to_bytes()).ok());
-    told(status, said.map(|said| said.message))
+    to_error(status, said.map(|said| said.message))
 }
 
-fn told(status: StatusCode, message: Option<String>) -> Error {
+fn to_error(status: StatusCode, message: Option<String>) -> Error {
     match (status.as_u16(), message) {
         (400 | 404 | 409 | 502, Some(message)) => Error::new(status, message),
         (429 | 500..=599, message) => {
             let message = message.filter(|_| status == StatusCode::SERVICE_UNAVAILABLE);
-            message.map_or_else(away, |message| unavailable(&message)).because(status.to_string())
+            message.map_or_else(unreachable, |message| unavailable(&message)).because(status.to_string())
         }
-        // Whom the state role lets in is a matter of how the platform was set up, and no caller's.
+        // REST's access to the state role is a matter of the installation, not of the caller.
         (_, message) => Error::internal(format!("the state role refused REST: {status} {}", message.unwrap_or_default())),
     }
 }
@@ -163,7 +171,7 @@ mod tests {
 
     use super::*;
 
-    /// A state role that answers this, and keeps what it was shown.
+    /// A state role with a fixed answer, which records the requests.
     async fn role(status: u16, body: &'static str) -> (String, Arc<Mutex<Vec<String>>>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -178,8 +186,8 @@ mod tests {
         (format!("http://{address}/"), shown)
     }
 
-    fn at(url: Option<String>, token_file: Option<PathBuf>) -> State {
-        State::new(&StateSettings { url, token_file })
+    fn at(url: Option<String>, token_file: Option<PathBuf>) -> StateClient {
+        StateClient::new(&StateSettings { url, token_file })
     }
 
     #[tokio::test]

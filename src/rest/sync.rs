@@ -1,6 +1,5 @@
-//! Bringing the cluster and the state repositories to the same: agents that only Git knows are made, those that run
-//! another release than the one that Git calls active are asked to change, and those that only the cluster knows are
-//! released. One that cannot be dealt with keeps no other from it.
+//! Synchronizes the cluster and the state repositories: creates agents that only Git has, deploys the active release of
+//! Git, and releases agents that only the cluster has. A failure of one agent does not stop the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,25 +18,25 @@ use slipway_release::wire::Known;
 use crate::answer::Plain;
 use crate::call::{Call, IDEMPOTENCY_KEY};
 use crate::releases::{active, author, wish};
-use crate::{fault, gitops, write};
+use crate::{cluster_error, gitops, write};
 
-/// So many agents are dealt with at the same time.
-const AT_ONCE: usize = 8;
-const PAGE: u32 = 500;
+/// The number of agents in progress.
+const CONCURRENT_AGENTS: usize = 8;
+const PAGE_SIZE: u32 = 500;
 const CHANGELOG: &str = "found in the cluster by a sync";
 
 /// What a sync came to.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "PlatformSync")]
-pub(crate) struct Synced {
+pub(crate) struct SyncReport {
     /// How many agents were made, changed or released.
     synced: usize,
-    results: Vec<Outcome>,
+    results: Vec<AgentOutcome>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "PlatformSyncResult")]
-pub(crate) struct Outcome {
+pub(crate) struct AgentOutcome {
     /// The agent's slug.
     agent: String,
     namespace: String,
@@ -60,8 +59,8 @@ pub(crate) enum Action {
 
 type Done = Result<(Action, String), Error>;
 
-pub(crate) async fn sync(mut call: Call) -> Result<Plain<Synced>, Error> {
-    // It makes many things, and does nothing the second time.
+pub(crate) async fn sync(mut call: Call) -> Result<Plain<SyncReport>, Error> {
+    // A sync is idempotent by itself.
     call.headers.remove(IDEMPOTENCY_KEY);
     let context = &call.context;
     let watched = |namespace: &str| {
@@ -69,7 +68,7 @@ pub(crate) async fn sync(mut call: Call) -> Result<Plain<Synced>, Error> {
         only.is_empty() || only.iter().any(|known| known == namespace)
     };
     let known: Vec<Known> = context.state.agents().await?.data.into_iter().filter(|known| watched(&known.namespace)).collect();
-    let namespaces = context.seen.teams.names("").into_iter().filter_map(|slug| TeamSlug::new(slug).ok()).map(|team| team.namespace());
+    let namespaces = context.caches.teams.names("").into_iter().filter_map(|slug| TeamSlug::new(slug).ok()).map(|team| team.namespace());
     let teams: BTreeSet<String> = namespaces.filter(|namespace| watched(namespace)).collect();
     let mut present = BTreeMap::new();
     for namespace in &teams {
@@ -81,7 +80,7 @@ pub(crate) async fn sync(mut call: Call) -> Result<Plain<Synced>, Error> {
     for known in known {
         let found = present.remove(&(known.namespace.clone(), known.slug.clone()));
         match (known.deleted, found) {
-            // An agent that took up the name of one that is no more, or one that is to be forgotten in a moment.
+            // An agent that reuses the name of a deleted one, or one that is about to be deleted.
             (true, Some(agent)) => tasks.push(Task::Release(agent)),
             (true, None) => {}
             (false, found) => {
@@ -92,22 +91,22 @@ pub(crate) async fn sync(mut call: Call) -> Result<Plain<Synced>, Error> {
     }
     tasks.extend(present.into_values().map(Task::Release));
     let dealt_with: Vec<_> = tasks.into_iter().map(|task| task.done(&call)).collect();
-    let mut results: Vec<Outcome> = stream::iter(dealt_with).buffer_unordered(AT_ONCE).collect().await;
+    let mut results: Vec<AgentOutcome> = stream::iter(dealt_with).buffer_unordered(CONCURRENT_AGENTS).collect().await;
     results.sort_by(|one, other| (&one.namespace, &one.agent).cmp(&(&other.namespace, &other.agent)));
     let synced = results.iter().filter(|result| matches!(result.action, Action::Created | Action::Updated)).count();
-    Ok(Plain(Synced { synced, results }))
+    Ok(Plain(SyncReport { synced, results }))
 }
 
-/// One agent.
+/// The work for one agent.
 enum Task {
-    /// The cluster is to be as Git says: whether its namespace is a team's, and what is there.
+    /// Bring the cluster to the state of Git: whether the namespace is a team's, and the present agent.
     Follow(Known, bool, Option<Agent>),
-    /// Git is to know what the cluster has.
+    /// Release the agent of the cluster.
     Release(Agent),
 }
 
 impl Task {
-    async fn done(self, call: &Call) -> Outcome {
+    async fn done(self, call: &Call) -> AgentOutcome {
         let (namespace, agent) = match &self {
             Self::Follow(known, ..) => (known.namespace.clone(), known.slug.clone()),
             Self::Release(agent) => (agent.namespace().unwrap_or_default(), agent.name_any()),
@@ -116,26 +115,26 @@ impl Task {
             Self::Follow(known, of_team, found) => follow(call, &known, of_team, found).await,
             Self::Release(agent) => release(call, &agent).await,
         };
-        let (action, message) = done.unwrap_or_else(|error| (Action::Error, told(call, &error)));
-        Outcome { agent_id: ids::agent(&namespace, &agent), agent, namespace, action, message }
+        let (action, message) = done.unwrap_or_else(|error| (Action::Error, log_cause(call, &error)));
+        AgentOutcome { agent_id: ids::agent(&namespace, &agent), agent, namespace, action, message }
     }
 }
 
-/// The message leaves the house, the cause goes to the log.
-fn told(call: &Call, error: &Error) -> String {
+/// Logs the cause, and returns the message.
+fn log_cause(call: &Call, error: &Error) -> String {
     if let Some(cause) = error.cause() {
         tracing::warn!(%cause, request = call.id.as_str(), "one agent could not be synced");
     }
     error.message().to_owned()
 }
 
-/// All agents of a namespace, as the API server has them now.
+/// All agents of a namespace, from the API server.
 async fn agents(call: &Call, namespace: &str) -> Result<Vec<Agent>, Error> {
     let api: Api<Agent> = Api::namespaced(call.client(), namespace);
-    let mut parameters = ListParams::default().limit(PAGE);
+    let mut parameters = ListParams::default().limit(PAGE_SIZE);
     let mut agents = Vec::new();
     loop {
-        let page = api.list(&parameters).await.map_err(|error| fault::of_cluster(error, "agents"))?;
+        let page = api.list(&parameters).await.map_err(|error| cluster_error::from_kube(error, "agents"))?;
         agents.extend(page.items);
         match page.metadata.continue_.filter(|next| !next.is_empty()) {
             Some(next) => parameters = parameters.continue_token(&next),
@@ -170,7 +169,7 @@ async fn follow(call: &Call, known: &Known, of_team: bool, found: Option<Agent>)
     Ok((Action::Updated, format!("v{version} is to run in place of {before}")))
 }
 
-/// What is to be said of an agent whose active release is the one that it should be: whether that runs, the operator knows.
+/// The message for an agent whose active release is up to date.
 fn said(agent: &Agent, version: u64) -> String {
     let status = agent.status.clone().unwrap_or_default();
     let of = |kind: &str| status.conditions.iter().find(|condition| condition.type_ == kind);
@@ -192,7 +191,7 @@ async fn create(call: &Call, known: &Known, version: u64) -> Done {
     Ok((Action::Created, format!("made as v{version} has it")))
 }
 
-/// The agent of a manifest. Nothing of it counts but the spec: what else stands there could give rights.
+/// The agent of a manifest. Only its spec is used: other fields could grant rights.
 fn agent(manifest: &str, namespace: &str, slug: &str) -> Result<DynamicObject, String> {
     let wrong = |why: &str| format!("deploy/{slug}.yaml {why}");
     let document: Value = yaml::read(manifest).map_err(|error| match error {
@@ -213,7 +212,7 @@ fn agent(manifest: &str, namespace: &str, slug: &str) -> Result<DynamicObject, S
     Ok(agent)
 }
 
-/// Asks for the first release of an agent that runs and has none.
+/// Requests the first release of an agent.
 async fn release(call: &Call, agent: &Agent) -> Done {
     let slug = agent.name_any();
     if agent.metadata.deletion_timestamp.is_some() {
@@ -224,7 +223,7 @@ async fn release(call: &Call, agent: &Agent) -> Done {
     }
     let namespace = agent.namespace().unwrap_or_default();
     let api: Api<AgentRelease> = Api::namespaced(call.client(), &namespace);
-    // A second sync that comes before the release was made asks for the same one.
+    // A second sync before the release is made requests the same one.
     let uid: String = agent.uid().unwrap_or_default().chars().filter(char::is_ascii_hexdigit).take(8).collect();
     let release = AgentRelease {
         metadata: ObjectMeta {

@@ -1,4 +1,4 @@
-//! Teams: lists, one of them, making and deleting.
+//! Teams: list, get, create and delete.
 
 use std::borrow::Cow;
 
@@ -17,21 +17,21 @@ use crate::answer::{Created, Data};
 use crate::call::{Call, Json};
 use crate::context::Context;
 use crate::fields::NAME;
+use crate::list_cache::ListEntry;
 use crate::page::{Page, page_of};
-use crate::right::Right;
+use crate::permission::Right;
 use crate::route::Parameter;
-use crate::shelf::Item;
-use crate::{fault, gitops, write};
+use crate::{cluster_error, gitops, write};
 
-/// What deletes a team's agents along with it.
+/// The right to delete a team's agents with it.
 const DELETE_AGENT: Right = Right::on("delete", "agents");
-/// How often agents that are made while a team goes are deleted as well.
-const ROUNDS: usize = 10;
+/// How often agents that are created during a deletion are deleted, too.
+const DELETE_ROUNDS_MAX: usize = 10;
 /// How many agents are asked for at once.
-const PAGE: u32 = 500;
+const PAGE_SIZE: u32 = 500;
 
 /// A team.
-#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 #[schemars(rename = "Team")]
 pub(crate) struct View {
     pub id: String,
@@ -39,7 +39,7 @@ pub(crate) struct View {
     pub slug: String,
     pub description: Option<String>,
     pub namespace: String,
-    pub status: Standing,
+    pub status: Status,
     /// What the team waits for, while it is made or deleted, and what is wrong with it.
     pub message: Option<String>,
     pub member_count: usize,
@@ -48,10 +48,10 @@ pub(crate) struct View {
 }
 
 /// Where a team is in its life.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "TeamStatus")]
-pub(crate) enum Standing {
+pub(crate) enum Status {
     /// Its namespace is being made.
     Pending,
     Ready,
@@ -61,7 +61,7 @@ pub(crate) enum Standing {
     Terminating,
 }
 
-impl Standing {
+impl Status {
     fn of(team: &Team) -> Self {
         let conditions = team.status.iter().flat_map(|status| &status.conditions);
         let holds = |kind: &str| conditions.clone().any(|condition| condition.type_ == kind && condition.status == "True");
@@ -79,7 +79,7 @@ impl View {
         let slug = team.name_any();
         let ready = team.status.iter().flat_map(|status| &status.conditions).find(|condition| condition.type_ == condition::READY);
         Self {
-            status: Standing::of(team),
+            status: Status::of(team),
             message: ready.filter(|ready| ready.status != "True").map(|ready| ready.message.clone()),
             id: ids::team(&slug),
             name: team.spec.name.clone(),
@@ -93,29 +93,32 @@ impl View {
     }
 
     fn counted(self, context: &Context) -> Self {
-        let (members, agents) = (context.seen.members(&self.namespace), context.seen.agents.count(&self.namespace));
+        let (members, agents) = (context.caches.members(&self.namespace), context.caches.agents.count(&self.namespace));
         Self { member_count: members, agent_count: agents, ..self }
     }
 }
 
-/// What the list of teams keeps of one. How many are in it is counted when it is shown.
-pub(crate) fn item(team: &Team) -> Option<Item> {
+/// The list entry of a team. Members and agents are counted when it is shown.
+pub(crate) fn item(team: &Team) -> ListEntry<View> {
     let view = View::of(team);
-    Some(Item {
+    ListEntry {
         created: team.creation_timestamp().map_or(0, |time| time.0.as_second()),
-        search: format!("{} {} {}", view.name, view.slug, view.description.as_deref().unwrap_or_default()).to_lowercase(),
-        json: serde_json::to_string(&view).ok()?,
-        id: view.id,
-        ..Item::default()
-    })
+        search: format!("{} {} {}", view.name, view.slug, view.description.as_deref().unwrap_or_default()).to_lowercase().into(),
+        id: view.id.clone(),
+        version: 0,
+        // Serialized when it is listed, with its counts.
+        json: Box::default(),
+        omitted: None,
+        data: view,
+    }
 }
 
 pub(crate) async fn list(call: Call) -> Result<Page<View>, Error> {
     let context = call.context.clone();
     let mine = teams_of(&context, &call.caller).await?;
     let belongs = |name: &str| mine.iter().any(|team| team.as_str() == name);
-    let counted = |item: &Item| serde_json::from_str::<View>(&item.json).and_then(|view| serde_json::to_string(&view.counted(&context)));
-    page_of(call, &context.seen.teams, None, belongs, |item| counted(item).map_or(Cow::Borrowed(&item.json), Cow::Owned)).await
+    let counted = |team: &View| serde_json::to_string(&team.clone().counted(&context)).map_err(Error::internal);
+    page_of(call, &context.caches.teams, None, belongs, |item| counted(&item.data).map(Cow::Owned)).await
 }
 
 pub(crate) async fn get(call: Call) -> Result<Data<View>, Error> {
@@ -165,7 +168,7 @@ pub(crate) async fn delete(mut call: Call) -> Result<Data<Deleted>, Error> {
         return delete_whole(&call, &team, &what, &namespace).await;
     }
     let agents: Api<Agent> = Api::namespaced(call.context.client.clone(), &namespace);
-    let present = agents.list_metadata(&ListParams::default().limit(1)).await.map_err(|error| fault::of_cluster(error, "agents"))?;
+    let present = agents.list_metadata(&ListParams::default().limit(1)).await.map_err(|error| cluster_error::from_kube(error, "agents"))?;
     if !present.items.is_empty() {
         let message = format!("{what} still has agents; delete these first, or say ?force=true to delete all of them with the team");
         return Err(Error::new(StatusCode::CONFLICT, message));
@@ -174,8 +177,8 @@ pub(crate) async fn delete(mut call: Call) -> Result<Data<Deleted>, Error> {
     Ok(Data::since(Deleted { id: ids::team(&slug), deleted: true }, version))
 }
 
-/// The team and all its agents: it goes once these are gone, and nobody else deletes them. What could not be done at all
-/// is said before anything is deleted; what was broken off is ended by the same call again.
+/// Deletes the team and all its agents. What makes this impossible is checked before anything is deleted; an interrupted
+/// deletion is completed by the same call.
 async fn delete_whole(call: &Call, team: &Team, what: &str, namespace: &str) -> Result<Data<Deleted>, Error> {
     let context = &call.context;
     if !context.access.allows(&call.caller, DELETE_AGENT, namespace, None).await? {
@@ -186,12 +189,12 @@ async fn delete_whole(call: &Call, team: &Team, what: &str, namespace: &str) -> 
     let agents: Api<Agent> = Api::namespaced(call.client(), namespace);
     let found = present(&agents).await?;
     for agent in &found {
-        // It would be made again, in a namespace that is going.
+        // GitOps would create it again, in a namespace that is being deleted.
         gitops::refuse(&agent.metadata, &format!("agent {}", agent.name_any()))?;
     }
     let version = write::delete(call, &api(call), team, what).await?;
     let mut left = found;
-    for _ in 0..ROUNDS {
+    for _ in 0..DELETE_ROUNDS_MAX {
         if left.is_empty() {
             break;
         }
@@ -201,7 +204,7 @@ async fn delete_whole(call: &Call, team: &Team, what: &str, namespace: &str) -> 
                 outcome => drop(outcome.map_err(|error| write::refused(call, error, &format!("agent {}", agent.name_any())))?),
             }
         }
-        // Somebody may have made one in the meantime. One that something else keeps is on its way.
+        // New agents may have been created. Those with finalizers are on their way.
         left = present(&agents).await?;
         left.retain(|agent| agent.metadata.deletion_timestamp.is_none());
     }
@@ -212,12 +215,12 @@ async fn delete_whole(call: &Call, team: &Team, what: &str, namespace: &str) -> 
     Ok(Data::since(Deleted { id: ids::team(&team.name_any()), deleted: true }, version))
 }
 
-/// The agents of a namespace, a page after the other.
+/// The agents of a namespace.
 async fn present(agents: &Api<Agent>) -> Result<Vec<PartialObjectMeta<Agent>>, Error> {
     let mut found = Vec::new();
-    let mut page = ListParams::default().limit(PAGE);
+    let mut page = ListParams::default().limit(PAGE_SIZE);
     loop {
-        let list = agents.list_metadata(&page).await.map_err(|error| fault::of_cluster(error, "agents"))?;
+        let list = agents.list_metadata(&page).await.map_err(|error| cluster_error::from_kube(error, "agents"))?;
         found.extend(list.items);
         match list.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => page = page.continue_token(&token),
@@ -230,13 +233,13 @@ fn api(call: &Call) -> Api<Team> {
     Api::all(call.client())
 }
 
-/// The team that the path names by id or slug, as the API server has it now, and what to call it.
+/// The team of the path, from the API server, and its name in messages.
 async fn find(call: &Call) -> Result<(Team, String), Error> {
     let slug = ids::team_slug(call.path.part("team"));
     let what = format!("team {slug}");
     let unknown = || Error::not_found(format!("there is no {what}"));
     let name = TeamSlug::new(slug).map_err(|_| unknown())?;
-    let team = api(call).get(name.as_str()).await.map_err(|error| fault::of_cluster(error, &what))?;
+    let team = api(call).get(name.as_str()).await.map_err(|error| cluster_error::from_kube(error, &what))?;
     Ok((team, what))
 }
 
@@ -258,10 +261,10 @@ mod tests {
         let here = json!({"name": "blue"});
         let leaving = json!({"name": "blue", "deletionTimestamp": "2026-01-01T00:00:00Z"});
         let why = || Some("why".to_owned());
-        assert_eq!(view(here.clone(), &[]), (Standing::Pending, None));
-        assert_eq!(view(here.clone(), &[("Ready", "True"), ("Stalled", "False")]), (Standing::Ready, None));
-        assert_eq!(view(here, &[("Ready", "False"), ("Stalled", "True")]), (Standing::Failed, why()));
-        assert_eq!(view(leaving.clone(), &[("Ready", "True")]), (Standing::Terminating, None));
-        assert_eq!(view(leaving, &[("Ready", "False"), ("Stalled", "False")]), (Standing::Terminating, why()));
+        assert_eq!(view(here.clone(), &[]), (Status::Pending, None));
+        assert_eq!(view(here.clone(), &[("Ready", "True"), ("Stalled", "False")]), (Status::Ready, None));
+        assert_eq!(view(here, &[("Ready", "False"), ("Stalled", "True")]), (Status::Failed, why()));
+        assert_eq!(view(leaving.clone(), &[("Ready", "True")]), (Status::Terminating, None));
+        assert_eq!(view(leaving, &[("Ready", "False"), ("Stalled", "False")]), (Status::Terminating, why()));
     }
 }

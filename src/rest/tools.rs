@@ -1,4 +1,4 @@
-//! Tools: the specification's kind, over REST.
+//! Tools: list, get, create, replace and delete.
 
 use kube::ResourceExt;
 use kube::api::Api;
@@ -13,9 +13,9 @@ use crate::agents::Deleted;
 use crate::answer::{Created, Data};
 use crate::call::{Call, Json};
 use crate::fields::{self, TOOL};
+use crate::list_cache::{self, ListEntry};
 use crate::page::{Page, page};
-use crate::shelf::{self, Item};
-use crate::{fault, gitops, write};
+use crate::{cluster_error, gitops, write};
 
 /// Any tool fields.
 #[derive(Debug, Serialize, Deserialize)]
@@ -81,28 +81,28 @@ impl View {
     }
 }
 
-pub(crate) fn item(tool: &Tool) -> Option<Item> {
+pub(crate) fn item(tool: &Tool) -> Option<ListEntry> {
     let description = tool.spec.description.as_deref().unwrap_or_default();
     let mut view = View::of(tool).ok()?;
-    shelf::abridge(&mut view.fields.0, &[], &["name", "type"]);
-    view.message = shelf::cut(view.message);
-    Some(Item {
+    list_cache::omit_large(&mut view.fields.0, &[], &["name", "type"]);
+    view.message = list_cache::truncate(view.message);
+    Some(ListEntry {
         id: tool.name_any(),
         created: tool.creation_timestamp().map_or(0, |time| time.0.as_second()),
-        search: format!("{} {} {} {description}", tool.name_any(), tool.spec.name, tool.spec.category).to_lowercase(),
-        json: serde_json::to_string(&view).ok()?,
-        ..Item::default()
+        search: format!("{} {} {} {description}", tool.name_any(), tool.spec.name, tool.spec.category).to_lowercase().into(),
+        json: serde_json::to_string(&view).ok()?.into(),
+        ..ListEntry::default()
     })
 }
 
 pub(crate) async fn list(call: Call) -> Result<Page<View>, Error> {
     let (context, namespace) = (call.context.clone(), call.namespace());
-    page(call, &context.seen.tools, Some(&namespace)).await
+    page(call, &context.caches.tools, Some(&namespace)).await
 }
 
 pub(crate) async fn get(call: Call) -> Result<Data<View>, Error> {
     let (name, what) = named(&call)?;
-    answer(&api(&call).get(&name).await.map_err(|error| fault::of_cluster(error, &what))?)
+    answer(&api(&call).get(&name).await.map_err(|error| cluster_error::from_kube(error, &what))?)
 }
 
 pub(crate) async fn create(call: Call<Json<Fields>>) -> Result<Created<View>, Error> {
@@ -116,7 +116,7 @@ pub(crate) async fn create(call: Call<Json<Fields>>) -> Result<Created<View>, Er
     answer(&write::create(&call, &api(&call), tool, &format!("tool {slug}")).await?).map(Created)
 }
 
-/// Replaces a tool: a field that is not given is as if it had never been.
+/// Replaces a tool. Missing fields are reset.
 pub(crate) async fn replace(call: Call<Json<Fields>>) -> Result<Data<View>, Error> {
     let (call, Json(Fields(given))) = call.split();
     let (name, what) = named(&call)?;
@@ -134,7 +134,7 @@ pub(crate) async fn replace(call: Call<Json<Fields>>) -> Result<Data<View>, Erro
 
 pub(crate) async fn delete(call: Call) -> Result<Data<Deleted>, Error> {
     let (name, what) = named(&call)?;
-    let found = api(&call).get(&name).await.map_err(|error| fault::of_cluster(error, &what))?;
+    let found = api(&call).get(&name).await.map_err(|error| cluster_error::from_kube(error, &what))?;
     gitops::refuse(&found.metadata, &what)?;
     let version = write::delete(&call, &api(&call), &found, &what).await?;
     Ok(Data::since(Deleted { id: name, deleted: true }, version))
@@ -149,7 +149,7 @@ fn spec(given: Map<String, Value>) -> Result<ToolSpec, Error> {
     serde_json::from_value(spec).map_err(|error| Error::bad_request(format!("the body does not fit: {error}")))
 }
 
-/// The tool that the path names, and what to call it. A name that no tool can have is one that none has.
+/// The name of the path's tool, and its name in messages.
 fn named(call: &Call) -> Result<(String, String), Error> {
     let name = call.path.part("name");
     let what = format!("tool {name}");

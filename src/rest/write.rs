@@ -1,8 +1,7 @@
-//! The one way in which specs that people own are changed: a merge patch of what was asked for, at the version that
-//! was looked at, never forced, stamped with who asked. And the one way in which objects are made: once, however
-//! often the same call with the same Idempotency-Key is repeated.
+//! Writes objects as callers ask. A change of a spec is a merge patch at the version that was read, never forced, annotated
+//! with the caller. A creation is idempotent under its Idempotency-Key.
 
-mod once;
+mod idempotency;
 
 use std::fmt::Debug;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -19,62 +18,62 @@ use slipway_http::{Error, StatusCode, header};
 use tokio::time::{sleep, timeout};
 
 use crate::call::Call;
-use crate::{fault, judge};
-use once::Once;
+use crate::{cluster_error, validate};
+use idempotency::IdempotencyKey;
 
-const MANAGER: &str = "slipway-rest";
-/// How long a change that does not depend on what is there is tried again when others write at the same time.
-const PATIENCE: Duration = Duration::from_secs(8);
-/// Those who were too late wait about this long, and longer each time, so that they do not stay in each other's way.
-const PAUSE: Duration = Duration::from_millis(4);
-const LONGEST_PAUSE: Duration = Duration::from_millis(200);
-/// How long a deletion waits to be heard of.
-const HEARD_WITHIN: Duration = Duration::from_secs(2);
+const FIELD_MANAGER: &str = "slipway-rest";
+/// How long a change is retried on conflicts, unless it names a version.
+const CONFLICT_RETRY_TIMEOUT: Duration = Duration::from_secs(8);
+/// The backoff after a conflict, which doubles up to the maximum.
+const BACKOFF_MIN: Duration = Duration::from_millis(4);
+const BACKOFF_MAX: Duration = Duration::from_millis(200);
+/// How long a deletion waits for its watch event.
+const DELETION_EVENT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Makes an object for the caller. A call that is repeated with its Idempotency-Key is given what it made before.
+/// Creates an object for the caller. A repeated call with its Idempotency-Key returns the first object.
 pub(crate) async fn create<K>(call: &Call, api: &Api<K>, mut object: K, what: &str) -> Result<K, Error>
 where
     K: Resource + Serialize + DeserializeOwned + Clone + Debug,
 {
-    judge::object(&object)?;
-    let once = Once::of(call, &object)?;
-    if let Some(once) = &once {
-        if let Some(made) = once.made(api).await? {
+    validate::object(&object)?;
+    let idempotency = IdempotencyKey::of(call, &object)?;
+    if let Some(idempotency) = &idempotency {
+        if let Some(made) = idempotency.made(api).await? {
             return Ok(made);
         }
-        once.stamp(&mut object);
+        idempotency.stamp(&mut object);
     }
     object.annotations_mut().insert(labels::CHANGED_BY.to_owned(), call.caller.name.clone());
-    let parameters = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+    let parameters = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
     match quota::past_races(|| api.create(&parameters, &object)).await {
-        // The same call may have been faster, by way of another replica.
-        Err(error) if once.is_some() && fault::exists_already(&error) => {
-            let made = if let Some(once) = &once { once.made(api).await? } else { None };
-            made.ok_or_else(|| fault::of_cluster(error, what))
+        // The same call may have been faster on another replica.
+        Err(error) if idempotency.is_some() && cluster_error::already_exists(&error) => {
+            let made = if let Some(idempotency) = &idempotency { idempotency.made(api).await? } else { None };
+            made.ok_or_else(|| cluster_error::from_kube(error, what))
         }
         outcome => {
             let made = outcome.map_err(|error| refused(call, error, what))?;
-            if let Some(once) = &once {
-                once.alone(call, api, &made).await?;
+            if let Some(idempotency) = &idempotency {
+                idempotency.ensure_first(call, api, &made).await?;
             }
             Ok(made)
         }
     }
 }
 
-/// What this very call made when it was made before, with the same Idempotency-Key.
+/// The object that this call created earlier, with the same Idempotency-Key.
 pub(crate) async fn made_before<K>(call: &Call, api: &Api<K>, object: &K) -> Result<Option<K>, Error>
 where
     K: Resource + Serialize + DeserializeOwned + Clone + Debug,
 {
-    match Once::of(call, object)? {
-        Some(once) => once.made(api).await,
+    match IdempotencyKey::of(call, object)? {
+        Some(idempotency) => idempotency.made(api).await,
         None => Ok(None),
     }
 }
 
-/// Changes an object as `change` says, which sees it as it is, and is asked again if somebody else was faster.
-/// With `If-Match` it is changed in that version or not at all.
+/// Changes an object by the patch that `change` returns for its current state, and retries on conflicts. With `If-Match`
+/// only the named version is changed.
 pub(crate) async fn change<K>(
     call: &Call,
     api: &Api<K>,
@@ -86,21 +85,21 @@ where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug,
 {
     let expected = Expected::of(call)?;
-    let parameters = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+    let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     let begun = Instant::now();
-    let mut pause = PAUSE;
+    let mut backoff = BACKOFF_MIN;
     loop {
-        let found = api.get(name).await.map_err(|error| fault::of_cluster(error, what))?;
+        let found = api.get(name).await.map_err(|error| cluster_error::from_kube(error, what))?;
         let version = found.resource_version().unwrap_or_default();
         expected.check(&version, what)?;
         let mut patch = change(&found)?;
-        judge::patch::<K>(&patch)?;
+        validate::patch::<K>(&patch)?;
         let stamp = json!({"resourceVersion": version, "annotations": {labels::CHANGED_BY: call.caller.name}});
         merge(&mut patch["metadata"], stamp);
         match api.patch(name, &parameters, &Patch::Merge(patch)).await {
-            Err(kube::Error::Api(status)) if status.code == 409 && !expected.is_one() && begun.elapsed() < PATIENCE => {
-                sleep(about(pause)).await;
-                pause = (pause * 2).min(LONGEST_PAUSE);
+            Err(kube::Error::Api(status)) if status.code == 409 && !expected.is_one() && begun.elapsed() < CONFLICT_RETRY_TIMEOUT => {
+                sleep(jittered(backoff)).await;
+                backoff = (backoff * 2).min(BACKOFF_MAX);
             }
             outcome => return outcome.map_err(|error| refused(call, error, what)),
         }
@@ -108,17 +107,16 @@ where
 }
 
 pub(crate) fn refused(call: &Call, error: kube::Error, what: &str) -> Error {
-    fault::of_write(error, what, call.impersonates().then_some(call.caller.name.as_str()))
+    cluster_error::from_write(error, what, call.impersonates().then_some(call.caller.name.as_str()))
 }
 
-/// Half of the pause to one and a half: the clock's last digits are random enough to keep writers apart.
-fn about(pause: Duration) -> Duration {
+/// Between half and one and a half of the backoff. The clock's last digits are random enough.
+fn jittered(backoff: Duration) -> Duration {
     let digits = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.subsec_nanos() / 100 % 1000);
-    pause / 2 + pause * digits / 1000
+    backoff / 2 + backoff * digits / 1000
 }
 
-/// Deletes the object that was found, and no other of its name. The answer is a version of the cluster since which
-/// it is gone, or going.
+/// Deletes the object that was found, by UID. Returns a resource version at which it is gone or marked for deletion.
 pub(crate) async fn delete<K>(call: &Call, api: &Api<K>, found: &K, what: &str) -> Result<Option<String>, Error>
 where
     K: Resource + DeserializeOwned + Clone + Debug,
@@ -130,15 +128,15 @@ where
     let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
     let deleted = api.delete(&found.name_any(), &parameters).await.map_err(|error| refused(call, error, what))?;
     match deleted.left() {
-        // Something has yet to be done before it goes.
+        // Finalizers keep it for now.
         Some(going) => Ok(going.resource_version()),
-        None => Ok(gone(api, found, &version).await),
+        None => Ok(deletion_version(api, found, &version).await),
     }
 }
 
-/// The version at which an object went. The answer to a deletion doesn't say, but the watch does. Every replica's
-/// watch tells of the same version, so each knows from it whether it has heard of the deletion.
-async fn gone<K>(api: &Api<K>, found: &K, since: &str) -> Option<String>
+/// The resource version of a deletion. The response lacks it, but the watch event has it, and every replica's watch reports
+/// the same one.
+async fn deletion_version<K>(api: &Api<K>, found: &K, since: &str) -> Option<String>
 where
     K: Resource + DeserializeOwned + Clone + Debug,
 {
@@ -154,22 +152,22 @@ where
         }
         None
     };
-    if let Ok(Some(version)) = timeout(HEARD_WITHIN, heard).await {
+    if let Ok(Some(version)) = timeout(DELETION_EVENT_TIMEOUT, heard).await {
         return Some(version);
     }
-    // Whatever the cluster's version is now, it is a later one.
+    // The current version is later.
     let list = api.list_metadata(&ListParams::default().limit(1)).await.ok()?;
     list.metadata.resource_version
 }
 
-/// The versions in which a caller wants a thing to be, to change it or to delete it.
+/// The versions that a caller accepts for a change or deletion.
 pub(crate) enum Expected {
     Any,
     OneOf(Vec<String>),
 }
 
 impl Expected {
-    /// What `If-Match` says: `*`, or tags that answers had.
+    /// Reads `If-Match`: `*`, or a list of ETags.
     pub(crate) fn of<B>(call: &Call<B>) -> Result<Self, Error> {
         match call.headers.get(header::IF_MATCH).map(|value| value.to_str().unwrap_or_default()) {
             None => Ok(Self::Any),
@@ -185,14 +183,14 @@ impl Expected {
         let tag = |tag: &str| {
             let tag = tag.trim();
             let tag = tag.strip_prefix("W/").unwrap_or(tag);
-            // Curl's users forget the quotes.
+            // The quotes may be missing.
             let version = tag.strip_prefix('"').and_then(|tag| tag.strip_suffix('"')).unwrap_or(tag);
             (!version.is_empty() && !version.contains('"')).then(|| version.to_owned())
         };
         header.split(',').map(tag).collect::<Option<Vec<_>>>().map(Self::OneOf)
     }
 
-    /// Whether one version is meant, so that another one is not to be tried.
+    /// Whether a version is named, so that conflicts are not retried.
     pub(crate) fn is_one(&self) -> bool {
         matches!(self, Self::OneOf(_))
     }
@@ -208,7 +206,7 @@ impl Expected {
     }
 }
 
-/// Makes a merge patch a replacement: what is there and not in the patch is taken away.
+/// Turns a merge patch into a replacement: fields that it lacks become null.
 pub(crate) fn clear(patch: &mut Value, present: &Value) {
     let (Value::Object(patch), Value::Object(present)) = (patch, present) else { return };
     for (name, before) in present {
@@ -216,7 +214,7 @@ pub(crate) fn clear(patch: &mut Value, present: &Value) {
     }
 }
 
-/// Puts the members of `more` into `value`, and those of objects within it into theirs.
+/// Merges `more` into `value`, objects recursively.
 pub(crate) fn merge(value: &mut Value, more: Value) {
     match (value, more) {
         (Value::Object(value), Value::Object(more)) => {

@@ -3,7 +3,6 @@
 //! that we do not is reported, and left to people.
 
 mod push;
-mod remote;
 mod trouble;
 mod worker;
 
@@ -12,14 +11,23 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use slipway_egress::Allowed;
 use tokio::sync::Notify;
 
 use crate::git::Git;
 use push::Pusher;
 pub use push::{Seen, probe};
-pub use remote::{Remote, Rules, Secret, Settings};
 pub use trouble::Trouble;
 pub use worker::Worker;
+
+/// The remotes that the platform's operator allows.
+#[derive(Debug, Clone, Default)]
+pub struct Rules {
+    /// Hosts and networks besides public and private ones.
+    pub allow: Vec<Allowed>,
+    /// The folder in which remotes of scheme file may lie. Without one, file URLs are refused.
+    pub files: Option<PathBuf>,
+}
 
 #[derive(Debug, Clone, Copy)]
 pub struct Options {

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Client;
 use kube::api::Api;
+use slipway_api::mirror::{Credential, Remote, RemoteSettings};
 use slipway_api::platform;
 use slipway_cluster::watch::{Heard, follow_fields};
-use slipway_state::mirror::{self, Remote, Settings};
 use tokio::sync::watch;
 
 /// The settings as they are, and what is wrong with them.
@@ -31,8 +31,8 @@ struct Public {
 
 #[derive(Clone, Default, PartialEq, Eq)]
 struct Hidden {
-    token: Option<mirror::Secret>,
-    key: Option<mirror::Secret>,
+    token: Option<Credential>,
+    key: Option<Credential>,
 }
 
 impl Configuration {
@@ -76,7 +76,7 @@ fn remote(public: &Public, hidden: &Hidden) -> Result<Option<Remote>, String> {
     // What is left over of another kind of remote is not sent anywhere, and no fault.
     let scheme = url.split_once("://").map_or("ssh", |(scheme, _)| scheme);
     let (https, ssh) = (scheme.eq_ignore_ascii_case("https"), scheme.eq_ignore_ascii_case("ssh"));
-    let settings = Settings {
+    let settings = RemoteSettings {
         branch: public.branch.clone(),
         token: hidden.token.clone().filter(|_| https),
         key: hidden.key.clone().filter(|_| ssh),
@@ -132,7 +132,7 @@ impl Hidden {
         let value = |name: &str| {
             let bytes = &secret.data.as_ref()?.get(name)?.0;
             let text = String::from_utf8(bytes.clone()).ok().filter(|text| !text.trim().is_empty())?;
-            Some(mirror::Secret::new(text))
+            Some(Credential::new(text))
         };
         Self { token: value(platform::STATE_TOKEN), key: value(platform::STATE_SSH_KEY) }
     }
@@ -188,7 +188,7 @@ mod tests {
         assert!(remote.has_changed().unwrap() && remote.borrow_and_update().is_some());
         configuration.change(|given, _| *given = public("https://git.example.com/slipway.git"));
         assert!(!remote.has_changed().unwrap(), "the same again is no change");
-        configuration.change(|_, hidden| hidden.key = Some(mirror::Secret::new("hunter2")));
+        configuration.change(|_, hidden| hidden.key = Some(Credential::new("hunter2")));
         assert!(remote.borrow_and_update().is_some(), "a key that is of no use to https is left alone");
         configuration.change(|given, _| *given = public("nonsense://x"));
         let fault = configuration.fault().unwrap();

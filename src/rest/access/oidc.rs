@@ -1,11 +1,10 @@
-//! Tokens of an OpenID Connect issuer, read as the API server reads them that has the flags `--oidc-…` of the same
-//! names, so that one name means one person to both. A token says itself whose it is; one that names the issuer is
-//! judged here and nowhere else.
+//! Tokens of an OpenID Connect issuer, interpreted like the API server's flags `--oidc-…`, so that a user has the same name
+//! for both. Tokens that name the issuer are verified here and nowhere else.
 
 mod claims;
 mod jwt;
+mod key_source;
 mod keys;
-mod source;
 #[cfg(test)]
 mod tests;
 
@@ -16,27 +15,27 @@ use url::{Host, Url};
 
 use super::{Caller, invalid};
 use jwt::Token;
-use source::{Pace, Source};
+use key_source::{FetchIntervals, KeySource};
 
-/// The most that is reckoned with: a token may say that it never ends.
-const LONGEST_LIFE: Duration = Duration::from_hours(1);
+/// The longest assumed lifetime of a token.
+const TOKEN_LIFETIME_MAX: Duration = Duration::from_hours(1);
 
-/// Whose tokens are taken, and what in them is a name and what a group.
+/// The issuer, and the claims for user name and groups.
 #[derive(Debug, Clone)]
 pub struct Oidc {
-    /// Exactly as tokens and the issuer's own description name it.
+    /// Exactly as in tokens and in the discovery document.
     pub issuer: String,
-    /// Tokens must be meant for it.
+    /// The audience that tokens must have.
     pub audience: String,
     pub username_claim: String,
-    /// None: the issuer and `#`, except before e-mail addresses. `-`: nothing.
+    /// None: the issuer and `#`, except before e-mail addresses. `-`: no prefix.
     pub username_prefix: Option<String>,
     pub groups_claim: Option<String>,
     pub groups_prefix: String,
 }
 
 impl Oidc {
-    /// What stands before names. `-` and e-mail addresses have nothing.
+    /// The prefix of user names; empty for `-` and for e-mail addresses.
     fn prefix(&self) -> String {
         match self.username_prefix.as_deref().filter(|prefix| !prefix.is_empty()) {
             Some("-") => String::new(),
@@ -47,20 +46,20 @@ impl Oidc {
     }
 }
 
-/// An issuer whose keys are known, or will be when they are needed.
+/// An issuer, whose keys are fetched when they are needed.
 #[derive(Debug)]
 pub struct Issuer {
     oidc: Oidc,
-    source: Source,
+    source: KeySource,
 }
 
 impl Issuer {
-    /// The error says which setting cannot be used.
+    /// The error names the invalid setting.
     pub fn new(oidc: Oidc) -> Result<Self, String> {
-        Self::paced(oidc, Pace::default())
+        Self::with_intervals(oidc, FetchIntervals::default())
     }
 
-    fn paced(oidc: Oidc, pace: Pace) -> Result<Self, String> {
+    fn with_intervals(oidc: Oidc, intervals: FetchIntervals) -> Result<Self, String> {
         let url = Url::parse(&oidc.issuer).map_err(|error| format!("the issuer must be a URL: {error}"))?;
         if !is_safe(&url) || url.query().is_some() || url.fragment().is_some() {
             return Err("the issuer must begin with https:// and have neither query nor fragment".to_owned());
@@ -71,27 +70,26 @@ impl Issuer {
         if oidc.prefix().starts_with("system:") || oidc.groups_prefix.starts_with("system:") {
             return Err("names and groups of an issuer cannot begin with system:, which is the cluster's own".to_owned());
         }
-        let source = Source::new(&oidc.issuer, is_near(&url), pace)?;
+        let source = KeySource::new(&oidc.issuer, is_near(&url), intervals)?;
         Ok(Self { oidc, source })
     }
 
-    /// Whether `token` says of itself that it is this issuer's. That is no proof of anything but who has to judge it.
+    /// Whether `token` claims to be this issuer's. This only selects who verifies it.
     pub(super) fn is_named_by(&self, token: &str) -> bool {
         jwt::issuer(token).is_some_and(|issuer| issuer == self.oidc.issuer)
     }
 
-    /// Whose token it is, and when it ends.
+    /// The caller of a valid token, and its expiry.
     pub(super) async fn caller(&self, token: &str, asked: SystemTime) -> Result<(Caller, SystemTime), Error> {
         let token = Token::read(token).map_err(|problem| invalid(&problem))?;
         self.check(&token).await?;
         let now = asked.duration_since(UNIX_EPOCH).map_err(Error::internal)?.as_secs_f64();
         let (caller, end) = claims::caller(&self.oidc, &token.claims, now).map_err(|problem| invalid(&problem))?;
-        let left = Duration::try_from_secs_f64(end - now).unwrap_or(LONGEST_LIFE).min(LONGEST_LIFE);
+        let left = Duration::try_from_secs_f64(end - now).unwrap_or(TOKEN_LIFETIME_MAX).min(TOKEN_LIFETIME_MAX);
         Ok((caller, asked + left))
     }
 
-    /// Whether one of the issuer's keys has signed it. Keys change, so before a token is refused they are looked at
-    /// again, as often as is decent.
+    /// Verifies the signature. Keys rotate: before a token is refused, they are fetched again, within the intervals.
     async fn check(&self, token: &Token<'_>) -> Result<(), Error> {
         let away = || {
             let error = Error::unavailable(
@@ -110,19 +108,19 @@ impl Issuer {
         }
     }
 
-    /// What the cluster calls whoever the issuer calls so.
+    /// The Kubernetes user name of the issuer's user.
     pub(super) fn user(&self, named: &str) -> String {
         format!("{}{named}", self.oidc.prefix())
     }
 
-    /// Why the issuer's keys are not known as they are now, if so.
+    /// Why the issuer's keys are stale or missing, if they are.
     pub(crate) async fn problem(&self) -> Option<String> {
         self.source.keys().await;
         self.source.problem()
     }
 }
 
-/// Keys that come over a network without TLS could be anybody's.
+/// Without TLS anyone could provide the keys.
 fn is_safe(url: &Url) -> bool {
     url.scheme() == "https" || (url.scheme() == "http" && is_near(url))
 }

@@ -1,4 +1,4 @@
-//! Whether the cluster's own roles allow it.
+//! SubjectAccessReviews: whether the cluster's roles allow an action.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,12 +10,12 @@ use kube::api::{Api, PostParams};
 use slipway_http::Error;
 
 use super::{Access, Caller};
-use crate::fault;
-use crate::right::Right;
+use crate::cluster_error;
+use crate::permission::Right;
 
 type Text = Cow<'static, str>;
 
-/// What is to be done, and to what.
+/// The attributes of an action.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Attributes {
     Resource { verb: Text, group: Text, resource: Text, subresource: Option<Text>, namespace: String, name: Option<String> },
@@ -52,12 +52,12 @@ impl fmt::Display for Attributes {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Question {
+pub(super) struct AccessQuestion {
     caller: Arc<Caller>,
     attributes: Attributes,
 }
 
-impl Question {
+impl AccessQuestion {
     pub(super) fn new(caller: Arc<Caller>, attributes: Attributes) -> Self {
         Self { caller, attributes }
     }
@@ -93,15 +93,15 @@ impl Question {
 }
 
 impl Access {
-    /// Asks the cluster.
-    pub(super) async fn review(&self, question: Question) -> Result<bool, Error> {
+    /// Asks the API server, and caches the answer.
+    pub(super) async fn review(&self, question: AccessQuestion) -> Result<bool, Error> {
         let asked = Instant::now();
         let review = SubjectAccessReview { spec: question.spec(), ..SubjectAccessReview::default() };
         let api: Api<SubjectAccessReview> = Api::all(self.client.clone());
-        let answer = api.create(&PostParams::default(), &review).await.map_err(|error| fault::of_cluster(error, "review"))?;
-        let verdict = answer.status.is_some_and(|status| status.allowed);
-        self.verdicts.put(question, verdict, asked);
-        Ok(verdict)
+        let answer = api.create(&PostParams::default(), &review).await.map_err(|error| cluster_error::from_kube(error, "review"))?;
+        let allowed = answer.status.is_some_and(|status| status.allowed);
+        self.reviews.put(question, allowed, asked);
+        Ok(allowed)
     }
 }
 
@@ -121,7 +121,7 @@ mod tests {
             ..Caller::default()
         };
         let attributes = Attributes::of(Right::on("create", "agents").sub("chat"), "team-a", Some("hello"));
-        let question = Question::new(Arc::new(caller), attributes);
+        let question = AccessQuestion::new(Arc::new(caller), attributes);
         let expected = json!({
             "user": "u", "groups": ["g"], "uid": "7", "extra": {"example.com/scopes": ["a"]},
             "resourceAttributes": {

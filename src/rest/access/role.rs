@@ -1,5 +1,5 @@
-//! Whether a caller may give a role, as the API server decides it of who binds one: by the right to `bind` that role, or by
-//! having every right that the role has. REST binds as itself, of which the API server asks nothing about the caller.
+//! Whether a caller may grant a role, by the API server's rule for bindings: the right to `bind` it, or every right of the
+//! role. REST creates bindings as itself, so that the API server does not check the caller.
 
 use std::sync::Arc;
 
@@ -10,21 +10,21 @@ use slipway_http::Error;
 
 use super::review::Attributes;
 use super::{Access, Caller};
-use crate::fault;
-use crate::right::Right;
+use crate::cluster_error;
+use crate::permission::Right;
 
 const BIND: Right = Right::on("bind", "clusterroles").of_group("rbac.authorization.k8s.io");
-/// How many reviews run at the same time.
-const AT_ONCE: usize = 8;
+/// The number of concurrent reviews.
+const CONCURRENT_REVIEWS: usize = 8;
 
 impl Access {
-    /// The right that `caller` lacks to bind this ClusterRole in `namespace`; `None` if nothing is lacking.
+    /// A right that `caller` lacks to bind this ClusterRole in `namespace`, if any.
     pub(crate) async fn lacks(&self, caller: &Arc<Caller>, role: &str, namespace: &str) -> Result<Option<String>, Error> {
         if self.may(caller, Attributes::of(BIND, namespace, Some(role))).await? {
             return Ok(None);
         }
         let api: Api<ClusterRole> = Api::all(self.client.clone());
-        let found = api.get_opt(role).await.map_err(|error| fault::of_cluster(error, "role"))?;
+        let found = api.get_opt(role).await.map_err(|error| cluster_error::from_kube(error, "role"))?;
         let missing = || Error::unavailable(format!("the cluster has no ClusterRole {role}, which the chart makes (roles.create)"));
         let rules = found.ok_or_else(missing)?.rules.unwrap_or_default();
         let rights = rules.iter().flat_map(|rule| rights(rule, namespace));
@@ -32,11 +32,11 @@ impl Access {
             let has = self.may(caller, right.clone()).await?;
             Ok::<_, Error>((!has).then(|| right.to_string()))
         });
-        asked.buffered(AT_ONCE).try_filter_map(|lacking| async move { Ok(lacking) }).boxed().try_next().await
+        asked.buffered(CONCURRENT_REVIEWS).try_filter_map(|lacking| async move { Ok(lacking) }).boxed().try_next().await
     }
 }
 
-/// All that a rule allows, one by one. A `*` is a right of its own, which only those have who have everything.
+/// Every single right of a rule. `*` is a right of its own.
 fn rights(rule: &PolicyRule, namespace: &str) -> Vec<Attributes> {
     let none = Vec::new();
     let names: Vec<Option<&String>> = match rule.resource_names.as_deref() {

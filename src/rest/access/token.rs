@@ -1,5 +1,5 @@
-//! Whose token it is: by the issuer's signature where it names the issuer, else by the cluster's word. Whatever kubectl is
-//! let in with, REST lets in.
+//! Identifies the caller of a token: by the issuer's signature if it names the issuer, otherwise by TokenReview, like
+//! kubectl.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,70 +10,70 @@ use kube::api::{Api, PostParams};
 use slipway_http::Error;
 
 use super::{Access, Caller};
-use crate::fault;
+use crate::cluster_error;
 
-/// What was found of a token, to be believed for seconds.
+/// The identity behind a token, cached for seconds.
 #[derive(Debug, Clone)]
-pub(super) struct Judged {
-    /// None: it is not good.
+pub(super) struct TokenIdentity {
+    /// None for an invalid token.
     pub caller: Option<Arc<Caller>>,
-    /// When it ends, if that is known.
-    ends: Option<SystemTime>,
+    /// The expiry, if it is known.
+    expires: Option<SystemTime>,
 }
 
-impl Judged {
-    pub(super) fn holds(&self) -> bool {
-        self.ends.is_none_or(|end| SystemTime::now() < end)
+impl TokenIdentity {
+    pub(super) fn is_valid(&self) -> bool {
+        self.expires.is_none_or(|end| SystemTime::now() < end)
     }
 }
 
 impl Access {
-    /// Whose token it is. What is wrong with an issuer's token is told, and not kept.
-    pub(super) async fn judge(&self, token: &str, hash: [u8; 32], address: IpAddr) -> Result<Judged, Error> {
+    /// Identifies the caller. Errors of an issuer's token are not cached.
+    pub(super) async fn authenticate(&self, token: &str, hash: [u8; 32], address: IpAddr) -> Result<TokenIdentity, Error> {
         let asked = Instant::now();
-        let judged = match self.issuer().filter(|issuer| issuer.is_named_by(token)) {
+        let identity = match self.issuer().filter(|issuer| issuer.is_named_by(token)) {
             Some(issuer) => {
                 let (caller, end) = issuer.caller(token, SystemTime::now()).await?;
-                Judged { caller: Some(Arc::new(caller)), ends: Some(end) }
+                TokenIdentity { caller: Some(Arc::new(caller)), expires: Some(end) }
             }
-            None => Judged { caller: self.known(token, hash, address).await?.map(Arc::new), ends: None },
+            None => TokenIdentity { caller: self.review_token(token, hash, address).await?.map(Arc::new), expires: None },
         };
-        self.tokens.put(hash, judged.clone(), asked);
-        Ok(judged)
+        self.tokens.put(hash, identity.clone(), asked);
+        Ok(identity)
     }
 
-    /// The owner of a token by the cluster's word, if it is good. Only so many may turn out not to be good, for each costs the
-    /// API server a review.
-    async fn known(&self, token: &str, hash: [u8; 32], address: IpAddr) -> Result<Option<Caller>, Error> {
+    /// The caller by TokenReview; none for an invalid token. Invalid tokens are limited, because each costs the API server
+    /// a review.
+    async fn review_token(&self, token: &str, hash: [u8; 32], address: IpAddr) -> Result<Option<Caller>, Error> {
         let asked = Instant::now();
-        let was_good = self.good.get(&hash, asked).is_some();
+        let was_good = self.known_good.get(&hash, asked).is_some();
         if !was_good {
             self.failures.attempt(address, asked)?;
         }
-        let reviewed = self.review_of(token).await;
+        let reviewed = self.token_review(token).await;
         let failed = matches!(reviewed, Ok(None));
         if !was_good && !failed {
             self.failures.succeeded(address);
         }
         let caller = reviewed?;
         if failed {
-            self.good.forget(&hash);
+            self.known_good.forget(&hash);
         } else {
-            self.good.put(hash, (), asked);
+            self.known_good.put(hash, (), asked);
         }
         Ok(caller)
     }
 
-    async fn review_of(&self, token: &str) -> Result<Option<Caller>, Error> {
+    async fn token_review(&self, token: &str) -> Result<Option<Caller>, Error> {
         let review = TokenReview { spec: TokenReviewSpec { token: Some(token.to_owned()), audiences: None }, ..TokenReview::default() };
         let api: Api<TokenReview> = Api::all(self.client.clone());
-        let answer = api.create(&PostParams::default(), &review).await.map_err(|error| fault::of_cluster(error, "token"))?;
+        let answer = api.create(&PostParams::default(), &review).await.map_err(|error| cluster_error::from_kube(error, "token"))?;
         let status = answer.status.filter(|status| status.authenticated == Some(true)).unwrap_or_default();
         Ok(status.user.and_then(caller))
     }
 }
 
-/// All that the cluster says of the owner, as an authorizer may look at any of it.
+/// All attributes of the user, as authorizers may use any of them.
 fn caller(user: UserInfo) -> Option<Caller> {
     let UserInfo { username, groups, uid, extra } = user;
     Some(Caller {

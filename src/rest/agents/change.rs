@@ -1,4 +1,4 @@
-//! Changing an agent: its configuration, its skills, and whether it is archived.
+//! Changes of an agent: configuration, skills, archived or not.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -12,7 +12,7 @@ use crate::call::{Call, Json};
 use crate::fields::{self, AGENT, AgentFields};
 use crate::gitops;
 
-/// A merge patch of the spec. `name` is the name for people; the slug never changes.
+/// A merge patch of the spec. `name` is the display name; the slug never changes.
 pub(crate) async fn config(call: Call<Json<AgentFields>>) -> Result<Data<View>, Error> {
     let (call, Json(AgentFields(fields))) = call.split();
     if fields.contains_key("slug") {
@@ -23,7 +23,7 @@ pub(crate) async fn config(call: Call<Json<AgentFields>>) -> Result<Data<View>, 
         gitops::refuse(&agent.metadata, what)?;
         let mut patch = json!({ "spec": spec });
         if spec.get("suspend").is_some() {
-            // An annotation that says otherwise would count before it.
+            // A contradicting annotation would take precedence.
             patch["metadata"]["annotations"][labels::SUSPEND] = Value::Null;
         }
         Ok(patch)
@@ -62,7 +62,7 @@ fn wishes(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     schemars::json_schema!({"type": "string", "enum": ["archived", "active"]})
 }
 
-/// All other statuses come of what an agent does, and cannot be asked for.
+/// Other statuses cannot be set.
 pub(crate) async fn status(call: Call<Json<Wish>>) -> Result<Data<View>, Error> {
     let (call, Json(Wish { status })) = call.split();
     let archived = match status.as_str() {

@@ -1,5 +1,5 @@
-//! Letting an agent run, stopping it, restarting it. Where GitOps owns the spec, annotations say so instead: a spec
-//! that was written to would be put back.
+//! Deploy, stop and restart. For an agent that GitOps owns these set annotations, as a change of the spec would be
+//! reverted.
 
 use jiff::Timestamp;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -63,7 +63,7 @@ pub(crate) async fn restart(call: Call) -> Result<Done, Error> {
     Done::of(&restarted.await?, "restarted")
 }
 
-/// An archived agent runs only after it was taken back.
+/// 409 for an archived agent.
 pub(crate) fn active(agent: &Agent, what: &str) -> Result<(), Error> {
     if agent.is_archived() {
         let message = format!("{what} is archived; PATCH its status with {{\"status\": \"active\"}} first");
@@ -72,7 +72,7 @@ pub(crate) fn active(agent: &Agent, what: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// The patch that suspends an agent or ends that. The annotation goes where the spec says the same.
+/// The patch that sets or clears suspension. The annotation is removed where the spec agrees.
 fn suspend(agent: &Agent, wanted: bool) -> Value {
     let owned = gitops::owner(&agent.metadata).is_some();
     let annotation = (owned && agent.spec.suspend != wanted).then(|| wanted.to_string());

@@ -5,11 +5,12 @@ use kube::ResourceExt;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
 use serde_json::Value;
-use slipway_api::{Agent, condition, ids};
+use slipway_api::agent::Storage;
+use slipway_api::{Agent, AgentSpec, condition, ids};
 use slipway_http::Error;
 
 use crate::fields::{self, AGENT};
-use crate::shelf::{self, Item, LeftOut};
+use crate::list_cache::{self, ListEntry, OmittedFields};
 
 /// An agent.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -63,6 +64,17 @@ pub(crate) enum Status {
 }
 
 impl Status {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Deploying => "deploying",
+            Self::Deployed => "deployed",
+            Self::DeployFailed => "deploy_failed",
+            Self::Stopped => "stopped",
+            Self::Archived => "archived",
+        }
+    }
+
     pub(crate) fn of(agent: &Agent) -> Self {
         let deployed_once = agent.status.as_ref().is_some_and(|status| status.first_deployed_at.is_some());
         if agent.is_archived() {
@@ -72,8 +84,8 @@ impl Status {
             return if deployed_once { Self::Stopped } else { Self::Created };
         }
         let stalled = current(agent, condition::STALLED).is_some_and(|condition| condition.status == "True");
-        // While one pod serves the agent is deployed, whatever is under way. A status that does not speak of the last change
-        // yet tells that as well.
+        // An agent with a ready pod is deployed, whatever is in progress. That holds for a status of an earlier generation,
+        // too.
         match (stalled, serves(agent)) {
             (true, _) => Self::DeployFailed,
             (false, true) => Self::Deployed,
@@ -82,13 +94,43 @@ impl Status {
     }
 }
 
-/// Whether the agent's Service has a pod to send requests to, as far as was heard.
+/// What calls to an agent read of its list entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct AgentState {
+    pub status: Status,
+    pub message: Option<Box<str>>,
+    pub replicas: i32,
+    pub storage: ConversationStorage,
+}
+
+/// Where an agent stores its conversations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ConversationStorage {
+    /// In the platform's database.
+    Platform,
+    /// In the memory of its pods.
+    Memory,
+    /// In a database of its own.
+    OwnDatabase,
+}
+
+impl ConversationStorage {
+    pub(crate) fn of(spec: &AgentSpec) -> Self {
+        match (spec.storage, &spec.database_url) {
+            (Some(Storage::Memory), _) => Self::Memory,
+            (_, Some(_)) => Self::OwnDatabase,
+            (_, None) => Self::Platform,
+        }
+    }
+}
+
+/// Whether the agent's Service has a ready pod, as of the last status.
 fn serves(agent: &Agent) -> bool {
     let conditions = agent.status.iter().flat_map(|status| &status.conditions);
     conditions.into_iter().any(|condition| condition.type_ == condition::AVAILABLE && condition.status == "True")
 }
 
-/// The condition of that type, if it speaks of the present spec and of the last restart.
+/// The condition of that type, if it is about the current generation and the last restart.
 fn current<'a>(agent: &'a Agent, kind: &str) -> Option<&'a Condition> {
     let status = agent.status.as_ref()?;
     let current = status.observed_generation == agent.metadata.generation && status.restarted_at.as_deref() == agent.restarted_at();
@@ -114,7 +156,7 @@ impl View {
             model_id: agent.spec.model_id.clone(),
             status: standing,
             reason: trouble.map(|trouble| trouble.reason.clone()),
-            message: trouble.map(|trouble| told(&trouble.message)).filter(|message| !message.is_empty()),
+            message: trouble.map(|trouble| respelled(&trouble.message)).filter(|message| !message.is_empty()),
             team_id: namespace.strip_prefix("team-").map(ids::team),
             replicas: agent.spec.replicas,
             ready_replicas: status.replicas,
@@ -130,8 +172,8 @@ impl View {
     }
 }
 
-/// What the operator says of a field of the spec, with the field as REST spells it; pods' own words stay.
-fn told(message: &str) -> String {
+/// A message about a field of the spec, in REST's spelling. Messages of pods stay as they are.
+fn respelled(message: &str) -> String {
     if message.starts_with("spec.") { fields::spelled(message) } else { message.to_owned() }
 }
 
@@ -139,25 +181,31 @@ pub(crate) fn time(time: Option<jiff::Timestamp>) -> String {
     time.map(|time| time.to_string()).unwrap_or_default()
 }
 
-/// What the list of agents keeps of one: all but its prompt and what else is large, and these apart if they are not too
-/// large. One that is being deleted is no longer listed.
-pub(crate) fn item(agent: &Agent) -> Option<Item> {
+/// The list entry of an agent: without its prompt and other large fields, which are kept apart if they are not too large.
+/// None for an agent that is being deleted.
+pub(crate) fn item(agent: &Agent) -> Option<ListEntry<AgentState>> {
     if agent.metadata.deletion_timestamp.is_some() {
         return None;
     }
     let mut view = View::of(agent).ok()?;
-    let fields = view.config.as_object_mut().map(|config| shelf::abridge(config, &["system_prompt"], &[]))?;
-    let message = shelf::cut(view.message.clone());
+    let fields = view.config.as_object_mut().map(|config| list_cache::omit_large(config, &["system_prompt"], &[]))?;
+    let message = list_cache::truncate(view.message.clone());
     let is_message_whole = message == view.message;
     view.message = message;
     let json = serde_json::to_string(&view).ok()?;
-    Some(Item {
-        left_out: LeftOut::of(&json, "config", &fields).filter(|_| is_message_whole),
+    Some(ListEntry {
+        omitted: OmittedFields::of(&json, "config", &fields).filter(|_| is_message_whole),
         created: agent.creation_timestamp().map_or(0, |time| time.0.as_second()),
-        search: format!("{} {} {}", view.name, view.slug, view.description.as_deref().unwrap_or_default()).to_lowercase(),
-        json,
+        search: format!("{} {} {}", view.name, view.slug, view.description.as_deref().unwrap_or_default()).to_lowercase().into(),
+        json: json.into(),
+        data: AgentState {
+            status: view.status,
+            message: view.message.map(Into::into),
+            replicas: view.replicas,
+            storage: ConversationStorage::of(&agent.spec),
+        },
         id: view.id,
-        ..Item::default()
+        version: 0,
     })
 }
 
@@ -206,7 +254,7 @@ mod tests {
             ("suspend: true", "agents.slipway.dev/suspend: 'false'", ready(4), Status::Deployed),
             ("replicas: 0", "", format!("{suspended}, {once}"), Status::Stopped),
             ("replicas: 1", "", String::new(), Status::Deploying),
-            // A change that was not heard of yet takes no pod away.
+            // A new generation that was not observed yet takes no pod away.
             ("replicas: 1", "", ready(3), Status::Deployed),
             ("replicas: 1", "", status(3, "ImagePullBackOff", &["Stalled"]), Status::Deploying),
             ("replicas: 1", "", status(3, "ImagePullBackOff", &["Stalled", "Available"]), Status::Deployed),

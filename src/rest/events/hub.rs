@@ -1,5 +1,5 @@
-//! The watches that all listeners share: one for each kind that Events are about. They begin with the first listener
-//! and end a little after the last, and what they tell goes to the feeds of the agents.
+//! The watches that all listeners share, one for each kind with Events. They start with the first listener and stop soon
+//! after the last.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,87 +15,87 @@ use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::feed::{Feed, Noted};
+use super::feed::{Feed, FeedEvent};
 use super::view;
-use crate::fault;
-use crate::seen::Seen;
+use crate::caches::Caches;
+use crate::cluster_error;
 
-/// The kinds whose Events are told.
+/// The kinds whose Events are streamed.
 const KINDS: [&str; 2] = ["Agent", "Deployment"];
-/// How long an Event is held back, so that those of both watches go out in the order of the cluster. Ids have to
-/// grow: who comes back with one is not told what is older.
-const SETTLES: Duration = Duration::from_millis(100);
-/// How long a first listener waits for what has happened so far.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How long the watches go on without a listener: who lost a connection is back in no time.
-const LINGER: Duration = Duration::from_secs(5);
-/// How often is looked whether agents are still there, at most and at least.
-const LOOK: Duration = Duration::from_millis(250);
-const LOOK_ANYWAY: Duration = Duration::from_secs(5);
+/// How long an Event is held back, so that the Events of both watches are delivered in the order of resource versions. A
+/// listener that reconnects with an id does not receive older ones.
+const REORDER_WINDOW: Duration = Duration::from_millis(100);
+/// The timeout of the first list of Events.
+const INITIAL_LIST_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the watches continue without listeners, for those that reconnect.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often deleted agents are looked for, at most and at least.
+const AGENT_CHECK_INTERVAL_MIN: Duration = Duration::from_millis(250);
+const AGENT_CHECK_INTERVAL_MAX: Duration = Duration::from_secs(5);
 
 pub(crate) struct Hub {
     client: Client,
-    seen: Arc<Seen>,
-    /// Only these namespaces are watched; empty means all.
+    caches: Arc<Caches>,
+    /// The namespaces to watch; empty means all.
     namespaces: Vec<String>,
-    state: Mutex<State>,
+    state: Mutex<HubState>,
 }
 
 #[derive(Default)]
-struct State {
+struct HubState {
     listeners: usize,
-    /// Counts the listeners that came, to tell whether any did meanwhile.
-    came: u64,
-    run: Option<Arc<Run>>,
+    /// The number of listeners so far, to detect new ones.
+    arrivals: u64,
+    session: Option<Arc<WatchSession>>,
 }
 
-/// One time of watching.
+/// One run of the watches.
 #[derive(Default)]
-struct Run {
+struct WatchSession {
     feeds: Mutex<HashMap<Key, Arc<Feed>>>,
-    /// What was heard and is held back, by version.
-    pending: Mutex<BTreeMap<u64, (Instant, Key, Noted)>>,
+    /// Events that are held back, by version.
+    pending: Mutex<BTreeMap<u64, (Instant, Key, FeedEvent)>>,
     heard: Notify,
     ready: Readiness,
-    /// Whether the feeds hold what has happened so far.
+    /// Whether the first lists were delivered.
     open: watch::Sender<bool>,
     tasks: Mutex<Vec<AbortHandle>>,
 }
 
-/// A listener's place. The watches end when there is none.
-pub(super) struct Seat {
+/// A listener's subscription. Without subscriptions the watches stop.
+pub(super) struct Subscription {
     hub: Arc<Hub>,
     pub feed: Arc<Feed>,
 }
 
 impl Hub {
-    pub(crate) fn new(client: Client, seen: Arc<Seen>, namespaces: Vec<String>) -> Self {
-        Self { client, seen, namespaces, state: Mutex::default() }
+    pub(crate) fn new(client: Client, caches: Arc<Caches>, namespaces: Vec<String>) -> Self {
+        Self { client, caches, namespaces, state: Mutex::default() }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, HubState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place at the feed of an agent, once what has happened so far is known.
-    pub(super) async fn sit(self: &Arc<Self>, agent: &Key, created: i64) -> Result<Seat, Error> {
-        let (run, seat) = {
+    /// Subscribes to the feed of an agent, once the first lists were delivered.
+    pub(super) async fn subscribe(self: &Arc<Self>, agent: &Key, created: i64) -> Result<Subscription, Error> {
+        let (session, subscription) = {
             let mut state = self.state();
             state.listeners += 1;
-            state.came += 1;
-            let run = state.run.get_or_insert_with(|| self.start()).clone();
-            let feed = run.feed(agent);
-            (run, Seat { hub: self.clone(), feed })
+            state.arrivals += 1;
+            let session = state.session.get_or_insert_with(|| self.start()).clone();
+            let feed = session.feed(agent);
+            (session, Subscription { hub: self.clone(), feed })
         };
-        seat.feed.agent(Some(created));
-        match timeout(PATIENCE, run.open.subscribe().wait_for(|open| *open)).await {
-            Ok(Ok(_)) => Ok(seat),
-            _ => Err(fault::away()),
+        subscription.feed.agent(Some(created));
+        match timeout(INITIAL_LIST_TIMEOUT, session.open.subscribe().wait_for(|open| *open)).await {
+            Ok(Ok(_)) => Ok(subscription),
+            _ => Err(cluster_error::unavailable()),
         }
     }
 
-    fn start(&self) -> Arc<Run> {
-        let run = Arc::new(Run::default());
+    fn start(&self) -> Arc<WatchSession> {
+        let session = Arc::new(WatchSession::default());
         let mut tasks = Vec::new();
         let scopes = if self.namespaces.is_empty() { vec![None] } else { self.namespaces.iter().cloned().map(Some).collect() };
         for scope in scopes {
@@ -104,48 +104,48 @@ impl Hub {
                     Some(namespace) => Api::namespaced(self.client.clone(), namespace),
                     None => Api::all(self.client.clone()),
                 };
-                run.ready.expect();
-                let (run, scope) = (run.clone(), scope.clone());
+                session.ready.expect();
+                let (session, scope) = (session.clone(), scope.clone());
                 let watching = async move {
                     let fields = format!("regarding.kind={kind}");
-                    let hear = |heard| run.hear(heard, source, scope.as_deref());
-                    follow_fields(api, &fields, Some(&run.ready), hear).await;
+                    let hear = |heard| session.hear(heard, source, scope.as_deref());
+                    follow_fields(api, &fields, Some(&session.ready), hear).await;
                 };
                 tasks.push(tokio::spawn(watching).abort_handle());
             }
         }
-        tasks.push(tokio::spawn(run.clone().settle()).abort_handle());
-        tasks.push(tokio::spawn(run.clone().look(self.seen.clone())).abort_handle());
-        run.tasks.lock().unwrap_or_else(PoisonError::into_inner).append(&mut tasks);
-        run
+        tasks.push(tokio::spawn(session.clone().deliver_in_order()).abort_handle());
+        tasks.push(tokio::spawn(session.clone().check_agents(self.caches.clone())).abort_handle());
+        session.tasks.lock().unwrap_or_else(PoisonError::into_inner).append(&mut tasks);
+        session
     }
 
-    /// Ends the watches, unless somebody came meanwhile.
-    async fn linger(self: Arc<Self>, came: u64) {
-        sleep(LINGER).await;
+    /// Stops the watches, unless a listener came.
+    async fn stop_when_idle(self: Arc<Self>, arrivals: u64) {
+        sleep(IDLE_TIMEOUT).await;
         let mut state = self.state();
         if state.listeners == 0
-            && state.came == came
-            && let Some(run) = state.run.take()
+            && state.arrivals == arrivals
+            && let Some(session) = state.session.take()
         {
-            run.tasks.lock().unwrap_or_else(PoisonError::into_inner).drain(..).for_each(|task| task.abort());
+            session.tasks.lock().unwrap_or_else(PoisonError::into_inner).drain(..).for_each(|task| task.abort());
         }
     }
 }
 
-impl Drop for Seat {
+impl Drop for Subscription {
     fn drop(&mut self) {
         let mut state = self.hub.state();
         state.listeners -= 1;
         if state.listeners == 0
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
-            runtime.spawn(self.hub.clone().linger(state.came));
+            runtime.spawn(self.hub.clone().stop_when_idle(state.arrivals));
         }
     }
 }
 
-impl Run {
+impl WatchSession {
     fn feeds(&self) -> MutexGuard<'_, HashMap<Key, Arc<Feed>>> {
         self.feeds.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -154,7 +154,7 @@ impl Run {
         self.feeds().entry(agent.clone()).or_default().clone()
     }
 
-    fn pending(&self) -> MutexGuard<'_, BTreeMap<u64, (Instant, Key, Noted)>> {
+    fn pending(&self) -> MutexGuard<'_, BTreeMap<u64, (Instant, Key, FeedEvent)>> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -165,16 +165,16 @@ impl Run {
                 let Ok(event) = event.0 else { return };
                 let Some(agent) = view::agent(&event) else { return };
                 let Ok(event) = view::framed(event, &agent, version) else { return };
-                let noted = Noted { name: key.name, source, version, event };
-                self.pending().insert(version, (Instant::now(), agent, noted));
+                let logged = FeedEvent { name: key.name, source, version, event };
+                self.pending().insert(version, (Instant::now(), agent, logged));
                 self.heard.notify_one();
             }
             Heard::Gone(key, event) => {
-                self.pending().retain(|_, (_, agent, noted)| agent.namespace != key.namespace || noted.name != key.name);
+                self.pending().retain(|_, (_, agent, logged)| agent.namespace != key.namespace || logged.name != key.name);
                 if let Some(agent) = event.0.ok().as_ref().and_then(view::agent) {
                     let mut feeds = self.feeds();
                     if let Some(feed) = feeds.get(&agent) {
-                        feed.keep(|noted| noted.name != key.name);
+                        feed.keep(|logged| logged.name != key.name);
                         if feed.is_empty() {
                             feeds.remove(&agent);
                         }
@@ -186,58 +186,58 @@ impl Run {
         }
     }
 
-    /// Of a source and scope, keeps what a new list of it held.
+    /// Retains the Events of a source and scope that a new list contains.
     fn keep(&self, listed: &HashSet<Key>, source: usize, scope: Option<&str>) {
-        let there = |agent: &Key, noted: &Noted| {
-            let other = noted.source != source || scope.is_some_and(|scope| scope != agent.namespace);
-            other || listed.contains(&Key::new(agent.namespace.clone(), noted.name.clone()))
+        let there = |agent: &Key, logged: &FeedEvent| {
+            let other = logged.source != source || scope.is_some_and(|scope| scope != agent.namespace);
+            other || listed.contains(&Key::new(agent.namespace.clone(), logged.name.clone()))
         };
-        self.pending().retain(|_, (_, agent, noted)| there(agent, noted));
-        self.feeds().iter().for_each(|(agent, feed)| feed.keep(|noted| there(agent, noted)));
+        self.pending().retain(|_, (_, agent, logged)| there(agent, logged));
+        self.feeds().iter().for_each(|(agent, feed)| feed.keep(|logged| there(agent, logged)));
     }
 
-    /// Hands on what has been held back for long enough, and all that is older in the cluster's order.
-    async fn settle(self: Arc<Self>) {
-        // What had happened before is handed on in one piece, or it would not be in order.
+    /// Delivers Events that were held back long enough, and all of lower versions.
+    async fn deliver_in_order(self: Arc<Self>) {
+        // The first lists are delivered at once, as their order is not by version.
         self.ready.wait().await;
-        self.hand_on(u64::MAX);
+        self.deliver(u64::MAX);
         self.open.send_replace(true);
         loop {
             if self.pending().is_empty() {
                 self.heard.notified().await;
             }
-            sleep(SETTLES / 2).await;
-            let held = |heard: &Instant| heard.elapsed() < SETTLES;
+            sleep(REORDER_WINDOW / 2).await;
+            let held = |heard: &Instant| heard.elapsed() < REORDER_WINDOW;
             let settled = self.pending().iter().rev().find(|(_, (heard, ..))| !held(heard)).map(|(version, _)| *version);
             if let Some(version) = settled {
-                self.hand_on(version);
+                self.deliver(version);
             }
         }
     }
 
-    /// What was heard, up to a version.
-    fn hand_on(&self, version: u64) {
+    /// Delivers the pending Events up to a version.
+    fn deliver(&self, version: u64) {
         let settled = {
             let mut pending = self.pending();
             let later = pending.split_off(&version.saturating_add(1));
             std::mem::replace(&mut *pending, later)
         };
-        for (_, (_, agent, noted)) in settled {
-            self.feed(&agent).add(noted);
+        for (_, (_, agent, logged)) in settled {
+            self.feed(&agent).add(logged);
         }
     }
 
-    /// Tells listeners when their agent has gone.
-    async fn look(self: Arc<Self>, seen: Arc<Seen>) {
-        let mut reached = seen.agents.reached();
+    /// Tells listeners that their agent is gone.
+    async fn check_agents(self: Arc<Self>, caches: Arc<Caches>) {
+        let mut observed = caches.agents.observed();
         loop {
-            let _ = timeout(LOOK_ANYWAY, reached.changed()).await;
+            let _ = timeout(AGENT_CHECK_INTERVAL_MAX, observed.changed()).await;
             let heard: Vec<_> =
                 self.feeds().iter().filter(|(_, feed)| feed.is_heard()).map(|(key, feed)| (key.clone(), feed.clone())).collect();
             for (agent, feed) in heard {
-                feed.agent(seen.agents.get(&agent).map(|item| item.created));
+                feed.agent(caches.agents.get(&agent).map(|item| item.created));
             }
-            sleep(LOOK).await;
+            sleep(AGENT_CHECK_INTERVAL_MIN).await;
         }
     }
 }

@@ -10,12 +10,12 @@ use slipway_api::{ids, labels};
 use slipway_cluster::Key;
 use slipway_http::{Error, Event};
 
-/// More than this of a payload is not passed on.
-const LONGEST_PAYLOAD: usize = 16 * 1024;
-/// What our own processes call themselves begins like this.
-const OURS: &str = "slipway-";
-/// The tracks whose Deployments are named after the agent's. No agent's name ends like this.
-const TRACKS: [&str; 2] = ["-canary", "-candidate"];
+/// Larger payloads are omitted.
+const PAYLOAD_BYTES_MAX: usize = 16 * 1024;
+/// The prefix of our controllers' names.
+const CONTROLLER_PREFIX: &str = "slipway-";
+/// The suffixes of Deployments of other tracks. No agent's name ends with them.
+const TRACK_SUFFIXES: [&str; 2] = ["-canary", "-candidate"];
 
 /// Something that happened to an agent.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -46,14 +46,14 @@ pub(super) fn agent(event: &KubeEvent) -> Option<Key> {
     let group = about.api_version.as_deref().and_then(|version| version.split_once('/')).map_or("", |(group, _)| group);
     let name = match (about.kind.as_deref()?, group) {
         ("Agent", slipway_api::GROUP | "") => name,
-        ("Deployment", "apps" | "") => TRACKS.iter().find_map(|track| name.strip_suffix(track)).unwrap_or(name),
+        ("Deployment", "apps" | "") => TRACK_SUFFIXES.iter().find_map(|track| name.strip_suffix(track)).unwrap_or(name),
         _ => return None,
     };
-    // Elsewhere there are no agents that REST knows of.
+    // Agents live in the namespaces of teams only.
     namespace.starts_with("team-").then(|| Key::new(namespace, name))
 }
 
-/// The Event as it is sent, under its version as id.
+/// The Event as a server-sent event, with its version as id.
 pub(super) fn framed(event: KubeEvent, agent: &Key, version: u64) -> Result<Event, Error> {
     let happened = event.series.as_ref().map(|series| series.last_observed_time.0).or(event.event_time.as_ref().map(|time| time.0));
     let happened =
@@ -73,13 +73,12 @@ pub(super) fn framed(event: KubeEvent, agent: &Key, version: u64) -> Result<Even
 }
 
 fn payload(event: &KubeEvent) -> Option<Value> {
-    event.reporting_controller.as_deref().filter(|controller| controller.starts_with(OURS))?;
-    let text = event.annotations().get(labels::PAYLOAD).filter(|text| text.len() <= LONGEST_PAYLOAD)?;
+    event.reporting_controller.as_deref().filter(|controller| controller.starts_with(CONTROLLER_PREFIX))?;
+    let text = event.annotations().get(labels::PAYLOAD).filter(|text| text.len() <= PAYLOAD_BYTES_MAX)?;
     serde_json::from_str(text).ok()
 }
 
-/// What a stream ends with, when it is not its listener who ends it. Without an id, so that who comes back still says
-/// what they had last.
+/// The last event of a stream that the server ends. It has no id, so that Last-Event-ID stays valid.
 pub(super) fn last(agent: &Key, kind: &str, reason: &str, message: String, now: Timestamp) -> Result<Event, Error> {
     let view = View {
         kind: kind.to_owned(),

@@ -1,8 +1,8 @@
-//! Bodies and parts of paths as one would send them, and streams as they come.
+//! Example bodies, path parameters and streams.
 
 use serde_json::{Value, json};
 
-/// A body for each operation that takes one of ours.
+/// An example body for each operation with one of ours.
 pub(super) fn all() -> Vec<(&'static str, Value)> {
     vec![
         (
@@ -40,7 +40,7 @@ pub(super) fn of(id: &str) -> Option<Value> {
     all().into_iter().find_map(|(known, example)| (known == id).then_some(example))
 }
 
-/// What a varying part of a path is, and one such.
+/// The description and an example of a path parameter.
 pub(super) fn part(kind: &str, name: &str) -> (&'static str, &'static str) {
     match (kind, name) {
         ("agents", "id") => ("The agent, by id (ag_…) or slug.", "helper"),
@@ -55,7 +55,7 @@ pub(super) fn part(kind: &str, name: &str) -> (&'static str, &'static str) {
     }
 }
 
-/// Bodies that are a zip archive, or a form with one.
+/// The bodies with a zip archive, as a whole or in a form.
 pub(super) fn archives(content: &mut Value) {
     let archive = json!({"type": "string", "contentMediaType": "application/zip", "description": "The archive, of at most 100 MiB."});
     content["application/zip"] = json!({"schema": archive});
@@ -71,7 +71,7 @@ const SAYS: &str = "Server-sent events: `token` with the next piece of the answe
     them may come `tool_start`, `tool_end`, `sources`, `suggestions`, `guard`. A client passes over types that it does not know.";
 const SAID: &str = "data: {\"type\":\"token\",\"content\":\"Hello\"}\n\ndata: {\"type\":\"done\",\"content\":\"Hello\",\"conversation_id\":\"conv_01JD8Z7Q3V5X9M2K4N6P8R0S1T\"}\n\n";
 
-/// Describes a stream, as the schema of one of its events: what happens to an agent, or what it says.
+/// Describes an event stream, of an agent's events or of a chat.
 pub(super) fn stream(happens: bool, content: &mut Value) {
     let (about, example) = if happens { (HAPPENS, HAPPENED) } else { (SAYS, SAID) };
     let text = json!({"type": "string"});

@@ -1,42 +1,42 @@
-//! One route as an OpenAPI operation: what it takes, what it answers, and what can come of it.
+//! One route as an OpenAPI operation.
 
 use schemars::SchemaGenerator;
 use serde_json::{Map, Value, json};
 use slipway_http::{Method, StatusCode};
 
 use super::{examples, parts};
-use crate::right::Permission;
+use crate::permission::Permission;
 use crate::route::{Parameter, Route};
 
 const STREAM: &str = "text/event-stream";
-/// The one endpoint that takes bodies of several kinds, and tells by its status whether something was there before.
+/// The only endpoint with several media types, and with 200 for a replacement.
 const IMPORT: &str = "/skills/import";
 
-/// Where a release is asked for, which is made if anything has changed.
+/// Creates a release only if anything has changed.
 const RELEASES: &str = "/agents/{id}/releases";
 
-/// Where one agent is read.
+/// Reads one agent.
 const AGENT: &str = "/agents/{id}";
 
-/// What is answered out of the history of releases.
+/// Path parts of routes that read the release history.
 const HISTORY: [&str; 2] = ["/releases", "/versions"];
 
-/// What the document derives from a route, besides what the route says itself.
+/// Properties of an operation that are derived from its route.
 #[expect(clippy::struct_excessive_bools, reason = "each is true or not whatever the others are")]
 struct Facts {
-    /// It is passed on to an agent.
+    /// It is relayed to an agent.
     relayed: bool,
     stream: bool,
-    /// Its answer is a list, of which pages can be asked for.
+    /// Its reply is a list.
     list: bool,
     paged: bool,
-    /// Its answer may come from the cache, if that is as new as the caller wants it to be.
+    /// Its reply may come from the cache.
     cached: bool,
-    /// It is answered out of the history of releases.
+    /// It reads the release history.
     history: bool,
-    /// It makes a resource.
+    /// It creates a resource.
     makes: bool,
-    /// It changes or deletes a resource in the version that the caller may name.
+    /// It changes or deletes a resource, and supports `If-Match`.
     changes: bool,
     body: bool,
 }
@@ -47,8 +47,8 @@ impl Facts {
         let ours = !relayed && !matches!(route.permission, Permission::Open | Permission::Known);
         let makes = ours && route.status == StatusCode::CREATED;
         let history = ours && HISTORY.iter().any(|part| route.path.contains(part));
-        // A membership is a RoleBinding, which is replaced rather than changed; the platform's test changes nothing, and
-        // its sync many things.
+        // A membership is replaced rather than changed, the connection test changes nothing, and a sync changes many
+        // things.
         let apart = ["/members", "/platform/config/test", "/platform/sync"].iter().any(|part| route.path.contains(part));
         Self {
             relayed,
@@ -73,7 +73,7 @@ impl Facts {
             (StatusCode::FORBIDDEN, !open && !known),
             (StatusCode::NOT_FOUND, team || route.path.contains('{')),
             (StatusCode::REQUEST_TIMEOUT, self.body),
-            // An agent may refuse a turn because another one of the conversation is under way.
+            // Another turn of the conversation may be running.
             (StatusCode::CONFLICT, write),
             (StatusCode::PAYLOAD_TOO_LARGE, self.body),
             (StatusCode::UNSUPPORTED_MEDIA_TYPE, self.body),
@@ -114,7 +114,7 @@ pub(super) fn of(route: &Route, routes: &[Route], generator: &mut SchemaGenerato
         answer["links"] = links(route, routes, &answer["content"][route.media]["schema"], generator);
     }
     let stands = match route.path {
-        // What takes another's place is not new.
+        // A replacement is not new.
         IMPORT => Some("It has taken another's place."),
         RELEASES if route.method == Method::POST => Some("Nothing has changed since this release, which stands; none was made."),
         _ => None,
@@ -182,7 +182,7 @@ fn query(parameter: &Parameter) -> Value {
         (_, "boolean") => json!({"type": "boolean"}),
         (_, kind) => json!({"type": kind}),
     };
-    // The two versions that a comparison is about.
+    // The two versions of a comparison.
     if ["from", "to"].contains(&parameter.name) {
         let schema = json!({"type": "integer", "minimum": 1, "maximum": i64::MAX});
         return json!({"name": parameter.name, "in": "query", "required": true, "description": parameter.about, "schema": schema, "example": 1});
@@ -190,7 +190,7 @@ fn query(parameter: &Parameter) -> Value {
     json!({"name": parameter.name, "in": "query", "description": parameter.about, "schema": schema})
 }
 
-/// What can be done with what was made: every operation on it that needs to know no more than its id.
+/// The operations that need only the id of the created object.
 fn links(route: &Route, routes: &[Route], answer: &Value, generator: &SchemaGenerator) -> Value {
     let collection = format!("{}/{{", route.path.trim_end_matches("/import"));
     let made =
@@ -216,7 +216,7 @@ fn variables(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
 }
 
-/// `getAgentsIdConfig` of `GET /agents/{id}/config`.
+/// For example `getAgentsIdConfig` for `GET /agents/{id}/config`.
 pub(super) fn id(route: &Route) -> String {
     let mut id = route.method.as_str().to_lowercase();
     for word in route.path.split(|letter: char| !letter.is_ascii_alphanumeric()).filter(|word| !word.is_empty()) {

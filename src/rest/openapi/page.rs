@@ -1,12 +1,11 @@
-//! The document as a page that needs nothing from anywhere else. All of it is open, so that the browser finds what
-//! one looks for.
+//! The document as a self-contained HTML page. Nothing is collapsed, so that the browser's search finds everything.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde_json::Value;
 
-/// Schemas nest this deep before the page says no more of them.
+/// The depth to which nested schemas are shown.
 const DEEPEST: usize = 4;
 
 const HEAD: &str = concat!(
@@ -58,7 +57,7 @@ pub(super) fn page(document: &Value) -> String {
     page
 }
 
-/// Visits every operation; the first of each tag with that tag.
+/// Visits every operation; the first of each tag with the tag.
 fn each(document: &Value, mut visit: impl FnMut(Option<&str>, &str, &str, &Value)) {
     let mut last = "";
     for (path, operations) in document["paths"].as_object().into_iter().flatten() {

@@ -1,9 +1,9 @@
-//! What operations share: refusals, headers, parameters that stand in headers.
+//! Shared components: errors, headers, header parameters.
 
 use serde_json::{Map, Value, json};
 use slipway_http::StatusCode;
 
-/// Each refusal that operations name, with what it means and which headers it has.
+/// The errors of operations, with their description and headers.
 const REFUSALS: [(StatusCode, &str, &[&str]); 13] = [
     (StatusCode::BAD_REQUEST, "The request is not as it should be: its JSON, a field, a header, a parameter.", &[]),
     (StatusCode::UNAUTHORIZED, "There is no token, or none that is valid.", &["WWW-Authenticate"]),
@@ -30,7 +30,7 @@ const REFUSALS: [(StatusCode, &str, &[&str]); 13] = [
 
 pub(super) const REQUEST_ID: &str = "X-Request-Id";
 
-/// The body of every refusal.
+/// The body of every error.
 pub(super) fn error() -> Value {
     json!({
         "type": "object",
@@ -56,7 +56,7 @@ pub(super) fn refusals() -> Value {
     Value::Object(all.collect())
 }
 
-/// The reference to a refusal.
+/// The reference to an error response.
 pub(super) fn refusal(status: StatusCode) -> Value {
     json!({"$ref": format!("#/components/responses/{}", name(status))})
 }
@@ -76,7 +76,7 @@ pub(super) fn headers() -> Value {
     })
 }
 
-/// References to headers that an answer may have, of which X-Request-Id is always there.
+/// References to response headers; X-Request-Id is always among them.
 pub(super) fn headers_of(names: &[&str]) -> Value {
     let all = names.iter().copied().chain([REQUEST_ID]);
     Value::Object(all.map(|name| (name.to_owned(), json!({"$ref": format!("#/components/headers/{name}")}))).collect::<Map<_, _>>())

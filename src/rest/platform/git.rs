@@ -1,6 +1,5 @@
-//! Where the state repositories are mirrored to: what is kept of it in the ConfigMap, what in the Secret of the same name,
-//! and how the mirror is by the state role's word. What opens the remote is never shown again, and never goes to another
-//! host than the one that it was given for.
+//! The mirror's settings in the ConfigMap and the Secret of the platform, and its state. Credentials are never shown, and
+//! never sent to another host than the one that they were given for.
 
 use std::collections::BTreeMap;
 
@@ -10,21 +9,21 @@ use kube::api::Api;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use slipway_api::mirror::{Credential, Remote, RemoteSettings};
 use slipway_api::platform::{NAME, STATE_BRANCH, STATE_CA, STATE_KNOWN_HOSTS, STATE_REPO, STATE_SSH_KEY, STATE_TOKEN};
 use slipway_http::{Error, StatusCode, header};
 use slipway_release::wire::{MirrorStatus, Mirrors, TestStatus};
-use slipway_state::mirror;
 use url::Url;
 
-use super::test::{Finding, Status};
+use super::connections::{Finding, Status};
 use super::{given, missing};
 use crate::call::Call;
-use crate::right::Right;
-use crate::{fault, write};
+use crate::permission::Right;
+use crate::{cluster_error, write};
 
-/// In the place of what is not shown. Sent back, it leaves that as it is.
+/// Stands for a hidden value. Sent back, it means no change.
 const MASK: &str = "********";
-const WHAT: &str = "Secret of the platform";
+const SUBJECT: &str = "Secret of the platform";
 const CHANGE_SECRET: Right = Right::on("patch", "secrets").of_group("");
 
 /// What the configuration says of the mirror.
@@ -90,16 +89,16 @@ pub(crate) struct Changes {
     state_ssh_key: Option<Option<String>>,
 }
 
-/// What is to be written where.
+/// The writes of a change.
 #[derive(Debug, Default)]
 pub(super) struct Writes {
     pub data: BTreeMap<&'static str, Option<String>>,
     secrets: BTreeMap<&'static str, Option<String>>,
-    /// The remote is another host's from now on.
+    /// The remote moves to another host.
     moves: bool,
 }
 
-/// What is stored.
+/// The stored settings.
 #[derive(Debug, Default)]
 struct Stored {
     repo: Option<String>,
@@ -131,9 +130,9 @@ impl Stored {
 }
 
 impl Changes {
-    /// What the changes come to, or why they make no sense.
+    /// The writes of a change, or why it is invalid.
     fn writes(self, stored: &Stored) -> Result<Writes, String> {
-        // An empty text is as good as none; what was masked is not meant to change.
+        // An empty value clears; the mask means no change.
         let clean = |value: Option<Option<String>>| value.map(|value| value.filter(|text| !text.is_empty()));
         let hidden = |value| clean(value).filter(|value| value.as_deref() != Some(MASK));
         let (repo, branch, known_hosts) = (clean(self.state_repo), clean(self.state_branch), clean(self.state_known_hosts));
@@ -141,17 +140,17 @@ impl Changes {
         let (token, key) = (hidden(self.state_token), hidden(self.state_ssh_key));
         let then = |change: &Option<Option<String>>, before: &Option<String>| change.clone().unwrap_or_else(|| before.clone());
         let url = then(&repo, &stored.repo);
-        let settings = mirror::Settings {
+        let settings = RemoteSettings {
             url: url.clone().unwrap_or_default(),
             branch: then(&branch, &stored.branch),
-            token: then(&token, &stored.token).map(mirror::Secret::new),
-            key: then(&key, &stored.key).map(mirror::Secret::new),
+            token: then(&token, &stored.token).map(Credential::new),
+            key: then(&key, &stored.key).map(Credential::new),
             known_hosts: then(&known_hosts, &stored.known_hosts),
             authority: then(&authority, &stored.authority),
         };
         let touched = [&repo, &branch, &known_hosts, &authority, &token, &key].into_iter().any(Option::is_some);
         if touched && url.is_some() {
-            mirror::Remote::new(settings).map_err(|fault| format!("state_repo: {fault}"))?;
+            Remote::new(settings).map_err(|fault| format!("state_repo: {fault}"))?;
         }
         let moves = url.as_deref().map(host) != stored.repo.as_deref().map(host);
         for (name, change, kept) in [(STATE_TOKEN, &token, &stored.token), (STATE_SSH_KEY, &key, &stored.key)] {
@@ -171,9 +170,9 @@ impl Changes {
     }
 }
 
-/// Who gets to see a token: scheme, host and port, or all of it where there is no such thing.
+/// The receiver of a token: scheme, host and port, or the whole URL without a host.
 fn host(url: &str) -> String {
-    // `user@host:path` is another way to write ssh.
+    // `user@host:path` is ssh.
     let spelt = if url.contains("://") { url.to_owned() } else { format!("ssh://{}", url.replacen(':', "/", 1)) };
     match Url::parse(&spelt.replace("{team}", "team")) {
         Ok(parsed) if parsed.has_host() => {
@@ -185,12 +184,12 @@ fn host(url: &str) -> String {
 }
 
 impl Writes {
-    /// What the changes come to where this is stored.
+    /// The writes of a change, if the caller may make them.
     pub(super) async fn of(call: &Call, changes: Changes, map: Option<&ConfigMap>) -> Result<Self, Error> {
         let secret = secret(call).await?;
         let writes = changes.writes(&Stored::of(map, secret.as_ref())).map_err(Error::bad_request)?;
         let namespace = &call.context.settings.platform_namespace;
-        // Who signs for the host decides who is shown the token.
+        // The certificate authority decides which host gets the token.
         let opens = !writes.secrets.is_empty() || writes.data.contains_key(STATE_CA);
         if opens && !call.context.access.allows(&call.caller, CHANGE_SECRET, namespace, Some(NAME)).await? {
             let message =
@@ -200,17 +199,17 @@ impl Writes {
         Ok(writes)
     }
 
-    /// Whether the remote has to be taken away before what opens another one is stored.
+    /// Whether the remote must be removed before new credentials are stored.
     pub(super) fn must_pause(&self) -> bool {
         self.moves && !self.secrets.is_empty()
     }
 
-    /// Stores what nobody should read.
+    /// Writes the Secret.
     pub(super) async fn hide(&self, call: &mut Call) -> Result<(), Error> {
         if self.secrets.is_empty() {
             return Ok(());
         }
-        // The version that a caller may name is the ConfigMap's.
+        // If-Match is about the ConfigMap.
         let expected = call.headers.remove(header::IF_MATCH);
         let stored = self.stored(call).await;
         if let Some(expected) = expected {
@@ -225,7 +224,7 @@ impl Writes {
         if secret(call).await?.is_none() {
             return Err(missing("Secret"));
         }
-        write::change(call, &api(call), NAME, WHAT, |_: &Secret| Ok(json!({"data": encoded}))).await.map(drop)
+        write::change(call, &api(call), NAME, SUBJECT, |_: &Secret| Ok(json!({"data": encoded}))).await.map(drop)
     }
 }
 
@@ -234,10 +233,10 @@ fn api(call: &Call) -> Api<Secret> {
 }
 
 async fn secret(call: &Call) -> Result<Option<Secret>, Error> {
-    api(call).get_opt(NAME).await.map_err(|error| fault::of_cluster(error, WHAT))
+    api(call).get_opt(NAME).await.map_err(|error| cluster_error::from_kube(error, SUBJECT))
 }
 
-/// The mirror as it is configured, and as it is.
+/// The mirror's configuration and state.
 pub(super) async fn config(call: &Call, map: Option<&ConfigMap>) -> Result<Config, Error> {
     let stored = Stored::of(map, secret(call).await?.as_ref());
     let (git_status, git_message) =
@@ -255,7 +254,7 @@ pub(super) async fn config(call: &Call, map: Option<&ConfigMap>) -> Result<Confi
     })
 }
 
-/// The worst of what the state role says.
+/// The worst state of all mirrors.
 fn status(told: Result<Mirrors, Error>) -> (GitStatus, Option<String>) {
     let mirrors = match told {
         Ok(mirrors) => mirrors,
@@ -277,7 +276,7 @@ fn status(told: Result<Mirrors, Error>) -> (GitStatus, Option<String>) {
     (status, Some(worst.message.map_or_else(|| worst.namespace.clone(), |message| format!("{}: {message}", worst.namespace))))
 }
 
-/// Whether the remote can be reached, and with what it is opened.
+/// Tests the connection to the remote.
 pub(super) async fn test(call: &Call, map: Option<&ConfigMap>) -> Finding {
     if Stored::of(map, None).repo.is_none() {
         return Finding::new(Status::NotConfigured, "the state repositories are not mirrored");

@@ -1,5 +1,4 @@
-//! Bringing a release back: the Agent is told by an annotation which version is to run, and the state role does the rest,
-//! also where GitOps owns the spec.
+//! Deploys an earlier release: an annotation of the Agent requests it, and the state role does the rest, also under GitOps.
 
 use std::time::Duration;
 
@@ -14,9 +13,9 @@ use crate::agents;
 use crate::agents::run::Done;
 use crate::call::Call;
 
-const PATIENCE: Duration = Duration::from_secs(15);
-/// What was asked for is taken away a moment before it is told what became of it.
-const SECOND_LOOK: Duration = Duration::from_secs(3);
+const DEPLOY_TIMEOUT: Duration = Duration::from_secs(15);
+/// The annotation is removed shortly before the status is updated.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub(crate) async fn deploy(call: Call) -> Result<Done, Error> {
     let version = version(&call)?;
@@ -34,9 +33,9 @@ pub(crate) async fn deploy(call: Call) -> Result<Done, Error> {
     let api = agents::api(&call);
     let done = |agent: &Agent| !agent.annotations().contains_key(labels::DEPLOY_RELEASE);
     let runs = |agent: &Agent| active(agent) == Some(version);
-    let mut seen = wait::until(&api, &name, PATIENCE, done).await?;
+    let mut seen = wait::until(&api, &name, DEPLOY_TIMEOUT, done).await?;
     if seen.as_ref().is_some_and(|agent| done(agent) && !runs(agent)) {
-        seen = wait::until(&api, &name, SECOND_LOOK, runs).await?;
+        seen = wait::until(&api, &name, SETTLE_TIMEOUT, runs).await?;
     }
     let Some(agent) = seen else { return Err(Error::not_found(format!("there is no {what} any more"))) };
     match (done(&agent), runs(&agent)) {
@@ -48,7 +47,7 @@ pub(crate) async fn deploy(call: Call) -> Result<Done, Error> {
     }
 }
 
-/// The patch by which a version is asked for.
+/// The patch that requests a version.
 pub(crate) fn wish(version: u64) -> Value {
     json!({"metadata": {"annotations": {labels::DEPLOY_RELEASE: version.to_string()}}})
 }

@@ -1,4 +1,4 @@
-//! The configurations that an agent had, version by version, each in the form of the agent's own `config`.
+//! The earlier configurations of an agent, each in the form of `config`.
 
 use futures::{Stream, StreamExt, pin_mut, stream};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -13,11 +13,10 @@ use crate::agents;
 use crate::call::Call;
 use crate::fields::{self, AGENT};
 
-/// Artifacts are read a few at a time.
-const AT_ONCE: usize = 8;
-/// A page ends with the version that brings its artifacts to so many bytes: with all their files five hundred may
-/// have hundreds of megabytes.
-const BYTES: usize = 8 * 1024 * 1024;
+/// The number of artifacts that are read at a time.
+const CONCURRENT_READS: usize = 8;
+/// The size of the artifacts at which a page ends: five hundred with all files may have hundreds of megabytes.
+const PAGE_BYTES: usize = 8 * 1024 * 1024;
 
 /// A configuration that an agent had.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -41,7 +40,7 @@ fn config(generator: &mut SchemaGenerator) -> Schema {
 pub(crate) async fn list(call: Call) -> Result<Listed<Version>, Error> {
     let (call, mut name) = named(call).await?;
     let (entries, next_cursor) = entries(&call, &mut name).await?;
-    // What a release does not carry is the agent's own: name and description. One that is gone has neither.
+    // A release carries neither name nor description; these come from the current agent, if there is one.
     let now = match agents::find(&call).await {
         Ok((agent, _)) => agent.spec,
         Err(error) if error.status() == slipway_http::StatusCode::NOT_FOUND => {
@@ -51,12 +50,12 @@ pub(crate) async fn list(call: Call) -> Result<Listed<Version>, Error> {
     };
     let asked = entries.len();
     let read = entries.into_iter().map(|entry| version(&call, &name.slug, &now, entry));
-    let data = gathered(stream::iter(read).buffered(AT_ONCE), BYTES).await?;
+    let data = gathered(stream::iter(read).buffered(CONCURRENT_READS), PAGE_BYTES).await?;
     let cut_off = data.last().filter(|_| data.len() < asked).map(|last| last.version.to_string());
     Ok(Listed { data, next_cursor: cut_off.or(next_cursor) })
 }
 
-/// What comes, each with its size, until it has so many bytes together.
+/// Collects items with their sizes until the total reaches `most`.
 async fn gathered<T>(read: impl Stream<Item = Result<(T, usize), Error>>, most: usize) -> Result<Vec<T>, Error> {
     pin_mut!(read);
     let (mut found, mut bytes) = (Vec::new(), 0);
@@ -70,7 +69,7 @@ async fn gathered<T>(read: impl Stream<Item = Result<(T, usize), Error>>, most: 
     Ok(found)
 }
 
-/// With the size of its artifact.
+/// The version, and the size of its artifact.
 async fn version(call: &Call, slug: &str, now: &AgentSpec, entry: Entry) -> Result<(Version, usize), Error> {
     let namespace = call.namespace();
     let release = call.context.state.release(&namespace, slug, entry.version).await?;
@@ -106,9 +105,9 @@ mod tests {
                     Ok((at, 10))
                 }
             }));
-            let found = gathered(all.buffered(AT_ONCE), most).await.unwrap();
+            let found = gathered(all.buffered(CONCURRENT_READS), most).await.unwrap();
             assert_eq!(found, (0..expected).collect::<Vec<_>>(), "{most} bytes");
-            assert!(read.into_inner() < expected + AT_ONCE, "{most} bytes: no more is read than a few beyond the page");
+            assert!(read.into_inner() < expected + CONCURRENT_READS, "{most} bytes: no more is read than a few beyond the page");
         }
         assert!(gathered(stream::iter(Vec::<Result<(u8, usize), Error>>::new()), 1).await.unwrap().is_empty());
     }

@@ -1,5 +1,5 @@
-//! Waiting until the state role has done what a resource asks of it. It is another process: it may be busy, or away, and
-//! then the wish stays where it is and is granted later.
+//! Waits until the state role has processed a resource. It may be busy or unavailable; the request then stays, and is
+//! processed later.
 
 use std::time::Duration;
 
@@ -13,31 +13,30 @@ use slipway_http::{Error, HeaderValue, StatusCode, header};
 use tokio::time::timeout;
 
 use crate::call::Call;
-use crate::fault;
+use crate::cluster_error;
 
-/// How long a call waits, and how long it still does after it was told that something is missing: that may be there
-/// in a moment.
-const PATIENCE: Duration = Duration::from_secs(10);
-const SECOND_LOOK: Duration = Duration::from_secs(3);
-/// How many seconds until it is worth asking again.
-const RETRY: u64 = 5;
+/// How long a call waits for a release, and how much longer once it failed for something that may appear in a moment.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(10);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(3);
+/// Retry-After while the state role is unavailable.
+const RETRY_SECONDS: u64 = 5;
 
-/// The object once it is as wanted, or as it was last seen before the time was over.
-pub(super) async fn until<K>(api: &Api<K>, name: &str, patience: Duration, want: impl Fn(&K) -> bool) -> Result<Option<K>, Error>
+/// The object once it is as wanted, or as it is at the timeout.
+pub(super) async fn until<K>(api: &Api<K>, name: &str, limit: Duration, want: impl Fn(&K) -> bool) -> Result<Option<K>, Error>
 where
     K: Resource + Clone + std::fmt::Debug + DeserializeOwned + Send + 'static,
 {
     let settled = |object: Option<&K>| object.is_none_or(&want);
-    match timeout(patience, await_condition(api.clone(), name, settled)).await {
+    match timeout(limit, await_condition(api.clone(), name, settled)).await {
         Ok(Ok(object)) => Ok(object),
-        Ok(Err(error)) => Err(fault::away().because(error)),
-        Err(_) => api.get_opt(name).await.map_err(|error| fault::of_cluster(error, name)),
+        Ok(Err(error)) => Err(cluster_error::unavailable().because(error)),
+        Err(_) => api.get_opt(name).await.map_err(|error| cluster_error::from_kube(error, name)),
     }
 }
 
-/// 503: the state role has not come to it. The wish stays.
+/// 503: the state role has not processed the request yet. The request stays.
 pub(super) fn later(message: String) -> Error {
-    Error::unavailable(message).with_header(header::RETRY_AFTER, HeaderValue::from(RETRY))
+    Error::unavailable(message).with_header(header::RETRY_AFTER, HeaderValue::from(RETRY_SECONDS))
 }
 
 fn ready(release: &AgentRelease) -> Option<&Condition> {
@@ -48,19 +47,19 @@ fn version(release: &AgentRelease) -> Option<u64> {
     release.status.as_ref()?.version.and_then(|version| u64::try_from(version).ok())
 }
 
-/// The version that a release got, or that stands because nothing had changed.
+/// The version of a new release, or of the existing one if nothing had changed.
 pub(super) struct Released {
     pub version: u64,
     pub is_new: bool,
 }
 
-/// The version that a release got. One that cannot be made now is taken back, and why is told.
+/// The version of a requested release. A request that cannot be granted is withdrawn, and the error says why.
 pub(super) async fn released(call: &Call, api: &Api<AgentRelease>, wanted: &AgentRelease, what: &str) -> Result<Released, Error> {
     let name = wanted.name_any();
     let refused = |release: &AgentRelease| ready(release).is_some_and(|ready| ready.status == "False");
-    let mut seen = until(api, &name, PATIENCE, |release| version(release).is_some() || refused(release)).await?;
+    let mut seen = until(api, &name, RELEASE_TIMEOUT, |release| version(release).is_some() || refused(release)).await?;
     if seen.as_ref().is_some_and(|release| version(release).is_none() && refused(release)) {
-        seen = until(api, &name, SECOND_LOOK, |release| version(release).is_some()).await?;
+        seen = until(api, &name, SETTLE_TIMEOUT, |release| version(release).is_some()).await?;
     }
     let Some(release) = seen else {
         return Err(Error::new(StatusCode::CONFLICT, format!("the release of {what} was deleted before it was made")));
@@ -70,7 +69,7 @@ pub(super) async fn released(call: &Call, api: &Api<AgentRelease>, wanted: &Agen
         return Ok(Released { version, is_new });
     }
     match ready(&release).filter(|ready| ready.status == "False") {
-        Some(ready) if ready.reason != UNAVAILABLE => {
+        Some(ready) if ready.reason != STATE_UNAVAILABLE => {
             withdraw(call, api, &release).await;
             Err(Error::new(StatusCode::CONFLICT, format!("{what} cannot be released as it stands: {}", ready.message)))
         }
@@ -83,10 +82,10 @@ pub(super) async fn released(call: &Call, api: &Api<AgentRelease>, wanted: &Agen
     }
 }
 
-/// The reason of what waits for the state repositories.
-const UNAVAILABLE: &str = "StateUnavailable";
+/// The reason of requests that wait for the state repositories.
+const STATE_UNAVAILABLE: &str = "StateUnavailable";
 
-/// Takes back a wish that was refused, if it is still as it was: nothing is left of a call that failed.
+/// Withdraws a refused request if it is unchanged, so that a failed call leaves nothing.
 async fn withdraw(call: &Call, api: &Api<AgentRelease>, release: &AgentRelease) {
     let preconditions = Preconditions { uid: release.uid(), resource_version: release.resource_version() };
     let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };

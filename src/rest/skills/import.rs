@@ -1,16 +1,16 @@
-//! Skills from elsewhere: out of a Git repository, or out of a zip archive that was sent along.
+//! `POST /skills/import`: makes or replaces a skill from a Git repository or an uploaded zip archive.
 
-use schemars::{Schema, SchemaGenerator};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::Deserialize;
 use slipway_api::{Skill, SkillSpec};
 use slipway_http::{Error, Reply, Request, StatusCode};
+use slipway_import::{MediaType, Source};
 
-use super::source::{self, Source, Wanted};
-use super::upload::{self, Media};
-use super::{View, apart, api, make, put, slug_of};
+use super::{View, api, make, put, slug_of};
 use crate::answer::{Answer, Data};
 use crate::call::{Body, Call};
-use crate::fault;
-use crate::right::Right;
+use crate::cluster_error;
+use crate::permission::Right;
 use crate::route::Parameter;
 
 const REPLACE: Right = Right::on("patch", "skills");
@@ -22,12 +22,28 @@ pub(crate) const IMPORT: &[Parameter] = &[
     Parameter { name: "path", about: "Of an archive: the skill's folder, if there are several.", kind: "string" },
 ];
 
-/// A body of one of the forms that an import takes.
+/// What to import.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SkillImport {
+    /// The URL of a Git repository, for example `https://github.com/owner/repository//path?ref=v1`: after two slashes
+    /// the skill's folder, after `?ref=` a branch, a tag or a commit.
+    source: String,
+    /// The skill's folder within the repository, unless the URL names it.
+    path: Option<String>,
+    /// A branch, a tag or a commit, unless the URL names it. Default: the repository's default branch.
+    #[serde(rename = "ref")]
+    reference: Option<String>,
+    /// The skill's name here. Default: the one it has there.
+    name: Option<String>,
+}
+
+/// The request of an import; its media type decides how the body is read.
 pub(crate) struct Import(Request);
 
 impl Body for Import {
     fn form(generator: &mut SchemaGenerator) -> Option<(&'static str, Schema)> {
-        Some(("application/json", generator.subschema_for::<Wanted>()))
+        Some(("application/json", generator.subschema_for::<SkillImport>()))
     }
 
     async fn read(request: Request) -> Result<Self, Error> {
@@ -35,7 +51,7 @@ impl Body for Import {
     }
 }
 
-/// The imported skill: 201, or 200 if it has taken another's place.
+/// The imported skill: 201, or 200 if it replaces another.
 pub(crate) struct Imported {
     skill: Data<View>,
     replaced: bool,
@@ -63,40 +79,36 @@ pub(crate) async fn import(call: Call<Import>) -> Result<Imported, Error> {
     };
     let (name, path) = (call.query.text("name"), call.query.text("path"));
     std::mem::take(&mut call.query).end()?;
-    let (mut spec, name) = match upload::media(request.headers())? {
-        Media::Json if name.is_some() || path.is_some() => {
+    let (mut spec, name) = match MediaType::of(request.headers())? {
+        MediaType::Json if name.is_some() || path.is_some() => {
             return Err(Error::bad_request("`name` and `path` stand in the body, beside `source`"));
         }
-        Media::Json => from_git(&call, request.json().await?).await?,
-        media => (from_archive(&call, request, media, path).await?, name),
+        MediaType::Json => from_git(&call, request.json().await?).await?,
+        media_type => {
+            let importer = &call.context.importer;
+            (importer.unpack(&call.namespace(), request, media_type, &path.unwrap_or_default()).await?, name)
+        }
     };
     if let Some(name) = name {
         spec.name = name;
     }
     if let Some(fault) = spec.fault() {
-        return Err(Error::bad_request(super::unspecced(&fault)));
+        return Err(Error::bad_request(super::without_spec_prefix(&fault)));
     }
-    keep(&call, spec, replace).await
+    store(&call, spec, replace).await
 }
 
-async fn from_git(call: &Call, wanted: Wanted) -> Result<(SkillSpec, Option<String>), Error> {
-    let source = Source::of(&wanted)?;
-    Ok((apart::fetch(&call.context.settings.importer, &call.namespace(), &source).await?, wanted.name))
+async fn from_git(call: &Call, wanted: SkillImport) -> Result<(SkillSpec, Option<String>), Error> {
+    let source = Source::parse(&wanted.source, wanted.path.as_deref(), wanted.reference.as_deref())?;
+    Ok((call.context.importer.fetch(&call.namespace(), &source).await?, wanted.name))
 }
 
-/// The archive is here before there is room to unpack it: who sends slowly takes no turn from others.
-async fn from_archive(call: &Call, request: Request, media: Media, path: Option<String>) -> Result<SkillSpec, Error> {
-    let (asked, team) = (source::folder(&path.unwrap_or_default())?, call.namespace());
-    let (archive, _place) = upload::receive(request, media, &team).await?;
-    apart::unpack(&call.context.settings.importer, &team, archive, &asked).await
-}
-
-/// Makes the skill, or replaces the one of its name.
-async fn keep(call: &Call, spec: SkillSpec, replace: bool) -> Result<Imported, Error> {
+/// Creates the skill, or replaces the one of its name.
+async fn store(call: &Call, spec: SkillSpec, replace: bool) -> Result<Imported, Error> {
     let slug = slug_of("name", &spec.name)?;
     let what = format!("skill {slug}");
     if replace {
-        let present: Option<Skill> = api(call).get_opt(&slug).await.map_err(|error| fault::of_cluster(error, &what))?;
+        let present: Option<Skill> = api(call).get_opt(&slug).await.map_err(|error| cluster_error::from_kube(error, &what))?;
         if present.is_some() {
             let namespace = call.namespace();
             if !call.context.access.allows(&call.caller, REPLACE, &namespace, Some(&slug)).await? {
@@ -114,6 +126,3 @@ async fn keep(call: &Call, spec: SkillSpec, replace: bool) -> Result<Imported, E
         Err(error) => Err(error),
     }
 }
-
-/// Whoever is told what to send is told all there is.
-pub(super) const TAKEN: &str = "the body must be application/json with a `source`, application/zip, or multipart/form-data with a `file`";

@@ -1,5 +1,5 @@
-//! Git's smart HTTP for reading, at `/state/{team}.git`: whoever may read a team's releases may clone its repository.
-//! Clients of Git know Basic only, so a token may come as its password. Everything else is the state role's to say.
+//! Read-only Git over smart HTTP, at `/state/{team}.git`, for callers that may read the team's releases. Git clients
+//! support Basic only, so that the token may be its password. The state role answers everything else.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -7,40 +7,41 @@ use http_body_util::{BodyExt, Full};
 use slipway_api::ids;
 use slipway_http::{Error, HeaderMap, HeaderName, HeaderValue, Method, Reply, Request, StatusCode, header};
 
-use super::{State, nothing, refusal};
+use super::{StateClient, empty_body, read_error};
 use crate::access;
 use crate::call::Path;
 use crate::context::Context;
-use crate::right::{Permission, Right};
+use crate::permission::{Permission, Right};
 
-/// What it takes to read a repository.
-const READ: Right = Right::on("get", "agentreleases");
-/// What is told whoever pushes.
+/// The right to read a repository.
+const READ_REPOSITORY: Right = Right::on("get", "agentreleases");
+/// The error of a push.
 const READ_ONLY: &str = "this repository can only be read: releases are made by changing agents";
-/// For what a client says that it wants and has, packed or not: 20,000 commits take one.
-const LONGEST: usize = 2 * 1024 * 1024;
-/// Where the path in a namespace's name begins.
-const NAMESPACE: &str = "team-";
+/// The wants and haves of a fetch: 20,000 commits fit in one.
+const REQUEST_BYTES_MAX: usize = 2 * 1024 * 1024;
+/// The prefix of a team's namespace.
+const NAMESPACE_PREFIX: &str = "team-";
 
 const CHALLENGE: HeaderValue = HeaderValue::from_static("Basic realm=\"Slipway\", charset=\"UTF-8\"");
 const PROTOCOL: HeaderName = HeaderName::from_static("git-protocol");
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-/// Which headers go along, and which come back.
-const PASSED: [HeaderName; 4] = [header::ACCEPT, header::CONTENT_TYPE, header::CONTENT_ENCODING, PROTOCOL];
-const RETURNED: [HeaderName; 5] = [header::CONTENT_TYPE, header::CACHE_CONTROL, header::EXPIRES, header::PRAGMA, header::RETRY_AFTER];
+/// The headers that are passed on, in both directions.
+const REQUEST_HEADERS: [HeaderName; 4] = [header::ACCEPT, header::CONTENT_TYPE, header::CONTENT_ENCODING, PROTOCOL];
+const RESPONSE_HEADERS: [HeaderName; 5] =
+    [header::CONTENT_TYPE, header::CACHE_CONTROL, header::EXPIRES, header::PRAGMA, header::RETRY_AFTER];
 
-/// What of a path follows `/state/`: the repository and what is asked of it.
+/// The repository and the rest of a path below `/state/`.
 fn place(path: &str) -> Option<(&str, &str)> {
     let (name, rest) = path.split_once('/')?;
     Some((name.strip_suffix(".git")?, rest)).filter(|(name, _)| !name.is_empty())
 }
 
-/// The id or slug of the team that a repository is named after. A namespace's name is always taken for that.
+/// The id or slug of the repository's team. A name like a namespace is always taken for one.
 fn team(name: &str) -> &str {
-    name.strip_prefix(NAMESPACE).unwrap_or_else(|| ids::team_slug(name))
+    name.strip_prefix(NAMESPACE_PREFIX).unwrap_or_else(|| ids::team_slug(name))
 }
 
-/// Answers a client of Git. `path` is what follows `/state/`.
+/// Answers a Git client. `path` is below `/state/`.
 pub(crate) async fn answer(context: &Context, path: &str, request: Request) -> Result<Reply, Error> {
     let unknown = || Error::not_found("repositories are at /state/{team}.git");
     let (name, rest) = place(path).ok_or_else(unknown)?;
@@ -51,7 +52,7 @@ pub(crate) async fn answer(context: &Context, path: &str, request: Request) -> R
     };
     let headers = bearing(request.headers())?;
     let address = request.address();
-    let admitted = access::admit(context, Permission::Team(READ), &parts, &headers, address).await.map_err(challenged)?;
+    let admitted = access::admit(context, Permission::Team(READ_REPOSITORY), &parts, &headers, address).await.map_err(challenged)?;
     request.place().known(admitted.holder(address))?;
     let namespace = admitted.team.map(|team| team.namespace()).unwrap_or_default();
     let service = request.query()?.text("service");
@@ -71,7 +72,7 @@ pub(crate) async fn answer(context: &Context, path: &str, request: Request) -> R
     }
 }
 
-/// The same headers with the password of Basic as a bearer token.
+/// The headers with the password of Basic as a bearer token.
 fn bearing(headers: &HeaderMap) -> Result<HeaderMap, Error> {
     let mut headers = headers.clone();
     let basic = headers.get(header::AUTHORIZATION).and_then(|value| {
@@ -91,12 +92,12 @@ fn bearing(headers: &HeaderMap) -> Result<HeaderMap, Error> {
     Ok(headers)
 }
 
-impl State {
-    /// Passes a request on once it is there in whole: the state role has a place for it only while there is something to do.
-    /// The answer is passed on as it comes.
+impl StateClient {
+    /// Passes a request on once its body is complete, because the state role reserves a slot for each request. The response
+    /// is streamed.
     async fn pass(&self, path: &str, request: Request) -> Result<Reply, Error> {
         let mut headers = HeaderMap::new();
-        for name in PASSED {
+        for name in REQUEST_HEADERS {
             request.headers().get(&name).into_iter().for_each(|value| drop(headers.insert(name.clone(), value.clone())));
         }
         if let Ok(id) = HeaderValue::from_str(request.id().as_str()) {
@@ -104,17 +105,17 @@ impl State {
         }
         let method = request.method().clone();
         let body = match method {
-            Method::POST => Full::new(request.bytes(LONGEST).await?).map_err(|never| match never {}).boxed_unsync(),
-            _ => nothing(),
+            Method::POST => Full::new(request.bytes(REQUEST_BYTES_MAX).await?).map_err(|never| match never {}).boxed_unsync(),
+            _ => empty_body(),
         };
         let (head, body) = self.send(method, path, headers, body).await?.into_parts();
         match head.status.as_u16() {
             200 | 304 | 400 | 403 | 404 | 405 | 413 | 415 | 503 => {}
-            _ => return Err(refusal(http::Response::from_parts(head, body)).await),
+            _ => return Err(read_error(http::Response::from_parts(head, body)).await),
         }
-        // The type is set below, with the other headers.
+        // Content-Type is set below.
         let mut reply = Reply::stream("application/octet-stream", body).with_status(head.status);
-        for name in RETURNED {
+        for name in RESPONSE_HEADERS {
             if let Some(value) = head.headers.get(&name) {
                 reply = reply.with_header(name, value.clone());
             }

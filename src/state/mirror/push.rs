@@ -5,11 +5,12 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use slipway_api::mirror::{Destination, Remote, Transport, host_key_alias, parse_url};
 use slipway_egress::{Whose, pinned};
 use tokio::time::timeout;
 use url::Url;
 
-use super::remote::{Place, Remote, Rules, Way, alias, parsed};
+use super::Rules;
 use super::trouble::{Trouble, meant};
 use crate::git::{Call, Fault, Finished, Git, Limits, repository};
 
@@ -44,7 +45,7 @@ pub(super) struct Pusher {
 /// Whether a remote can be read and written with what is configured, for an administrator who just typed it. Nothing is
 /// changed there. `namespace` stands for whose repository it would be.
 pub async fn probe(git: &Git, rules: &Rules, remote: &Remote, namespace: &str) -> Result<Seen, Trouble> {
-    let place = remote.place(namespace);
+    let place = remote.destination(namespace);
     let look = reach(git, rules, remote, &place, &["ls-remote", "--heads", "--quiet", "--", &place.url]).await?;
     let seen = well(look.run(LOOK).await?)?;
     let branches = seen.stdout.as_str().lines().count();
@@ -81,7 +82,7 @@ impl Pusher {
     /// Brings the remote's branch to our commit.
     pub(super) async fn push(&self, remote: &Remote, namespace: &str, ours: &str) -> Result<(), Trouble> {
         let Some(repository) = self.repository(namespace) else { return Ok(()) };
-        let place = remote.place(namespace);
+        let place = remote.destination(namespace);
         let refspec = format!("{ours}:refs/heads/{}", place.branch);
         let arguments = ["push", "--porcelain", "--no-verify", "--", &place.url, &refspec];
         let push = reach(&self.git, &self.rules, remote, &place, &arguments).await?.within(&repository);
@@ -99,7 +100,7 @@ impl Pusher {
         Err(Trouble::Declined(crate::git::line(&format!("{reason} {}", remote_words(&pushed)))))
     }
 
-    async fn theirs(&self, remote: &Remote, place: &Place) -> Result<Option<String>, Trouble> {
+    async fn theirs(&self, remote: &Remote, place: &Destination) -> Result<Option<String>, Trouble> {
         let branch = format!("refs/heads/{}", place.branch);
         let look = reach(&self.git, &self.rules, remote, place, &["ls-remote", "--quiet", "--", &place.url, &branch]).await?;
         let seen = well(look.run(LOOK).await?)?;
@@ -125,19 +126,19 @@ fn remote_words(finished: &Finished) -> String {
 }
 
 /// A git that may go to this place, to no other, and has what opens it.
-async fn reach(git: &Git, rules: &Rules, remote: &Remote, place: &Place, arguments: &[&str]) -> Result<Call, Trouble> {
-    let url = parsed(&place.url).map_err(Trouble::Forbidden)?;
+async fn reach(git: &Git, rules: &Rules, remote: &Remote, place: &Destination, arguments: &[&str]) -> Result<Call, Trouble> {
+    let url = parse_url(&place.url).map_err(Trouble::Forbidden)?;
     let call = git.call(arguments)?.hiding(remote.secrets()).set(format!("protocol.{}.allow", url.scheme()), "always");
-    match &remote.way {
-        Way::Https { authority, .. } => {
+    match remote.transport() {
+        Transport::Https { authority, .. } => {
             let addresses = addresses(&url, rules, git.has_proxy()).await?;
-            https(call, &url, &addresses, &remote.way, authority.as_deref())
+            https(call, &url, &addresses, remote.transport(), authority.as_deref())
         }
-        Way::Ssh { known_hosts, user, .. } => {
+        Transport::Ssh { known_hosts, user, .. } => {
             let address = addresses(&url, rules, false).await?.first().map(ToString::to_string).unwrap_or_default();
-            ssh(call, &url, &address, &remote.way, known_hosts, user)
+            ssh(call, &url, &address, remote.transport(), known_hosts, user)
         }
-        Way::File => file(call, &url, rules),
+        Transport::File => file(call, &url, rules),
     }
 }
 
@@ -155,7 +156,7 @@ async fn addresses(url: &Url, rules: &Rules, proxied: bool) -> Result<Vec<IpAddr
     }
 }
 
-fn https(call: Call, url: &Url, addresses: &[IpAddr], way: &Way, authority: Option<&str>) -> Result<Call, Trouble> {
+fn https(call: Call, url: &Url, addresses: &[IpAddr], transport: &Transport, authority: Option<&str>) -> Result<Call, Trouble> {
     let mut call = call.set("http.lowSpeedLimit", "1").set("http.lowSpeedTime", SILENCE_SECONDS);
     let host = url.host_str().unwrap_or_default();
     let port = url.port_or_known_default().unwrap_or(443);
@@ -169,7 +170,7 @@ fn https(call: Call, url: &Url, addresses: &[IpAddr], way: &Way, authority: Opti
         call = call.set("http.sslCAInfo", path.to_string_lossy());
     }
     // For this host alone, and in a file: arguments and environments can be read by others.
-    match way.authorization() {
+    match transport.authorization() {
         Some(authorization) => {
             let settings = format!("[http \"https://{host}:{port}/\"]\n\textraHeader = \"Authorization: Basic {authorization}\"\n");
             Ok(call.secret_settings(&settings)?)
@@ -178,10 +179,10 @@ fn https(call: Call, url: &Url, addresses: &[IpAddr], way: &Way, authority: Opti
     }
 }
 
-fn ssh(call: Call, url: &Url, address: &str, way: &Way, known_hosts: &str, user: &str) -> Result<Call, Trouble> {
-    let key = call.file("key", way.key().unwrap_or_default())?;
+fn ssh(call: Call, url: &Url, address: &str, transport: &Transport, known_hosts: &str, user: &str) -> Result<Call, Trouble> {
+    let key = call.file("key", transport.key().unwrap_or_default())?;
     let known = call.file("known_hosts", known_hosts)?;
-    let (key, known, alias) = (quoted(&key), quoted(&known), alias(url));
+    let (key, known, alias) = (quoted(&key), quoted(&known), host_key_alias(url));
     let settings = [
         ("HostName", address),
         ("HostKeyAlias", &alias),

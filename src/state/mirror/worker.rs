@@ -6,13 +6,13 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use slipway_api::mirror::Remote;
 use tokio::sync::watch;
 use tokio::task::{Id, JoinSet};
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
 
 use super::push::Pusher;
-use super::remote::Remote;
 use super::trouble::{Trouble, pause};
 use super::{Failure, Options, Shared, State, lock};
 

@@ -10,9 +10,10 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
+use slipway_api::mirror::{Credential, Remote, RemoteSettings};
 use slipway_peers::{GitHttp, Sshd, free_port};
 use slipway_state::git::Git;
-use slipway_state::mirror::{Mirror, Options, Remote, Rules, Secret, Seen, Settings, State, Trouble, probe};
+use slipway_state::mirror::{Mirror, Options, Rules, Seen, State, Trouble, probe};
 use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -79,7 +80,7 @@ impl Local {
         let path = self.folder.path().join("remotes").join(name);
         git(self.folder.path(), &["init", "-q", "--bare", "-b", "main", path.to_str().unwrap()]);
         let url = format!("file://{}", path.display());
-        (path, Remote::new(Settings { url, ..Settings::default() }).unwrap())
+        (path, Remote::new(RemoteSettings { url, ..RemoteSettings::default() }).unwrap())
     }
 }
 
@@ -133,16 +134,21 @@ fn at(repository: &Path, branch: &str) -> String {
 }
 
 fn https(server: &GitHttp, url: &str, token: &str) -> Remote {
-    let settings =
-        Settings { url: url.into(), token: Some(Secret::new(token)), authority: Some(server.authority()), ..Settings::default() };
+    let settings = RemoteSettings {
+        url: url.into(),
+        token: Some(Credential::new(token)),
+        authority: Some(server.authority()),
+        ..RemoteSettings::default()
+    };
     Remote::new(settings).unwrap()
 }
 
 fn ssh(server: &Sshd, url: &str, key: &str, host_key: &str) -> Remote {
     let known_hosts = Some(host_key.to_owned());
-    Remote::new(Settings { url: url.into(), key: Some(Secret::new(key)), known_hosts, ..Settings::default() }).unwrap_or_else(|fault| {
-        panic!("{fault}; {}", server.log());
-    })
+    Remote::new(RemoteSettings { url: url.into(), key: Some(Credential::new(key)), known_hosts, ..RemoteSettings::default() })
+        .unwrap_or_else(|fault| {
+            panic!("{fault}; {}", server.log());
+        })
 }
 
 #[tokio::test]
@@ -244,7 +250,7 @@ async fn folders_are_written_to_only_where_that_is_allowed() {
     std::os::unix::fs::symlink(&victim, local.folder.path().join("remotes/link.git")).unwrap();
     let link = local.folder.path().join("remotes/link.git");
     for path in [&victim, &link, &PathBuf::from("/tmp/anything.git")] {
-        let remote = Remote::new(Settings { url: format!("file://{}", path.display()), ..Settings::default() }).unwrap();
+        let remote = Remote::new(RemoteSettings { url: format!("file://{}", path.display()), ..RemoteSettings::default() }).unwrap();
         let trouble = local.probe(&remote).await.unwrap_err();
         assert!(matches!(&trouble, Trouble::Forbidden(words) if words.contains("must lie in")), "{}: {trouble}", path.display());
         let running = local.start(Some(remote));
@@ -343,7 +349,8 @@ async fn what_a_remote_refuses_is_told_in_its_words() {
         let trouble = local.probe(&remote).await.unwrap_err().to_string();
         assert!(trouble.contains(expected) && !trouble.contains(token), "{path}: {trouble}");
     }
-    let untrusting = Settings { url: server.url("hook.git"), token: Some(Secret::new(server.token())), ..Settings::default() };
+    let untrusting =
+        RemoteSettings { url: server.url("hook.git"), token: Some(Credential::new(server.token())), ..RemoteSettings::default() };
     let trouble = local.probe(&Remote::new(untrusting).unwrap()).await.unwrap_err();
     assert!(matches!(trouble, Trouble::Certificate(_)), "{trouble}");
 }
@@ -368,7 +375,7 @@ async fn a_remote_that_never_answers_ends_by_time_and_holds_up_nobody_else() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("https://127.0.0.1:{}/agents.git", silent.local_addr().unwrap().port());
     local.commit("team-a");
-    let remote = Remote::new(Settings { url, token: Some(Secret::new("t0ken")), ..Settings::default() }).unwrap();
+    let remote = Remote::new(RemoteSettings { url, token: Some(Credential::new("t0ken")), ..RemoteSettings::default() }).unwrap();
     let time = Duration::from_secs(1);
     let running = local.start_with(Some(remote), Options { time, settle: Duration::ZERO, ..Options::default() });
     let began = Instant::now();
@@ -391,12 +398,13 @@ async fn places_where_nobody_may_go_are_refused() {
     for host in
         ["127.0.0.1", "localhost", "169.254.169.254", "metadata.google.internal", "[::1]", "[::ffff:127.0.0.1]", "2130706433", "0.0.0.0"]
     {
-        let https = Settings { url: format!("https://{host}/a.git"), token: Some(Secret::new("t0ken")), ..Settings::default() };
-        let ssh = Settings {
+        let https =
+            RemoteSettings { url: format!("https://{host}/a.git"), token: Some(Credential::new("t0ken")), ..RemoteSettings::default() };
+        let ssh = RemoteSettings {
             url: format!("ssh://git@{host}/a.git"),
-            key: Some(Secret::new(key)),
+            key: Some(Credential::new(key)),
             known_hosts: Some("ssh-ed25519 AAAA".into()),
-            ..Settings::default()
+            ..RemoteSettings::default()
         };
         for settings in [https, ssh] {
             let url = settings.url.clone();

@@ -11,11 +11,12 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use jiff::Timestamp;
+use slipway_api::mirror::{Remote, RemoteSettings};
 use slipway_http::{Error, Limits as HttpLimits, Request};
 use slipway_release::{Artifact, Metadata, Status};
 use slipway_state::git::Git;
 use slipway_state::history::{Author, Draft, History};
-use slipway_state::mirror::{Mirror, Options, Remote, Rules, Settings};
+use slipway_state::mirror::{Mirror, Options, Rules};
 use slipway_state::serve::{Limits, Serve, place};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -87,7 +88,7 @@ async fn readers_and_the_mirror_get_whole_histories_while_releases_are_made() {
     let remotes = folder.path().join("remotes");
     fs::create_dir(&remotes).unwrap();
     git(&remotes, &["init", "-q", "--bare", "a.git"]);
-    let remote = Remote::new(Settings { url: format!("file://{}/a.git", remotes.display()), ..Settings::default() }).unwrap();
+    let remote = Remote::new(RemoteSettings { url: format!("file://{}/a.git", remotes.display()), ..RemoteSettings::default() }).unwrap();
     let (mirror, worker) = Mirror::new(child, Rules { files: Some(remotes.clone()), ..Rules::default() }, &state, Options::default());
     let (_settings, receiver) = watch::channel(Some(remote));
     let worker = tokio::spawn(worker.run(receiver, SystemTime::now, std::future::pending()));

@@ -1,20 +1,20 @@
-//! What a token that was rightly signed says: whether it holds now and here, and who shows it.
+//! The claims of a verified token: validity, user name, groups and team.
 
 use serde_json::{Map, Value};
 
 use super::Oidc;
 use crate::access::Caller;
 
-/// How far clocks may be apart, in seconds.
-const SKEW: f64 = 30.0;
+/// The tolerated clock skew, in seconds.
+const CLOCK_SKEW_SECONDS: f64 = 30.0;
 
-/// The claim that names the team a token is for.
-const TEAM: &str = "team_id";
+/// The claim that limits a token to a team.
+const TEAM_CLAIM: &str = "team_id";
 
-/// The group of all that are known, which the API server too gives to everyone it lets in.
-const AUTHENTICATED: &str = "system:authenticated";
+/// The group of all authenticated users, which the API server adds as well.
+const AUTHENTICATED_GROUP: &str = "system:authenticated";
 
-/// The caller that the claims name, and until when, in seconds since 1970. The error ends a sentence that begins with: the token is not valid.
+/// The caller, and the expiry in seconds since 1970. The error completes: the token is not valid: ….
 pub(super) fn caller(oidc: &Oidc, claims: &Map<String, Value>, now: f64) -> Result<(Caller, f64), String> {
     if text(claims, "iss")? != Some(&oidc.issuer) {
         return Err("another has issued it".to_owned());
@@ -22,12 +22,12 @@ pub(super) fn caller(oidc: &Oidc, claims: &Map<String, Value>, now: f64) -> Resu
     if !strings(claims, "aud")?.contains(&oidc.audience) {
         return Err(format!("it is not meant for {}", oidc.audience));
     }
-    let end = moment(claims, "exp")?.ok_or("it has no exp")? + SKEW;
+    let end = moment(claims, "exp")?.ok_or("it has no exp")? + CLOCK_SKEW_SECONDS;
     if end <= now {
         return Err("it has expired".to_owned());
     }
     for begin in ["nbf", "iat"] {
-        if moment(claims, begin)?.is_some_and(|begin| begin - SKEW > now) {
+        if moment(claims, begin)?.is_some_and(|begin| begin - CLOCK_SKEW_SECONDS > now) {
             return Err(format!("it holds from a later moment on ({begin})"));
         }
     }
@@ -43,12 +43,12 @@ pub(super) fn caller(oidc: &Oidc, claims: &Map<String, Value>, now: f64) -> Resu
             groups.push(own(format!("{}{group}", oidc.groups_prefix))?);
         }
     }
-    groups.push(AUTHENTICATED.to_owned());
-    let team = text(claims, TEAM)?.filter(|team| !team.is_empty()).map(str::to_owned);
+    groups.push(AUTHENTICATED_GROUP.to_owned());
+    let team = text(claims, TEAM_CLAIM)?.filter(|team| !team.is_empty()).map(str::to_owned);
     Ok((Caller { name, groups, team, ..Caller::default() }, end))
 }
 
-/// Names that begin with `system:` are the cluster's: a group `system:masters` may do everything.
+/// Refuses names with the prefix `system:`, which belong to the cluster: `system:masters` may do everything.
 fn own(name: String) -> Result<String, String> {
     if name.starts_with("system:") {
         Err(format!("it names {name:?}, but names that begin with system: are the cluster's own"))
@@ -65,7 +65,7 @@ fn text<'a>(claims: &'a Map<String, Value>, name: &str) -> Result<Option<&'a str
     }
 }
 
-/// A claim that may be one string or a list of them.
+/// A claim that is a string or a list of strings.
 fn strings(claims: &Map<String, Value>, name: &str) -> Result<Vec<String>, String> {
     let wrong = || format!("its claim {name} is neither a string nor a list of strings");
     match claims.get(name) {
@@ -76,7 +76,7 @@ fn strings(claims: &Map<String, Value>, name: &str) -> Result<Vec<String>, Strin
     }
 }
 
-/// Seconds since 1970.
+/// A time, in seconds since 1970.
 fn moment(claims: &Map<String, Value>, name: &str) -> Result<Option<f64>, String> {
     claims.get(name).map(|moment| moment.as_f64().ok_or_else(|| format!("its claim {name} is no number"))).transpose()
 }

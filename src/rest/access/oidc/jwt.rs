@@ -1,20 +1,20 @@
-//! A token taken apart: three pieces of base64, the last of which signs the other two.
+//! Parses tokens in JWS compact form.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Map, Value};
 
 pub(super) struct Token<'a> {
-    /// What is signed: the first two pieces as they came.
+    /// The signed bytes: header and claims as they came.
     pub signed: &'a [u8],
     pub algorithm: String,
-    /// Which of the issuer's keys has signed, if it says so.
+    /// The id of the signing key, if the header names it.
     pub key: Option<String>,
     pub claims: Map<String, Value>,
     pub signature: Vec<u8>,
 }
 
-/// The issuer that `token` names, if it is a token of this form at all.
+/// The `iss` claim of a token of this form.
 pub(super) fn issuer(token: &str) -> Option<String> {
     let (_, claims, _) = pieces(token)?;
     match object(claims)?.remove("iss")? {
@@ -28,7 +28,7 @@ impl<'a> Token<'a> {
         let broken = || "it is not a signed token (JWS, compact form)".to_owned();
         let (head, claims, signature) = pieces(token).ok_or_else(broken)?;
         let header = object(head).ok_or_else(broken)?;
-        // What a header calls critical must be understood, and nothing is that is not here.
+        // Critical extensions must be understood, and none is implemented.
         if header.contains_key("crit") {
             return Err("its header has critical extensions, of which none is known".to_owned());
         }

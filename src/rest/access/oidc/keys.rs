@@ -1,5 +1,5 @@
-//! The public keys of an issuer (a JWK set), and what they have signed. Which algorithm a key serves is said by the
-//! key: a token cannot make one serve as another's secret.
+//! The public keys of an issuer (a JWK set), and signature checks. The key determines the algorithm, so that a token cannot
+//! use a public key as an HMAC secret.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -8,8 +8,8 @@ use serde::Deserialize;
 
 use super::jwt::Token;
 
-/// An issuer has a handful.
-const MOST: usize = 64;
+/// The number of keys that are read from a set.
+const KEYS_MAX: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct Keys(Vec<Key>);
@@ -17,7 +17,7 @@ pub(super) struct Keys(Vec<Key>);
 #[derive(Debug)]
 struct Key {
     id: Option<String>,
-    /// The one algorithm that it is for, if it says so.
+    /// The only algorithm of the key, if it names one.
     algorithm: Option<String>,
     material: Material,
 }
@@ -31,7 +31,7 @@ enum Material {
 }
 
 #[derive(Deserialize)]
-struct Set {
+struct JwkSet {
     keys: Vec<serde_json::Value>,
 }
 
@@ -49,14 +49,14 @@ struct Jwk {
 }
 
 impl Keys {
-    /// The keys of a set that can be used. An issuer may have others, for other ends or of kinds that came later.
+    /// The usable keys of a set. Keys for other purposes or of other types are skipped.
     pub(super) fn read(set: &[u8]) -> Result<Self, serde_json::Error> {
-        let set: Set = serde_json::from_slice(set)?;
+        let set: JwkSet = serde_json::from_slice(set)?;
         let known = set.keys.into_iter().filter_map(|key| Key::of(serde_json::from_value(key).ok()?));
-        Ok(Self(known.take(MOST).collect()))
+        Ok(Self(known.take(KEYS_MAX).collect()))
     }
 
-    /// Whether one of these keys has signed the token: the one that it names, else any.
+    /// Whether the key that the token names, or any key, has signed it.
     pub(super) fn signed(&self, token: &Token<'_>) -> bool {
         let named = |key: &&Key| token.key.is_none() || token.key == key.id;
         self.0.iter().filter(named).any(|key| key.signed(token))
@@ -100,13 +100,13 @@ impl Key {
     }
 }
 
-/// `EdDSA` was given the name of its curve later.
+/// `EdDSA` is also called by its curve.
 fn same(one: &str, other: &str) -> bool {
     let name = |algorithm| if algorithm == "Ed25519" { "EdDSA" } else { algorithm };
     name(one) == name(other)
 }
 
-/// Keys of fewer than 2048 bits are refused by these.
+/// These refuse keys below 2048 bits.
 fn rsa(name: &str) -> Option<&'static RsaParameters> {
     Some(match name {
         "RS256" => &signature::RSA_PKCS1_2048_8192_SHA256,
@@ -119,7 +119,7 @@ fn rsa(name: &str) -> Option<&'static RsaParameters> {
     })
 }
 
-/// A point of a curve, uncompressed.
+/// An uncompressed point.
 fn point(x: Vec<u8>, y: Vec<u8>, length: usize) -> Option<Vec<u8>> {
     (x.len() == length && y.len() == length).then(|| [vec![4], x, y].concat())
 }

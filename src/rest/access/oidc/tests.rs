@@ -1,4 +1,4 @@
-//! Against a real issuer; what it would never sign is signed here, with keys that are given directly.
+//! Against a real issuer. Tokens that it would never sign are signed with keys of the test.
 
 use std::time::Duration;
 
@@ -25,12 +25,12 @@ fn oidc(issuer: &str) -> Oidc {
     }
 }
 
-/// Attempts follow each other so fast that tests need not wait for them.
-const QUICK: Pace = Pace { fresh: Duration::from_mins(10), kept: Duration::from_hours(1), between: Duration::ZERO };
+/// No minimum time between attempts.
+const QUICK: FetchIntervals = FetchIntervals { fresh: Duration::from_mins(10), usable: Duration::from_hours(1), between: Duration::ZERO };
 
-fn issuer(peer: &slipway_peers::Issuer, pace: Pace) -> Issuer {
+fn issuer(peer: &slipway_peers::Issuer, intervals: FetchIntervals) -> Issuer {
     rustls::crypto::ring::default_provider().install_default().ok();
-    Issuer::paced(oidc(peer.url()), pace).unwrap()
+    Issuer::with_intervals(oidc(peer.url()), intervals).unwrap()
 }
 
 fn alice() -> Value {
@@ -48,7 +48,7 @@ async fn a_token_of_each_algorithm_says_who_calls() {
     let peer = slipway_peers::Issuer::start();
     let algorithms = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA"];
     peer.rotate(&algorithms);
-    let issuer = issuer(&peer, Pace::default());
+    let issuer = issuer(&peer, FetchIntervals::default());
     for algorithm in algorithms {
         let caller = read(&issuer, &peer.sign(algorithm, &alice().to_string())).await.unwrap();
         let groups = vec!["oidc:dev".to_owned(), "system:authenticated".to_owned()];
@@ -61,7 +61,7 @@ async fn a_token_of_each_algorithm_says_who_calls() {
 #[tokio::test]
 async fn what_the_issuer_signed_may_still_not_do() {
     let peer = slipway_peers::Issuer::start();
-    let issuer = issuer(&peer, Pace::default());
+    let issuer = issuer(&peer, FetchIntervals::default());
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     for (more, says) in [
         (json!({"aud": "other"}), "not meant for slipway"),
@@ -86,7 +86,7 @@ async fn what_the_issuer_signed_may_still_not_do() {
         let (status, message) = read(&issuer, &peer.token(&claims.to_string())).await.unwrap_err();
         assert!(status == 401 && message.contains(says), "{more}: {status} {message}");
     }
-    // Clocks may be a little apart.
+    // A small clock skew is tolerated.
     for near in [json!({"exp": now - 5}), json!({"nbf": now + 10}), json!({"iat": now + 10}), json!({"email_verified": null})] {
         let mut claims = alice();
         crate::write::merge(&mut claims, near.clone());
@@ -103,7 +103,7 @@ async fn groups_of_the_cluster_are_refused_whatever_the_prefix() {
         claims["groups"] = groups;
         let (status, message) = read(&bare, &peer.token(&claims.to_string())).await.unwrap_err();
         assert!(status == 401 && message.contains("system:masters"), "{message}");
-        // Behind a prefix the name is nobody's.
+        // With a prefix the group is not the cluster's.
         let caller = read(&issuer(&peer, QUICK), &peer.token(&claims.to_string())).await.unwrap();
         assert!(caller.groups.contains(&"oidc:system:masters".to_owned()), "{caller:?}");
     }
@@ -117,7 +117,7 @@ async fn groups_of_the_cluster_are_refused_whatever_the_prefix() {
 async fn keys_that_change_are_found_and_old_ones_are_forgotten() {
     let peer = slipway_peers::Issuer::start();
     let quick = issuer(&peer, QUICK);
-    let slow = issuer(&peer, Pace { between: Duration::from_hours(1), ..QUICK });
+    let slow = issuer(&peer, FetchIntervals { between: Duration::from_hours(1), ..QUICK });
     let old = peer.token(&alice().to_string());
     read(&quick, &old).await.unwrap();
     read(&slow, &old).await.unwrap();
@@ -126,7 +126,7 @@ async fn keys_that_change_are_found_and_old_ones_are_forgotten() {
     read(&quick, &new).await.unwrap();
     let (status, message) = read(&quick, &old).await.unwrap_err();
     assert!(status == 401 && message.contains("no key"), "{status} {message}");
-    // Whoever looked a moment ago does not look again, however many tokens are shown.
+    // Within the interval no further attempt is made.
     read(&slow, &new).await.unwrap_err();
     read(&slow, &old).await.unwrap();
 }
@@ -135,13 +135,13 @@ async fn keys_that_change_are_found_and_old_ones_are_forgotten() {
 async fn an_issuer_that_is_away_is_told_apart_from_a_token_that_is_wrong() {
     let peer = slipway_peers::Issuer::start();
     let quick = issuer(&peer, QUICK);
-    let hasty = issuer(&peer, Pace { fresh: Duration::ZERO, kept: Duration::ZERO, ..QUICK });
+    let hasty = issuer(&peer, FetchIntervals { fresh: Duration::ZERO, usable: Duration::ZERO, ..QUICK });
     let token = peer.token(&alice().to_string());
     read(&quick, &token).await.unwrap();
     let strange = resigned(&token);
     assert_eq!(read(&quick, &strange).await.unwrap_err().0, 401);
     drop(peer);
-    // What is known still serves; what would have to be asked for cannot be judged.
+    // Known keys still serve; new ones cannot be fetched.
     read(&quick, &token).await.unwrap();
     assert_eq!(read(&quick, &strange).await.unwrap_err().0, 503);
     assert_eq!(read(&hasty, &token).await.unwrap_err().0, 503);
@@ -152,8 +152,8 @@ async fn an_issuer_that_is_away_is_told_apart_from_a_token_that_is_wrong() {
 async fn nobody_but_the_issuer_tells_its_keys() {
     let peer = slipway_peers::Issuer::start();
     rustls::crypto::ring::default_provider().install_default().ok();
-    // The same server by another name describes itself by its own.
-    let other = Issuer::paced(oidc(&peer.url().replace("127.0.0.1", "localhost")), QUICK).unwrap();
+    // The same server under another name describes itself by its own.
+    let other = Issuer::with_intervals(oidc(&peer.url().replace("127.0.0.1", "localhost")), QUICK).unwrap();
     assert!(other.problem().await.unwrap().contains("another issuer"));
     for wrong in ["http://issuer.example.com", "issuer", "https://issuer.example.com/?a=b", "ftp://localhost"] {
         Issuer::new(oidc(wrong)).unwrap_err();
@@ -164,7 +164,7 @@ async fn nobody_but_the_issuer_tells_its_keys() {
     }
 }
 
-/// A set of one Ed25519 key of our own, and what it signs.
+/// An Ed25519 key pair as a JWK set.
 struct Mint(Ed25519KeyPair);
 
 impl Mint {
@@ -188,7 +188,7 @@ fn piece(value: &Value) -> String {
     URL_SAFE_NO_PAD.encode(value.to_string())
 }
 
-/// The same token with another's signature.
+/// The same token with another key's signature.
 fn resigned(token: &str) -> String {
     let (signed, _) = token.rsplit_once('.').unwrap();
     format!("{signed}.{}", URL_SAFE_NO_PAD.encode(Mint::new().0.sign(signed.as_bytes())))
@@ -231,7 +231,7 @@ fn a_header_cannot_talk_a_key_into_another_use() {
 
 #[test]
 fn a_public_key_is_nobodys_secret() {
-    // The old attack: the public key, which everybody has, as the secret of an HMAC.
+    // The classic attack: the public key as HMAC secret.
     let mint = Mint::new();
     let set = mint.set();
     let keys = Keys::read(set.to_string().as_bytes()).unwrap();
@@ -301,7 +301,7 @@ fn signed_by(pair: &Ed25519KeyPair, head: &str, claims: &str) -> String {
     format!("{signed}.{}", URL_SAFE_NO_PAD.encode(pair.sign(signed.as_bytes())))
 }
 
-/// What an issuer may put into a claim.
+/// Values that an issuer may put into a claim.
 fn claim() -> impl Strategy<Value = Value> {
     let names = vec!["slipway", "https://issuer.example", "system:masters", "system:", "sys", "tem:masters", "alice@example.com", "", "a"];
     let name = prop::sample::select(names).prop_map(Value::from);
@@ -345,7 +345,7 @@ proptest! {
             _ => other.truncate(at),
         }
         prop_assert_eq!(Token::read(&other).is_ok_and(|token| keys.signed(&token)), other == good, "{}", other);
-        // Another algorithm's name, and another key's, make another token.
+        // Another algorithm or key id makes another token.
         for alg in ["none", "HS256", "RS256", "ES256", "eddsa", ""] {
             let token = signed_by(&pair, &json!({"alg": alg}).to_string(), "{}");
             prop_assert!(!keys.signed(&Token::read(&token).unwrap()), "{}", alg);

@@ -1,5 +1,5 @@
-//! A stand-in for the API server, as far as REST asks it: objects with versions, made, listed, watched, patched and
-//! deleted, each at once or not at all. Everybody may do everything that was not refused, and a token is its owner's name.
+//! A stand-in for the API server, as far as REST needs it: versioned objects that are created, listed, watched, patched and
+//! deleted atomically. Every right is granted unless it is refused, and a token is its owner's name.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -17,11 +17,11 @@ use kube::Client;
 use serde_json::{Value, json};
 use tokio::sync::broadcast;
 
-/// How long an answer takes.
+/// The latency of a response.
 const PAUSE: Duration = Duration::from_millis(2);
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
-/// What happened to which object, or the status and reason of a refusal.
+/// The event, path and object of a change, or status and reason of an error.
 type Outcome = Result<(&'static str, String, Value), (u16, &'static str)>;
 
 #[derive(Clone)]
@@ -30,7 +30,7 @@ pub(crate) struct Cluster(Arc<State>);
 struct State {
     inner: Mutex<Inner>,
     events: broadcast::Sender<(String, Value)>,
-    /// Whether watches go on and tell nothing.
+    /// Whether watches stay open and report nothing.
     silent: AtomicBool,
 }
 
@@ -38,21 +38,21 @@ struct State {
 struct Inner {
     version: u64,
     objects: BTreeMap<String, Value>,
-    /// What was made until when: to answer how things were.
+    /// Past states by version, for lists at an exact version.
     history: Vec<(u64, BTreeMap<String, Value>)>,
-    /// What watches tell, by version.
+    /// Watch events by version.
     told: Vec<(u64, String, Value)>,
-    /// What was read by itself.
+    /// The paths of reads of single objects.
     reads: Vec<String>,
     writes: Vec<(Method, String, HeaderMap)>,
-    /// How often was asked whose a token is.
+    /// The number of TokenReviews.
     reviews: usize,
-    /// Verbs and resources that nobody has a right to.
+    /// Verbs and resources that are refused to everyone.
     refused: Vec<(&'static str, &'static str)>,
 }
 
 impl Cluster {
-    /// With the team `a` in it, and what the chart makes: roles, and what keeps the platform's configuration.
+    /// With team `a`, and with what the chart creates: roles and the platform's configuration.
     pub(crate) fn new() -> Self {
         let mut inner = Inner::default();
         for (role, verbs) in [("viewer", &["list"][..]), ("developer", &["list", "create"]), ("admin", &["list", "create", "delete"])] {
@@ -80,7 +80,7 @@ impl Cluster {
             async move {
                 let (head, body) = request.into_parts();
                 let body = body.collect_bytes().await.unwrap();
-                // Long enough that calls which begin together look at the same things.
+                // Long enough for concurrent calls to see the same state.
                 tokio::time::sleep(PAUSE).await;
                 let answer = cluster.answer(&head.method, &head.uri, &head.headers, &body);
                 Ok::<Response<Body>, std::io::Error>(answer)
@@ -89,22 +89,22 @@ impl Cluster {
         Client::new(service, "default")
     }
 
-    /// How often was asked whose a token is.
+    /// The number of TokenReviews.
     pub(crate) fn reviews(&self) -> usize {
         self.0.inner.lock().unwrap().reviews
     }
 
-    /// How often the object was read by itself.
+    /// The number of reads of one object.
     pub(crate) fn reads(&self, path: &str) -> usize {
         self.0.inner.lock().unwrap().reads.iter().filter(|read| *read == path).count()
     }
 
-    /// From now on no watch tells of anything.
+    /// From now on watches report nothing.
     pub(crate) fn fall_silent(&self) {
         self.0.silent.store(true, Ordering::SeqCst);
     }
 
-    /// From now on nobody may do this.
+    /// From now on these rights are refused.
     pub(crate) fn refuse(&self, rights: &[(&'static str, &'static str)]) {
         self.0.inner.lock().unwrap().refused = rights.to_vec();
     }
@@ -115,13 +115,13 @@ impl Cluster {
         assert_eq!(self.changed(outcome).status(), 200, "{path}");
     }
 
-    /// The objects whose path has this within it.
+    /// The objects whose path contains `part`.
     pub(crate) fn objects(&self, part: &str) -> Vec<Value> {
         let inner = self.0.inner.lock().unwrap();
         inner.objects.iter().filter(|(path, _)| path.contains(part)).map(|(_, object)| object.clone()).collect()
     }
 
-    /// Who made the writes whose path has this within it: the method and what was said of whom they are made as.
+    /// The writers of objects whose path contains `part`: method and impersonated user and groups.
     pub(crate) fn writers(&self, part: &str) -> Vec<(String, Vec<String>)> {
         let inner = self.0.inner.lock().unwrap();
         let told = |headers: &HeaderMap| {
@@ -132,14 +132,14 @@ impl Cluster {
         writes.map(|(method, _, headers)| (method.to_string(), told(headers))).collect()
     }
 
-    /// How often there was none of what has this within its path, at any moment since there was one.
+    /// The number of past states without an object whose path contains `part`, since the first.
     pub(crate) fn moments_without(&self, part: &str) -> usize {
         let inner = self.0.inner.lock().unwrap();
         let there = |objects: &BTreeMap<String, Value>| objects.keys().any(|path| path.contains(part));
         inner.history.iter().skip_while(|(_, objects)| !there(objects)).filter(|(_, objects)| !there(objects)).count()
     }
 
-    /// How many of these there were at the most.
+    /// The maximum number of such objects in any state.
     pub(crate) fn most_at_once(&self, part: &str) -> usize {
         let inner = self.0.inner.lock().unwrap();
         let many = |objects: &BTreeMap<String, Value>| objects.keys().filter(|path| path.contains(part)).count();
@@ -196,7 +196,7 @@ impl Cluster {
         }
     }
 
-    /// What has happened since the version that is asked for, and what happens.
+    /// The events since a version, and the following ones.
     fn watch(&self, inner: &Inner, collection: &str, query: &BTreeMap<String, String>) -> Response<Body> {
         let since = query.get("resourceVersion").and_then(|version| version.parse().ok()).unwrap_or(0);
         let missed = inner.told.iter().filter(|(version, ..)| *version > since && !self.0.silent.load(Ordering::SeqCst));
@@ -230,7 +230,7 @@ impl Inner {
         whole(200, &json!({"kind": "List", "metadata": {"resourceVersion": version.to_string()}, "items": items}))
     }
 
-    /// Takes note of an object as it is from now on.
+    /// Stores an object under a new version.
     fn put(&mut self, path: &str, mut object: Value) -> Value {
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
@@ -239,7 +239,7 @@ impl Inner {
         object
     }
 
-    /// Notes for watches that begin later what happened to which object.
+    /// Records a watch event.
     fn tell(&mut self, kind: &'static str, path: &str, object: Value) -> (&'static str, String, Value) {
         self.told.push((self.version, path.to_owned(), json!({"type": kind, "object": object})));
         (kind, path.to_owned(), object)
@@ -287,7 +287,7 @@ impl Inner {
     }
 }
 
-/// As RFC 7396 says.
+/// As in RFC 7396.
 fn merge(value: &mut Value, patch: Value) {
     let Value::Object(patch) = patch else { return *value = patch };
     if !value.is_object() {
@@ -301,7 +301,7 @@ fn merge(value: &mut Value, patch: Value) {
     }
 }
 
-/// Whether an object is in a collection, which is that of a namespace or of the whole cluster.
+/// Whether an object is in a collection of a namespace or of the cluster.
 fn belongs(object: &str, collection: &str) -> bool {
     let Some((inside, _)) = object.rsplit_once('/') else { return false };
     let (group, plural) = collection.rsplit_once('/').unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Tokens that are not valid, many of them.
+//! Many invalid tokens.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ async fn three_hundred_bad_tokens_are_not_as_many_reviews() {
     }
     assert!(api.cluster.reviews() < 100, "{} reviews of {invalid} tokens, {later} were put off", api.cluster.reviews());
     assert!(later > 200, "{later}");
-    // Who was somebody a moment ago still is, also when that has to be asked again.
+    // A token that was valid stays exempt when it is reviewed again.
     tokio::time::sleep(Duration::from_millis(5100)).await;
     while asks(&api, &format!("bad-again-{}", api.cluster.reviews())).await.status != 429 {}
     let before = api.cluster.reviews();

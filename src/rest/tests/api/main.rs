@@ -1,16 +1,16 @@
-//! The API over HTTP, with a stand-in for the cluster: what happens between calls at the same instant, on whose behalf
-//! things are written, what one right is not enough for, what is counted. The e2e tests ask a real cluster.
+//! The API over HTTP, with a stand-in for the cluster: concurrent calls, impersonation, rights, metrics. The e2e tests use
+//! a real cluster.
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail as tests do")]
 
 mod cluster;
 mod failures;
-mod kept;
 mod metrics;
 mod races;
 mod reads;
 mod repositories;
 mod rights;
+mod stored_conversations;
 mod teams;
 mod tokens;
 mod turns;
@@ -22,12 +22,12 @@ use std::time::Duration;
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
-use slipway_rest::{Authentication, Context, Limits, PlatformSettings, Rest, Settings, StateSettings};
+use slipway_rest::{Authentication, Context, PlatformSettings, RateLimits, Rest, RestSettings, StateSettings};
 use tokio::net::TcpListener;
 
 use cluster::Cluster;
 
-/// REST for the team `a`.
+/// REST with team `a`.
 pub(crate) struct Api {
     pub rest: Rest,
     pub cluster: Cluster,
@@ -41,27 +41,27 @@ pub(crate) struct Answer {
     pub body: Value,
 }
 
-pub(crate) fn settings() -> Settings {
-    Settings {
+pub(crate) fn settings() -> RestSettings {
+    RestSettings {
         platform_namespace: "slipway-system".to_owned(),
         watch_namespaces: Vec::new(),
         cluster_domain: "cluster.local".to_owned(),
         default_team: "a".to_owned(),
         in_cluster: false,
-        // Nobody is there.
+        // Nothing listens there.
         agent_address: Some("http://127.0.0.1:1".to_owned()),
         chat_time: Duration::from_secs(5),
         importer: Vec::new(),
         platform: PlatformSettings::default(),
         state: StateSettings::default(),
         impersonate: false,
-        limits: Limits::default(),
+        limits: RateLimits::default(),
         sign: None,
     }
 }
 
 impl Api {
-    pub(crate) async fn start(settings: Settings, authentication: Authentication) -> Self {
+    pub(crate) async fn start(settings: RestSettings, authentication: Authentication) -> Self {
         rustls::crypto::ring::default_provider().install_default().ok();
         let cluster = Cluster::new();
         let rest = Rest::open(Context::new(cluster.client(), settings, authentication).unwrap());
@@ -79,7 +79,7 @@ impl Api {
         Self { rest, cluster, address, http: reqwest::Client::new() }
     }
 
-    /// Of the team's members, who need not say who they are.
+    /// Without authentication.
     pub(crate) async fn open() -> Self {
         Self::start(settings(), Authentication::Off).await
     }
@@ -98,7 +98,7 @@ impl Api {
         Answer { status, headers, body }
     }
 
-    /// Makes an agent.
+    /// Creates an agent.
     pub(crate) async fn agent(&self, name: &str, headers: &[(&str, &str)]) -> Answer {
         self.call(Method::POST, "/agents", headers, Some(json!({"name": name, "framework": "custom"}))).await
     }

@@ -1,15 +1,15 @@
-//! What is counted.
+//! Metrics.
 
 use reqwest::Method;
 use serde_json::json;
-use slipway_rest::{Authentication, Limit, Limits, Settings};
+use slipway_rest::{Authentication, RateLimit, RateLimits, RestSettings};
 
 use crate::{Api, settings};
 
 #[tokio::test]
 async fn calls_are_counted_by_route_however_their_paths_differ() {
-    let limits = Limits { agent: Limit { at_once: 0, per_second: 1, burst: 1 }, ..Limits::default() };
-    let api = Api::start(Settings { limits, ..settings() }, Authentication::On(None)).await;
+    let limits = RateLimits { agent: RateLimit { at_once: 0, per_second: 1, burst: 1 }, ..RateLimits::default() };
+    let api = Api::start(RestSettings { limits, ..settings() }, Authentication::On(None)).await;
     let ada = [("authorization", "Bearer ada"), ("x-team", "a")];
     for name in ["a", "b", "c"] {
         api.call(Method::GET, &format!("/agents/{name}"), &ada, None).await;

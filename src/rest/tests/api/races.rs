@@ -1,11 +1,11 @@
-//! Calls at the same instant.
+//! Concurrent calls.
 
 use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::Api;
 
-/// How often a race is run.
+/// How often a race is repeated.
 const ROUNDS: usize = 40;
 
 #[tokio::test]
@@ -22,7 +22,7 @@ async fn of_two_bodies_with_one_key_at_the_same_instant_one_is_made_and_one_refu
         let there: Vec<Value> = api.cluster.objects("/agents/").iter().map(|agent| agent["spec"]["name"].clone()).collect();
         assert_eq!(there.len(), round + 1, "{there:?}");
         assert!(there.contains(&json!(made)), "{made}: {there:?}");
-        // The same calls again have the same outcome.
+        // The repeated calls have the same outcome.
         let (again, refused) = if first.status == 201 { (&one, &other) } else { (&other, &one) };
         assert_eq!(api.agent(again, &headers).await.status, 201);
         assert_eq!(api.agent(refused, &headers).await.status, 409);
@@ -83,7 +83,7 @@ async fn a_member_that_changed_meanwhile_is_not_changed_and_not_removed() {
     assert!(api.cluster.objects("/rolebindings/").is_empty());
 }
 
-/// Whoever wins, the member ends with the role of somebody who was told so, with one alone, and was never without.
+/// The member always has a role, and ends with the single role of a call that succeeded.
 #[tokio::test]
 async fn changes_of_a_member_at_the_same_instant_leave_one_role() {
     let mut met = 0;
@@ -144,7 +144,7 @@ async fn who_makes_a_member_again_with_the_same_key_is_told_the_same_until_it_ch
     assert_eq!(add("l", "viewer").await.status, 409);
     let other = add("k", "admin").await;
     assert!(other.status == 409 && other.body.to_string().contains("with another body"), "{}", other.body);
-    // However the issuer spells the address.
+    // In both spellings of the address.
     let binding = api.cluster.objects("/rolebindings/").remove(0);
     let names: Vec<_> = binding["subjects"].as_array().unwrap().iter().map(|subject| &subject["name"]).collect();
     assert_eq!(names, ["Ada@example.com", "ada@example.com"]);

@@ -1,4 +1,4 @@
-//! One agent, read in a version: from the cache where that is as new, else from the cluster.
+//! Reads of one agent at a minimum version: from the cache if that is as new, otherwise from the cluster.
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use slipway_rest::Authentication;
 use crate::{Answer, Api, settings};
 
 const AGENT: &str = "/apis/agents.slipway.dev/v1/namespaces/team-a/agents/helper";
-/// No answer can have had it.
+/// No reply can have had it.
 const LATEST: &str = "18446744073709551615";
 const ADA: (&str, &str) = ("authorization", "Bearer ada@example.com");
 
@@ -20,7 +20,7 @@ async fn get(api: &Api, path: &str, version: &str) -> Answer {
     api.call(Method::GET, path, headers, None).await
 }
 
-/// With an agent that its watch has told of, in this version.
+/// Creates an agent and waits for the cache. Returns its version.
 async fn heard_of(api: &Api, headers: &[(&str, &str)]) -> String {
     let body = json!({"name": "Helper", "framework": "custom", "system_prompt": "Be brief."});
     let made = api.call(Method::POST, "/agents", headers, Some(body)).await;
@@ -28,7 +28,7 @@ async fn heard_of(api: &Api, headers: &[(&str, &str)]) -> String {
     heard(api, headers, &version(&made)).await
 }
 
-/// Waits until the list has heard of a version.
+/// Waits until the list has a version.
 async fn heard(api: &Api, headers: &[(&str, &str)], version: &str) -> String {
     let listed = api.call(Method::GET, "/agents", &[headers, &[("x-resource-version", version)]].concat(), None).await;
     assert_eq!(listed.status, StatusCode::OK, "{}", listed.body);
@@ -68,7 +68,7 @@ async fn what_no_watch_has_told_of_is_read_from_the_cluster() {
         let read = get(&api, "/agents/helper", wanted).await;
         assert_eq!((read.status, &read.body["data"]["description"]), (StatusCode::OK, &description), "{wanted:?} of {old} and {new}");
     }
-    // What was read in an older version is not changed in its name.
+    // A change with an outdated ETag is refused.
     let tag = get(&api, "/agents/helper", &old).await.headers["etag"].to_str().unwrap().to_owned();
     let late = api.call(Method::PATCH, "/agents/helper/config", &[("if-match", &tag)], Some(json!({"description": "x"}))).await;
     assert_eq!(late.status, StatusCode::CONFLICT, "{}", late.body);

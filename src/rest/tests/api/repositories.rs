@@ -1,4 +1,4 @@
-//! Git's requests on their way to the state role, which has few places for them.
+//! Git requests to the state role, which has few slots for them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,7 +26,7 @@ async fn unfinished_requests_take_no_place_of_the_state_role() {
     };
     tokio::spawn(serve(listener, Limits::default(), handler, std::future::pending()));
     let state = StateSettings { url: Some(url), token_file: None };
-    let api = Api::start(slipway_rest::Settings { state, ..settings() }, Authentication::Off).await;
+    let api = Api::start(slipway_rest::RestSettings { state, ..settings() }, Authentication::Off).await;
     let mut halves = Vec::new();
     for _ in 0..12 {
         let mut half = TcpStream::connect(api.address).await.unwrap();

@@ -1,4 +1,4 @@
-//! What one right alone is not enough for.
+//! Operations that require more than one right.
 
 use reqwest::Method;
 use serde_json::json;
@@ -9,7 +9,7 @@ use crate::{Api, settings};
 const ADA: [(&str, &str); 2] = [("authorization", "Bearer ada@example.com"), ("x-team", "a")];
 const MEMBERS: &str = "/teams/a/members";
 
-/// One in which nobody has these rights.
+/// An API in which nobody has these rights.
 async fn without(rights: &[(&'static str, &'static str)]) -> Api {
     let api = Api::start(settings(), Authentication::On(None)).await;
     api.cluster.refuse(rights);
@@ -27,7 +27,7 @@ async fn who_may_make_bindings_gives_no_role_beyond_their_own() {
         (&[bind, admins, developers, members], 0),
         // The last right of the last rule.
         (&[bind, last], 2),
-        // Who may bind a role need not have it.
+        // The right to bind a role replaces the rights of the role.
         (&[admins, developers], 3),
     ] {
         let api = without(lacks).await;

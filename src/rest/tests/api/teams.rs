@@ -1,4 +1,4 @@
-//! What is left of a team that was deleted.
+//! What remains of a deleted team.
 
 use reqwest::Method;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! Tokens of an issuer, which are believed for seconds after they were looked at.
+//! Tokens of an issuer, cached for seconds.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -8,7 +8,7 @@ use slipway_rest::{Authentication, Issuer, Oidc};
 
 use crate::{Answer, Api, settings};
 
-/// By how much clocks may differ.
+/// The tolerated clock skew.
 const SKEW: Duration = Duration::from_secs(30);
 
 async fn asks(api: &Api, token: &str) -> Answer {
@@ -33,7 +33,7 @@ async fn an_issuers_token_is_not_believed_beyond_its_end() {
         let exp = (end - SKEW).duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
         peer.token(&json!({"aud": "slipway", "email": "ada@example.com", "exp": exp}).to_string())
     };
-    // The keys are fetched before time counts.
+    // Fetches the keys before time counts.
     assert_eq!(asks(&api, &token(SystemTime::now() + Duration::from_mins(1))).await.status, StatusCode::OK);
     let end = SystemTime::now() + Duration::from_secs(3);
     let token = token(end);

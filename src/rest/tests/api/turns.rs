@@ -1,18 +1,18 @@
-//! A call takes its place among those to the agent before its body is read.
+//! A call takes its permit before its body is read.
 
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Service;
 use reqwest::Method;
 use serde_json::json;
-use slipway_rest::{Authentication, Limit, Limits, Settings};
+use slipway_rest::{Authentication, RateLimit, RateLimits, RestSettings};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
 use crate::{Api, settings};
 
-/// What the operator would make, so that there is somebody to be asked.
+/// The Service that the operator would create.
 async fn service(api: &Api) {
     let agent = &api.cluster.objects("/agents/helper")[0];
     let owner = json!({
@@ -31,10 +31,10 @@ async fn service(api: &Api) {
 async fn a_chat_beyond_the_limit_is_refused_before_its_body_has_come() {
     // An agent that accepts and never answers.
     let agent = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let one = Limit { at_once: 1, per_second: 0, burst: 0 };
-    let limits = Limits { agent: one, ..Limits::default() };
+    let one = RateLimit { at_once: 1, per_second: 0, burst: 0 };
+    let limits = RateLimits { agent: one, ..RateLimits::default() };
     let agent_address = Some(format!("http://{}", agent.local_addr().unwrap()));
-    let api = Api::start(Settings { limits, agent_address, ..settings() }, Authentication::Off).await;
+    let api = Api::start(RestSettings { limits, agent_address, ..settings() }, Authentication::Off).await;
     assert_eq!(api.agent("helper", &[]).await.status, 201);
     let deployed = api.call(Method::POST, "/agents/helper/deploy", &[], Some(json!({}))).await;
     assert!(deployed.status.is_success(), "{}", deployed.body);

@@ -1,4 +1,4 @@
-//! Archives that are sent along, by several teams at once. The program that unpacks them is a shell script here.
+//! Uploads of several teams at once. A shell script stands for the program that unpacks.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::{Api, settings};
 
-/// Says a skill that is named after the length of the archive.
+/// Prints a skill that is named after the length of the archive.
 const UNPACKS: &str = r#"echo "{\"skill\": {\"name\": \"of-$2\", \"description\": \"d\", \"instructions\": \"x\"}}""#;
 
 async fn begun(api: &Api, team: &str) -> TcpStream {
@@ -33,14 +33,14 @@ async fn import(api: &Api, team: &str, archive: &str) -> (StatusCode, String) {
 #[tokio::test]
 async fn unfinished_uploads_of_one_team_hold_up_no_other() {
     let importer = ["/bin/sh", "-c", UNPACKS].map(Into::into).to_vec();
-    let api = Api::start(slipway_rest::Settings { importer, ..settings() }, Authentication::On(None)).await;
+    let api = Api::start(slipway_rest::RestSettings { importer, ..settings() }, Authentication::On(None)).await;
     let made = api.call(Method::POST, "/teams", &[("authorization", "Bearer ada@example.com")], Some(json!({"name": "b"}))).await;
     assert_eq!(made.status, StatusCode::CREATED, "{}", made.body);
     let mut held = Vec::new();
     for _ in 0..12 {
         held.push(begun(&api, "a").await);
     }
-    // The team is told at once that it has as many as it may, as soon as these have come.
+    // Once the other uploads have begun, the team is refused at once.
     let told = async {
         loop {
             let (status, body) = import(&api, "a", "x").await;
@@ -56,7 +56,7 @@ async fn unfinished_uploads_of_one_team_hold_up_no_other() {
     assert_eq!(other.0, StatusCode::CREATED, "{}", other.1);
     let made = api.cluster.objects("/namespaces/team-b/skills/");
     assert_eq!(made.iter().map(|skill| skill["spec"]["name"].as_str().unwrap()).collect::<Vec<_>>(), ["of-3"]);
-    // What was hung up on is given back.
+    // Interrupted uploads return their permits.
     drop(held);
     let again = async {
         while import(&api, "a", "four").await.0 == StatusCode::TOO_MANY_REQUESTS {

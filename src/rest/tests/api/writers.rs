@@ -1,20 +1,20 @@
-//! On whose behalf things are written.
+//! Impersonation of callers in writes.
 
 use reqwest::Method;
 use serde_json::json;
-use slipway_rest::{Authentication, Settings};
+use slipway_rest::{Authentication, RestSettings};
 
 use crate::{Api, settings};
 
 const ADA: [(&str, &str); 2] = [("authorization", "Bearer ada@example.com"), ("x-team", "a")];
 
 async fn written(impersonate: bool, authentication: Authentication) -> Vec<(String, Vec<String>)> {
-    let api = Api::start(Settings { impersonate, ..settings() }, authentication).await;
+    let api = Api::start(RestSettings { impersonate, ..settings() }, authentication).await;
     let key = [ADA[0], ADA[1], ("idempotency-key", "k")];
     assert_eq!(api.agent("Helper", &key).await.status, 201);
     let body = Some(json!({"description": "x"}));
     assert_eq!(api.call(Method::PATCH, "/agents/helper/config", &ADA, body).await.status, 200);
-    // One that is taken back, as soon as two calls really meet.
+    // Repeats until two calls really meet, and one is undone.
     let mut round = 0;
     while !api.cluster.writers("/agents/").iter().any(|(method, _)| method == "DELETE") {
         round += 1;
@@ -42,7 +42,7 @@ async fn what_a_caller_writes_is_written_as_the_caller_if_the_chart_says_so() {
     let ada = ["ada@example.com", "engineers", "system:authenticated"].map(str::to_owned).to_vec();
     let mut own = 0;
     for (method, told) in written(true, Authentication::On(None)).await {
-        // What REST takes back, it takes back as itself: who may make an agent need not have the right to delete one.
+        // REST undoes as itself: the right to create an agent does not include the right to delete it.
         assert!(told == ada || (method == "DELETE" && told.is_empty()), "{method} as {told:?}");
         own += usize::from(told.is_empty());
     }

@@ -1,0 +1,129 @@
+//! How agents are reached: within the cluster at their Service's address, over pooled connections; from outside through the
+//! API server's proxy. The caller's credentials are never sent.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, header};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
+use kube::Client;
+use slipway_cluster::Key;
+
+use crate::http_client::{self, BoxError, HttpClient, RequestBody, SendError};
+
+const AGENT_PORT: u16 = 8000;
+/// The timeout of a connection to an agent.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) type AgentBody = UnsyncBoxBody<Bytes, BoxError>;
+
+/// A request to an agent.
+#[derive(Debug, Clone)]
+pub(super) struct AgentRequest {
+    pub method: Method,
+    /// Path and query, as the agent knows them.
+    pub path: String,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+}
+
+impl AgentRequest {
+    /// The same request below a base path.
+    fn below(mut self, path: &str) -> Self {
+        self.path.insert_str(0, path);
+        self
+    }
+}
+
+/// Why there is no response.
+#[derive(Debug)]
+pub(super) enum TransportError {
+    /// No connection could be made.
+    Unreachable(BoxError),
+    /// The agent closed the connection without a response.
+    Closed(BoxError),
+    /// The API server's proxy failed.
+    ApiServer(kube::Error),
+    Internal(BoxError),
+}
+
+pub(super) enum AgentTransport {
+    Service {
+        http: HttpClient,
+        domain: String,
+    },
+    /// With `{name}` and `{namespace}` in place of the agent's.
+    Address {
+        http: HttpClient,
+        address: String,
+    },
+    ApiServer(Client),
+}
+
+impl AgentTransport {
+    pub(super) fn service(domain: &str) -> Self {
+        Self::Service { http: HttpClient::new(CONNECT_TIMEOUT), domain: domain.trim_matches('.').to_owned() }
+    }
+
+    pub(super) fn address(address: &str) -> Self {
+        Self::Address { http: HttpClient::new(CONNECT_TIMEOUT), address: address.trim_end_matches('/').to_owned() }
+    }
+
+    /// `service` is the address of the agent's Service.
+    pub(super) async fn send(
+        &self,
+        agent: &Key,
+        service: IpAddr,
+        mut request: AgentRequest,
+    ) -> Result<Response<AgentBody>, TransportError> {
+        let Key { namespace, name } = agent;
+        match self {
+            Self::Service { http, domain } => {
+                let host = HeaderValue::try_from(format!("{name}.{namespace}.svc.{domain}:{AGENT_PORT}"));
+                request.headers.insert(header::HOST, host.map_err(|error| TransportError::Internal(error.into()))?);
+                direct(http, SocketAddr::new(service, AGENT_PORT).to_string(), request).await
+            }
+            Self::Address { http, address } if address.contains('{') => {
+                let address = address.replace("{name}", name).replace("{namespace}", namespace);
+                let (server, path) = http_client::split_url(&address);
+                direct(http, server.to_owned(), request.below(path)).await
+            }
+            Self::Address { http, address } => {
+                let (server, path) = http_client::split_url(address);
+                direct(http, server.to_owned(), request.below(path)).await
+            }
+            Self::ApiServer(client) => {
+                let request = request.below(&format!("/api/v1/namespaces/{namespace}/services/{name}:{AGENT_PORT}/proxy"));
+                let response = Box::pin(client.send(build(request, kube::client::Body::from)?)).await.map_err(TransportError::ApiServer)?;
+                Ok(response.map(|body| body.map_err(Into::into).boxed_unsync()))
+            }
+        }
+    }
+}
+
+async fn direct(http: &HttpClient, server: String, request: AgentRequest) -> Result<Response<AgentBody>, TransportError> {
+    // A pooled connection may be closed just when it is used. A GET is sent again; anything else may have had an effect.
+    let again = (request.method == Method::GET).then(|| (server.clone(), request.clone()));
+    let answer = match (http.send(server, build(request, whole)?).await, again) {
+        (Err(SendError::Closed(_)), Some((server, request))) => http.send(server, build(request, whole)?).await,
+        (answer, _) => answer,
+    };
+    match answer {
+        Ok(response) => Ok(response.map(|body| body.map_err(Into::into).boxed_unsync())),
+        Err(SendError::Connect(cause)) => Err(TransportError::Unreachable(cause)),
+        Err(SendError::Closed(cause)) => Err(TransportError::Closed(cause)),
+    }
+}
+
+fn build<B>(request: AgentRequest, body: fn(Bytes) -> B) -> Result<Request<B>, TransportError> {
+    let mut built = Request::new(body(request.body));
+    *built.method_mut() = request.method;
+    *built.uri_mut() = Uri::try_from(request.path).map_err(|error| TransportError::Internal(error.into()))?;
+    *built.headers_mut() = request.headers;
+    Ok(built)
+}
+
+fn whole(bytes: Bytes) -> RequestBody {
+    Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
+}
