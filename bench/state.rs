@@ -100,7 +100,10 @@ fn lengths(folder: &Path, runs: u32) -> anyhow::Result<()> {
                 let begun = Instant::now();
                 let rows = history.list(NAMESPACE, "agent-0", None, size as usize)?.rows;
                 let took = begun.elapsed().as_secs_f64();
-                ensure!(rows.len() == size as usize && rows.iter().all(|row| row.summary.is_ok()), "not all of {size} versions were listed");
+                ensure!(
+                    rows.len() == size as usize && rows.iter().all(|row| row.summary.is_ok()),
+                    "not all of {size} versions were listed"
+                );
                 Ok(took)
             };
             cold.push(list(&history)?);

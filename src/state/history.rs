@@ -321,12 +321,7 @@ impl History {
     }
 
     /// Reads from the cache, and returns the objects of the same commit.
-    fn read<T>(
-        &self,
-        namespace: &str,
-        agent: &str,
-        read: impl Fn(&cache::AgentReleases) -> T,
-    ) -> Result<Option<(ObjectReader, T)>, Fault> {
+    fn read<T>(&self, namespace: &str, agent: &str, read: impl Fn(&cache::AgentReleases) -> T) -> Result<Option<(ObjectReader, T)>, Fault> {
         names::agent(agent)?;
         let Some(repository) = self.repository(namespace, false)? else { return Ok(None) };
         let objects = repository.objects()?;
@@ -347,6 +342,12 @@ impl History {
         let repository = Arc::new(repository);
         repositories.insert(namespace.to_owned(), repository.clone());
         Ok(Some(repository))
+    }
+}
+
+impl Drop for History {
+    fn drop(&mut self) {
+        self.repacker.shutdown();
     }
 }
 

@@ -200,8 +200,12 @@ impl Edit<'_> {
     fn make_active(&mut self, version: u64, blob: ObjectId, manifest: Option<&str>, reason: Option<&str>) -> Result<(), Fault> {
         let objects = self.objects;
         self.directory()?.put(CURRENT, blob);
-        let mut changes: Vec<(u64, Status, Option<String>)> =
-            self.status_file()?.with_status(Status::Active).filter(|active| *active != version).map(|active| (active, Status::Archived, None)).collect();
+        let mut changes: Vec<(u64, Status, Option<String>)> = self
+            .status_file()?
+            .with_status(Status::Active)
+            .filter(|active| *active != version)
+            .map(|active| (active, Status::Archived, None))
+            .collect();
         changes.extend(self.superseded(Status::PendingEval, version)?);
         changes.push((version, Status::Active, reason.map(str::to_owned)));
         self.write_statuses(&changes)?;

@@ -43,22 +43,20 @@ const SETTINGS: [(&str, &str); 5] = [
 /// The thread on which repacks of all repositories are awaited.
 pub(super) struct Repacker {
     git: Git,
-    permit: Arc<Semaphore>,
-    /// None while it is dropped.
-    runtime: Option<Runtime>,
+    permit: Semaphore,
+    /// None after shutdown.
+    runtime: Mutex<Option<Runtime>>,
 }
 
 impl Repacker {
     pub(super) fn new(git: Git) -> std::io::Result<Self> {
         let runtime = Builder::new_multi_thread().worker_threads(1).thread_name("slipway-repack").enable_all().build()?;
-        Ok(Self { git, permit: Arc::new(Semaphore::new(1)), runtime: Some(runtime) })
+        Ok(Self { git, permit: Semaphore::new(1), runtime: Mutex::new(Some(runtime)) })
     }
-}
 
-impl Drop for Repacker {
-    /// Ends the children without waiting for them.
-    fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
+    /// Kills running repacks without waiting for their end.
+    pub(super) fn shutdown(&self) {
+        if let Some(runtime) = locked(&self.runtime).take() {
             runtime.shutdown_background();
         }
     }
@@ -116,7 +114,7 @@ impl Repack {
         if state.is_due()
             && !state.is_scheduled
             && !has_failed
-            && let Some(runtime) = &self.repacker.runtime
+            && let Some(runtime) = &*locked(&self.repacker.runtime)
         {
             state.is_scheduled = true;
             runtime.spawn(Scheduled(self.clone()).run());

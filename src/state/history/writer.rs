@@ -11,8 +11,8 @@ use gix::ObjectId;
 use gix::objs::Kind;
 
 use super::branch::Lock;
-use super::change::{Change, Outcome};
 use super::cache::{CommitEffect, Location};
+use super::change::{Change, Outcome};
 use super::message::Commit;
 use super::objects::ObjectReader;
 use super::pack::ObjectBatch;

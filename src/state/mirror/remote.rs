@@ -1,5 +1,5 @@
-//! Where the mirror is, as an administrator writes it: a URL and a branch, in which `{team}` may stand, and what opens it.
-//! All that can be known without a network is checked here.
+//! Configuration of the mirror: a URL and a branch, which may contain `{team}`, and credentials. Everything that needs no
+//! network is validated here.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,12 +11,12 @@ use slipway_egress::Allowed;
 use url::Url;
 
 const TEAM: &str = "{team}";
-/// Who a token belongs to, where the URL does not say; most hosts do not care.
-const USER: &str = "git";
-const LONGEST: usize = 2048;
+/// User of a token if the URL has none; most hosts ignore it.
+const DEFAULT_USER: &str = "git";
+const MAX_URL_BYTES: usize = 2048;
 const KEY_TYPES: [&str; 3] = ["ssh-", "ecdsa-sha2-", "sk-"];
 
-/// Never shown.
+/// A secret that is not printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
@@ -36,33 +36,33 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// What an administrator writes.
+/// The configuration as an administrator writes it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settings {
     /// `https://host/path`, `ssh://user@host/path`, `user@host:path` or `file:///folder`.
     pub url: String,
-    /// Without one: the namespace, or `main` if the URL names the team.
+    /// Default: the namespace, or `main` if the URL contains `{team}`.
     pub branch: Option<String>,
     /// For https.
     pub token: Option<Secret>,
     /// A private key without a passphrase, for ssh.
     pub key: Option<Secret>,
-    /// For ssh: the host's keys, as `ssh-keyscan` prints them or without the name.
+    /// For ssh: keys of the host, as `ssh-keyscan` prints them or without the name.
     pub known_hosts: Option<String>,
-    /// For https: the certificates that sign for the host, in place of the usual ones.
+    /// For https: certificate authorities of the host, in place of the public ones.
     pub authority: Option<String>,
 }
 
-/// What the platform's operator allows the mirror.
+/// Restrictions set by the platform operator.
 #[derive(Debug, Clone, Default)]
 pub struct Rules {
-    /// Hosts and networks besides public and private ones.
+    /// Hosts and networks in addition to public and private ones.
     pub allow: Vec<Allowed>,
-    /// The folder in which remotes of scheme file may lie. Without one there are none.
+    /// The folder for `file:` remotes. None: they are refused.
     pub files: Option<PathBuf>,
 }
 
-/// Settings that make sense.
+/// Validated settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remote {
     pub(super) url: String,
@@ -77,7 +77,7 @@ pub(super) enum Way {
     File,
 }
 
-/// Where one namespace goes.
+/// The remote of one namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) url: String,
@@ -85,13 +85,13 @@ pub(super) struct Place {
 }
 
 impl Remote {
-    /// What is wrong is told without what could be a secret.
+    /// Errors contain nothing that could be a secret.
     pub fn new(settings: Settings) -> Result<Self, String> {
         let Settings { url, branch, token, key, known_hosts, authority } = settings;
-        if url.is_empty() || url.len() > LONGEST || url.chars().any(|letter| letter.is_control() || letter.is_whitespace()) {
-            return Err(format!("the URL must have 1 to {LONGEST} characters, none of them a space or a control character"));
+        if url.is_empty() || url.len() > MAX_URL_BYTES || url.chars().any(|letter| letter.is_control() || letter.is_whitespace()) {
+            return Err(format!("the URL must have 1 to {MAX_URL_BYTES} characters, none of them a space or a control character"));
         }
-        // One reader of URLs takes it for a slash and another for a letter, so that they would see different hosts.
+        // URL parsers disagree on the backslash, so that they would see different hosts.
         if url.contains('\\') {
             return Err("the URL must hold no backslash".to_owned());
         }
@@ -134,7 +134,7 @@ impl Remote {
         Ok(Self { url: without_user(url, &way), branch, way })
     }
 
-    /// Where the repository of a namespace goes. A team's namespace is named after it.
+    /// The remote of a namespace. The namespace of a team contains its slug.
     pub(super) fn place(&self, namespace: &str) -> Place {
         let team = namespace.strip_prefix("team-").unwrap_or(namespace);
         let branch = match &self.branch {
@@ -145,7 +145,7 @@ impl Remote {
         Place { url: self.url.replace(TEAM, team), branch }
     }
 
-    /// Every form in which a secret could be echoed.
+    /// Every form in which a secret could appear in output.
     pub(super) fn secrets(&self) -> Vec<String> {
         match &self.way {
             Way::Https { authorization, hidden, .. } => {
@@ -162,7 +162,7 @@ impl Remote {
 }
 
 impl Way {
-    /// The header's value, for a file that only git reads.
+    /// The value of the header, for a file that only git reads.
     pub(super) fn authorization(&self) -> Option<&str> {
         match self {
             Self::Https { authorization, .. } => authorization.as_ref().map(Secret::reveal),
@@ -178,7 +178,7 @@ impl Way {
     }
 }
 
-/// The URL, also where it is written as `user@host:path`.
+/// Parses a URL or `user@host:path`.
 pub(super) fn parsed(url: &str) -> Result<Url, String> {
     let wrong = || "the URL must be https://host/path, ssh://user@host/path, user@host:path or file:///folder".to_owned();
     let spelt = match url.split_once(':') {
@@ -202,7 +202,7 @@ pub(super) fn parsed(url: &str) -> Result<Url, String> {
     }
 }
 
-/// Where the path begins.
+/// The index of the path.
 fn authority_end(url: &str) -> usize {
     match url.split_once("://") {
         Some((scheme, rest)) => scheme.len() + 3 + rest.find('/').unwrap_or(rest.len()),
@@ -210,7 +210,7 @@ fn authority_end(url: &str) -> usize {
     }
 }
 
-/// A user of https goes into the header, so that it does not have to be in an argument.
+/// Moves the user of an https URL into the header, so that it is not in an argument.
 fn without_user(url: String, way: &Way) -> String {
     match (way, url.split_once("://").and_then(|(scheme, rest)| Some((scheme, rest.split_once('@')?)))) {
         (Way::Https { .. }, Some((scheme, (user, rest)))) if !user.contains('/') => format!("{scheme}://{rest}"),
@@ -225,7 +225,7 @@ fn https(url: &Url, token: Option<Secret>, authority: Option<String>) -> Result<
     if authority.as_ref().is_some_and(|text| !text.contains("-----BEGIN CERTIFICATE-----")) {
         return Err("the certificates must be PEM, beginning with -----BEGIN CERTIFICATE-----".to_owned());
     }
-    let user = if url.username().is_empty() { USER } else { url.username() };
+    let user = if url.username().is_empty() { DEFAULT_USER } else { url.username() };
     let authorization = token.as_ref().map(|token| Secret::new(STANDARD.encode(format!("{user}:{}", token.0))));
     Ok(Way::Https { authorization, hidden: token.into_iter().collect(), authority })
 }
@@ -263,7 +263,7 @@ fn ssh(url: &Url, key: Option<Secret>, known_hosts: Option<String>) -> Result<Wa
     Ok(Way::Ssh { key, known_hosts: lines.join("\n") + "\n", user })
 }
 
-/// By which name ssh looks up the host's keys.
+/// The name by which ssh looks up keys of the host.
 pub(super) fn alias(url: &Url) -> String {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_ascii_lowercase();
     match url.port() {
@@ -272,7 +272,7 @@ pub(super) fn alias(url: &Url) -> String {
     }
 }
 
-/// A branch that git would take, with {team} in it or not.
+/// Whether a branch, with or without {team}, is a valid name for git.
 fn check_branch(branch: &str) -> Result<(), String> {
     let name = branch.replace(TEAM, "team");
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-/".contains(&byte);

@@ -32,7 +32,7 @@ fn push(folder: &Path, message: &str) {
 }
 
 #[test]
-fn what_a_killed_process_left_is_removed_and_what_counts_stays() {
+fn recovery_removes_incomplete_files_and_nothing_else() {
     let root = tempfile::tempdir().unwrap();
     let state = root.path().join("state");
     let history = open(&state).unwrap();
@@ -99,7 +99,7 @@ fn two_packs() -> (TempDir, PathBuf, PathBuf) {
 }
 
 #[test]
-fn a_pack_whose_name_got_lost_with_the_power_is_found_again() {
+fn a_pack_that_lost_its_name_in_a_power_failure_is_recovered() {
     let (root, path, first) = two_packs();
     let named = packs(&path, "pack").into_iter().find(|path| *path != first).unwrap();
     for end in ["idx", "pack"] {
@@ -113,7 +113,7 @@ fn a_pack_whose_name_got_lost_with_the_power_is_found_again() {
 }
 
 #[test]
-fn what_is_known_of_releases_is_the_same_whatever_became_of_the_register() {
+fn lists_are_the_same_whatever_happens_to_the_index() {
     let root = tempfile::tempdir().unwrap();
     let history = open(root.path()).unwrap();
     for at in 1..=30 {
@@ -121,15 +121,15 @@ fn what_is_known_of_releases_is_the_same_whatever_became_of_the_register() {
     }
     history.activate("team-a", transition("hello", 3), None).unwrap();
     let path = history.path("team-a").unwrap();
-    let register = path.join("slipway-releases");
-    let told = |history: &History| {
+    let index_file = path.join("slipway-releases");
+    let listed = |history: &History| {
         let names: Vec<_> = (0..=31).map(|at| history.named("team-a", &format!("r-{at}")).unwrap()).collect();
         (["hello", "other"].map(|agent| history.list("team-a", agent, None, 100).unwrap()), names)
     };
-    let expected = told(&history);
+    let expected = listed(&history);
     assert!(expected.0.iter().all(|page| page.rows.iter().all(|row| row.summary.is_ok() && row.recorded.is_some())));
     drop(history);
-    let bytes = fs::read(&register).unwrap();
+    let bytes = fs::read(&index_file).unwrap();
     let mut flipped = bytes.clone();
     flipped[bytes.len() / 3] ^= 1;
     let half = bytes[..bytes.len() / 2].to_vec();
@@ -137,27 +137,27 @@ fn what_is_known_of_releases_is_the_same_whatever_became_of_the_register() {
     for (what, bytes) in
         [("gone", None), ("empty", Some(Vec::new())), ("half", Some(half)), ("flipped", Some(flipped)), ("foreign", Some(foreign))]
     {
-        fs::remove_file(&register).unwrap();
+        fs::remove_file(&index_file).unwrap();
         if let Some(bytes) = bytes {
-            fs::write(&register, bytes).unwrap();
+            fs::write(&index_file, bytes).unwrap();
         }
         // It is as before, and the next time without reading it all.
         for _ in 0..2 {
             let history = open(root.path()).unwrap();
-            assert_eq!(told(&history), expected, "{what}");
+            assert_eq!(listed(&history), expected, "{what}");
         }
     }
     // A folder in its place is no reason to stop.
-    fs::remove_file(&register).unwrap();
-    fs::create_dir(&register).unwrap();
+    fs::remove_file(&index_file).unwrap();
+    fs::create_dir(&index_file).unwrap();
     let history = open(root.path()).unwrap();
-    assert_eq!(told(&history), expected);
+    assert_eq!(listed(&history), expected);
     history.record("team-a", draft("hello", "r-31")).unwrap();
     assert_eq!(history.named("team-a", "r-31").unwrap().unwrap().1.version, 16);
 }
 
 #[test]
-fn a_history_in_the_place_of_another_is_told_as_it_is() {
+fn a_branch_that_was_replaced_is_read_as_it_is() {
     let root = tempfile::tempdir().unwrap();
     let history = open(&root.path().join("state")).unwrap();
     for at in 1..=4 {
@@ -254,7 +254,7 @@ fn releases_and_pushes_by_hand_at_the_same_time_lose_nothing() {
 }
 
 #[test]
-fn a_bad_artifact_is_refused_with_words_and_left_in_place() {
+fn an_invalid_artifact_is_an_error_and_stays_in_place() {
     let root = tempfile::tempdir().unwrap();
     let history = open(&root.path().join("state")).unwrap();
     for at in 1..=4 {
@@ -291,7 +291,7 @@ fn a_bad_artifact_is_refused_with_words_and_left_in_place() {
 }
 
 #[test]
-fn a_damaged_object_is_told_and_other_versions_are_read() {
+fn a_damaged_object_is_an_error_and_other_versions_are_read() {
     let (root, path, first) = two_packs();
     let id = git(&path, &["rev-parse", "main:agents/hello/releases/v1.yaml"]);
     let listed = git(&path, &["verify-pack", "-v", &first.to_string_lossy()]);

@@ -23,7 +23,7 @@ impl Drop for Small<'_> {
 }
 
 #[test]
-fn a_full_disk_is_told_loses_nothing_and_works_again_when_there_is_room() {
+fn a_full_disk_is_an_error_loses_nothing_and_writes_go_on_with_room() {
     let folder = tempfile::tempdir().unwrap();
     if !rustix::process::geteuid().is_root() {
         slipway_peers::skip("only root can mount a small file system");

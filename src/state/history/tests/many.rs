@@ -128,7 +128,7 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]
-    fn what_is_kept_in_memory_is_what_reading_everything_gives(calls in calls()) {
+    fn the_cache_is_equal_to_reading_the_repository(calls in calls()) {
         let root = tempfile::tempdir().unwrap();
         let mut history = open(root.path()).unwrap();
         let name = |agent: u8| format!("agent-{agent}");

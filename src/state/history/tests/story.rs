@@ -115,7 +115,9 @@ fn one_version_is_active_one_waits_and_what_is_older_is_archived() {
     history.activate("team-a", transition("hello", 7), None).unwrap();
     assert_eq!(stand(&history)[..3], [(7, Active), (6, Archived), (5, Archived)]);
     // Nothing is made to wait again.
-    assert!(matches!(history.set_status("team-a", transition("hello", 6), PendingEval), Err(Fault::Refused(said)) if said.contains("evaluation")));
+    assert!(
+        matches!(history.set_status("team-a", transition("hello", 6), PendingEval), Err(Fault::Refused(said)) if said.contains("evaluation"))
+    );
     drop(history);
     let history = open(root.path()).unwrap();
     assert_eq!(stand(&history)[..2], [(7, Active), (6, Archived)]);

@@ -132,7 +132,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_wrong_is_told_without_the_token(url in "https://\\PC{0,20}|\\PC{0,20}", token in "hunter2\\PC{0,4}", branch in prop::option::of("\\PC{0,10}|[a-z./{}-]{0,10}")) {
+    fn errors_do_not_contain_the_token(url in "https://\\PC{0,20}|\\PC{0,20}", token in "hunter2\\PC{0,4}", branch in prop::option::of("\\PC{0,10}|[a-z./{}-]{0,10}")) {
         let settings = Settings { url, branch, token: Some(Secret::new(&*token)), ..Settings::default() };
         match Remote::new(settings) {
             Ok(remote) => {
