@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
 use slipway_release::{API_VERSION, AgentBlock, Artifact, Deployment, Governance, KIND, Metadata, Resolved, Runtime, Status, diff};
+use slipway_state::git::Git;
 use slipway_state::history::{Author, Draft, History};
 
 use crate::numbers::median;
@@ -37,13 +38,18 @@ pub(crate) fn measure(runs: u32) -> anyhow::Result<()> {
     crowds(folder.path())
 }
 
+fn open(root: &Path) -> anyhow::Result<History> {
+    std::fs::create_dir_all(root)?;
+    Ok(History::open(root, Git::new("git", root, std::env::vars_os())?)?)
+}
+
 /// Short histories of some agents.
 fn rates(folder: &Path, runs: u32) -> anyhow::Result<()> {
     table::part(&format!("Release history: releases per second, each on the disk when it is reported; {AGENTS} agents"));
     let (mut alone, mut together, mut commits, mut fast, mut usual) = (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for run in 0..runs.max(1) {
         for (writers, rates) in [(1, &mut alone), (WRITERS, &mut together)] {
-            let history = History::open(&folder.join(format!("rates-{run}-{writers}")))?;
+            let history = open(&folder.join(format!("rates-{run}-{writers}")))?;
             rates.push(record(&history, writers, RELEASES, AGENTS, 0)?);
             drop(history);
             peer::check(&folder.join(format!("rates-{run}-{writers}/{NAMESPACE}.git")))?;
@@ -78,23 +84,26 @@ fn lengths(folder: &Path, runs: u32) -> anyhow::Result<()> {
     let mut before = 0;
     for size in SIZES {
         let timed = (size / 10).max(10);
-        let mut history = History::open(&root)?;
+        let mut history = open(&root)?;
         record(&history, WRITERS, size - timed * 2 - before, 1, before)?;
         let together = record(&history, WRITERS, timed, 1, size - timed * 2)?;
         let alone = record(&history, 1, timed, 1, size - timed)?;
         before = size;
         let begun = Instant::now();
-        history.settle();
+        history.wait_for_repacks();
         let waited = begun.elapsed().as_secs_f64();
         let (mut cold, mut warm, mut difference) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..runs.max(1) {
             drop(history);
-            history = History::open(&root)?;
+            history = open(&root)?;
             let list = |history: &History| -> anyhow::Result<f64> {
                 let begun = Instant::now();
                 let rows = history.list(NAMESPACE, "agent-0", None, size as usize)?.rows;
                 let took = begun.elapsed().as_secs_f64();
-                ensure!(rows.len() == size as usize && rows.iter().all(|row| row.told.is_ok()), "not all of {size} versions were listed");
+                ensure!(
+                    rows.len() == size as usize && rows.iter().all(|row| row.summary.is_ok()),
+                    "not all of {size} versions were listed"
+                );
                 Ok(took)
             };
             cold.push(list(&history)?);
@@ -134,7 +143,7 @@ fn lengths(folder: &Path, runs: u32) -> anyhow::Result<()> {
             "none",
         );
         table::remark(&format!(
-            "{:.0} bytes a release, in {packs} packs; {waited:.2} s until packs were put together; the floor is a copy after `git gc`",
+            "{:.0} bytes a release, in {packs} packs; {waited:.2} s until packs were repacked; the floor is a copy after `git gc`",
             bytes / f64::from(size)
         ));
         for (points, value) in growth.iter_mut().zip([together, alone, median(&warm), median(&cold), median(&difference), bytes]) {
@@ -157,13 +166,13 @@ fn crowds(folder: &Path) -> anyhow::Result<()> {
     let mut growth: [Vec<(u32, f64)>; 4] = Default::default();
     let mut before = 0;
     for agents in CROWDS {
-        let history = History::open(&root)?;
+        let history = open(&root)?;
         let per_team = agents / TEAMS;
         for team in 0..TEAMS {
             let (namespace, known) = (format!("{NAMESPACE}-{team}"), before / TEAMS);
             record_all(&history, WRITERS, (per_team - known) * EACH, |at| draft(&namespace, known + at / EACH, known * EACH + at))?;
         }
-        history.settle();
+        history.wait_for_repacks();
         drop(history);
         before = agents;
         let held = std::process::Command::new(std::env::current_exe()?).arg("--held").arg(&root).output()?;
@@ -191,10 +200,10 @@ fn crowds(folder: &Path) -> anyhow::Result<()> {
 /// until each was listed once, and again, and the memory of this process in KiB.
 pub(crate) fn held(root: &Path) -> anyhow::Result<()> {
     let begun = Instant::now();
-    let history = History::open(root)?;
+    let history = open(root)?;
     let list = |namespace: &str, agent: &str| -> anyhow::Result<usize> {
         let rows = history.list(namespace, agent, None, 100)?.rows;
-        ensure!(rows.iter().all(|row| row.told.is_ok() && row.recorded.is_some()), "{namespace} {agent}");
+        ensure!(rows.iter().all(|row| row.summary.is_ok() && row.recorded.is_some()), "{namespace} {agent}");
         Ok(rows.len())
     };
     list(&format!("{NAMESPACE}-0"), "agent-0")?;

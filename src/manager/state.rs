@@ -80,7 +80,7 @@ pub(crate) async fn run(
 ) -> anyhow::Result<()> {
     let listener = listen(settings.listen).with_context(|| format!("cannot listen on {}", settings.listen))?;
     let git = Git::new("git", std::env::temp_dir(), std::env::vars_os()).context("no folder for git's temporary files")?;
-    let Some(history) = opened(&settings.folder, stop.clone()).await else { return Ok(()) };
+    let Some(history) = opened(&settings.folder, &git, stop.clone()).await else { return Ok(()) };
     let history = Arc::new(history);
     tracing::info!(folder = %settings.folder.display(), "the release history is open");
 
@@ -118,13 +118,13 @@ pub(crate) async fn run(
 }
 
 /// Opens the folder, however long another process has it; none if the end comes first.
-async fn opened(folder: &std::path::Path, stop: watch::Receiver<bool>) -> Option<History> {
+async fn opened(folder: &std::path::Path, git: &Git, stop: watch::Receiver<bool>) -> Option<History> {
     let stopping = stopped(stop);
     tokio::pin!(stopping);
     let mut said = None;
     loop {
-        let path = folder.to_owned();
-        let why = match tokio::task::spawn_blocking(move || History::open(&path)).await {
+        let (path, git) = (folder.to_owned(), git.clone());
+        let why = match tokio::task::spawn_blocking(move || History::open(&path, git)).await {
             Ok(Ok(history)) => return Some(history),
             Ok(Err(Fault::Busy(why))) => format!("{why}; waiting until it ends"),
             Ok(Err(fault)) => fault.to_string(),

@@ -1,7 +1,6 @@
-//! The `git` program as a child process: the one place from which it is started. What it may do is fixed here (no hooks,
-//! no helpers, no prompts, no protocol that was not named), and it sees nothing of our environment but where programs,
-//! certificates and proxies are. Secrets reach it in files of a private folder that goes with it: arguments and
-//! environments of processes can be read by others, and so they hold none.
+//! The `git` program as a confined child process. It runs without hooks, helpers and prompts, with the protocols that a
+//! call names, and with an environment that has only the paths of programs, certificates and proxies. Secrets are passed in
+//! files of a private folder that is removed with the child: other processes can read arguments and environments.
 
 mod child;
 mod words;
@@ -23,9 +22,9 @@ pub(crate) use child::{Child, Finished};
 pub(crate) use words::{Scrubbed, line};
 
 const SCRATCH: &str = "slipway-git";
-/// What of our environment is passed on.
+/// Environment variables that a child inherits.
 const INHERITED: [&str; 7] = ["PATH", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy", "NO_PROXY", "no_proxy"];
-/// Git does not heed these itself; they become settings of its own.
+/// Git ignores these variables; they are passed as settings.
 const CERTIFICATES: [(&str, &str); 2] = [("SSL_CERT_FILE", "http.sslCAInfo"), ("SSL_CERT_DIR", "http.sslCAPath")];
 
 const ENVIRONMENT: [(&str, &str); 13] = [
@@ -44,7 +43,7 @@ const ENVIRONMENT: [(&str, &str); 13] = [
     ("LC_ALL", "C"),
 ];
 
-/// Settings that no repository's own configuration can undo.
+/// Settings that override the configuration of a repository.
 const SETTINGS: [(&str, &str); 12] = [
     ("core.hooksPath", "/dev/null"),
     ("core.fsmonitor", "false"),
@@ -60,7 +59,7 @@ const SETTINGS: [(&str, &str); 12] = [
     ("submodule.recurse", "false"),
 ];
 
-/// Why git came to nothing before it could say so itself.
+/// Why git did not run to its end.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Fault {
     #[error("the program {program} could not be started: {cause}")]
@@ -73,14 +72,14 @@ pub enum Fault {
     Read(String),
 }
 
-/// What a child may take before it is killed.
+/// A child that exceeds these is killed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     pub(crate) time: Duration,
     pub(crate) bytes: usize,
 }
 
-/// The program, and a folder for the private folders of its children.
+/// The program, and the folder for private folders of its children.
 #[derive(Debug, Clone)]
 pub struct Git(Arc<Program>);
 
@@ -93,8 +92,8 @@ struct Program {
 }
 
 impl Git {
-    /// `binary` is `git` or a path. Within `temporary` a folder becomes ours alone: what an earlier process left there when
-    /// it was killed, secrets included, is removed now. Of `environment` (ours) only a few variables are passed on.
+    /// `binary` is `git` or a path. The private folders lie in a folder below `temporary`, which is emptied first: an earlier
+    /// process that was killed may have left secrets there. Few variables of `environment` are passed on.
     pub fn new(
         binary: impl Into<PathBuf>,
         temporary: impl AsRef<Path>,
@@ -117,7 +116,7 @@ impl Git {
         Ok(Self(Arc::new(Program { binary: binary.into(), scratch, inherited, settings })))
     }
 
-    /// Whether requests may go through a proxy, which then knows addresses that we do not.
+    /// Whether requests may go through a proxy, which may resolve names that this process cannot.
     pub(crate) fn has_proxy(&self) -> bool {
         let proxies = ["HTTPS_PROXY", "ALL_PROXY"];
         self.0.inherited.iter().any(|(name, value)| !value.is_empty() && proxies.iter().any(|proxy| name.eq_ignore_ascii_case(proxy)))
@@ -142,7 +141,7 @@ impl Git {
     }
 }
 
-/// Where the repository of a namespace lies, if that is a name that one can have.
+/// The path of a namespace's repository. None for an invalid name.
 pub(crate) fn repository(folder: &Path, namespace: &str) -> Option<PathBuf> {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let fits =
@@ -150,7 +149,7 @@ pub(crate) fn repository(folder: &Path, namespace: &str) -> Option<PathBuf> {
     fits.then(|| folder.join(format!("{namespace}.git")))
 }
 
-/// One child that is about to be started.
+/// A child before its start.
 pub(crate) struct Call {
     git: Git,
     command: Command,
@@ -160,7 +159,7 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// A setting, which others may read: never a secret.
+    /// A setting. Other processes can read it: not for secrets.
     pub(crate) fn set(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.settings.push((key.into(), value.into()));
         self
@@ -171,7 +170,7 @@ impl Call {
         self
     }
 
-    /// Works on this bare repository, whoever owns its files (a volume's owner need not be who runs us).
+    /// Works on this bare repository, whichever user owns its files.
     pub(crate) fn within(self, repository: &Path) -> Self {
         self.trusting(repository).environment("GIT_DIR", repository)
     }
@@ -180,7 +179,7 @@ impl Call {
         self.set("safe.directory", repository.to_string_lossy())
     }
 
-    /// A file that only we can read, in the private folder.
+    /// A file of mode 0600 in the private folder.
     pub(crate) fn file(&self, name: &str, content: &str) -> Result<PathBuf, Fault> {
         let path = self.private.path().join(name);
         let write = || -> io::Result<()> {
@@ -195,19 +194,19 @@ impl Call {
         self.private.path()
     }
 
-    /// Settings with secrets in them, as a configuration file has them.
+    /// Settings with secrets, in the format of a configuration file.
     pub(crate) fn secret_settings(self, content: &str) -> Result<Self, Fault> {
         let path = self.file("settings", content)?;
         Ok(self.environment("GIT_CONFIG_GLOBAL", path))
     }
 
-    /// What must not be seen in what the child says.
+    /// Secrets to remove from the output.
     pub(crate) fn hiding(mut self, secrets: impl IntoIterator<Item = String>) -> Self {
         self.secrets.extend(secrets);
         self
     }
 
-    /// Starts it, with pipes for all three streams.
+    /// Starts the child with pipes for its three streams.
     pub(crate) fn start(mut self) -> Result<Child, Fault> {
         self.command.env("GIT_CONFIG_COUNT", self.settings.len().to_string());
         for (number, (key, value)) in self.settings.iter().enumerate() {
@@ -218,7 +217,7 @@ impl Call {
         Ok(Child::new(child, self.private))
     }
 
-    /// Runs it to its end, without input.
+    /// Runs the child to its end, without input.
     pub(crate) async fn run(mut self, limits: Limits) -> Result<Finished, Fault> {
         let secrets = std::mem::take(&mut self.secrets);
         self.start()?.finish(limits, &secrets).await

@@ -1,28 +1,23 @@
-//! The release history in Git: a bare repository per namespace, in one folder that one process owns.
+//! Release history in Git: one bare repository per namespace, in a folder that one process owns.
 //!
-//! What stands in a repository is told in docs/releases.md. All functions block, as disks do: call them from
-//! `spawn_blocking`. They may be called from many threads at once; those that write to one namespace at the same time
-//! share the sync of the disk. What a function has reported survives a loss of power, and everything may be repeated:
-//! a release is known by its name. There is no clock here; times are arguments.
+//! docs/releases.md describes a repository. All functions block; call them from `spawn_blocking`. They may be called from
+//! many threads: writes to one namespace at the same time share a sync of the disk. What a function has returned survives a
+//! power failure. Every write may be repeated: a release is identified by its name. Times are arguments.
 
 mod branch;
+mod cache;
 mod change;
-mod delta;
 mod disk;
 mod fault;
-mod lanes;
+mod index;
 mod message;
 mod names;
+mod objects;
 mod pack;
-mod press;
-mod register;
+mod repack;
 mod repository;
-mod source;
-mod standings;
-mod tidy;
-mod tip;
-mod tree;
-mod view;
+mod status;
+mod worktree;
 mod writer;
 
 use std::collections::HashMap;
@@ -35,72 +30,76 @@ use std::time::Duration;
 use jiff::Timestamp;
 use slipway_release::{Artifact, Current, Status};
 
-use change::{Change, Deed, Outcome};
+pub use cache::{Row, Summary};
+use change::{Change, Operation, Outcome};
 pub use fault::Fault;
+use objects::ObjectReader;
+use repack::Repacker;
 use repository::{Repository, locked};
-pub use standings::Standing;
-pub use view::{Row, Told};
+pub use status::VersionStatus;
 
-/// Folders and files of a repository.
+use crate::git::Git;
+
+// Directories and files of a repository.
 const AGENTS: &str = "agents";
 const RELEASES: &str = "releases";
 const CURRENT: &str = "current.yaml";
 const STATUS: &str = "status.yaml";
 const DEPLOY: &str = "deploy";
 const KUSTOMIZATION: &str = "kustomization.yaml";
-/// The file by which a second process notices the first.
-const OWNED: &str = ".owned";
-/// The longest page of a list.
-const PAGE_MAX: usize = 10_000;
+/// The file that the owning process locks.
+const LOCK_FILE: &str = ".owned";
+/// Rows in one page of a list.
+const MAX_PAGE: usize = 10_000;
 
-/// Who makes a change, as Git writes it.
+/// The author of a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Author {
     pub name: String,
-    /// An e-mail address, or whatever else names the author among others.
+    /// An e-mail address or another unique name.
     pub email: String,
 }
 
-/// A release that is to be recorded.
+/// A release to record.
 #[derive(Debug, Clone)]
 pub struct Draft {
-    /// The release's own name. Recording the same name again answers the same version.
+    /// The name of the release. Recording the same name again returns the same version.
     pub name: String,
-    /// `metadata` says agent, author, time, changelog and status; version, previous and checksum are set here. With
-    /// status `active` the release becomes the active one in the same commit.
+    /// Version, previous and checksum of its metadata are set here. With status `active` the release becomes the active
+    /// one in the same commit.
     pub artifact: Artifact,
     pub author: Author,
     /// The plain manifest for `deploy/`, as YAML, if the release becomes active.
     pub manifest: Option<String>,
 }
 
-/// A change of where a version stands.
+/// A change of a version's status.
 #[derive(Debug, Clone)]
-pub struct Step {
+pub struct Transition {
     pub agent: String,
     pub version: u64,
     pub author: Author,
     pub when: Timestamp,
-    /// Why, or what else is to be remembered of it. It stands beside the status.
+    /// Kept beside the status.
     pub reason: Option<String>,
 }
 
-/// Something that is in the history.
+/// A change that is in the history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recorded {
-    /// 0 for what is about no version.
+    /// 0 for a change of no version.
     pub version: u64,
-    /// The commit, in hex. Empty when there is nothing in the repository.
+    /// In hex. Empty in a repository without commits.
     pub commit: String,
-    /// Whether this call has made it.
+    /// Whether this call made the change.
     pub is_new: bool,
 }
 
-/// A part of a list, newest first.
+/// A page of a list, newest first.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Page {
     pub rows: Vec<Row>,
-    /// Where the next page begins: pass it as `before`. None at the end.
+    /// `before` of the next page. None at the end.
     pub next: Option<u64>,
 }
 
@@ -108,20 +107,21 @@ pub struct Page {
 pub struct History {
     root: PathBuf,
     repositories: Mutex<HashMap<String, Arc<Repository>>>,
-    /// Held for as long as this lives.
-    _owned: File,
+    repacker: Arc<Repacker>,
+    /// Locked while this lives.
+    _lock: File,
 }
 
 impl History {
-    /// Opens the folder, which is made if it is not there. Only one process can have it open.
-    pub fn open(root: &Path) -> Result<Self, Fault> {
+    /// Opens the folder, or creates it. Only one process can have it open. `git` repacks in the background.
+    pub fn open(root: &Path, git: Git) -> Result<Self, Fault> {
         disk::folder(root)?;
-        let path = root.join(OWNED);
-        let owned = File::create(&path).map_err(|error| Fault::disk("write", &path, error))?;
-        // A process that this one is starting holds what is open here until it runs its program.
+        let path = root.join(LOCK_FILE);
+        let lock = File::create(&path).map_err(|error| Fault::disk("write", &path, error))?;
+        // A child process between fork and exec holds the lock of a history that was just closed.
         let mut tries = 0..100;
         loop {
-            match owned.try_lock() {
+            match lock.try_lock() {
                 Ok(()) => break,
                 Err(TryLockError::WouldBlock) if tries.next().is_some() => sleep(Duration::from_millis(10)),
                 Err(TryLockError::WouldBlock) => {
@@ -130,10 +130,11 @@ impl History {
                 Err(TryLockError::Error(error)) => return Err(Fault::disk("lock", &path, error)),
             }
         }
-        Ok(Self { root: root.to_owned(), repositories: Mutex::default(), _owned: owned })
+        let repacker = Repacker::new(git).map_err(|error| Fault::disk("start a thread to repack", root, error))?;
+        Ok(Self { root: root.to_owned(), repositories: Mutex::default(), repacker: Arc::new(repacker), _lock: lock })
     }
 
-    /// Records a release, and activates it if its artifact says so.
+    /// Records a release, and activates it if its artifact is active.
     pub fn record(&self, namespace: &str, draft: Draft) -> Result<Recorded, Fault> {
         names::release(&draft.name)?;
         let data = &draft.artifact.metadata;
@@ -150,85 +151,85 @@ impl History {
             author: draft.author,
             when: data.timestamp,
             text: data.changelog.clone(),
-            deed: Deed::Record { name: draft.name, artifact: Box::new(draft.artifact), manifest: draft.manifest },
+            operation: Operation::Record { name: draft.name, artifact: Box::new(draft.artifact), manifest: draft.manifest },
         };
         self.submit(namespace, change)
     }
 
-    /// Makes a version the active one; the one that was is archived. `manifest` is as in [`Draft`]. The active one can be
-    /// given another reason.
-    pub fn activate(&self, namespace: &str, step: Step, manifest: Option<String>) -> Result<Recorded, Fault> {
-        let deed = Deed::Activate { version: step.version, manifest, reason: step.reason.clone() };
-        self.submit(namespace, change(namespace, step, "active".to_owned(), deed))
+    /// Activates a version and archives the one before. `manifest` is as in [`Draft`]. Activating the active version can
+    /// change its reason.
+    pub fn activate(&self, namespace: &str, transition: Transition, manifest: Option<String>) -> Result<Recorded, Fault> {
+        let operation = Operation::Activate { version: transition.version, manifest, reason: transition.reason.clone() };
+        self.submit(namespace, change(namespace, transition, "active".to_owned(), operation))
     }
 
-    /// Writes down that a version stands elsewhere: `rejected`, with the reason, for instance.
-    pub fn mark(&self, namespace: &str, step: Step, status: Status) -> Result<Recorded, Fault> {
-        let reason = step.reason.clone();
+    /// Sets the status of a version: `rejected` with a reason, for instance.
+    pub fn set_status(&self, namespace: &str, transition: Transition, status: Status) -> Result<Recorded, Fault> {
+        let reason = transition.reason.clone();
         let text = reason.as_ref().map_or_else(|| status.as_str().to_owned(), |reason| format!("{}: {reason}", status.as_str()));
-        let deed = Deed::Mark { version: step.version, status, reason };
-        self.submit(namespace, change(namespace, step, text, deed))
+        let operation = Operation::SetStatus { version: transition.version, status, reason };
+        self.submit(namespace, change(namespace, transition, text, operation))
     }
 
-    /// Puts a tombstone in place of what is active, and takes the agent out of `deploy/`. Its releases stay.
-    pub fn bury(&self, namespace: &str, agent: &str, author: Author, when: Timestamp) -> Result<Recorded, Fault> {
-        let step = Step { agent: agent.to_owned(), version: 0, author, when, reason: None };
-        self.submit(namespace, change(namespace, step, "deleted".to_owned(), Deed::Bury))
+    /// Replaces the active release by a tombstone and removes the agent from `deploy/`. Its releases stay.
+    pub fn tombstone(&self, namespace: &str, agent: &str, author: Author, when: Timestamp) -> Result<Recorded, Fault> {
+        let transition = Transition { agent: agent.to_owned(), version: 0, author, when, reason: None };
+        self.submit(namespace, change(namespace, transition, "deleted".to_owned(), Operation::Tombstone))
     }
 
     /// An agent's releases, newest first: those before the version `before`, or from the newest on.
     pub fn list(&self, namespace: &str, agent: &str, before: Option<u64>, limit: usize) -> Result<Page, Fault> {
         names::agent(agent)?;
         let Some(repository) = self.repository(namespace, false)? else { return Ok(Page { rows: Vec::new(), next: None }) };
-        let source = repository.source()?;
-        let limit = limit.clamp(1, PAGE_MAX);
-        let (mut lines, more) = {
-            let mut view = locked(&repository.view);
-            view.sync(source.head()?);
-            let (mut lines, more) = view.agent(agent, &source)?.page(before, limit);
-            if !lines.is_empty() {
-                view.tell(agent, &mut lines, &source)?;
+        let objects = repository.objects()?;
+        let limit = limit.clamp(1, MAX_PAGE);
+        let (mut rows, more) = {
+            let mut cache = locked(&repository.cache);
+            cache.move_to(objects.head()?);
+            let (mut rows, more) = cache.agent(agent, &objects)?.page(before, limit);
+            if !rows.is_empty() {
+                cache.describe(agent, &mut rows, &objects)?;
             }
-            (lines, more)
+            (rows, more)
         };
-        // What was not read before is read without holding up whoever comes meanwhile: artifacts never change.
+        // Missing summaries are read without the lock: artifacts never change.
         let mut read = Vec::new();
-        for (row, id) in &mut lines {
-            if row.told.is_err() {
-                let artifact = change::artifact(&source, *id, namespace, agent, row.version);
-                row.told = artifact.map(|artifact| Told::of(&artifact)).map_err(|fault| fault.to_string());
-                // What is not believed may be mended, and is looked at again.
-                read.extend(row.told.clone().ok().map(|told| (row.version, *id, told)));
+        for (row, id) in &mut rows {
+            if row.summary.is_err() {
+                let artifact = change::artifact(&objects, *id, namespace, agent, row.version);
+                row.summary = artifact.map(|artifact| Summary::of(&artifact)).map_err(|fault| fault.to_string());
+                // An invalid artifact is read again by the next list: it may have been repaired.
+                read.extend(row.summary.clone().ok().map(|summary| (row.version, *id, summary)));
             }
         }
         if !read.is_empty() {
-            locked(&repository.view).learn(agent, read.iter().map(|(version, id, told)| (*version, *id, told)));
+            locked(&repository.cache).add_summaries(agent, read.iter().map(|(version, id, summary)| (*version, *id, summary)));
         }
-        let rows: Vec<_> = lines.into_iter().map(|(row, _)| row).collect();
+        let rows: Vec<_> = rows.into_iter().map(|(row, _)| row).collect();
         let next = rows.last().map(|row| row.version).filter(|_| more);
         Ok(Page { rows, next })
     }
 
-    /// The artifact of one version, if it is what was written.
+    /// The artifact of one version. Fails if the file is not what was recorded.
     pub fn release(&self, namespace: &str, agent: &str, version: u64) -> Result<Artifact, Fault> {
-        let found = self.look(namespace, agent, |known| known.versions.get(&version).copied())?;
+        let found = self.read(namespace, agent, |known| known.versions.get(&version).copied())?;
         match found {
-            Some((source, Some(id))) => change::artifact(&source, id, namespace, agent, version),
+            Some((objects, Some(id))) => change::artifact(&objects, id, namespace, agent, version),
             _ => Err(change::missing(agent, version)),
         }
     }
 
-    /// Where one version stands.
-    pub fn standing(&self, namespace: &str, agent: &str, version: u64) -> Result<Option<Standing>, Fault> {
-        Ok(self.look(namespace, agent, |known| known.standings.get(&version).cloned())?.and_then(|(_, standing)| standing))
+    /// The status of one version.
+    pub fn status(&self, namespace: &str, agent: &str, version: u64) -> Result<Option<VersionStatus>, Fault> {
+        Ok(self.read(namespace, agent, |known| known.statuses.get(&version).cloned())?.and_then(|(_, status)| status))
     }
 
-    /// What is active, or the tombstone. None for an agent that never had a release active.
+    /// The active release or the tombstone. None for an agent that never had an active release.
     pub fn current(&self, namespace: &str, agent: &str) -> Result<Option<Current>, Fault> {
-        let Some((source, Some(id))) = self.look(namespace, agent, |known| known.current)? else { return Ok(None) };
+        let Some((objects, Some(id))) = self.read(namespace, agent, |known| known.current)? else { return Ok(None) };
         let damaged =
-            |why: &dyn std::fmt::Display| Fault::damaged(format!("what is active of agent {agent} is not what was written: {why}"));
-        let text = source.text(id, CURRENT).map_err(|fault| damaged(&fault))?;
+            |why: &dyn std::fmt::Display| Fault::damaged(format!("the active release of agent {agent} is not what was written: {why}"));
+        let text = objects.text(id, CURRENT).map_err(|fault| damaged(&fault))?;
         let current = Current::from_yaml(&text).map_err(|fault| damaged(&fault))?;
         let (name, theirs) = match &current {
             Current::Release(artifact) => (artifact.metadata.name.as_str(), artifact.deployment.namespace.as_str()),
@@ -244,44 +245,42 @@ impl History {
     pub fn manifest(&self, namespace: &str, agent: &str) -> Result<Option<String>, Fault> {
         names::agent(agent)?;
         let Some(repository) = self.repository(namespace, false)? else { return Ok(None) };
-        let source = repository.source()?;
-        let Some(head) = source.head()? else { return Ok(None) };
+        let objects = repository.objects()?;
+        let Some(head) = objects.head()? else { return Ok(None) };
         let file = format!("{agent}.yaml");
-        source.at(source.root(head)?, &[DEPLOY, &file])?.map(|id| source.text(id, &file)).transpose()
+        objects.at(objects.root(head)?, &[DEPLOY, &file])?.map(|id| objects.text(id, &file)).transpose()
     }
 
     /// All agents that have a history, deleted ones too, in order.
     pub fn agents(&self, namespace: &str) -> Result<Vec<String>, Fault> {
         let Some(repository) = self.repository(namespace, false)? else { return Ok(Vec::new()) };
-        let source = repository.source()?;
-        let Some(head) = source.head()? else { return Ok(Vec::new()) };
-        let Some(folder) = source.at(source.root(head)?, &[AGENTS])? else { return Ok(Vec::new()) };
+        let objects = repository.objects()?;
+        let Some(head) = objects.head()? else { return Ok(Vec::new()) };
+        let Some(folder) = objects.at(objects.root(head)?, &[AGENTS])? else { return Ok(Vec::new()) };
         let mut agents = Vec::new();
-        for entry in tree::entries(&source.read(folder, gix::objs::Kind::Tree)?) {
-            let entry = entry?;
-            let name = std::str::from_utf8(entry.name).ok().filter(|name| entry.is_folder && names::agent(name).is_ok());
-            agents.extend(name.map(str::to_owned));
+        for entry in objects.tree(folder)?.entries {
+            let name = std::str::from_utf8(&entry.filename).ok();
+            agents.extend(name.filter(|name| entry.mode.is_tree() && names::agent(name).is_ok()).map(str::to_owned));
         }
         agents.sort_unstable();
         Ok(agents)
     }
 
-    /// Whether a release of this name was recorded, and as what: the agent, and where.
+    /// The agent and version that a release of this name was recorded as.
     pub fn named(&self, namespace: &str, release: &str) -> Result<Option<(String, Recorded)>, Fault> {
         names::release(release)?;
         let Some(repository) = self.repository(namespace, false)? else { return Ok(None) };
-        let source = repository.source()?;
-        let mut view = locked(&repository.view);
-        view.sync(source.head()?);
-        Ok(view
-            .named(release, &source)?
-            .map(|place| (place.agent, Recorded { version: place.version, commit: place.commit.to_string(), is_new: false })))
+        let objects = repository.objects()?;
+        let mut cache = locked(&repository.cache);
+        cache.move_to(objects.head()?);
+        let recorded = |found: cache::Location| Recorded { version: found.version, commit: found.commit.to_string(), is_new: false };
+        Ok(cache.named(release, &objects)?.map(|found| (found.agent.clone(), recorded(found))))
     }
 
-    /// The commit that a namespace's history stands on, in hex. None before there is one.
+    /// The newest commit of a namespace, in hex.
     pub fn head(&self, namespace: &str) -> Result<Option<String>, Fault> {
         let Some(repository) = self.repository(namespace, false)? else { return Ok(None) };
-        Ok(repository.source()?.head()?.map(|head| head.to_string()))
+        Ok(repository.objects()?.head()?.map(|head| head.to_string()))
     }
 
     /// All namespaces that have a repository, in order.
@@ -296,62 +295,64 @@ impl History {
             .collect())
     }
 
-    /// Where a namespace's repository lies, whether it is there or not.
+    /// The path of a namespace's repository, whether it exists or not.
     pub fn path(&self, namespace: &str) -> Result<PathBuf, Fault> {
         names::namespace(namespace)?;
         Ok(self.root.join(format!("{namespace}.git")))
     }
 
-    /// Waits until packs that are being put together in the background are so.
-    pub fn settle(&self) {
+    /// Waits for repacks that run or are scheduled.
+    pub fn wait_for_repacks(&self) {
         let all: Vec<_> = locked(&self.repositories).values().cloned().collect();
         for repository in all {
-            repository.tidy.wait();
+            repository.repack.wait();
         }
     }
 
     fn submit(&self, namespace: &str, change: Change) -> Result<Recorded, Fault> {
         names::agent(&change.agent)?;
-        let makes = matches!(change.deed, Deed::Record { .. });
-        match self.repository(namespace, makes)? {
+        let create = matches!(change.operation, Operation::Record { .. });
+        match self.repository(namespace, create)? {
             Some(repository) => repository.submit(change).map(|outcome| recorded(&outcome)),
-            // Nothing was ever recorded, so that there is nothing to bury either.
-            None if matches!(change.deed, Deed::Bury) => Ok(recorded(&Outcome { version: 0, commit: None, is_new: false })),
+            // No release, so no tombstone.
+            None if matches!(change.operation, Operation::Tombstone) => Ok(recorded(&Outcome { version: 0, commit: None, is_new: false })),
             None => Err(Fault::Missing(format!("namespace {namespace} has no release history yet"))),
         }
     }
 
-    /// What one agent's index says, with a reader of the commit that it belongs to.
-    fn look<T>(&self, namespace: &str, agent: &str, ask: impl Fn(&view::Agent) -> T) -> Result<Option<(source::Source, T)>, Fault> {
+    /// Reads from the cache, and returns the objects of the same commit.
+    fn read<T>(&self, namespace: &str, agent: &str, read: impl Fn(&cache::AgentReleases) -> T) -> Result<Option<(ObjectReader, T)>, Fault> {
         names::agent(agent)?;
         let Some(repository) = self.repository(namespace, false)? else { return Ok(None) };
-        let source = repository.source()?;
-        let mut view = locked(&repository.view);
-        view.sync(source.head()?);
-        let answer = ask(view.agent(agent, &source)?);
-        drop(view);
-        Ok(Some((source, answer)))
+        let objects = repository.objects()?;
+        let mut cache = locked(&repository.cache);
+        cache.move_to(objects.head()?);
+        let found = read(cache.agent(agent, &objects)?);
+        drop(cache);
+        Ok(Some((objects, found)))
     }
 
-    fn repository(&self, namespace: &str, makes: bool) -> Result<Option<Arc<Repository>>, Fault> {
+    fn repository(&self, namespace: &str, create: bool) -> Result<Option<Arc<Repository>>, Fault> {
         names::namespace(namespace)?;
         let mut repositories = locked(&self.repositories);
         if let Some(repository) = repositories.get(namespace) {
             return Ok(Some(repository.clone()));
         }
-        let Some(repository) = Repository::open(&self.root, namespace, makes)? else { return Ok(None) };
+        let Some(repository) = Repository::open(&self.root, namespace, create, &self.repacker)? else { return Ok(None) };
         let repository = Arc::new(repository);
         repositories.insert(namespace.to_owned(), repository.clone());
         Ok(Some(repository))
     }
 }
 
-fn agents_path(agent: &str) -> [&str; 2] {
-    [AGENTS, agent]
+impl Drop for History {
+    fn drop(&mut self) {
+        self.repacker.shutdown();
+    }
 }
 
-fn change(namespace: &str, step: Step, text: String, deed: Deed) -> Change {
-    Change { namespace: namespace.to_owned(), agent: step.agent, author: step.author, when: step.when, text, deed }
+fn change(namespace: &str, transition: Transition, text: String, operation: Operation) -> Change {
+    Change { namespace: namespace.to_owned(), agent: transition.agent, author: transition.author, when: transition.when, text, operation }
 }
 
 fn recorded(outcome: &Outcome) -> Recorded {

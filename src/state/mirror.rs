@@ -1,6 +1,5 @@
-//! A copy of each repository at a remote. Pushes come behind releases and never delay them; many changes become one push;
-//! a remote that is down is tried again, ever more patiently. Nothing is ever overwritten there: whatever the remote has
-//! that we do not is reported, and left to people.
+//! A copy of each repository at a remote. Pushes are asynchronous, debounced, and retried with backoff. Nothing is ever
+//! overwritten: commits that only the remote has are reported.
 
 mod push;
 mod trouble;
@@ -31,11 +30,11 @@ pub struct Rules {
 
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// Pushes at a time.
+    /// Concurrent pushes.
     pub parallel: usize,
-    /// How long a change waits for further ones.
+    /// Debounce time of changes.
     pub settle: Duration,
-    /// For one push.
+    /// Time limit of one push.
     pub time: Duration,
 }
 
@@ -45,20 +44,20 @@ impl Default for Options {
     }
 }
 
-/// How the copy of one namespace's repository is.
+/// State of the copy of one repository.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct State {
-    /// Our newest commit, as far as it was looked at.
+    /// The newest local commit that was seen.
     pub ours: Option<String>,
-    /// The commit that the remote's branch is at, as far as is known.
+    /// The last known commit of the remote branch.
     pub theirs: Option<String>,
-    /// How many of our commits the remote lacks. `None` while nobody knows.
+    /// Local commits that the remote lacks, if known.
     pub behind: Option<u64>,
     pub last_success: Option<SystemTime>,
     pub fault: Option<Failure>,
 }
 
-/// Why the copy is behind, since when, and how often it was tried in vain.
+/// Why the copy is behind, since when, and the number of failed attempts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     pub trouble: Trouble,
@@ -72,32 +71,32 @@ impl State {
     }
 }
 
-/// The way to tell the mirror of changes, and to ask how it is. Its work is done by the `Worker`.
+/// Handle to report changes and read states. The `Worker` pushes.
 #[derive(Debug, Clone)]
 pub struct Mirror(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
     changed: Mutex<BTreeSet<String>>,
-    told: Notify,
+    wake: Notify,
     states: Mutex<BTreeMap<String, State>>,
 }
 
 impl Mirror {
-    /// `folder` holds the repositories, each called `{namespace}.git`.
+    /// `folder` has the repositories, each named `{namespace}.git`.
     pub fn new(git: Git, rules: Rules, folder: impl Into<PathBuf>, options: Options) -> (Self, Worker) {
         let shared = Arc::new(Shared::default());
         let pusher = Pusher { git, rules, folder: folder.into(), time: options.time };
         (Self(shared.clone()), Worker::new(shared, pusher, options))
     }
 
-    /// Tells that a namespace has new commits. It costs next to nothing, and never waits.
+    /// Reports that a namespace has new commits. Does not block.
     pub fn changed(&self, namespace: &str) {
         lock(&self.0.changed).insert(namespace.to_owned());
-        self.0.told.notify_one();
+        self.0.wake.notify_one();
     }
 
-    /// None, while nothing is mirrored.
+    /// None without a mirror.
     pub fn state(&self, namespace: &str) -> Option<State> {
         lock(&self.0.states).get(namespace).cloned()
     }
@@ -107,7 +106,7 @@ impl Mirror {
     }
 }
 
-/// Nothing is left half done under these locks.
+/// Locks a mutex also after a panic: what these guard is consistent after every statement.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,6 +1,6 @@
-//! The repositories over Git's smart HTTP, to be read: `git clone` and GitOps controllers ask here. Each request is a
-//! `git upload-pack` of its own, which streams as fast as its client reads and ends when that leaves. Who may read what is
-//! decided by the caller; nothing that a client sends can write.
+//! Read access to the repositories over Git's smart HTTP, for `git clone` and GitOps controllers. Each request is a
+//! `git upload-pack` that streams as fast as its client reads and is killed when the client disconnects. The caller checks
+//! permissions; no request can write.
 
 mod inflate;
 mod session;
@@ -23,12 +23,12 @@ const UPLOAD_PACK: &str = "git-upload-pack";
 const RECEIVE_PACK: &str = "git-receive-pack";
 const REQUEST_TYPE: &str = "application/x-git-upload-pack-request";
 const PROTOCOL: HeaderName = HeaderName::from_static("git-protocol");
-/// The longest `Git-Protocol` that is heeded.
-const PROTOCOL_BYTES: usize = 128;
-/// After so many seconds without a word of the client upload-pack gives up.
-const SILENCE: &str = "--timeout=60";
+/// A longer `Git-Protocol` header is ignored.
+const MAX_PROTOCOL_BYTES: usize = 128;
+/// Seconds without input after which upload-pack ends.
+const CLIENT_TIMEOUT: &str = "--timeout=60";
 
-/// What a reader gets is what is reachable from a branch, whatever a repository's configuration says.
+/// A client reads what is reachable from a branch, whatever the configuration of the repository.
 const SETTINGS: [(&str, &str); 8] = [
     ("uploadpack.allowTipSHA1InWant", "false"),
     ("uploadpack.allowReachableSHA1InWant", "false"),
@@ -42,15 +42,15 @@ const SETTINGS: [(&str, &str); 8] = [
 
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Gits at a time.
+    /// Concurrent children.
     pub children: usize,
-    /// Of these, for one repository: a team's slow readers keep only each other waiting.
+    /// Concurrent children of one repository, so that slow readers of one team do not block others.
     pub of_one: usize,
-    /// How long a request waits for its turn before it is told to come again.
+    /// How long a request waits for a slot before it is answered with 503.
     pub queue: Duration,
-    /// For one answer, from its beginning to its end.
+    /// Duration of one response.
     pub time: Duration,
-    /// For what a client says that it wants and has, unpacked.
+    /// Bytes of a request body, decompressed.
     pub body: u64,
 }
 
@@ -60,25 +60,25 @@ impl Default for Limits {
     }
 }
 
-/// The repositories in one folder, each called `{namespace}.git`.
+/// Serves the repositories in one folder, each named `{namespace}.git`.
 #[derive(Debug, Clone)]
 pub struct Serve {
     git: Git,
     folder: PathBuf,
     limits: Limits,
     slots: Arc<Semaphore>,
-    /// Of repositories that are read at present.
+    /// By repository, while requests use it.
     shares: Arc<Mutex<HashMap<String, Arc<Semaphore>>>>,
 }
 
-/// A place among the gits, given back when this goes.
+/// Permits of a child, released on drop.
 #[derive(Debug)]
 struct Slot {
     _own: OwnedSemaphorePermit,
     _of_all: OwnedSemaphorePermit,
 }
 
-/// What of a path follows the prefix under which repositories are served: `{name}.git/{rest}`.
+/// Splits `{name}.git/{rest}`, the part of a path below the prefix of repositories.
 pub fn place(path: &str) -> Option<(&str, &str)> {
     let (name, rest) = path.split_once('/')?;
     Some((name.strip_suffix(".git")?, rest)).filter(|(name, _)| !name.is_empty())
@@ -89,8 +89,7 @@ impl Serve {
         Self { git, folder: folder.into(), limits, slots: Arc::new(Semaphore::new(limits.children)), shares: Arc::default() }
     }
 
-    /// Answers what is asked of the repository of a namespace, of which the caller is allowed to read. `rest` is the path
-    /// within the repository.
+    /// Answers a request for a repository that the caller may read. `rest` is the path within the repository.
     pub async fn answer(&self, namespace: &str, rest: &str, request: Request) -> Result<Reply, Error> {
         match rest {
             "info/refs" => match request.query()?.text("service").as_deref() {
@@ -113,17 +112,17 @@ impl Serve {
         if rest == UPLOAD_PACK { self.upload(&repository, request, slot).await } else { self.advertise(&repository, &request, slot).await }
     }
 
-    /// What branches there are, or what the server can do.
+    /// The advertisement of branches or capabilities.
     async fn advertise(&self, repository: &Path, request: &Request, slot: Slot) -> Result<Reply, Error> {
         let protocol = protocol(request.headers());
         let call = self.call(&["--stateless-rpc", "--advertise-refs"], repository, protocol)?;
-        // Up to version 1 the answer begins with the name of the service; clients of version 2 know that they get one.
+        // Up to version 1 the response begins with the name of the service.
         let head = if version(protocol) < 2 { Bytes::from_static(b"001e# service=git-upload-pack\n0000") } else { Bytes::new() };
         let session = Session::start(call, None, self.limits, slot)?;
         Ok(fresh(session.into_reply("application/x-git-upload-pack-advertisement", head).await?))
     }
 
-    /// A pack, or the next round of finding out which.
+    /// A pack, or the next round of negotiation.
     async fn upload(&self, repository: &Path, request: Request, slot: Slot) -> Result<Reply, Error> {
         let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         if kind != REQUEST_TYPE {
@@ -138,7 +137,7 @@ impl Serve {
     }
 
     fn call(&self, options: &[&str], repository: &Path, protocol: Option<&str>) -> Result<Call, Error> {
-        let mut arguments = vec![OsStr::new("upload-pack"), OsStr::new("--strict"), OsStr::new(SILENCE)];
+        let mut arguments = vec![OsStr::new("upload-pack"), OsStr::new("--strict"), OsStr::new(CLIENT_TIMEOUT)];
         arguments.extend(options.iter().map(OsStr::new));
         arguments.push(repository.as_os_str());
         let call = self.git.call(arguments).map_err(Error::internal)?.trusting(repository);
@@ -151,16 +150,16 @@ impl Serve {
 
     async fn repository(&self, namespace: &str) -> Option<PathBuf> {
         let path = repository(&self.folder, namespace)?;
-        // Not through a link, which could lead to another's.
+        // No symbolic link: it could lead to another repository.
         let facts = tokio::fs::symlink_metadata(&path).await.ok()?;
         if facts.is_dir() { tokio::fs::canonicalize(&path).await.ok() } else { None }
     }
 
-    /// The repository's own share comes first, so that who waits for that stands in nobody else's way.
+    /// Takes the permit of the repository first, so that waiting for it does not block other repositories.
     async fn slot(&self, namespace: &str) -> Option<Slot> {
         let share = {
             let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
-            // Each place, and each that is waited for, has one more.
+            // Each permit, and each waiting request, holds one more reference.
             shares.retain(|_, share| Arc::strong_count(share) > 1);
             shares.entry(namespace.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(self.limits.of_one))).clone()
         };
@@ -173,7 +172,7 @@ impl Serve {
 const READ_ONLY: &str = "this repository is read-only: it is written by releases alone, through the API or by changing Agents\n";
 const DUMB: &str = "only Git's smart protocol is spoken here; clone with git 1.6.6 or newer\n";
 
-/// Plain text, because git shows its user nothing else.
+/// Plain text: git shows nothing else to its user.
 fn said(status: StatusCode, words: &'static str) -> Reply {
     Reply::text(words).with_status(status)
 }
@@ -186,19 +185,19 @@ fn only(request: &Request, method: &Method) -> Result<(), Error> {
     if request.method() == method { Ok(()) } else { Err(Error::method_not_allowed(std::slice::from_ref(method))) }
 }
 
-/// What is true now may be false in a moment.
+/// The answer must not be cached.
 fn fresh(reply: Reply) -> Reply {
     reply.with_header(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, max-age=0, must-revalidate"))
 }
 
-/// What the client says about versions: `version=2`, with keys of later days beside it. Anything else is as if unsaid.
+/// The client's protocol version, as in `version=2`. Invalid headers are ignored.
 fn protocol(headers: &HeaderMap) -> Option<&str> {
     let text = headers.get(PROTOCOL)?.to_str().ok()?;
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"=:._-".contains(&byte);
-    (text.len() <= PROTOCOL_BYTES && text.bytes().all(plain)).then_some(text)
+    (text.len() <= MAX_PROTOCOL_BYTES && text.bytes().all(plain)).then_some(text)
 }
 
-/// As git reads it: the highest version that is named and known.
+/// The highest version that is named and known, as git reads it.
 fn version(protocol: Option<&str>) -> u8 {
     let named = protocol.unwrap_or_default().split(':').filter_map(|part| part.strip_prefix("version="));
     named.filter_map(|number| number.parse().ok().filter(|number| *number <= 2)).max().unwrap_or(0)
@@ -271,14 +270,14 @@ mod tests {
         }
 
         #[test]
-        fn what_git_is_told_of_the_protocol_is_plain(sent in prop::collection::vec(any::<u8>(), 0..140), said in "([:=]|version|[0-9a-z._-]){0,12}|version=[0-9]{1,30}") {
+        fn the_protocol_header_that_is_passed_on_is_plain(sent in prop::collection::vec(any::<u8>(), 0..140), said in "([:=]|version|[0-9a-z._-]){0,12}|version=[0-9]{1,30}") {
             for bytes in [&sent[..], said.as_bytes()] {
                 let Ok(value) = HeaderValue::from_bytes(bytes) else { continue };
                 let headers = HeaderMap::from_iter([(PROTOCOL, value)]);
-                let told = protocol(&headers);
-                let plain = |told: &str| told.len() <= PROTOCOL_BYTES && told.bytes().all(|byte| byte.is_ascii_graphic());
-                prop_assert!(told.is_none_or(|told| told.as_bytes() == bytes && plain(told)));
-                prop_assert!(version(told) <= 2);
+                let header = protocol(&headers);
+                let plain = |header: &str| header.len() <= MAX_PROTOCOL_BYTES && header.bytes().all(|byte| byte.is_ascii_graphic());
+                prop_assert!(header.is_none_or(|header| header.as_bytes() == bytes && plain(header)));
+                prop_assert!(version(header) <= 2);
             }
         }
     }

@@ -143,18 +143,18 @@ fn told(fault: Fault) -> Error {
 /// A line of a list. One whose artifact is not believed is listed, with what is wrong.
 fn entry(row: Row) -> Entry {
     let (name, commit) = row.recorded.unzip();
-    let standing = row.standing;
-    let fault = row.told.as_ref().err().cloned();
-    let when = standing.as_ref().map_or(Timestamp::UNIX_EPOCH, |standing| standing.when);
-    let (previous, author, timestamp, changelog, checksum) = match row.told {
-        Ok(told) => (told.previous, told.author, told.timestamp, told.changelog, told.checksum),
+    let status = row.status;
+    let fault = row.summary.as_ref().err().cloned();
+    let when = status.as_ref().map_or(Timestamp::UNIX_EPOCH, |status| status.when);
+    let (previous, author, timestamp, changelog, checksum) = match row.summary {
+        Ok(summary) => (summary.previous, summary.author, summary.timestamp, summary.changelog, summary.checksum),
         Err(_) => (row.version.saturating_sub(1), String::new(), when, String::new(), String::new()),
     };
     Entry {
         version: row.version,
         previous,
-        status: standing.as_ref().map_or(Status::Archived, |standing| standing.status),
-        reason: fault.or_else(|| standing.and_then(|standing| standing.reason)),
+        status: status.as_ref().map_or(Status::Archived, |status| status.status),
+        reason: fault.or_else(|| status.and_then(|status| status.reason)),
         author,
         timestamp,
         changelog,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use slipway_release::{Current, Status};
-use slipway_state::history::{Author, Draft, Fault, History, Recorded, Row, Standing, Step};
+use slipway_state::history::{Author, Draft, Fault, History, Recorded, Row, Transition, VersionStatus};
 
 use super::note::Note;
 use super::past::{Active, Past, Version};
@@ -53,14 +53,14 @@ fn past(history: &History, agent: &Key, others: impl Iterator<Item = u64>) -> Re
     }
     let Some(current) = active else { return Ok(past) };
     let version = current.metadata.version;
-    let standing = history.standing(&agent.namespace, &agent.name, version)?;
+    let status = history.status(&agent.namespace, &agent.name, version)?;
     // As it was recorded: what the cluster shows is the file of the version, unless somebody has spoilt that.
     let artifact = match history.release(&agent.namespace, &agent.name, version) {
         Err(Fault::Damaged(_) | Fault::Missing(_)) => current,
         found => found?,
     };
-    let since = standing.as_ref().map_or(artifact.metadata.timestamp, |standing| standing.when);
-    let note = Note::read(standing.and_then(|standing| standing.reason).as_deref());
+    let since = status.as_ref().map_or(artifact.metadata.timestamp, |status| status.when);
+    let note = Note::read(status.and_then(|status| status.reason).as_deref());
     past.active = Some(Active { version, since, artifact, note });
     Ok(past)
 }
@@ -68,18 +68,18 @@ fn past(history: &History, agent: &Key, others: impl Iterator<Item = u64>) -> Re
 impl Past {
     fn take(&mut self, row: Row) {
         // What is not believed is told when it is asked for, and not shown.
-        let (Ok(told), Some(standing)) = (row.told, row.standing) else { return };
+        let (Ok(summary), Some(status)) = (row.summary, row.status) else { return };
         let (name, commit) = row.recorded.unzip();
         let version = Version {
             name,
-            status: standing.status,
-            reason: standing.reason,
-            when: standing.when,
-            previous: told.previous,
-            author: told.author,
-            timestamp: told.timestamp,
-            changelog: told.changelog,
-            checksum: told.checksum,
+            status: status.status,
+            reason: status.reason,
+            when: status.when,
+            previous: summary.previous,
+            author: summary.author,
+            timestamp: summary.timestamp,
+            changelog: summary.changelog,
+            checksum: summary.checksum,
             commit,
         };
         self.versions.insert(row.version, version);
@@ -90,9 +90,9 @@ impl Past {
 pub(super) fn asked(history: &History, agent: &Key, version: u64) -> Result<Asked, Fault> {
     let found = match history.release(&agent.namespace, &agent.name, version) {
         Ok(artifact) => {
-            let standing = history.standing(&agent.namespace, &agent.name, version)?;
-            let rejected = standing.as_ref().is_some_and(Standing::was_rejected);
-            let status = standing.map_or(artifact.metadata.status, |standing| if rejected { Status::Rejected } else { standing.status });
+            let status = history.status(&agent.namespace, &agent.name, version)?;
+            let rejected = status.as_ref().is_some_and(VersionStatus::was_rejected);
+            let status = status.map_or(artifact.metadata.status, |status| if rejected { Status::Rejected } else { status.status });
             Ok((artifact, status))
         }
         Err(fault @ (Fault::Refused(_) | Fault::Missing(_) | Fault::Damaged(_))) => Err(fault.to_string()),
@@ -133,8 +133,8 @@ pub(super) fn activate(
     when: Timestamp,
 ) -> Result<Recorded, Fault> {
     let author = author(note.by.as_deref().unwrap_or(super::author::PLATFORM));
-    let step = Step { agent: agent.name.clone(), version, author, when, reason: note.reason() };
-    history.activate(&agent.namespace, step, manifest)
+    let transition = Transition { agent: agent.name.clone(), version, author, when, reason: note.reason() };
+    history.activate(&agent.namespace, transition, manifest)
 }
 
 /// An author as Git writes one: a name, and an address where there is one.
@@ -150,7 +150,7 @@ pub(super) fn lives(history: &History, agent: &Key) -> Result<bool, Fault> {
         Ok(Some(Current::Gone(_))) => false,
         Ok(None) => {
             let newest = history.list(&agent.namespace, &agent.name, None, 1)?;
-            newest.rows.iter().any(|row| row.standing.as_ref().is_some_and(|standing| standing.status == Status::PendingEval))
+            newest.rows.iter().any(|row| row.status.as_ref().is_some_and(|status| status.status == Status::PendingEval))
         }
         Err(fault) => return Err(fault),
     })

@@ -63,7 +63,7 @@ pub(super) async fn reconcile(world: &Arc<World>, key: &Key) -> Result<Option<Du
     let of = key.clone();
     let when = Timestamp::now();
     let author = git::author(author::PLATFORM);
-    let buried = git::on(&world.history, move |history| history.bury(&of.namespace, &of.name, author, when)).await?;
+    let buried = git::on(&world.history, move |history| history.tombstone(&of.namespace, &of.name, author, when)).await?;
     world.moved(&key.namespace);
     tracing::info!(agent = %key, commit = buried.commit, "the agent is gone; its history is closed");
     say(world, key).await?;

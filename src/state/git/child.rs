@@ -1,5 +1,5 @@
-//! A running git with all that it starts: a process group that ends with the value, however that comes about. Nothing of
-//! it is left, not even a dead process: where we are a container's first process, orphans are ours to bury.
+//! A running git: a process group that is killed when the value is dropped. Orphans of the group are reaped, as this may
+//! be the first process of a container.
 
 use std::io;
 use std::process::ExitStatus;
@@ -13,19 +13,20 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{Fault, Limits, Scrubbed};
 
-/// How long output is awaited of children that outlive the program itself.
-const DRAIN: Duration = Duration::from_millis(200);
-/// How often those who were killed are looked for, and how many times.
-const BURIAL: (Duration, u32) = (Duration::from_millis(20), 100);
+/// How long output of descendants is awaited after the program has ended.
+const DRAIN_TIME: Duration = Duration::from_millis(200);
+/// Interval and number of attempts to reap killed processes.
+const REAP_INTERVAL: Duration = Duration::from_millis(20);
+const REAP_ATTEMPTS: u32 = 100;
 
 pub(crate) struct Child {
-    // In this order: the group ends, then the folder that it worked in goes.
+    // Dropped in this order: the group, then its folder.
     _group: Group,
     process: tokio::process::Child,
     _private: TempDir,
 }
 
-/// What came of a child that ended by itself.
+/// The result of a child that ended by itself.
 #[derive(Debug)]
 pub(crate) struct Finished {
     pub(crate) status: ExitStatus,
@@ -35,12 +36,12 @@ pub(crate) struct Finished {
 
 impl Child {
     pub(super) fn new(process: tokio::process::Child, private: TempDir) -> Self {
-        // A group of its own bears its leader's number.
+        // The id of the group is that of its leader.
         let group = Group(process.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw));
         Self { _group: group, process, _private: private }
     }
 
-    /// Its three streams, to be taken once.
+    /// The three streams. They can be taken once.
     pub(crate) fn streams(&mut self) -> io::Result<(ChildStdin, ChildStdout, ChildStderr)> {
         let streams = self.process.stdin.take().zip(self.process.stdout.take()).zip(self.process.stderr.take());
         streams.map(|((stdin, stdout), stderr)| (stdin, stdout, stderr)).ok_or_else(|| io::Error::other("a stream was taken twice"))
@@ -50,10 +51,10 @@ impl Child {
         self.process.wait().await
     }
 
-    /// Waits for its end, gathering what it says.
+    /// Collects the output until the end.
     pub(super) async fn finish(mut self, limits: Limits, secrets: &[String]) -> Result<Finished, Fault> {
-        let told = |error: io::Error| Fault::Read(error.to_string());
-        let (stdin, stdout, stderr) = self.streams().map_err(told)?;
+        let read_error = |error: io::Error| Fault::Read(error.to_string());
+        let (stdin, stdout, stderr) = self.streams().map_err(read_error)?;
         drop(stdin);
         let (mut stdout, mut stderr) = (Some(stdout), Some(stderr));
         let (mut out, mut err) = (Vec::new(), Vec::new());
@@ -64,8 +65,8 @@ impl Child {
                 more = read(&mut stdout, &mut out), if stdout.is_some() => if !more { stdout = None },
                 more = read(&mut stderr, &mut err), if stderr.is_some() => if !more { stderr = None },
                 ended = self.process.wait(), if status.is_none() => {
-                    status = Some(ended.map_err(told)?);
-                    until = until.min(Instant::now() + DRAIN);
+                    status = Some(ended.map_err(read_error)?);
+                    until = until.min(Instant::now() + DRAIN_TIME);
                 }
                 () = sleep_until(until) => match status {
                     Some(_) => break,
@@ -93,20 +94,19 @@ struct Group(Option<Pid>);
 impl Drop for Group {
     fn drop(&mut self) {
         let Some(group) = self.0 else { return };
-        // Nobody left to kill is as good.
+        // Fails if the group has ended.
         let _ = kill_process_group(group, Signal::KILL);
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(buried(group));
+            runtime.spawn(reap(group));
         }
     }
 }
 
-/// Takes leave of those of the group whose parent died, and who are our children by that.
-async fn buried(group: Pid) {
-    let (pause, times) = BURIAL;
-    for _ in 0..times {
-        // The leader is awaited by tokio; a moment's pause lets that be the first.
-        sleep(pause).await;
+/// Reaps processes of the group whose parent has died.
+async fn reap(group: Pid) {
+    for _ in 0..REAP_ATTEMPTS {
+        // Tokio reaps the leader; the pause lets it be first.
+        sleep(REAP_INTERVAL).await;
         loop {
             match waitpgid(group, WaitOptions::NOHANG) {
                 Ok(Some(_)) => {}

@@ -111,7 +111,7 @@ async fn a_repository_cannot_undo_what_is_set() {
     let config = "[core]\n\tbare = true\n\trepositoryformatversion = 0\n\thooksPath = /evil\n[http]\n\tfollowRedirects = true\n[protocol]\n\tallow = always\n";
     fs::write(repository.join("config"), config).unwrap();
     for (key, value) in [("core.hooksPath", "/dev/null"), ("http.followRedirects", "false"), ("protocol.allow", "never")] {
-        let told = git.call(["config", key]).unwrap().within(&repository).run(LIMITS).await.unwrap();
-        assert_eq!(told.stdout.line(), value, "{key}");
+        let output = git.call(["config", key]).unwrap().within(&repository).run(LIMITS).await.unwrap();
+        assert_eq!(output.stdout.line(), value, "{key}");
     }
 }

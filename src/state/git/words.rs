@@ -1,16 +1,16 @@
-//! What git says, made fit for a log line and a person: without secrets, without control characters, not too long.
+//! Output of git for logs and errors: without secrets and control characters, and of limited length.
 
-/// The longest that is kept; of more, the end, where git says what it died of.
-const LONGEST: usize = 600;
+/// Longer output is cut at its beginning: the end has the error.
+const MAX_LINE_BYTES: usize = 600;
 
-/// Output of a child from which the secrets are gone.
+/// Output of a child without secrets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Scrubbed(String);
 
 impl Scrubbed {
     pub(crate) fn new(bytes: &[u8], secrets: &[String]) -> Self {
         let mut text = String::from_utf8_lossy(bytes).into_owned();
-        // The longest first: one may be part of another.
+        // Longest first: one may contain another.
         let mut secrets: Vec<&str> = secrets.iter().map(String::as_str).filter(|secret| !secret.is_empty()).collect();
         secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
         for secret in secrets {
@@ -23,7 +23,7 @@ impl Scrubbed {
         &self.0
     }
 
-    /// On one line.
+    /// The output as one line.
     pub(crate) fn line(&self) -> String {
         line(&self.0)
     }
@@ -33,8 +33,8 @@ pub(crate) fn line(text: &str) -> String {
     let plain: String = text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
     let line = plain.split_whitespace().collect::<Vec<_>>().join(" ");
     match line.len() {
-        0..=LONGEST => line,
-        length => format!("…{}", &line[line.ceil_char_boundary(length - LONGEST)..]),
+        0..=MAX_LINE_BYTES => line,
+        length => format!("…{}", &line[line.ceil_char_boundary(length - MAX_LINE_BYTES)..]),
     }
 }
 
@@ -58,7 +58,7 @@ mod tests {
         }
         let long = format!("{}é the end", "x".repeat(1000));
         let line = line(&long);
-        assert!(line.len() <= LONGEST + 4 && line.ends_with("é the end"), "{line}");
+        assert!(line.len() <= MAX_LINE_BYTES + 4 && line.ends_with("é the end"), "{line}");
     }
 
     proptest! {
@@ -70,7 +70,7 @@ mod tests {
                 prop_assert!(!scrubbed.as_str().contains(secret.as_str()), "{} in {}", secret, scrubbed.as_str());
             }
             let line = scrubbed.line();
-            prop_assert!(line.len() <= LONGEST + '…'.len_utf8() && !line.contains(char::is_control), "{}", line);
+            prop_assert!(line.len() <= MAX_LINE_BYTES + '…'.len_utf8() && !line.contains(char::is_control), "{}", line);
         }
     }
 }

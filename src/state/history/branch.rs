@@ -1,5 +1,5 @@
-//! The branch that the history stands on. It moves by Git's own protocol: a lock file beside it, which keeps pushes by
-//! hand and us apart, holds the new commit and takes the branch's place.
+//! The branch of a repository. It is moved by Git's protocol: a lock file, which excludes concurrent pushes, receives the
+//! new commit and is renamed to the branch.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -10,13 +10,13 @@ use gix::ObjectId;
 
 use super::{Fault, disk};
 
-/// The branch's place below the repository.
+/// Path of the branch below the repository.
 pub(super) const BRANCH: &str = "refs/heads/main";
-/// How often a lock that somebody else has is asked for, and how long is waited in between.
-const ATTEMPTS: u32 = 50;
-const PAUSE: Duration = Duration::from_millis(20);
+/// Attempts to take a lock that another program holds, and the pause between them.
+const LOCK_ATTEMPTS: u32 = 50;
+const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The right to move the branch.
+/// The lock of the branch. Released on drop unless the branch was moved.
 pub(super) struct Lock {
     file: File,
     path: PathBuf,
@@ -25,35 +25,34 @@ pub(super) struct Lock {
 }
 
 impl Lock {
-    /// Takes the lock, with the commit in it that the branch is meant to have. It is not on the disk yet.
+    /// Takes the lock and writes the new commit to it, without syncing it.
     pub(super) fn take(repository: &Path, commit: ObjectId) -> Result<Self, Fault> {
         let branch = repository.join(BRANCH);
         let path = branch.with_extension("lock");
-        // Git removes folders of branches that became empty.
+        // Git removes empty folders of branches.
         if let Some(folder) = branch.parent()
             && !folder.is_dir()
         {
             disk::folder(folder)?;
         }
-        for _ in 0..ATTEMPTS {
+        for _ in 0..LOCK_ATTEMPTS {
             match disk::begin(&path, format!("{commit}\n").as_bytes()) {
                 Ok(file) => return Ok(Self { file, path, branch, is_held: true }),
-                Err(Fault::Disk { source, .. }) if source.kind() == std::io::ErrorKind::AlreadyExists => thread::sleep(PAUSE),
+                Err(Fault::Disk { source, .. }) if source.kind() == std::io::ErrorKind::AlreadyExists => thread::sleep(LOCK_RETRY_INTERVAL),
                 Err(fault) => return Err(fault),
             }
         }
         Err(Fault::Busy(format!("{BRANCH} is locked by another program; if none is at work, remove {} and try again", path.display())))
     }
 
-    /// What the branch will hold is on the disk when this returns.
     pub(super) fn sync(&self) -> Result<(), Fault> {
         disk::sync(&self.file).map_err(|error| Fault::disk("write", &self.path, error))
     }
 
-    /// Moves the branch, which is on the disk once its folder is synced.
+    /// Moves the branch. The move is durable once the folder is synced.
     pub(super) fn commit(mut self) -> Result<(), Fault> {
         self.is_held = false;
-        disk::settle(&self.path, &self.branch)
+        disk::rename_or_remove(&self.path, &self.branch)
     }
 }
 
@@ -65,7 +64,7 @@ impl Drop for Lock {
     }
 }
 
-/// The branch's name is on the disk when this returns.
+/// Makes the last move of the branch durable.
 pub(super) fn sync(branch: &Path) -> Result<(), Fault> {
     branch.parent().map_or(Ok(()), disk::sync_folder)
 }

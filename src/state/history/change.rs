@@ -1,4 +1,6 @@
-//! The changes that the history knows, and what each does to the folders of a repository.
+//! The operations of the history, and what each changes in the files of a repository.
+
+use std::path::Path;
 
 use gix::ObjectId;
 use gix::objs::Kind;
@@ -6,54 +8,54 @@ use jiff::Timestamp;
 use slipway_api::names::AgentName;
 use slipway_release::{Artifact, Current, LONGEST, Status, Tombstone};
 
+use super::cache::{self, CommitEffect, Summary};
 use super::message::About;
-use super::pack::Batch;
-use super::source::Source;
-use super::standings::{REJECTED_BEFORE, Sheet, Standing};
-use super::tip::Folder;
-use super::view::{self, Effect, Told};
-use super::writer::Tip;
-use super::{AGENTS, Author, CURRENT, DEPLOY, Fault, KUSTOMIZATION, RELEASES, STATUS, lanes};
+use super::objects::ObjectReader;
+use super::pack::{ObjectBatch, object_id};
+use super::status::{REJECTED_BEFORE, StatusFile, VersionStatus};
+use super::worktree::Directory;
+use super::writer::Head;
+use super::{AGENTS, Author, CURRENT, DEPLOY, Fault, KUSTOMIZATION, RELEASES, STATUS};
 
-/// One change of one agent's history: one commit.
+/// A change of one agent's history, which becomes one commit.
 #[derive(Debug)]
 pub(super) struct Change {
     pub namespace: String,
     pub agent: String,
     pub author: Author,
     pub when: Timestamp,
-    /// What the commit says.
+    /// The commit message.
     pub text: String,
-    pub deed: Deed,
+    pub operation: Operation,
 }
 
 #[derive(Debug)]
-pub(super) enum Deed {
-    /// A new release; active at once if its artifact says so.
+pub(super) enum Operation {
+    /// Adds a release, active if its artifact says so.
     Record { name: String, artifact: Box<Artifact>, manifest: Option<String> },
-    /// A release that was recorded becomes the active one.
+    /// Makes a recorded release the active one.
     Activate { version: u64, manifest: Option<String>, reason: Option<String> },
-    /// A release stands elsewhere now.
-    Mark { version: u64, status: Status, reason: Option<String> },
-    /// The agent is deleted.
-    Bury,
+    /// Sets the status of a release.
+    SetStatus { version: u64, status: Status, reason: Option<String> },
+    /// Replaces the active release of a deleted agent by a tombstone.
+    Tombstone,
 }
 
-/// What a change came to.
+/// The result of a change.
 #[derive(Debug, Clone)]
 pub(super) struct Outcome {
-    /// 0 when it is about no version.
+    /// 0 if the change is of no version.
     pub version: u64,
-    /// The commit that has it. None in a repository without commits.
+    /// The commit that has the change. None in a repository without commits.
     pub commit: Option<ObjectId>,
-    /// Whether there is a commit that was not there before.
+    /// False if the change was committed before.
     pub is_new: bool,
 }
 
 impl Change {
     pub(super) fn release(&self) -> Option<&str> {
-        match &self.deed {
-            Deed::Record { name, .. } => Some(name),
+        match &self.operation {
+            Operation::Record { name, .. } => Some(name),
             _ => None,
         }
     }
@@ -63,61 +65,61 @@ impl Change {
     }
 }
 
-impl Tip {
-    /// Makes the change in memory. No effect means that all is so already.
-    pub(super) fn apply(&mut self, change: &Change, source: &Source, batch: &mut Batch) -> Result<(Outcome, Option<Effect>), Fault> {
-        // What can be refused is refused before anything is changed.
-        self.is_torn = false;
-        let mut work = Work { tip: self, change, source, batch, effect: Effect { agent: change.agent.clone(), ..Effect::default() } };
-        let version = match &change.deed {
-            Deed::Record { artifact, manifest, .. } => Some(work.record(artifact, manifest.as_deref())?),
-            Deed::Activate { version, manifest, reason } => {
-                work.activate(*version, manifest.as_deref(), reason.as_deref())?.then_some(*version)
+impl Head {
+    /// Makes the change in memory. Without an effect there was nothing to change.
+    pub(super) fn apply(
+        &mut self,
+        change: &Change,
+        objects: &ObjectReader,
+        batch: &mut ObjectBatch,
+    ) -> Result<(Outcome, Option<CommitEffect>), Fault> {
+        // Set once files are edited: every check comes before.
+        self.is_inconsistent = false;
+        let effect = CommitEffect { agent: change.agent.clone(), ..CommitEffect::default() };
+        let mut edit = Edit { head: self, change, objects, batch, effect };
+        let (version, is_new) = match &change.operation {
+            Operation::Record { artifact, manifest, .. } => (edit.record(artifact, manifest.as_deref())?, true),
+            Operation::Activate { version, manifest, reason } => {
+                (*version, edit.activate(*version, manifest.as_deref(), reason.as_deref())?)
             }
-            Deed::Mark { version, status, reason } => work.mark(*version, *status, reason.as_deref())?.then_some(*version),
-            Deed::Bury => work.bury()?.then_some(0),
+            Operation::SetStatus { version, status, reason } => (*version, edit.set_status(*version, *status, reason.as_deref())?),
+            Operation::Tombstone => (0, edit.tombstone()?),
         };
-        let effect = work.effect;
-        self.is_torn = false;
-        Ok(match (version, &change.deed) {
-            (Some(version), _) => (Outcome { version, commit: None, is_new: true }, Some(effect)),
-            (None, Deed::Activate { version, .. } | Deed::Mark { version, .. }) => {
-                (Outcome { version: *version, commit: None, is_new: false }, None)
-            }
-            (None, _) => (Outcome { version: 0, commit: None, is_new: false }, None),
-        })
+        let effect = edit.effect;
+        self.is_inconsistent = false;
+        Ok((Outcome { version, commit: None, is_new }, is_new.then_some(effect)))
     }
 }
 
-struct Work<'a> {
-    tip: &'a mut Tip,
+struct Edit<'a> {
+    head: &'a mut Head,
     change: &'a Change,
-    source: &'a Source,
-    batch: &'a mut Batch,
-    effect: Effect,
+    objects: &'a ObjectReader,
+    batch: &'a mut ObjectBatch,
+    effect: CommitEffect,
 }
 
-impl Work<'_> {
-    fn folder(&mut self) -> Result<&mut Folder, Fault> {
-        self.tip.root.folder(AGENTS, self.source)?.folder(&self.change.agent, self.source)
+impl Edit<'_> {
+    /// The directory of the agent.
+    fn directory(&mut self) -> Result<&mut Directory, Fault> {
+        self.head.root.subdirectory(AGENTS, self.objects)?.subdirectory(&self.change.agent, self.objects)
     }
 
-    /// Where the agent's versions stand.
-    fn sheet(&mut self) -> Result<&mut Sheet, Fault> {
+    fn status_file(&mut self) -> Result<&mut StatusFile, Fault> {
         let agent = &self.change.agent;
-        if !self.tip.sheets.contains_key(agent) {
-            let text = match self.folder()?.file(STATUS)? {
-                Some(id) => self.source.text(id, STATUS)?,
+        if !self.head.status_files.contains_key(agent) {
+            let text = match self.directory()?.file(STATUS) {
+                Some(id) => self.objects.text(id, STATUS)?,
                 None => String::new(),
             };
-            self.tip.sheets.insert(agent.clone(), Sheet::new(text)?);
+            self.head.status_files.insert(agent.clone(), StatusFile::new(text)?);
         }
-        // Just put there if it was not.
-        Ok(self.tip.sheets.entry(agent.clone()).or_default())
+        // Present, or just inserted.
+        Ok(self.head.status_files.entry(agent.clone()).or_default())
     }
 
     fn record(&mut self, draft: &Artifact, manifest: Option<&str>) -> Result<u64, Fault> {
-        fits(manifest)?;
+        check_size(manifest)?;
         let highest = self.highest()?;
         let mut artifact = draft.clone();
         artifact.metadata.version = highest + 1;
@@ -125,189 +127,186 @@ impl Work<'_> {
         let artifact = artifact.sealed().map_err(|fault| Fault::Refused(format!("the artifact: {fault}")))?;
         let version = artifact.metadata.version;
         let status = artifact.metadata.status;
-        self.tip.is_torn = true;
-        let blob = self.batch.text(artifact.to_yaml().into_bytes())?;
-        let source = self.source;
-        self.folder()?.folder(RELEASES, source)?.put(&file(version), blob)?;
-        self.tip.highest.insert(self.change.agent.clone(), version);
-        self.effect.version = Some((version, blob, Told::of(&artifact)));
+        self.head.is_inconsistent = true;
+        let blob = self.batch.insert(Kind::Blob, artifact.to_yaml().into_bytes())?;
+        let objects = self.objects;
+        self.directory()?.subdirectory(RELEASES, objects)?.put(&file_name(version), blob);
+        self.head.highest.insert(self.change.agent.clone(), version);
+        self.effect.version = Some((version, blob, Summary::of(&artifact)));
         if status == Status::Active {
             self.make_active(version, blob, manifest, None)?;
         } else {
-            // One waits at a time: the newest.
+            // Only the newest pending release is evaluated.
             let mut changes = self.superseded(Status::PendingEval, version)?;
             changes.push((version, status, None));
-            self.stand(&changes)?;
+            self.write_statuses(&changes)?;
         }
         Ok(version)
     }
 
-    /// The highest version there ever was, 0 if there is none.
+    /// The highest version there ever was, 0 without one.
     fn highest(&mut self) -> Result<u64, Fault> {
-        if let Some(highest) = self.tip.highest.get(&self.change.agent) {
+        if let Some(highest) = self.head.highest.get(&self.change.agent) {
             return Ok(*highest);
         }
-        let source = self.source;
-        // Files may have been removed by hand; what was said of them stays.
-        let mut highest = self.sheet()?.highest();
-        let folder = self.folder()?;
-        for entry in folder.folder(RELEASES, source)?.entries() {
-            highest = highest.max(view::version(entry?.name).unwrap_or(0));
-        }
-        self.tip.highest.insert(self.change.agent.clone(), highest);
+        let objects = self.objects;
+        // A version whose file was removed by hand is still in the status file.
+        let in_status_file = self.status_file()?.highest();
+        let releases = self.directory()?.subdirectory(RELEASES, objects)?.entries().iter();
+        let highest = releases.filter_map(|entry| cache::version(&entry.filename)).max().unwrap_or(0).max(in_status_file);
+        self.head.highest.insert(self.change.agent.clone(), highest);
         Ok(highest)
     }
 
     fn activate(&mut self, version: u64, manifest: Option<&str>, reason: Option<&str>) -> Result<bool, Fault> {
-        fits(manifest)?;
-        let source = self.source;
+        check_size(manifest)?;
+        let objects = self.objects;
         let agent = self.change.agent.clone();
-        let folder = self.folder()?;
-        let Some(recorded) = folder.folder(RELEASES, source)?.file(&file(version))? else {
+        let directory = self.directory()?;
+        let Some(recorded) = directory.subdirectory(RELEASES, objects)?.file(&file_name(version)) else {
             return Err(missing(&agent, version));
         };
-        let current = folder.file(CURRENT)?;
-        let standing = self.sheet()?.one(version)?;
-        if standing.as_ref().is_some_and(Standing::was_rejected) {
+        let current = directory.file(CURRENT);
+        let status = self.status_file()?.get(version)?;
+        if status.as_ref().is_some_and(VersionStatus::was_rejected) {
             return Err(Fault::Refused(format!("version {version} of agent {agent} was rejected; deploy one that passed")));
         }
-        let artifact = artifact(source, recorded, &self.change.namespace, &agent, version)?;
+        let artifact = artifact(objects, recorded, &self.change.namespace, &agent, version)?;
         let active = artifact.marked(Status::Active).map_err(|fault| Fault::Refused(format!("the artifact: {fault}")))?;
         let bytes = active.to_yaml().into_bytes();
-        let blob = lanes::id((Kind::Blob, &bytes))?;
-        // What is asked for again later is written down again: who asked, and when.
+        let blob = object_id(Kind::Blob, &bytes)?;
+        // A later request for the same is recorded again, with its author and time.
         let when = self.change.when;
-        let is_so = |standing: Standing| standing.status == Status::Active && standing.reason.as_deref() == reason && standing.when >= when;
-        if current == Some(blob) && standing.is_some_and(is_so) && self.deploys(manifest)? {
+        let is_same = |status: VersionStatus| status.status == Status::Active && status.reason.as_deref() == reason && status.when >= when;
+        if current == Some(blob) && status.is_some_and(is_same) && self.is_deployed(manifest)? {
             return Ok(false);
         }
-        self.tip.is_torn = true;
+        self.head.is_inconsistent = true;
         if blob != recorded {
-            self.batch.text(bytes)?;
+            self.batch.insert(Kind::Blob, bytes)?;
         }
         self.make_active(version, blob, manifest, reason)?;
         Ok(true)
     }
 
-    /// Whether the manifest is the one that stands there.
-    fn deploys(&mut self, manifest: Option<&str>) -> Result<bool, Fault> {
+    /// Whether the manifest in `deploy/` is this one.
+    fn is_deployed(&mut self, manifest: Option<&str>) -> Result<bool, Fault> {
         let Some(manifest) = manifest else { return Ok(true) };
-        let blob = lanes::id((Kind::Blob, manifest.as_bytes()))?;
-        let found = self.tip.root.folder(DEPLOY, self.source)?.file(&format!("{}.yaml", self.change.agent))?;
+        let blob = object_id(Kind::Blob, manifest.as_bytes())?;
+        let found = self.head.root.subdirectory(DEPLOY, self.objects)?.file(&format!("{}.yaml", self.change.agent));
         Ok(found == Some(blob))
     }
 
     fn make_active(&mut self, version: u64, blob: ObjectId, manifest: Option<&str>, reason: Option<&str>) -> Result<(), Fault> {
-        let source = self.source;
-        self.folder()?.put(CURRENT, blob)?;
-        let mut changes: Vec<(u64, Status, Option<String>)> =
-            self.sheet()?.all(Status::Active).filter(|active| *active != version).map(|active| (active, Status::Archived, None)).collect();
+        let objects = self.objects;
+        self.directory()?.put(CURRENT, blob);
+        let mut changes: Vec<(u64, Status, Option<String>)> = self
+            .status_file()?
+            .with_status(Status::Active)
+            .filter(|active| *active != version)
+            .map(|active| (active, Status::Archived, None))
+            .collect();
         changes.extend(self.superseded(Status::PendingEval, version)?);
         changes.push((version, Status::Active, reason.map(str::to_owned)));
-        self.stand(&changes)?;
+        self.write_statuses(&changes)?;
         self.effect.current = Some(blob);
         let Some(manifest) = manifest else { return Ok(()) };
         let name = format!("{}.yaml", self.change.agent);
-        let blob = self.batch.text(manifest.as_bytes().to_vec())?;
-        let deploy = self.tip.root.folder(DEPLOY, source)?;
-        let is_new = deploy.file(&name)?.is_none();
-        deploy.put(&name, blob)?;
+        let blob = self.batch.insert(Kind::Blob, manifest.as_bytes().to_vec())?;
+        let deploy = self.head.root.subdirectory(DEPLOY, objects)?;
+        let is_new = deploy.file(&name).is_none();
+        deploy.put(&name, blob);
         if is_new { self.kustomize() } else { Ok(()) }
     }
 
-    fn mark(&mut self, version: u64, status: Status, reason: Option<&str>) -> Result<bool, Fault> {
-        let (agent, source) = (self.change.agent.clone(), self.source);
+    fn set_status(&mut self, version: u64, status: Status, reason: Option<&str>) -> Result<bool, Fault> {
+        let (agent, objects) = (self.change.agent.clone(), self.objects);
         match status {
             Status::Active => return Err(Fault::Refused(format!("version {version} of agent {agent} becomes active by being activated"))),
             Status::PendingEval => {
                 return Err(Fault::Refused(format!(
-                    "version {version} of agent {agent} waits for an evaluation only from when it is recorded on; record it anew"
+                    "version {version} of agent {agent} can wait for an evaluation only from its start; record it again"
                 )));
             }
             Status::Rejected | Status::Archived | Status::Deleted | Status::Skipped => {}
         }
-        let folder = self.folder()?;
-        if folder.folder(RELEASES, source)?.file(&file(version))?.is_none() {
+        let directory = self.directory()?;
+        if directory.subdirectory(RELEASES, objects)?.file(&file_name(version)).is_none() {
             return Err(missing(&agent, version));
         }
-        let before = self.sheet()?.one(version)?;
+        let before = self.status_file()?.get(version)?;
         if before.is_some_and(|before| before.status == status && before.reason.as_deref() == reason) {
             return Ok(false);
         }
-        self.tip.is_torn = true;
-        self.stand(&[(version, status, reason.map(str::to_owned))])?;
+        self.head.is_inconsistent = true;
+        self.write_statuses(&[(version, status, reason.map(str::to_owned))])?;
         Ok(true)
     }
 
-    fn bury(&mut self) -> Result<bool, Fault> {
-        let (agent, source) = (self.change.agent.clone(), self.source);
-        let folder = self.folder()?;
-        let changelog = match folder.file(CURRENT)? {
-            // What cannot be read must not keep an agent from being deleted.
-            Some(id) => match source.text(id, CURRENT).map(|text| Current::from_yaml(&text)) {
+    fn tombstone(&mut self) -> Result<bool, Fault> {
+        let (agent, objects) = (self.change.agent.clone(), self.objects);
+        let directory = self.directory()?;
+        let changelog = match directory.file(CURRENT) {
+            // A damaged file must not prevent deletion.
+            Some(id) => match objects.text(id, CURRENT).map(|text| Current::from_yaml(&text)) {
                 Ok(Ok(Current::Gone(_))) => return Ok(false),
                 Ok(Ok(Current::Release(artifact))) => artifact.metadata.changelog,
                 Ok(Err(_)) | Err(_) => String::new(),
             },
-            None if folder.folder(RELEASES, source)?.entries().next().is_none() => return Ok(false),
+            None if directory.subdirectory(RELEASES, objects)?.entries().is_empty() => return Ok(false),
             None => String::new(),
         };
-        let sheet = self.sheet()?;
-        let rejected = |standing: &Standing| {
-            let why = standing.reason.as_deref().unwrap_or_default();
-            (standing.status == Status::Rejected).then(|| format!("{REJECTED_BEFORE}{why}"))
+        let reason = |status: &VersionStatus| {
+            let why = status.reason.as_deref().unwrap_or_default();
+            (status.status == Status::Rejected).then(|| format!("{REJECTED_BEFORE}{why}"))
         };
-        let standings = sheet.standings()?;
-        let standing = standings.iter().filter(|(_, standing)| standing.status != Status::Deleted);
-        let ended: Vec<_> = standing.map(|(version, standing)| (*version, Status::Deleted, rejected(standing))).collect();
-        self.tip.is_torn = true;
+        let statuses = self.status_file()?.all()?;
+        let remaining = statuses.iter().filter(|(_, status)| status.status != Status::Deleted);
+        let ended: Vec<_> = remaining.map(|(version, status)| (*version, Status::Deleted, reason(status))).collect();
+        self.head.is_inconsistent = true;
         let tombstone = Tombstone::new(&agent, &changelog, self.change.when).to_yaml();
-        let blob = self.batch.text(tombstone.into_bytes())?;
-        self.folder()?.put(CURRENT, blob)?;
-        self.stand(&ended)?;
+        let blob = self.batch.insert(Kind::Blob, tombstone.into_bytes())?;
+        self.directory()?.put(CURRENT, blob);
+        self.write_statuses(&ended)?;
         self.effect.current = Some(blob);
-        let deploy = self.tip.root.folder(DEPLOY, source)?;
+        let deploy = self.head.root.subdirectory(DEPLOY, objects)?;
         let name = format!("{agent}.yaml");
-        if deploy.file(&name)?.is_some() {
-            deploy.remove(&name)?;
+        if deploy.file(&name).is_some() {
+            deploy.remove(&name);
             self.kustomize()?;
         }
         Ok(true)
     }
 
-    /// Versions that stand so, and end as this one takes their place.
+    /// Older versions with this status, archived because this version takes their place.
     fn superseded(&mut self, status: Status, by: u64) -> Result<Vec<(u64, Status, Option<String>)>, Fault> {
-        let older = self.sheet()?.all(status).filter(|version| *version < by);
+        let older = self.status_file()?.with_status(status).filter(|version| *version < by);
         Ok(older.map(|version| (version, Status::Archived, Some(format!("superseded by v{by}")))).collect())
     }
 
-    /// Writes down where versions stand from now on.
-    fn stand(&mut self, changes: &[(u64, Status, Option<String>)]) -> Result<(), Fault> {
+    fn write_statuses(&mut self, changes: &[(u64, Status, Option<String>)]) -> Result<(), Fault> {
         let when = self.change.when;
-        let path = format!("/{AGENTS}/{}/{STATUS}", self.change.agent);
-        let sheet = self.sheet()?;
-        let mut standings = Vec::new();
+        let file = self.status_file()?;
+        let mut statuses = Vec::new();
         for (version, status, reason) in changes {
-            let standing = Standing { status: *status, reason: reason.clone(), when };
-            sheet.set(*version, &standing)?;
-            standings.push((*version, standing));
+            let status = VersionStatus { status: *status, reason: reason.clone(), when };
+            file.set(*version, &status)?;
+            statuses.push((*version, status));
         }
-        let bytes = sheet.text().as_bytes().to_vec();
-        let blob = self.batch.growing(Kind::Blob, bytes, &path, &[]);
-        self.folder()?.put(STATUS, blob)?;
-        self.effect.standings.extend(standings);
+        let bytes = file.text().as_bytes().to_vec();
+        let blob = self.batch.insert(Kind::Blob, bytes)?;
+        self.directory()?.put(STATUS, blob);
+        self.effect.statuses.extend(statuses);
         Ok(())
     }
 
-    /// Lists what is deployed, for those who apply the folder as a whole.
+    /// Lists the manifests in `deploy/` for `kubectl apply -k`.
     fn kustomize(&mut self) -> Result<(), Fault> {
-        let deploy = self.tip.root.folder(DEPLOY, self.source)?;
+        let deploy = self.head.root.subdirectory(DEPLOY, self.objects)?;
         let mut resources = Vec::new();
         for entry in deploy.entries() {
-            let entry = entry?;
-            let name = String::from_utf8_lossy(entry.name).into_owned();
-            let path = std::path::Path::new(&name);
-            if !entry.is_folder && name != KUSTOMIZATION && path.extension().is_some_and(|end| end == "yaml") {
+            let name = entry.filename.to_string();
+            if !entry.mode.is_tree() && name != KUSTOMIZATION && Path::new(&name).extension().is_some_and(|end| end == "yaml") {
                 resources.push(name);
             }
         }
@@ -315,19 +314,20 @@ impl Work<'_> {
         let text = slipway_release::yaml(&serde_json::json!({
             "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": resources
         }));
-        let blob = self.batch.growing(Kind::Blob, text.into_bytes(), &format!("/{DEPLOY}/{KUSTOMIZATION}"), &[]);
-        self.tip.root.folder(DEPLOY, self.source)?.put(KUSTOMIZATION, blob)
+        let blob = self.batch.insert(Kind::Blob, text.into_bytes())?;
+        deploy.put(KUSTOMIZATION, blob);
+        Ok(())
     }
 }
 
-/// Reads an artifact and believes it only if it is the one that belongs there.
-pub(super) fn artifact(source: &Source, id: ObjectId, namespace: &str, agent: &str, version: u64) -> Result<Artifact, Fault> {
+/// Reads the artifact of a version and checks that it is the one that was recorded.
+pub(super) fn artifact(objects: &ObjectReader, id: ObjectId, namespace: &str, agent: &str, version: u64) -> Result<Artifact, Fault> {
     let damaged = |why: &dyn std::fmt::Display| {
         Fault::damaged(format!(
             "version {version} of agent {agent} is not what was written: {why}; it is left as it is, and other versions can be read"
         ))
     };
-    let text = source.text(id, &file(version)).map_err(|fault| damaged(&fault))?;
+    let text = objects.text(id, &file_name(version)).map_err(|fault| damaged(&fault))?;
     let name = AgentName::new(agent).map_err(|error| Fault::Refused(error.to_string()))?;
     let artifact = Artifact::from_yaml(&text).and_then(|artifact| artifact.expected(&name, version)).map_err(|fault| damaged(&fault))?;
     if artifact.deployment.namespace != namespace {
@@ -336,7 +336,7 @@ pub(super) fn artifact(source: &Source, id: ObjectId, namespace: &str, agent: &s
     Ok(artifact)
 }
 
-pub(super) fn file(version: u64) -> String {
+pub(super) fn file_name(version: u64) -> String {
     format!("v{version}.yaml")
 }
 
@@ -344,7 +344,7 @@ pub(super) fn missing(agent: &str, version: u64) -> Fault {
     Fault::Missing(format!("agent {agent} has no version {version}"))
 }
 
-fn fits(manifest: Option<&str>) -> Result<(), Fault> {
+fn check_size(manifest: Option<&str>) -> Result<(), Fault> {
     match manifest {
         Some(manifest) if manifest.len() > LONGEST => {
             Err(Fault::Refused(format!("the manifest has {} bytes; at most {LONGEST} are kept", manifest.len())))

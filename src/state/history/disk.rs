@@ -1,5 +1,5 @@
-//! Every change to files of the history, one function each, so that tests can kill the process between any two of
-//! them, and in the middle of a write. What must survive a loss of power is synced by name.
+//! All writes to files of the history, so that tests can kill the process between any two of them and in the middle of
+//! one. A file is durable once it is synced, its name once its folder is synced.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -8,41 +8,41 @@ use std::path::Path;
 
 use super::Fault;
 
-/// A new file with these bytes, on the disk when this returns. It must not exist.
+/// Creates a file and syncs it. It must not exist.
 pub(super) fn create(path: &Path, bytes: &[u8]) -> Result<(), Fault> {
     let file = begin(path, bytes)?;
     sync(&file).map_err(|error| undone("write", path, error))
 }
 
-/// A new file with these bytes, which are not on the disk yet. It must not exist.
+/// Creates a file without syncing it. It must not exist.
 pub(super) fn begin(path: &Path, bytes: &[u8]) -> Result<File, Fault> {
     step();
     let made = OpenOptions::new().write(true).create_new(true).open(path);
-    // Another's file is not ours to remove.
+    // A file that existed before is not removed.
     let mut file = made.map_err(|error| Fault::disk("write", path, error))?;
     append(&mut file, bytes).map_err(|error| undone("write", path, error))?;
     Ok(file)
 }
 
-/// What is half written must not take the room that is missing.
-fn undone(deed: &str, path: &Path, error: io::Error) -> Fault {
+/// Removes an incomplete file, which may have filled the disk.
+fn undone(action: &str, path: &Path, error: io::Error) -> Fault {
     let _ = fs::remove_file(path);
-    Fault::disk(deed, path, error)
+    Fault::disk(action, path, error)
 }
 
 pub(super) fn append(file: &mut File, bytes: &[u8]) -> io::Result<()> {
     #[cfg(test)]
-    if super::tests::dies::is_next() {
+    if super::tests::crash::is_next() {
         file.write_all(&bytes[..bytes.len() / 2])?;
     }
     step();
     file.write_all(bytes)
 }
 
-/// Bytes that may get lost, at their place in a file.
+/// Writes at a position of a file without syncing it.
 pub(super) fn write_at(file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
     #[cfg(test)]
-    if super::tests::dies::is_next() {
+    if super::tests::crash::is_next() {
         file.write_all_at(&bytes[..bytes.len() / 2], at)?;
     }
     step();
@@ -59,14 +59,14 @@ pub(super) fn rename(from: &Path, to: &Path) -> Result<(), Fault> {
     fs::rename(from, to).map_err(|error| Fault::disk("write", to, error))
 }
 
-/// Gives a temporary file its last name. If that cannot be, it is gone.
-pub(super) fn settle(from: &Path, to: &Path) -> Result<(), Fault> {
+/// Renames a temporary file, or removes it if that fails.
+pub(super) fn rename_or_remove(from: &Path, to: &Path) -> Result<(), Fault> {
     rename(from, to).inspect_err(|_| {
         let _ = fs::remove_file(from);
     })
 }
 
-/// Names in a folder are on the disk when this returns.
+/// Makes the names in a folder durable.
 pub(super) fn sync_folder(path: &Path) -> Result<(), Fault> {
     step();
     File::open(path).and_then(|folder| folder.sync_all()).map_err(|error| Fault::disk("write", path, error))
@@ -77,7 +77,7 @@ pub(super) fn folder(path: &Path) -> Result<(), Fault> {
     fs::create_dir_all(path).map_err(|error| Fault::disk("create", path, error))
 }
 
-/// Removes a file that nobody needs. That it is gone already is as good.
+/// Removes a file, if it exists.
 pub(super) fn remove(path: &Path) -> Result<(), Fault> {
     step();
     match fs::remove_file(path) {
@@ -86,7 +86,7 @@ pub(super) fn remove(path: &Path) -> Result<(), Fault> {
     }
 }
 
-/// The names of the files and folders in a folder.
+/// The sorted names of the files and folders in a folder.
 pub(super) fn names(path: &Path) -> Result<Vec<String>, Fault> {
     let read = || -> io::Result<Vec<String>> {
         let mut names = Vec::new();
@@ -99,9 +99,9 @@ pub(super) fn names(path: &Path) -> Result<Vec<String>, Fault> {
     read().map_err(|error| Fault::disk("read", path, error))
 }
 
-/// A point at which the process may end.
+/// A point at which a test may kill the process.
 #[inline]
 fn step() {
     #[cfg(test)]
-    super::tests::dies::step();
+    super::tests::crash::step();
 }

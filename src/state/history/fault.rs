@@ -1,4 +1,4 @@
-//! What can go wrong with the history, in words for whoever asked.
+//! Errors of the history.
 
 use std::io;
 use std::path::Path;
@@ -6,22 +6,22 @@ use std::sync::Arc;
 
 use gix::ObjectId;
 
-/// Why the history did not do what was asked. Everything that was recorded before stands.
+/// An error of the history. What was recorded before is not affected.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Fault {
-    /// What was asked for cannot be: a name, a version, a status. Asking again does not help.
+    /// The request is invalid: a name, a version, a status. Repeating it does not help.
     #[error("{0}")]
     Refused(String),
-    /// There is no such repository, agent or version.
+    /// No such repository, agent or version.
     #[error("{0}")]
     Missing(String),
-    /// What is stored is not what was written. It is left as it is.
+    /// A file or object is not what was written. It is left as it is.
     #[error("{0}")]
     Damaged(String),
-    /// The disk did not do what it was told: it is full, or worse.
+    /// The disk is full or failed.
     #[error("{what}: {source}")]
     Disk { what: String, source: Arc<io::Error> },
-    /// Somebody else holds the branch, or keeps moving it. Asking again later helps.
+    /// Another program holds the branch. Repeating the request later helps.
     #[error("{0}")]
     Busy(String),
 }
@@ -31,16 +31,16 @@ impl Fault {
         Self::Damaged(what.into())
     }
 
-    pub(super) fn disk(deed: &str, path: &Path, source: io::Error) -> Self {
-        Self::Disk { what: format!("cannot {deed} {}", path.display()), source: Arc::new(source) }
+    pub(super) fn disk(action: &str, path: &Path, source: io::Error) -> Self {
+        Self::Disk { what: format!("cannot {action} {}", path.display()), source: Arc::new(source) }
     }
 
-    /// An object that the history needs cannot be read.
+    /// An object cannot be read.
     pub(super) fn object(id: ObjectId, error: &impl std::fmt::Display) -> Self {
         Self::Damaged(format!("object {id} of the repository cannot be read: {error}; restore it from a mirror or a backup"))
     }
 
-    /// Whether the disk is full, so that it helps to make it larger.
+    /// Whether the disk is full.
     pub fn is_full(&self) -> bool {
         matches!(self, Self::Disk { source, .. }
             if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))

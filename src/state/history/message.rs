@@ -1,24 +1,24 @@
-//! Commits as bytes: who, when, and a message whose last paragraph says which release it is, so that a restart finds
-//! what was recorded. Nothing that a caller writes gets into that paragraph.
+//! Commit objects. The trailers of the message (its last paragraph) name the agent, version and release, from which the
+//! index is rebuilt. Text of callers cannot get into the trailers.
 
 use gix::ObjectId;
 use slipway_release::plain_name;
 
 use super::{Author, names};
 
-/// Who commits, whoever the author is.
+/// The committer of every commit made here.
 pub(super) const COMMITTER: &str = "slipway <slipway@localhost>";
-/// The longest message that is kept whole.
-const LONGEST: usize = 64 * 1024;
-/// The longest first line.
-const SUBJECT: usize = 100;
+/// A longer message is cut.
+const MAX_MESSAGE_BYTES: usize = 64 * 1024;
+/// A longer first line is cut.
+const MAX_SUBJECT_BYTES: usize = 100;
 
-/// What a commit is about.
+/// The trailers of a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct About {
     pub agent: String,
     pub version: u64,
-    /// The name of the release that the commit records. None in commits that change where a version stands.
+    /// The name of the release that the commit records. None in commits that change a status.
     pub release: Option<String>,
 }
 
@@ -44,9 +44,9 @@ impl Commit<'_> {
 
 fn message(text: &str, about: &About) -> String {
     let clean: String = text.chars().map(|letter| if letter.is_control() && letter != '\n' { ' ' } else { letter }).collect();
-    let clean = cut(clean.trim(), LONGEST);
+    let clean = cut(clean.trim(), MAX_MESSAGE_BYTES);
     let (first, rest) = clean.split_once('\n').unwrap_or((clean, ""));
-    let subject = cut(first.trim(), SUBJECT);
+    let subject = cut(first.trim(), MAX_SUBJECT_BYTES);
     let mut out = match about.version {
         0 => about.agent.clone(),
         version => format!("{} v{version}", about.agent),
@@ -74,12 +74,12 @@ fn message(text: &str, about: &About) -> String {
     out
 }
 
-/// At most so many bytes of a text, whole letters.
+/// The beginning of a text, without cutting a character.
 fn cut(text: &str, most: usize) -> &str {
     &text[..text.floor_char_boundary(most)]
 }
 
-/// A name and an address as Git writes them. Nobody becomes somebody else by odd letters.
+/// A name and an address as Git writes them, without characters that would show another identity.
 fn identity(author: &Author) -> String {
     let clean = |text: &str, most: usize| plain_name(&text.replace(['<', '>'], " "), most);
     let name = clean(&author.name, 200);
@@ -87,7 +87,7 @@ fn identity(author: &Author) -> String {
     format!("{name} <{}>", clean(&author.email, 320).replace(' ', "-"))
 }
 
-/// What a commit of ours is about; nothing of commits that others made.
+/// The trailers of a commit made here. None for other commits.
 pub(super) fn about(commit: &[u8]) -> Option<About> {
     let text = std::str::from_utf8(commit).ok()?;
     let (head, message) = text.split_once("\n\n")?;

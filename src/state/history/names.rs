@@ -1,29 +1,29 @@
-//! Names that become files. Everything that comes from outside passes here, so that no path leads elsewhere.
+//! Names that become paths. All names from outside are checked here, so that no path leads out of its folder.
 
 use super::Fault;
 
-/// The longest name of an Agent.
-const AGENT_MAX: usize = 52;
-/// The longest name of a namespace.
-const LABEL_MAX: usize = 63;
-/// The longest name of a release.
-const RELEASE_MAX: usize = 253;
+/// The limit of AgentName.
+const MAX_AGENT_BYTES: usize = 52;
+/// The limit of a DNS label.
+const MAX_NAMESPACE_BYTES: usize = 63;
+/// The limit of a DNS subdomain.
+const MAX_RELEASE_BYTES: usize = 253;
 
 pub(super) fn namespace(name: &str) -> Result<(), Fault> {
-    label("namespace", name, LABEL_MAX, |first| first.is_ascii_lowercase() || first.is_ascii_digit())
+    label("namespace", name, MAX_NAMESPACE_BYTES, |first| first.is_ascii_lowercase() || first.is_ascii_digit())
 }
 
 pub(super) fn agent(name: &str) -> Result<(), Fault> {
-    label("agent", name, AGENT_MAX, |first| first.is_ascii_lowercase())
+    label("agent", name, MAX_AGENT_BYTES, |first| first.is_ascii_lowercase())
 }
 
-/// A release's name is the end of a commit's message.
+/// The name of a release is a trailer of its commit.
 pub(super) fn release(name: &str) -> Result<(), Fault> {
     let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
-    if !name.is_empty() && name.len() <= RELEASE_MAX && name.bytes().all(fits) {
+    if !name.is_empty() && name.len() <= MAX_RELEASE_BYTES && name.bytes().all(fits) {
         return Ok(());
     }
-    Err(refused("release", name, &format!("1 to {RELEASE_MAX} of a-z, 0-9, - and .")))
+    Err(refused("release", name, &format!("1 to {MAX_RELEASE_BYTES} of a-z, 0-9, - and .")))
 }
 
 fn label(what: &str, name: &str, most: usize, begins: impl Fn(u8) -> bool) -> Result<(), Fault> {
@@ -82,7 +82,7 @@ mod tests {
             if let Ok(slug) = slipway_api::names::TeamSlug::new(&*name) {
                 prop_assert!(namespace(&slug.namespace()).is_ok() && place(&slug.namespace()).is_some());
             }
-            // Two guards of the same folder.
+            // Both checks of a namespace agree.
             prop_assert_eq!(namespace(&name).is_ok(), place(&name).is_some(), "{:?}", name);
             for is_name in [namespace(&name).is_ok(), agent(&name).is_ok()] {
                 prop_assert!(!is_name || Path::new(&name).components().count() == 1 && !name.contains('.'));

@@ -1,8 +1,8 @@
-//! The history, judged by the real git.
+//! Tests of the history. The git program is the oracle.
 
 mod agents;
-pub(super) mod dies;
-mod faults;
+pub(super) mod crash;
+mod damage;
 mod full;
 mod kill;
 mod many;
@@ -14,9 +14,16 @@ use std::process::Command;
 use jiff::Timestamp;
 use slipway_release::{Artifact, Metadata, Resolved, Status};
 
-use super::{Author, Draft, History, Step};
+use super::{Author, Draft, Fault, History, Transition};
+use crate::git::Git;
 
-/// Runs the real git in a repository, and answers what it printed. Fails as it fails.
+/// Opens a history. Its folder has the temporary files of git too.
+fn open(root: &Path) -> Result<History, Fault> {
+    std::fs::create_dir_all(root).unwrap();
+    History::open(root, Git::new("git", root, std::env::vars_os()).unwrap())
+}
+
+/// Runs git and returns its output. Panics if it fails.
 fn git(folder: &Path, arguments: &[&str]) -> String {
     let (code, out) = git_tried(folder, arguments);
     assert!(code, "git {arguments:?} in {}: {out}", folder.display());
@@ -34,7 +41,7 @@ fn git_tried(folder: &Path, arguments: &[&str]) -> (bool, String) {
     (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr))
 }
 
-/// Nothing in the repository is other than Git wants it. Objects that nothing leads to may be there.
+/// Checks a repository with `git fsck`. Unreachable objects are allowed.
 fn fsck(repository: &Path) {
     let said = git(repository, &["fsck", "--strict", "--full", "--no-dangling"]);
     assert!(!said.contains("error") && !said.contains("warning") && !said.contains("missing"), "{said}");
@@ -88,8 +95,8 @@ fn pending(agent: &str, name: &str) -> Draft {
     Draft { name: name.to_owned(), artifact, author: author(), manifest: None }
 }
 
-fn step(agent: &str, version: u64) -> Step {
-    Step { agent: agent.to_owned(), version, author: author(), when: when(60), reason: None }
+fn transition(agent: &str, version: u64) -> Transition {
+    Transition { agent: agent.to_owned(), version, author: author(), when: when(60), reason: None }
 }
 
 /// A file as the branch has it.

@@ -1,5 +1,5 @@
-//! Writing releases. Whoever comes while another writes waits in a queue, and the next to write takes all who wait:
-//! each change is a commit of its own, and all of them share one pack, one sync of it, and one move of the branch.
+//! Group commit. Changes that arrive while a group is written wait in a queue, and the next group takes them all: each
+//! change is a commit of its own, and the group shares one pack, one sync of the disk and one move of the branch.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -8,66 +8,67 @@ use std::thread;
 use std::time::Duration;
 
 use gix::ObjectId;
+use gix::objs::Kind;
 
 use super::branch::Lock;
+use super::cache::{CommitEffect, Location};
 use super::change::{Change, Outcome};
 use super::message::Commit;
-use super::pack::{Batch, Closed};
-use super::repository::{Repository, locked};
-use super::source::Source;
-use super::standings::Sheet;
-use super::tip::Folder;
-use super::view::{Effect, Place};
+use super::objects::ObjectReader;
+use super::pack::ObjectBatch;
+use super::repository::{PACK_FOLDER, Repository, locked};
+use super::status::StatusFile;
+use super::worktree::Directory;
 use super::{Fault, branch, disk};
 
-/// So many changes share a pack at most, so that the first of them does not wait long.
-const TOGETHER: usize = 32;
-/// How long the first of a round waits for those who wrote with it before.
-const GATHER: Duration = Duration::from_micros(300);
-/// How often the branch may move away while we write.
-const ATTEMPTS: usize = 16;
-/// What is kept in memory between writes; beyond that it is read again.
-const KEPT: usize = 8 * 1024 * 1024;
-/// Of so many agents it is kept where their versions stand.
-const SHEETS: usize = 256;
+/// Changes in one group. Bounds how long the first of them waits.
+const MAX_GROUP: usize = 32;
+/// How long a group waits for more changes if the last group was larger.
+const GATHER_TIME: Duration = Duration::from_micros(300);
+/// How often a group is built again because another program moved the branch.
+const MAX_ATTEMPTS: usize = 16;
+/// Memory of the trees and status files that are kept between groups.
+const MAX_HEAD_BYTES: usize = 8 * 1024 * 1024;
+/// Status files that are kept between groups.
+const MAX_STATUS_FILES: usize = 256;
 
-/// A change in the queue, and what came of it.
-pub(super) struct Ticket {
+/// A change in the queue.
+pub(super) struct PendingWrite {
     pub change: Change,
-    done: Mutex<Option<Result<Outcome, Fault>>>,
-    /// Whether its thread is the one that writes next. Goes with `wake`.
-    leads: Mutex<bool>,
+    result: Mutex<Option<Result<Outcome, Fault>>>,
+    /// Whether the thread of this change writes the next group. Guarded with `wake`.
+    is_leader: Mutex<bool>,
     wake: Condvar,
 }
 
-/// Who waits, and whether somebody writes.
 #[derive(Default)]
-pub(super) struct Queue {
-    waiting: Vec<Arc<Ticket>>,
+pub(super) struct WriteQueue {
+    waiting: Vec<Arc<PendingWrite>>,
+    /// Whether a group is being written.
     is_busy: bool,
-    /// How many wrote together last.
-    last: usize,
+    /// Size of the last group.
+    last_group: usize,
 }
 
-/// The turn to write. When it ends, however it ends, nobody of the round waits any longer, and the next has the turn.
-struct Turn<'a> {
+/// A group that is being written. On drop every change without a result fails, and the queue has its next leader.
+struct Group<'a> {
     repository: &'a Repository,
-    together: Vec<Arc<Ticket>>,
+    writes: Vec<Arc<PendingWrite>>,
 }
 
-impl Drop for Turn<'_> {
+impl Drop for Group<'_> {
     fn drop(&mut self) {
-        for ticket in &self.together {
-            locked(&ticket.done).get_or_insert_with(|| Err(interrupted()));
-            // Whoever looked before that is asleep now, and hears it.
-            drop(locked(&ticket.leads));
-            ticket.wake.notify_one();
+        for write in &self.writes {
+            locked(&write.result).get_or_insert_with(|| Err(interrupted()));
+            // A thread that has just seen no result sleeps by now.
+            drop(locked(&write.is_leader));
+            write.wake.notify_one();
         }
         let mut queue = locked(&self.repository.queue);
-        queue.last = self.together.len();
+        queue.last_group = self.writes.len();
         match queue.waiting.first() {
             Some(next) => {
-                *locked(&next.leads) = true;
+                *locked(&next.is_leader) = true;
                 next.wake.notify_one();
             }
             None => queue.is_busy = false,
@@ -75,24 +76,24 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// What is written next stands on this.
-pub(super) struct Tip {
+/// The newest commit, with its files as far as they are loaded. The next change is made to it.
+pub(super) struct Head {
     commit: Option<ObjectId>,
-    pub root: Folder,
-    /// By agent, where its versions stand, and the highest version there ever was.
-    pub sheets: HashMap<String, Sheet>,
+    pub root: Directory,
+    pub status_files: HashMap<String, StatusFile>,
+    /// The highest version there ever was, by agent.
     pub highest: HashMap<String, u64>,
-    /// Names of releases that are written together with this one.
-    pub fresh: HashMap<String, Place>,
-    /// Whether a change is half made.
-    pub is_torn: bool,
+    /// Releases of the group that is being written, by name.
+    pub group_releases: HashMap<String, Location>,
+    /// Whether a change was made only in part.
+    pub is_inconsistent: bool,
 }
 
-/// What stands in the way of a round.
+/// Why a group was not written.
 enum Stop {
-    /// Another hand has moved the branch.
+    /// Another program moved the branch.
     Moved,
-    /// A change failed half-way; the others begin anew without it.
+    /// A change failed in part. The others are made again without it.
     Again,
     Fault(Fault),
 }
@@ -104,222 +105,217 @@ impl From<Fault> for Stop {
 }
 
 impl Repository {
-    /// Makes a change. It is on the disk when this returns.
+    /// Makes a change. It is durable when this returns.
     pub(super) fn submit(&self, change: Change) -> Result<Outcome, Fault> {
-        let ticket = Arc::new(Ticket { change, done: Mutex::default(), leads: Mutex::default(), wake: Condvar::new() });
+        let write = Arc::new(PendingWrite { change, result: Mutex::default(), is_leader: Mutex::default(), wake: Condvar::new() });
         {
             let mut queue = locked(&self.queue);
-            queue.waiting.push(ticket.clone());
+            queue.waiting.push(write.clone());
             let is_free = !std::mem::replace(&mut queue.is_busy, true);
             drop(queue);
-            let mut leads = locked(&ticket.leads);
-            *leads |= is_free;
-            while !*leads && locked(&ticket.done).is_none() {
-                leads = ticket.wake.wait(leads).unwrap_or_else(PoisonError::into_inner);
+            let mut is_leader = locked(&write.is_leader);
+            *is_leader |= is_free;
+            while !*is_leader && locked(&write.result).is_none() {
+                is_leader = write.wake.wait(is_leader).unwrap_or_else(PoisonError::into_inner);
             }
         }
-        if let Some(done) = locked(&ticket.done).take() {
-            return done;
+        if let Some(result) = locked(&write.result).take() {
+            return result;
         }
-        // Those who wrote together last come again about now; that they are waited for saves a round for them.
-        let (here, last) = {
+        // The writers of the last group are about to write again. Waiting for them saves them a group.
+        let is_smaller = {
             let queue = locked(&self.queue);
-            (queue.waiting.len(), queue.last)
+            queue.waiting.len() < queue.last_group
         };
-        if here < last {
-            thread::sleep(GATHER);
+        if is_smaller {
+            thread::sleep(GATHER_TIME);
         }
-        let together = {
+        let writes = {
             let mut queue = locked(&self.queue);
-            let most = queue.waiting.len().min(TOGETHER);
-            queue.waiting.drain(..most).collect()
+            let size = queue.waiting.len().min(MAX_GROUP);
+            queue.waiting.drain(..size).collect()
         };
-        let turn = Turn { repository: self, together };
-        self.round(&mut locked(&self.tip), &turn.together);
-        drop(turn);
-        self.tidy_if_due();
-        locked(&ticket.done).take().unwrap_or_else(|| Err(interrupted()))
+        let group = Group { repository: self, writes };
+        self.write_group(&mut locked(&self.head), &group.writes);
+        drop(group);
+        locked(&write.result).take().unwrap_or_else(|| Err(interrupted()))
     }
 
-    /// Writes all of them, and tells each what came of it.
-    fn round(&self, kept: &mut Option<Tip>, together: &[Arc<Ticket>]) {
+    /// Writes the group and sets the result of each change.
+    fn write_group(&self, kept: &mut Option<Head>, group: &[Arc<PendingWrite>]) {
         let mut moved = 0;
         let fault = loop {
-            let waiting: Vec<_> = together.iter().filter(|ticket| locked(&ticket.done).is_none()).collect();
+            let waiting: Vec<_> = group.iter().filter(|write| locked(&write.result).is_none()).collect();
             if waiting.is_empty() {
                 return;
             }
             match self.attempt(kept, &waiting) {
                 Ok(()) => return,
                 Err(Stop::Again) => {}
-                Err(Stop::Moved) if moved < ATTEMPTS => moved += 1,
+                Err(Stop::Moved) if moved < MAX_ATTEMPTS => moved += 1,
                 Err(Stop::Moved) => break Fault::Busy(format!("{} keeps being moved by another program; try again later", branch::BRANCH)),
                 Err(Stop::Fault(fault)) => break fault,
             }
         };
-        for ticket in together {
-            locked(&ticket.done).get_or_insert_with(|| Err(fault.clone()));
+        for write in group {
+            locked(&write.result).get_or_insert_with(|| Err(fault.clone()));
         }
     }
 
-    fn attempt(&self, kept: &mut Option<Tip>, waiting: &[&Arc<Ticket>]) -> Result<(), Stop> {
-        let source = self.source()?;
-        let head = source.head()?;
-        // Taken, so that what fails half-way is not built upon.
-        let mut tip = match kept.take().filter(|tip| tip.commit == head) {
-            Some(tip) => tip,
-            None => Tip::load(head, &source)?,
+    fn attempt(&self, kept: &mut Option<Head>, waiting: &[&Arc<PendingWrite>]) -> Result<(), Stop> {
+        let objects = self.objects()?;
+        let published = objects.head()?;
+        // Taken, so that the next group does not build on a failed one.
+        let mut head = match kept.take().filter(|head| head.commit == published) {
+            Some(head) => head,
+            None => Head::load(published, &objects)?,
         };
-        let mut batch = Batch::default();
+        let mut batch = ObjectBatch::default();
         let mut effects = Vec::new();
         let mut outcomes = Vec::new();
-        for ticket in waiting {
-            let made = self.named(&ticket.change, &tip, &source).and_then(|known| match known {
+        for write in waiting {
+            let change = &write.change;
+            let made = self.find_recorded(change, &head, &objects).and_then(|known| match known {
                 Some(outcome) => Ok((outcome, None)),
-                None => tip.apply(&ticket.change, &source, &mut batch),
+                None => head.apply(change, &objects, &mut batch),
             });
             match made {
-                Ok((mut outcome, Some(effect))) => {
-                    let commit = tip.commit(&ticket.change, &outcome, &mut batch)?;
+                Ok((mut outcome, Some(mut effect))) => {
+                    let commit = head.commit(change, outcome.version, &mut batch)?;
                     outcome.commit = Some(commit);
-                    effects.push(tip.named(effect, &ticket.change, &outcome, commit));
-                    outcomes.push((ticket, outcome));
+                    if let Some(name) = change.release() {
+                        let location = Location { agent: change.agent.clone(), version: outcome.version, commit };
+                        head.group_releases.insert(name.to_owned(), location.clone());
+                        effect.name = Some((name.to_owned(), location));
+                    }
+                    effects.push(effect);
+                    outcomes.push((write, outcome));
                 }
                 Ok((mut outcome, None)) => {
-                    outcome.commit = outcome.commit.or(tip.commit);
-                    outcomes.push((ticket, outcome));
+                    outcome.commit = outcome.commit.or(head.commit);
+                    outcomes.push((write, outcome));
                 }
                 Err(fault) => {
-                    *locked(&ticket.done) = Some(Err(fault));
-                    if tip.is_torn {
+                    *locked(&write.result) = Some(Err(fault));
+                    if head.is_inconsistent {
                         return Err(Stop::Again);
                     }
                 }
             }
         }
-        let closed = batch.close()?;
-        tip.close(&closed)?;
-        for effect in &mut effects {
-            effect.close(&closed);
+        self.publish(published, head.commit, &batch, effects)?;
+        for (write, outcome) in outcomes {
+            *locked(&write.result) = Some(Ok(outcome));
         }
-        self.publish(head, &tip, batch, effects)?;
-        for (ticket, mut outcome) in outcomes {
-            outcome.commit = outcome.commit.map(|commit| closed.id(commit));
-            *locked(&ticket.done) = Some(Ok(outcome));
-        }
-        *kept = (tip.weight() < KEPT).then_some(tip);
+        head.trim();
+        *kept = (head.bytes() < MAX_HEAD_BYTES).then_some(head);
         Ok(())
     }
 
-    /// Makes it durable: the objects first, then the branch that leads to them.
-    fn publish(&self, head: Option<ObjectId>, tip: &Tip, batch: Batch, effects: Vec<Effect>) -> Result<(), Stop> {
-        let path = self.path();
-        if let Some(commit) = tip.commit.filter(|_| !batch.is_empty()) {
-            // From here on nobody else can move the branch.
-            let lock = Lock::take(path, commit)?;
-            if self.source()?.head()? != head {
+    /// Makes the group durable: first the objects, then the branch.
+    fn publish(
+        &self,
+        published: Option<ObjectId>,
+        commit: Option<ObjectId>,
+        batch: &ObjectBatch,
+        effects: Vec<CommitEffect>,
+    ) -> Result<(), Stop> {
+        let folder = self.path().join(PACK_FOLDER);
+        let branch = self.path().join(branch::BRANCH);
+        if let Some(commit) = commit.filter(|_| !batch.is_empty()) {
+            // From here on no other program can move the branch.
+            let lock = Lock::take(self.path(), commit)?;
+            if self.objects()?.head()? != published {
                 return Err(Stop::Moved);
             }
-            let folder = path.join("objects/pack");
-            // The files are synced at the same time, so that the disk is asked once.
-            let written = thread::scope(|scope| {
+            // All files are synced at the same time, which is one flush of the disk.
+            let mut pack = thread::scope(|scope| {
                 let synced = scope.spawn(|| lock.sync());
-                let written = batch.write(&folder, &mut locked(&self.press));
+                let written = batch.write(&folder);
                 synced.join().unwrap_or_else(|_| Err(interrupted())).and(written)
             })?;
-            let mut view = locked(&self.view);
-            // Both are named before either name is synced. Should only the branch's be on the disk when the power goes,
-            // the pack is there all the same, and is found when the repository is opened.
-            let moved = written.place().and_then(|()| lock.commit()).and_then(|()| {
+            let mut cache = locked(&self.cache);
+            // Both are renamed before either folder is synced. If the power fails in between and only the branch has its
+            // new name, recovery finds the pack under its temporary name.
+            let moved = pack.publish().and_then(|()| lock.commit()).and_then(|()| {
                 thread::scope(|scope| {
                     let packs = scope.spawn(|| disk::sync_folder(&folder));
-                    let branch = branch::sync(&path.join(branch::BRANCH));
+                    let branch = branch::sync(&branch);
                     packs.join().unwrap_or_else(|_| Err(interrupted())).and(branch)
                 })
             });
             if let Err(fault) = moved {
-                // It may have moved; what readers saw last may no longer be true.
-                self.is_unsure.store(true, Ordering::SeqCst);
-                view.sync(None);
+                // The branch may have moved, so that the cache may be wrong.
+                self.is_unsynced.store(true, Ordering::SeqCst);
+                cache.move_to(None);
                 return Err(fault.into());
             }
-            view.advance(head, commit, effects);
-        } else if self.is_unsure.load(Ordering::SeqCst) {
-            // What was found is reported again, so that it must be on the disk.
-            disk::sync_folder(&path.join("objects/pack"))?;
-            branch::sync(&path.join(branch::BRANCH))?;
+            cache.advance(published, commit, effects);
+            self.repack.pack_added(pack.bytes);
+        } else if self.is_unsynced.load(Ordering::SeqCst) {
+            // What was found is reported again and must be durable.
+            disk::sync_folder(&folder)?;
+            branch::sync(&branch)?;
         }
-        self.is_unsure.store(false, Ordering::SeqCst);
+        self.is_unsynced.store(false, Ordering::SeqCst);
         Ok(())
     }
 
-    /// What a release of this name was answered before, if it was.
-    fn named(&self, change: &Change, tip: &Tip, source: &Source) -> Result<Option<Outcome>, Fault> {
+    /// The outcome of an earlier change that recorded a release of the same name.
+    fn find_recorded(&self, change: &Change, head: &Head, objects: &ObjectReader) -> Result<Option<Outcome>, Fault> {
         let Some(name) = change.release() else { return Ok(None) };
-        let place = if let Some(place) = tip.fresh.get(name) {
-            Some(place.clone())
+        let location = if let Some(location) = head.group_releases.get(name) {
+            Some(location.clone())
         } else {
-            let mut view = locked(&self.view);
-            view.sync(source.head()?);
-            view.named(name, source)?
+            let mut cache = locked(&self.cache);
+            cache.move_to(objects.head()?);
+            cache.named(name, objects)?
         };
-        let Some(place) = place else { return Ok(None) };
-        if place.agent != change.agent {
-            return Err(Fault::Refused(format!("release {name} was recorded for agent {}, not for {}", place.agent, change.agent)));
+        let Some(location) = location else { return Ok(None) };
+        if location.agent != change.agent {
+            return Err(Fault::Refused(format!("release {name} was recorded for agent {}, not for {}", location.agent, change.agent)));
         }
-        Ok(Some(Outcome { version: place.version, commit: Some(place.commit), is_new: false }))
+        Ok(Some(Outcome { version: location.version, commit: Some(location.commit), is_new: false }))
     }
 }
 
-impl Tip {
-    fn load(commit: Option<ObjectId>, source: &Source) -> Result<Self, Fault> {
+impl Head {
+    fn load(commit: Option<ObjectId>, objects: &ObjectReader) -> Result<Self, Fault> {
         let root = match commit {
-            Some(commit) => Folder::load(source, source.root(commit)?)?,
-            None => Folder::default(),
+            Some(commit) => Directory::load(objects, objects.root(commit)?)?,
+            None => Directory::default(),
         };
-        Ok(Self { commit, root, sheets: HashMap::new(), highest: HashMap::new(), fresh: HashMap::new(), is_torn: false })
+        let (status_files, highest, group_releases) = (HashMap::new(), HashMap::new(), HashMap::new());
+        Ok(Self { commit, root, status_files, highest, group_releases, is_inconsistent: false })
     }
 
-    fn commit(&mut self, change: &Change, outcome: &Outcome, batch: &mut Batch) -> Result<ObjectId, Fault> {
-        let tree = self.root.seal("", batch)?;
-        let about = change.about(outcome.version);
+    fn commit(&mut self, change: &Change, version: u64, batch: &mut ObjectBatch) -> Result<ObjectId, Fault> {
         let commit = Commit {
-            tree,
+            tree: self.root.write(batch)?,
             parent: self.commit,
             author: &change.author,
             seconds: change.when.as_second(),
             text: &change.text,
-            about: &about,
+            about: &change.about(version),
         };
-        let id = batch.commit(&commit);
+        let id = batch.insert(Kind::Commit, commit.bytes())?;
         self.commit = Some(id);
         Ok(id)
     }
 
-    /// Puts ids where open ones stand, and forgets what is not needed any longer.
-    fn close(&mut self, closed: &Closed) -> Result<(), Fault> {
-        self.commit = self.commit.map(|commit| closed.id(commit));
-        self.root.close(closed)?;
-        self.fresh.clear();
-        if self.sheets.len() > SHEETS {
-            self.sheets.clear();
+    /// Drops what the next group does not need.
+    fn trim(&mut self) {
+        self.root.trim();
+        self.group_releases.clear();
+        if self.status_files.len() > MAX_STATUS_FILES {
+            self.status_files.clear();
             self.highest.clear();
         }
-        Ok(())
     }
 
-    /// How many bytes are held.
-    fn weight(&self) -> usize {
-        self.root.weight() + self.sheets.values().map(|sheet| sheet.text().len()).sum::<usize>()
-    }
-
-    fn named(&mut self, mut effect: Effect, change: &Change, outcome: &Outcome, commit: ObjectId) -> Effect {
-        if let Some(name) = change.release() {
-            let place = Place { agent: change.agent.clone(), version: outcome.version, commit };
-            self.fresh.insert(name.to_owned(), place.clone());
-            effect.name = Some((name.to_owned(), place));
-        }
-        effect
+    /// Estimated memory.
+    fn bytes(&self) -> usize {
+        self.root.bytes() + self.status_files.values().map(|file| file.text().len()).sum::<usize>()
     }
 }
 

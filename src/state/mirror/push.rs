@@ -1,5 +1,5 @@
-//! One push, or one look, at one remote: where it may lead, what opens it, and what came of it. The addresses are looked
-//! up and checked here, and git and ssh connect to no others.
+//! One push to a remote, or one probe of it: allowed addresses, credentials and result. Addresses are resolved and checked
+//! here, and git and ssh connect to no others.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -15,48 +15,48 @@ use super::trouble::{Trouble, meant};
 use crate::git::{Call, Fault, Finished, Git, Limits, repository};
 
 const MAIN: &str = "refs/heads/main";
-/// For finding out addresses, and for connections of ssh.
-const CONNECT: Duration = Duration::from_secs(10);
+/// Time limit of name resolution and of connections of ssh.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECT_SECONDS: &str = "10";
-/// How long nothing may come over a connection of https.
-const SILENCE_SECONDS: &str = "30";
-const OUTPUT: usize = 1024 * 1024;
-const LOCAL: Limits = Limits { time: Duration::from_secs(30), bytes: OUTPUT };
-const LOOK: Limits = Limits { time: Duration::from_secs(20), bytes: OUTPUT };
+/// Seconds without data after which https fails.
+const IDLE_SECONDS: &str = "30";
+const MAX_OUTPUT_BYTES: usize = 1024 * 1024;
+const LOCAL_LIMITS: Limits = Limits { time: Duration::from_secs(30), bytes: MAX_OUTPUT_BYTES };
+const PROBE_LIMITS: Limits = Limits { time: Duration::from_secs(20), bytes: MAX_OUTPUT_BYTES };
 
 const WHOSE: Whose = Whose { name: "the mirror", setting: "state.mirror.allow", user_agent: "" };
 
-/// What a look at a remote found.
+/// The result of a probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
     pub branches: usize,
 }
 
-/// What pushes from one folder of repositories take.
+/// Pushes from one folder of repositories.
 #[derive(Debug, Clone)]
 pub(super) struct Pusher {
     pub(super) git: Git,
     pub(super) rules: Rules,
     pub(super) folder: PathBuf,
-    /// For one push, from its beginning to its end.
+    /// Time limit of one push.
     pub(super) time: Duration,
 }
 
-/// Whether a remote can be read and written with what is configured, for an administrator who just typed it. Nothing is
-/// changed there. `namespace` stands for whose repository it would be.
+/// Checks that a remote can be read and written as configured, without changing anything there. `namespace` is an example
+/// of a repository.
 pub async fn probe(git: &Git, rules: &Rules, remote: &Remote, namespace: &str) -> Result<Seen, Trouble> {
     let place = remote.destination(namespace);
     let look = reach(git, rules, remote, &place, &["ls-remote", "--heads", "--quiet", "--", &place.url]).await?;
-    let seen = well(look.run(LOOK).await?)?;
+    let seen = well(look.run(PROBE_LIMITS).await?)?;
     let branches = seen.stdout.as_str().lines().count();
-    // Asked to delete what is not there, the remote first has to let us write.
+    // The remote checks write access before it finds that the branch to delete does not exist.
     let refspec = ":refs/heads/slipway-probe";
     let attempt =
         reach(git, rules, remote, &place, &["push", "--dry-run", "--porcelain", "--no-verify", "--", &place.url, refspec]).await?;
     let empty = attempt.folder().join("empty.git");
     let init = git.call(["init", "--quiet", "--bare", "--template="])?.environment("GIT_DIR", &empty);
-    well(init.run(LOCAL).await?)?;
-    let attempted = attempt.within(&empty).run(LOOK).await?;
+    well(init.run(LOCAL_LIMITS).await?)?;
+    let attempted = attempt.within(&empty).run(PROBE_LIMITS).await?;
     if attempted.status.success() || attempted.stderr.as_str().contains("remote ref does not exist") {
         Ok(Seen { branches })
     } else {
@@ -65,32 +65,32 @@ pub async fn probe(git: &Git, rules: &Rules, remote: &Remote, namespace: &str) -
 }
 
 impl Pusher {
-    /// The commit that the namespace's repository is at, if it has any.
+    /// The newest commit of the repository, if it has any.
     pub(super) async fn ours(&self, namespace: &str) -> Result<Option<String>, Trouble> {
         let Some(repository) = self.repository(namespace) else { return Ok(None) };
-        let told = self.local(&repository, &["for-each-ref", "--format=%(objectname)", MAIN]).await?;
-        Ok(Some(told.stdout.as_str().trim().to_owned()).filter(|id| !id.is_empty()))
+        let output = self.local(&repository, &["for-each-ref", "--format=%(objectname)", MAIN]).await?;
+        Ok(Some(output.stdout.as_str().trim().to_owned()).filter(|id| !id.is_empty()))
     }
 
-    /// How many of our commits the remote does not have; `None` if nobody knows.
+    /// Local commits that the remote lacks, if known.
     pub(super) async fn behind(&self, namespace: &str, ours: &str, theirs: Option<&str>) -> Option<u64> {
         let range = format!("{}..{ours}", theirs?);
-        let told = self.local(&self.repository(namespace)?, &["rev-list", "--count", &range, "--"]).await.ok()?;
-        told.stdout.as_str().trim().parse().ok()
+        let output = self.local(&self.repository(namespace)?, &["rev-list", "--count", &range, "--"]).await.ok()?;
+        output.stdout.as_str().trim().parse().ok()
     }
 
-    /// Brings the remote's branch to our commit.
+    /// Pushes a commit to the branch of the remote.
     pub(super) async fn push(&self, remote: &Remote, namespace: &str, ours: &str) -> Result<(), Trouble> {
         let Some(repository) = self.repository(namespace) else { return Ok(()) };
         let place = remote.destination(namespace);
         let refspec = format!("{ours}:refs/heads/{}", place.branch);
         let arguments = ["push", "--porcelain", "--no-verify", "--", &place.url, &refspec];
         let push = reach(&self.git, &self.rules, remote, &place, &arguments).await?.within(&repository);
-        let pushed = push.run(Limits { time: self.time, bytes: OUTPUT }).await?;
+        let pushed = push.run(Limits { time: self.time, bytes: MAX_OUTPUT_BYTES }).await?;
         if pushed.status.success() {
             return Ok(());
         }
-        // A line begins with a mark for what became of the branch, and ends with the reason.
+        // A line begins with a flag for the result of the branch and ends with the reason.
         let Some(refusal) = pushed.stdout.as_str().lines().find_map(|line| line.strip_prefix("!\t")) else { return Err(meant(&pushed)) };
         if refusal.contains("[rejected]") {
             let theirs = self.theirs(remote, &place).await?;
@@ -103,7 +103,7 @@ impl Pusher {
     async fn theirs(&self, remote: &Remote, place: &Destination) -> Result<Option<String>, Trouble> {
         let branch = format!("refs/heads/{}", place.branch);
         let look = reach(&self.git, &self.rules, remote, place, &["ls-remote", "--quiet", "--", &place.url, &branch]).await?;
-        let seen = well(look.run(LOOK).await?)?;
+        let seen = well(look.run(PROBE_LIMITS).await?)?;
         Ok(seen.stdout.as_str().split_whitespace().next().map(str::to_owned))
     }
 
@@ -112,7 +112,7 @@ impl Pusher {
     }
 
     async fn local(&self, repository: &Path, arguments: &[&str]) -> Result<Finished, Trouble> {
-        well(self.git.call(arguments)?.within(repository).run(LOCAL).await?)
+        well(self.git.call(arguments)?.within(repository).run(LOCAL_LIMITS).await?)
     }
 }
 
@@ -120,12 +120,12 @@ fn well(finished: Finished) -> Result<Finished, Trouble> {
     if finished.status.success() { Ok(finished) } else { Err(meant(&finished)) }
 }
 
-/// What the remote's hooks had to say.
+/// Output of the hooks of the remote.
 fn remote_words(finished: &Finished) -> String {
     finished.stderr.as_str().lines().filter_map(|line| line.strip_prefix("remote:")).collect::<Vec<_>>().join(" ")
 }
 
-/// A git that may go to this place, to no other, and has what opens it.
+/// A git call that can connect to this remote only, with its credentials.
 async fn reach(git: &Git, rules: &Rules, remote: &Remote, place: &Destination, arguments: &[&str]) -> Result<Call, Trouble> {
     let url = parse_url(&place.url).map_err(Trouble::Forbidden)?;
     let call = git.call(arguments)?.hiding(remote.secrets()).set(format!("protocol.{}.allow", url.scheme()), "always");
@@ -142,13 +142,13 @@ async fn reach(git: &Git, rules: &Rules, remote: &Remote, place: &Destination, a
     }
 }
 
-/// Where the remote lies, if one may go there. A name that only a proxy knows is left to that.
+/// The addresses of the remote, if they are allowed. A name that cannot be resolved is left to the proxy, if there is one.
 async fn addresses(url: &Url, rules: &Rules, proxied: bool) -> Result<Vec<IpAddr>, Trouble> {
-    // Only URLs of http have their hosts in the one form that all spellings of an address are brought into.
+    // Only http URLs have their hosts in canonical form.
     let host = url.host_str().unwrap_or_default();
     let port = url.port().unwrap_or(if url.scheme() == "ssh" { 22 } else { 443 });
     let url = Url::parse(&format!("https://{host}:{port}/")).map_err(|error| Trouble::Forbidden(error.to_string()))?;
-    let found = timeout(CONNECT, pinned(&url, &rules.allow, WHOSE)).await;
+    let found = timeout(CONNECT_TIMEOUT, pinned(&url, &rules.allow, WHOSE)).await;
     match found.map_err(|_| Trouble::Unreachable(format!("the name {host} was not resolved within {CONNECT_SECONDS} s")))? {
         Ok(addresses) => Ok(addresses),
         Err(slipway_egress::Unpinned::Nameless { .. }) if proxied => Ok(Vec::new()),
@@ -157,7 +157,7 @@ async fn addresses(url: &Url, rules: &Rules, proxied: bool) -> Result<Vec<IpAddr
 }
 
 fn https(call: Call, url: &Url, addresses: &[IpAddr], transport: &Transport, authority: Option<&str>) -> Result<Call, Trouble> {
-    let mut call = call.set("http.lowSpeedLimit", "1").set("http.lowSpeedTime", SILENCE_SECONDS);
+    let mut call = call.set("http.lowSpeedLimit", "1").set("http.lowSpeedTime", IDLE_SECONDS);
     let host = url.host_str().unwrap_or_default();
     let port = url.port_or_known_default().unwrap_or(443);
     if !addresses.is_empty() && url.domain().is_some() {
@@ -169,7 +169,7 @@ fn https(call: Call, url: &Url, addresses: &[IpAddr], transport: &Transport, aut
         let path = call.file("authority.pem", authority)?;
         call = call.set("http.sslCAInfo", path.to_string_lossy());
     }
-    // For this host alone, and in a file: arguments and environments can be read by others.
+    // For this host alone, and in a file: other processes can read arguments and environments.
     match transport.authorization() {
         Some(authorization) => {
             let settings = format!("[http \"https://{host}:{port}/\"]\n\textraHeader = \"Authorization: Basic {authorization}\"\n");
@@ -210,7 +210,7 @@ fn ssh(call: Call, url: &Url, address: &str, transport: &Transport, known_hosts:
     ];
     let lines = settings.iter().fold(String::new(), |lines, (name, value)| lines + name + " " + value + "\n");
     let config = call.file("ssh_config", &lines)?;
-    // Git hands this line to a shell, which sees nothing in it but two words and a path of ours.
+    // Git passes this line to a shell. It has only fixed words and a path made here.
     let command = format!("ssh -F '{}'", config.display());
     if config.to_string_lossy().contains(['\'', '\n', '"', '%']) {
         return Err(Trouble::Git(Fault::Read("the folder for private files must not have quotes or % in its name".to_owned())));
@@ -222,8 +222,7 @@ fn quoted(path: &Path) -> String {
     format!("\"{}\"", path.display())
 }
 
-/// A folder is written to by a git of ours, whose hooks and settings are then those of whoever owns the folder; so it is
-/// looked at closely.
+/// A remote folder is written by a child of ours, with the hooks and settings of that repository. So it is checked.
 fn file(call: Call, url: &Url, rules: &Rules) -> Result<Call, Trouble> {
     let path = url.to_file_path().map_err(|()| Trouble::Forbidden("the URL names no folder".to_owned()))?;
     let Some(folder) = &rules.files else {
@@ -239,7 +238,7 @@ fn file(call: Call, url: &Url, rules: &Rules) -> Result<Call, Trouble> {
     if !folder.canonicalize().is_ok_and(|folder| real.starts_with(folder)) {
         return Err(refused());
     }
-    // Of what is set for us, git on the other side heeds the file alone.
+    // git receive-pack takes settings from the file alone.
     let value = real.to_string_lossy().replace('\\', "\\\\").replace('"', "\\\"");
     Ok(call.secret_settings(&format!("[core]\n\thooksPath = /dev/null\n[safe]\n\tdirectory = \"{value}\"\n"))?)
 }

@@ -1,5 +1,4 @@
-//! Why a push came to nothing, in words for an administrator. Git says it in English sentences, which are read here; what
-//! is not recognised is passed on as it was said.
+//! Why a push failed. English messages of git are classified here; an unknown message is passed on.
 
 use std::time::Duration;
 
@@ -50,8 +49,8 @@ impl From<Unpinned> for Trouble {
 
 type Kind = fn(String) -> Trouble;
 
-/// By what git, its HTTP client and ssh say, in the order in which they are looked for.
-const SAYINGS: [(&str, Kind); 32] = [
+/// Messages of git, its HTTP client and ssh, in the order in which they are matched.
+const MESSAGES: [(&str, Kind); 32] = [
     ("host key verification failed", Trouble::HostKey),
     ("remote host identification has changed", Trouble::HostKey),
     ("no matching host key", Trouble::HostKey),
@@ -86,20 +85,19 @@ const SAYINGS: [(&str, Kind); 32] = [
     ("early eof", Trouble::Unreachable),
 ];
 
-/// What a git that failed said, for what it meant.
+/// Classifies the output of a failed git.
 pub(super) fn meant(finished: &Finished) -> Trouble {
     let said = finished.stderr.line();
     let lower = said.to_lowercase();
-    let known = SAYINGS.iter().find(|(saying, _)| lower.contains(saying));
+    let known = MESSAGES.iter().find(|(saying, _)| lower.contains(saying));
     let said = if said.is_empty() { format!("{} without a word", finished.status) } else { said };
     known.map_or_else(|| Trouble::Other(said.clone()), |(_, kind)| kind(said.clone()))
 }
 
-/// When to try again after so many failures: twice as long each time, five minutes at most, and not all namespaces at the
-/// same moment. The same namespace waits the same, so that nothing here depends on chance.
+/// Exponential backoff of at most five minutes, with a jitter that depends on the namespace alone.
 pub(super) fn pause(namespace: &str, failures: u32) -> Duration {
-    const LONGEST: u64 = 300_000;
-    let base = 1000_u64.checked_shl(failures.saturating_sub(1).min(20)).unwrap_or(LONGEST).min(LONGEST);
+    const MAX_BACKOFF_MS: u64 = 300_000;
+    let base = 1000_u64.checked_shl(failures.saturating_sub(1).min(20)).unwrap_or(MAX_BACKOFF_MS).min(MAX_BACKOFF_MS);
     // FNV-1a.
     let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     let hash = namespace.bytes().chain(failures.to_le_bytes()).fold(0xcbf2_9ce4_8422_2325, mix);

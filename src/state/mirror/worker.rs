@@ -1,4 +1,4 @@
-//! What drives the mirror: which namespaces have something to push, when each is due, and what came of it.
+//! Schedules the pushes of the mirror and records their results.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -25,14 +25,14 @@ pub struct Worker {
     names: BTreeMap<Id, String>,
 }
 
-/// What is to be done for a namespace.
+/// Schedule of one namespace.
 #[derive(Debug, Default)]
 struct Entry {
-    /// When to push; none, if there is nothing to push.
+    /// When to push. None if there is nothing to push.
     due: Option<Instant>,
     running: bool,
     failures: u32,
-    /// Something was committed while nothing could be pushed: how far behind it is must be counted anew.
+    /// Commits were added during backoff: `behind` must be counted again.
     recount: bool,
 }
 
@@ -48,8 +48,8 @@ impl Worker {
         Self { shared, pusher, options, entries: BTreeMap::new(), jobs: JoinSet::new(), names: BTreeMap::new() }
     }
 
-    /// Works until `shutdown`. The remote may change at any time, or be none; all repositories then begin anew, as they do
-    /// at the start. `clock` only dates what is reported.
+    /// Runs until `shutdown`. When the remote changes, all repositories are pushed again, as at the start. `clock` is for
+    /// the times in states.
     pub async fn run(
         mut self,
         mut remote: watch::Receiver<Option<Remote>>,
@@ -65,7 +65,7 @@ impl Worker {
             tokio::select! {
                 () = &mut shutdown => break,
                 changed = remote.changed(), if !settled => {
-                    // Nobody is left who could change it.
+                    // The sender is gone: the remote does not change any more.
                     settled = changed.is_err();
                     let new = remote.borrow_and_update().clone();
                     if new != current {
@@ -73,7 +73,7 @@ impl Worker {
                         self.restart(current.is_some()).await;
                     }
                 }
-                () = self.shared.told.notified() => self.take_changes(current.is_some()),
+                () = self.shared.wake.notified() => self.take_changes(current.is_some()),
                 Some(ended) = self.jobs.join_next_with_id(), if !self.jobs.is_empty() => {
                     let (id, outcome) = match ended {
                         Ok((id, outcome)) => (id, Ok(outcome)),
@@ -92,7 +92,7 @@ impl Worker {
         self.jobs.shutdown().await;
     }
 
-    /// All repositories that there are, as if each had just changed.
+    /// Marks all repositories as changed.
     async fn restart(&mut self, configured: bool) {
         self.jobs.shutdown().await;
         self.names.clear();
@@ -130,12 +130,12 @@ impl Worker {
             drop(states);
             let entry = self.entries.entry(namespace).or_default();
             entry.recount = entry.failures > 0;
-            // One that is due already goes when it is; a pause after a failure is kept, too.
+            // Neither a scheduled push nor a backoff is postponed.
             entry.due.get_or_insert(due);
         }
     }
 
-    /// When to look again.
+    /// When the next push is due.
     fn start_what_is_due(&mut self, remote: &Remote) -> Option<Instant> {
         let now = Instant::now();
         let mut next: Option<Instant> = None;
@@ -143,7 +143,7 @@ impl Worker {
             let Some(due) = entry.due.filter(|_| !entry.running) else { continue };
             let ready = due <= now;
             if self.jobs.len() >= self.options.parallel {
-                // The end of a job brings us back here.
+                // The end of a job calls this again.
                 return None;
             }
             if !ready && !entry.recount {
@@ -173,7 +173,7 @@ impl Worker {
         let state = states.entry(namespace.to_owned()).or_default();
         match outcome {
             Outcome::Pushed { ours: None } => {
-                // Nothing was ever committed, or the repository is gone.
+                // No commit, or no repository any more.
                 if entry.due.is_none() {
                     states.remove(namespace);
                     drop(states);
@@ -185,14 +185,14 @@ impl Worker {
                     info!(namespace, failures = entry.failures, "the mirror has caught up");
                 }
                 entry.failures = 0;
-                // More may have been committed meanwhile.
+                // Commits may have been added since the push began.
                 let behind = entry.due.is_none().then_some(0);
                 *state = State { theirs: ours.clone(), ours, behind, last_success: Some(now), fault: None };
             }
             Outcome::Failed { ours, theirs, behind, trouble } => {
                 entry.failures = entry.failures.saturating_add(1);
                 entry.due = Some(Instant::now() + pause(namespace, entry.failures));
-                told(namespace, state.fault.as_ref(), &trouble);
+                log_failure(namespace, state.fault.as_ref(), &trouble);
                 let since = state.fault.as_ref().map_or(now, |fault| fault.since);
                 state.fault = Some(Failure { trouble, since, attempts: entry.failures });
                 (state.theirs, state.behind) = (theirs, behind);
@@ -203,8 +203,8 @@ impl Worker {
     }
 }
 
-/// Once a trouble is a warning; the same again is no news.
-fn told(namespace: &str, before: Option<&Failure>, trouble: &Trouble) {
+/// Warns of a new failure. Repetitions are logged at debug level.
+fn log_failure(namespace: &str, before: Option<&Failure>, trouble: &Trouble) {
     if before.is_some_and(|before| before.trouble == *trouble) {
         debug!(namespace, %trouble, "the mirror is still behind");
     } else {

@@ -1,20 +1,20 @@
-//! A request's body as git's clients send it: as it is, or packed with gzip when it is long. It is unpacked piece by piece,
-//! and never beyond its limit: a few bytes can unpack to gigabytes.
+//! Request bodies, plain or compressed with gzip. Decompression is incremental and bounded: a few bytes can expand to
+//! gigabytes.
 
 use std::io::{self, Write};
 
 use flate2::write::MultiGzDecoder;
 use slipway_http::{Error, HeaderMap, StatusCode, header};
 
-/// How much is unpacked at a time.
-const STEP: usize = 4 * 1024;
+/// Compressed bytes of one step.
+const STEP_BYTES: usize = 4 * 1024;
 
 pub(super) enum Inflate {
     Plain,
     Gzip(Box<MultiGzDecoder<Bounded>>),
 }
 
-/// Takes what was unpacked until there is too much of it.
+/// A buffer that fails beyond its limit.
 pub(super) struct Bounded {
     buffer: Vec<u8>,
     left: u64,
@@ -44,9 +44,9 @@ impl Inflate {
         }
     }
 
-    /// The steps in which a piece is to be unpacked.
+    /// The steps in which a piece is decompressed.
     pub(super) fn steps<'a>(&self, piece: &'a [u8]) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        piece.chunks(if matches!(self, Self::Plain) { piece.len().max(1) } else { STEP })
+        piece.chunks(if matches!(self, Self::Plain) { piece.len().max(1) } else { STEP_BYTES })
     }
 
     pub(super) fn unpack(&mut self, step: &[u8], limit: u64) -> Result<Vec<u8>, Error> {
@@ -59,7 +59,7 @@ impl Inflate {
         }
     }
 
-    /// What is left at the end, which must be one.
+    /// The remaining bytes. Fails if the body is incomplete.
     pub(super) fn end(self, limit: u64) -> Result<Vec<u8>, Error> {
         match self {
             Self::Plain => Ok(Vec::new()),
@@ -142,7 +142,7 @@ mod tests {
             cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6), limit in 0_u64..4_000, members in 1_usize..3,
         ) {
             let text = text.repeat(repeated);
-            // Several files packed one after the other are one file.
+            // Concatenated gzip members are one file.
             let (first, second) = text.split_at(if members == 2 { text.len() / 2 } else { text.len() });
             let packed = if members == 2 { [packed(first), packed(second)].concat() } else { packed(first) };
             let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(packed.len())).chain([0, packed.len()]).collect();

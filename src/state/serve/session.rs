@@ -1,5 +1,5 @@
-//! One upload-pack at work for one request: the body goes in while the answer comes out. Dropped, which is what happens
-//! when the client leaves, it takes git with it.
+//! One upload-pack of one request: the body is written while the response is read. Dropping it, as when the client
+//! disconnects, kills git.
 
 use std::io;
 use std::time::Duration;
@@ -20,10 +20,10 @@ use super::inflate::Inflate;
 use super::{Limits, Slot};
 use crate::git::{Call, Child, Scrubbed};
 
-/// What is read of git at a time, and so held for a client that does not read.
-const PIECE: usize = 32 * 1024;
-/// What is kept of git's complaints.
-const COMPLAINTS: u64 = 4 * 1024;
+/// Buffer for output of git, which is all that a client that does not read occupies.
+const BUFFER_BYTES: usize = 32 * 1024;
+/// Kept bytes of stderr.
+const MAX_STDERR_BYTES: u64 = 4 * 1024;
 
 pub(super) struct Session {
     child: Child,
@@ -34,7 +34,7 @@ pub(super) struct Session {
     _slot: Slot,
 }
 
-/// A task that ends with its value. `None` once its outcome was taken.
+/// A task that is aborted on drop. `None` once its result was taken.
 struct Task<T>(Option<JoinHandle<T>>);
 
 impl<T> Drop for Task<T> {
@@ -56,7 +56,7 @@ impl Session {
         Ok(Self { child, stdout, feed: Task(feed), complaints: Task(Some(complaints)), until, _slot: slot })
     }
 
-    /// The answer, once it has begun: until then a fault is still told by a status.
+    /// The response. An error before the first output becomes a status.
     pub(super) async fn into_reply(mut self, kind: &'static str, head: Bytes) -> Result<Reply, Error> {
         let Some(first) = self.next().await? else {
             return match self.child.wait().await {
@@ -74,16 +74,16 @@ impl Session {
                     session.end().await;
                     None
                 }
-                // The connection is cut, which tells the client that there was more to come.
+                // The connection is closed, so that the client sees an incomplete response.
                 Err(error) => Some((Err(io::Error::other(error.message().to_owned())), None)),
             }
         });
         Ok(Reply::stream(kind, StreamBody::new(Box::pin(begun.chain(rest)))))
     }
 
-    /// The next piece of the answer, or `None` at its end.
+    /// The next piece of the response, or `None` at its end.
     async fn next(&mut self) -> Result<Option<Bytes>, Error> {
-        let mut piece = BytesMut::with_capacity(PIECE);
+        let mut piece = BytesMut::with_capacity(BUFFER_BYTES);
         loop {
             tokio::select! {
                 read = self.stdout.read_buf(&mut piece) => {
@@ -98,7 +98,7 @@ impl Session {
         }
     }
 
-    /// Git tells its client itself what went wrong, so that the answer is whole in any case.
+    /// Logs a failure. Git has reported it to its client, so that the response is complete.
     async fn end(mut self) {
         match timeout(Duration::from_secs(1), self.child.wait()).await {
             Ok(Ok(status)) if status.success() => {}
@@ -117,7 +117,7 @@ impl Session {
     }
 }
 
-/// What a task came to; for ever pending where there is none, or none any more.
+/// The result of a task. Pending forever without one.
 async fn outcome<T>(task: &mut Task<T>) -> Result<T, tokio::task::JoinError> {
     match &mut task.0 {
         Some(running) => {
@@ -129,20 +129,20 @@ async fn outcome<T>(task: &mut Task<T>) -> Result<T, tokio::task::JoinError> {
     }
 }
 
-/// A body that did not come whole. Git's input stays open until git is gone, or it would take what it has for the whole.
+/// An incomplete body. The input stays open until git is killed: at its end git would take it for complete.
 struct Broken {
     error: Error,
     _stdin: ChildStdin,
 }
 
-/// Gives git the body, and its end if it came whole.
+/// Writes the body to git, and closes the input if the body is complete.
 async fn fed(request: Request, mut inflate: Inflate, mut stdin: ChildStdin, limit: u64) -> Result<(), Broken> {
     let (sender, receiver) = mpsc::channel(1);
     let (passed, written) = tokio::join!(request.pass(limit, sender), written(receiver, &mut inflate, &mut stdin, limit));
-    // A fault in what was sent also ends the passing, which then only says that nobody takes it.
+    // An invalid body also ends the transfer, with a less specific error.
     match written.and(passed).and_then(|()| inflate.end(limit)) {
         Ok(rest) => {
-            // Git may have heard enough: its answer says so.
+            // Git may have closed its input; its output tells why.
             let _ = stdin.write_all(&rest).await;
             Ok(())
         }
@@ -161,10 +161,10 @@ async fn written(mut pieces: mpsc::Receiver<Bytes>, inflate: &mut Inflate, stdin
     Ok(())
 }
 
-/// The beginning of git's complaints; the rest is read so that git can go on.
+/// The beginning of stderr. The rest is discarded, so that git does not block.
 async fn heard(mut stderr: ChildStderr) -> Vec<u8> {
     let mut words = Vec::new();
-    let _ = (&mut stderr).take(COMPLAINTS).read_to_end(&mut words).await;
+    let _ = (&mut stderr).take(MAX_STDERR_BYTES).read_to_end(&mut words).await;
     let _ = tokio::io::copy(&mut stderr, &mut tokio::io::sink()).await;
     words
 }

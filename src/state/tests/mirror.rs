@@ -328,7 +328,7 @@ async fn what_the_remote_has_of_others_is_never_overwritten() {
 }
 
 #[tokio::test]
-async fn what_a_remote_refuses_is_told_in_its_words() {
+async fn a_refusal_is_reported_in_the_words_of_the_remote() {
     let (local, server) = (Local::new(), GitHttp::start());
     server.repository("hook.git", &[("pre-receive", "echo not on a Friday >&2; exit 1")]);
     let closed = server.repository("closed.git", &[]);
@@ -382,7 +382,7 @@ async fn a_remote_that_never_answers_ends_by_time_and_holds_up_nobody_else() {
     let trouble = running.fault("team-a").await;
     assert!(matches!(trouble, Trouble::Git(slipway_state::git::Fault::Time(_))), "{trouble}");
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
-    // Told of a change, the mirror takes no time of whoever tells it.
+    // Reporting a change does not block.
     let began = Instant::now();
     for _ in 0..1000 {
         running.mirror.changed("team-a");

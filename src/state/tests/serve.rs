@@ -308,7 +308,7 @@ async fn twenty_clients_at_once_are_all_served_by_few_children() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_waits_too_long_for_a_turn_is_told_to_come_again() {
+async fn a_request_that_waits_too_long_is_answered_with_503() {
     let served = Served::start(Limits { children: 1, queue: Duration::from_millis(200), ..Limits::default() }).await;
     let repository = served.repository("team-a", BIG);
     let mut slow = send(served.address, FETCH, everything(&repository).as_bytes()).await;

@@ -1,4 +1,4 @@
-//! One history, written all the time, tidied up in the background, read by the real git over HTTP and copied to a remote.
+//! One history that is written and repacked while git clones it over HTTP and it is mirrored to a remote.
 
 #![expect(clippy::unwrap_used, reason = "a test says what went wrong by panicking")]
 
@@ -68,10 +68,10 @@ fn git(folder: &Path, arguments: &[&str]) -> String {
 async fn readers_and_the_mirror_get_whole_histories_while_releases_are_made() {
     let folder = TempDir::new().unwrap();
     let state = folder.path().join("state");
-    let history = Arc::new(History::open(&state).unwrap());
+    let child = Git::new("git", folder.path(), std::env::vars_os()).unwrap();
+    let history = Arc::new(History::open(&state, child.clone()).unwrap());
     history.record("team-a", draft("helper", 0)).unwrap();
 
-    let child = Git::new("git", folder.path(), std::env::vars_os()).unwrap();
     let served = Serve::new(child.clone(), &state, Limits::default());
     let handler = move |request: Request| {
         let served = served.clone();
@@ -135,7 +135,7 @@ async fn readers_and_the_mirror_get_whole_histories_while_releases_are_made() {
     for writer in writers {
         releases += writer.await.unwrap();
     }
-    history.settle();
+    history.wait_for_repacks();
     let head = history.head("team-a").unwrap().unwrap();
     assert!(releases > 50, "only {releases} releases were made meanwhile");
 

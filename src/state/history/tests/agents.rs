@@ -1,12 +1,11 @@
-//! Several agents and namespaces beside each other.
+//! Several agents and namespaces.
 
-use super::super::History;
-use super::{draft, fsck, show};
+use super::{draft, fsck, open, show};
 
 #[test]
 fn agents_are_listed_and_deployed_in_order_and_namespaces_know_nothing_of_each_other() {
     let root = tempfile::tempdir().unwrap();
-    let history = History::open(root.path()).unwrap();
+    let history = open(root.path()).unwrap();
     for agent in ["b", "a-b", "a", "ab"] {
         history.record("team-a", draft(agent, &format!("{agent}-1"))).unwrap();
     }

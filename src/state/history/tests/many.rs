@@ -6,14 +6,13 @@ use std::thread;
 use proptest::prelude::*;
 use slipway_release::Status;
 
-use super::super::tidy::STAY;
-use super::super::{History, Step, view};
-use super::{author, draft, fsck, git, pending, step, when};
+use super::super::{Transition, cache};
+use super::{author, draft, fsck, git, open, pending, transition, when};
 
 #[test]
 fn two_hundred_releases_of_ten_agents_by_twenty_threads_are_all_there() {
     let root = tempfile::tempdir().unwrap();
-    let history = History::open(root.path()).unwrap();
+    let history = open(root.path()).unwrap();
     let recorded: Vec<(String, u64, String)> = thread::scope(|scope| {
         let threads: Vec<_> = (0..20)
             .map(|thread| {
@@ -46,10 +45,10 @@ fn two_hundred_releases_of_ten_agents_by_twenty_threads_are_all_there() {
     for (agent, versions) in &versions {
         assert_eq!(versions.iter().copied().collect::<Vec<_>>(), (1..=20).collect::<Vec<_>>(), "{agent}");
         let rows = history.list("team-a", agent, None, 100).unwrap().rows;
-        let active = rows.iter().filter(|row| row.standing.as_ref().unwrap().status == Status::Active).count();
+        let active = rows.iter().filter(|row| row.status.as_ref().unwrap().status == Status::Active).count();
         assert_eq!((rows.len(), active), (20, 1));
     }
-    history.settle();
+    history.wait_for_repacks();
     let path = history.path("team-a").unwrap();
     fsck(&path);
     assert_eq!(git(&path, &["rev-list", "--count", "main"]).trim(), "200");
@@ -58,33 +57,28 @@ fn two_hundred_releases_of_ten_agents_by_twenty_threads_are_all_there() {
 }
 
 #[test]
-fn packs_are_put_together_and_nothing_is_lost_by_it() {
+fn repacks_keep_packs_few_and_lose_nothing() {
     let root = tempfile::tempdir().unwrap();
-    let history = History::open(root.path()).unwrap();
+    let history = open(root.path()).unwrap();
     for at in 0..150 {
         history.record("team-a", draft(["a", "b"][at % 2], &format!("r-{at}"))).unwrap();
     }
-    history.settle();
+    history.wait_for_repacks();
     let path = history.path("team-a").unwrap();
     let packs = |path: &std::path::Path| std::fs::read_dir(path.join("objects/pack")).unwrap().count() / 2;
     fsck(&path);
-    // Those that were joined stay for readers that are about to open them, and then go.
-    thread::sleep(STAY);
-    history.record("team-a", draft("b", "r-149")).unwrap();
     assert!(packs(&path) < 60, "{} packs", packs(&path));
     for version in 1..=75 {
         assert_eq!(history.release("team-a", "a", version).unwrap().metadata.version, version);
     }
     drop(history);
-    // After a restart what was retired is put together with the rest.
-    let history = History::open(root.path()).unwrap();
+    let history = open(root.path()).unwrap();
     for at in 150..200 {
         history.record("team-a", draft("a", &format!("r-{at}"))).unwrap();
     }
-    history.settle();
+    history.wait_for_repacks();
     fsck(&path);
     assert_eq!(git(&path, &["rev-list", "--count", "main"]).trim(), "200");
-    thread::sleep(STAY);
     assert_eq!(history.record("team-a", draft("a", "r-0")).unwrap().version, 1);
     assert!(packs(&path) < 60, "{} packs", packs(&path));
 }
@@ -92,7 +86,7 @@ fn packs_are_put_together_and_nothing_is_lost_by_it() {
 #[test]
 fn pages_follow_each_other_without_a_gap() {
     let root = tempfile::tempdir().unwrap();
-    let history = History::open(root.path()).unwrap();
+    let history = open(root.path()).unwrap();
     for at in 0..23 {
         history.record("team-a", draft("a", &format!("r-{at}"))).unwrap();
     }
@@ -100,7 +94,7 @@ fn pages_follow_each_other_without_a_gap() {
     loop {
         let page = history.list("team-a", "a", before, 5).unwrap();
         seen.extend(page.rows.iter().map(|row| row.version));
-        assert!(page.rows.iter().all(|row| row.told.is_ok()));
+        assert!(page.rows.iter().all(|row| row.summary.is_ok()));
         before = page.next;
         if before.is_none() {
             break;
@@ -109,48 +103,48 @@ fn pages_follow_each_other_without_a_gap() {
     assert_eq!(seen, (1..=23).rev().collect::<Vec<_>>());
 }
 
-/// What somebody does to the history.
+/// A call of the history.
 #[derive(Debug, Clone)]
-enum Deed {
+enum Call {
     Record(u8, bool),
     Activate(u8, u64),
     Reject(u8, u64),
-    Bury(u8),
+    Tombstone(u8),
     Restart,
 }
 
-fn deeds() -> impl Strategy<Value = Vec<Deed>> {
+fn calls() -> impl Strategy<Value = Vec<Call>> {
     let agent = 0..3u8;
-    let deed = prop_oneof![
-        4 => (agent.clone(), any::<bool>()).prop_map(|(agent, active)| Deed::Record(agent, active)),
-        2 => (agent.clone(), 1..8u64).prop_map(|(agent, version)| Deed::Activate(agent, version)),
-        1 => (agent.clone(), 1..8u64).prop_map(|(agent, version)| Deed::Reject(agent, version)),
-        1 => agent.prop_map(Deed::Bury),
-        1 => Just(Deed::Restart),
+    let call = prop_oneof![
+        4 => (agent.clone(), any::<bool>()).prop_map(|(agent, active)| Call::Record(agent, active)),
+        2 => (agent.clone(), 1..8u64).prop_map(|(agent, version)| Call::Activate(agent, version)),
+        1 => (agent.clone(), 1..8u64).prop_map(|(agent, version)| Call::Reject(agent, version)),
+        1 => agent.prop_map(Call::Tombstone),
+        1 => Just(Call::Restart),
     ];
-    prop::collection::vec(deed, 1..40)
+    prop::collection::vec(call, 1..40)
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]
-    fn what_is_kept_in_memory_is_what_reading_everything_gives(deeds in deeds()) {
+    fn the_cache_is_equal_to_reading_the_repository(calls in calls()) {
         let root = tempfile::tempdir().unwrap();
-        let mut history = History::open(root.path()).unwrap();
+        let mut history = open(root.path()).unwrap();
         let name = |agent: u8| format!("agent-{agent}");
-        for (at, deed) in deeds.iter().enumerate() {
+        for (at, call) in calls.iter().enumerate() {
             let release = format!("r-{at}");
-            match deed {
-                Deed::Record(agent, true) => drop(history.record("team-a", draft(&name(*agent), &release)).unwrap()),
-                Deed::Record(agent, false) => drop(history.record("team-a", pending(&name(*agent), &release)).unwrap()),
-                Deed::Activate(agent, version) => drop(history.activate("team-a", step(&name(*agent), *version), None)),
-                Deed::Reject(agent, version) => {
-                    drop(history.mark("team-a", Step { reason: Some(release), ..step(&name(*agent), *version) }, Status::Rejected));
+            match call {
+                Call::Record(agent, true) => drop(history.record("team-a", draft(&name(*agent), &release)).unwrap()),
+                Call::Record(agent, false) => drop(history.record("team-a", pending(&name(*agent), &release)).unwrap()),
+                Call::Activate(agent, version) => drop(history.activate("team-a", transition(&name(*agent), *version), None)),
+                Call::Reject(agent, version) => {
+                    drop(history.set_status("team-a", Transition { reason: Some(release), ..transition(&name(*agent), *version) }, Status::Rejected));
                 }
-                Deed::Bury(agent) => drop(history.bury("team-a", &name(*agent), author(), when(0)).unwrap()),
-                Deed::Restart => {
+                Call::Tombstone(agent) => drop(history.tombstone("team-a", &name(*agent), author(), when(0)).unwrap()),
+                Call::Restart => {
                     drop(history);
-                    history = History::open(root.path()).unwrap();
+                    history = open(root.path()).unwrap();
                 }
             }
             // Looked at now and then, so that memory is begun at any point.
@@ -159,25 +153,25 @@ proptest! {
             }
         }
         let Some(repository) = history.repository("team-a", false).unwrap() else { return Ok(()) };
-        let source = repository.source().unwrap();
+        let objects = repository.objects().unwrap();
         for agent in 0..3 {
             let agent = name(agent);
             let rows = history.list("team-a", &agent, None, 100).unwrap().rows;
-            let read = view::load(source.head().unwrap(), &agent, &source).unwrap();
+            let read = cache::load(objects.head().unwrap(), &agent, &objects).unwrap();
             prop_assert_eq!(rows.iter().rev().map(|row| row.version).collect::<Vec<_>>(), read.versions.keys().copied().collect::<Vec<_>>());
             prop_assert_eq!(rows.len(), rows.first().map_or(0, |row| usize::try_from(row.version).unwrap()), "no gap");
             for row in &rows {
-                prop_assert_eq!(row.standing.as_ref(), read.standings.get(&row.version));
+                prop_assert_eq!(row.status.as_ref(), read.statuses.get(&row.version));
                 let artifact = history.release("team-a", &agent, row.version).unwrap();
-                prop_assert_eq!(&row.told.as_ref().unwrap().checksum, &artifact.metadata.checksum);
+                prop_assert_eq!(&row.summary.as_ref().unwrap().checksum, &artifact.metadata.checksum);
             }
-            let active = read.standings.values().filter(|standing| standing.status == Status::Active).count();
+            let active = read.statuses.values().filter(|status| status.status == Status::Active).count();
             prop_assert!(active <= 1);
-            let waiting: Vec<_> = read.standings.iter().filter(|(_, standing)| standing.status == Status::PendingEval).collect();
+            let waiting: Vec<_> = read.statuses.iter().filter(|(_, status)| status.status == Status::PendingEval).collect();
             prop_assert!(waiting.len() <= 1, "{waiting:?}");
         }
-        // Git's check takes it amiss when packs are put together meanwhile.
-        history.settle();
+        // A repack in progress would confuse the check.
+        history.wait_for_repacks();
         fsck(repository.path());
     }
 }

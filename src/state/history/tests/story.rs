@@ -2,24 +2,24 @@
 
 use slipway_release::{Current, Status};
 
-use super::super::{Fault, History, Row, Step};
-use super::{artifact, author, draft, fsck, git, pending, show, step, when};
+use super::super::{Fault, History, Row, Transition};
+use super::{artifact, author, draft, fsck, git, open, pending, show, transition, when};
 
 fn statuses(rows: &[Row]) -> Vec<(u64, Status)> {
-    rows.iter().map(|row| (row.version, row.standing.as_ref().unwrap().status)).collect()
+    rows.iter().map(|row| (row.version, row.status.as_ref().unwrap().status)).collect()
 }
 
 #[test]
 fn the_life_of_an_agent_is_what_git_shows() {
     let root = tempfile::tempdir().unwrap();
-    let history = History::open(root.path()).unwrap();
+    let history = open(root.path()).unwrap();
     let first = history.record("team-a", draft("hello", "hello-1")).unwrap();
     assert_eq!((first.version, first.is_new), (1, true));
     assert_eq!(history.record("team-a", draft("hello", "hello-2")).unwrap().version, 2);
     // A gated one waits, is rejected, and does not disturb the active one.
     assert_eq!(history.record("team-a", pending("hello", "hello-3")).unwrap().version, 3);
-    let verdict = Step { reason: Some("41 < 75".to_owned()), ..step("hello", 3) };
-    history.mark("team-a", verdict, Status::Rejected).unwrap();
+    let verdict = Transition { reason: Some("41 < 75".to_owned()), ..transition("hello", 3) };
+    history.set_status("team-a", verdict, Status::Rejected).unwrap();
     let path = history.path("team-a").unwrap();
     let files = git(&path, &["ls-tree", "-r", "--name-only", "main"]);
     let expected = [
@@ -39,21 +39,21 @@ fn the_life_of_an_agent_is_what_git_shows() {
     assert_eq!(said.len(), 4);
     let page = history.list("team-a", "hello", None, 100).unwrap();
     assert_eq!(statuses(&page.rows), [(3, Status::Rejected), (2, Status::Active), (1, Status::Archived)]);
-    assert_eq!(page.rows[0].standing.as_ref().unwrap().reason.as_deref(), Some("41 < 75"));
-    assert_eq!(page.rows.iter().map(|row| row.told.as_ref().unwrap().previous).collect::<Vec<_>>(), [2, 1, 0]);
+    assert_eq!(page.rows[0].status.as_ref().unwrap().reason.as_deref(), Some("41 < 75"));
+    assert_eq!(page.rows.iter().map(|row| row.summary.as_ref().unwrap().previous).collect::<Vec<_>>(), [2, 1, 0]);
     // The active one is the release's own bytes.
     assert_eq!(show(&history, "agents/hello/current.yaml"), show(&history, "agents/hello/releases/v2.yaml"));
-    assert!(matches!(history.activate("team-a", step("hello", 3), None), Err(Fault::Refused(said)) if said.contains("rejected")));
+    assert!(matches!(history.activate("team-a", transition("hello", 3), None), Err(Fault::Refused(said)) if said.contains("rejected")));
     // Back to the first.
-    let back = history.activate("team-a", step("hello", 1), Some("# back\n".to_owned())).unwrap();
+    let back = history.activate("team-a", transition("hello", 1), Some("# back\n".to_owned())).unwrap();
     assert!(back.is_new);
     assert_eq!(show(&history, "deploy/hello.yaml"), "# back\n");
-    assert!(!history.activate("team-a", step("hello", 1), Some("# back\n".to_owned())).unwrap().is_new);
+    assert!(!history.activate("team-a", transition("hello", 1), Some("# back\n".to_owned())).unwrap().is_new);
     // Why is remembered beside it, and can change while it stays active.
-    let why = |words: &str| Step { reason: Some(words.to_owned()), ..step("hello", 1) };
+    let why = |words: &str| Transition { reason: Some(words.to_owned()), ..transition("hello", 1) };
     assert!(history.activate("team-a", why("because"), None).unwrap().is_new);
     assert!(!history.activate("team-a", why("because"), None).unwrap().is_new);
-    assert_eq!(history.standing("team-a", "hello", 1).unwrap().unwrap().reason.as_deref(), Some("because"));
+    assert_eq!(history.status("team-a", "hello", 1).unwrap().unwrap().reason.as_deref(), Some("because"));
     // What a version was recorded as is known by its commit.
     let page = history.list("team-a", "hello", None, 1).unwrap();
     let (name, commit) = page.rows[0].recorded.clone().unwrap();
@@ -62,8 +62,8 @@ fn the_life_of_an_agent_is_what_git_shows() {
     let Some(Current::Release(current)) = history.current("team-a", "hello").unwrap() else { panic!("no release") };
     assert_eq!((current.metadata.version, current.metadata.status), (1, Status::Active));
     // Deleted, and born again: versions go on.
-    let buried = history.bury("team-a", "hello", author(), when(100)).unwrap();
-    assert!(buried.is_new && !history.bury("team-a", "hello", author(), when(101)).unwrap().is_new);
+    let buried = history.tombstone("team-a", "hello", author(), when(100)).unwrap();
+    assert!(buried.is_new && !history.tombstone("team-a", "hello", author(), when(101)).unwrap().is_new);
     let Some(Current::Gone(tombstone)) = history.current("team-a", "hello").unwrap() else { panic!("no tombstone") };
     assert_eq!((tombstone.changelog(), tombstone.deleted_at()), ("[DELETED] Change hello-1", when(100)));
     let files = git(&path, &["ls-tree", "-r", "--name-only", "main"]);
@@ -78,12 +78,12 @@ fn the_life_of_an_agent_is_what_git_shows() {
     let page = history.list("team-a", "hello", None, 100).unwrap();
     assert_eq!(statuses(&page.rows), [(4, Status::Active), (3, Status::Deleted), (2, Status::Deleted), (1, Status::Deleted)]);
     // A name that is taken up again is no way around an evaluation.
-    assert_eq!(page.rows[1].standing.as_ref().unwrap().reason.as_deref(), Some("rejected before its agent was deleted: 41 < 75"));
-    assert!(matches!(history.activate("team-a", step("hello", 3), None), Err(Fault::Refused(said)) if said.contains("rejected")));
+    assert_eq!(page.rows[1].status.as_ref().unwrap().reason.as_deref(), Some("rejected before its agent was deleted: 41 < 75"));
+    assert!(matches!(history.activate("team-a", transition("hello", 3), None), Err(Fault::Refused(said)) if said.contains("rejected")));
     fsck(&path);
     // What another process would see is the same.
     drop(history);
-    let history = History::open(root.path()).unwrap();
+    let history = open(root.path()).unwrap();
     assert_eq!(history.list("team-a", "hello", None, 100).unwrap(), page);
     let clone = root.path().join("clone");
     git(root.path(), &["clone", "--quiet", &path.to_string_lossy(), "clone"]);
@@ -94,16 +94,16 @@ fn the_life_of_an_agent_is_what_git_shows() {
 fn one_version_is_active_one_waits_and_what_is_older_is_archived() {
     use Status::{Active, Archived, PendingEval};
     let root = tempfile::tempdir().unwrap();
-    let history = History::open(root.path()).unwrap();
+    let history = open(root.path()).unwrap();
     let stand = |history: &History| statuses(&history.list("team-a", "hello", None, 100).unwrap().rows);
     history.record("team-a", draft("hello", "hello-1")).unwrap();
     history.record("team-a", pending("hello", "hello-2")).unwrap();
     history.record("team-a", pending("hello", "hello-3")).unwrap();
     assert_eq!(stand(&history), [(3, PendingEval), (2, Archived), (1, Active)]);
-    let why = |history: &History, version| history.standing("team-a", "hello", version).unwrap().unwrap().reason;
+    let why = |history: &History, version| history.status("team-a", "hello", version).unwrap().unwrap().reason;
     assert_eq!(why(&history, 2).as_deref(), Some("superseded by v3"));
     // A rollback leaves what is newer waiting.
-    history.activate("team-a", step("hello", 1), None).unwrap();
+    history.activate("team-a", transition("hello", 1), None).unwrap();
     assert_eq!(stand(&history), [(3, PendingEval), (2, Archived), (1, Active)]);
     // An active one ends what waited before it.
     history.record("team-a", draft("hello", "hello-4")).unwrap();
@@ -112,12 +112,14 @@ fn one_version_is_active_one_waits_and_what_is_older_is_archived() {
     history.record("team-a", pending("hello", "hello-5")).unwrap();
     history.record("team-a", draft("hello", "hello-6")).unwrap();
     history.record("team-a", pending("hello", "hello-7")).unwrap();
-    history.activate("team-a", step("hello", 7), None).unwrap();
+    history.activate("team-a", transition("hello", 7), None).unwrap();
     assert_eq!(stand(&history)[..3], [(7, Active), (6, Archived), (5, Archived)]);
     // Nothing is made to wait again.
-    assert!(matches!(history.mark("team-a", step("hello", 6), PendingEval), Err(Fault::Refused(said)) if said.contains("evaluation")));
+    assert!(
+        matches!(history.set_status("team-a", transition("hello", 6), PendingEval), Err(Fault::Refused(said)) if said.contains("evaluation"))
+    );
     drop(history);
-    let history = History::open(root.path()).unwrap();
+    let history = open(root.path()).unwrap();
     assert_eq!(stand(&history)[..2], [(7, Active), (6, Archived)]);
     fsck(&history.path("team-a").unwrap());
 }
@@ -125,10 +127,10 @@ fn one_version_is_active_one_waits_and_what_is_older_is_archived() {
 #[test]
 fn a_pending_release_becomes_active_with_a_checksum_of_its_own() {
     let root = tempfile::tempdir().unwrap();
-    let history = History::open(root.path()).unwrap();
+    let history = open(root.path()).unwrap();
     history.record("team-a", pending("hello", "hello-1")).unwrap();
     assert_eq!(history.current("team-a", "hello").unwrap(), None);
-    history.activate("team-a", step("hello", 1), None).unwrap();
+    history.activate("team-a", transition("hello", 1), None).unwrap();
     let release = history.release("team-a", "hello", 1).unwrap();
     let Some(Current::Release(current)) = history.current("team-a", "hello").unwrap() else { panic!("no release") };
     assert_eq!((release.metadata.status, current.metadata.status), (Status::PendingEval, Status::Active));
@@ -140,7 +142,7 @@ fn a_pending_release_becomes_active_with_a_checksum_of_its_own() {
 #[test]
 fn the_same_name_is_the_same_version_also_after_a_restart() {
     let root = tempfile::tempdir().unwrap();
-    let mut history = History::open(root.path()).unwrap();
+    let mut history = open(root.path()).unwrap();
     let first = history.record("team-a", draft("hello", "hello-x")).unwrap();
     history.record("team-a", draft("hello", "hello-y")).unwrap();
     for _ in 0..2 {
@@ -152,7 +154,7 @@ fn the_same_name_is_the_same_version_also_after_a_restart() {
         let taken = history.record("team-a", draft("other", "hello-x")).unwrap_err();
         assert!(matches!(&taken, Fault::Refused(said) if said.contains("hello")), "{taken}");
         drop(history);
-        history = History::open(root.path()).unwrap();
+        history = open(root.path()).unwrap();
     }
     assert_eq!(git(&history.path("team-a").unwrap(), &["rev-list", "--count", "main"]).trim(), "2");
 }
@@ -160,7 +162,7 @@ fn the_same_name_is_the_same_version_also_after_a_restart() {
 #[test]
 fn what_cannot_be_is_refused_and_leaves_nothing() {
     let root = tempfile::tempdir().unwrap();
-    let history = History::open(&root.path().join("state")).unwrap();
+    let history = open(&root.path().join("state")).unwrap();
     for namespace in ["..", "../out", "a/b", "", "A", "/tmp/x"] {
         let mut bad = draft("hello", "hello-1");
         bad.artifact.deployment.namespace = namespace.to_owned();
@@ -170,7 +172,7 @@ fn what_cannot_be_is_refused_and_leaves_nothing() {
     for agent in ["..", "../../x", "a/b", ".git", "hello\n"] {
         assert!(matches!(history.record("team-a", draft(agent, "x")), Err(Fault::Refused(_))), "{agent:?}");
         assert!(history.release("team-a", agent, 1).is_err() && history.current("team-a", agent).is_err());
-        assert!(history.bury("team-a", agent, author(), when(0)).is_err());
+        assert!(history.tombstone("team-a", agent, author(), when(0)).is_err());
     }
     let mut foreign = draft("hello", "hello-1");
     foreign.artifact = artifact("team-b", "hello", "", Status::Active);
@@ -181,9 +183,9 @@ fn what_cannot_be_is_refused_and_leaves_nothing() {
     let mut long = draft("hello", "hello-1");
     long.artifact.agent.system_prompt = Some("x".repeat(2 * 1024 * 1024));
     assert!(matches!(history.record("team-a", long), Err(Fault::Refused(_))));
-    assert!(matches!(history.activate("team-a", step("hello", 9), None), Err(Fault::Missing(_))));
+    assert!(matches!(history.activate("team-a", transition("hello", 9), None), Err(Fault::Missing(_))));
     assert!(matches!(history.release("team-a", "hello", 9), Err(Fault::Missing(_))));
-    assert!(!history.bury("team-a", "hello", author(), when(0)).unwrap().is_new);
+    assert!(!history.tombstone("team-a", "hello", author(), when(0)).unwrap().is_new);
     assert_eq!(history.agents("team-a").unwrap(), Vec::<String>::new());
     // What was refused did not take a version.
     assert_eq!(history.record("team-a", draft("hello", "hello-1")).unwrap().version, 1);
@@ -195,8 +197,8 @@ fn what_cannot_be_is_refused_and_leaves_nothing() {
 #[test]
 fn only_one_process_writes() {
     let root = tempfile::tempdir().unwrap();
-    let history = History::open(root.path()).unwrap();
-    assert!(matches!(History::open(root.path()), Err(Fault::Busy(said)) if said.contains("another process")));
+    let history = open(root.path()).unwrap();
+    assert!(matches!(open(root.path()), Err(Fault::Busy(said)) if said.contains("another process")));
     drop(history);
-    assert!(History::open(root.path()).is_ok());
+    assert!(open(root.path()).is_ok());
 }

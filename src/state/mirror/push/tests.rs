@@ -23,7 +23,7 @@ async fn https_connects_to_the_address_that_was_checked() {
         let addresses: Vec<IpAddr> = addresses.iter().map(|address| address.parse().unwrap()).collect();
         let call = git(&folder).call(["ls-remote", "--", &url]).unwrap().set("protocol.https.allow", "always");
         let call = https(call, &parse_url(&url).unwrap(), &addresses, remote.transport(), Some(&authority)).unwrap();
-        let finished = call.run(LOOK).await.unwrap();
+        let finished = call.run(PROBE_LIMITS).await.unwrap();
         assert_eq!(finished.status.success(), expected, "{addresses:?}: {finished:?}");
     }
 }
@@ -39,7 +39,7 @@ async fn ssh_connects_to_the_address_that_was_checked() {
     for (address, expected) in [("127.0.0.1", true), ("127.0.0.3", false)] {
         let call = git(&folder).call(["ls-remote", "--", &url]).unwrap().set("protocol.ssh.allow", "always");
         let call = ssh(call, &parse_url(&url).unwrap(), address, remote.transport(), known_hosts, user).unwrap();
-        let finished = call.run(LOOK).await.unwrap();
+        let finished = call.run(PROBE_LIMITS).await.unwrap();
         assert_eq!(finished.status.success(), expected, "{address}: {finished:?}");
     }
 }
@@ -50,7 +50,7 @@ async fn no_protocol_but_the_urls_own_is_spoken() {
     fs::create_dir(folder.path().join("remotes")).unwrap();
     let rules = Rules { files: Some(folder.path().join("remotes")), ..Rules::default() };
     let path = folder.path().join("remotes/r.git");
-    git(&folder).call(["init", "--quiet", "--bare"]).unwrap().environment("GIT_DIR", &path).run(LOCAL).await.unwrap();
+    git(&folder).call(["init", "--quiet", "--bare"]).unwrap().environment("GIT_DIR", &path).run(LOCAL_LIMITS).await.unwrap();
     let url = format!("file://{}", path.display());
     let remote = Remote::new(RemoteSettings { url: url.clone(), ..RemoteSettings::default() }).unwrap();
     let git = git(&folder);
@@ -58,7 +58,7 @@ async fn no_protocol_but_the_urls_own_is_spoken() {
         [(url.as_str(), true), ("ext::sh -c true", false), ("git://127.0.0.1/r.git", false), ("https://127.0.0.1:1/r", false)]
     {
         let call = reach(&git, &rules, &remote, &remote.destination("team-a"), &["ls-remote", "--", asked]).await.unwrap();
-        let finished = call.run(LOOK).await.unwrap();
+        let finished = call.run(PROBE_LIMITS).await.unwrap();
         assert_eq!(finished.status.success(), expected, "{asked}: {finished:?}");
         assert!(expected || finished.stderr.as_str().contains("not allowed"), "{asked}: {finished:?}");
     }

@@ -1,7 +1,6 @@
-//! What releases say of themselves, in a file beside the objects: which commit recorded a release, under which name, and
-//! what its artifact tells in a list. All of it is in the repository too, spread over as many commits and files as there
-//! are releases; nobody has to walk through these to show a page, nor to know a name again. The file is never needed:
-//! it is neither synced nor believed further than its lines are whole, and what it lacks is read from the commits.
+//! Release index: a file beside the objects with a line for each release, which has its name, commit and summary. The
+//! repository has all of it too, spread over as many commits and blobs as there are releases. The file is a cache: it is
+//! not synced, damaged lines are dropped, and what is missing is read from the commits.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -14,18 +13,18 @@ use std::path::{Path, PathBuf};
 use flate2::Crc;
 use gix::ObjectId;
 
-use super::source::Source;
-use super::view::{Place, Told};
+use super::cache::{Location, Summary};
+use super::objects::ObjectReader;
 use super::{Fault, disk};
 
 /// The file's name in the repository.
 pub(super) const FILE: &str = "slipway-releases";
-/// What stands for nothing.
+/// An absent field.
 const NONE: &str = "-";
-/// Lines that lie so close, a line, are read together.
-const CLOSE: u64 = 2048;
+/// Lines of a page are read at once if the span that holds them has at most this many bytes for each.
+const MAX_SPAN_PER_LINE: u64 = 2048;
 
-/// One line: a release as it was recorded, what its artifact tells, or how far the commits were looked at.
+/// A line: a recorded release, the summary of an artifact, or the commit up to which the index is complete.
 #[derive(Default)]
 struct Line<'a> {
     commit: Option<&'a str>,
@@ -33,61 +32,65 @@ struct Line<'a> {
     version: u64,
     blob: Option<&'a str>,
     name: Option<&'a str>,
-    told: Option<&'a str>,
+    summary: Option<&'a str>,
 }
 
-/// A commit that recorded a release, and what is known of that.
+/// A recorded release.
 pub(super) struct Entry<'a> {
     pub name: &'a str,
-    pub place: &'a Place,
-    pub told: Option<(ObjectId, &'a Told)>,
+    pub location: &'a Location,
+    /// With the artifact's blob.
+    pub summary: Option<(ObjectId, &'a Summary)>,
 }
 
-/// Where a line stands.
+/// Position of a line in the file.
 #[derive(Debug, Clone, Copy)]
 struct Span {
     at: u64,
     length: u32,
 }
 
-/// By number of the line, where a version was recorded and where it tells of itself.
+/// Numbers of the lines of one version.
 #[derive(Debug, Clone, Copy)]
-struct Lines {
+struct VersionLines {
     version: u64,
     recorded: Option<u32>,
-    told: Option<u32>,
+    summary: Option<u32>,
 }
 
-/// What is known of one version.
-pub(super) struct Known {
+/// What the index has of one version.
+pub(super) struct IndexedVersion {
     pub recorded: Option<(String, ObjectId)>,
-    pub told: Option<(ObjectId, Told)>,
+    pub summary: Option<(ObjectId, Summary)>,
 }
 
-pub(super) struct Register {
+pub(super) struct ReleaseIndex {
     path: PathBuf,
     file: Option<File>,
-    /// How much of it is in the file; the rest could not be written yet.
+    /// Bytes that are in the file.
     written: u64,
-    rest: Vec<u8>,
+    /// Lines that could not be written yet.
+    unwritten: Vec<u8>,
     spans: Vec<Span>,
     hasher: RandomState,
+    /// Number of the line by the hash of the release's name.
     names: HashMap<u64, u32>,
-    agents: HashMap<String, Vec<Lines>>,
-    /// Every release that this commit leads to is known.
+    /// By agent, in order of versions.
+    agents: HashMap<String, Vec<VersionLines>>,
+    /// The commit up to which the index is complete.
     covers: Option<ObjectId>,
 }
 
-impl Register {
-    /// What the repository's file knows.
+impl ReleaseIndex {
+    /// Reads the file of a repository.
     pub(super) fn open(repository: &Path) -> Self {
         let path = repository.join(FILE);
-        let mut register = Self::empty(path);
-        if let Err(error) = register.load() {
-            tracing::warn!(file = %register.path.display(), "what is known of releases is read from their commits: {error}");
-            register = Self::empty(register.path);
+        let mut index = Self::empty(path);
+        if let Err(error) = index.load() {
+            tracing::warn!(file = %index.path.display(), "the release index is unreadable and is built again from the commits: {error}");
+            index = Self::empty(index.path);
         }
-        register
+        index
     }
 
     fn empty(path: PathBuf) -> Self {
@@ -95,7 +98,7 @@ impl Register {
             path,
             file: None,
             written: 0,
-            rest: Vec::new(),
+            unwritten: Vec::new(),
             spans: Vec::new(),
             hasher: RandomState::new(),
             names: HashMap::new(),
@@ -111,11 +114,11 @@ impl Register {
         loop {
             bytes.clear();
             let length = reader.read_until(b'\n', &mut bytes)?;
-            let Some(line) = whole(&bytes) else { break };
-            self.take(&line, length);
+            let Some(line) = parse(&bytes) else { break };
+            self.add(&line, length);
         }
         drop(reader);
-        // What a killed process has left of a line is in the way of the next.
+        // Cuts off a line that a killed process did not finish.
         file.set_len(self.end())?;
         (self.written, self.file) = (self.end(), Some(file));
         Ok(())
@@ -125,8 +128,8 @@ impl Register {
         self.spans.last().map_or(0, |span| span.at + u64::from(span.length))
     }
 
-    /// Takes in a line of that length, the last.
-    fn take(&mut self, line: &Line, length: usize) {
+    /// Adds the last line, which has this length.
+    fn add(&mut self, line: &Line, length: usize) {
         let number = u32::try_from(self.spans.len()).unwrap_or(u32::MAX);
         self.spans.push(Span { at: self.end(), length: u32::try_from(length).unwrap_or(u32::MAX) });
         if let Some(commit) = line.commit.and_then(|commit| ObjectId::from_hex(commit.as_bytes()).ok()) {
@@ -140,46 +143,45 @@ impl Register {
         }
         let versions = self.agents.entry(line.agent.to_owned()).or_default();
         let at = versions.binary_search_by_key(&line.version, |lines| lines.version).unwrap_or_else(|at| {
-            versions.insert(at, Lines { version: line.version, recorded: None, told: None });
+            versions.insert(at, VersionLines { version: line.version, recorded: None, summary: None });
             at
         });
         if let Some(name) = line.name {
             versions[at].recorded = Some(number);
-            // Should two commits claim one name, the older counts.
+            // Of two commits with one name the older counts.
             self.names.entry(self.hasher.hash_one(name)).or_insert(number);
         }
-        if line.told.is_some() {
-            versions[at].told = Some(number);
+        if line.summary.is_some() {
+            versions[at].summary = Some(number);
         }
     }
 
-    /// Looks at what came since, up to the commit.
-    pub(super) fn catch_up(&mut self, head: Option<ObjectId>, source: &Source) -> Result<(), Fault> {
+    /// Adds the releases of newer commits, up to this one.
+    pub(super) fn catch_up(&mut self, head: Option<ObjectId>, objects: &ObjectReader) -> Result<(), Fault> {
         let Some(head) = head.filter(|head| Some(*head) != self.covers) else { return Ok(()) };
-        let found = if let Some(found) = self.since(head, source)? {
+        let found = if let Some(found) = self.releases_since(head, objects)? {
             found
         } else {
-            // Another history, or one that was joined from several.
+            // The branch was replaced or has merges.
             let file = self.file.take();
             *self = Self::empty(std::mem::take(&mut self.path));
             self.file = file.filter(|file| file.set_len(0).is_ok());
-            everything(head, source)?
+            all_releases(head, objects)?
         };
-        for (name, place) in found.iter().rev() {
-            self.push(&Entry { name, place, told: None });
+        for (name, location) in found.iter().rev() {
+            self.push(&Entry { name, location, summary: None });
         }
-        self.cover(head);
+        self.set_covered(head);
         self.flush();
         Ok(())
     }
 
-    /// Releases that were recorded since the commit that all is known of, the newest first. None if the way does not lead
-    /// there, or not there alone.
-    fn since(&self, head: ObjectId, source: &Source) -> Result<Option<Vec<(String, Place)>>, Fault> {
+    /// Releases since the commit up to which the index is complete, newest first. None if it is no linear ancestor.
+    fn releases_since(&self, head: ObjectId, objects: &ObjectReader) -> Result<Option<Vec<(String, Location)>>, Fault> {
         let Some(covers) = self.covers else { return Ok(None) };
         let (mut found, mut next) = (Vec::new(), head);
         while next != covers {
-            let (parents, about) = source.commit(next)?;
+            let (parents, about) = objects.commit(next)?;
             let [parent] = parents.as_slice() else { return Ok(None) };
             found.extend(recorded(next, about));
             next = *parent;
@@ -187,42 +189,42 @@ impl Register {
         Ok(Some(found))
     }
 
-    /// Carries it on to a commit of ours, and what was recorded on the way. Nothing is taken if it is not known from where.
+    /// Adds releases that were committed here, if the index is complete up to `from`.
     pub(super) fn advance<'a>(&mut self, from: Option<ObjectId>, to: ObjectId, entries: impl Iterator<Item = Entry<'a>>) {
         if self.covers == from {
             for entry in entries {
                 self.push(&entry);
             }
-            self.cover(to);
+            self.set_covered(to);
             self.flush();
         }
     }
 
-    /// Remembers what artifacts told that were read.
-    pub(super) fn learn<'a>(&mut self, agent: &str, told: impl Iterator<Item = (u64, ObjectId, &'a Told)>) {
-        for (version, blob, told) in told {
-            let (blob, told) = (blob.to_string(), json(told));
-            self.write(&Line { agent, version, blob: Some(&blob), told: told.as_deref(), ..Line::default() });
+    /// Adds summaries that were read from artifacts.
+    pub(super) fn add_summaries<'a>(&mut self, agent: &str, summaries: impl Iterator<Item = (u64, ObjectId, &'a Summary)>) {
+        for (version, blob, summary) in summaries {
+            let (blob, summary) = (blob.to_string(), json(summary));
+            self.write(&Line { agent, version, blob: Some(&blob), summary: summary.as_deref(), ..Line::default() });
         }
         self.flush();
     }
 
     fn push(&mut self, entry: &Entry) {
-        let place = entry.place;
-        let (commit, blob) = (place.commit.to_string(), entry.told.map(|(blob, _)| blob.to_string()));
-        let told = entry.told.and_then(|(_, told)| json(told));
+        let location = entry.location;
+        let (commit, blob) = (location.commit.to_string(), entry.summary.map(|(blob, _)| blob.to_string()));
+        let summary = entry.summary.and_then(|(_, summary)| json(summary));
         self.write(&Line {
             commit: Some(&commit),
-            agent: &place.agent,
-            version: place.version,
+            agent: &location.agent,
+            version: location.version,
             blob: blob.as_deref(),
             name: Some(entry.name),
-            told: told.as_deref(),
+            summary: summary.as_deref(),
         });
     }
 
-    /// Notes that all is known up to the commit.
-    fn cover(&mut self, commit: ObjectId) {
+    /// Notes the commit up to which the index is complete.
+    fn set_covered(&mut self, commit: ObjectId) {
         if self.covers != Some(commit) {
             let commit = commit.to_string();
             self.write(&Line { commit: Some(&commit), agent: NONE, ..Line::default() });
@@ -231,20 +233,20 @@ impl Register {
 
     fn write(&mut self, line: &Line) {
         let bytes = line.bytes();
-        self.rest.extend_from_slice(&bytes);
-        self.take(line, bytes.len());
+        self.unwritten.extend_from_slice(&bytes);
+        self.add(line, bytes.len());
     }
 
-    /// What cannot be written now is kept, and written with what comes next.
+    /// Lines that cannot be written now are written with the next.
     fn flush(&mut self) {
         let Some(file) = &mut self.file else { return };
-        if disk::write_at(file, &self.rest, self.written).is_ok() {
-            self.written += self.rest.len() as u64;
-            self.rest = Vec::new();
+        if disk::write_at(file, &self.unwritten, self.written).is_ok() {
+            self.written += self.unwritten.len() as u64;
+            self.unwritten = Vec::new();
         }
     }
 
-    /// The bytes of lines that lie between two places.
+    /// The bytes of lines that lie between two locations.
     fn read(&self, from: u64, to: u64) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; usize::try_from(to - from).map_err(io::Error::other)?];
         let in_file = usize::try_from(self.written.clamp(from, to) - from).map_err(io::Error::other)?;
@@ -253,31 +255,31 @@ impl Register {
         }
         let begin = usize::try_from(from.max(self.written) - self.written).map_err(io::Error::other)?;
         let rest = bytes.len() - in_file;
-        bytes[in_file..].copy_from_slice(&self.rest[begin..begin + rest]);
+        bytes[in_file..].copy_from_slice(&self.unwritten[begin..begin + rest]);
         Ok(bytes)
     }
 
-    /// Where the release of this name was recorded.
-    pub(super) fn named(&self, name: &str) -> Result<Option<Place>, Fault> {
+    /// The location of the release with this name.
+    pub(super) fn named(&self, name: &str) -> Result<Option<Location>, Fault> {
         let Some(number) = self.names.get(&self.hasher.hash_one(name)) else { return Ok(None) };
         let span = self.spans[*number as usize];
         let bytes = self.read(span.at, span.at + u64::from(span.length)).map_err(|error| Fault::disk("read", &self.path, error))?;
-        let line = whole(&bytes).ok_or_else(|| Fault::disk("read", &self.path, io::ErrorKind::InvalidData.into()))?;
+        let line = parse(&bytes).ok_or_else(|| Fault::disk("read", &self.path, io::ErrorKind::InvalidData.into()))?;
         let commit = line.commit.and_then(|commit| ObjectId::from_hex(commit.as_bytes()).ok());
-        let place = commit.map(|commit| Place { agent: line.agent.to_owned(), version: line.version, commit });
-        Ok(place.filter(|_| line.name == Some(name)))
+        let location = commit.map(|commit| Location { agent: line.agent.to_owned(), version: line.version, commit });
+        Ok(location.filter(|_| line.name == Some(name)))
     }
 
-    /// What is known of these versions, in their order.
-    pub(super) fn known(&self, agent: &str, versions: &[u64]) -> Vec<Known> {
+    /// What the index has of these versions, in their order.
+    pub(super) fn versions(&self, agent: &str, versions: &[u64]) -> Vec<IndexedVersion> {
         let lines = self.agents.get(agent).map(Vec::as_slice).unwrap_or_default();
-        let found: Vec<Option<Lines>> =
+        let found: Vec<Option<VersionLines>> =
             versions.iter().map(|version| Some(lines[lines.binary_search_by_key(version, |lines| lines.version).ok()?])).collect();
         let wanted =
-            || found.iter().flatten().flat_map(|lines| [lines.recorded, lines.told]).flatten().map(|number| self.spans[number as usize]);
+            || found.iter().flatten().flat_map(|lines| [lines.recorded, lines.summary]).flatten().map(|number| self.spans[number as usize]);
         let from = wanted().map(|span| span.at).min().unwrap_or(0);
         let to = wanted().map(|span| span.at + u64::from(span.length)).max().unwrap_or(0);
-        let close = (to - from < CLOSE * versions.len() as u64).then(|| self.read(from, to).ok()).flatten();
+        let close = (to - from < MAX_SPAN_PER_LINE * versions.len() as u64).then(|| self.read(from, to).ok()).flatten();
         let bytes = |number: u32| {
             let span = self.spans[number as usize];
             let Some(bytes) = &close else {
@@ -288,14 +290,14 @@ impl Register {
         };
         let id = |hex: &str| ObjectId::from_hex(hex.as_bytes()).ok();
         let recorded = |line: &Line| Some((line.name?.to_owned(), id(line.commit?)?));
-        let told = |line: &Line| Some((id(line.blob?)?, serde_json::from_str(line.told?).ok()?));
-        let known = |lines: Option<Lines>| {
+        let summary = |line: &Line| Some((id(line.blob?)?, serde_json::from_str(line.summary?).ok()?));
+        let known = |lines: Option<VersionLines>| {
             let first = lines.and_then(|lines| bytes(lines.recorded?));
-            let line = first.as_deref().and_then(whole);
-            // Nearly always one line says both.
-            let second = lines.filter(|lines| lines.told != lines.recorded).and_then(|lines| bytes(lines.told?));
-            let other = second.as_deref().and_then(whole);
-            Known { recorded: line.as_ref().and_then(recorded), told: other.as_ref().or(line.as_ref()).and_then(told) }
+            let line = first.as_deref().and_then(parse);
+            // Nearly always one line has both.
+            let second = lines.filter(|lines| lines.summary != lines.recorded).and_then(|lines| bytes(lines.summary?));
+            let other = second.as_deref().and_then(parse);
+            IndexedVersion { recorded: line.as_ref().and_then(recorded), summary: other.as_ref().or(line.as_ref()).and_then(summary) }
         };
         found.into_iter().map(known).collect()
     }
@@ -304,16 +306,16 @@ impl Register {
 impl Line<'_> {
     fn bytes(&self) -> Vec<u8> {
         let given = |text: Option<&str>| text.unwrap_or(NONE).to_owned();
-        let (commit, blob, name, told) = (given(self.commit), given(self.blob), given(self.name), given(self.told));
-        let text = format!("{commit} {} {} {blob} {name} {told}", self.agent, self.version);
+        let (commit, blob, name, summary) = (given(self.commit), given(self.blob), given(self.name), given(self.summary));
+        let text = format!("{commit} {} {} {blob} {name} {summary}", self.agent, self.version);
         let mut crc = Crc::new();
         crc.update(text.as_bytes());
         format!("{:08x} {text}\n", crc.sum()).into_bytes()
     }
 }
 
-/// A line, if it is as it was written.
-fn whole(bytes: &[u8]) -> Option<Line<'_>> {
+/// A line, if its checksum is right.
+fn parse(bytes: &[u8]) -> Option<Line<'_>> {
     let text = std::str::from_utf8(bytes.strip_suffix(b"\n")?).ok()?;
     let (sum, text) = text.split_once(' ')?;
     let mut crc = Crc::new();
@@ -324,33 +326,33 @@ fn whole(bytes: &[u8]) -> Option<Line<'_>> {
     let mut parts = text.splitn(6, ' ');
     let mut next = || parts.next();
     let given = |part: &str| part != NONE;
-    let (commit, agent, version, blob, name, told) = (next()?, next()?, next()?, next()?, next()?, next()?);
+    let (commit, agent, version, blob, name, summary) = (next()?, next()?, next()?, next()?, next()?, next()?);
     Some(Line {
         commit: Some(commit).filter(|part| given(part)),
         agent,
         version: version.parse().ok()?,
         blob: Some(blob).filter(|part| given(part)),
         name: Some(name).filter(|part| given(part)),
-        told: Some(told).filter(|part| given(part)),
+        summary: Some(summary).filter(|part| given(part)),
     })
 }
 
-fn json(told: &Told) -> Option<String> {
-    serde_json::to_string(told).ok()
+fn json(summary: &Summary) -> Option<String> {
+    serde_json::to_string(summary).ok()
 }
 
-fn recorded(commit: ObjectId, about: Option<super::message::About>) -> Option<(String, Place)> {
+fn recorded(commit: ObjectId, about: Option<super::message::About>) -> Option<(String, Location)> {
     let about = about?;
-    Some((about.release?, Place { agent: about.agent, version: about.version, commit }))
+    Some((about.release?, Location { agent: about.agent, version: about.version, commit }))
 }
 
-/// All releases that were recorded, the newest first.
-fn everything(head: ObjectId, source: &Source) -> Result<Vec<(String, Place)>, Fault> {
+/// All releases, newest first.
+fn all_releases(head: ObjectId, objects: &ObjectReader) -> Result<Vec<(String, Location)>, Fault> {
     let mut found = Vec::new();
     let mut seen = HashSet::from([head]);
     let mut next = vec![head];
     while let Some(commit) = next.pop() {
-        let (parents, about) = source.commit(commit)?;
+        let (parents, about) = objects.commit(commit)?;
         found.extend(recorded(commit, about));
         next.extend(parents.into_iter().filter(|parent| seen.insert(*parent)));
     }

@@ -1,15 +1,15 @@
-//! Ends this process at the n-th change of a file, as a kill would.
+//! Kills this process at the n-th change of a file.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// How many changes are left. Below zero nothing is counted.
+/// Remaining changes. Negative: not counted.
 static LEFT: AtomicI64 = AtomicI64::new(-1);
 
 pub(crate) fn after(steps: i64) {
     LEFT.store(steps, Ordering::SeqCst);
 }
 
-/// Whether the next change is the last.
+/// Whether the process is killed at the next change.
 pub(crate) fn is_next() -> bool {
     LEFT.load(Ordering::SeqCst) == 1
 }

@@ -1,4 +1,4 @@
-//! What others do to a repository: torn files, damage, commits by hand.
+//! Incomplete files, damage, and commits by hand.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use super::super::{Fault, History};
-use super::{artifact, draft, fsck, git, git_tried, show, step};
+use super::{artifact, draft, fsck, git, git_tried, open, show, transition};
 
 /// What is torn, and the files that are put there.
 type Tear = (&'static str, Vec<(PathBuf, Vec<u8>)>);
@@ -32,10 +32,10 @@ fn push(folder: &Path, message: &str) {
 }
 
 #[test]
-fn what_a_killed_process_left_is_removed_and_what_counts_stays() {
+fn recovery_removes_incomplete_files_and_nothing_else() {
     let root = tempfile::tempdir().unwrap();
     let state = root.path().join("state");
-    let history = History::open(&state).unwrap();
+    let history = open(&state).unwrap();
     history.record("team-a", draft("hello", "hello-1")).unwrap();
     let path = history.path("team-a").unwrap();
     drop(history);
@@ -69,7 +69,7 @@ fn what_a_killed_process_left_is_removed_and_what_counts_stays() {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, bytes).unwrap();
         }
-        let history = History::open(&state).unwrap();
+        let history = open(&state).unwrap();
         version += 1;
         let recorded =
             history.record("team-a", draft("hello", &format!("hello-{version}"))).unwrap_or_else(|fault| panic!("{tear}: {fault}"));
@@ -89,7 +89,7 @@ fn what_a_killed_process_left_is_removed_and_what_counts_stays() {
 /// A history of two versions, its repository, and the pack that the first one is in.
 fn two_packs() -> (TempDir, PathBuf, PathBuf) {
     let root = tempfile::tempdir().unwrap();
-    let history = History::open(root.path()).unwrap();
+    let history = open(root.path()).unwrap();
     history.record("team-a", draft("hello", "hello-1")).unwrap();
     let path = history.path("team-a").unwrap();
     let first = packs(&path, "pack").remove(0);
@@ -99,37 +99,37 @@ fn two_packs() -> (TempDir, PathBuf, PathBuf) {
 }
 
 #[test]
-fn a_pack_whose_name_got_lost_with_the_power_is_found_again() {
+fn a_pack_that_lost_its_name_in_a_power_failure_is_recovered() {
     let (root, path, first) = two_packs();
     let named = packs(&path, "pack").into_iter().find(|path| *path != first).unwrap();
     for end in ["idx", "pack"] {
         let stem = named.file_stem().unwrap().to_str().unwrap().strip_prefix("pack-").unwrap();
         fs::rename(named.with_extension(end), named.with_file_name(format!("tmp_slipway_{stem}_{end}"))).unwrap();
     }
-    let history = History::open(root.path()).unwrap();
+    let history = open(root.path()).unwrap();
     assert_eq!(history.record("team-a", draft("hello", "hello-2")).unwrap().version, 2);
     assert_eq!(history.record("team-a", draft("hello", "hello-3")).unwrap().version, 3);
     fsck(&path);
 }
 
 #[test]
-fn what_is_known_of_releases_is_the_same_whatever_became_of_the_register() {
+fn lists_are_the_same_whatever_happens_to_the_index() {
     let root = tempfile::tempdir().unwrap();
-    let history = History::open(root.path()).unwrap();
+    let history = open(root.path()).unwrap();
     for at in 1..=30 {
         history.record("team-a", draft(["hello", "other"][at % 2], &format!("r-{at}"))).unwrap();
     }
-    history.activate("team-a", step("hello", 3), None).unwrap();
+    history.activate("team-a", transition("hello", 3), None).unwrap();
     let path = history.path("team-a").unwrap();
-    let register = path.join("slipway-releases");
-    let told = |history: &History| {
+    let index_file = path.join("slipway-releases");
+    let listed = |history: &History| {
         let names: Vec<_> = (0..=31).map(|at| history.named("team-a", &format!("r-{at}")).unwrap()).collect();
         (["hello", "other"].map(|agent| history.list("team-a", agent, None, 100).unwrap()), names)
     };
-    let expected = told(&history);
-    assert!(expected.0.iter().all(|page| page.rows.iter().all(|row| row.told.is_ok() && row.recorded.is_some())));
+    let expected = listed(&history);
+    assert!(expected.0.iter().all(|page| page.rows.iter().all(|row| row.summary.is_ok() && row.recorded.is_some())));
     drop(history);
-    let bytes = fs::read(&register).unwrap();
+    let bytes = fs::read(&index_file).unwrap();
     let mut flipped = bytes.clone();
     flipped[bytes.len() / 3] ^= 1;
     let half = bytes[..bytes.len() / 2].to_vec();
@@ -137,29 +137,29 @@ fn what_is_known_of_releases_is_the_same_whatever_became_of_the_register() {
     for (what, bytes) in
         [("gone", None), ("empty", Some(Vec::new())), ("half", Some(half)), ("flipped", Some(flipped)), ("foreign", Some(foreign))]
     {
-        fs::remove_file(&register).unwrap();
+        fs::remove_file(&index_file).unwrap();
         if let Some(bytes) = bytes {
-            fs::write(&register, bytes).unwrap();
+            fs::write(&index_file, bytes).unwrap();
         }
         // It is as before, and the next time without reading it all.
         for _ in 0..2 {
-            let history = History::open(root.path()).unwrap();
-            assert_eq!(told(&history), expected, "{what}");
+            let history = open(root.path()).unwrap();
+            assert_eq!(listed(&history), expected, "{what}");
         }
     }
     // A folder in its place is no reason to stop.
-    fs::remove_file(&register).unwrap();
-    fs::create_dir(&register).unwrap();
-    let history = History::open(root.path()).unwrap();
-    assert_eq!(told(&history), expected);
+    fs::remove_file(&index_file).unwrap();
+    fs::create_dir(&index_file).unwrap();
+    let history = open(root.path()).unwrap();
+    assert_eq!(listed(&history), expected);
     history.record("team-a", draft("hello", "r-31")).unwrap();
     assert_eq!(history.named("team-a", "r-31").unwrap().unwrap().1.version, 16);
 }
 
 #[test]
-fn a_history_in_the_place_of_another_is_told_as_it_is() {
+fn a_branch_that_was_replaced_is_read_as_it_is() {
     let root = tempfile::tempdir().unwrap();
-    let history = History::open(&root.path().join("state")).unwrap();
+    let history = open(&root.path().join("state")).unwrap();
     for at in 1..=4 {
         history.record("team-a", draft("hello", &format!("r-{at}"))).unwrap();
     }
@@ -167,7 +167,7 @@ fn a_history_in_the_place_of_another_is_told_as_it_is() {
     let back = git(&path, &["rev-parse", "main~2"]);
     drop(history);
     git(&path, &["update-ref", "refs/heads/main", back.trim()]);
-    let history = History::open(&root.path().join("state")).unwrap();
+    let history = open(&root.path().join("state")).unwrap();
     assert_eq!(history.named("team-a", "r-3").unwrap(), None);
     assert_eq!(history.list("team-a", "hello", None, 10).unwrap().rows.len(), 2);
     assert_eq!(history.record("team-a", draft("hello", "r-4")).unwrap().version, 3);
@@ -187,7 +187,7 @@ fn a_history_in_the_place_of_another_is_told_as_it_is() {
 #[test]
 fn a_commit_by_hand_is_built_upon_and_its_files_are_kept() {
     let root = tempfile::tempdir().unwrap();
-    let history = History::open(&root.path().join("state")).unwrap();
+    let history = open(&root.path().join("state")).unwrap();
     history.record("team-a", draft("hello", "hello-1")).unwrap();
     history.list("team-a", "hello", None, 10).unwrap();
     let by_hand = clone(&history, root.path());
@@ -215,7 +215,7 @@ fn a_commit_by_hand_is_built_upon_and_its_files_are_kept() {
 #[test]
 fn releases_and_pushes_by_hand_at_the_same_time_lose_nothing() {
     let root = tempfile::tempdir().unwrap();
-    let history = History::open(&root.path().join("state")).unwrap();
+    let history = open(&root.path().join("state")).unwrap();
     history.record("team-a", draft("hello", "hello-0")).unwrap();
     let by_hand = clone(&history, root.path());
     let pushed = thread::scope(|scope| {
@@ -243,7 +243,7 @@ fn releases_and_pushes_by_hand_at_the_same_time_lose_nothing() {
         pushed
     });
     assert!(pushed > 0);
-    history.settle();
+    history.wait_for_repacks();
     let path = history.path("team-a").unwrap();
     fsck(&path);
     assert_eq!(history.list("team-a", "hello", None, 1000).unwrap().rows.len(), 121);
@@ -254,9 +254,9 @@ fn releases_and_pushes_by_hand_at_the_same_time_lose_nothing() {
 }
 
 #[test]
-fn a_bad_artifact_is_refused_with_words_and_left_in_place() {
+fn an_invalid_artifact_is_an_error_and_stays_in_place() {
     let root = tempfile::tempdir().unwrap();
-    let history = History::open(&root.path().join("state")).unwrap();
+    let history = open(&root.path().join("state")).unwrap();
     for at in 1..=4 {
         history.record("team-a", draft("hello", &format!("hello-{at}"))).unwrap();
     }
@@ -277,12 +277,12 @@ fn a_bad_artifact_is_refused_with_words_and_left_in_place() {
     for (version, word) in [(2, "checksum"), (3, "version"), (5, "team-b"), (6, "no text")] {
         let said = history.release("team-a", "hello", version).unwrap_err();
         assert!(matches!(&said, Fault::Damaged(said) if said.contains(word)), "v{version}: {said}");
-        assert!(matches!(history.activate("team-a", step("hello", version), None), Err(Fault::Damaged(_))), "v{version}");
+        assert!(matches!(history.activate("team-a", transition("hello", version), None), Err(Fault::Damaged(_))), "v{version}");
     }
     assert!(history.release("team-a", "hello", 1).is_ok() && history.release("team-a", "hello", 4).is_ok());
     assert!(matches!(history.current("team-a", "hello"), Err(Fault::Damaged(_))));
     let rows = history.list("team-a", "hello", None, 10).unwrap().rows;
-    let believed: Vec<_> = rows.iter().map(|row| (row.version, row.told.is_ok())).collect();
+    let believed: Vec<_> = rows.iter().map(|row| (row.version, row.summary.is_ok())).collect();
     assert_eq!(believed, [(6, false), (5, false), (4, true), (3, false), (2, false), (1, true)]);
     // Life goes on, above what is there.
     assert_eq!(history.record("team-a", draft("hello", "hello-7")).unwrap().version, 7);
@@ -291,7 +291,7 @@ fn a_bad_artifact_is_refused_with_words_and_left_in_place() {
 }
 
 #[test]
-fn a_damaged_object_is_told_and_other_versions_are_read() {
+fn a_damaged_object_is_an_error_and_other_versions_are_read() {
     let (root, path, first) = two_packs();
     let id = git(&path, &["rev-parse", "main:agents/hello/releases/v1.yaml"]);
     let listed = git(&path, &["verify-pack", "-v", &first.to_string_lossy()]);
@@ -303,17 +303,18 @@ fn a_damaged_object_is_told_and_other_versions_are_read() {
     }
     fs::set_permissions(&first, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
     fs::write(&first, &bytes).unwrap();
-    let history = History::open(root.path()).unwrap();
+    let history = open(root.path()).unwrap();
     let said = history.release("team-a", "hello", 1).unwrap_err();
     assert!(matches!(&said, Fault::Damaged(said) if said.contains("version 1 of agent hello")), "{said}");
     assert!(history.release("team-a", "hello", 2).is_ok());
     assert_eq!(history.record("team-a", draft("hello", "hello-3")).unwrap().version, 3);
     assert_eq!(fs::read(&first).unwrap(), bytes, "left in place");
-    // Nor do damaged packs stop the others from being put together, or spread.
+    // Other packs are repacked without the damaged one.
     for at in 0..60 {
         history.record("team-a", draft("other", &format!("other-{at}"))).unwrap();
     }
-    history.settle();
+    history.wait_for_repacks();
+    assert!(packs(&path, "idx").len() < 30, "{} packs", packs(&path, "idx").len());
     assert_eq!(fs::read(&first).unwrap(), bytes, "left in place");
     assert!((2..=3).all(|version| history.release("team-a", "hello", version).is_ok()));
 }
@@ -321,7 +322,7 @@ fn a_damaged_object_is_told_and_other_versions_are_read() {
 #[test]
 fn a_lock_of_another_program_is_waited_for() {
     let root = tempfile::tempdir().unwrap();
-    let history = History::open(root.path()).unwrap();
+    let history = open(root.path()).unwrap();
     history.record("team-a", draft("hello", "hello-1")).unwrap();
     let lock = history.path("team-a").unwrap().join("refs/heads/main.lock");
     fs::write(&lock, "").unwrap();

@@ -1,20 +1,20 @@
-//! Reading objects of a repository, with words for what cannot be read.
+//! Reads objects of a repository and names what is wrong with those that cannot be read.
 
 use gix::ObjectId;
-use gix::objs::Kind;
+use gix::objs::{Kind, Tree, TreeRef, TreeRefIter};
 
 use super::Fault;
 use super::branch::BRANCH;
 use super::message::{self, About};
 
-/// Larger objects are not looked at; nothing that we write comes near.
-const LARGEST: u64 = 64 * 1024 * 1024;
+/// Larger objects are refused. None that is written here comes near.
+const MAX_OBJECT_BYTES: u64 = 64 * 1024 * 1024;
 
-/// A view of one repository's objects, for one thread.
-pub(super) struct Source(pub gix::Repository);
+/// The objects of one repository, for one thread.
+pub(super) struct ObjectReader(pub gix::Repository);
 
-impl Source {
-    /// The commit that the branch stands on.
+impl ObjectReader {
+    /// The commit of the branch.
     pub(super) fn head(&self) -> Result<Option<ObjectId>, Fault> {
         let found = self
             .0
@@ -28,12 +28,12 @@ impl Source {
             return Ok(Vec::new());
         }
         let size = self.0.find_header(id).map_err(|error| Fault::object(id, &error))?.size();
-        if size > LARGEST {
-            return Err(Fault::object(id, &format!("it has {size} bytes, more than anything of ours")));
+        if size > MAX_OBJECT_BYTES {
+            return Err(Fault::object(id, &format!("it has {size} bytes, at most {MAX_OBJECT_BYTES} are read")));
         }
         let object = self.0.find_object(id).map_err(|error| Fault::object(id, &error))?;
         if object.kind != kind {
-            return Err(Fault::object(id, &format!("it is a {}, where a {kind} must be", object.kind)));
+            return Err(Fault::object(id, &format!("it is a {}, expected a {kind}", object.kind)));
         }
         Ok(object.detach().data)
     }
@@ -42,26 +42,38 @@ impl Source {
         String::from_utf8(self.read(id, Kind::Blob)?).map_err(|_| Fault::damaged(format!("{name} ({id}) is no text")))
     }
 
-    /// The folder that a commit holds.
+    pub(super) fn tree(&self, id: ObjectId) -> Result<Tree, Fault> {
+        let bytes = self.read(id, Kind::Tree)?;
+        let tree: Tree = TreeRef::from_bytes(&bytes, gix::hash::Kind::Sha1).map_err(|error| Fault::object(id, &error))?.into();
+        if !tree.entries.is_sorted_by(|one, next| one < next) {
+            return Err(Fault::object(id, &"its entries are not sorted"));
+        }
+        Ok(tree)
+    }
+
+    /// The root tree of a commit.
     pub(super) fn root(&self, commit: ObjectId) -> Result<ObjectId, Fault> {
         let bytes = self.read(commit, Kind::Commit)?;
         let mut parts = gix::objs::CommitRefIter::from_bytes(&bytes, gix::hash::Kind::Sha1);
         parts.tree_id().map_err(|error| Fault::object(commit, &error))
     }
 
-    /// A commit's parents, and what it is about if it is one of ours.
+    /// The parents of a commit, and what it records if this program made it.
     pub(super) fn commit(&self, commit: ObjectId) -> Result<(Vec<ObjectId>, Option<About>), Fault> {
         let bytes = self.read(commit, Kind::Commit)?;
         let parts = gix::objs::CommitRefIter::from_bytes(&bytes, gix::hash::Kind::Sha1);
         Ok((parts.parent_ids().collect(), message::about(&bytes)))
     }
 
-    /// What stands at a path, whole names only.
+    /// The object at a path.
     pub(super) fn at(&self, root: ObjectId, path: &[&str]) -> Result<Option<ObjectId>, Fault> {
         let mut id = root;
         for (depth, name) in path.iter().enumerate() {
-            match super::tree::find(&self.read(id, Kind::Tree)?, name)? {
-                Some((is_folder, found)) if is_folder || depth + 1 == path.len() => id = found,
+            let bytes = self.read(id, Kind::Tree)?;
+            let mut entries = TreeRefIter::from_bytes(&bytes, gix::hash::Kind::Sha1);
+            let found = entries.find(|entry| entry.as_ref().ok().is_none_or(|entry| entry.filename == name.as_bytes())).transpose();
+            match found.map_err(|error| Fault::object(id, &error))? {
+                Some(entry) if entry.mode.is_tree() || depth + 1 == path.len() => id = entry.oid.to_owned(),
                 _ => return Ok(None),
             }
         }
