@@ -8,7 +8,6 @@ mod content;
 mod digest;
 mod names;
 mod program;
-mod sse;
 mod wire;
 
 use std::path::PathBuf;

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::time::timeout;
 
-use super::connection::MESSAGE;
+use super::connection::MAX_MESSAGE_BYTES;
 use crate::cli::process::{Group, command};
 
 /// How long a program may take to end by itself once its input has ended.
@@ -35,7 +35,7 @@ impl Program {
         let group = Group::of(&child);
         match (child.stdout.take(), child.stdin.take()) {
             (Some(stdout), Some(stdin)) => {
-                let pipe = AsyncRwTransport::new_client(stdout, stdin).with_max_line_length(MESSAGE);
+                let pipe = AsyncRwTransport::new_client(stdout, stdin).with_max_line_length(MAX_MESSAGE_BYTES);
                 Ok(Self { pipe, child, group, _folder: folder })
             }
             _ => Err(io::Error::other("its input and output cannot be had")),
