@@ -1,8 +1,8 @@
-//! Where conversations and memories are kept: in PostgreSQL, or in this process for as long as it
-//! lives. Both answer the same questions; whoever asks does not know which it is.
+//! Conversations and memories: in PostgreSQL, or in this process for as long as it lives. Callers do not know which.
 
 mod memory;
-mod words;
+#[cfg(test)]
+mod tests;
 
 use slipway_database::{
     ConversationSummary, Embedding, Fault, Generation, MemoryEntry, NewMemory, NewMessage, Page, Remembered, Run, StoredMessage, Turn,

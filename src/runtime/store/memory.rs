@@ -14,7 +14,6 @@ use slipway_database::{
 };
 
 use super::Conversation;
-use super::words::{Query, Text};
 use crate::ids;
 
 const MOST_CONVERSATIONS: usize = 1000;
@@ -23,6 +22,8 @@ const MOST_MESSAGES: usize = 500;
 const MOST_BYTES: usize = 32 << 20;
 const LONGEST_ROOM: usize = 8 << 20;
 const MOST_MEMORIES: usize = 1000;
+/// A longer query is cut, as in the database.
+const MAX_QUERY_CHARS: usize = 500;
 /// Two memories this close say the same.
 const SAME: f64 = 0.95;
 
@@ -60,7 +61,6 @@ struct Generating {
 
 struct Kept {
     entry: MemoryEntry,
-    words: Text,
     embedding: Option<Embedding>,
 }
 
@@ -167,7 +167,6 @@ impl Memory {
         });
         if let Some(known) = known.and_then(|at| kept.get_mut(at)) {
             let NewMemory { content, category, source, embedding } = memory;
-            known.words = Text::read(&content);
             known.entry = MemoryEntry { content, category, source, ..known.entry.clone() };
             known.embedding = embedding.or(known.embedding.take());
             return Ok(Remembered { entry: known.entry.clone(), existed: true });
@@ -175,7 +174,7 @@ impl Memory {
         let NewMemory { content, category, source, embedding } = memory;
         let id = ids::make("mem").map_err(|error| Fault::Broken(error.to_string()))?;
         let entry = MemoryEntry { id, content, category, source, relevance: None, created_at: Timestamp::now() };
-        kept.push_back(Kept { words: Text::read(&entry.content), entry: entry.clone(), embedding });
+        kept.push_back(Kept { entry: entry.clone(), embedding });
         if kept.len() > MOST_MEMORIES {
             kept.pop_front();
         }
@@ -186,11 +185,11 @@ impl Memory {
     pub(super) fn search_memories(&self, query: &str, embedding: Option<&Embedding>, top: u32) -> Result<Vec<MemoryEntry>, Fault> {
         let kept = self.kept();
         let (mut near, mut worded) = (Vec::new(), Vec::new());
-        let query = Query::read(query);
+        let query = words(query);
         for kept in kept.iter().rev() {
             if let Some(cosine) = closeness(kept.embedding.as_ref(), embedding) {
                 near.push((cosine, kept));
-            } else if let Some(share) = query.share(&kept.words) {
+            } else if let Some(share) = shared(&query, &kept.entry.content) {
                 worded.push((share, kept));
             }
         }
@@ -304,6 +303,22 @@ impl Room {
 fn weight(message: &StoredMessage) -> usize {
     let parts = message.parts.as_ref().map_or(0, |parts| parts.to_string().len());
     size_of::<StoredMessage>() + message.content.len() + parts
+}
+
+/// The words of a query, in lower case. Those of fewer than four letters count only where there are no others.
+fn words(query: &str) -> Vec<String> {
+    let query: String = query.chars().take(MAX_QUERY_CHARS).collect::<String>().to_lowercase();
+    let words = query.split(|letter: char| !letter.is_alphanumeric()).filter(|word| !word.is_empty());
+    let (long, short): (Vec<_>, Vec<_>) = words.map(str::to_owned).partition(|word| word.chars().count() >= 4);
+    if long.is_empty() { short } else { long }
+}
+
+/// Which share of these words a text contains; none where it contains none of them.
+#[expect(clippy::cast_precision_loss, reason = "a query has few words")]
+fn shared(words: &[String], text: &str) -> Option<f64> {
+    let text = text.to_lowercase();
+    let found = words.iter().filter(|word| text.contains(word.as_str())).count();
+    (found > 0).then(|| found as f64 / words.len() as f64)
 }
 
 /// Cosine of two embeddings of the same model.
