@@ -11,11 +11,11 @@ use reqwest::redirect::Policy;
 use reqwest::{Client, Response, StatusCode};
 
 use super::mlflow::{self, Experiment};
+use super::otlp;
 use super::settings::{Destination, below};
-use super::wire;
 
-/// No more of an answer is read.
-const LONGEST_ANSWER: usize = 64 << 10;
+/// The rest of an answer is not read.
+const MAX_ANSWER_BYTES: usize = 64 << 10;
 
 pub(super) enum Sent {
     Accepted { refused: u64 },
@@ -68,7 +68,7 @@ impl Post {
         let answer = request.send().await?;
         let status = answer.status();
         if status.is_success() {
-            return Ok(Sent::Accepted { refused: wire::rejected(&start(answer).await?) });
+            return Ok(Sent::Accepted { refused: otlp::rejected(&start(answer).await?) });
         }
         if let Some(experiment) = self.experiment.as_mut().filter(|_| status.is_client_error()) {
             // It may have been deleted for good: the next batch looks again.
@@ -113,7 +113,7 @@ pub(super) async fn start(mut answer: Response) -> reqwest::Result<Vec<u8>> {
     let mut body = Vec::new();
     while let Some(chunk) = answer.chunk().await? {
         body.extend_from_slice(&chunk);
-        if body.len() > LONGEST_ANSWER {
+        if body.len() > MAX_ANSWER_BYTES {
             break;
         }
     }
