@@ -38,7 +38,7 @@ impl Query {
         number.ok_or_else(|| Error::bad_request(format!("`{name}` must be a number, {} to {}", range.start(), range.end())))
     }
 
-    /// Refuses what nobody took.
+    /// Refuses parameters that were not taken.
     pub fn end(self) -> Result<(), Error> {
         match self.0.first() {
             None => Ok(()),

@@ -15,7 +15,7 @@ use crate::agent::Agent;
 use crate::turn::{self, Answer, Caller, Guarded, Happening, Order, Said, Stop};
 use crate::{failure, ids};
 
-const LONGEST_ID: usize = 64;
+const MAX_ID_BYTES: usize = 64;
 
 /// What a caller sends.
 #[derive(Debug, Deserialize)]
@@ -118,7 +118,7 @@ impl Turn {
         let message = message.ok_or_else(|| Error::bad_request("`message` is missing or empty"))?;
         let conversation = match self.conversation_id {
             Some(id) if !is_id(&id) => {
-                let form = format!("`conversation_id` must have 1 to {LONGEST_ID} letters, digits, `-` or `_`");
+                let form = format!("`conversation_id` must have 1 to {MAX_ID_BYTES} letters, digits, `-` or `_`");
                 return Err(Error::bad_request(form));
             }
             Some(id) => id,
@@ -142,7 +142,7 @@ impl Turn {
 /// Whether a conversation may be called this.
 pub(crate) fn is_id(text: &str) -> bool {
     let fit = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-    (1..=LONGEST_ID).contains(&text.len()) && text.bytes().all(fit)
+    (1..=MAX_ID_BYTES).contains(&text.len()) && text.bytes().all(fit)
 }
 
 /// The whole answer at once. It has no place for suggestions: they are made when `/suggestions` is asked for.

@@ -17,8 +17,8 @@ use crate::agent::Agent;
 use crate::turn::{self, Answer, Caller, Happening, Order, Said, Stop};
 use crate::{failure, ids};
 
-const MOST_MESSAGES: usize = 1000;
-const MOST_STOPS: usize = 4;
+const MAX_MESSAGES: usize = 1000;
+const MAX_STOPS: usize = 4;
 
 /// What a caller sends. What has no meaning here (`user`, `seed` and the like) is passed over, as
 /// such servers do; what would change the answer and cannot be had is refused.
@@ -151,8 +151,8 @@ impl Asked {
             Some(OneOrMany::One(one)) => vec![one],
             Some(OneOrMany::Many(many)) => many,
         };
-        if stop.len() > MOST_STOPS || stop.iter().any(String::is_empty) {
-            return Err(Error::bad_request(format!("`stop` may have at most {MOST_STOPS} strings, none empty")));
+        if stop.len() > MAX_STOPS || stop.iter().any(String::is_empty) {
+            return Err(Error::bad_request(format!("`stop` may have at most {MAX_STOPS} strings, none empty")));
         }
         let max_output_tokens = self.max_completion_tokens.or(self.max_tokens);
         if max_output_tokens == Some(0) {
@@ -175,8 +175,8 @@ impl Asked {
 
 /// The system's messages as one text, and the others in order; the last must be the user's.
 fn conversation(lines: Vec<Line>) -> Result<(Option<String>, Vec<Message>), Error> {
-    if lines.len() > MOST_MESSAGES {
-        return Err(Error::bad_request(format!("`messages` may have at most {MOST_MESSAGES} elements")));
+    if lines.len() > MAX_MESSAGES {
+        return Err(Error::bad_request(format!("`messages` may have at most {MAX_MESSAGES} elements")));
     }
     let mut system = Vec::new();
     let mut messages = Vec::new();
@@ -389,7 +389,7 @@ mod tests {
             let Said::Alone { messages, .. } = order.said else { panic!("kept by the caller") };
             let last = messages.last().unwrap();
             prop_assert!(last.role == slipway_models::Role::User && !last.text().trim().is_empty());
-            prop_assert!(order.max_output_tokens != Some(0) && order.stop.len() <= MOST_STOPS && !order.stop.contains(&String::new()));
+            prop_assert!(order.max_output_tokens != Some(0) && order.stop.len() <= MAX_STOPS && !order.stop.contains(&String::new()));
             prop_assert!(order.temperature.is_none_or(|temperature| (0.0..=2.0).contains(&temperature)));
         }
     }

@@ -27,10 +27,10 @@ use answering::Answering;
 pub(crate) use happening::{Answer, Guarded, Happening, Stop};
 use lease::Lease;
 
-/// How many happenings may wait for a slow client before the model waits too.
-const WAITING: usize = 64;
-/// How long a client waits for its answer to be kept, once it is whole.
-const LONGEST_WAIT: Duration = Duration::from_secs(5);
+/// How many events may wait for a slow client before the model waits too.
+const EVENT_BUFFER: usize = 64;
+/// How long a client waits until its whole answer is stored.
+const STORE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What is asked, and on whose behalf.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ pub(crate) struct Order {
     pub(crate) caller: Caller,
     /// The turn ends when its client leaves.
     pub(crate) cancel_with_client: bool,
-    /// The client is told suggestions, and waits for them before the end of its answer.
+    /// The client gets suggestions before the end of its answer.
     pub(crate) with_suggestions: bool,
     pub(crate) max_output_tokens: Option<u32>,
     pub(crate) temperature: Option<f32>,
@@ -131,7 +131,7 @@ pub(crate) async fn begin(agent: &Arc<Agent>, mut order: Order) -> Result<mpsc::
     })?;
     let found = guard_input(agent, &mut order).await?;
     // Nobody listens yet: there must be room for all that is told of a refusal.
-    let (listener, happenings) = mpsc::channel(WAITING.max(found.guarded.len() + 1));
+    let (listener, happenings) = mpsc::channel(EVENT_BUFFER.max(found.guarded.len() + 1));
     if let Some(answer) = found.refusal {
         // Nothing of what was refused is kept.
         agent.recorder.refused(&found.guarded);
@@ -251,7 +251,7 @@ async fn conclude(agent: &Agent, order: &Order, lease: Option<Lease>, outcome: a
     // The client learns early that its answer is not safe yet; the attempts go on.
     let ended = select! {
         saved = &mut kept => Some(saved),
-        () = sleep(LONGEST_WAIT) => None,
+        () = sleep(STORE_TIMEOUT) => None,
     };
     answer.saved = ended.unwrap_or(false);
     let rest = async {

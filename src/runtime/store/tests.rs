@@ -76,7 +76,9 @@ async fn memories_with_vectors_come_first_and_are_kept_once_as_in_the_database()
 #[test]
 fn a_memory_is_found_by_the_words_of_the_query_that_it_contains() {
     let store = Memory::default();
-    for content in ["The user's favourite colour is blue", "Prefers green tea in the morning", "Trinkt gerne grünen Tee", "Works as a baker"] {
+    for content in
+        ["The user's favourite colour is blue", "Prefers green tea in the morning", "Trinkt gerne grünen Tee", "Works as a baker"]
+    {
         store.remember(memory(content, None)).unwrap();
     }
     for (query, expected) in [

@@ -1,6 +1,5 @@
-//! Who a span belongs to: trace and span ids, and the W3C headers `traceparent` and `tracestate` that
-//! carry them from service to service. A header that is malformed in any way counts as absent, as
-//! the recommendation demands: a new trace begins.
+//! Trace and span ids, and the W3C headers `traceparent` and `tracestate` that carry them from service to service. A
+//! malformed header counts as absent, as the recommendation demands: a new trace begins.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -16,7 +15,7 @@ pub(super) struct TraceId(pub(super) [u8; 16]);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct SpanId(pub(super) [u8; 8]);
 
-/// What a caller tells about the span that it is in.
+/// The span of the caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Parent {
     pub(super) trace: TraceId,

@@ -1,6 +1,5 @@
-//! One request to a destination and what its answer means. OTLP over HTTP names the answers after
-//! which trying again makes sense: 429, 502, 503 and 504, with `Retry-After`; every other failure
-//! would only fail again. MLflow needs the number of its experiment before it takes spans.
+//! One request to a destination, and whether its answer allows a retry: OTLP over HTTP names 429, 502, 503 and 504, with
+//! `Retry-After`; any other failure is final. MLflow needs the id of its experiment before it takes spans.
 
 use std::error::Error as _;
 use std::fmt::Write as _;
@@ -35,7 +34,7 @@ impl Post {
         Self { destination, client: None, experiment }
     }
 
-    /// Gives up what only sending needs.
+    /// Drops the HTTP client until the next span.
     pub(super) fn rest(&mut self) {
         self.client = None;
     }
@@ -82,7 +81,7 @@ impl Post {
             .user_agent(concat!("slipway-runtime/", env!("CARGO_PKG_VERSION")))
             .default_headers(self.destination.headers.clone())
             .timeout(self.destination.timeout)
-            // A redirect would carry spans and credentials to a place that nobody configured.
+            // A redirect would carry spans and credentials to a host that is not configured.
             .redirect(Policy::none())
             .pool_max_idle_per_host(1)
             .build()

@@ -22,8 +22,8 @@ use crate::record::{self, TurnRecord};
 use crate::settings::Strategy;
 
 /// How many tools run at once in one turn, and what one answer of a model may ask for.
-const CALLS_AT_ONCE: usize = 16;
-const MOST_CALLS: usize = 64;
+const MAX_PARALLEL_CALLS: usize = 16;
+const MAX_CALLS: usize = 64;
 
 /// What a turn came to: the answer, what failed, and what the conversation keeps.
 pub(super) struct Outcome {
@@ -38,7 +38,7 @@ pub(super) struct Answering<'a> {
     /// Of the conversation, with the message to answer.
     history: Vec<StoredMessage>,
     listener: &'a mpsc::Sender<Happening>,
-    /// The text so far, for whoever writes it down meanwhile.
+    /// The partial answer, which the lease writes to the store.
     partial: &'a Mutex<String>,
     record: TurnRecord,
     guard: Option<slipway_guards::Stream>,
@@ -124,7 +124,7 @@ impl<'a> Answering<'a> {
         let mut apart = self.said.iter().any(|message| !message.text().is_empty());
         let mut pieces = self.agent.model.answer(prompt.request.clone());
         while let Some(piece) = pieces.next().await {
-            // Others have their turn: a model may have much to say at once, and nobody may be there who takes it slowly.
+            // Yields to other tasks: a model may send much at once, without a slow client to wait for.
             consume_budget().await;
             record.hear(&piece);
             match piece {
@@ -160,17 +160,17 @@ impl<'a> Answering<'a> {
         Ok(round)
     }
 
-    /// The calls of a round, so many at once; the results stand in the order of the calls.
+    /// The calls of a round, a bounded number in parallel; the results are in the order of the calls.
     async fn call(&mut self, calls: Vec<ToolCall>) -> Vec<ToolResult> {
-        let too_many = format!("not called: one round may have {MOST_CALLS} calls; make the rest in the next one");
+        let too_many = format!("not called: one round may have {MAX_CALLS} calls; make the rest in the next one");
         let mut results: Vec<_> = calls
             .iter()
             .map(|call| ToolResult { id: call.id.clone(), name: call.name.clone(), content: too_many.clone(), is_error: true })
             .collect();
-        let mut waiting = calls.into_iter().take(MOST_CALLS).enumerate();
+        let mut waiting = calls.into_iter().take(MAX_CALLS).enumerate();
         let mut running = FuturesUnordered::new();
         loop {
-            while running.len() < CALLS_AT_ONCE {
+            while running.len() < MAX_PARALLEL_CALLS {
                 let Some((index, call)) = waiting.next() else { break };
                 let shown = match self.guard_call(&call).await {
                     Ok(shown) => shown,

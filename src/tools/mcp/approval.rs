@@ -1,5 +1,5 @@
-//! What a server may offer (threat 14). A list that differs from the approved one is cut down to the tools that are as
-//! they were in it: what was altered or added is neither shown to the model nor called.
+//! Approval of a server's tools (threat 14). Of a list that differs from the approved one only the unchanged tools are used:
+//! altered and added ones are neither shown to the model nor called.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,13 +10,13 @@ use serde::Serialize;
 use super::digest;
 use crate::clip::line;
 
-/// Of a stranger's name this much is told.
-const NAME: usize = 128;
+/// A server's name for a tool is cut to this.
+const MAX_NAME_BYTES: usize = 128;
 
 /// Which list is the approved one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Approved {
-    /// Whatever the server offers at the time.
+    /// Any list.
     Any,
     /// The first that this process sees.
     First,
@@ -62,7 +62,7 @@ impl Gate {
         self.seen().changes.clone()
     }
 
-    /// Takes note of a server's list, and lets through what may be offered of it.
+    /// Records a server's list, and returns the tools of it that may be used.
     pub(super) fn pass(&self, server: &str, tools: Vec<Tool>) -> Vec<Tool> {
         let mut seen = self.seen();
         let digest = digest::of(&tools);
@@ -110,7 +110,7 @@ impl Gate {
 }
 
 fn told(names: BTreeSet<&String>) -> Vec<String> {
-    names.into_iter().map(|name| line(name, NAME)).collect()
+    names.into_iter().map(|name| line(name, MAX_NAME_BYTES)).collect()
 }
 
 fn changes(approved: &BTreeSet<(String, String)>, present: &BTreeSet<(String, String)>) -> Changes {

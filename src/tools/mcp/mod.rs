@@ -1,6 +1,6 @@
-//! A tool that stands for all tools of a Model Context Protocol server. The server is connected when it is first needed,
-//! its list is kept until it says that the list has changed, and a lost connection is made anew. What a server says is
-//! data of a stranger: bounded in size, and shown to the model as such.
+//! An MCP server, whose tools one Tool brings. The server is connected when it is first needed, its list is cached until it
+//! changes, and a lost connection is made again. A server's answers are untrusted data: bounded in size, and shown to the
+//! model as such.
 
 mod approval;
 mod connection;
@@ -31,12 +31,12 @@ pub(crate) use approval::Approved;
 pub use approval::Changes;
 pub(crate) use names::{Taken, prefix};
 
-/// The longest that a chat waits for a server to introduce itself.
-const CONNECT: Duration = Duration::from_secs(10);
-const FIRST_RETRY: Duration = Duration::from_secs(1);
-const LAST_RETRY: Duration = Duration::from_mins(1);
-/// For servers that change their list without saying so.
-const REFRESH: Duration = Duration::from_mins(5);
+/// How long a turn waits for a server to connect.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const MIN_BACKOFF: Duration = Duration::from_secs(1);
+const MAX_BACKOFF: Duration = Duration::from_mins(1);
+/// For servers that change their list without a notification.
+const REFRESH_INTERVAL: Duration = Duration::from_mins(5);
 
 pub(crate) enum Endpoint {
     Remote { url: Url, headers: HeaderMap, egress: Egress },
@@ -101,7 +101,7 @@ impl Server {
         self.gate.changes()
     }
 
-    /// Forgets the connection and that there was none: the next who needs the server asks it anew.
+    /// Drops the connection and the backoff: the next call connects again.
     pub(crate) async fn reset(&self) {
         *self.state.lock().await = State::default();
     }
@@ -169,7 +169,7 @@ impl Server {
             tracing::info!(tool = %self.name, "an MCP server closed its connection");
         }
         if let Some(live) = &mut state.live {
-            if live.connection.take_stale() || live.listed.elapsed() > REFRESH {
+            if live.connection.take_stale() || live.listed.elapsed() > REFRESH_INTERVAL {
                 match timeout(self.patience(), Box::pin(self.list(&live.connection))).await {
                     Ok(Ok(offered)) => (live.offered, live.listed) = (offered, Instant::now()),
                     Ok(Err(fault)) => {
@@ -201,7 +201,7 @@ impl Server {
                 Ok(live)
             }
             Err(fault) => {
-                let pause = state.down.as_ref().map_or(FIRST_RETRY, |down| (down.pause * 2).min(LAST_RETRY));
+                let pause = state.down.as_ref().map_or(MIN_BACKOFF, |down| (down.pause * 2).min(MAX_BACKOFF));
                 tracing::warn!(tool = %self.name, fault, retry_seconds = pause.as_secs(), "an MCP server is not available; its tools are left out");
                 state.down = Some(Down { until: Instant::now() + pause, pause, fault: fault.clone() });
                 Err(fault)
@@ -220,6 +220,6 @@ impl Server {
     }
 
     fn patience(&self) -> Duration {
-        self.timeout.min(CONNECT)
+        self.timeout.min(CONNECT_TIMEOUT)
     }
 }

@@ -16,8 +16,8 @@ use tokio::time::timeout;
 use super::connection::MAX_MESSAGE_BYTES;
 use crate::cli::process::{Group, command};
 
-/// How long a program may take to end by itself once its input has ended.
-const FAREWELL: Duration = Duration::from_secs(2);
+/// How long a program may take to exit after the end of its input.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) struct Program {
     pipe: AsyncRwTransport<RoleClient, ChildStdout, ChildStdin>,
@@ -56,7 +56,7 @@ impl Transport<RoleClient> for Program {
 
     async fn close(&mut self) -> Result<(), io::Error> {
         self.pipe.close().await?;
-        if timeout(FAREWELL, self.child.wait()).await.is_err() {
+        if timeout(EXIT_TIMEOUT, self.child.wait()).await.is_err() {
             self.group.kill();
             self.child.wait().await?;
         }
