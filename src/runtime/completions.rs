@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tracing::error;
 
 use crate::agent::Agent;
-use crate::turn::{self, Answer, Caller, Happening, Order, Said, Stop};
+use crate::turn::{self, Answer, Caller, Order, Said, Stop, TurnEvent};
 use crate::{failure, ids};
 
 const MAX_MESSAGES: usize = 1000;
@@ -125,11 +125,11 @@ async fn complete(agent: &Arc<Agent>, request: Request, caller: Caller) -> Resul
         model: agent.identity.agent_name.clone(),
         include_usage,
     };
-    let happenings = turn::begin(agent, order).await?;
+    let turn_events = turn::begin(agent, order).await?;
     if stream {
-        return Ok(Reply::events(heading.chunks(happenings)));
+        return Ok(Reply::events(heading.chunks(turn_events)));
     }
-    heading.whole(happenings).await
+    heading.whole(turn_events).await
 }
 
 impl Asked {
@@ -207,11 +207,11 @@ fn conversation(lines: Vec<Line>) -> Result<(Option<String>, Vec<Message>), Erro
 }
 
 impl Heading {
-    async fn whole(&self, mut happenings: mpsc::Receiver<Happening>) -> Result<Reply, Error> {
-        while let Some(happening) = happenings.recv().await {
-            match happening {
-                Happening::Failed(fault) => return Err(failure::of_model(fault)),
-                Happening::Done(answer) => {
+    async fn whole(&self, mut turn_events: mpsc::Receiver<TurnEvent>) -> Result<Reply, Error> {
+        while let Some(turn_event) = turn_events.recv().await {
+            match turn_event {
+                TurnEvent::Failed(fault) => return Err(failure::of_model(fault)),
+                TurnEvent::Done(answer) => {
                     let message = json!({"role": "assistant", "content": answer.content});
                     let choice = json!({"index": 0, "message": message, "logprobs": null, "finish_reason": finish_reason(answer.stop)});
                     let mut whole = self.object("chat.completion", &[choice]);
@@ -224,29 +224,29 @@ impl Heading {
         Err(Error::internal("the turn ended without a word"))
     }
 
-    fn chunks(self, happenings: mpsc::Receiver<Happening>) -> impl Stream<Item = Event> {
+    fn chunks(self, turn_events: mpsc::Receiver<TurnEvent>) -> impl Stream<Item = Event> {
         let first = self.chunk(&json!({"role": "assistant", "content": ""}), None);
-        let rest = stream::unfold((happenings, self, 0), async |(mut happenings, heading, mut told)| {
-            let happening = happenings.recv().await?;
-            let events = heading.events(happening, &mut told);
-            Some((stream::iter(events), (happenings, heading, told)))
+        let rest = stream::unfold((turn_events, self, 0), async |(mut turn_events, heading, mut told)| {
+            let turn_event = turn_events.recv().await?;
+            let events = heading.events(turn_event, &mut told);
+            Some((stream::iter(events), (turn_events, heading, told)))
         });
         stream::iter([first]).chain(rest.flatten()).filter_map(async |event| event.ok())
     }
 
     /// `told` is how much of the answer was streamed so far, in bytes.
-    fn events(&self, happening: Happening, told: &mut usize) -> Vec<Result<Event, Error>> {
-        match happening {
-            Happening::Text(text) => {
+    fn events(&self, turn_event: TurnEvent, told: &mut usize) -> Vec<Result<Event, Error>> {
+        match turn_event {
+            TurnEvent::Text(text) => {
                 *told += text.len();
                 vec![self.chunk(&json!({"content": text}), None)]
             }
-            Happening::Failed(fault) => {
+            TurnEvent::Failed(fault) => {
                 error!(id = self.id, %fault, "a stream ended early");
                 let refused = Refused { message: fault.message(), type_: "server_error", param: None, code: None };
                 vec![Event::json(&json!({"error": refused})), Ok(Event::done())]
             }
-            Happening::Done(answer) => {
+            TurnEvent::Done(answer) => {
                 let mut events = Vec::new();
                 // What a guard says in place of the model was not streamed, nor what an answer ends with that was cut off.
                 let rest = if answer.stop == Stop::Guard { &*answer.content } else { answer.content.get(*told..).unwrap_or_default() };

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tokio::task::coop::consume_budget;
 use tokio::time::Instant;
 
-use super::happening::{Answer, Guarded, Happening, Stop};
+use super::event::{Answer, Guarded, Stop, TurnEvent};
 use super::prompt::{self, Prompt};
 use super::{Order, Said};
 use crate::agent::Agent;
@@ -37,7 +37,7 @@ pub(super) struct Answering<'a> {
     order: &'a Order,
     /// Of the conversation, with the message to answer.
     history: Vec<StoredMessage>,
-    listener: &'a mpsc::Sender<Happening>,
+    listener: &'a mpsc::Sender<TurnEvent>,
     /// The partial answer, which the lease writes to the store.
     partial: &'a Mutex<String>,
     record: TurnRecord,
@@ -62,7 +62,7 @@ impl<'a> Answering<'a> {
         agent: &'a Agent,
         order: &'a Order,
         history: Vec<StoredMessage>,
-        listener: &'a mpsc::Sender<Happening>,
+        listener: &'a mpsc::Sender<TurnEvent>,
         partial: &'a Mutex<String>,
     ) -> Self {
         Self {
@@ -181,7 +181,7 @@ impl<'a> Answering<'a> {
                 };
                 let toolbox = &self.agent.toolbox;
                 let record = self.record.tool_call(&call, &shown, toolbox.kind(&call.name));
-                let start = Happening::ToolStart { id: call.id, name: call.name.clone(), arguments: shown };
+                let start = TurnEvent::ToolStart { id: call.id, name: call.name.clone(), arguments: shown };
                 let _ = self.listener.send(start).await;
                 let context = Context::until(self.deadline).with_trace(record.trace());
                 running.push(async move {
@@ -198,7 +198,7 @@ impl<'a> Answering<'a> {
             self.guard_result(result).await;
             record.finish(result.is_error, &result.content);
             let ToolResult { id, name, content, is_error } = result.clone();
-            let _ = self.listener.send(Happening::ToolEnd { id, name, is_error, content, took }).await;
+            let _ = self.listener.send(TurnEvent::ToolEnd { id, name, is_error, content, took }).await;
         }
     }
 
@@ -237,7 +237,7 @@ impl<'a> Answering<'a> {
 
     pub(super) async fn guard(&mut self, guarded: Guarded) {
         self.record.guard(&guarded);
-        let _ = self.listener.send(Happening::Guard(guarded)).await;
+        let _ = self.listener.send(TurnEvent::Guard(guarded)).await;
     }
 
     /// Text towards the client, by way of the guards.
@@ -269,7 +269,7 @@ impl<'a> Answering<'a> {
     async fn tell(&mut self, text: String) {
         self.partial().push_str(&text);
         // Nobody listens any more: the turn goes on all the same.
-        let _ = self.listener.send(Happening::Text(text)).await;
+        let _ = self.listener.send(TurnEvent::Text(text)).await;
     }
 
     fn partial(&self) -> std::sync::MutexGuard<'a, String> {

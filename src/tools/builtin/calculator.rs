@@ -64,7 +64,7 @@ struct Parser<'a> {
 
 impl Parser<'_> {
     fn peek(&mut self) -> Option<u8> {
-        self.skip(|byte| byte.is_ascii_whitespace());
+        self.skip(u8::is_ascii_whitespace);
         self.text.get(self.at).copied()
     }
 

@@ -23,7 +23,7 @@ use tokio::time::{Instant, timeout};
 use url::Url;
 
 use crate::outcome::{Context, Outcome, Spec};
-use approval::Gate;
+use approval::Approval;
 use connection::Connection;
 use slipway_egress::Egress;
 
@@ -65,7 +65,7 @@ pub(crate) struct Server {
     limit: usize,
     taken: Taken,
     state: Mutex<State>,
-    gate: Gate,
+    approval: Approval,
 }
 
 #[derive(Default)]
@@ -90,15 +90,15 @@ struct Down {
 impl Server {
     pub(crate) fn new(config: Config, limit: usize, taken: Taken) -> Self {
         let Config { name, endpoint, timeout, approved } = config;
-        Self { name, endpoint, timeout, limit, taken, state: Mutex::default(), gate: Gate::new(approved) }
+        Self { name, endpoint, timeout, limit, taken, state: Mutex::default(), approval: Approval::new(approved) }
     }
 
     pub(crate) fn digest(&self) -> Option<String> {
-        self.gate.digest()
+        self.approval.digest()
     }
 
     pub(crate) fn changes(&self) -> Option<Changes> {
-        self.gate.changes()
+        self.approval.changes()
     }
 
     /// Drops the connection and the backoff: the next call connects again.
@@ -210,7 +210,7 @@ impl Server {
     }
 
     async fn list(&self, connection: &Connection) -> Result<Arc<[Offered]>, String> {
-        let tools = self.gate.pass(&self.name, connection.list().await?);
+        let tools = self.approval.filter(&self.name, connection.list().await?);
         Ok(content::offered(tools, &self.name, &self.taken).into())
     }
 
