@@ -13,12 +13,12 @@ use tokio::sync::oneshot;
 use crate::Fault;
 use crate::connection::{Door, Question, in_time};
 
-/// The most that goes at once, and the most bytes of it, but for a single one that is larger.
-const MOST: usize = 64;
-const MOST_BYTES: usize = 1024 * 1024;
-/// How long a question waits for a lock: one that goes with others would hold them up.
-const ALONE: &str = "2s";
-const WITH_OTHERS: &str = "100ms";
+/// Of one batch; a single larger statement goes by itself.
+const MAX_BATCH: usize = 64;
+const MAX_BATCH_BYTES: usize = 1024 * 1024;
+/// How long a statement waits for a lock: in a batch it would delay the others.
+const LOCK_TIMEOUT_ALONE: &str = "2s";
+const LOCK_TIMEOUT_IN_BATCH: &str = "100ms";
 
 /// What may be asked together with others of its kind, and may be repeated.
 pub(crate) trait Step: Send + Sync + Sized + 'static {
@@ -51,7 +51,7 @@ struct Shared<S: Step> {
 
 struct Queue<S: Step> {
     waiting: VecDeque<(S, Asker<S>)>,
-    /// Whether somebody asks what waits.
+    /// Whether a task is sending the queue.
     served: bool,
 }
 
@@ -70,7 +70,7 @@ impl<S: Step> Batches<S> {
             std::mem::replace(&mut queue.served, true)
         };
         if !served {
-            // A task: whoever asks may leave, and others' questions go on.
+            // A task of its own: a caller may be cancelled while the statements of others go on.
             tokio::spawn(Arc::clone(&self.0).serve());
         }
         answer.await.unwrap_or_else(|_| Err(Fault::Unavailable("this process is ending".to_owned())))
@@ -112,9 +112,9 @@ impl<S: Step> Shared<S> {
         let mut bytes = 0;
         let within = |(step, _): &&(S, Asker<S>)| {
             bytes += step.bytes();
-            bytes <= MOST_BYTES
+            bytes <= MAX_BATCH_BYTES
         };
-        let many = queue.waiting.iter().take(MOST).take_while(within).count().max(1).min(queue.waiting.len());
+        let many = queue.waiting.iter().take(MAX_BATCH).take_while(within).count().max(1).min(queue.waiting.len());
         let mut batch: Vec<_> = queue.waiting.drain(..many).collect();
         batch.sort_by(|(one, _), (other, _)| one.key().cmp(other.key()));
         queue.served = !batch.is_empty();
@@ -128,7 +128,7 @@ impl<S: Step> Shared<S> {
             let answer = usize::try_from(nth - 1).ok().and_then(|place| answers.get_mut(place)).ok_or(sqlx::Error::RowNotFound)?;
             S::take(answer, &row)
         };
-        let lock_timeout = if steps.len() == 1 { ALONE } else { WITH_OTHERS };
+        let lock_timeout = if steps.len() == 1 { LOCK_TIMEOUT_ALONE } else { LOCK_TIMEOUT_IN_BATCH };
         in_time(self.door.one(|| S::question(steps, &self.whose, lock_timeout), none, take)).await
     }
 

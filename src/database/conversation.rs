@@ -79,7 +79,7 @@ impl Store {
         .await
     }
 
-    /// The last so many messages, the oldest first: what a prompt is made of.
+    /// The newest messages, oldest first, for a prompt.
     pub async fn history(&self, conversation_id: &str, last: u32) -> Result<Vec<StoredMessage>, Fault> {
         id::check("conversation id", conversation_id)?;
         in_time(async {

@@ -1,4 +1,4 @@
-//! Memories: kept once however often they are told, listed, counted, forgotten.
+//! Memories: stored once each, listed, counted, deleted.
 
 use sha2::{Digest, Sha256};
 use sqlx::postgres::{PgArguments, PgRow};
@@ -11,11 +11,10 @@ use crate::store::Schema;
 use crate::types::{Category, Embedding, MemoryEntry, NewMemory, Page, Remembered};
 use crate::{Fault, Store, id};
 
-/// From this cosine on, two memories are the same one in other words.
-const SAME: f64 = 0.95;
-/// The most text of one memory, in bytes.
-const CONTENT: usize = 16 * 1024;
-const DIMENSIONS: usize = 2_000;
+/// Two memories with a cosine of this or more have the same meaning.
+const SAME_MEANING: f64 = 0.95;
+const MAX_CONTENT_BYTES: usize = 16 * 1024;
+const MAX_DIMENSIONS: usize = 2_000;
 
 pub(crate) const ENTRY: &str = "id, content, category, source, (extract(epoch FROM created_at) * 1000000)::bigint AS created";
 
@@ -101,7 +100,7 @@ impl Store {
     async fn alike(&self, work: &mut Work, schema: &Schema, embedding: Option<&Embedding>) -> Result<Option<String>, Fault> {
         let (Some(embedding), Some(vectors)) = (embedding, &schema.vectors) else { return Ok(None) };
         let nearest = self.nearest(work, vectors, embedding, 1).await?;
-        Ok(nearest.into_iter().find(|(_, cosine)| *cosine >= SAME).map(|(entry, _)| entry.id))
+        Ok(nearest.into_iter().find(|(_, cosine)| *cosine >= SAME_MEANING).map(|(entry, _)| entry.id))
     }
 
     /// Returns also whether the memory existed: two processes may be told the same at the same moment.
@@ -143,7 +142,7 @@ impl Store {
 }
 
 fn check(memory: &NewMemory) -> Result<(), Fault> {
-    if memory.content.is_empty() || memory.content.len() > CONTENT || memory.source.len() > CONTENT {
+    if memory.content.is_empty() || memory.content.len() > MAX_CONTENT_BYTES || memory.source.len() > MAX_CONTENT_BYTES {
         return Err(Fault::Refused("a memory has 1 byte to 16 KiB of text, and a source of at most 16 KiB".to_owned()));
     }
     memory.embedding.as_ref().map_or(Ok(()), check_embedding)
@@ -152,12 +151,12 @@ fn check(memory: &NewMemory) -> Result<(), Fault> {
 /// What pgvector and a cosine can work with.
 pub(crate) fn check_embedding(embedding: &Embedding) -> Result<(), Fault> {
     let vector = &embedding.vector;
-    let fits = (1..=DIMENSIONS).contains(&vector.len());
+    let fits = (1..=MAX_DIMENSIONS).contains(&vector.len());
     let length: f64 = vector.iter().map(|x| f64::from(*x) * f64::from(*x)).sum();
     if fits && (1e-12..1e30).contains(&length) && !embedding.model.is_empty() && !embedding.model.contains('\0') {
         return Ok(());
     }
-    Err(Fault::Refused(format!("an embedding names its model and has 1 to {DIMENSIONS} finite numbers that are not all 0")))
+    Err(Fault::Refused(format!("an embedding names its model and has 1 to {MAX_DIMENSIONS} finite numbers that are not all 0")))
 }
 
 fn digest(content: &str) -> Vec<u8> {

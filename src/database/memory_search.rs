@@ -12,17 +12,17 @@ use crate::memory::{ENTRY, check_embedding, entry};
 use crate::types::{Embedding, MemoryEntry};
 use crate::{Fault, Store, id};
 
-const MOST: u32 = 100;
-/// So many characters of a query are looked for in full text: each word is compared with each memory.
-const QUERY: usize = 500;
+const MAX_RESULTS: u32 = 100;
+/// A longer query is cut: each word is compared with each memory.
+const MAX_QUERY_CHARS: usize = 500;
 
 impl Store {
     /// The most relevant first. Memories that have no vector of the embedding's model are searched in full text,
     /// and fill what places the others leave.
     pub async fn search_memories(&self, query: &str, embedding: Option<&Embedding>, top_k: u32) -> Result<Vec<MemoryEntry>, Fault> {
-        let top = i64::from(top_k.clamp(1, MOST));
+        let top = i64::from(top_k.clamp(1, MAX_RESULTS));
         embedding.map_or(Ok(()), check_embedding)?;
-        let query: String = clean(query).chars().take(QUERY).collect();
+        let query: String = clean(query).chars().take(MAX_QUERY_CHARS).collect();
         in_time(async {
             let (mut work, schema) = self.begin().await?;
             let found = match (embedding, &schema.vectors) {
@@ -58,7 +58,7 @@ impl Store {
                 work.commit().await?;
                 return Ok(Vec::new());
             }
-            let limit = i64::from(limit.clamp(1, MOST));
+            let limit = i64::from(limit.clamp(1, MAX_RESULTS));
             let rows = ask(query).bind(&self.team).bind(&self.agent).bind(clean(model)).bind(limit).fetch_all(&mut *work).await?;
             work.commit().await?;
             rows.iter().map(|row| entry(row, None)).collect()

@@ -158,7 +158,7 @@ fn schema_refused(error: sqlx::Error) -> Fault {
     )
 }
 
-/// A transaction in which nobody else migrates, and the version found in it.
+/// A transaction that holds the migration lock, and the version found in it.
 async fn begin(connection: &mut PgConnection) -> Result<i32, Fault> {
     connection.execute(sqlx::raw_sql(BEGIN)).await?;
     // Reading goes on.

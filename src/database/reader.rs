@@ -13,8 +13,7 @@ use crate::store::Known;
 use crate::types::{ConversationSummary, MemoryEntry, Page, StoredMessage};
 use crate::{Fault, Store};
 
-/// The most connections that are held at once.
-const MOST: u32 = 2;
+const MAX_CONNECTIONS: u32 = 2;
 
 #[derive(Clone)]
 pub struct Reader {
@@ -31,7 +30,7 @@ impl fmt::Debug for Reader {
 impl Reader {
     /// Connects to nothing yet.
     pub fn open(url: &str, password: Option<&str>, sslmode: Option<&str>) -> Result<Self, Fault> {
-        Ok(Self { door: Arc::new(Door::read_only(settings(url, password, sslmode)?, MOST)), schema: Arc::default() })
+        Ok(Self { door: Arc::new(Door::read_only(settings(url, password, sslmode)?, MAX_CONNECTIONS)), schema: Arc::default() })
     }
 
     /// What one Agent has said and knows, by the ids of its team and its own, and its UID: nothing while rows of an

@@ -1,4 +1,4 @@
-//! Whose rows there are, to find those that belong to nobody any more.
+//! Owners of rows, to find orphans.
 
 use sqlx::Row;
 
@@ -6,8 +6,8 @@ use crate::connection::{Work, ask, in_long_time};
 use crate::owners::{HELD_DAYS, Home, oldest};
 use crate::{Fault, Tenants, id};
 
-/// Further ones are found once these are gone.
-const MOST: i64 = 1_000;
+/// Of one query; the rest is found after these are deleted.
+const MAX_ROWS: i64 = 1_000;
 /// The tables that the others refer to, and that of owners: where these have no row of an agent, none has.
 const PARENTS: [&str; 5] = ["conversations", "memories", "usage_minutes", "usage_by_run", "owners"];
 
@@ -106,7 +106,7 @@ async fn strangers(work: &mut Work, home: &Home, known: &[String]) -> Result<Vec
     let rows = ask(sqlx::AssertSqlSafe(question))
         .bind(&home.team)
         .bind(known)
-        .bind(MOST)
+        .bind(MAX_ROWS)
         .bind(&home.cluster)
         .bind(&home.uid)
         .bind(home.created)

@@ -12,8 +12,8 @@ use crate::conversation::{MESSAGES, TEXT, clean, message, role_name, short_title
 use crate::types::{Generation, NewMessage, StoredMessage};
 use crate::{Fault, Store, id};
 
-/// For how long a turn is taken to be alive after the last [`Store::progress`]. Whoever makes an answer calls it
-/// more often than this, whether or not there is anything new to tell.
+/// How long a turn counts as alive after the last [`Store::progress`], which its holder calls more often than this, with or
+/// without new text.
 pub const LEASE: Duration = Duration::from_secs(30);
 /// The most text of one message, in bytes, and the most of its parts.
 pub const LONGEST_MESSAGE: usize = 4 * 1024 * 1024;
@@ -65,7 +65,7 @@ impl Store {
         .await
     }
 
-    /// Renews the lease and leaves what there is of the answer, for whoever asks [`Store::generation`].
+    /// Renews the lease and writes the partial answer, which [`Store::generation`] reads.
     /// [`Fault::Busy`] when the turn no longer has the conversation.
     pub async fn progress(&self, turn: &Turn, partial: &str) -> Result<(), Fault> {
         const RENEW: &str = "

@@ -187,7 +187,7 @@ impl UsageMinute {
         }
     }
 
-    /// The bucket that a request of so many milliseconds counts in.
+    /// The bucket of a request that took this many milliseconds.
     pub fn bucket(milliseconds: i64) -> usize {
         LATENCY_BOUNDS_MS.partition_point(|bound| *bound < milliseconds)
     }

@@ -38,7 +38,7 @@ pub(crate) struct Text {
 
 impl Guards {
     /// `guards_json` is `RUNTIME_GUARDS`, an array of names or of `{"name": …}` with settings; `policies_json` is
-    /// `RUNTIME_POLICIES`, an array of policies. Both may be empty. All faults are told at once.
+    /// `RUNTIME_POLICIES`, an array of policies. Both may be empty. All faults are returned at once.
     pub fn read(guards_json: &str, policies_json: &str) -> Result<Self, Vec<String>> {
         let settings = Settings::read(guards_json, policies_json).map_err(|faults| faults.into_iter().map(named).collect::<Vec<_>>())?;
         let mut faults = Vec::new();

@@ -8,7 +8,7 @@ use crate::hidden::hidden;
 use crate::phrases::{Lexicon, Progress};
 use crate::words::Words;
 
-/// Marks between messages in the formats of models; nobody types them by chance.
+/// Marks between messages in the formats of models, which are never typed by chance.
 const MARKS: &[&str] = &[
     "<|im_start|>",
     "<|im_end|>",

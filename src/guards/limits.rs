@@ -33,7 +33,7 @@ impl Limit {
 pub struct Budget<'a> {
     pub now: SystemTime,
     pub tokens_in_prompt: u64,
-    /// A model that may be asked and of which nobody knows what it costs.
+    /// A model that may be called and whose price is unknown.
     pub unpriced: Option<&'a str>,
 }
 
@@ -175,7 +175,7 @@ impl Limits {
     }
 }
 
-/// Nothing that passes by itself: somebody has to say what the model costs.
+/// Lasts until the price of the model is configured.
 fn uncounted(model: &str) -> Block {
     let guard = Name::SpendLimit;
     let message = format!(

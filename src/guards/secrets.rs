@@ -24,7 +24,7 @@ const SHORTEST: usize = 12;
 const KEY: usize = 16;
 /// No key that is known by its middle is shorter.
 const SHAPED: usize = 36;
-/// A key in base64 has at least so many characters.
+/// A key in base64 has at least this many characters.
 const ENCODED: usize = 24;
 
 /// Finds the secrets of `text[run]`; the text before the run tells the name of a value.

@@ -31,7 +31,7 @@ pub struct Price {
 }
 
 impl Price {
-    /// What so many tokens cost, in US dollars.
+    /// The cost of a number of tokens, in US dollars.
     #[expect(clippy::cast_precision_loss, reason = "counts of tokens stay far below 2^53")]
     pub fn of(self, input: u64, output: u64) -> f64 {
         (input as f64 * self.input + output as f64 * self.output) / 1e6

@@ -51,7 +51,7 @@ impl Topics {
         words.end(|word, span| self.word(progress, word, &span, &mut each));
     }
 
-    /// For those who part the words themselves.
+    /// For callers that split words themselves.
     pub(crate) fn word(&self, progress: &mut Progress, word: &[u8], span: &Range<usize>, mut each: impl FnMut(&str, Range<usize>)) {
         self.lexicon.word(progress, word, span, |rule, span| {
             if self.wanted.contains(&rule.kind) {

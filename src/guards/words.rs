@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use crate::runs::{is_ignorable, is_letter};
 
-/// More of a word does not matter.
-const LONGEST: usize = 48;
+/// The rest of a word is ignored.
+const MAX_WORD_BYTES: usize = 48;
 
 /// Small letters and digits of ASCII by their letters; 0: another sign.
 const LOWER: [u8; 256] = {
@@ -24,19 +24,19 @@ const LOWER: [u8; 256] = {
 /// Collects letters until a word is whole.
 #[derive(Debug)]
 pub(crate) struct Words {
-    word: [u8; LONGEST],
+    word: [u8; MAX_WORD_BYTES],
     length: usize,
     span: Range<usize>,
 }
 
 impl Default for Words {
     fn default() -> Self {
-        Self { word: [0; LONGEST], length: 0, span: 0..0 }
+        Self { word: [0; MAX_WORD_BYTES], length: 0, span: 0..0 }
     }
 }
 
 impl Words {
-    /// Reads text that begins at `offset` of the whole; `each` is told every word that is over.
+    /// Reads text that begins at `offset` of the whole; `each` is called with every finished word.
     pub(crate) fn read(&mut self, text: &str, offset: usize, mut each: impl FnMut(&[u8], Range<usize>)) {
         let bytes = text.as_bytes();
         let mut next = 0;
@@ -48,7 +48,7 @@ impl Words {
                 if self.length == 0 {
                     self.span.start = offset + next;
                 }
-                if self.length < LONGEST {
+                if self.length < MAX_WORD_BYTES {
                     self.word[self.length] = lower;
                     self.length += 1;
                 }

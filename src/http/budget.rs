@@ -157,7 +157,7 @@ impl Drop for Lease {
 /// How the bytes of clients are divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Division {
-    /// So many connections at once.
+    /// The most connections at once.
     pub connections: usize,
     /// For heads that are longer than usual.
     pub heads: u64,

@@ -31,11 +31,11 @@ use crate::request::Request;
 use crate::serve::Limits;
 use crate::slots::{Place, Slot};
 
-/// What the kernel keeps for a client that stops reading, which would take megabytes otherwise.
-const UNSENT_BYTES: u32 = 32 * 1024;
-/// The longest URL and headers that are listened to; longer ones are told so.
-const URL_BYTES: usize = 8 * 1024;
-const HEADER_BYTES: usize = 32 * 1024;
+/// The send buffer of the kernel, which takes megabytes otherwise for a client that stops reading.
+const SEND_BUFFER_BYTES: u32 = 32 * 1024;
+/// A longer URL or header gets 414 or 431.
+const MAX_URL_BYTES: usize = 8 * 1024;
+const MAX_HEADER_BYTES: usize = 32 * 1024;
 
 pub(crate) async fn run<H, F>(stream: TcpStream, slot: Arc<Slot>, limits: Limits, handler: Arc<H>, mut closing: watch::Receiver<bool>)
 where
@@ -46,7 +46,7 @@ where
     let _ = stream.set_nodelay(true);
     let socket = SockRef::from(&stream);
     let _ = socket.set_tcp_user_timeout(Some(limits.stall));
-    let _ = socket.set_tcp_notsent_lowat(UNSENT_BYTES);
+    let _ = socket.set_tcp_notsent_lowat(SEND_BUFFER_BYTES);
     let patience = limits.body;
     let stream = Metered::new(stream, slot.clone());
     let service = service_fn(|request| answer(&*handler, request, &slot, patience));
@@ -113,12 +113,12 @@ where
 
 fn fits<B>(request: &http::Request<B>) -> Result<(), Error> {
     let url = request.uri().path_and_query().map_or(0, |url| url.as_str().len());
-    if url > URL_BYTES {
-        return Err(Error::new(StatusCode::URI_TOO_LONG, format!("the URL may have at most {URL_BYTES} bytes")));
+    if url > MAX_URL_BYTES {
+        return Err(Error::new(StatusCode::URI_TOO_LONG, format!("the URL may have at most {MAX_URL_BYTES} bytes")));
     }
     let headers: usize = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
-    if headers > HEADER_BYTES {
-        let message = format!("the headers may have at most {HEADER_BYTES} bytes");
+    if headers > MAX_HEADER_BYTES {
+        let message = format!("the headers may have at most {MAX_HEADER_BYTES} bytes");
         return Err(Error::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, message));
     }
     Ok(())

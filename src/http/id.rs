@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use ulid::Ulid;
 
 pub(crate) const HEADER: HeaderName = HeaderName::from_static("x-request-id");
-const LONGEST: usize = 128;
+const MAX_ID_BYTES: usize = 128;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestId(HeaderValue);
@@ -21,7 +21,7 @@ impl RequestId {
     pub(crate) fn echoed(headers: &HeaderMap) -> Option<Self> {
         let fit = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.:/+=".contains(byte);
         let value = headers.get(HEADER)?;
-        let length = 1..=LONGEST;
+        let length = 1..=MAX_ID_BYTES;
         (length.contains(&value.len()) && value.as_bytes().iter().all(fit)).then(|| Self(value.clone()))
     }
 
@@ -64,8 +64,8 @@ mod tests {
             ("", false),
             ("two words", false),
             ("\"quoted\"", false),
-            (&"x".repeat(LONGEST), true),
-            (&"x".repeat(LONGEST + 1), false),
+            (&"x".repeat(MAX_ID_BYTES), true),
+            (&"x".repeat(MAX_ID_BYTES + 1), false),
         ] {
             let mut headers = HeaderMap::new();
             headers.insert(HEADER, HeaderValue::from_str(sent).unwrap());
@@ -89,7 +89,7 @@ mod tests {
             let headers = HeaderMap::from_iter([(HEADER, value)]);
             if let Some(id) = RequestId::echoed(&headers) {
                 prop_assert_eq!(id.as_str().as_bytes(), &sent[..]);
-                prop_assert!(!sent.is_empty() && sent.len() <= LONGEST && sent.iter().all(u8::is_ascii_graphic) && !sent.contains(&b'"'));
+                prop_assert!(!sent.is_empty() && sent.len() <= MAX_ID_BYTES && sent.iter().all(u8::is_ascii_graphic) && !sent.contains(&b'"'));
             }
         }
     }

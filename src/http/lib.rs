@@ -16,6 +16,7 @@ mod reply;
 mod request;
 mod serve;
 mod slots;
+pub mod token;
 
 pub use budget::{CONNECTION_BYTES, Division, HEAD_BYTES, Holder, RELAYED_BYTES, STREAM_BYTES};
 pub use error::Error;

@@ -6,8 +6,8 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use socket2::{Domain, Socket, Type};
 use tokio::net::TcpListener;
 
-/// How many clients may wait to be let in.
-const WAITING: i32 = 1024;
+/// How many connections may wait to be accepted.
+const BACKLOG: i32 = 1024;
 
 /// Listens at `address`. `[::]` is every address of the machine, those of IPv4 too, and these alone where the kernel has no
 /// IPv6.
@@ -31,5 +31,5 @@ fn listening(socket: &Socket, address: SocketAddr) -> io::Result<()> {
     // Connections of an earlier process that still linger are no obstacle.
     socket.set_reuse_address(true)?;
     socket.bind(&address.into())?;
-    socket.listen(WAITING)
+    socket.listen(BACKLOG)
 }

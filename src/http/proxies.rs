@@ -1,4 +1,4 @@
-//! Who asks, where proxies stand in between: `X-Forwarded-For` is believed as far as those who wrote it are trusted.
+//! The client's address behind proxies: `X-Forwarded-For` is believed as far as the proxies that wrote it are trusted.
 
 use std::net::IpAddr;
 use std::str::FromStr;

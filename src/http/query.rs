@@ -42,7 +42,7 @@ impl Query {
         Some(self.0.remove(at).1)
     }
 
-    /// Refuses what nobody took.
+    /// Refuses parameters that were not taken.
     pub fn end(self) -> Result<(), Error> {
         match self.0.first() {
             None => Ok(()),

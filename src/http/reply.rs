@@ -1,4 +1,4 @@
-//! What a handler answers: a status, headers and a body that is whole, a stream of events, or somebody else's.
+//! The reply of a handler: a status, headers, and a body that is whole, a stream of events, or relayed.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -18,9 +18,9 @@ use crate::error::Error;
 use crate::events::{Event, Events};
 use crate::slots::Place;
 
-/// Smaller parts of streams are not counted one by one: a few of them are on their way at once.
+/// Smaller parts of streams are not counted one by one, as few of them are buffered at once.
 const PART_BYTES: usize = 1024;
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
 type Boxed = UnsyncBoxBody<Bytes, Broken>;
 
@@ -108,7 +108,7 @@ impl Reply {
     /// 200 with server-sent events, and a comment every 15 s of silence so that proxies keep the
     /// connection. The stream is polled only as fast as the client reads, and dropped when it leaves.
     pub fn events(stream: impl Stream<Item = Event> + Send + 'static) -> Self {
-        Self::of("text/event-stream", Events::new(stream, KEEP_ALIVE).boxed_unsync(), STREAM_BYTES)
+        Self::of("text/event-stream", Events::new(stream, KEEP_ALIVE_INTERVAL).boxed_unsync(), STREAM_BYTES)
             .with_header(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"))
             .with_header(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"))
     }

@@ -21,14 +21,14 @@ use crate::id::RequestId;
 use crate::query::Query;
 use crate::slots::Place;
 
-/// The largest JSON body that is read.
-const JSON_BYTES: usize = 1024 * 1024;
-/// How much of a refused body is thrown away before the answer, so that a client that is still
-/// sending reads it instead of a reset connection.
-const DISCARDED_BYTES: usize = 8 * 1024 * 1024;
-const DISCARD_TIME: Duration = Duration::from_secs(2);
-/// A message about a body may quote it; the quote is cut here.
-const LONGEST_MESSAGE: usize = 300;
+/// A larger JSON body is refused.
+const MAX_JSON_BYTES: usize = 1024 * 1024;
+/// How much of a refused body is discarded before the answer, so that a client that is still sending reads the answer and
+/// not a reset connection.
+const MAX_DISCARDED_BYTES: usize = 8 * 1024 * 1024;
+const DISCARD_TIMEOUT: Duration = Duration::from_secs(2);
+/// A message that quotes a body is cut to this.
+const MAX_MESSAGE_BYTES: usize = 300;
 
 #[derive(Debug)]
 pub struct Request {
@@ -86,12 +86,12 @@ impl Request {
         decoded(&bytes)
     }
 
-    /// The body as it is, of at most 1 MiB, if it is said to be JSON. For those who pass it on.
+    /// The body as it came, of at most 1 MiB, if its type is JSON: for callers that relay it.
     pub async fn json_bytes(self) -> Result<Bytes, Error> {
         if !is_json(self.headers()) {
             return Err(Error::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the body must be JSON, sent with Content-Type: application/json"));
         }
-        self.bytes(JSON_BYTES).await
+        self.bytes(MAX_JSON_BYTES).await
     }
 
     /// The body, if it is no longer than `limit`.
@@ -137,7 +137,7 @@ impl Request {
     async fn refused(&mut self, error: Error) -> Error {
         // A client that waits for `100 Continue` has sent nothing that could be in the way.
         if !self.head.headers.contains_key(header::EXPECT) {
-            let _ = timeout(DISCARD_TIME, discarded(&mut self.body)).await;
+            let _ = timeout(DISCARD_TIMEOUT, discarded(&mut self.body)).await;
         }
         error
     }
@@ -208,7 +208,7 @@ fn parsed_bytes(json: &[u8]) -> u64 {
 
 async fn discarded(body: &mut Incoming) {
     let mut seen = 0;
-    while seen < DISCARDED_BYTES {
+    while seen < MAX_DISCARDED_BYTES {
         match body.frame().await {
             Some(Ok(frame)) => seen += frame.data_ref().map_or(0, Bytes::len),
             Some(Err(_)) | None => return,
@@ -234,10 +234,10 @@ fn decoded<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
 
 /// Keeps the place of the fault when what stands before it is too long.
 fn cut(message: String, error: &serde_json::Error) -> String {
-    if message.len() <= LONGEST_MESSAGE {
+    if message.len() <= MAX_MESSAGE_BYTES {
         return message;
     }
-    let start = &message[..message.floor_char_boundary(LONGEST_MESSAGE)];
+    let start = &message[..message.floor_char_boundary(MAX_MESSAGE_BYTES)];
     format!("{start}… at line {} column {}", error.line(), error.column())
 }
 

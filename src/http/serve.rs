@@ -22,8 +22,8 @@ use crate::reply::Reply;
 use crate::request::Request;
 use crate::slots::{Leaving, Slots};
 
-/// How often is looked for connections that have waited for too long.
-const SWEEP: Duration = Duration::from_secs(1);
+/// How often connections are checked for timeouts.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What a client may take of the server.
 #[derive(Debug, Clone)]
@@ -90,7 +90,7 @@ where
 {
     let handler = Arc::new(handler);
     let slots = Slots::new(limits.clone());
-    let mut sweep = interval(SWEEP);
+    let mut sweep = interval(SWEEP_INTERVAL);
     sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (closing, closed) = watch::channel(false);
     let mut connections = JoinSet::new();

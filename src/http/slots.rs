@@ -18,12 +18,12 @@ use crate::serve::Limits;
 
 /// Until a head is whole; also between requests.
 const HEAD: u8 = 0;
-/// A request of nobody knows whom.
+/// An unauthenticated request.
 const STRANGER: u8 = 1;
-/// A request of somebody who is known, or who need not be.
+/// A request that is authenticated, or need not be.
 const KNOWN: u8 = 2;
 
-/// How long a stranger's request may take: that of somebody who reads the documentation over a slow line.
+/// How long an unauthenticated request may take: documentation is read over slow connections, too.
 const STRANGERS_TIME: Duration = Duration::from_mins(1);
 /// How many go at once, of those that keep the server waiting for longer than `WAITING`, so that a flood costs little.
 const BATCH: usize = 32;
@@ -35,7 +35,7 @@ pub(crate) struct Slots {
     most: usize,
     begun: Instant,
     heads: Arc<Pool>,
-    /// Connections of known callers. An eighth of all is nobody's, so that there is always one that can go.
+    /// Connections of authenticated callers. An eighth of all is never theirs, so that one can always be closed.
     known: Arc<Pool>,
     work: Arc<Pool>,
     all: Mutex<All>,
@@ -209,7 +209,7 @@ impl Slots {
         }
     }
 
-    /// Bytes for a long head; where there are none, who has waited longest with one goes.
+    /// Reserves bytes for a long head; where there are none, the connection that has waited longest with one is closed.
     fn long_head(&self) -> Result<Lease, Exhausted> {
         for _ in 0..2 {
             match self.heads.take(Holder::default(), HEAD_BYTES) {

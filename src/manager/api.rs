@@ -9,13 +9,13 @@ use anyhow::{Context as _, bail};
 use clap::ValueEnum;
 use kube::Client;
 use slipway_http::memory::{self, for_clients};
+use slipway_http::token::{RELAY_LIFE, Signer};
 use slipway_http::{Limits, Network, Proxies, listen, serve as serve_http};
 use slipway_operator::database::DatabaseUrl;
 use slipway_rest::{Authentication, Context, Issuer, Oidc, PlatformSettings, Rest, RestSettings, Sign, StateSettings};
 use url::Url;
 
 use crate::arguments::{Arguments, Role};
-use crate::keys::Signer;
 use crate::keys::relay::KeyFile;
 use crate::run::namespaces;
 
@@ -61,7 +61,7 @@ pub(crate) fn open(arguments: &Arguments, client: Client, relay: Option<Signer>)
 
 fn sign(arguments: &Arguments, relay: Option<Signer>) -> Sign {
     if let Some(signer) = relay {
-        return Sign::new(move |agent| signer.relay_token(agent, SystemTime::now()).ok());
+        return Sign::new(move |agent| signer.token(agent, RELAY_LIFE, SystemTime::now()));
     }
     let file = KeyFile::new(arguments.relay_key_file.clone());
     Sign::new(move |agent| file.token(agent))

@@ -6,23 +6,17 @@
 //! are given its public half, so that no agent can speak for the platform.
 
 pub(crate) mod relay;
-mod token;
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context, bail};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
-use ring::rand::SystemRandom;
-use ring::signature::Ed25519KeyPair;
 use serde_json::json;
 use slipway_api::labels;
-
-pub(crate) use token::{LONGEST_LIFE, Signer};
+use slipway_http::token::Signer;
 
 const NAME: &str = "slipway-keys";
 const OPAQUE: &str = "Opaque";
@@ -40,7 +34,7 @@ pub(crate) struct Keys {
 impl Keys {
     /// The public half of the signing key, in base 64.
     pub(crate) fn control_public(&self) -> String {
-        STANDARD.encode(self.signer.public())
+        self.signer.public_key()
     }
 }
 
@@ -108,8 +102,8 @@ fn missing(data: &BTreeMap<String, ByteString>) -> anyhow::Result<BTreeMap<Strin
         made.insert(SECRETS_HASH.to_owned(), ByteString(bytes.to_vec()));
     }
     if !data.contains_key(CONTROL) {
-        let pair = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).map_err(|_| anyhow::anyhow!("no randomness to make a key from"))?;
-        made.insert(CONTROL.to_owned(), ByteString(pair.as_ref().to_vec()));
+        let key = Signer::generate().context("no randomness to make a key from")?;
+        made.insert(CONTROL.to_owned(), ByteString(key));
     }
     Ok(made)
 }
@@ -122,14 +116,17 @@ fn read(data: &BTreeMap<String, ByteString>) -> anyhow::Result<Keys> {
             "Secret {NAME} has no usable key {SECRETS_HASH}; delete it, and a new one is made (agents that use Secrets then restart once)"
         );
     }
-    let Ok(pair) = Ed25519KeyPair::from_pkcs8(bytes(CONTROL)) else {
+    let Some(signer) = Signer::from_pkcs8(bytes(CONTROL)) else {
         bail!("Secret {NAME} has no usable key {CONTROL}; take it out, and a new one is made (agents then restart once)");
     };
-    Ok(Keys { secrets_hash: secrets_hash.to_vec(), signer: Signer::new(pair) })
+    Ok(Keys { secrets_hash: secrets_hash.to_vec(), signer })
 }
 
 #[cfg(test)]
 mod tests {
+    use base64::Engine;
+    use base64::engine::general_purpose::STANDARD;
+
     use super::*;
 
     #[test]

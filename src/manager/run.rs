@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use kube::{Api, Client};
+use slipway_http::token::{CONTROL_LIFE, Signer};
 use slipway_http::{Limits, listen, serve};
 use slipway_operator::event::Events;
 use slipway_operator::metrics::Metrics;
@@ -17,7 +18,7 @@ use tokio::time::timeout;
 
 use crate::arguments::{AgentId, Arguments, Command, CrdAction, Role};
 use crate::health::Health;
-use crate::keys::{Keys, Signer};
+use crate::keys::Keys;
 use crate::state::{self, State};
 use crate::{api, client, crds, keys, lease, preflight};
 
@@ -120,7 +121,7 @@ async fn world(arguments: &Arguments, client: Client, metrics: Metrics) -> anyho
     let open = |url| Tenancy::open(url, arguments.database_isolation, &settings.secrets_hash_key);
     let tenancy = settings.database.as_ref().map(open).transpose().context("SLIPWAY_DATABASE_URL")?;
     let mut world = World::new(client, settings, tenancy, metrics, events);
-    world.sign = Some(Box::new(move |agent| keys.signer.token(agent, keys::LONGEST_LIFE, SystemTime::now()).ok()));
+    world.sign = Some(Box::new(move |agent| keys.signer.token(agent, CONTROL_LIFE, SystemTime::now())));
     let world = Arc::new(world);
     watch_all(&world);
     Ok((world, relay))
@@ -162,7 +163,7 @@ fn settings(arguments: &Arguments, keys: &Keys, relay: &Signer) -> anyhow::Resul
         platform: Platform {
             url: public("SLIPWAY_PLATFORM_URL", arguments.platform_url.as_ref())?,
             control_public_key: Some(keys.control_public()),
-            access_public_key: Some(keys::relay::public(relay)),
+            access_public_key: Some(relay.public_key()),
             embedding_model: given(&arguments.embedding_model),
             egress_allow: arguments.egress_allow()?,
             egress_proxy: public("SLIPWAY_EGRESS_PROXY", arguments.egress_proxy.as_ref())?,
@@ -181,7 +182,10 @@ fn settings(arguments: &Arguments, keys: &Keys, relay: &Signer) -> anyhow::Resul
 #[expect(clippy::print_stdout, reason = "printing is what this is for")]
 async fn token(arguments: &Arguments, agent: &AgentId, client: Client) -> anyhow::Result<()> {
     let keys = keys::open(client, &arguments.platform_namespace).await?;
-    println!("{}", keys.signer.token(&agent.0, keys::LONGEST_LIFE, SystemTime::now())?);
+    println!(
+        "{}",
+        keys.signer.token(&agent.0, CONTROL_LIFE, SystemTime::now()).context("there is no randomness, or the clock is before 1970")?
+    );
     Ok(())
 }
 

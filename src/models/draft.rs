@@ -9,8 +9,8 @@ use crate::answer::{Piece, Stop, Usage};
 use crate::exchange::Pieces;
 use crate::message::ToolCall;
 
-/// What providers accept of each other's ids at least.
-const LONGEST_ID: usize = 40;
+/// Every provider accepts ids of this length.
+const MAX_ID_BYTES: usize = 40;
 
 #[derive(Default)]
 pub(crate) struct Drafts(Vec<Draft>);
@@ -86,14 +86,14 @@ pub(crate) fn fresh() -> String {
 /// The id as any provider accepts it: a conversation may have begun with another one.
 pub(crate) fn portable(id: &str) -> Cow<'_, str> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-    if (1..=LONGEST_ID).contains(&id.len()) && id.bytes().all(plain) {
+    if (1..=MAX_ID_BYTES).contains(&id.len()) && id.bytes().all(plain) {
         Cow::Borrowed(id)
     } else {
         Cow::Owned(format!("call_{}", hex::encode(&Sha256::digest(id)[..12])))
     }
 }
 
-/// Arguments as providers want them back, who take nothing but objects.
+/// Arguments as providers accept them: objects only.
 pub(crate) fn object(arguments: &Value) -> Cow<'_, Value> {
     match arguments {
         Value::Object(_) => Cow::Borrowed(arguments),
@@ -132,7 +132,7 @@ mod tests {
         for (id, same) in [("call_abc-1", true), ("functions.get_weather:0", false), ("", false), (&"x".repeat(41), false)] {
             let portable = portable(id);
             assert_eq!(portable == id, same, "{id}");
-            assert!((1..=LONGEST_ID).contains(&portable.len()));
+            assert!((1..=MAX_ID_BYTES).contains(&portable.len()));
             assert_eq!(portable, super::portable(id));
         }
     }

@@ -9,12 +9,12 @@ use tokio::sync::OnceCell;
 use tokio::time::{sleep, timeout};
 use url::Url;
 
-/// No answer is longer than this.
-const LONGEST: usize = 256 * 1024;
-/// For one attempt.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// A pod may be there before what serves its node is.
-const PAUSES: [Duration; 2] = [Duration::from_millis(300), Duration::from_secs(1)];
+/// A longer answer is an error.
+const MAX_ANSWER_BYTES: usize = 256 * 1024;
+/// Of one attempt.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
+/// A pod may start before the service on its node.
+const BACKOFF: [Duration; 2] = [Duration::from_millis(300), Duration::from_secs(1)];
 
 pub(crate) struct Issuer {
     /// Asked past any proxy: another machine's answer would be another identity.
@@ -43,12 +43,12 @@ impl Issuer {
     /// The error is why there is no answer.
     async fn ask(&self, method: Method, url: &Url, headers: &HeaderMap, body: &str) -> Result<Answer, String> {
         let client = self.client.get_or_try_init(|| async { self.client() }).await?;
-        let mut pauses = PAUSES.iter();
+        let mut pauses = BACKOFF.iter();
         loop {
             let request = client.request(method.clone(), url.clone()).headers(headers.clone()).body(body.to_owned());
-            let answer = match timeout(PATIENCE, read(request)).await {
+            let answer = match timeout(ATTEMPT_TIMEOUT, read(request)).await {
                 Ok(answer) => answer.map_err(|error| crate::transport::root(&error)),
-                Err(_) => Err(format!("it said nothing for {} s", PATIENCE.as_secs())),
+                Err(_) => Err(format!("it said nothing for {} s", ATTEMPT_TIMEOUT.as_secs())),
             };
             let again =
                 answer.as_ref().map_or(true, |answer| answer.status.is_server_error() || answer.status == StatusCode::TOO_MANY_REQUESTS);
@@ -72,7 +72,7 @@ async fn read(request: reqwest::RequestBuilder) -> Result<Answer, reqwest::Error
     let mut response = request.send().await?;
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await?
-        && body.len() < LONGEST
+        && body.len() < MAX_ANSWER_BYTES
     {
         body.extend_from_slice(&chunk);
     }

@@ -14,7 +14,7 @@ pub struct Request {
     pub system: Option<String>,
     pub messages: Vec<Message>,
     pub tools: Vec<ToolSpec>,
-    /// None: as many as the provider takes of itself; Anthropic, who insists on a limit, is told one that the model has.
+    /// None: the provider's default; for Anthropic, where a limit is required, the model's own limit.
     pub max_output_tokens: Option<u32>,
     pub temperature: Option<f32>,
     pub stop: Vec<String>,

@@ -5,7 +5,7 @@ use slipway_prices::Tokens;
 use crate::answer::Usage;
 use crate::provider::Provider;
 
-/// What a call cost in US dollars; none where nobody knows.
+/// The cost of a call in US dollars; none where the price is unknown.
 pub fn cost(provider: Provider, id: &str, usage: &Usage) -> Option<f64> {
     let Usage { input_tokens: input, cached_input_tokens: cached, output_tokens: output } = *usage;
     slipway_prices::cost(provider.as_str(), id, Tokens { input, cached, output })

@@ -65,8 +65,8 @@ impl FromStr for Provider {
     }
 }
 
-/// A model as the environment describes it. A missing key is told by the first answer, because keys may come later;
-/// what can never be right, such as a base URL that is none, is told here.
+/// A model as the environment describes it. A missing key is an error of the first call, because keys may come later; a
+/// setting that can never work, such as an invalid base URL, is an error here.
 pub fn open(provider: Provider, id: &str, variables: &dyn Fn(&str) -> Option<String>) -> Result<Box<dyn Model>, Fault> {
     within(limits(provider, variables)?, provider, id, variables)
 }

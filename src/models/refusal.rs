@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use crate::fault::{Fault, FaultKind};
 
-/// More of a provider's words is not repeated.
-const LONGEST_QUOTE: usize = 300;
+/// A provider's message is cut to this in ours.
+const MAX_QUOTE_BYTES: usize = 300;
 
 /// Words by which providers name what a status says elsewhere; within a stream there is no status.
 const WORDS: [(&str, u16); 27] = [
@@ -138,7 +138,7 @@ impl Refused<'_> {
         let message =
             ["message", "Message", "error"].iter().find_map(|field| error[*field].as_str()).or(self.body.as_str()).unwrap_or_default();
         let message = message.split_whitespace().collect::<Vec<_>>().join(" ");
-        let end = message.floor_char_boundary(LONGEST_QUOTE);
+        let end = message.floor_char_boundary(MAX_QUOTE_BYTES);
         if message.is_empty() { String::new() } else { format!(" (it says: {})", &message[..end]) }
     }
 

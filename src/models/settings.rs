@@ -87,7 +87,7 @@ pub(crate) fn window(variables: Variables<'_>, provider: Provider, id: &str) -> 
     Ok(prices::window(provider, id).unwrap_or(match provider {
         Provider::Stub | Provider::OpenAi | Provider::GoogleAi | Provider::VertexAi => 128_000,
         Provider::Anthropic => 200_000,
-        // Ollama is told the window with each request; a larger one takes memory that a desktop may not have.
+        // Each request to Ollama names the window; a larger one takes memory that a desktop may not have.
         Provider::Ollama => 8_192,
         Provider::Bedrock => 32_000,
     }))

@@ -56,7 +56,7 @@ impl Model for Echo {
     }
 }
 
-/// The last text somebody wrote, borrowed: this is on the path that is measured in tens of thousands a second.
+/// The last text of a user, borrowed: this path is measured in tens of thousands a second.
 fn last_text(request: &Request) -> &str {
     let contents = request.messages.last().map_or(&[][..], |message| &message.content);
     contents

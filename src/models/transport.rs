@@ -16,10 +16,10 @@ use url::Url;
 use crate::fault::{Fault, FaultKind};
 use crate::refusal::{Refused, redacted};
 
-/// No more of an error is read than this.
-const LONGEST_REFUSAL: usize = 64 * 1024;
-/// What a provider answers at once, such as a token or a batch of vectors.
-const LONGEST_ANSWER: usize = 64 << 20;
+/// The rest of an error is not read.
+const MAX_ERROR_BYTES: usize = 64 * 1024;
+/// Of an answer that is no stream, such as a token or a batch of vectors.
+const MAX_ANSWER_BYTES: usize = 64 << 20;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
@@ -31,7 +31,7 @@ pub(crate) struct Limits {
     pub(crate) attempts: u32,
     /// Before the second attempt; it doubles with each further one.
     pub(crate) backoff: Duration,
-    /// Whoever asks for a longer pause is not waited for, and no attempt begins later than this.
+    /// A longer `Retry-After` is not waited for, and no attempt begins later than this.
     pub(crate) patience: Duration,
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct Transport {
     name: &'static str,
     model: String,
     limits: Limits,
-    /// Built at the first call: an agent that nobody talks to needs no certificates in memory.
+    /// Built at the first call, so that an idle agent has no certificates in memory.
     client: OnceLock<Client>,
 }
 
@@ -120,7 +120,7 @@ impl Transport {
         let mut response = self.attempt(call).await?;
         let mut body = Vec::new();
         while let Some(chunk) = self.chunk(&mut response).await? {
-            if body.len() + chunk.len() > LONGEST_ANSWER {
+            if body.len() + chunk.len() > MAX_ANSWER_BYTES {
                 return Err(Fault::new(FaultKind::Broken, format!("{} answered with more than 64 MiB", self.name)));
             }
             body.extend_from_slice(&chunk);
@@ -160,7 +160,7 @@ impl Transport {
         let mut body = Vec::new();
         while let Ok(Some(chunk)) = self.chunk(&mut response).await {
             body.extend_from_slice(&chunk);
-            if body.len() > LONGEST_REFUSAL {
+            if body.len() > MAX_ERROR_BYTES {
                 break;
             }
         }

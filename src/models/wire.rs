@@ -1,5 +1,5 @@
-//! What comes over the wire, cut into events: server-sent events, JSON lines, or AWS's event
-//! stream. Bytes may arrive in any pieces; what is held back is bounded.
+//! Framing of streamed answers: server-sent events, JSON lines, or AWS's event stream. Bytes may arrive in any pieces; the
+//! buffer of an incomplete event is bounded.
 
 mod eventstream;
 mod lines;
@@ -7,8 +7,8 @@ mod sse;
 
 use crate::fault::{Fault, FaultKind};
 
-/// No provider sends a longer line or frame; whoever does is cut off.
-const LONGEST: usize = 4 << 20;
+/// A longer line or frame ends the stream with an error.
+const MAX_EVENT_BYTES: usize = 4 << 20;
 
 /// One event of a stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl Framing {
         Self::EventStream(eventstream::Parser::default())
     }
 
-    /// Takes the next bytes and gives out the events that are complete with them.
+    /// Takes the next bytes and passes on the events that they complete.
     pub(crate) fn feed(&mut self, bytes: &[u8], sink: Sink<'_>) -> Result<(), Fault> {
         match self {
             Self::Sse(parser) => parser.feed(bytes, sink),

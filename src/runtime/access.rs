@@ -1,64 +1,60 @@
-//! Port 8000: for whom a request is meant. What the platform passes on carries a token that names the agent it is for, so
-//! that no Service can be bent to another team's agent. Requests without a token are served, as network policies guard
-//! the port, unless the agent is for the platform alone.
+//! Port 8000: which agent a request is for. A relayed call carries a token of the platform that names the agent, so that a
+//! Service cannot be pointed at another team's agent. Requests without a token are served, because network policies guard the
+//! port, unless only the platform may call the agent.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
 use ring::digest::{SHA256, digest};
+use slipway_http::token::{RELAY_LIFE, Verifier, unix_seconds};
 use slipway_http::{Error, HeaderMap, StatusCode};
-
-use crate::token::{Key, seconds};
 
 /// Carries the token. `Authorization` is what clients of the chat completions protocol send, with values of their own.
 pub(crate) const HEADER: &str = "x-slipway-token";
-/// The platform uses a token for a minute, and it holds for another.
-const LONGEST_LIFE: u64 = 120;
-/// Each replica of the platform's API has a token of its own.
-const MOST_KNOWN: usize = 64;
+/// Each replica of the REST API has a token of its own.
+const MAX_CACHED_TOKENS: usize = 64;
 
 pub(crate) struct Access {
     agent_id: String,
-    key: Option<Key>,
+    key: Option<Verifier>,
     /// Whether a request without a token is refused.
     platform_only: bool,
-    /// The digests of tokens that were found to be good, with the time until which they are: a signature takes longer to
-    /// verify than many an answer to make.
-    known: Mutex<HashMap<[u8; 32], u64>>,
+    /// Valid tokens by digest, with their expiry: to verify a signature takes longer than many answers.
+    cached: Mutex<HashMap<[u8; 32], u64>>,
 }
 
 impl Access {
-    pub(crate) fn new(agent_id: String, key: Option<Key>, platform_only: bool) -> Self {
-        Self { agent_id, key, platform_only, known: Mutex::default() }
+    pub(crate) fn new(agent_id: String, key: Option<Verifier>, platform_only: bool) -> Self {
+        Self { agent_id, key, platform_only, cached: Mutex::default() }
     }
 
-    /// Whether a request with these headers is for this agent, and from somebody who may ask.
+    /// Refuses a request for another agent, or without a valid token where one is needed.
     pub(crate) fn check(&self, headers: &HeaderMap, now: SystemTime) -> Result<(), Error> {
         let Some(key) = &self.key else { return Ok(()) };
         let Some(token) = headers.get(HEADER) else {
             return if self.platform_only { Err(refused("this agent answers the platform alone")) } else { Ok(()) };
         };
-        let now = seconds(now);
+        let now = unix_seconds(now);
         let print = print(token.as_bytes());
-        if print.is_some_and(|print| self.known().get(&print).is_some_and(|until| now < *until)) {
+        if print.is_some_and(|print| self.cached().get(&print).is_some_and(|until| now < *until)) {
             return Ok(());
         }
-        let claims = token.to_str().ok().and_then(|token| key.claims(token, now, LONGEST_LIFE));
+        let claims = token.to_str().ok().and_then(|token| key.claims(token, now, RELAY_LIFE));
         let Some(claims) = claims else { return Err(refused("the token is not the platform's, or no longer valid")) };
         if claims.aud != self.agent_id {
             return Err(Error::new(StatusCode::MISDIRECTED_REQUEST, "the request is meant for another agent"));
         }
-        let mut known = self.known();
-        known.retain(|_, until| now < *until);
-        if let Some(print) = print.filter(|_| known.len() < MOST_KNOWN) {
-            known.insert(print, claims.exp);
+        let mut cached = self.cached();
+        cached.retain(|_, until| now < *until);
+        if let Some(print) = print.filter(|_| cached.len() < MAX_CACHED_TOKENS) {
+            cached.insert(print, claims.exp);
         }
         Ok(())
     }
 
-    fn known(&self) -> std::sync::MutexGuard<'_, HashMap<[u8; 32], u64>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn cached(&self) -> std::sync::MutexGuard<'_, HashMap<[u8; 32], u64>> {
+        self.cached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -75,7 +71,7 @@ mod tests {
     use std::time::{Duration, UNIX_EPOCH};
 
     use base64::Engine;
-    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+    use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
     use ring::signature::{Ed25519KeyPair, KeyPair};
     use serde_json::json;
     use slipway_http::HeaderValue;
@@ -89,7 +85,7 @@ mod tests {
     }
 
     fn access(platform_only: bool) -> Access {
-        Access::new("ag_1".to_owned(), Some(Key::new(pair(7).public_key().as_ref().to_vec())), platform_only)
+        Access::new("ag_1".to_owned(), Verifier::from_base64(&STANDARD.encode(pair(7).public_key())), platform_only)
     }
 
     fn token(seed: u8, aud: &str, iat: u64, exp: u64) -> String {
@@ -137,6 +133,6 @@ mod tests {
         for n in 0..200 {
             assert_eq!(status(&access, Some(&token(7, "ag_1", NOW - n % 100, NOW + 1 + n / 100)), NOW), 200);
         }
-        assert!(access.known().len() <= MOST_KNOWN);
+        assert!(access.cached().len() <= MAX_CACHED_TOKENS);
     }
 }

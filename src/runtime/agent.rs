@@ -40,7 +40,7 @@ pub(crate) struct Agent {
     pub(crate) skills: Arc<Skills>,
     pub(crate) store: Arc<Store>,
     pub(crate) guards: Guards,
-    /// One of the agent's models of which nobody knows what it costs.
+    /// One of the agent's models whose price is unknown.
     pub(crate) unpriced: Option<String>,
     pub(crate) recorder: Recorder,
     pub(crate) memory: Arc<Recall>,
@@ -184,7 +184,7 @@ impl Agent {
         }
     }
 
-    /// Suggestions for those who ask later: the ones of a conversation's last answer, or new ones.
+    /// The cached suggestions of a conversation's last answer, or new ones.
     pub(crate) async fn suggestions_for(&self, conversation: Option<&str>) -> Result<Vec<String>, Fault> {
         if let Suggestions::Static(given) = &self.suggestions {
             return Ok(given.clone());

@@ -12,10 +12,10 @@ use tokio::sync::mpsc;
 use tracing::error;
 
 use crate::agent::Agent;
-use crate::turn::{self, Answer, Caller, Guarded, Happening, Order, Said, Stop};
+use crate::turn::{self, Answer, Caller, Guarded, Order, Said, Stop, TurnEvent};
 use crate::{failure, ids};
 
-const LONGEST_ID: usize = 64;
+const MAX_ID_BYTES: usize = 64;
 
 /// What a caller sends.
 #[derive(Debug, Deserialize)]
@@ -118,7 +118,7 @@ impl Turn {
         let message = message.ok_or_else(|| Error::bad_request("`message` is missing or empty"))?;
         let conversation = match self.conversation_id {
             Some(id) if !is_id(&id) => {
-                let form = format!("`conversation_id` must have 1 to {LONGEST_ID} letters, digits, `-` or `_`");
+                let form = format!("`conversation_id` must have 1 to {MAX_ID_BYTES} letters, digits, `-` or `_`");
                 return Err(Error::bad_request(form));
             }
             Some(id) => id,
@@ -142,23 +142,23 @@ impl Turn {
 /// Whether a conversation may be called this.
 pub(crate) fn is_id(text: &str) -> bool {
     let fit = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-    (1..=LONGEST_ID).contains(&text.len()) && text.bytes().all(fit)
+    (1..=MAX_ID_BYTES).contains(&text.len()) && text.bytes().all(fit)
 }
 
 /// The whole answer at once. It has no place for suggestions: they are made when `/suggestions` is asked for.
 pub(crate) async fn whole(agent: &Arc<Agent>, turn: Turn, caller: Caller) -> Result<Reply, Error> {
     let (ids, order) = turn.order(caller, false)?;
-    let mut happenings = turn::begin(agent, order).await?;
+    let mut turn_events = turn::begin(agent, order).await?;
     let mut guards = Vec::new();
-    while let Some(happening) = happenings.recv().await {
-        match happening {
-            Happening::Guard(guarded) => guards.push(guarded),
-            Happening::Failed(fault) => return Err(failure::of_model(fault)),
-            Happening::Done(answer) => {
+    while let Some(turn_event) = turn_events.recv().await {
+        match turn_event {
+            TurnEvent::Guard(guarded) => guards.push(guarded),
+            TurnEvent::Failed(fault) => return Err(failure::of_model(fault)),
+            TurnEvent::Done(answer) => {
                 let receipt = ids.receipt(&answer);
                 return Reply::json(&Whole { output: &answer.content, receipt, guards: &guards });
             }
-            Happening::Text(_) | Happening::ToolStart { .. } | Happening::ToolEnd { .. } | Happening::Suggestions(_) => {}
+            TurnEvent::Text(_) | TurnEvent::ToolStart { .. } | TurnEvent::ToolEnd { .. } | TurnEvent::Suggestions(_) => {}
         }
     }
     Err(Error::internal("the turn ended without a word"))
@@ -167,15 +167,15 @@ pub(crate) async fn whole(agent: &Arc<Agent>, turn: Turn, caller: Caller) -> Res
 /// The answer as it comes: events of all kinds, then `done` with the full text, or `error`.
 pub(crate) async fn streamed(agent: &Arc<Agent>, turn: Turn, caller: Caller) -> Result<Reply, Error> {
     let (ids, order) = turn.order(caller, true)?;
-    let happenings = turn::begin(agent, order).await?;
-    Ok(Reply::events(events(happenings, ids)))
+    let turn_events = turn::begin(agent, order).await?;
+    Ok(Reply::events(events(turn_events, ids)))
 }
 
-fn events(happenings: mpsc::Receiver<Happening>, ids: Ids) -> impl Stream<Item = Event> {
-    stream::unfold((happenings, ids), async |(mut happenings, ids)| {
-        let happening = happenings.recv().await?;
-        let event = ids.event(&happening);
-        Some((event, (happenings, ids)))
+fn events(turn_events: mpsc::Receiver<TurnEvent>, ids: Ids) -> impl Stream<Item = Event> {
+    stream::unfold((turn_events, ids), async |(mut turn_events, ids)| {
+        let turn_event = turn_events.recv().await?;
+        let event = ids.event(&turn_event);
+        Some((event, (turn_events, ids)))
     })
     .filter_map(async |event| event.ok())
 }
@@ -191,17 +191,17 @@ impl Ids {
         }
     }
 
-    fn event(&self, happening: &Happening) -> Result<Event, Error> {
-        let part = match happening {
-            Happening::Text(content) => Part::Token { content },
-            Happening::ToolStart { id, name, arguments } => Part::ToolStart { id, name, arguments },
-            Happening::ToolEnd { id, name, is_error, content, took } => {
+    fn event(&self, turn_event: &TurnEvent) -> Result<Event, Error> {
+        let part = match turn_event {
+            TurnEvent::Text(content) => Part::Token { content },
+            TurnEvent::ToolStart { id, name, arguments } => Part::ToolStart { id, name, arguments },
+            TurnEvent::ToolEnd { id, name, is_error, content, took } => {
                 Part::ToolEnd { id, name, is_error: *is_error, content, duration_ms: took.as_millis() }
             }
-            Happening::Guard(guarded) => Part::Guard(guarded),
-            Happening::Suggestions(suggestions) => Part::Suggestions { suggestions },
-            Happening::Done(answer) => Part::Done { content: &answer.content, receipt: self.receipt(answer) },
-            Happening::Failed(fault) => {
+            TurnEvent::Guard(guarded) => Part::Guard(guarded),
+            TurnEvent::Suggestions(suggestions) => Part::Suggestions { suggestions },
+            TurnEvent::Done(answer) => Part::Done { content: &answer.content, receipt: self.receipt(answer) },
+            TurnEvent::Failed(fault) => {
                 error!(trace_id = self.trace, %fault, "a stream ended early");
                 Part::Error { content: fault.message() }
             }
@@ -246,12 +246,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_turn_that_fails_ends_its_stream_with_an_error() {
-        let (listener, happenings) = mpsc::channel(4);
-        listener.send(Happening::Text("so ".into())).await.unwrap();
-        listener.send(Happening::Failed(Fault::new(FaultKind::MissingKey, "KEY is not set"))).await.unwrap();
+        let (listener, turn_events) = mpsc::channel(4);
+        listener.send(TurnEvent::Text("so ".into())).await.unwrap();
+        listener.send(TurnEvent::Failed(Fault::new(FaultKind::MissingKey, "KEY is not set"))).await.unwrap();
         drop(listener);
         let ids = Ids { conversation: "conv_1".into(), trace: "tr_1".into() };
-        let events: Vec<_> = events(happenings, ids).collect().await;
+        let events: Vec<_> = events(turn_events, ids).collect().await;
         let expected = [Part::Token { content: "so " }, Part::Error { content: "KEY is not set" }];
         assert_eq!(events, expected.map(|part| Event::json(&part).unwrap()));
     }

@@ -14,11 +14,11 @@ use tokio::sync::mpsc;
 use tracing::error;
 
 use crate::agent::Agent;
-use crate::turn::{self, Answer, Caller, Happening, Order, Said, Stop};
+use crate::turn::{self, Answer, Caller, Order, Said, Stop, TurnEvent};
 use crate::{failure, ids};
 
-const MOST_MESSAGES: usize = 1000;
-const MOST_STOPS: usize = 4;
+const MAX_MESSAGES: usize = 1000;
+const MAX_STOPS: usize = 4;
 
 /// What a caller sends. What has no meaning here (`user`, `seed` and the like) is passed over, as
 /// such servers do; what would change the answer and cannot be had is refused.
@@ -125,11 +125,11 @@ async fn complete(agent: &Arc<Agent>, request: Request, caller: Caller) -> Resul
         model: agent.identity.agent_name.clone(),
         include_usage,
     };
-    let happenings = turn::begin(agent, order).await?;
+    let turn_events = turn::begin(agent, order).await?;
     if stream {
-        return Ok(Reply::events(heading.chunks(happenings)));
+        return Ok(Reply::events(heading.chunks(turn_events)));
     }
-    heading.whole(happenings).await
+    heading.whole(turn_events).await
 }
 
 impl Asked {
@@ -151,8 +151,8 @@ impl Asked {
             Some(OneOrMany::One(one)) => vec![one],
             Some(OneOrMany::Many(many)) => many,
         };
-        if stop.len() > MOST_STOPS || stop.iter().any(String::is_empty) {
-            return Err(Error::bad_request(format!("`stop` may have at most {MOST_STOPS} strings, none empty")));
+        if stop.len() > MAX_STOPS || stop.iter().any(String::is_empty) {
+            return Err(Error::bad_request(format!("`stop` may have at most {MAX_STOPS} strings, none empty")));
         }
         let max_output_tokens = self.max_completion_tokens.or(self.max_tokens);
         if max_output_tokens == Some(0) {
@@ -175,8 +175,8 @@ impl Asked {
 
 /// The system's messages as one text, and the others in order; the last must be the user's.
 fn conversation(lines: Vec<Line>) -> Result<(Option<String>, Vec<Message>), Error> {
-    if lines.len() > MOST_MESSAGES {
-        return Err(Error::bad_request(format!("`messages` may have at most {MOST_MESSAGES} elements")));
+    if lines.len() > MAX_MESSAGES {
+        return Err(Error::bad_request(format!("`messages` may have at most {MAX_MESSAGES} elements")));
     }
     let mut system = Vec::new();
     let mut messages = Vec::new();
@@ -207,11 +207,11 @@ fn conversation(lines: Vec<Line>) -> Result<(Option<String>, Vec<Message>), Erro
 }
 
 impl Heading {
-    async fn whole(&self, mut happenings: mpsc::Receiver<Happening>) -> Result<Reply, Error> {
-        while let Some(happening) = happenings.recv().await {
-            match happening {
-                Happening::Failed(fault) => return Err(failure::of_model(fault)),
-                Happening::Done(answer) => {
+    async fn whole(&self, mut turn_events: mpsc::Receiver<TurnEvent>) -> Result<Reply, Error> {
+        while let Some(turn_event) = turn_events.recv().await {
+            match turn_event {
+                TurnEvent::Failed(fault) => return Err(failure::of_model(fault)),
+                TurnEvent::Done(answer) => {
                     let message = json!({"role": "assistant", "content": answer.content});
                     let choice = json!({"index": 0, "message": message, "logprobs": null, "finish_reason": finish_reason(answer.stop)});
                     let mut whole = self.object("chat.completion", &[choice]);
@@ -224,29 +224,29 @@ impl Heading {
         Err(Error::internal("the turn ended without a word"))
     }
 
-    fn chunks(self, happenings: mpsc::Receiver<Happening>) -> impl Stream<Item = Event> {
+    fn chunks(self, turn_events: mpsc::Receiver<TurnEvent>) -> impl Stream<Item = Event> {
         let first = self.chunk(&json!({"role": "assistant", "content": ""}), None);
-        let rest = stream::unfold((happenings, self, 0), async |(mut happenings, heading, mut told)| {
-            let happening = happenings.recv().await?;
-            let events = heading.events(happening, &mut told);
-            Some((stream::iter(events), (happenings, heading, told)))
+        let rest = stream::unfold((turn_events, self, 0), async |(mut turn_events, heading, mut told)| {
+            let turn_event = turn_events.recv().await?;
+            let events = heading.events(turn_event, &mut told);
+            Some((stream::iter(events), (turn_events, heading, told)))
         });
         stream::iter([first]).chain(rest.flatten()).filter_map(async |event| event.ok())
     }
 
     /// `told` is how much of the answer was streamed so far, in bytes.
-    fn events(&self, happening: Happening, told: &mut usize) -> Vec<Result<Event, Error>> {
-        match happening {
-            Happening::Text(text) => {
+    fn events(&self, turn_event: TurnEvent, told: &mut usize) -> Vec<Result<Event, Error>> {
+        match turn_event {
+            TurnEvent::Text(text) => {
                 *told += text.len();
                 vec![self.chunk(&json!({"content": text}), None)]
             }
-            Happening::Failed(fault) => {
+            TurnEvent::Failed(fault) => {
                 error!(id = self.id, %fault, "a stream ended early");
                 let refused = Refused { message: fault.message(), type_: "server_error", param: None, code: None };
                 vec![Event::json(&json!({"error": refused})), Ok(Event::done())]
             }
-            Happening::Done(answer) => {
+            TurnEvent::Done(answer) => {
                 let mut events = Vec::new();
                 // What a guard says in place of the model was not streamed, nor what an answer ends with that was cut off.
                 let rest = if answer.stop == Stop::Guard { &*answer.content } else { answer.content.get(*told..).unwrap_or_default() };
@@ -389,7 +389,7 @@ mod tests {
             let Said::Alone { messages, .. } = order.said else { panic!("kept by the caller") };
             let last = messages.last().unwrap();
             prop_assert!(last.role == slipway_models::Role::User && !last.text().trim().is_empty());
-            prop_assert!(order.max_output_tokens != Some(0) && order.stop.len() <= MOST_STOPS && !order.stop.contains(&String::new()));
+            prop_assert!(order.max_output_tokens != Some(0) && order.stop.len() <= MAX_STOPS && !order.stop.contains(&String::new()));
             prop_assert!(order.temperature.is_none_or(|temperature| (0.0..=2.0).contains(&temperature)));
         }
     }

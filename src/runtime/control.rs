@@ -1,28 +1,24 @@
-//! Port 8001: what the platform may ask of an agent. Every request carries a token that the platform
-//! signed for this agent and for a moment; nobody else is heard.
+//! Port 8001, the control port: every request carries a token of the platform for this agent; all others are refused.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use serde_json::json;
+use slipway_http::token::{CONTROL_LIFE, Claims, Verifier, unix_seconds};
 use slipway_http::{Error, HeaderMap, Method, Reply, Request, StatusCode, header};
 
 use crate::agent::Agent;
-use crate::token::{Claims, Key, seconds};
-
-/// Tokens live no longer than this, so that a lost one is soon worth nothing.
-const LONGEST_LIFE: u64 = 60;
 
 pub(crate) struct Control {
     agent: Arc<Agent>,
-    key: Key,
-    /// Tokens that were used to change something, until they would have expired anyway.
+    key: Verifier,
+    /// Tokens that were used for a change, by `jti`, with their expiry.
     used: Mutex<HashMap<String, u64>>,
 }
 
 impl Control {
-    pub(crate) fn new(agent: Arc<Agent>, key: Key) -> Self {
+    pub(crate) fn new(agent: Arc<Agent>, key: Verifier) -> Self {
         Self { agent, key, used: Mutex::default() }
     }
 
@@ -61,7 +57,7 @@ impl Control {
         }))
     }
 
-    /// Forgets what was learned of the world: MCP servers are asked for their tools again.
+    /// MCP servers are asked for their tools again.
     async fn reload(&self) -> Result<Reply, Error> {
         self.agent.toolbox.refresh().await;
         let tools = self.agent.toolbox.specs().await.len();
@@ -71,16 +67,16 @@ impl Control {
     fn verified(&self, headers: &HeaderMap, now: SystemTime) -> Result<Claims, Error> {
         let value = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let token = value.and_then(|value| value.strip_prefix("Bearer ")).ok_or_else(|| refused("a token of the platform is needed"))?;
-        let claims = self.key.claims(token.trim(), seconds(now), LONGEST_LIFE);
+        let claims = self.key.claims(token.trim(), unix_seconds(now), CONTROL_LIFE);
         claims
             .filter(|claims| claims.aud == self.agent.identity.agent_id)
             .ok_or_else(|| refused("the token is not the platform's, not for this agent, or no longer valid"))
     }
 
-    /// A token changes something once.
+    /// A token is valid for one change.
     fn use_up(&self, claims: Claims, now: SystemTime) -> Result<(), Error> {
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = seconds(now);
+        let now = unix_seconds(now);
         used.retain(|_, expires| *expires > now);
         match used.insert(claims.jti, claims.exp) {
             None => Ok(()),
@@ -96,12 +92,12 @@ fn refused(message: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use base64::Engine;
-    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+    use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
     use proptest::prelude::*;
     use ring::signature::{Ed25519KeyPair, KeyPair};
+    use slipway_http::token::MAX_SKEW;
 
     use super::*;
-    use crate::token::SKEW;
 
     const NOW: u64 = 1_000_000;
 
@@ -116,8 +112,8 @@ mod tests {
     }
 
     fn held(token: &str) -> bool {
-        let key = Key::new(pair().public_key().as_ref().to_vec());
-        key.claims(token, NOW, LONGEST_LIFE).is_some_and(|claims| claims.aud == "ag_1")
+        let key = Verifier::from_base64(&STANDARD.encode(pair().public_key())).unwrap();
+        key.claims(token, NOW, CONTROL_LIFE).is_some_and(|claims| claims.aud == "ag_1")
     }
 
     /// Moments around now, and those at the ends of what numbers can say.
@@ -130,7 +126,7 @@ mod tests {
         fn a_token_holds_for_its_agent_within_its_time_and_no_longer_than_a_minute(mine: bool, iat in moment(), exp in moment(), alg in "EdDSA|none|HS256|eddsa") {
             let aud = if mine { "ag_1" } else { "ag_2" };
             let token = token(&json!({"alg": alg}).to_string(), &json!({"aud": aud, "iat": iat, "exp": exp, "jti": "x"}).to_string());
-            let expected = mine && alg == "EdDSA" && iat <= NOW + SKEW && exp > NOW && exp.checked_sub(iat).is_none_or(|life| life <= LONGEST_LIFE);
+            let expected = mine && alg == "EdDSA" && iat <= NOW + MAX_SKEW && exp > NOW && exp.checked_sub(iat).is_none_or(|life| life <= CONTROL_LIFE.as_secs());
             prop_assert_eq!(held(&token), expected);
         }
 
@@ -155,7 +151,7 @@ mod tests {
             let token = token(r#"{"alg":"EdDSA"}"#, &claims);
             let mine = serde_json::from_str::<serde_json::Value>(&claims).is_ok_and(|claims| claims["aud"] == "ag_1");
             prop_assert!(mine || !held(&token));
-            let _ = Key::read("X", &text);
+            let _ = Verifier::from_base64(&text);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a caller is told when the store or the model cannot do what is asked.
+//! Errors of the store and the model, as callers get them.
 
 use slipway_database::Fault as StoreFault;
 use slipway_http::{Error, HeaderValue, StatusCode, header};

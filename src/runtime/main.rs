@@ -23,7 +23,6 @@ mod store;
 mod suggestions;
 mod telemetry;
 mod termination;
-mod token;
 mod turn;
 mod turns;
 
@@ -33,6 +32,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use slipway_guards::Guards;
+use slipway_http::token::Verifier;
 
 use crate::access::Access;
 use crate::agent::Agent;
@@ -42,7 +42,6 @@ use crate::record::Recorder;
 use crate::server::Ports;
 use crate::settings::{Refusal, Settings};
 use crate::telemetry::Telemetry;
-use crate::token::Key;
 
 /// The environment asks for something that a restart will not make possible.
 const REFUSED: u8 = 2;
@@ -96,8 +95,8 @@ fn run() -> ExitCode {
 
 /// Every room looks at what is its own before anything is refused.
 async fn serve(settings: Settings, mut refusal: Refusal) -> anyhow::Result<()> {
-    let key = settings.control.as_ref().and_then(|control| refusal.keep(Key::read("RUNTIME_CONTROL_PUBLIC_KEY", &control.public_key)));
-    let access_key = settings.access.public_key.as_ref().and_then(|key| refusal.keep(Key::read("RUNTIME_ACCESS_PUBLIC_KEY", key)));
+    let key = settings.control.as_ref().and_then(|control| refusal.keep(verifier("RUNTIME_CONTROL_PUBLIC_KEY", &control.public_key)));
+    let access_key = settings.access.public_key.as_ref().and_then(|key| refusal.keep(verifier("RUNTIME_ACCESS_PUBLIC_KEY", key)));
     let access = Access::new(settings.identity.agent_id.clone(), access_key, settings.access.platform_only);
     let (port, control_port) = (settings.port, settings.control.as_ref().map(|control| control.port));
     let traced = refusal.keep_all(telemetry::Settings::read(settings.identity.traced(), &agent::variable));
@@ -109,6 +108,10 @@ async fn serve(settings: Settings, mut refusal: Refusal) -> anyhow::Result<()> {
     let ports = Ports::bind(port, control_port)?;
     let control = key.map(|key| Control::new(Arc::clone(&agent), key));
     server::run(ports, agent, access, control, metrics).await
+}
+
+fn verifier(variable: &str, key: &str) -> Result<Verifier, String> {
+    Verifier::from_base64(key).ok_or_else(|| format!("{variable} must be an Ed25519 public key, 32 bytes in base64"))
 }
 
 /// The last words go where a person looks: the log, and the pod's status.

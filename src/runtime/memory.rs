@@ -1,6 +1,5 @@
-//! What the agent remembers from one conversation to the next: found by meaning where there is an
-//! embedding model, by words otherwise. Reading never fails a turn; an agent that cannot remember
-//! answers without.
+//! Memories, from one conversation to the next: found by meaning where there is an embedding model, by words otherwise. A
+//! failed search never fails a turn: the agent answers without memories.
 
 pub(crate) mod extract;
 mod tool;
@@ -22,18 +21,18 @@ use crate::record::Recorder;
 use crate::store::Store;
 pub(crate) use tool::{TOOL, tools};
 
-/// How long a turn waits for its memories. Without optimisation the built-in model takes twenty times as long for them.
-const PATIENCE: Duration = Duration::from_secs(if cfg!(debug_assertions) { 10 } else { 2 });
-/// How many are looked at, and what of them a prompt has room for.
+/// How long a turn waits for its memories. Without optimisation the built-in model is twenty times slower.
+const SEARCH_TIMEOUT: Duration = Duration::from_secs(if cfg!(debug_assertions) { 10 } else { 2 });
+/// How many are searched for, and how much of them a prompt gets.
 const CANDIDATES: u32 = 12;
-const PROMPT_BYTES: usize = 2048;
-/// Below these a memory has nothing to do with what was said.
-const CLOSE: f64 = 0.35;
-const SHARED_WORDS: f64 = 0.01;
-const LONGEST: usize = 4096;
+const MAX_PROMPT_BYTES: usize = 2048;
+/// Memories below these are irrelevant to the message.
+const MIN_COSINE: f64 = 0.35;
+const MIN_SHARE: f64 = 0.01;
+const MAX_CONTENT_BYTES: usize = 4096;
 const UNKNOWN: i64 = -1;
-/// How long a count of none is believed.
-const TRUSTED: Duration = Duration::from_secs(30);
+/// How long a count of zero is cached.
+const EMPTY_COUNT_TTL: Duration = Duration::from_secs(30);
 
 pub(crate) struct Recall {
     store: Arc<Store>,
@@ -50,15 +49,15 @@ impl Recall {
         Self { store, embedder, recorder, count: AtomicI64::new(UNKNOWN), counted: Mutex::default() }
     }
 
-    /// Whether there was nothing to find a moment ago.
+    /// Whether the cached count is zero.
     pub(crate) fn is_empty(&self) -> bool {
         let counted = *self.counted.lock().unwrap_or_else(PoisonError::into_inner);
-        self.count.load(Ordering::Relaxed) == 0 && counted.is_some_and(|at| at.elapsed() < TRUSTED)
+        self.count.load(Ordering::Relaxed) == 0 && counted.is_some_and(|at| at.elapsed() < EMPTY_COUNT_TTL)
     }
 
-    /// What may matter to `message`, most relevant first, within a prompt's room.
+    /// Memories for a prompt that answers `message`, most relevant first.
     pub(crate) async fn relevant(&self, message: &str) -> Vec<String> {
-        let found = timeout(PATIENCE, self.search(message, CANDIDATES)).await;
+        let found = timeout(SEARCH_TIMEOUT, self.search(message, CANDIDATES)).await;
         let found = match found {
             Ok(Ok(found)) => found,
             Ok(Err(fault)) => {
@@ -70,8 +69,8 @@ impl Recall {
                 return Vec::new();
             }
         };
-        let least = if self.embedder.is_some() { CLOSE } else { SHARED_WORDS };
-        let mut room = PROMPT_BYTES;
+        let least = if self.embedder.is_some() { MIN_COSINE } else { MIN_SHARE };
+        let mut room = MAX_PROMPT_BYTES;
         let close = found.into_iter().filter(|memory| memory.relevance.is_some_and(|relevance| relevance >= least));
         close
             .map(|memory| memory.content)
@@ -91,7 +90,7 @@ impl Recall {
         self.store.search_memories(query, embedding.as_ref(), top).await
     }
 
-    /// Whoever wants something kept: the guards see it first.
+    /// Stores a memory, after the guards have seen it.
     pub(crate) async fn remember(&self, content: &str, category: Category, source: &str) -> Result<Remembered, Unkept> {
         let content = self.recorder.admit(content).map_err(Unkept::Refused)?;
         let embedding = self.embed(&content, Purpose::Passage).await;
@@ -185,8 +184,8 @@ pub(crate) struct Question {
 impl Note {
     pub(crate) async fn keep(self, recall: &Recall) -> Result<Remembered, Error> {
         let content = self.content.trim();
-        if content.is_empty() || content.len() > LONGEST {
-            return Err(Error::bad_request(format!("`content` must have 1 to {LONGEST} bytes")));
+        if content.is_empty() || content.len() > MAX_CONTENT_BYTES {
+            return Err(Error::bad_request(format!("`content` must have 1 to {MAX_CONTENT_BYTES} bytes")));
         }
         let source = self.source.as_deref().unwrap_or("api");
         if source.is_empty() || source.len() > 128 {
@@ -203,8 +202,8 @@ impl Note {
 
 impl Question {
     pub(crate) async fn ask(self, recall: &Recall) -> Result<Vec<MemoryEntry>, Error> {
-        if self.query.trim().is_empty() || self.query.len() > LONGEST {
-            return Err(Error::bad_request(format!("`query` must have 1 to {LONGEST} bytes")));
+        if self.query.trim().is_empty() || self.query.len() > MAX_CONTENT_BYTES {
+            return Err(Error::bad_request(format!("`query` must have 1 to {MAX_CONTENT_BYTES} bytes")));
         }
         if !(1..=100).contains(&self.top_k) {
             return Err(Error::bad_request("`top_k` must be 1 to 100"));

@@ -1,5 +1,4 @@
-//! What a scrape of `/metrics` sees: requests by route and status, the time to the first byte of
-//! their answer, and which build this is.
+//! `/metrics`: requests by route and status, the time to the first byte of their answer, and the build.
 
 use std::fmt;
 use std::time::Instant;
@@ -18,7 +17,7 @@ pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0
 
 const SECONDS: [f64; 11] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0];
 
-/// What is counted for a request whose client left before it was answered.
+/// Counted for a request whose client disconnected before the answer.
 const CLIENT_LEFT: u16 = 499;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]

@@ -28,8 +28,8 @@ use crate::turn::{Guarded, Stop};
 pub(crate) use spoken::json;
 use tally::Tally;
 
-/// How often the usage of the minutes that are over is written down.
-const WRITTEN_EVERY: Duration = Duration::from_secs(15);
+/// How often the usage of finished minutes is written.
+const WRITE_INTERVAL: Duration = Duration::from_secs(15);
 
 #[derive(Clone)]
 pub(crate) struct Recorder(Arc<Inner>);
@@ -74,7 +74,7 @@ pub(crate) struct ToolRecord {
     began: Instant,
 }
 
-/// A call of a model that nobody waits for, or that belongs to no turn.
+/// A background call of a model, or one that belongs to no turn.
 pub(crate) struct BackgroundRecord<'a> {
     recorder: &'a Recorder,
     model: &'a dyn Model,
@@ -143,7 +143,7 @@ impl Recorder {
 
     /// Writes usage into the database as minutes end, for as long as the process lives.
     pub(crate) async fn write_usage(self, store: Arc<Store>) {
-        let mut ticks = interval(WRITTEN_EVERY);
+        let mut ticks = interval(WRITE_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
@@ -227,7 +227,7 @@ impl TurnRecord {
         self.span.memory_search()
     }
 
-    /// What was asked, for those who have content recorded.
+    /// The input, where content is captured.
     pub(crate) fn asked(&self, request: &Request) {
         self.span.input(|| self.recorder.spoken(request));
     }

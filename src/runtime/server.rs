@@ -24,15 +24,15 @@ use crate::metrics::{self, Metrics};
 use crate::turn::Caller;
 use crate::{completions, conversations, failure, memory};
 
-/// Streams are what an agent's connections mostly are.
-const CONNECTIONS: usize = 4096;
-/// What turns, tools and the model of embeddings take of the pod's memory, besides the connections.
-const TURNS: u64 = 128 * MIB;
-/// So long before the end, and no more than a quarter of the grace period, turns still under way end with what they have:
-/// their clients are told, and what there is of their answers is kept.
-const LAST_WORDS: Duration = Duration::from_secs(3);
-/// The last spans and usage leave within this.
-const FLUSH: Duration = Duration::from_secs(3);
+/// Most connections of an agent are streams.
+const MAX_CONNECTIONS: usize = 4096;
+/// Of the pod's memory, for turns, tools and the embedding model; the rest is for connections.
+const TURN_BYTES: u64 = 128 * MIB;
+/// This long before the end of the grace period, or in its last quarter, running turns end: clients get an event, and the
+/// partial answers are stored.
+const DRAIN_TIME: Duration = Duration::from_secs(3);
+/// For the last spans and usage.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Endpoint {
@@ -86,7 +86,7 @@ struct Server {
     draining: AtomicBool,
 }
 
-/// The ports, taken before anything else so that a taken port is told at once.
+/// The ports, bound before anything else, so that a port in use is an error at once.
 pub(crate) struct Ports {
     agent: TcpListener,
     control: Option<TcpListener>,
@@ -122,8 +122,8 @@ pub(crate) async fn run(
     let server = Arc::new(Server { agent: Arc::clone(&agent), access, metrics, draining: AtomicBool::new(false) });
     let (closing, mut closed) = watch::channel(false);
     let grace = agent.grace;
-    let bytes = for_clients(memory_limit(), TURNS);
-    let limits = Limits { memory: bytes, connections: CONNECTIONS, grace, ..Limits::default() };
+    let bytes = for_clients(memory_limit(), TURN_BYTES);
+    let limits = Limits { memory: bytes, connections: MAX_CONNECTIONS, grace, ..Limits::default() };
     let controlled = control.zip(ports.control).map(|(control, listener)| {
         let control = Arc::new(control);
         let handler = move |request| {
@@ -154,7 +154,7 @@ pub(crate) async fn run(
     let turns = async {
         let Ok(Some(began)) = drains.wait_for(Option::is_some).await.map(|began| *began) else { return 0 };
         let end = began + grace;
-        if timeout_at(end - LAST_WORDS.min(grace / 4), agent.turns.ended()).await.is_ok() {
+        if timeout_at(end - DRAIN_TIME.min(grace / 4), agent.turns.ended()).await.is_ok() {
             return 0;
         }
         let cut = agent.turns.cut_off();
@@ -170,7 +170,7 @@ pub(crate) async fn run(
     if let Some(controlled) = controlled {
         controlled.abort();
     }
-    agent.recorder.finish(&agent.store, FLUSH).await;
+    agent.recorder.finish(&agent.store, FLUSH_TIMEOUT).await;
     Ok(())
 }
 

@@ -96,7 +96,7 @@ impl fmt::Debug for Database {
     }
 }
 
-/// One element of `RUNTIME_SKILLS`: where a skill lies, and what the model is told of it.
+/// One element of `RUNTIME_SKILLS`: the folder of a skill, and its name and description for the model.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct SkillConfig {
     pub(crate) name: String,

@@ -14,10 +14,10 @@ use slipway_tools::{Builtin, Outcome, Spec};
 use crate::settings::SkillConfig;
 
 const INSTRUCTIONS: &str = "SKILL.md";
-/// What the model is given of one file.
-const LONGEST: u64 = 64 * 1024;
+/// The model gets no more of one file.
+const MAX_FILE_BYTES: u64 = 64 * 1024;
 /// How many files of a skill are listed.
-const MOST_FILES: usize = 100;
+const MAX_FILES: usize = 100;
 
 pub(crate) struct Skills(Vec<SkillConfig>);
 
@@ -79,13 +79,13 @@ fn read(path: &Path) -> Result<Outcome, Outcome> {
     let missing = |error: std::io::Error| Outcome::error(format!("the file cannot be read: {}", error.kind()));
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(missing)?;
-    file.take(LONGEST + 1).read_to_end(&mut bytes).map_err(missing)?;
-    let truncated = bytes.len() as u64 > LONGEST;
+    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(missing)?;
+    let truncated = bytes.len() as u64 > MAX_FILE_BYTES;
     let text = String::from_utf8_lossy(&bytes);
     if !truncated {
         return Ok(Outcome { content: text.into_owned(), is_error: false, truncated });
     }
-    let end = text.floor_char_boundary(usize::try_from(LONGEST).unwrap_or(usize::MAX));
+    let end = text.floor_char_boundary(usize::try_from(MAX_FILE_BYTES).unwrap_or(usize::MAX));
     Ok(Outcome { content: format!("{}\n[cut: the file is longer]", &text[..end]), is_error: false, truncated })
 }
 
@@ -94,7 +94,7 @@ fn list(folder: &Path, below: &Path, files: &mut Vec<String>) {
     for entry in entries.flatten() {
         // `..data` and the like are how the kubelet swaps files.
         let hidden = entry.file_name().to_string_lossy().starts_with("..");
-        if hidden || files.len() >= MOST_FILES {
+        if hidden || files.len() >= MAX_FILES {
             continue;
         }
         let path: PathBuf = below.join(entry.file_name());

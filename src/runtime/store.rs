@@ -1,8 +1,8 @@
-//! Where conversations and memories are kept: in PostgreSQL, or in this process for as long as it
-//! lives. Both answer the same questions; whoever asks does not know which it is.
+//! Conversations and memories: in PostgreSQL, or in this process for as long as it lives. Callers do not know which.
 
 mod memory;
-mod words;
+#[cfg(test)]
+mod tests;
 
 use slipway_database::{
     ConversationSummary, Embedding, Fault, Generation, MemoryEntry, NewMemory, NewMessage, Page, Remembered, Run, StoredMessage, Turn,
@@ -17,7 +17,7 @@ pub(crate) enum Store {
     Postgresql(Box<slipway_database::Store>),
 }
 
-/// A conversation and all that was said in it.
+/// A conversation and its messages.
 pub(crate) type Conversation = (ConversationSummary, Vec<StoredMessage>);
 
 /// One call, on whichever store it is.
@@ -31,7 +31,7 @@ macro_rules! on_either {
 }
 
 impl Store {
-    /// Nothing is asked of the database yet: a pod starts without it, and waits for it with words.
+    /// Does not connect yet: a pod starts while the database is down.
     pub(crate) fn open(storage: Storage, identity: &Identity) -> Result<Self, Fault> {
         let Storage::Postgresql(Database { url, password, sslmode, migrate, prepared_statements }) = storage else {
             return Ok(Self::Memory(Box::default()));
@@ -42,7 +42,7 @@ impl Store {
         slipway_database::Store::open(&options).map(|store| Self::Postgresql(Box::new(store)))
     }
 
-    /// Whether what is kept outlives the process.
+    /// Whether the content outlives the process.
     pub(crate) fn persists(&self) -> bool {
         matches!(self, Self::Postgresql(_))
     }
@@ -76,18 +76,18 @@ impl Store {
         on_either!(self.delete_conversation(id))
     }
 
-    /// Keeps what was said and gives the turn the conversation, unless another has it. Returns the newest messages, with
-    /// this one, the oldest first.
+    /// Stores the message and takes the lease of the conversation, unless another turn has it. Returns the newest messages,
+    /// this one included, oldest first.
     pub(crate) async fn begin_turn(&self, turn: &Turn, title: &str, message: NewMessage, latest: u32) -> Result<Vec<StoredMessage>, Fault> {
         on_either!(self.begin_turn(turn, title, message, latest))
     }
 
-    /// What has been generated so far; it also says that somebody is still at it.
+    /// Writes the partial answer and renews the lease.
     pub(crate) async fn progress(&self, turn: &Turn, partial: &str) -> Result<(), Fault> {
         on_either!(self.progress(turn, partial))
     }
 
-    /// Ends a turn with what came of it.
+    /// Stores the messages of a turn and releases the lease.
     pub(crate) async fn finish_turn(&self, turn: &Turn, messages: Vec<NewMessage>) -> Result<(), Fault> {
         on_either!(self.finish_turn(turn, messages))
     }
@@ -106,7 +106,7 @@ impl Store {
         store.record_usage(minutes).await
     }
 
-    /// What the agent has cost from `start` on, in millionths of a dollar, as far as that outlives a process.
+    /// The stored cost of the agent since `start`, in millionths of a dollar.
     pub(crate) async fn spent_since(&self, start: jiff::Timestamp) -> Result<i64, Fault> {
         let Self::Postgresql(store) = self else { return Ok(0) };
         store.spent_since(start).await

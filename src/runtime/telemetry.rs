@@ -1,21 +1,17 @@
-//! What an agent did, as OpenTelemetry traces in the conventions for generative AI, sent over OTLP to
-//! a collector, to MLflow, or to both. Beside it stand the counters of `/metrics` and the usage per
-//! minute.
+//! What an agent did, as OpenTelemetry traces in the conventions for generative AI, sent over OTLP to a collector, to MLflow,
+//! or to both. Beside it stand the counters of `/metrics` and the usage per minute.
 //!
-//! The exporter is our own, not the OpenTelemetry SDK's. A span is written as the very bytes that
-//! will be sent while it is open: there is no tree of objects to be kept and converted, and the task
-//! that sends lives on the runtime's only thread. The SDK's batches are sent by a thread of its own
-//! without tokio, where the asynchronous HTTP client that everything else here uses panics; and it
-//! would bring 21 crates to say what `wire.rs` says in two hundred lines. Measured with two spans a
-//! turn: about 3 µs of CPU, sending included; 0.1 to 0.2 µs where telemetry is off. What is sent is
-//! read back in the tests by OpenTelemetry's generated code and by MLflow.
+//! The messages are OpenTelemetry's generated types, the exporter is ours and not the SDK's: the SDK sends batches from a
+//! thread of its own without tokio, where the asynchronous HTTP client that everything else here uses panics.
+//! docs/decisions/013-telemetry-exporter.md has the figures.
 
 mod call;
 mod content;
 mod context;
-mod lane;
+mod export_queue;
 pub(crate) mod metrics;
 mod mlflow;
+mod otlp;
 mod post;
 mod sampler;
 mod settings;
@@ -24,13 +20,14 @@ mod span;
 mod tests;
 mod turn;
 pub(crate) mod usage;
-mod wire;
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use futures::future::join_all;
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use opentelemetry_proto::tonic::trace::v1::{self as proto, span::SpanKind};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -45,12 +42,12 @@ pub(crate) use self::content::{Message, Part};
 pub(crate) use self::settings::{Identity, Settings};
 pub(crate) use self::turn::TurnSpan;
 
-use self::context::TraceId;
-use self::lane::Lane;
+use self::context::{SpanId, TraceId};
+use self::export_queue::ExportQueue;
+use self::otlp::{Value, attribute};
 use self::sampler::Sampler;
-use self::span::{Above, Kind, Span, Trace};
+use self::span::{Span, SpanParent, Trace};
 use self::turn::Passed;
-use self::wire::Value;
 
 /// Records turns, or does nothing. Cheap to clone.
 #[derive(Clone)]
@@ -60,7 +57,7 @@ struct Inner {
     identity: Identity,
     sampler: Sampler,
     capture: bool,
-    lanes: Vec<Arc<Lane>>,
+    queues: Vec<Arc<ExportQueue>>,
     to_mlflow: bool,
 }
 
@@ -88,19 +85,13 @@ impl Telemetry {
             return Err("telemetry can only start within the tokio runtime".into());
         }
         info!(destinations = ?settings.destinations, content = settings.capture, "spans are recorded");
-        let mut resource = Vec::new();
-        for (key, value) in &settings.resource {
-            wire::attribute(&mut resource, wire::RESOURCE_ATTRIBUTES, key, &Value::Text(value));
-        }
-        let mut scope = Vec::new();
-        wire::bytes(&mut scope, 1, env!("CARGO_PKG_NAME").as_bytes());
-        wire::bytes(&mut scope, 2, env!("CARGO_PKG_VERSION").as_bytes());
-        let (resource, scope): (Arc<[u8]>, Arc<[u8]>) = (resource.into(), scope.into());
-        let open = |destination| Lane::open(destination, settings.batching, Arc::clone(&resource), Arc::clone(&scope));
-        let lanes: Vec<_> = settings.destinations.into_iter().map(open).collect();
-        let to_mlflow = lanes.iter().any(|lane| lane.name() == mlflow::NAME);
+        let attributes = settings.resource.iter().map(|(key, value)| attribute(key, &Value::Text(value))).collect();
+        let resource = Arc::new(Resource { attributes, ..Resource::default() });
+        let open = |destination| ExportQueue::open(destination, settings.batching, Arc::clone(&resource));
+        let queues: Vec<_> = settings.destinations.into_iter().map(open).collect();
+        let to_mlflow = queues.iter().any(|queue| queue.name() == mlflow::NAME);
         let Settings { identity, sampler, capture, .. } = settings;
-        Ok(Self(Some(Arc::new(Inner { identity, sampler, capture, lanes, to_mlflow }))))
+        Ok(Self(Some(Arc::new(Inner { identity, sampler, capture, queues, to_mlflow }))))
     }
 
     pub(crate) fn is_on(&self) -> bool {
@@ -130,10 +121,10 @@ impl Telemetry {
         let id = parent.map(|parent| parent.trace).or_else(|| TraceId::of_ulid(trace_id)).or_else(TraceId::random);
         let Some(id) = id else { return TurnSpan { span: None, passed: None } };
         let sampled = telemetry.sampler.samples(id, parent);
-        let (above, state) = telemetry.above(parent, state(), sampled);
+        let (parent, state) = telemetry.parent(parent, state(), sampled);
         let conversation = conversation_id.to_owned();
         let trace = Arc::new(Trace { telemetry: Arc::clone(telemetry), id, sampled, state, conversation });
-        let span = Span::begin(&trace, &above, Kind::Internal, ["invoke_agent", &telemetry.identity.agent_name]);
+        let span = Span::begin(&trace, &parent, SpanKind::Internal, ["invoke_agent", &telemetry.identity.agent_name]);
         if let Some(span) = &span {
             telemetry.describe(span, trace_id);
         }
@@ -142,28 +133,28 @@ impl Telemetry {
 
     /// Sends what there is, now. How many spans could not be delivered by the deadline.
     pub(crate) async fn flush(&self, deadline: Instant) -> u64 {
-        let lanes = self.0.iter().flat_map(|telemetry| &telemetry.lanes);
-        join_all(lanes.map(|lane| lane.flush(deadline))).await.into_iter().sum()
+        let queues = self.0.iter().flat_map(|telemetry| &telemetry.queues);
+        join_all(queues.map(|queue| queue.flush(deadline))).await.into_iter().sum()
     }
 }
 
 impl Inner {
     /// MLflow takes a trace for finished when a span without a parent has come. A caller's span will
     /// not, unless it is another agent that sends to MLflow, which says so in `tracestate`.
-    fn above(&self, parent: Option<context::Parent>, state: Option<String>, sampled: bool) -> (Above, Option<String>) {
+    fn parent(&self, parent: Option<context::Parent>, state: Option<String>, sampled: bool) -> (SpanParent, Option<String>) {
         let mark = format!("{}={}", mlflow::STATE_KEY, mlflow::STATE_VALUE);
         let known = state.as_deref().is_some_and(|state| state.split(',').any(|member| member == mark));
-        let above = match parent {
-            None => Above::Nothing,
-            Some(parent) if known => Above::Shared(parent.span),
-            Some(parent) => Above::Remote(parent.span),
+        let parent = match parent {
+            None => SpanParent::None,
+            Some(parent) if known => SpanParent::Shared(parent.span),
+            Some(parent) => SpanParent::Remote(parent.span),
         };
         if !(self.to_mlflow && sampled) {
-            return (above, state);
+            return (parent, state);
         }
         let others = state.iter().flat_map(|state| state.split(',')).filter(|member| !member.starts_with("slipway="));
         let members: Vec<_> = std::iter::once(&*mark).chain(others).take(32).collect();
-        (above, Some(members.join(",")))
+        (parent, Some(members.join(",")))
     }
 
     fn describe(&self, span: &Span, trace_id: &str) {
@@ -191,17 +182,20 @@ impl Inner {
         });
     }
 
-    /// A finished span. The bytes after `orphan` name its remote parent.
-    fn deliver(&self, span: &[u8], orphan: usize) {
-        for lane in &self.lanes {
-            lane.push(if lane.name() == mlflow::NAME { &span[..orphan] } else { span });
+    /// Queues a finished span. MLflow does not learn of a remote parent, see [`Self::parent`].
+    fn deliver(&self, mut span: proto::Span, remote_parent: Option<SpanId>) {
+        for queue in &self.queues {
+            if let Some(parent) = remote_parent {
+                span.parent_span_id = if queue.name() == mlflow::NAME { Vec::new() } else { parent.0.to_vec() };
+            }
+            queue.push(&span);
         }
     }
 }
 
 impl fmt::Debug for Telemetry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = self.0.iter().flat_map(|telemetry| &telemetry.lanes).map(|lane| lane.name());
+        let names = self.0.iter().flat_map(|telemetry| &telemetry.queues).map(|queue| queue.name());
         f.debug_tuple("Telemetry").field(&names.collect::<Vec<_>>()).finish()
     }
 }
@@ -210,10 +204,10 @@ impl Collector for Telemetry {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let help = "Spans exported, dropped for lack of room, and refused or not accepted in time, by destination";
         let mut metric = encoder.encode_descriptor("telemetry_spans", help, None, MetricType::Counter)?;
-        for lane in self.0.iter().flat_map(|telemetry| &telemetry.lanes) {
-            let counts = &lane.counts;
+        for queue in self.0.iter().flat_map(|telemetry| &telemetry.queues) {
+            let counts = &queue.counts;
             for (outcome, count) in [("exported", &counts.exported), ("dropped", &counts.dropped), ("failed", &counts.failed)] {
-                let labels = [("destination", lane.name()), ("outcome", outcome)];
+                let labels = [("destination", queue.name()), ("outcome", outcome)];
                 ConstCounter::new(count.load(Ordering::Relaxed)).encode(metric.encode_family(&labels)?)?;
             }
         }

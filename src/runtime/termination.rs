@@ -6,12 +6,12 @@ use std::io::Write;
 use std::path::Path;
 
 pub(crate) const LOG: &str = "/dev/termination-log";
-/// The kubelet reads no more.
-const LONGEST: usize = 4096;
+/// The kubelet reads no more of the file.
+const MAX_BYTES: usize = 4096;
 
 /// Writes to `path` where it already exists; elsewhere there is no kubelet to read it.
 pub(crate) fn write(path: impl AsRef<Path>, words: &str) {
-    let words = &words[..words.floor_char_boundary(LONGEST)];
+    let words = &words[..words.floor_char_boundary(MAX_BYTES)];
     if let Ok(mut file) = OpenOptions::new().write(true).truncate(true).open(path) {
         // The same words go to the log; if this fails nothing is lost.
         let _ = file.write_all(words.as_bytes());
@@ -32,8 +32,8 @@ mod tests {
         fs::write(&path, "older and longer words").unwrap();
         write(&path, "short");
         assert_eq!(fs::read_to_string(&path).unwrap(), "short");
-        write(&path, &"é".repeat(LONGEST));
-        assert_eq!(fs::read(&path).unwrap().len(), LONGEST);
+        write(&path, &"é".repeat(MAX_BYTES));
+        assert_eq!(fs::read(&path).unwrap().len(), MAX_BYTES);
         fs::remove_file(&path).unwrap();
     }
 }

@@ -1,9 +1,9 @@
-//! One turn: a message goes in, happenings come out, an answer is kept. The turn is a task of its
+//! One turn: a message goes in, events come out, the answer is stored. The turn is a task of its
 //! own: a client that leaves takes nothing with it, unless it asked for that.
 
 mod answering;
 mod bounds;
-mod happening;
+mod event;
 mod lease;
 mod prompt;
 
@@ -24,13 +24,13 @@ use crate::failure;
 use crate::telemetry::Inbound;
 use crate::turns::{Full, Running};
 use answering::Answering;
-pub(crate) use happening::{Answer, Guarded, Happening, Stop};
+pub(crate) use event::{Answer, Guarded, Stop, TurnEvent};
 use lease::Lease;
 
-/// How many happenings may wait for a slow client before the model waits too.
-const WAITING: usize = 64;
-/// How long a client waits for its answer to be kept, once it is whole.
-const LONGEST_WAIT: Duration = Duration::from_secs(5);
+/// How many events may wait for a slow client before the model waits too.
+const EVENT_BUFFER: usize = 64;
+/// How long a client waits until its whole answer is stored.
+const STORE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What is asked, and on whose behalf.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ pub(crate) struct Order {
     pub(crate) caller: Caller,
     /// The turn ends when its client leaves.
     pub(crate) cancel_with_client: bool,
-    /// The client is told suggestions, and waits for them before the end of its answer.
+    /// The client gets suggestions before the end of its answer.
     pub(crate) with_suggestions: bool,
     pub(crate) max_output_tokens: Option<u32>,
     pub(crate) temperature: Option<f32>,
@@ -121,7 +121,7 @@ impl Said {
 }
 
 /// Takes the order, or says why not. What is taken runs to its end whatever happens to the receiver.
-pub(crate) async fn begin(agent: &Arc<Agent>, mut order: Order) -> Result<mpsc::Receiver<Happening>, Error> {
+pub(crate) async fn begin(agent: &Arc<Agent>, mut order: Order) -> Result<mpsc::Receiver<TurnEvent>, Error> {
     let running = agent.turns.begin().map_err(|full| {
         let why = match full {
             Full::Closed => "this agent is shutting down; try again",
@@ -131,15 +131,15 @@ pub(crate) async fn begin(agent: &Arc<Agent>, mut order: Order) -> Result<mpsc::
     })?;
     let found = guard_input(agent, &mut order).await?;
     // Nobody listens yet: there must be room for all that is told of a refusal.
-    let (listener, happenings) = mpsc::channel(WAITING.max(found.guarded.len() + 1));
+    let (listener, turn_events) = mpsc::channel(EVENT_BUFFER.max(found.guarded.len() + 1));
     if let Some(answer) = found.refusal {
         // Nothing of what was refused is kept.
         agent.recorder.refused(&found.guarded);
         for guarded in found.guarded {
-            let _ = listener.send(Happening::Guard(guarded)).await;
+            let _ = listener.send(TurnEvent::Guard(guarded)).await;
         }
-        let _ = listener.send(Happening::Done(answer)).await;
-        return Ok(happenings);
+        let _ = listener.send(TurnEvent::Done(answer)).await;
+        return Ok(turn_events);
     }
     let agent = Arc::clone(agent);
     let (began, beginning) = oneshot::channel();
@@ -159,7 +159,7 @@ pub(crate) async fn begin(agent: &Arc<Agent>, mut order: Order) -> Result<mpsc::
         drop(running);
     });
     let began = beginning.await.map_err(|_| Error::internal("a turn broke off before it began"))?;
-    began.map(|()| happenings).map_err(failure::of_store)
+    began.map(|()| turn_events).map_err(failure::of_store)
 }
 
 async fn take(agent: &Agent, order: &Order, running: &Running) -> Result<Option<Lease>, Fault> {
@@ -216,7 +216,7 @@ async fn run(
     order: Order,
     mut lease: Option<Lease>,
     guarded: Vec<Guarded>,
-    listener: mpsc::Sender<Happening>,
+    listener: mpsc::Sender<TurnEvent>,
     running: &Running,
 ) {
     let started = Instant::now();
@@ -241,7 +241,7 @@ async fn run(
 }
 
 /// Keeps the answer, tells it, and leaves the rest to work behind the scenes.
-async fn conclude(agent: &Agent, order: &Order, lease: Option<Lease>, outcome: answering::Outcome, listener: &mpsc::Sender<Happening>) {
+async fn conclude(agent: &Agent, order: &Order, lease: Option<Lease>, outcome: answering::Outcome, listener: &mpsc::Sender<TurnEvent>) {
     let answering::Outcome { mut answer, failure, mut transcript } = outcome;
     let Some(lease) = lease else { return tell(agent, order, answer, failure, listener).await };
     for message in &mut transcript {
@@ -251,7 +251,7 @@ async fn conclude(agent: &Agent, order: &Order, lease: Option<Lease>, outcome: a
     // The client learns early that its answer is not safe yet; the attempts go on.
     let ended = select! {
         saved = &mut kept => Some(saved),
-        () = sleep(LONGEST_WAIT) => None,
+        () = sleep(STORE_TIMEOUT) => None,
     };
     answer.saved = ended.unwrap_or(false);
     let rest = async {
@@ -271,9 +271,9 @@ fn broke_off(stop: Stop) -> bool {
     }
 }
 
-async fn tell(agent: &Agent, order: &Order, answer: Answer, failure: Option<slipway_models::Fault>, listener: &mpsc::Sender<Happening>) {
+async fn tell(agent: &Agent, order: &Order, answer: Answer, failure: Option<slipway_models::Fault>, listener: &mpsc::Sender<TurnEvent>) {
     if let Some(fault) = failure {
-        let _ = listener.send(Happening::Failed(fault)).await;
+        let _ = listener.send(TurnEvent::Failed(fault)).await;
         return;
     }
     let message = order.said.newest();
@@ -286,10 +286,10 @@ async fn tell(agent: &Agent, order: &Order, answer: Answer, failure: Option<slip
                 suggested = agent.suggest(order.said.conversation(), &message, &answer.content) => suggested,
             };
             if !suggested.is_empty() {
-                let _ = listener.send(Happening::Suggestions(suggested)).await;
+                let _ = listener.send(TurnEvent::Suggestions(suggested)).await;
             }
         }
         agent.reflect(order.said.conversation(), &message, &answer.content);
     }
-    let _ = listener.send(Happening::Done(answer)).await;
+    let _ = listener.send(TurnEvent::Done(answer)).await;
 }

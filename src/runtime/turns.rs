@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-/// Turns go on when their clients have left: only this bounds how many there are.
-const MOST: u32 = 4096;
+/// A turn goes on when its client disconnects, so connections do not bound their number.
+const MAX_TURNS: u32 = 4096;
 
 pub(crate) struct Turns {
     places: Arc<Semaphore>,
@@ -38,7 +38,7 @@ pub(crate) struct Running {
 
 impl Turns {
     pub(crate) fn new() -> Self {
-        Self { places: Arc::new(Semaphore::new(MOST as usize)), stage: watch::Sender::new(Stage::Open) }
+        Self { places: Arc::new(Semaphore::new(MAX_TURNS as usize)), stage: watch::Sender::new(Stage::Open) }
     }
 
     /// A place for one more turn.
@@ -58,12 +58,12 @@ impl Turns {
     /// Those under way end as soon as they can. Says how many there are.
     pub(crate) fn cut_off(&self) -> usize {
         self.stage.send_replace(Stage::CutOff);
-        (MOST as usize).saturating_sub(self.places.available_permits())
+        (MAX_TURNS as usize).saturating_sub(self.places.available_permits())
     }
 
     /// Resolves when none is under way.
     pub(crate) async fn ended(&self) {
-        let _ = self.places.acquire_many(MOST).await;
+        let _ = self.places.acquire_many(MAX_TURNS).await;
     }
 }
 
@@ -72,7 +72,7 @@ impl Running {
     pub(crate) async fn cut_off(&self) {
         let told = self.stage.clone().wait_for(|stage| *stage == Stage::CutOff).await.is_ok();
         if !told {
-            // Nobody is left who could say so.
+            // The receiver is gone, so there is nothing to report to.
             std::future::pending::<()>().await;
         }
     }
@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn there_is_a_most() {
         let turns = Turns::new();
-        let all: Vec<_> = (0..MOST).map(|_| turns.begin().ok().unwrap()).collect();
+        let all: Vec<_> = (0..MAX_TURNS).map(|_| turns.begin().ok().unwrap()).collect();
         assert_eq!(turns.begin().err(), Some(Full::Taken));
         drop(all);
         assert!(turns.begin().is_ok());

@@ -17,7 +17,7 @@ pub struct Spec {
     pub schema: Value,
 }
 
-/// What the model is told about a call.
+/// The result of a call, as the model gets it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
     pub content: String,
@@ -62,7 +62,7 @@ pub struct Context {
     pub trace: Trace,
     /// No call outlives this, whatever its tool's own timeout.
     pub deadline: Instant,
-    /// Turns true when nobody waits for the answer any more. A sender that is gone without having said so cancels nothing.
+    /// True once the answer is cancelled. A dropped sender cancels nothing.
     pub cancelled: watch::Receiver<bool>,
 }
 

@@ -159,7 +159,7 @@ impl Toolbox {
         join_all(self.servers.iter().map(Server::reset)).await;
     }
 
-    /// What a tool is, for those who watch: `http`, `cli`, `builtin`, or `mcp` for all that servers offer.
+    /// The kind of a tool, for spans: `http`, `cli`, `builtin`, or `mcp` for all tools of servers.
     pub fn kind(&self, name: &str) -> &'static str {
         match self.tools.get(name).map(|tool| &tool.kind) {
             Some(Kind::Http(_)) => "http",

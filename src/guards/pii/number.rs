@@ -125,7 +125,7 @@ impl Groups<'_> {
         }
         let parts: Vec<u16> =
             groups.iter().filter(|group| group.len() <= 3).filter_map(|group| self.text[group.clone()].parse().ok()).collect();
-        // Networks that lead to nobody in particular are not personal.
+        // Private, local and reserved addresses are not personal data.
         let public = |parts: &[u16]| match parts {
             [0 | 10 | 127 | 224..=255, ..] | [192, 168, ..] | [169, 254, ..] => false,
             [172, second, ..] => !(16..=31).contains(second),

@@ -8,18 +8,13 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, bail};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
-use ring::rand::SystemRandom;
-use ring::signature::Ed25519KeyPair;
 use serde_json::json;
 use slipway_api::labels;
-
-use super::Signer;
+use slipway_http::token::{RELAY_LIFE, Signer};
 
 /// The chart makes it, empty, and mounts it where REST looks.
 const NAME: &str = "slipway-relay";
@@ -38,8 +33,8 @@ pub(crate) async fn open(client: Client, namespace: &str) -> anyhow::Result<Sign
             return read(&bytes.0)
                 .with_context(|| format!("{}: take `{KEY}` out, and a new one is made (agents then restart once)", context()));
         }
-        let pair = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).map_err(|_| anyhow::anyhow!("no randomness to make a key from"))?;
-        let data = BTreeMap::from([(KEY.to_owned(), ByteString(pair.as_ref().to_vec()))]);
+        let key = Signer::generate().context("no randomness to make a key from")?;
+        let data = BTreeMap::from([(KEY.to_owned(), ByteString(key.clone()))]);
         let written = match &found {
             Some(secret) => {
                 let version = &secret.metadata.resource_version;
@@ -49,7 +44,7 @@ pub(crate) async fn open(client: Client, namespace: &str) -> anyhow::Result<Sign
             None => api.create(&PostParams::default(), &fresh(data)).await,
         };
         match written {
-            Ok(_) => return read(pair.as_ref()),
+            Ok(_) => return read(&key),
             // Another replica was faster; its key is the key.
             Err(kube::Error::Api(status)) if status.code == 409 => {}
             Err(error) => return Err(error).with_context(context),
@@ -66,12 +61,7 @@ fn fresh(data: BTreeMap<String, ByteString>) -> Secret {
 }
 
 fn read(bytes: &[u8]) -> anyhow::Result<Signer> {
-    Ed25519KeyPair::from_pkcs8(bytes).map(Signer::new).map_err(|_| anyhow::anyhow!("it is no Ed25519 key in PKCS #8"))
-}
-
-/// The public half of a key, in base 64.
-pub(crate) fn public(signer: &Signer) -> String {
-    STANDARD.encode(signer.public())
+    Signer::from_pkcs8(bytes).context("it is no Ed25519 key in PKCS #8")
 }
 
 /// The key as REST has it: in a file, which is there, or there anew, whenever the operator has made it.
@@ -92,7 +82,7 @@ impl KeyFile {
             *read = Some((Instant::now(), self.load()));
         }
         let (_, signer) = read.as_ref()?;
-        signer.as_ref()?.relay_token(agent, SystemTime::now()).ok()
+        signer.as_ref()?.token(agent, RELAY_LIFE, SystemTime::now())
     }
 
     fn load(&self) -> Option<Signer> {
@@ -120,8 +110,7 @@ mod tests {
         let path = folder.join(KEY);
         let file = KeyFile::new(path.clone());
         assert!(file.token("ag_1").is_none());
-        let pair = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).unwrap();
-        std::fs::write(&path, pair.as_ref()).unwrap();
+        std::fs::write(&path, Signer::generate().unwrap()).unwrap();
         assert!(file.token("ag_1").is_none(), "it is not looked for at every call");
         assert!(KeyFile::new(path.clone()).token("ag_1").is_some());
         std::fs::write(&path, "hunter2").unwrap();

@@ -16,9 +16,9 @@ const ID: &str = "AWS_ACCESS_KEY_ID";
 const SECRET: &str = "AWS_SECRET_ACCESS_KEY";
 const SESSION: &str = "AWS_SESSION_TOKEN";
 /// Keys are renewed this long before they expire.
-const SPARE: SignedDuration = SignedDuration::from_mins(5);
-/// After a renewal that failed, while the old keys still serve.
-const PAUSE: SignedDuration = SignedDuration::from_secs(30);
+const RENEW_BEFORE: SignedDuration = SignedDuration::from_mins(5);
+/// The pause after a failed renewal, while the old keys are valid.
+const RETRY_AFTER: SignedDuration = SignedDuration::from_secs(30);
 
 pub(crate) enum Credentials {
     Fixed(Arc<Keys>),
@@ -78,12 +78,12 @@ impl Renewed {
         match (self.source.keys().await, &mut *kept) {
             (Ok((keys, expires)), kept) => {
                 let keys = Arc::new(keys);
-                *kept = Some(Kept { keys: Arc::clone(&keys), renewal: expires.saturating_sub(SPARE).unwrap_or(expires), expires });
+                *kept = Some(Kept { keys: Arc::clone(&keys), renewal: expires.saturating_sub(RENEW_BEFORE).unwrap_or(expires), expires });
                 Ok(keys)
             }
             (Err(fault), Some(kept)) if now < kept.expires => {
                 tracing::warn!(%fault, "the keys for AWS could not be renewed, and the old ones are used until they expire");
-                kept.renewal = now.saturating_add(PAUSE).unwrap_or(now).min(kept.expires);
+                kept.renewal = now.saturating_add(RETRY_AFTER).unwrap_or(now).min(kept.expires);
                 Ok(Arc::clone(&kept.keys))
             }
             (Err(fault), _) => Err(fault),

@@ -17,8 +17,8 @@ const ROLE: &str = "AWS_ROLE_ARN";
 const SESSION: &str = "AWS_ROLE_SESSION_NAME";
 const ENDPOINT: &str = "AWS_ENDPOINT_URL_STS";
 const SERVICE: &str = "AWS's token service (STS)";
-/// More of its words is not repeated.
-const LONGEST_QUOTE: usize = 300;
+/// Its message is cut to this in ours.
+const MAX_QUOTE_CHARS: usize = 300;
 
 pub(crate) struct WebIdentity {
     file: String,
@@ -71,7 +71,7 @@ impl WebIdentity {
     fn refused(&self, answer: &Answer) -> Fault {
         let code = element(&answer.text, "Code").unwrap_or_default();
         let said: String =
-            element(&answer.text, "Message").unwrap_or_default().chars().filter(|char| !char.is_control()).take(LONGEST_QUOTE).collect();
+            element(&answer.text, "Message").unwrap_or_default().chars().filter(|char| !char.is_control()).take(MAX_QUOTE_CHARS).collect();
         let status = answer.status.as_u16();
         if answer.status.is_server_error() || status == 429 || code == "IDPCommunicationError" {
             return Fault::new(FaultKind::Overloaded, format!("{SERVICE} is overloaded or failed ({status} {code}); try again"));

@@ -18,7 +18,7 @@ use crate::{Fault, FaultKind};
 const BATCH: Batch = Batch { texts: 64, bytes: 300_000 };
 
 /// The most tokens of a text that OpenAI's own models read. They refuse a longer one.
-const LONGEST: usize = 8191;
+const MAX_TEXT_BYTES: usize = 8191;
 
 /// Bytes that are looked at together when tokens are counted.
 const SLICE: usize = 8 << 10;
@@ -70,7 +70,7 @@ impl Source for OpenAi {
 
     fn vectors(&self, texts: Vec<String>, _purpose: Purpose) -> Raw<'_> {
         Box::pin(async move {
-            let long = self.cuts && texts.iter().any(|text| text.len() > LONGEST);
+            let long = self.cuts && texts.iter().any(|text| text.len() > MAX_TEXT_BYTES);
             let texts = if long { cut_aside(texts).await? } else { texts };
             read(&self.transport.json(&self.call(&texts)?).await?)
         })
@@ -98,11 +98,11 @@ async fn cut_aside(texts: Vec<String>) -> Result<Vec<String>, Fault> {
 /// because the tokenizer takes quadratic time on a long run without a break; a text has hardly fewer tokens than its
 /// slices together.
 fn cut(mut text: String) -> String {
-    if text.len() <= LONGEST {
+    if text.len() <= MAX_TEXT_BYTES {
         return text;
     }
     let tokenizer = tiktoken_rs::cl100k_base_singleton();
-    let (mut end, mut left) = (0, LONGEST);
+    let (mut end, mut left) = (0, MAX_TEXT_BYTES);
     while end < text.len() && left > 0 {
         let slice = &text[end..text.floor_char_boundary(end + SLICE)];
         let tokens = tokenizer.encode_ordinary(slice);
@@ -140,7 +140,7 @@ mod tests {
         for long in ["word ".repeat(20_000), "🦀日本".repeat(10_000), "a".repeat(100_000)] {
             let beginning = cut(long.clone());
             assert!(long.starts_with(&beginning));
-            assert!((LONGEST - 16..=LONGEST).contains(&tokens(&beginning)), "{} tokens", tokens(&beginning));
+            assert!((MAX_TEXT_BYTES - 16..=MAX_TEXT_BYTES).contains(&tokens(&beginning)), "{} tokens", tokens(&beginning));
         }
     }
 }

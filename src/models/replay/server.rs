@@ -12,7 +12,7 @@ use tokio::task::{JoinHandle, yield_now};
 
 use super::KEY;
 
-/// One answer; the last one is repeated for whoever asks again.
+/// One answer; the last one is repeated.
 #[derive(Clone, Default)]
 pub(super) struct Reply {
     pub(super) status: u16,

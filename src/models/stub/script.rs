@@ -27,8 +27,8 @@ use crate::provider::Provider;
 
 pub(super) const ID: &str = "stub-script";
 
-const MOST_TOKENS: u64 = 1_000_000;
-const LONGEST_SLEEP: u64 = 600_000;
+const MAX_TOKENS: u64 = 1_000_000;
+const MAX_SLEEP_MS: u64 = 600_000;
 /// What `tokens` answers with.
 const TOKEN: &str = "word ";
 
@@ -112,11 +112,11 @@ fn step(line: &str, id: String, results: &str) -> Result<Step, Fault> {
     let number = |most: u64| rest.trim().parse().ok().filter(|number| *number <= most);
     Ok(match command {
         "text" | "say" => Step::Text(rest.replace("{results}", results)),
-        "tokens" => match number(MOST_TOKENS) {
+        "tokens" => match number(MAX_TOKENS) {
             Some(count) => Step::Tokens(count),
             None => return wrong("`tokens` takes a number up to 1000000"),
         },
-        "sleep" => match number(LONGEST_SLEEP) {
+        "sleep" => match number(MAX_SLEEP_MS) {
             Some(milliseconds) => Step::Sleep(Duration::from_millis(milliseconds)),
             None => return wrong("`sleep` takes milliseconds up to 600000"),
         },

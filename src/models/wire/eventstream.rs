@@ -4,23 +4,23 @@
 
 use crate::fault::Fault;
 
-use super::{Event, LONGEST, Sink, broken};
+use super::{Event, MAX_EVENT_BYTES, Sink, broken};
 
 const PRELUDE: usize = 12;
 const CHECKSUM: usize = 4;
 
 #[derive(Default)]
 pub(crate) struct Parser {
-    begun: Vec<u8>,
+    partial: Vec<u8>,
 }
 
 impl Parser {
     pub(super) fn feed(&mut self, bytes: &[u8], sink: Sink<'_>) -> Result<(), Fault> {
         let mut rest = bytes;
         loop {
-            let wanted = match length(&self.begun)? {
-                Some(length) if length == self.begun.len() => {
-                    sink(event(&std::mem::take(&mut self.begun))?)?;
+            let wanted = match length(&self.partial)? {
+                Some(length) if length == self.partial.len() => {
+                    sink(event(&std::mem::take(&mut self.partial))?)?;
                     PRELUDE
                 }
                 Some(length) => length,
@@ -29,19 +29,19 @@ impl Parser {
             if rest.is_empty() {
                 return Ok(());
             }
-            let (taken, after) = rest.split_at(rest.len().min(wanted - self.begun.len()));
-            self.begun.extend_from_slice(taken);
+            let (taken, after) = rest.split_at(rest.len().min(wanted - self.partial.len()));
+            self.partial.extend_from_slice(taken);
             rest = after;
         }
     }
 
     pub(super) fn finish(&self) -> Result<(), Fault> {
-        if self.begun.is_empty() { Ok(()) } else { Err(broken("it ended within a frame")) }
+        if self.partial.is_empty() { Ok(()) } else { Err(broken("it ended within a frame")) }
     }
 
     #[cfg(test)]
     pub(super) fn held(&self) -> usize {
-        self.begun.len()
+        self.partial.len()
     }
 }
 
@@ -52,7 +52,7 @@ fn length(frame: &[u8]) -> Result<Option<usize>, Fault> {
     if number(prelude, 8)? != checksum(&prelude[..8]) {
         return Err(broken("the checksum of a frame's prelude is wrong"));
     }
-    if length > LONGEST || headers > length || length - headers < PRELUDE + CHECKSUM {
+    if length > MAX_EVENT_BYTES || headers > length || length - headers < PRELUDE + CHECKSUM {
         return Err(broken("the lengths of a frame are impossible"));
     }
     Ok(Some(length))

@@ -1,14 +1,14 @@
-//! Lines of a byte stream, ended by LF, CR LF or CR, with a bounded length. Text is looked at only
-//! in whole lines, so a character split between two reads does no harm.
+//! Splits a byte stream into lines, ended by LF, CR LF or CR, of bounded length. UTF-8 is decoded only in whole lines, so
+//! a character may be split between two reads.
 
 use crate::fault::Fault;
 
-use super::{LONGEST, broken};
+use super::{MAX_EVENT_BYTES, broken};
 
 #[derive(Default)]
 pub(crate) struct Lines {
-    /// The beginning of a line whose end has not come yet.
-    begun: Vec<u8>,
+    /// The line whose end has not come yet.
+    partial: Vec<u8>,
     /// The last line ended in CR: an LF now belongs to it.
     after_cr: bool,
 }
@@ -23,7 +23,7 @@ impl Lines {
         }
         while let Some(end) = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
             self.hold(&bytes[..end])?;
-            line(&std::mem::take(&mut self.begun))?;
+            line(&std::mem::take(&mut self.partial))?;
             let break_length = match &bytes[end..] {
                 [b'\r', b'\n', ..] => 2,
                 [b'\r'] => {
@@ -38,20 +38,20 @@ impl Lines {
     }
 
     pub(crate) fn finish(&mut self, line: &mut dyn FnMut(&[u8]) -> Result<(), Fault>) -> Result<(), Fault> {
-        let rest = std::mem::take(&mut self.begun);
+        let rest = std::mem::take(&mut self.partial);
         if rest.is_empty() { Ok(()) } else { line(&rest) }
     }
 
     fn hold(&mut self, bytes: &[u8]) -> Result<(), Fault> {
-        if self.begun.len() + bytes.len() > LONGEST {
+        if self.partial.len() + bytes.len() > MAX_EVENT_BYTES {
             return Err(broken("a line is longer than 4 MiB"));
         }
-        self.begun.extend_from_slice(bytes);
+        self.partial.extend_from_slice(bytes);
         Ok(())
     }
 
     #[cfg(test)]
     pub(super) fn held(&self) -> usize {
-        self.begun.len()
+        self.partial.len()
     }
 }

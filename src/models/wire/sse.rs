@@ -1,47 +1,48 @@
-//! Server-sent events as the HTML standard has them: `data` lines are joined, `event` names the
-//! event, comments and other fields are passed over, an empty line ends it. Unlike there, an event
-//! at the very end of the stream counts without its empty line.
+//! Server-sent events, as the HTML standard defines them: `data` lines are joined, `event` names the event, comments and
+//! other fields are ignored, an empty line ends an event. Unlike there, the last event of a stream counts without its empty
+//! line. Why this is not a library: docs/decisions/010-event-streams.md.
 
 use crate::fault::Fault;
 
 use super::lines::Lines;
-use super::{Event, LONGEST, Sink, broken};
+use super::{Event, MAX_EVENT_BYTES, Sink, broken};
 
 #[derive(Default)]
 pub(crate) struct Parser {
     lines: Lines,
-    begun: Begun,
+    partial: Partial,
 }
 
+/// The event whose end has not come yet.
 #[derive(Default)]
-struct Begun {
+struct Partial {
     event: Event,
     has_data: bool,
-    /// The stream may begin with a byte order mark.
-    further: bool,
+    /// The first line has been read, which may begin with a byte order mark.
+    bom_checked: bool,
 }
 
 impl Parser {
     pub(super) fn feed(&mut self, bytes: &[u8], sink: Sink<'_>) -> Result<(), Fault> {
-        let Self { lines, begun } = self;
-        lines.feed(bytes, &mut |line| begun.line(line, sink))
+        let Self { lines, partial } = self;
+        lines.feed(bytes, &mut |line| partial.line(line, sink))
     }
 
     pub(super) fn finish(&mut self, sink: Sink<'_>) -> Result<(), Fault> {
-        let Self { lines, begun } = self;
-        lines.finish(&mut |line| begun.line(line, sink))?;
-        begun.dispatch(sink)
+        let Self { lines, partial } = self;
+        lines.finish(&mut |line| partial.line(line, sink))?;
+        partial.dispatch(sink)
     }
 
     #[cfg(test)]
     pub(super) fn held(&self) -> usize {
-        self.lines.held() + self.begun.event.data.len() + self.begun.event.name.len()
+        self.lines.held() + self.partial.event.data.len() + self.partial.event.name.len()
     }
 }
 
-impl Begun {
+impl Partial {
     fn line(&mut self, line: &[u8], sink: Sink<'_>) -> Result<(), Fault> {
-        let line = if std::mem::replace(&mut self.further, true) { line } else { line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line) };
+        let line = if std::mem::replace(&mut self.bom_checked, true) { line } else { line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line) };
         if line.is_empty() {
             return self.dispatch(sink);
         }
@@ -51,7 +52,7 @@ impl Begun {
         let value = value.strip_prefix(b" ").unwrap_or(value);
         match field {
             b"data" => {
-                if self.event.data.len() + value.len() >= LONGEST {
+                if self.event.data.len() + value.len() >= MAX_EVENT_BYTES {
                     return Err(broken("an event is longer than 4 MiB"));
                 }
                 if std::mem::replace(&mut self.has_data, true) {

@@ -104,12 +104,12 @@ fn endless_lines_are_cut_off() {
         let chunk = vec![b'x'; 64 * 1024];
         let fault = (0..100).find_map(|_| framing.feed(&chunk, &mut |_| Ok(())).err());
         assert!(fault.unwrap().message().contains("4 MiB"));
-        assert!(held(&framing) <= LONGEST);
+        assert!(held(&framing) <= MAX_EVENT_BYTES);
     }
     let mut framing = Framing::sse();
     let line = format!("data: {}\n", "x".repeat(64 * 1024));
     assert!((0..100).any(|_| framing.feed(line.as_bytes(), &mut |_| Ok(())).is_err()));
-    assert!(held(&framing) <= LONGEST);
+    assert!(held(&framing) <= MAX_EVENT_BYTES);
 }
 
 /// Bytes that look enough like a stream to get into its corners.
@@ -157,7 +157,7 @@ proptest! {
                 if framing.feed(&bytes, &mut |_| Ok(())).is_err() {
                     break;
                 }
-                prop_assert!(held(&framing) <= LONGEST);
+                prop_assert!(held(&framing) <= MAX_EVENT_BYTES);
             }
         }
     }

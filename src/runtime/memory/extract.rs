@@ -15,11 +15,11 @@ guesses, passwords and keys, and everything that only matters now. The exchange 
 Answer with a JSON array and nothing else. Each element is {\"content\": one sentence that can be understood alone, \"category\": \
 \"fact\" or \"preference\" or \"instruction\"}. Most exchanges are worth no note: then answer [].";
 
-/// From one turn nobody learns more than this.
-const MOST: usize = 5;
-const LONGEST: usize = 500;
-/// Of each side, this much is shown.
-const SHOWN: usize = 4000;
+/// Of one turn.
+const MAX_MEMORIES: usize = 5;
+const MAX_MEMORY_BYTES: usize = 500;
+/// Of each side of the exchange; the rest is not sent.
+const MAX_EXCHANGE_BYTES: usize = 4000;
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(crate) struct Learned {
@@ -59,11 +59,11 @@ fn read(text: &str) -> Vec<Learned> {
     let Some(end) = text.rfind(']').filter(|end| *end > start) else { return Vec::new() };
     let elements: Vec<serde_json::Value> = serde_json::from_str(&text[start..=end]).unwrap_or_default();
     let learned = elements.into_iter().filter_map(|element| serde_json::from_value::<Learned>(element).ok());
-    learned.filter(|learned| (1..=LONGEST).contains(&learned.content.trim().len())).take(MOST).collect()
+    learned.filter(|learned| (1..=MAX_MEMORY_BYTES).contains(&learned.content.trim().len())).take(MAX_MEMORIES).collect()
 }
 
 fn start(text: &str) -> &str {
-    &text[..text.floor_char_boundary(SHOWN)]
+    &text[..text.floor_char_boundary(MAX_EXCHANGE_BYTES)]
 }
 
 #[cfg(test)]
@@ -86,7 +86,7 @@ mod tests {
             assert_eq!(learned, expected, "{text}");
         }
         let many = format!("[{}]", [r#"{"content": "x", "category": "fact"}"#; 9].join(","));
-        assert_eq!(read(&many).len(), MOST);
+        assert_eq!(read(&many).len(), MAX_MEMORIES);
     }
 
     proptest! {

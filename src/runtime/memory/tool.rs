@@ -43,8 +43,8 @@ impl Builtin for Remember {
     fn call(&self, arguments: Value) -> Called<'_> {
         Box::pin(async move {
             let content = arguments["content"].as_str().unwrap_or_default().trim();
-            if content.is_empty() || content.len() > super::LONGEST {
-                return Outcome::error(format!("content must have 1 to {} bytes", super::LONGEST));
+            if content.is_empty() || content.len() > super::MAX_CONTENT_BYTES {
+                return Outcome::error(format!("content must have 1 to {} bytes", super::MAX_CONTENT_BYTES));
             }
             let category = serde_json::from_value(arguments["category"].clone()).unwrap_or(Category::Fact);
             match self.0.remember(content, category, "agent").await {

@@ -10,7 +10,7 @@ use super::{BackgroundRecord, Inner, ModelRecord, ToolRecord, lock, micros};
 use crate::telemetry::usage::Sample;
 use crate::telemetry::{Answered, ModelSpan, ToolSpan};
 
-/// How a call ended that nobody waited for.
+/// The outcome of a call that was cancelled.
 const CANCELLED: &str = "cancelled";
 
 impl ModelRecord {
@@ -22,7 +22,7 @@ impl ModelRecord {
         }
     }
 
-    /// What the model said, for those who have content recorded.
+    /// The output, where content is captured.
     pub(crate) fn said(&self, message: &slipway_models::Message) {
         self.with_span(|span| span.output(|| self.recorder.told(message).into_iter().collect()));
     }

@@ -10,15 +10,14 @@ use tracing::warn;
 use super::Recorder;
 use crate::store::Store;
 
-/// In seconds.
-const DAY: i64 = 86_400;
-/// A database that is away holds up no turn for long.
-const PATIENCE: Duration = Duration::from_secs(2);
+const DAY_SECONDS: i64 = 86_400;
+/// A database that is down delays a turn no longer than this.
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Recorder {
     /// Asked before a turn, until it is known.
     pub(crate) async fn know_spending(&self, store: &Store) {
-        match timeout(PATIENCE, self.ask_spending(store)).await {
+        match timeout(TIMEOUT, self.ask_spending(store)).await {
             Ok(Ok(())) => {}
             Ok(Err(fault)) => warn!(%fault, "what was spent today is not known yet"),
             Err(_) => warn!("what was spent today is not known yet: the database takes too long"),
@@ -33,7 +32,7 @@ impl Recorder {
         }
         let asked = self.0.spending.get_or_try_init(async || {
             let now = Timestamp::now();
-            let midnight = Timestamp::from_second(now.as_second() - now.as_second().rem_euclid(DAY)).unwrap_or(now);
+            let midnight = Timestamp::from_second(now.as_second() - now.as_second().rem_euclid(DAY_SECONDS)).unwrap_or(now);
             let micros = store.spent_since(midnight).await?;
             #[expect(clippy::cast_precision_loss, reason = "a day costs less than 2^52 millionths")]
             guards.spent_today(now.into(), micros as f64 / 1e6);
@@ -86,7 +85,7 @@ mod tests {
         let postgres = Postgres::start();
         let first = Process::start(&postgres.url());
         first.spend(0.6);
-        // The database came late: nobody has asked it before.
+        // The database was down until now, and was never asked.
         first.0.finish(&first.1, Duration::from_secs(5)).await;
         assert!(first.answers().await);
         let second = Process::start(&postgres.url());

@@ -1,4 +1,4 @@
-//! What was said, for those who have content recorded, in the words of the `GenAI` conventions.
+//! Messages of the `GenAI` conventions, where content is captured.
 
 use serde_json::Value;
 use slipway_models::{Content, Request, Role, ToolCall, ToolResult};

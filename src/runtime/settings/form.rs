@@ -6,8 +6,8 @@ use std::str::FromStr;
 
 use serde::de::DeserializeOwned;
 
-/// A message quotes no more of a value than this.
-const LONGEST_QUOTE: usize = 80;
+/// A quoted value is cut to this.
+const MAX_QUOTE_BYTES: usize = 80;
 
 pub(super) struct Form<L> {
     lookup: L,
@@ -61,7 +61,7 @@ impl<L: Fn(&str) -> Option<OsString>> Form<L> {
         self.choice(name, &["false", "true"]) == "true"
     }
 
-    /// A JSON array of `kind`. What serde has to say may quote the value, so only the place is told.
+    /// A JSON array of `kind`. An error of serde may quote the value, so ours names only the position.
     pub(super) fn array<T: DeserializeOwned>(&mut self, name: &str, kind: &str) -> Vec<T> {
         let Some(value) = self.value(name) else { return Vec::new() };
         serde_json::from_str(&value).unwrap_or_else(|error| {
@@ -73,7 +73,7 @@ impl<L: Fn(&str) -> Option<OsString>> Form<L> {
 }
 
 pub(super) fn quoted(value: &str) -> String {
-    let start = &value[..value.floor_char_boundary(LONGEST_QUOTE)];
+    let start = &value[..value.floor_char_boundary(MAX_QUOTE_BYTES)];
     let more = if start.len() < value.len() { "…" } else { "" };
     format!("{start:?}{more}")
 }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::content::{self, Message};
+use super::otlp::Value;
 use super::span::{Record, Span, captured};
 use super::turn::{self, Passed};
-use super::wire::Value;
 
 /// A call of a chat or embedding model.
 pub(crate) struct ModelSpan(pub(super) Option<Span>);

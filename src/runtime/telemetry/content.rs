@@ -1,14 +1,13 @@
-//! What was said, for those who ask for it with `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT`:
-//! messages in the JSON form of the GenAI conventions, bounded in size. Whoever hands them over has
-//! had the guards mask them.
+//! Captured content, where `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT` asks for it: messages in the JSON form of
+//! the GenAI conventions, bounded in size. The guards have masked them before.
 
 use serde::Serialize;
 use serde_json::Value;
 
-/// No text within a message is longer, in bytes.
-const LONGEST_TEXT: usize = 8 << 10;
-/// All messages of an attribute together; the oldest go first.
-const LONGEST: usize = 64 << 10;
+/// A longer text within a message is cut.
+const MAX_TEXT_BYTES: usize = 8 << 10;
+/// Of all messages of an attribute; the oldest are dropped first.
+const MAX_ATTRIBUTE_BYTES: usize = 64 << 10;
 
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Message {
@@ -40,7 +39,7 @@ impl Message {
                 // Cut JSON would not be JSON.
                 Part::ToolCall { arguments, .. } => {
                     let mut text = arguments.to_string();
-                    if text.len() > LONGEST_TEXT {
+                    if text.len() > MAX_TEXT_BYTES {
                         shorten(&mut text);
                         *arguments = Value::String(text);
                     }
@@ -54,7 +53,7 @@ impl Message {
 /// The value of `gen_ai.input.messages` or `gen_ai.output.messages`.
 pub(super) fn json(messages: Vec<Message>) -> String {
     let messages: Vec<_> = messages.into_iter().filter_map(|message| serde_json::to_string(&message.shortened()).ok()).collect();
-    let mut room = LONGEST;
+    let mut room = MAX_ATTRIBUTE_BYTES;
     let kept = messages.iter().rev().take_while(|message| {
         let fits = message.len() < room;
         room -= (message.len() + 1).min(room);
@@ -65,8 +64,8 @@ pub(super) fn json(messages: Vec<Message>) -> String {
 }
 
 pub(super) fn shorten(text: &mut String) {
-    if text.len() > LONGEST_TEXT {
-        text.truncate(text.floor_char_boundary(LONGEST_TEXT));
+    if text.len() > MAX_TEXT_BYTES {
+        text.truncate(text.floor_char_boundary(MAX_TEXT_BYTES));
         text.push('…');
     }
 }
@@ -97,21 +96,21 @@ mod tests {
 
     #[test]
     fn what_is_long_is_cut_and_stays_json() {
-        let long = "é".repeat(LONGEST);
+        let long = "é".repeat(MAX_ATTRIBUTE_BYTES);
         let call = Part::ToolCall { id: String::new(), name: String::new(), arguments: json!({"text": long}) };
         let cut: Value =
             serde_json::from_str(&super::json(vec![Message::text("user", &*long), Message { role: "assistant", parts: vec![call] }]))
                 .unwrap();
         for text in [&cut[0]["parts"][0]["content"], &cut[1]["parts"][0]["arguments"]] {
             let text = text.as_str().unwrap();
-            assert!(text.len() <= LONGEST_TEXT + 3 && text.ends_with('…'), "{} bytes", text.len());
+            assert!(text.len() <= MAX_TEXT_BYTES + 3 && text.ends_with('…'), "{} bytes", text.len());
         }
 
         let many = (0..1000).map(|number| Message::text("user", format!("{number} {}", "x".repeat(1000)))).collect();
         let text = super::json(many);
         let kept: Vec<Value> = serde_json::from_str(&text).unwrap();
         let contents: Vec<_> = kept.iter().map(|message| message["parts"][0]["content"].as_str().unwrap()).collect();
-        assert!(text.len() <= LONGEST && kept.len() > 50, "{} messages in {} bytes", kept.len(), text.len());
+        assert!(text.len() <= MAX_ATTRIBUTE_BYTES && kept.len() > 50, "{} messages in {} bytes", kept.len(), text.len());
         assert!(contents.last().unwrap().starts_with("999 "), "the newest message is kept");
         assert!(contents[0].starts_with(&format!("{} ", 1000 - kept.len())), "those that are kept are the newest");
     }

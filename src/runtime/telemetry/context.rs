@@ -1,13 +1,12 @@
-//! Who a span belongs to: trace and span ids, and the W3C headers `traceparent` and `tracestate` that
-//! carry them from service to service. A header that is malformed in any way counts as absent, as
-//! the recommendation demands: a new trace begins.
+//! Trace and span ids, and the W3C headers `traceparent` and `tracestate` that carry them from service to service. A
+//! malformed header counts as absent, as the recommendation demands: a new trace begins.
 
 use std::cell::RefCell;
 use std::fmt;
 
-/// More than this of a `tracestate` is not carried on; the recommendation asks for at least as much.
-const LONGEST_STATE: usize = 512;
-const MOST_MEMBERS: usize = 32;
+/// A longer `tracestate` is cut; the recommendation asks for at least this.
+const MAX_STATE_BYTES: usize = 512;
+const MAX_MEMBERS: usize = 32;
 const SAMPLED: u8 = 1;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,7 +15,7 @@ pub(super) struct TraceId(pub(super) [u8; 16]);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct SpanId(pub(super) [u8; 8]);
 
-/// What a caller tells about the span that it is in.
+/// The span of the caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Parent {
     pub(super) trace: TraceId,
@@ -29,8 +28,7 @@ impl TraceId {
         random().map(Self)
     }
 
-    /// The 128 bits of an id such as `tr_01ARZ3NDEKTSV4RRFFQ69G5FAV`, so that whoever knows the one id
-    /// knows the other. The lower 80 bits of a ULID are random, which is what samplers look at.
+    /// The 128 bits of an id such as `tr_01ARZ3NDEKTSV4RRFFQ69G5FAV`, so that each id follows from the other. The lower 80 bits of a ULID are random, which is what samplers look at.
     pub(super) fn of_ulid(id: &str) -> Option<Self> {
         let text = id.split_once('_').map_or(id, |(_, ulid)| ulid);
         if text.len() != 26 || text.as_bytes()[0] > b'7' {
@@ -119,7 +117,7 @@ pub(super) fn state(header: &str) -> Option<String> {
     let members: Vec<_> = header.split(',').map(|member| member.trim_matches([' ', '\t'])).filter(|member| !member.is_empty()).collect();
     let mut keys: Vec<_> =
         members.iter().map(|member| member.split_once('=').filter(|(key, value)| is_key(key) && is_value(value))).collect();
-    if members.is_empty() || members.len() > MOST_MEMBERS || keys.contains(&None) {
+    if members.is_empty() || members.len() > MAX_MEMBERS || keys.contains(&None) {
         return None;
     }
     keys.sort_unstable();
@@ -127,7 +125,7 @@ pub(super) fn state(header: &str) -> Option<String> {
         return None;
     }
     let state = members.join(",");
-    (state.len() <= LONGEST_STATE).then_some(state)
+    (state.len() <= MAX_STATE_BYTES).then_some(state)
 }
 
 fn is_key(key: &str) -> bool {
@@ -269,7 +267,7 @@ mod tests {
         #[test]
         fn a_tracestate_that_is_carried_on_is_one_header_and_its_own(text in "([a-z0-9_@*/-]{1,4}=[ -~]{0,4},? ?){0,6}|\\PC{0,30}|[ -~\r\n\t]{0,30}") {
             if let Some(carried) = state(&text) {
-                prop_assert!(carried.len() <= LONGEST_STATE && carried.bytes().all(|byte| matches!(byte, b' '..=b'~')), "{:?}", carried);
+                prop_assert!(carried.len() <= MAX_STATE_BYTES && carried.bytes().all(|byte| matches!(byte, b' '..=b'~')), "{:?}", carried);
                 prop_assert_eq!(state(&carried), Some(carried.clone()));
             }
         }

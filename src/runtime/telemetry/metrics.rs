@@ -13,9 +13,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-/// No more values of one label are told apart.
-const MOST_VALUES: usize = 64;
-const LONGEST_VALUE: usize = 64;
+/// Further values of a label count as `other`.
+const MAX_LABEL_VALUES: usize = 64;
+const MAX_LABEL_BYTES: usize = 64;
 const OTHER: &str = "other";
 
 const SECONDS: [f64; 12] = [0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0];
@@ -285,7 +285,7 @@ fn seconds() -> Histogram {
 }
 
 fn bounded(value: &str) -> String {
-    value[..value.floor_char_boundary(LONGEST_VALUE)].to_owned()
+    value[..value.floor_char_boundary(MAX_LABEL_BYTES)].to_owned()
 }
 
 /// The values of one label so far.
@@ -297,7 +297,7 @@ impl Seen {
         let value = bounded(value);
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !seen.contains(&value) {
-            if seen.len() >= MOST_VALUES {
+            if seen.len() >= MAX_LABEL_VALUES {
                 return OTHER.to_owned();
             }
             seen.insert(value.clone());
@@ -382,9 +382,9 @@ mod tests {
             meters.guard("g", "mask", &format!("kind-{number}"));
         }
         let text = text(&registry);
-        assert!(text.contains(&format!(r#"tool_calls_total{{tool="other",outcome="ok"}} {}"#, 1000 - MOST_VALUES)), "{text}");
-        assert!(text.lines().count() < 60 * MOST_VALUES, "{} lines", text.lines().count());
+        assert!(text.contains(&format!(r#"tool_calls_total{{tool="other",outcome="ok"}} {}"#, 1000 - MAX_LABEL_VALUES)), "{text}");
+        assert!(text.lines().count() < 60 * MAX_LABEL_VALUES, "{} lines", text.lines().count());
         let longest = text.lines().filter_map(|line| line.split('"').nth(1)).map(str::len).max();
-        assert!(longest <= Some(LONGEST_VALUE), "{longest:?}");
+        assert!(longest <= Some(MAX_LABEL_BYTES), "{longest:?}");
     }
 }

@@ -1,6 +1,5 @@
-//! One request to a destination and what its answer means. OTLP over HTTP names the answers after
-//! which trying again makes sense: 429, 502, 503 and 504, with `Retry-After`; every other failure
-//! would only fail again. MLflow needs the number of its experiment before it takes spans.
+//! One request to a destination, and whether its answer allows a retry: OTLP over HTTP names 429, 502, 503 and 504, with
+//! `Retry-After`; any other failure is final. MLflow needs the id of its experiment before it takes spans.
 
 use std::error::Error as _;
 use std::fmt::Write as _;
@@ -11,11 +10,11 @@ use reqwest::redirect::Policy;
 use reqwest::{Client, Response, StatusCode};
 
 use super::mlflow::{self, Experiment};
+use super::otlp;
 use super::settings::{Destination, below};
-use super::wire;
 
-/// No more of an answer is read.
-const LONGEST_ANSWER: usize = 64 << 10;
+/// The rest of an answer is not read.
+const MAX_ANSWER_BYTES: usize = 64 << 10;
 
 pub(super) enum Sent {
     Accepted { refused: u64 },
@@ -35,7 +34,7 @@ impl Post {
         Self { destination, client: None, experiment }
     }
 
-    /// Gives up what only sending needs.
+    /// Drops the HTTP client until the next span.
     pub(super) fn rest(&mut self) {
         self.client = None;
     }
@@ -68,7 +67,7 @@ impl Post {
         let answer = request.send().await?;
         let status = answer.status();
         if status.is_success() {
-            return Ok(Sent::Accepted { refused: wire::rejected(&start(answer).await?) });
+            return Ok(Sent::Accepted { refused: otlp::rejected(&start(answer).await?) });
         }
         if let Some(experiment) = self.experiment.as_mut().filter(|_| status.is_client_error()) {
             // It may have been deleted for good: the next batch looks again.
@@ -82,7 +81,7 @@ impl Post {
             .user_agent(concat!("slipway-runtime/", env!("CARGO_PKG_VERSION")))
             .default_headers(self.destination.headers.clone())
             .timeout(self.destination.timeout)
-            // A redirect would carry spans and credentials to a place that nobody configured.
+            // A redirect would carry spans and credentials to a host that is not configured.
             .redirect(Policy::none())
             .pool_max_idle_per_host(1)
             .build()
@@ -113,7 +112,7 @@ pub(super) async fn start(mut answer: Response) -> reqwest::Result<Vec<u8>> {
     let mut body = Vec::new();
     while let Some(chunk) = answer.chunk().await? {
         body.extend_from_slice(&chunk);
-        if body.len() > LONGEST_ANSWER {
+        if body.len() > MAX_ANSWER_BYTES {
             break;
         }
     }

@@ -13,7 +13,7 @@ use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use super::mlflow;
 use super::sampler::{self, Sampler};
 
-/// Who the spans come from. What is empty is not told.
+/// The source of the spans. Empty fields are left out.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Identity {
     pub(crate) agent_id: String,

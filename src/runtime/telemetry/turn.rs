@@ -3,9 +3,11 @@
 
 use std::sync::Arc;
 
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+
 use super::call::{ModelSpan, StepSpan, ToolSpan, capture, end};
 use super::content::Message;
-use super::span::{Kind, Span};
+use super::span::Span;
 
 /// One turn of a conversation. Where telemetry is off it holds no more than what it passes on.
 pub(crate) struct TurnSpan {
@@ -42,7 +44,7 @@ impl TurnSpan {
     }
 
     fn model(&self, operation: &str, provider: &str, model: &str) -> ModelSpan {
-        let span = self.child(Kind::Client, [operation, model]);
+        let span = self.child(SpanKind::Client, [operation, model]);
         if let Some(span) = &span {
             span.with(|record| {
                 record.text("gen_ai.provider.name", convention(provider));
@@ -55,7 +57,7 @@ impl TurnSpan {
 
     /// `kind` is how the tool is made: `http`, `cli`, `mcp` or `builtin`.
     pub(crate) fn tool_call(&self, name: &str, call_id: &str, kind: &str) -> ToolSpan {
-        let span = self.child(Kind::Internal, ["execute_tool", name]);
+        let span = self.child(SpanKind::Internal, ["execute_tool", name]);
         if let Some(span) = &span {
             span.with(|record| {
                 record.text("gen_ai.tool.name", name);
@@ -68,7 +70,7 @@ impl TurnSpan {
     }
 
     pub(crate) fn memory_search(&self) -> StepSpan {
-        StepSpan(self.child(Kind::Client, ["search_memory", ""]))
+        StepSpan(self.child(SpanKind::Client, ["search_memory", ""]))
     }
 
     /// A guard found something: its name, what it did and what it found, never the text itself.
@@ -93,7 +95,7 @@ impl TurnSpan {
         end(self.span.as_ref(), outcome.err());
     }
 
-    fn child(&self, kind: Kind, name: [&str; 2]) -> Option<Span> {
+    fn child(&self, kind: SpanKind, name: [&str; 2]) -> Option<Span> {
         self.span.as_ref()?.child(kind, name)
     }
 }

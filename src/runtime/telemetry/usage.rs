@@ -1,6 +1,5 @@
-//! Usage by the minute, provider and model: what a database gets instead of a row per request.
-//! Minutes that are over are taken out and written; what could not be written is given back and
-//! added up again, for a day at most.
+//! Usage by minute, provider and model: the database gets these in place of a row per request. Finished minutes are taken
+//! and written; a minute that could not be written is given back and added up again, for a day at most.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,16 +8,16 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use slipway_database::UsageMinute;
 
-/// What lies further back is given up.
-const KEPT_MINUTES: i64 = 24 * 60;
-/// No more models are told apart in one minute.
-const MOST_MODELS: usize = 16;
+/// Older minutes are dropped.
+const MAX_MINUTES: i64 = 24 * 60;
+/// Of one minute; further models count as `other`.
+const MAX_MODELS: usize = 16;
 const OTHER: &str = "other";
 
 /// One request.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Sample {
-    /// Work behind the scenes uses tokens and is no request.
+    /// Background work uses tokens and is no request.
     pub(crate) behind_the_scenes: bool,
     pub(crate) error: bool,
     pub(crate) latency: Duration,
@@ -45,7 +44,7 @@ impl Usage {
         count(entry(models, number, provider, model), sample);
     }
 
-    /// The minutes that are over, oldest first. They are no longer held here.
+    /// Takes out the finished minutes, oldest first.
     pub(crate) fn take_finished(&self, now: Timestamp) -> Vec<UsageMinute> {
         let mut minutes = self.lock();
         let under_way = minutes.split_off(&number(now));
@@ -53,15 +52,14 @@ impl Usage {
         finished.into_values().flatten().collect()
     }
 
-    /// All there is, with the minute under way: before the process ends.
+    /// Takes out all minutes, with the current one: before the process ends.
     pub(crate) fn take_all(&self) -> Vec<UsageMinute> {
         std::mem::take(&mut *self.lock()).into_values().flatten().collect()
     }
 
-    /// Takes back what could not be written. Answers how many requests lie too far back by now: their
-    /// usage is given up.
+    /// Takes back minutes that could not be written. Returns how many requests were dropped with minutes that are too old.
     pub(crate) fn give_back(&self, now: Timestamp, unwritten: Vec<UsageMinute>) -> u64 {
-        let oldest = number(now) - KEPT_MINUTES;
+        let oldest = number(now) - MAX_MINUTES;
         let mut minutes = self.lock();
         for usage in unwritten {
             let number = number(usage.minute);
@@ -87,9 +85,9 @@ fn entry<'a>(models: &'a mut Vec<UsageMinute>, number: i64, provider: &str, mode
     let find = |models: &[UsageMinute], provider: &str, model: &str| {
         models.iter().position(|usage| usage.provider == provider && usage.model == model)
     };
-    let place = find(models, provider, model).or_else(|| if models.len() < MOST_MODELS { None } else { find(models, OTHER, OTHER) });
+    let place = find(models, provider, model).or_else(|| if models.len() < MAX_MODELS { None } else { find(models, OTHER, OTHER) });
     let place = place.unwrap_or_else(|| {
-        let (provider, model) = if models.len() < MOST_MODELS { (provider, model) } else { (OTHER, OTHER) };
+        let (provider, model) = if models.len() < MAX_MODELS { (provider, model) } else { (OTHER, OTHER) };
         models.push(UsageMinute::empty(start(number), provider, model));
         models.len() - 1
     });
@@ -190,13 +188,13 @@ mod tests {
         let usage = Usage::default();
         let start = at("00:00:00");
         let (mut now, mut lost) = (start, 0);
-        for _ in 0..(KEPT_MINUTES + 100) {
+        for _ in 0..(MAX_MINUTES + 100) {
             usage.record(now, "p", "m", &sample(1));
             now += SignedDuration::from_mins(1);
             lost += usage.give_back(now, usage.take_finished(now));
         }
         let taken = usage.take_all();
-        assert_eq!((i64::try_from(taken.len()), lost), (Ok(KEPT_MINUTES), 100));
+        assert_eq!((i64::try_from(taken.len()), lost), (Ok(MAX_MINUTES), 100));
         assert_eq!(taken[0].minute, start + SignedDuration::from_mins(100));
     }
 
@@ -207,8 +205,8 @@ mod tests {
             usage.record(at("10:00:00"), "p", &format!("m{number}"), &sample(1));
         }
         let taken = usage.take_all();
-        assert_eq!((taken.len(), taken[MOST_MODELS].requests), (17, 84));
-        assert_eq!(taken[MOST_MODELS].model, OTHER);
+        assert_eq!((taken.len(), taken[MAX_MODELS].requests), (17, 84));
+        assert_eq!(taken[MAX_MODELS].model, OTHER);
     }
 
     proptest! {

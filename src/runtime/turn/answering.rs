@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tokio::task::coop::consume_budget;
 use tokio::time::Instant;
 
-use super::happening::{Answer, Guarded, Happening, Stop};
+use super::event::{Answer, Guarded, Stop, TurnEvent};
 use super::prompt::{self, Prompt};
 use super::{Order, Said};
 use crate::agent::Agent;
@@ -22,8 +22,8 @@ use crate::record::{self, TurnRecord};
 use crate::settings::Strategy;
 
 /// How many tools run at once in one turn, and what one answer of a model may ask for.
-const CALLS_AT_ONCE: usize = 16;
-const MOST_CALLS: usize = 64;
+const MAX_PARALLEL_CALLS: usize = 16;
+const MAX_CALLS: usize = 64;
 
 /// What a turn came to: the answer, what failed, and what the conversation keeps.
 pub(super) struct Outcome {
@@ -37,8 +37,8 @@ pub(super) struct Answering<'a> {
     order: &'a Order,
     /// Of the conversation, with the message to answer.
     history: Vec<StoredMessage>,
-    listener: &'a mpsc::Sender<Happening>,
-    /// The text so far, for whoever writes it down meanwhile.
+    listener: &'a mpsc::Sender<TurnEvent>,
+    /// The partial answer, which the lease writes to the store.
     partial: &'a Mutex<String>,
     record: TurnRecord,
     guard: Option<slipway_guards::Stream>,
@@ -62,7 +62,7 @@ impl<'a> Answering<'a> {
         agent: &'a Agent,
         order: &'a Order,
         history: Vec<StoredMessage>,
-        listener: &'a mpsc::Sender<Happening>,
+        listener: &'a mpsc::Sender<TurnEvent>,
         partial: &'a Mutex<String>,
     ) -> Self {
         Self {
@@ -124,7 +124,7 @@ impl<'a> Answering<'a> {
         let mut apart = self.said.iter().any(|message| !message.text().is_empty());
         let mut pieces = self.agent.model.answer(prompt.request.clone());
         while let Some(piece) = pieces.next().await {
-            // Others have their turn: a model may have much to say at once, and nobody may be there who takes it slowly.
+            // Yields to other tasks: a model may send much at once, without a slow client to wait for.
             consume_budget().await;
             record.hear(&piece);
             match piece {
@@ -160,17 +160,17 @@ impl<'a> Answering<'a> {
         Ok(round)
     }
 
-    /// The calls of a round, so many at once; the results stand in the order of the calls.
+    /// The calls of a round, a bounded number in parallel; the results are in the order of the calls.
     async fn call(&mut self, calls: Vec<ToolCall>) -> Vec<ToolResult> {
-        let too_many = format!("not called: one round may have {MOST_CALLS} calls; make the rest in the next one");
+        let too_many = format!("not called: one round may have {MAX_CALLS} calls; make the rest in the next one");
         let mut results: Vec<_> = calls
             .iter()
             .map(|call| ToolResult { id: call.id.clone(), name: call.name.clone(), content: too_many.clone(), is_error: true })
             .collect();
-        let mut waiting = calls.into_iter().take(MOST_CALLS).enumerate();
+        let mut waiting = calls.into_iter().take(MAX_CALLS).enumerate();
         let mut running = FuturesUnordered::new();
         loop {
-            while running.len() < CALLS_AT_ONCE {
+            while running.len() < MAX_PARALLEL_CALLS {
                 let Some((index, call)) = waiting.next() else { break };
                 let shown = match self.guard_call(&call).await {
                     Ok(shown) => shown,
@@ -181,7 +181,7 @@ impl<'a> Answering<'a> {
                 };
                 let toolbox = &self.agent.toolbox;
                 let record = self.record.tool_call(&call, &shown, toolbox.kind(&call.name));
-                let start = Happening::ToolStart { id: call.id, name: call.name.clone(), arguments: shown };
+                let start = TurnEvent::ToolStart { id: call.id, name: call.name.clone(), arguments: shown };
                 let _ = self.listener.send(start).await;
                 let context = Context::until(self.deadline).with_trace(record.trace());
                 running.push(async move {
@@ -198,7 +198,7 @@ impl<'a> Answering<'a> {
             self.guard_result(result).await;
             record.finish(result.is_error, &result.content);
             let ToolResult { id, name, content, is_error } = result.clone();
-            let _ = self.listener.send(Happening::ToolEnd { id, name, is_error, content, took }).await;
+            let _ = self.listener.send(TurnEvent::ToolEnd { id, name, is_error, content, took }).await;
         }
     }
 
@@ -237,7 +237,7 @@ impl<'a> Answering<'a> {
 
     pub(super) async fn guard(&mut self, guarded: Guarded) {
         self.record.guard(&guarded);
-        let _ = self.listener.send(Happening::Guard(guarded)).await;
+        let _ = self.listener.send(TurnEvent::Guard(guarded)).await;
     }
 
     /// Text towards the client, by way of the guards.
@@ -269,7 +269,7 @@ impl<'a> Answering<'a> {
     async fn tell(&mut self, text: String) {
         self.partial().push_str(&text);
         // Nobody listens any more: the turn goes on all the same.
-        let _ = self.listener.send(Happening::Text(text)).await;
+        let _ = self.listener.send(TurnEvent::Text(text)).await;
     }
 
     fn partial(&self) -> std::sync::MutexGuard<'a, String> {

@@ -4,10 +4,10 @@
 use slipway_database::{LONGEST_MESSAGE, NewMessage};
 use slipway_models::{Content, Message};
 
-/// The most that is kept of what led to an answer, in bytes of JSON. More would hardly fit a later prompt.
-const PARTS: usize = 1 << 20;
-/// A tool's result is left as it is up to this length.
-const SHORT: usize = 1024;
+/// The stored steps of an answer, as JSON. More would hardly fit a later prompt.
+const MAX_PARTS_BYTES: usize = 1 << 20;
+/// A shorter result of a tool is never cut.
+const MIN_CUT_BYTES: usize = 1024;
 
 /// The message as it can be kept, with marks where something is missing.
 pub(super) fn fitted(mut message: NewMessage) -> NewMessage {
@@ -17,15 +17,15 @@ pub(super) fn fitted(mut message: NewMessage) -> NewMessage {
     }
     let size = |messages: &[Message]| serde_json::to_string(messages).map_or(usize::MAX, |json| json.len());
     message.parts = message.parts.and_then(|parts| {
-        if parts.to_string().len() <= PARTS {
+        if parts.to_string().len() <= MAX_PARTS_BYTES {
             return Some(parts);
         }
         let whole: Vec<Message> = serde_json::from_value(parts).ok()?;
         let longest = whole.iter().flat_map(|message| &message.content).map(result).max().unwrap_or_default();
         // Half as long, and half again, until all of it fits; without results that help, the answer stands alone.
-        let lengths = std::iter::successors(Some(longest / 2), |length| Some(length / 2)).take_while(|length| *length >= SHORT);
+        let lengths = std::iter::successors(Some(longest / 2), |length| Some(length / 2)).take_while(|length| *length >= MIN_CUT_BYTES);
         let mut shorter = lengths.map(|most| cut(&whole, most));
-        shorter.find(|messages| size(messages) <= PARTS).and_then(|messages| serde_json::to_value(messages).ok())
+        shorter.find(|messages| size(messages) <= MAX_PARTS_BYTES).and_then(|messages| serde_json::to_value(messages).ok())
     });
     message
 }
@@ -80,7 +80,7 @@ mod tests {
         let message = fitted(message);
         assert_eq!(message.content, "The answer.");
         let parts = message.parts?;
-        assert!(parts.to_string().len() <= PARTS, "{}", parts.to_string().len());
+        assert!(parts.to_string().len() <= MAX_PARTS_BYTES, "{}", parts.to_string().len());
         Some(serde_json::from_value(parts).unwrap())
     }
 

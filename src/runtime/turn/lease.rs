@@ -14,17 +14,17 @@ use crate::agent::Agent;
 use crate::store::Store;
 use crate::turns::Running;
 
-/// How often the answer under way is looked at, and how often it is written down while it grows.
-const LOOK: Duration = Duration::from_secs(1);
-const GROWING: Duration = Duration::from_secs(5);
-/// How often the lease is renewed when there is nothing new to write.
-const SILENT: Duration = Duration::from_secs(LEASE.as_secs() / 3);
-/// The pause before a beginning that may or may not have gone through is repeated.
-const AGAIN: Duration = Duration::from_millis(250);
-/// The pauses before an answer that could not be kept is tried again; the last one is repeated.
-const PAUSES: [Duration; 4] = [Duration::from_millis(250), Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(5)];
-/// For how long it is tried.
-const PATIENCE: Duration = Duration::from_mins(5);
+/// How often the partial answer is checked, and how often it is written while it grows.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+const WRITE_INTERVAL: Duration = Duration::from_secs(5);
+/// How often the lease is renewed while the answer does not grow.
+const RENEW_INTERVAL: Duration = Duration::from_secs(LEASE.as_secs() / 3);
+/// The pause before the begin of a turn is repeated whose outcome is unknown.
+const RETRY_DELAY: Duration = Duration::from_millis(250);
+/// The pauses before an answer that could not be stored is tried again; the last one is repeated.
+const BACKOFF: [Duration; 4] = [Duration::from_millis(250), Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(5)];
+/// For how long that is tried.
+const MAX_RETRY_TIME: Duration = Duration::from_mins(5);
 
 pub(super) struct Lease {
     store: Arc<Store>,
@@ -45,11 +45,11 @@ impl Lease {
         let (turn, title) = (Turn::new(id), prompt::title(message));
         let said = NewMessage::new(Role::User, message).with_trace(trace_id);
         // A model that repeats what it hears needs no past.
-        let latest = if agent.forgetful { 0 } else { prompt::HISTORY };
+        let latest = if agent.forgetful { 0 } else { prompt::MAX_HISTORY };
         let mut taken = agent.store.begin_turn(&turn, &title, said.clone(), latest).await;
         if let Err(Fault::Unavailable(_)) = taken {
             // It may have gone through, and only the answer was lost: the same message of the same turn counts once.
-            sleep(AGAIN).await;
+            sleep(RETRY_DELAY).await;
             taken = agent.store.begin_turn(&turn, &title, said, latest).await;
         }
         let history = taken?;
@@ -63,7 +63,7 @@ impl Lease {
         let mut pace = Pace::new(Instant::now());
         let mut told = false;
         loop {
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
             let Some(text) = self.due(&pace) else { continue };
             match self.store.progress(&self.turn, &text).await {
                 Ok(()) => {
@@ -118,12 +118,12 @@ impl Drop for Lease {
 /// is there soon after the database is, most likely before anybody asks the next question.
 async fn finish(store: &Store, turn: &Turn, answer: Vec<NewMessage>) -> bool {
     let began = Instant::now();
-    let [.., last] = PAUSES;
-    let mut pauses = PAUSES.into_iter();
+    let [.., last] = BACKOFF;
+    let mut pauses = BACKOFF.into_iter();
     loop {
         match store.finish_turn(turn, answer.clone()).await {
             Ok(()) => return true,
-            Err(fault @ Fault::Unavailable(_)) if began.elapsed() < PATIENCE => {
+            Err(fault @ Fault::Unavailable(_)) if began.elapsed() < MAX_RETRY_TIME => {
                 warn!(%fault, "an answer could not be kept; trying again");
                 sleep(pauses.next().unwrap_or(last)).await;
             }
@@ -154,7 +154,7 @@ impl Pace {
         let since = now - self.at;
         // An answer only grows.
         let news = self.failed || bytes > self.bytes;
-        since >= SILENT || news && (since >= GROWING || self.first && !self.failed)
+        since >= RENEW_INTERVAL || news && (since >= WRITE_INTERVAL || self.first && !self.failed)
     }
 
     fn written(&mut self, bytes: usize, now: Instant) {

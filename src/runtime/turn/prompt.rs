@@ -14,11 +14,11 @@ use crate::agent::Agent;
 use crate::record::TurnRecord;
 use crate::settings::Strategy;
 
-/// How many stored messages are looked at; the window decides how many of them are sent.
-pub(super) const HISTORY: u32 = 200;
-/// A title is the beginning of what was said first, until a model finds a better one.
-const LONGEST_TITLE: usize = 80;
-/// What an answer may need, where nothing else says how much.
+/// How many stored messages are read; the model's window decides how many of them are sent.
+pub(super) const MAX_HISTORY: u32 = 200;
+/// A title is the start of the first message until a model has made a better one.
+const MAX_TITLE_BYTES: usize = 80;
+/// Reserved for an answer where no setting says how much.
 const ANSWER_TOKENS: u32 = 4096;
 
 const DATA: &str =
@@ -129,11 +129,11 @@ fn paragraph(text: &mut String, next: &str) {
 /// The first line of what was said, cut at a word.
 pub(super) fn title(message: &str) -> String {
     let line = message.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("New conversation");
-    if line.len() <= LONGEST_TITLE {
+    if line.len() <= MAX_TITLE_BYTES {
         return line.to_owned();
     }
-    let start = &line[..line.floor_char_boundary(LONGEST_TITLE)];
-    let end = start.rfind(' ').filter(|end| *end > LONGEST_TITLE / 2).unwrap_or(start.len());
+    let start = &line[..line.floor_char_boundary(MAX_TITLE_BYTES)];
+    let end = start.rfind(' ').filter(|end| *end > MAX_TITLE_BYTES / 2).unwrap_or(start.len());
     format!("{}…", start[..end].trim_end())
 }
 

@@ -10,8 +10,8 @@ use crate::http::body::{self, Body};
 use crate::outcome::{Context, Outcome, Spec};
 use slipway_egress::{Egress, explain, redacted};
 
-/// Markup takes several times the room of the text within.
-const PAGE: usize = 2 * 1024 * 1024;
+/// Markup is several times as large as the text in it.
+const MAX_PAGE_BYTES: usize = 2 * 1024 * 1024;
 
 pub(super) fn spec() -> Spec {
     Spec {
@@ -56,7 +56,7 @@ impl Fetch {
         let status = response.status();
         let is_html =
             body::media_type(response.headers()).is_some_and(|type_| matches!(type_.as_str(), "text/html" | "application/xhtml+xml"));
-        let told = match body::read(response, if is_html { PAGE } else { self.limit + 1 }).await {
+        let told = match body::read(response, if is_html { MAX_PAGE_BYTES } else { self.limit + 1 }).await {
             Ok(Body::Text { text, .. }) if is_html => html::readable(&text),
             Ok(Body::Text { text, .. }) => text,
             Ok(Body::Other(note)) => note,

@@ -59,7 +59,7 @@ impl Search {
                 "needs RUNTIME_SEARCH_URL, the search page of a SearXNG-compatible server, such as http://searxng:8080/search".to_owned()
             );
         };
-        // Whoever configured the server meant it to be reached, wherever it is.
+        // The server is configured by the operator, so it may be reached wherever it is.
         let mut settings = settings.clone();
         if let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) {
             settings.allow.push(Allowed::Host { host: host.to_owned(), port });

@@ -140,7 +140,7 @@ impl HttpTool {
     }
 }
 
-/// Success speaks for itself; everything else is told with its status.
+/// A result names its status unless it is a success.
 fn joined(status: StatusCode, head: &str, body: &str) -> String {
     if status.is_success() { body.to_owned() } else { format!("{head}\n\n{body}") }
 }

@@ -124,7 +124,7 @@ mod tests {
         }
     }
 
-    /// What authors write, and what nobody should.
+    /// Valid and invalid templates.
     fn endpoints() -> impl Strategy<Value = String> {
         let pieces = prop::sample::select(vec![
             "/", "/", "/", "{a}", "{b}", "{a}", "x", "v1", ".", "..", "%2e", "%2F", "%", "%4", "?", "?q=", "&", "=", "#", "@", ":", ";",

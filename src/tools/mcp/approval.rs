@@ -1,5 +1,5 @@
-//! What a server may offer (threat 14). A list that differs from the approved one is cut down to the tools that are as
-//! they were in it: what was altered or added is neither shown to the model nor called.
+//! Approval of a server's tools (threat 14). Of a list that differs from the approved one only the unchanged tools are used:
+//! altered and added ones are neither shown to the model nor called.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,13 +10,13 @@ use serde::Serialize;
 use super::digest;
 use crate::clip::line;
 
-/// Of a stranger's name this much is told.
-const NAME: usize = 128;
+/// A server's name for a tool is cut to this.
+const MAX_NAME_BYTES: usize = 128;
 
 /// Which list is the approved one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Approved {
-    /// Whatever the server offers at the time.
+    /// Any list.
     Any,
     /// The first that this process sees.
     First,
@@ -34,7 +34,7 @@ pub struct Changes {
     pub offered: Vec<String>,
 }
 
-pub(crate) struct Gate {
+pub(crate) struct Approval {
     approved: Approved,
     seen: Mutex<Seen>,
 }
@@ -48,7 +48,7 @@ struct Seen {
     changes: Option<Changes>,
 }
 
-impl Gate {
+impl Approval {
     pub(super) fn new(approved: Approved) -> Self {
         Self { approved, seen: Mutex::default() }
     }
@@ -62,8 +62,8 @@ impl Gate {
         self.seen().changes.clone()
     }
 
-    /// Takes note of a server's list, and lets through what may be offered of it.
-    pub(super) fn pass(&self, server: &str, tools: Vec<Tool>) -> Vec<Tool> {
+    /// Records a server's list, and returns the tools of it that may be used.
+    pub(super) fn filter(&self, server: &str, tools: Vec<Tool>) -> Vec<Tool> {
         let mut seen = self.seen();
         let digest = digest::of(&tools);
         let before = seen.digest.replace(digest.clone());
@@ -110,7 +110,7 @@ impl Gate {
 }
 
 fn told(names: BTreeSet<&String>) -> Vec<String> {
-    names.into_iter().map(|name| line(name, NAME)).collect()
+    names.into_iter().map(|name| line(name, MAX_NAME_BYTES)).collect()
 }
 
 fn changes(approved: &BTreeSet<(String, String)>, present: &BTreeSet<(String, String)>) -> Changes {
@@ -136,8 +136,8 @@ mod tests {
         serde_json::from_value(Value::Array(list.iter().map(tool).collect())).unwrap()
     }
 
-    fn passed(gate: &Gate, list: &[(&str, &str)]) -> Vec<String> {
-        gate.pass("s", tools(list)).into_iter().map(|tool| tool.name.to_string()).collect()
+    fn passed(approval: &Approval, list: &[(&str, &str)]) -> Vec<String> {
+        approval.filter("s", tools(list)).into_iter().map(|tool| tool.name.to_string()).collect()
     }
 
     const OLD: [(&str, &str); 3] = [("read", "Reads."), ("write", "Writes."), ("list", "Lists.")];
@@ -145,47 +145,47 @@ mod tests {
 
     #[test]
     fn of_a_changed_list_what_is_unchanged_is_let_through() {
-        let gate = Gate::new(Approved::First);
-        assert_eq!((passed(&gate, &OLD), gate.changes()), (vec!["read".into(), "write".into(), "list".into()], None));
-        let approved = gate.digest().unwrap();
-        assert_eq!(passed(&gate, &NEW), ["list"]);
+        let approval = Approval::new(Approved::First);
+        assert_eq!((passed(&approval, &OLD), approval.changes()), (vec!["read".into(), "write".into(), "list".into()], None));
+        let approved = approval.digest().unwrap();
+        assert_eq!(passed(&approval, &NEW), ["list"]);
         let expected = Changes {
             added: vec!["wipe".into()],
             altered: vec!["read".into()],
             removed: vec!["write".into()],
             offered: vec!["list".into(), "read".into(), "wipe".into()],
         };
-        assert_eq!(gate.changes(), Some(expected));
-        assert_ne!(gate.digest().unwrap(), approved, "what is told is what the server offers");
+        assert_eq!(approval.changes(), Some(expected));
+        assert_ne!(approval.digest().unwrap(), approved, "what is told is what the server offers");
         let [one, two, three] = OLD;
-        assert_eq!(passed(&gate, &[three, two, one]).len(), 3);
-        assert_eq!((gate.changes(), gate.digest()), (None, Some(approved)), "the approved list is back");
+        assert_eq!(passed(&approval, &[three, two, one]).len(), 3);
+        assert_eq!((approval.changes(), approval.digest()), (None, Some(approved)), "the approved list is back");
     }
 
     #[test]
     fn a_process_that_never_saw_the_approved_list_offers_nothing_else() {
         let of = |list: &[(&str, &str)]| digest::of(&tools(list));
-        let gate = Gate::new(Approved::Digest(of(&OLD)));
+        let approval = Approval::new(Approved::Digest(of(&OLD)));
         assert_eq!(
-            (passed(&gate, &NEW), gate.changes()),
+            (passed(&approval, &NEW), approval.changes()),
             (vec![], Some(Changes { offered: vec!["list".into(), "read".into(), "wipe".into()], ..Changes::default() }))
         );
-        assert_eq!(passed(&gate, &OLD).len(), 3);
-        assert_eq!(passed(&gate, &NEW), ["list"], "now it knows which tools were approved");
-        assert_eq!(passed(&Gate::new(Approved::Digest(of(&NEW))), &NEW).len(), 3);
+        assert_eq!(passed(&approval, &OLD).len(), 3);
+        assert_eq!(passed(&approval, &NEW), ["list"], "now it knows which tools were approved");
+        assert_eq!(passed(&Approval::new(Approved::Digest(of(&NEW))), &NEW).len(), 3);
     }
 
     #[test]
     fn where_nobody_approves_a_server_may_change() {
-        let gate = Gate::new(Approved::Any);
-        assert_eq!((passed(&gate, &OLD).len(), passed(&gate, &NEW).len(), gate.changes()), (3, 3, None));
+        let approval = Approval::new(Approved::Any);
+        assert_eq!((passed(&approval, &OLD).len(), passed(&approval, &NEW).len(), approval.changes()), (3, 3, None));
     }
 
     #[test]
     fn one_name_with_two_faces_is_altered() {
-        let gate = Gate::new(Approved::First);
-        passed(&gate, &[("read", "Reads.")]);
-        assert_eq!(passed(&gate, &[("read", "Reads."), ("read", "Mails.")]), ["read"]);
-        assert_eq!(gate.changes().unwrap().altered, ["read"]);
+        let approval = Approval::new(Approved::First);
+        passed(&approval, &[("read", "Reads.")]);
+        assert_eq!(passed(&approval, &[("read", "Reads."), ("read", "Mails.")]), ["read"]);
+        assert_eq!(approval.changes().unwrap().altered, ["read"]);
     }
 }

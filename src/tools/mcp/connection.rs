@@ -1,6 +1,5 @@
-//! One connection to an MCP server, by whichever of the protocol's transports and generations the server speaks:
-//! streamable HTTP with `initialize`, the later one with `server/discover`, the earlier HTTP with SSE, or a program's
-//! input and output.
+//! One connection to an MCP server: streamable HTTP with `initialize`, streamable HTTP with `server/discover`, or a
+//! program's input and output. Of the HTTP+SSE transport of 2024-11-05 see docs/decisions/011-mcp-transports.md.
 
 use std::error::Error as StdError;
 use std::sync::Arc;
@@ -20,15 +19,14 @@ use url::Url;
 
 use super::Endpoint;
 use super::program::Program;
-use super::sse::{Sse, SseFault};
 use super::wire::Wire;
 use crate::clip::line;
-use slipway_egress::{Egress, explain, redacted};
+use slipway_egress::Egress;
 
-/// What a server may say at once.
-pub(super) const MESSAGE: usize = 4 * 1024 * 1024;
-const PAGES: usize = 32;
-const TOOLS: usize = 256;
+/// A longer message of a server ends the connection.
+pub(super) const MAX_MESSAGE_BYTES: usize = 4 * 1024 * 1024;
+const MAX_PAGES: usize = 32;
+const MAX_TOOLS: usize = 256;
 
 pub(super) struct Connection {
     service: RunningService<RoleClient, Handler>,
@@ -63,18 +61,18 @@ impl Connection {
     pub(super) async fn list(&self) -> Result<Vec<Tool>, String> {
         let mut tools = Vec::new();
         let mut cursor = None;
-        for _ in 0..PAGES {
+        for _ in 0..MAX_PAGES {
             let params = PaginatedRequestParams::default().with_cursor(cursor);
             let page = self.service.peer().list_tools(Some(params)).await.map_err(|error| brief(&error))?;
             tools.extend(page.tools);
             cursor = page.next_cursor;
-            if cursor.is_none() || tools.len() >= TOOLS {
+            if cursor.is_none() || tools.len() >= MAX_TOOLS {
                 break;
             }
         }
-        if tools.len() > TOOLS || cursor.is_some() {
-            tracing::warn!("an MCP server offers more than {TOOLS} tools; the rest is left out");
-            tools.truncate(TOOLS);
+        if tools.len() > MAX_TOOLS || cursor.is_some() {
+            tracing::warn!("an MCP server offers more than {MAX_TOOLS} tools; the rest is left out");
+            tools.truncate(MAX_TOOLS);
         }
         Ok(tools)
     }
@@ -108,7 +106,7 @@ async fn remote(url: &Url, headers: &HeaderMap, egress: &Egress, handler: &Handl
         let fault = wire.fault.clone();
         let config = StreamableHttpClientTransportConfig::with_uri(url.as_str())
             .custom_headers(headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect())
-            .max_sse_event_size(MESSAGE);
+            .max_sse_event_size(MAX_MESSAGE_BYTES);
         let transport = StreamableHttpClientTransport::with_client(wire, config);
         let served = serve_client_with_lifecycle(handler.clone(), transport, lifecycle).await;
         served.map_err(|error| (error, fault.take()))
@@ -117,8 +115,8 @@ async fn remote(url: &Url, headers: &HeaderMap, egress: &Egress, handler: &Handl
         Ok(service) => return Ok(service),
         Err(failed) => failed,
     };
-    let told = match &fault {
-        Some(fault) => line(&fault.message, 500),
+    let message = match fault {
+        Some(message) => line(&message, 500),
         None => brief(&error),
     };
     // A server of the later generation refuses `initialize` in JSON-RPC.
@@ -127,19 +125,8 @@ async fn remote(url: &Url, headers: &HeaderMap, egress: &Egress, handler: &Handl
         if let Ok(service) = streamable(modern).await {
             return Ok(service);
         }
-        return Err(told);
     }
-    // One of the earlier generation has nothing to POST to at this URL, and an event stream to GET.
-    if fault.is_some_and(|fault| fault.earlier) {
-        return match Sse::open(client, url, headers).await {
-            Ok(transport) => serve_client_with_lifecycle(handler.clone(), transport, ClientLifecycleMode::Initialize)
-                .await
-                .map_err(|error| format!("{} does not speak MCP: {}", redacted(url), brief(&error))),
-            Err(SseFault::NotSse) => Err(told),
-            Err(SseFault::Failed(error)) => Err(explain(&*error, &redacted(url))),
-        };
-    }
-    Err(told)
+    Err(message)
 }
 
 /// Whether the server surely never saw the call, so that it may be sent again.

@@ -9,8 +9,8 @@ use super::names::{Taken, assign};
 use crate::clip::{clip, edge, line};
 use crate::outcome::{Outcome, Spec};
 
-const DESCRIPTION: usize = 4096;
-const SCHEMA: usize = 32 * 1024;
+const MAX_DESCRIPTION_BYTES: usize = 4096;
+const MAX_SCHEMA_BYTES: usize = 32 * 1024;
 
 pub(super) fn offered(mut tools: Vec<Tool>, server: &str, taken: &Taken) -> Vec<Offered> {
     // The model sees the same whatever order the server likes today, also of two tools of one name.
@@ -19,7 +19,7 @@ pub(super) fn offered(mut tools: Vec<Tool>, server: &str, taken: &Taken) -> Vec<
     let names = assign(server, &tools.iter().map(|tool| tool.name.as_ref()).collect::<Vec<_>>(), taken);
     let offer = |(tool, name): (Tool, String)| {
         let mut schema = Value::Object((*tool.input_schema).clone());
-        if schema.to_string().len() > SCHEMA {
+        if schema.to_string().len() > MAX_SCHEMA_BYTES {
             tracing::warn!(tool = %name, "the schema of an MCP server's tool is too big; the tool is left out");
             return None;
         }
@@ -27,7 +27,7 @@ pub(super) fn offered(mut tools: Vec<Tool>, server: &str, taken: &Taken) -> Vec<
             schema["type"] = json!("object");
         }
         let description = tool.description.or(tool.title.map(Into::into)).unwrap_or_default();
-        let description = description[..edge(&description, DESCRIPTION)].to_owned();
+        let description = description[..edge(&description, MAX_DESCRIPTION_BYTES)].to_owned();
         Some(Offered { spec: Spec { name, description, schema }, remote: tool.name.into_owned() })
     };
     tools.into_iter().zip(names).filter_map(offer).collect()
@@ -208,7 +208,7 @@ mod tests {
             let names: std::collections::BTreeSet<&str> = one.iter().map(|offered| offered.spec.name.as_str()).collect();
             prop_assert_eq!(names.len(), one.len());
             for Offered { spec, .. } in &one {
-                prop_assert!(spec.name.len() <= 64 && spec.description.len() <= DESCRIPTION && spec.schema.is_object(), "{:?}", spec);
+                prop_assert!(spec.name.len() <= 64 && spec.description.len() <= MAX_DESCRIPTION_BYTES && spec.schema.is_object(), "{:?}", spec);
             }
         }
     }

@@ -1,6 +1,6 @@
-//! A tool that stands for all tools of a Model Context Protocol server. The server is connected when it is first needed,
-//! its list is kept until it says that the list has changed, and a lost connection is made anew. What a server says is
-//! data of a stranger: bounded in size, and shown to the model as such.
+//! An MCP server, whose tools one Tool brings. The server is connected when it is first needed, its list is cached until it
+//! changes, and a lost connection is made again. A server's answers are untrusted data: bounded in size, and shown to the
+//! model as such.
 
 mod approval;
 mod connection;
@@ -8,7 +8,6 @@ mod content;
 mod digest;
 mod names;
 mod program;
-mod sse;
 mod wire;
 
 use std::path::PathBuf;
@@ -24,7 +23,7 @@ use tokio::time::{Instant, timeout};
 use url::Url;
 
 use crate::outcome::{Context, Outcome, Spec};
-use approval::Gate;
+use approval::Approval;
 use connection::Connection;
 use slipway_egress::Egress;
 
@@ -32,12 +31,12 @@ pub(crate) use approval::Approved;
 pub use approval::Changes;
 pub(crate) use names::{Taken, prefix};
 
-/// The longest that a chat waits for a server to introduce itself.
-const CONNECT: Duration = Duration::from_secs(10);
-const FIRST_RETRY: Duration = Duration::from_secs(1);
-const LAST_RETRY: Duration = Duration::from_mins(1);
-/// For servers that change their list without saying so.
-const REFRESH: Duration = Duration::from_mins(5);
+/// How long a turn waits for a server to connect.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const MIN_BACKOFF: Duration = Duration::from_secs(1);
+const MAX_BACKOFF: Duration = Duration::from_mins(1);
+/// For servers that change their list without a notification.
+const REFRESH_INTERVAL: Duration = Duration::from_mins(5);
 
 pub(crate) enum Endpoint {
     Remote { url: Url, headers: HeaderMap, egress: Egress },
@@ -66,7 +65,7 @@ pub(crate) struct Server {
     limit: usize,
     taken: Taken,
     state: Mutex<State>,
-    gate: Gate,
+    approval: Approval,
 }
 
 #[derive(Default)]
@@ -91,18 +90,18 @@ struct Down {
 impl Server {
     pub(crate) fn new(config: Config, limit: usize, taken: Taken) -> Self {
         let Config { name, endpoint, timeout, approved } = config;
-        Self { name, endpoint, timeout, limit, taken, state: Mutex::default(), gate: Gate::new(approved) }
+        Self { name, endpoint, timeout, limit, taken, state: Mutex::default(), approval: Approval::new(approved) }
     }
 
     pub(crate) fn digest(&self) -> Option<String> {
-        self.gate.digest()
+        self.approval.digest()
     }
 
     pub(crate) fn changes(&self) -> Option<Changes> {
-        self.gate.changes()
+        self.approval.changes()
     }
 
-    /// Forgets the connection and that there was none: the next who needs the server asks it anew.
+    /// Drops the connection and the backoff: the next call connects again.
     pub(crate) async fn reset(&self) {
         *self.state.lock().await = State::default();
     }
@@ -170,7 +169,7 @@ impl Server {
             tracing::info!(tool = %self.name, "an MCP server closed its connection");
         }
         if let Some(live) = &mut state.live {
-            if live.connection.take_stale() || live.listed.elapsed() > REFRESH {
+            if live.connection.take_stale() || live.listed.elapsed() > REFRESH_INTERVAL {
                 match timeout(self.patience(), Box::pin(self.list(&live.connection))).await {
                     Ok(Ok(offered)) => (live.offered, live.listed) = (offered, Instant::now()),
                     Ok(Err(fault)) => {
@@ -202,7 +201,7 @@ impl Server {
                 Ok(live)
             }
             Err(fault) => {
-                let pause = state.down.as_ref().map_or(FIRST_RETRY, |down| (down.pause * 2).min(LAST_RETRY));
+                let pause = state.down.as_ref().map_or(MIN_BACKOFF, |down| (down.pause * 2).min(MAX_BACKOFF));
                 tracing::warn!(tool = %self.name, fault, retry_seconds = pause.as_secs(), "an MCP server is not available; its tools are left out");
                 state.down = Some(Down { until: Instant::now() + pause, pause, fault: fault.clone() });
                 Err(fault)
@@ -211,7 +210,7 @@ impl Server {
     }
 
     async fn list(&self, connection: &Connection) -> Result<Arc<[Offered]>, String> {
-        let tools = self.gate.pass(&self.name, connection.list().await?);
+        let tools = self.approval.filter(&self.name, connection.list().await?);
         Ok(content::offered(tools, &self.name, &self.taken).into())
     }
 
@@ -221,6 +220,6 @@ impl Server {
     }
 
     fn patience(&self) -> Duration {
-        self.timeout.min(CONNECT)
+        self.timeout.min(CONNECT_TIMEOUT)
     }
 }

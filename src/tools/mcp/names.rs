@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sha2::{Digest, Sha256};
 
-const LENGTH: usize = 64;
+const MAX_NAME_BYTES: usize = 64;
 
 /// Names that the configuration has given away already.
 #[derive(Debug, Clone, Default)]
@@ -35,12 +35,12 @@ pub(super) fn assign(server: &str, tools: &[&str], taken: &Taken) -> Vec<String>
         *count.entry(name).or_default() += 1;
     }
     let name = |(name, tool): (&String, &&str)| {
-        if name.len() <= LENGTH && count[name.as_str()] == 1 && !taken.holds(name, &own) {
+        if name.len() <= MAX_NAME_BYTES && count[name.as_str()] == 1 && !taken.holds(name, &own) {
             return name.clone();
         }
         // The digest is of the server's own name: two tools get the same one only if they are the same.
         let digest = hex::encode(&Sha256::digest(format!("{server}\n{tool}").as_bytes())[..5]);
-        format!("{}_{digest}", &name[..name.len().min(LENGTH - digest.len() - 1)])
+        format!("{}_{digest}", &name[..name.len().min(MAX_NAME_BYTES - digest.len() - 1)])
     };
     plain.iter().zip(tools).map(name).collect()
 }

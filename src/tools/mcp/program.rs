@@ -13,11 +13,11 @@ use tempfile::TempDir;
 use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::time::timeout;
 
-use super::connection::MESSAGE;
+use super::connection::MAX_MESSAGE_BYTES;
 use crate::cli::process::{Group, command};
 
-/// How long a program may take to end by itself once its input has ended.
-const FAREWELL: Duration = Duration::from_secs(2);
+/// How long a program may take to exit after the end of its input.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) struct Program {
     pipe: AsyncRwTransport<RoleClient, ChildStdout, ChildStdin>,
@@ -35,7 +35,7 @@ impl Program {
         let group = Group::of(&child);
         match (child.stdout.take(), child.stdin.take()) {
             (Some(stdout), Some(stdin)) => {
-                let pipe = AsyncRwTransport::new_client(stdout, stdin).with_max_line_length(MESSAGE);
+                let pipe = AsyncRwTransport::new_client(stdout, stdin).with_max_line_length(MAX_MESSAGE_BYTES);
                 Ok(Self { pipe, child, group, _folder: folder })
             }
             _ => Err(io::Error::other("its input and output cannot be had")),
@@ -56,7 +56,7 @@ impl Transport<RoleClient> for Program {
 
     async fn close(&mut self) -> Result<(), io::Error> {
         self.pipe.close().await?;
-        if timeout(FAREWELL, self.child.wait()).await.is_err() {
+        if timeout(EXIT_TIMEOUT, self.child.wait()).await.is_err() {
             self.group.kill();
             self.child.wait().await?;
         }

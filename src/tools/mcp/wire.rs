@@ -1,5 +1,5 @@
-//! The HTTP beneath the streamable transport: remembers why a request failed, so that the right thing is tried next, and
-//! recognises servers that answer 400 instead of 404 when they have forgotten a session.
+//! The HTTP client of the streamable transport. It keeps why a request failed, for the message that the model gets, and
+//! recognises servers that answer 400 instead of 404 after they lost a session.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,22 +15,17 @@ use slipway_egress::explain;
 type Headers = HashMap<HeaderName, HeaderValue>;
 type Fault = StreamableHttpError<reqwest::Error>;
 
-pub(super) struct Failure {
-    pub(super) message: String,
-    /// A 4xx without a word of JSON-RPC: as a server of the earlier HTTP with SSE answers.
-    pub(super) earlier: bool,
-}
-
+/// The message of the last request that failed.
 #[derive(Clone, Default)]
-pub(super) struct LastFault(Arc<Mutex<Option<Failure>>>);
+pub(super) struct LastFault(Arc<Mutex<Option<String>>>);
 
 impl LastFault {
-    pub(super) fn take(&self) -> Option<Failure> {
+    pub(super) fn take(&self) -> Option<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    fn put(&self, failure: Failure) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
+    fn put(&self, message: String) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(message);
     }
 }
 
@@ -55,16 +50,12 @@ impl Wire {
             StreamableHttpError::Client(error) => explain(error, "it"),
             StreamableHttpError::AuthRequired(_) => "it asks for other credentials (HTTP 401); they belong into headersFrom".to_owned(),
             StreamableHttpError::InsufficientScope(_) => "the credentials do not suffice (HTTP 403)".to_owned(),
+            StreamableHttpError::UnexpectedServerResponse(text) if text.starts_with("HTTP 404") || text.starts_with("HTTP 405") => {
+                format!("it has no streamable HTTP endpoint at this URL, and HTTP+SSE of 2024-11-05 is not supported: {text}")
+            }
             other => other.to_string(),
         };
-        let earlier = match &error {
-            StreamableHttpError::UnexpectedServerResponse(text) => {
-                text.starts_with("HTTP 4") && !text.starts_with("HTTP 401") && !text.starts_with("HTTP 403")
-            }
-            StreamableHttpError::UnexpectedContentType(_) => true,
-            _ => false,
-        };
-        self.fault.put(Failure { message, earlier });
+        self.fault.put(message);
         error
     }
 }
@@ -80,7 +71,7 @@ impl StreamableHttpClient for Wire {
         auth: Option<String>,
         headers: Headers,
     ) -> Result<StreamableHttpPostResponse, Fault> {
-        self.post_message_with_max_sse_event_size(uri, message, session, auth, headers, super::connection::MESSAGE).await
+        self.post_message_with_max_sse_event_size(uri, message, session, auth, headers, super::connection::MAX_MESSAGE_BYTES).await
     }
 
     async fn post_message_with_max_sse_event_size(
@@ -116,7 +107,7 @@ impl StreamableHttpClient for Wire {
         auth: Option<String>,
         headers: Headers,
     ) -> Result<BoxStream<'static, Result<Sse, SseError>>, Fault> {
-        self.client.get_stream_with_max_sse_event_size(uri, session, last, auth, headers, super::connection::MESSAGE).await
+        self.client.get_stream_with_max_sse_event_size(uri, session, last, auth, headers, super::connection::MAX_MESSAGE_BYTES).await
     }
 
     async fn get_stream_with_max_sse_event_size(

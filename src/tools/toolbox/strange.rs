@@ -1,4 +1,4 @@
-//! `RUNTIME_TOOLS` as somebody may write it who is not our operator: any JSON that begins like a Tool.
+//! `RUNTIME_TOOLS` that our operator did not write: any JSON that begins like a Tool.
 
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
@@ -23,7 +23,7 @@ fn samples() -> Vec<Value> {
     ]
 }
 
-/// What somebody may write into a field.
+/// Possible values of a field.
 fn odd() -> impl Strategy<Value = Value> {
     let words = vec![
         "",

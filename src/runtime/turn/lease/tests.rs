@@ -12,7 +12,7 @@ use crate::metrics::Metrics;
 use crate::record::Recorder;
 use crate::settings::{self, Refusal};
 use crate::telemetry::Telemetry;
-use crate::turn::{Caller, Happening, Order, Said, begin};
+use crate::turn::{Caller, Order, Said, TurnEvent, begin};
 
 /// An agent with the store that these variables ask for.
 fn agent(variables: &[(&str, &str)]) -> Arc<Agent> {
@@ -85,9 +85,9 @@ async fn a_turn_that_panics_leaves_its_words_and_lets_the_conversation_go() {
     for variables in [&[][..], &in_postgresql(&url)] {
         let mut agent = agent(variables);
         Arc::get_mut(&mut agent).unwrap().model = Arc::new(Breaks);
-        let mut happenings = begin(&agent, order("hello")).await.unwrap();
-        while let Some(happening) = happenings.recv().await {
-            assert!(matches!(happening, Happening::Text(_)), "{happening:?}");
+        let mut turn_events = begin(&agent, order("hello")).await.unwrap();
+        while let Some(turn_event) = turn_events.recv().await {
+            assert!(matches!(turn_event, TurnEvent::Text(_)), "{turn_event:?}");
         }
         let_go(&agent).await;
         let kept: Vec<_> = said(&agent).await.into_iter().map(|said| (said.content, said.interrupted)).collect();

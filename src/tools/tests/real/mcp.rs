@@ -86,10 +86,12 @@ async fn the_reference_server_over_streamable_http() {
 }
 
 #[tokio::test]
-async fn the_reference_server_over_sse() {
+async fn a_server_of_the_2024_transport_is_left_out() {
     let server = slipway_peers::everything_sse();
     let toolbox = open(vec![config("ev", server.url(), 60)], Vec::new());
-    holds_for_everything(&toolbox).await;
+    assert_eq!(names(&toolbox).await, [""; 0]);
+    let outcome = toolbox.call("ev_echo", json!({"message": "x"}), &soon()).await;
+    assert!(outcome.is_error && outcome.content.contains("there is no tool 'ev_echo' at the moment"), "{outcome:?}");
 }
 
 #[tokio::test]
@@ -104,13 +106,13 @@ async fn the_reference_server_as_a_program() {
 
 #[tokio::test]
 async fn all_transports_of_one_server_have_one_digest() {
-    let (http, sse) = (slipway_peers::everything(), slipway_peers::everything_sse());
+    let http = slipway_peers::everything();
     let programs = vec![program("stdio", &slipway_peers::everything_stdio())];
-    let toolbox = open(vec![config("http", http.url(), 60), config("sse", sse.url(), 60)], programs);
+    let toolbox = open(vec![config("http", http.url(), 60)], programs);
     toolbox.specs().await;
     let digests = toolbox.digests();
-    assert_eq!(digests.len(), 3, "{digests:?}");
-    assert_eq!((&digests["http"], &digests["http"]), (&digests["sse"], &digests["stdio"]));
+    assert_eq!(digests.len(), 2, "{digests:?}");
+    assert_eq!(digests["http"], digests["stdio"]);
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! What a turn tells while it goes on.
+//! The events of a turn.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use slipway_guards::{Action, Breach, Finding, Name, Side};
 use slipway_models::{Fault, Usage};
 
 #[derive(Debug)]
-pub(crate) enum Happening {
+pub(crate) enum TurnEvent {
     Text(String),
     ToolStart {
         id: String,
@@ -24,9 +24,9 @@ pub(crate) enum Happening {
     },
     Guard(Guarded),
     Suggestions(Vec<String>),
-    /// The last happening of a turn that failed.
+    /// The last event of a turn that failed.
     Failed(Fault),
-    /// The last happening of a turn that came to an end.
+    /// The last event of a turn that came to an end.
     Done(Answer),
 }
 
