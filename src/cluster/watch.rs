@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use futures::StreamExt;
 use kube::runtime::watcher::{self, Event};
@@ -66,7 +65,7 @@ impl Readiness {
     }
 }
 
-/// Watches the objects with `labels`, or all, for ever, and tells `hear` what happens.
+/// Watches the objects with `labels`, or all, and tells `hear` what happens. It has no end of its own: `Tasks` sees to what ends.
 pub async fn follow<K>(api: Api<K>, labels: Option<&str>, readiness: Option<&Readiness>, hear: impl FnMut(Heard<K>))
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
@@ -128,8 +127,6 @@ where
             Err(error) => tracing::debug!(%error, failures, "a watch was lost"),
         }
     }
-    // The stream has no end; should it have one after all, this keeps the task from spinning.
-    tokio::time::sleep(Duration::MAX).await;
 }
 
 fn key<K: Resource>(object: &K) -> Key {

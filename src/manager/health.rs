@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use slipway_cluster::{Metrics, Tasks};
 use slipway_http::{Error, Method, Reply, Request, StatusCode};
-use slipway_operator::metrics::Metrics;
 use slipway_operator::world::World;
 use slipway_rest::Rest;
 
@@ -11,6 +11,7 @@ use crate::state::State;
 
 pub(crate) struct Health {
     pub metrics: Metrics,
+    pub tasks: Tasks,
     pub world: Option<Arc<World>>,
     pub api: Option<Rest>,
     pub state: Option<State>,
@@ -22,7 +23,10 @@ impl Health {
             return Err(Error::method_not_allowed(&[Method::GET, Method::HEAD]));
         }
         match request.path() {
-            "/healthz" => Ok(Reply::text("ok\n")),
+            "/healthz" => match self.tasks.failure() {
+                None => Ok(Reply::text("ok\n")),
+                Some(failure) => Err(Error::new(StatusCode::SERVICE_UNAVAILABLE, failure)),
+            },
             "/readyz" if self.is_ready() => Ok(Reply::text("ok\n")),
             "/readyz" => Err(Error::new(StatusCode::SERVICE_UNAVAILABLE, "the caches are still being filled")),
             "/metrics" => Ok(Reply::bytes("application/openmetrics-text; version=1.0.0; charset=utf-8", self.counted())),

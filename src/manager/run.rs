@@ -5,9 +5,9 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use kube::{Api, Client};
+use slipway_cluster::{Metrics, Tasks};
 use slipway_http::{Limits, listen, serve};
 use slipway_operator::event::Events;
-use slipway_operator::metrics::Metrics;
 use slipway_operator::settings::{Platform, Settings};
 use slipway_operator::tenancy::Tenancy;
 use slipway_operator::world::{World, watch_all};
@@ -55,9 +55,15 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         wait_for_signal().await;
         signalled.send_replace(true);
     });
+    let tasks = Tasks::default();
+    let (failing, watched) = (stopper.clone(), tasks.clone());
+    tokio::spawn(async move {
+        watched.failed().await;
+        failing.send_replace(true);
+    });
     let ending = stopper.clone();
     let has = |role| arguments.roles.contains(&role);
-    let opened = if has(Role::Operator) { Some(world(&arguments, client.clone(), metrics.clone()).await?) } else { None };
+    let opened = if has(Role::Operator) { Some(world(&arguments, client.clone(), &metrics, &tasks).await?) } else { None };
     let (world, relay) = opened.unzip();
     let api = if has(Role::Rest) { Some(api::open(&arguments, client.clone(), relay)?) } else { None };
 
@@ -65,7 +71,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let history = match &state {
         Some(ready) => {
             let settings = state::Settings::read(&arguments)?;
-            let work = state::run(settings, client.clone(), metrics.clone(), ready.clone(), stop.clone());
+            let work = state::run(settings, client.clone(), metrics.clone(), tasks.clone(), ready.clone(), stop.clone());
             Some(tokio::spawn(async move {
                 let ended = work.await;
                 // Whoever cannot do all that it was told to does nothing.
@@ -76,7 +82,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         None => None,
     };
 
-    let health = Health { metrics, world: world.clone(), api: api.clone(), state };
+    let health = Health { metrics, tasks: tasks.clone(), world: world.clone(), api: api.clone(), state };
     let handler = move |request| std::future::ready(health.answer(&request));
     let serving = tokio::spawn(serve(listener, Limits::small(), handler, stopped(stop.clone())));
     let answering = match api {
@@ -103,7 +109,8 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         drop(answering.await);
     }
     serving.abort();
-    Ok(())
+    // The next process begins with all of its tasks.
+    tasks.failure().map_or(Ok(()), |failure| Err(anyhow::anyhow!(failure)))
 }
 
 pub(crate) async fn stopped(mut stop: watch::Receiver<bool>) {
@@ -111,7 +118,7 @@ pub(crate) async fn stopped(mut stop: watch::Receiver<bool>) {
 }
 
 /// The controllers' world with the watches that fill it, and the key for calls of agents.
-async fn world(arguments: &Arguments, client: Client, metrics: Metrics) -> anyhow::Result<(Arc<World>, Signer)> {
+async fn world(arguments: &Arguments, client: Client, metrics: &Metrics, tasks: &Tasks) -> anyhow::Result<(Arc<World>, Signer)> {
     let keys = keys::open(client.clone(), &arguments.platform_namespace).await?;
     let relay = keys::relay::open(client.clone(), &arguments.platform_namespace).await?;
     let settings = settings(arguments, &keys, &relay)?;
@@ -119,7 +126,8 @@ async fn world(arguments: &Arguments, client: Client, metrics: Metrics) -> anyho
     let events = Events::new(client.clone(), Some(arguments.name.clone()));
     let open = |url| Tenancy::open(url, arguments.database_isolation, &settings.secrets_hash_key);
     let tenancy = settings.database.as_ref().map(open).transpose().context("SLIPWAY_DATABASE_URL")?;
-    let mut world = World::new(client, settings, tenancy, metrics, events);
+    let mut world = World::new(client, settings, tenancy, slipway_operator::metrics::Metrics::new(metrics), events);
+    world.tasks = tasks.clone();
     world.sign = Some(Box::new(move |agent| keys.signer.token(agent, keys::LONGEST_LIFE, SystemTime::now()).ok()));
     let world = Arc::new(world);
     watch_all(&world);

@@ -12,9 +12,9 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 use kube::Client;
+use slipway_cluster::{Metrics, Tasks};
 use slipway_http::{Limits, listen, serve};
 use slipway_operator::event::Events;
-use slipway_operator::metrics::Metrics;
 use slipway_operator::releases::{self, World, watch_all};
 use slipway_state::git::Git;
 use slipway_state::history::{Fault, History};
@@ -75,6 +75,7 @@ pub(crate) async fn run(
     settings: Settings,
     client: Client,
     metrics: Metrics,
+    tasks: Tasks,
     state: State,
     stop: watch::Receiver<bool>,
 ) -> anyhow::Result<()> {
@@ -89,7 +90,7 @@ pub(crate) async fn run(
     let mirroring = tokio::spawn(worker.run(remote, SystemTime::now, stopped(stop.clone())));
 
     let events = Events::new(client.clone(), Some(settings.instance.clone()));
-    let mut world = World::new(client.clone(), settings.releases.clone(), history.clone(), metrics, events);
+    let mut world = World::new(client.clone(), settings.releases.clone(), history.clone(), metrics, events, tasks);
     let told = mirror.clone();
     world.moved = Some(Box::new(move |namespace| told.changed(namespace)));
     let world = Arc::new(world);

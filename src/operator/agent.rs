@@ -16,11 +16,12 @@ use std::time::Duration;
 use kube::Resource;
 use serde_json::Value;
 use slipway_api::Tool;
+use slipway_cluster::controller::RESYNC;
 
-use crate::queue::Key;
 use crate::tenancy::admission;
 use crate::world::{ChildKind, Guarded, World, pod};
 use crate::write;
+use slipway_cluster::Key;
 
 pub(crate) use build::CONTAINER;
 pub(crate) use pin::Pins;
@@ -28,10 +29,7 @@ pub(crate) use pin::Pins;
 /// The field manager of everything that this controller writes.
 pub(crate) const MANAGER: &str = "slipway/agent";
 
-/// How often each agent is looked at though nothing is known to have changed.
-pub(crate) const RESYNC: Duration = Duration::from_secs(30);
-
-/// The same of one that waits for something to be read.
+/// When an agent is reconciled again that waits for something to be read.
 const SOON: Duration = Duration::from_secs(5);
 
 /// Brings the cluster to what an Agent says, as far as that can be done now.

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use slipway_api::condition::READY;
 use slipway_api::{ToolSpec, ToolStatus};
 
-use crate::queue::Key;
+use slipway_cluster::Key;
 
 /// The reason of a Tool that is not ready because of its list.
 pub(crate) const CHANGED: &str = "ToolsChanged";

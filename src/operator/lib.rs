@@ -10,7 +10,6 @@ pub mod event;
 mod live;
 pub mod metrics;
 mod quantity;
-mod queue;
 pub mod releases;
 mod rollout;
 pub mod settings;
@@ -22,14 +21,21 @@ pub mod visits;
 pub mod world;
 mod write;
 
+use std::fmt::Debug;
+use std::future::Future;
 use std::sync::Arc;
-use std::time::Instant;
 
-use metrics::{ByCategory, ByController};
-use queue::{Key, Queue};
+use kube::Resource;
+use serde::de::DeserializeOwned;
+use slipway_api::{Agent, Skill, Team, Tool};
+use slipway_cluster::Key;
+use slipway_cluster::controller::{self, Next, Options, Phase, Requests};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::JoinHandle;
 use world::World;
+
+/// How many Tools, Teams and Skills are reconciled at once, of each kind.
+const OTHERS_AT_ONCE: usize = 2;
 
 /// Reconciles for as long as this process leads. When `stop` turns true it finishes the work at hand, leading all the
 /// while; when it leads no longer it leaves that where it is, since another may begin any moment: whoever leads next puts
@@ -60,76 +66,70 @@ pub async fn run(world: Arc<World>, mut leads: watch::Receiver<bool>, mut stop: 
     world.metrics.leader.set(1);
     world.begin_rollout();
     world.resume_rollouts();
-    let mut workers = JoinSet::new();
-    for _ in 0..world.settings.max_concurrent_reconciles.max(1) {
-        let world = world.clone();
-        workers.spawn(async move {
-            work(&world, "agent", |world| &world.agent_queue, async |world, key| agent::reconcile(world, key).await).await;
-        });
-    }
-    for _ in 0..2 {
-        let (first, second, third) = (world.clone(), world.clone(), world.clone());
-        workers.spawn(async move {
-            work(&first, "tool", |world| &world.tool_queue, async |world, key| tool::reconcile(world, key).await).await;
-        });
-        workers.spawn(async move {
-            work(&second, "team", |world| &world.team_queue, async |world, key| team::reconcile(world, key).await).await;
-        });
-        workers.spawn(async move {
-            work(&third, "skill", |world| &world.skill_queue, async |world, key| skill::reconcile(world, key).await).await;
-        });
-    }
-    let database = tokio::spawn({
-        let world = world.clone();
-        async move { tenancy::keep(&world).await }
+    let phase = watch::Sender::new(Phase::Running);
+    let concurrency = world.settings.max_concurrent_reconciles.max(1);
+    let controllers = [
+        run_controller::<Agent, _>(&world, &phase, "agent", concurrency, world.agent_requests.clone(), |world, key| async move {
+            agent::reconcile(&world, &key).await
+        }),
+        run_controller::<Tool, _>(&world, &phase, "tool", OTHERS_AT_ONCE, world.tool_requests.clone(), |world, key| async move {
+            tool::reconcile(&world, &key).await
+        }),
+        run_controller::<Team, _>(&world, &phase, "team", OTHERS_AT_ONCE, world.team_requests.clone(), |world, key| async move {
+            team::reconcile(&world, &key).await
+        }),
+        run_controller::<Skill, _>(&world, &phase, "skill", OTHERS_AT_ONCE, world.skill_requests.clone(), |world, key| async move {
+            skill::reconcile(&world, &key).await
+        }),
+    ];
+    let database = world.tenancy.is_some().then(|| {
+        let work = world.clone();
+        world.tasks.spawn("upkeep of the database", async move { tenancy::keep(&work).await })
     });
-    let visits = tokio::spawn({
-        let world = world.clone();
-        async move { visits::keep(&world).await }
+    let visits = world.sign.is_some().then(|| {
+        let work = world.clone();
+        world.tasks.spawn("poll of agents' tools", async move { visits::keep(&work).await })
     });
     world.enqueue_all();
     let finishes = tokio::select! {
         () = &mut until_lost => false,
         () = &mut until_stopped => true,
     };
-    database.abort();
-    visits.abort();
-    world.close();
+    for task in database.iter().chain(&visits) {
+        task.abort();
+    }
+    let all_over = futures::future::join_all(controllers);
+    tokio::pin!(all_over);
     if finishes {
         tracing::info!("stopping; finishing the reconciles at hand");
+        phase.send_replace(Phase::Finishing);
         tokio::select! {
-            () = async { while workers.join_next().await.is_some() {} } => {}
+            _ = &mut all_over => {
+                world.metrics.leader.set(0);
+                return;
+            }
             () = &mut until_lost => {}
         }
     }
-    workers.shutdown().await;
+    phase.send_replace(Phase::Abandoned);
+    all_over.await;
     world.metrics.leader.set(0);
 }
 
-type Next = Result<Option<std::time::Duration>, write::Error>;
-
-/// One worker: takes a key, reconciles it, and says when to come back.
-async fn work(world: &World, controller: &'static str, queue: fn(&World) -> &Queue<Key>, reconcile: impl AsyncFn(&World, &Key) -> Next) {
-    let queue = queue(world);
-    let by = ByController { controller };
-    while let Some(key) = queue.next().await {
-        let begun = Instant::now();
-        let result = reconcile(world, &key).await;
-        world.metrics.reconciles.get_or_create(&by).inc();
-        world.metrics.durations.get_or_create(&by).observe(begun.elapsed().as_secs_f64());
-        world.metrics.queue_depth.get_or_create(&by).set(i64::try_from(queue.depth()).unwrap_or(i64::MAX));
-        match result {
-            Ok(again) => {
-                queue.done(&key);
-                if let Some(after) = again {
-                    queue.add_after(key, after);
-                }
-            }
-            Err(error) => {
-                world.metrics.errors.get_or_create(&ByCategory { controller, category: error.category() }).inc();
-                tracing::warn!(controller, object = %key, %error, "a reconcile failed and will be tried again");
-                queue.failed(&key);
-            }
-        }
-    }
+/// Begins a controller, which takes requests from now on.
+fn run_controller<K, F>(
+    world: &Arc<World>,
+    phase: &watch::Sender<Phase>,
+    name: &'static str,
+    concurrency: usize,
+    requests: Requests,
+    reconcile: fn(Arc<World>, Key) -> F,
+) -> JoinHandle<()>
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
+    F: Future<Output = Next<write::Error>> + Send + 'static,
+{
+    let options = Options { name, concurrency, requests, metrics: (*world.metrics).clone(), phase: phase.subscribe() };
+    let context = world.clone();
+    controller::start::<K, _, _>(&world.tasks, options, move |key| reconcile(context.clone(), key))
 }

@@ -25,13 +25,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::api::Api;
 use slipway_api::{Agent, condition, gitops, labels};
+use slipway_cluster::Key;
+use slipway_cluster::controller::{self, Failure, Next, Options, Phase};
 use slipway_state::history::Fault;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::metrics::{ByCategory, ByController};
-use crate::queue::Key;
 use act::Error;
 use past::Past;
 use plan::{Asked, Patience, Seen, Step};
@@ -40,7 +39,6 @@ pub use world::{Moved, Settings, World, watch_all};
 
 /// The field manager of what this controller writes.
 const MANAGER: &str = "slipway/release";
-const CONTROLLER: &str = "release";
 /// How often each agent is looked at though nothing is known to have changed.
 const RESYNC: Duration = Duration::from_mins(5);
 /// More steps than this in a row are none that lead anywhere.
@@ -62,11 +60,19 @@ pub async fn run(world: Arc<World>, mut stop: watch::Receiver<bool>) {
         () = &mut until_stopped => return,
     }
     tracing::info!(agents = world.agents.keys().len(), "releases: looking at everything once");
-    let mut workers = JoinSet::new();
-    for _ in 0..world.settings.max_concurrent_reconciles.max(1) {
-        let world = world.clone();
-        workers.spawn(async move { work(&world).await });
-    }
+    let phase = watch::Sender::new(Phase::Running);
+    let options = Options {
+        name: "release",
+        concurrency: world.settings.max_concurrent_reconciles,
+        requests: world.requests.clone(),
+        metrics: world.metrics.clone(),
+        phase: phase.subscribe(),
+    };
+    let context = world.clone();
+    let controller = controller::start::<Agent, _, _>(&world.tasks, options, move |key| {
+        let world = context.clone();
+        async move { reconcile_or_say(&world, &key).await }
+    });
     world.enqueue_all();
     let known = tokio::spawn({
         let world = world.clone();
@@ -74,40 +80,27 @@ pub async fn run(world: Arc<World>, mut stop: watch::Receiver<bool>) {
     });
     until_stopped.await;
     known.abort();
-    world.queue.close();
-    while workers.join_next().await.is_some() {}
+    phase.send_replace(Phase::Finishing);
+    drop(controller.await);
 }
 
-async fn work(world: &Arc<World>) {
-    let by = ByController { controller: CONTROLLER };
-    while let Some(key) = world.queue.next().await {
-        let begun = Instant::now();
-        let result = Box::pin(reconcile(world, &key)).await;
-        world.metrics.reconciles.get_or_create(&by).inc();
-        world.metrics.durations.get_or_create(&by).observe(begun.elapsed().as_secs_f64());
-        world.metrics.queue_depth.get_or_create(&by).set(i64::try_from(world.queue.depth()).unwrap_or(i64::MAX));
-        match result {
-            Ok(again) => {
-                world.queue.done(&key);
-                if let Some(after) = again {
-                    world.queue.add_after(key, after);
-                }
-            }
-            Err(error) => {
-                let category = match &error {
-                    Error::Write(error) => error.category(),
-                    Error::History(Fault::Damaged(_)) => "damaged",
-                    Error::History(_) => "history",
-                };
-                world.metrics.errors.get_or_create(&ByCategory { controller: CONTROLLER, category }).inc();
-                if let Error::History(fault) = &error
-                    && let Some(agent) = present(world, &key)
-                {
-                    act::unavailable(world, &key, &agent, fault).await;
-                }
-                tracing::warn!(agent = %key, %error, "a release waits and will be tried again");
-                world.queue.failed(&key);
-            }
+/// Reconciles; an Agent whose history cannot be asked says so.
+async fn reconcile_or_say(world: &Arc<World>, key: &Key) -> Next<Error> {
+    let outcome = Box::pin(reconcile(world, key)).await;
+    if let Err(Error::History(fault)) = &outcome
+        && let Some(agent) = present(world, key)
+    {
+        act::unavailable(world, key, &agent, fault).await;
+    }
+    outcome
+}
+
+impl Failure for Error {
+    fn category(&self) -> &'static str {
+        match self {
+            Self::Write(error) => error.category(),
+            Self::History(Fault::Damaged(_)) => "damaged",
+            Self::History(_) => "history",
         }
     }
 }

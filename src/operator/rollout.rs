@@ -8,7 +8,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::queue::Key;
+use slipway_cluster::Key;
 
 pub(crate) struct Rollout {
     most: usize,

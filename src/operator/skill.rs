@@ -12,12 +12,12 @@ use slipway_api::condition::{self, Finding, READY};
 use slipway_api::skill::{self, SkillPhase};
 use slipway_api::{Skill, SkillStatus, ids, labels};
 
-use crate::agent::RESYNC;
 use crate::event::Happening;
-use crate::queue::Key;
 use crate::tool::Fault;
 use crate::world::{ChildKind, Folded, World};
 use crate::write::{self, Outcome};
+use slipway_cluster::Key;
+use slipway_cluster::controller::RESYNC;
 
 /// The field manager of everything that this controller writes.
 pub(crate) const MANAGER: &str = "slipway/skill";

@@ -14,12 +14,12 @@ use slipway_api::condition::{self, DATABASE_ISOLATED, Finding, READY, STALLED};
 use slipway_api::names::TeamSlug;
 use slipway_api::{Agent, Team, TeamStatus, ids};
 
-use crate::agent::RESYNC;
 use crate::event::Happening;
-use crate::queue::Key;
 use crate::tenancy::{Access, Standing};
 use crate::world::{ChildKind, World};
 use crate::write::{self, Outcome};
+use slipway_cluster::Key;
+use slipway_cluster::controller::RESYNC;
 
 /// The field manager of everything that this controller writes.
 pub(crate) const MANAGER: &str = "slipway/team";

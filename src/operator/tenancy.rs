@@ -19,10 +19,10 @@ use tokio::time::Instant;
 
 use crate::database::DatabaseUrl;
 use crate::event::Happening;
-use crate::queue::Key;
 use crate::world::World;
 use crate::world::secret::keyed_hash;
 use rows::{Census, Cleared, Departures, Fate, Leavings};
+use slipway_cluster::Key;
 
 /// How long a login that was made is believed to be as it was made: a team may give it another password, which is taken
 /// back then.
@@ -351,7 +351,7 @@ pub(crate) async fn keep(world: &World) {
     loop {
         let outcome = tenancy.migrate().await;
         world.metrics.database_ready.set(i64::from(outcome.is_ok()));
-        world.teams.keys().into_iter().for_each(|key: Key| world.team_queue.add(key));
+        world.teams.keys().into_iter().for_each(|key: Key| world.team_requests.add(key));
         match outcome {
             Ok(Migrated { from, to, vectors }) => {
                 tracing::info!(from, to, %vectors, "the database's schema is up to date");
@@ -366,7 +366,7 @@ pub(crate) async fn keep(world: &World) {
         }
     }
     // Those that have waited for it.
-    world.agents.keys().into_iter().for_each(|key: Key| world.agent_queue.add(key));
+    world.agents.keys().into_iter().for_each(|key: Key| world.agent_requests.add(key));
     let mut leavings = Leavings::default();
     let mut pay_day = Instant::now();
     loop {
@@ -415,7 +415,7 @@ async fn clear(world: &World, tenancy: &Tenancy, leavings: &mut Leavings) -> Res
         }
     }
     for team in locked(&tenancy.crowded).clone() {
-        world.team_queue.add_after(Key::new("", &team), AWAY);
+        world.team_requests.add_after(Key::new("", &team), AWAY);
     }
     outcome
 }

@@ -20,14 +20,14 @@ use slipway_api::{Tool, ToolStatus};
 use slipway_egress::{Egress, Whose};
 use url::Url;
 
-use crate::agent::RESYNC;
 use crate::approval::{self, Judgement};
 use crate::event::Happening;
-use crate::queue::Key;
 use crate::settings::Settings;
 use crate::world::World;
 use crate::write;
 use around::Around;
+use slipway_cluster::Key;
+use slipway_cluster::controller::RESYNC;
 
 const MANAGER: &str = "slipway/tool";
 

@@ -21,9 +21,9 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::agent;
 use crate::approval::{Changes, Pod, Report, is_digest};
-use crate::queue::Key;
 use crate::world::World;
 use crate::world::references::Kind;
+use slipway_cluster::Key;
 
 /// How often it is looked who is to be asked. It costs the manager a look at its caches.
 const LOOK: Duration = Duration::from_secs(10);
@@ -82,7 +82,7 @@ async fn round(world: &World, sign: &Sign, due: &mut HashMap<Pod, Instant>) {
     let is_there = |(agent, name): &Pod| world.pods.ready(agent).iter().any(|(ready, _)| ready == name);
     due.retain(|pod, _| is_there(pod));
     for tool in world.reports.retain(is_there) {
-        world.tool_queue.add(tool);
+        world.tool_requests.add(tool);
     }
     let now = Instant::now();
     let visits: Vec<Visit> =
@@ -129,7 +129,7 @@ fn note(world: &World, visit: &Visit, mut answer: Answer) {
         let Some(digest) = answer.tool_digests.remove(name).filter(|digest| is_digest(digest)) else { continue };
         let changes = answer.tool_changes.remove(name).unwrap_or_default().bounded();
         if world.reports.note(tool, visit.pod.clone(), Report { server: server.clone(), digest, changes }) {
-            world.tool_queue.add(tool.clone());
+            world.tool_requests.add(tool.clone());
         }
     }
 }
@@ -268,6 +268,7 @@ mod tests {
         assert_eq!(servers, [agent::Offering { name: "m".to_owned(), tool: remote.clone(), server: server.clone() }]);
         world.pods.seen(&pod(&helper, "127.77.14.1", config));
         world.pods.seen(&pod(&other, "127.77.14.2", agent::offerings(&world, &other).unwrap().0));
+        let mut requested = Box::pin(world.tool_requests.open());
         let sign: Sign = Box::new(|id| Some(format!("token-for-{id}")));
         let digest = |digit: &str| format!("sha256:{}", digit.repeat(64));
         let reported = || world.reports.of(&remote).into_iter().map(|(_, report)| report).collect::<Vec<_>>();
@@ -276,8 +277,8 @@ mod tests {
         port.say(&json!({"agent_id": "ag", "tool_digests": {"m": digest("a"), "x": digest("b")}}));
         round(&world, &sign, &mut due).await;
         assert_eq!(reported(), [Report { server, digest: digest("a"), changes: Changes::default() }]);
-        assert_eq!(world.tool_queue.next().await, Some(remote.clone()));
-        world.tool_queue.done(&remote);
+        assert_eq!(requested.next().await, Some(remote.clone()));
+        world.tool_requests.begin(&remote);
         let request = port.asked.lock().unwrap()[0].to_ascii_lowercase();
         let token = format!("authorization: bearer token-for-{}\r\n", ids::agent("team-a", "helper"));
         assert!(request.starts_with("get /control/status http/1.1\r\n") && request.contains(&token), "{request}");
@@ -291,14 +292,14 @@ mod tests {
             round(&world, &sign, due).await;
         };
         asked_again(&mut due).await;
-        assert_eq!((port.visits(), world.tool_queue.depth()), (2, 0), "the same again is no news");
+        assert_eq!((port.visits(), world.tool_requests.depth()), (2, 0), "the same again is no news");
         port.say(&json!({"tool_digests": {"m": digest("b")}, "tool_changes": {"m": {"added": ["wipe"]}}}));
         asked_again(&mut due).await;
         assert_eq!(
             (reported()[0].digest.as_str(), reported()[0].changes.added.as_slice()),
             (digest("b").as_str(), &["wipe".to_owned()][..])
         );
-        assert_eq!(world.tool_queue.depth(), 1);
+        assert_eq!(world.tool_requests.depth(), 1);
 
         for lie in ["nonsense", "HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n", "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n[]"]
         {

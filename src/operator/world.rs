@@ -31,14 +31,13 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use slipway_api::condition::{self, Finding, READY};
 use slipway_api::{KnowledgeBase, Team, Tool, labels};
-use slipway_cluster::Cache;
 use slipway_cluster::watch::Readiness;
+use slipway_cluster::{Cache, Tasks};
 use tokio::time::Instant;
 
 use crate::approval::Reports;
 use crate::event::Happening;
 use crate::metrics::Metrics;
-use crate::queue::{Key, Queue};
 use crate::rollout::Rollout;
 use crate::settings::Settings;
 use crate::tenancy::Tenancy;
@@ -53,6 +52,8 @@ pub(crate) use kept::Kept;
 use pod::Pods;
 use references::References;
 use secret::SecretState;
+use slipway_cluster::Key;
+use slipway_cluster::controller::Requests;
 use told::Told;
 
 pub use sources::watch_all;
@@ -69,6 +70,8 @@ pub struct World {
     pub settings: Settings,
     pub metrics: Metrics,
     pub events: crate::event::Events,
+    /// The watches and controllers, without which this process is of no use.
+    pub tasks: Tasks,
     pub tenancy: Option<Tenancy>,
 
     pub agents: Cache<Kept>,
@@ -96,10 +99,10 @@ pub struct World {
     /// Namespaces whose Secrets are known.
     secrets_known: Mutex<HashSet<String>>,
 
-    pub agent_queue: Queue<Key>,
-    pub tool_queue: Queue<Key>,
-    pub skill_queue: Queue<Key>,
-    pub team_queue: Queue<Key>,
+    pub agent_requests: Requests,
+    pub tool_requests: Requests,
+    pub skill_requests: Requests,
+    pub team_requests: Requests,
 
     /// What agents and teams are made from.
     sources: Readiness,
@@ -199,11 +202,11 @@ impl Maker {
         }
     }
 
-    fn queue(self, world: &World) -> &Queue<Key> {
+    fn requests(self, world: &World) -> &Requests {
         match self {
-            Self::Agent => &world.agent_queue,
-            Self::Skill => &world.skill_queue,
-            Self::Team => &world.team_queue,
+            Self::Agent => &world.agent_requests,
+            Self::Skill => &world.skill_requests,
+            Self::Team => &world.team_requests,
         }
     }
 }
@@ -216,6 +219,7 @@ impl World {
             settings,
             metrics,
             events,
+            tasks: Tasks::default(),
             tenancy,
             agents: Cache::default(),
             tools: Cache::default(),
@@ -234,10 +238,10 @@ impl World {
             counts: AtomicBool::new(false),
             configured: Configured::default(),
             secrets_known: Mutex::default(),
-            agent_queue: Queue::default(),
-            tool_queue: Queue::default(),
-            skill_queue: Queue::default(),
-            team_queue: Queue::default(),
+            agent_requests: Requests::default(),
+            tool_requests: Requests::default(),
+            skill_requests: Requests::default(),
+            team_requests: Requests::default(),
             sources: Readiness::default(),
             made: Readiness::default(),
         }
@@ -275,10 +279,10 @@ impl World {
 
     /// Asks for everything to be looked at.
     pub fn enqueue_all(&self) {
-        self.agents.keys().into_iter().for_each(|key| self.agent_queue.add(key));
-        self.tools.keys().into_iter().for_each(|key| self.tool_queue.add(key));
-        self.skills.keys().into_iter().for_each(|key| self.skill_queue.add(key));
-        self.teams.keys().into_iter().for_each(|key| self.team_queue.add(key));
+        self.agents.keys().into_iter().for_each(|key| self.agent_requests.add(key));
+        self.tools.keys().into_iter().for_each(|key| self.tool_requests.add(key));
+        self.skills.keys().into_iter().for_each(|key| self.skill_requests.add(key));
+        self.teams.keys().into_iter().for_each(|key| self.team_requests.add(key));
     }
 
     /// The platform has changed, or may have before this process began to lead.
@@ -356,12 +360,5 @@ impl World {
     /// An object that is gone is in no trouble any more.
     pub(crate) fn untroubled(&self, kind: &'static str, key: &Key) {
         self.doubts.weigh(kind, key, false, false, Instant::now());
-    }
-
-    pub fn close(&self) {
-        self.agent_queue.close();
-        self.tool_queue.close();
-        self.skill_queue.close();
-        self.team_queue.close();
     }
 }

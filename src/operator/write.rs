@@ -9,15 +9,16 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use slipway_api::labels;
+use slipway_cluster::controller::Failure;
+use slipway_cluster::metrics::ByController;
 use slipway_cluster::quota;
 use thiserror::Error;
 
 use crate::body::{body, long_key};
 use crate::live;
-use crate::metrics::ByController;
-use crate::queue::Key;
 use crate::world::child::is_labelled;
 use crate::world::{ChildKind, World, heard_back};
+use slipway_cluster::Key;
 
 /// The field manager of replacements; see [`apply`].
 const REPAIR: &str = "slipway/repair";
@@ -33,9 +34,8 @@ pub(crate) enum Error {
     Json(#[from] serde_json::Error),
 }
 
-impl Error {
-    /// A word for the metrics.
-    pub(crate) fn category(&self) -> &'static str {
+impl Failure for Error {
+    fn category(&self) -> &'static str {
         match self {
             Self::Api(kube::Error::Api(status)) => match status.code {
                 403 => "forbidden",
@@ -171,7 +171,7 @@ async fn create(api: &Api<DynamicObject>, name: &str, desired: &Value, manager: 
     let make = || merge(api, name, &fresh, manager);
     match if is_counted { quota::past_races(make).await } else { make().await } {
         Ok(object) => Ok(Some(object)),
-        // Its queue tries again.
+        // Its controller tries again.
         Err(kube::Error::Api(status)) if is_counted && quota::is_race(&status) => Err(kube::Error::Api(status)),
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
         Err(error) => Err(error),

@@ -9,9 +9,9 @@ use super::MANAGER;
 use super::build::tool_digests_name;
 use super::resolve::{Fault, Plan};
 use crate::live;
-use crate::queue::Key;
 use crate::world::{ChildKind, World};
 use crate::write::{self, Outcome};
+use slipway_cluster::Key;
 
 /// In a Deployment.
 const RUN_HASH: &str = "/spec/template/metadata/annotations/agents.slipway.dev~1run-hash";
@@ -62,7 +62,7 @@ pub(super) fn in_turn(mut desired: Vec<(ChildKind, Value)>, agent: &Agent, world
 /// An agent that needs no place among those whose pods change lets the next one have it.
 pub(super) fn leave_turn(world: &World, agent: &Key) {
     if let Some(next) = world.rollout.settle(agent) {
-        world.agent_queue.add(next);
+        world.agent_requests.add(next);
     }
     count(world);
 }
@@ -143,6 +143,7 @@ pub(super) async fn keep(agent: &Agent, world: &World) -> Result<Applied, write:
 
 #[cfg(test)]
 mod tests {
+    use futures::StreamExt;
     use kube::api::DynamicObject;
 
     use super::*;
@@ -191,6 +192,7 @@ mod tests {
     #[tokio::test]
     async fn another_image_of_the_platform_comes_to_one_agent_after_the_other() {
         let world = world();
+        let mut requested = Box::pin(world.agent_requests.open());
         let agents = ["a", "b", "c"].map(|name| agent(name, 1));
         for name in ["a", "b", "c"] {
             there(&world, name, "old", 1, 1);
@@ -203,7 +205,7 @@ mod tests {
         assert!(goes(&world, &agent("c", 2)), "its author has changed it");
         there(&world, "a", "new", 1, 1);
         assert!(goes(&world, &agents[0]));
-        assert_eq!(world.agent_queue.next().await, Some(Key::of(&agents[1])), "whose turn it is");
+        assert_eq!(requested.next().await, Some(Key::of(&agents[1])), "whose turn it is");
         assert!(goes(&world, &agents[1]));
     }
 

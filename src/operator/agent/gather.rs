@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use slipway_api::{Agent, KnowledgeBase, Team, Tool, ids};
 
-use crate::queue::Key;
 use crate::team;
 use crate::world::references::Kind;
 use crate::world::secret::SecretState;
 use crate::world::{Folded, Guarded, World};
+use slipway_cluster::Key;
 
 /// What an Agent names, as far as it exists, and what surrounds it.
 pub(super) struct Seen {

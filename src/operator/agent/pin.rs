@@ -11,10 +11,10 @@ use slipway_api::names::AgentName;
 use slipway_api::{Agent, AgentRelease};
 use slipway_release::Artifact;
 
-use crate::queue::Key;
 use crate::releases::is_pinned;
 use crate::world::World;
 use crate::write;
+use slipway_cluster::Key;
 
 /// What pinned agents run.
 #[derive(Default)]

@@ -21,12 +21,12 @@ use super::apply::Applied;
 use super::build::selector;
 use super::resolve::{Fault, Resolved};
 use crate::event::Happening;
-use crate::queue::Key;
 use crate::releases::stand;
 use crate::world::child::DeploymentState;
 use crate::world::pod::Problem;
 use crate::world::{ChildKind, World};
 use crate::write::{self, Outcome};
+use slipway_cluster::Key;
 use verdict::{DEPLOYMENT_READY, Motion, PROGRESSING, Verdict};
 
 /// Says how an Agent is; when to look at it again, where that is sooner than usual.

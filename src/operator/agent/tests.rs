@@ -26,11 +26,11 @@ use super::resolve::{Fault, Plan, Resolved, resolve};
 use crate::database::DatabaseUrl;
 use crate::event::Events;
 use crate::metrics::Metrics;
-use crate::queue::Key;
 use crate::settings::{AgentDefaults, Platform, Settings, TeamNetwork};
 use crate::world::references::Kind;
 use crate::world::secret::SecretState;
 use crate::world::{ChildKind, Folded, World};
+use slipway_cluster::Key;
 
 pub(crate) fn settings(database: Option<&str>) -> Settings {
     Settings {

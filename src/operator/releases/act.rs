@@ -20,8 +20,8 @@ use super::stand::Stand;
 use super::world::World;
 use super::{MANAGER, author, git, show};
 use crate::event::Happening;
-use crate::queue::Key;
 use crate::write;
+use slipway_cluster::Key;
 
 /// The field manager of what is written to specs that people own.
 const SPECS: &str = "slipway-release";

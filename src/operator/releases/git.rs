@@ -11,7 +11,7 @@ use super::note::Note;
 use super::past::{Active, Past, Version};
 use super::plan::Asked;
 use super::show::Shown;
-use crate::queue::Key;
+use slipway_cluster::Key;
 
 /// So many of the newest versions are looked at: more than the cluster keeps.
 const NEWEST: usize = 5;

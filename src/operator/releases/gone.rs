@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::act::{self, Error};
 use super::world::{GRACE, World};
 use super::{author, git, show};
-use crate::queue::Key;
+use slipway_cluster::Key;
 
 /// How long to wait before the history is asked again for who is in it.
 const AGAIN: Duration = Duration::from_secs(30);
@@ -32,7 +32,7 @@ pub(super) async fn look_for_all(world: &Arc<World>) {
         match listed.await {
             Ok(all) => {
                 for key in all {
-                    world.queue.add(key);
+                    world.requests.add(key);
                 }
                 return;
             }

@@ -11,8 +11,8 @@ use kube::core::NamespaceResourceScope;
 use kube::{Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use slipway_api::{Agent, AgentRelease, AgentSpec, KnowledgeBase, Skill, Tool, labels};
-use slipway_cluster::Cache;
 use slipway_cluster::watch::{Heard, Readiness, follow};
+use slipway_cluster::{Cache, Metrics, Tasks};
 use slipway_state::history::History;
 use tokio::time::Instant;
 
@@ -21,10 +21,10 @@ use super::author;
 use super::quiet::Quiet;
 use super::show::Shown;
 use crate::event::Events;
-use crate::metrics::Metrics;
-use crate::queue::{Key, Queue};
 use crate::world::references::{self, References};
 use crate::world::{Guarded, Kept, namespaced, scopes};
+use slipway_cluster::Key;
+use slipway_cluster::controller::Requests;
 
 /// What the controller is told at its start.
 #[derive(Debug, Clone, Default)]
@@ -43,6 +43,7 @@ pub struct World {
     pub(super) settings: Settings,
     pub(super) metrics: Metrics,
     pub(super) events: Events,
+    pub(super) tasks: Tasks,
     pub(super) history: Arc<History>,
     /// Hears which namespaces have new commits.
     pub moved: Option<Moved>,
@@ -52,7 +53,7 @@ pub struct World {
     images: RwLock<HashMap<Key, BTreeMap<String, Running>>>,
     references: References,
     quiet: Mutex<HashMap<Key, Quiet>>,
-    pub(super) queue: Queue<Key>,
+    pub(super) requests: Requests,
     sources: Readiness,
 }
 
@@ -71,12 +72,13 @@ struct Running {
 }
 
 impl World {
-    pub fn new(client: Client, settings: Settings, history: Arc<History>, metrics: Metrics, events: Events) -> Self {
+    pub fn new(client: Client, settings: Settings, history: Arc<History>, metrics: Metrics, events: Events, tasks: Tasks) -> Self {
         Self {
             client,
             settings,
             metrics,
             events,
+            tasks,
             history,
             moved: None,
             agents: Cache::default(),
@@ -85,7 +87,7 @@ impl World {
             images: RwLock::default(),
             references: References::default(),
             quiet: Mutex::default(),
-            queue: Queue::default(),
+            requests: Requests::default(),
             sources: Readiness::default(),
         }
     }
@@ -185,9 +187,9 @@ impl World {
 
     /// Asks for all agents to be looked at.
     pub(super) fn enqueue_all(&self) {
-        self.agents.keys().into_iter().for_each(|key| self.queue.add(key));
+        self.agents.keys().into_iter().for_each(|key| self.requests.add(key));
         let releases = self.releases.read().unwrap_or_else(PoisonError::into_inner);
-        releases.keys().for_each(|key| self.queue.add(key.clone()));
+        releases.keys().for_each(|key| self.requests.add(key.clone()));
     }
 }
 
@@ -228,20 +230,20 @@ pub fn watch_all(world: &Arc<World>) {
 
 fn agents(world: &Arc<World>, scope: Option<String>) {
     world.sources.expect();
-    let world = world.clone();
-    tokio::spawn(async move {
+    let (world, tasks) = (world.clone(), world.tasks.clone());
+    tasks.spawn("watch of Agents", async move {
         let api: Api<Guarded<Agent>> = namespaced(&world.client, scope.as_deref());
         let hear = |heard: Heard<Guarded<Agent>>| match heard {
             Heard::Seen(key, agent) => {
                 world.agents.insert(key.clone(), (*agent).into());
-                world.queue.add(key);
+                world.requests.add(key);
             }
             Heard::Gone(key, _) => {
                 world.agents.remove(&key);
-                world.queue.add(key);
+                world.requests.add(key);
             }
             Heard::Listing => {}
-            Heard::Listed(keys) => world.agents.retain(scope.as_deref(), &keys).into_iter().for_each(|key| world.queue.add(key)),
+            Heard::Listed(keys) => world.agents.retain(scope.as_deref(), &keys).into_iter().for_each(|key| world.requests.add(key)),
         };
         follow(api, None, Some(&world.sources), hear).await;
     });
@@ -253,10 +255,10 @@ where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + std::fmt::Debug + Send + Sync + 'static,
 {
     world.sources.expect();
-    let world = world.clone();
-    tokio::spawn(async move {
+    let (world, tasks) = (world.clone(), world.tasks.clone());
+    tasks.spawn(format!("watch of {}", K::plural(&())), async move {
         let api: Api<Guarded<K>> = namespaced(&world.client, scope.as_deref());
-        let changed = |key: &Key| world.references.to(reference(kind), key).into_iter().for_each(|agent| world.queue.add(agent));
+        let changed = |key: &Key| world.references.to(reference(kind), key).into_iter().for_each(|agent| world.requests.add(agent));
         let prefix = format!("{}/", kind.folder());
         let mut known: HashSet<Key> = HashSet::new();
         let hear = |heard: Heard<Guarded<K>>| match heard {
@@ -290,21 +292,21 @@ where
 
 fn releases(world: &Arc<World>, scope: Option<String>) {
     world.sources.expect();
-    let world = world.clone();
-    tokio::spawn(async move {
+    let (world, tasks) = (world.clone(), world.tasks.clone());
+    tasks.spawn("watch of AgentReleases", async move {
         // Those that cannot be read say nothing; the API server keeps them from being made.
         let api: Api<Guarded<AgentRelease>> = namespaced(&world.client, scope.as_deref());
         let hear = |heard: Heard<Guarded<AgentRelease>>| match heard {
             Heard::Seen(key, release) => {
                 let Ok(release) = &release.0 else { return };
                 world.note(release);
-                world.queue.add(Key::new(key.namespace, &release.spec.agent));
+                world.requests.add(Key::new(key.namespace, &release.spec.agent));
             }
             Heard::Gone(key, release) => {
                 let Ok(release) = &release.0 else { return };
                 let agent = Key::new(&key.namespace, &release.spec.agent);
                 world.gone(&agent, &key.name);
-                world.queue.add(agent);
+                world.requests.add(agent);
             }
             Heard::Listing => {}
             Heard::Listed(keys) => {
@@ -313,7 +315,7 @@ fn releases(world: &Arc<World>, scope: Option<String>) {
                     let before = of.len();
                     of.retain(|name, _| keys.contains(&Key::new(&agent.namespace, name)));
                     if of.len() != before {
-                        world.queue.add(agent.clone());
+                        world.requests.add(agent.clone());
                     }
                 }
                 releases.retain(|_, of| !of.is_empty());
@@ -325,8 +327,8 @@ fn releases(world: &Arc<World>, scope: Option<String>) {
 
 fn pods(world: &Arc<World>, scope: Option<String>) {
     world.sources.expect();
-    let world = world.clone();
-    tokio::spawn(async move {
+    let (world, tasks) = (world.clone(), world.tasks.clone());
+    tasks.spawn("watch of Pods", async move {
         let api: Api<Pod> = namespaced(&world.client, scope.as_deref());
         let agent_of = |pod: &Pod| Some(Key::new(pod.namespace()?, pod.labels().get(labels::AGENT)?));
         let hear = |heard: Heard<Pod>| {
@@ -340,7 +342,7 @@ fn pods(world: &Arc<World>, scope: Option<String>) {
                         None => of.remove(&key.name).is_some(),
                     };
                     if before {
-                        world.queue.add(agent);
+                        world.requests.add(agent);
                     }
                 }
                 Heard::Gone(key, pod) => {
@@ -348,7 +350,7 @@ fn pods(world: &Arc<World>, scope: Option<String>) {
                     if let Some(of) = images.get_mut(&agent) {
                         of.remove(&key.name);
                     }
-                    world.queue.add(agent);
+                    world.requests.add(agent);
                 }
                 Heard::Listing => {}
                 Heard::Listed(keys) => {

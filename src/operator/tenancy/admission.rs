@@ -7,8 +7,8 @@ use slipway_api::agent::Storage;
 use slipway_api::{Agent, Team, ids, labels};
 use slipway_database::{Holder, Home};
 
-use crate::queue::Key;
 use crate::world::{ChildKind, World};
+use slipway_cluster::Key;
 
 /// The namespace that every cluster has had since it was made, so that its UID is the cluster's.
 const FIRST: &str = "kube-system";

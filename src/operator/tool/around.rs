@@ -10,9 +10,9 @@ use slipway_egress::Egress;
 use url::Url;
 
 use super::{Fault, egress};
-use crate::queue::Key;
 use crate::world::World;
 use crate::world::secret::SecretState;
+use slipway_cluster::Key;
 
 pub(super) struct Around {
     /// Those that the Tool names, as far as they are there.

@@ -12,8 +12,8 @@ use slipway_cluster::list;
 use tokio::time::Instant;
 
 use super::{Guarded, World};
-use crate::queue::Key;
 use crate::tenancy::rows::{Census, Roll};
+use slipway_cluster::Key;
 
 impl World {
     /// Tells whoever deletes rows of an Agent that has gone.

@@ -34,8 +34,8 @@ impl World {
 /// Heeds the ConfigMap from now on. Agents wait for the first word on it, so that none is rolled out twice.
 pub(super) fn watch(world: &Arc<World>) {
     world.sources.expect();
-    let world = world.clone();
-    tokio::spawn(async move {
+    let (world, tasks) = (world.clone(), world.tasks.clone());
+    tasks.spawn("watch of the platform's configuration", async move {
         let api: Api<ConfigMap> = Api::namespaced(world.client.clone(), &world.settings.platform_namespace);
         let hear = |heard: Heard<ConfigMap>| {
             let changed = match heard {
@@ -47,7 +47,7 @@ pub(super) fn watch(world: &Arc<World>) {
             if changed {
                 tracing::info!(mlflow_uri = ?world.mlflow_uri(), "the platform's configuration has changed");
                 world.begin_rollout();
-                world.agents.keys().into_iter().for_each(|key| world.agent_queue.add(key));
+                world.agents.keys().into_iter().for_each(|key| world.agent_requests.add(key));
             }
         };
         follow(api, None, Some(&world.sources), hear).await;

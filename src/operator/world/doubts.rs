@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::queue::Key;
+use slipway_cluster::Key;
 
 /// How long trouble stands before it is worth a Warning.
 pub(super) const GRACE: Duration = Duration::from_secs(5);

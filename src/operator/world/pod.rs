@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::ResourceExt;
 use slipway_api::labels;
 
-use crate::queue::Key;
+use slipway_cluster::Key;
 
 /// Why a pod is not ready.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 
-use crate::queue::Key;
+use slipway_cluster::Key;
 
 /// Something that an agent may name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,4 +1,4 @@
-//! The watches, and which queue each of them feeds.
+//! The watches, and which controllers hear of what they tell.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
@@ -19,8 +19,9 @@ use super::configured;
 use super::kept::{Keep, light};
 use super::references::Kind;
 use super::{Cache, Child, ChildKind, Folded, Guarded, Kept, Maker, SecretState, World};
-use crate::queue::{Key, Queue};
 use crate::{agent, skill, team, write};
+use slipway_cluster::Key;
+use slipway_cluster::controller::Requests;
 use slipway_cluster::watch::{Heard, follow};
 
 /// Starts every watch. They run until the process ends.
@@ -36,15 +37,15 @@ pub fn watch_all(world: &Arc<World>) {
             |world, key| {
                 // The Team counts its agents; a second is soon enough, and makes one count of many changes.
                 if let Some(slug) = key.namespace.strip_prefix("team-") {
-                    world.team_queue.add_after(Key::new("", slug), Duration::from_secs(1));
+                    world.team_requests.add_after(Key::new("", slug), Duration::from_secs(1));
                 }
                 world.note_agent(&key);
-                world.agent_queue.add(key);
+                world.agent_requests.add(key);
             },
         );
-        named(world, scope, Kind::Tool, |world| &world.tools, light, Some(|world| &world.tool_queue));
+        named(world, scope, Kind::Tool, |world| &world.tools, light, Some(|world| &world.tool_requests));
         named(world, scope, Kind::KnowledgeBase, |world| &world.knowledge_bases, light, None);
-        named(world, scope, Kind::Skill, |world| &world.skills, Folded::from, Some(|world| &world.skill_queue));
+        named(world, scope, Kind::Skill, |world| &world.skills, Folded::from, Some(|world| &world.skill_requests));
     }
     source(
         world,
@@ -55,7 +56,7 @@ pub fn watch_all(world: &Arc<World>) {
         |team| team,
         |world, key| {
             requeue_namespace(world, &format!("team-{}", key.name));
-            world.team_queue.add(key);
+            world.team_requests.add(key);
         },
     );
     namespaces(world);
@@ -68,22 +69,20 @@ pub fn watch_all(world: &Arc<World>) {
     }
 }
 
-fn spawn(task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
-    tokio::spawn(task).abort_handle()
+fn spawn(world: &World, name: String, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
+    world.tasks.spawn(format!("watch of {name}"), task).abort_handle()
 }
 
-fn requeue(queue: &Queue<Key>, keys: Vec<Key>) {
-    for key in keys {
-        queue.add(key);
-    }
+fn requeue(requests: &Requests, keys: Vec<Key>) {
+    requests.add_all(keys);
 }
 
 fn requeue_namespace(world: &World, namespace: &str) {
     for (key, _) in world.agents.in_namespace(namespace) {
-        world.agent_queue.add(key);
+        world.agent_requests.add(key);
     }
     for (key, _) in world.skills.in_namespace(namespace) {
-        world.skill_queue.add(key);
+        world.skill_requests.add(key);
     }
 }
 
@@ -114,15 +113,15 @@ fn named<K, T>(
     kind: Kind,
     cache: fn(&World) -> &Cache<T>,
     keep: fn(Guarded<K>) -> T,
-    own: Option<fn(&World) -> &Queue<Key>>,
+    own: Option<fn(&World) -> &Requests>,
 ) where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
     T: Keep + 'static,
 {
     source(world, namespaced(&world.client, scope), scope, cache, keep, move |world, key| {
-        requeue(&world.agent_queue, world.references.to(kind, &key));
-        if let Some(queue) = own {
-            queue(world).add(key);
+        requeue(&world.agent_requests, world.references.to(kind, &key));
+        if let Some(requests) = own {
+            requests(world).add(key);
         }
     });
 }
@@ -140,8 +139,9 @@ fn source<K, T>(
     T: Keep + 'static,
 {
     world.sources.expect();
-    let (world, scope) = (world.clone(), scope.map(str::to_owned));
-    spawn(async move {
+    let (held, scope) = (world.clone(), scope.map(str::to_owned));
+    spawn(world, K::plural(&()).into_owned(), async move {
+        let world = held;
         let hear = |heard: Heard<Guarded<K>>| match heard {
             Heard::Seen(key, mut object) => {
                 object.meta_mut().managed_fields = None;
@@ -177,8 +177,9 @@ fn dynamic(world: &World, kind: ChildKind, scope: Option<&str>) -> Api<DynamicOb
 /// Watches the namespaces of teams, and the Secrets in each of them.
 fn namespaces(world: &Arc<World>) {
     world.sources.expect();
-    let world = world.clone();
-    spawn(async move {
+    let held = world.clone();
+    spawn(world, "namespaces".to_owned(), async move {
+        let world = held;
         let mut secret_watches: HashMap<String, AbortHandle> = HashMap::new();
         let api = dynamic(&world, ChildKind::Namespace, None);
         let hear = |heard: Heard<DynamicObject>| {
@@ -195,7 +196,7 @@ fn namespaces(world: &Arc<World>) {
                 }
                 Heard::Gone(key, object) => {
                     world.children(ChildKind::Namespace).forget(&key, version(&object));
-                    owner_queue(&world, ChildKind::Namespace, &object);
+                    request_owner(&world, ChildKind::Namespace, &object);
                     gone.push(key);
                 }
                 Heard::Listing => {}
@@ -204,7 +205,7 @@ fn namespaces(world: &Arc<World>) {
             for key in gone {
                 requeue_namespace(&world, &key.name);
                 if let Some(slug) = key.name.strip_prefix("team-") {
-                    world.team_queue.add(Key::new("", slug));
+                    world.team_requests.add(Key::new("", slug));
                 }
                 if let Some(watch) = secret_watches.remove(&key.name) {
                     watch.abort();
@@ -220,8 +221,9 @@ fn namespaces(world: &Arc<World>) {
 
 /// Watches the Secrets of one team. The right to do so is given by the Team controller, perhaps only in a moment.
 fn secrets(world: &Arc<World>, namespace: String) -> AbortHandle {
-    let world = world.clone();
-    spawn(async move {
+    let held = world.clone();
+    spawn(world, format!("secrets of {namespace}"), async move {
+        let world = held;
         let api = dynamic(&world, ChildKind::Secret, Some(&namespace));
         let hear = |heard: Heard<DynamicObject>| {
             let mut touched = Vec::new();
@@ -242,7 +244,7 @@ fn secrets(world: &Arc<World>, namespace: String) -> AbortHandle {
                 Heard::Gone(key, object) => {
                     world.secrets.remove(&key);
                     if world.children(ChildKind::Secret).forget(&key, version(&object)).is_some() {
-                        owner_queue(&world, ChildKind::Secret, &object);
+                        request_owner(&world, ChildKind::Secret, &object);
                     }
                     touched.push(key);
                 }
@@ -253,13 +255,13 @@ fn secrets(world: &Arc<World>, namespace: String) -> AbortHandle {
                     let first = world.secrets_known.lock().unwrap_or_else(PoisonError::into_inner).insert(namespace.clone());
                     if first {
                         requeue_namespace(&world, &namespace);
-                        requeue(&world.tool_queue, tools_with_secrets(&world, &namespace, |_| true));
+                        requeue(&world.tool_requests, tools_with_secrets(&world, &namespace, |_| true));
                     }
                 }
             }
             for key in touched {
-                requeue(&world.agent_queue, world.references.to(Kind::Secret, &key));
-                requeue(&world.tool_queue, tools_with_secrets(&world, &namespace, |name| name == key.name));
+                requeue(&world.agent_requests, world.references.to(Kind::Secret, &key));
+                requeue(&world.tool_requests, tools_with_secrets(&world, &namespace, |name| name == key.name));
             }
         };
         follow(api, None, None, hear).await;
@@ -277,8 +279,9 @@ fn tools_with_secrets(world: &World, namespace: &str, is_meant: impl Fn(&str) ->
 
 fn children(world: &Arc<World>, kind: ChildKind, scope: Option<String>) {
     world.made.expect();
-    let world = world.clone();
-    spawn(async move {
+    let held = world.clone();
+    spawn(world, kind.resource().plural, async move {
+        let world = held;
         sources_known(&world).await;
         let selector = format!("{}={}", labels::MANAGED_BY, labels::OPERATOR);
         let api = dynamic(&world, kind, scope.as_deref());
@@ -286,7 +289,7 @@ fn children(world: &Arc<World>, kind: ChildKind, scope: Option<String>) {
             Heard::Seen(key, mut object) => see(&world, kind, key, &mut object),
             Heard::Gone(key, object) => {
                 world.children(kind).forget(&key, version(&object));
-                owner_queue(&world, kind, &object);
+                request_owner(&world, kind, &object);
             }
             Heard::Listing => {}
             // Whoever owned what is gone finds out at the next resync.
@@ -347,7 +350,7 @@ fn note(world: &World, kind: ChildKind, key: Key, object: &mut DynamicObject, an
         None => answered.is_none() || last_gone < version,
     });
     if replaced && !same {
-        owner_queue(world, kind, object);
+        request_owner(world, kind, object);
     }
 }
 
@@ -371,16 +374,17 @@ fn owner(kind: ChildKind, object: &DynamicObject) -> Option<(Maker, Key)> {
     Some((maker, Key::new(namespace, name)))
 }
 
-fn owner_queue(world: &World, kind: ChildKind, object: &DynamicObject) {
+fn request_owner(world: &World, kind: ChildKind, object: &DynamicObject) {
     if let Some((maker, owner)) = owner(kind, object) {
-        maker.queue(world).add(owner);
+        maker.requests(world).add(owner);
     }
 }
 
 fn pods(world: &Arc<World>, scope: Option<String>) {
     world.made.expect();
-    let world = world.clone();
-    spawn(async move {
+    let held = world.clone();
+    spawn(world, "pods".to_owned(), async move {
+        let world = held;
         let api: Api<Pod> = namespaced(&world.client, scope.as_deref());
         let hear = |heard: Heard<Pod>| {
             let touched: Vec<Key> = match heard {
@@ -392,7 +396,7 @@ fn pods(world: &Arc<World>, scope: Option<String>) {
             for agent in &touched {
                 world.note_pods(agent);
             }
-            requeue(&world.agent_queue, touched);
+            requeue(&world.agent_requests, touched);
         };
         follow(api, Some(labels::AGENT), Some(&world.made), hear).await;
     });

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, PoisonError};
 
-use crate::queue::Key;
 use crate::write;
+use slipway_cluster::Key;
+use slipway_cluster::controller::Failure;
 
 /// Of how many objects it is remembered. A cluster with more that cannot be read hears some of it twice.
 const MOST: usize = 4096;

@@ -7,9 +7,9 @@ use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, ListParams};
 
-use crate::queue::Key;
 use crate::world::World;
 use crate::world::pod::{Problem, Starting};
+use slipway_cluster::Key;
 
 /// How soon an agent is looked at again while a pod of it starts.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(10);
