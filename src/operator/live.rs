@@ -9,10 +9,6 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use serde_json::{Map, Value};
-use slipway_api::condition;
-
-/// How the names of all our field managers begin.
-pub(crate) const FAMILY: &str = "slipway/";
 
 /// Whether `live` holds all of `desired`. A value that says nothing (empty, zero, false) may be absent.
 pub(crate) fn covers(desired: &Value, live: &Value) -> bool {
@@ -68,7 +64,8 @@ pub(crate) fn fingerprint(labels: &impl Hash, annotations: &impl Hash, owners: &
 pub(crate) fn additions(fields: &[ManagedFieldsEntry], ours: &str, body: &Value) -> Vec<String> {
     let empty = Map::new();
     let is_ours = |entry: &&ManagedFieldsEntry| entry.manager.as_deref() == Some(ours);
-    let own = owned(fields.iter().filter(is_ours));
+    let mut own = Map::new();
+    fields.iter().filter(is_ours).filter_map(tree).for_each(|fields| merge(&mut own, fields));
     let mut found = Vec::new();
     for theirs in fields.iter().filter(|entry| !is_ours(entry) && entry.subresource.is_none()).filter_map(tree) {
         for (root, theirs) in theirs {
@@ -86,41 +83,13 @@ pub(crate) fn additions(fields: &[ManagedFieldsEntry], ours: &str, body: &Value)
         }
     }
     found.retain(|pointer| !pointer.starts_with("/spec/template/metadata"));
-    last_first(found)
-}
-
-/// JSON pointers to what strangers have put into the status of one of our own kinds, as [`additions`] has them. Conditions
-/// whose types have a domain are other controllers' own, and stay.
-pub(crate) fn strange_status(fields: &[ManagedFieldsEntry], body: &Value) -> Vec<String> {
-    let is_ours = |entry: &&ManagedFieldsEntry| entry.manager.as_deref().is_some_and(|manager| manager.starts_with(FAMILY));
-    let in_status = |fields| tree(fields)?.get("f:status")?.as_object();
-    let mut theirs = fields.iter().filter(|entry| !is_ours(entry)).filter_map(in_status).peekable();
-    let (Some(_), Some(live)) = (theirs.peek(), body.get("status")) else { return Vec::new() };
-    let mut own = Map::new();
-    fields.iter().filter(is_ours).filter_map(in_status).for_each(|fields| merge(&mut own, fields));
-    let mut found = Vec::new();
-    theirs.for_each(|theirs| walk(theirs, &own, live, "/status", &mut found));
-    let is_others = |item: Option<&Value>| item.and_then(|item| item["type"].as_str()).is_some_and(condition::is_others);
-    found.retain(|pointer| !is_others(body.pointer(pointer)));
-    last_first(found)
+    found.sort_by_cached_key(|pointer| std::cmp::Reverse(sort_key(pointer)));
+    found.dedup();
+    found
 }
 
 fn tree(entry: &ManagedFieldsEntry) -> Option<&Map<String, Value>> {
     entry.fields_v1.as_ref()?.0.as_object()
-}
-
-/// All that these own.
-fn owned<'a>(entries: impl Iterator<Item = &'a ManagedFieldsEntry>) -> Map<String, Value> {
-    let mut own = Map::new();
-    entries.filter_map(tree).for_each(|fields| merge(&mut own, fields));
-    own
-}
-
-/// In an order in which they can be removed one after the other.
-fn last_first(mut pointers: Vec<String>) -> Vec<String> {
-    pointers.sort_by_cached_key(|pointer| std::cmp::Reverse(sort_key(pointer)));
-    pointers.dedup();
-    pointers
 }
 
 fn walk(theirs: &Map<String, Value>, ours: &Map<String, Value>, live: &Value, pointer: &str, found: &mut Vec<String>) {
@@ -288,24 +257,6 @@ mod tests {
             assert!(!leftovers(&[ours("Update")], "us", &less), "an update says nothing of what was wanted");
             assert!(!leftovers(&[ours("Apply")], "others", &less));
         }
-    }
-
-    #[test]
-    fn what_strangers_put_into_a_status_is_found() {
-        let ours = entry(
-            "slipway/agent",
-            json!({"f:status": {"f:phase": {}, "f:conditions": {"k:{\"type\":\"Ready\"}": {".": {}, "f:type": {}, "f:status": {}}}}}),
-        );
-        let more = entry("slipway/release", json!({"f:status": {"f:activeRelease": {}}}));
-        let theirs = entry(
-            "kubectl-edit",
-            json!({"f:spec": {"f:name": {}}, "f:status": {"f:phase": {}, "f:restartedAt": {}, "f:activeRelease": {}, "f:conditions": {
-                "k:{\"type\":\"Pinned\"}": {".": {}, "f:type": {}}, "k:{\"type\":\"example.com/Audited\"}": {".": {}, "f:type": {}}}}}),
-        );
-        let body = json!({"spec": {"name": "x"}, "status": {"phase": "Running", "restartedAt": "then", "activeRelease": 1,
-            "conditions": [{"type": "Ready"}, {"type": "example.com/Audited"}, {"type": "Pinned"}]}});
-        assert_eq!(strange_status(&[ours.clone(), more, theirs], &body), ["/status/restartedAt", "/status/conditions/2"]);
-        assert!(strange_status(&[ours], &body).is_empty());
     }
 
     #[test]

@@ -143,9 +143,7 @@ pub(crate) async fn child(world: &World, kind: ChildKind, owner: &str, desired: 
 /// A refusal is something to tell the user; all else is tried again.
 fn refused(error: kube::Error) -> Result<Outcome, Error> {
     match error {
-        kube::Error::Api(status) if matches!(status.code, 400 | 403 | 422) || is_unfit(&status.message) => {
-            Ok(Outcome::Refused(status.message))
-        }
+        kube::Error::Api(status) if matches!(status.code, 400 | 403 | 422) => Ok(Outcome::Refused(status.message)),
         error => Err(error.into()),
     }
 }
@@ -153,12 +151,6 @@ fn refused(error: kube::Error) -> Result<Outcome, Error> {
 /// The reason for which an object stands still that the API server refused in these words.
 pub(crate) fn reason_of_refusal(why: &str) -> &'static str {
     if why.contains("exceeded quota") { "QuotaExceeded" } else { "Refused" }
-}
-
-/// What the API server calls an error of its own (500) and is the user's: a list with two entries of one key cannot be
-/// applied, and a cluster whose addresses are all taken has none for another Service.
-fn is_unfit(message: &str) -> bool {
-    message.starts_with("failed to create typed patch object") || message.contains("failed to allocate a serviceIP")
 }
 
 /// Makes an object if there is none of that name; `None` when there is one, whosever it may be. Field ownership is
@@ -230,12 +222,11 @@ async fn merge(api: &Api<DynamicObject>, name: &str, desired: &Value, manager: &
     api.patch(name, &by(manager), &without(&object, &additions)?).await.map_err(outrun)
 }
 
-/// The API server says of a patch whose test fails, as of an object that is not valid, 422; the one is a conflict.
+/// Of a patch whose test fails the API server says 422, as of an object that is not valid. The object was valid before what
+/// others added, so that it is the test: it has changed since, and is looked at again.
 fn outrun(error: kube::Error) -> kube::Error {
     match error {
-        kube::Error::Api(status) if status.code == 422 && status.message.starts_with("the server rejected our request") => {
-            kube::Error::Api(Box::new(Status { code: 409, ..*status }))
-        }
+        kube::Error::Api(status) if status.code == 422 => kube::Error::Api(Box::new(Status { code: 409, ..*status })),
         other => other,
     }
 }
@@ -261,8 +252,7 @@ pub(crate) async fn delete(world: &World, kind: ChildKind, key: &Key) -> Result<
     }
 }
 
-/// Writes the status of one of our own kinds, and takes out what strangers have put there; the object as it is now, nothing
-/// if it was deleted in the meantime.
+/// Writes the status of one of our own kinds; the object as it is now, nothing if it was deleted in the meantime.
 pub(crate) async fn status<K>(client: &Client, key: &Key, status: &impl Serialize, manager: &str) -> Result<Option<DynamicObject>, Error>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug,
@@ -283,15 +273,10 @@ where
             }
             apply_status(&api, &key.name, &wanted, manager).await
         }
-        Err(Error::Api(kube::Error::Api(refused))) if is_jammed(&refused) => {
-            tracing::warn!(object = %key, refused = refused.message, "a status that nothing can be applied to is cleared first");
-            clear(&api, &key.name, status, manager).await?;
-            apply_status(&api, &key.name, &wanted, manager).await
-        }
         other => other,
     };
     match written {
-        Ok(written) => Ok(Some(unburdened(&api, &written, manager).await?.unwrap_or(written))),
+        Ok(written) => Ok(Some(written)),
         Err(Error::Api(kube::Error::Api(status))) if status.code == 404 => Ok(None),
         Err(error) => Err(error),
     }
@@ -313,33 +298,6 @@ fn remove(object: &mut Value, pointer: &str) {
     if let Some(parent) = object.pointer_mut(parent).and_then(Value::as_object_mut) {
         parent.remove(field);
     }
-}
-
-/// Whether it is for what strangers have put there that a status is refused: a full list, or a list in the place of a time,
-/// which the schema's check lets through and nothing can be applied to.
-fn is_jammed(refused: &Status) -> bool {
-    refused.code == 422 || refused.code == 500 && refused.message.contains("smd typed")
-}
-
-/// Takes all out of a status that is no single value; what of it is wanted comes back. If what is `wanted` would be refused
-/// in the place of any other status, too, nothing is taken out.
-async fn clear(api: &Api<DynamicObject>, name: &str, wanted: &impl Serialize, manager: &str) -> Result<(), kube::Error> {
-    let trial = PatchParams { dry_run: true, ..by(manager) };
-    api.patch_status(name, &trial, &Patch::Merge(json!({"status": wanted}))).await?;
-    let object = api.get(name).await?;
-    let parts = object.data["status"].as_object().into_iter().flatten();
-    let paths: Vec<String> =
-        parts.filter(|(_, part)| part.is_array() || part.is_object()).map(|(name, _)| format!("/status/{name}")).collect();
-    api.patch_status(name, &by(manager), &without(&object, &paths)?).await.map(drop)
-}
-
-/// Takes out what strangers have put into a status; the object after that, nothing where there was nothing to take out.
-async fn unburdened(api: &Api<DynamicObject>, object: &DynamicObject, manager: &str) -> Result<Option<DynamicObject>, kube::Error> {
-    let strange = live::strange_status(object.managed_fields(), &object.data);
-    if strange.is_empty() {
-        return Ok(None);
-    }
-    api.patch_status(&object.name_any(), &by(manager), &without(object, &strange)?).await.map(Some)
 }
 
 /// Sets the finalizers of one of our own kinds, unless it has changed since we looked.
@@ -375,16 +333,6 @@ pub(crate) fn named(outcomes: &[(ChildKind, String, Outcome)], wanted: &Outcome)
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_race_that_is_lost_is_a_conflict_and_what_is_not_valid_is_not() {
-        let code = |message: &str| match outrun(kube::Error::Api(Status::failure(message, "Invalid").with_code(422).boxed())) {
-            kube::Error::Api(status) => status.code,
-            other => panic!("{other}"),
-        };
-        assert_eq!(code("the server rejected our request due to an error in our request"), 409);
-        assert_eq!(code("Deployment.apps \"a\" is invalid: spec.selector: field is immutable"), 422);
-    }
 
     #[test]
     fn what_an_earlier_definition_does_not_know_is_left_out_and_nothing_else() {

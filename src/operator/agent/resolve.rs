@@ -9,7 +9,7 @@ mod skills;
 mod tools;
 mod warnings;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
@@ -267,7 +267,7 @@ fn json(value: &impl serde::Serialize) -> String {
 /// The agent's settings over the chart's: maps are merged, the rest is the agent's if it says anything.
 fn pod_template(own: Option<&PodTemplate>, defaults: &PodTemplate) -> PodTemplate {
     let mut merged = defaults.clone();
-    let Some(own) = own.cloned() else { return merged };
+    let own = own.cloned().unwrap_or_default();
     merged.labels.extend(own.labels);
     merged.annotations.extend(own.annotations);
     merged.node_selector.extend(own.node_selector);
@@ -280,5 +280,8 @@ fn pod_template(own: Option<&PodTemplate>, defaults: &PodTemplate) -> PodTemplat
     merged.affinity = own.affinity.or(merged.affinity);
     merged.priority_class_name = own.priority_class_name.or(merged.priority_class_name);
     merged.runtime_class_name = own.runtime_class_name.or(merged.runtime_class_name);
+    // It is a list by name, of which the API server can apply no two entries of one name.
+    let mut names = HashSet::new();
+    merged.image_pull_secrets.retain(|secret| names.insert(secret.name.clone()));
     merged
 }

@@ -249,6 +249,13 @@ fn annotations_stop_start_and_restart_an_agent_whose_spec_is_anothers() {
 }
 
 #[test]
+fn a_pull_secret_that_is_named_twice_is_applied_once() {
+    let pod = |spec: &str| build::build(&plan(&agent(spec), &settings(None))).deployment.spec.unwrap().template.spec.unwrap();
+    let twice = pod("podTemplate: {imagePullSecrets: [{name: b}, {name: a}, {name: b}]}").image_pull_secrets.unwrap();
+    assert_eq!(twice.iter().map(|secret| &*secret.name).collect::<Vec<_>>(), ["b", "a"]);
+}
+
+#[test]
 fn only_secrets_that_are_used_change_the_hash() {
     let secret = |name: &str, value: &str| {
         format!(

@@ -2,7 +2,7 @@
 //! Git says.
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ManagedFieldsEntry, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 use slipway_api::condition::{self, Finding, READY};
@@ -19,8 +19,6 @@ pub(super) const NAME_MAX: usize = 63;
 /// The longest author and changelog in one.
 const AUTHOR_MAX: usize = 256;
 const CHANGELOG_MAX: usize = 4096;
-/// What pods run, in the API server's book of writers.
-const RUN_HASH: &str = "/f:status/f:runHash";
 /// So many releases stay that were not made because nothing had changed.
 const SKIPPED: usize = 3;
 
@@ -74,10 +72,6 @@ impl Shown {
             .map(|entry| entry.manager.as_deref())
             .collect();
         let is_ours = writers.contains(&Some(MANAGER));
-        // What an archived release ran is nowhere else, so that nobody could put it back: it is not believed, and goes.
-        let wrote_hash = |entry: &&ManagedFieldsEntry| entry.fields_v1.as_ref().is_some_and(|fields| fields.0.pointer(RUN_HASH).is_some());
-        let is_strange = |entry: &ManagedFieldsEntry| !entry.manager.as_deref().is_some_and(|manager| manager.starts_with(live::FAMILY));
-        let is_forged = meta.managed_fields.iter().flatten().filter(wrote_hash).any(is_strange);
         let number = release.name_any().rsplit_once("-v").and_then(|(_, number)| number.parse().ok());
         let labelled = release.labels().get(labels::RELEASE).and_then(|label| label.parse().ok());
         let request = (!is_ours).then(|| Request {
@@ -93,7 +87,7 @@ impl Shown {
             version: None,
             is_made: is_ours || writers.is_empty() || (status.version.is_some() && !skipped),
             numbered: number.filter(|_| is_ours || number == labelled),
-            run_hash: status.run_hash.clone().filter(|_| !is_forged),
+            run_hash: status.run_hash.clone(),
             status: hash(&status),
             request,
             created: release.creation_timestamp().map_or(0, |time| time.0.as_second()),
