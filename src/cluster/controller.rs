@@ -235,6 +235,22 @@ where
     tasks.spawn_while(move || *phase.borrow() == Phase::Running, name, run::<K, E, F>(options, due, reconcile))
 }
 
+/// Begins something that goes on while controllers work, and is then left where it is.
+pub fn start_beside(
+    tasks: &Tasks,
+    name: &str,
+    phase: watch::Receiver<Phase>,
+    work: impl Future<Output = ()> + Send + 'static,
+) -> JoinHandle<()> {
+    let running = phase.clone();
+    tasks.spawn_while(move || *running.borrow() == Phase::Running, name, async move {
+        tokio::select! {
+            () = work => {}
+            () = reached(phase, Phase::Finishing) => {}
+        }
+    })
+}
+
 async fn run<K, E, F>(options: Options, due: impl Stream<Item = Key> + Send + 'static, reconcile: impl Fn(Key) -> F + Send + Sync + 'static)
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,

@@ -4,14 +4,19 @@
 //! The operator, the release controller and REST stand on this, each with caches of its own that hold what it needs.
 
 pub mod cache;
+pub mod cached;
 pub mod controller;
+pub mod event;
+pub mod json;
 mod key;
 pub mod list;
 pub mod metrics;
 pub mod page;
 pub mod quota;
+pub mod references;
 pub mod tasks;
 pub mod watch;
+pub mod write;
 
 pub use cache::Cache;
 pub use key::Key;

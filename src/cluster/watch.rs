@@ -5,9 +5,10 @@ use std::fmt::Debug;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures::StreamExt;
+use kube::core::NamespaceResourceScope;
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch_objects};
-use kube::{Api, Resource};
+use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::{Notify, Semaphore};
 
@@ -29,6 +30,25 @@ pub enum Heard<K> {
     Gone(Key, Box<K>),
     /// A full list has ended; whatever of the scope is not in it is gone.
     Listed(HashSet<Key>),
+}
+
+/// What is watched: these namespaces each, or without any all of the cluster.
+pub fn scopes(namespaces: &[String]) -> Vec<Option<String>> {
+    match namespaces {
+        [] => vec![None],
+        some => some.iter().cloned().map(Some).collect(),
+    }
+}
+
+/// The API of a namespaced kind, in one namespace or in all.
+pub fn namespaced<K>(client: &Client, scope: Option<&str>) -> Api<K>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+{
+    match scope {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    }
 }
 
 /// Counts the watches that have not yet ended their first list.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use slipway_cluster::{Metrics, Tasks};
 use slipway_http::{Error, Method, Reply, Request, StatusCode};
-use slipway_operator::world::World;
+use slipway_operator::Context;
 use slipway_rest::Rest;
 
 use crate::state::State;
@@ -12,7 +12,7 @@ use crate::state::State;
 pub(crate) struct Health {
     pub metrics: Metrics,
     pub tasks: Tasks,
-    pub world: Option<Arc<World>>,
+    pub operator: Option<Arc<Context>>,
     pub api: Option<Rest>,
     pub state: Option<State>,
 }
@@ -40,7 +40,7 @@ impl Health {
     }
 
     fn is_ready(&self) -> bool {
-        self.world.as_ref().is_none_or(|world| world.is_ready())
+        self.operator.as_ref().is_none_or(|operator| operator.is_ready())
             && self.api.as_ref().is_none_or(Rest::is_ready)
             && self.state.as_ref().is_none_or(State::is_ready)
     }

@@ -12,9 +12,9 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 use kube::Client;
+use slipway_cluster::event::Events;
 use slipway_cluster::{Metrics, Tasks};
 use slipway_http::{Limits, listen, serve};
-use slipway_operator::event::Events;
 use slipway_operator::releases::{self, World, watch_all};
 use slipway_state::git::Git;
 use slipway_state::history::{Fault, History};

@@ -1,46 +1,51 @@
 //! The controllers: what turns an `Agent` into a Deployment, a `Team` into a namespace, and says how it went.
 //!
-//! `world` hears what happens in the cluster, `agent`, `team`, `tool` and `skill` decide, `write` writes.
+//! `watches` fill the `caches` and publish changes; the controllers (`agent`, `skill`, `team`, `tool`) hear of them, request
+//! what depends on them, and reconcile while this process leads; `children` are written in one place. `kinds` is the list.
 
+mod admission;
 mod agent;
-pub mod approval;
-mod body;
+mod caches;
+mod children;
+mod context;
 pub mod database;
-pub mod event;
-mod live;
+mod drift;
+mod fault;
+mod kinds;
 pub mod metrics;
+mod pending_warnings;
 mod quantity;
+mod registry;
 pub mod releases;
-mod rollout;
+mod reported;
 pub mod settings;
 mod skill;
+mod skill_folder;
 mod team;
 pub mod tenancy;
-mod tool;
-pub mod visits;
-pub mod world;
-mod write;
+#[cfg(test)]
+mod testing;
+pub mod tool;
+mod tool_rules;
+mod upkeep;
+mod watches;
 
-use std::fmt::Debug;
-use std::future::Future;
 use std::sync::Arc;
 
-use kube::Resource;
-use serde::de::DeserializeOwned;
-use slipway_api::{Agent, Skill, Team, Tool};
-use slipway_cluster::Key;
-use slipway_cluster::controller::{self, Next, Options, Phase, Requests};
+pub use context::Context;
+use slipway_cluster::controller::Phase;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
-use world::World;
+pub use tool::poll::Sign;
 
-/// How many Tools, Teams and Skills are reconciled at once, of each kind.
-const OTHERS_AT_ONCE: usize = 2;
+/// Makes the controllers known and starts every watch. They run until the process ends. Without a way to sign nobody is polled.
+pub fn open(context: &Arc<Context>, sign: Option<Sign>) {
+    kinds::register(context, sign);
+}
 
 /// Reconciles for as long as this process leads. When `stop` turns true it finishes the work at hand, leading all the
 /// while; when it leads no longer it leaves that where it is, since another may begin any moment: whoever leads next puts
 /// right what is half done, as after a kill.
-pub async fn run(world: Arc<World>, mut leads: watch::Receiver<bool>, mut stop: watch::Receiver<bool>) {
+pub async fn run(context: Arc<Context>, mut leads: watch::Receiver<bool>, mut stop: watch::Receiver<bool>) {
     let until_stopped = async move {
         let _ = stop.wait_for(|stop| *stop).await;
     };
@@ -58,78 +63,34 @@ pub async fn run(world: Arc<World>, mut leads: watch::Receiver<bool>, mut stop: 
     };
     tokio::pin!(until_lost);
     tokio::select! {
-        () = world.ready() => {}
+        () = context.caches.ready() => {}
         () = &mut until_lost => return,
         () = &mut until_stopped => return,
     }
-    tracing::info!(agents = world.agents.keys().len(), "leading; reconciling everything once");
-    world.metrics.leader.set(1);
-    world.begin_rollout();
-    world.resume_rollouts();
+    tracing::info!(agents = context.caches.agents.keys().len(), "leading; reconciling everything once");
+    context.metrics.leader.set(1);
     let phase = watch::Sender::new(Phase::Running);
-    let concurrency = world.settings.max_concurrent_reconciles.max(1);
-    let controllers = [
-        run_controller::<Agent, _>(&world, &phase, "agent", concurrency, world.agent_requests.clone(), |world, key| async move {
-            agent::reconcile(&world, &key).await
-        }),
-        run_controller::<Tool, _>(&world, &phase, "tool", OTHERS_AT_ONCE, world.tool_requests.clone(), |world, key| async move {
-            tool::reconcile(&world, &key).await
-        }),
-        run_controller::<Team, _>(&world, &phase, "team", OTHERS_AT_ONCE, world.team_requests.clone(), |world, key| async move {
-            team::reconcile(&world, &key).await
-        }),
-        run_controller::<Skill, _>(&world, &phase, "skill", OTHERS_AT_ONCE, world.skill_requests.clone(), |world, key| async move {
-            skill::reconcile(&world, &key).await
-        }),
-    ];
-    let database = world.tenancy.is_some().then(|| {
-        let work = world.clone();
-        world.tasks.spawn("upkeep of the database", async move { tenancy::keep(&work).await })
-    });
-    let visits = world.sign.is_some().then(|| {
-        let work = world.clone();
-        world.tasks.spawn("poll of agents' tools", async move { visits::keep(&work).await })
-    });
-    world.enqueue_all();
-    let finishes = tokio::select! {
-        () = &mut until_lost => false,
-        () = &mut until_stopped => true,
-    };
-    for task in database.iter().chain(&visits) {
-        task.abort();
+    let registered = context.registry.all();
+    let working = futures::future::join_all(registered.iter().flat_map(|registered| registered.clone().start(&phase)));
+    for controller in registered {
+        controller.request_all();
     }
-    let all_over = futures::future::join_all(controllers);
-    tokio::pin!(all_over);
-    if finishes {
-        tracing::info!("stopping; finishing the reconciles at hand");
-        phase.send_replace(Phase::Finishing);
-        tokio::select! {
-            _ = &mut all_over => {
-                world.metrics.leader.set(0);
-                return;
+    tokio::pin!(working);
+    tokio::select! {
+        () = &mut until_lost => {}
+        () = &mut until_stopped => {
+            tracing::info!("stopping; finishing the reconciles at hand");
+            phase.send_replace(Phase::Finishing);
+            tokio::select! {
+                _ = &mut working => {
+                    context.metrics.leader.set(0);
+                    return;
+                }
+                () = &mut until_lost => {}
             }
-            () = &mut until_lost => {}
         }
     }
     phase.send_replace(Phase::Abandoned);
-    all_over.await;
-    world.metrics.leader.set(0);
-}
-
-/// Begins a controller, which takes requests from now on.
-fn run_controller<K, F>(
-    world: &Arc<World>,
-    phase: &watch::Sender<Phase>,
-    name: &'static str,
-    concurrency: usize,
-    requests: Requests,
-    reconcile: fn(Arc<World>, Key) -> F,
-) -> JoinHandle<()>
-where
-    K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
-    F: Future<Output = Next<write::Error>> + Send + 'static,
-{
-    let options = Options { name, concurrency, requests, metrics: (*world.metrics).clone(), phase: phase.subscribe() };
-    let context = world.clone();
-    controller::start::<K, _, _>(&world.tasks, options, move |key| reconcile(context.clone(), key))
+    working.await;
+    context.metrics.leader.set(0);
 }

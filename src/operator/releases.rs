@@ -14,7 +14,7 @@ mod past;
 mod plan;
 mod quiet;
 mod show;
-pub(crate) mod stand;
+mod stand;
 #[cfg(test)]
 mod tests;
 mod world;
@@ -43,11 +43,6 @@ const MANAGER: &str = "slipway/release";
 const RESYNC: Duration = Duration::from_mins(5);
 /// More steps than this in a row are none that lead anywhere.
 const STEPS: usize = 64;
-
-/// Whether an Agent runs a release in the place of its spec.
-pub(crate) fn is_pinned(agent: &Agent) -> bool {
-    plan::pin(agent).is_some()
-}
 
 /// Works until `stop` turns true; ends with the work at hand finished.
 pub async fn run(world: Arc<World>, mut stop: watch::Receiver<bool>) {

@@ -13,11 +13,9 @@ use kube::api::ObjectMeta;
 use serde_json::Value;
 use slipway_api::labels;
 
-pub(crate) use deployment::CONTAINER;
-
 use super::resolve::Plan;
-use crate::world::ChildKind;
-use crate::write::value;
+use crate::caches::ChildKind;
+use slipway_cluster::write::value;
 
 /// Everything that an Agent owns. A new child cannot be forgotten: [`Desired::into_values`] takes it apart.
 pub(super) struct Desired {

@@ -22,6 +22,8 @@ use slipway_api::{Agent, AgentSpec, ids, labels};
 use super::gather::Seen;
 use crate::settings::Settings;
 
+pub(super) use crate::fault::Fault;
+
 pub(super) use skills::Folder;
 
 /// What came of looking at an Agent.
@@ -33,14 +35,6 @@ pub(super) enum Resolved {
     /// Something has not been read yet.
     Unknown(&'static str),
 }
-
-/// Something that keeps an Agent from running until somebody mends it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Fault {
-    pub reason: &'static str,
-    pub message: String,
-}
-
 /// All that the builders need, and nothing that they would have to decide.
 #[derive(Debug, Clone)]
 pub(super) struct Plan {

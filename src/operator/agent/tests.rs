@@ -11,46 +11,23 @@ use std::path::Path;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Secret;
-use kube::client::Body;
 use kube::core::DeserializeGuard;
-use kube::{Client, Resource, ResourceExt};
+use kube::{Resource, ResourceExt};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use slipway_api::team::AllowedPodSettings;
 use slipway_api::{Agent, KnowledgeBase, Skill, Team, Tool, contract, ids};
 
 use super::build;
 use super::gather::{self, Seen};
 use super::resolve::{Fault, Plan, Resolved, resolve};
-use crate::database::DatabaseUrl;
-use crate::event::Events;
-use crate::metrics::Metrics;
-use crate::settings::{AgentDefaults, Platform, Settings, TeamNetwork};
-use crate::world::references::Kind;
-use crate::world::secret::SecretState;
-use crate::world::{ChildKind, Folded, World};
+use crate::caches::ChildKind;
+use crate::caches::secret::SecretState;
+use crate::caches::skill::CachedSkill;
+use crate::settings::{Platform, Settings};
+use crate::testing::{context, settings};
 use slipway_cluster::Key;
-
-pub(crate) fn settings(database: Option<&str>) -> Settings {
-    Settings {
-        platform_namespace: "slipway-system".to_owned(),
-        service_account: "slipway-manager".to_owned(),
-        cluster_domain: "cluster.local".to_owned(),
-        watch_namespaces: Vec::new(),
-        runtime_image: "slipway.dev/slipway-runtime:1".to_owned(),
-        agent_defaults: AgentDefaults::default(),
-        team_network: TeamNetwork::default(),
-        allowed_pod_settings: AllowedPodSettings::default(),
-        team_quota: std::collections::BTreeMap::new(),
-        database: database.map(|url| DatabaseUrl::parse(url).unwrap()),
-        ollama_base_url: None,
-        platform: Platform::default(),
-        max_concurrent_reconciles: 1,
-        max_concurrent_rollouts: 1,
-        secrets_hash_key: b"a key for tests".to_vec(),
-    }
-}
+use slipway_cluster::references::Kind;
 
 fn documents(yaml: &str) -> Vec<Value> {
     serde_yaml::Deserializer::from_str(yaml).map(|document| Value::deserialize(document).unwrap()).collect()
@@ -66,9 +43,9 @@ fn seen(agent: &Agent, documents: &[Value], settings: &Settings) -> Seen {
     fn named<K: Resource + Clone>(objects: &[K], name: &str) -> Option<Arc<DeserializeGuard<K>>> {
         objects.iter().find(|object| object.meta().name.as_deref() == Some(name)).map(|found| Arc::new(DeserializeGuard(Ok(found.clone()))))
     }
-    fn folded(skills: &[Skill], name: &str) -> Option<Arc<Folded>> {
+    fn folded(skills: &[Skill], name: &str) -> Option<Arc<CachedSkill>> {
         let found = skills.iter().find(|skill| skill.meta().name.as_deref() == Some(name))?;
-        Some(Arc::new(Folded::from(DeserializeGuard(Ok(found.clone())))))
+        Some(Arc::new(CachedSkill::from(DeserializeGuard(Ok(found.clone())))))
     }
     let (tools, bases) = (all::<Tool>(documents, "Tool"), all::<KnowledgeBase>(documents, "KnowledgeBase"));
     let (skills, skill_names) = (all::<Skill>(documents, "Skill"), agent.spec.skills.iter().map(|reference| ids::skill_name(reference)));
@@ -276,30 +253,27 @@ fn no_secret_can_override_a_variable_of_the_contract() {
     assert!(sources.last().unwrap().config_map_ref.is_some(), "the last source wins, and it must be the ConfigMap");
 }
 
-/// A world without a cluster: whoever asks it for anything fails.
-pub(crate) fn world() -> World {
-    let nobody =
-        tower::service_fn(async |_: http::Request<Body>| Err::<http::Response<Body>, _>(std::io::Error::other("there is no cluster")));
-    let client = Client::new(nobody, "default");
-    World::new(client.clone(), settings(None), None, Metrics::default(), Events::new(client, None))
-}
-
 #[tokio::test]
 async fn judging_a_child_does_not_touch_the_reverse_index() {
-    let (world, key) = (world(), |name: &str| Key::new("team-a", name));
+    let (context, key) = (context(), |name: &str| Key::new("team-a", name));
     let documents = documents(&format!(
         "{}---\nkind: Tool\nmetadata: {{name: t, namespace: team-a}}\nspec: {{name: t, type: mcp, mcpEndpoint: 'https://x', headersFrom: [{{name: A, secret: s, key: k}}]}}\n",
         agent("tools: [t], knowledgeBases: [kb_docs]")
     ));
-    world.agents.insert(key("helper"), DeserializeGuard(Ok(all::<Agent>(&documents, "Agent").remove(0))).into());
-    world.tools.insert(key("t"), DeserializeGuard(Ok(all::<Tool>(&documents, "Tool").remove(0))));
+    context.caches.agents.insert(key("helper"), DeserializeGuard(Ok(all::<Agent>(&documents, "Agent").remove(0))).into());
+    context.caches.tools.insert(key("t"), DeserializeGuard(Ok(all::<Tool>(&documents, "Tool").remove(0))));
     let named = || {
-        let all = [(Kind::Tool, "t"), (Kind::KnowledgeBase, "docs"), (Kind::Secret, "s"), (Kind::Secret, "agent-env")];
-        all.map(|(kind, name)| world.references.to(kind, &key(name)))
+        let all = [
+            (Kind::of::<Tool>(), "t"),
+            (Kind::of::<KnowledgeBase>(), "docs"),
+            (Kind::of::<Secret>(), "s"),
+            (Kind::of::<Secret>(), "agent-env"),
+        ];
+        all.map(|(kind, name)| context.caches.references.to(kind, &key(name)))
     };
-    super::desired(&world, &key("helper"), ChildKind::ConfigMap, "helper-config");
+    super::desired(&context, &key("helper"), ChildKind::ConfigMap, "helper-config");
     assert_eq!(named(), [const { Vec::new() }; 4], "a replica that stands by judges too, and must not pretend to reconcile");
-    gather::note(all::<Agent>(&documents, "Agent").first().unwrap(), &world);
+    gather::note(all::<Agent>(&documents, "Agent").first().unwrap(), &context);
     assert_eq!(named(), std::array::from_fn::<_, 4, _>(|_| vec![key("helper")]));
 }
 

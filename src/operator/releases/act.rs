@@ -19,9 +19,9 @@ use super::show::Shown;
 use super::stand::Stand;
 use super::world::World;
 use super::{MANAGER, author, git, show};
-use crate::event::Happening;
-use crate::write;
 use slipway_cluster::Key;
+use slipway_cluster::event::EventSpec;
+use slipway_cluster::write;
 
 /// The field manager of what is written to specs that people own.
 const SPECS: &str = "slipway-release";
@@ -55,9 +55,9 @@ pub(super) async fn act(world: &World, key: &Key, agent: &Agent, past: &Past, st
         Step::Rest(_) => Ok(Done::default()),
         Step::Refuse { version, why } => {
             let note = format!("release {version} is not deployed: {why}");
-            let happening = Happening { warning: true, reason: "ReleaseRefused".to_owned(), action: "Deploy", note };
+            let event = EventSpec { warning: true, reason: "ReleaseRefused".to_owned(), action: "Deploy", note };
             let payload = json!({"version": version, "message": why});
-            world.events.publish_once(&about(agent), happening, &payload, &[&version, &agent.resource_version().unwrap_or_default()]).await;
+            world.events.publish_once(&about(agent), event, &payload, &[&version, &agent.resource_version().unwrap_or_default()]).await;
             unask(world, agent).await
         }
         Step::Unask { news } => {
@@ -115,10 +115,10 @@ pub(super) async fn act(world: &World, key: &Key, agent: &Agent, past: &Past, st
 /// Tells that what is active in the history may not be what the Agent has.
 async fn refused(world: &World, agent: &Agent, past: &Past, why: &str) {
     let note = format!("the release that was asked for cannot be deployed: {why}; allow it, or ask for another");
-    let happening = Happening { warning: true, reason: "ReleaseRefused".to_owned(), action: "Deploy", note };
+    let event = EventSpec { warning: true, reason: "ReleaseRefused".to_owned(), action: "Deploy", note };
     let version = past.active.as_ref().map_or(0, |active| active.version);
     let payload = json!({"version": version, "message": why});
-    world.events.publish_once(&about(agent), happening, &payload, &[&version.to_string(), why]).await;
+    world.events.publish_once(&about(agent), event, &payload, &[&version.to_string(), why]).await;
 }
 
 pub(super) fn about(agent: &Agent) -> ObjectReference {
@@ -238,8 +238,8 @@ async fn tell(world: &World, agent: &Agent, past: &Past) {
             active.note.edited.iter().map(|(name, digest)| (format!("{}/{}", name.kind.folder(), name.name), digest)).collect();
         payload["edited"] = json!(names);
     }
-    let happening = Happening { warning: false, reason: reason.to_owned(), action, note };
-    world.events.publish_once(&about(agent), happening, &payload, &[&active.version.to_string(), &active.since.to_string()]).await;
+    let event = EventSpec { warning: false, reason: reason.to_owned(), action, note };
+    world.events.publish_once(&about(agent), event, &payload, &[&active.version.to_string(), &active.since.to_string()]).await;
 }
 
 /// Says on the Agent that Git cannot be asked.

@@ -9,8 +9,8 @@ use slipway_release::{Artifact, Metadata, Resolved, diff};
 
 use super::around::{Differs, Name};
 use super::past::Past;
-use super::plan::{blank, content};
 use super::show::{Request, Shown};
+use slipway_release::{blank, content_of as content};
 
 /// The longest changelog; an AgentRelease takes as much.
 const CHANGELOG_MAX: usize = 4096;

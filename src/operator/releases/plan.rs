@@ -10,7 +10,7 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 use slipway_api::{Agent, labels};
 use slipway_release::lifecycle::{self, Event};
-use slipway_release::{Artifact, Metadata, Resolved, Status, autoscaled};
+use slipway_release::{Artifact, Resolved, Status, autoscaled, content_of as content, pinned_content};
 
 use super::around::{Around, differs, pinned_digest};
 use super::draft::{self, Draft};
@@ -126,7 +126,7 @@ pub(super) fn next(seen: &Seen) -> Step {
             None => Step::Rest(Rest::Unable),
         };
     }
-    if let Some(step) = project(seen, pin(agent)) {
+    if let Some(step) = project(seen, pinned_content(agent)) {
         return step;
     }
     requests(seen).unwrap_or_else(|| automatic(seen))
@@ -205,34 +205,9 @@ pub(super) fn agent_release(agent: &Agent) -> Option<u64> {
     agent.status.as_ref()?.active_release.and_then(|version| u64::try_from(version).ok())
 }
 
-/// The hash that the Agent's spec is pinned at, while it still has it.
-pub(super) fn pin(agent: &Agent) -> Option<String> {
-    let pinned = agent.status.as_ref()?.pinned_content.clone()?;
-    (content(agent).content_hash() == pinned).then_some(pinned)
-}
-
-/// The artifact of an Agent as it stands, for comparison.
-pub(super) fn content(agent: &Agent) -> Artifact {
-    Artifact::of(agent, Resolved::default(), blank(agent))
-}
-
-pub(super) fn blank(agent: &Agent) -> Metadata {
-    Metadata {
-        name: agent.name_any(),
-        version: 0,
-        previous: 0,
-        author: String::new(),
-        timestamp: Timestamp::UNIX_EPOCH,
-        changelog: String::new(),
-        checksum: String::new(),
-        status: Status::Active,
-        deleted_at: None,
-    }
-}
-
 /// The Agent as it runs: its own spec, or that of the release that it is pinned to.
 pub(super) fn effective<'a>(agent: &'a Agent, past: &Past) -> Cow<'a, Agent> {
-    let pinned = past.active.as_ref().filter(|_| pin(agent).is_some());
+    let pinned = past.active.as_ref().filter(|_| pinned_content(agent).is_some());
     match pinned.map(|active| slipway_release::spec(&active.artifact, &agent.spec)) {
         Some(Ok(spec)) => Cow::Owned(Agent { spec, ..agent.clone() }),
         // One that cannot be read was refused before it was pinned.
@@ -316,5 +291,5 @@ fn settle_image(active: &Active, effective: &Agent, resolved: &Resolved) -> Step
 /// Tells one content from another, while it is waited for it to stand still.
 fn fingerprint(effective: &Agent, resolved: &Resolved) -> u64 {
     let resolved = Resolved { image: None, ..resolved.clone() };
-    crate::live::hash(&json!([content(effective).content(), resolved]))
+    slipway_cluster::json::hash(&json!([content(effective).content(), resolved]))
 }

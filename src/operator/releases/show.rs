@@ -12,7 +12,7 @@ use slipway_release::Status;
 use super::past::{Past, Version};
 use super::plan::Step;
 use super::{MANAGER, author};
-use crate::live;
+use slipway_cluster::json::hash as hash_of;
 
 /// The longest name of an AgentRelease.
 pub(super) const NAME_MAX: usize = 63;
@@ -110,7 +110,7 @@ impl Shown {
 }
 
 fn hash(status: &AgentReleaseStatus) -> u64 {
-    live::hash(&serde_json::to_value(status).unwrap_or_default())
+    hash_of(&serde_json::to_value(status).unwrap_or_default())
 }
 
 /// The next thing that the cluster does not show as it is.

@@ -6,12 +6,9 @@ use kube::ResourceExt;
 use serde::Serialize;
 use slipway_api::Agent;
 use slipway_api::agent::Phase;
-use slipway_api::condition::{self, Finding, PINNED, READY, RECONCILING, RELEASED};
+use slipway_api::condition::{self, Finding, OF_RELEASES, PINNED, READY, RECONCILING, RELEASED};
 
 use super::past::Past;
-
-/// The conditions that are ours.
-pub(crate) const KINDS: [&str; 2] = [RELEASED, PINNED];
 
 /// What is written.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -88,10 +85,10 @@ pub(super) fn lost(agent: &Agent, past: &Past) -> Option<Wanted> {
 /// What has to be written, unless the Agent says so already.
 pub(super) fn differs(agent: &Agent, wanted: &Wanted, now: Timestamp) -> Option<Stand> {
     let status = agent.status.clone().unwrap_or_default();
-    let before: Vec<Condition> = status.conditions.into_iter().filter(|condition| KINDS.contains(&&*condition.type_)).collect();
+    let before: Vec<Condition> = status.conditions.into_iter().filter(|condition| OF_RELEASES.contains(&&*condition.type_)).collect();
     let conditions = condition::conditions(wanted.findings.clone(), &before, None, now);
     let stand = Stand { active_release: wanted.active_release, pinned_content: wanted.pinned_content.clone(), conditions };
     let mut before = Stand { active_release: status.active_release, pinned_content: status.pinned_content, conditions: before };
-    before.conditions.sort_by_key(|condition| KINDS.iter().position(|kind| *kind == condition.type_));
+    before.conditions.sort_by_key(|condition| OF_RELEASES.iter().position(|kind| *kind == condition.type_));
     (stand != before).then_some(stand)
 }

@@ -10,8 +10,9 @@ use kube::api::Api;
 use kube::core::NamespaceResourceScope;
 use kube::{Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
+use slipway_api::agent::CONTAINER;
 use slipway_api::{Agent, AgentRelease, AgentSpec, KnowledgeBase, Skill, Tool, labels};
-use slipway_cluster::watch::{Heard, Readiness, follow};
+use slipway_cluster::watch::{Heard, Readiness, follow, namespaced, scopes};
 use slipway_cluster::{Cache, Metrics, Tasks};
 use slipway_state::history::History;
 use tokio::time::Instant;
@@ -20,11 +21,11 @@ use super::around::{self, Around, Found, Kind, Name};
 use super::author;
 use super::quiet::Quiet;
 use super::show::Shown;
-use crate::event::Events;
-use crate::world::references::{self, References};
-use crate::world::{Guarded, Kept, namespaced, scopes};
 use slipway_cluster::Key;
+use slipway_cluster::cached::{CachedAgent, Guarded};
 use slipway_cluster::controller::Requests;
+use slipway_cluster::event::Events;
+use slipway_cluster::references::{self, References};
 
 /// What the controller is told at its start.
 #[derive(Debug, Clone, Default)]
@@ -47,7 +48,7 @@ pub struct World {
     pub(super) history: Arc<History>,
     /// Hears which namespaces have new commits.
     pub moved: Option<Moved>,
-    pub(super) agents: Cache<Kept>,
+    pub(super) agents: Cache<CachedAgent>,
     things: Cache<Thing>,
     releases: RwLock<HashMap<Key, HashMap<String, Shown>>>,
     images: RwLock<HashMap<Key, BTreeMap<String, Running>>>,
@@ -195,9 +196,9 @@ impl World {
 
 fn reference(kind: Kind) -> references::Kind {
     match kind {
-        Kind::Tool => references::Kind::Tool,
-        Kind::Skill => references::Kind::Skill,
-        Kind::KnowledgeBase => references::Kind::KnowledgeBase,
+        Kind::Tool => references::Kind::of::<Tool>(),
+        Kind::Skill => references::Kind::of::<Skill>(),
+        Kind::KnowledgeBase => references::Kind::of::<KnowledgeBase>(),
     }
 }
 
@@ -374,9 +375,6 @@ fn running(pod: &Pod) -> Option<Running> {
     let status = pod.status.as_ref()?.container_statuses.iter().flatten().find(|status| status.name == CONTAINER)?;
     Some(Running { reference: container.image.clone()?, digest: around::digest_of(&status.image_id)? })
 }
-
-/// The container of an agent's pod that is the agent.
-const CONTAINER: &str = crate::agent::CONTAINER;
 
 /// How long after an Agent was seen to go its history is closed: one that comes back at once goes on with it.
 pub(super) const GRACE: Duration = Duration::from_secs(5);

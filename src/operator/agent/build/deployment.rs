@@ -20,8 +20,8 @@ use slipway_api::{contract, labels};
 use super::{all_labels, config_map, config_map_name, meta, selector, tool_digests_name};
 use crate::agent::resolve::{Folder, Plan, Variable};
 use crate::quantity::canonical;
+use slipway_api::agent::CONTAINER;
 
-pub(crate) const CONTAINER: &str = "agent";
 const TEMPORARY: &str = "tmp";
 const CREDENTIALS: &str = "credentials";
 const SKILLS: &str = "skills";

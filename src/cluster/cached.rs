@@ -1,7 +1,7 @@
-//! What is kept of our own kinds' objects: what is read of them, and no more than `MAX_KEPT` of any.
+//! What is kept of our own kinds' objects: what is read of them, and no more than `MAX_BYTES` of any.
 //!
 //! An Agent is kept written out, which takes a third of the room, and read anew by whoever wants it. Of a Skill the texts
-//! go, see `folded`. What is larger than a whole object of its kind could ever be of use is told as one that cannot be
+//! go, see the operator's `caches::skill`. What is larger than a whole object of its kind could ever be of use is told as one that cannot be
 //! read, so that nobody's objects fill this process.
 
 use std::io::{self, Write};
@@ -13,41 +13,42 @@ use kube::core::error_boundary::InvalidObject;
 use serde::Serialize;
 use slipway_api::Agent;
 
-use super::Guarded;
+/// A resource of ours, or what the API server sent in its place.
+pub type Guarded<K> = DeserializeGuard<K>;
 
 /// How many bytes an object may take as JSON once it is lightened: twice what the largest variable of an agent holds, and
 /// room for what is not a variable.
-const MAX_KEPT: usize = 256 * 1024;
+const MAX_BYTES: usize = 256 * 1024;
 /// The domains of labels and annotations that are read: our own, and those of GitOps tools.
 const READ: [&str; 3] = ["slipway.dev/", "fluxcd.io/", "argoproj.io/"];
 /// How many of each are kept, and how long an annotation's value may be.
 const MAX_MARKS: usize = 64;
 const MAX_MARK: usize = 1024;
 
-/// Something that is kept in the place of an object.
-pub(crate) trait Keep: Send + Sync {
+/// What is cached in the place of an object.
+pub trait Cached: Send + Sync {
     /// Whether the object could be read.
     fn is_readable(&self) -> bool;
 }
 
-impl<K: Send + Sync> Keep for Guarded<K> {
+impl<K: Send + Sync> Cached for Guarded<K> {
     fn is_readable(&self) -> bool {
         self.0.is_ok()
     }
 }
 
-pub struct Kept {
+pub struct CachedAgent {
     pub generation: Option<i64>,
     text: Result<Box<[u8]>, Box<InvalidObject>>,
 }
 
-impl Keep for Kept {
+impl Cached for CachedAgent {
     fn is_readable(&self) -> bool {
         self.text.is_ok()
     }
 }
 
-impl Kept {
+impl CachedAgent {
     /// The Agent without what its writers are remembered by, or why it cannot be read.
     pub fn agent(&self) -> Result<Agent, Box<InvalidObject>> {
         let text = self.text.as_ref().map_err(Clone::clone)?;
@@ -55,7 +56,7 @@ impl Kept {
     }
 }
 
-impl From<Guarded<Agent>> for Kept {
+impl From<Guarded<Agent>> for CachedAgent {
     fn from(object: Guarded<Agent>) -> Self {
         let object = light(object);
         let generation = object.meta().generation;
@@ -66,20 +67,20 @@ impl From<Guarded<Agent>> for Kept {
 }
 
 /// The object without what nobody reads, unless it is too large even so.
-pub(crate) fn light<K: Resource + Serialize>(mut object: Guarded<K>) -> Guarded<K> {
+pub fn light<K: Resource + Serialize>(mut object: Guarded<K>) -> Guarded<K> {
     lighten(object.meta_mut());
     let size = object.0.as_ref().map_or(0, size);
-    if size <= MAX_KEPT {
+    if size <= MAX_BYTES {
         return object;
     }
-    let error = format!("it takes {size} bytes, and at most {MAX_KEPT} are possible");
+    let error = format!("it takes {size} bytes, and at most {MAX_BYTES} are possible");
     let mut metadata = std::mem::take(object.meta_mut());
     (metadata.labels, metadata.annotations) = (None, None);
     DeserializeGuard(Err(InvalidObject { error, metadata }))
 }
 
 /// Leaves of the metadata what is read.
-pub(super) fn lighten(meta: &mut ObjectMeta) {
+pub fn lighten(meta: &mut ObjectMeta) {
     meta.managed_fields = None;
     meta.finalizers = None;
     meta.owner_references = None;
@@ -135,14 +136,15 @@ mod tests {
         burdened.annotations_mut().insert("zz.slipway.dev/long".to_owned(), "x".repeat(MAX_MARK + 1));
         burdened.labels_mut().insert("other".to_owned(), "x".to_owned());
         burdened.finalizers_mut().push("example.com/finalizer".to_owned());
-        let kept = Kept::from(DeserializeGuard(Ok(burdened)));
+        let kept = CachedAgent::from(DeserializeGuard(Ok(burdened)));
         assert_eq!(serde_json::to_value(kept.agent().unwrap()).unwrap(), serde_json::to_value(agent).unwrap());
         assert_eq!((kept.generation, kept.is_readable()), (Some(3), true));
     }
 
     #[test]
     fn what_cannot_be_read_says_why_each_time() {
-        let kept = Kept::from(serde_json::from_value::<Guarded<Agent>>(json!({"metadata": {"name": "a", "uid": "u"}, "spec": 7})).unwrap());
+        let kept =
+            CachedAgent::from(serde_json::from_value::<Guarded<Agent>>(json!({"metadata": {"name": "a", "uid": "u"}, "spec": 7})).unwrap());
         let invalid = kept.agent().unwrap_err();
         assert_eq!((invalid.metadata.uid.as_deref(), invalid.error), (Some("u"), kept.agent().unwrap_err().error));
         assert!(!kept.is_readable());
@@ -160,7 +162,7 @@ mod tests {
             "spec": {"name": "A", "framework": "custom", "podTemplate": {"affinity": affinity}},
         }))
         .unwrap();
-        let kept = Kept::from(DeserializeGuard(Ok(agent)));
+        let kept = CachedAgent::from(DeserializeGuard(Ok(agent)));
         let invalid = kept.agent().unwrap_err();
         assert!(!kept.is_readable() && invalid.error.ends_with("at most 262144 are possible"), "{}", invalid.error);
         assert_eq!((invalid.metadata.uid.as_deref(), kept.generation), (Some("u"), Some(2)));

@@ -1,6 +1,6 @@
 //! Which list of tools is the approved one of a Tool that speaks mcp, and whether its server offers another (threat 14).
 //!
-//! `visits` learns from agents' pods what they see, `tool` writes down what is judged of it here, and `agent::resolve`
+//! `poll` learns from agents' pods what they see, `tool` writes down what is judged of it here, and `agent::resolve`
 //! tells pods which list to insist on.
 
 use std::collections::{BTreeMap, HashMap};

@@ -1,17 +1,19 @@
 //! Which agents name which objects, so that a change reaches exactly those.
 
+use std::any::TypeId;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 
-use slipway_cluster::Key;
+use crate::Key;
 
-/// Something that an agent may name.
+/// A kind of object, by its type here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
-    Tool,
-    KnowledgeBase,
-    Skill,
-    Secret,
+pub struct Kind(TypeId);
+
+impl Kind {
+    pub fn of<K: 'static>() -> Self {
+        Self(TypeId::of::<K>())
+    }
 }
 
 #[derive(Default)]
@@ -57,18 +59,21 @@ impl References {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+
     use super::*;
 
     #[test]
     fn a_new_set_replaces_the_old_one() {
-        let references = References::default();
+        let (references, kind) = (References::default(), Kind::of::<Secret>());
         let (agent, tool, other) = (Key::new("n", "a"), Key::new("n", "t"), Key::new("n", "u"));
-        references.set(&agent, [(Kind::Tool, tool.clone())].into());
-        assert_eq!(references.to(Kind::Tool, &tool), vec![agent.clone()]);
-        references.set(&agent, [(Kind::Tool, other.clone())].into());
-        assert_eq!(references.to(Kind::Tool, &tool), Vec::<Key>::new());
-        assert_eq!(references.to(Kind::Tool, &other), vec![agent.clone()]);
+        references.set(&agent, [(kind, tool.clone())].into());
+        assert_eq!(references.to(kind, &tool), vec![agent.clone()]);
+        references.set(&agent, [(kind, other.clone())].into());
+        assert_eq!(references.to(kind, &tool), Vec::<Key>::new());
+        assert_eq!(references.to(kind, &other), vec![agent.clone()]);
+        assert!(references.to(Kind::of::<ConfigMap>(), &other).is_empty(), "an object of another kind is another object");
         references.set(&agent, HashSet::new());
-        assert_eq!(references.to(Kind::Tool, &other), Vec::<Key>::new());
+        assert_eq!(references.to(kind, &other), Vec::<Key>::new());
     }
 }

@@ -1,55 +1,27 @@
-//! The only places where the operator writes to the cluster.
+//! How children are written: by server-side apply, if they are not as they should be already. The one place that writes to
+//! the caches beside the watches, as the API server's answer is what a watch is about to tell.
 
-use std::fmt::Debug;
-
+use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams};
 use kube::core::{PartialObjectMeta, Status};
-use kube::{Client, Resource, ResourceExt};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use slipway_api::labels;
-use slipway_cluster::controller::Failure;
+use slipway_cluster::json::{hash, long_key, text};
 use slipway_cluster::metrics::ByController;
 use slipway_cluster::quota;
-use thiserror::Error;
+use slipway_cluster::write::{Error, by};
 
-use crate::body::{body, long_key};
-use crate::live;
-use crate::world::child::is_labelled;
-use crate::world::{ChildKind, World, heard_back};
+use crate::caches::ChildKind;
+use crate::caches::child::{Child, is_labelled};
+use crate::context::Context;
+use crate::drift;
 use slipway_cluster::Key;
 
-/// The field manager of replacements; see [`apply`].
+/// The field manager of replacements; see [`send`].
 const REPAIR: &str = "slipway/repair";
 /// A resource version that no object can have: the first that etcd gives out is 2. What is applied with it is made
 /// if there is nothing of that name, and is a conflict with anything that is there.
 const NOTHING_THERE: &str = "1";
-
-#[derive(Debug, Error)]
-pub(crate) enum Error {
-    #[error("the API server could not be asked: {0}")]
-    Api(#[from] kube::Error),
-    #[error("an object could not be written as JSON: {0}")]
-    Json(#[from] serde_json::Error),
-}
-
-impl Failure for Error {
-    fn category(&self) -> &'static str {
-        match self {
-            Self::Api(kube::Error::Api(status)) => match status.code {
-                403 => "forbidden",
-                404 => "not_found",
-                409 => "conflict",
-                400 | 422 => "invalid",
-                429 => "throttled",
-                _ => "api",
-            },
-            Self::Api(_) => "connection",
-            Self::Json(_) => "json",
-        }
-    }
-}
 
 /// What came of writing a child.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,47 +41,45 @@ pub(crate) enum Outcome {
     Refused(String),
 }
 
-/// A typed object as JSON, with its type: the form in which it is compared and applied.
-pub(crate) fn value<K: Resource<DynamicType = ()> + Serialize>(object: &K) -> Result<Value, serde_json::Error> {
-    let mut value = serde_json::to_value(object)?;
-    value["apiVersion"] = json!(K::api_version(&()));
-    value["kind"] = json!(K::kind(&()));
-    Ok(value)
-}
-
 /// The API of one kind, in a namespace or (with an empty one) over all.
-pub(crate) fn api(world: &World, kind: ChildKind, namespace: &str) -> Api<DynamicObject> {
+pub(crate) fn api(context: &Context, kind: ChildKind, namespace: &str) -> Api<DynamicObject> {
     let resource = kind.resource();
     if namespace.is_empty() {
-        Api::all_with(world.client.clone(), &resource)
+        Api::all_with(context.client.clone(), &resource)
     } else {
-        Api::namespaced_with(world.client.clone(), namespace, &resource)
+        Api::namespaced_with(context.client.clone(), namespace, &resource)
     }
 }
 
 /// Makes an object be as `desired` says, if it is not so already.
-pub(crate) async fn child(world: &World, kind: ChildKind, owner: &str, desired: &Value, manager: &'static str) -> Result<Outcome, Error> {
+pub(crate) async fn apply(
+    context: &Context,
+    kind: ChildKind,
+    owner: &str,
+    desired: &Value,
+    manager: &'static str,
+) -> Result<Outcome, Error> {
     let text = |pointer: &str| desired.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let key = Key::new(text("/metadata/namespace"), text("/metadata/name"));
-    let wanted = live::hash(desired);
-    let before = world.children(kind).get(&key);
+    let wanted = hash(desired);
+    let before = context.caches.children(kind).get(&key);
     if let Some(before) = &before {
         if before.owner.as_deref().is_some_and(|uid| uid != owner) {
             return Ok(if before.is_labelled { Outcome::Left } else { Outcome::Taken });
         }
-        if before.is == Some(wanted) {
+        if before.matches_hash == Some(wanted) {
             return Ok(Outcome::Unchanged);
         }
     }
     if let Some(why) = long_key(desired) {
         return Ok(Outcome::Refused(why));
     }
-    let api = api(world, kind, &key.namespace);
+    let api = api(context, kind, &key.namespace);
     if before.is_none() {
         // Most likely there is nothing; whether that is so, the API server finds out in the same breath.
         match create(&api, &key.name, desired, manager).await {
             Ok(Some(mut object)) => {
-                heard_back(world, kind, key, &mut object, wanted);
+                written(context, kind, key, &mut object, wanted);
                 return Ok(Outcome::Created);
             }
             Ok(None) => {}
@@ -123,21 +93,34 @@ pub(crate) async fn child(world: &World, kind: ChildKind, owner: &str, desired: 
         return Ok(if is_labelled(live) { Outcome::Left } else { Outcome::Taken });
     }
     let exists = known || found.is_some();
-    let mut object = match apply(&api, kind, &key.name, desired, manager, exists).await {
+    let mut object = match send(&api, kind, &key.name, desired, manager, exists).await {
         Ok(object) => object,
         Err(error) => return refused(error),
     };
-    heard_back(world, kind, key, &mut object, wanted);
+    written(context, kind, key, &mut object, wanted);
     Ok(match before {
         _ if !exists => Outcome::Created,
         // One that was as it should be, was compared, and is something else, somebody else has changed.
-        Some(before) if before.is.is_some() || !before.judged || !before.was_right => Outcome::Updated,
+        Some(before) if before.matches_hash.is_some() || !before.compared || !before.ever_matched => Outcome::Updated,
         _ => {
             let controller = manager.trim_start_matches("slipway/");
-            world.metrics.repairs.get_or_create(&ByController { controller }).inc();
+            context.metrics.repairs.get_or_create(&ByController { controller }).inc();
             Outcome::Repaired
         }
     })
+}
+
+/// Takes note of the API server's answer to a write, after which the object is as `wanted`. Where the watch has been faster
+/// and has told of a later change or of the end, that counts, and the answer is no news.
+fn written(context: &Context, kind: ChildKind, key: Key, object: &mut DynamicObject, wanted: u64) {
+    object.types = Some(kind.types());
+    let child = Child::written(object, wanted);
+    let (uid, version) = (child.uid.clone(), child.resource_version);
+    context.caches.children(kind).replace(key, child, |present, last_gone| match present {
+        Some(present) if present.uid == uid => present.resource_version <= version,
+        Some(present) => present.resource_version < version,
+        None => last_gone < version,
+    });
 }
 
 /// A refusal is something to tell the user; all else is tried again.
@@ -188,7 +171,7 @@ fn is_offered(object: &PartialObjectMeta<DynamicObject>, desired: &Value) -> boo
 
 /// Applies `desired`, and takes out what others have added where only we may. Where the API server finds that
 /// what is there cannot be mended step by step, it is replaced.
-async fn apply(
+async fn send(
     api: &Api<DynamicObject>,
     kind: ChildKind,
     name: &str,
@@ -213,9 +196,9 @@ async fn apply(
 }
 
 async fn merge(api: &Api<DynamicObject>, name: &str, desired: &Value, manager: &str) -> Result<DynamicObject, kube::Error> {
-    let body = body(desired).map_err(kube::Error::SerdeError)?;
+    let body = text(desired).map_err(kube::Error::SerdeError)?;
     let object = api.patch(name, &PatchParams::apply(manager).force(), &Patch::Apply(&body)).await?;
-    let additions = live::additions(object.managed_fields(), manager, &object.data);
+    let additions = drift::additions(object.managed_fields(), manager, &object.data);
     if additions.is_empty() {
         return Ok(object);
     }
@@ -231,11 +214,6 @@ fn outrun(error: kube::Error) -> kube::Error {
     }
 }
 
-/// A write that is no apply, by this field manager.
-pub(crate) fn by(manager: &str) -> PatchParams {
-    PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() }
-}
-
 /// What takes these out, unless the object has changed since.
 fn without(object: &DynamicObject, paths: &[String]) -> Result<Patch<()>, kube::Error> {
     let mut steps = vec![json!({"op": "test", "path": "/metadata/resourceVersion", "value": object.resource_version()})];
@@ -244,82 +222,11 @@ fn without(object: &DynamicObject, paths: &[String]) -> Result<Patch<()>, kube::
 }
 
 /// Deletes an object that we own.
-pub(crate) async fn delete(world: &World, kind: ChildKind, key: &Key) -> Result<(), Error> {
-    match api(world, kind, &key.namespace).delete(&key.name, &DeleteParams::default()).await {
+pub(crate) async fn delete(context: &Context, kind: ChildKind, key: &Key) -> Result<(), Error> {
+    match api(context, kind, &key.namespace).delete(&key.name, &DeleteParams::default()).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         Err(error) => Err(error.into()),
-    }
-}
-
-/// Writes the status of one of our own kinds; the object as it is now, nothing if it was deleted in the meantime.
-pub(crate) async fn status<K>(client: &Client, key: &Key, status: &impl Serialize, manager: &str) -> Result<Option<DynamicObject>, Error>
-where
-    K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug,
-{
-    let api: Api<DynamicObject> = own_api::<K>(client, key);
-    let mut wanted = json!({
-        "apiVersion": K::api_version(&()),
-        "kind": K::kind(&()),
-        "metadata": {"name": key.name},
-        "status": status,
-    });
-    let written = match apply_status(&api, &key.name, &wanted, manager).await {
-        Err(Error::Api(kube::Error::Api(refused))) if !undeclared(&refused.message).is_empty() => {
-            let unknown = undeclared(&refused.message);
-            tracing::warn!(object = %key, ?unknown, "left out of a status: the definition in the cluster is older than this manager");
-            for pointer in &unknown {
-                remove(&mut wanted, pointer);
-            }
-            apply_status(&api, &key.name, &wanted, manager).await
-        }
-        other => other,
-    };
-    match written {
-        Ok(written) => Ok(Some(written)),
-        Err(Error::Api(kube::Error::Api(status))) if status.code == 404 => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-async fn apply_status(api: &Api<DynamicObject>, name: &str, wanted: &Value, manager: &str) -> Result<DynamicObject, Error> {
-    Ok(api.patch_status(name, &PatchParams::apply(manager).force(), &Patch::Apply(&body(wanted)?)).await?)
-}
-
-/// Pointers to the fields of a status that the definition does not have, by what the API server says of an apply: then
-/// nothing of it is written. Within lists it names no field that could be left out.
-fn undeclared(message: &str) -> Vec<String> {
-    let fields = message.split(": field not declared in schema").filter_map(|before| before.split_whitespace().last());
-    fields.filter(|field| field.starts_with(".status.") && !field.contains('[')).map(|field| field.replace('.', "/")).collect()
-}
-
-fn remove(object: &mut Value, pointer: &str) {
-    let Some((parent, field)) = pointer.rsplit_once('/') else { return };
-    if let Some(parent) = object.pointer_mut(parent).and_then(Value::as_object_mut) {
-        parent.remove(field);
-    }
-}
-
-/// Sets the finalizers of one of our own kinds, unless it has changed since we looked.
-pub(crate) async fn finalizers<K>(client: &Client, object: &K, finalizers: &[String]) -> Result<(), Error>
-where
-    K: Resource<DynamicType = ()>,
-{
-    let key = Key::of(object);
-    let body = json!({"metadata": {"resourceVersion": object.resource_version(), "finalizers": finalizers}});
-    match own_api::<K>(client, &key).patch_metadata(&key.name, &PatchParams::default(), &Patch::Merge(&body)).await {
-        Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        Err(error) => Err(error.into()),
-    }
-}
-
-fn own_api<K: Resource<DynamicType = ()>>(client: &Client, key: &Key) -> Api<DynamicObject> {
-    let resource = kube::api::ApiResource::erase::<K>(&());
-    if key.namespace.is_empty() {
-        Api::all_with(client.clone(), &resource)
-    } else {
-        Api::namespaced_with(client.clone(), &key.namespace, &resource)
     }
 }
 
@@ -328,23 +235,4 @@ pub(crate) fn named(outcomes: &[(ChildKind, String, Outcome)], wanted: &Outcome)
     let names: Vec<String> =
         outcomes.iter().filter(|(_, _, outcome)| outcome == wanted).map(|(kind, name, _)| format!("{kind:?} {name}")).collect();
     (!names.is_empty()).then(|| names.join(", "))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_an_earlier_definition_does_not_know_is_left_out_and_nothing_else() {
-        let one =
-            "failed to create typed patch object (a/b; agents.slipway.dev/v1, Kind=Agent): .status.runHash: field not declared in schema";
-        assert_eq!(undeclared(one), ["/status/runHash"]);
-        let many = "failed to create typed patch object (a/b; c): errors:\n  .status.a.b: field not declared in schema\n  \
-            .status.list[name=\"x\"].c: field not declared in schema\n  .spec.d: field not declared in schema";
-        assert_eq!(undeclared(many), ["/status/a/b"]);
-        assert!(undeclared("the object has been modified").is_empty());
-        let mut object = json!({"status": {"a": {"b": 1, "c": 2}}});
-        remove(&mut object, &undeclared(many)[0]);
-        assert_eq!(object, json!({"status": {"a": {"c": 2}}}));
-    }
 }

@@ -9,7 +9,7 @@ use slipway_api::{agent::AGENT_ENV, labels};
 
 /// A Secret of a team's namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SecretState {
+pub(crate) struct SecretState {
     /// Whether agents may use it.
     pub readable: bool,
     pub keys: Vec<String>,
@@ -18,7 +18,7 @@ pub struct SecretState {
 }
 
 impl SecretState {
-    pub fn of(secret: &Secret, key: &[u8]) -> Self {
+    pub(crate) fn of(secret: &Secret, key: &[u8]) -> Self {
         let labelled = secret.labels().get(labels::AGENT_READABLE).is_some_and(|value| value == "true");
         let data = secret.data.iter().flatten();
         Self {
@@ -30,7 +30,7 @@ impl SecretState {
 }
 
 /// HMAC-SHA-256 over pairs, each part with its length before it, so that no two lists give the same bytes.
-pub fn keyed_hash<'a>(key: &[u8], pairs: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> [u8; 32] {
+pub(crate) fn keyed_hash<'a>(key: &[u8], pairs: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> [u8; 32] {
     // HMAC takes keys of any length, so the error cannot occur; an empty key is the harmless answer to it.
     let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(key) else { return [0; 32] };
     for part in pairs.flat_map(|(name, value)| [name, value]) {

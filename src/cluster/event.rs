@@ -15,16 +15,16 @@ use sha2::{Digest, Sha256};
 use slipway_api::labels;
 
 /// An Event's note may have this many bytes.
-const NOTE_MAX: usize = 1024;
+const MAX_NOTE_BYTES: usize = 1024;
 
 /// How long is waited after each attempt to publish one.
-const PAUSES: [Duration; 3] = [Duration::from_millis(100), Duration::from_millis(400), Duration::from_millis(1200)];
+const RETRY_PAUSES: [Duration; 3] = [Duration::from_millis(100), Duration::from_millis(400), Duration::from_millis(1200)];
 
 /// Who reports.
 const CONTROLLER: &str = "slipway-manager";
 
 /// Of so many Events that repeat it is remembered how often. More of them begin to count anew.
-const REPEATING: usize = 4096;
+const MAX_REPEATS: usize = 4096;
 
 #[derive(Clone)]
 pub struct Events {
@@ -36,7 +36,7 @@ pub struct Events {
 
 /// Something worth telling.
 #[derive(Debug, Clone)]
-pub struct Happening {
+pub struct EventSpec {
     pub warning: bool,
     pub reason: String,
     pub action: &'static str,
@@ -51,9 +51,9 @@ impl Events {
 
     /// Publishes, and does not fail: an Event that is lost in the end must not keep an agent from running. The same told again
     /// is the same Event, which says how often and when last.
-    pub async fn publish(&self, about: &ObjectReference, happening: Happening) {
-        let (action, note) = (happening.action, happening.note.clone());
-        let event = self.event(about, happening, None, &[action, &note]);
+    pub async fn publish(&self, about: &ObjectReference, event_spec: EventSpec) {
+        let (action, note) = (event_spec.action, event_spec.note.clone());
+        let event = self.event(about, event_spec, None, &[action, &note]);
         if self.make(&event).await == Some(Made::Before) {
             self.repeat(&event).await;
         } else {
@@ -62,8 +62,8 @@ impl Events {
     }
 
     /// Publishes, with more about it as JSON. What happened is known by `which`: told again, it is no second Event.
-    pub async fn publish_once(&self, about: &ObjectReference, happening: Happening, payload: &Value, which: &[&str]) {
-        self.make(&self.event(about, happening, Some(payload), which)).await;
+    pub async fn publish_once(&self, about: &ObjectReference, event_spec: EventSpec, payload: &Value, which: &[&str]) {
+        self.make(&self.event(about, event_spec, Some(payload), which)).await;
     }
 
     fn api(&self, event: &Event) -> Api<Event> {
@@ -77,7 +77,7 @@ impl Events {
     /// Makes an Event. It is tried again where the API server could not, which is seldom for long.
     async fn make(&self, event: &Event) -> Option<Made> {
         let (api, params) = (self.api(event), PostParams::default());
-        let (mut pauses, mut unsure) = (PAUSES.into_iter(), false);
+        let (mut pauses, mut unsure) = (RETRY_PAUSES.into_iter(), false);
         loop {
             let error = match api.create(&params, event).await {
                 Ok(_) => return Some(Made::Now),
@@ -98,7 +98,7 @@ impl Events {
     async fn repeat(&self, event: &Event) {
         let count = {
             let mut repeats = self.repeats();
-            if repeats.len() >= REPEATING && !repeats.contains_key(name(event)) {
+            if repeats.len() >= MAX_REPEATS && !repeats.contains_key(name(event)) {
                 repeats.clear();
             }
             let count = repeats.entry(name(event).to_owned()).or_insert(1);
@@ -111,8 +111,8 @@ impl Events {
         }
     }
 
-    fn event(&self, about: &ObjectReference, happening: Happening, payload: Option<&Value>, which: &[&str]) -> Event {
-        let told = json!([about.uid, happening.reason, which]).to_string();
+    fn event(&self, about: &ObjectReference, event_spec: EventSpec, payload: Option<&Value>, which: &[&str]) -> Event {
+        let told = json!([about.uid, event_spec.reason, which]).to_string();
         let (name, hash) = (about.name.as_deref().unwrap_or_default(), hex::encode(Sha256::digest(told)));
         Event {
             metadata: ObjectMeta {
@@ -122,10 +122,10 @@ impl Events {
                 ..ObjectMeta::default()
             },
             event_time: Some(MicroTime(Timestamp::now())),
-            type_: Some(if happening.warning { "Warning" } else { "Normal" }.to_owned()),
-            reason: Some(happening.reason),
-            note: Some(cut(happening.note)),
-            action: Some(happening.action.to_owned()),
+            type_: Some(if event_spec.warning { "Warning" } else { "Normal" }.to_owned()),
+            reason: Some(event_spec.reason),
+            note: Some(cut(event_spec.note)),
+            action: Some(event_spec.action.to_owned()),
             regarding: Some(about.clone()),
             reporting_controller: Some(CONTROLLER.to_owned()),
             reporting_instance: Some(cut_to(self.instance.clone(), 128)),
@@ -146,7 +146,7 @@ fn name(event: &Event) -> &str {
 }
 
 fn cut(note: String) -> String {
-    cut_to(note, NOTE_MAX)
+    cut_to(note, MAX_NOTE_BYTES)
 }
 
 fn cut_to(mut note: String, most: usize) -> String {
@@ -195,8 +195,8 @@ mod tests {
         let events = Events::new(Client::new(server, "default"), None);
         let about = ObjectReference { name: Some("a".to_owned()), uid: Some("u".to_owned()), ..ObjectReference::default() };
         for _ in 0..times {
-            let happening = Happening { warning: false, reason: "Repaired".to_owned(), action: "Repair", note: "n".to_owned() };
-            events.publish(&about, happening).await;
+            let event_spec = EventSpec { warning: false, reason: "Repaired".to_owned(), action: "Repair", note: "n".to_owned() };
+            events.publish(&about, event_spec).await;
         }
         let sent = patches.lock().unwrap();
         sent.clone()

@@ -9,13 +9,14 @@ use kube::{Resource, ResourceExt};
 use serde::Deserialize;
 use serde_json::Value;
 use slipway_api::labels;
+use slipway_cluster::json::hash;
 
-use crate::live;
+use crate::drift;
 
 /// An object that the operator owns, as last seen.
 #[expect(clippy::struct_excessive_bools, reason = "each is true for reasons of its own")]
 #[derive(Debug, Clone)]
-pub struct Child {
+pub(crate) struct Child {
     pub uid: String,
     pub resource_version: u64,
     /// The uid of the controlling owner.
@@ -26,17 +27,17 @@ pub struct Child {
     pub deleting: bool,
     fingerprint: u64,
     /// The hash of the desired object that this one was found to be.
-    pub is: Option<u64>,
+    pub matches_hash: Option<u64>,
     /// Whether it could be said what the object should be when it was looked at.
-    pub judged: bool,
+    pub compared: bool,
     /// Whether this process has seen it as it should be. What differs at first sight, another manager may have wanted so.
-    pub was_right: bool,
+    pub ever_matched: bool,
     pub deployment: Option<Box<DeploymentState>>,
 }
 
 /// The part of a Deployment's status that agents' statuses are made from.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct DeploymentState {
+pub(crate) struct DeploymentState {
     pub wanted: i32,
     pub updated: i32,
     pub ready: i32,
@@ -52,19 +53,19 @@ pub struct DeploymentState {
 
 impl Child {
     /// Looks at `object`. What was `before` spares the comparison when nothing changed.
-    pub fn look(object: &DynamicObject, before: Option<&Self>, desired: impl FnOnce() -> Option<Value>, manager: &str) -> Self {
+    pub(crate) fn look(object: &DynamicObject, before: Option<&Self>, desired: impl FnOnce() -> Option<Value>, manager: &str) -> Self {
         let meta = object.meta();
         let uid = meta.uid.clone().unwrap_or_default();
         let owners: Vec<_> = meta.owner_references.iter().flatten().map(|owner| (&owner.uid, &owner.controller)).collect();
-        let fingerprint = live::fingerprint(&meta.labels, &meta.annotations, &owners, &object.data);
-        let (is, judged) = match before {
-            Some(before) if before.judged && before.fingerprint == fingerprint && before.uid == uid => (before.is, true),
+        let fingerprint = drift::fingerprint(&meta.labels, &meta.annotations, &owners, &object.data);
+        let (matches_hash, compared) = match before {
+            Some(before) if before.compared && before.fingerprint == fingerprint && before.uid == uid => (before.matches_hash, true),
             _ => match desired() {
-                Some(desired) => (is_as(&desired, object, manager).then(|| live::hash(&desired)), true),
+                Some(desired) => (matches(&desired, object, manager).then(|| hash(&desired)), true),
                 None => (None, false),
             },
         };
-        let was_right = is.is_some() || before.is_some_and(|before| before.was_right && before.uid == uid);
+        let ever_matched = matches_hash.is_some() || before.is_some_and(|before| before.ever_matched && before.uid == uid);
         Self {
             uid,
             resource_version: version(object),
@@ -73,20 +74,16 @@ impl Child {
             labelled_team: object.labels().get(labels::TEAM).cloned(),
             deleting: meta.deletion_timestamp.is_some(),
             fingerprint,
-            is,
-            judged,
-            was_right,
+            matches_hash,
+            compared,
+            ever_matched,
             deployment: DeploymentState::of(object).map(Box::new),
         }
     }
 
-    /// The same, known to be as `desired` says because the API server has just said so.
-    #[must_use]
-    pub fn known_to_be(mut self, desired: u64) -> Self {
-        self.is = Some(desired);
-        self.judged = true;
-        self.was_right = true;
-        self
+    /// The API server's answer to a write, after which the object is as the desired one of this hash.
+    pub(crate) fn written(object: &DynamicObject, desired: u64) -> Self {
+        Self { matches_hash: Some(desired), compared: true, ever_matched: true, ..Self::look(object, None, || None, "") }
     }
 }
 
@@ -99,14 +96,16 @@ pub(crate) fn is_labelled(object: &impl ResourceExt) -> bool {
 }
 
 /// Whether `object` has all of `desired`, nothing that we desired once, and nothing that others put where only we may.
-fn is_as(desired: &Value, object: &DynamicObject, manager: &str) -> bool {
+fn matches(desired: &Value, object: &DynamicObject, manager: &str) -> bool {
     let Ok(live) = serde_json::to_value(object) else { return false };
     let fields = object.managed_fields();
-    live::covers(desired, &live) && !live::leftovers(fields, manager, desired) && live::additions(fields, manager, &object.data).is_empty()
+    drift::covers(desired, &live)
+        && !drift::leftovers(fields, manager, desired)
+        && drift::additions(fields, manager, &object.data).is_empty()
 }
 
 /// Resource versions are numbers that grow; kubernetes promises so since 1.35.
-pub fn version(object: &DynamicObject) -> u64 {
+pub(crate) fn version(object: &DynamicObject) -> u64 {
     object.meta().resource_version.as_deref().and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
@@ -132,12 +131,12 @@ impl DeploymentState {
     }
 
     /// Whether pods of an earlier template are still there beside those of the present one.
-    pub fn is_replacing(&self) -> bool {
+    pub(crate) fn is_replacing(&self) -> bool {
         self.stuck.is_none() && (!self.current || self.total > self.updated)
     }
 
     /// Whether every wanted pod is of the present template and available, and no other is left.
-    pub fn settled(&self) -> bool {
+    pub(crate) fn settled(&self) -> bool {
         self.current && self.updated == self.wanted && self.available == self.wanted && self.total == self.wanted
     }
 }
@@ -149,14 +148,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_could_not_be_judged_is_judged_when_it_can_be() {
+    fn what_could_not_be_compared_is_compared_when_it_can_be() {
         let body = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "uid": "u", "resourceVersion": "7"}, "data": {"a": "eA=="}});
         let object: DynamicObject = serde_json::from_value(body.clone()).unwrap();
         let unknown = Child::look(&object, None, || None, "us");
-        assert!(!unknown.judged && unknown.is.is_none());
+        assert!(!unknown.compared && unknown.matches_hash.is_none());
         let known = Child::look(&object, Some(&unknown), || Some(body.clone()), "us");
-        assert_eq!((known.judged, known.is), (true, Some(live::hash(&body))));
+        assert_eq!((known.compared, known.matches_hash), (true, Some(hash(&body))));
         let spared = Child::look(&object, Some(&known), || panic!("nothing changed, so that nothing is built to compare with"), "us");
-        assert_eq!(spared.is, known.is);
+        assert_eq!(spared.matches_hash, known.matches_hash);
     }
 }

@@ -1,5 +1,5 @@
-//! Who leads asks the pods of agents that use servers which speak mcp what these offer, and notes it for `approval`. The
-//! manager itself never talks to such a server.
+//! The leader polls the pods of agents whose tools are servers that speak mcp for what these offer, and notes it for `approval`.
+//! The manager itself never talks to such a server.
 //!
 //! Nothing is asked of other agents, and nobody in the cluster is told anything unless an answer is news.
 
@@ -14,26 +14,27 @@ use http::{Request, StatusCode, header};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper_util::rt::TokioIo;
 use serde::Deserialize;
-use slipway_api::{contract, ids};
+use slipway_api::{Tool, contract, ids};
 use thiserror::Error;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::Controller;
+use super::approval::{Changes, Pod, Report, is_digest};
 use crate::agent;
-use crate::approval::{Changes, Pod, Report, is_digest};
-use crate::world::World;
-use crate::world::references::Kind;
+use crate::context::Context;
 use slipway_cluster::Key;
+use slipway_cluster::references::Kind;
 
 /// How often it is looked who is to be asked. It costs the manager a look at its caches.
-const LOOK: Duration = Duration::from_secs(10);
+const ROUND_INTERVAL: Duration = Duration::from_secs(10);
 /// How often each pod is asked.
-const EVERY: Duration = Duration::from_mins(3);
-const CONNECT: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_mins(3);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// An agent may wait 10 s for its servers.
-const PATIENCE: Duration = Duration::from_secs(15);
-const AT_ONCE: usize = 32;
-const ANSWER: usize = 1024 * 1024;
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
+const MAX_CONCURRENT: usize = 32;
+const MAX_ANSWER_BYTES: usize = 1024 * 1024;
 
 /// Makes the token for an agent's control port from the agent's id.
 pub type Sign = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
@@ -58,7 +59,7 @@ pub enum Fault {
     Refused(StatusCode),
     #[error("its answer cannot be used: {0}")]
     Answer(Box<dyn std::error::Error + Send + Sync>),
-    #[error("it did not answer within {} s", PATIENCE.as_secs())]
+    #[error("it did not answer within {} s", ANSWER_TIMEOUT.as_secs())]
     Late,
 }
 
@@ -69,24 +70,24 @@ struct Visit {
     servers: Vec<agent::Offering>,
 }
 
-pub(crate) async fn keep(world: &World) {
-    let Some(sign) = &world.sign else { return };
+pub(super) async fn run(controller: &Controller) {
     let mut due = HashMap::new();
     loop {
-        sleep(LOOK).await;
-        round(world, sign, &mut due).await;
+        sleep(ROUND_INTERVAL).await;
+        round(controller, &mut due).await;
     }
 }
 
-async fn round(world: &World, sign: &Sign, due: &mut HashMap<Pod, Instant>) {
-    let is_there = |(agent, name): &Pod| world.pods.ready(agent).iter().any(|(ready, _)| ready == name);
+async fn round(controller: &Controller, due: &mut HashMap<Pod, Instant>) {
+    let (context, Some(sign)) = (&*controller.context, &controller.sign) else { return };
+    let is_there = |(agent, name): &Pod| context.caches.pods.ready(agent).iter().any(|(ready, _)| ready == name);
     due.retain(|pod, _| is_there(pod));
-    for tool in world.reports.retain(is_there) {
-        world.tool_requests.add(tool);
+    for tool in controller.reports.retain(is_there) {
+        controller.requests.add(tool);
     }
     let now = Instant::now();
     let visits: Vec<Visit> =
-        users(world).into_iter().flat_map(|agent| visits(world, &agent, |pod| due.get(pod).is_none_or(|at| *at <= now))).collect();
+        users(context).into_iter().flat_map(|agent| visits(context, &agent, |pod| due.get(pod).is_none_or(|at| *at <= now))).collect();
     let mut answers = futures::stream::iter(visits)
         .map(|visit| async move {
             let agent = &visit.pod.0;
@@ -99,37 +100,38 @@ async fn round(world: &World, sign: &Sign, due: &mut HashMap<Pod, Instant>) {
             );
             (visit, answer.ok())
         })
-        .buffer_unordered(AT_ONCE);
+        .buffer_unordered(MAX_CONCURRENT);
     while let Some((visit, answer)) = answers.next().await {
-        note(world, &visit, answer.unwrap_or_default());
-        due.insert(visit.pod, Instant::now() + EVERY);
+        note(controller, &visit, answer.unwrap_or_default());
+        due.insert(visit.pod, Instant::now() + POLL_INTERVAL);
     }
 }
 
 /// The agents that name a Tool which speaks mcp.
-fn users(world: &World) -> BTreeSet<Key> {
-    let speaks = |key: &Key| world.tools.get(key).is_some_and(|tool| tool.0.as_ref().is_ok_and(|tool| tool.spec.server().is_some()));
-    world.tools.keys().into_iter().filter(speaks).flat_map(|key| world.references.to(Kind::Tool, &key)).collect()
+fn users(context: &Context) -> BTreeSet<Key> {
+    let speaks =
+        |key: &Key| context.caches.tools.get(key).is_some_and(|tool| tool.0.as_ref().is_ok_and(|tool| tool.spec.server().is_some()));
+    context.caches.tools.keys().into_iter().filter(speaks).flat_map(|key| context.caches.references.to(Kind::of::<Tool>(), &key)).collect()
 }
 
 /// The pods of an agent that it is time to ask. Those that run with an earlier configuration are left alone: they may
 /// speak of another server than the Tool names now.
-fn visits(world: &World, agent: &Key, is_due: impl Fn(&Pod) -> bool) -> Vec<Visit> {
-    let pods = world.pods.ready(agent).into_iter().map(|(name, ready)| ((agent.clone(), name), ready));
+fn visits(context: &Context, agent: &Key, is_due: impl Fn(&Pod) -> bool) -> Vec<Visit> {
+    let pods = context.caches.pods.ready(agent).into_iter().map(|(name, ready)| ((agent.clone(), name), ready));
     let pods: Vec<_> = pods.filter(|(pod, _)| is_due(pod)).collect();
-    let Some((config, servers)) = (!pods.is_empty()).then(|| agent::offerings(world, agent)).flatten() else { return Vec::new() };
+    let Some((config, servers)) = (!pods.is_empty()).then(|| agent::offerings(context, agent)).flatten() else { return Vec::new() };
     let port = u16::try_from(contract::CONTROL_PORT).unwrap_or_default();
     let current = pods.into_iter().filter(|(_, ready)| ready.config == config);
     current.map(|(pod, ready)| Visit { pod, address: SocketAddr::new(ready.address, port), servers: servers.clone() }).collect()
 }
 
 /// Takes note of what a pod said. Of servers that it did not speak of, what it said before stands.
-fn note(world: &World, visit: &Visit, mut answer: Answer) {
+fn note(controller: &Controller, visit: &Visit, mut answer: Answer) {
     for agent::Offering { name, tool, server } in &visit.servers {
         let Some(digest) = answer.tool_digests.remove(name).filter(|digest| is_digest(digest)) else { continue };
         let changes = answer.tool_changes.remove(name).unwrap_or_default().bounded();
-        if world.reports.note(tool, visit.pod.clone(), Report { server: server.clone(), digest, changes }) {
-            world.tool_requests.add(tool.clone());
+        if controller.reports.note(tool, visit.pod.clone(), Report { server: server.clone(), digest, changes }) {
+            controller.requests.add(tool.clone());
         }
     }
 }
@@ -137,7 +139,7 @@ fn note(world: &World, visit: &Visit, mut answer: Answer) {
 /// Asks an agent for its status. Of what it says, all may be untrue.
 pub async fn ask(address: SocketAddr, token: &str) -> Result<Answer, Fault> {
     let exchange = async {
-        let stream = timeout(CONNECT, TcpStream::connect(address)).await.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()))?;
+        let stream = timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()))?;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         let request = Request::get("/control/status")
             .header(header::HOST, address.to_string())
@@ -148,7 +150,7 @@ pub async fn ask(address: SocketAddr, token: &str) -> Result<Answer, Fault> {
             if response.status() != StatusCode::OK {
                 return Err(Fault::Refused(response.status()));
             }
-            let body = Limited::new(response.into_body(), ANSWER).collect().await.map_err(Fault::Answer)?;
+            let body = Limited::new(response.into_body(), MAX_ANSWER_BYTES).collect().await.map_err(Fault::Answer)?;
             serde_json::from_slice(&body.to_bytes()).map_err(|error| Fault::Answer(error.into()))
         };
         tokio::pin!(connection, talk);
@@ -160,7 +162,7 @@ pub async fn ask(address: SocketAddr, token: &str) -> Result<Answer, Fault> {
             }
         }
     };
-    timeout(PATIENCE, exchange).await.unwrap_or(Err(Fault::Late))
+    timeout(ANSWER_TIMEOUT, exchange).await.unwrap_or(Err(Fault::Late))
 }
 
 #[cfg(test)]
@@ -176,9 +178,9 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::agent::tests::world;
-    use crate::world::ChildKind;
-    use crate::world::child::Child;
+    use crate::caches::ChildKind;
+    use crate::caches::child::Child;
+    use crate::testing::context;
 
     /// An agent's control port: it keeps what it is asked, and says the same until told otherwise.
     #[derive(Default)]
@@ -222,19 +224,19 @@ mod tests {
         serde_json::from_value(value).unwrap()
     }
 
-    fn agent(world: &World, name: &str, tools: &[&str]) -> Key {
+    fn agent(context: &Context, name: &str, tools: &[&str]) -> Key {
         let key = Key::new("team-a", name);
         let spec = json!({"name": name, "framework": "custom", "tools": tools});
         let whole = json!({"metadata": {"name": name, "namespace": "team-a", "uid": name}, "spec": spec});
-        world.agents.insert(key.clone(), DeserializeGuard(Ok(object(whole))).into());
-        world.references.set(&key, tools.iter().map(|tool| (Kind::Tool, Key::new("team-a", *tool))).collect());
+        context.caches.agents.insert(key.clone(), DeserializeGuard(Ok(object(whole))).into());
+        context.caches.references.set(&key, tools.iter().map(|tool| (Kind::of::<Tool>(), Key::new("team-a", *tool))).collect());
         key
     }
 
-    fn tool(world: &World, name: &str, spec: &Value) -> Key {
+    fn tool(context: &Context, name: &str, spec: &Value) -> Key {
         let key = Key::new("team-a", name);
         let whole = json!({"metadata": {"name": name, "namespace": "team-a"}, "spec": spec});
-        world.tools.insert(key.clone(), DeserializeGuard(Ok(object(whole))));
+        context.caches.tools.insert(key.clone(), DeserializeGuard(Ok(object(whole))));
         key
     }
 
@@ -246,60 +248,61 @@ mod tests {
         }))
     }
 
-    fn home() -> World {
-        let world = world();
+    fn home() -> Arc<Context> {
+        let context = context();
         let namespace: DynamicObject = object(json!({"metadata": {"name": "team-a", "labels": {"agents.slipway.dev/team": "a"}}}));
-        world.children(ChildKind::Namespace).insert(Key::new("", "team-a"), Child::look(&namespace, None, || None, ""));
+        context.caches.children(ChildKind::Namespace).insert(Key::new("", "team-a"), Child::look(&namespace, None, || None, ""));
         let team = object(json!({"metadata": {"name": "a"}, "spec": {"name": "A"}}));
-        world.teams.insert(Key::new("", "a"), DeserializeGuard(Ok(team)));
-        world.know_secrets_of("team-a");
-        world
+        context.caches.teams.insert(Key::new("", "a"), DeserializeGuard(Ok(team)));
+        context.caches.know_secrets_of("team-a");
+        context
     }
 
     #[tokio::test]
     async fn pods_are_asked_now_and_then_and_only_what_is_new_goes_on() {
         let (port, silent) = (Port::open("127.77.14.1").await, Port::open("127.77.14.2").await);
-        let world = home();
-        let clock = tool(&world, "clock", &json!({"name": "datetime", "type": "builtin"}));
-        let remote = tool(&world, "remote", &json!({"name": "m", "type": "mcp", "mcpEndpoint": "https://m/mcp"}));
-        let (helper, other) = (agent(&world, "helper", &["clock", "remote"]), agent(&world, "other", &["clock"]));
-        let (config, servers) = agent::offerings(&world, &helper).unwrap();
+        let context = home();
+        let clock = tool(&context, "clock", &json!({"name": "datetime", "type": "builtin"}));
+        let remote = tool(&context, "remote", &json!({"name": "m", "type": "mcp", "mcpEndpoint": "https://m/mcp"}));
+        let (helper, other) = (agent(&context, "helper", &["clock", "remote"]), agent(&context, "other", &["clock"]));
+        let (config, servers) = agent::offerings(&context, &helper).unwrap();
         let server = "https://m/mcp".to_owned();
         assert_eq!(servers, [agent::Offering { name: "m".to_owned(), tool: remote.clone(), server: server.clone() }]);
-        world.pods.seen(&pod(&helper, "127.77.14.1", config));
-        world.pods.seen(&pod(&other, "127.77.14.2", agent::offerings(&world, &other).unwrap().0));
-        let mut requested = Box::pin(world.tool_requests.open());
+        context.caches.pods.seen(&pod(&helper, "127.77.14.1", config));
+        context.caches.pods.seen(&pod(&other, "127.77.14.2", agent::offerings(&context, &other).unwrap().0));
         let sign: Sign = Box::new(|id| Some(format!("token-for-{id}")));
+        let polling = Controller::new(context.clone(), Some(sign));
+        let mut requested = Box::pin(polling.requests.open());
         let digest = |digit: &str| format!("sha256:{}", digit.repeat(64));
-        let reported = || world.reports.of(&remote).into_iter().map(|(_, report)| report).collect::<Vec<_>>();
+        let reported = || polling.reports.of(&remote).into_iter().map(|(_, report)| report).collect::<Vec<_>>();
         let mut due = HashMap::new();
 
         port.say(&json!({"agent_id": "ag", "tool_digests": {"m": digest("a"), "x": digest("b")}}));
-        round(&world, &sign, &mut due).await;
+        round(&polling, &mut due).await;
         assert_eq!(reported(), [Report { server, digest: digest("a"), changes: Changes::default() }]);
         assert_eq!(requested.next().await, Some(remote.clone()));
-        world.tool_requests.begin(&remote);
+        polling.requests.begin(&remote);
         let request = port.asked.lock().unwrap()[0].to_ascii_lowercase();
         let token = format!("authorization: bearer token-for-{}\r\n", ids::agent("team-a", "helper"));
         assert!(request.starts_with("get /control/status http/1.1\r\n") && request.contains(&token), "{request}");
-        round(&world, &sign, &mut due).await;
+        round(&polling, &mut due).await;
         assert_eq!(port.visits(), 1, "it is too early to ask again");
 
         let asked_again = async |due: &mut HashMap<Pod, Instant>| {
             for at in due.values_mut() {
                 *at = Instant::now();
             }
-            round(&world, &sign, due).await;
+            round(&polling, due).await;
         };
         asked_again(&mut due).await;
-        assert_eq!((port.visits(), world.tool_requests.depth()), (2, 0), "the same again is no news");
+        assert_eq!((port.visits(), polling.requests.depth()), (2, 0), "the same again is no news");
         port.say(&json!({"tool_digests": {"m": digest("b")}, "tool_changes": {"m": {"added": ["wipe"]}}}));
         asked_again(&mut due).await;
         assert_eq!(
             (reported()[0].digest.as_str(), reported()[0].changes.added.as_slice()),
             (digest("b").as_str(), &["wipe".to_owned()][..])
         );
-        assert_eq!(world.tool_requests.depth(), 1);
+        assert_eq!(polling.requests.depth(), 1);
 
         for lie in ["nonsense", "HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n", "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n[]"]
         {
@@ -311,11 +314,11 @@ mod tests {
         assert_eq!((port.visits(), reported()[0].digest.as_str()), (7, digest("b").as_str()), "what cannot be used changes nothing");
 
         let visits = port.visits();
-        world.pods.seen(&pod(&helper, "127.77.14.1", config + 1));
+        context.caches.pods.seen(&pod(&helper, "127.77.14.1", config + 1));
         asked_again(&mut due).await;
         assert_eq!(port.visits(), visits, "a pod of another configuration may speak of another server");
-        world.pods.gone(&pod(&helper, "127.77.14.1", config));
-        round(&world, &sign, &mut due).await;
+        context.caches.pods.gone(&pod(&helper, "127.77.14.1", config));
+        round(&polling, &mut due).await;
         assert_eq!((reported(), due.len(), silent.visits()), (Vec::new(), 0, 0), "{clock} has nothing to be asked about");
     }
 }

@@ -1,4 +1,4 @@
-//! A Skill as it is kept: its texts are put into its ConfigMap once, and only what says whether they are there stays.
+//! A Skill as it is cached: its texts are put into its ConfigMap once, and only what says whether they are there stays.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,14 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use slipway_api::Skill;
 
-use super::kept::{Keep, light};
-use super::{Guarded, kept};
-use crate::{live, skill, write};
+use slipway_cluster::cached::{Cached, Guarded, light, lighten};
+use slipway_cluster::json::hash as hash_of;
+use slipway_cluster::write;
+
+use crate::skill_folder;
 
 /// A Skill without its instructions and the texts of its files.
-pub(crate) struct Folded {
+pub(crate) struct CachedSkill {
     skill: Guarded<Skill>,
     pub layout: Layout,
 }
@@ -30,7 +32,7 @@ pub(crate) struct Layout {
     data: [u8; 32],
 }
 
-impl Folded {
+impl CachedSkill {
     pub(crate) fn skill(&self) -> Result<&Skill, &InvalidObject> {
         self.skill.0.as_ref()
     }
@@ -42,24 +44,24 @@ impl Folded {
     }
 }
 
-impl Keep for Folded {
+impl Cached for CachedSkill {
     fn is_readable(&self) -> bool {
         self.skill.0.is_ok()
     }
 }
 
-impl From<Guarded<Skill>> for Folded {
+impl From<Guarded<Skill>> for CachedSkill {
     fn from(object: Guarded<Skill>) -> Self {
         let mut whole = match object.0 {
             Ok(skill) => skill,
             Err(invalid) => return Self { skill: light(DeserializeGuard(Err(invalid))), layout: Layout::default() },
         };
-        kept::lighten(&mut whole.metadata);
-        let map = skill::config_map(&whole);
+        lighten(&mut whole.metadata);
+        let map = skill_folder::config_map(&whole);
         let layout = Layout {
             digest: whole.spec.digest(),
             fault: whole.spec.fault(),
-            config_map: write::value(&map).map_or(0, |value| live::hash(&value)),
+            config_map: write::value(&map).map_or(0, |value| hash_of(&value)),
             data: hash(map.data.iter().flatten().map(|(key, text)| (key.as_str(), text.as_str()))),
         };
         whole.spec.instructions = String::new();
@@ -93,18 +95,18 @@ mod tests {
             "spec": {"name": "forms", "description": "d", "instructions": "Read.", "files": {"a/b.md": "x"}},
         }))
         .unwrap();
-        let value = write::value(&skill::config_map(&whole)).unwrap();
-        let folded = Folded::from(DeserializeGuard(Ok(whole.clone())));
-        let kept = folded.skill().unwrap();
+        let value = write::value(&skill_folder::config_map(&whole)).unwrap();
+        let cached = CachedSkill::from(DeserializeGuard(Ok(whole.clone())));
+        let kept = cached.skill().unwrap();
         assert_eq!((kept.spec.instructions.as_str(), kept.spec.files.get("a/b.md").map(String::as_str)), ("", Some("")));
-        assert_eq!(folded.layout.digest, whole.spec.digest());
-        assert_eq!(folded.layout.config_map, live::hash(&value));
-        assert!(folded.is_laid_out_in(&value["data"]));
+        assert_eq!(cached.layout.digest, whole.spec.digest());
+        assert_eq!(cached.layout.config_map, hash_of(&value));
+        assert!(cached.is_laid_out_in(&value["data"]));
         let mut other = value["data"].clone();
         other["SKILL.md"] = json!("else");
-        assert!(!folded.is_laid_out_in(&other));
+        assert!(!cached.is_laid_out_in(&other));
         other["SKILL.md"] = value["data"]["SKILL.md"].clone();
         other["more"] = json!("");
-        assert!(!folded.is_laid_out_in(&other) && !folded.is_laid_out_in(&Value::Null));
+        assert!(!cached.is_laid_out_in(&other) && !cached.is_laid_out_in(&Value::Null));
     }
 }

@@ -9,12 +9,13 @@ use slipway_api::tool::{ToolSpec, ToolType};
 use slipway_egress::Egress;
 use url::Url;
 
-use super::{Fault, egress};
-use crate::world::World;
-use crate::world::secret::SecretState;
+use crate::caches::secret::SecretState;
+use crate::context::Context;
+use crate::fault::Fault;
+use crate::tool_rules::egress;
 use slipway_cluster::Key;
 
-pub(super) struct Around {
+pub(super) struct References {
     /// Those that the Tool names, as far as they are there.
     pub secrets: BTreeMap<String, Arc<SecretState>>,
     pub secrets_known: bool,
@@ -22,14 +23,14 @@ pub(super) struct Around {
     pub has_search: bool,
 }
 
-impl Around {
-    pub(super) fn of(world: &World, key: &Key, spec: &ToolSpec) -> Self {
-        let secret = |name: &String| Some((name.clone(), world.secrets.get(&Key::new(&key.namespace, name))?));
+impl References {
+    pub(super) fn of(context: &Context, key: &Key, spec: &ToolSpec) -> Self {
+        let secret = |name: &String| Some((name.clone(), context.caches.secrets.get(&Key::new(&key.namespace, name))?));
         Self {
             secrets: spec.headers_from.iter().filter_map(|header| secret(&header.secret)).collect(),
-            secrets_known: world.knows_secrets_of(&key.namespace),
-            egress: egress(&world.settings),
-            has_search: world.settings.platform.search_url.is_some(),
+            secrets_known: context.caches.knows_secrets_of(&key.namespace),
+            egress: egress(&context.settings),
+            has_search: context.settings.platform.search_url.is_some(),
         }
     }
 
@@ -89,7 +90,7 @@ impl Around {
 
     #[cfg(test)]
     pub(super) fn nothing() -> Self {
-        let settings = crate::agent::tests::settings(None);
+        let settings = crate::testing::settings(None);
         Self { secrets: BTreeMap::new(), secrets_known: true, egress: egress(&settings), has_search: false }
     }
 }
@@ -99,7 +100,7 @@ mod tests {
     use slipway_api::tool::ToolPhase;
 
     use super::*;
-    use crate::approval::Judgement;
+    use crate::tool::approval::Judgement;
     use crate::tool::standing;
 
     #[test]
@@ -109,9 +110,9 @@ mod tests {
             let keys = keys.iter().map(|key| (*key).to_owned()).collect();
             Arc::new(SecretState { readable, keys, hash: [0; 32] })
         };
-        let mut around = Around::nothing();
-        around.secrets.insert("good".to_owned(), secret(true, &["key"]));
-        around.secrets.insert("closed".to_owned(), secret(false, &["key"]));
+        let mut references = References::nothing();
+        references.secrets.insert("good".to_owned(), secret(true, &["key"]));
+        references.secrets.insert("closed".to_owned(), secret(false, &["key"]));
         let asks = |name: &str| format!("type: http, endpoint: 'https://a.example/', headersFrom: [{{name: X, secret: {name}, key: key}}]");
         let other_key = "type: http, endpoint: 'https://a.example/', headersFrom: [{name: X, secret: good, key: other}]";
         for (spec, phase, reason, says) in [
@@ -144,7 +145,7 @@ mod tests {
             (format!("name: t, {}", asks("closed")), Error, "SecretNotAllowed", labels::AGENT_READABLE),
             (format!("name: t, {other_key}"), Error, "SecretKeyMissing", "no key other"),
         ] {
-            let (found, finding) = standing(&serde_yaml::from_str(&format!("{{{spec}}}")).unwrap(), &Judgement::default(), &around);
+            let (found, finding) = standing(&serde_yaml::from_str(&format!("{{{spec}}}")).unwrap(), &Judgement::default(), &references);
             assert_eq!((found, &*finding.reason), (phase, reason), "{spec}: {}", finding.message);
             assert!(finding.message.contains(says), "{spec}: {}", finding.message);
             let ready = match phase {
@@ -154,8 +155,8 @@ mod tests {
             };
             assert_eq!(finding.holds, ready, "{spec}");
         }
-        around.secrets_known = false;
+        references.secrets_known = false;
         let spec = serde_yaml::from_str(&format!("{{name: t, {}}}", asks("nowhere"))).unwrap();
-        assert_eq!(standing(&spec, &Judgement::default(), &around).0, Unknown, "a Secret may be there that has not been read yet");
+        assert_eq!(standing(&spec, &Judgement::default(), &references).0, Unknown, "a Secret may be there that has not been read yet");
     }
 }

@@ -13,7 +13,7 @@ use slipway_cluster::Key;
 
 /// Why a pod is not ready.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub(crate) struct Problem {
     pub reason: String,
     pub message: String,
     /// Whether waiting alone will not help.
@@ -21,7 +21,7 @@ pub struct Problem {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PodState {
+pub(crate) struct PodState {
     pub created: i64,
     pub problem: Option<Problem>,
     pub ready: Option<Ready>,
@@ -31,7 +31,7 @@ pub struct PodState {
 
 /// A pod that a node has taken and that has not come as far as a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Starting {
+pub(crate) struct Starting {
     pub name: String,
     pub uid: String,
     pub created: i64,
@@ -39,7 +39,7 @@ pub struct Starting {
 
 /// A pod that takes requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ready {
+pub(crate) struct Ready {
     pub address: IpAddr,
     /// Of its configuration; see [`config`].
     pub config: u64,
@@ -47,13 +47,13 @@ pub struct Ready {
 
 /// Pods by the agent that they belong to.
 #[derive(Default)]
-pub struct Pods {
+pub(crate) struct Pods {
     by_agent: RwLock<HashMap<Key, BTreeMap<String, PodState>>>,
 }
 
 impl Pods {
     /// Notes a pod; says which agent it belongs to, if that changes anything for the agent.
-    pub fn seen(&self, pod: &Pod) -> Option<Key> {
+    pub(crate) fn seen(&self, pod: &Pod) -> Option<Key> {
         let agent = agent_of(pod)?;
         let stays = pod.metadata.deletion_timestamp.is_none();
         let state = PodState {
@@ -70,7 +70,7 @@ impl Pods {
     }
 
     /// Forgets a pod; says which agent it belonged to.
-    pub fn gone(&self, pod: &Pod) -> Option<Key> {
+    pub(crate) fn gone(&self, pod: &Pod) -> Option<Key> {
         let agent = agent_of(pod)?;
         let mut by_agent = self.by_agent.write().unwrap_or_else(PoisonError::into_inner);
         let pods = by_agent.get_mut(&agent)?;
@@ -81,7 +81,7 @@ impl Pods {
         Some(agent)
     }
 
-    pub fn retain(&self, scope: Option<&str>, listed: &HashSet<Key>) -> Vec<Key> {
+    pub(crate) fn retain(&self, scope: Option<&str>, listed: &HashSet<Key>) -> Vec<Key> {
         let mut pods = self.by_agent.write().unwrap_or_else(PoisonError::into_inner);
         let mut touched = Vec::new();
         for (agent, pods) in pods.iter_mut().filter(|(agent, _)| scope.is_none_or(|namespace| agent.namespace == namespace)) {
@@ -96,29 +96,29 @@ impl Pods {
     }
 
     /// The agents of a namespace that have pods, whatever has become of the Agents themselves.
-    pub fn agents_in(&self, namespace: &str) -> Vec<Key> {
+    pub(crate) fn agents_in(&self, namespace: &str) -> Vec<Key> {
         let pods = self.by_agent.read().unwrap_or_else(PoisonError::into_inner);
         pods.keys().filter(|agent| agent.namespace == namespace).cloned().collect()
     }
 
-    pub fn has(&self, agent: &Key) -> bool {
+    pub(crate) fn has(&self, agent: &Key) -> bool {
         self.by_agent.read().unwrap_or_else(PoisonError::into_inner).contains_key(agent)
     }
 
     /// When the oldest pod of an agent was created, in seconds.
-    pub fn oldest(&self, agent: &Key) -> Option<i64> {
+    pub(crate) fn oldest(&self, agent: &Key) -> Option<i64> {
         let pods = self.by_agent.read().unwrap_or_else(PoisonError::into_inner);
         pods.get(agent)?.values().map(|pod| pod.created).min()
     }
 
     /// The pods of an agent that take requests, by name.
-    pub fn ready(&self, agent: &Key) -> Vec<(String, Ready)> {
+    pub(crate) fn ready(&self, agent: &Key) -> Vec<(String, Ready)> {
         let pods = self.by_agent.read().unwrap_or_else(PoisonError::into_inner);
         pods.get(agent).into_iter().flatten().filter_map(|(name, pod)| Some((name.clone(), pod.ready?))).collect()
     }
 
     /// The problem of the newest pod that has one.
-    pub fn problem(&self, agent: &Key) -> Option<Problem> {
+    pub(crate) fn problem(&self, agent: &Key) -> Option<Problem> {
         let pods = self.by_agent.read().unwrap_or_else(PoisonError::into_inner);
         let troubled = pods.get(agent)?.values().filter(|pod| pod.problem.is_some());
         troubled.max_by_key(|pod| pod.created).and_then(|pod| pod.problem.clone())
@@ -127,7 +127,7 @@ impl Pods {
 
 impl Pods {
     /// The newest pod of an agent that is about to start.
-    pub fn starting(&self, agent: &Key) -> Option<Starting> {
+    pub(crate) fn starting(&self, agent: &Key) -> Option<Starting> {
         let pods = self.by_agent.read().unwrap_or_else(PoisonError::into_inner);
         let starting = pods.get(agent)?.iter().filter_map(|(name, pod)| Some((name, pod.created, pod.starts.as_ref()?)));
         let (name, created, uid) = starting.max_by_key(|(_, created, _)| *created)?;

@@ -34,13 +34,6 @@ fn says_nothing(value: &Value) -> bool {
     }
 }
 
-/// A hash of a value, for comparison within this process.
-pub(crate) fn hash(value: &Value) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    value.hash(&mut hasher);
-    hasher.finish()
-}
-
 /// A hash over everything in `body` that a person or controller can set: all but the status.
 pub(crate) fn fingerprint(labels: &impl Hash, annotations: &impl Hash, owners: &impl Hash, body: &Value) -> u64 {
     let mut hasher = DefaultHasher::new();
