@@ -107,7 +107,7 @@ where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
     // Not the semantic Any: the API server answers that with everything at once, whatever the page size.
-    let config = config.page_size(page::MANY).timeout(290);
+    let config = config.page_size(page::PAGE_SIZE).timeout(290);
     let begin = |config| Box::pin(watch_objects(api.clone(), config).backoff(watcher::DefaultBackoff::default()));
     let mut stream = begin(config.clone());
     let mut listed = HashSet::new();
@@ -139,7 +139,7 @@ where
             }
             Ok(Event::Apply(object)) => hear(Heard::Seen(key(&object), Box::new(object))),
             Ok(Event::Delete(object)) => hear(Heard::Gone(key(&object), Box::new(object))),
-            Err(error) if page::is_too_long(&error) => stream = begin(config.clone().page_size(page::FEW)),
+            Err(error) if page::is_too_long(&error) => stream = begin(config.clone().page_size(page::SMALL_PAGE_SIZE)),
             // Once is nothing: a connection was closed, or a right is only now being given.
             Err(error) if failures == 2 => {
                 tracing::warn!(%error, kind = std::any::type_name::<K>(), "a watch was lost and is being taken up again");

@@ -23,7 +23,7 @@ use crate::{api, client, crds, keys, lease, preflight};
 
 const LEASE: &str = "slipway-manager";
 /// What is at hand at the end may take this long.
-const LAST_WORK: Duration = Duration::from_secs(20);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     // TLS to the database and to others has no other provider to choose.
@@ -143,7 +143,7 @@ async fn lead(arguments: &Arguments, client: Client, operator: Arc<Operator>, st
     let (leads, task) = lease::campaign(leases, LEASE, &arguments.name).await?;
     slipway_operator::run(operator, leads, stop).await;
     // With nobody left to tell, the task gives the lease back, and another replica need not wait for its end.
-    if timeout(LAST_WORK, task).await.is_err() {
+    if timeout(SHUTDOWN_TIMEOUT, task).await.is_err() {
         tracing::warn!("the lease could not be given back in time and will run out");
     }
     Ok(())

@@ -3,11 +3,11 @@
 use kube::{Resource, ResourceExt};
 use slipway_api::agent::Storage;
 use slipway_api::{Agent, Team, ids, labels};
+use slipway_cluster::Key;
 use slipway_database::{Holder, Home};
 
 use crate::caches::ChildKind;
 use crate::context::Context;
-use slipway_cluster::Key;
 
 /// What an Agent waits for before it may have pods, if anything. One that has pods goes on.
 pub(crate) async fn waits(context: &Context, agent: &Agent, storage: Storage) -> Option<String> {

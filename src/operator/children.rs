@@ -6,6 +6,7 @@ use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams};
 use kube::core::{PartialObjectMeta, Status};
 use serde_json::{Value, json};
 use slipway_api::labels;
+use slipway_cluster::Key;
 use slipway_cluster::json::{hash, long_key, text};
 use slipway_cluster::metrics::ByController;
 use slipway_cluster::quota;
@@ -15,7 +16,6 @@ use crate::caches::ChildKind;
 use crate::caches::child::{Child, is_labelled};
 use crate::context::Context;
 use crate::drift;
-use slipway_cluster::Key;
 
 /// The field manager of replacements; see [`send`].
 const REPAIR: &str = "slipway/repair";
@@ -112,7 +112,7 @@ pub(crate) async fn apply(
 
 /// Takes note of the API server's answer to a write, after which the object is as `wanted`. Where the watch has been faster
 /// and has told of a later change or of the end, that counts, and the answer is no news.
-fn written(context: &Context, kind: ChildKind, key: Key, object: &mut DynamicObject, wanted: u64) {
+pub(crate) fn written(context: &Context, kind: ChildKind, key: Key, object: &mut DynamicObject, wanted: u64) {
     object.types = Some(kind.types());
     let child = Child::written(object, wanted);
     let (uid, version) = (child.uid.clone(), child.resource_version);

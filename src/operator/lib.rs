@@ -16,7 +16,6 @@ pub mod metrics;
 mod pending_warnings;
 mod quantity;
 mod registry;
-pub mod releases;
 mod reported;
 pub mod settings;
 mod skill;

@@ -7,9 +7,8 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::time::Instant;
-
 use slipway_cluster::Key;
+use tokio::time::Instant;
 
 /// How long trouble stands before it is worth a Warning.
 pub(crate) const GRACE: Duration = Duration::from_secs(5);

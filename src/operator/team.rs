@@ -25,7 +25,7 @@ use crate::caches::ChildKind;
 use crate::children::{self, Outcome};
 use crate::context::Context;
 use crate::registry::{Change, Maker, Registered};
-use crate::tenancy::{AWAY, Access, Standing};
+use crate::tenancy::{Access, Standing, UNAVAILABLE_TTL};
 
 const MAKER: Maker = Maker {
     kind: "Team",
@@ -55,9 +55,9 @@ const BINDING_TAKES: Duration = Duration::from_millis(200);
 /// How long after our kinds were installed Kubernetes knows how to count their objects.
 const KINDS_ARE_KNOWN: SignedDuration = SignedDuration::from_secs(60);
 /// For how many seconds a Team that is being deleted waits for the database.
-const PATIENCE: i64 = 240;
+const MAX_DATABASE_SECONDS: i64 = 240;
 /// How many agents a message names.
-const NAMED: usize = 5;
+const MAX_NAMES: usize = 5;
 
 pub(crate) struct Controller {
     context: Arc<Context>,
@@ -84,7 +84,7 @@ impl Registered for Controller {
             Change::Child("Team", key) => self.requests.add(key.clone()),
             Change::Namespace(namespace) => self.requests.add_all(of(namespace)),
             Change::Database { .. } => self.request_all(),
-            Change::RowsInTheWay(key) => self.requests.add_after(key.clone(), AWAY),
+            Change::RowsInTheWay(key) => self.requests.add_after(key.clone(), UNAVAILABLE_TTL),
             _ => {}
         }
     }
@@ -318,8 +318,8 @@ async fn agents_remain(context: &Context, namespace: &str) -> Result<Option<Stri
         return Ok(None);
     }
     names.sort();
-    let more = names.len().saturating_sub(NAMED);
-    names.truncate(NAMED);
+    let more = names.len().saturating_sub(MAX_NAMES);
+    names.truncate(MAX_NAMES);
     let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
     Ok(Some(format!("the Team goes once its agents are deleted: {}{rest}", names.join(", "))))
 }
@@ -331,7 +331,7 @@ async fn rows_remain(context: &Context, team: &Team) -> Option<Verdict> {
     let name = team.name_any();
     let fault = tenancy.remove(&name).await.err()?;
     let since = team.meta().deletion_timestamp.as_ref().map_or_else(Timestamp::now, |time| time.0);
-    if Timestamp::now().duration_since(since).as_secs() < PATIENCE {
+    if Timestamp::now().duration_since(since).as_secs() < MAX_DATABASE_SECONDS {
         let message =
             format!("its rows in the database could not be deleted: {fault}; it is tried again, and the Team goes without it in the end");
         return Some(Verdict { ready: false, stalled: false, reason: "RowsRemain", message });

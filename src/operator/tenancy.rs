@@ -1,5 +1,5 @@
 //! The platform's database as the controllers see it: its schema, a login for each team, so that the database itself keeps
-//! teams apart, and the end of the rows that nobody has any more. `crate::upkeep` keeps it so while this process leads.
+//! teams apart, and the end of the rows that nobody has any more. `upkeep` keeps it so while this process leads.
 //!
 //! A team's password is derived from the platform's key: nothing has to remember it, and all replicas make the same.
 
@@ -21,9 +21,9 @@ use rows::{Census, Departures};
 
 /// How long a login that was made is believed to be as it was made: a team may give it another password, which is taken
 /// back then.
-const BELIEVED: Duration = Duration::from_mins(2);
+const LOGIN_TTL: Duration = Duration::from_mins(2);
 /// How long a database that is away is not asked again: each question waits for its answer, and a Team's other parts with it.
-pub(crate) const AWAY: Duration = Duration::from_secs(5);
+pub(crate) const UNAVAILABLE_TTL: Duration = Duration::from_secs(5);
 
 /// What shall keep teams apart in the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -164,7 +164,7 @@ impl Tenancy {
         if let Some(former) = &home.adopts {
             self.hand_over(team, &home.uid, former);
         }
-        if let Some(known) = locked(&self.logins).get(team).filter(|known| known.of == home.uid && known.at.elapsed() < BELIEVED) {
+        if let Some(known) = locked(&self.logins).get(team).filter(|known| known.of == home.uid && known.at.elapsed() < LOGIN_TTL) {
             return known.standing();
         }
         if let Err(why) = self.answers() {
@@ -195,7 +195,7 @@ impl Tenancy {
             return Err(fault.as_ref().map_or("its schema has not been looked at yet".to_owned(), ToString::to_string));
         }
         match &*locked(&self.away) {
-            Some((at, why)) if at.elapsed() < AWAY => Err(why.clone()),
+            Some((at, why)) if at.elapsed() < UNAVAILABLE_TTL => Err(why.clone()),
             _ => Ok(()),
         }
     }

@@ -280,3 +280,76 @@ pub(crate) fn pods(context: &Arc<Context>, scope: Option<String>) {
         follow(api, Some(labels::AGENT), Some(&context.caches.made), hear).await;
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use serde_json::{Value, json};
+    use slipway_cluster::controller::Phase;
+    use slipway_cluster::json::hash;
+    use tokio::sync::watch;
+    use tokio::task::JoinHandle;
+
+    use super::*;
+    use crate::registry::{Maker, Registered};
+    use crate::testing::context;
+
+    const MAKER: Maker =
+        Maker { kind: "Agent", label: labels::AGENT, manager: "slipway/agent", children: &[ChildKind::ConfigMap], is_namespaced: true };
+
+    /// Notes what it hears, and how often it is asked what a child should be.
+    #[derive(Default)]
+    struct Listener {
+        heard: Mutex<Vec<Change>>,
+        built: Mutex<usize>,
+    }
+
+    impl Registered for Listener {
+        fn changed(&self, change: &Change) {
+            self.heard.lock().unwrap().push(change.clone());
+        }
+
+        fn maker(&self) -> Option<&'static Maker> {
+            Some(&MAKER)
+        }
+
+        fn desired(&self, _: &Key, _: ChildKind, _: &DynamicObject) -> Option<Value> {
+            *self.built.lock().unwrap() += 1;
+            Some(desired())
+        }
+
+        fn start(self: Arc<Self>, _: &watch::Sender<Phase>) -> Vec<JoinHandle<()>> {
+            Vec::new()
+        }
+    }
+
+    fn desired() -> Value {
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a-config"}, "data": {"A": "1"}})
+    }
+
+    fn live(version: u64, data: &Value) -> DynamicObject {
+        let owner = json!({"apiVersion": "agents.slipway.dev/v1", "kind": "Agent", "name": "a", "uid": "u", "controller": true});
+        let metadata = json!({"name": "a-config", "namespace": "team-a", "uid": "c", "resourceVersion": version.to_string(), "ownerReferences": [owner]});
+        serde_json::from_value(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})).unwrap()
+    }
+
+    #[tokio::test]
+    async fn after_a_write_nothing_is_built_again_until_somebody_changes_it() {
+        let (context, listener) = (context(), Arc::new(Listener::default()));
+        context.registry.set(vec![listener.clone()]);
+        let (key, kind) = (Key::new("team-a", "a-config"), ChildKind::ConfigMap);
+        let matches = || context.caches.children(kind).get(&key).unwrap().matches_hash;
+        children::written(&context, kind, key.clone(), &mut live(2, &json!({"A": "1"})), hash(&desired()));
+        note(&context, kind, key.clone(), &mut live(2, &json!({"A": "1"})));
+        assert_eq!((matches(), *listener.built.lock().unwrap()), (Some(hash(&desired())), 0));
+        assert_eq!(*listener.heard.lock().unwrap(), [], "what the watch tells of a write is no news");
+
+        note(&context, kind, key.clone(), &mut live(3, &json!({"A": "2"})));
+        assert_eq!((matches(), *listener.built.lock().unwrap()), (None, 1));
+        assert_eq!(*listener.heard.lock().unwrap(), [Change::Child("Agent", Key::new("team-a", "a"))]);
+
+        children::written(&context, kind, key.clone(), &mut live(1, &json!({"A": "1"})), hash(&desired()));
+        assert_eq!(matches(), None, "an answer that is older than what the watch told is no news either");
+    }
+}

@@ -4,6 +4,9 @@ use kube::Resource;
 use kube::api::Patch;
 use serde_json::{Value, json};
 use slipway_api::Agent;
+use slipway_cluster::Key;
+use slipway_cluster::json::hash;
+use slipway_cluster::write;
 
 use super::build::tool_digests_name;
 use super::resolve::{Fault, Plan};
@@ -11,9 +14,6 @@ use super::{Controller, MANAGER};
 use crate::caches::ChildKind;
 use crate::children::{self, Outcome};
 use crate::context::Context;
-use slipway_cluster::Key;
-use slipway_cluster::json::hash;
-use slipway_cluster::write;
 
 /// In a Deployment.
 const RUN_HASH: &str = "/spec/template/metadata/annotations/agents.slipway.dev~1run-hash";

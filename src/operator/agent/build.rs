@@ -12,10 +12,10 @@ use k8s_openapi::api::core::v1::{ConfigMap, Service, ServiceAccount};
 use kube::api::ObjectMeta;
 use serde_json::Value;
 use slipway_api::labels;
+use slipway_cluster::write::value;
 
 use super::resolve::Plan;
 use crate::caches::ChildKind;
-use slipway_cluster::write::value;
 
 /// Everything that an Agent owns. A new child cannot be forgotten: [`Desired::into_values`] takes it apart.
 pub(super) struct Desired {

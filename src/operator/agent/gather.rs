@@ -3,15 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
-use slipway_api::{Agent, KnowledgeBase, Skill, Team, Tool, ids};
-
-use crate::caches::secret::SecretState;
 use k8s_openapi::api::core::v1::Secret;
 use slipway_api::agent::RUNTIME_SECRET;
+use slipway_api::{Agent, KnowledgeBase, Skill, Team, Tool, ids};
 use slipway_cluster::Key;
 use slipway_cluster::cached::Guarded;
 use slipway_cluster::references::Kind;
 
+use crate::caches::secret::SecretState;
 use crate::caches::skill::CachedSkill;
 use crate::context::Context;
 

@@ -7,11 +7,11 @@ use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use slipway_api::names::AgentName;
 use slipway_api::{Agent, AgentRelease};
+use slipway_cluster::Key;
+use slipway_cluster::write;
 use slipway_release::{Artifact, pinned_content};
 
 use crate::context::Context;
-use slipway_cluster::Key;
-use slipway_cluster::write;
 
 /// The version that an Agent is pinned to, if it is.
 fn pin(agent: &Agent) -> Option<u64> {
@@ -108,8 +108,8 @@ mod tests {
         let prompt = |agent: &Agent| effective(agent, &context).map(|agent| agent.spec.system_prompt.clone().unwrap());
         assert_eq!(prompt(&pinned).as_deref(), Some("new"));
         let known = artifact(&release(&agent("old"), 3), &Key::new("team-a", "helper"), 3).unwrap();
-        let content = Artifact::of(&pinned, Resolved::default(), known.metadata.clone()).content_hash();
-        pinned.status = Some(AgentStatus { active_release: Some(3), pinned_content: Some(content), ..AgentStatus::default() });
+        let hash = Artifact::of(&pinned, Resolved::default(), known.metadata.clone()).content_hash();
+        pinned.status = Some(AgentStatus { active_release: Some(3), pinned_content: Some(hash), ..AgentStatus::default() });
         assert_eq!(prompt(&pinned), None);
         assert!(read(&pinned, &context).await.is_err(), "it is asked for");
         context.caches.pins.insert(Key::of(&pinned), known);

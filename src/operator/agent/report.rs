@@ -15,6 +15,10 @@ use kube::{Resource, ResourceExt};
 use slipway_api::agent::{AgentStatus, Phase};
 use slipway_api::condition::{self, AVAILABLE, Finding, READY, RECONCILING, STALLED};
 use slipway_api::{Agent, contract, ids, labels};
+use slipway_cluster::Key;
+use slipway_cluster::controller::Next;
+use slipway_cluster::event::EventSpec;
+use slipway_cluster::write;
 
 use super::apply::Applied;
 use super::build::selector;
@@ -25,10 +29,6 @@ use crate::caches::child::DeploymentState;
 use crate::caches::pods::Problem;
 use crate::children::{self, Outcome};
 use crate::context::Context;
-use slipway_cluster::Key;
-use slipway_cluster::controller::Next;
-use slipway_cluster::event::EventSpec;
-use slipway_cluster::write;
 use verdict::{DEPLOYMENT_READY, Motion, PROGRESSING, Verdict};
 
 /// Says how an Agent is; when to look at it again, where that is sooner than usual.

@@ -10,6 +10,7 @@ use std::fmt::Write;
 use std::path::Path;
 use std::sync::Arc;
 
+use futures::StreamExt;
 use k8s_openapi::api::core::v1::Secret;
 use kube::core::DeserializeGuard;
 use kube::{Resource, ResourceExt};
@@ -17,17 +18,18 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use slipway_api::{Agent, KnowledgeBase, Skill, Team, Tool, contract, ids};
+use slipway_cluster::Key;
+use slipway_cluster::references::Kind;
 
-use super::build;
 use super::gather::{self, Seen};
 use super::resolve::{Fault, Plan, Resolved, resolve};
+use super::{Controller, build};
 use crate::caches::ChildKind;
 use crate::caches::secret::SecretState;
 use crate::caches::skill::CachedSkill;
+use crate::registry::{Change, Registered};
 use crate::settings::{Platform, Settings};
 use crate::testing::{context, settings};
-use slipway_cluster::Key;
-use slipway_cluster::references::Kind;
 
 fn documents(yaml: &str) -> Vec<Value> {
     serde_yaml::Deserializer::from_str(yaml).map(|document| Value::deserialize(document).unwrap()).collect()
@@ -275,6 +277,38 @@ async fn judging_a_child_does_not_touch_the_reverse_index() {
     assert_eq!(named(), [const { Vec::new() }; 4], "a replica that stands by judges too, and must not pretend to reconcile");
     gather::note(all::<Agent>(&documents, "Agent").first().unwrap(), &context);
     assert_eq!(named(), std::array::from_fn::<_, 4, _>(|_| vec![key("helper")]));
+}
+
+#[tokio::test]
+async fn a_change_reaches_the_agents_that_name_what_has_changed() {
+    let key = |name: &str| Key::new("team-a", name);
+    let controller = Controller::new(context());
+    let caches = &controller.context.caches;
+    for (name, tool) in [("one", "t"), ("two", "u")] {
+        let documents = documents(&agent(&format!("tools: [{tool}]")).replace("name: helper", &format!("name: {name}")));
+        caches.agents.insert(key(name), DeserializeGuard(Ok(all::<Agent>(&documents, "Agent").remove(0))).into());
+        caches.references.set(&key(name), [(Kind::of::<Tool>(), key(tool))].into());
+    }
+    for (change, expected) in [
+        (Change::Object(Kind::of::<Agent>(), key("one")), &["one"][..]),
+        (Change::Object(Kind::of::<Tool>(), key("u")), &["two"]),
+        (Change::Object(Kind::of::<Skill>(), key("u")), &[]),
+        (Change::Object(Kind::of::<Team>(), Key::new("", "a")), &["one", "two"]),
+        (Change::Child("Agent", key("two")), &["two"]),
+        (Change::Child("Skill", key("two")), &[]),
+        (Change::Pods(key("one")), &["one"]),
+        (Change::Namespace("team-a".to_owned()), &["one", "two"]),
+        (Change::SecretsRead("team-b".to_owned()), &[]),
+        (Change::Platform, &["one", "two"]),
+        (Change::Database { ready: false }, &[]),
+        (Change::Database { ready: true }, &["one", "two"]),
+    ] {
+        let requested = controller.requests.open();
+        controller.changed(&change);
+        let mut requested: Vec<_> = requested.take(controller.requests.depth()).map(|key| key.name).collect().await;
+        requested.sort();
+        assert_eq!(requested, expected, "{change:?}");
+    }
 }
 
 #[test]

@@ -8,7 +8,6 @@ use std::sync::{PoisonError, RwLock};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::ResourceExt;
 use slipway_api::labels;
-
 use slipway_cluster::Key;
 
 /// Why a pod is not ready.

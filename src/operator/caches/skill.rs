@@ -7,7 +7,6 @@ use kube::core::error_boundary::InvalidObject;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use slipway_api::Skill;
-
 use slipway_cluster::cached::{Cached, Guarded, light, lighten};
 use slipway_cluster::json::hash as hash_of;
 use slipway_cluster::write;

@@ -14,14 +14,14 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::ObjectMeta;
 use kube::{Resource, ResourceExt};
 use serde_json::Value;
+use slipway_api::agent::RUNTIME_SECRET;
 use slipway_api::{Team, agent, contract, ids, labels};
+use slipway_cluster::write::value;
 
 use crate::caches::ChildKind;
 use crate::quantity::canonical;
 use crate::settings::Settings;
 use crate::tenancy::Access;
-use slipway_api::agent::RUNTIME_SECRET;
-use slipway_cluster::write::value;
 
 /// The ClusterRole with the right to read and write Secrets, given to the manager in each team's namespace.
 const SECRETS_ROLE: &str = "slipway-team-secrets";

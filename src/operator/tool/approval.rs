@@ -9,7 +9,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use serde::Deserialize;
 use slipway_api::condition::READY;
 use slipway_api::{ToolSpec, ToolStatus};
-
 use slipway_cluster::Key;
 
 /// The reason of a Tool that is not ready because of its list.
@@ -19,9 +18,9 @@ pub(crate) const ANSWERED: &str = "Answered";
 /// The reason of a Tool of which nobody can say whether it is of use: no pod has had an answer from its server.
 pub(crate) const NOT_ANSWERED: &str = "NotAnswered";
 /// So many names are told of each kind of change, and so much of each.
-const NAMES: usize = 8;
-const NAMES_KEPT: usize = 256;
-const NAME_LENGTH: usize = 64;
+const MAX_NAMES_TOLD: usize = 8;
+const MAX_NAMES_KEPT: usize = 256;
+const MAX_NAME_CHARS: usize = 64;
 
 /// How a list differs from the approved one, as far as a pod can say.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -44,7 +43,7 @@ impl Changes {
     #[must_use]
     pub(crate) fn bounded(mut self) -> Self {
         for names in [&mut self.added, &mut self.altered, &mut self.removed, &mut self.offered] {
-            names.truncate(NAMES_KEPT);
+            names.truncate(MAX_NAMES_KEPT);
             for name in names {
                 *name = printable(name);
             }
@@ -153,8 +152,8 @@ fn message(key: &Key, digest: &str, told: Option<&(String, Report)>) -> String {
     let kinds = kinds.into_iter().filter(|(_, names)| !names.is_empty());
     let changes: Vec<String> = kinds
         .map(|(what, all)| {
-            let more = if all.len() > NAMES { format!(" and {} more", all.len() - NAMES) } else { String::new() };
-            format!("{what} {}{more}", all[..all.len().min(NAMES)].join(", "))
+            let more = if all.len() > MAX_NAMES_TOLD { format!(" and {} more", all.len() - MAX_NAMES_TOLD) } else { String::new() };
+            format!("{what} {}{more}", all[..all.len().min(MAX_NAMES_TOLD)].join(", "))
         })
         .collect();
     let changes = if changes.is_empty() { String::new() } else { format!(" ({})", changes.join("; ")) };
@@ -167,7 +166,7 @@ fn message(key: &Key, digest: &str, told: Option<&(String, Report)>) -> String {
 
 /// A stranger's word, in a form that can do no harm in a terminal.
 fn printable(name: &str) -> String {
-    name.chars().take(NAME_LENGTH).map(|char| if char.is_ascii_graphic() { char } else { '?' }).collect()
+    name.chars().take(MAX_NAME_CHARS).map(|char| if char.is_ascii_graphic() { char } else { '?' }).collect()
 }
 
 /// Whether this is a digest; what pods say is not to be trusted.

@@ -15,6 +15,8 @@ use http_body_util::{BodyExt, Empty, Limited};
 use hyper_util::rt::TokioIo;
 use serde::Deserialize;
 use slipway_api::{Tool, contract, ids};
+use slipway_cluster::Key;
+use slipway_cluster::references::Kind;
 use thiserror::Error;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
@@ -23,8 +25,6 @@ use super::Controller;
 use super::approval::{Changes, Pod, Report, is_digest};
 use crate::agent;
 use crate::context::Context;
-use slipway_cluster::Key;
-use slipway_cluster::references::Kind;
 
 /// How often it is looked who is to be asked. It costs the manager a look at its caches.
 const ROUND_INTERVAL: Duration = Duration::from_secs(10);

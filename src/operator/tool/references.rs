@@ -6,6 +6,7 @@ use std::sync::Arc;
 use slipway_api::contract::tools::{With, builtin, builtin_names};
 use slipway_api::labels;
 use slipway_api::tool::{ToolSpec, ToolType};
+use slipway_cluster::Key;
 use slipway_egress::Egress;
 use url::Url;
 
@@ -13,7 +14,6 @@ use crate::caches::secret::SecretState;
 use crate::context::Context;
 use crate::fault::Fault;
 use crate::tool_rules::egress;
-use slipway_cluster::Key;
 
 pub(super) struct References {
     /// Those that the Tool names, as far as they are there.

@@ -8,13 +8,13 @@ use kube::api::{Api, ObjectMeta};
 use kube::{Resource, ResourceExt};
 use slipway_api::names::TeamSlug;
 use slipway_api::{Agent, Team, ids};
+use slipway_cluster::Key;
 use slipway_cluster::cached::Guarded;
 use slipway_cluster::list;
 
 use crate::admission::{holder, home_of};
 use crate::context::Context;
 use crate::tenancy::rows::{Census, Roll};
-use slipway_cluster::Key;
 
 /// The Agents and Teams that there are.
 pub(super) struct Listed<'a>(pub &'a Context);
@@ -87,8 +87,8 @@ mod tests {
     use kube::core::DeserializeGuard;
     use serde::de::DeserializeOwned;
     use serde_json::{Value, json};
-
     use slipway_cluster::Tasks;
+    use slipway_cluster::event::Events;
 
     use super::*;
     use crate::caches::ChildKind;
@@ -98,7 +98,6 @@ mod tests {
     use crate::settings::Settings;
     use crate::tenancy::{Tenancy, Wanted};
     use crate::testing::settings;
-    use slipway_cluster::event::Events;
 
     fn object<K: DeserializeOwned>(value: Value) -> K {
         serde_json::from_value(value).unwrap()

@@ -14,13 +14,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::json;
 use sha2::{Digest, Sha256};
+use slipway_api::agent::CONTAINER;
 use slipway_api::agent::{AGENT_ENV, Access};
 use slipway_api::{contract, labels};
 
 use super::{all_labels, config_map, config_map_name, meta, selector, tool_digests_name};
 use crate::agent::resolve::{Folder, Plan, Variable};
 use crate::quantity::canonical;
-use slipway_api::agent::CONTAINER;
 
 const TEMPORARY: &str = "tmp";
 const CREDENTIALS: &str = "credentials";

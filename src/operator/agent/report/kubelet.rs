@@ -6,10 +6,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, ListParams};
+use slipway_cluster::Key;
 
 use crate::caches::pods::{Problem, Starting};
 use crate::context::Context;
-use slipway_cluster::Key;
 
 /// How soon an agent is looked at again while a pod of it starts.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(10);

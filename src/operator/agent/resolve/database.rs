@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use slipway_api::agent::RUNTIME_SECRET;
 use slipway_api::agent::{AgentSpec, Storage};
 use slipway_api::contract::{self, EmbeddingConfig, KnowledgeBaseConfig};
 use slipway_api::{KnowledgeBaseSpec, ids};
@@ -9,7 +10,6 @@ use slipway_api::{KnowledgeBaseSpec, ids};
 use super::{Stop, Variable, fault, json};
 use crate::agent::gather::Seen;
 use crate::database::DatabaseUrl;
-use slipway_api::agent::RUNTIME_SECRET;
 
 /// Storage, and the URL of the database: without its password here, complete from the team's Secret.
 pub(super) fn database(

@@ -1,5 +1,6 @@
 //! The Secrets that an Agent uses: that they exist, that it may, and a hash that moves when they do.
 
+use slipway_api::agent::RUNTIME_SECRET;
 use slipway_api::agent::{AGENT_ENV, AgentSpec};
 use slipway_api::{contract, labels};
 
@@ -7,7 +8,6 @@ use super::{Stop, Variable, fault};
 use crate::agent::gather::Seen;
 use crate::caches::secret::keyed_hash;
 use crate::settings::Settings;
-use slipway_api::agent::RUNTIME_SECRET;
 
 /// Checks that each Secret the Agent names exists and may be read by agents.
 pub(super) fn secrets(spec: &AgentSpec, seen: &Seen) -> Result<Vec<Variable>, Stop> {

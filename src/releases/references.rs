@@ -79,13 +79,13 @@ pub(super) enum Found {
 
 /// What was found of an agent's names, and the image that its pods run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Around {
+pub(super) struct References {
     pub found: BTreeMap<Name, Found>,
     /// The digest, once it is known.
     pub image: Option<String>,
 }
 
-impl Around {
+impl References {
     fn get(&self, name: &Name) -> &Found {
         self.found.get(name).unwrap_or(&Found::Missing)
     }
@@ -228,18 +228,18 @@ mod tests {
         let spec: AgentSpec =
             serde_yaml::from_str("{name: A, framework: custom, tools: [on, off], skills: [sk_fill_forms], knowledgeBases: [kb_docs]}")
                 .unwrap();
-        let mut around = Around { image: Some(A.to_owned()), ..Around::default() };
-        around.found.insert(Name::new(Kind::Tool, "on"), Found::Digest("1".to_owned()));
-        around.found.insert(Name::new(Kind::Tool, "off"), Found::Off);
-        around.found.insert(Name::new(Kind::Skill, "fill-forms"), Found::Digest("2".to_owned()));
-        assert_eq!(around.resolved(&spec).unwrap_err(), Name::new(Kind::KnowledgeBase, "docs"));
-        around.found.insert(Name::new(Kind::KnowledgeBase, "docs"), Found::Digest("3".to_owned()));
-        let resolved = around.resolved(&spec).unwrap();
+        let mut references = References { image: Some(A.to_owned()), ..References::default() };
+        references.found.insert(Name::new(Kind::Tool, "on"), Found::Digest("1".to_owned()));
+        references.found.insert(Name::new(Kind::Tool, "off"), Found::Off);
+        references.found.insert(Name::new(Kind::Skill, "fill-forms"), Found::Digest("2".to_owned()));
+        assert_eq!(references.resolved(&spec).unwrap_err(), Name::new(Kind::KnowledgeBase, "docs"));
+        references.found.insert(Name::new(Kind::KnowledgeBase, "docs"), Found::Digest("3".to_owned()));
+        let resolved = references.resolved(&spec).unwrap();
         assert_eq!(resolved.tools.keys().collect::<Vec<_>>(), ["on"]);
         assert_eq!((resolved.skills["fill-forms"].as_str(), resolved.knowledge_bases["docs"].as_str()), ("2", "3"));
         assert_eq!(resolved.image.as_deref(), Some(A));
         let pinned = AgentSpec { image: Some(format!("example.com/x@{B}")), ..spec };
-        assert_eq!(around.resolved(&pinned).unwrap().image.as_deref(), Some(B), "the spec says which");
+        assert_eq!(references.resolved(&pinned).unwrap().image.as_deref(), Some(B), "the spec says which");
     }
 
     #[test]

@@ -12,20 +12,20 @@ use kube::{Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use slipway_api::agent::CONTAINER;
 use slipway_api::{Agent, AgentRelease, AgentSpec, KnowledgeBase, Skill, Tool, labels};
+use slipway_cluster::Key;
+use slipway_cluster::cached::{CachedAgent, Guarded};
+use slipway_cluster::controller::Requests;
+use slipway_cluster::event::Events;
+use slipway_cluster::references::{Kind as ObjectKind, References as ReferenceIndex};
 use slipway_cluster::watch::{Heard, Readiness, follow, namespaced, scopes};
 use slipway_cluster::{Cache, Metrics, Tasks};
 use slipway_state::history::History;
 use tokio::time::Instant;
 
-use super::around::{self, Around, Found, Kind, Name};
 use super::author;
-use super::quiet::Quiet;
-use super::show::Shown;
-use slipway_cluster::Key;
-use slipway_cluster::cached::{CachedAgent, Guarded};
-use slipway_cluster::controller::Requests;
-use slipway_cluster::event::Events;
-use slipway_cluster::references::{self, References};
+use super::debounce::Debounce;
+use super::projection::Shown;
+use super::references::{self, Found, Kind, Name, References};
 
 /// What the controller is told at its start.
 #[derive(Debug, Clone, Default)]
@@ -39,7 +39,7 @@ pub struct Settings {
 pub type Moved = Box<dyn Fn(&str) + Send + Sync>;
 
 /// All that the release controller knows.
-pub struct World {
+pub struct Context {
     pub(super) client: Client,
     pub(super) settings: Settings,
     pub(super) metrics: Metrics,
@@ -52,8 +52,8 @@ pub struct World {
     things: Cache<Thing>,
     releases: RwLock<HashMap<Key, HashMap<String, Shown>>>,
     images: RwLock<HashMap<Key, BTreeMap<String, Running>>>,
-    references: References,
-    quiet: Mutex<HashMap<Key, Quiet>>,
+    reference_index: ReferenceIndex,
+    debounce: Mutex<HashMap<Key, Debounce>>,
     pub(super) requests: Requests,
     sources: Readiness,
 }
@@ -72,7 +72,7 @@ struct Running {
     digest: String,
 }
 
-impl World {
+impl Context {
     pub fn new(client: Client, settings: Settings, history: Arc<History>, metrics: Metrics, events: Events, tasks: Tasks) -> Self {
         Self {
             client,
@@ -86,8 +86,8 @@ impl World {
             things: Cache::default(),
             releases: RwLock::default(),
             images: RwLock::default(),
-            references: References::default(),
-            quiet: Mutex::default(),
+            reference_index: ReferenceIndex::default(),
+            debounce: Mutex::default(),
             requests: Requests::default(),
             sources: Readiness::default(),
         }
@@ -114,14 +114,14 @@ impl World {
     }
 
     /// What an agent's names stand for. They are written down, so that a change of them comes back.
-    pub(super) fn around(&self, agent: &Key, present: &AgentSpec, other: Option<&AgentSpec>) -> Around {
-        let names: BTreeSet<Name> = around::names(present).into_iter().chain(other.into_iter().flat_map(around::names)).collect();
-        let target = |name: &Name| (reference(name.kind), Key::new(&agent.namespace, &name.name));
-        self.references.set(agent, names.iter().map(target).collect());
+    pub(super) fn references(&self, agent: &Key, present: &AgentSpec, other: Option<&AgentSpec>) -> References {
+        let names: BTreeSet<Name> = references::names(present).into_iter().chain(other.into_iter().flat_map(references::names)).collect();
+        let target = |name: &Name| (object_kind(name.kind), Key::new(&agent.namespace, &name.name));
+        self.reference_index.set(agent, names.iter().map(target).collect());
         let found = names
             .into_iter()
             .map(|name| (name.clone(), self.thing(&agent.namespace, &name).map_or(Found::Missing, |thing| thing.found.clone())));
-        Around { found: found.collect(), image: self.image(agent, present) }
+        References { found: found.collect(), image: self.image(agent, present) }
     }
 
     /// Who wrote something last that an agent names.
@@ -130,8 +130,8 @@ impl World {
     }
 
     pub(super) fn forget(&self, agent: &Key) {
-        self.references.set(agent, HashSet::new());
-        self.quiet().remove(agent);
+        self.reference_index.set(agent, HashSet::new());
+        self.debounce().remove(agent);
     }
 
     fn thing(&self, namespace: &str, name: &Name) -> Option<Arc<Thing>> {
@@ -177,13 +177,13 @@ impl World {
         }
     }
 
-    pub(super) fn quiet(&self) -> MutexGuard<'_, HashMap<Key, Quiet>> {
-        self.quiet.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn debounce(&self) -> MutexGuard<'_, HashMap<Key, Debounce>> {
+        self.debounce.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How long the agent's present content has stood still, in the eyes of this process.
-    pub(super) fn still(&self, agent: &Key, now: Instant) -> Quiet {
-        *self.quiet().entry(agent.clone()).or_insert_with(|| Quiet::new(now))
+    pub(super) fn still(&self, agent: &Key, now: Instant) -> Debounce {
+        *self.debounce().entry(agent.clone()).or_insert_with(|| Debounce::new(now))
     }
 
     /// Asks for all agents to be looked at.
@@ -194,11 +194,11 @@ impl World {
     }
 }
 
-fn reference(kind: Kind) -> references::Kind {
+fn object_kind(kind: Kind) -> ObjectKind {
     match kind {
-        Kind::Tool => references::Kind::of::<Tool>(),
-        Kind::Skill => references::Kind::of::<Skill>(),
-        Kind::KnowledgeBase => references::Kind::of::<KnowledgeBase>(),
+        Kind::Tool => ObjectKind::of::<Tool>(),
+        Kind::Skill => ObjectKind::of::<Skill>(),
+        Kind::KnowledgeBase => ObjectKind::of::<KnowledgeBase>(),
     }
 }
 
@@ -208,58 +208,54 @@ fn thing_key(kind: Kind, key: &Key) -> Key {
 }
 
 /// Starts every watch. They run until the process ends.
-pub fn watch_all(world: &Arc<World>) {
-    for scope in scopes(&world.settings.watch_namespaces) {
-        agents(world, scope.clone());
-        things(
-            world,
-            scope.clone(),
-            Kind::Tool,
-            |tool: &Tool| {
-                if tool.spec.enabled { Found::Digest(around::digest(&tool.spec)) } else { Found::Off }
-            },
-        );
-        things(world, scope.clone(), Kind::KnowledgeBase, |base: &KnowledgeBase| Found::Digest(around::digest(&base.spec)));
-        things(world, scope.clone(), Kind::Skill, |skill: &Skill| {
+pub fn watch_all(context: &Arc<Context>) {
+    for scope in scopes(&context.settings.watch_namespaces) {
+        agents(context, scope.clone());
+        things(context, scope.clone(), Kind::Tool, |tool: &Tool| {
+            if tool.spec.enabled { Found::Digest(references::digest(&tool.spec)) } else { Found::Off }
+        });
+        things(context, scope.clone(), Kind::KnowledgeBase, |base: &KnowledgeBase| Found::Digest(references::digest(&base.spec)));
+        things(context, scope.clone(), Kind::Skill, |skill: &Skill| {
             let status = skill.status.as_ref().filter(|status| status.observed_generation == skill.meta().generation);
             status.and_then(|status| status.digest.clone()).map_or(Found::Missing, Found::Digest)
         });
-        releases(world, scope.clone());
-        pods(world, scope);
+        releases(context, scope.clone());
+        pods(context, scope);
     }
 }
 
-fn agents(world: &Arc<World>, scope: Option<String>) {
-    world.sources.expect();
-    let (world, tasks) = (world.clone(), world.tasks.clone());
+fn agents(context: &Arc<Context>, scope: Option<String>) {
+    context.sources.expect();
+    let (context, tasks) = (context.clone(), context.tasks.clone());
     tasks.spawn("watch of Agents", async move {
-        let api: Api<Guarded<Agent>> = namespaced(&world.client, scope.as_deref());
+        let api: Api<Guarded<Agent>> = namespaced(&context.client, scope.as_deref());
         let hear = |heard: Heard<Guarded<Agent>>| match heard {
             Heard::Seen(key, agent) => {
-                world.agents.insert(key.clone(), (*agent).into());
-                world.requests.add(key);
+                context.agents.insert(key.clone(), (*agent).into());
+                context.requests.add(key);
             }
             Heard::Gone(key, _) => {
-                world.agents.remove(&key);
-                world.requests.add(key);
+                context.agents.remove(&key);
+                context.requests.add(key);
             }
             Heard::Listing => {}
-            Heard::Listed(keys) => world.agents.retain(scope.as_deref(), &keys).into_iter().for_each(|key| world.requests.add(key)),
+            Heard::Listed(keys) => context.agents.retain(scope.as_deref(), &keys).into_iter().for_each(|key| context.requests.add(key)),
         };
-        follow(api, None, Some(&world.sources), hear).await;
+        follow(api, None, Some(&context.sources), hear).await;
     });
 }
 
 /// Watches a kind that agents name, of which only what it stands for is kept.
-fn things<K>(world: &Arc<World>, scope: Option<String>, kind: Kind, look: fn(&K) -> Found)
+fn things<K>(context: &Arc<Context>, scope: Option<String>, kind: Kind, look: fn(&K) -> Found)
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + std::fmt::Debug + Send + Sync + 'static,
 {
-    world.sources.expect();
-    let (world, tasks) = (world.clone(), world.tasks.clone());
+    context.sources.expect();
+    let (context, tasks) = (context.clone(), context.tasks.clone());
     tasks.spawn(format!("watch of {}", K::plural(&())), async move {
-        let api: Api<Guarded<K>> = namespaced(&world.client, scope.as_deref());
-        let changed = |key: &Key| world.references.to(reference(kind), key).into_iter().for_each(|agent| world.requests.add(agent));
+        let api: Api<Guarded<K>> = namespaced(&context.client, scope.as_deref());
+        let changed =
+            |key: &Key| context.reference_index.to(object_kind(kind), key).into_iter().for_each(|agent| context.requests.add(agent));
         let prefix = format!("{}/", kind.folder());
         let mut known: HashSet<Key> = HashSet::new();
         let hear = |heard: Heard<Guarded<K>>| match heard {
@@ -267,14 +263,14 @@ where
                 let found = object.0.as_ref().map_or(Found::Missing, look);
                 let thing = Thing { found, author: author::of_spec(object.meta()) };
                 known.insert(key.clone());
-                let before = world.things.insert(thing_key(kind, &key), thing.clone());
+                let before = context.things.insert(thing_key(kind, &key), thing.clone());
                 if before.is_none_or(|before| before.found != thing.found) {
                     changed(&key);
                 }
             }
             Heard::Gone(key, _) => {
                 known.remove(&key);
-                world.things.remove(&Key::new(&key.namespace, format!("{prefix}{}", key.name)));
+                context.things.remove(&Key::new(&key.namespace, format!("{prefix}{}", key.name)));
                 changed(&key);
             }
             Heard::Listing => {}
@@ -282,58 +278,58 @@ where
                 let gone: Vec<Key> = known.iter().filter(|key| !keys.contains(*key)).cloned().collect();
                 for key in gone {
                     known.remove(&key);
-                    world.things.remove(&thing_key(kind, &key));
+                    context.things.remove(&thing_key(kind, &key));
                     changed(&key);
                 }
             }
         };
-        follow(api, None, Some(&world.sources), hear).await;
+        follow(api, None, Some(&context.sources), hear).await;
     });
 }
 
-fn releases(world: &Arc<World>, scope: Option<String>) {
-    world.sources.expect();
-    let (world, tasks) = (world.clone(), world.tasks.clone());
+fn releases(context: &Arc<Context>, scope: Option<String>) {
+    context.sources.expect();
+    let (context, tasks) = (context.clone(), context.tasks.clone());
     tasks.spawn("watch of AgentReleases", async move {
         // Those that cannot be read say nothing; the API server keeps them from being made.
-        let api: Api<Guarded<AgentRelease>> = namespaced(&world.client, scope.as_deref());
+        let api: Api<Guarded<AgentRelease>> = namespaced(&context.client, scope.as_deref());
         let hear = |heard: Heard<Guarded<AgentRelease>>| match heard {
             Heard::Seen(key, release) => {
                 let Ok(release) = &release.0 else { return };
-                world.note(release);
-                world.requests.add(Key::new(key.namespace, &release.spec.agent));
+                context.note(release);
+                context.requests.add(Key::new(key.namespace, &release.spec.agent));
             }
             Heard::Gone(key, release) => {
                 let Ok(release) = &release.0 else { return };
                 let agent = Key::new(&key.namespace, &release.spec.agent);
-                world.gone(&agent, &key.name);
-                world.requests.add(agent);
+                context.gone(&agent, &key.name);
+                context.requests.add(agent);
             }
             Heard::Listing => {}
             Heard::Listed(keys) => {
-                let mut releases = world.releases.write().unwrap_or_else(PoisonError::into_inner);
+                let mut releases = context.releases.write().unwrap_or_else(PoisonError::into_inner);
                 for (agent, of) in releases.iter_mut().filter(|(agent, _)| scope.as_ref().is_none_or(|scope| agent.namespace == *scope)) {
                     let before = of.len();
                     of.retain(|name, _| keys.contains(&Key::new(&agent.namespace, name)));
                     if of.len() != before {
-                        world.requests.add(agent.clone());
+                        context.requests.add(agent.clone());
                     }
                 }
                 releases.retain(|_, of| !of.is_empty());
             }
         };
-        follow(api, None, Some(&world.sources), hear).await;
+        follow(api, None, Some(&context.sources), hear).await;
     });
 }
 
-fn pods(world: &Arc<World>, scope: Option<String>) {
-    world.sources.expect();
-    let (world, tasks) = (world.clone(), world.tasks.clone());
+fn pods(context: &Arc<Context>, scope: Option<String>) {
+    context.sources.expect();
+    let (context, tasks) = (context.clone(), context.tasks.clone());
     tasks.spawn("watch of Pods", async move {
-        let api: Api<Pod> = namespaced(&world.client, scope.as_deref());
+        let api: Api<Pod> = namespaced(&context.client, scope.as_deref());
         let agent_of = |pod: &Pod| Some(Key::new(pod.namespace()?, pod.labels().get(labels::AGENT)?));
         let hear = |heard: Heard<Pod>| {
-            let mut images = world.images.write().unwrap_or_else(PoisonError::into_inner);
+            let mut images = context.images.write().unwrap_or_else(PoisonError::into_inner);
             match heard {
                 Heard::Seen(key, pod) => {
                     let Some(agent) = agent_of(&pod) else { return };
@@ -343,7 +339,7 @@ fn pods(world: &Arc<World>, scope: Option<String>) {
                         None => of.remove(&key.name).is_some(),
                     };
                     if before {
-                        world.requests.add(agent);
+                        context.requests.add(agent);
                     }
                 }
                 Heard::Gone(key, pod) => {
@@ -351,7 +347,7 @@ fn pods(world: &Arc<World>, scope: Option<String>) {
                     if let Some(of) = images.get_mut(&agent) {
                         of.remove(&key.name);
                     }
-                    world.requests.add(agent);
+                    context.requests.add(agent);
                 }
                 Heard::Listing => {}
                 Heard::Listed(keys) => {
@@ -362,7 +358,7 @@ fn pods(world: &Arc<World>, scope: Option<String>) {
             }
             images.retain(|_, of| !of.is_empty());
         };
-        follow(api, Some(labels::AGENT), Some(&world.sources), hear).await;
+        follow(api, Some(labels::AGENT), Some(&context.sources), hear).await;
     });
 }
 
@@ -373,7 +369,7 @@ fn running(pod: &Pod) -> Option<Running> {
     }
     let container = pod.spec.as_ref()?.containers.iter().find(|container| container.name == CONTAINER)?;
     let status = pod.status.as_ref()?.container_statuses.iter().flatten().find(|status| status.name == CONTAINER)?;
-    Some(Running { reference: container.image.clone()?, digest: around::digest_of(&status.image_id)? })
+    Some(Running { reference: container.image.clone()?, digest: references::digest_of(&status.image_id)? })
 }
 
 /// How long after an Agent was seen to go its history is closed: one that comes back at once goes on with it.

@@ -7,20 +7,20 @@ use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 use slipway_api::condition::{self, Finding, READY};
 use slipway_api::{Agent, AgentRelease, AgentReleaseStatus, labels};
+use slipway_cluster::json::hash as hash_of;
 use slipway_release::Status;
 
-use super::past::{Past, Version};
+use super::history::{AgentHistory, Version};
 use super::plan::Step;
 use super::{MANAGER, author};
-use slipway_cluster::json::hash as hash_of;
 
 /// The longest name of an AgentRelease.
-pub(super) const NAME_MAX: usize = 63;
+pub(super) const MAX_NAME_CHARS: usize = 63;
 /// The longest author and changelog in one.
-const AUTHOR_MAX: usize = 256;
-const CHANGELOG_MAX: usize = 4096;
+const MAX_AUTHOR_BYTES: usize = 256;
+const MAX_CHANGELOG_BYTES: usize = 4096;
 /// So many releases stay that were not made because nothing had changed.
-const SKIPPED: usize = 3;
+const MAX_SKIPPED: usize = 3;
 
 /// An AgentRelease, as far as it matters here.
 #[derive(Debug, Clone, PartialEq)]
@@ -114,7 +114,7 @@ fn hash(status: &AgentReleaseStatus) -> u64 {
 }
 
 /// The next thing that the cluster does not show as it is.
-pub(super) fn step(past: &Past, shown: &[Shown]) -> Option<Step> {
+pub(super) fn step(past: &AgentHistory, shown: &[Shown]) -> Option<Step> {
     // One that is being deleted is in the way of another until it is gone, which is told.
     let staying = || shown.iter().filter(|shown| !shown.deleting);
     let kept: Vec<(&u64, &Version)> = past.kept().collect();
@@ -126,7 +126,7 @@ pub(super) fn step(past: &Past, shown: &[Shown]) -> Option<Step> {
         .chain(kept.iter().rev().filter(|(version, _)| Some(**version) != active));
     for (version, _) in ordered {
         if !shown.iter().any(|shown| shown.version == Some(**version)) {
-            return Some(Step::Show { version: **version });
+            return Some(Step::CreateRelease { version: **version });
         }
         if let Some(step) = staying().filter(|shown| shown.version == Some(**version)).find_map(|shown| mark(past, shown)) {
             return Some(step);
@@ -138,7 +138,7 @@ pub(super) fn step(past: &Past, shown: &[Shown]) -> Option<Step> {
     // Of those that were told that nothing had changed the last ones stay, so that they can be read.
     let mut skipped: Vec<&Shown> = staying().filter(|shown| shown.is_skipped() && !shown.gitops).collect();
     skipped.sort_by_key(|shown| (std::cmp::Reverse(shown.created), &shown.name));
-    if let Some(old) = skipped.get(SKIPPED) {
+    if let Some(old) = skipped.get(MAX_SKIPPED) {
         return Some(Step::Prune { name: old.name.clone() });
     }
     // What could not be read is not taken for old.
@@ -149,12 +149,12 @@ pub(super) fn step(past: &Past, shown: &[Shown]) -> Option<Step> {
         .map(|shown| Step::Prune { name: shown.name.clone() })
 }
 
-fn mark(past: &Past, shown: &Shown) -> Option<Step> {
-    differs(past, shown).map(|status| Step::Mark { name: shown.name.clone(), status: Box::new(status) })
+fn mark(past: &AgentHistory, shown: &Shown) -> Option<Step> {
+    differs(past, shown).map(|status| Step::WriteReleaseStatus { name: shown.name.clone(), status: Box::new(status) })
 }
 
 /// What makes an AgentRelease say what Git says, if it does not already.
-pub(super) fn differs(past: &Past, shown: &Shown) -> Option<AgentReleaseStatus> {
+pub(super) fn differs(past: &AgentHistory, shown: &Shown) -> Option<AgentReleaseStatus> {
     let version = shown.version?;
     let status = AgentReleaseStatus { run_hash: shown.run_hash.clone(), ..status(past, version, past.versions.get(&version)?) };
     (hash(&status) != shown.status).then_some(status)
@@ -162,18 +162,18 @@ pub(super) fn differs(past: &Past, shown: &Shown) -> Option<AgentReleaseStatus> 
 
 /// Says what pods of the active release run, as the operator says, if its AgentRelease does not say so already. It has to be
 /// known that the Agent is as that release has it.
-pub(super) fn run_hash(agent: &Agent, past: &Past, shown: &[Shown]) -> Option<Step> {
+pub(super) fn run_hash(agent: &Agent, past: &AgentHistory, shown: &[Shown]) -> Option<Step> {
     let status = agent.status.as_ref().filter(|status| status.observed_generation == agent.meta().generation)?;
     let active = past.active.as_ref()?.version;
     let shown = shown.iter().find(|shown| shown.version == Some(active) && !shown.deleting)?;
     let run_hash = Some(status.run_hash.clone()?).filter(|hash| shown.run_hash.as_ref() != Some(hash))?;
     let line = past.versions.get(&active)?;
     let status = AgentReleaseStatus { run_hash: Some(run_hash), ..self::status(past, active, line) };
-    Some(Step::Mark { name: shown.name.clone(), status: Box::new(status) })
+    Some(Step::WriteReleaseStatus { name: shown.name.clone(), status: Box::new(status) })
 }
 
 /// The status of the AgentRelease of a version.
-pub(super) fn status(past: &Past, version: u64, line: &Version) -> AgentReleaseStatus {
+pub(super) fn status(past: &AgentHistory, version: u64, line: &Version) -> AgentReleaseStatus {
     let number = |version: u64| i64::try_from(version).unwrap_or(i64::MAX);
     let active = past.active.as_ref().filter(|active| active.version == version);
     AgentReleaseStatus {
@@ -255,10 +255,10 @@ pub(super) fn release(agent: &Agent, name: &str, version: u64, line: &Version) -
             },
             "ownerReferences": owner.into_iter().collect::<Vec<_>>(),
         },
-        "spec": {"agent": agent.name_any(), "author": cut(&line.author, AUTHOR_MAX)},
+        "spec": {"agent": agent.name_any(), "author": cut(&line.author, MAX_AUTHOR_BYTES)},
     });
     if !line.changelog.is_empty() {
-        body["spec"]["changelog"] = json!(cut(&line.changelog, CHANGELOG_MAX));
+        body["spec"]["changelog"] = json!(cut(&line.changelog, MAX_CHANGELOG_BYTES));
     }
     body
 }
@@ -266,7 +266,7 @@ pub(super) fn release(agent: &Agent, name: &str, version: u64, line: &Version) -
 /// Its name: that under which Git has it, if it can be one and is free, or else one with its number.
 pub(super) fn names(agent: &Agent, version: u64, line: &Version) -> impl Iterator<Item = String> {
     let (end, name) = (format!("-v{version}"), agent.name_any());
-    let numbered = format!("{}{end}", name[..name.floor_char_boundary(NAME_MAX - end.len())].trim_end_matches('-'));
-    let known = line.name.clone().filter(|name| name.len() <= NAME_MAX && !name.contains('.'));
+    let numbered = format!("{}{end}", name[..name.floor_char_boundary(MAX_NAME_CHARS - end.len())].trim_end_matches('-'));
+    let known = line.name.clone().filter(|name| name.len() <= MAX_NAME_CHARS && !name.contains('.'));
     known.into_iter().chain([numbered])
 }

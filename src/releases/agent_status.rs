@@ -8,12 +8,12 @@ use slipway_api::Agent;
 use slipway_api::agent::Phase;
 use slipway_api::condition::{self, Finding, OF_RELEASES, PINNED, READY, RECONCILING, RELEASED};
 
-use super::past::Past;
+use super::history::AgentHistory;
 
 /// What is written.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Stand {
+pub(super) struct ReleasePart {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub active_release: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -31,7 +31,7 @@ pub(super) struct Wanted {
 }
 
 /// What Git says of the agent, and whether the agent says of itself that this is what its pods run.
-pub(super) fn of(agent: &Agent, past: &Past, pin: Option<String>) -> Wanted {
+pub(super) fn of(agent: &Agent, past: &AgentHistory, pin: Option<String>) -> Wanted {
     let Some(active) = &past.active else { return Wanted { active_release: None, pinned_content: None, findings: Vec::new() } };
     let message = if runs(agent) {
         format!("release v{} runs", active.version)
@@ -68,7 +68,7 @@ pub(super) fn unavailable(agent: &Agent, reason: &str, message: &str) -> Wanted 
 
 /// What to say when the cluster has seen releases that Git does not have: nothing is recorded upon a history that was
 /// lost, and nothing of it is deleted from the cluster.
-pub(super) fn lost(agent: &Agent, past: &Past) -> Option<Wanted> {
+pub(super) fn lost(agent: &Agent, past: &AgentHistory) -> Option<Wanted> {
     let known = super::plan::agent_release(agent)?;
     (known > past.highest).then(|| {
         let message = format!(
@@ -83,12 +83,12 @@ pub(super) fn lost(agent: &Agent, past: &Past) -> Option<Wanted> {
 }
 
 /// What has to be written, unless the Agent says so already.
-pub(super) fn differs(agent: &Agent, wanted: &Wanted, now: Timestamp) -> Option<Stand> {
+pub(super) fn differs(agent: &Agent, wanted: &Wanted, now: Timestamp) -> Option<ReleasePart> {
     let status = agent.status.clone().unwrap_or_default();
     let before: Vec<Condition> = status.conditions.into_iter().filter(|condition| OF_RELEASES.contains(&&*condition.type_)).collect();
     let conditions = condition::conditions(wanted.findings.clone(), &before, None, now);
-    let stand = Stand { active_release: wanted.active_release, pinned_content: wanted.pinned_content.clone(), conditions };
-    let mut before = Stand { active_release: status.active_release, pinned_content: status.pinned_content, conditions: before };
+    let part = ReleasePart { active_release: wanted.active_release, pinned_content: wanted.pinned_content.clone(), conditions };
+    let mut before = ReleasePart { active_release: status.active_release, pinned_content: status.pinned_content, conditions: before };
     before.conditions.sort_by_key(|condition| OF_RELEASES.iter().position(|kind| *kind == condition.type_));
-    (stand != before).then_some(stand)
+    (part != before).then_some(part)
 }

@@ -8,19 +8,19 @@ use serde_json::{Value, json};
 use slipway_api::{Agent, AgentRelease, AgentStatus, labels};
 use slipway_release::{Artifact, Status};
 
-use crate::releases::around::{Around, Found, Kind, Name, names};
-use crate::releases::draft::By;
-use crate::releases::note::Note;
-use crate::releases::past::{Active, Past, Version};
-use crate::releases::plan::{Asked, Patience, Rest, Seen, Step, asked, effective, next, version};
-use crate::releases::show::{self, Shown};
+use crate::draft::By;
+use crate::history::{Active, AgentHistory, Version};
+use crate::note::Note;
+use crate::plan::{Asked, Patience, Seen, Step, Wait, asked, effective, next, version};
+use crate::projection::{self, Shown};
+use crate::references::{Found, Kind, Name, References, names};
 
 /// Everything that outlives a process.
 #[derive(Clone)]
 pub(super) struct Cluster {
     pub(super) agent: Agent,
     pub(super) releases: BTreeMap<String, AgentRelease>,
-    pub(super) past: Past,
+    pub(super) past: AgentHistory,
     pub(super) artifacts: BTreeMap<u64, Artifact>,
     pub(super) keys: BTreeMap<String, u64>,
     pub(super) things: BTreeMap<Name, Found>,
@@ -42,7 +42,7 @@ impl Cluster {
         Self {
             agent: serde_yaml::from_str(&yaml).unwrap(),
             releases: BTreeMap::new(),
-            past: Past::default(),
+            past: AgentHistory::default(),
             artifacts: BTreeMap::new(),
             keys: BTreeMap::new(),
             things: BTreeMap::new(),
@@ -131,7 +131,7 @@ impl Cluster {
             agent: &self.agent,
             past: &self.past,
             shown: &self.shown(),
-            around: &Around { found, image: self.image.clone() },
+            references: &References { found, image: self.image.clone() },
             asked: asked.as_ref(),
             owner: self.owner.as_deref(),
             by: "ann@example.com",
@@ -144,12 +144,12 @@ impl Cluster {
     pub(super) fn take(&mut self, step: Step) {
         self.clock += 1;
         match step {
-            Step::Rest(_) => {}
+            Step::Wait(_) => {}
             Step::Refuse { version, why } => {
                 self.told.push(format!("refused {version}: {why}"));
                 self.edit(&json!({"metadata": {"annotations": {labels::DEPLOY_RELEASE: null}}}));
             }
-            Step::Unask { news } => {
+            Step::RemoveAnnotation { news } => {
                 if news {
                     self.tell();
                 }
@@ -191,31 +191,31 @@ impl Cluster {
                 assert_eq!(patch["metadata"]["resourceVersion"], self.agent.resource_version().unwrap());
                 self.edit(&patch);
             }
-            Step::Show { version } => {
+            Step::CreateRelease { version } => {
                 let line = &self.past.versions[&version];
-                let free = show::names(&self.agent, version, line).find(|name| !self.releases.contains_key(name));
-                let mut body = show::release(&self.agent, &free.expect("a name should be free"), version, line);
+                let free = projection::names(&self.agent, version, line).find(|name| !self.releases.contains_key(name));
+                let mut body = projection::release(&self.agent, &free.expect("a name should be free"), version, line);
                 body["metadata"]["managedFields"] =
                     json!([{"manager": "slipway/release", "operation": "Update", "fieldsV1": {"f:spec": {}}}]);
                 body["metadata"]["uid"] = json!(format!("made-{version}"));
                 let name = body["metadata"]["name"].as_str().unwrap().to_owned();
                 assert!(self.releases.insert(name.clone(), serde_json::from_value(body).unwrap()).is_none(), "{name} is there already");
             }
-            Step::Mark { name, status } => {
+            Step::WriteReleaseStatus { name, status } => {
                 let release = self.releases.get_mut(&name).unwrap();
                 release.status = Some(*status);
                 // What others have put into a status is taken out, and they with it out of the book.
                 release.metadata.managed_fields.iter_mut().for_each(|book| book.retain(|entry| entry.subresource.is_none()));
             }
             Step::Prune { name } => drop(self.releases.remove(&name).unwrap()),
-            Step::Stand { stand, news } => {
+            Step::WriteAgentStatus { part, news } => {
                 if news {
                     self.tell();
                 }
                 let status = self.agent.status.get_or_insert_with(AgentStatus::default);
-                status.active_release = stand.active_release;
-                status.pinned_content = stand.pinned_content;
-                status.conditions = stand.conditions;
+                status.active_release = part.active_release;
+                status.pinned_content = part.pinned_content;
+                status.conditions = part.conditions;
             }
         }
     }
@@ -234,17 +234,17 @@ impl Cluster {
     }
 
     /// Takes so many steps at most; says why there are no more.
-    pub(super) fn steps(&mut self, most: usize) -> Option<Rest> {
+    pub(super) fn steps(&mut self, most: usize) -> Option<Wait> {
         for _ in 0..most {
             match self.next(Patience::OVER) {
-                Step::Rest(rest) => return Some(rest),
+                Step::Wait(rest) => return Some(rest),
                 step => self.take(step),
             }
         }
         None
     }
 
-    pub(super) fn settle(&mut self) -> Rest {
+    pub(super) fn settle(&mut self) -> Wait {
         self.steps(100).expect("it should come to an end")
     }
 

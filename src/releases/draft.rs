@@ -6,11 +6,11 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 use slipway_api::Agent;
 use slipway_release::{Artifact, Metadata, Resolved, diff};
-
-use super::around::{Differs, Name};
-use super::past::Past;
-use super::show::{Request, Shown};
 use slipway_release::{blank, content_of as content};
+
+use super::history::AgentHistory;
+use super::projection::{Request, Shown};
+use super::references::{Differs, Name};
 
 /// The longest changelog; an AgentRelease takes as much.
 const CHANGELOG_MAX: usize = 4096;
@@ -40,7 +40,7 @@ pub(super) enum By {
 }
 
 /// A person's release.
-pub(super) fn requested(agent: &Agent, past: &Past, resolved: Resolved, shown: &Shown, request: &Request, now: Timestamp) -> Draft {
+pub(super) fn requested(agent: &Agent, past: &AgentHistory, resolved: Resolved, shown: &Shown, request: &Request, now: Timestamp) -> Draft {
     let words = request.changelog.clone().filter(|words| !words.trim().is_empty());
     let changelog = words.unwrap_or_else(|| changelog(agent, past, &resolved, &Differs::default()));
     Draft {
@@ -51,7 +51,7 @@ pub(super) fn requested(agent: &Agent, past: &Past, resolved: Resolved, shown: &
 }
 
 /// A release that nobody asked for.
-pub(super) fn automatic(agent: &Agent, past: &Past, resolved: Resolved, differs: &Differs, now: Timestamp) -> Draft {
+pub(super) fn automatic(agent: &Agent, past: &AgentHistory, resolved: Resolved, differs: &Differs, now: Timestamp) -> Draft {
     let is_spec = past.active.as_ref().is_none_or(|active| !content(agent).same_content(&active.artifact));
     let by = match differs.names.first() {
         _ if is_spec => By::Spec,
@@ -70,18 +70,18 @@ fn metadata(agent: &Agent, changelog: &str, author: &str, now: Timestamp) -> Met
 
 /// The same for the same change, so that a change is recorded once: agent, content, generation. What was active before
 /// counts too, because the same content may come back.
-fn key(agent: &Agent, past: &Past, resolved: &Resolved) -> String {
+fn key(agent: &Agent, past: &AgentHistory, resolved: &Resolved) -> String {
     let before = past.active.as_ref().map(|active| active.version);
     let told = json!([agent.name_any(), agent.uid(), content(agent).content_hash(), resolved, before, past.highest]);
     let hash = hex::encode(Sha256::digest(told.to_string()));
     let end = format!("-{}-{}", &hash[..10], agent.metadata.generation.unwrap_or_default());
     let name = agent.name_any();
-    let room = super::show::NAME_MAX - end.len();
+    let room = super::projection::MAX_NAME_CHARS - end.len();
     format!("{}{end}", name[..name.floor_char_boundary(room)].trim_end_matches('-'))
 }
 
 /// What changed, in few words.
-fn changelog(agent: &Agent, past: &Past, resolved: &Resolved, differs: &Differs) -> String {
+fn changelog(agent: &Agent, past: &AgentHistory, resolved: &Resolved, differs: &Differs) -> String {
     let Some(active) = &past.active else { return "first release".to_owned() };
     let present = Artifact::of(agent, resolved.clone(), active.artifact.metadata.clone());
     let paths: Vec<String> = diff(&active.artifact, &present)
@@ -106,7 +106,7 @@ fn changelog(agent: &Agent, past: &Past, resolved: &Resolved, differs: &Differs)
 }
 
 fn is_in_both(before: &Artifact, now: &Artifact, name: &Name) -> bool {
-    use super::around::Kind;
+    use super::references::Kind;
     let names = |artifact: &Artifact| {
         let list = match name.kind {
             Kind::Tool => artifact.agent.tools.clone(),

@@ -1,23 +1,23 @@
 //! The release controller, which the role `state` runs: every change of what an agent runs is a version in Git.
 //!
-//! `world` hears of the cluster and `git` asks the history; `plan` decides, pure, on one step at a time, with `around`
-//! (what names stand for), `show` (AgentReleases) and `stand` (the Agent's status); `act` takes the step.
+//! `context` has the caches, and `git` asks the history; `plan` decides, pure, on one step at a time, with `references` (what
+//! names stand for), `projection` (AgentReleases) and `agent_status`; `act` takes the step.
 
 mod act;
-mod around;
+mod agent_status;
 mod author;
+mod context;
+mod debounce;
 mod draft;
 mod git;
 mod gone;
+mod history;
 mod note;
-mod past;
 mod plan;
-mod quiet;
-mod show;
-mod stand;
+mod projection;
+mod references;
 #[cfg(test)]
 mod tests;
-mod world;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,46 +32,46 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use act::Error;
-use past::Past;
+pub use context::{Context, Moved, Settings, watch_all};
+use history::AgentHistory;
 use plan::{Asked, Patience, Seen, Step};
-use show::Shown;
-pub use world::{Moved, Settings, World, watch_all};
+use projection::Shown;
 
 /// The field manager of what this controller writes.
 const MANAGER: &str = "slipway/release";
 /// How often each agent is looked at though nothing is known to have changed.
 const RESYNC: Duration = Duration::from_mins(5);
 /// More steps than this in a row are none that lead anywhere.
-const STEPS: usize = 64;
+const MAX_STEPS: usize = 64;
 
 /// Works until `stop` turns true; ends with the work at hand finished.
-pub async fn run(world: Arc<World>, mut stop: watch::Receiver<bool>) {
+pub async fn run(context: Arc<Context>, mut stop: watch::Receiver<bool>) {
     let until_stopped = async move {
         let _ = stop.wait_for(|stop| *stop).await;
     };
     tokio::pin!(until_stopped);
     tokio::select! {
-        () = world.ready() => {}
+        () = context.ready() => {}
         () = &mut until_stopped => return,
     }
-    tracing::info!(agents = world.agents.keys().len(), "releases: looking at everything once");
+    tracing::info!(agents = context.agents.keys().len(), "releases: looking at everything once");
     let phase = watch::Sender::new(Phase::Running);
     let options = Options {
         name: "release",
-        concurrency: world.settings.max_concurrent_reconciles,
-        requests: world.requests.clone(),
-        metrics: world.metrics.clone(),
+        concurrency: context.settings.max_concurrent_reconciles,
+        requests: context.requests.clone(),
+        metrics: context.metrics.clone(),
         phase: phase.subscribe(),
     };
-    let context = world.clone();
-    let controller = controller::start::<Agent, _, _>(&world.tasks, options, move |key| {
-        let world = context.clone();
-        async move { reconcile_or_say(&world, &key).await }
+    let held = context.clone();
+    let controller = controller::start::<Agent, _, _>(&context.tasks, options, move |key| {
+        let context = held.clone();
+        async move { reconcile_or_say(&context, &key).await }
     });
-    world.enqueue_all();
+    context.enqueue_all();
     let known = tokio::spawn({
-        let world = world.clone();
-        async move { gone::look_for_all(&world).await }
+        let context = context.clone();
+        async move { gone::look_for_all(&context).await }
     });
     until_stopped.await;
     known.abort();
@@ -80,12 +80,12 @@ pub async fn run(world: Arc<World>, mut stop: watch::Receiver<bool>) {
 }
 
 /// Reconciles; an Agent whose history cannot be asked says so.
-async fn reconcile_or_say(world: &Arc<World>, key: &Key) -> Next<Error> {
-    let outcome = Box::pin(reconcile(world, key)).await;
+async fn reconcile_or_say(context: &Arc<Context>, key: &Key) -> Next<Error> {
+    let outcome = Box::pin(reconcile(context, key)).await;
     if let Err(Error::History(fault)) = &outcome
-        && let Some(agent) = present(world, key)
+        && let Some(agent) = present(context, key)
     {
-        act::unavailable(world, key, &agent, fault).await;
+        act::unavailable(context, key, &agent, fault).await;
     }
     outcome
 }
@@ -101,43 +101,43 @@ impl Failure for Error {
 }
 
 /// Brings Git to what runs, and the cluster to what Git says.
-async fn reconcile(world: &Arc<World>, key: &Key) -> Result<Option<Duration>, Error> {
-    if !is_a_teams(&key.namespace) || !world.watches(&key.namespace) {
+async fn reconcile(context: &Arc<Context>, key: &Key) -> Result<Option<Duration>, Error> {
+    if !is_a_teams(&key.namespace) || !context.watches(&key.namespace) {
         return Ok(None);
     }
-    let Some(kept) = world.agents.get(key) else { return gone::reconcile(world, key).await };
+    let Some(kept) = context.agents.get(key) else { return gone::reconcile(context, key).await };
     // What cannot be read says so itself.
     let Ok(mut agent) = kept.agent() else { return Ok(Some(RESYNC)) };
-    world.still(key, Instant::now());
-    world.quiet().entry(key.clone()).and_modify(|quiet| quiet.gone = None);
+    context.still(key, Instant::now());
+    context.debounce().entry(key.clone()).and_modify(|debounce| debounce.gone = None);
     if is_nobodys(&agent) {
         return Ok(Some(RESYNC));
     }
     let mut past = None;
-    for _ in 0..STEPS {
-        let mut view = View::of(world, key, agent, past.take()).await?;
-        let mut step = view.next(world, key, Timestamp::now());
+    for _ in 0..MAX_STEPS {
+        let mut view = View::of(context, key, agent, past.take()).await?;
+        let mut step = view.next(context, key, Timestamp::now());
         if (matches!(step, Step::Record(_)) && !view.is_live) || step.is_skip() {
             // The last word has the API server: what is recorded must be what is there, and the book of its writers
             // is not kept here. Nor is it known here that nothing has changed, however lately the Agent was read.
-            let Some(live) = live(world, key).await? else { return Ok(Some(RESYNC)) };
-            view = View::live(world, key, live, view.past).await?;
-            step = view.next(world, key, Timestamp::now());
+            let Some(live) = live(context, key).await? else { return Ok(Some(RESYNC)) };
+            view = View::live(context, key, live, view.past).await?;
+            step = view.next(context, key, Timestamp::now());
         }
-        if let Step::Rest(rest) = step {
+        if let Step::Wait(rest) = step {
             let now = Instant::now();
-            let again = world.quiet().get_mut(key).and_then(|quiet| quiet.rest(rest, now));
+            let again = context.debounce().get_mut(key).and_then(|debounce| debounce.rest(rest, now));
             return Ok(Some(again.unwrap_or(RESYNC)));
         }
         let recorded = matches!(step, Step::Record(_));
-        let done = act::act(world, key, &view.agent, &view.past, step).await?;
-        if recorded && let Some(quiet) = world.quiet().get_mut(key) {
-            quiet.recorded();
+        let done = act::act(context, key, &view.agent, &view.past, step).await?;
+        if recorded && let Some(debounce) = context.debounce().get_mut(key) {
+            debounce.recorded();
         }
         agent = done.agent.unwrap_or(view.agent);
         past = (!done.history).then_some(view.past);
     }
-    tracing::warn!(agent = %key, "releases: {STEPS} steps did not come to an end");
+    tracing::warn!(agent = %key, "releases: {MAX_STEPS} steps did not come to an end");
     Ok(Some(Duration::from_secs(10)))
 }
 
@@ -145,7 +145,7 @@ async fn reconcile(world: &Arc<World>, key: &Key) -> Result<Option<Duration>, Er
 struct View {
     agent: Agent,
     is_live: bool,
-    past: Past,
+    past: AgentHistory,
     shown: Vec<Shown>,
     asked: Option<Asked>,
     owner: Option<String>,
@@ -154,13 +154,13 @@ struct View {
 }
 
 impl View {
-    async fn of(world: &Arc<World>, key: &Key, agent: Agent, past: Option<Past>) -> Result<Self, Error> {
+    async fn of(context: &Arc<Context>, key: &Key, agent: Agent, past: Option<AgentHistory>) -> Result<Self, Error> {
         // Who wrote the annotation, and who owns the spec, is in the managed fields, which are not kept.
         let has_book = agent.metadata.managed_fields.is_some();
-        let found = if plan::asked(&agent).is_some() && !has_book { live(world, key).await? } else { None };
+        let found = if plan::asked(&agent).is_some() && !has_book { live(context, key).await? } else { None };
         let (agent, is_live) = found.map_or((agent, has_book), |live| (live, true));
-        let (of, told, wanted) = (key.clone(), world.shown(key), plan::asked(&agent).and_then(plan::version));
-        let seen = git::on(&world.history, move |history| {
+        let (of, told, wanted) = (key.clone(), context.shown(key), plan::asked(&agent).and_then(plan::version));
+        let seen = git::on(&context.history, move |history| {
             let asked = wanted.map(|version| git::asked(history, &of, version)).transpose()?;
             Ok((git::seen(history, &of, told, past)?, asked))
         });
@@ -171,21 +171,21 @@ impl View {
         Ok(Self { agent, is_live, past, shown, asked, owner, by, asked_at })
     }
 
-    async fn live(world: &Arc<World>, key: &Key, agent: Agent, past: Past) -> Result<Self, Error> {
-        Ok(Self { is_live: true, ..Self::of(world, key, agent, Some(past)).await? })
+    async fn live(context: &Arc<Context>, key: &Key, agent: Agent, past: AgentHistory) -> Result<Self, Error> {
+        Ok(Self { is_live: true, ..Self::of(context, key, agent, Some(past)).await? })
     }
 
-    fn next(&self, world: &World, key: &Key, now: Timestamp) -> Step {
+    fn next(&self, context: &Context, key: &Key, now: Timestamp) -> Step {
         let target = self.asked.as_ref().and_then(|asked| asked.found.as_ref().ok());
         let target = target.and_then(|(artifact, _)| slipway_release::spec(artifact, &self.agent.spec).ok());
         let effective = plan::effective(&self.agent, &self.past);
-        let around = world.around(key, &effective.spec, target.as_ref());
-        let patience = world.quiet().get(key).map_or(Patience::OVER, |quiet| quiet.patience(Instant::now()));
+        let references = context.references(key, &effective.spec, target.as_ref());
+        let patience = context.debounce().get(key).map_or(Patience::OVER, |debounce| debounce.patience(Instant::now()));
         plan::next(&Seen {
             agent: &self.agent,
             past: &self.past,
             shown: &self.shown,
-            around: &around,
+            references: &references,
             asked: self.asked.as_ref(),
             owner: self.owner.as_deref(),
             by: &self.by,
@@ -197,13 +197,13 @@ impl View {
 }
 
 /// The Agent as the API server has it now.
-async fn live(world: &World, key: &Key) -> Result<Option<Agent>, Error> {
-    Ok(Api::<Agent>::namespaced(world.client.clone(), &key.namespace).get_opt(&key.name).await?)
+async fn live(context: &Context, key: &Key) -> Result<Option<Agent>, Error> {
+    Ok(Api::<Agent>::namespaced(context.client.clone(), &key.namespace).get_opt(&key.name).await?)
 }
 
 /// The Agent as far as it is known and can be read.
-fn present(world: &World, key: &Key) -> Option<Agent> {
-    world.agents.get(key)?.agent().ok()
+fn present(context: &Context, key: &Key) -> Option<Agent> {
+    context.agents.get(key)?.agent().ok()
 }
 
 fn is_a_teams(namespace: &str) -> bool {

@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use slipway_cluster::Key;
 use slipway_release::{Current, Status};
 use slipway_state::history::{Author, Draft, Fault, History, Recorded, Row, Standing, Step};
 
+use super::history::{Active, AgentHistory, Version};
 use super::note::Note;
-use super::past::{Active, Past, Version};
 use super::plan::Asked;
-use super::show::Shown;
-use slipway_cluster::Key;
+use super::projection::Shown;
 
 /// So many of the newest versions are looked at: more than the cluster keeps.
 const NEWEST: usize = 5;
@@ -29,8 +29,8 @@ pub(super) async fn on<T: Send + 'static>(
 }
 
 /// What Git says of an agent, with these versions besides those that matter anyway.
-fn past(history: &History, agent: &Key, others: impl Iterator<Item = u64>) -> Result<Past, Fault> {
-    let mut past = Past::default();
+fn past(history: &History, agent: &Key, others: impl Iterator<Item = u64>) -> Result<AgentHistory, Fault> {
+    let mut past = AgentHistory::default();
     let page = history.list(&agent.namespace, &agent.name, None, NEWEST)?;
     past.highest = page.rows.first().map_or(0, |row| row.version);
     let active = match history.current(&agent.namespace, &agent.name) {
@@ -65,7 +65,7 @@ fn past(history: &History, agent: &Key, others: impl Iterator<Item = u64>) -> Re
     Ok(past)
 }
 
-impl Past {
+impl AgentHistory {
     fn take(&mut self, row: Row) {
         // What is not believed is told when it is asked for, and not shown.
         let (Ok(told), Some(standing)) = (row.told, row.standing) else { return };
@@ -103,7 +103,12 @@ pub(super) fn asked(history: &History, agent: &Key, version: u64) -> Result<Aske
 
 /// The AgentReleases of an agent with the versions that they stand for (those of their requests or, if the controller
 /// made them, of their names), and what Git says of these and the agent, if that is not known yet.
-pub(super) fn seen(history: &History, agent: &Key, mut all: Vec<Shown>, known: Option<Past>) -> Result<(Vec<Shown>, Past), Fault> {
+pub(super) fn seen(
+    history: &History,
+    agent: &Key,
+    mut all: Vec<Shown>,
+    known: Option<AgentHistory>,
+) -> Result<(Vec<Shown>, AgentHistory), Fault> {
     for shown in &mut all {
         shown.version = recorded_as(history, agent, &shown.key())?;
         if shown.version.is_none() && shown.is_made {

@@ -10,17 +10,16 @@ use serde_json::{Value, json};
 use slipway_api::labels;
 use slipway_release::Status;
 
-use super::around::{Kind, Name};
 use super::draft::By;
-use super::past::Past;
-use super::plan::{Patience, Rest, Step, effective};
-
+use super::history::AgentHistory;
+use super::plan::{Patience, Step, Wait, effective};
+use super::references::{Kind, Name};
 use cluster::Cluster;
 
 /// An agent with versions 1 to `count`, each another prompt.
 fn with_versions(count: usize) -> Cluster {
     let mut cluster = Cluster::new("systemPrompt: p1");
-    assert_eq!(cluster.settle(), Rest::Done);
+    assert_eq!(cluster.settle(), Wait::Done);
     for at in 2..=count {
         cluster.prompt(&format!("p{at}"));
         cluster.settle();
@@ -54,7 +53,7 @@ fn a_change_of_what_runs_is_a_version_and_nothing_else_is() {
 #[test]
 fn a_tool_that_is_edited_is_a_version_and_who_edited_it_is_its_author() {
     let mut cluster = Cluster::new("tools: [lookup, other]");
-    assert_eq!(cluster.settle(), Rest::Unable, "its tools are not there");
+    assert_eq!(cluster.settle(), Wait::Unable, "its tools are not there");
     cluster.tool("lookup", Some("1"));
     cluster.tool("other", Some("off"));
     cluster.settle();
@@ -71,7 +70,7 @@ fn a_tool_that_is_edited_is_a_version_and_who_edited_it_is_its_author() {
     cluster.settle();
     assert_eq!(cluster.active(), Some(3), "one that is switched on");
     cluster.tool("lookup", None);
-    assert_eq!(cluster.settle(), Rest::Unable);
+    assert_eq!(cluster.settle(), Wait::Unable);
     cluster.tool("lookup", Some("1"));
     cluster.tool("other", Some("off"));
     cluster.settle();
@@ -83,19 +82,19 @@ fn a_tool_that_is_edited_is_a_version_and_who_edited_it_is_its_author() {
 fn a_change_waits_until_it_stands_still_and_a_first_one_for_its_image() {
     let mut cluster = Cluster::new("replicas: 1");
     let waiting = |content, image| Patience { content, image };
-    assert_eq!(cluster.next(waiting(true, false)), Step::Rest(Rest::Image));
-    let Step::Rest(Rest::Change(first)) = cluster.next(waiting(false, true)) else { panic!("no wait") };
+    assert_eq!(cluster.next(waiting(true, false)), Step::Wait(Wait::Image));
+    let Step::Wait(Wait::Change(first)) = cluster.next(waiting(false, true)) else { panic!("no wait") };
     cluster.prompt("x");
-    let Step::Rest(Rest::Change(second)) = cluster.next(waiting(false, true)) else { panic!("no wait") };
+    let Step::Wait(Wait::Change(second)) = cluster.next(waiting(false, true)) else { panic!("no wait") };
     assert_ne!(first, second);
     let digest = format!("sha256:{}", "a".repeat(64));
     cluster.image = Some(digest.clone());
-    let Step::Rest(Rest::Change(third)) = cluster.next(waiting(false, false)) else { panic!("no wait") };
+    let Step::Wait(Wait::Change(third)) = cluster.next(waiting(false, false)) else { panic!("no wait") };
     assert_eq!(second, third, "an image that is found is no change");
     cluster.settle();
     assert_eq!(cluster.artifacts[&1].resolved.image.as_ref(), Some(&digest));
     cluster.image = None;
-    assert_eq!(cluster.settle(), Rest::Done, "not known is equal to any");
+    assert_eq!(cluster.settle(), Wait::Done, "not known is equal to any");
     cluster.image = Some(format!("sha256:{}", "b".repeat(64)));
     cluster.settle();
     assert_eq!((cluster.active(), cluster.artifacts[&2].metadata.changelog.as_str()), (Some(2), "the image of this name is another one"));
@@ -218,7 +217,7 @@ fn what_git_cannot_read_any_more_is_not_taken_for_old() {
     let mut cluster = with_versions(3);
     cluster.past.versions.remove(&3);
     cluster.past.versions.remove(&1);
-    assert_eq!(cluster.settle(), Rest::Done);
+    assert_eq!(cluster.settle(), Wait::Done);
     assert_eq!(cluster.releases.len(), 3, "{:?}", cluster.releases.keys());
 }
 
@@ -246,7 +245,7 @@ fn one_of_ours_that_git_knows_by_no_name_is_known_by_its_own() {
     for release in cluster.releases.values_mut() {
         release.metadata.labels = Some([(labels::RELEASE.to_owned(), "9".to_owned())].into());
     }
-    assert_eq!(cluster.settle(), Rest::Done);
+    assert_eq!(cluster.settle(), Wait::Done);
     cluster.check();
 }
 
@@ -423,7 +422,7 @@ fn a_spec_that_gitops_owns_is_pinned_until_its_content_changes() {
 #[test]
 fn a_history_that_was_lost_is_not_begun_anew_and_nothing_is_deleted() {
     let mut cluster = with_versions(3);
-    cluster.past = Past::default();
+    cluster.past = AgentHistory::default();
     cluster.prompt("p4");
     cluster.settle();
     assert_eq!((cluster.past.highest, cluster.releases.len()), (0, 3));
@@ -438,7 +437,7 @@ fn upon_what_is_damaged_nothing_is_recorded_but_a_good_version_can_be_deployed()
     cluster.past.damaged = Some("it was changed".to_owned());
     cluster.past.active = None;
     cluster.prompt("p4");
-    assert_eq!(cluster.settle(), Rest::Unable);
+    assert_eq!(cluster.settle(), Wait::Unable);
     let condition = cluster.agent.status.as_ref().unwrap().conditions[0].clone();
     assert_eq!((condition.status.as_str(), condition.reason.as_str()), ("False", "HistoryDamaged"));
     assert_eq!((cluster.past.highest, cluster.releases.len()), (3, 3), "nothing is recorded, and nothing deleted");
@@ -536,7 +535,7 @@ fn at_rest_nothing_is_written() {
         cluster.settle();
         for later in [1, 1_000, 1_000_000] {
             cluster.clock += later;
-            assert!(matches!(cluster.next(Patience::OVER), Step::Rest(Rest::Done)), "{story}: {:?}", cluster.next(Patience::OVER));
+            assert!(matches!(cluster.next(Patience::OVER), Step::Wait(Wait::Done)), "{story}: {:?}", cluster.next(Patience::OVER));
         }
     }
 }

@@ -12,21 +12,21 @@ use slipway_api::{Agent, labels};
 use slipway_release::lifecycle::{self, Event};
 use slipway_release::{Artifact, Resolved, Status, autoscaled, content_of as content, pinned_content};
 
-use super::around::{Around, differs, pinned_digest};
+use super::agent_status::{self, ReleasePart};
 use super::draft::{self, Draft};
+use super::history::{Active, AgentHistory};
 use super::note::{Image, Note};
-use super::past::{Active, Past};
-use super::show::{self, Shown};
-use super::stand::{self, Stand};
+use super::projection::{self, Shown};
+use super::references::{References, differs, pinned_digest};
 
 /// All that a decision depends on.
 pub(super) struct Seen<'a> {
     /// With its managed fields, where the annotation of a rollback is there or a release is to be recorded.
     pub agent: &'a Agent,
-    pub past: &'a Past,
+    pub past: &'a AgentHistory,
     /// What the cluster has of its releases.
     pub shown: &'a [Shown],
-    pub around: &'a Around,
+    pub references: &'a References,
     /// The version that the annotation asks for, as it was found.
     pub asked: Option<&'a Asked>,
     /// Who owns the spec, if GitOps does. It counts with the annotation alone.
@@ -62,7 +62,7 @@ pub(super) struct Asked {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Step {
     /// Nothing, until something changes or time has passed.
-    Rest(Rest),
+    Wait(Wait),
     /// Tells that a rollback cannot be, and takes its annotation away.
     Refuse { version: String, why: String },
     /// In Git: makes a version active, or writes another note beside the active one.
@@ -73,28 +73,28 @@ pub(super) enum Step {
     /// and the status will not tell, because it names the release already.
     Patch { patch: Value, news: bool },
     /// On the Agent: the annotation goes. The same of the release.
-    Unask { news: bool },
+    RemoveAnnotation { news: bool },
     /// Makes an AgentRelease.
-    Show { version: u64 },
+    CreateRelease { version: u64 },
     /// Writes the status of one.
-    Mark { name: String, status: Box<slipway_api::AgentReleaseStatus> },
+    WriteReleaseStatus { name: String, status: Box<slipway_api::AgentReleaseStatus> },
     /// Deletes one.
     Prune { name: String },
     /// Writes our part of the Agent's status, and tells of the release that it names, if that is news.
-    Stand { stand: Stand, news: bool },
+    WriteAgentStatus { part: ReleasePart, news: bool },
 }
 
 impl Step {
     /// Whether it ends somebody's request because nothing has changed. The request may be heard of sooner than a change that
     /// was made before it, as each comes by a watch of its own.
     pub(super) fn is_skip(&self) -> bool {
-        matches!(self, Self::Mark { status, .. } if status.phase == Some(Status::Skipped))
+        matches!(self, Self::WriteReleaseStatus { status, .. } if status.phase == Some(Status::Skipped))
     }
 }
 
 /// Why there is nothing to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Rest {
+pub(super) enum Wait {
     /// All is as it should be.
     Done,
     /// A change has to stand still first. The number tells it from others.
@@ -108,22 +108,22 @@ pub(super) enum Rest {
 pub(super) fn next(seen: &Seen) -> Step {
     let Seen { agent, past, .. } = *seen;
     if agent.metadata.deletion_timestamp.is_some() {
-        return Step::Rest(Rest::Done);
+        return Step::Wait(Wait::Done);
     }
-    if let Some(lost) = stand::lost(agent, past) {
-        return match stand::differs(agent, &lost, seen.now) {
-            Some(stand) => Step::Stand { stand, news: false },
-            None => Step::Rest(Rest::Unable),
+    if let Some(lost) = agent_status::lost(agent, past) {
+        return match agent_status::differs(agent, &lost, seen.now) {
+            Some(part) => Step::WriteAgentStatus { part, news: false },
+            None => Step::Wait(Wait::Unable),
         };
     }
     if let Some(text) = asked(agent) {
         return rollback(seen, text);
     }
     if let Some(why) = &past.damaged {
-        let damaged = stand::unavailable(agent, "HistoryDamaged", why);
-        return match stand::differs(agent, &damaged, seen.now) {
-            Some(stand) => Step::Stand { stand, news: false },
-            None => Step::Rest(Rest::Unable),
+        let damaged = agent_status::unavailable(agent, "HistoryDamaged", why);
+        return match agent_status::differs(agent, &damaged, seen.now) {
+            Some(part) => Step::WriteAgentStatus { part, news: false },
+            None => Step::Wait(Wait::Unable),
         };
     }
     if let Some(step) = project(seen, pinned_content(agent)) {
@@ -150,7 +150,7 @@ fn rollback(seen: &Seen, text: &str) -> Step {
     };
     let active = past.active.as_ref().filter(|active| active.version == version);
     let Some(active) = active else {
-        let Some(asked) = seen.asked.filter(|asked| asked.version == version) else { return Step::Rest(Rest::Unable) };
+        let Some(asked) = seen.asked.filter(|asked| asked.version == version) else { return Step::Wait(Wait::Unable) };
         let (artifact, status) = match &asked.found {
             Ok(found) => found,
             Err(why) => return refuse(why.clone()),
@@ -159,14 +159,14 @@ fn rollback(seen: &Seen, text: &str) -> Step {
             return refuse(refused.to_string());
         }
         return match slipway_release::spec(artifact, &agent.spec) {
-            Ok(spec) => Step::Activate { version, note: seen.around.note(artifact, &spec, seen.by.to_owned()) },
+            Ok(spec) => Step::Activate { version, note: seen.references.note(artifact, &spec, seen.by.to_owned()) },
             Err(fault) => refuse(fault.to_string()),
         };
     };
     // Asked for since it became active, it is deployed again, and who asked is written down.
     if seen.asked_at.is_some_and(|asked| asked > active.since) {
         return match slipway_release::spec(&active.artifact, &agent.spec) {
-            Ok(spec) => Step::Activate { version, note: seen.around.note(&active.artifact, &spec, seen.by.to_owned()) },
+            Ok(spec) => Step::Activate { version, note: seen.references.note(&active.artifact, &spec, seen.by.to_owned()) },
             Err(fault) => refuse(fault.to_string()),
         };
     }
@@ -175,7 +175,7 @@ fn rollback(seen: &Seen, text: &str) -> Step {
         // What runs is made from the AgentRelease, which therefore comes before the pin.
         let is_same = content(agent).same_content(&active.artifact);
         let pin = (!is_same).then(|| content(agent).content_hash());
-        return project(seen, pin).unwrap_or(Step::Unask { news });
+        return project(seen, pin).unwrap_or(Step::RemoveAnnotation { news });
     }
     let artifact = if autoscaled(agent) { active.artifact.clone().without_replicas() } else { active.artifact.clone() };
     match slipway_release::rollback(&artifact, &agent.spec) {
@@ -193,10 +193,10 @@ fn rollback(seen: &Seen, text: &str) -> Step {
 /// What still keeps the cluster from showing what Git says.
 fn project(seen: &Seen, pin: Option<String>) -> Option<Step> {
     let Seen { agent, past, shown, .. } = *seen;
-    show::step(past, shown).or_else(|| {
-        let stand = stand::of(agent, past, pin);
+    projection::step(past, shown).or_else(|| {
+        let part = agent_status::of(agent, past, pin);
         let news = past.active.as_ref().is_some_and(|active| agent_release(agent) != Some(active.version));
-        stand::differs(agent, &stand, seen.now).map(|stand| Step::Stand { stand, news })
+        agent_status::differs(agent, &part, seen.now).map(|part| Step::WriteAgentStatus { part, news })
     })
 }
 
@@ -206,7 +206,7 @@ pub(super) fn agent_release(agent: &Agent) -> Option<u64> {
 }
 
 /// The Agent as it runs: its own spec, or that of the release that it is pinned to.
-pub(super) fn effective<'a>(agent: &'a Agent, past: &Past) -> Cow<'a, Agent> {
+pub(super) fn effective<'a>(agent: &'a Agent, past: &AgentHistory) -> Cow<'a, Agent> {
     let pinned = past.active.as_ref().filter(|_| pinned_content(agent).is_some());
     match pinned.map(|active| slipway_release::spec(&active.artifact, &agent.spec)) {
         Some(Ok(spec)) => Cow::Owned(Agent { spec, ..agent.clone() }),
@@ -223,26 +223,26 @@ fn requests(seen: &Seen) -> Option<Step> {
     let effective = effective(agent, past);
     for shown in waiting {
         let Some(request) = &shown.request else { continue };
-        let unable = match (agent.stopped_by(), seen.around.resolved(&effective.spec)) {
+        let unable = match (agent.stopped_by(), seen.references.resolved(&effective.spec)) {
             (Some(why), _) if past.active.is_none() => ("NotDeployed", format!("agent {} was never deployed: {why}", agent.name_any())),
             (_, Err(name)) => ("Unresolved", format!("{name}, which the agent names, is not there, cannot be read or is not ready")),
             (_, Ok(resolved)) => {
                 if let Some(version) = unchanged(past, &effective, &resolved) {
-                    let Some(status) = show::skips(shown, request, version, seen.now) else { continue };
-                    return Some(Step::Mark { name: shown.name.clone(), status: Box::new(status) });
+                    let Some(status) = projection::skips(shown, request, version, seen.now) else { continue };
+                    return Some(Step::WriteReleaseStatus { name: shown.name.clone(), status: Box::new(status) });
                 }
                 return Some(Step::Record(Box::new(draft::requested(&effective, past, resolved, shown, request, seen.now))));
             }
         };
-        if let Some(status) = show::waits(shown, request, unable.0, &unable.1, seen.now) {
-            return Some(Step::Mark { name: shown.name.clone(), status: Box::new(status) });
+        if let Some(status) = projection::waits(shown, request, unable.0, &unable.1, seen.now) {
+            return Some(Step::WriteReleaseStatus { name: shown.name.clone(), status: Box::new(status) });
         }
     }
     None
 }
 
 /// The active version, if what runs is what it says.
-fn unchanged(past: &Past, effective: &Agent, resolved: &Resolved) -> Option<u64> {
+fn unchanged(past: &AgentHistory, effective: &Agent, resolved: &Resolved) -> Option<u64> {
     let active = past.active.as_ref()?;
     let is_same =
         content(effective).same_content(&active.artifact) && differs(&active.artifact.resolved, &active.note, resolved).is_nothing();
@@ -253,25 +253,25 @@ fn unchanged(past: &Past, effective: &Agent, resolved: &Resolved) -> Option<u64>
 fn automatic(seen: &Seen) -> Step {
     let Seen { agent, past, .. } = *seen;
     if agent.stopped_by().is_some() {
-        return Step::Rest(Rest::Unable);
+        return Step::Wait(Wait::Unable);
     }
     let effective = effective(agent, past);
-    let Ok(resolved) = seen.around.resolved(&effective.spec) else { return Step::Rest(Rest::Unable) };
+    let Ok(resolved) = seen.references.resolved(&effective.spec) else { return Step::Wait(Wait::Unable) };
     let differs = match &past.active {
-        None if resolved.image.is_none() && effective.spec.replicas > 0 && !seen.patience.image => return Step::Rest(Rest::Image),
+        None if resolved.image.is_none() && effective.spec.replicas > 0 && !seen.patience.image => return Step::Wait(Wait::Image),
         None => None,
         Some(active) => {
             let differs = differs(&active.artifact.resolved, &active.note, &resolved);
             if content(&effective).same_content(&active.artifact) && differs.is_nothing() {
                 let settled = settle_image(active, &effective, &resolved);
-                let run_hash = || show::run_hash(agent, past, seen.shown);
-                return if settled == Step::Rest(Rest::Done) { run_hash().unwrap_or(settled) } else { settled };
+                let run_hash = || projection::run_hash(agent, past, seen.shown);
+                return if settled == Step::Wait(Wait::Done) { run_hash().unwrap_or(settled) } else { settled };
             }
             Some(differs)
         }
     };
     if !seen.patience.content {
-        return Step::Rest(Rest::Change(fingerprint(&effective, &resolved)));
+        return Step::Wait(Wait::Change(fingerprint(&effective, &resolved)));
     }
     Step::Record(Box::new(draft::automatic(&effective, past, resolved, &differs.unwrap_or_default(), seen.now)))
 }
@@ -284,7 +284,7 @@ fn settle_image(active: &Active, effective: &Agent, resolved: &Resolved) -> Step
                 if active.artifact.resolved.image.as_ref() == Some(digest) { Image::AsReleased } else { Image::Digest(digest.clone()) };
             Step::Activate { version: active.version, note: Note { image, ..active.note.clone() } }
         }
-        _ => Step::Rest(Rest::Done),
+        _ => Step::Wait(Wait::Done),
     }
 }
 

@@ -9,7 +9,7 @@ use super::note::Note;
 
 /// One agent's history.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Past {
+pub(super) struct AgentHistory {
     pub active: Option<Active>,
     /// Why what is active cannot be believed. Nothing is recorded upon it, but another version can be deployed.
     pub damaged: Option<String>,
@@ -60,7 +60,7 @@ impl Active {
 /// How many of the last versions the cluster keeps, whatever they are.
 const KEPT: usize = 3;
 
-impl Past {
+impl AgentHistory {
     /// The versions that the cluster keeps: what is active, what waits, and the last three.
     pub(super) fn kept(&self) -> impl Iterator<Item = (&u64, &Version)> {
         let last = self.versions.iter().rev().nth(KEPT - 1).map_or(0, |(version, _)| *version);

@@ -9,19 +9,19 @@ use kube::api::{Api, DeleteParams, DynamicObject, Patch, PostParams};
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 use slipway_api::{Agent, AgentRelease, AgentReleaseStatus, labels};
-use slipway_cluster::quota;
-use slipway_state::history::Fault;
-
-use super::draft::{By, Draft};
-use super::past::Past;
-use super::plan::Step;
-use super::show::Shown;
-use super::stand::Stand;
-use super::world::World;
-use super::{MANAGER, author, git, show};
 use slipway_cluster::Key;
 use slipway_cluster::event::EventSpec;
+use slipway_cluster::quota;
 use slipway_cluster::write;
+use slipway_state::history::Fault;
+
+use super::agent_status::ReleasePart;
+use super::context::Context;
+use super::draft::{By, Draft};
+use super::history::AgentHistory;
+use super::plan::Step;
+use super::projection::Shown;
+use super::{MANAGER, author, git, projection};
 
 /// The field manager of what is written to specs that people own.
 const SPECS: &str = "slipway-release";
@@ -49,85 +49,85 @@ pub(super) struct Done {
     pub history: bool,
 }
 
-pub(super) async fn act(world: &World, key: &Key, agent: &Agent, past: &Past, step: Step) -> Result<Done, Error> {
+pub(super) async fn act(context: &Context, key: &Key, agent: &Agent, past: &AgentHistory, step: Step) -> Result<Done, Error> {
     let now = Timestamp::now();
     match step {
-        Step::Rest(_) => Ok(Done::default()),
+        Step::Wait(_) => Ok(Done::default()),
         Step::Refuse { version, why } => {
             let note = format!("release {version} is not deployed: {why}");
             let event = EventSpec { warning: true, reason: "ReleaseRefused".to_owned(), action: "Deploy", note };
             let payload = json!({"version": version, "message": why});
-            world.events.publish_once(&about(agent), event, &payload, &[&version, &agent.resource_version().unwrap_or_default()]).await;
-            unask(world, agent).await
+            context.events.publish_once(&about(agent), event, &payload, &[&version, &agent.resource_version().unwrap_or_default()]).await;
+            unask(context, agent).await
         }
-        Step::Unask { news } => {
+        Step::RemoveAnnotation { news } => {
             if news {
-                tell(world, agent, past).await;
+                tell(context, agent, past).await;
             }
-            unask(world, agent).await
+            unask(context, agent).await
         }
         Step::Activate { version, note } => {
-            let manifest = manifest(world, key, agent, version).await?;
+            let manifest = manifest(context, key, agent, version).await?;
             let (of, agent, noted) = (key, key.clone(), note.clone());
-            let done = git::on(&world.history, move |history| git::activate(history, &agent, version, &noted, manifest, now)).await?;
-            world.moved(&of.namespace);
+            let done = git::on(&context.history, move |history| git::activate(history, &agent, version, &noted, manifest, now)).await?;
+            context.moved(&of.namespace);
             tracing::info!(agent = %of, version, commit = done.commit, note = %note, "a release was deployed again");
             Ok(Done { history: true, ..Done::default() })
         }
-        Step::Record(draft) => record(world, key, agent, *draft).await,
+        Step::Record(draft) => record(context, key, agent, *draft).await,
         Step::Patch { patch, news } => {
             if news {
-                tell(world, agent, past).await;
+                tell(context, agent, past).await;
             }
-            let api: Api<Agent> = Api::namespaced(world.client.clone(), &key.namespace);
+            let api: Api<Agent> = Api::namespaced(context.client.clone(), &key.namespace);
             let params = write::by(SPECS);
             let agent = match api.patch(&key.name, &params, &Patch::Merge(patch)).await {
                 Err(kube::Error::Api(status)) if matches!(status.code, 403 | 422) => {
                     // It is tried again: a policy may change its mind.
-                    refused(world, agent, past, &status.message).await;
+                    refused(context, agent, past, &status.message).await;
                     return Err(kube::Error::Api(status).into());
                 }
                 patched => patched?,
             };
             Ok(Done { agent: Some(agent), ..Done::default() })
         }
-        Step::Show { version } => show_release(world, key, agent, past, version).await,
-        Step::Mark { name, status } => mark(world, key, &name, &status).await,
+        Step::CreateRelease { version } => show_release(context, key, agent, past, version).await,
+        Step::WriteReleaseStatus { name, status } => mark(context, key, &name, &status).await,
         Step::Prune { name } => {
-            let api: Api<AgentRelease> = Api::namespaced(world.client.clone(), &key.namespace);
+            let api: Api<AgentRelease> = Api::namespaced(context.client.clone(), &key.namespace);
             match api.delete(&name, &DeleteParams::default()).await {
                 Ok(_) => {}
                 Err(kube::Error::Api(status)) if status.code == 404 => {}
                 Err(error) => return Err(error.into()),
             }
-            world.gone(key, &name);
+            context.gone(key, &name);
             Ok(Done::default())
         }
-        Step::Stand { stand, news } => {
+        Step::WriteAgentStatus { part, news } => {
             if news {
-                tell(world, agent, past).await;
+                tell(context, agent, past).await;
             }
-            stand_agent(world, key, &stand).await
+            stand_agent(context, key, &part).await
         }
     }
 }
 
 /// Tells that what is active in the history may not be what the Agent has.
-async fn refused(world: &World, agent: &Agent, past: &Past, why: &str) {
+async fn refused(context: &Context, agent: &Agent, past: &AgentHistory, why: &str) {
     let note = format!("the release that was asked for cannot be deployed: {why}; allow it, or ask for another");
     let event = EventSpec { warning: true, reason: "ReleaseRefused".to_owned(), action: "Deploy", note };
     let version = past.active.as_ref().map_or(0, |active| active.version);
     let payload = json!({"version": version, "message": why});
-    world.events.publish_once(&about(agent), event, &payload, &[&version.to_string(), why]).await;
+    context.events.publish_once(&about(agent), event, &payload, &[&version.to_string(), why]).await;
 }
 
 pub(super) fn about(agent: &Agent) -> ObjectReference {
     agent.object_ref(&())
 }
 
-async fn unask(world: &World, agent: &Agent) -> Result<Done, Error> {
+async fn unask(context: &Context, agent: &Agent) -> Result<Done, Error> {
     let key = Key::of(agent);
-    let api: Api<Agent> = Api::namespaced(world.client.clone(), &key.namespace);
+    let api: Api<Agent> = Api::namespaced(context.client.clone(), &key.namespace);
     let patch = json!({"metadata": {"resourceVersion": agent.resource_version(), "annotations": {labels::DEPLOY_RELEASE: Value::Null}}});
     let params = write::by(SPECS);
     let agent = api.patch(&key.name, &params, &Patch::Merge(patch)).await?;
@@ -135,9 +135,9 @@ async fn unask(world: &World, agent: &Agent) -> Result<Done, Error> {
 }
 
 /// The plain manifest of a version that is to be active, for other clusters.
-async fn manifest(world: &World, key: &Key, agent: &Agent, version: u64) -> Result<Option<String>, Error> {
+async fn manifest(context: &Context, key: &Key, agent: &Agent, version: u64) -> Result<Option<String>, Error> {
     let of = key.clone();
-    let artifact = git::on(&world.history, move |history| history.release(&of.namespace, &of.name, version)).await?;
+    let artifact = git::on(&context.history, move |history| history.release(&of.namespace, &of.name, version)).await?;
     let spec = slipway_release::spec(&artifact, &agent.spec).map_err(|fault| Fault::Refused(fault.to_string()))?;
     Ok(Some(plain(&Agent { spec, ..agent.clone() })))
 }
@@ -152,12 +152,12 @@ pub(super) fn plain(agent: &Agent) -> String {
     }))
 }
 
-async fn record(world: &World, key: &Key, agent: &Agent, draft: Draft) -> Result<Done, Error> {
+async fn record(context: &Context, key: &Key, agent: &Agent, draft: Draft) -> Result<Done, Error> {
     let Draft { key: name, mut artifact, by } = draft;
     let author = match by {
         By::Known(author) => author,
         By::Spec => author::of_spec(agent.meta()),
-        By::Named(thing) => world.author(&key.namespace, &thing).unwrap_or_else(|| author::PLATFORM.to_owned()),
+        By::Named(thing) => context.author(&key.namespace, &thing).unwrap_or_else(|| author::PLATFORM.to_owned()),
         By::Nobody => author::PLATFORM.to_owned(),
     };
     artifact.metadata.author.clone_from(&author);
@@ -165,31 +165,31 @@ async fn record(world: &World, key: &Key, agent: &Agent, draft: Draft) -> Result
     let manifest = Some(plain(&Agent { spec, ..agent.clone() }));
     let draft = slipway_state::history::Draft { name, artifact, author: git::author(&author), manifest };
     let namespace = key.namespace.clone();
-    let done = git::on(&world.history, move |history| git::record(history, &namespace, draft)).await?;
-    world.moved(&key.namespace);
+    let done = git::on(&context.history, move |history| git::record(history, &namespace, draft)).await?;
+    context.moved(&key.namespace);
     tracing::info!(agent = %key, version = done.version, commit = done.commit, author, "a release was recorded");
     Ok(Done { history: true, ..Done::default() })
 }
 
-async fn show_release(world: &World, key: &Key, agent: &Agent, past: &Past, version: u64) -> Result<Done, Error> {
+async fn show_release(context: &Context, key: &Key, agent: &Agent, past: &AgentHistory, version: u64) -> Result<Done, Error> {
     let Some(line) = past.versions.get(&version) else { return Ok(Done::default()) };
     let resource = kube::api::ApiResource::erase::<AgentRelease>(&());
-    let api: Api<DynamicObject> = Api::namespaced_with(world.client.clone(), &key.namespace, &resource);
+    let api: Api<DynamicObject> = Api::namespaced_with(context.client.clone(), &key.namespace, &resource);
     let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
     let mut taken = None;
-    for name in show::names(agent, version, line) {
-        let body = show::release(agent, &name, version, line);
+    for name in projection::names(agent, version, line) {
+        let body = projection::release(agent, &name, version, line);
         let object: DynamicObject = serde_json::from_value(body).map_err(write::Error::from)?;
-        let was_known = world.shown(key).iter().any(|shown| shown.name == name);
+        let was_known = context.shown(key).iter().any(|shown| shown.name == name);
         match quota::past_races(|| api.create(&params, &object)).await {
             Ok(made) => {
-                note(world, made)?;
+                note(context, made)?;
                 return Ok(Done::default());
             }
             Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => {
                 // We may have made it and not have heard of it yet. One that we knew of stands for something else.
                 let there = api.get_opt(&name).await?;
-                if there.map(|there| note(world, there)).transpose()?.is_some_and(|there| there.request.is_none() && !was_known) {
+                if there.map(|there| note(context, there)).transpose()?.is_some_and(|there| there.request.is_none() && !was_known) {
                     return Ok(Done::default());
                 }
                 taken = Some(kube::Error::Api(status));
@@ -200,29 +200,29 @@ async fn show_release(world: &World, key: &Key, agent: &Agent, past: &Past, vers
     taken.map_or_else(|| Ok(Done::default()), |taken| Err(taken.into()))
 }
 
-pub(super) async fn mark(world: &World, key: &Key, name: &str, status: &AgentReleaseStatus) -> Result<Done, Error> {
-    match write::status::<AgentRelease>(&world.client, &Key::new(&key.namespace, name), status, MANAGER).await? {
+pub(super) async fn mark(context: &Context, key: &Key, name: &str, status: &AgentReleaseStatus) -> Result<Done, Error> {
+    match write::status::<AgentRelease>(&context.client, &Key::new(&key.namespace, name), status, MANAGER).await? {
         // One that is not known any more has gone since it was written.
-        Some(object) if world.shown(key).iter().any(|shown| shown.name == name) => drop(note(world, object)?),
+        Some(object) if context.shown(key).iter().any(|shown| shown.name == name) => drop(note(context, object)?),
         Some(_) => {}
-        None => world.gone(key, name),
+        None => context.gone(key, name),
     }
     Ok(Done::default())
 }
 
-fn note(world: &World, object: DynamicObject) -> Result<Shown, Error> {
+fn note(context: &Context, object: DynamicObject) -> Result<Shown, Error> {
     let release: AgentRelease = serde_json::to_value(object).and_then(serde_json::from_value).map_err(write::Error::from)?;
-    Ok(world.note(&release))
+    Ok(context.note(&release))
 }
 
-async fn stand_agent(world: &World, key: &Key, stand: &Stand) -> Result<Done, Error> {
-    let written = write::status::<Agent>(&world.client, key, stand, MANAGER).await?;
+async fn stand_agent(context: &Context, key: &Key, part: &ReleasePart) -> Result<Done, Error> {
+    let written = write::status::<Agent>(&context.client, key, part, MANAGER).await?;
     let agent = written.map(|object| serde_json::to_value(object).and_then(serde_json::from_value)).transpose();
     Ok(Done { agent: agent.map_err(write::Error::from)?, ..Done::default() })
 }
 
 /// Tells of the release that runs now. Twice is once.
-async fn tell(world: &World, agent: &Agent, past: &Past) {
+async fn tell(context: &Context, agent: &Agent, past: &AgentHistory) {
     let Some(active) = &past.active else { return };
     let previous = super::plan::agent_release(agent).unwrap_or(0);
     let (reason, action, verb) = if active.is_again() {
@@ -239,18 +239,18 @@ async fn tell(world: &World, agent: &Agent, past: &Past) {
         payload["edited"] = json!(names);
     }
     let event = EventSpec { warning: false, reason: reason.to_owned(), action, note };
-    world.events.publish_once(&about(agent), event, &payload, &[&active.version.to_string(), &active.since.to_string()]).await;
+    context.events.publish_once(&about(agent), event, &payload, &[&active.version.to_string(), &active.since.to_string()]).await;
 }
 
 /// Says on the Agent that Git cannot be asked.
-pub(super) async fn unavailable(world: &Arc<World>, key: &Key, agent: &Agent, fault: &Fault) {
+pub(super) async fn unavailable(context: &Arc<Context>, key: &Key, agent: &Agent, fault: &Fault) {
     let (reason, message) = match fault {
         Fault::Damaged(why) => ("HistoryDamaged", why.clone()),
         fault => ("StateUnavailable", format!("releases wait: {fault}")),
     };
-    let wanted = super::stand::unavailable(agent, reason, &message);
-    if let Some(stand) = super::stand::differs(agent, &wanted, Timestamp::now())
-        && let Err(error) = stand_agent(world, key, &stand).await
+    let wanted = super::agent_status::unavailable(agent, reason, &message);
+    if let Some(part) = super::agent_status::differs(agent, &wanted, Timestamp::now())
+        && let Err(error) = stand_agent(context, key, &part).await
     {
         tracing::warn!(agent = %key, %error, "that releases wait could not be said");
     }
