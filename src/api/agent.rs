@@ -483,6 +483,12 @@ words!(
 /// The Secret that every agent of a team may read, and that need not exist.
 pub const AGENT_ENV: &str = "agent-env";
 
+/// The container of an agent's pod that is the agent.
+pub const CONTAINER: &str = "agent";
+
+/// The Secret in a team's namespace that completes what ConfigMaps must not hold.
+pub const RUNTIME_SECRET: &str = "slipway-runtime";
+
 fn agent_env() -> Vec<String> {
     vec![AGENT_ENV.to_owned()]
 }

@@ -13,6 +13,8 @@ pub const DATABASE_ISOLATED: &str = "DatabaseIsolated";
 pub const RELEASED: &str = "Released";
 /// Of an Agent: that a release runs in the place of its spec.
 pub const PINNED: &str = "Pinned";
+/// The conditions of an Agent that the release controller writes.
+pub const OF_RELEASES: [&str; 2] = [RELEASED, PINNED];
 // Warnings: the workload runs, but not as its author may believe. Each is there only while there is something to say.
 /// Replicas share what the agent remembers. False: each keeps its own.
 pub const STORAGE_SHARED: &str = "StorageShared";

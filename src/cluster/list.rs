@@ -13,11 +13,11 @@ pub async fn metadata<K, T>(api: &Api<K>, keep: impl Fn(&ObjectMeta) -> T) -> Re
 where
     K: Resource + Clone + DeserializeOwned + Debug,
 {
-    let (mut kept, mut page) = (Vec::new(), ListParams::default().limit(page::MANY));
+    let (mut kept, mut page) = (Vec::new(), ListParams::default().limit(page::PAGE_SIZE));
     loop {
         let list = match api.list_metadata(&page).await {
             Err(error) if page::is_too_long(&error) => {
-                page.limit = Some(page::FEW);
+                page.limit = Some(page::SMALL_PAGE_SIZE);
                 continue;
             }
             list => list?,

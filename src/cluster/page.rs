@@ -10,11 +10,11 @@ use http_body_util::{LengthLimitError, Limited};
 use tower::{Layer, Service};
 
 /// How many objects the API server is asked for at a time.
-pub(crate) const MANY: u32 = 256;
+pub(crate) const PAGE_SIZE: u32 = 256;
 /// How much text a page of so many may be. It is held as text and as objects.
-const BYTES: usize = 4 * 1024 * 1024;
+const MAX_PAGE_BYTES: usize = 4 * 1024 * 1024;
 /// How many are asked for where that is too little: of the largest objects a page takes some 70 MiB.
-pub(crate) const FEW: u32 = 16;
+pub(crate) const SMALL_PAGE_SIZE: u32 = 16;
 
 /// A layer of the cluster's client that gives up on pages which are too long.
 #[derive(Debug, Clone, Copy)]
@@ -44,9 +44,9 @@ where
     }
 
     fn call(&mut self, request: Request<A>) -> Self::Future {
-        let is_many = |part: &str| part.strip_prefix("limit=").is_some_and(|limit| limit.parse() == Ok(MANY));
+        let is_many = |part: &str| part.strip_prefix("limit=").is_some_and(|limit| limit.parse() == Ok(PAGE_SIZE));
         let is_page = request.uri().query().is_some_and(|query| query.split('&').any(is_many));
-        let bytes = if is_page { BYTES } else { usize::MAX };
+        let bytes = if is_page { MAX_PAGE_BYTES } else { usize::MAX };
         Box::pin(self.0.call(request).map_ok(move |answer| answer.map(|body| Limited::new(body, bytes))))
     }
 }
@@ -95,7 +95,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_too_much_at_once_comes_in_smaller_pages() {
-        for (bytes, expected) in [(100, ["256", "256"].as_slice()), (BYTES / 4, &["256", "16", "16"])] {
+        for (bytes, expected) in [(100, ["256", "256"].as_slice()), (MAX_PAGE_BYTES / 4, &["256", "16", "16"])] {
             let (client, asked) = client(bytes);
             let api: Api<ConfigMap> = Api::all(client);
             let names = list::metadata(&api, |object| object.name.clone().unwrap()).await.unwrap();

@@ -6,7 +6,7 @@ use kube::core::Status;
 use tokio::time::sleep;
 
 /// The pauses before a creation is tried again, in milliseconds.
-const PAUSES: [u64; 6] = [10, 20, 40, 80, 160, 320];
+const RETRY_PAUSES: [u64; 6] = [10, 20, 40, 80, 160, 320];
 
 /// Whether nothing was made because other writers changed the quota at the same moment.
 pub fn is_race(status: &Status) -> bool {
@@ -17,7 +17,7 @@ pub fn is_race(status: &Status) -> bool {
 
 /// Tries again as long as it is such a race.
 pub async fn past_races<T, F: Future<Output = Result<T, kube::Error>>>(mut make: impl FnMut() -> F) -> Result<T, kube::Error> {
-    for pause in PAUSES {
+    for pause in RETRY_PAUSES {
         match make().await {
             Err(kube::Error::Api(status)) if is_race(&status) => sleep(Duration::from_millis(pause)).await,
             outcome => return outcome,

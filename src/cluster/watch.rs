@@ -3,12 +3,12 @@
 use std::collections::HashSet;
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use futures::StreamExt;
+use kube::core::NamespaceResourceScope;
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch_objects};
-use kube::{Api, Resource};
+use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::{Notify, Semaphore};
 
@@ -30,6 +30,25 @@ pub enum Heard<K> {
     Gone(Key, Box<K>),
     /// A full list has ended; whatever of the scope is not in it is gone.
     Listed(HashSet<Key>),
+}
+
+/// What is watched: these namespaces each, or without any all of the cluster.
+pub fn scopes(namespaces: &[String]) -> Vec<Option<String>> {
+    match namespaces {
+        [] => vec![None],
+        some => some.iter().cloned().map(Some).collect(),
+    }
+}
+
+/// The API of a namespaced kind, in one namespace or in all.
+pub fn namespaced<K>(client: &Client, scope: Option<&str>) -> Api<K>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+{
+    match scope {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    }
 }
 
 /// Counts the watches that have not yet ended their first list.
@@ -66,7 +85,7 @@ impl Readiness {
     }
 }
 
-/// Watches the objects with `labels`, or all, for ever, and tells `hear` what happens.
+/// Watches the objects with `labels`, or all, and tells `hear` what happens. It has no end of its own: `Tasks` sees to what ends.
 pub async fn follow<K>(api: Api<K>, labels: Option<&str>, readiness: Option<&Readiness>, hear: impl FnMut(Heard<K>))
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
@@ -88,7 +107,7 @@ where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
     // Not the semantic Any: the API server answers that with everything at once, whatever the page size.
-    let config = config.page_size(page::MANY).timeout(290);
+    let config = config.page_size(page::PAGE_SIZE).timeout(290);
     let begin = |config| Box::pin(watch_objects(api.clone(), config).backoff(watcher::DefaultBackoff::default()));
     let mut stream = begin(config.clone());
     let mut listed = HashSet::new();
@@ -120,7 +139,7 @@ where
             }
             Ok(Event::Apply(object)) => hear(Heard::Seen(key(&object), Box::new(object))),
             Ok(Event::Delete(object)) => hear(Heard::Gone(key(&object), Box::new(object))),
-            Err(error) if page::is_too_long(&error) => stream = begin(config.clone().page_size(page::FEW)),
+            Err(error) if page::is_too_long(&error) => stream = begin(config.clone().page_size(page::SMALL_PAGE_SIZE)),
             // Once is nothing: a connection was closed, or a right is only now being given.
             Err(error) if failures == 2 => {
                 tracing::warn!(%error, kind = std::any::type_name::<K>(), "a watch was lost and is being taken up again");
@@ -128,8 +147,6 @@ where
             Err(error) => tracing::debug!(%error, failures, "a watch was lost"),
         }
     }
-    // The stream has no end; should it have one after all, this keeps the task from spinning.
-    tokio::time::sleep(Duration::MAX).await;
 }
 
 fn key<K: Resource>(object: &K) -> Key {

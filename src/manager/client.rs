@@ -10,8 +10,8 @@ use hyper_util::client::proxy::matcher::Matcher;
 use kube::client::{Body, ClientBuilder};
 use kube::{Client, Config};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use slipway_cluster::Metrics;
 use slipway_cluster::page::Pages;
-use slipway_operator::metrics::Metrics;
 use tower::util::MapRequestLayer;
 
 /// Longer than the 290 s of a watch and the 330 s that the answer to a chat may take to begin.

@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
+use slipway_cluster::{Metrics, Tasks};
 use slipway_http::{Error, Method, Reply, Request, StatusCode};
-use slipway_operator::metrics::Metrics;
-use slipway_operator::world::World;
+use slipway_operator::Context;
 use slipway_rest::Rest;
 
 use crate::state::State;
 
 pub(crate) struct Health {
     pub metrics: Metrics,
-    pub world: Option<Arc<World>>,
+    pub tasks: Tasks,
+    pub operator: Option<Arc<Context>>,
     pub api: Option<Rest>,
     pub state: Option<State>,
 }
@@ -22,7 +23,10 @@ impl Health {
             return Err(Error::method_not_allowed(&[Method::GET, Method::HEAD]));
         }
         match request.path() {
-            "/healthz" => Ok(Reply::text("ok\n")),
+            "/healthz" => match self.tasks.failure() {
+                None => Ok(Reply::text("ok\n")),
+                Some(failure) => Err(Error::new(StatusCode::SERVICE_UNAVAILABLE, failure)),
+            },
             "/readyz" if self.is_ready() => Ok(Reply::text("ok\n")),
             "/readyz" => Err(Error::new(StatusCode::SERVICE_UNAVAILABLE, "the caches are still being filled")),
             "/metrics" => Ok(Reply::bytes("application/openmetrics-text; version=1.0.0; charset=utf-8", self.counted())),
@@ -36,7 +40,7 @@ impl Health {
     }
 
     fn is_ready(&self) -> bool {
-        self.world.as_ref().is_none_or(|world| world.is_ready())
+        self.operator.as_ref().is_none_or(|operator| operator.is_ready())
             && self.api.as_ref().is_none_or(Rest::is_ready)
             && self.state.as_ref().is_none_or(State::is_ready)
     }

@@ -5,13 +5,13 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use kube::{Api, Client};
+use slipway_cluster::event::Events;
+use slipway_cluster::{Metrics, Tasks};
 use slipway_http::token::{CONTROL_LIFE, Signer};
 use slipway_http::{Limits, listen, serve};
-use slipway_operator::event::Events;
-use slipway_operator::metrics::Metrics;
 use slipway_operator::settings::{Platform, Settings};
 use slipway_operator::tenancy::Tenancy;
-use slipway_operator::world::{World, watch_all};
+use slipway_operator::{Context as Operator, Sign};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -24,7 +24,7 @@ use crate::{api, client, crds, keys, lease, preflight};
 
 const LEASE: &str = "slipway-manager";
 /// What is at hand at the end may take this long.
-const LAST_WORK: Duration = Duration::from_secs(20);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     // TLS to the database and to others has no other provider to choose.
@@ -56,17 +56,23 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         wait_for_signal().await;
         signalled.send_replace(true);
     });
+    let tasks = Tasks::default();
+    let (failing, watched) = (stopper.clone(), tasks.clone());
+    tokio::spawn(async move {
+        watched.failed().await;
+        failing.send_replace(true);
+    });
     let ending = stopper.clone();
     let has = |role| arguments.roles.contains(&role);
-    let opened = if has(Role::Operator) { Some(world(&arguments, client.clone(), metrics.clone()).await?) } else { None };
-    let (world, relay) = opened.unzip();
+    let opened = if has(Role::Operator) { Some(operator(&arguments, client.clone(), &metrics, &tasks).await?) } else { None };
+    let (operator, relay) = opened.unzip();
     let api = if has(Role::Rest) { Some(api::open(&arguments, client.clone(), relay)?) } else { None };
 
     let state = has(Role::State).then(State::default);
     let history = match &state {
         Some(ready) => {
             let settings = state::Settings::read(&arguments)?;
-            let work = state::run(settings, client.clone(), metrics.clone(), ready.clone(), stop.clone());
+            let work = state::run(settings, client.clone(), metrics.clone(), tasks.clone(), ready.clone(), stop.clone());
             Some(tokio::spawn(async move {
                 let ended = work.await;
                 // Whoever cannot do all that it was told to does nothing.
@@ -77,7 +83,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         None => None,
     };
 
-    let health = Health { metrics, world: world.clone(), api: api.clone(), state };
+    let health = Health { metrics, tasks: tasks.clone(), operator: operator.clone(), api: api.clone(), state };
     let handler = move |request| std::future::ready(health.answer(&request));
     let serving = tokio::spawn(serve(listener, Limits::small(), handler, stopped(stop.clone())));
     let answering = match api {
@@ -87,11 +93,11 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         }
         None => None,
     };
-    match world {
-        Some(world) if arguments.leader_election => lead(&arguments, client, world, stop).await?,
-        Some(world) => {
+    match operator {
+        Some(operator) if arguments.leader_election => lead(&arguments, client, operator, stop).await?,
+        Some(operator) => {
             let (_always, leads) = watch::channel(true);
-            slipway_operator::run(world, leads, stop).await;
+            slipway_operator::run(operator, leads, stop).await;
         }
         None => stopped(stop).await,
     }
@@ -104,15 +110,16 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         drop(answering.await);
     }
     serving.abort();
-    Ok(())
+    // The next process begins with all of its tasks.
+    tasks.failure().map_or(Ok(()), |failure| Err(anyhow::anyhow!(failure)))
 }
 
 pub(crate) async fn stopped(mut stop: watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-/// The controllers' world with the watches that fill it, and the key for calls of agents.
-async fn world(arguments: &Arguments, client: Client, metrics: Metrics) -> anyhow::Result<(Arc<World>, Signer)> {
+/// The controllers with the watches that fill their caches, and the key for calls of agents.
+async fn operator(arguments: &Arguments, client: Client, metrics: &Metrics, tasks: &Tasks) -> anyhow::Result<(Arc<Operator>, Signer)> {
     let keys = keys::open(client.clone(), &arguments.platform_namespace).await?;
     let relay = keys::relay::open(client.clone(), &arguments.platform_namespace).await?;
     let settings = settings(arguments, &keys, &relay)?;
@@ -120,11 +127,11 @@ async fn world(arguments: &Arguments, client: Client, metrics: Metrics) -> anyho
     let events = Events::new(client.clone(), Some(arguments.name.clone()));
     let open = |url| Tenancy::open(url, arguments.database_isolation, &settings.secrets_hash_key);
     let tenancy = settings.database.as_ref().map(open).transpose().context("SLIPWAY_DATABASE_URL")?;
-    let mut world = World::new(client, settings, tenancy, metrics, events);
-    world.sign = Some(Box::new(move |agent| keys.signer.token(agent, CONTROL_LIFE, SystemTime::now())));
-    let world = Arc::new(world);
-    watch_all(&world);
-    Ok((world, relay))
+    let metrics = slipway_operator::metrics::Metrics::new(metrics);
+    let operator = Arc::new(Operator::new(client, settings, tenancy, metrics, events, tasks.clone()));
+    let sign: Sign = Box::new(move |agent| keys.signer.token(agent, CONTROL_LIFE, SystemTime::now()));
+    slipway_operator::open(&operator, Some(sign));
+    Ok((operator, relay))
 }
 
 /// The namespaces that are looked at; none means all.
@@ -132,12 +139,12 @@ pub(crate) fn namespaces(arguments: &Arguments) -> Vec<String> {
     arguments.watch_namespaces.iter().filter(|name| !name.is_empty()).cloned().collect()
 }
 
-async fn lead(arguments: &Arguments, client: Client, world: Arc<World>, stop: watch::Receiver<bool>) -> anyhow::Result<()> {
+async fn lead(arguments: &Arguments, client: Client, operator: Arc<Operator>, stop: watch::Receiver<bool>) -> anyhow::Result<()> {
     let leases = Api::namespaced(client, &arguments.platform_namespace);
     let (leads, task) = lease::campaign(leases, LEASE, &arguments.name).await?;
-    slipway_operator::run(world, leads, stop).await;
+    slipway_operator::run(operator, leads, stop).await;
     // With nobody left to tell, the task gives the lease back, and another replica need not wait for its end.
-    if timeout(LAST_WORK, task).await.is_err() {
+    if timeout(SHUTDOWN_TIMEOUT, task).await.is_err() {
         tracing::warn!("the lease could not be given back in time and will run out");
     }
     Ok(())

@@ -12,10 +12,10 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 use kube::Client;
+use slipway_cluster::event::Events;
+use slipway_cluster::{Metrics, Tasks};
 use slipway_http::{Limits, listen, serve};
-use slipway_operator::event::Events;
-use slipway_operator::metrics::Metrics;
-use slipway_operator::releases::{self, World, watch_all};
+use slipway_releases::{self as releases, Context as Releases, watch_all};
 use slipway_state::git::Git;
 use slipway_state::history::{Fault, History};
 use slipway_state::mirror::{Mirror, Options, Rules};
@@ -28,15 +28,15 @@ use answers::Answers;
 use callers::Callers;
 
 /// How long to wait for a folder that another process has open, or that cannot be opened.
-const PATIENCE: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Whether the role is ready, for whoever asks.
 #[derive(Clone, Default)]
-pub(crate) struct State(Arc<OnceLock<Arc<World>>>);
+pub(crate) struct State(Arc<OnceLock<Arc<Releases>>>);
 
 impl State {
     pub(crate) fn is_ready(&self) -> bool {
-        self.0.get().is_some_and(|world| world.is_ready())
+        self.0.get().is_some_and(|releases| releases.is_ready())
     }
 }
 
@@ -75,6 +75,7 @@ pub(crate) async fn run(
     settings: Settings,
     client: Client,
     metrics: Metrics,
+    tasks: Tasks,
     state: State,
     stop: watch::Receiver<bool>,
 ) -> anyhow::Result<()> {
@@ -89,13 +90,13 @@ pub(crate) async fn run(
     let mirroring = tokio::spawn(worker.run(remote, SystemTime::now, stopped(stop.clone())));
 
     let events = Events::new(client.clone(), Some(settings.instance.clone()));
-    let mut world = World::new(client.clone(), settings.releases.clone(), history.clone(), metrics, events);
+    let mut releases = Releases::new(client.clone(), settings.releases.clone(), history.clone(), metrics, events, tasks);
     let told = mirror.clone();
-    world.moved = Some(Box::new(move |namespace| told.changed(namespace)));
-    let world = Arc::new(world);
-    watch_all(&world);
+    releases.moved = Some(Box::new(move |namespace| told.changed(namespace)));
+    let releases = Arc::new(releases);
+    watch_all(&releases);
     // Only one can be set, as the role is run once.
-    drop(state.0.set(world.clone()));
+    drop(state.0.set(releases.clone()));
 
     let answers = Arc::new(Answers {
         history,
@@ -111,7 +112,7 @@ pub(crate) async fn run(
         async move { answers.answer(request).await }
     };
     let answering = tokio::spawn(serve(listener, Limits::default(), handler, stopped(stop.clone())));
-    releases::run(world, stop).await;
+    releases::run(releases, stop).await;
     drop(answering.await);
     drop(mirroring.await);
     Ok(())
@@ -135,7 +136,7 @@ async fn opened(folder: &std::path::Path, git: &Git, stop: watch::Receiver<bool>
             said = Some(why);
         }
         tokio::select! {
-            () = tokio::time::sleep(PATIENCE) => {}
+            () = tokio::time::sleep(RETRY_INTERVAL) => {}
             () = &mut stopping => return None,
         }
     }

@@ -6,94 +6,183 @@ mod gather;
 mod pin;
 mod report;
 mod resolve;
+mod rollout;
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;
 
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Resource;
+use kube::api::DynamicObject;
 use serde_json::Value;
-use slipway_api::Tool;
+use slipway_api::{Agent, Team, Tool, labels};
+use slipway_cluster::cached::Guarded;
+use slipway_cluster::controller::{Next, Phase, RESYNC, Requests};
+use slipway_cluster::references::Kind;
+use slipway_cluster::{Key, write};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
-use crate::queue::Key;
-use crate::tenancy::admission;
-use crate::world::{ChildKind, Guarded, World, pod};
-use crate::write;
-
-pub(crate) use build::CONTAINER;
-pub(crate) use pin::Pins;
+use crate::admission;
+use crate::caches::{ChildKind, pods};
+use crate::context::Context;
+use crate::registry::{Change, Maker, Registered};
+use rollout::Rollout;
 
 /// The field manager of everything that this controller writes.
-pub(crate) const MANAGER: &str = "slipway/agent";
+const MANAGER: &str = "slipway/agent";
 
-/// How often each agent is looked at though nothing is known to have changed.
-pub(crate) const RESYNC: Duration = Duration::from_secs(30);
+/// When an agent is reconciled again that waits for something to be read.
+const WAITING_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The same of one that waits for something to be read.
-const SOON: Duration = Duration::from_secs(5);
+const MAKER: Maker = Maker {
+    kind: "Agent",
+    label: labels::AGENT,
+    manager: MANAGER,
+    children: &[ChildKind::ConfigMap, ChildKind::Deployment, ChildKind::Service, ChildKind::ServiceAccount],
+    is_namespaced: true,
+};
+
+pub(crate) struct Controller {
+    context: Arc<Context>,
+    requests: Requests,
+    /// Whose pods change because the platform did.
+    rollout: Rollout,
+}
+
+impl Controller {
+    pub(crate) fn new(context: Arc<Context>) -> Self {
+        let rollout = Rollout::new(context.settings.max_concurrent_rollouts);
+        Self { context, requests: Requests::default(), rollout }
+    }
+
+    fn request_namespace(&self, namespace: &str) {
+        self.requests.add_all(self.context.caches.agents.in_namespace(namespace).into_iter().map(|(key, _)| key));
+    }
+
+    /// The platform has changed, or may have before this process began to lead.
+    fn begin_rollout(&self) {
+        let agents = &self.context.caches.agents;
+        let generation = |key: &Key| agents.get(key).and_then(|agent| agent.generation);
+        self.rollout.begin(agents.keys().into_iter().map(|key| {
+            let generation = generation(&key);
+            (key, generation)
+        }));
+    }
+
+    /// Agents whose pods are being replaced, by a manager that led before.
+    fn resume_rollouts(&self) {
+        let caches = &self.context.caches;
+        let deployments = caches.children(ChildKind::Deployment);
+        let replacing = |key: &Key| deployments.get(key).and_then(|child| child.deployment.clone()).is_some_and(|it| it.is_replacing());
+        caches.agents.keys().into_iter().filter(replacing).for_each(|key| self.rollout.resume(key));
+    }
+}
+
+impl Registered for Controller {
+    fn changed(&self, change: &Change) {
+        match change {
+            Change::Object(kind, key) if *kind == Kind::of::<Agent>() => self.requests.add(key.clone()),
+            Change::Object(kind, key) if *kind == Kind::of::<Team>() => self.request_namespace(&format!("team-{}", key.name)),
+            Change::Object(kind, key) => self.requests.add_all(self.context.caches.references.to(*kind, key)),
+            Change::Child("Agent", key) | Change::Pods(key) => self.requests.add(key.clone()),
+            Change::Namespace(namespace) | Change::SecretsRead(namespace) => self.request_namespace(namespace),
+            Change::Platform => {
+                self.begin_rollout();
+                self.request_all();
+            }
+            Change::Database { ready: true } => self.request_all(),
+            Change::Child(..) | Change::Database { .. } | Change::RowsInTheWay(_) => {}
+        }
+    }
+
+    fn maker(&self) -> Option<&'static Maker> {
+        Some(&MAKER)
+    }
+
+    fn desired(&self, owner: &Key, kind: ChildKind, live: &DynamicObject) -> Option<Value> {
+        desired(&self.context, owner, kind, live.metadata.name.as_deref()?)
+    }
+
+    fn start(self: Arc<Self>, phase: &watch::Sender<Phase>) -> Vec<JoinHandle<()>> {
+        self.begin_rollout();
+        self.resume_rollouts();
+        let (context, requests) = (self.context.clone(), self.requests.clone());
+        let concurrency = context.settings.max_concurrent_reconciles;
+        vec![context.start::<Agent, _>(phase, ("agent", concurrency, &requests), move |key| {
+            let controller = self.clone();
+            async move { reconcile(&controller, &key).await }
+        })]
+    }
+
+    fn request_all(&self) {
+        self.requests.add_all(self.context.caches.agents.keys());
+    }
+}
 
 /// Brings the cluster to what an Agent says, as far as that can be done now.
-pub(crate) async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>, write::Error> {
-    let Some(kept) = world.agents.get(key) else {
-        world.references.set(key, HashSet::new());
-        world.pins.forget(key);
-        world.untroubled("Agent", key);
-        apply::leave_turn(world, key);
+async fn reconcile(controller: &Controller, key: &Key) -> Next<write::Error> {
+    let context = &*controller.context;
+    let Some(cached) = context.caches.agents.get(key) else {
+        context.caches.references.set(key, HashSet::new());
+        context.caches.pins.remove(key);
+        context.untroubled("Agent", key);
+        apply::leave_turn(controller, key);
         return Ok(None);
     };
-    let agent = match kept.agent() {
+    let agent = match cached.agent() {
         Ok(agent) => agent,
         Err(invalid) => {
-            apply::leave_turn(world, key);
-            report::malformed(world, key, &invalid).await?;
+            apply::leave_turn(controller, key);
+            report::malformed(context, key, &invalid).await?;
             return Ok(Some(RESYNC));
         }
     };
     if agent.meta().deletion_timestamp.is_some() {
-        apply::leave_turn(world, key);
+        apply::leave_turn(controller, key);
         return Ok(None);
     }
-    if let Err(error) = pin::read(&agent, world).await {
-        apply::keep(&agent, world).await?;
+    if let Err(error) = pin::read(&agent, context).await {
+        apply::keep(&agent, context).await?;
         return Err(error);
     }
-    let plan = match pin::effective(&agent, world) {
+    let plan = match pin::effective(&agent, context) {
         Some(effective) => {
-            gather::note(&effective, world);
-            resolve::resolve(&effective, &gather::gather(&effective, world), &world.settings)
+            gather::note(&effective, context);
+            resolve::resolve(&effective, &gather::gather(&effective, context), &context.settings)
         }
         None => resolve::Resolved::Unknown("the release that it is pinned to"),
     };
     let applied = match &plan {
         resolve::Resolved::Plan(plan) => {
-            let mut desired = apply::in_turn(build::build(plan).into_values()?, &agent, world);
-            let waits = admission::waits(world, &agent, plan.storage).await;
+            let mut desired = apply::in_turn(build::build(plan).into_values()?, &agent, controller);
+            let waits = admission::waits(context, &agent, plan.storage).await;
             if waits.is_some() {
                 desired.retain(|(kind, _)| *kind != ChildKind::Deployment);
             }
-            let mut applied = apply::apply(desired, plan, world).await?;
+            let mut applied = apply::apply(desired, plan, controller).await?;
             applied.left = applied.left.or(waits);
             applied
         }
         resolve::Resolved::Fault(_) => {
-            apply::leave_turn(world, key);
-            apply::keep(&agent, world).await?
+            apply::leave_turn(controller, key);
+            apply::keep(&agent, context).await?
         }
-        resolve::Resolved::Unknown(_) => apply::keep(&agent, world).await?,
+        resolve::Resolved::Unknown(_) => apply::keep(&agent, context).await?,
     };
-    let sooner = report::report(&agent, &plan, &applied, world).await?;
-    let next = if matches!(plan, resolve::Resolved::Unknown(_)) || applied.left.is_some() { SOON } else { RESYNC };
+    let sooner = report::report(&agent, &plan, &applied, controller).await?;
+    let next = if matches!(plan, resolve::Resolved::Unknown(_)) || applied.left.is_some() { WAITING_INTERVAL } else { RESYNC };
     Ok(Some(sooner.map_or(next, |sooner| next.min(sooner))))
 }
 
 /// What an Agent's child of that kind and name should be, if that can be said now. It is asked whenever a child arrives on a
 /// watch, by standing-by replicas too, and changes nothing.
-pub(crate) fn desired(world: &World, key: &Key, kind: ChildKind, name: &str) -> Option<Value> {
-    let agent = world.agents.get(key)?.agent().ok()?;
-    let agent = pin::effective(&agent, world)?;
-    match resolve::resolve(&agent, &gather::gather(&agent, world), &world.settings) {
+fn desired(context: &Context, key: &Key, kind: ChildKind, name: &str) -> Option<Value> {
+    let agent = context.caches.agents.get(key)?.agent().ok()?;
+    let agent = pin::effective(&agent, context)?;
+    match resolve::resolve(&agent, &gather::gather(&agent, context), &context.settings) {
         resolve::Resolved::Plan(plan) => build::child(&plan, kind, name).ok()?,
         _ => None,
     }
@@ -109,15 +198,15 @@ pub(crate) struct Offering {
 }
 
 /// The servers that an agent's pods use which run with the present configuration, and which configuration that is.
-pub(crate) fn offerings(world: &World, key: &Key) -> Option<(u64, Vec<Offering>)> {
-    let agent = world.agents.get(key)?.agent().ok()?;
-    let agent = pin::effective(&agent, world)?;
-    let seen = gather::gather(&agent, world);
-    let resolve::Resolved::Plan(plan) = resolve::resolve(&agent, &seen, &world.settings) else { return None };
+pub(crate) fn offerings(context: &Context, key: &Key) -> Option<(u64, Vec<Offering>)> {
+    let agent = context.caches.agents.get(key)?.agent().ok()?;
+    let agent = pin::effective(&agent, context)?;
+    let seen = gather::gather(&agent, context);
+    let resolve::Resolved::Plan(plan) = resolve::resolve(&agent, &seen, &context.settings) else { return None };
     let offering = |(name, tool): &(String, Option<Arc<Guarded<Tool>>>)| {
         let spec = &tool.as_ref()?.0.as_ref().ok()?.spec;
         let server = spec.server().filter(|_| spec.enabled)?;
         Some(Offering { name: spec.name.clone(), tool: Key::new(&key.namespace, name), server })
     };
-    Some((pod::config(Some(&build::config_hash(&plan))), seen.tools.iter().filter_map(offering).collect()))
+    Some((pods::config(Some(&build::config_hash(&plan))), seen.tools.iter().filter_map(offering).collect()))
 }

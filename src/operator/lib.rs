@@ -1,40 +1,50 @@
 //! The controllers: what turns an `Agent` into a Deployment, a `Team` into a namespace, and says how it went.
 //!
-//! `world` hears what happens in the cluster, `agent`, `team`, `tool` and `skill` decide, `write` writes.
+//! `watches` fill the `caches` and publish changes; the controllers (`agent`, `skill`, `team`, `tool`) hear of them, request
+//! what depends on them, and reconcile while this process leads; `children` are written in one place. `kinds` is the list.
 
+mod admission;
 mod agent;
-pub mod approval;
-mod body;
+mod caches;
+mod children;
+mod context;
 pub mod database;
-pub mod event;
-mod live;
+mod drift;
+mod fault;
+mod kinds;
 pub mod metrics;
+mod pending_warnings;
 mod quantity;
-mod queue;
-pub mod releases;
-mod rollout;
+mod registry;
+mod reported;
 pub mod settings;
 mod skill;
+mod skill_folder;
 mod team;
 pub mod tenancy;
-mod tool;
-pub mod visits;
-pub mod world;
-mod write;
+#[cfg(test)]
+mod testing;
+pub mod tool;
+mod tool_rules;
+mod upkeep;
+mod watches;
 
 use std::sync::Arc;
-use std::time::Instant;
 
-use metrics::{ByCategory, ByController};
-use queue::{Key, Queue};
+pub use context::Context;
+use slipway_cluster::controller::Phase;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
-use world::World;
+pub use tool::poll::Sign;
+
+/// Makes the controllers known and starts every watch. They run until the process ends. Without a way to sign nobody is polled.
+pub fn open(context: &Arc<Context>, sign: Option<Sign>) {
+    kinds::register(context, sign);
+}
 
 /// Reconciles for as long as this process leads. When `stop` turns true it finishes the work at hand, leading all the
 /// while; when it leads no longer it leaves that where it is, since another may begin any moment: whoever leads next puts
 /// right what is half done, as after a kill.
-pub async fn run(world: Arc<World>, mut leads: watch::Receiver<bool>, mut stop: watch::Receiver<bool>) {
+pub async fn run(context: Arc<Context>, mut leads: watch::Receiver<bool>, mut stop: watch::Receiver<bool>) {
     let until_stopped = async move {
         let _ = stop.wait_for(|stop| *stop).await;
     };
@@ -52,84 +62,34 @@ pub async fn run(world: Arc<World>, mut leads: watch::Receiver<bool>, mut stop: 
     };
     tokio::pin!(until_lost);
     tokio::select! {
-        () = world.ready() => {}
+        () = context.caches.ready() => {}
         () = &mut until_lost => return,
         () = &mut until_stopped => return,
     }
-    tracing::info!(agents = world.agents.keys().len(), "leading; reconciling everything once");
-    world.metrics.leader.set(1);
-    world.begin_rollout();
-    world.resume_rollouts();
-    let mut workers = JoinSet::new();
-    for _ in 0..world.settings.max_concurrent_reconciles.max(1) {
-        let world = world.clone();
-        workers.spawn(async move {
-            work(&world, "agent", |world| &world.agent_queue, async |world, key| agent::reconcile(world, key).await).await;
-        });
+    tracing::info!(agents = context.caches.agents.keys().len(), "leading; reconciling everything once");
+    context.metrics.leader.set(1);
+    let phase = watch::Sender::new(Phase::Running);
+    let registered = context.registry.all();
+    let working = futures::future::join_all(registered.iter().flat_map(|registered| registered.clone().start(&phase)));
+    for controller in registered {
+        controller.request_all();
     }
-    for _ in 0..2 {
-        let (first, second, third) = (world.clone(), world.clone(), world.clone());
-        workers.spawn(async move {
-            work(&first, "tool", |world| &world.tool_queue, async |world, key| tool::reconcile(world, key).await).await;
-        });
-        workers.spawn(async move {
-            work(&second, "team", |world| &world.team_queue, async |world, key| team::reconcile(world, key).await).await;
-        });
-        workers.spawn(async move {
-            work(&third, "skill", |world| &world.skill_queue, async |world, key| skill::reconcile(world, key).await).await;
-        });
-    }
-    let database = tokio::spawn({
-        let world = world.clone();
-        async move { tenancy::keep(&world).await }
-    });
-    let visits = tokio::spawn({
-        let world = world.clone();
-        async move { visits::keep(&world).await }
-    });
-    world.enqueue_all();
-    let finishes = tokio::select! {
-        () = &mut until_lost => false,
-        () = &mut until_stopped => true,
-    };
-    database.abort();
-    visits.abort();
-    world.close();
-    if finishes {
-        tracing::info!("stopping; finishing the reconciles at hand");
-        tokio::select! {
-            () = async { while workers.join_next().await.is_some() {} } => {}
-            () = &mut until_lost => {}
-        }
-    }
-    workers.shutdown().await;
-    world.metrics.leader.set(0);
-}
-
-type Next = Result<Option<std::time::Duration>, write::Error>;
-
-/// One worker: takes a key, reconciles it, and says when to come back.
-async fn work(world: &World, controller: &'static str, queue: fn(&World) -> &Queue<Key>, reconcile: impl AsyncFn(&World, &Key) -> Next) {
-    let queue = queue(world);
-    let by = ByController { controller };
-    while let Some(key) = queue.next().await {
-        let begun = Instant::now();
-        let result = reconcile(world, &key).await;
-        world.metrics.reconciles.get_or_create(&by).inc();
-        world.metrics.durations.get_or_create(&by).observe(begun.elapsed().as_secs_f64());
-        world.metrics.queue_depth.get_or_create(&by).set(i64::try_from(queue.depth()).unwrap_or(i64::MAX));
-        match result {
-            Ok(again) => {
-                queue.done(&key);
-                if let Some(after) = again {
-                    queue.add_after(key, after);
+    tokio::pin!(working);
+    tokio::select! {
+        () = &mut until_lost => {}
+        () = &mut until_stopped => {
+            tracing::info!("stopping; finishing the reconciles at hand");
+            phase.send_replace(Phase::Finishing);
+            tokio::select! {
+                _ = &mut working => {
+                    context.metrics.leader.set(0);
+                    return;
                 }
-            }
-            Err(error) => {
-                world.metrics.errors.get_or_create(&ByCategory { controller, category: error.category() }).inc();
-                tracing::warn!(controller, object = %key, %error, "a reconcile failed and will be tried again");
-                queue.failed(&key);
+                () = &mut until_lost => {}
             }
         }
     }
+    phase.send_replace(Phase::Abandoned);
+    working.await;
+    context.metrics.leader.set(0);
 }

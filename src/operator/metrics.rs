@@ -1,156 +1,58 @@
-//! What the operator counts.
+//! What the operator counts beside what every controller does.
 
-use std::sync::Arc;
+use std::ops::Deref;
 
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::Registry;
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct ByController {
-    pub controller: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct ByCategory {
-    pub controller: &'static str,
-    pub category: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct ByRequest {
-    pub verb: &'static str,
-    pub resource: String,
-}
-
-/// Counters, shared by all who count.
+/// The operator's counters, and those that it shares with others of its process.
 #[derive(Clone)]
 pub struct Metrics {
-    pub reconciles: Family<ByController, Counter>,
-    pub durations: Family<ByController, Histogram>,
-    pub errors: Family<ByCategory, Counter>,
-    pub queue_depth: Family<ByController, Gauge>,
-    pub repairs: Family<ByController, Counter>,
-    pub requests: Family<ByRequest, Counter>,
+    shared: slipway_cluster::Metrics,
     pub leader: Gauge,
     pub rollouts: Gauge,
     pub rollouts_waiting: Gauge,
     pub database_ready: Gauge,
     pub database_failures: Counter,
-    registry: Arc<std::sync::RwLock<Registry>>,
 }
 
-impl Default for Metrics {
-    fn default() -> Self {
-        let durations: fn() -> Histogram = || Histogram::new([0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0]);
+impl Metrics {
+    pub fn new(shared: &slipway_cluster::Metrics) -> Self {
         let metrics = Self {
-            reconciles: Family::default(),
-            durations: Family::new_with_constructor(durations),
-            errors: Family::default(),
-            queue_depth: Family::default(),
-            repairs: Family::default(),
-            requests: Family::default(),
+            shared: shared.clone(),
             leader: Gauge::default(),
             rollouts: Gauge::default(),
             rollouts_waiting: Gauge::default(),
             database_ready: Gauge::default(),
             database_failures: Counter::default(),
-            registry: Arc::default(),
         };
-        let mut registry = Registry::with_prefix("slipway");
-        registry.register("reconciles", "Reconciles that were run", metrics.reconciles.clone());
-        registry.register("reconcile_duration_seconds", "How long a reconcile took", metrics.durations.clone());
-        registry.register("reconcile_errors", "Reconciles that failed, by cause", metrics.errors.clone());
-        registry.register("queue_depth", "Objects that wait to be reconciled", metrics.queue_depth.clone());
-        registry.register("repairs", "Objects that somebody had changed and that were put back", metrics.repairs.clone());
-        registry.register("api_requests", "Requests sent to the API server", metrics.requests.clone());
-        registry.register("leader", "1 while this process holds the lease", metrics.leader.clone());
-        registry.register("rollouts", "Agents whose pods are being replaced because the platform changed", metrics.rollouts.clone());
-        registry.register("rollouts_waiting", "Agents that keep their pods until others have theirs", metrics.rollouts_waiting.clone());
-        registry.register(
+        shared.register("leader", "1 while this process holds the lease", metrics.leader.clone());
+        shared.register("rollouts", "Agents whose pods are being replaced because the platform changed", metrics.rollouts.clone());
+        shared.register("rollouts_waiting", "Agents that keep their pods until others have theirs", metrics.rollouts_waiting.clone());
+        shared.register(
             "database_ready",
             "1 while this process has brought the database's schema up to date",
             metrics.database_ready.clone(),
         );
-        registry.register(
+        shared.register(
             "database_failures",
             "Attempts that failed to bring the database's schema up to date, or to delete the rows of agents that are gone",
             metrics.database_failures.clone(),
         );
-        *metrics.registry.write().unwrap_or_else(std::sync::PoisonError::into_inner) = registry;
         metrics
     }
 }
 
-impl Metrics {
-    /// All of them, in the text format of Prometheus.
-    pub fn text(&self) -> String {
-        let mut text = String::new();
-        let registry = self.registry.read().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let Err(error) = prometheus_client::encoding::text::encode(&mut text, &registry) {
-            tracing::error!(%error, "metrics could not be written");
-        }
-        text
-    }
-
-    /// Counts a request to the API server.
-    pub fn request(&self, method: &str, path: &str, query: Option<&str>) {
-        let (resource, named) = resource(path);
-        let watching = query.is_some_and(|query| query.split('&').any(|pair| pair == "watch=true" || pair == "watch=1"));
-        let verb = match method {
-            "GET" if watching => "WATCH",
-            "GET" if named => "GET",
-            "GET" => "LIST",
-            "POST" => "POST",
-            "PUT" => "PUT",
-            "PATCH" => "PATCH",
-            "DELETE" => "DELETE",
-            _ => "OTHER",
-        };
-        self.requests.get_or_create(&ByRequest { verb, resource }).inc();
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new(&slipway_cluster::Metrics::default())
     }
 }
 
-/// The resource that a path of the Kubernetes API speaks of, with its subresource, and whether it names one object.
-fn resource(path: &str) -> (String, bool) {
-    let mut steps = path.split('/').filter(|step| !step.is_empty());
-    let skip = match steps.next() {
-        Some("api") => 1,
-        Some("apis") => 2,
-        _ => return ("other".to_owned(), false),
-    };
-    let rest: Vec<&str> = steps.skip(skip).collect();
-    let rest = match rest.as_slice() {
-        ["namespaces", _, inner @ ..] if !inner.is_empty() && inner[0] != "finalize" => inner,
-        all => all,
-    };
-    match rest {
-        [] => ("discovery".to_owned(), false),
-        [resource] => ((*resource).to_owned(), false),
-        [resource, _] => ((*resource).to_owned(), true),
-        [resource, _, sub, ..] => (format!("{resource}/{sub}"), true),
-    }
-}
+impl Deref for Metrics {
+    type Target = slipway_cluster::Metrics;
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_of_the_api() {
-        let cases = [
-            ("/api/v1/namespaces/team-a/configmaps/x", ("configmaps", true)),
-            ("/api/v1/namespaces/team-a", ("namespaces", true)),
-            ("/apis/apps/v1/deployments", ("deployments", false)),
-            ("/apis/agents.slipway.dev/v1/namespaces/team-a/agents/x/status", ("agents/status", true)),
-            ("/apis/agents.slipway.dev/v1", ("discovery", false)),
-            ("/version", ("other", false)),
-        ];
-        for (path, (name, named)) in cases {
-            assert_eq!(resource(path), (name.to_owned(), named), "{path}");
-        }
+    fn deref(&self) -> &slipway_cluster::Metrics {
+        &self.shared
     }
 }

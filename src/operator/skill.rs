@@ -1,51 +1,105 @@
 //! The skill controller: lays out each Skill's folder in a ConfigMap, which the agents that name it mount, and says
 //! whether that could be done.
 
-use std::time::Duration;
+use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{Api, DynamicObject, ObjectMeta};
+use kube::api::{Api, DynamicObject};
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 use slipway_api::condition::{self, Finding, READY};
 use slipway_api::skill::{self, SkillPhase};
-use slipway_api::{Skill, SkillStatus, ids, labels};
+use slipway_api::{Skill, SkillStatus, Team, ids, labels};
+use slipway_cluster::controller::{Next, Phase, RESYNC, Requests};
+use slipway_cluster::event::EventSpec;
+use slipway_cluster::{Key, write};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
-use crate::agent::RESYNC;
-use crate::event::Happening;
-use crate::queue::Key;
-use crate::tool::Fault;
-use crate::world::{ChildKind, Folded, World};
-use crate::write::{self, Outcome};
+use crate::caches::ChildKind;
+use crate::caches::skill::CachedSkill;
+use crate::children::{self, Outcome};
+use crate::context::Context;
+use crate::fault::Fault;
+use crate::registry::{Change, Maker, Registered};
+use crate::skill_folder::{config_map, config_map_name};
 
+const MAKER: Maker =
+    Maker { kind: "Skill", label: labels::SKILL, manager: MANAGER, children: &[ChildKind::ConfigMap], is_namespaced: true };
 /// The field manager of everything that this controller writes.
-pub(crate) const MANAGER: &str = "slipway/skill";
+const MANAGER: &str = "slipway/skill";
+/// How many Skills are reconciled at once.
+const CONCURRENCY: usize = 2;
 
-/// The ConfigMap with a skill's folder. No agent's ConfigMap ends like that.
-pub(crate) fn config_map_name(skill: &str) -> String {
-    format!("{skill}-skill")
+pub(crate) struct Controller {
+    context: Arc<Context>,
+    requests: Requests,
 }
 
-pub(crate) async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>, write::Error> {
-    let Some(object) = world.skills.get(key) else {
-        world.untroubled("Skill", key);
+impl Controller {
+    pub(crate) fn new(context: Arc<Context>) -> Self {
+        Self { context, requests: Requests::default() }
+    }
+
+    fn request_namespace(&self, namespace: &str) {
+        self.requests.add_all(self.context.caches.skills.in_namespace(namespace).into_iter().map(|(key, _)| key));
+    }
+}
+
+impl Registered for Controller {
+    fn changed(&self, change: &Change) {
+        if let Some(key) = change.of::<Skill>() {
+            self.requests.add(key.clone());
+        } else if let Some(team) = change.of::<Team>() {
+            self.request_namespace(&format!("team-{}", team.name));
+        }
+        match change {
+            Change::Child("Skill", key) => self.requests.add(key.clone()),
+            Change::Namespace(namespace) | Change::SecretsRead(namespace) => self.request_namespace(namespace),
+            _ => {}
+        }
+    }
+
+    fn maker(&self) -> Option<&'static Maker> {
+        Some(&MAKER)
+    }
+
+    fn desired(&self, owner: &Key, _: ChildKind, live: &DynamicObject) -> Option<Value> {
+        desired(&self.context, owner, live)
+    }
+
+    fn start(self: Arc<Self>, phase: &watch::Sender<Phase>) -> Vec<JoinHandle<()>> {
+        let (context, requests) = (self.context.clone(), self.requests.clone());
+        vec![context.start::<Skill, _>(phase, ("skill", CONCURRENCY, &requests), move |key| {
+            let context = self.context.clone();
+            async move { reconcile(&context, &key).await }
+        })]
+    }
+
+    fn request_all(&self) {
+        self.requests.add_all(self.context.caches.skills.keys());
+    }
+}
+
+async fn reconcile(context: &Context, key: &Key) -> Next<write::Error> {
+    let Some(object) = context.caches.skills.get(key) else {
+        context.untroubled("Skill", key);
         return Ok(None);
     };
     let skill = match object.skill() {
         Ok(skill) if skill.meta().deletion_timestamp.is_some() => return Ok(None),
         Ok(skill) => skill,
         Err(invalid) => {
-            world.malformed::<Skill>(key, invalid, SkillPhase::Error, &[(READY, false)]).await?;
+            context.malformed::<Skill>(key, invalid, SkillPhase::Error, &[(READY, false)]).await?;
             return Ok(Some(RESYNC));
         }
     };
-    let outcome = match fault(world, key, &object) {
+    let outcome = match fault(context, key, &object) {
         Some(fault) => Err(fault),
-        None if is_laid_out(world, skill, &object) => Ok(()),
+        None if is_laid_out(context, skill, &object) => Ok(()),
         // Its texts are not kept.
-        None => match api(world, key).get_opt(&key.name).await? {
-            Some(whole) if whole.uid() == skill.uid() && whole.spec.digest() == object.layout.digest => lay_out(world, &whole).await?,
+        None => match api(context, key).get_opt(&key.name).await? {
+            Some(whole) if whole.uid() == skill.uid() && whole.spec.digest() == object.layout.digest => lay_out(context, &whole).await?,
             // It has changed or gone, which is about to be heard.
             _ => return Ok(Some(RESYNC)),
         },
@@ -55,28 +109,28 @@ pub(crate) async fn reconcile(world: &World, key: &Key) -> Result<Option<Duratio
     let digest = object.layout.digest.as_str();
     let status = status(key, outcome.as_ref().map(|()| digest), &before, skill.meta().generation, Timestamp::now());
     if status != before {
-        write::status::<Skill>(&world.client, key, &status, MANAGER).await?;
+        write::status::<Skill>(&context.client, key, &status, MANAGER).await?;
     }
     let trouble = outcome.err().filter(|fault| fault.reason != "Progressing");
-    let trouble = trouble.map(|fault| Happening { warning: true, reason: fault.reason.to_owned(), action: "LayOut", note: fault.message });
+    let trouble = trouble.map(|fault| EventSpec { warning: true, reason: fault.reason.to_owned(), action: "LayOut", note: fault.message });
     let said = |status: &SkillStatus| status.conditions.first().map(|condition| (condition.reason.clone(), condition.message.clone()));
-    let due = world.warn("Skill", key, &skill.object_ref(&()), trouble, said(&status) != said(&before)).await;
+    let due = context.warn("Skill", key, &skill.object_ref(&()), trouble, said(&status) != said(&before)).await;
     Ok(Some(due.map_or(RESYNC, |due| due.min(RESYNC))))
 }
 
-fn api(world: &World, key: &Key) -> Api<Skill> {
-    Api::namespaced(world.client.clone(), &key.namespace)
+fn api(context: &Context, key: &Key) -> Api<Skill> {
+    Api::namespaced(context.client.clone(), &key.namespace)
 }
 
 /// Whether the ConfigMap was found to be as the skill wants it.
-fn is_laid_out(world: &World, skill: &Skill, folded: &Folded) -> bool {
+fn is_laid_out(context: &Context, skill: &Skill, cached: &CachedSkill) -> bool {
     let key = Key::new(skill.namespace().unwrap_or_default(), config_map_name(&skill.name_any()));
-    let child = world.children(ChildKind::ConfigMap).get(&key);
-    child.is_some_and(|child| child.is == Some(folded.layout.config_map) && child.owner == skill.uid())
+    let child = context.caches.children(ChildKind::ConfigMap).get(&key);
+    child.is_some_and(|child| child.matches_hash == Some(cached.layout.config_map) && child.owner == skill.uid())
 }
 
-fn fault(world: &World, key: &Key, skill: &Folded) -> Option<Fault> {
-    if world.team_of(&key.namespace).is_none() {
+fn fault(context: &Context, key: &Key, skill: &CachedSkill) -> Option<Fault> {
+    if context.caches.team_of(&key.namespace).is_none() {
         let message = format!(
             "namespace {} belongs to no Team; agents, and what they use, are in namespaces named team-<slug> (kubectl get teams)",
             key.namespace
@@ -86,10 +140,10 @@ fn fault(world: &World, key: &Key, skill: &Folded) -> Option<Fault> {
     skill.layout.fault.clone().map(|message| Fault { reason: "FieldInvalid", message })
 }
 
-async fn lay_out(world: &World, skill: &Skill) -> Result<Result<(), Fault>, write::Error> {
+async fn lay_out(context: &Context, skill: &Skill) -> Result<Result<(), Fault>, write::Error> {
     let value = write::value(&config_map(skill))?;
     let name = config_map_name(&skill.name_any());
-    let outcome = write::child(world, ChildKind::ConfigMap, skill.uid().as_deref().unwrap_or_default(), &value, MANAGER).await?;
+    let outcome = children::apply(context, ChildKind::ConfigMap, skill.uid().as_deref().unwrap_or_default(), &value, MANAGER).await?;
     Ok(match outcome {
         Outcome::Taken => {
             let message = format!("ConfigMap {name} exists and does not belong to this Skill; delete it or give the Skill another name");
@@ -100,7 +154,7 @@ async fn lay_out(world: &World, skill: &Skill) -> Result<Result<(), Fault>, writ
         }
         Outcome::Refused(why) => {
             let message = format!("the API server refused ConfigMap {name}: {why}");
-            Err(Fault { reason: write::reason_of_refusal(&why), message })
+            Err(Fault { reason: children::reason_of_refusal(&why), message })
         }
         Outcome::Unchanged | Outcome::Created | Outcome::Updated | Outcome::Repaired => Ok(()),
     })
@@ -108,32 +162,16 @@ async fn lay_out(world: &World, skill: &Skill) -> Result<Result<(), Fault>, writ
 
 /// What a Skill's ConfigMap should be, if that can be said now. The texts are those that `live` has, if they are the right
 /// ones, else none that there could be.
-pub(crate) fn desired(world: &World, key: &Key, live: &DynamicObject) -> Option<Value> {
-    let object = world.skills.get(key)?;
+fn desired(context: &Context, key: &Key, live: &DynamicObject) -> Option<Value> {
+    let object = context.caches.skills.get(key)?;
     let skill = object.skill().ok()?;
-    if fault(world, key, &object).is_some() {
+    if fault(context, key, &object).is_some() {
         return None;
     }
     let mut wanted = write::value(&config_map(skill)).ok()?;
     let data = &live.data["data"];
     wanted["data"] = if object.is_laid_out_in(data) { data.clone() } else { json!({skill::SKILL_FILE: 0}) };
     Some(wanted)
-}
-
-pub(crate) fn config_map(of: &Skill) -> ConfigMap {
-    let name = of.name_any();
-    let labels = [(labels::PART_OF, labels::PLATFORM), (labels::MANAGED_BY, labels::OPERATOR), (labels::SKILL, &name)];
-    ConfigMap {
-        metadata: ObjectMeta {
-            name: Some(config_map_name(&name)),
-            namespace: of.namespace(),
-            labels: Some(labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into()),
-            owner_references: of.controller_owner_ref(&()).map(|owner| vec![owner]),
-            ..ObjectMeta::default()
-        },
-        data: Some(of.spec.folder().into_iter().map(|(path, text)| (skill::key(&path), text)).collect()),
-        ..ConfigMap::default()
-    }
 }
 
 /// The digest of a folder that is laid out, or what keeps it from being so.

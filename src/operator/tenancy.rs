@@ -1,9 +1,8 @@
-//! The platform's database as the controllers see it: its schema kept up to date by whoever leads, a login for each
-//! team, so that the database itself keeps teams apart, and the end of the rows that nobody has any more.
+//! The platform's database as the controllers see it: its schema, a login for each team, so that the database itself keeps
+//! teams apart, and the end of the rows that nobody has any more. `upkeep` keeps it so while this process leads.
 //!
 //! A team's password is derived from the platform's key: nothing has to remember it, and all replicas make the same.
 
-pub(crate) mod admission;
 pub mod rows;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -12,25 +11,19 @@ use std::str::FromStr;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use kube::Resource;
-use slipway_api::{ids, labels};
-use slipway_database::{Claim, Ensured, Fault, HELD_DAYS, Holder, Home, Isolation, Migrated, Passwords, Tenants, migrate};
+use slipway_api::ids;
+use slipway_database::{Claim, Ensured, Fault, Holder, Home, Isolation, Migrated, Passwords, Tenants, migrate};
 use tokio::time::Instant;
 
+use crate::caches::secret::keyed_hash;
 use crate::database::DatabaseUrl;
-use crate::event::Happening;
-use crate::queue::Key;
-use crate::world::World;
-use crate::world::secret::keyed_hash;
-use rows::{Census, Cleared, Departures, Fate, Leavings};
+use rows::{Census, Departures};
 
 /// How long a login that was made is believed to be as it was made: a team may give it another password, which is taken
 /// back then.
-const BELIEVED: Duration = Duration::from_mins(2);
+const LOGIN_TTL: Duration = Duration::from_mins(2);
 /// How long a database that is away is not asked again: each question waits for its answer, and a Team's other parts with it.
-const AWAY: Duration = Duration::from_secs(5);
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_mins(1);
+pub(crate) const UNAVAILABLE_TTL: Duration = Duration::from_secs(5);
 
 /// What shall keep teams apart in the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -171,7 +164,7 @@ impl Tenancy {
         if let Some(former) = &home.adopts {
             self.hand_over(team, &home.uid, former);
         }
-        if let Some(known) = locked(&self.logins).get(team).filter(|known| known.of == home.uid && known.at.elapsed() < BELIEVED) {
+        if let Some(known) = locked(&self.logins).get(team).filter(|known| known.of == home.uid && known.at.elapsed() < LOGIN_TTL) {
             return known.standing();
         }
         if let Err(why) = self.answers() {
@@ -202,7 +195,7 @@ impl Tenancy {
             return Err(fault.as_ref().map_or("its schema has not been looked at yet".to_owned(), ToString::to_string));
         }
         match &*locked(&self.away) {
-            Some((at, why)) if at.elapsed() < AWAY => Err(why.clone()),
+            Some((at, why)) if at.elapsed() < UNAVAILABLE_TTL => Err(why.clone()),
             _ => Ok(()),
         }
     }
@@ -295,6 +288,16 @@ impl Tenancy {
         self.departures.renew(namespace, name, now);
     }
 
+    /// Resolves when an Agent has gone, or a team is to be compared, since the last time.
+    pub(crate) async fn next_departure(&self) {
+        self.departures.next().await;
+    }
+
+    /// Teams that wait until something of an earlier Team of their name has gone.
+    pub(crate) fn crowded(&self) -> BTreeSet<String> {
+        locked(&self.crowded).clone()
+    }
+
     /// Deletes a team's rows, and its login. Begun and broken off, it is taken up again by the next call.
     pub async fn remove(&self, team: &str) -> Result<u64, Fault> {
         locked(&self.logins).remove(team);
@@ -340,82 +343,4 @@ impl Known {
             Err(why) => Standing::Shared(why.clone()),
         }
     }
-}
-
-/// Migrates, again and again until it succeeds, and has the teams looked at after each attempt: they say how it went.
-/// From then on it deletes what is owed.
-pub(crate) async fn keep(world: &World) {
-    let Some(tenancy) = &world.tenancy else { return };
-    tenancy.is_of(admission::cluster(world).await);
-    let mut pause = FIRST_PAUSE;
-    loop {
-        let outcome = tenancy.migrate().await;
-        world.metrics.database_ready.set(i64::from(outcome.is_ok()));
-        world.teams.keys().into_iter().for_each(|key: Key| world.team_queue.add(key));
-        match outcome {
-            Ok(Migrated { from, to, vectors }) => {
-                tracing::info!(from, to, %vectors, "the database's schema is up to date");
-                break;
-            }
-            Err(fault) => {
-                world.metrics.database_failures.inc();
-                tracing::warn!(%fault, again_in = ?pause, "the database's schema could not be brought up to date; agents go on running");
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(LONGEST_PAUSE);
-            }
-        }
-    }
-    // Those that have waited for it.
-    world.agents.keys().into_iter().for_each(|key: Key| world.agent_queue.add(key));
-    let mut leavings = Leavings::default();
-    let mut pay_day = Instant::now();
-    loop {
-        match clear(world, tenancy, &mut leavings).await {
-            Ok(next) => tokio::select! {
-                () = tokio::time::sleep_until(next.min(pay_day)) => {}
-                () = tenancy.departures.next() => {}
-            },
-            Err(fault) => {
-                world.metrics.database_failures.inc();
-                tracing::warn!(%fault, again_in = ?LONGEST_PAUSE, "the rows of agents that are gone cannot be deleted yet");
-                tokio::time::sleep(LONGEST_PAUSE).await;
-            }
-        }
-        if Instant::now() >= pay_day {
-            if let Err(fault) = tenancy.settle(world).await {
-                tracing::warn!(%fault, "the rows of teams that are gone cannot be deleted yet");
-            }
-            pay_day = Instant::now() + LONGEST_PAUSE;
-        }
-    }
-}
-
-/// Deletes the rows of agents that are gone, as far as their time has come, and says when to come back.
-async fn clear(world: &World, tenancy: &Tenancy, leavings: &mut Leavings) -> Result<Instant, Fault> {
-    let teams = world.teams.keys().into_iter().map(|key| key.name).collect();
-    let (cleared, outcome) = leavings.round(tenancy, world, &teams, Instant::now()).await;
-    for Cleared { team, name, id, rows, fate } in cleared {
-        let agent = name.map_or(format!("agent {id}"), |name| format!("agent {name} ({id})"));
-        let (reason, note) = match fate {
-            Fate::Deleted => ("RowsDeleted", format!("the rows of {agent}, which is gone, were deleted from the database: {rows}")),
-            Fate::Replaced => ("RowsDeleted", format!("the rows of an earlier {agent} were deleted from the database: {rows}")),
-            Fate::Aside(uid) => (
-                "RowsSetAside",
-                format!(
-                    "the database held rows of another cluster's {agent}; a platform admin can give them to an Agent, within {HELD_DAYS} days, by the annotation {}: {uid}",
-                    labels::ADOPT
-                ),
-            ),
-            Fate::Adopted(uid) => ("RowsAdopted", format!("{agent} was given the rows of {uid}: {rows}")),
-        };
-        tracing::info!(team, note);
-        let happening = Happening { warning: false, reason: reason.to_owned(), action: "Delete", note };
-        if let Some(team) = world.teams.get(&Key::new("", &team)).as_ref().and_then(|team| team.0.as_ref().ok()) {
-            world.events.publish(&team.object_ref(&()), happening).await;
-        }
-    }
-    for team in locked(&tenancy.crowded).clone() {
-        world.team_queue.add_after(Key::new("", &team), AWAY);
-    }
-    outcome
 }

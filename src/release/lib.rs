@@ -13,6 +13,7 @@ mod fault;
 pub mod lifecycle;
 mod name;
 mod parse;
+mod pinned;
 mod read;
 mod rollback;
 #[cfg(test)]
@@ -32,6 +33,7 @@ pub use diff::{Change, diff};
 pub use fault::Fault;
 pub use name::plain_name;
 pub use parse::document;
+pub use pinned::{blank, content_of, pinned_content};
 pub use rollback::{rollback, spec};
 /// Where a release stands. Resource and artifact use the same words.
 pub use slipway_api::release::ReleasePhase as Status;

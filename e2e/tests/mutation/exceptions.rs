@@ -17,20 +17,6 @@ const ONE_VALUE: [(&str, &str); 2] = [
     ("Tool.spec.type", "each type has a field that no other may have, but builtin, which has none that another needs"),
 ];
 
-/// Fields of statuses that the operator believes, because nothing else knows, or that another writes who does not run here.
-const REMEMBERED: [(&str, &str); 6] = [
-    ("Agent.status.firstDeployedAt", "the time when it first ran is nowhere else"),
-    ("Agent.status.activeRelease", "whoever keeps the releases writes it"),
-    ("Agent.status.pinnedContent", "whoever keeps the releases writes it"),
-    ("Tool.status.toolsDigest", "which list was approved is nowhere else"),
-    ("Tool.status.toolsServer", "whose list was approved is nowhere else"),
-    ("Tool.status.observedDigest", "an agent that saw another list said so once"),
-];
-
-pub(super) fn is_remembered(field: &str) -> bool {
-    REMEMBERED.iter().any(|(known, _)| *known == field)
-}
-
 /// What is wrong with this list, and which fields should be on it.
 pub(super) fn judge(fields: &BTreeSet<&str>, accepted: &BTreeSet<&str>) -> Vec<String> {
     let excepted = |field: &str| ONE_VALUE.iter().any(|(known, _)| *known == field);
@@ -45,8 +31,6 @@ pub(super) fn judge(fields: &BTreeSet<&str>, accepted: &BTreeSet<&str>) -> Vec<S
             faults.push(format!("{field} takes another value than its own, and mutation/exceptions.rs says that {reason}"));
         }
     }
-    let unknown = REMEMBERED.iter().filter(|(field, _)| !fields.contains(field));
-    faults.extend(unknown.map(|(field, _)| format!("mutation/exceptions.rs speaks of {field}, which is no field")));
     for kind in schema::kinds() {
         let status = &kind.schema["properties"]["status"];
         if UNSEEN.contains(&kind.name.as_str()) == status.is_object() {

@@ -1,11 +1,11 @@
 //! One field of one object: all values are asked about first, without effect; those that would be accepted are then set, one
-//! after the other. A field of the spec gets its own value back in the end; of the status, the operator sees to that.
+//! after the other, and in the end the field gets its own value back.
 
 use serde_json::{Value, json};
 use slipway_e2e::{Apart, Objects, Place};
 
 use super::bases::Base;
-use super::exceptions::{MADE_ONCE, UNSEEN, is_remembered};
+use super::exceptions::{MADE_ONCE, UNSEEN};
 use super::schema::{Field, Kind};
 use super::values::values;
 use super::{GROUP, judgement};
@@ -98,15 +98,6 @@ pub(super) fn mutate(apart: &Apart, kind: &Kind, base: &Base, team: &str, field:
     if MADE_ONCE.contains(&kind.name.as_str()) {
         let faults = accepted.iter().filter_map(|(what, wanted)| patient.stays(what, wanted));
         outcome.faults.extend(faults);
-    } else if part == "status" {
-        for (what, wanted) in accepted.iter().take(if is_remembered(&outcome.field) { 0 } else { APPLIED }) {
-            outcome.applied += 1;
-            if let Err(fault) = patient.put(wanted).and_then(|reply| patient.mends(&reply, before)) {
-                outcome.faults.push(format!("{field} of {name} with {what} should be put back: {fault}"));
-                outcome.lost = true;
-                break;
-            }
-        }
     } else if !field.repeated && !accepted.is_empty() {
         for (what, wanted) in accepted.iter().take(APPLIED) {
             outcome.applied += 1;
@@ -140,8 +131,7 @@ impl Patient<'_> {
             Some(value) => json!([{"op": "replace", "path": format!("/{part}"), "value": value}]),
             None => json!([{"op": "remove", "path": format!("/{part}")}]),
         };
-        let subresource = if part == "status" { "/status" } else { "" };
-        let path = format!("{}{subresource}{query}", path(self.kind, self.team, Some(&self.name)));
+        let path = format!("{}{query}", path(self.kind, self.team, Some(&self.name)));
         self.apart.call("PATCH", &path, "application/json-patch+json", &step)
     }
 
@@ -169,16 +159,6 @@ impl Patient<'_> {
     fn is_back(&self, before: &State) -> Result<(), String> {
         self.apart
             .until(TOLD, |objects| judgement::difference(before, &judgement::state(objects, &namespace(self.team))).map_or(Ok(()), Err))
-    }
-
-    /// The status that was put there is heard of, and all is as it was.
-    fn mends(&self, reply: &slipway_e2e::Reply, before: &State) -> Result<(), String> {
-        let version = |object: &Value| object["metadata"]["resourceVersion"].as_str().and_then(|version| version.parse::<u64>().ok());
-        let put = version(&reply.json());
-        self.apart.until(TOLD, |objects| {
-            self.of(objects).filter(|found| version(found) >= put).map(|_| ()).ok_or_else(|| "the change should be heard of".to_owned())
-        })?;
-        self.is_back(before)
     }
 
     /// What a kind that does not change says to a change.

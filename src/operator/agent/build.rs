@@ -12,12 +12,10 @@ use k8s_openapi::api::core::v1::{ConfigMap, Service, ServiceAccount};
 use kube::api::ObjectMeta;
 use serde_json::Value;
 use slipway_api::labels;
-
-pub(crate) use deployment::CONTAINER;
+use slipway_cluster::write::value;
 
 use super::resolve::Plan;
-use crate::world::ChildKind;
-use crate::write::value;
+use crate::caches::ChildKind;
 
 /// Everything that an Agent owns. A new child cannot be forgotten: [`Desired::into_values`] takes it apart.
 pub(super) struct Desired {

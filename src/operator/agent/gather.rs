@@ -3,20 +3,23 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
-use slipway_api::{Agent, KnowledgeBase, Team, Tool, ids};
+use k8s_openapi::api::core::v1::Secret;
+use slipway_api::agent::RUNTIME_SECRET;
+use slipway_api::{Agent, KnowledgeBase, Skill, Team, Tool, ids};
+use slipway_cluster::Key;
+use slipway_cluster::cached::Guarded;
+use slipway_cluster::references::Kind;
 
-use crate::queue::Key;
-use crate::team;
-use crate::world::references::Kind;
-use crate::world::secret::SecretState;
-use crate::world::{Folded, Guarded, World};
+use crate::caches::secret::SecretState;
+use crate::caches::skill::CachedSkill;
+use crate::context::Context;
 
 /// What an Agent names, as far as it exists, and what surrounds it.
 pub(super) struct Seen {
     pub team: Option<(String, Arc<Guarded<Team>>)>,
     pub tools: Vec<(String, Option<Arc<Guarded<Tool>>>)>,
     pub knowledge_bases: Vec<(String, Option<Arc<Guarded<KnowledgeBase>>>)>,
-    pub skills: Vec<(String, Option<Arc<Folded>>)>,
+    pub skills: Vec<(String, Option<Arc<CachedSkill>>)>,
     pub secrets: BTreeMap<String, Arc<SecretState>>,
     /// False while the namespace's Secrets have not been read yet.
     pub secrets_known: bool,
@@ -25,28 +28,28 @@ pub(super) struct Seen {
 
 /// Writes down what an Agent names, so that a change of it comes back. It belongs before [`gather`]: what changes
 /// after it is written down is heard of, and what changed before is read.
-pub(super) fn note(agent: &Agent, world: &World) {
+pub(super) fn note(agent: &Agent, context: &Context) {
     let named = Named::of(agent);
     let mut targets = named.targets();
-    world.references.set(&named.agent, targets.clone());
-    let tools: Vec<_> = named.tools.iter().map(|key| world.tools.get(key)).collect();
-    targets.extend(header_secrets(tools.iter().flatten()).map(|name| (Kind::Secret, named.key(name))));
-    world.references.set(&named.agent, targets);
+    context.caches.references.set(&named.agent, targets.clone());
+    let tools: Vec<_> = named.tools.iter().map(|key| context.caches.tools.get(key)).collect();
+    targets.extend(header_secrets(tools.iter().flatten()).map(|name| (Kind::of::<Secret>(), named.key(name))));
+    context.caches.references.set(&named.agent, targets);
 }
 
-pub(super) fn gather(agent: &Agent, world: &World) -> Seen {
+pub(super) fn gather(agent: &Agent, context: &Context) -> Seen {
     let named = Named::of(agent);
     let namespace = &named.agent.namespace;
-    let tools: Vec<_> = named.tools.iter().map(|key| (key.name.clone(), world.tools.get(key))).collect();
+    let tools: Vec<_> = named.tools.iter().map(|key| (key.name.clone(), context.caches.tools.get(key))).collect();
     let mut secrets = named.secrets.clone();
     secrets.extend(header_secrets(tools.iter().filter_map(|(_, tool)| tool.as_ref())).map(str::to_owned));
     Seen {
-        team: world.team_of(namespace).and_then(|slug| world.teams.get(&Key::new("", &slug)).map(|team| (slug, team))),
-        knowledge_bases: named.knowledge_bases.iter().map(|key| (key.name.clone(), world.knowledge_bases.get(key))).collect(),
-        skills: named.skills.iter().map(|key| (key.name.clone(), world.skills.get(key))).collect(),
-        secrets: secrets.into_iter().filter_map(|name| world.secrets.get(&named.key(&name)).map(|state| (name, state))).collect(),
-        secrets_known: world.knows_secrets_of(namespace),
-        mlflow_uri: world.mlflow_uri(),
+        team: context.caches.team_of(namespace).and_then(|slug| context.caches.teams.get(&Key::new("", &slug)).map(|team| (slug, team))),
+        knowledge_bases: named.knowledge_bases.iter().map(|key| (key.name.clone(), context.caches.knowledge_bases.get(key))).collect(),
+        skills: named.skills.iter().map(|key| (key.name.clone(), context.caches.skills.get(key))).collect(),
+        secrets: secrets.into_iter().filter_map(|name| context.caches.secrets.get(&named.key(&name)).map(|state| (name, state))).collect(),
+        secrets_known: context.caches.knows_secrets_of(namespace),
+        mlflow_uri: context.mlflow_uri(),
         tools,
     }
 }
@@ -65,7 +68,7 @@ impl Named {
         let spec = &agent.spec;
         let named =
             Self { agent: Key::of(agent), tools: Vec::new(), knowledge_bases: Vec::new(), skills: Vec::new(), secrets: BTreeSet::new() };
-        let team = [team::RUNTIME_SECRET.to_owned()];
+        let team = [RUNTIME_SECRET.to_owned()];
         let secrets = spec.env_secrets.iter().chain(&spec.credential_secret).chain(&spec.database_credentials_secret).chain(&team);
         Self {
             tools: spec.tools.iter().map(|name| named.key(name)).collect(),
@@ -82,10 +85,10 @@ impl Named {
     }
 
     fn targets(&self) -> HashSet<(Kind, Key)> {
-        let tools = self.tools.iter().map(|key| (Kind::Tool, key.clone()));
-        let knowledge_bases = self.knowledge_bases.iter().map(|key| (Kind::KnowledgeBase, key.clone()));
-        let secrets = self.secrets.iter().map(|name| (Kind::Secret, self.key(name)));
-        let skills = self.skills.iter().map(|key| (Kind::Skill, key.clone()));
+        let tools = self.tools.iter().map(|key| (Kind::of::<Tool>(), key.clone()));
+        let knowledge_bases = self.knowledge_bases.iter().map(|key| (Kind::of::<KnowledgeBase>(), key.clone()));
+        let secrets = self.secrets.iter().map(|name| (Kind::of::<Secret>(), self.key(name)));
+        let skills = self.skills.iter().map(|key| (Kind::of::<Skill>(), key.clone()));
         tools.chain(knowledge_bases).chain(skills).chain(secrets).collect()
     }
 }

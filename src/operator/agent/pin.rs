@@ -2,54 +2,37 @@
 //! AgentRelease when it is needed, and kept for these agents alone.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use slipway_api::names::AgentName;
 use slipway_api::{Agent, AgentRelease};
-use slipway_release::Artifact;
+use slipway_cluster::Key;
+use slipway_cluster::write;
+use slipway_release::{Artifact, pinned_content};
 
-use crate::queue::Key;
-use crate::releases::is_pinned;
-use crate::world::World;
-use crate::write;
-
-/// What pinned agents run.
-#[derive(Default)]
-pub(crate) struct Pins(Mutex<HashMap<Key, Arc<Artifact>>>);
-
-impl Pins {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Arc<Artifact>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn forget(&self, agent: &Key) {
-        self.lock().remove(agent);
-    }
-}
+use crate::context::Context;
 
 /// The version that an Agent is pinned to, if it is.
 fn pin(agent: &Agent) -> Option<u64> {
     let version = agent.status.as_ref()?.active_release?;
-    is_pinned(agent).then(|| u64::try_from(version).ok()).flatten()
+    pinned_content(agent).is_some().then(|| u64::try_from(version).ok()).flatten()
 }
 
 /// Reads what a pinned Agent runs, unless that is known.
-pub(super) async fn read(agent: &Agent, world: &World) -> Result<(), write::Error> {
+pub(super) async fn read(agent: &Agent, context: &Context) -> Result<(), write::Error> {
     let key = Key::of(agent);
     let Some(version) = pin(agent) else {
-        world.pins.forget(&key);
+        context.caches.pins.remove(&key);
         return Ok(());
     };
-    if world.pins.lock().get(&key).is_some_and(|known| known.metadata.version == version) {
+    if context.caches.pins.get(&key).is_some_and(|known| known.metadata.version == version) {
         return Ok(());
     }
-    let api: Api<AgentRelease> = Api::namespaced(world.client.clone(), &key.namespace);
+    let api: Api<AgentRelease> = Api::namespaced(context.client.clone(), &key.namespace);
     let releases = api.list(&ListParams::default().fields(&format!("spec.agent={}", key.name))).await?;
     if let Some(artifact) = releases.iter().find_map(|release| artifact(release, &key, version)) {
-        world.pins.lock().insert(key, Arc::new(artifact));
+        context.caches.pins.insert(key, artifact);
     } else {
         tracing::debug!(agent = %key, version, "the release that runs in place of the spec is not there yet");
     }
@@ -77,9 +60,9 @@ fn artifact(release: &AgentRelease, agent: &Key, version: u64) -> Option<Artifac
 }
 
 /// The Agent as it should run; none while what it is pinned to is not known.
-pub(super) fn effective<'a>(agent: &'a Agent, world: &World) -> Option<Cow<'a, Agent>> {
+pub(super) fn effective<'a>(agent: &'a Agent, context: &Context) -> Option<Cow<'a, Agent>> {
     let Some(version) = pin(agent) else { return Some(Cow::Borrowed(agent)) };
-    let artifact = world.pins.lock().get(&Key::of(agent)).filter(|known| known.metadata.version == version).cloned()?;
+    let artifact = context.caches.pins.get(&Key::of(agent)).filter(|known| known.metadata.version == version)?;
     let spec = slipway_release::spec(&artifact, &agent.spec).ok()?;
     Some(Cow::Owned(Agent { spec, ..agent.clone() }))
 }
@@ -87,15 +70,11 @@ pub(super) fn effective<'a>(agent: &'a Agent, world: &World) -> Option<Cow<'a, A
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
-    use kube::Client;
-    use kube::client::Body;
     use slipway_api::AgentStatus;
     use slipway_release::{Metadata, Resolved, Status};
 
     use super::*;
-    use crate::agent::tests::settings;
-    use crate::event::Events;
-    use crate::metrics::Metrics;
+    use crate::testing::context;
 
     fn agent(prompt: &str) -> Agent {
         let yaml = format!(
@@ -124,26 +103,24 @@ mod tests {
 
     #[tokio::test]
     async fn a_pinned_agent_runs_its_release_until_its_content_changes_and_nothing_until_that_is_known() {
-        let server = tower::service_fn(async |_: http::Request<Body>| Err::<http::Response<Body>, _>(std::io::Error::other("not asked")));
-        let client = Client::new(server, "default");
-        let world = World::new(client.clone(), settings(None), None, Metrics::default(), Events::new(client, None));
+        let context = context();
         let mut pinned = agent("new");
-        let prompt = |agent: &Agent| effective(agent, &world).map(|agent| agent.spec.system_prompt.clone().unwrap());
+        let prompt = |agent: &Agent| effective(agent, &context).map(|agent| agent.spec.system_prompt.clone().unwrap());
         assert_eq!(prompt(&pinned).as_deref(), Some("new"));
         let known = artifact(&release(&agent("old"), 3), &Key::new("team-a", "helper"), 3).unwrap();
-        let content = Artifact::of(&pinned, Resolved::default(), known.metadata.clone()).content_hash();
-        pinned.status = Some(AgentStatus { active_release: Some(3), pinned_content: Some(content), ..AgentStatus::default() });
+        let hash = Artifact::of(&pinned, Resolved::default(), known.metadata.clone()).content_hash();
+        pinned.status = Some(AgentStatus { active_release: Some(3), pinned_content: Some(hash), ..AgentStatus::default() });
         assert_eq!(prompt(&pinned), None);
-        assert!(read(&pinned, &world).await.is_err(), "it is asked for");
-        world.pins.lock().insert(Key::of(&pinned), Arc::new(known));
-        read(&pinned, &world).await.unwrap();
+        assert!(read(&pinned, &context).await.is_err(), "it is asked for");
+        context.caches.pins.insert(Key::of(&pinned), known);
+        read(&pinned, &context).await.unwrap();
         assert_eq!(prompt(&pinned).as_deref(), Some("old"));
         pinned.spec.replicas = 4;
-        assert_eq!(effective(&pinned, &world).unwrap().spec.replicas, 1, "a release has replicas too");
+        assert_eq!(effective(&pinned, &context).unwrap().spec.replicas, 1, "a release has replicas too");
         pinned.spec.system_prompt = Some("newer".to_owned());
         assert_eq!(prompt(&pinned).as_deref(), Some("newer"));
-        read(&pinned, &world).await.unwrap();
-        assert!(world.pins.lock().is_empty(), "it is forgotten when it is not needed");
+        read(&pinned, &context).await.unwrap();
+        assert!(context.caches.pins.keys().is_empty(), "it is forgotten when it is not needed");
     }
 
     #[test]

@@ -15,31 +15,34 @@ use kube::{Resource, ResourceExt};
 use slipway_api::agent::{AgentStatus, Phase};
 use slipway_api::condition::{self, AVAILABLE, Finding, READY, RECONCILING, STALLED};
 use slipway_api::{Agent, contract, ids, labels};
+use slipway_cluster::Key;
+use slipway_cluster::controller::Next;
+use slipway_cluster::event::EventSpec;
+use slipway_cluster::write;
 
-use super::MANAGER;
 use super::apply::Applied;
 use super::build::selector;
 use super::resolve::{Fault, Resolved};
-use crate::event::Happening;
-use crate::queue::Key;
-use crate::releases::stand;
-use crate::world::child::DeploymentState;
-use crate::world::pod::Problem;
-use crate::world::{ChildKind, World};
-use crate::write::{self, Outcome};
+use super::{Controller, MANAGER};
+use crate::caches::ChildKind;
+use crate::caches::child::DeploymentState;
+use crate::caches::pods::Problem;
+use crate::children::{self, Outcome};
+use crate::context::Context;
 use verdict::{DEPLOYMENT_READY, Motion, PROGRESSING, Verdict};
 
 /// Says how an Agent is; when to look at it again, where that is sooner than usual.
-pub(super) async fn report(agent: &Agent, plan: &Resolved, applied: &Applied, world: &World) -> Result<Option<Duration>, write::Error> {
+pub(super) async fn report(agent: &Agent, plan: &Resolved, applied: &Applied, controller: &Controller) -> Next<write::Error> {
+    let context = &*controller.context;
     let key = Key::of(agent);
-    let owned = |kind| world.children(kind).get(&key).filter(|child| child.owner.as_deref() == agent.meta().uid.as_deref());
+    let owned = |kind| context.caches.children(kind).get(&key).filter(|child| child.owner.as_deref() == agent.meta().uid.as_deref());
     let deployment = owned(ChildKind::Deployment).and_then(|child| child.deployment.clone()).map(|deployment| *deployment);
     let starting = match &deployment {
-        Some(deployment) if !deployment.settled() => world.pods.starting(&key),
+        Some(deployment) if !deployment.settled() => context.caches.pods.starting(&key),
         _ => None,
     };
-    let problem = match (world.pods.problem(&key), &starting) {
-        (None, Some(pod)) => kubelet::problem(world, &key, pod).await,
+    let problem = match (context.caches.pods.problem(&key), &starting) {
+        (None, Some(pod)) => kubelet::problem(context, &key, pod).await,
         (problem, _) => problem,
     };
     let observed = Observed {
@@ -60,15 +63,15 @@ pub(super) async fn report(agent: &Agent, plan: &Resolved, applied: &Applied, wo
         service: owned(ChildKind::Service).is_some(),
         taken: applied.outcomes.iter().any(|(kind, _, outcome)| *kind == ChildKind::Service && *outcome == Outcome::Taken),
         problem,
-        in_line: world.rollout.waits(&key),
+        in_line: controller.rollout.waits(&key),
     };
-    let status = status(agent, &observed, &world.settings.cluster_domain, Timestamp::now());
+    let status = status(agent, &observed, &context.settings.cluster_domain, Timestamp::now());
     let before = own(agent.status.clone().unwrap_or_default());
     let status = AgentStatus { run_hash: applied.run_hash.clone().or_else(|| before.run_hash.clone()), ..status };
     if status != before {
-        write::status::<Agent>(&world.client, &key, &status, MANAGER).await?;
+        write::status::<Agent>(&context.client, &key, &status, MANAGER).await?;
     }
-    let doubt = tell(agent, &before, &status, applied, world).await;
+    let doubt = tell(agent, &before, &status, applied, context).await;
     Ok([doubt, starting.map(|_| kubelet::LOOK_AGAIN)].into_iter().flatten().min())
 }
 
@@ -151,24 +154,24 @@ fn findings(verdict: &Verdict, seen: &Observed) -> Vec<Finding> {
 /// What of a status is this controller's to say: the other parts are written by whoever keeps the releases.
 fn own(status: AgentStatus) -> AgentStatus {
     let mut conditions = condition::ours(status.conditions);
-    conditions.retain(|condition| !stand::KINDS.contains(&&*condition.type_));
+    conditions.retain(|condition| !condition::OF_RELEASES.contains(&&*condition.type_));
     AgentStatus { active_release: None, pinned_content: None, conditions, ..status }
 }
 
 /// An Agent that cannot even be read says so itself, and nobody else suffers.
-pub(crate) async fn malformed(world: &World, key: &Key, invalid: &InvalidObject) -> Result<(), write::Error> {
-    world.malformed::<Agent>(key, invalid, Phase::Failed, &[(READY, false), (STALLED, true)]).await
+pub(crate) async fn malformed(context: &Context, key: &Key, invalid: &InvalidObject) -> Result<(), write::Error> {
+    context.malformed::<Agent>(key, invalid, Phase::Failed, &[(READY, false), (STALLED, true)]).await
 }
 
 /// Tells what turned; of a warning that is held back for a moment, when it is due.
-async fn tell(agent: &Agent, before: &AgentStatus, now: &AgentStatus, applied: &Applied, world: &World) -> Option<Duration> {
+async fn tell(agent: &Agent, before: &AgentStatus, now: &AgentStatus, applied: &Applied, context: &Context) -> Option<Duration> {
     let about = agent.object_ref(&());
     for (outcome, reason, verb) in
         [(Outcome::Created, "Created", "Created"), (Outcome::Repaired, "Repaired", "Put back after a change by somebody else:")]
     {
-        if let Some(names) = write::named(&applied.outcomes, &outcome) {
-            let happening = Happening { warning: false, reason: reason.to_owned(), action: "Apply", note: format!("{verb} {names}") };
-            world.events.publish(&about, happening).await;
+        if let Some(names) = children::named(&applied.outcomes, &outcome) {
+            let event = EventSpec { warning: false, reason: reason.to_owned(), action: "Apply", note: format!("{verb} {names}") };
+            context.events.publish(&about, event).await;
         }
     }
     let of = |status: &AgentStatus, kind: &str| status.conditions.iter().find(|condition| condition.type_ == kind).cloned();
@@ -178,12 +181,12 @@ async fn tell(agent: &Agent, before: &AgentStatus, now: &AgentStatus, applied: &
     let moves = of(now, RECONCILING).is_some_and(|condition| condition.status == "True");
     let warning = ready.status != "True" || moves;
     let told = turned && ready.reason != PROGRESSING;
-    let happening = Happening { warning, reason: ready.reason.clone(), action: "Report", note: ready.message };
-    let trouble = (warning && ready.reason != PROGRESSING).then_some(happening.clone());
-    if let Some(happening) = Some(happening).filter(|_| told && trouble.is_none()) {
-        world.events.publish(&about, happening).await;
+    let event = EventSpec { warning, reason: ready.reason.clone(), action: "Report", note: ready.message };
+    let trouble = (warning && ready.reason != PROGRESSING).then_some(event.clone());
+    if let Some(event) = Some(event).filter(|_| told && trouble.is_none()) {
+        context.events.publish(&about, event).await;
     }
-    world.warn("Agent", &Key::of(agent), &about, trouble, told).await
+    context.warn("Agent", &Key::of(agent), &about, trouble, told).await
 }
 
 #[cfg(test)]

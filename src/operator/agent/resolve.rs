@@ -9,7 +9,7 @@ mod skills;
 mod tools;
 mod warnings;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
@@ -22,6 +22,8 @@ use slipway_api::{Agent, AgentSpec, ids, labels};
 use super::gather::Seen;
 use crate::settings::Settings;
 
+pub(super) use crate::fault::Fault;
+
 pub(super) use skills::Folder;
 
 /// What came of looking at an Agent.
@@ -33,14 +35,6 @@ pub(super) enum Resolved {
     /// Something has not been read yet.
     Unknown(&'static str),
 }
-
-/// Something that keeps an Agent from running until somebody mends it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Fault {
-    pub reason: &'static str,
-    pub message: String,
-}
-
 /// All that the builders need, and nothing that they would have to decide.
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
@@ -267,7 +261,7 @@ fn json(value: &impl serde::Serialize) -> String {
 /// The agent's settings over the chart's: maps are merged, the rest is the agent's if it says anything.
 fn pod_template(own: Option<&PodTemplate>, defaults: &PodTemplate) -> PodTemplate {
     let mut merged = defaults.clone();
-    let Some(own) = own.cloned() else { return merged };
+    let own = own.cloned().unwrap_or_default();
     merged.labels.extend(own.labels);
     merged.annotations.extend(own.annotations);
     merged.node_selector.extend(own.node_selector);
@@ -280,5 +274,8 @@ fn pod_template(own: Option<&PodTemplate>, defaults: &PodTemplate) -> PodTemplat
     merged.affinity = own.affinity.or(merged.affinity);
     merged.priority_class_name = own.priority_class_name.or(merged.priority_class_name);
     merged.runtime_class_name = own.runtime_class_name.or(merged.runtime_class_name);
+    // It is a list by name, of which the API server can apply no two entries of one name.
+    let mut names = HashSet::new();
+    merged.image_pull_secrets.retain(|secret| names.insert(secret.name.clone()));
     merged
 }

@@ -10,47 +10,26 @@ use std::fmt::Write;
 use std::path::Path;
 use std::sync::Arc;
 
+use futures::StreamExt;
 use k8s_openapi::api::core::v1::Secret;
-use kube::client::Body;
 use kube::core::DeserializeGuard;
-use kube::{Client, Resource, ResourceExt};
+use kube::{Resource, ResourceExt};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use slipway_api::team::AllowedPodSettings;
 use slipway_api::{Agent, KnowledgeBase, Skill, Team, Tool, contract, ids};
+use slipway_cluster::Key;
+use slipway_cluster::references::Kind;
 
-use super::build;
 use super::gather::{self, Seen};
 use super::resolve::{Fault, Plan, Resolved, resolve};
-use crate::database::DatabaseUrl;
-use crate::event::Events;
-use crate::metrics::Metrics;
-use crate::queue::Key;
-use crate::settings::{AgentDefaults, Platform, Settings, TeamNetwork};
-use crate::world::references::Kind;
-use crate::world::secret::SecretState;
-use crate::world::{ChildKind, Folded, World};
-
-pub(crate) fn settings(database: Option<&str>) -> Settings {
-    Settings {
-        platform_namespace: "slipway-system".to_owned(),
-        service_account: "slipway-manager".to_owned(),
-        cluster_domain: "cluster.local".to_owned(),
-        watch_namespaces: Vec::new(),
-        runtime_image: "slipway.dev/slipway-runtime:1".to_owned(),
-        agent_defaults: AgentDefaults::default(),
-        team_network: TeamNetwork::default(),
-        allowed_pod_settings: AllowedPodSettings::default(),
-        team_quota: std::collections::BTreeMap::new(),
-        database: database.map(|url| DatabaseUrl::parse(url).unwrap()),
-        ollama_base_url: None,
-        platform: Platform::default(),
-        max_concurrent_reconciles: 1,
-        max_concurrent_rollouts: 1,
-        secrets_hash_key: b"a key for tests".to_vec(),
-    }
-}
+use super::{Controller, build};
+use crate::caches::ChildKind;
+use crate::caches::secret::SecretState;
+use crate::caches::skill::CachedSkill;
+use crate::registry::{Change, Registered};
+use crate::settings::{Platform, Settings};
+use crate::testing::{context, settings};
 
 fn documents(yaml: &str) -> Vec<Value> {
     serde_yaml::Deserializer::from_str(yaml).map(|document| Value::deserialize(document).unwrap()).collect()
@@ -66,9 +45,9 @@ fn seen(agent: &Agent, documents: &[Value], settings: &Settings) -> Seen {
     fn named<K: Resource + Clone>(objects: &[K], name: &str) -> Option<Arc<DeserializeGuard<K>>> {
         objects.iter().find(|object| object.meta().name.as_deref() == Some(name)).map(|found| Arc::new(DeserializeGuard(Ok(found.clone()))))
     }
-    fn folded(skills: &[Skill], name: &str) -> Option<Arc<Folded>> {
+    fn folded(skills: &[Skill], name: &str) -> Option<Arc<CachedSkill>> {
         let found = skills.iter().find(|skill| skill.meta().name.as_deref() == Some(name))?;
-        Some(Arc::new(Folded::from(DeserializeGuard(Ok(found.clone())))))
+        Some(Arc::new(CachedSkill::from(DeserializeGuard(Ok(found.clone())))))
     }
     let (tools, bases) = (all::<Tool>(documents, "Tool"), all::<KnowledgeBase>(documents, "KnowledgeBase"));
     let (skills, skill_names) = (all::<Skill>(documents, "Skill"), agent.spec.skills.iter().map(|reference| ids::skill_name(reference)));
@@ -249,6 +228,13 @@ fn annotations_stop_start_and_restart_an_agent_whose_spec_is_anothers() {
 }
 
 #[test]
+fn a_pull_secret_that_is_named_twice_is_applied_once() {
+    let pod = |spec: &str| build::build(&plan(&agent(spec), &settings(None))).deployment.spec.unwrap().template.spec.unwrap();
+    let twice = pod("podTemplate: {imagePullSecrets: [{name: b}, {name: a}, {name: b}]}").image_pull_secrets.unwrap();
+    assert_eq!(twice.iter().map(|secret| &*secret.name).collect::<Vec<_>>(), ["b", "a"]);
+}
+
+#[test]
 fn only_secrets_that_are_used_change_the_hash() {
     let secret = |name: &str, value: &str| {
         format!(
@@ -269,31 +255,60 @@ fn no_secret_can_override_a_variable_of_the_contract() {
     assert!(sources.last().unwrap().config_map_ref.is_some(), "the last source wins, and it must be the ConfigMap");
 }
 
-/// A world without a cluster: whoever asks it for anything fails.
-pub(crate) fn world() -> World {
-    let nobody =
-        tower::service_fn(async |_: http::Request<Body>| Err::<http::Response<Body>, _>(std::io::Error::other("there is no cluster")));
-    let client = Client::new(nobody, "default");
-    World::new(client.clone(), settings(None), None, Metrics::default(), Events::new(client, None))
-}
-
 #[tokio::test]
 async fn judging_a_child_does_not_touch_the_reverse_index() {
-    let (world, key) = (world(), |name: &str| Key::new("team-a", name));
+    let (context, key) = (context(), |name: &str| Key::new("team-a", name));
     let documents = documents(&format!(
         "{}---\nkind: Tool\nmetadata: {{name: t, namespace: team-a}}\nspec: {{name: t, type: mcp, mcpEndpoint: 'https://x', headersFrom: [{{name: A, secret: s, key: k}}]}}\n",
         agent("tools: [t], knowledgeBases: [kb_docs]")
     ));
-    world.agents.insert(key("helper"), DeserializeGuard(Ok(all::<Agent>(&documents, "Agent").remove(0))).into());
-    world.tools.insert(key("t"), DeserializeGuard(Ok(all::<Tool>(&documents, "Tool").remove(0))));
+    context.caches.agents.insert(key("helper"), DeserializeGuard(Ok(all::<Agent>(&documents, "Agent").remove(0))).into());
+    context.caches.tools.insert(key("t"), DeserializeGuard(Ok(all::<Tool>(&documents, "Tool").remove(0))));
     let named = || {
-        let all = [(Kind::Tool, "t"), (Kind::KnowledgeBase, "docs"), (Kind::Secret, "s"), (Kind::Secret, "agent-env")];
-        all.map(|(kind, name)| world.references.to(kind, &key(name)))
+        let all = [
+            (Kind::of::<Tool>(), "t"),
+            (Kind::of::<KnowledgeBase>(), "docs"),
+            (Kind::of::<Secret>(), "s"),
+            (Kind::of::<Secret>(), "agent-env"),
+        ];
+        all.map(|(kind, name)| context.caches.references.to(kind, &key(name)))
     };
-    super::desired(&world, &key("helper"), ChildKind::ConfigMap, "helper-config");
+    super::desired(&context, &key("helper"), ChildKind::ConfigMap, "helper-config");
     assert_eq!(named(), [const { Vec::new() }; 4], "a replica that stands by judges too, and must not pretend to reconcile");
-    gather::note(all::<Agent>(&documents, "Agent").first().unwrap(), &world);
+    gather::note(all::<Agent>(&documents, "Agent").first().unwrap(), &context);
     assert_eq!(named(), std::array::from_fn::<_, 4, _>(|_| vec![key("helper")]));
+}
+
+#[tokio::test]
+async fn a_change_reaches_the_agents_that_name_what_has_changed() {
+    let key = |name: &str| Key::new("team-a", name);
+    let controller = Controller::new(context());
+    let caches = &controller.context.caches;
+    for (name, tool) in [("one", "t"), ("two", "u")] {
+        let documents = documents(&agent(&format!("tools: [{tool}]")).replace("name: helper", &format!("name: {name}")));
+        caches.agents.insert(key(name), DeserializeGuard(Ok(all::<Agent>(&documents, "Agent").remove(0))).into());
+        caches.references.set(&key(name), [(Kind::of::<Tool>(), key(tool))].into());
+    }
+    for (change, expected) in [
+        (Change::Object(Kind::of::<Agent>(), key("one")), &["one"][..]),
+        (Change::Object(Kind::of::<Tool>(), key("u")), &["two"]),
+        (Change::Object(Kind::of::<Skill>(), key("u")), &[]),
+        (Change::Object(Kind::of::<Team>(), Key::new("", "a")), &["one", "two"]),
+        (Change::Child("Agent", key("two")), &["two"]),
+        (Change::Child("Skill", key("two")), &[]),
+        (Change::Pods(key("one")), &["one"]),
+        (Change::Namespace("team-a".to_owned()), &["one", "two"]),
+        (Change::SecretsRead("team-b".to_owned()), &[]),
+        (Change::Platform, &["one", "two"]),
+        (Change::Database { ready: false }, &[]),
+        (Change::Database { ready: true }, &["one", "two"]),
+    ] {
+        let requested = controller.requests.open();
+        controller.changed(&change);
+        let mut requested: Vec<_> = requested.take(controller.requests.depth()).map(|key| key.name).collect().await;
+        requested.sort();
+        assert_eq!(requested, expected, "{change:?}");
+    }
 }
 
 #[test]

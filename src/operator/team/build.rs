@@ -14,31 +14,31 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::ObjectMeta;
 use kube::{Resource, ResourceExt};
 use serde_json::Value;
+use slipway_api::agent::RUNTIME_SECRET;
 use slipway_api::{Team, agent, contract, ids, labels};
+use slipway_cluster::write::value;
 
-use super::RUNTIME_SECRET;
+use crate::caches::ChildKind;
 use crate::quantity::canonical;
 use crate::settings::Settings;
 use crate::tenancy::Access;
-use crate::world::ChildKind;
-use crate::write::value;
 
 /// The ClusterRole with the right to read and write Secrets, given to the manager in each team's namespace.
 const SECRETS_ROLE: &str = "slipway-team-secrets";
 /// The name of the quota and of the limits.
 const LIMITS: &str = "slipway";
 
-/// What is known of the world around a team.
+/// What is known of the surroundings of a team.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Around<'a> {
+pub(super) struct Surroundings<'a> {
     pub settings: &'a Settings,
     pub access: &'a Access,
     /// Whether Kubernetes can count objects of our kinds by now.
     pub counts: bool,
 }
 
-pub(super) fn build(team: &Team, around: Around) -> Result<Vec<(ChildKind, Value)>, serde_json::Error> {
-    let Around { settings, access, counts } = around;
+pub(super) fn build(team: &Team, surroundings: Surroundings) -> Result<Vec<(ChildKind, Value)>, serde_json::Error> {
+    let Surroundings { settings, access, counts } = surroundings;
     let mut all =
         vec![(ChildKind::Namespace, value(&namespace(team, settings))?), (ChildKind::RoleBinding, value(&role_binding(team, settings))?)];
     if let Some(secret) = secret(team, settings, access) {
@@ -251,7 +251,7 @@ fn port(protocol: &str, number: i32) -> NetworkPolicyPort {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::tests::settings;
+    use crate::testing::settings;
 
     /// Each rule as `peers: ports`; nothing stands for everybody, and for every port.
     fn rules(policy: &Value, direction: &str, peers: &str) -> Vec<String> {
@@ -288,8 +288,8 @@ mod tests {
             serde_json::from_value(serde_json::json!({"metadata": {"name": "a"}, "spec": {"name": "A", "quota": quota}})).unwrap()
         };
         let hard = |team: &Team, counts: bool| {
-            let around = Around { settings: &settings, access: &Access::Without, counts };
-            let quota = build(team, around).unwrap().into_iter().find(|(kind, _)| *kind == ChildKind::ResourceQuota);
+            let surroundings = Surroundings { settings: &settings, access: &Access::Without, counts };
+            let quota = build(team, surroundings).unwrap().into_iter().find(|(kind, _)| *kind == ChildKind::ResourceQuota);
             quota.map_or(Value::Null, |(_, quota)| quota["spec"]["hard"].clone())
         };
         let own = team(serde_json::json!({"count/agents.agents.slipway.dev": 7, "pods": 5}));
@@ -306,7 +306,7 @@ mod tests {
     fn agents_call_their_neighbours_and_nobody_but_the_platform_their_control_port() {
         let team: Team = serde_json::from_value(serde_json::json!({"metadata": {"name": "a"}, "spec": {"name": "A"}})).unwrap();
         let (settings, access) = (settings(None), Access::Without);
-        let children = build(&team, Around { settings: &settings, access: &access, counts: true }).unwrap();
+        let children = build(&team, Surroundings { settings: &settings, access: &access, counts: true }).unwrap();
         let policies: Vec<&Value> =
             children.iter().filter(|(kind, _)| *kind == ChildKind::NetworkPolicy).map(|(_, policy)| policy).collect();
         let [closed, callers, open] = policies[..] else { panic!("three policies, not {policies:#?}") };
@@ -328,7 +328,7 @@ mod tests {
         let team: Team = serde_json::from_value(serde_json::json!({"metadata": {"name": "a"}, "spec": spec})).unwrap();
         let mut settings = settings(None);
         settings.allowed_pod_settings.annotations = vec!["a".to_owned(), "b".to_owned()];
-        let children = build(&team, Around { settings: &settings, access: &Access::Without, counts: true }).unwrap();
+        let children = build(&team, Surroundings { settings: &settings, access: &Access::Without, counts: true }).unwrap();
         let [(ChildKind::Namespace, home), ..] = &children[..] else { panic!("{children:#?}") };
         for (list, lines) in [("annotations", "a\nb\nexample.com/*"), ("labels", ""), ("priorityClassNames", ""), ("tolerations", "gpu")] {
             assert_eq!(home["metadata"]["annotations"][format!("allowed.agents.slipway.dev/{list}")], lines, "{list}");

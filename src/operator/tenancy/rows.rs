@@ -20,11 +20,11 @@ pub const GRACE: Duration = Duration::from_secs(10);
 /// restored from a backup, Teams may come well before their Agents.
 pub const SETTLED: Duration = Duration::from_hours(1);
 /// How often each team is compared though nothing is known to have changed.
-const EVERY: Duration = Duration::from_mins(5);
+const COMPARE_INTERVAL: Duration = Duration::from_mins(5);
 /// When it is tried again after the database, or the API server, had no answer.
-const AGAIN: Duration = Duration::from_mins(1);
+const RETRY_INTERVAL: Duration = Duration::from_mins(1);
 /// The same while an Agent waits for the pods of an earlier one.
-const SOON: Duration = Duration::from_secs(2);
+const PODS_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The Team and the agents that there are.
 #[derive(Debug, Clone)]
@@ -76,7 +76,7 @@ impl Departures {
         let Some(team) = namespace.strip_prefix("team-") else { return };
         let mut noted = self.noted();
         // On a replica that never leads nobody takes these away.
-        if noted.tidied.is_none_or(|tidied| now.duration_since(tidied) >= AGAIN) {
+        if noted.tidied.is_none_or(|tidied| now.duration_since(tidied) >= RETRY_INTERVAL) {
             noted.gone.retain(|_, (_, at)| now.duration_since(*at) < SETTLED);
             noted.tidied = Some(now);
         }
@@ -180,11 +180,11 @@ impl Leavings {
                 Err(fault) if fault.is_passing() => return (cleared, Err(fault)),
                 Err(fault) => {
                     tracing::warn!(team, %fault, "the rows of this team's agents that are gone cannot be deleted");
-                    self.due.insert(team, now + EVERY)
+                    self.due.insert(team, now + COMPARE_INTERVAL)
                 }
             };
         }
-        (cleared, Ok(self.due.values().min().copied().unwrap_or(now + EVERY)))
+        (cleared, Ok(self.due.values().min().copied().unwrap_or(now + COMPARE_INTERVAL)))
     }
 
     /// Notes a team's rows that no agent has, deletes those that had their grace, and says when to look again.
@@ -198,14 +198,14 @@ impl Leavings {
     ) -> Result<Instant, Fault> {
         let Some(roll) = census.heard(team) else {
             self.found.retain(|(of, _), _| of != team);
-            return Ok(now + AGAIN);
+            return Ok(now + RETRY_INTERVAL);
         };
         let home = &roll.home;
         let known: Vec<String> = roll.agents.keys().cloned().collect();
-        let mut next = now + EVERY;
+        let mut next = now + COMPARE_INTERVAL;
         let waiting = admit(tenancy, census, team, &roll, cleared).await?;
         if waiting {
-            next = next.min(now + SOON);
+            next = next.min(now + PODS_INTERVAL);
         }
         let strangers = tenancy.tenants.strangers(home, &known).await?;
         self.found.retain(|(of, id), _| of != team || strangers.iter().any(|stranger| stranger.agent_id == *id));
@@ -213,9 +213,9 @@ impl Leavings {
             let id = stranger.agent_id;
             if stranger.of_former_team {
                 // No Agent of the present Team has it, and no login of the earlier one opens anything.
-                let Some(asked) = census.asked(team).await else { return Ok(next.min(now + AGAIN)) };
+                let Some(asked) = census.asked(team).await else { return Ok(next.min(now + RETRY_INTERVAL)) };
                 if asked.contains_key(&id) {
-                    next = next.min(now + SOON);
+                    next = next.min(now + PODS_INTERVAL);
                     continue;
                 }
                 let (fate, rows) = remove(tenancy, home, &id, stranger.was_here, &|| true).await?;
@@ -237,16 +237,16 @@ impl Leavings {
                 continue;
             }
             let still = || census.heard(team).is_some_and(|roll| !roll.agents.contains_key(&id));
-            let Some(asked) = census.asked(team).await else { return Ok(next.min(now + AGAIN)) };
+            let Some(asked) = census.asked(team).await else { return Ok(next.min(now + RETRY_INTERVAL)) };
             if asked.contains_key(&id) || !still() {
-                next = next.min(now + AGAIN);
+                next = next.min(now + RETRY_INTERVAL);
                 continue;
             }
             let rows = tenancy.tenants.delete_agent_while(&home.team, &id, &still).await?;
             self.found.remove(&(team.to_owned(), id.clone()));
             if !still() {
                 tracing::info!(team, agent = id, rows, "an agent of that name came while the rows of the earlier one were being deleted");
-                next = next.min(now + SOON);
+                next = next.min(now + PODS_INTERVAL);
                 continue;
             }
             tenancy.departures.forget(&id);

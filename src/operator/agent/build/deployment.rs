@@ -14,6 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::json;
 use sha2::{Digest, Sha256};
+use slipway_api::agent::CONTAINER;
 use slipway_api::agent::{AGENT_ENV, Access};
 use slipway_api::{contract, labels};
 
@@ -21,7 +22,6 @@ use super::{all_labels, config_map, config_map_name, meta, selector, tool_digest
 use crate::agent::resolve::{Folder, Plan, Variable};
 use crate::quantity::canonical;
 
-pub(crate) const CONTAINER: &str = "agent";
 const TEMPORARY: &str = "tmp";
 const CREDENTIALS: &str = "credentials";
 const SKILLS: &str = "skills";

@@ -6,10 +6,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, ListParams};
+use slipway_cluster::Key;
 
-use crate::queue::Key;
-use crate::world::World;
-use crate::world::pod::{Problem, Starting};
+use crate::caches::pods::{Problem, Starting};
+use crate::context::Context;
 
 /// How soon an agent is looked at again while a pod of it starts.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(10);
@@ -22,12 +22,12 @@ const MOST: u32 = 50;
 const SANDBOX: &str = "FailedCreatePodSandBox";
 
 /// What keeps a pod from starting, if kubelet has said so. That it cannot be asked is no reason to say nothing of the agent.
-pub(super) async fn problem(world: &World, agent: &Key, pod: &Starting) -> Option<Problem> {
+pub(super) async fn problem(context: &Context, agent: &Key, pod: &Starting) -> Option<Problem> {
     let age = Timestamp::now().as_second() - pod.created;
     if age < PATIENCE {
         return None;
     }
-    let api: Api<Event> = Api::namespaced(world.client.clone(), &agent.namespace);
+    let api: Api<Event> = Api::namespaced(context.client.clone(), &agent.namespace);
     let of_pod = format!("regarding.kind=Pod,regarding.name={},type=Warning", pod.name);
     match api.list(&ListParams::default().fields(&of_pod).limit(MOST)).await {
         Ok(events) => judge(&events.items, &pod.uid, age),

@@ -8,7 +8,7 @@ use slipway_api::Agent;
 use slipway_api::agent::Phase;
 
 use super::Observed;
-use crate::world::child::DeploymentState;
+use crate::caches::child::DeploymentState;
 
 pub(super) const PROGRESSING: &str = "Progressing";
 const SUSPENDED: &str = "Suspended";
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
     use crate::agent::report::tests::{agent, deployment, observed};
     use crate::agent::resolve::Fault;
-    use crate::world::pod::Problem;
+    use crate::caches::pods::Problem;
 
     fn problem(reason: &str, fatal: bool) -> Problem {
         Problem { reason: reason.to_owned(), message: String::new(), fatal }

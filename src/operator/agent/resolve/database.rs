@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use slipway_api::agent::RUNTIME_SECRET;
 use slipway_api::agent::{AgentSpec, Storage};
 use slipway_api::contract::{self, EmbeddingConfig, KnowledgeBaseConfig};
 use slipway_api::{KnowledgeBaseSpec, ids};
@@ -9,7 +10,6 @@ use slipway_api::{KnowledgeBaseSpec, ids};
 use super::{Stop, Variable, fault, json};
 use crate::agent::gather::Seen;
 use crate::database::DatabaseUrl;
-use crate::team;
 
 /// Storage, and the URL of the database: without its password here, complete from the team's Secret.
 pub(super) fn database(
@@ -31,7 +31,7 @@ pub(super) fn database(
     } else if let Some(url) = platform {
         // Whose login it is, the team's Secret knows.
         variables.insert(contract::DATABASE_URL, url.anonymous());
-        env.push(Variable::secret(contract::DATABASE_URL, team::RUNTIME_SECRET, contract::DATABASE_URL));
+        env.push(Variable::secret(contract::DATABASE_URL, RUNTIME_SECRET, contract::DATABASE_URL));
     } else if storage == Storage::Postgresql {
         let message =
             "spec.storage: postgresql needs a database, and neither spec.databaseUrl nor the platform (chart value database) names one";
@@ -89,7 +89,7 @@ pub(super) fn knowledge_bases(
     let login = format!("://$({}):$({})@", contract::DATABASE_USER, contract::DATABASE_PASSWORD);
     let url = database.knowledge().replace('$', "$$").replacen("://", &login, 1);
     for variable in [contract::DATABASE_USER, contract::DATABASE_PASSWORD] {
-        env.push(Variable::secret(variable, team::RUNTIME_SECRET, variable));
+        env.push(Variable::secret(variable, RUNTIME_SECRET, variable));
     }
     env.push(Variable::Plain { name: contract::KNOWLEDGE_BASES.to_owned(), value: text(&url, |text| text.replace('$', "$$")) });
     Ok(())

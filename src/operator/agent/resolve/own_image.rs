@@ -74,7 +74,7 @@ pub(super) fn tools(named: &[(String, ToolConfig)], seen: &Seen, settings: &Sett
             return invalid(format!("spec.name: {name} needs a search server, and the platform names none (chart value agents.searchUrl)"));
         }
         if let Some(Ok(url)) = tool.mcp_endpoint.as_deref().map(Url::parse)
-            && let Err(blocked) = crate::tool::egress(settings).check(&url)
+            && let Err(blocked) = crate::tool_rules::egress(settings).check(&url)
         {
             return invalid(format!("spec.mcpEndpoint: {blocked}"));
         }

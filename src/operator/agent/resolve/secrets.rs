@@ -1,13 +1,13 @@
 //! The Secrets that an Agent uses: that they exist, that it may, and a hash that moves when they do.
 
+use slipway_api::agent::RUNTIME_SECRET;
 use slipway_api::agent::{AGENT_ENV, AgentSpec};
 use slipway_api::{contract, labels};
 
 use super::{Stop, Variable, fault};
 use crate::agent::gather::Seen;
+use crate::caches::secret::keyed_hash;
 use crate::settings::Settings;
-use crate::team;
-use crate::world::secret::keyed_hash;
 
 /// Checks that each Secret the Agent names exists and may be read by agents.
 pub(super) fn secrets(spec: &AgentSpec, seen: &Seen) -> Result<Vec<Variable>, Stop> {
@@ -57,7 +57,7 @@ pub(super) fn secrets_hash(spec: &AgentSpec, seen: &Seen, settings: &Settings) -
     let mut used: Vec<(&[u8], &[u8])> = Vec::new();
     for (name, secret) in &seen.secrets {
         // The team's runtime Secret counts only for agents that get something from it.
-        if name != team::RUNTIME_SECRET || (settings.database.is_some() && spec.database_url.is_none()) {
+        if name != RUNTIME_SECRET || (settings.database.is_some() && spec.database_url.is_none()) {
             used.push((name.as_bytes(), &secret.hash));
         }
     }

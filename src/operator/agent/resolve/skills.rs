@@ -41,7 +41,7 @@ pub(super) fn skills(seen: &Seen, variables: &mut BTreeMap<&'static str, String>
         }
         folders.push(Folder {
             name: spec.name.clone(),
-            config_map: crate::skill::config_map_name(name),
+            config_map: crate::skill_folder::config_map_name(name),
             files: spec
                 .files
                 .keys()

@@ -36,7 +36,7 @@ pub(super) fn tools(
         if !spec.enabled {
             continue;
         }
-        if let Some(error) = crate::tool::fault(spec) {
+        if let Some(error) = crate::tool_rules::fault(spec) {
             return Err(fault("ToolInvalid", format!("{field}: Tool {name}: {}", error.message)));
         }
         let mut headers_from = BTreeMap::new();

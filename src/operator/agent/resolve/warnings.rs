@@ -74,8 +74,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::agent::tests::settings;
-    use crate::world::secret::SecretState;
+    use crate::caches::secret::SecretState;
+    use crate::testing::settings;
 
     /// The warnings of a spec, beside a Secret agent-env with these keys.
     fn of(spec: &str, keys: &[&str], ollama: Option<&str>) -> Vec<(&'static str, String, String)> {

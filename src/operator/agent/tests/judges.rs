@@ -108,7 +108,7 @@ proptest! {
     #[test]
     fn of_any_tool_the_operator_says_what_the_runtime_says(tool in tools()) {
         let spec: slipway_api::ToolSpec = serde_json::from_value(tool.clone()).unwrap();
-        let judged = crate::tool::fault(&spec).map(|fault| fault.message);
+        let judged = crate::tool_rules::fault(&spec).map(|fault| fault.message);
         let mut config = tool;
         let from: BTreeMap<&str, &str> = spec.headers_from.iter().map(|header| (header.name.as_str(), "TOKEN")).collect();
         config["headersFrom"] = json!(from);

@@ -1,0 +1,310 @@
+//! How every controller is wired: kube's `Controller` reconciles what a queue of requests names. Watches fill the caches in
+//! every replica; a controller, and kube's store and scheduler with it, exists only while this process leads.
+//!
+//! kube's controller calls the reconciler for objects that its store holds. Our caches hold them, each in its own form, so the
+//! store is filled by hand with names: a name enters with its first request and leaves when its reconcile ends with nothing to
+//! come back for. See docs/decisions/008-controllers.md.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::Debug;
+use std::marker::PhantomData;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::channel::{mpsc, oneshot};
+use futures::{FutureExt, Stream, StreamExt, future, stream};
+use kube::Resource;
+use kube::api::{ObjectMeta, PartialObjectMeta};
+use kube::runtime::controller::{Action, Config};
+use kube::runtime::reflector::ObjectRef;
+use kube::runtime::reflector::store::Writer;
+use kube::runtime::scheduler::{ScheduleRequest, scheduler};
+use kube::runtime::{Controller, watcher};
+use serde::de::DeserializeOwned;
+use thiserror::Error;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::key::Key;
+use crate::metrics::{ByCategory, ByController, Metrics};
+use crate::tasks::{Tasks, panic_message};
+
+/// How often each object is reconciled though nothing is known to have changed.
+pub const RESYNC: Duration = Duration::from_secs(30);
+/// The first pause after a failure; it doubles with each further one.
+const FIRST_BACKOFF: Duration = Duration::from_millis(500);
+const MAX_BACKOFF: Duration = Duration::from_mins(1);
+
+/// When to reconcile an object again; never, unless it is requested.
+pub type Next<E> = Result<Option<Duration>, E>;
+
+/// Why a reconcile failed.
+pub trait Failure: std::error::Error + Send + Sync + 'static {
+    /// A word for the metrics.
+    fn category(&self) -> &'static str;
+}
+
+/// What a controller is to do. The order counts: a later phase has no way back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    Running,
+    /// Ends the work at hand and begins nothing new.
+    Finishing,
+    /// Leaves the work at hand where it is.
+    Abandoned,
+}
+
+/// The requests to reconcile that a controller has yet to begin. Without a controller running they are dropped: one that
+/// begins is asked for everything.
+#[derive(Clone, Default)]
+pub struct Requests(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    /// What was requested and has not begun. Each key is on its way through the channel or kube's scheduler at most once.
+    waiting: HashSet<Key>,
+    senders: Option<Senders>,
+}
+
+struct Senders {
+    now: mpsc::UnboundedSender<Key>,
+    later: mpsc::UnboundedSender<ScheduleRequest<Key>>,
+}
+
+impl Requests {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks for an object to be reconciled now.
+    pub fn add(&self, key: Key) {
+        let mut state = self.lock();
+        let State { waiting, senders: Some(senders) } = &mut *state else { return };
+        if waiting.insert(key.clone()) {
+            // Without a receiver the controller is just ending.
+            drop(senders.now.unbounded_send(key));
+        }
+    }
+
+    pub fn add_all(&self, keys: impl IntoIterator<Item = Key>) {
+        keys.into_iter().for_each(|key| self.add(key));
+    }
+
+    /// Asks for an object to be reconciled after `delay`; of several such requests the earliest counts.
+    pub fn add_after(&self, key: Key, delay: Duration) {
+        if let Some(senders) = &self.lock().senders {
+            drop(senders.later.unbounded_send(ScheduleRequest { message: key, run_at: Instant::now() + delay }));
+        }
+    }
+
+    /// Begins to take requests, and gives them as they come due.
+    pub fn open(&self) -> impl Stream<Item = Key> + Send + use<> {
+        let (now, immediate) = mpsc::unbounded();
+        let (later, delayed) = mpsc::unbounded();
+        *self.lock() = State { waiting: HashSet::new(), senders: Some(Senders { now, later }) };
+        let requests = self.clone();
+        let due = scheduler(delayed).filter_map(move |key| {
+            let is_new = requests.lock().waiting.insert(key.clone());
+            future::ready(is_new.then_some(key))
+        });
+        stream::select(immediate, due)
+    }
+
+    fn close(&self) {
+        *self.lock() = State::default();
+    }
+
+    /// How many objects were requested and have not begun.
+    pub fn depth(&self) -> usize {
+        self.lock().waiting.len()
+    }
+
+    /// The reconcile begins: whatever is requested from now on is another one.
+    pub fn begin(&self, key: &Key) {
+        self.lock().waiting.remove(key);
+    }
+
+    /// Calls `forget` if nobody has requested the object since its reconcile began; nobody can in the meantime.
+    fn unless_requested(&self, key: &Key, forget: impl FnOnce()) {
+        let state = self.lock();
+        if !state.waiting.contains(key) {
+            forget();
+        }
+    }
+}
+
+/// What a controller is run with.
+pub struct Options {
+    /// As metrics and logs have it.
+    pub name: &'static str,
+    /// How many objects are reconciled at once.
+    pub concurrency: usize,
+    pub requests: Requests,
+    pub metrics: Metrics,
+    pub phase: watch::Receiver<Phase>,
+}
+
+/// Why a reconcile has no result.
+#[derive(Debug, Error)]
+enum Failed<E> {
+    #[error("{0}")]
+    Reconcile(E),
+    #[error("it panicked: {0}")]
+    Panic(String),
+}
+
+/// What reconciles of one controller share.
+struct Shared<K: Resource<DynamicType = ()> + Clone + Debug + 'static> {
+    name: &'static str,
+    requests: Requests,
+    metrics: Metrics,
+    /// kube's store: the names of what is to be reconciled, now or later.
+    names: Mutex<Writer<PartialObjectMeta<K>>>,
+    /// How often in a row the reconcile of an object failed.
+    failures: Mutex<HashMap<Key, u32>>,
+}
+
+impl<K: Resource<DynamicType = ()> + Clone + Debug + 'static> Shared<K> {
+    /// Sees to it that kube's store has the object's name.
+    fn name(&self, key: &Key) -> ObjectRef<PartialObjectMeta<K>> {
+        let object = named(key);
+        let reference = ObjectRef::from_obj(&object);
+        self.names().apply_watcher_event(&watcher::Event::Apply(object));
+        reference
+    }
+
+    fn names(&self) -> MutexGuard<'_, Writer<PartialObjectMeta<K>>> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn failures(&self) -> MutexGuard<'_, HashMap<Key, u32>> {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a reconcile, and says what comes next.
+    fn ended<E: Failure>(&self, key: &Key, took: Duration, outcome: std::thread::Result<Next<E>>) -> Result<Action, Failed<E>> {
+        let by = ByController { controller: self.name };
+        self.metrics.reconciles.get_or_create(&by).inc();
+        self.metrics.durations.get_or_create(&by).observe(took.as_secs_f64());
+        self.metrics.queue_depth.get_or_create(&by).set(i64::try_from(self.requests.depth()).unwrap_or(i64::MAX));
+        let (category, failed) = match outcome {
+            Ok(Ok(next)) => {
+                self.failures().remove(key);
+                if let Some(after) = next {
+                    return Ok(Action::requeue(after));
+                }
+                self.requests.unless_requested(key, || self.names().apply_watcher_event(&watcher::Event::Delete(named(key))));
+                return Ok(Action::await_change());
+            }
+            Ok(Err(error)) => (error.category(), Failed::Reconcile(error)),
+            Err(panic) => ("panic", Failed::Panic(panic_message(&*panic))),
+        };
+        self.metrics.errors.get_or_create(&ByCategory { controller: self.name, category }).inc();
+        tracing::warn!(controller = self.name, object = %key, error = %failed, "a reconcile failed and will be tried again");
+        Err(failed)
+    }
+
+    /// When to try again after a failure.
+    fn backoff(&self, key: &Key) -> Action {
+        let mut failures = self.failures();
+        let attempts = failures.entry(key.clone()).or_insert(0);
+        let pause = FIRST_BACKOFF.saturating_mul(1 << (*attempts).min(16)).min(MAX_BACKOFF);
+        *attempts = attempts.saturating_add(1);
+        Action::requeue(pause)
+    }
+}
+
+fn named<K>(key: &Key) -> PartialObjectMeta<K> {
+    let namespace = Some(key.namespace.clone()).filter(|namespace| !namespace.is_empty());
+    let metadata = ObjectMeta { name: Some(key.name.clone()), namespace, ..ObjectMeta::default() };
+    PartialObjectMeta { types: None, metadata, _phantom: PhantomData }
+}
+
+/// Begins a controller as one of the process's tasks. It takes requests from now on and begins with none: the caller requests
+/// everything. The task ends when the controller was told to and nothing of it is left.
+pub fn start<K, E, F>(tasks: &Tasks, options: Options, reconcile: impl Fn(Key) -> F + Send + Sync + 'static) -> JoinHandle<()>
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
+    E: Failure,
+    F: Future<Output = Next<E>> + Send + 'static,
+{
+    let (name, phase) = (format!("controller {}", options.name), options.phase.clone());
+    let due = options.requests.open();
+    tasks.spawn_while(move || *phase.borrow() == Phase::Running, name, run::<K, E, F>(options, due, reconcile))
+}
+
+/// Begins something that goes on while controllers work, and is then left where it is.
+pub fn start_beside(
+    tasks: &Tasks,
+    name: &str,
+    phase: watch::Receiver<Phase>,
+    work: impl Future<Output = ()> + Send + 'static,
+) -> JoinHandle<()> {
+    let running = phase.clone();
+    tasks.spawn_while(move || *running.borrow() == Phase::Running, name, async move {
+        tokio::select! {
+            () = work => {}
+            () = reached(phase, Phase::Finishing) => {}
+        }
+    })
+}
+
+async fn run<K, E, F>(options: Options, due: impl Stream<Item = Key> + Send + 'static, reconcile: impl Fn(Key) -> F + Send + Sync + 'static)
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
+    E: Failure,
+    F: Future<Output = Next<E>> + Send + 'static,
+{
+    let Options { name, concurrency, requests, metrics, phase } = options;
+    let mut names: Writer<PartialObjectMeta<K>> = Writer::default();
+    names.apply_watcher_event(&watcher::Event::InitDone);
+    let reader = names.as_reader();
+    let shared = Arc::new(Shared { name, requests, metrics, names: Mutex::new(names), failures: Mutex::default() });
+    let naming = shared.clone();
+    let (finish, finished) = oneshot::channel::<()>();
+    let reconcile = Arc::new(reconcile);
+    // Each reconcile has one of these until it is over, be it by being dropped.
+    let (at_work, mut all_over) = tokio::sync::mpsc::channel::<()>(1);
+    let begin = move |object: Arc<PartialObjectMeta<K>>, shared: Arc<Shared<K>>| {
+        let (reconcile, at_work, key) = (reconcile.clone(), at_work.clone(), Key::of(&*object));
+        async move {
+            let _at_work = at_work;
+            shared.requests.begin(&key);
+            let began = Instant::now();
+            let work = async { reconcile(key.clone()).await };
+            let outcome = AssertUnwindSafe(work).catch_unwind().await;
+            shared.ended(&key, began.elapsed(), outcome)
+        }
+    };
+    let mut work = Controller::for_stream(stream::pending(), reader)
+        .with_config(Config::default().concurrency(u16::try_from(concurrency.max(1)).unwrap_or(u16::MAX)))
+        .reconcile_on(due.map(move |key| naming.name(&key)))
+        .graceful_shutdown_on(finished.map(drop))
+        .run(begin, |object, _: &Failed<E>, shared| shared.backoff(&Key::of(&*object)), shared.clone())
+        .for_each(|_| future::ready(()))
+        .boxed();
+    tokio::select! {
+        // That it is over though nobody asked, its task sees.
+        () = &mut work => {}
+        () = reached(phase.clone(), Phase::Finishing) => {
+            drop(finish);
+            tokio::select! {
+                () = &mut work => {}
+                () = reached(phase, Phase::Abandoned) => {}
+            }
+        }
+    }
+    drop(work);
+    shared.requests.close();
+    while all_over.recv().await.is_some() {}
+}
+
+/// Resolves once the controller is told as much, or nobody is left to tell it.
+async fn reached(mut phase: watch::Receiver<Phase>, wanted: Phase) {
+    let _ = phase.wait_for(|phase| *phase >= wanted).await;
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,224 @@
+//! A controller without a cluster: what is requested, what the reconciler is called with, and when.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use tokio::time::{sleep, timeout};
+
+use super::*;
+
+#[derive(Debug, Error)]
+#[error("no")]
+struct No;
+
+impl Failure for No {
+    fn category(&self) -> &'static str {
+        "no"
+    }
+}
+
+/// A controller that runs, and the way to tell it to end.
+struct Running {
+    requests: Requests,
+    metrics: Metrics,
+    phase: watch::Sender<Phase>,
+    task: JoinHandle<()>,
+}
+
+impl Running {
+    fn new<F>(concurrency: usize, reconcile: impl Fn(Key) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Next<No>> + Send + 'static,
+    {
+        let (requests, metrics, phase) = (Requests::default(), Metrics::default(), watch::Sender::new(Phase::Running));
+        let options = Options { name: "test", concurrency, requests: requests.clone(), metrics: metrics.clone(), phase: phase.subscribe() };
+        let task = start::<ConfigMap, No, F>(&Tasks::default(), options, reconcile);
+        Self { requests, metrics, phase, task }
+    }
+
+    fn errors(&self, category: &'static str) -> u64 {
+        self.metrics.errors.get_or_create(&ByCategory { controller: "test", category }).get()
+    }
+}
+
+fn key(name: &str) -> Key {
+    Key::new("team-a", name)
+}
+
+/// What a reconciler was called with, in order, and when.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<(String, Instant)>>>);
+
+impl Log {
+    fn note(&self, key: &Key) -> usize {
+        let mut log = self.0.lock().unwrap();
+        log.push((key.name.clone(), Instant::now()));
+        log.iter().filter(|(name, _)| *name == key.name).count()
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.0.lock().unwrap().iter().map(|(name, _)| name.clone()).collect()
+    }
+
+    fn pauses(&self) -> Vec<Duration> {
+        self.0.lock().unwrap().windows(2).map(|two| two[1].1 - two[0].1).collect()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_requests_at_once_are_one_reconcile_and_a_later_one_is_another() {
+    let log = Log::default();
+    let at_once = Arc::new(AtomicUsize::new(0));
+    let controller = Running::new(4, {
+        let log = log.clone();
+        move |key| {
+            let (log, at_once) = (log.clone(), at_once.clone());
+            async move {
+                log.note(&key);
+                assert_eq!(at_once.fetch_add(1, Ordering::SeqCst), 0, "one object has one reconcile at a time");
+                sleep(Duration::from_secs(1)).await;
+                at_once.fetch_sub(1, Ordering::SeqCst);
+                Ok(None)
+            }
+        }
+    });
+    controller.requests.add_all([key("a"), key("a"), key("a")]);
+    assert_eq!(controller.requests.depth(), 1);
+    sleep(Duration::from_millis(500)).await;
+    assert_eq!((log.names().len(), controller.requests.depth()), (1, 0));
+    controller.requests.add_all([key("a"), key("a")]);
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(log.names().len(), 2, "a request during the reconcile is reconciled after it, though that one wanted no more");
+    controller.requests.add(key("a"));
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(log.names().len(), 3, "what had nothing to come back for is known again when it is requested");
+    assert_eq!(controller.errors("panic"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_earliest_time_counts_and_a_resync_comes_back() {
+    let log = Log::default();
+    let controller = Running::new(1, {
+        let log = log.clone();
+        move |key| {
+            log.note(&key);
+            future::ready(Ok(Some(RESYNC)))
+        }
+    });
+    let start = Instant::now();
+    for seconds in [30, 1, 60] {
+        controller.requests.add_after(key("a"), Duration::from_secs(seconds));
+    }
+    sleep(Duration::from_secs(20)).await;
+    assert_eq!(log.names().len(), 1);
+    let first = log.0.lock().unwrap()[0].1 - start;
+    assert!(first >= Duration::from_secs(1) && first < Duration::from_secs(2), "{first:?}");
+    controller.requests.add(key("a"));
+    sleep(Duration::from_millis(10)).await;
+    assert_eq!(log.names().len(), 2, "a request does not wait for the resync");
+    sleep(RESYNC + Duration::from_millis(10)).await;
+    assert_eq!(log.names().len(), 3, "and the resync is counted from the last reconcile");
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_are_tried_again_later_and_later_until_one_succeeds() {
+    let log = Log::default();
+    let controller = Running::new(1, {
+        let log = log.clone();
+        move |key| future::ready(if log.note(&key) == 5 { Ok(Some(Duration::from_hours(1))) } else { Err(No) })
+    });
+    controller.requests.add(key("a"));
+    sleep(Duration::from_mins(1)).await;
+    assert_eq!((log.names().len(), controller.errors("no")), (5, 4));
+    let pauses: Vec<u128> = log.pauses().iter().map(|pause| pause.as_millis() / 100).collect();
+    assert_eq!(pauses, [5, 10, 20, 40]);
+    controller.requests.add(key("a"));
+    sleep(Duration::from_millis(700)).await;
+    assert_eq!(log.names().len(), 7, "after a success the pauses begin anew");
+}
+
+/// A worker of earlier versions ended with the first panic: with it went a share of the controller, in silence.
+#[tokio::test(start_paused = true)]
+async fn a_panic_is_a_failed_reconcile_and_takes_no_worker_away() {
+    let log = Log::default();
+    let controller = Running::new(1, {
+        let log = log.clone();
+        move |key| {
+            let times = log.note(&key);
+            assert!(key.name != "bad" || times > 2, "out of order");
+            future::ready(Ok(None))
+        }
+    });
+    controller.requests.add_all([key("bad"), key("bad")]);
+    sleep(Duration::from_millis(100)).await;
+    controller.requests.add_all([key("good"), key("better")]);
+    sleep(Duration::from_millis(100)).await;
+    let mut others = log.names().split_off(1);
+    others.sort();
+    assert_eq!(others, ["better", "good"], "the only worker goes on");
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(log.names().split_off(3), ["bad", "bad"], "and what panicked is tried again");
+    assert_eq!(controller.errors("panic"), 2);
+    assert!(!controller.task.is_finished());
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_than_its_share_is_reconciled_at_once() {
+    let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let controller = Running::new(3, {
+        let most = most.clone();
+        move |_| {
+            let (now, most) = (now.clone(), most.clone());
+            async move {
+                most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                sleep(Duration::from_secs(1)).await;
+                now.fetch_sub(1, Ordering::SeqCst);
+                Ok(None)
+            }
+        }
+    });
+    controller.requests.add_all((0..30).map(|at| key(&at.to_string())));
+    sleep(Duration::from_secs(11)).await;
+    let by = ByController { controller: "test" };
+    assert_eq!((controller.metrics.reconciles.get_or_create(&by).get(), most.load(Ordering::SeqCst)), (30, 3));
+}
+
+/// One reconcile is at work and another waits when the controller is told to end.
+async fn ending(phase: Phase) -> (Log, Duration) {
+    let log = Log::default();
+    let controller = Running::new(1, {
+        let log = log.clone();
+        move |of: Key| {
+            let log = log.clone();
+            async move {
+                sleep(Duration::from_secs(3)).await;
+                log.note(&of);
+                Ok(Some(Duration::ZERO))
+            }
+        }
+    });
+    controller.requests.add(key("a"));
+    sleep(Duration::from_secs(1)).await;
+    controller.requests.add(key("b"));
+    let told = Instant::now();
+    controller.phase.send_replace(phase);
+    timeout(Duration::from_secs(10), controller.task).await.unwrap().unwrap();
+    controller.requests.add(key("c"));
+    assert_eq!(controller.requests.depth(), 0, "nobody takes requests any more");
+    (log, told.elapsed())
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_finishes_ends_what_it_has_begun_and_begins_nothing() {
+    let (log, took) = ending(Phase::Finishing).await;
+    assert_eq!(log.names(), ["a"]);
+    assert!(took >= Duration::from_secs(2), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_leads_no_longer_leaves_its_work_where_it_is() {
+    let (log, took) = ending(Phase::Abandoned).await;
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(log.names(), [""; 0]);
+    assert!(took < Duration::from_millis(100), "{took:?}");
+}

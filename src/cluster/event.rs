@@ -1,0 +1,217 @@
+//! Events: what happened, and when, for `kubectl describe` and `kubectl get events`.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube::Client;
+use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use slipway_api::labels;
+
+/// An Event's note may have this many bytes.
+const MAX_NOTE_BYTES: usize = 1024;
+
+/// How long is waited after each attempt to publish one.
+const RETRY_PAUSES: [Duration; 3] = [Duration::from_millis(100), Duration::from_millis(400), Duration::from_millis(1200)];
+
+/// Who reports.
+const CONTROLLER: &str = "slipway-manager";
+
+/// Of so many Events that repeat it is remembered how often. More of them begin to count anew.
+const MAX_REPEATS: usize = 4096;
+
+#[derive(Clone)]
+pub struct Events {
+    client: Client,
+    instance: String,
+    /// How often each was told that was told more than once.
+    repeats: Arc<Mutex<HashMap<String, i32>>>,
+}
+
+/// Something worth telling.
+#[derive(Debug, Clone)]
+pub struct EventSpec {
+    pub warning: bool,
+    pub reason: String,
+    pub action: &'static str,
+    pub note: String,
+}
+
+impl Events {
+    pub fn new(client: Client, instance: Option<String>) -> Self {
+        let instance = instance.unwrap_or_else(|| CONTROLLER.to_owned());
+        Self { client, instance, repeats: Arc::default() }
+    }
+
+    /// Publishes, and does not fail: an Event that is lost in the end must not keep an agent from running. The same told again
+    /// is the same Event, which says how often and when last.
+    pub async fn publish(&self, about: &ObjectReference, event_spec: EventSpec) {
+        let (action, note) = (event_spec.action, event_spec.note.clone());
+        let event = self.event(about, event_spec, None, &[action, &note]);
+        if self.make(&event).await == Some(Made::Before) {
+            self.repeat(&event).await;
+        } else {
+            self.repeats().remove(name(&event));
+        }
+    }
+
+    /// Publishes, with more about it as JSON. What happened is known by `which`: told again, it is no second Event.
+    pub async fn publish_once(&self, about: &ObjectReference, event_spec: EventSpec, payload: &Value, which: &[&str]) {
+        self.make(&self.event(about, event_spec, Some(payload), which)).await;
+    }
+
+    fn api(&self, event: &Event) -> Api<Event> {
+        Api::namespaced(self.client.clone(), event.metadata.namespace.as_deref().unwrap_or_default())
+    }
+
+    fn repeats(&self) -> MutexGuard<'_, HashMap<String, i32>> {
+        self.repeats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes an Event. It is tried again where the API server could not, which is seldom for long.
+    async fn make(&self, event: &Event) -> Option<Made> {
+        let (api, params) = (self.api(event), PostParams::default());
+        let (mut pauses, mut unsure) = (RETRY_PAUSES.into_iter(), false);
+        loop {
+            let error = match api.create(&params, event).await {
+                Ok(_) => return Some(Made::Now),
+                // An attempt that got no good answer may have been one after all.
+                Err(kube::Error::Api(status)) if status.code == 409 => return Some(if unsure { Made::Now } else { Made::Before }),
+                Err(error) => error,
+            };
+            let hopeless = matches!(&error, kube::Error::Api(status) if status.code != 429 && status.code < 500);
+            let Some(pause) = pauses.next().filter(|_| !hopeless) else {
+                tracing::warn!(%error, reason = event.reason, "an Event could not be published");
+                return None;
+            };
+            tokio::time::sleep(pause).await;
+            unsure = true;
+        }
+    }
+
+    async fn repeat(&self, event: &Event) {
+        let count = {
+            let mut repeats = self.repeats();
+            if repeats.len() >= MAX_REPEATS && !repeats.contains_key(name(event)) {
+                repeats.clear();
+            }
+            let count = repeats.entry(name(event).to_owned()).or_insert(1);
+            *count = count.saturating_add(1);
+            *count
+        };
+        let series = json!({"series": {"count": count, "lastObservedTime": event.event_time}});
+        if let Err(error) = self.api(event).patch(name(event), &PatchParams::default(), &Patch::Merge(series)).await {
+            tracing::warn!(%error, reason = event.reason, "that an Event repeats could not be published");
+        }
+    }
+
+    fn event(&self, about: &ObjectReference, event_spec: EventSpec, payload: Option<&Value>, which: &[&str]) -> Event {
+        let told = json!([about.uid, event_spec.reason, which]).to_string();
+        let (name, hash) = (about.name.as_deref().unwrap_or_default(), hex::encode(Sha256::digest(told)));
+        Event {
+            metadata: ObjectMeta {
+                name: Some(format!("{name}.{}", &hash[..16])),
+                namespace: Some(about.namespace.clone().unwrap_or_else(|| "default".to_owned())),
+                annotations: payload.map(|payload| BTreeMap::from([(labels::PAYLOAD.to_owned(), payload.to_string())])),
+                ..ObjectMeta::default()
+            },
+            event_time: Some(MicroTime(Timestamp::now())),
+            type_: Some(if event_spec.warning { "Warning" } else { "Normal" }.to_owned()),
+            reason: Some(event_spec.reason),
+            note: Some(cut(event_spec.note)),
+            action: Some(event_spec.action.to_owned()),
+            regarding: Some(about.clone()),
+            reporting_controller: Some(CONTROLLER.to_owned()),
+            reporting_instance: Some(cut_to(self.instance.clone(), 128)),
+            ..Event::default()
+        }
+    }
+}
+
+/// When an Event was made that is there.
+#[derive(PartialEq, Eq)]
+enum Made {
+    Now,
+    Before,
+}
+
+fn name(event: &Event) -> &str {
+    event.metadata.name.as_deref().unwrap_or_default()
+}
+
+fn cut(note: String) -> String {
+    cut_to(note, MAX_NOTE_BYTES)
+}
+
+fn cut_to(mut note: String, most: usize) -> String {
+    if note.len() > most {
+        let end = (0..=most - 3).rev().find(|at| note.is_char_boundary(*at)).unwrap_or(0);
+        note.truncate(end);
+        note.push('…');
+    }
+    note
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Request, Response, StatusCode};
+    use http_body_util::BodyExt;
+    use kube::client::Body;
+
+    use super::*;
+
+    #[test]
+    fn long_notes_are_cut_between_characters() {
+        let cut = super::cut("é".repeat(1000));
+        assert!(cut.len() <= 1024 && cut.ends_with('…'));
+        assert_eq!(super::cut("short".to_owned()), "short");
+    }
+
+    /// Publishes one Event again and again at a server that gives these answers; what was sent instead of a new Event.
+    async fn published(answers: &[u16], times: usize) -> Vec<Value> {
+        let left = Arc::new(Mutex::new(answers.to_vec()));
+        let patches = Arc::new(Mutex::new(Vec::new()));
+        let noted = patches.clone();
+        let server = tower::service_fn(move |request: Request<Body>| {
+            let (left, noted) = (left.clone(), noted.clone());
+            async move {
+                let status = StatusCode::from_u16(left.lock().unwrap().remove(0)).unwrap();
+                let patches = request.method() == "PATCH";
+                let body: Value = serde_json::from_slice(&request.into_body().collect().await.unwrap().to_bytes()).unwrap();
+                if patches {
+                    noted.lock().unwrap().push(body["series"]["count"].clone());
+                }
+                let answer = if status.is_success() { body } else { json!({"kind": "Status", "code": status.as_u16()}) };
+                let answer = Response::builder().status(status).body(Body::from(answer.to_string().into_bytes()));
+                Ok::<_, std::convert::Infallible>(answer.unwrap())
+            }
+        });
+        let events = Events::new(Client::new(server, "default"), None);
+        let about = ObjectReference { name: Some("a".to_owned()), uid: Some("u".to_owned()), ..ObjectReference::default() };
+        for _ in 0..times {
+            let event_spec = EventSpec { warning: false, reason: "Repaired".to_owned(), action: "Repair", note: "n".to_owned() };
+            events.publish(&about, event_spec).await;
+        }
+        let sent = patches.lock().unwrap();
+        sent.clone()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_told_again_says_how_often() {
+        assert_eq!(published(&[201, 409, 200, 409, 200], 3).await, [2, 3]);
+        assert_eq!(published(&[409, 200, 201, 409, 200], 3).await, [2, 2], "it was gone for a while");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_attempt_whose_answer_was_lost_is_no_repetition() {
+        assert_eq!(published(&[500, 429, 409], 1).await, [0; 0]);
+        assert_eq!(published(&[403], 1).await, [0; 0]);
+        assert_eq!(published(&[500, 500, 500, 500], 1).await, [0; 0], "in the end it is let go");
+    }
+}

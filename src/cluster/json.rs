@@ -1,0 +1,89 @@
+//! JSON as it is applied and compared. The text that is sent is special: The API server reads it as YAML, which is not quite all of JSON: some characters
+//! may not stand in it as they are, others count as line breaks and would be folded, and a key has its length. What people
+//! write into prompts (a byte order mark, a separator of lines) must arrive as they wrote it.
+
+use std::fmt::Write;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+use serde_json::{Error, Value};
+
+/// No key of any object has more characters: a prefix, a slash and a name. YAML allows 1024.
+const MAX_KEY_CHARS: usize = 253 + 1 + 63;
+
+pub fn text(object: &impl Serialize) -> Result<Box<RawValue>, Error> {
+    let plain = serde_json::to_string(object)?;
+    if !plain.contains(is_strange) {
+        return RawValue::from_string(plain);
+    }
+    let mut escaped = String::with_capacity(plain.len() + 64);
+    for c in plain.chars() {
+        if is_strange(c) {
+            // Strange characters stand in strings alone, where this means the same.
+            let _ = write!(escaped, "\\u{:04x}", u32::from(c));
+        } else {
+            escaped.push(c);
+        }
+    }
+    RawValue::from_string(escaped)
+}
+
+/// A hash of a value, for comparison within this process.
+pub fn hash(value: &Value) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+fn is_strange(c: char) -> bool {
+    matches!(c, '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}')
+}
+
+/// Where an object has a key that is too long, in words.
+pub fn long_key(object: &Value) -> Option<String> {
+    match object {
+        Value::Object(map) => map.iter().find_map(|(key, value)| {
+            let length = key.chars().count();
+            if length > MAX_KEY_CHARS {
+                return Some(format!(
+                    ": a key of {length} characters, which begins with {key:.20}, is too long; at most {MAX_KEY_CHARS} are allowed"
+                ));
+            }
+            let inner = long_key(value)?;
+            let dot = if inner.starts_with(['[', ':']) { "" } else { "." };
+            Some(format!("{key}{dot}{inner}"))
+        }),
+        Value::Array(list) => list.iter().enumerate().find_map(|(at, value)| {
+            let inner = long_key(value)?;
+            let dot = if inner.starts_with(['[', ':']) { "" } else { "." };
+            Some(format!("[{at}]{dot}{inner}"))
+        }),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn nothing_is_sent_that_yaml_would_read_otherwise() {
+        let strange = "a\u{7f}b\u{85}c\u{9f}d\u{2028}e\u{2029}f\u{feff}g\u{fffe}h\u{ffff}i ü 世 🦀 \n \u{0} \" \\";
+        let object = json!({"data": {strange: strange}});
+        let sent = text(&object).unwrap();
+        assert!(!sent.get().contains(is_strange), "{sent}");
+        assert!(sent.get().contains("ü 世 🦀"), "{sent}");
+        assert_eq!(serde_json::from_str::<Value>(sent.get()).unwrap(), object);
+    }
+
+    #[test]
+    fn a_long_key_is_told_with_its_place() {
+        let of = |key: &str| json!({"spec": {"limits": [{"type": "Container"}, {"max": {key: "1"}}]}});
+        assert_eq!(long_key(&of(&"k".repeat(MAX_KEY_CHARS))), None);
+        let told = long_key(&of(&"k".repeat(MAX_KEY_CHARS + 1))).unwrap();
+        assert!(told.starts_with("spec.limits[1].max: a key of 318 characters, which begins with kkkk"), "{told}");
+    }
+}

@@ -1,0 +1,137 @@
+//! What is known of the cluster, as the watches tell it. Controllers read from here and nowhere else, so that an operator at
+//! rest is silent; watches alone write, and `children` what the API server answers.
+
+pub(crate) mod child;
+pub(crate) mod platform;
+pub(crate) mod pods;
+pub(crate) mod secret;
+pub(crate) mod skill;
+
+use std::collections::HashSet;
+use std::sync::{Mutex, PoisonError};
+
+use kube::api::{ApiResource, TypeMeta};
+use slipway_api::{KnowledgeBase, Team, Tool};
+use slipway_cluster::cached::{CachedAgent, Guarded};
+use slipway_cluster::references::References;
+use slipway_cluster::watch::Readiness;
+use slipway_cluster::{Cache, Key};
+use slipway_release::Artifact;
+
+use child::Child;
+use platform::PlatformConfig;
+use pods::Pods;
+use secret::SecretState;
+use skill::CachedSkill;
+
+#[derive(Default)]
+pub(crate) struct Caches {
+    pub agents: Cache<CachedAgent>,
+    pub tools: Cache<Guarded<Tool>>,
+    pub knowledge_bases: Cache<Guarded<KnowledgeBase>>,
+    pub skills: Cache<CachedSkill>,
+    pub teams: Cache<Guarded<Team>>,
+    pub secrets: Cache<SecretState>,
+    pub pods: Pods,
+    pub platform: PlatformConfig,
+    /// What agents run whose spec does not say it, and what agents name: both told by the agent controller.
+    pub pins: Cache<Artifact>,
+    pub references: References,
+    children: [Cache<Child>; ChildKind::ALL.len()],
+    /// Namespaces whose Secrets are known.
+    secrets_known: Mutex<HashSet<String>>,
+    /// The watches of what children are made from.
+    pub sources: Readiness,
+    /// The watches of children and pods.
+    pub made: Readiness,
+}
+
+impl Caches {
+    pub(crate) fn children(&self, kind: ChildKind) -> &Cache<Child> {
+        &self.children[kind as usize]
+    }
+
+    /// Whether the Secrets of a namespace are known, so that a missing one is really missing.
+    pub(crate) fn knows_secrets_of(&self, namespace: &str) -> bool {
+        self.secrets_known.lock().unwrap_or_else(PoisonError::into_inner).contains(namespace)
+    }
+
+    /// The Secrets of a namespace have been read; whether for the first time.
+    pub(crate) fn know_secrets_of(&self, namespace: &str) -> bool {
+        self.secrets_known.lock().unwrap_or_else(PoisonError::into_inner).insert(namespace.to_owned())
+    }
+
+    /// Forgets all Secrets of a namespace.
+    pub(crate) fn forget_secrets_of(&self, namespace: &str) {
+        self.secrets_known.lock().unwrap_or_else(PoisonError::into_inner).remove(namespace);
+        self.secrets.retain(Some(namespace), &HashSet::new());
+        self.children(ChildKind::Secret).retain(Some(namespace), &HashSet::new());
+    }
+
+    /// The slug of the team that owns `namespace`, if one does.
+    pub(crate) fn team_of(&self, namespace: &str) -> Option<String> {
+        let labelled = self.children(ChildKind::Namespace).get(&Key::new("", namespace))?.labelled_team.clone()?;
+        (namespace == format!("team-{labelled}") && self.teams.get(&Key::new("", &labelled)).is_some()).then_some(labelled)
+    }
+
+    /// Whether every watch has told its first list.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.sources.is_ready() && self.made.is_ready()
+    }
+
+    pub(crate) async fn ready(&self) {
+        self.sources.wait().await;
+        self.made.wait().await;
+    }
+}
+
+/// The kinds of object that the operator makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum ChildKind {
+    ConfigMap,
+    Deployment,
+    Service,
+    ServiceAccount,
+    Namespace,
+    RoleBinding,
+    Secret,
+    NetworkPolicy,
+    ResourceQuota,
+    LimitRange,
+}
+
+impl ChildKind {
+    pub(crate) const ALL: [Self; 10] = [
+        Self::ConfigMap,
+        Self::Deployment,
+        Self::Service,
+        Self::ServiceAccount,
+        Self::Namespace,
+        Self::RoleBinding,
+        Self::Secret,
+        Self::NetworkPolicy,
+        Self::ResourceQuota,
+        Self::LimitRange,
+    ];
+
+    pub(crate) fn resource(self) -> ApiResource {
+        use k8s_openapi::api::{apps, core, networking, rbac};
+        match self {
+            Self::ConfigMap => ApiResource::erase::<core::v1::ConfigMap>(&()),
+            Self::Deployment => ApiResource::erase::<apps::v1::Deployment>(&()),
+            Self::Service => ApiResource::erase::<core::v1::Service>(&()),
+            Self::ServiceAccount => ApiResource::erase::<core::v1::ServiceAccount>(&()),
+            Self::Namespace => ApiResource::erase::<core::v1::Namespace>(&()),
+            Self::RoleBinding => ApiResource::erase::<rbac::v1::RoleBinding>(&()),
+            Self::Secret => ApiResource::erase::<core::v1::Secret>(&()),
+            Self::NetworkPolicy => ApiResource::erase::<networking::v1::NetworkPolicy>(&()),
+            Self::ResourceQuota => ApiResource::erase::<core::v1::ResourceQuota>(&()),
+            Self::LimitRange => ApiResource::erase::<core::v1::LimitRange>(&()),
+        }
+    }
+
+    pub(crate) fn types(self) -> TypeMeta {
+        let resource = self.resource();
+        TypeMeta { api_version: resource.api_version, kind: resource.kind }
+    }
+}

@@ -1,0 +1,161 @@
+//! What we remember of an object that we own: not the object, but whether it is as it should be.
+//!
+//! Ten thousand agents have thirty thousand children. Keeping them whole would cost hundreds of megabytes;
+//! comparing each as it arrives and keeping the verdict costs a few dozen bytes.
+
+use k8s_openapi::api::apps::v1::DeploymentStatus;
+use kube::api::DynamicObject;
+use kube::{Resource, ResourceExt};
+use serde::Deserialize;
+use serde_json::Value;
+use slipway_api::labels;
+use slipway_cluster::json::hash;
+
+use crate::drift;
+
+/// An object that the operator owns, as last seen.
+#[expect(clippy::struct_excessive_bools, reason = "each is true for reasons of its own")]
+#[derive(Debug, Clone)]
+pub(crate) struct Child {
+    pub uid: String,
+    pub resource_version: u64,
+    /// The uid of the controlling owner.
+    pub owner: Option<String>,
+    /// Whether it was made for an owner of the name that it is labelled with: another uid is that of an earlier one.
+    pub is_labelled: bool,
+    pub labelled_team: Option<String>,
+    pub deleting: bool,
+    fingerprint: u64,
+    /// The hash of the desired object that this one was found to be.
+    pub matches_hash: Option<u64>,
+    /// Whether it could be said what the object should be when it was looked at.
+    pub compared: bool,
+    /// Whether this process has seen it as it should be. What differs at first sight, another manager may have wanted so.
+    pub ever_matched: bool,
+    pub deployment: Option<Box<DeploymentState>>,
+}
+
+/// The part of a Deployment's status that agents' statuses are made from.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct DeploymentState {
+    pub wanted: i32,
+    pub updated: i32,
+    pub ready: i32,
+    pub available: i32,
+    pub total: i32,
+    /// Whether the status speaks of the present spec.
+    pub current: bool,
+    /// Reason and message of `Progressing=False`.
+    pub stuck: Option<(String, String)>,
+    /// The message of `ReplicaFailure=True`.
+    pub refused: Option<String>,
+}
+
+impl Child {
+    /// Looks at `object`. What was `before` spares the comparison when nothing changed.
+    pub(crate) fn look(object: &DynamicObject, before: Option<&Self>, desired: impl FnOnce() -> Option<Value>, manager: &str) -> Self {
+        let meta = object.meta();
+        let uid = meta.uid.clone().unwrap_or_default();
+        let owners: Vec<_> = meta.owner_references.iter().flatten().map(|owner| (&owner.uid, &owner.controller)).collect();
+        let fingerprint = drift::fingerprint(&meta.labels, &meta.annotations, &owners, &object.data);
+        let (matches_hash, compared) = match before {
+            Some(before) if before.compared && before.fingerprint == fingerprint && before.uid == uid => (before.matches_hash, true),
+            _ => match desired() {
+                Some(desired) => (matches(&desired, object, manager).then(|| hash(&desired)), true),
+                None => (None, false),
+            },
+        };
+        let ever_matched = matches_hash.is_some() || before.is_some_and(|before| before.ever_matched && before.uid == uid);
+        Self {
+            uid,
+            resource_version: version(object),
+            owner: meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone()),
+            is_labelled: is_labelled(object),
+            labelled_team: object.labels().get(labels::TEAM).cloned(),
+            deleting: meta.deletion_timestamp.is_some(),
+            fingerprint,
+            matches_hash,
+            compared,
+            ever_matched,
+            deployment: DeploymentState::of(object).map(Box::new),
+        }
+    }
+
+    /// The API server's answer to a write, after which the object is as the desired one of this hash.
+    pub(crate) fn written(object: &DynamicObject, desired: u64) -> Self {
+        Self { matches_hash: Some(desired), compared: true, ever_matched: true, ..Self::look(object, None, || None, "") }
+    }
+}
+
+/// Whether the label that we put on what we make names the object's controlling owner, which is of one of our kinds.
+pub(crate) fn is_labelled(object: &impl ResourceExt) -> bool {
+    let owner = object.owner_references().iter().find(|owner| owner.controller == Some(true));
+    owner.filter(|owner| owner.api_version.starts_with(slipway_api::GROUP)).is_some_and(|owner| {
+        [labels::AGENT, labels::SKILL, labels::TEAM].iter().any(|label| object.labels().get(*label) == Some(&owner.name))
+    })
+}
+
+/// Whether `object` has all of `desired`, nothing that we desired once, and nothing that others put where only we may.
+fn matches(desired: &Value, object: &DynamicObject, manager: &str) -> bool {
+    let Ok(live) = serde_json::to_value(object) else { return false };
+    let fields = object.managed_fields();
+    drift::covers(desired, &live)
+        && !drift::leftovers(fields, manager, desired)
+        && drift::additions(fields, manager, &object.data).is_empty()
+}
+
+/// Resource versions are numbers that grow; kubernetes promises so since 1.35.
+pub(crate) fn version(object: &DynamicObject) -> u64 {
+    object.meta().resource_version.as_deref().and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+impl DeploymentState {
+    fn of(object: &DynamicObject) -> Option<Self> {
+        if object.types.as_ref().is_none_or(|types| types.kind != "Deployment") {
+            return None;
+        }
+        let wanted = object.data.get("spec").and_then(|spec| spec.get("replicas")).and_then(Value::as_i64).unwrap_or(1);
+        let status = object.data.get("status").and_then(|status| DeploymentStatus::deserialize(status).ok()).unwrap_or_default();
+        let condition =
+            |kind: &str, holds: &str| status.conditions.iter().flatten().find(|c| c.type_ == kind && c.status == holds).cloned();
+        Some(Self {
+            wanted: i32::try_from(wanted).unwrap_or(0),
+            updated: status.updated_replicas.unwrap_or(0),
+            ready: status.ready_replicas.unwrap_or(0),
+            available: status.available_replicas.unwrap_or(0),
+            total: status.replicas.unwrap_or(0),
+            current: status.observed_generation >= object.meta().generation,
+            stuck: condition("Progressing", "False").map(|c| (c.reason.unwrap_or_default(), c.message.unwrap_or_default())),
+            refused: condition("ReplicaFailure", "True").map(|c| c.message.unwrap_or_default()),
+        })
+    }
+
+    /// Whether pods of an earlier template are still there beside those of the present one.
+    pub(crate) fn is_replacing(&self) -> bool {
+        self.stuck.is_none() && (!self.current || self.total > self.updated)
+    }
+
+    /// Whether every wanted pod is of the present template and available, and no other is left.
+    pub(crate) fn settled(&self) -> bool {
+        self.current && self.updated == self.wanted && self.available == self.wanted && self.total == self.wanted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_could_not_be_compared_is_compared_when_it_can_be() {
+        let body = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "uid": "u", "resourceVersion": "7"}, "data": {"a": "eA=="}});
+        let object: DynamicObject = serde_json::from_value(body.clone()).unwrap();
+        let unknown = Child::look(&object, None, || None, "us");
+        assert!(!unknown.compared && unknown.matches_hash.is_none());
+        let known = Child::look(&object, Some(&unknown), || Some(body.clone()), "us");
+        assert_eq!((known.compared, known.matches_hash), (true, Some(hash(&body))));
+        let spared = Child::look(&object, Some(&known), || panic!("nothing changed, so that nothing is built to compare with"), "us");
+        assert_eq!(spared.matches_hash, known.matches_hash);
+    }
+}

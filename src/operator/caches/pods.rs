@@ -1,0 +1,311 @@
+//! An agent's pods: what keeps each from being ready, in the words of those who know, kubelet and scheduler; and where
+//! those that are ready can be asked something.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::IpAddr;
+use std::sync::{PoisonError, RwLock};
+
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use kube::ResourceExt;
+use slipway_api::labels;
+use slipway_cluster::Key;
+
+/// Why a pod is not ready.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Problem {
+    pub reason: String,
+    pub message: String,
+    /// Whether waiting alone will not help.
+    pub fatal: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PodState {
+    pub created: i64,
+    pub problem: Option<Problem>,
+    pub ready: Option<Ready>,
+    /// The uid of a pod that a node has taken and that has no sandbox yet.
+    pub starts: Option<String>,
+}
+
+/// A pod that a node has taken and that has not come as far as a container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Starting {
+    pub name: String,
+    pub uid: String,
+    pub created: i64,
+}
+
+/// A pod that takes requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ready {
+    pub address: IpAddr,
+    /// Of its configuration; see [`config`].
+    pub config: u64,
+}
+
+/// Pods by the agent that they belong to.
+#[derive(Default)]
+pub(crate) struct Pods {
+    by_agent: RwLock<HashMap<Key, BTreeMap<String, PodState>>>,
+}
+
+impl Pods {
+    /// Notes a pod; says which agent it belongs to, if that changes anything for the agent.
+    pub(crate) fn seen(&self, pod: &Pod) -> Option<Key> {
+        let agent = agent_of(pod)?;
+        let stays = pod.metadata.deletion_timestamp.is_none();
+        let state = PodState {
+            created: pod.creation_timestamp().map_or(0, |time| time.0.as_second()),
+            problem: if stays { problem(pod) } else { None },
+            ready: if stays { ready(pod) } else { None },
+            starts: if stays { starts(pod) } else { None },
+        };
+        let mut pods = self.by_agent.write().unwrap_or_else(PoisonError::into_inner);
+        let before = pods.entry(agent.clone()).or_default().insert(pod.name_any(), state.clone());
+        // That it is ready, an agent hears from its Deployment.
+        let told = |state: &PodState| (state.created, state.problem.clone(), state.starts.clone());
+        (before.as_ref().map(told) != Some(told(&state))).then_some(agent)
+    }
+
+    /// Forgets a pod; says which agent it belonged to.
+    pub(crate) fn gone(&self, pod: &Pod) -> Option<Key> {
+        let agent = agent_of(pod)?;
+        let mut by_agent = self.by_agent.write().unwrap_or_else(PoisonError::into_inner);
+        let pods = by_agent.get_mut(&agent)?;
+        pods.remove(&pod.name_any());
+        if pods.is_empty() {
+            by_agent.remove(&agent);
+        }
+        Some(agent)
+    }
+
+    pub(crate) fn retain(&self, scope: Option<&str>, listed: &HashSet<Key>) -> Vec<Key> {
+        let mut pods = self.by_agent.write().unwrap_or_else(PoisonError::into_inner);
+        let mut touched = Vec::new();
+        for (agent, pods) in pods.iter_mut().filter(|(agent, _)| scope.is_none_or(|namespace| agent.namespace == namespace)) {
+            let before = pods.len();
+            pods.retain(|name, _| listed.contains(&Key::new(&agent.namespace, name)));
+            if pods.len() != before {
+                touched.push(agent.clone());
+            }
+        }
+        pods.retain(|_, pods| !pods.is_empty());
+        touched
+    }
+
+    /// The agents of a namespace that have pods, whatever has become of the Agents themselves.
+    pub(crate) fn agents_in(&self, namespace: &str) -> Vec<Key> {
+        let pods = self.by_agent.read().unwrap_or_else(PoisonError::into_inner);
+        pods.keys().filter(|agent| agent.namespace == namespace).cloned().collect()
+    }
+
+    pub(crate) fn has(&self, agent: &Key) -> bool {
+        self.by_agent.read().unwrap_or_else(PoisonError::into_inner).contains_key(agent)
+    }
+
+    /// When the oldest pod of an agent was created, in seconds.
+    pub(crate) fn oldest(&self, agent: &Key) -> Option<i64> {
+        let pods = self.by_agent.read().unwrap_or_else(PoisonError::into_inner);
+        pods.get(agent)?.values().map(|pod| pod.created).min()
+    }
+
+    /// The pods of an agent that take requests, by name.
+    pub(crate) fn ready(&self, agent: &Key) -> Vec<(String, Ready)> {
+        let pods = self.by_agent.read().unwrap_or_else(PoisonError::into_inner);
+        pods.get(agent).into_iter().flatten().filter_map(|(name, pod)| Some((name.clone(), pod.ready?))).collect()
+    }
+
+    /// The problem of the newest pod that has one.
+    pub(crate) fn problem(&self, agent: &Key) -> Option<Problem> {
+        let pods = self.by_agent.read().unwrap_or_else(PoisonError::into_inner);
+        let troubled = pods.get(agent)?.values().filter(|pod| pod.problem.is_some());
+        troubled.max_by_key(|pod| pod.created).and_then(|pod| pod.problem.clone())
+    }
+}
+
+impl Pods {
+    /// The newest pod of an agent that is about to start.
+    pub(crate) fn starting(&self, agent: &Key) -> Option<Starting> {
+        let pods = self.by_agent.read().unwrap_or_else(PoisonError::into_inner);
+        let starting = pods.get(agent)?.iter().filter_map(|(name, pod)| Some((name, pod.created, pod.starts.as_ref()?)));
+        let (name, created, uid) = starting.max_by_key(|(_, created, _)| *created)?;
+        Some(Starting { name: name.clone(), uid: uid.clone(), created })
+    }
+}
+
+/// Whether kubelet has the pod and says that it has no sandbox.
+fn starts(pod: &Pod) -> Option<String> {
+    let status = pod.status.as_ref()?;
+    let waits = |condition: &k8s_openapi::api::core::v1::PodCondition| {
+        condition.type_ == "PodReadyToStartContainers" && condition.status == "False"
+    };
+    let pending = status.phase.as_deref() == Some("Pending");
+    (pending && status.conditions.iter().flatten().any(waits)).then(|| pod.uid()).flatten()
+}
+
+fn agent_of(pod: &Pod) -> Option<Key> {
+    let agent = pod.labels().get(labels::AGENT)?;
+    Some(Key::new(pod.namespace().unwrap_or_default(), agent))
+}
+
+fn ready(pod: &Pod) -> Option<Ready> {
+    let status = pod.status.as_ref()?;
+    let is_ready = status.conditions.iter().flatten().any(|condition| condition.type_ == "Ready" && condition.status == "True");
+    let address = status.pod_ip.as_ref()?.parse().ok()?;
+    is_ready.then(|| Ready { address, config: config(pod.annotations().get(labels::CONFIG_HASH)) })
+}
+
+/// A config-hash in the little room that there is for it beside each pod.
+pub(crate) fn config(hash: Option<&String>) -> u64 {
+    hash.and_then(|hash| u64::from_str_radix(hash.get(..16)?, 16).ok()).unwrap_or_default()
+}
+
+fn problem(pod: &Pod) -> Option<Problem> {
+    let status = pod.status.as_ref()?;
+    let unschedulable = status.conditions.iter().flatten().find(|c| c.type_ == "PodScheduled" && c.status == "False").map(|c| Problem {
+        reason: c.reason.clone().unwrap_or_else(|| "Unschedulable".to_owned()),
+        message: c.message.clone().unwrap_or_default(),
+        fatal: false,
+    });
+    let evicted = (status.phase.as_deref() == Some("Failed")).then(|| Problem {
+        reason: status.reason.clone().unwrap_or_else(|| "PodFailed".to_owned()),
+        message: status.message.clone().unwrap_or_default(),
+        fatal: false,
+    });
+    let mut containers = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
+    unschedulable.or(evicted).or_else(|| containers.find_map(container_problem))
+}
+
+fn container_problem(status: &ContainerStatus) -> Option<Problem> {
+    let state = status.state.as_ref()?;
+    if let Some(waiting) = &state.waiting {
+        let reason = waiting.reason.clone().unwrap_or_default();
+        if matches!(reason.as_str(), "" | "ContainerCreating" | "PodInitializing") {
+            return None;
+        }
+        let fatal = matches!(
+            reason.as_str(),
+            "ImagePullBackOff"
+                | "ErrImageNeverPull"
+                | "InvalidImageName"
+                | "CrashLoopBackOff"
+                | "CreateContainerConfigError"
+                | "CreateContainerError"
+                | "RunContainerError"
+        );
+        let message = match last_exit(status) {
+            Some(exit) if reason == "CrashLoopBackOff" => exit,
+            _ => waiting.message.clone().unwrap_or_default(),
+        };
+        return Some(Problem { reason, message, fatal });
+    }
+    let stopped = state.terminated.as_ref()?;
+    let reason = stopped.reason.clone().unwrap_or_else(|| "Error".to_owned());
+    Some(Problem { reason, message: exit_message(stopped.exit_code, stopped.message.as_deref()), fatal: false })
+}
+
+fn last_exit(status: &ContainerStatus) -> Option<String> {
+    let last = status.last_state.as_ref()?.terminated.as_ref()?;
+    let reason = last.reason.as_deref().filter(|reason| *reason == "OOMKilled").map(|_| " (out of memory)").unwrap_or_default();
+    Some(format!(
+        "restarted {} times; the last time it {}{reason}",
+        status.restart_count,
+        exit_message(last.exit_code, last.message.as_deref())
+    ))
+}
+
+fn exit_message(code: i32, message: Option<&str>) -> String {
+    match message.map(str::trim).filter(|message| !message.is_empty()) {
+        Some(message) => format!("exited with code {code}: {message}"),
+        None => format!("exited with code {code}; see the pod's log"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(status: &str) -> Pod {
+        let yaml = format!("metadata: {{name: p, namespace: team-a, labels: {{agents.slipway.dev/agent: helper}}}}\nstatus:\n{status}");
+        serde_yaml::from_str(&yaml).unwrap()
+    }
+
+    #[test]
+    fn problems_in_the_words_of_kubelet_and_scheduler() {
+        let cases = [
+            (
+                "  containerStatuses: [{name: agent, image: x, imageID: '', ready: false, restartCount: 0, state: {waiting: {reason: ImagePullBackOff, message: not found}}}]",
+                Some(("ImagePullBackOff", "not found", true)),
+            ),
+            (
+                "  containerStatuses: [{name: agent, image: x, imageID: '', ready: false, restartCount: 0, state: {waiting: {reason: ContainerCreating}}}]",
+                None,
+            ),
+            (
+                "  containerStatuses: [{name: agent, image: x, imageID: '', ready: false, restartCount: 3, state: {waiting: {reason: CrashLoopBackOff, message: back-off}}, lastState: {terminated: {exitCode: 2, message: 'RUNTIME_STRATEGY: no'}}}]",
+                Some(("CrashLoopBackOff", "restarted 3 times; the last time it exited with code 2: RUNTIME_STRATEGY: no", true)),
+            ),
+            (
+                "  conditions: [{type: PodScheduled, status: 'False', reason: Unschedulable, message: 0/1 nodes}]",
+                Some(("Unschedulable", "0/1 nodes", false)),
+            ),
+            ("  phase: Running", None),
+        ];
+        for (status, expected) in cases {
+            let found = problem(&pod(status)).map(|p| (p.reason, p.message, p.fatal));
+            assert_eq!(found, expected.map(|(r, m, f)| (r.to_owned(), m.to_owned(), f)), "{status}");
+        }
+    }
+
+    #[test]
+    fn a_pod_without_a_sandbox_is_about_to_start() {
+        let pods = Pods::default();
+        let agent = Key::new("team-a", "helper");
+        let mut young = pod(
+            "  phase: Pending\n  conditions: [{type: PodReadyToStartContainers, status: 'False'}, {type: PodScheduled, status: 'True'}]\n  containerStatuses: [{name: agent, image: x, imageID: '', ready: false, restartCount: 0, state: {waiting: {reason: ContainerCreating}}}]",
+        );
+        young.metadata.uid = Some("u".to_owned());
+        assert_eq!(pods.seen(&young), Some(agent.clone()));
+        assert_eq!(
+            (pods.problem(&agent), pods.starting(&agent).map(|pod| (pod.name, pod.uid))),
+            (None, Some(("p".to_owned(), "u".to_owned())))
+        );
+        young.status.as_mut().unwrap().conditions.as_mut().unwrap()[0].status = "True".to_owned();
+        assert_eq!(pods.seen(&young), Some(agent.clone()), "what was said of its start is said no more");
+        assert_eq!(pods.starting(&agent), None);
+    }
+
+    #[test]
+    fn an_agent_hears_of_its_pods_only_when_something_changed() {
+        let pods = Pods::default();
+        let agent = Key::new("team-a", "helper");
+        let sick = pod(
+            "  containerStatuses: [{name: agent, image: x, imageID: '', ready: false, restartCount: 0, state: {waiting: {reason: ErrImagePull}}}]",
+        );
+        assert_eq!(pods.seen(&sick), Some(agent.clone()));
+        assert_eq!(pods.seen(&sick), None);
+        assert_eq!(pods.problem(&agent).unwrap().reason, "ErrImagePull");
+        assert!(pods.has(&agent) && pods.agents_in("team-a") == [agent.clone()] && pods.agents_in("team-b").is_empty());
+        assert_eq!(pods.gone(&sick), Some(agent.clone()));
+        assert!(!pods.has(&agent));
+        assert_eq!(pods.problem(&agent), None);
+    }
+
+    #[test]
+    fn a_pod_is_asked_where_it_is_ready_and_as_what() {
+        let pods = Pods::default();
+        let agent = Key::new("team-a", "helper");
+        let mut running = pod("  podIP: 10.0.0.7\n  conditions: [{type: Ready, status: 'False'}]");
+        running.annotations_mut().insert(labels::CONFIG_HASH.to_owned(), format!("00000000000000ff{}", "7".repeat(48)));
+        pods.seen(&running);
+        assert_eq!(pods.ready(&agent), []);
+        running.status.as_mut().unwrap().conditions.as_mut().unwrap()[0].status = "True".to_owned();
+        assert_eq!(pods.seen(&running), None, "no news for the agent");
+        assert_eq!(pods.ready(&agent), [("p".to_owned(), Ready { address: [10, 0, 0, 7].into(), config: 255 })]);
+        running.metadata.deletion_timestamp =
+            running.metadata.creation_timestamp.clone().or(Some(serde_json::from_str("\"2026-01-01T00:00:00Z\"").unwrap()));
+        pods.seen(&running);
+        assert_eq!(pods.ready(&agent), []);
+    }
+}

@@ -1,0 +1,69 @@
+//! What we remember of a Secret: never its values.
+
+use hmac::{Hmac, KeyInit, Mac};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt;
+use sha2::Sha256;
+use slipway_api::{agent::AGENT_ENV, labels};
+
+/// A Secret of a team's namespace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SecretState {
+    /// Whether agents may use it.
+    pub readable: bool,
+    pub keys: Vec<String>,
+    /// A keyed hash over names and values.
+    pub hash: [u8; 32],
+}
+
+impl SecretState {
+    pub(crate) fn of(secret: &Secret, key: &[u8]) -> Self {
+        let labelled = secret.labels().get(labels::AGENT_READABLE).is_some_and(|value| value == "true");
+        let data = secret.data.iter().flatten();
+        Self {
+            readable: labelled || secret.name_any() == AGENT_ENV,
+            keys: data.clone().map(|(name, _)| name.clone()).collect(),
+            hash: keyed_hash(key, data.map(|(name, ByteString(value))| (name.as_bytes(), value.as_slice()))),
+        }
+    }
+}
+
+/// HMAC-SHA-256 over pairs, each part with its length before it, so that no two lists give the same bytes.
+pub(crate) fn keyed_hash<'a>(key: &[u8], pairs: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> [u8; 32] {
+    // HMAC takes keys of any length, so the error cannot occur; an empty key is the harmless answer to it.
+    let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(key) else { return [0; 32] };
+    for part in pairs.flat_map(|(name, value)| [name, value]) {
+        mac.update(&(part.len() as u64).to_be_bytes());
+        mac.update(part);
+    }
+    mac.finalize().into_bytes().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn secret(yaml: &str) -> Secret {
+        serde_yaml::from_str(yaml).unwrap()
+    }
+
+    #[test]
+    fn the_hash_depends_on_key_names_and_values() {
+        let of = |yaml: &str, key: &[u8]| SecretState::of(&secret(yaml), key).hash;
+        let one = of("{metadata: {name: s}, data: {a: eA==}}", b"k");
+        assert_eq!(one, of("{metadata: {name: s}, data: {a: eA==}}", b"k"));
+        for (yaml, key) in [("{data: {a: eQ==}}", b"k"), ("{data: {b: eA==}}", b"k"), ("{data: {a: eA==}}", b"l")] {
+            assert_ne!(one, of(yaml, key), "{yaml}");
+        }
+    }
+
+    #[test]
+    fn agents_read_what_is_labelled_and_agent_env() {
+        let readable = |yaml: &str| SecretState::of(&secret(yaml), b"k").readable;
+        assert!(readable("{metadata: {name: agent-env}}"));
+        assert!(readable("{metadata: {name: s, labels: {agents.slipway.dev/agent-readable: 'true'}}}"));
+        assert!(!readable("{metadata: {name: s, labels: {agents.slipway.dev/agent-readable: 'yes'}}}"));
+        assert!(!readable("{metadata: {name: s}}"));
+    }
+}

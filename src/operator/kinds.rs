@@ -1,0 +1,45 @@
+//! The one place where kinds are registered: where the objects of each are, what of them is cached, and which controller they
+//! have. What a kind names and what is made of it, its controller says (`Registered`).
+
+use std::sync::Arc;
+
+use kube::Api;
+use slipway_api::{Agent, KnowledgeBase, Skill, Team, Tool};
+use slipway_cluster::cached::{CachedAgent, light};
+use slipway_cluster::watch::{namespaced, scopes};
+
+use crate::caches::ChildKind;
+use crate::caches::skill::CachedSkill;
+use crate::context::Context;
+use crate::tool::poll::Sign;
+use crate::upkeep::Upkeep;
+use crate::{agent, skill, team, tool, watches};
+
+/// Makes the controllers known, in the order in which they hear of changes, and starts every watch.
+pub(crate) fn register(context: &Arc<Context>, sign: Option<Sign>) {
+    context.registry.set(vec![
+        Arc::new(agent::Controller::new(context.clone())),
+        Arc::new(skill::Controller::new(context.clone())),
+        Arc::new(team::Controller::new(context.clone())),
+        Arc::new(tool::Controller::new(context.clone(), sign)),
+        Arc::new(Upkeep::new(context.clone())),
+    ]);
+    let scopes = scopes(&context.settings.watch_namespaces);
+    for scope in scopes.iter().map(Option::as_deref) {
+        let client = &context.client;
+        watches::objects::<Agent, _>(context, namespaced(client, scope), scope, |caches| &caches.agents, CachedAgent::from);
+        watches::objects::<Tool, _>(context, namespaced(client, scope), scope, |caches| &caches.tools, light);
+        watches::objects::<KnowledgeBase, _>(context, namespaced(client, scope), scope, |caches| &caches.knowledge_bases, light);
+        watches::objects::<Skill, _>(context, namespaced(client, scope), scope, |caches| &caches.skills, CachedSkill::from);
+    }
+    // Whole: whoever makes Teams may do more than fill a cache.
+    watches::objects::<Team, _>(context, Api::all(context.client.clone()), None, |caches| &caches.teams, |team| team);
+    watches::namespaces(context);
+    watches::platform(context);
+    for scope in &scopes {
+        for kind in ChildKind::ALL.into_iter().filter(|kind| !matches!(kind, ChildKind::Namespace | ChildKind::Secret)) {
+            watches::children(context, kind, scope.clone());
+        }
+        watches::pods(context, scope.clone());
+    }
+}

@@ -1,0 +1,27 @@
+//! How a skill's folder is laid out in a ConfigMap.
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::ObjectMeta;
+use kube::{Resource, ResourceExt};
+use slipway_api::{Skill, labels, skill};
+
+/// The ConfigMap with a skill's folder. No agent's ConfigMap ends like that.
+pub(crate) fn config_map_name(skill: &str) -> String {
+    format!("{skill}-skill")
+}
+
+pub(crate) fn config_map(of: &Skill) -> ConfigMap {
+    let name = of.name_any();
+    let labels = [(labels::PART_OF, labels::PLATFORM), (labels::MANAGED_BY, labels::OPERATOR), (labels::SKILL, &name)];
+    ConfigMap {
+        metadata: ObjectMeta {
+            name: Some(config_map_name(&name)),
+            namespace: of.namespace(),
+            labels: Some(labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into()),
+            owner_references: of.controller_owner_ref(&()).map(|owner| vec![owner]),
+            ..ObjectMeta::default()
+        },
+        data: Some(of.spec.folder().into_iter().map(|(path, text)| (skill::key(&path), text)).collect()),
+        ..ConfigMap::default()
+    }
+}

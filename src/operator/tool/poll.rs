@@ -1,0 +1,324 @@
+//! The leader polls the pods of agents whose tools are servers that speak mcp for what these offer, and notes it for `approval`.
+//! The manager itself never talks to such a server.
+//!
+//! Nothing is asked of other agents, and nobody in the cluster is told anything unless an answer is news.
+
+use std::collections::{BTreeSet, HashMap};
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use http::{Request, StatusCode, header};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper_util::rt::TokioIo;
+use serde::Deserialize;
+use slipway_api::{Tool, contract, ids};
+use slipway_cluster::Key;
+use slipway_cluster::references::Kind;
+use thiserror::Error;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::Controller;
+use super::approval::{Changes, Pod, Report, is_digest};
+use crate::agent;
+use crate::context::Context;
+
+/// How often it is looked who is to be asked. It costs the manager a look at its caches.
+const ROUND_INTERVAL: Duration = Duration::from_secs(10);
+/// How often each pod is asked.
+const POLL_INTERVAL: Duration = Duration::from_mins(3);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// An agent may wait 10 s for its servers.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
+const MAX_CONCURRENT: usize = 32;
+const MAX_ANSWER_BYTES: usize = 1024 * 1024;
+
+/// Makes the token for an agent's control port from the agent's id.
+pub type Sign = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
+
+/// What an agent said on its control port of the servers that it uses: by tool, and by the name that the model knows.
+#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Answer {
+    pub tool_digests: HashMap<String, String>,
+    pub tool_changes: HashMap<String, Changes>,
+}
+
+#[derive(Debug, Error)]
+pub enum Fault {
+    #[error("it cannot be reached: {0}")]
+    Unreachable(#[from] std::io::Error),
+    #[error("the exchange broke off: {0}")]
+    Broken(#[from] hyper::Error),
+    #[error("the request cannot be made: {0}")]
+    Request(#[from] http::Error),
+    #[error("it answered with status {0}")]
+    Refused(StatusCode),
+    #[error("its answer cannot be used: {0}")]
+    Answer(Box<dyn std::error::Error + Send + Sync>),
+    #[error("it did not answer within {} s", ANSWER_TIMEOUT.as_secs())]
+    Late,
+}
+
+/// A pod and what it is asked about: the tools, with the server that each stands for.
+struct Visit {
+    pod: Pod,
+    address: SocketAddr,
+    servers: Vec<agent::Offering>,
+}
+
+pub(super) async fn run(controller: &Controller) {
+    let mut due = HashMap::new();
+    loop {
+        sleep(ROUND_INTERVAL).await;
+        round(controller, &mut due).await;
+    }
+}
+
+async fn round(controller: &Controller, due: &mut HashMap<Pod, Instant>) {
+    let (context, Some(sign)) = (&*controller.context, &controller.sign) else { return };
+    let is_there = |(agent, name): &Pod| context.caches.pods.ready(agent).iter().any(|(ready, _)| ready == name);
+    due.retain(|pod, _| is_there(pod));
+    for tool in controller.reports.retain(is_there) {
+        controller.requests.add(tool);
+    }
+    let now = Instant::now();
+    let visits: Vec<Visit> =
+        users(context).into_iter().flat_map(|agent| visits(context, &agent, |pod| due.get(pod).is_none_or(|at| *at <= now))).collect();
+    let mut answers = futures::stream::iter(visits)
+        .map(|visit| async move {
+            let agent = &visit.pod.0;
+            let answer = match sign(&ids::agent(&agent.namespace, &agent.name)) {
+                Some(token) => ask(visit.address, &token).await,
+                None => return (visit, None),
+            };
+            let answer = answer.inspect_err(
+                |fault| tracing::debug!(agent = %visit.pod.0, pod = visit.pod.1, %fault, "a pod was asked for its tools in vain"),
+            );
+            (visit, answer.ok())
+        })
+        .buffer_unordered(MAX_CONCURRENT);
+    while let Some((visit, answer)) = answers.next().await {
+        note(controller, &visit, answer.unwrap_or_default());
+        due.insert(visit.pod, Instant::now() + POLL_INTERVAL);
+    }
+}
+
+/// The agents that name a Tool which speaks mcp.
+fn users(context: &Context) -> BTreeSet<Key> {
+    let speaks =
+        |key: &Key| context.caches.tools.get(key).is_some_and(|tool| tool.0.as_ref().is_ok_and(|tool| tool.spec.server().is_some()));
+    context.caches.tools.keys().into_iter().filter(speaks).flat_map(|key| context.caches.references.to(Kind::of::<Tool>(), &key)).collect()
+}
+
+/// The pods of an agent that it is time to ask. Those that run with an earlier configuration are left alone: they may
+/// speak of another server than the Tool names now.
+fn visits(context: &Context, agent: &Key, is_due: impl Fn(&Pod) -> bool) -> Vec<Visit> {
+    let pods = context.caches.pods.ready(agent).into_iter().map(|(name, ready)| ((agent.clone(), name), ready));
+    let pods: Vec<_> = pods.filter(|(pod, _)| is_due(pod)).collect();
+    let Some((config, servers)) = (!pods.is_empty()).then(|| agent::offerings(context, agent)).flatten() else { return Vec::new() };
+    let port = u16::try_from(contract::CONTROL_PORT).unwrap_or_default();
+    let current = pods.into_iter().filter(|(_, ready)| ready.config == config);
+    current.map(|(pod, ready)| Visit { pod, address: SocketAddr::new(ready.address, port), servers: servers.clone() }).collect()
+}
+
+/// Takes note of what a pod said. Of servers that it did not speak of, what it said before stands.
+fn note(controller: &Controller, visit: &Visit, mut answer: Answer) {
+    for agent::Offering { name, tool, server } in &visit.servers {
+        let Some(digest) = answer.tool_digests.remove(name).filter(|digest| is_digest(digest)) else { continue };
+        let changes = answer.tool_changes.remove(name).unwrap_or_default().bounded();
+        if controller.reports.note(tool, visit.pod.clone(), Report { server: server.clone(), digest, changes }) {
+            controller.requests.add(tool.clone());
+        }
+    }
+}
+
+/// Asks an agent for its status. Of what it says, all may be untrue.
+pub async fn ask(address: SocketAddr, token: &str) -> Result<Answer, Fault> {
+    let exchange = async {
+        let stream = timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()))?;
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+        let request = Request::get("/control/status")
+            .header(header::HOST, address.to_string())
+            .header(header::AUTHORIZATION, format!("Bearer {token}"))
+            .body(Empty::<Bytes>::new())?;
+        let talk = async {
+            let response = sender.send_request(request).await?;
+            if response.status() != StatusCode::OK {
+                return Err(Fault::Refused(response.status()));
+            }
+            let body = Limited::new(response.into_body(), MAX_ANSWER_BYTES).collect().await.map_err(Fault::Answer)?;
+            serde_json::from_slice(&body.to_bytes()).map_err(|error| Fault::Answer(error.into()))
+        };
+        tokio::pin!(connection, talk);
+        tokio::select! {
+            answer = &mut talk => answer,
+            ended = &mut connection => {
+                ended?;
+                talk.await
+            }
+        }
+    };
+    timeout(ANSWER_TIMEOUT, exchange).await.unwrap_or(Err(Fault::Late))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use k8s_openapi::api::core::v1::Pod as ClusterPod;
+    use kube::api::DynamicObject;
+    use kube::core::DeserializeGuard;
+    use serde::de::DeserializeOwned;
+    use serde_json::{Value, json};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::caches::ChildKind;
+    use crate::caches::child::Child;
+    use crate::testing::context;
+
+    /// An agent's control port: it keeps what it is asked, and says the same until told otherwise.
+    #[derive(Default)]
+    struct Port {
+        asked: Mutex<Vec<String>>,
+        says: Mutex<String>,
+    }
+
+    impl Port {
+        async fn open(address: &str) -> Arc<Self> {
+            let listener = TcpListener::bind((address, 8001)).await.unwrap();
+            let port = Arc::new(Self::default());
+            tokio::spawn({
+                let port = port.clone();
+                async move {
+                    while let Ok((mut stream, _)) = listener.accept().await {
+                        let mut head = Vec::new();
+                        while !head.ends_with(b"\r\n\r\n") {
+                            assert!(stream.read_buf(&mut head).await.unwrap() > 0);
+                        }
+                        port.asked.lock().unwrap().push(String::from_utf8(head).unwrap());
+                        let answer = port.says.lock().unwrap().clone();
+                        stream.write_all(answer.as_bytes()).await.unwrap();
+                    }
+                }
+            });
+            port
+        }
+
+        fn say(&self, body: &Value) {
+            let body = body.to_string();
+            *self.says.lock().unwrap() = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        }
+
+        fn visits(&self) -> usize {
+            self.asked.lock().unwrap().len()
+        }
+    }
+
+    fn object<K: DeserializeOwned>(value: Value) -> K {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn agent(context: &Context, name: &str, tools: &[&str]) -> Key {
+        let key = Key::new("team-a", name);
+        let spec = json!({"name": name, "framework": "custom", "tools": tools});
+        let whole = json!({"metadata": {"name": name, "namespace": "team-a", "uid": name}, "spec": spec});
+        context.caches.agents.insert(key.clone(), DeserializeGuard(Ok(object(whole))).into());
+        context.caches.references.set(&key, tools.iter().map(|tool| (Kind::of::<Tool>(), Key::new("team-a", *tool))).collect());
+        key
+    }
+
+    fn tool(context: &Context, name: &str, spec: &Value) -> Key {
+        let key = Key::new("team-a", name);
+        let whole = json!({"metadata": {"name": name, "namespace": "team-a"}, "spec": spec});
+        context.caches.tools.insert(key.clone(), DeserializeGuard(Ok(object(whole))));
+        key
+    }
+
+    fn pod(of: &Key, address: &str, config: u64) -> ClusterPod {
+        object(json!({
+            "metadata": {"name": format!("{}-1", of.name), "namespace": of.namespace, "labels": {"agents.slipway.dev/agent": of.name},
+                "annotations": {"agents.slipway.dev/config-hash": format!("{config:016x}")}},
+            "status": {"podIP": address, "conditions": [{"type": "Ready", "status": "True"}]},
+        }))
+    }
+
+    fn home() -> Arc<Context> {
+        let context = context();
+        let namespace: DynamicObject = object(json!({"metadata": {"name": "team-a", "labels": {"agents.slipway.dev/team": "a"}}}));
+        context.caches.children(ChildKind::Namespace).insert(Key::new("", "team-a"), Child::look(&namespace, None, || None, ""));
+        let team = object(json!({"metadata": {"name": "a"}, "spec": {"name": "A"}}));
+        context.caches.teams.insert(Key::new("", "a"), DeserializeGuard(Ok(team)));
+        context.caches.know_secrets_of("team-a");
+        context
+    }
+
+    #[tokio::test]
+    async fn pods_are_asked_now_and_then_and_only_what_is_new_goes_on() {
+        let (port, silent) = (Port::open("127.77.14.1").await, Port::open("127.77.14.2").await);
+        let context = home();
+        let clock = tool(&context, "clock", &json!({"name": "datetime", "type": "builtin"}));
+        let remote = tool(&context, "remote", &json!({"name": "m", "type": "mcp", "mcpEndpoint": "https://m/mcp"}));
+        let (helper, other) = (agent(&context, "helper", &["clock", "remote"]), agent(&context, "other", &["clock"]));
+        let (config, servers) = agent::offerings(&context, &helper).unwrap();
+        let server = "https://m/mcp".to_owned();
+        assert_eq!(servers, [agent::Offering { name: "m".to_owned(), tool: remote.clone(), server: server.clone() }]);
+        context.caches.pods.seen(&pod(&helper, "127.77.14.1", config));
+        context.caches.pods.seen(&pod(&other, "127.77.14.2", agent::offerings(&context, &other).unwrap().0));
+        let sign: Sign = Box::new(|id| Some(format!("token-for-{id}")));
+        let polling = Controller::new(context.clone(), Some(sign));
+        let mut requested = Box::pin(polling.requests.open());
+        let digest = |digit: &str| format!("sha256:{}", digit.repeat(64));
+        let reported = || polling.reports.of(&remote).into_iter().map(|(_, report)| report).collect::<Vec<_>>();
+        let mut due = HashMap::new();
+
+        port.say(&json!({"agent_id": "ag", "tool_digests": {"m": digest("a"), "x": digest("b")}}));
+        round(&polling, &mut due).await;
+        assert_eq!(reported(), [Report { server, digest: digest("a"), changes: Changes::default() }]);
+        assert_eq!(requested.next().await, Some(remote.clone()));
+        polling.requests.begin(&remote);
+        let request = port.asked.lock().unwrap()[0].to_ascii_lowercase();
+        let token = format!("authorization: bearer token-for-{}\r\n", ids::agent("team-a", "helper"));
+        assert!(request.starts_with("get /control/status http/1.1\r\n") && request.contains(&token), "{request}");
+        round(&polling, &mut due).await;
+        assert_eq!(port.visits(), 1, "it is too early to ask again");
+
+        let asked_again = async |due: &mut HashMap<Pod, Instant>| {
+            for at in due.values_mut() {
+                *at = Instant::now();
+            }
+            round(&polling, due).await;
+        };
+        asked_again(&mut due).await;
+        assert_eq!((port.visits(), polling.requests.depth()), (2, 0), "the same again is no news");
+        port.say(&json!({"tool_digests": {"m": digest("b")}, "tool_changes": {"m": {"added": ["wipe"]}}}));
+        asked_again(&mut due).await;
+        assert_eq!(
+            (reported()[0].digest.as_str(), reported()[0].changes.added.as_slice()),
+            (digest("b").as_str(), &["wipe".to_owned()][..])
+        );
+        assert_eq!(polling.requests.depth(), 1);
+
+        for lie in ["nonsense", "HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n", "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n[]"]
+        {
+            *port.says.lock().unwrap() = lie.to_owned();
+            asked_again(&mut due).await;
+        }
+        port.say(&json!({"tool_digests": {"m": "sha256:not-really"}}));
+        asked_again(&mut due).await;
+        assert_eq!((port.visits(), reported()[0].digest.as_str()), (7, digest("b").as_str()), "what cannot be used changes nothing");
+
+        let visits = port.visits();
+        context.caches.pods.seen(&pod(&helper, "127.77.14.1", config + 1));
+        asked_again(&mut due).await;
+        assert_eq!(port.visits(), visits, "a pod of another configuration may speak of another server");
+        context.caches.pods.gone(&pod(&helper, "127.77.14.1", config));
+        round(&polling, &mut due).await;
+        assert_eq!((reported(), due.len(), silent.visits()), (Vec::new(), 0, 0), "{clock} has nothing to be asked about");
+    }
+}

@@ -1,0 +1,94 @@
+//! Our part of an Agent's status: which release runs, what it is pinned at, and the conditions `Released` and `Pinned`.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::ResourceExt;
+use serde::Serialize;
+use slipway_api::Agent;
+use slipway_api::agent::Phase;
+use slipway_api::condition::{self, Finding, OF_RELEASES, PINNED, READY, RECONCILING, RELEASED};
+
+use super::history::AgentHistory;
+
+/// What is written.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ReleasePart {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub active_release: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pinned_content: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+}
+
+/// What should be written, before it has a time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Wanted {
+    active_release: Option<i64>,
+    pinned_content: Option<String>,
+    findings: Vec<Finding>,
+}
+
+/// What Git says of the agent, and whether the agent says of itself that this is what its pods run.
+pub(super) fn of(agent: &Agent, past: &AgentHistory, pin: Option<String>) -> Wanted {
+    let Some(active) = &past.active else { return Wanted { active_release: None, pinned_content: None, findings: Vec::new() } };
+    let message = if runs(agent) {
+        format!("release v{} runs", active.version)
+    } else {
+        format!("release v{} is the active one; whether it runs, the condition Ready says", active.version)
+    };
+    let mut findings = vec![Finding::new(RELEASED, true, "Active", message)];
+    if pin.is_some() {
+        let message =
+            format!("release v{} counts in place of the spec, which GitOps owns, until the spec's content changes", active.version);
+        findings.push(Finding::new(PINNED, true, "OwnedByGitOps", message));
+    }
+    Wanted { active_release: i64::try_from(active.version).ok(), pinned_content: pin, findings }
+}
+
+/// Whether an agent has said, of its present spec, that its pods are all as they should be.
+fn runs(agent: &Agent) -> bool {
+    let Some(status) = &agent.status else { return false };
+    let holds = |kind: &str, value: &str| status.conditions.iter().any(|condition| condition.type_ == kind && condition.status == value);
+    status.observed_generation == agent.metadata.generation
+        && status.phase == Some(Phase::Running)
+        && holds(READY, "True")
+        && holds(RECONCILING, "False")
+}
+
+/// What to say when Git cannot be asked: all else stays.
+pub(super) fn unavailable(agent: &Agent, reason: &str, message: &str) -> Wanted {
+    let status = agent.status.clone().unwrap_or_default();
+    let pinned = status.conditions.iter().find(|condition| condition.type_ == PINNED);
+    let kept = pinned.map(|pinned| Finding::new(PINNED, pinned.status == "True", &*pinned.reason, &*pinned.message));
+    let findings = [Finding::new(RELEASED, false, reason, message)].into_iter().chain(kept).collect();
+    Wanted { active_release: status.active_release, pinned_content: status.pinned_content, findings }
+}
+
+/// What to say when the cluster has seen releases that Git does not have: nothing is recorded upon a history that was
+/// lost, and nothing of it is deleted from the cluster.
+pub(super) fn lost(agent: &Agent, past: &AgentHistory) -> Option<Wanted> {
+    let known = super::plan::agent_release(agent)?;
+    (known > past.highest).then(|| {
+        let message = format!(
+            "release v{known} is the active one, but the history ends at v{}; restore {}.git from a mirror or a backup. To begin anew instead: \
+             kubectl patch agent {} --subresource=status --type=merge -p '{{\"status\":{{\"activeRelease\":null}}}}'",
+            past.highest,
+            agent.namespace().unwrap_or_default(),
+            agent.name_any(),
+        );
+        unavailable(agent, "HistoryLost", &message)
+    })
+}
+
+/// What has to be written, unless the Agent says so already.
+pub(super) fn differs(agent: &Agent, wanted: &Wanted, now: Timestamp) -> Option<ReleasePart> {
+    let status = agent.status.clone().unwrap_or_default();
+    let before: Vec<Condition> = status.conditions.into_iter().filter(|condition| OF_RELEASES.contains(&&*condition.type_)).collect();
+    let conditions = condition::conditions(wanted.findings.clone(), &before, None, now);
+    let part = ReleasePart { active_release: wanted.active_release, pinned_content: wanted.pinned_content.clone(), conditions };
+    let mut before = ReleasePart { active_release: status.active_release, pinned_content: status.pinned_content, conditions: before };
+    before.conditions.sort_by_key(|condition| OF_RELEASES.iter().position(|kind| *kind == condition.type_));
+    (part != before).then_some(part)
+}

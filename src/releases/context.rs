@@ -1,0 +1,376 @@
+//! The cluster as the release controller knows it: Agents, what they name (as digests), the images of their pods, and
+//! their AgentReleases (as fingerprints). Far less than the other controllers have, and nothing that they need.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::Api;
+use kube::core::NamespaceResourceScope;
+use kube::{Client, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+use slipway_api::agent::CONTAINER;
+use slipway_api::{Agent, AgentRelease, AgentSpec, KnowledgeBase, Skill, Tool, labels};
+use slipway_cluster::Key;
+use slipway_cluster::cached::{CachedAgent, Guarded};
+use slipway_cluster::controller::Requests;
+use slipway_cluster::event::Events;
+use slipway_cluster::references::{Kind as ObjectKind, References as ReferenceIndex};
+use slipway_cluster::watch::{Heard, Readiness, follow, namespaced, scopes};
+use slipway_cluster::{Cache, Metrics, Tasks};
+use slipway_state::history::History;
+use tokio::time::Instant;
+
+use super::author;
+use super::debounce::Debounce;
+use super::projection::Shown;
+use super::references::{self, Found, Kind, Name, References};
+
+/// What the controller is told at its start.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    /// Only these namespaces are looked at; empty means all.
+    pub watch_namespaces: Vec<String>,
+    pub max_concurrent_reconciles: usize,
+}
+
+/// Who hears of new commits, by namespace.
+pub type Moved = Box<dyn Fn(&str) + Send + Sync>;
+
+/// All that the release controller knows.
+pub struct Context {
+    pub(super) client: Client,
+    pub(super) settings: Settings,
+    pub(super) metrics: Metrics,
+    pub(super) events: Events,
+    pub(super) tasks: Tasks,
+    pub(super) history: Arc<History>,
+    /// Hears which namespaces have new commits.
+    pub moved: Option<Moved>,
+    pub(super) agents: Cache<CachedAgent>,
+    things: Cache<Thing>,
+    releases: RwLock<HashMap<Key, HashMap<String, Shown>>>,
+    images: RwLock<HashMap<Key, BTreeMap<String, Running>>>,
+    reference_index: ReferenceIndex,
+    debounce: Mutex<HashMap<Key, Debounce>>,
+    pub(super) requests: Requests,
+    sources: Readiness,
+}
+
+/// Something that agents name. Kind and name make up its key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Thing {
+    found: Found,
+    author: String,
+}
+
+/// The image of a pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Running {
+    reference: String,
+    digest: String,
+}
+
+impl Context {
+    pub fn new(client: Client, settings: Settings, history: Arc<History>, metrics: Metrics, events: Events, tasks: Tasks) -> Self {
+        Self {
+            client,
+            settings,
+            metrics,
+            events,
+            tasks,
+            history,
+            moved: None,
+            agents: Cache::default(),
+            things: Cache::default(),
+            releases: RwLock::default(),
+            images: RwLock::default(),
+            reference_index: ReferenceIndex::default(),
+            debounce: Mutex::default(),
+            requests: Requests::default(),
+            sources: Readiness::default(),
+        }
+    }
+
+    /// Git has moved.
+    pub(super) fn moved(&self, namespace: &str) {
+        if let Some(moved) = &self.moved {
+            moved(namespace);
+        }
+    }
+
+    /// Whether every watch has told its first list.
+    pub fn is_ready(&self) -> bool {
+        self.sources.is_ready()
+    }
+
+    pub(super) async fn ready(&self) {
+        self.sources.wait().await;
+    }
+
+    pub(super) fn watches(&self, namespace: &str) -> bool {
+        self.settings.watch_namespaces.is_empty() || self.settings.watch_namespaces.iter().any(|watched| watched == namespace)
+    }
+
+    /// What an agent's names stand for. They are written down, so that a change of them comes back.
+    pub(super) fn references(&self, agent: &Key, present: &AgentSpec, other: Option<&AgentSpec>) -> References {
+        let names: BTreeSet<Name> = references::names(present).into_iter().chain(other.into_iter().flat_map(references::names)).collect();
+        let target = |name: &Name| (object_kind(name.kind), Key::new(&agent.namespace, &name.name));
+        self.reference_index.set(agent, names.iter().map(target).collect());
+        let found = names
+            .into_iter()
+            .map(|name| (name.clone(), self.thing(&agent.namespace, &name).map_or(Found::Missing, |thing| thing.found.clone())));
+        References { found: found.collect(), image: self.image(agent, present) }
+    }
+
+    /// Who wrote something last that an agent names.
+    pub(super) fn author(&self, namespace: &str, name: &Name) -> Option<String> {
+        self.thing(namespace, name).map(|thing| thing.author.clone())
+    }
+
+    pub(super) fn forget(&self, agent: &Key) {
+        self.reference_index.set(agent, HashSet::new());
+        self.debounce().remove(agent);
+    }
+
+    fn thing(&self, namespace: &str, name: &Name) -> Option<Arc<Thing>> {
+        self.things.get(&thing_key(name.kind, &Key::new(namespace, &name.name)))
+    }
+
+    /// The digest that all pods of the agent report that run this very image. Those on their way in or out do not count.
+    fn image(&self, agent: &Key, spec: &AgentSpec) -> Option<String> {
+        let images = self.images.read().unwrap_or_else(PoisonError::into_inner);
+        let wanted = |running: &&Running| spec.image.as_ref().is_none_or(|image| *image == running.reference);
+        let mut digests = images.get(agent)?.values().filter(wanted).map(|running| running.digest.clone());
+        let first = digests.next()?;
+        digests.all(|digest| digest == first).then_some(first)
+    }
+
+    /// The AgentReleases of an agent.
+    pub(super) fn shown(&self, agent: &Key) -> Vec<Shown> {
+        let releases = self.releases.read().unwrap_or_else(PoisonError::into_inner);
+        releases.get(agent).into_iter().flat_map(HashMap::values).cloned().collect()
+    }
+
+    /// Takes note of an AgentRelease, told by a watch or by the answer to a write, which may come after later news.
+    pub(super) fn note(&self, release: &AgentRelease) -> Shown {
+        let shown = Shown::of(release);
+        let agent = Key::new(release.namespace().unwrap_or_default(), &shown.agent);
+        let mut releases = self.releases.write().unwrap_or_else(PoisonError::into_inner);
+        let of = releases.entry(agent).or_default();
+        let is_old = |known: &Shown| known.uid == shown.uid && known.resource_version > shown.resource_version;
+        if !of.get(&shown.name).is_some_and(is_old) {
+            of.insert(shown.name.clone(), shown.clone());
+        }
+        shown
+    }
+
+    /// Forgets an AgentRelease; says whose it was.
+    pub(super) fn gone(&self, agent: &Key, name: &str) {
+        let mut releases = self.releases.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(of) = releases.get_mut(agent) {
+            of.remove(name);
+            if of.is_empty() {
+                releases.remove(agent);
+            }
+        }
+    }
+
+    pub(super) fn debounce(&self) -> MutexGuard<'_, HashMap<Key, Debounce>> {
+        self.debounce.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long the agent's present content has stood still, in the eyes of this process.
+    pub(super) fn still(&self, agent: &Key, now: Instant) -> Debounce {
+        *self.debounce().entry(agent.clone()).or_insert_with(|| Debounce::new(now))
+    }
+
+    /// Asks for all agents to be looked at.
+    pub(super) fn enqueue_all(&self) {
+        self.agents.keys().into_iter().for_each(|key| self.requests.add(key));
+        let releases = self.releases.read().unwrap_or_else(PoisonError::into_inner);
+        releases.keys().for_each(|key| self.requests.add(key.clone()));
+    }
+}
+
+fn object_kind(kind: Kind) -> ObjectKind {
+    match kind {
+        Kind::Tool => ObjectKind::of::<Tool>(),
+        Kind::Skill => ObjectKind::of::<Skill>(),
+        Kind::KnowledgeBase => ObjectKind::of::<KnowledgeBase>(),
+    }
+}
+
+/// Names have no slash in them.
+fn thing_key(kind: Kind, key: &Key) -> Key {
+    Key::new(&key.namespace, format!("{}/{}", kind.folder(), key.name))
+}
+
+/// Starts every watch. They run until the process ends.
+pub fn watch_all(context: &Arc<Context>) {
+    for scope in scopes(&context.settings.watch_namespaces) {
+        agents(context, scope.clone());
+        things(context, scope.clone(), Kind::Tool, |tool: &Tool| {
+            if tool.spec.enabled { Found::Digest(references::digest(&tool.spec)) } else { Found::Off }
+        });
+        things(context, scope.clone(), Kind::KnowledgeBase, |base: &KnowledgeBase| Found::Digest(references::digest(&base.spec)));
+        things(context, scope.clone(), Kind::Skill, |skill: &Skill| {
+            let status = skill.status.as_ref().filter(|status| status.observed_generation == skill.meta().generation);
+            status.and_then(|status| status.digest.clone()).map_or(Found::Missing, Found::Digest)
+        });
+        releases(context, scope.clone());
+        pods(context, scope);
+    }
+}
+
+fn agents(context: &Arc<Context>, scope: Option<String>) {
+    context.sources.expect();
+    let (context, tasks) = (context.clone(), context.tasks.clone());
+    tasks.spawn("watch of Agents", async move {
+        let api: Api<Guarded<Agent>> = namespaced(&context.client, scope.as_deref());
+        let hear = |heard: Heard<Guarded<Agent>>| match heard {
+            Heard::Seen(key, agent) => {
+                context.agents.insert(key.clone(), (*agent).into());
+                context.requests.add(key);
+            }
+            Heard::Gone(key, _) => {
+                context.agents.remove(&key);
+                context.requests.add(key);
+            }
+            Heard::Listing => {}
+            Heard::Listed(keys) => context.agents.retain(scope.as_deref(), &keys).into_iter().for_each(|key| context.requests.add(key)),
+        };
+        follow(api, None, Some(&context.sources), hear).await;
+    });
+}
+
+/// Watches a kind that agents name, of which only what it stands for is kept.
+fn things<K>(context: &Arc<Context>, scope: Option<String>, kind: Kind, look: fn(&K) -> Found)
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + std::fmt::Debug + Send + Sync + 'static,
+{
+    context.sources.expect();
+    let (context, tasks) = (context.clone(), context.tasks.clone());
+    tasks.spawn(format!("watch of {}", K::plural(&())), async move {
+        let api: Api<Guarded<K>> = namespaced(&context.client, scope.as_deref());
+        let changed =
+            |key: &Key| context.reference_index.to(object_kind(kind), key).into_iter().for_each(|agent| context.requests.add(agent));
+        let prefix = format!("{}/", kind.folder());
+        let mut known: HashSet<Key> = HashSet::new();
+        let hear = |heard: Heard<Guarded<K>>| match heard {
+            Heard::Seen(key, object) => {
+                let found = object.0.as_ref().map_or(Found::Missing, look);
+                let thing = Thing { found, author: author::of_spec(object.meta()) };
+                known.insert(key.clone());
+                let before = context.things.insert(thing_key(kind, &key), thing.clone());
+                if before.is_none_or(|before| before.found != thing.found) {
+                    changed(&key);
+                }
+            }
+            Heard::Gone(key, _) => {
+                known.remove(&key);
+                context.things.remove(&Key::new(&key.namespace, format!("{prefix}{}", key.name)));
+                changed(&key);
+            }
+            Heard::Listing => {}
+            Heard::Listed(keys) => {
+                let gone: Vec<Key> = known.iter().filter(|key| !keys.contains(*key)).cloned().collect();
+                for key in gone {
+                    known.remove(&key);
+                    context.things.remove(&thing_key(kind, &key));
+                    changed(&key);
+                }
+            }
+        };
+        follow(api, None, Some(&context.sources), hear).await;
+    });
+}
+
+fn releases(context: &Arc<Context>, scope: Option<String>) {
+    context.sources.expect();
+    let (context, tasks) = (context.clone(), context.tasks.clone());
+    tasks.spawn("watch of AgentReleases", async move {
+        // Those that cannot be read say nothing; the API server keeps them from being made.
+        let api: Api<Guarded<AgentRelease>> = namespaced(&context.client, scope.as_deref());
+        let hear = |heard: Heard<Guarded<AgentRelease>>| match heard {
+            Heard::Seen(key, release) => {
+                let Ok(release) = &release.0 else { return };
+                context.note(release);
+                context.requests.add(Key::new(key.namespace, &release.spec.agent));
+            }
+            Heard::Gone(key, release) => {
+                let Ok(release) = &release.0 else { return };
+                let agent = Key::new(&key.namespace, &release.spec.agent);
+                context.gone(&agent, &key.name);
+                context.requests.add(agent);
+            }
+            Heard::Listing => {}
+            Heard::Listed(keys) => {
+                let mut releases = context.releases.write().unwrap_or_else(PoisonError::into_inner);
+                for (agent, of) in releases.iter_mut().filter(|(agent, _)| scope.as_ref().is_none_or(|scope| agent.namespace == *scope)) {
+                    let before = of.len();
+                    of.retain(|name, _| keys.contains(&Key::new(&agent.namespace, name)));
+                    if of.len() != before {
+                        context.requests.add(agent.clone());
+                    }
+                }
+                releases.retain(|_, of| !of.is_empty());
+            }
+        };
+        follow(api, None, Some(&context.sources), hear).await;
+    });
+}
+
+fn pods(context: &Arc<Context>, scope: Option<String>) {
+    context.sources.expect();
+    let (context, tasks) = (context.clone(), context.tasks.clone());
+    tasks.spawn("watch of Pods", async move {
+        let api: Api<Pod> = namespaced(&context.client, scope.as_deref());
+        let agent_of = |pod: &Pod| Some(Key::new(pod.namespace()?, pod.labels().get(labels::AGENT)?));
+        let hear = |heard: Heard<Pod>| {
+            let mut images = context.images.write().unwrap_or_else(PoisonError::into_inner);
+            match heard {
+                Heard::Seen(key, pod) => {
+                    let Some(agent) = agent_of(&pod) else { return };
+                    let of = images.entry(agent.clone()).or_default();
+                    let before = match running(&pod) {
+                        Some(now) => of.insert(key.name, now.clone()).is_none_or(|before| before != now),
+                        None => of.remove(&key.name).is_some(),
+                    };
+                    if before {
+                        context.requests.add(agent);
+                    }
+                }
+                Heard::Gone(key, pod) => {
+                    let Some(agent) = agent_of(&pod) else { return };
+                    if let Some(of) = images.get_mut(&agent) {
+                        of.remove(&key.name);
+                    }
+                    context.requests.add(agent);
+                }
+                Heard::Listing => {}
+                Heard::Listed(keys) => {
+                    for (agent, of) in images.iter_mut().filter(|(agent, _)| scope.as_ref().is_none_or(|scope| agent.namespace == *scope)) {
+                        of.retain(|name, _| keys.contains(&Key::new(&agent.namespace, name)));
+                    }
+                }
+            }
+            images.retain(|_, of| !of.is_empty());
+        };
+        follow(api, Some(labels::AGENT), Some(&context.sources), hear).await;
+    });
+}
+
+/// The image of a pod that stays and has told it.
+fn running(pod: &Pod) -> Option<Running> {
+    if pod.metadata.deletion_timestamp.is_some() {
+        return None;
+    }
+    let container = pod.spec.as_ref()?.containers.iter().find(|container| container.name == CONTAINER)?;
+    let status = pod.status.as_ref()?.container_statuses.iter().flatten().find(|status| status.name == CONTAINER)?;
+    Some(Running { reference: container.image.clone()?, digest: references::digest_of(&status.image_id)? })
+}
+
+/// How long after an Agent was seen to go its history is closed: one that comes back at once goes on with it.
+pub(super) const GRACE: Duration = Duration::from_secs(5);

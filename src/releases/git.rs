@@ -1,0 +1,162 @@
+//! The history as the controller asks it: off the threads that others run on, and in the controller's words.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use slipway_cluster::Key;
+use slipway_release::{Current, Status};
+use slipway_state::history::{Author, Draft, Fault, History, Recorded, Row, Transition, VersionStatus};
+
+use super::history::{Active, AgentHistory, Version};
+use super::note::Note;
+use super::plan::Asked;
+use super::projection::Shown;
+
+/// So many of the newest versions are looked at: more than the cluster keeps.
+const NEWEST: usize = 5;
+
+/// Does something with the history that blocks.
+pub(super) async fn on<T: Send + 'static>(
+    history: &Arc<History>,
+    work: impl FnOnce(&History) -> Result<T, Fault> + Send + 'static,
+) -> Result<T, Fault> {
+    let history = history.clone();
+    match tokio::task::spawn_blocking(move || work(&history)).await {
+        Ok(result) => result,
+        Err(error) => Err(Fault::Busy(format!("the history was left before it had answered: {error}"))),
+    }
+}
+
+/// What Git says of an agent, with these versions besides those that matter anyway.
+fn past(history: &History, agent: &Key, others: impl Iterator<Item = u64>) -> Result<AgentHistory, Fault> {
+    let mut past = AgentHistory::default();
+    let page = history.list(&agent.namespace, &agent.name, None, NEWEST)?;
+    past.highest = page.rows.first().map_or(0, |row| row.version);
+    let active = match history.current(&agent.namespace, &agent.name) {
+        Ok(Some(Current::Release(artifact))) => Some(*artifact),
+        Ok(Some(Current::Gone(_)) | None) => None,
+        Err(Fault::Damaged(why)) => {
+            past.damaged = Some(why);
+            None
+        }
+        Err(fault) => return Err(fault),
+    };
+    let mut missing: BTreeSet<u64> = others.chain(active.as_ref().map(|artifact| artifact.metadata.version)).collect();
+    for row in page.rows {
+        missing.remove(&row.version);
+        past.take(row);
+    }
+    for version in missing {
+        let page = history.list(&agent.namespace, &agent.name, Some(version.saturating_add(1)), 1)?;
+        page.rows.into_iter().filter(|row| row.version == version).for_each(|row| past.take(row));
+    }
+    let Some(current) = active else { return Ok(past) };
+    let version = current.metadata.version;
+    let status = history.status(&agent.namespace, &agent.name, version)?;
+    // As it was recorded: what the cluster shows is the file of the version, unless somebody has spoilt that.
+    let artifact = match history.release(&agent.namespace, &agent.name, version) {
+        Err(Fault::Damaged(_) | Fault::Missing(_)) => current,
+        found => found?,
+    };
+    let since = status.as_ref().map_or(artifact.metadata.timestamp, |status| status.when);
+    let note = Note::read(status.and_then(|status| status.reason).as_deref());
+    past.active = Some(Active { version, since, artifact, note });
+    Ok(past)
+}
+
+impl AgentHistory {
+    fn take(&mut self, row: Row) {
+        // What is not believed is told when it is asked for, and not shown.
+        let (Ok(summary), Some(status)) = (row.summary, row.status) else { return };
+        let (name, commit) = row.recorded.unzip();
+        let version = Version {
+            name,
+            status: status.status,
+            reason: status.reason,
+            when: status.when,
+            previous: summary.previous,
+            author: summary.author,
+            timestamp: summary.timestamp,
+            changelog: summary.changelog,
+            checksum: summary.checksum,
+            commit,
+        };
+        self.versions.insert(row.version, version);
+    }
+}
+
+/// The release that somebody wants to run again.
+pub(super) fn asked(history: &History, agent: &Key, version: u64) -> Result<Asked, Fault> {
+    let found = match history.release(&agent.namespace, &agent.name, version) {
+        Ok(artifact) => {
+            let status = history.status(&agent.namespace, &agent.name, version)?;
+            let rejected = status.as_ref().is_some_and(VersionStatus::was_rejected);
+            let status = status.map_or(artifact.metadata.status, |status| if rejected { Status::Rejected } else { status.status });
+            Ok((artifact, status))
+        }
+        Err(fault @ (Fault::Refused(_) | Fault::Missing(_) | Fault::Damaged(_))) => Err(fault.to_string()),
+        Err(fault) => return Err(fault),
+    };
+    Ok(Asked { version, found })
+}
+
+/// The AgentReleases of an agent with the versions that they stand for (those of their requests or, if the controller
+/// made them, of their names), and what Git says of these and the agent, if that is not known yet.
+pub(super) fn seen(
+    history: &History,
+    agent: &Key,
+    mut all: Vec<Shown>,
+    known: Option<AgentHistory>,
+) -> Result<(Vec<Shown>, AgentHistory), Fault> {
+    for shown in &mut all {
+        shown.version = recorded_as(history, agent, &shown.key())?;
+        if shown.version.is_none() && shown.is_made {
+            shown.version = recorded_as(history, agent, &shown.name)?.or(shown.numbered);
+        }
+    }
+    let past = known.map_or_else(|| past(history, agent, all.iter().filter_map(|shown| shown.version)), Ok)?;
+    Ok((all, past))
+}
+
+/// The version that a person's release was recorded as.
+fn recorded_as(history: &History, agent: &Key, release: &str) -> Result<Option<u64>, Fault> {
+    let found = history.named(&agent.namespace, release)?;
+    Ok(found.filter(|(of, _)| *of == agent.name).map(|(_, recorded)| recorded.version))
+}
+
+pub(super) fn record(history: &History, namespace: &str, draft: Draft) -> Result<Recorded, Fault> {
+    history.record(namespace, draft)
+}
+
+pub(super) fn activate(
+    history: &History,
+    agent: &Key,
+    version: u64,
+    note: &Note,
+    manifest: Option<String>,
+    when: Timestamp,
+) -> Result<Recorded, Fault> {
+    let author = author(note.by.as_deref().unwrap_or(super::author::PLATFORM));
+    let transition = Transition { agent: agent.name.clone(), version, author, when, reason: note.reason() };
+    history.activate(&agent.namespace, transition, manifest)
+}
+
+/// An author as Git writes one: a name, and an address where there is one.
+pub(super) fn author(name: &str) -> Author {
+    let email = if name.contains('@') && !name.contains(' ') && !name.starts_with(super::author::MANAGER) { name } else { "" };
+    Author { name: name.to_owned(), email: email.to_owned() }
+}
+
+/// Whether the history of an agent is open. What cannot be read must not outlive its agent either.
+pub(super) fn lives(history: &History, agent: &Key) -> Result<bool, Fault> {
+    Ok(match history.current(&agent.namespace, &agent.name) {
+        Ok(Some(Current::Release(_))) | Err(Fault::Damaged(_)) => true,
+        Ok(Some(Current::Gone(_))) => false,
+        Ok(None) => {
+            let newest = history.list(&agent.namespace, &agent.name, None, 1)?;
+            newest.rows.iter().any(|row| row.status.as_ref().is_some_and(|status| status.status == Status::PendingEval))
+        }
+        Err(fault) => return Err(fault),
+    })
+}

@@ -1,0 +1,295 @@
+//! The decision, pure: from an Agent, its history and what the cluster shows of it, to the one thing to do next.
+//!
+//! Every step is one write. After it the question is asked anew, so that a process may end anywhere: what was done is
+//! seen, and what was not is done. Git comes first, and the cluster is brought to what Git says.
+
+use std::borrow::Cow;
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use serde_json::{Value, json};
+use slipway_api::{Agent, labels};
+use slipway_release::lifecycle::{self, Event};
+use slipway_release::{Artifact, Resolved, Status, autoscaled, content_of as content, pinned_content};
+
+use super::agent_status::{self, ReleasePart};
+use super::draft::{self, Draft};
+use super::history::{Active, AgentHistory};
+use super::note::{Image, Note};
+use super::projection::{self, Shown};
+use super::references::{References, differs, pinned_digest};
+
+/// All that a decision depends on.
+pub(super) struct Seen<'a> {
+    /// With its managed fields, where the annotation of a rollback is there or a release is to be recorded.
+    pub agent: &'a Agent,
+    pub past: &'a AgentHistory,
+    /// What the cluster has of its releases.
+    pub shown: &'a [Shown],
+    pub references: &'a References,
+    /// The version that the annotation asks for, as it was found.
+    pub asked: Option<&'a Asked>,
+    /// Who owns the spec, if GitOps does. It counts with the annotation alone.
+    pub owner: Option<&'a str>,
+    /// Who asked for the rollback, and when.
+    pub by: &'a str,
+    pub asked_at: Option<Timestamp>,
+    /// Whether the present content has stood still long enough, and the image was waited for.
+    pub patience: Patience,
+    pub now: Timestamp,
+}
+
+/// How long a change has stood, and an image been waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Patience {
+    pub content: bool,
+    pub image: bool,
+}
+
+impl Patience {
+    pub(super) const OVER: Self = Self { content: true, image: true };
+}
+
+/// The release that somebody wants to run again.
+#[derive(Debug, Clone)]
+pub(super) struct Asked {
+    pub version: u64,
+    /// What it holds and where it stands, or why it cannot be believed.
+    pub found: Result<(Artifact, Status), String>,
+}
+
+/// The next thing to do.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Step {
+    /// Nothing, until something changes or time has passed.
+    Wait(Wait),
+    /// Tells that a rollback cannot be, and takes its annotation away.
+    Refuse { version: String, why: String },
+    /// In Git: makes a version active, or writes another note beside the active one.
+    Activate { version: u64, note: Note },
+    /// In Git: records a version, active at once.
+    Record(Box<Draft>),
+    /// On the Agent, one merge patch: a release's content, and the annotation goes. Tells of the release, if that is news
+    /// and the status will not tell, because it names the release already.
+    Patch { patch: Value, news: bool },
+    /// On the Agent: the annotation goes. The same of the release.
+    RemoveAnnotation { news: bool },
+    /// Makes an AgentRelease.
+    CreateRelease { version: u64 },
+    /// Writes the status of one.
+    WriteReleaseStatus { name: String, status: Box<slipway_api::AgentReleaseStatus> },
+    /// Deletes one.
+    Prune { name: String },
+    /// Writes our part of the Agent's status, and tells of the release that it names, if that is news.
+    WriteAgentStatus { part: ReleasePart, news: bool },
+}
+
+impl Step {
+    /// Whether it ends somebody's request because nothing has changed. The request may be heard of sooner than a change that
+    /// was made before it, as each comes by a watch of its own.
+    pub(super) fn is_skip(&self) -> bool {
+        matches!(self, Self::WriteReleaseStatus { status, .. } if status.phase == Some(Status::Skipped))
+    }
+}
+
+/// Why there is nothing to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// All is as it should be.
+    Done,
+    /// A change has to stand still first. The number tells it from others.
+    Change(u64),
+    /// A first release waits for its image to be known.
+    Image,
+    /// The agent cannot have one now: it is suspended, or names what is not there.
+    Unable,
+}
+
+pub(super) fn next(seen: &Seen) -> Step {
+    let Seen { agent, past, .. } = *seen;
+    if agent.metadata.deletion_timestamp.is_some() {
+        return Step::Wait(Wait::Done);
+    }
+    if let Some(lost) = agent_status::lost(agent, past) {
+        return match agent_status::differs(agent, &lost, seen.now) {
+            Some(part) => Step::WriteAgentStatus { part, news: false },
+            None => Step::Wait(Wait::Unable),
+        };
+    }
+    if let Some(text) = asked(agent) {
+        return rollback(seen, text);
+    }
+    if let Some(why) = &past.damaged {
+        let damaged = agent_status::unavailable(agent, "HistoryDamaged", why);
+        return match agent_status::differs(agent, &damaged, seen.now) {
+            Some(part) => Step::WriteAgentStatus { part, news: false },
+            None => Step::Wait(Wait::Unable),
+        };
+    }
+    if let Some(step) = project(seen, pinned_content(agent)) {
+        return step;
+    }
+    requests(seen).unwrap_or_else(|| automatic(seen))
+}
+
+/// What the annotation of a rollback says.
+pub(super) fn asked(agent: &Agent) -> Option<&str> {
+    agent.annotations().get(labels::DEPLOY_RELEASE).map(String::as_str)
+}
+
+/// The version in the annotation.
+pub(super) fn version(text: &str) -> Option<u64> {
+    text.trim().trim_start_matches('v').parse().ok().filter(|version| *version > 0)
+}
+
+fn rollback(seen: &Seen, text: &str) -> Step {
+    let Seen { agent, past, .. } = *seen;
+    let refuse = |why: String| Step::Refuse { version: text.chars().take(40).collect(), why };
+    let Some(version) = version(text) else {
+        return refuse("it is no version; a number is, as in agents.slipway.dev/deploy-release: \"3\"".to_owned());
+    };
+    let active = past.active.as_ref().filter(|active| active.version == version);
+    let Some(active) = active else {
+        let Some(asked) = seen.asked.filter(|asked| asked.version == version) else { return Step::Wait(Wait::Unable) };
+        let (artifact, status) = match &asked.found {
+            Ok(found) => found,
+            Err(why) => return refuse(why.clone()),
+        };
+        if let Err(refused) = lifecycle::next(*status, Event::Deployed) {
+            return refuse(refused.to_string());
+        }
+        return match slipway_release::spec(artifact, &agent.spec) {
+            Ok(spec) => Step::Activate { version, note: seen.references.note(artifact, &spec, seen.by.to_owned()) },
+            Err(fault) => refuse(fault.to_string()),
+        };
+    };
+    // Asked for since it became active, it is deployed again, and who asked is written down.
+    if seen.asked_at.is_some_and(|asked| asked > active.since) {
+        return match slipway_release::spec(&active.artifact, &agent.spec) {
+            Ok(spec) => Step::Activate { version, note: seen.references.note(&active.artifact, &spec, seen.by.to_owned()) },
+            Err(fault) => refuse(fault.to_string()),
+        };
+    }
+    let news = active.is_again() && agent_release(agent) == Some(version);
+    if seen.owner.is_some() {
+        // What runs is made from the AgentRelease, which therefore comes before the pin.
+        let is_same = content(agent).same_content(&active.artifact);
+        let pin = (!is_same).then(|| content(agent).content_hash());
+        return project(seen, pin).unwrap_or(Step::RemoveAnnotation { news });
+    }
+    let artifact = if autoscaled(agent) { active.artifact.clone().without_replicas() } else { active.artifact.clone() };
+    match slipway_release::rollback(&artifact, &agent.spec) {
+        Ok(mut patch) => {
+            patch["metadata"] = json!({
+                "resourceVersion": agent.resource_version(),
+                "annotations": {labels::DEPLOY_RELEASE: Value::Null},
+            });
+            Step::Patch { patch, news }
+        }
+        Err(fault) => refuse(fault.to_string()),
+    }
+}
+
+/// What still keeps the cluster from showing what Git says.
+fn project(seen: &Seen, pin: Option<String>) -> Option<Step> {
+    let Seen { agent, past, shown, .. } = *seen;
+    projection::step(past, shown).or_else(|| {
+        let part = agent_status::of(agent, past, pin);
+        let news = past.active.as_ref().is_some_and(|active| agent_release(agent) != Some(active.version));
+        agent_status::differs(agent, &part, seen.now).map(|part| Step::WriteAgentStatus { part, news })
+    })
+}
+
+/// The version that the Agent's status names.
+pub(super) fn agent_release(agent: &Agent) -> Option<u64> {
+    agent.status.as_ref()?.active_release.and_then(|version| u64::try_from(version).ok())
+}
+
+/// The Agent as it runs: its own spec, or that of the release that it is pinned to.
+pub(super) fn effective<'a>(agent: &'a Agent, past: &AgentHistory) -> Cow<'a, Agent> {
+    let pinned = past.active.as_ref().filter(|_| pinned_content(agent).is_some());
+    match pinned.map(|active| slipway_release::spec(&active.artifact, &agent.spec)) {
+        Some(Ok(spec)) => Cow::Owned(Agent { spec, ..agent.clone() }),
+        // One that cannot be read was refused before it was pinned.
+        _ => Cow::Borrowed(agent),
+    }
+}
+
+/// What a person asked for by making an AgentRelease, the oldest first.
+fn requests(seen: &Seen) -> Option<Step> {
+    let Seen { agent, past, shown, .. } = *seen;
+    let mut waiting: Vec<_> = shown.iter().filter(|shown| shown.version.is_none() && !shown.deleting && !shown.skipped).collect();
+    waiting.sort_by_key(|shown| (shown.created, &shown.name));
+    let effective = effective(agent, past);
+    for shown in waiting {
+        let Some(request) = &shown.request else { continue };
+        let unable = match (agent.stopped_by(), seen.references.resolved(&effective.spec)) {
+            (Some(why), _) if past.active.is_none() => ("NotDeployed", format!("agent {} was never deployed: {why}", agent.name_any())),
+            (_, Err(name)) => ("Unresolved", format!("{name}, which the agent names, is not there, cannot be read or is not ready")),
+            (_, Ok(resolved)) => {
+                if let Some(version) = unchanged(past, &effective, &resolved) {
+                    let Some(status) = projection::skips(shown, request, version, seen.now) else { continue };
+                    return Some(Step::WriteReleaseStatus { name: shown.name.clone(), status: Box::new(status) });
+                }
+                return Some(Step::Record(Box::new(draft::requested(&effective, past, resolved, shown, request, seen.now))));
+            }
+        };
+        if let Some(status) = projection::waits(shown, request, unable.0, &unable.1, seen.now) {
+            return Some(Step::WriteReleaseStatus { name: shown.name.clone(), status: Box::new(status) });
+        }
+    }
+    None
+}
+
+/// The active version, if what runs is what it says.
+fn unchanged(past: &AgentHistory, effective: &Agent, resolved: &Resolved) -> Option<u64> {
+    let active = past.active.as_ref()?;
+    let is_same =
+        content(effective).same_content(&active.artifact) && differs(&active.artifact.resolved, &active.note, resolved).is_nothing();
+    is_same.then_some(active.version)
+}
+
+/// What is recorded though nobody asked: that what runs has changed.
+fn automatic(seen: &Seen) -> Step {
+    let Seen { agent, past, .. } = *seen;
+    if agent.stopped_by().is_some() {
+        return Step::Wait(Wait::Unable);
+    }
+    let effective = effective(agent, past);
+    let Ok(resolved) = seen.references.resolved(&effective.spec) else { return Step::Wait(Wait::Unable) };
+    let differs = match &past.active {
+        None if resolved.image.is_none() && effective.spec.replicas > 0 && !seen.patience.image => return Step::Wait(Wait::Image),
+        None => None,
+        Some(active) => {
+            let differs = differs(&active.artifact.resolved, &active.note, &resolved);
+            if content(&effective).same_content(&active.artifact) && differs.is_nothing() {
+                let settled = settle_image(active, &effective, &resolved);
+                let run_hash = || projection::run_hash(agent, past, seen.shown);
+                return if settled == Step::Wait(Wait::Done) { run_hash().unwrap_or(settled) } else { settled };
+            }
+            Some(differs)
+        }
+    };
+    if !seen.patience.content {
+        return Step::Wait(Wait::Change(fingerprint(&effective, &resolved)));
+    }
+    Step::Record(Box::new(draft::automatic(&effective, past, resolved, &differs.unwrap_or_default(), seen.now)))
+}
+
+/// The first image that is found after a rollback is the one that was meant.
+fn settle_image(active: &Active, effective: &Agent, resolved: &Resolved) -> Step {
+    match &resolved.image {
+        Some(digest) if active.note.image == Image::Any && pinned_digest(&effective.spec).is_none() => {
+            let image =
+                if active.artifact.resolved.image.as_ref() == Some(digest) { Image::AsReleased } else { Image::Digest(digest.clone()) };
+            Step::Activate { version: active.version, note: Note { image, ..active.note.clone() } }
+        }
+        _ => Step::Wait(Wait::Done),
+    }
+}
+
+/// Tells one content from another, while it is waited for it to stand still.
+fn fingerprint(effective: &Agent, resolved: &Resolved) -> u64 {
+    let resolved = Resolved { image: None, ..resolved.clone() };
+    slipway_cluster::json::hash(&json!([content(effective).content(), resolved]))
+}

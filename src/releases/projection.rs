@@ -1,0 +1,272 @@
+//! What the cluster shows of the history: an AgentRelease for each version that is kept, with a status that says what
+//! Git says.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::{Resource, ResourceExt};
+use serde_json::{Value, json};
+use slipway_api::condition::{self, Finding, READY};
+use slipway_api::{Agent, AgentRelease, AgentReleaseStatus, labels};
+use slipway_cluster::json::hash as hash_of;
+use slipway_release::Status;
+
+use super::history::{AgentHistory, Version};
+use super::plan::Step;
+use super::{MANAGER, author};
+
+/// The longest name of an AgentRelease.
+pub(super) const MAX_NAME_CHARS: usize = 63;
+/// The longest author and changelog in one.
+const MAX_AUTHOR_BYTES: usize = 256;
+const MAX_CHANGELOG_BYTES: usize = 4096;
+/// So many releases stay that were not made because nothing had changed.
+const MAX_SKIPPED: usize = 3;
+
+/// An AgentRelease, as far as it matters here.
+#[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a question of its own")]
+pub(super) struct Shown {
+    pub name: String,
+    pub uid: String,
+    pub resource_version: u64,
+    /// The Agent that it names.
+    pub agent: String,
+    /// The version that it stands for, as Git has it. None while it was not recorded.
+    pub version: Option<u64>,
+    /// Whether we made it, as far as it says. Its status may say so, which anybody may have written; or it says nothing, because
+    /// the API server throws the book of writers away that it cannot bring up to date.
+    pub is_made: bool,
+    /// The version in its name, and in its label where the book does not say that we made it.
+    pub numbered: Option<u64>,
+    /// What its pods were said to run.
+    pub run_hash: Option<String>,
+    /// Of the status, for comparison.
+    pub status: u64,
+    /// What somebody asks for, or asked for, by it; none of those that we made.
+    pub request: Option<Request>,
+    pub created: i64,
+    pub deleting: bool,
+    /// Whether it asked for a release when nothing had changed, and was told so. What Git has recorded is not.
+    pub skipped: bool,
+    /// Whether GitOps would make it anew if it were deleted.
+    pub gitops: bool,
+}
+
+/// What somebody asks for by an AgentRelease.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Request {
+    pub changelog: Option<String>,
+    pub author: String,
+    pub conditions: Vec<Condition>,
+}
+
+impl Shown {
+    pub(super) fn of(release: &AgentRelease) -> Self {
+        let meta = release.meta();
+        let mut status = release.status.clone().unwrap_or_default();
+        status.conditions = condition::ours(status.conditions);
+        let skipped = status.phase == Some(Status::Skipped);
+        let entries = meta.managed_fields.iter().flatten();
+        let writers: Vec<_> = entries
+            .filter(|entry| entry.fields_v1.as_ref().is_some_and(|fields| fields.0.get("f:spec").is_some()))
+            .map(|entry| entry.manager.as_deref())
+            .collect();
+        let is_ours = writers.contains(&Some(MANAGER));
+        let number = release.name_any().rsplit_once("-v").and_then(|(_, number)| number.parse().ok());
+        let labelled = release.labels().get(labels::RELEASE).and_then(|label| label.parse().ok());
+        let request = (!is_ours).then(|| Request {
+            changelog: release.spec.changelog.clone(),
+            author: author::of_request(meta, release.spec.author.as_deref()),
+            conditions: status.conditions.clone(),
+        });
+        Self {
+            name: release.name_any(),
+            uid: release.uid().unwrap_or_default(),
+            resource_version: release.resource_version().and_then(|version| version.parse().ok()).unwrap_or(0),
+            agent: release.spec.agent.clone(),
+            version: None,
+            is_made: is_ours || writers.is_empty() || (status.version.is_some() && !skipped),
+            numbered: number.filter(|_| is_ours || number == labelled),
+            run_hash: status.run_hash.clone(),
+            status: hash(&status),
+            request,
+            created: release.creation_timestamp().map_or(0, |time| time.0.as_second()),
+            deleting: meta.deletion_timestamp.is_some(),
+            skipped: skipped && !is_ours,
+            gitops: slipway_api::gitops::owner(meta).is_some(),
+        }
+    }
+
+    /// Whether all was said of it: nothing had changed.
+    pub(super) fn is_skipped(&self) -> bool {
+        self.skipped && self.version.is_none()
+    }
+
+    /// By which a person's release is known in Git: another one may bear the same name later.
+    pub(super) fn key(&self) -> String {
+        let uid: String = self.uid.chars().filter(char::is_ascii_alphanumeric).take(8).collect();
+        format!("{}-{}", self.name, uid.to_ascii_lowercase())
+    }
+}
+
+fn hash(status: &AgentReleaseStatus) -> u64 {
+    hash_of(&serde_json::to_value(status).unwrap_or_default())
+}
+
+/// The next thing that the cluster does not show as it is.
+pub(super) fn step(past: &AgentHistory, shown: &[Shown]) -> Option<Step> {
+    // One that is being deleted is in the way of another until it is gone, which is told.
+    let staying = || shown.iter().filter(|shown| !shown.deleting);
+    let kept: Vec<(&u64, &Version)> = past.kept().collect();
+    // The active one first: it is what matters most, and others become archived by it.
+    let active = past.active.as_ref().map(|active| active.version);
+    let ordered = kept
+        .iter()
+        .filter(|(version, _)| Some(**version) == active)
+        .chain(kept.iter().rev().filter(|(version, _)| Some(**version) != active));
+    for (version, _) in ordered {
+        if !shown.iter().any(|shown| shown.version == Some(**version)) {
+            return Some(Step::CreateRelease { version: **version });
+        }
+        if let Some(step) = staying().filter(|shown| shown.version == Some(**version)).find_map(|shown| mark(past, shown)) {
+            return Some(step);
+        }
+    }
+    if let Some(step) = staying().find_map(|shown| mark(past, shown)) {
+        return Some(step);
+    }
+    // Of those that were told that nothing had changed the last ones stay, so that they can be read.
+    let mut skipped: Vec<&Shown> = staying().filter(|shown| shown.is_skipped() && !shown.gitops).collect();
+    skipped.sort_by_key(|shown| (std::cmp::Reverse(shown.created), &shown.name));
+    if let Some(old) = skipped.get(MAX_SKIPPED) {
+        return Some(Step::Prune { name: old.name.clone() });
+    }
+    // What could not be read is not taken for old.
+    let is_old = |version| past.versions.contains_key(&version) && !kept.iter().any(|(kept, _)| **kept == version);
+    staying()
+        .filter(|shown| !shown.gitops)
+        .find(|shown| shown.version.is_some_and(is_old))
+        .map(|shown| Step::Prune { name: shown.name.clone() })
+}
+
+fn mark(past: &AgentHistory, shown: &Shown) -> Option<Step> {
+    differs(past, shown).map(|status| Step::WriteReleaseStatus { name: shown.name.clone(), status: Box::new(status) })
+}
+
+/// What makes an AgentRelease say what Git says, if it does not already.
+pub(super) fn differs(past: &AgentHistory, shown: &Shown) -> Option<AgentReleaseStatus> {
+    let version = shown.version?;
+    let status = AgentReleaseStatus { run_hash: shown.run_hash.clone(), ..status(past, version, past.versions.get(&version)?) };
+    (hash(&status) != shown.status).then_some(status)
+}
+
+/// Says what pods of the active release run, as the operator says, if its AgentRelease does not say so already. It has to be
+/// known that the Agent is as that release has it.
+pub(super) fn run_hash(agent: &Agent, past: &AgentHistory, shown: &[Shown]) -> Option<Step> {
+    let status = agent.status.as_ref().filter(|status| status.observed_generation == agent.meta().generation)?;
+    let active = past.active.as_ref()?.version;
+    let shown = shown.iter().find(|shown| shown.version == Some(active) && !shown.deleting)?;
+    let run_hash = Some(status.run_hash.clone()?).filter(|hash| shown.run_hash.as_ref() != Some(hash))?;
+    let line = past.versions.get(&active)?;
+    let status = AgentReleaseStatus { run_hash: Some(run_hash), ..self::status(past, active, line) };
+    Some(Step::WriteReleaseStatus { name: shown.name.clone(), status: Box::new(status) })
+}
+
+/// The status of the AgentRelease of a version.
+pub(super) fn status(past: &AgentHistory, version: u64, line: &Version) -> AgentReleaseStatus {
+    let number = |version: u64| i64::try_from(version).unwrap_or(i64::MAX);
+    let active = past.active.as_ref().filter(|active| active.version == version);
+    AgentReleaseStatus {
+        version: Some(number(version)),
+        previous: Some(number(line.previous)),
+        phase: Some(line.status),
+        checksum: Some(line.checksum.clone()),
+        run_hash: None,
+        timestamp: Some(Time(condition::whole_seconds(line.timestamp))),
+        commit: line.commit.clone(),
+        artifact: active.map(|active| active.artifact.to_yaml()),
+        conditions: vec![ready(line, active.and_then(|active| active.note.edited_words()).as_deref())],
+    }
+}
+
+fn ready(line: &Version, edited: Option<&str>) -> Condition {
+    let (holds, reason, message) = match line.status {
+        Status::Active => (
+            true,
+            "Active",
+            edited.map_or_else(
+                || "this is the agent's active release".to_owned(),
+                |edited| format!("this is the agent's active release, but with the present content of what was edited since: {edited}"),
+            ),
+        ),
+        Status::PendingEval => (false, "PendingEvaluation", "waits for its evaluation".to_owned()),
+        Status::Rejected => (false, "Rejected", line.reason.clone().unwrap_or_else(|| "failed its evaluation".to_owned())),
+        Status::Archived => (true, "Archived", "another release is active".to_owned()),
+        Status::Deleted => (false, "Deleted", "its agent was deleted".to_owned()),
+        // Git has no such version.
+        Status::Skipped => (true, "Skipped", "nothing had changed".to_owned()),
+    };
+    Condition {
+        type_: READY.to_owned(),
+        status: if holds { "True" } else { "False" }.to_owned(),
+        reason: reason.to_owned(),
+        message,
+        last_transition_time: Time(condition::whole_seconds(line.when)),
+        observed_generation: None,
+    }
+}
+
+/// What makes a release that was asked for when nothing had changed say which version stands.
+pub(super) fn skips(shown: &Shown, request: &Request, version: u64, now: Timestamp) -> Option<AgentReleaseStatus> {
+    let message = format!("nothing has changed since v{version}, which runs; no version was made");
+    let conditions = condition::conditions(vec![Finding::new(READY, true, "Skipped", message)], &request.conditions, None, now);
+    let version = i64::try_from(version).ok();
+    let status = AgentReleaseStatus { version, phase: Some(Status::Skipped), conditions, ..AgentReleaseStatus::default() };
+    (hash(&status) != shown.status).then_some(status)
+}
+
+/// What makes a release that cannot be made yet say so, if it does not already.
+pub(super) fn waits(shown: &Shown, request: &Request, reason: &str, message: &str, now: Timestamp) -> Option<AgentReleaseStatus> {
+    let conditions = condition::conditions(vec![Finding::new(READY, false, reason, message)], &request.conditions, None, now);
+    let status = AgentReleaseStatus { conditions, ..AgentReleaseStatus::default() };
+    (hash(&status) != shown.status).then_some(status)
+}
+
+/// The AgentRelease of a version that was made without one.
+pub(super) fn release(agent: &Agent, name: &str, version: u64, line: &Version) -> Value {
+    let cut = |text: &str, most: usize| text[..text.floor_char_boundary(most)].to_owned();
+    let owner = agent.controller_owner_ref(&()).map(|mut owner| {
+        // Nobody's deletion has to wait for it.
+        owner.block_owner_deletion = None;
+        owner
+    });
+    let mut body = json!({
+        "apiVersion": AgentRelease::api_version(&()),
+        "kind": AgentRelease::kind(&()),
+        "metadata": {
+            "name": name,
+            "namespace": agent.namespace(),
+            "labels": {
+                labels::NAME: agent.name_any(),
+                labels::PART_OF: labels::PLATFORM,
+                labels::MANAGED_BY: labels::OPERATOR,
+                labels::AGENT: agent.name_any(),
+                labels::RELEASE: version.to_string(),
+            },
+            "ownerReferences": owner.into_iter().collect::<Vec<_>>(),
+        },
+        "spec": {"agent": agent.name_any(), "author": cut(&line.author, MAX_AUTHOR_BYTES)},
+    });
+    if !line.changelog.is_empty() {
+        body["spec"]["changelog"] = json!(cut(&line.changelog, MAX_CHANGELOG_BYTES));
+    }
+    body
+}
+
+/// Its name: that under which Git has it, if it can be one and is free, or else one with its number.
+pub(super) fn names(agent: &Agent, version: u64, line: &Version) -> impl Iterator<Item = String> {
+    let (end, name) = (format!("-v{version}"), agent.name_any());
+    let numbered = format!("{}{end}", name[..name.floor_char_boundary(MAX_NAME_CHARS - end.len())].trim_end_matches('-'));
+    let known = line.name.clone().filter(|name| name.len() <= MAX_NAME_CHARS && !name.contains('.'));
+    known.into_iter().chain([numbered])
+}
