@@ -165,16 +165,17 @@ pub(super) fn temporary_path(folder: &Path, name: &str, end: &str) -> PathBuf {
 }
 
 /// Renames a finished pack, and then its index, from which on readers find it.
-pub(super) fn publish(folder: &Path, name: &str) -> Result<(), Fault> {
+fn publish(folder: &Path, name: &str) -> Result<(), Fault> {
     for end in ["pack", "idx"] {
         disk::rename(&temporary_path(folder, name, end), &folder.join(format!("pack-{name}.{end}")))?;
     }
     Ok(())
 }
 
-/// Whether the bytes of a pack match the checksum at its end.
-pub(super) fn has_valid_checksum(pack: &Path) -> bool {
-    File::at(pack, Hash::Sha1).is_ok_and(|pack| pack.verify_checksum(&mut Discard, &AtomicBool::new(false)).is_ok())
+/// Whether the bytes of a pack match the checksum at its end. A pack that cannot be opened is an error and not damage.
+pub(super) fn has_valid_checksum(pack: &Path) -> Result<bool, Fault> {
+    drop(std::fs::File::open(pack).map_err(|error| Fault::disk("read", pack, error))?);
+    Ok(File::at(pack, Hash::Sha1).is_ok_and(|pack| pack.verify_checksum(&mut Discard, &AtomicBool::new(false)).is_ok()))
 }
 
 #[cfg(test)]
@@ -200,7 +201,7 @@ mod tests {
             let mut pack = batch.write(folder.path()).unwrap();
             pack.publish().unwrap();
             let path = folder.path().join(format!("pack-{}.idx", pack.name));
-            prop_assert!(has_valid_checksum(&path.with_extension("pack")));
+            prop_assert!(has_valid_checksum(&path.with_extension("pack")).unwrap());
             let output = Command::new("git").args(["verify-pack", "-v"]).arg(&path).output().unwrap();
             prop_assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
             let listed = String::from_utf8(output.stdout).unwrap();

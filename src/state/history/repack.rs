@@ -202,7 +202,7 @@ fn clean_up(repository: &Path) -> Result<usize, Fault> {
     let mut damaged = 0;
     for name in pack_names(repository)? {
         let path = folder.join(format!("{name}.pack"));
-        if path.exists() && !pack::has_valid_checksum(&path) {
+        if path.exists() && !pack::has_valid_checksum(&path)? {
             tracing::error!(pack = %path.display(), "the pack is damaged; it stays as it is and is not repacked");
             disk::create(&folder.join(format!("{name}.keep")), b"damaged\n")?;
             damaged += 1;

@@ -147,7 +147,7 @@ fn recover(path: &Path) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Publishes the pack of the newest commit if a power failure undid the rename of the pack but not that of the branch.
+/// Publishes the pack of the newest commit if a power failure undid a rename of the pack or its index, but not that of the branch.
 fn recover_newest_pack(path: &Path, folder: &Path) -> Result<(), Fault> {
     let Ok(branch) = std::fs::read_to_string(path.join(branch::BRANCH)) else { return Ok(()) };
     let Ok(commit) = gix::ObjectId::from_hex(branch.trim().as_bytes()) else { return Ok(()) };
@@ -156,12 +156,20 @@ fn recover_newest_pack(path: &Path, folder: &Path) -> Result<(), Fault> {
         let index = pack::temporary_path(folder, name, "idx");
         let has_commit = |index: gix::odb::pack::index::File| index.lookup(commit).is_some();
         let is_newest = gix::odb::pack::index::File::at(&index, gix::hash::Kind::Sha1).is_ok_and(has_commit);
-        if is_newest && pack::has_valid_checksum(&pack::temporary_path(folder, name, "pack")) {
+        let (temporary, named) = (pack::temporary_path(folder, name, "pack"), folder.join(format!("pack-{name}.pack")));
+        if is_newest && (is_whole(&temporary)? || is_whole(&named)?) {
             tracing::info!(pack = name, "the pack of the newest releases has lost its name and is renamed again");
-            pack::publish(folder, name)?;
+            if temporary.exists() {
+                disk::rename(&temporary, &named)?;
+            }
+            disk::rename(&index, &named.with_extension("idx"))?;
         }
     }
     Ok(())
+}
+
+fn is_whole(pack: &Path) -> Result<bool, Fault> {
+    Ok(pack.exists() && pack::has_valid_checksum(pack)?)
 }
 
 /// Whether a pack and its index can be opened and belong together.

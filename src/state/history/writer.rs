@@ -235,6 +235,8 @@ impl Repository {
                 synced.join().unwrap_or_else(|_| Err(interrupted())).and(written)
             })?;
             let mut cache = locked(&self.cache);
+            // Until both folders are synced; also if a thread for that cannot be made.
+            self.is_unsynced.store(true, Ordering::SeqCst);
             // Both are renamed before either folder is synced. If the power fails in between and only the branch has its
             // new name, recovery finds the pack under its temporary name.
             let moved = pack.publish().and_then(|()| lock.commit()).and_then(|()| {
@@ -246,7 +248,6 @@ impl Repository {
             });
             if let Err(fault) = moved {
                 // The branch may have moved, so that the cache may be wrong.
-                self.is_unsynced.store(true, Ordering::SeqCst);
                 cache.move_to(None);
                 return Err(fault.into());
             }

@@ -1,8 +1,8 @@
 //! HTML as a reader sees it: headings, paragraphs, lists, links and tables as plain text. The tokens come from html5gum, as
-//! the HTML standard defines them. No tree is built, so neither depth nor size of a page costs more than its bytes; what a
-//! script would show is not there.
+//! the HTML standard defines them. No tree is built, so the depth of a page costs nothing; what a script would show is
+//! not there.
 
-use html5gum::{DefaultEmitter, Token, Tokenizer};
+use html5gum::{DefaultEmitter, State, Token, Tokenizer};
 
 const HIDDEN: [&[u8]; 10] =
     [b"script", b"style", b"noscript", b"template", b"svg", b"iframe", b"object", b"canvas", b"select", b"textarea"];
@@ -45,8 +45,11 @@ pub(super) fn readable(html: &str) -> String {
     let mut page = Page::default();
     // The hidden element whose end has not come yet.
     let mut hidden: Option<Vec<u8>> = None;
-    for Ok(token) in Tokenizer::new_with_emitter(html, emitter) {
+    let mut tokens = Tokenizer::new_with_emitter(html, emitter);
+    while let Some(Ok(token)) = tokens.next() {
         match token {
+            // In SVG an element may close itself, and no text of it follows.
+            Token::StartTag(tag) if tag.self_closing && hidden.as_deref() == Some(&b"svg"[..]) => tokens.set_state(State::Data),
             Token::EndTag(tag) if hidden.as_ref().is_some_and(|name| *name == tag.name.0) => hidden = None,
             _ if hidden.is_some() => {}
             Token::String(text) => page.text(&String::from_utf8_lossy(&text)),
@@ -177,6 +180,7 @@ mod tests {
             ("<img alt=\"a > b\" src=x>text", "text"),
             ("&#65;&#x42;&nbsp;&unknown;&#0;&#xD800;&", "AB &unknown;\u{fffd}\u{fffd}&"),
             ("<b>bo</b>ld", "bold"),
+            ("<svg><style/><title/><g/></svg>text", "text"),
             ("cut <a href=\"htt", "cut"),
             ("cut <!-- never closed", "cut"),
             ("cut <script> never closed", "cut"),
