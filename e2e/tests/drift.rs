@@ -72,6 +72,7 @@ fn the_config_map() {
     child.repaired_after(MERGE, Some(&json!({"binaryData": {"EXTRA": "AAAA"}})));
     child.repaired_after(MERGE, Some(&json!({"metadata": {"labels": {"agents.slipway.dev/agent": "other"}}})));
     child.repaired_after(MERGE, Some(&json!({"data": null})));
+    child.repaired_after(MERGE, Some(&json!({"immutable": true})));
     child.repaired_after(MERGE, Some(&json!({"metadata": {"ownerReferences": null}})));
     let told = team.kubectl("get events --field-selector reason=Repaired,involvedObject.name=hello").json();
     assert!(told.to_string().contains("ConfigMap hello-config"), "who looks after the agent is told: {told}");

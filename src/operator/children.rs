@@ -205,11 +205,13 @@ async fn merge(api: &Api<DynamicObject>, name: &str, desired: &Value, manager: &
     api.patch(name, &by(manager), &without(&object, &additions)?).await.map_err(outrun)
 }
 
-/// Of a patch whose test fails the API server says 422, as of an object that is not valid. The object was valid before what
-/// others added, so that it is the test: it has changed since, and is looked at again.
+/// The API server answers 422 to a patch whose test fails, and to an object that is not valid. Only the second names the
+/// object in its details; the first is a conflict.
 fn outrun(error: kube::Error) -> kube::Error {
     match error {
-        kube::Error::Api(status) if status.code == 422 => kube::Error::Api(Box::new(Status { code: 409, ..*status })),
+        kube::Error::Api(status) if status.code == 422 && status.details.as_ref().is_none_or(|details| details.kind.is_empty()) => {
+            kube::Error::Api(Box::new(Status { code: 409, ..*status }))
+        }
         other => other,
     }
 }

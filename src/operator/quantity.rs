@@ -26,7 +26,11 @@ fn rewritten(text: &str) -> Option<String> {
     if let Some(power) = BINARY.iter().position(|known| *known == suffix) {
         let divisor = 10_i128.checked_pow(places.unsigned_abs())?;
         let scaled = digits.checked_mul(1024_i128.checked_pow(u32::try_from(power + 1).ok()?)?)?;
-        return if scaled.abs() < 1024 * divisor { decimal(scaled, places, false) } else { Some(binary(away(scaled, divisor))) };
+        return if scaled.abs() < divisor.checked_mul(1024)? {
+            decimal(scaled, places, false)
+        } else {
+            Some(binary(away(scaled, divisor)))
+        };
     }
     let exponent = suffix.strip_prefix(['e', 'E']).and_then(|exponent| exponent.parse().ok());
     let power = exponent.or_else(|| DECIMAL.iter().find(|(known, _)| *known == suffix).map(|(_, power)| *power))?;
@@ -105,7 +109,17 @@ mod tests {
             assert_eq!(rewritten(given).as_deref(), Some(written), "{given}");
             assert_eq!(rewritten(written).as_deref(), Some(written), "{written}");
         }
-        for strange in ["", "Gi", "1Xi", "1.2.3", "1-2", "e3", "1e", "99999999999999999999999999999999999999Ei"] {
+        for strange in [
+            "",
+            "Gi",
+            "1Xi",
+            "1.2.3",
+            "1-2",
+            "e3",
+            "1e",
+            "99999999999999999999999999999999999999Ei",
+            "0.0000000000000000000000000000000000001Ki",
+        ] {
             assert_eq!(rewritten(strange), None, "{strange}");
         }
     }

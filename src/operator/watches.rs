@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Debug;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -230,9 +231,11 @@ fn note(context: &Context, kind: ChildKind, key: Key, object: &mut DynamicObject
     let owner = context.registry.owner(kind, object);
     // Of what nobody has made there is nothing desired, so that it does not matter who would have written it.
     let manager = owner.as_ref().map_or("", |(_, maker, _)| maker.manager);
+    // A panic here would end every replica. The reconcile of the owner builds the same, and fails alone.
     let desired = || {
         let (registered, _, owner) = owner.as_ref()?;
-        registered.desired(owner, kind, object).filter(|body| body["metadata"]["name"] == key.name.as_str())
+        let body = catch_unwind(AssertUnwindSafe(|| registered.desired(owner, kind, object))).ok().flatten();
+        body.filter(|body| body["metadata"]["name"] == key.name.as_str())
     };
     let child = Child::look(object, before.as_deref(), desired, manager);
     let same = before.is_some_and(|before| {

@@ -131,6 +131,11 @@ async fn reconcile(context: &Arc<Context>, key: &Key) -> Result<Option<Duration>
         }
         let recorded = matches!(step, Step::Record(_));
         let done = act::act(context, key, &view.agent, &view.past, step).await?;
+        if !done.history && done.agent.as_ref().is_some_and(|agent| agent.metadata.resource_version == view.agent.metadata.resource_version)
+        {
+            tracing::warn!(agent = %key, "releases: a write changed nothing; another field manager owns what is to go from the status");
+            return Ok(Some(RESYNC));
+        }
         if recorded && let Some(debounce) = context.debounce().get_mut(key) {
             debounce.recorded();
         }
