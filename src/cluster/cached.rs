@@ -1,8 +1,8 @@
 //! What is kept of our own kinds' objects: what is read of them, and no more than `MAX_BYTES` of any.
 //!
-//! An Agent is kept written out, which takes a third of the room, and read anew by whoever wants it. Of a Skill the texts
-//! go, see the operator's `caches::skill`. What is larger than a whole object of its kind could ever be of use is told as one that cannot be
-//! read, so that nobody's objects fill this process.
+//! An Agent is kept as JSON, which takes a third of the memory, and is parsed on each read. A Skill is kept without its texts,
+//! see the operator's `caches::skill`. An object larger than any useful one of its kind counts as unreadable, so that no
+//! user's objects fill this process.
 
 use std::io::{self, Write};
 

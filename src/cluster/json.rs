@@ -1,6 +1,6 @@
-//! JSON as it is applied and compared. The text that is sent is special: The API server reads it as YAML, which is not quite all of JSON: some characters
-//! may not stand in it as they are, others count as line breaks and would be folded, and a key has its length. What people
-//! write into prompts (a byte order mark, a separator of lines) must arrive as they wrote it.
+//! JSON as it is applied and compared. The API server reads what is applied as YAML, which is not quite all of JSON: some
+//! characters may not stand in it as they are, others count as line breaks and would be folded, and keys have a maximum
+//! length. What people write into prompts (a byte order mark, a separator of lines) must arrive as they wrote it.
 
 use std::fmt::Write;
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -26,7 +26,7 @@ pub struct ByRequest {
     pub resource: String,
 }
 
-/// The process's metrics. Clones share them; whoever counts more registers it here.
+/// The process's metrics. Clones share them. Other crates register theirs here.
 #[derive(Clone)]
 pub struct Metrics {
     pub reconciles: Family<ByController, Counter>,

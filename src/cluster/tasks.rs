@@ -1,5 +1,5 @@
 //! Tasks without which a process is of no use: its watches and its controllers. A task that ends though nobody asked it to,
-//! be it by a panic, fails the process: liveness says so, and whoever runs the process ends it.
+//! be it by a panic, fails the process: liveness says so, and the manager ends the process.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;

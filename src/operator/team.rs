@@ -128,7 +128,7 @@ async fn reconcile(controller: &Controller, key: &Key) -> Next<write::Error> {
         return Ok(None);
     };
     let Ok(team) = &object.0 else {
-        // Teams are few and simple; the API server's schema is enough to keep this from event.
+        // Teams are few and simple; the API server's schema is enough to keep this from happening.
         tracing::warn!(team = %key, "a Team does not fit the present schema and is left alone");
         return Ok(Some(RESYNC));
     };
