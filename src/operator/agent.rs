@@ -10,12 +10,12 @@ mod rollout;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashSet;
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use kube::Resource;
 use kube::api::DynamicObject;
+use kube::{Resource, ResourceExt};
 use serde_json::Value;
 use slipway_api::{Agent, Team, Tool, labels};
 use slipway_cluster::cached::Guarded;
@@ -50,12 +50,31 @@ pub(crate) struct Controller {
     requests: Requests,
     /// Whose pods change because the platform did.
     rollout: Rollout,
+    /// Of each Team what its agents depend on, as last seen.
+    teams: Mutex<HashMap<Key, TeamVersion>>,
 }
+
+/// All of a Team but its status, which counts its agents and so changes with every one of them: its UID, generation and
+/// annotations, and whether it is being deleted.
+type TeamVersion = (Option<String>, Option<i64>, BTreeMap<String, String>, bool);
 
 impl Controller {
     pub(crate) fn new(context: Arc<Context>) -> Self {
         let rollout = Rollout::new(context.settings.max_concurrent_rollouts);
-        Self { context, requests: Requests::default(), rollout }
+        Self { context, requests: Requests::default(), rollout, teams: Mutex::default() }
+    }
+
+    /// Whether more of the Team has changed than its status.
+    fn has_changed(&self, team: &Key) -> bool {
+        let mut teams = self.teams.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(object) = self.context.caches.teams.get(team) else {
+            teams.remove(team);
+            return true;
+        };
+        let Ok(found) = &object.0 else { return true };
+        let is_leaving = found.meta().deletion_timestamp.is_some();
+        let now = (found.uid(), found.meta().generation, found.annotations().clone(), is_leaving);
+        teams.insert(team.clone(), now.clone()).is_none_or(|before| before != now)
     }
 
     fn request_namespace(&self, namespace: &str) {
@@ -85,7 +104,11 @@ impl Registered for Controller {
     fn changed(&self, change: &Change) {
         match change {
             Change::Object(kind, key) if *kind == Kind::of::<Agent>() => self.requests.add(key.clone()),
-            Change::Object(kind, key) if *kind == Kind::of::<Team>() => self.request_namespace(&format!("team-{}", key.name)),
+            Change::Object(kind, key) if *kind == Kind::of::<Team>() => {
+                if self.has_changed(key) {
+                    self.request_namespace(&format!("team-{}", key.name));
+                }
+            }
             Change::Object(kind, key) => self.requests.add_all(self.context.caches.references.to(*kind, key)),
             Change::Child("Agent", key) | Change::Pods(key) => self.requests.add(key.clone()),
             Change::Namespace(namespace) | Change::SecretsRead(namespace) => self.request_namespace(namespace),
