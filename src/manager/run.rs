@@ -84,8 +84,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     };
 
     let health = Health { metrics, tasks: tasks.clone(), operator: operator.clone(), api: api.clone(), state };
-    let handler = move |request| std::future::ready(health.answer(&request));
-    let serving = tokio::spawn(serve(listener, Limits::small(), handler, stopped(stop.clone())));
+    // The API listens before health says that it is ready.
     let answering = match api {
         Some(api) => {
             let proxies = arguments.trusted_proxies()?;
@@ -93,6 +92,8 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         }
         None => None,
     };
+    let handler = move |request| std::future::ready(health.answer(&request));
+    let serving = tokio::spawn(serve(listener, Limits::small(), handler, stopped(stop.clone())));
     match operator {
         Some(operator) if arguments.leader_election => lead(&arguments, client, operator, stop).await?,
         Some(operator) => {
