@@ -25,7 +25,7 @@ apart_claim() {
 # apart_free NAME PORT: the first place of several in which nobody works; their ports are ten apart.
 apart_free() {
   local state=$STATE place
-  for place in 0 1 2 3; do
+  for place in 0 1 2 3 4 5; do
     STATE=$state
     apart "$1-$place" $(($2 + 10 * place))
     ! apart_claim || return 0
