@@ -22,13 +22,20 @@ apart_claim() {
   flock -n 9
 }
 
-# apart_free NAME PORT: the first place of several in which nobody works; their ports are ten apart.
+# apart_listens PORT: somebody does.
+apart_listens() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
+
+# apart_free NAME PORT: the first place of several in which nobody works, and whose ports nobody has, as another clone's
+# may; their ports are ten apart.
 apart_free() {
   local state=$STATE place
   for place in 0 1 2 3 4 5; do
     STATE=$state
     apart "$1-$place" $(($2 + 10 * place))
-    ! apart_claim || return 0
+    apart_claim || continue
+    # What an interrupted run left here goes before its ports are looked at.
+    stop_marked "$STATE:"
+    apart_listens "$API_PORT" || apart_listens $((API_PORT + 1)) || apart_listens $((API_PORT + 2)) || return 0
   done
   die "As many ${0##*/} are at work here as there are places." "Wait for one to end, then try again."
 }
