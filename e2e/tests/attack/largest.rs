@@ -107,12 +107,8 @@ fn fill(slipway: &Installation, cluster: &Api, namespace: &str) {
     slipway.agents_counted(namespace);
     let prompt = "\u{e9}".repeat(60 * KIB);
     let annotations: Value = (0..60).map(|at| (format!("example.com/a{at}"), json!("x".repeat(4 * KIB)))).collect();
+    // Agents come last: each is looked at every 30 s, and while an API server is behind, each look writes its status once more.
     let made = [
-        (
-            "Agent",
-            json!({"name": "N", "framework": "custom", "systemPrompt": prompt, "description": "\u{20ac}".repeat(2048),
-            "suggestionsProvider": "static", "suggestions": format!("[\"{}\"]", "\u{20ac}".repeat(16_380)), "suspend": true}),
-        ),
         (
             "Tool",
             json!({"name": "n", "type": "http", "endpoint": "https://example.com", "description": "\u{20ac}".repeat(4096),
@@ -125,6 +121,11 @@ fn fill(slipway: &Installation, cluster: &Api, namespace: &str) {
             "files": {"a": "\u{e9}".repeat(64 * KIB), "b": "\u{e9}".repeat(64 * KIB)}}),
         ),
         ("KnowledgeBase", json!({"name": "N", "description": "\u{20ac}".repeat(2048)})),
+        (
+            "Agent",
+            json!({"name": "N", "framework": "custom", "systemPrompt": prompt, "description": "\u{20ac}".repeat(2048),
+            "suggestionsProvider": "static", "suggestions": format!("[\"{}\"]", "\u{20ac}".repeat(16_380)), "suspend": true}),
+        ),
     ];
     for (of, spec) in &made {
         for at in 0..50 {
