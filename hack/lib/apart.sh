@@ -53,8 +53,10 @@ apart_begin() {
 apart_end() {
   local code=$?
   trap - EXIT INT TERM
+  # Whoever was to hear of it may have been killed.
+  trap '' PIPE
   jobs_end
-  [[ $code -eq 0 ]] || { aloud && logs_end 5; }
+  [[ $code -eq 0 ]] || { aloud && logs_end 5; } || true
   stop_marked "$STATE:"
   rm -rf --one-file-system "$STATE"
   exit "$code"
