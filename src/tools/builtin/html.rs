@@ -1,12 +1,11 @@
-//! HTML as a reader sees it: headings, paragraphs, lists, links and tables as plain text. The tokens come from html5gum, as
-//! the HTML standard defines them. No tree is built, so the depth of a page costs nothing; what a script would show is
-//! not there.
+//! HTML as plain text: headings, paragraphs, lists, links and tables. html5gum tokenizes as the HTML standard defines. No tree
+//! is built, so that deeply nested pages cost nothing extra. Scripts are not run.
 
 use html5gum::{DefaultEmitter, State, Token, Tokenizer};
 
-const HIDDEN: [&[u8]; 10] =
+const HIDDEN_ELEMENTS: [&[u8]; 10] =
     [b"script", b"style", b"noscript", b"template", b"svg", b"iframe", b"object", b"canvas", b"select", b"textarea"];
-const BLOCKS: [&[u8]; 28] = [
+const BLOCK_ELEMENTS: [&[u8]; 28] = [
     b"address",
     b"article",
     b"aside",
@@ -40,15 +39,15 @@ const SOFT_HYPHEN: char = '\u{ad}';
 
 pub(super) fn readable(html: &str) -> String {
     let mut emitter = DefaultEmitter::default();
-    // Text in script, style, title and the like has no tags.
+    // Elements such as script, style and title contain text without tags.
     emitter.naively_switch_states(true);
     let mut page = Page::default();
-    // The hidden element whose end has not come yet.
+    // The open hidden element.
     let mut hidden: Option<Vec<u8>> = None;
     let mut tokens = Tokenizer::new_with_emitter(html, emitter);
     while let Some(Ok(token)) = tokens.next() {
         match token {
-            // In SVG an element may close itself, and no text of it follows.
+            // A self-closing element in SVG has no text content.
             Token::StartTag(tag) if tag.self_closing && hidden.as_deref() == Some(&b"svg"[..]) => tokens.set_state(State::Data),
             Token::EndTag(tag) if hidden.as_ref().is_some_and(|name| *name == tag.name.0) => hidden = None,
             _ if hidden.is_some() => {}
@@ -56,7 +55,7 @@ pub(super) fn readable(html: &str) -> String {
             Token::StartTag(tag) => {
                 let href = tag.attributes.get(&b"href"[..]).map(|href| String::from_utf8_lossy(href).into_owned());
                 page.tag(&tag.name, true, href);
-                if HIDDEN.contains(&&*tag.name.0) {
+                if HIDDEN_ELEMENTS.contains(&&*tag.name.0) {
                     hidden = Some(tag.name.0);
                 }
             }
@@ -142,7 +141,7 @@ impl Page {
                 }
             }
             (b"tr" | b"dt" | b"dd" | b"li", _) => self.breaks = self.breaks.max(1),
-            (name, _) if BLOCKS.contains(&name) => self.breaks = 2,
+            (name, _) if BLOCK_ELEMENTS.contains(&name) => self.breaks = 2,
             _ => {}
         }
     }
