@@ -1,9 +1,9 @@
-//! How every controller is wired: kube's `Controller` reconciles what a queue of requests names. Watches fill the caches in
-//! every replica; a controller, and kube's store and scheduler with it, exists only while this process leads.
+//! The wiring of every controller: kube's `Controller` reconciles the objects that a request queue names. Watches fill the
+//! caches in every replica; a controller, with kube's store and scheduler, exists only while this process holds the lease.
 //!
-//! kube's controller calls the reconciler for objects that its store holds. Our caches hold them, each in its own form, so the
-//! store is filled by hand with names: a name enters with its first request and leaves when its reconcile ends with nothing to
-//! come back for. See docs/decisions/008-controllers.md.
+//! kube's controller calls the reconciler for objects in its store. Our caches hold the objects in other forms, so the store
+//! holds names only: a name is added with its first request and removed when a reconcile ends without a requeue. See
+//! docs/decisions/008-controllers.md.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
@@ -31,39 +31,39 @@ use crate::key::Key;
 use crate::metrics::{ByCategory, ByController, Metrics};
 use crate::tasks::{Tasks, panic_message};
 
-/// How often each object is reconciled though nothing is known to have changed.
+/// The interval at which an object is reconciled without a known change.
 pub const RESYNC: Duration = Duration::from_secs(30);
-/// The first pause after a failure; it doubles with each further one.
+/// The first pause after a failure; it doubles with each further failure.
 const FIRST_BACKOFF: Duration = Duration::from_millis(500);
 const MAX_BACKOFF: Duration = Duration::from_mins(1);
 
-/// When to reconcile an object again; never, unless it is requested.
+/// The delay until an object is reconciled again. `None`: only when it is requested.
 pub type Next<E> = Result<Option<Duration>, E>;
 
 /// Why a reconcile failed.
 pub trait Failure: std::error::Error + Send + Sync + 'static {
-    /// A word for the metrics.
+    /// The label value of the metrics.
     fn category(&self) -> &'static str;
 }
 
-/// What a controller is to do. The order counts: a later phase has no way back.
+/// The phase of a controller's life, in order: no phase leads back to an earlier one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     Running,
-    /// Ends the work at hand and begins nothing new.
+    /// Running reconciles end, and none begins.
     Finishing,
-    /// Leaves the work at hand where it is.
+    /// Running reconciles are dropped.
     Abandoned,
 }
 
-/// The requests to reconcile that a controller has yet to begin. Without a controller running they are dropped: one that
-/// begins is asked for everything.
+/// The request queue of a controller. Requests are dropped while no controller runs; a controller that starts is asked to
+/// reconcile every object.
 #[derive(Clone, Default)]
 pub struct Requests(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
-    /// What was requested and has not begun. Each key is on its way through the channel or kube's scheduler at most once.
+    /// The requested objects whose reconcile has not begun. Each key is in the channel or kube's scheduler at most once.
     waiting: HashSet<Key>,
     senders: Option<Senders>,
 }
@@ -78,12 +78,12 @@ impl Requests {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks for an object to be reconciled now.
+    /// Requests a reconcile now.
     pub fn add(&self, key: Key) {
         let mut state = self.lock();
         let State { waiting, senders: Some(senders) } = &mut *state else { return };
         if waiting.insert(key.clone()) {
-            // Without a receiver the controller is just ending.
+            // Without a receiver the controller is ending.
             drop(senders.now.unbounded_send(key));
         }
     }
@@ -92,14 +92,14 @@ impl Requests {
         keys.into_iter().for_each(|key| self.add(key));
     }
 
-    /// Asks for an object to be reconciled after `delay`; of several such requests the earliest counts.
+    /// Requests a reconcile after `delay`; of several such requests the earliest counts.
     pub fn add_after(&self, key: Key, delay: Duration) {
         if let Some(senders) = &self.lock().senders {
             drop(senders.later.unbounded_send(ScheduleRequest { message: key, run_at: Instant::now() + delay }));
         }
     }
 
-    /// Begins to take requests, and gives them as they come due.
+    /// Opens the queue and returns the stream of due requests.
     pub fn open(&self) -> impl Stream<Item = Key> + Send + use<> {
         let (now, immediate) = mpsc::unbounded();
         let (later, delayed) = mpsc::unbounded();
@@ -116,18 +116,18 @@ impl Requests {
         *self.lock() = State::default();
     }
 
-    /// How many objects were requested and have not begun.
+    /// The number of requested objects whose reconcile has not begun.
     pub fn depth(&self) -> usize {
         self.lock().waiting.len()
     }
 
-    /// The reconcile begins: whatever is requested from now on is another one.
+    /// Marks the start of a reconcile: a later request leads to another one.
     pub fn begin(&self, key: &Key) {
         self.lock().waiting.remove(key);
     }
 
-    /// Calls `forget` if nobody has requested the object since its reconcile began; nobody can in the meantime.
-    fn unless_requested(&self, key: &Key, forget: impl FnOnce()) {
+    /// Calls `forget` under the lock, if the object was not requested since its reconcile began.
+    fn if_not_requested(&self, key: &Key, forget: impl FnOnce()) {
         let state = self.lock();
         if !state.waiting.contains(key) {
             forget();
@@ -135,11 +135,11 @@ impl Requests {
     }
 }
 
-/// What a controller is run with.
+/// The options of a controller.
 pub struct Options {
-    /// As metrics and logs have it.
+    /// The name in metrics and logs.
     pub name: &'static str,
-    /// How many objects are reconciled at once.
+    /// The number of objects reconciled at once.
     pub concurrency: usize,
     pub requests: Requests,
     pub metrics: Metrics,
@@ -148,27 +148,27 @@ pub struct Options {
 
 /// Why a reconcile has no result.
 #[derive(Debug, Error)]
-enum Failed<E> {
+enum ReconcileFailure<E> {
     #[error("{0}")]
     Reconcile(E),
-    #[error("it panicked: {0}")]
+    #[error("the reconcile panicked: {0}")]
     Panic(String),
 }
 
-/// What reconciles of one controller share.
-struct Shared<K: Resource<DynamicType = ()> + Clone + Debug + 'static> {
+/// The state that all reconciles of one controller share.
+struct ControllerState<K: Resource<DynamicType = ()> + Clone + Debug + 'static> {
     name: &'static str,
     requests: Requests,
     metrics: Metrics,
-    /// kube's store: the names of what is to be reconciled, now or later.
+    /// kube's store: the names of the objects to reconcile, now or later.
     names: Mutex<Writer<PartialObjectMeta<K>>>,
-    /// How often in a row the reconcile of an object failed.
+    /// The consecutive failures of each object.
     failures: Mutex<HashMap<Key, u32>>,
 }
 
-impl<K: Resource<DynamicType = ()> + Clone + Debug + 'static> Shared<K> {
-    /// Sees to it that kube's store has the object's name.
-    fn name(&self, key: &Key) -> ObjectRef<PartialObjectMeta<K>> {
+impl<K: Resource<DynamicType = ()> + Clone + Debug + 'static> ControllerState<K> {
+    /// Adds the object's name to kube's store.
+    fn add_name(&self, key: &Key) -> ObjectRef<PartialObjectMeta<K>> {
         let object = named(key);
         let reference = ObjectRef::from_obj(&object);
         self.names().apply_watcher_event(&watcher::Event::Apply(object));
@@ -183,8 +183,8 @@ impl<K: Resource<DynamicType = ()> + Clone + Debug + 'static> Shared<K> {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a reconcile, and says what comes next.
-    fn ended<E: Failure>(&self, key: &Key, took: Duration, outcome: std::thread::Result<Next<E>>) -> Result<Action, Failed<E>> {
+    /// Counts a finished reconcile, and returns the next action.
+    fn record<E: Failure>(&self, key: &Key, took: Duration, outcome: std::thread::Result<Next<E>>) -> Result<Action, ReconcileFailure<E>> {
         let by = ByController { controller: self.name };
         self.metrics.reconciles.get_or_create(&by).inc();
         self.metrics.durations.get_or_create(&by).observe(took.as_secs_f64());
@@ -195,18 +195,18 @@ impl<K: Resource<DynamicType = ()> + Clone + Debug + 'static> Shared<K> {
                 if let Some(after) = next {
                     return Ok(Action::requeue(after));
                 }
-                self.requests.unless_requested(key, || self.names().apply_watcher_event(&watcher::Event::Delete(named(key))));
+                self.requests.if_not_requested(key, || self.names().apply_watcher_event(&watcher::Event::Delete(named(key))));
                 return Ok(Action::await_change());
             }
-            Ok(Err(error)) => (error.category(), Failed::Reconcile(error)),
-            Err(panic) => ("panic", Failed::Panic(panic_message(&*panic))),
+            Ok(Err(error)) => (error.category(), ReconcileFailure::Reconcile(error)),
+            Err(panic) => ("panic", ReconcileFailure::Panic(panic_message(&*panic))),
         };
         self.metrics.errors.get_or_create(&ByCategory { controller: self.name, category }).inc();
-        tracing::warn!(controller = self.name, object = %key, error = %failed, "a reconcile failed and will be tried again");
+        tracing::warn!(controller = self.name, object = %key, error = %failed, "a reconcile failed and will be retried");
         Err(failed)
     }
 
-    /// When to try again after a failure.
+    /// The action after a failure: a requeue with exponential backoff.
     fn backoff(&self, key: &Key) -> Action {
         let mut failures = self.failures();
         let attempts = failures.entry(key.clone()).or_insert(0);
@@ -222,8 +222,8 @@ fn named<K>(key: &Key) -> PartialObjectMeta<K> {
     PartialObjectMeta { types: None, metadata, _phantom: PhantomData }
 }
 
-/// Begins a controller as one of the process's tasks. It takes requests from now on and begins with none: the caller requests
-/// everything. The task ends when the controller was told to and nothing of it is left.
+/// Starts a controller as a task of the process. Its queue is open when this returns, and empty: the caller requests every
+/// object. The task ends after `Phase::Finishing` or `Phase::Abandoned`, once no reconcile is left.
 pub fn start<K, E, F>(tasks: &Tasks, options: Options, reconcile: impl Fn(Key) -> F + Send + Sync + 'static) -> JoinHandle<()>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
@@ -235,7 +235,7 @@ where
     tasks.spawn_while(move || *phase.borrow() == Phase::Running, name, run::<K, E, F>(options, due, reconcile))
 }
 
-/// Begins something that goes on while controllers work, and is then left where it is.
+/// Starts background work beside the controllers; it is dropped at `Phase::Finishing`.
 pub fn start_beside(
     tasks: &Tasks,
     name: &str,
@@ -261,32 +261,32 @@ where
     let mut names: Writer<PartialObjectMeta<K>> = Writer::default();
     names.apply_watcher_event(&watcher::Event::InitDone);
     let reader = names.as_reader();
-    let shared = Arc::new(Shared { name, requests, metrics, names: Mutex::new(names), failures: Mutex::default() });
+    let shared = Arc::new(ControllerState { name, requests, metrics, names: Mutex::new(names), failures: Mutex::default() });
     let naming = shared.clone();
     let (finish, finished) = oneshot::channel::<()>();
     let reconcile = Arc::new(reconcile);
-    // Each reconcile has one of these until it is over, be it by being dropped.
-    let (at_work, mut all_over) = tokio::sync::mpsc::channel::<()>(1);
-    let begin = move |object: Arc<PartialObjectMeta<K>>, shared: Arc<Shared<K>>| {
-        let (reconcile, at_work, key) = (reconcile.clone(), at_work.clone(), Key::of(&*object));
+    // Each reconcile holds a sender until it ends or is dropped.
+    let (running, mut all_ended) = tokio::sync::mpsc::channel::<()>(1);
+    let begin = move |object: Arc<PartialObjectMeta<K>>, shared: Arc<ControllerState<K>>| {
+        let (reconcile, running, key) = (reconcile.clone(), running.clone(), Key::of(&*object));
         async move {
-            let _at_work = at_work;
+            let _running = running;
             shared.requests.begin(&key);
             let began = Instant::now();
             let work = async { reconcile(key.clone()).await };
             let outcome = AssertUnwindSafe(work).catch_unwind().await;
-            shared.ended(&key, began.elapsed(), outcome)
+            shared.record(&key, began.elapsed(), outcome)
         }
     };
     let mut work = Controller::for_stream(stream::pending(), reader)
         .with_config(Config::default().concurrency(u16::try_from(concurrency.max(1)).unwrap_or(u16::MAX)))
-        .reconcile_on(due.map(move |key| naming.name(&key)))
+        .reconcile_on(due.map(move |key| naming.add_name(&key)))
         .graceful_shutdown_on(finished.map(drop))
-        .run(begin, |object, _: &Failed<E>, shared| shared.backoff(&Key::of(&*object)), shared.clone())
+        .run(begin, |object, _: &ReconcileFailure<E>, shared| shared.backoff(&Key::of(&*object)), shared.clone())
         .for_each(|_| future::ready(()))
         .boxed();
     tokio::select! {
-        // That it is over though nobody asked, its task sees.
+        // `Tasks` reports a controller that ends while it should run.
         () = &mut work => {}
         () = reached(phase.clone(), Phase::Finishing) => {
             drop(finish);
@@ -298,10 +298,10 @@ where
     }
     drop(work);
     shared.requests.close();
-    while all_over.recv().await.is_some() {}
+    while all_ended.recv().await.is_some() {}
 }
 
-/// Resolves once the controller is told as much, or nobody is left to tell it.
+/// Resolves once the phase is `wanted` or later, or its sender is gone.
 async fn reached(mut phase: watch::Receiver<Phase>, wanted: Phase) {
     let _ = phase.wait_for(|phase| *phase >= wanted).await;
 }

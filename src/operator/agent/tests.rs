@@ -517,7 +517,7 @@ fn the_runtime_takes_the_tools_that_the_operator_lets_through_and_no_others() {
         let more = serde_json::json!({"category": "general", "timeout": 30, "parameters": []});
         config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let config = serde_json::from_value(config).unwrap();
-        let opened = slipway_tools::Toolbox::open(vec![config], Vec::new(), slipway_tools::Settings::default(), &|_| None);
+        let opened = slipway_tools::Toolbox::open(vec![config], Vec::new(), slipway_tools::ToolSettings::default(), &|_| None);
         assert_eq!(judged.is_ok(), opened.is_ok(), "{spec}: {judged:?}, {:?}", opened.err());
     }
 }

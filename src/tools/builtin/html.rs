@@ -1,13 +1,12 @@
-//! HTML as a reader sees it: headings, paragraphs, lists, links and tables as plain text. The tokens come from html5gum, as
-//! the HTML standard defines them. No tree is built, so the depth of a page costs nothing; what a script would show is
-//! not there.
+//! HTML as plain text: headings, paragraphs, lists, links and tables. html5gum tokenizes as the HTML standard defines. No tree
+//! is built, so that deeply nested pages cost nothing extra. Scripts are not run.
 
 use html5gum::emitters::callback::{CallbackEmitter, CallbackEvent};
 use html5gum::{Span, State, Tokenizer};
 
-const HIDDEN: [&[u8]; 10] =
+const HIDDEN_ELEMENTS: [&[u8]; 10] =
     [b"script", b"style", b"noscript", b"template", b"svg", b"iframe", b"object", b"canvas", b"select", b"textarea"];
-const BLOCKS: [&[u8]; 28] = [
+const BLOCK_ELEMENTS: [&[u8]; 28] = [
     b"address",
     b"article",
     b"aside",
@@ -48,22 +47,22 @@ enum Token {
 
 pub(super) fn readable(html: &str) -> String {
     let mut emitter = emitter();
-    // Text in script, style, title and the like has no tags.
+    // Elements such as script, style and title contain text without tags.
     emitter.naively_switch_states(true);
     let mut page = Page::default();
-    // The hidden element whose end has not come yet.
+    // The open hidden element.
     let mut hidden: Option<Vec<u8>> = None;
     let mut tokens = Tokenizer::new_with_emitter(html, emitter);
     while let Some(Ok(token)) = tokens.next() {
         match token {
-            // In SVG an element may close itself, and no text of it follows.
+            // A self-closing element in SVG has no text content.
             Token::Start { is_self_closing: true, .. } if hidden.as_deref() == Some(b"svg") => tokens.set_state(State::Data),
             Token::End(name) if hidden.as_ref() == Some(&name) => hidden = None,
             _ if hidden.is_some() => {}
             Token::Text(text) => page.text(&text),
             Token::Start { name, href, .. } => {
                 page.tag(&name, true, href);
-                if HIDDEN.contains(&&*name) {
+                if HIDDEN_ELEMENTS.contains(&&*name) {
                     hidden = Some(name);
                 }
             }
@@ -175,7 +174,7 @@ impl Page {
                 }
             }
             (b"tr" | b"dt" | b"dd" | b"li", _) => self.breaks = self.breaks.max(1),
-            (name, _) if BLOCKS.contains(&name) => self.breaks = 2,
+            (name, _) if BLOCK_ELEMENTS.contains(&name) => self.breaks = 2,
             _ => {}
         }
     }
