@@ -240,7 +240,7 @@ fn agents(context: &Arc<Context>, scope: Option<String>) {
             }
             WatchEvent::Listing => {}
             WatchEvent::Listed(keys) => {
-                context.agents.retain(scope.as_deref(), &keys).into_iter().for_each(|key| context.requests.add(key))
+                context.agents.retain(scope.as_deref(), &keys).into_iter().for_each(|key| context.requests.add(key));
             }
         };
         follow(api, None, Some(&context.sources), hear).await;
