@@ -1,11 +1,15 @@
 //! How every controller is wired: kube's `Controller` reconciles what a queue of requests names. Watches fill the caches in
 //! every replica; a controller, and kube's store and scheduler with it, exists only while this process leads.
 //!
+//! kube takes what is due in the order of a hash set, so that under load an object could wait without end. Hence what is due
+//! waits here, first in, first out, and kube is handed no more than it can begin at once.
+//!
 //! kube's controller calls the reconciler for objects that its store holds. Our caches hold them, each in its own form, so the
-//! store is filled by hand with names: a name enters with its first request and leaves when its reconcile ends with nothing to
-//! come back for. See docs/decisions/008-controllers.md.
+//! store is filled by hand with names: a name is there from the moment at which it is handed to kube to the end of its
+//! reconcile. See docs/decisions/008-controllers.md.
 
 use std::collections::{HashMap, HashSet};
+use std::convert::Infallible;
 use std::fmt::Debug;
 use std::marker::PhantomData;
 use std::panic::AssertUnwindSafe;
@@ -22,8 +26,7 @@ use kube::runtime::reflector::store::Writer;
 use kube::runtime::scheduler::{ScheduleRequest, scheduler};
 use kube::runtime::{Controller, watcher};
 use serde::de::DeserializeOwned;
-use thiserror::Error;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -63,8 +66,10 @@ pub struct Requests(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
-    /// What was requested and has not begun. Each key is on its way through the channel or kube's scheduler at most once.
+    /// What was requested and has not begun. Each key is on its way through the channel at most once.
     waiting: HashSet<Key>,
+    /// What is being reconciled, and whether its turn came again meanwhile.
+    at_work: HashMap<Key, bool>,
     senders: Option<Senders>,
 }
 
@@ -81,7 +86,7 @@ impl Requests {
     /// Asks for an object to be reconciled now.
     pub fn add(&self, key: Key) {
         let mut state = self.lock();
-        let State { waiting, senders: Some(senders) } = &mut *state else { return };
+        let State { waiting, senders: Some(senders), .. } = &mut *state else { return };
         if waiting.insert(key.clone()) {
             // Without a receiver the controller is just ending.
             drop(senders.now.unbounded_send(key));
@@ -99,17 +104,23 @@ impl Requests {
         }
     }
 
-    /// Begins to take requests, and gives them as they come due.
+    /// Begins to take requests, and gives them as they come due: immediate ones in their order and delayed ones by their time,
+    /// by turns. What is being reconciled has its next turn after that.
     pub fn open(&self) -> impl Stream<Item = Key> + Send + use<> {
         let (now, immediate) = mpsc::unbounded();
         let (later, delayed) = mpsc::unbounded();
-        *self.lock() = State { waiting: HashSet::new(), senders: Some(Senders { now, later }) };
+        *self.lock() = State { senders: Some(Senders { now, later }), ..State::default() };
         let requests = self.clone();
         let due = scheduler(delayed).filter_map(move |key| {
             let is_new = requests.lock().waiting.insert(key.clone());
             future::ready(is_new.then_some(key))
         });
-        stream::select(immediate, due)
+        let requests = self.clone();
+        stream::select(immediate, due).filter_map(move |key| {
+            let mut state = requests.lock();
+            let at_work = state.at_work.get_mut(&key);
+            future::ready(at_work.map(|again| *again = true).is_none().then_some(key))
+        })
     }
 
     fn close(&self) {
@@ -126,11 +137,21 @@ impl Requests {
         self.lock().waiting.remove(key);
     }
 
-    /// Calls `forget` if nobody has requested the object since its reconcile began; nobody can in the meantime.
-    fn unless_requested(&self, key: &Key, forget: impl FnOnce()) {
-        let state = self.lock();
-        if !state.waiting.contains(key) {
-            forget();
+    /// The object is handed out, and is not again before [`Self::end`].
+    fn hand(&self, key: &Key) {
+        self.lock().at_work.insert(key.clone(), false);
+    }
+
+    /// The reconcile is over; `again` says when the object is to be reconciled though nobody requests it.
+    fn end(&self, key: &Key, again: Option<Duration>) {
+        let mut state = self.lock();
+        let missed = state.at_work.remove(key) == Some(true);
+        let Some(senders) = &state.senders else { return };
+        if missed {
+            drop(senders.now.unbounded_send(key.clone()));
+        }
+        if let Some(delay) = again {
+            drop(senders.later.unbounded_send(ScheduleRequest { message: key.clone(), run_at: Instant::now() + delay }));
         }
     }
 }
@@ -146,31 +167,28 @@ pub struct Options {
     pub phase: watch::Receiver<Phase>,
 }
 
-/// Why a reconcile has no result.
-#[derive(Debug, Error)]
-enum Failed<E> {
-    #[error("{0}")]
-    Reconcile(E),
-    #[error("it panicked: {0}")]
-    Panic(String),
-}
-
 /// What reconciles of one controller share.
 struct Shared<K: Resource<DynamicType = ()> + Clone + Debug + 'static> {
     name: &'static str,
     requests: Requests,
     metrics: Metrics,
-    /// kube's store: the names of what is to be reconciled, now or later.
+    /// How many more reconciles may begin.
+    permits: Semaphore,
+    /// kube's store: the names of what is being reconciled.
     names: Mutex<Writer<PartialObjectMeta<K>>>,
     /// How often in a row the reconcile of an object failed.
     failures: Mutex<HashMap<Key, u32>>,
 }
 
 impl<K: Resource<DynamicType = ()> + Clone + Debug + 'static> Shared<K> {
-    /// Sees to it that kube's store has the object's name.
-    fn name(&self, key: &Key) -> ObjectRef<PartialObjectMeta<K>> {
-        let object = named(key);
+    /// Waits until another reconcile may begin, and hands the object to kube.
+    async fn hand(self: Arc<Self>, key: Key) -> ObjectRef<PartialObjectMeta<K>> {
+        if let Ok(permit) = self.permits.acquire().await {
+            permit.forget();
+        }
+        let object = named(&key);
         let reference = ObjectRef::from_obj(&object);
+        self.requests.hand(&key);
         self.names().apply_watcher_event(&watcher::Event::Apply(object));
         reference
     }
@@ -183,36 +201,34 @@ impl<K: Resource<DynamicType = ()> + Clone + Debug + 'static> Shared<K> {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a reconcile, and says what comes next.
-    fn ended<E: Failure>(&self, key: &Key, took: Duration, outcome: std::thread::Result<Next<E>>) -> Result<Action, Failed<E>> {
+    /// Counts a reconcile, sees to what comes next, and lets another begin.
+    fn ended<E: Failure>(&self, key: &Key, took: Duration, outcome: std::thread::Result<Next<E>>) {
         let by = ByController { controller: self.name };
         self.metrics.reconciles.get_or_create(&by).inc();
         self.metrics.durations.get_or_create(&by).observe(took.as_secs_f64());
         self.metrics.queue_depth.get_or_create(&by).set(i64::try_from(self.requests.depth()).unwrap_or(i64::MAX));
-        let (category, failed) = match outcome {
+        let next = match outcome {
             Ok(Ok(next)) => {
                 self.failures().remove(key);
-                if let Some(after) = next {
-                    return Ok(Action::requeue(after));
-                }
-                self.requests.unless_requested(key, || self.names().apply_watcher_event(&watcher::Event::Delete(named(key))));
-                return Ok(Action::await_change());
+                next
             }
-            Ok(Err(error)) => (error.category(), Failed::Reconcile(error)),
-            Err(panic) => ("panic", Failed::Panic(panic_message(&*panic))),
+            Ok(Err(error)) => Some(self.failed(key, error.category(), &error.to_string())),
+            Err(panic) => Some(self.failed(key, "panic", &format!("it panicked: {}", panic_message(&*panic)))),
         };
-        self.metrics.errors.get_or_create(&ByCategory { controller: self.name, category }).inc();
-        tracing::warn!(controller = self.name, object = %key, error = %failed, "a reconcile failed and will be tried again");
-        Err(failed)
+        self.names().apply_watcher_event(&watcher::Event::Delete(named(key)));
+        self.requests.end(key, next);
+        self.permits.add_permits(1);
     }
 
-    /// When to try again after a failure.
-    fn backoff(&self, key: &Key) -> Action {
+    /// Counts a failure; when to try again.
+    fn failed(&self, key: &Key, category: &'static str, error: &str) -> Duration {
+        self.metrics.errors.get_or_create(&ByCategory { controller: self.name, category }).inc();
+        tracing::warn!(controller = self.name, object = %key, error, "a reconcile failed and will be tried again");
         let mut failures = self.failures();
         let attempts = failures.entry(key.clone()).or_insert(0);
         let pause = FIRST_BACKOFF.saturating_mul(1 << (*attempts).min(16)).min(MAX_BACKOFF);
         *attempts = attempts.saturating_add(1);
-        Action::requeue(pause)
+        pause
     }
 }
 
@@ -261,8 +277,10 @@ where
     let mut names: Writer<PartialObjectMeta<K>> = Writer::default();
     names.apply_watcher_event(&watcher::Event::InitDone);
     let reader = names.as_reader();
-    let shared = Arc::new(Shared { name, requests, metrics, names: Mutex::new(names), failures: Mutex::default() });
-    let naming = shared.clone();
+    let concurrency = u16::try_from(concurrency.max(1)).unwrap_or(u16::MAX);
+    let permits = Semaphore::new(usize::from(concurrency));
+    let shared = Arc::new(Shared { name, requests, metrics, permits, names: Mutex::new(names), failures: Mutex::default() });
+    let handing = shared.clone();
     let (finish, finished) = oneshot::channel::<()>();
     let reconcile = Arc::new(reconcile);
     // Each reconcile has one of these until it is over, be it by being dropped.
@@ -275,14 +293,16 @@ where
             let began = Instant::now();
             let work = async { reconcile(key.clone()).await };
             let outcome = AssertUnwindSafe(work).catch_unwind().await;
-            shared.ended(&key, began.elapsed(), outcome)
+            shared.ended(&key, began.elapsed(), outcome);
+            // When the object comes again, our own queue says.
+            Ok::<_, Infallible>(Action::await_change())
         }
     };
     let mut work = Controller::for_stream(stream::pending(), reader)
-        .with_config(Config::default().concurrency(u16::try_from(concurrency.max(1)).unwrap_or(u16::MAX)))
-        .reconcile_on(due.map(move |key| naming.name(&key)))
+        .with_config(Config::default().concurrency(concurrency))
+        .reconcile_on(due.then(move |key| handing.clone().hand(key)))
         .graceful_shutdown_on(finished.map(drop))
-        .run(begin, |object, _: &Failed<E>, shared| shared.backoff(&Key::of(&*object)), shared.clone())
+        .run(begin, |_, never: &Infallible, _| match *never {}, shared.clone())
         .for_each(|_| future::ready(()))
         .boxed();
     tokio::select! {
