@@ -8,6 +8,7 @@ use kube::Client;
 use kube::api::Api;
 use slipway_api::mirror::{Credential, Remote, RemoteSettings};
 use slipway_api::platform;
+use slipway_cluster::Tasks;
 use slipway_cluster::watch::{Heard, follow_fields};
 use tokio::sync::watch;
 
@@ -87,13 +88,13 @@ fn remote(public: &Public, hidden: &Hidden) -> Result<Option<Remote>, String> {
     Remote::new(settings).map(Some)
 }
 
-/// Heeds both from now on.
-pub(super) fn watch(client: &Client, namespace: &str) -> (Configuration, watch::Receiver<Option<Remote>>) {
+/// Heeds both from now on, by tasks without which the process is of no use.
+pub(super) fn watch(client: &Client, namespace: &str, tasks: &Tasks) -> (Configuration, watch::Receiver<Option<Remote>>) {
     let (configuration, remote) = Configuration::new();
     let fields = format!("metadata.name={}", platform::NAME);
     let (first, second) = (configuration.clone(), configuration.clone());
     let (api, selected) = (Api::<ConfigMap>::namespaced(client.clone(), namespace), fields.clone());
-    tokio::spawn(async move {
+    tasks.spawn("watch of the mirror's ConfigMap", async move {
         let hear = |heard: Heard<ConfigMap>| match heard {
             Heard::Seen(_, config) => first.change(|public, _| *public = Public::of(&config)),
             Heard::Gone(..) => first.change(|public, _| *public = Public::default()),
@@ -103,7 +104,7 @@ pub(super) fn watch(client: &Client, namespace: &str) -> (Configuration, watch::
         follow_fields(api, &selected, None, hear).await;
     });
     let api = Api::<Secret>::namespaced(client.clone(), namespace);
-    tokio::spawn(async move {
+    tasks.spawn("watch of the mirror's Secret", async move {
         let hear = |heard: Heard<Secret>| match heard {
             Heard::Seen(_, secret) => second.change(|_, hidden| *hidden = Hidden::of(&secret)),
             Heard::Gone(..) => second.change(|_, hidden| *hidden = Hidden::default()),
