@@ -14,9 +14,9 @@ pub const OPERATOR: &str = "slipway-manager";
 pub const AGENT: &str = "agents.slipway.dev/agent";
 /// The skill that a ConfigMap holds.
 pub const SKILL: &str = "agents.slipway.dev/skill";
-/// `stable`, and later `canary` and `candidate`.
+/// The track of the agent that an object belongs to: [`crate::Track::as_str`].
 pub const TRACK: &str = "agents.slipway.dev/track";
-/// `stable` on pods of the stable track, for meshes that route by it.
+/// The same on pods, for meshes that route by it.
 pub const POD_VERSION: &str = "version";
 /// On pods of an agent that answers the platform alone: `platform`. A NetworkPolicy of the team selects by it.
 pub const ACCESS: &str = "agents.slipway.dev/access";
@@ -61,6 +61,3 @@ pub const CONFIG_HASH: &str = "agents.slipway.dev/config-hash";
 pub const RUN_HASH: &str = "agents.slipway.dev/run-hash";
 /// On a pod template: keyed hash of the Secrets the pod uses.
 pub const SECRETS_HASH: &str = "agents.slipway.dev/secrets-hash";
-
-/// The track of the workload that serves users.
-pub const STABLE: &str = "stable";

@@ -21,6 +21,7 @@ mod schema;
 pub mod skill;
 pub mod team;
 pub mod tool;
+pub mod track;
 mod words;
 pub mod yaml;
 
@@ -30,6 +31,7 @@ pub use release::{AgentRelease, AgentReleaseSpec, AgentReleaseStatus, ReleasePha
 pub use skill::{Skill, SkillSpec, SkillStatus};
 pub use team::{Team, TeamSpec, TeamStatus};
 pub use tool::{Tool, ToolSpec, ToolStatus};
+pub use track::Track;
 
 /// The group of every custom resource.
 pub const GROUP: &str = "agents.slipway.dev";

@@ -1,11 +1,14 @@
 //! The wiring of every controller: kube's `Controller` reconciles the objects that a request queue names. Watches fill the
 //! caches in every replica; a controller, with kube's store and scheduler, exists only while this process holds the lease.
 //!
+//! kube's scheduler takes due objects in the order of a hash set, so that under load an object could wait without end. Due
+//! requests therefore wait in a queue of ours, first in, first out, and kube gets no more of them than it can start at once.
+//!
 //! kube's controller calls the reconciler for objects in its store. Our caches hold the objects in other forms, so the store
-//! holds names only: a name is added with its first request and removed when a reconcile ends without a requeue. See
-//! docs/decisions/008-controllers.md.
+//! holds names only, each from the start to the end of its reconcile. See docs/decisions/008-controllers.md.
 
 use std::collections::{HashMap, HashSet};
+use std::convert::Infallible;
 use std::fmt::Debug;
 use std::marker::PhantomData;
 use std::panic::AssertUnwindSafe;
@@ -22,8 +25,7 @@ use kube::runtime::reflector::store::Writer;
 use kube::runtime::scheduler::{ScheduleRequest, scheduler};
 use kube::runtime::{Controller, watcher};
 use serde::de::DeserializeOwned;
-use thiserror::Error;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -63,8 +65,10 @@ pub struct Requests(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
-    /// The requested objects whose reconcile has not begun. Each key is in the channel or kube's scheduler at most once.
+    /// The requested objects whose reconcile has not begun. Each key is in the channel at most once.
     waiting: HashSet<Key>,
+    /// The objects in reconcile, and whether each came due again meanwhile.
+    at_work: HashMap<Key, bool>,
     senders: Option<Senders>,
 }
 
@@ -81,7 +85,7 @@ impl Requests {
     /// Requests a reconcile now.
     pub fn add(&self, key: Key) {
         let mut state = self.lock();
-        let State { waiting, senders: Some(senders) } = &mut *state else { return };
+        let State { waiting, senders: Some(senders), .. } = &mut *state else { return };
         if waiting.insert(key.clone()) {
             // Without a receiver the controller is ending.
             drop(senders.now.unbounded_send(key));
@@ -99,17 +103,23 @@ impl Requests {
         }
     }
 
-    /// Opens the queue and returns the stream of due requests.
+    /// Opens the queue and returns the stream of due requests: immediate ones in order and delayed ones by time, alternating. An
+    /// object in reconcile comes again after that.
     pub fn open(&self) -> impl Stream<Item = Key> + Send + use<> {
         let (now, immediate) = mpsc::unbounded();
         let (later, delayed) = mpsc::unbounded();
-        *self.lock() = State { waiting: HashSet::new(), senders: Some(Senders { now, later }) };
+        *self.lock() = State { senders: Some(Senders { now, later }), ..State::default() };
         let requests = self.clone();
         let due = scheduler(delayed).filter_map(move |key| {
             let is_new = requests.lock().waiting.insert(key.clone());
             future::ready(is_new.then_some(key))
         });
-        stream::select(immediate, due)
+        let requests = self.clone();
+        stream::select(immediate, due).filter_map(move |key| {
+            let mut state = requests.lock();
+            let at_work = state.at_work.get_mut(&key);
+            future::ready(at_work.map(|again| *again = true).is_none().then_some(key))
+        })
     }
 
     fn close(&self) {
@@ -126,11 +136,21 @@ impl Requests {
         self.lock().waiting.remove(key);
     }
 
-    /// Calls `forget` under the lock, if the object was not requested since its reconcile began.
-    fn if_not_requested(&self, key: &Key, forget: impl FnOnce()) {
-        let state = self.lock();
-        if !state.waiting.contains(key) {
-            forget();
+    /// The object is handed out, and is not again before [`Self::end`].
+    fn hand(&self, key: &Key) {
+        self.lock().at_work.insert(key.clone(), false);
+    }
+
+    /// The reconcile is over; `again` says when the object is to be reconciled though nobody requests it.
+    fn end(&self, key: &Key, again: Option<Duration>) {
+        let mut state = self.lock();
+        let missed = state.at_work.remove(key) == Some(true);
+        let Some(senders) = &state.senders else { return };
+        if missed {
+            drop(senders.now.unbounded_send(key.clone()));
+        }
+        if let Some(delay) = again {
+            drop(senders.later.unbounded_send(ScheduleRequest { message: key.clone(), run_at: Instant::now() + delay }));
         }
     }
 }
@@ -146,31 +166,28 @@ pub struct Options {
     pub phase: watch::Receiver<Phase>,
 }
 
-/// Why a reconcile has no result.
-#[derive(Debug, Error)]
-enum ReconcileFailure<E> {
-    #[error("{0}")]
-    Reconcile(E),
-    #[error("the reconcile panicked: {0}")]
-    Panic(String),
-}
-
-/// The state that all reconciles of one controller share.
+/// What reconciles of one controller share.
 struct ControllerState<K: Resource<DynamicType = ()> + Clone + Debug + 'static> {
     name: &'static str,
     requests: Requests,
     metrics: Metrics,
-    /// kube's store: the names of the objects to reconcile, now or later.
+    /// How many more reconciles may begin.
+    permits: Semaphore,
+    /// kube's store: the names of what is being reconciled.
     names: Mutex<Writer<PartialObjectMeta<K>>>,
     /// The consecutive failures of each object.
     failures: Mutex<HashMap<Key, u32>>,
 }
 
 impl<K: Resource<DynamicType = ()> + Clone + Debug + 'static> ControllerState<K> {
-    /// Adds the object's name to kube's store.
-    fn add_name(&self, key: &Key) -> ObjectRef<PartialObjectMeta<K>> {
-        let object = named(key);
+    /// Waits until another reconcile may begin, and hands the object to kube.
+    async fn hand(self: Arc<Self>, key: Key) -> ObjectRef<PartialObjectMeta<K>> {
+        if let Ok(permit) = self.permits.acquire().await {
+            permit.forget();
+        }
+        let object = named(&key);
         let reference = ObjectRef::from_obj(&object);
+        self.requests.hand(&key);
         self.names().apply_watcher_event(&watcher::Event::Apply(object));
         reference
     }
@@ -183,36 +200,34 @@ impl<K: Resource<DynamicType = ()> + Clone + Debug + 'static> ControllerState<K>
         self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a finished reconcile, and returns the next action.
-    fn record<E: Failure>(&self, key: &Key, took: Duration, outcome: std::thread::Result<Next<E>>) -> Result<Action, ReconcileFailure<E>> {
+    /// Counts a reconcile, sees to what comes next, and lets another begin.
+    fn ended<E: Failure>(&self, key: &Key, took: Duration, outcome: std::thread::Result<Next<E>>) {
         let by = ByController { controller: self.name };
         self.metrics.reconciles.get_or_create(&by).inc();
         self.metrics.durations.get_or_create(&by).observe(took.as_secs_f64());
         self.metrics.queue_depth.get_or_create(&by).set(i64::try_from(self.requests.depth()).unwrap_or(i64::MAX));
-        let (category, failed) = match outcome {
+        let next = match outcome {
             Ok(Ok(next)) => {
                 self.failures().remove(key);
-                if let Some(after) = next {
-                    return Ok(Action::requeue(after));
-                }
-                self.requests.if_not_requested(key, || self.names().apply_watcher_event(&watcher::Event::Delete(named(key))));
-                return Ok(Action::await_change());
+                next
             }
-            Ok(Err(error)) => (error.category(), ReconcileFailure::Reconcile(error)),
-            Err(panic) => ("panic", ReconcileFailure::Panic(panic_message(&*panic))),
+            Ok(Err(error)) => Some(self.failed(key, error.category(), &error.to_string())),
+            Err(panic) => Some(self.failed(key, "panic", &format!("it panicked: {}", panic_message(&*panic)))),
         };
-        self.metrics.errors.get_or_create(&ByCategory { controller: self.name, category }).inc();
-        tracing::warn!(controller = self.name, object = %key, error = %failed, "a reconcile failed and will be retried");
-        Err(failed)
+        self.names().apply_watcher_event(&watcher::Event::Delete(named(key)));
+        self.requests.end(key, next);
+        self.permits.add_permits(1);
     }
 
-    /// The action after a failure: a requeue with exponential backoff.
-    fn backoff(&self, key: &Key) -> Action {
+    /// Counts a failure; when to try again.
+    fn failed(&self, key: &Key, category: &'static str, error: &str) -> Duration {
+        self.metrics.errors.get_or_create(&ByCategory { controller: self.name, category }).inc();
+        tracing::warn!(controller = self.name, object = %key, error, "a reconcile failed and will be tried again");
         let mut failures = self.failures();
         let attempts = failures.entry(key.clone()).or_insert(0);
         let pause = FIRST_BACKOFF.saturating_mul(1 << (*attempts).min(16)).min(MAX_BACKOFF);
         *attempts = attempts.saturating_add(1);
-        Action::requeue(pause)
+        pause
     }
 }
 
@@ -261,8 +276,10 @@ where
     let mut names: Writer<PartialObjectMeta<K>> = Writer::default();
     names.apply_watcher_event(&watcher::Event::InitDone);
     let reader = names.as_reader();
-    let shared = Arc::new(ControllerState { name, requests, metrics, names: Mutex::new(names), failures: Mutex::default() });
-    let naming = shared.clone();
+    let concurrency = u16::try_from(concurrency.max(1)).unwrap_or(u16::MAX);
+    let permits = Semaphore::new(usize::from(concurrency));
+    let shared = Arc::new(ControllerState { name, requests, metrics, permits, names: Mutex::new(names), failures: Mutex::default() });
+    let handing = shared.clone();
     let (finish, finished) = oneshot::channel::<()>();
     let reconcile = Arc::new(reconcile);
     // Each reconcile holds a sender until it ends or is dropped.
@@ -275,14 +292,16 @@ where
             let began = Instant::now();
             let work = async { reconcile(key.clone()).await };
             let outcome = AssertUnwindSafe(work).catch_unwind().await;
-            shared.record(&key, began.elapsed(), outcome)
+            shared.ended(&key, began.elapsed(), outcome);
+            // When the object comes again, our own queue says.
+            Ok::<_, Infallible>(Action::await_change())
         }
     };
     let mut work = Controller::for_stream(stream::pending(), reader)
-        .with_config(Config::default().concurrency(u16::try_from(concurrency.max(1)).unwrap_or(u16::MAX)))
-        .reconcile_on(due.map(move |key| naming.add_name(&key)))
+        .with_config(Config::default().concurrency(concurrency))
+        .reconcile_on(due.then(move |key| handing.clone().hand(key)))
         .graceful_shutdown_on(finished.map(drop))
-        .run(begin, |object, _: &ReconcileFailure<E>, shared| shared.backoff(&Key::of(&*object)), shared.clone())
+        .run(begin, |_, never: &Infallible, _| match *never {}, shared.clone())
         .for_each(|_| future::ready(()))
         .boxed();
     tokio::select! {

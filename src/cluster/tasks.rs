@@ -47,6 +47,11 @@ impl Tasks {
         })
     }
 
+    /// Runs a task that ends once it is done. A panic fails the process.
+    pub fn spawn_once(&self, name: impl Into<String>, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+        self.spawn_while(|| false, name, task)
+    }
+
     /// The first task that failed, and how.
     pub fn failure(&self) -> Option<String> {
         self.0.borrow().clone()
@@ -82,6 +87,9 @@ mod tests {
         drop(panics.spawn("controller agent", async { panic!("no {}", "way") }));
         panics.failed().await;
         assert_eq!(panics.failure().as_deref(), Some("controller agent: it panicked: no way"));
+        let finite = Tasks::default();
+        finite.spawn_once("a walk", async { panic!("lost") }).await.unwrap();
+        assert_eq!(finite.failure().as_deref(), Some("a walk: it panicked: lost"));
         ends.spawn("another", async {}).await.unwrap();
         assert_eq!(ends.failure().as_deref(), Some("watch of pods: it ended"), "the first counts");
     }
@@ -94,6 +102,7 @@ mod tests {
             .spawn_while(move || asked.load(Ordering::SeqCst), "one", async move { goes_on.store(false, Ordering::SeqCst) })
             .await
             .unwrap();
+        tasks.spawn_once("done", async {}).await.unwrap();
         let aborted = tasks.spawn("two", pending());
         aborted.abort();
         assert!(aborted.await.unwrap_err().is_cancelled());

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context as _, bail};
 use clap::ValueEnum;
 use kube::Client;
+use slipway_cluster::Tasks;
 use slipway_http::memory::{self, for_clients};
 use slipway_http::token::{RELAY_LIFE, Signer};
 use slipway_http::{Network, Proxies, ServerLimits, listen, serve as serve_http};
@@ -28,7 +29,7 @@ const STATE_SERVICE: &str = "slipway-state";
 const STATE_PORT: u16 = 8091;
 
 /// `relay` is the key for calls of agents, if this process has the role operator; otherwise it is read from its file.
-pub(crate) fn open(arguments: &Arguments, client: Client, relay: Option<Signer>) -> anyhow::Result<Rest> {
+pub(crate) fn open(arguments: &Arguments, client: Client, relay: Option<Signer>, tasks: &Tasks) -> anyhow::Result<Rest> {
     let in_cluster = env::var_os("KUBERNETES_SERVICE_HOST").is_some();
     let authentication = if arguments.auth_enabled { Authentication::On(issuer(arguments)?.map(Box::new)) } else { Authentication::Off };
     if !arguments.auth_enabled {
@@ -60,7 +61,7 @@ pub(crate) fn open(arguments: &Arguments, client: Client, relay: Option<Signer>)
             arguments.database().context("SLIPWAY_DATABASE_URL")?.as_ref().map(DatabaseUrl::complete),
         ),
     };
-    Ok(Rest::open(Context::new(client, settings, authentication).context("SLIPWAY_DATABASE_URL")?))
+    Ok(Rest::open(Context::new(client, settings, authentication).context("SLIPWAY_DATABASE_URL")?, tasks))
 }
 
 fn sign(arguments: &Arguments, relay: Option<Signer>) -> Sign {

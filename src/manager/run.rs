@@ -66,7 +66,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let has = |role| arguments.roles.contains(&role);
     let opened = if has(Role::Operator) { Some(operator(&arguments, client.clone(), &metrics, &tasks).await?) } else { None };
     let (operator, relay) = opened.unzip();
-    let api = if has(Role::Rest) { Some(api::open(&arguments, client.clone(), relay)?) } else { None };
+    let api = if has(Role::Rest) { Some(api::open(&arguments, client.clone(), relay, &tasks)?) } else { None };
 
     let state = has(Role::State).then(StateReadiness::default);
     let history = match &state {

@@ -86,8 +86,9 @@ pub(crate) async fn run(
     tracing::info!(folder = %settings.folder.display(), "the release history is open");
 
     let (mirror, worker) = Mirror::new(git.clone(), settings.rules.clone(), &settings.folder, Options::default());
-    let (configuration, remote) = mirror_config::watch(&client, &settings.platform_namespace);
-    let mirroring = tokio::spawn(worker.run(remote, SystemTime::now, stopped(stop.clone())));
+    let (configuration, remote) = mirror_config::watch(&client, &settings.platform_namespace, &tasks);
+    let mirrors = stop.clone();
+    let mirroring = tasks.spawn_while(move || !*mirrors.borrow(), "mirror", worker.run(remote, SystemTime::now, stopped(stop.clone())));
 
     let events = Events::new(client.clone(), Some(settings.instance.clone()));
     let mut releases = Releases::new(client.clone(), settings.releases.clone(), history.clone(), metrics, events, tasks);

@@ -2,22 +2,23 @@
 
 use kube::{Resource, ResourceExt};
 use slipway_api::agent::Storage;
-use slipway_api::{Agent, Team, ids, labels};
+use slipway_api::{Agent, Team, Track, ids, labels};
 use slipway_cluster::Key;
 use slipway_database::{Holder, Home};
 
 use crate::caches::ChildKind;
 use crate::context::Context;
 
-/// What an Agent waits for before it may have pods, if anything. One that has pods goes on.
-pub(crate) async fn waits(context: &Context, agent: &Agent, storage: Storage) -> Option<String> {
+/// What an Agent waits for before it may have pods on a track, if anything. A track that has pods goes on.
+pub(crate) async fn waits(context: &Context, agent: &Agent, track: Track, storage: Storage) -> Option<String> {
     let tenancy = context.tenancy.as_ref()?;
     let rests = agent.stopped_by().is_some() || agent.spec.replicas == 0;
     if storage != Storage::Postgresql || agent.spec.database_url.is_some() || rests {
         return None;
     }
     let key = Key::of(agent);
-    let deployment = context.caches.children(ChildKind::Deployment).get(&key).filter(|child| child.owner == agent.meta().uid);
+    let workload = Key::new(&key.namespace, track.workload(&key.name));
+    let deployment = context.caches.children(ChildKind::Deployment).get(&workload).filter(|child| child.owner == agent.meta().uid);
     let home = context.caches.team_of(&key.namespace).and_then(|slug| home_of(context, &slug))?;
     let holder = holder(context, &key, agent)?;
     let waits = tenancy.admit(&home, &holder).await.err();
@@ -37,10 +38,13 @@ pub(crate) fn holder(context: &Context, key: &Key, agent: &Agent) -> Option<Hold
     let uid = agent.uid()?;
     let created = agent.creation_timestamp().map_or(0, |time| time.0.as_second());
     // Before it has pods of its own, all are an earlier Agent's; later, those that are older than it.
-    let alone = match context.caches.children(ChildKind::Deployment).get(key) {
-        Some(child) if child.owner.as_ref() == Some(&uid) => context.caches.pods.oldest(key).is_none_or(|oldest| oldest >= created),
-        Some(_) => false,
-        None => !context.caches.pods.has(key),
+    let deployment =
+        |track: Track| context.caches.children(ChildKind::Deployment).get(&Key::new(&key.namespace, track.workload(&key.name)));
+    let owners: Vec<_> = Track::ALL.into_iter().filter_map(deployment).map(|child| child.owner.clone()).collect();
+    let alone = if owners.contains(&Some(uid.clone())) {
+        context.caches.pods.oldest(key).is_none_or(|oldest| oldest >= created)
+    } else {
+        owners.is_empty() && !context.caches.pods.has(key)
     };
     Some(Holder { agent_id: ids::agent(&key.namespace, &key.name), uid, created, adopts: adopts(agent), alone })
 }

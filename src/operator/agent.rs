@@ -1,4 +1,4 @@
-//! The agent controller: gather → resolve → build → apply → report, one file each.
+//! The agent controller: gather → resolve → build → apply → report, one file each, for every track of an Agent (`tracks`).
 
 mod apply;
 mod build;
@@ -7,8 +7,10 @@ mod pin;
 mod report;
 mod resolve;
 mod rollout;
+mod strays;
 #[cfg(test)]
 mod tests;
+mod tracks;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,19 +19,23 @@ use std::time::Duration;
 use kube::api::DynamicObject;
 use kube::{Resource, ResourceExt};
 use serde_json::Value;
-use slipway_api::{Agent, Team, Tool, labels};
+use slipway_api::{Agent, Team, Tool, Track, labels};
 use slipway_cluster::cached::Guarded;
 use slipway_cluster::controller::{Next, Phase, RESYNC, Requests};
-use slipway_cluster::references::Kind;
 use slipway_cluster::{Key, write};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::admission;
 use crate::caches::{ChildKind, pods};
+use crate::children;
 use crate::context::Context;
 use crate::registry::{Change, Maker, Registered};
+use apply::Applied;
+use resolve::Resolved;
 use rollout::Rollout;
+use strays::Strays;
+use tracks::Workload;
 
 /// The field manager of everything that this controller writes.
 const MANAGER: &str = "slipway/agent";
@@ -52,6 +58,7 @@ pub(crate) struct Controller {
     rollout: Rollout,
     /// Of each Team what its agents depend on, as last seen.
     teams: Mutex<HashMap<Key, TeamVersion>>,
+    strays: Strays,
 }
 
 /// All of a Team but its status, which counts its agents and so changes with every one of them: its UID, generation and
@@ -61,7 +68,7 @@ type TeamVersion = (Option<String>, Option<i64>, BTreeMap<String, String>, bool)
 impl Controller {
     pub(crate) fn new(context: Arc<Context>) -> Self {
         let rollout = Rollout::new(context.settings.max_concurrent_rollouts);
-        Self { context, requests: Requests::default(), rollout, teams: Mutex::default() }
+        Self { context, requests: Requests::default(), rollout, teams: Mutex::default(), strays: Strays::default() }
     }
 
     /// Whether more of the Team has changed than its status.
@@ -102,13 +109,16 @@ impl Controller {
 
 impl Registered for Controller {
     fn changed(&self, change: &Change) {
-        match change {
-            Change::Object(kind, key) if *kind == Kind::of::<Agent>() => self.requests.add(key.clone()),
-            Change::Object(kind, key) if *kind == Kind::of::<Team>() => {
-                if self.has_changed(key) {
-                    self.request_namespace(&format!("team-{}", key.name));
-                }
+        if let Some(agent) = change.of::<Agent>() {
+            return self.requests.add(agent.clone());
+        }
+        if let Some(team) = change.of::<Team>() {
+            if self.has_changed(team) {
+                self.request_namespace(&format!("team-{}", team.name));
             }
+            return;
+        }
+        match change {
             Change::Object(kind, key) => self.requests.add_all(self.context.caches.references.to(*kind, key)),
             Change::Child("Agent", key) | Change::Pods(key) => self.requests.add(key.clone()),
             Change::Namespace(namespace) | Change::SecretsRead(namespace) => self.request_namespace(namespace),
@@ -123,6 +133,12 @@ impl Registered for Controller {
 
     fn maker(&self) -> Option<&'static Maker> {
         Some(&MAKER)
+    }
+
+    fn found(&self, owner: &Key, kind: ChildKind, name: &str) {
+        if Track::ALL.into_iter().all(|track| !build::is_name(&owner.name, track, kind, name)) {
+            self.strays.insert(owner, kind, name);
+        }
     }
 
     fn desired(&self, owner: &Key, kind: ChildKind, live: &DynamicObject) -> Option<Value> {
@@ -152,6 +168,7 @@ async fn reconcile(controller: &Controller, key: &Key) -> Next<write::Error> {
         context.caches.references.set(key, HashSet::new());
         context.caches.pins.remove(key);
         context.untroubled("Agent", key);
+        controller.strays.forget(key);
         apply::leave_turn(controller, key);
         return Ok(None);
     };
@@ -171,42 +188,83 @@ async fn reconcile(controller: &Controller, key: &Key) -> Next<write::Error> {
         apply::keep(&agent, context).await?;
         return Err(error);
     }
-    let plan = match pin::effective(&agent, context) {
-        Some(effective) => {
-            gather::note(&effective, context);
-            resolve::resolve(&effective, &gather::gather(&effective, context), &context.settings)
-        }
-        None => resolve::Resolved::Unknown("the release that it is pinned to"),
+    let Progress { resolved, applied, error } = if let Some(workloads) = tracks::of(&agent, context) {
+        gather::note(key, &workloads, context);
+        bring(&agent, &workloads, controller).await?
+    } else {
+        let resolved = Resolved::Unknown("the release that it is pinned to");
+        Progress { resolved, applied: apply::keep(&agent, context).await?, error: None }
     };
-    let applied = match &plan {
-        resolve::Resolved::Plan(plan) => {
-            let mut desired = apply::in_turn(build::build(plan).into_values()?, &agent, controller);
-            let waits = admission::waits(context, &agent, plan.storage).await;
-            if waits.is_some() {
-                desired.retain(|(kind, _)| *kind != ChildKind::Deployment);
-            }
-            let mut applied = apply::apply(desired, plan, controller).await?;
-            applied.left = applied.left.or(waits);
-            applied
-        }
-        resolve::Resolved::Fault(_) => {
-            apply::leave_turn(controller, key);
-            apply::keep(&agent, context).await?
-        }
-        resolve::Resolved::Unknown(_) => apply::keep(&agent, context).await?,
-    };
-    let sooner = report::report(&agent, &plan, &applied, controller).await?;
-    let next = if matches!(plan, resolve::Resolved::Unknown(_)) || applied.left.is_some() { WAITING_INTERVAL } else { RESYNC };
+    let sooner = report::report(&agent, &resolved, &applied, controller).await?;
+    if let Some(error) = error {
+        return Err(error);
+    }
+    let next = if matches!(resolved, Resolved::Unknown(_)) || applied.left.is_some() { WAITING_INTERVAL } else { RESYNC };
     Ok(Some(sooner.map_or(next, |sooner| next.min(sooner))))
+}
+
+/// What came of a reconcile.
+struct Progress {
+    /// Of the stable track.
+    resolved: Resolved,
+    /// Of the stable track, with the outcomes of all.
+    applied: Applied,
+    /// What is reported and tried again.
+    error: Option<write::Error>,
+}
+
+/// Makes all workloads of an Agent be as they should, and removes what none of them wants.
+async fn bring(agent: &Agent, workloads: &[Workload<'_>], controller: &Controller) -> Result<Progress, write::Error> {
+    let context = &*controller.context;
+    let mut progress = Progress { resolved: Resolved::Unknown("its tracks"), applied: Applied::default(), error: None };
+    let (mut wanted, mut outcomes, mut is_complete) = (HashSet::new(), Vec::new(), true);
+    for Workload { track, agent: effective } in workloads {
+        let resolved = resolve::resolve(effective, *track, &gather::gather(effective, context), &context.settings);
+        let mut applied = match &resolved {
+            Resolved::Plan(plan) => {
+                let mut desired = build::build(plan).into_values()?;
+                wanted.extend(desired.iter().map(|(kind, value)| (*kind, children::name(value).to_owned())));
+                // The platform replaces the pods of few agents at a time, so that they go on serving; other tracks need not.
+                if *track == Track::Stable {
+                    desired = apply::in_turn(desired, agent, controller);
+                }
+                let waits = admission::waits(context, agent, *track, plan.storage).await;
+                if waits.is_some() {
+                    desired.retain(|(kind, _)| *kind != ChildKind::Deployment);
+                }
+                let mut applied = apply::apply(desired, plan, context).await?;
+                applied.left = applied.left.or(waits);
+                applied
+            }
+            Resolved::Fault(_) | Resolved::Unknown(_) => apply::keep(agent, context).await?,
+        };
+        let is_faulty = matches!(resolved, Resolved::Fault(_)) || applied.fault.is_some();
+        if is_faulty && *track == Track::Stable {
+            // It may take long to mend, and others need not wait for that.
+            apply::leave_turn(controller, &Key::of(agent));
+        }
+        is_complete &= applied.is_complete;
+        outcomes.append(&mut applied.outcomes);
+        progress.error = progress.error.or(applied.error.take());
+        if *track == Track::Stable {
+            (progress.resolved, progress.applied) = (resolved, applied);
+        }
+    }
+    progress.applied.outcomes = outcomes;
+    if is_complete {
+        apply::remove_orphans(agent, &wanted, controller).await?;
+    }
+    Ok(progress)
 }
 
 /// What an Agent's child of that kind and name should be, if that can be said now. It is asked whenever a child arrives on a
 /// watch, by standing-by replicas too, and changes nothing.
 fn desired(context: &Context, key: &Key, kind: ChildKind, name: &str) -> Option<Value> {
     let agent = context.caches.agents.get(key)?.agent().ok()?;
-    let agent = pin::effective(&agent, context)?;
-    match resolve::resolve(&agent, &gather::gather(&agent, context), &context.settings) {
-        resolve::Resolved::Plan(plan) => build::child(&plan, kind, name).ok()?,
+    let of_name = |workload: &Workload| build::is_name(&key.name, workload.track, kind, name);
+    let Workload { track, agent } = tracks::of(&agent, context)?.into_iter().find(of_name)?;
+    match resolve::resolve(&agent, track, &gather::gather(&agent, context), &context.settings) {
+        Resolved::Plan(plan) => build::child(&plan, kind, name).ok()?,
         _ => None,
     }
 }
@@ -220,12 +278,12 @@ pub(crate) struct Offering {
     pub server: String,
 }
 
-/// The servers that an agent's pods use which run with the present configuration, and which configuration that is.
+/// The servers that the pods of an agent's stable track use which run with the present configuration, and which that is.
 pub(crate) fn offerings(context: &Context, key: &Key) -> Option<(u64, Vec<Offering>)> {
     let agent = context.caches.agents.get(key)?.agent().ok()?;
-    let agent = pin::effective(&agent, context)?;
+    let Workload { track, agent } = tracks::of(&agent, context)?.into_iter().find(|workload| workload.track == Track::Stable)?;
     let seen = gather::gather(&agent, context);
-    let resolve::Resolved::Plan(plan) = resolve::resolve(&agent, &seen, &context.settings) else { return None };
+    let Resolved::Plan(plan) = resolve::resolve(&agent, track, &seen, &context.settings) else { return None };
     let offering = |(name, tool): &(String, Option<Arc<Guarded<Tool>>>)| {
         let spec = &tool.as_ref()?.0.as_ref().ok()?.spec;
         let server = spec.server().filter(|_| spec.enabled)?;

@@ -86,7 +86,7 @@ impl Caches {
 }
 
 /// The kinds of object that the operator makes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum ChildKind {
     ConfigMap,
     Deployment,

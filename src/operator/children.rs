@@ -51,6 +51,11 @@ pub(crate) fn api(context: &Context, kind: ChildKind, namespace: &str) -> Api<Dy
     }
 }
 
+/// The name of an object in JSON.
+pub(crate) fn name(object: &Value) -> &str {
+    object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default()
+}
+
 /// Makes an object be as `desired` says, if it is not so already.
 pub(crate) async fn apply(
     context: &Context,

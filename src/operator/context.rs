@@ -13,6 +13,7 @@ use serde_json::json;
 use slipway_api::condition::{self, Finding, READY};
 use slipway_cluster::controller::{self, Next, Options, Phase, Requests};
 use slipway_cluster::event::{EventSpec, Events};
+use slipway_cluster::json::hash;
 use slipway_cluster::{Key, Tasks, write};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -25,6 +26,7 @@ use crate::registry::Registry;
 use crate::reported::ReportedErrors;
 use crate::settings::Settings;
 use crate::tenancy::Tenancy;
+use crate::unchanged::UnchangedStatuses;
 
 /// The field manager of what is said of objects that cannot be read: what others have said stays theirs.
 const MALFORMED: &str = "slipway/malformed";
@@ -40,6 +42,7 @@ pub struct Context {
     pub(crate) caches: Caches,
     pub(crate) registry: Registry,
     pub(crate) reported: ReportedErrors,
+    unchanged: UnchangedStatuses,
     pending: PendingWarnings,
 }
 
@@ -55,6 +58,7 @@ impl Context {
             caches: Caches::default(),
             registry: Registry::default(),
             reported: ReportedErrors::default(),
+            unchanged: UnchangedStatuses::default(),
             pending: PendingWarnings::default(),
         }
     }
@@ -119,6 +123,25 @@ impl Context {
         let status = json!({"phase": phase, "observedGeneration": generation, "conditions": conditions});
         let written = write::status::<K>(&self.client, key, &status, MALFORMED).await;
         written.map(drop).inspect_err(|error| self.reported.failed(&K::kind(&()), key, error))
+    }
+
+    /// Writes the status of an object, unless the same write has changed nothing before.
+    pub(crate) async fn write_status<K>(&self, object: &K, status: &impl Serialize, manager: &str) -> Result<(), write::Error>
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug,
+    {
+        let (kind, key) = (K::kind(&()), Key::of(object));
+        let version = object.meta().resource_version.clone().unwrap_or_default();
+        let write = (version, hash(&serde_json::to_value(status)?));
+        if self.unchanged.has(&kind, &key, &write) {
+            return Ok(());
+        }
+        let written = write::status::<K>(&self.client, &key, status, manager).await?;
+        if written.is_some_and(|written| written.metadata.resource_version.as_ref() == Some(&write.0)) {
+            tracing::warn!(%kind, object = %key, "another field manager owns what is to go from the status; it stays");
+            self.unchanged.insert(&kind, &key, write);
+        }
+        Ok(())
     }
 
     /// Tells of trouble once it has stood for a while; says when it is due, if it waits. `is_news` says whether it differs

@@ -26,6 +26,7 @@ pub mod tenancy;
 mod testing;
 pub mod tool;
 mod tool_rules;
+mod unchanged;
 mod upkeep;
 mod watches;
 

@@ -74,6 +74,11 @@ pub(crate) trait Registered: Send + Sync {
         None
     }
 
+    /// Hears of every object that one of its objects owns, in every replica.
+    fn found(&self, owner: &Key, kind: ChildKind, name: &str) {
+        let _ = (owner, kind, name);
+    }
+
     /// What a child should be, if that can be said now. `live` is what it is. Asked in every replica; changes nothing.
     fn desired(&self, owner: &Key, kind: ChildKind, live: &DynamicObject) -> Option<Value> {
         let _ = (owner, kind, live);

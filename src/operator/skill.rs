@@ -109,7 +109,7 @@ async fn reconcile(context: &Context, key: &Key) -> Next<write::Error> {
     let digest = object.layout.digest.as_str();
     let status = status(key, outcome.as_ref().map(|()| digest), &before, skill.meta().generation, Timestamp::now());
     if status != before {
-        write::status::<Skill>(&context.client, key, &status, MANAGER).await?;
+        context.write_status(skill, &status, MANAGER).await?;
     }
     let trouble = outcome.err().filter(|fault| fault.reason != "Progressing");
     let trouble = trouble.map(|fault| EventSpec { warning: true, reason: fault.reason.to_owned(), action: "LayOut", note: fault.message });

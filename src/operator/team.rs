@@ -373,7 +373,7 @@ async fn report(context: &Context, team: &Team, verdict: &Verdict, standing: Opt
     let reason = |status: &TeamStatus| status.conditions.first().map(|condition| condition.reason.clone());
     let turned = reason(&status) != reason(&before);
     if status != before {
-        write::status::<Team>(&context.client, &Key::of(team), &status, MANAGER).await?;
+        context.write_status(team, &status, MANAGER).await?;
     }
     let about = team.object_ref(&());
     let event = EventSpec { warning: verdict.stalled, reason: verdict.reason.to_owned(), action: "Report", note: verdict.message.clone() };

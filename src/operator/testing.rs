@@ -39,6 +39,11 @@ pub(crate) fn context() -> Arc<Context> {
     let nobody =
         tower::service_fn(async |_: http::Request<Body>| Err::<http::Response<Body>, _>(std::io::Error::other("there is no cluster")));
     let client = Client::new(nobody, "default");
+    context_of(client)
+}
+
+/// With another cluster to ask.
+pub(crate) fn context_of(client: Client) -> Arc<Context> {
     let events = Events::new(client.clone(), None);
     Arc::new(Context::new(client, settings(None), None, Metrics::default(), events, Tasks::default()))
 }

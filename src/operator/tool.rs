@@ -106,7 +106,7 @@ async fn reconcile(controller: &Controller, key: &Key) -> Next<write::Error> {
     let status = status(standing, &judgement, &before, tool.meta().generation, Timestamp::now());
     let about = tool.object_ref(&());
     if status != before {
-        write::status::<Tool>(&context.client, key, &status, MANAGER).await?;
+        context.write_status(tool, &status, MANAGER).await?;
         for event in events(&before, &status) {
             context.events.publish(&about, event).await;
         }

@@ -1,6 +1,6 @@
 //! The watches: each fills a cache and publishes what has changed.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -231,11 +231,14 @@ fn note(context: &Context, kind: ChildKind, key: Key, object: &mut DynamicObject
     let owner = context.registry.owner(kind, object);
     // Of what nobody has made there is nothing desired, so that it does not matter who would have written it.
     let manager = owner.as_ref().map_or("", |(_, maker, _)| maker.manager);
+    if let Some((registered, _, owner)) = &owner {
+        registered.found(owner, kind, &key.name);
+    }
     // A panic here would end every replica. The reconcile of the owner builds the same, and fails alone.
     let desired = || {
         let (registered, _, owner) = owner.as_ref()?;
         let body = catch_unwind(AssertUnwindSafe(|| registered.desired(owner, kind, object))).ok().flatten();
-        body.filter(|body| body["metadata"]["name"] == key.name.as_str())
+        body.filter(|body| children::name(body) == key.name)
     };
     let child = Child::look(object, before.as_deref(), desired, manager);
     let same = before.is_some_and(|before| {
@@ -270,10 +273,10 @@ pub(crate) fn pods(context: &Arc<Context>, scope: Option<String>) {
         let pods = &context.caches.pods;
         let api: Api<Pod> = namespaced(&context.client, scope.as_deref());
         let hear = |heard: WatchEvent<Pod>| {
-            let touched: Vec<Key> = match heard {
+            let touched: BTreeSet<Key> = match heard {
                 WatchEvent::Seen(_, pod) => pods.seen(&pod).into_iter().collect(),
                 WatchEvent::Gone(_, pod) => pods.gone(&pod).into_iter().collect(),
-                WatchEvent::Listing => Vec::new(),
+                WatchEvent::Listing => BTreeSet::new(),
                 WatchEvent::Listed(keys) => pods.retain(scope.as_deref(), &keys),
             };
             for agent in touched {

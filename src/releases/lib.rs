@@ -69,10 +69,8 @@ pub async fn run(context: Arc<Context>, mut stop: watch::Receiver<bool>) {
         async move { reconcile_or_say(&context, &key).await }
     });
     context.enqueue_all();
-    let known = tokio::spawn({
-        let context = context.clone();
-        async move { gone::look_for_all(&context).await }
-    });
+    let looking = context.clone();
+    let known = context.tasks.spawn_once("search for agents that are gone", async move { gone::look_for_all(&looking).await });
     until_stopped.await;
     known.abort();
     phase.send_replace(Phase::Finishing);

@@ -7,8 +7,8 @@ use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::core::{ApiResource, DeserializeGuard, NamespaceResourceScope};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
-use slipway_cluster::Cache;
 use slipway_cluster::watch::{Readiness, WatchEvent, follow};
+use slipway_cluster::{Cache, Tasks};
 
 use crate::access::Caller;
 use crate::agents;
@@ -45,21 +45,22 @@ impl Caches {
         self.ready.is_ready()
     }
 
-    /// Starts all watches. They run until the process ends.
-    pub(crate) fn watch(self: &Arc<Self>, client: &Client) {
+    /// Starts all watches. They run until the process ends; one that ends sooner fails the process.
+    pub(crate) fn watch(self: &Arc<Self>, client: &Client, tasks: &Tasks) {
         let scopes = if self.namespaces.is_empty() { vec![None] } else { self.namespaces.iter().cloned().map(Some).collect() };
         for scope in scopes {
-            self.follow(namespaced(client, scope.as_deref()), scope.clone(), |caches| &caches.agents, agents::item);
-            self.follow(namespaced(client, scope.as_deref()), scope.clone(), |caches| &caches.tools, tools::item);
-            self.follow(namespaced(client, scope.as_deref()), scope.clone(), |caches| &caches.skills, skills::item);
-            self.bindings(namespaced(client, scope.as_deref()), scope);
+            self.follow(tasks, namespaced(client, scope.as_deref()), scope.clone(), |caches| &caches.agents, agents::item);
+            self.follow(tasks, namespaced(client, scope.as_deref()), scope.clone(), |caches| &caches.tools, tools::item);
+            self.follow(tasks, namespaced(client, scope.as_deref()), scope.clone(), |caches| &caches.skills, skills::item);
+            self.bindings(tasks, namespaced(client, scope.as_deref()), scope);
         }
-        self.follow(Api::all(client.clone()), None, |caches| &caches.teams, |team| Some(teams::item(team)));
+        self.follow(tasks, Api::all(client.clone()), None, |caches| &caches.teams, |team| Some(teams::item(team)));
     }
 
     /// Fills a list cache from a watch.
     fn follow<K, T>(
         self: &Arc<Self>,
+        tasks: &Tasks,
         api: Api<DeserializeGuard<K>>,
         scope: Option<String>,
         part: fn(&Self) -> &ListCache<T>,
@@ -71,7 +72,7 @@ impl Caches {
         self.ready.expect();
         part(self).set_source(ApiResource::erase::<K>(&()), scope.as_deref());
         let caches = self.clone();
-        tokio::spawn(async move {
+        tasks.spawn(format!("watch of {}", K::plural(&())), async move {
             let mut updater = CacheUpdater { cache: part(&caches), scope: scope.as_deref(), listing: None };
             follow(api, None, Some(&caches.ready), |heard| updater.hear(heard, item)).await;
         });
@@ -98,10 +99,10 @@ impl Caches {
         members.len()
     }
 
-    fn bindings(self: &Arc<Self>, api: Api<RoleBinding>, scope: Option<String>) {
+    fn bindings(self: &Arc<Self>, tasks: &Tasks, api: Api<RoleBinding>, scope: Option<String>) {
         self.ready.expect();
         let caches = self.clone();
-        tokio::spawn(async move {
+        tasks.spawn("watch of rolebindings", async move {
             let hear = |heard: WatchEvent<RoleBinding>| match heard {
                 WatchEvent::Seen(key, binding) if key.namespace.starts_with("team-") => {
                     drop(caches.team_bindings.insert(key, TeamBinding::of(*binding)));

@@ -42,6 +42,7 @@ mod write;
 use std::sync::Arc;
 
 use percent_encoding::percent_decode_str;
+use slipway_cluster::Tasks;
 use slipway_http::{Error, Method, Reply, Request, StatusCode, header};
 
 pub use access::{Authentication, Issuer, Oidc};
@@ -64,10 +65,10 @@ pub struct Rest {
 }
 
 impl Rest {
-    /// Starts the watches that fill the caches.
-    pub fn open(context: Context) -> Self {
+    /// Starts the watches that fill the caches, as tasks of the process.
+    pub fn open(context: Context, tasks: &Tasks) -> Self {
         let context = Arc::new(context);
-        context.caches.watch(&context.client);
+        context.caches.watch(&context.client, tasks);
         Self { context, table: Arc::new(RouteTable::new(routes::all())) }
     }
 

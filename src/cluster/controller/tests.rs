@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use thiserror::Error;
 use tokio::time::{sleep, timeout};
 
 use super::*;
@@ -117,7 +118,7 @@ async fn the_earliest_time_counts_and_a_resync_comes_back() {
     sleep(Duration::from_millis(10)).await;
     assert_eq!(log.names().len(), 2, "a request does not wait for the resync");
     sleep(RESYNC + Duration::from_millis(10)).await;
-    assert_eq!(log.names().len(), 3, "and the resync is counted from the last reconcile");
+    assert_eq!(log.names().len(), 3, "and a resync comes within its time");
 }
 
 #[tokio::test(start_paused = true)]
@@ -181,6 +182,85 @@ async fn concurrency_is_limited() {
     sleep(Duration::from_secs(11)).await;
     let by = ByController { controller: "test" };
     assert_eq!((controller.metrics.reconciles.get_or_create(&by).get(), most.load(Ordering::SeqCst)), (30, 3));
+}
+
+/// kube would take what is due in the order of a hash set.
+#[tokio::test(start_paused = true)]
+async fn first_in_is_first_out_and_a_busy_object_overtakes_nobody() {
+    let (log, requests) = (Log::default(), Arc::new(Mutex::new(Requests::default())));
+    let controller = Running::new(1, {
+        let (log, requests) = (log.clone(), requests.clone());
+        move |of: Key| {
+            let (log, requests) = (log.clone(), requests.lock().unwrap().clone());
+            async move {
+                log.note(&of);
+                if of.name == "busy" {
+                    requests.add(of);
+                }
+                sleep(Duration::from_millis(10)).await;
+                Ok(None)
+            }
+        }
+    });
+    *requests.lock().unwrap() = controller.requests.clone();
+    let names: Vec<String> = (0..100).map(|at| at.to_string()).collect();
+    controller.requests.add(key("busy"));
+    controller.requests.add_all(names.iter().map(|name| key(name)));
+    sleep(Duration::from_secs(5)).await;
+    let log = log.names();
+    let (busy, others): (Vec<_>, Vec<_>) = log.into_iter().partition(|name| name == "busy");
+    assert_eq!(others, names);
+    assert!(busy.len() > 50, "it has its turn when the others have had theirs: {}", busy.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_due_by_its_time_waits_its_turn_and_no_longer() {
+    let log = Log::default();
+    let controller = Running::new(1, {
+        let log = log.clone();
+        move |of: Key| {
+            let log = log.clone();
+            async move {
+                log.note(&of);
+                sleep(Duration::from_millis(100)).await;
+                Ok(None)
+            }
+        }
+    });
+    // A second's work at once, and another that is due early in it.
+    controller.requests.add_all((0..10).map(|at| key(&format!("now-{at}"))));
+    for (name, millis) in [("second", 150), ("first", 120)] {
+        controller.requests.add_after(key(name), Duration::from_millis(millis));
+    }
+    sleep(Duration::from_secs(3)).await;
+    let names = log.names();
+    let place = |name: &str| names.iter().position(|found| found == name).unwrap();
+    assert!(place("first") < place("second") && place("second") <= 7, "{names:?}");
+    assert_eq!(names.len(), 12);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_is_requested_during_its_reconcile_takes_no_place_of_others() {
+    let log = Log::default();
+    let controller = Running::new(2, {
+        let log = log.clone();
+        move |of: Key| {
+            let log = log.clone();
+            async move {
+                log.note(&of);
+                sleep(Duration::from_secs(if of.name == "slow" { 10 } else { 1 })).await;
+                Ok(None)
+            }
+        }
+    });
+    controller.requests.add(key("slow"));
+    sleep(Duration::from_secs(1)).await;
+    controller.requests.add_all([key("slow"), key("a"), key("b")]);
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(log.names(), ["slow", "a", "b"]);
+    assert_eq!(controller.requests.depth(), 1, "its second reconcile has yet to begin");
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(log.names(), ["slow", "a", "b", "slow"]);
 }
 
 /// The phase changes while one reconcile runs and another waits.

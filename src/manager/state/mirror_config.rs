@@ -8,6 +8,7 @@ use kube::Client;
 use kube::api::Api;
 use slipway_api::mirror::{Credential, Remote, RemoteSettings};
 use slipway_api::platform;
+use slipway_cluster::Tasks;
 use slipway_cluster::watch::{WatchEvent, follow_fields};
 use tokio::sync::watch;
 
@@ -87,13 +88,13 @@ fn remote(public: &RemoteFields, secrets: &RemoteSecrets) -> Result<Option<Remot
     Remote::new(settings).map(Some)
 }
 
-/// Watches the ConfigMap and the Secret.
-pub(super) fn watch(client: &Client, namespace: &str) -> (MirrorConfig, watch::Receiver<Option<Remote>>) {
+/// Watches the ConfigMap and the Secret, by tasks without which the process ends.
+pub(super) fn watch(client: &Client, namespace: &str, tasks: &Tasks) -> (MirrorConfig, watch::Receiver<Option<Remote>>) {
     let (configuration, remote) = MirrorConfig::new();
     let fields = format!("metadata.name={}", platform::NAME);
     let (first, second) = (configuration.clone(), configuration.clone());
     let (api, selected) = (Api::<ConfigMap>::namespaced(client.clone(), namespace), fields.clone());
-    tokio::spawn(async move {
+    tasks.spawn("watch of the mirror's ConfigMap", async move {
         let hear = |heard: WatchEvent<ConfigMap>| match heard {
             WatchEvent::Seen(_, config) => first.change(|public, _| *public = RemoteFields::of(&config)),
             WatchEvent::Gone(..) => first.change(|public, _| *public = RemoteFields::default()),
@@ -103,7 +104,7 @@ pub(super) fn watch(client: &Client, namespace: &str) -> (MirrorConfig, watch::R
         follow_fields(api, &selected, None, hear).await;
     });
     let api = Api::<Secret>::namespaced(client.clone(), namespace);
-    tokio::spawn(async move {
+    tasks.spawn("watch of the mirror's Secret", async move {
         let hear = |heard: WatchEvent<Secret>| match heard {
             WatchEvent::Seen(_, secret) => second.change(|_, secrets| *secrets = RemoteSecrets::of(&secret)),
             WatchEvent::Gone(..) => second.change(|_, secrets| *secrets = RemoteSecrets::default()),

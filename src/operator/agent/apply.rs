@@ -1,16 +1,17 @@
 //! Fourth step: make the cluster be as built, sending nothing that is there already.
 
+use std::collections::HashSet;
+
 use kube::Resource;
 use kube::api::Patch;
 use serde_json::{Value, json};
-use slipway_api::Agent;
+use slipway_api::{Agent, Track};
 use slipway_cluster::Key;
 use slipway_cluster::json::hash;
 use slipway_cluster::write;
 
-use super::build::tool_digests_name;
 use super::resolve::{Fault, Plan};
-use super::{Controller, MANAGER};
+use super::{Controller, MANAGER, build};
 use crate::caches::ChildKind;
 use crate::children::{self, Outcome};
 use crate::context::Context;
@@ -18,13 +19,17 @@ use crate::context::Context;
 /// In a Deployment.
 const RUN_HASH: &str = "/spec/template/metadata/annotations/agents.slipway.dev~1run-hash";
 
-/// What came of it.
+/// What came of it, for one track.
 #[derive(Default)]
 pub(super) struct Applied {
+    /// Whether all that was to be applied has been.
+    pub is_complete: bool,
     pub outcomes: Vec<(ChildKind, String, Outcome)>,
     pub fault: Option<Fault>,
     /// What has yet to go before the rest can be made.
     pub left: Option<String>,
+    /// The error behind the fault, where waiting may mend it.
+    pub error: Option<write::Error>,
     /// What the pods run that are made from now on, where the Deployment was there to be looked at.
     pub run_hash: Option<String>,
 }
@@ -79,12 +84,18 @@ fn count(controller: &Controller) {
     metrics.rollouts_waiting.set(number(waiting));
 }
 
-pub(super) async fn apply(desired: Vec<(ChildKind, Value)>, plan: &Plan, controller: &Controller) -> Result<Applied, write::Error> {
-    let context = &*controller.context;
+pub(super) async fn apply(desired: Vec<(ChildKind, Value)>, plan: &Plan, context: &Context) -> Result<Applied, write::Error> {
     let mut applied = Applied::default();
     for (kind, value) in desired {
-        let name = value["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        let outcome = children::apply(context, kind, &plan.owner.uid, &value, MANAGER).await?;
+        let name = children::name(&value).to_owned();
+        let outcome = match children::apply(context, kind, &plan.owner.uid, &value, MANAGER).await {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                let Some(fault) = no_address(kind, &name, &error) else { return Err(error) };
+                (applied.fault, applied.error) = (Some(fault), Some(error));
+                return Ok(applied);
+            }
+        };
         let fault = fault(kind, &name, &outcome);
         if outcome == Outcome::Left {
             applied.left = Some(format!("{kind:?} {name} of an earlier Agent of this name has yet to go"));
@@ -95,15 +106,27 @@ pub(super) async fn apply(desired: Vec<(ChildKind, Value)>, plan: &Plan, control
             applied.run_hash = value.pointer(RUN_HASH).and_then(Value::as_str).map(str::to_owned);
         }
         if fault.is_some() {
-            // What comes after needs what comes before; half an agent is worse than none. It may take long to mend, and
-            // others need not wait for that.
+            // What comes after needs what comes before; half an agent is worse than none.
             applied.fault = fault;
-            leave_turn(controller, &Key::new(&plan.namespace, &plan.name));
             return Ok(applied);
         }
     }
-    remove_orphans(plan, context).await?;
+    applied.is_complete = true;
     Ok(applied)
+}
+
+/// Where no address is left for a Service, the API server answers 500: the error is tried again, as addresses come free.
+fn no_address(kind: ChildKind, name: &str, error: &write::Error) -> Option<Fault> {
+    match error {
+        write::Error::Api(kube::Error::Api(status)) if kind == ChildKind::Service && status.message.contains("range is full") => {
+            let message = format!(
+                "the cluster has no address for Service {name}: {}; delete Services that nobody needs, or have a cluster admin add addresses (a ServiceCIDR, kubectl get servicecidrs)",
+                status.message
+            );
+            Some(Fault { reason: "NoServiceAddress", message })
+        }
+        _ => None,
+    }
 }
 
 fn fault(kind: ChildKind, name: &str, outcome: &Outcome) -> Option<Fault> {
@@ -119,31 +142,44 @@ fn fault(kind: ChildKind, name: &str, outcome: &Outcome) -> Option<Fault> {
     }
 }
 
-/// What an agent may cease to want: its ServiceAccount, and the ConfigMap with what was seen of its tools.
-async fn remove_orphans(plan: &Plan, context: &Context) -> Result<(), write::Error> {
-    let account = (ChildKind::ServiceAccount, plan.name.clone(), plan.gcp_service_account.is_some());
-    let digests = (ChildKind::ConfigMap, tool_digests_name(&plan.name), plan.tool_digests.is_some());
-    for (kind, name, wanted) in [account, digests] {
-        let key = Key::new(&plan.namespace, name);
-        let child = context.caches.children(kind).get(&key);
-        let ours = child.is_some_and(|child| child.owner.as_deref() == Some(&plan.owner.uid) && !child.deleting);
-        if !wanted && ours {
-            children::delete(context, kind, &key).await?;
-        }
+/// Deletes what belongs to an Agent and is wanted on none of its tracks.
+pub(super) async fn remove_orphans(
+    agent: &Agent,
+    wanted: &HashSet<(ChildKind, String)>,
+    controller: &Controller,
+) -> Result<(), write::Error> {
+    let (context, of) = (&*controller.context, Key::of(agent));
+    for (kind, name) in orphans(agent, wanted, controller) {
+        children::delete(context, kind, &Key::new(&of.namespace, name)).await?;
     }
     Ok(())
+}
+
+/// What is known by its name, and what has the agent's labels besides; of both, what this very Agent owns.
+pub(super) fn orphans(agent: &Agent, wanted: &HashSet<(ChildKind, String)>, controller: &Controller) -> Vec<(ChildKind, String)> {
+    let Some(uid) = agent.meta().uid.as_deref() else { return Vec::new() };
+    let (caches, of) = (&controller.context.caches, Key::of(agent));
+    let strays = controller.strays.of(&of, |kind, key| caches.children(kind).get(key).is_some_and(|child| child.is_labelled));
+    let known = Track::ALL.into_iter().flat_map(|track| build::names(&of.name, track));
+    let is_orphan = |(kind, name): &(ChildKind, String)| {
+        let child = caches.children(*kind).get(&Key::new(&of.namespace, name));
+        child.is_some_and(|child| child.owner.as_deref() == Some(uid) && !child.deleting)
+    };
+    known.chain(strays).filter(|child| !wanted.contains(child)).filter(is_orphan).collect()
 }
 
 /// An Agent of which it cannot be said what it should be keeps what it has: what ran goes on running, and is not touched.
 /// Only stopping works.
 pub(super) async fn keep(agent: &Agent, context: &Context) -> Result<Applied, write::Error> {
     let key = Key::of(agent);
-    let ours = |child: &crate::caches::child::Child| child.owner.as_deref() == agent.meta().uid.as_deref();
-    let running =
-        context.caches.children(ChildKind::Deployment).get(&key).filter(|child| ours(child)).and_then(|child| child.deployment.clone());
-    if agent.stopped_by().is_some() && running.is_some_and(|deployment| deployment.wanted > 0) {
-        let none = Patch::Merge(json!({"spec": {"replicas": 0}}));
-        children::api(context, ChildKind::Deployment, &key.namespace).patch(&key.name, &write::by(MANAGER), &none).await?;
+    for track in Track::ALL.into_iter().filter(|_| agent.stopped_by().is_some()) {
+        let workload = Key::new(&key.namespace, track.workload(&key.name));
+        let child = context.caches.children(ChildKind::Deployment).get(&workload);
+        let ours = child.filter(|child| child.owner.as_deref() == agent.meta().uid.as_deref());
+        if ours.is_some_and(|child| child.deployment.as_ref().is_some_and(|deployment| deployment.wanted > 0)) {
+            let none = Patch::Merge(json!({"spec": {"replicas": 0}}));
+            children::api(context, ChildKind::Deployment, &workload.namespace).patch(&workload.name, &write::by(MANAGER), &none).await?;
+        }
     }
     Ok(Applied::default())
 }

@@ -11,13 +11,13 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Service, ServiceAccount};
 use kube::api::ObjectMeta;
 use serde_json::Value;
-use slipway_api::labels;
+use slipway_api::{Track, labels};
 use slipway_cluster::write::value;
 
 use super::resolve::Plan;
 use crate::caches::ChildKind;
 
-/// Everything that an Agent owns. A new child cannot be forgotten: [`Desired::into_values`] takes it apart.
+/// Everything that an Agent owns on one track. A new child cannot be forgotten: [`Desired::into_values`] takes it apart.
 pub(super) struct Desired {
     pub config_map: ConfigMap,
     pub tool_digests: Option<ConfigMap>,
@@ -56,8 +56,13 @@ impl Desired {
 
 /// The child of that kind and name, if the plan has one: what [`build`] would make, without making the others.
 pub(super) fn child(plan: &Plan, kind: ChildKind, name: &str) -> Result<Option<Value>, serde_json::Error> {
+    if !is_name(&plan.name, plan.track, kind, name) {
+        return Ok(None);
+    }
     match kind {
-        ChildKind::ConfigMap if name == tool_digests_name(&plan.name) => config_map::tool_digests(plan).as_ref().map(value).transpose(),
+        ChildKind::ConfigMap if name == tool_digests_name(&plan.workload()) => {
+            config_map::tool_digests(plan).as_ref().map(value).transpose()
+        }
         ChildKind::ConfigMap => value(&config_map::build(plan)).map(Some),
         ChildKind::Deployment => value(&deployment::build(plan, &config_map::build(plan))).map(Some),
         ChildKind::Service => value(&service::build(plan)).map(Some),
@@ -71,17 +76,37 @@ pub(super) fn config_hash(plan: &Plan) -> String {
     config_map::hash(&config_map::build(plan))
 }
 
-pub(super) fn config_map_name(agent: &str) -> String {
-    format!("{agent}-config")
+fn config_map_name(workload: &str) -> String {
+    format!("{workload}-config")
 }
 
-pub(super) fn tool_digests_name(agent: &str) -> String {
-    format!("{agent}-tool-digests")
+fn tool_digests_name(workload: &str) -> String {
+    format!("{workload}-tool-digests")
 }
 
-/// The labels that tell an agent's pods from all others; they can never change.
-pub(super) fn selector(agent: &str, track: &str) -> BTreeMap<String, String> {
-    [(labels::NAME, agent), (labels::AGENT, agent), (labels::TRACK, track)].map(|(key, value)| (key.to_owned(), value.to_owned())).into()
+/// All children that an agent can have on a track.
+pub(super) fn names(agent: &str, track: Track) -> [(ChildKind, String); 5] {
+    let workload = track.workload(agent);
+    [
+        (ChildKind::ConfigMap, config_map_name(&workload)),
+        (ChildKind::ConfigMap, tool_digests_name(&workload)),
+        (ChildKind::ServiceAccount, workload.clone()),
+        (ChildKind::Deployment, workload.clone()),
+        (ChildKind::Service, workload),
+    ]
+}
+
+/// Whether an agent can have a child of that kind and name on a track.
+pub(super) fn is_name(agent: &str, track: Track, kind: ChildKind, name: &str) -> bool {
+    names(agent, track).iter().any(|(of_kind, known)| *of_kind == kind && known == name)
+}
+
+/// The labels that tell the pods of one track from all others; they can never change.
+pub(super) fn selector(agent: &str, track: Track) -> BTreeMap<String, String> {
+    let (workload, agent) = (track.workload(agent), agent.to_owned());
+    [(labels::NAME, workload), (labels::AGENT, agent), (labels::TRACK, track.as_str().to_owned())]
+        .map(|(key, value)| (key.to_owned(), value))
+        .into()
 }
 
 fn all_labels(plan: &Plan) -> BTreeMap<String, String> {

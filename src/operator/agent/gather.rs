@@ -10,6 +10,7 @@ use slipway_cluster::Key;
 use slipway_cluster::cached::Guarded;
 use slipway_cluster::references::Kind;
 
+use super::tracks::Workload;
 use crate::caches::secret::SecretState;
 use crate::caches::skill::CachedSkill;
 use crate::context::Context;
@@ -26,15 +27,17 @@ pub(super) struct Seen {
     pub mlflow_uri: Option<String>,
 }
 
-/// Writes down what an Agent names, so that a change of it comes back. It belongs before [`gather`]: what changes
-/// after it is written down is heard of, and what changed before is read.
-pub(super) fn note(agent: &Agent, context: &Context) {
-    let named = Named::of(agent);
-    let mut targets = named.targets();
-    context.caches.references.set(&named.agent, targets.clone());
-    let tools: Vec<_> = named.tools.iter().map(|key| context.caches.tools.get(key)).collect();
-    targets.extend(header_secrets(tools.iter().flatten()).map(|name| (Kind::of::<Secret>(), named.key(name))));
-    context.caches.references.set(&named.agent, targets);
+/// Notes in the reverse index what the workloads of an Agent name, so that a change of it is heard of. It belongs before
+/// [`gather`]: what changes after it is noted is heard of, and what changed before is read.
+pub(super) fn note(key: &Key, workloads: &[Workload], context: &Context) {
+    let named: Vec<Named> = workloads.iter().map(|workload| Named::of(&workload.agent)).collect();
+    let mut targets: HashSet<_> = named.iter().flat_map(Named::targets).collect();
+    context.caches.references.set(key, targets.clone());
+    for named in &named {
+        let tools: Vec<_> = named.tools.iter().map(|key| context.caches.tools.get(key)).collect();
+        targets.extend(header_secrets(tools.iter().flatten()).map(|name| (Kind::of::<Secret>(), named.key(name))));
+    }
+    context.caches.references.set(key, targets);
 }
 
 pub(super) fn gather(agent: &Agent, context: &Context) -> Seen {

@@ -13,6 +13,9 @@ use slipway_release::{Artifact, pinned_content};
 
 use crate::context::Context;
 
+/// How many releases are read at a time: the cluster keeps few of an agent, unless people ask for many.
+const PAGE_SIZE: u32 = 16;
+
 /// The version that an Agent is pinned to, if it is.
 fn pin(agent: &Agent) -> Option<u64> {
     let version = agent.status.as_ref()?.active_release?;
@@ -30,13 +33,26 @@ pub(super) async fn read(agent: &Agent, context: &Context) -> Result<(), write::
         return Ok(());
     }
     let api: Api<AgentRelease> = Api::namespaced(context.client.clone(), &key.namespace);
-    let releases = api.list(&ListParams::default().fields(&format!("spec.agent={}", key.name))).await?;
-    if let Some(artifact) = releases.iter().find_map(|release| artifact(release, &key, version)) {
+    if let Some(artifact) = find(&api, &key, version).await? {
         context.caches.pins.insert(key, artifact);
     } else {
         tracing::debug!(agent = %key, version, "the release that runs in place of the spec is not there yet");
     }
     Ok(())
+}
+
+async fn find(api: &Api<AgentRelease>, agent: &Key, version: u64) -> Result<Option<Artifact>, write::Error> {
+    let mut page = ListParams::default().fields(&format!("spec.agent={}", agent.name)).limit(PAGE_SIZE);
+    loop {
+        let releases = api.list(&page).await?;
+        if let Some(artifact) = releases.iter().find_map(|release| artifact(release, agent, version)) {
+            return Ok(Some(artifact));
+        }
+        match releases.metadata.continue_.filter(|next| !next.is_empty()) {
+            Some(next) => page = page.continue_token(&next),
+            None => return Ok(None),
+        }
+    }
 }
 
 /// What a release holds, if it is this version and is what was written.

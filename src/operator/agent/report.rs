@@ -14,7 +14,7 @@ use kube::core::error_boundary::InvalidObject;
 use kube::{Resource, ResourceExt};
 use slipway_api::agent::{AgentStatus, Phase};
 use slipway_api::condition::{self, AVAILABLE, Finding, READY, RECONCILING, STALLED};
-use slipway_api::{Agent, contract, ids, labels};
+use slipway_api::{Agent, Track, contract, ids};
 use slipway_cluster::Key;
 use slipway_cluster::controller::Next;
 use slipway_cluster::event::EventSpec;
@@ -31,7 +31,7 @@ use crate::children::{self, Outcome};
 use crate::context::Context;
 use verdict::{DEPLOYMENT_READY, Motion, PROGRESSING, Verdict};
 
-/// Says how an Agent is; when to look at it again, where that is sooner than usual.
+/// Says how an Agent is, by its stable track; when to look at it again, where that is sooner than usual.
 pub(super) async fn report(agent: &Agent, plan: &Resolved, applied: &Applied, controller: &Controller) -> Next<write::Error> {
     let context = &*controller.context;
     let key = Key::of(agent);
@@ -61,7 +61,7 @@ pub(super) async fn report(agent: &Agent, plan: &Resolved, applied: &Applied, co
         },
         deployment,
         service: owned(ChildKind::Service).is_some(),
-        taken: applied.outcomes.iter().any(|(kind, _, outcome)| *kind == ChildKind::Service && *outcome == Outcome::Taken),
+        taken: applied.outcomes.contains(&(ChildKind::Service, key.name.clone(), Outcome::Taken)),
         problem,
         in_line: controller.rollout.waits(&key),
     };
@@ -69,7 +69,7 @@ pub(super) async fn report(agent: &Agent, plan: &Resolved, applied: &Applied, co
     let before = own(agent.status.clone().unwrap_or_default());
     let status = AgentStatus { run_hash: applied.run_hash.clone().or_else(|| before.run_hash.clone()), ..status };
     if status != before {
-        write::status::<Agent>(&context.client, &key, &status, MANAGER).await?;
+        context.write_status(agent, &status, MANAGER).await?;
     }
     let doubt = tell(agent, &before, &status, applied, context).await;
     Ok([doubt, starting.map(|_| kubelet::LOOK_AGAIN)].into_iter().flatten().min())
@@ -111,7 +111,7 @@ pub(super) fn status(agent: &Agent, seen: &Observed, cluster_domain: &str, now: 
         // Nobody is to be sent to what only has the agent's name.
         endpoint: (!seen.taken).then_some(endpoint),
         id: Some(ids::agent(&namespace, &name)),
-        selector: Some(selector(&name, labels::STABLE).iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")),
+        selector: Some(selector(&name, Track::Stable).iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")),
         observed_generation: generation,
         restarted_at: agent.restarted_at().map(str::to_owned),
         first_deployed_at: before.first_deployed_at.clone().or_else(deployed),
@@ -191,6 +191,8 @@ async fn tell(agent: &Agent, before: &AgentStatus, now: &AgentStatus, applied: &
 
 #[cfg(test)]
 mod tests {
+    use slipway_api::labels;
+
     use super::*;
 
     pub(super) fn agent(spec: &str) -> Agent {

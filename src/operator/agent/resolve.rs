@@ -17,7 +17,7 @@ use slipway_api::agent::{Access, PodTemplate, Resources, Storage};
 use slipway_api::condition::Finding;
 use slipway_api::contract;
 use slipway_api::names::AgentName;
-use slipway_api::{Agent, AgentSpec, ids, labels};
+use slipway_api::{Agent, AgentSpec, Track, ids};
 
 use super::gather::Seen;
 use crate::settings::Settings;
@@ -38,10 +38,11 @@ pub(super) enum Resolved {
 /// All that the builders need, and nothing that they would have to decide.
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
+    /// Of the agent; see [`Plan::workload`].
     pub name: String,
     pub namespace: String,
     pub owner: OwnerReference,
-    pub track: &'static str,
+    pub track: Track,
     pub version: Option<String>,
     pub framework: &'static str,
     pub image: String,
@@ -64,6 +65,13 @@ pub(super) struct Plan {
     pub pod: PodTemplate,
     /// What does not keep the agent from running, and its author should know. Nothing is built from it.
     pub warnings: Vec<Finding>,
+}
+
+impl Plan {
+    /// The name of the Deployment and of what belongs to it.
+    pub(super) fn workload(&self) -> String {
+        self.track.workload(&self.name)
+    }
 }
 
 /// A variable that the container gets beside those of the ConfigMap.
@@ -97,8 +105,9 @@ impl Variable {
     }
 }
 
-pub(super) fn resolve(agent: &Agent, seen: &Seen, settings: &Settings) -> Resolved {
-    match plan(agent, seen, settings) {
+/// `agent` has the effective spec of the track.
+pub(super) fn resolve(agent: &Agent, track: Track, seen: &Seen, settings: &Settings) -> Resolved {
+    match plan(agent, track, seen, settings) {
         Ok(plan) => Resolved::Plan(plan),
         Err(Stop::Fault(fault)) => Resolved::Fault(fault),
         Err(Stop::Unknown(what)) => Resolved::Unknown(what),
@@ -114,7 +123,7 @@ fn fault(reason: &'static str, message: impl Into<String>) -> Stop {
     Stop::Fault(Fault { reason, message: message.into() })
 }
 
-fn plan(agent: &Agent, seen: &Seen, settings: &Settings) -> Result<Plan, Stop> {
+fn plan(agent: &Agent, track: Track, seen: &Seen, settings: &Settings) -> Result<Plan, Stop> {
     let spec = &agent.spec;
     let (name, namespace) = (agent.name_any(), agent.namespace().unwrap_or_default());
     AgentName::new(&*name).map_err(|error| fault("InvalidName", format!("metadata.name: {error}")))?;
@@ -143,7 +152,7 @@ fn plan(agent: &Agent, seen: &Seen, settings: &Settings) -> Result<Plan, Stop> {
         own_image::model(spec)?;
     }
     let mut env = secrets::secrets(spec, seen)?;
-    let mut variables = base_variables(agent, slug)?;
+    let mut variables = base_variables(agent, track, slug)?;
     let (named, tool_digests) = tools::tools(seen, &mut variables, &mut env)?;
     if own_image {
         own_image::tools(&named, seen, settings)?;
@@ -167,7 +176,7 @@ fn plan(agent: &Agent, seen: &Seen, settings: &Settings) -> Result<Plan, Stop> {
     Ok(Plan {
         namespace,
         owner,
-        track: labels::STABLE,
+        track,
         version: spec.version.clone(),
         framework: spec.framework.as_str(),
         image: spec.image.clone().unwrap_or_else(|| settings.runtime_image.clone()),
@@ -216,7 +225,7 @@ fn field_of(variable: &str) -> &'static str {
     }
 }
 
-fn base_variables(agent: &Agent, team: &str) -> Result<BTreeMap<&'static str, String>, Stop> {
+fn base_variables(agent: &Agent, track: Track, team: &str) -> Result<BTreeMap<&'static str, String>, Stop> {
     let spec = &agent.spec;
     let (name, namespace) = (agent.name_any(), agent.namespace().unwrap_or_default());
     let mut variables = BTreeMap::from([
@@ -227,7 +236,7 @@ fn base_variables(agent: &Agent, team: &str) -> Result<BTreeMap<&'static str, St
         (contract::AGENT_ID, ids::agent(&namespace, &name)),
         (contract::AGENT_NAME, name),
         (contract::TEAM, ids::team(team)),
-        (contract::TRACK, labels::STABLE.to_owned()),
+        (contract::TRACK, track.as_str().to_owned()),
     ]);
     let optional = [
         (contract::BACKGROUND_MODEL, &spec.background_model),

@@ -5,6 +5,7 @@
 
 mod judges;
 mod kept;
+mod workloads;
 
 use std::fmt::Write;
 use std::path::Path;
@@ -17,13 +18,13 @@ use kube::{Resource, ResourceExt};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use slipway_api::{Agent, KnowledgeBase, Skill, Team, Tool, contract, ids};
+use slipway_api::{Agent, KnowledgeBase, Skill, Team, Tool, Track, contract, ids};
 use slipway_cluster::Key;
 use slipway_cluster::references::Kind;
 
 use super::gather::{self, Seen};
 use super::resolve::{Fault, Plan, Resolved, resolve};
-use super::{Controller, build};
+use super::{Controller, build, tracks};
 use crate::caches::ChildKind;
 use crate::caches::secret::SecretState;
 use crate::caches::skill::CachedSkill;
@@ -65,13 +66,21 @@ fn seen(agent: &Agent, documents: &[Value], settings: &Settings) -> Seen {
 }
 
 fn resolved(yaml: &str, settings: &Settings) -> Resolved {
+    resolved_on(Track::Stable, yaml, settings)
+}
+
+fn resolved_on(track: Track, yaml: &str, settings: &Settings) -> Resolved {
     let documents = documents(yaml);
     let agent = all::<Agent>(&documents, "Agent").remove(0);
-    resolve(&agent, &seen(&agent, &documents, settings), settings)
+    resolve(&agent, track, &seen(&agent, &documents, settings), settings)
 }
 
 fn plan(yaml: &str, settings: &Settings) -> Plan {
-    match resolved(yaml, settings) {
+    plan_on(Track::Stable, yaml, settings)
+}
+
+fn plan_on(track: Track, yaml: &str, settings: &Settings) -> Plan {
+    match resolved_on(track, yaml, settings) {
         Resolved::Plan(plan) => plan,
         Resolved::Fault(fault) => panic!("expected a plan, got {fault:?}"),
         Resolved::Unknown(what) => panic!("expected a plan, waits for {what}"),
@@ -275,7 +284,8 @@ async fn judging_a_child_does_not_touch_the_reverse_index() {
     };
     super::desired(&context, &key("helper"), ChildKind::ConfigMap, "helper-config");
     assert_eq!(named(), [const { Vec::new() }; 4], "a replica that stands by judges too, and must not pretend to reconcile");
-    gather::note(all::<Agent>(&documents, "Agent").first().unwrap(), &context);
+    let agent = all::<Agent>(&documents, "Agent").remove(0);
+    gather::note(&key("helper"), &tracks::of(&agent, &context).unwrap(), &context);
     assert_eq!(named(), std::array::from_fn::<_, 4, _>(|_| vec![key("helper")]));
 }
 

@@ -1,13 +1,13 @@
 //! An agent's pods: what keeps each from being ready, in the words of those who know, kubelet and scheduler; and where
 //! those that are ready can be asked something.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::{PoisonError, RwLock};
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::ResourceExt;
-use slipway_api::labels;
+use slipway_api::{Track, labels};
 use slipway_cluster::Key;
 
 /// Why a pod is not ready.
@@ -44,16 +44,16 @@ pub(crate) struct Ready {
     pub config: u64,
 }
 
-/// Pods by the agent that they belong to.
+/// Pods by the workload that they belong to: [`Track::workload`], in the agent's namespace.
 #[derive(Default)]
 pub(crate) struct Pods {
-    by_agent: RwLock<HashMap<Key, BTreeMap<String, PodState>>>,
+    by_workload: RwLock<HashMap<Key, BTreeMap<String, PodState>>>,
 }
 
 impl Pods {
     /// Notes a pod; says which agent it belongs to, if that changes anything for the agent.
     pub(crate) fn seen(&self, pod: &Pod) -> Option<Key> {
-        let agent = agent_of(pod)?;
+        let workload = workload_of(pod)?;
         let stays = pod.metadata.deletion_timestamp.is_none();
         let state = PodState {
             created: pod.creation_timestamp().map_or(0, |time| time.0.as_second()),
@@ -61,74 +61,75 @@ impl Pods {
             ready: if stays { ready(pod) } else { None },
             starts: if stays { starts(pod) } else { None },
         };
-        let mut pods = self.by_agent.write().unwrap_or_else(PoisonError::into_inner);
-        let before = pods.entry(agent.clone()).or_default().insert(pod.name_any(), state.clone());
+        let mut pods = self.by_workload.write().unwrap_or_else(PoisonError::into_inner);
+        let before = pods.entry(workload.clone()).or_default().insert(pod.name_any(), state.clone());
         // That it is ready, an agent hears from its Deployment.
         let told = |state: &PodState| (state.created, state.problem.clone(), state.starts.clone());
-        (before.as_ref().map(told) != Some(told(&state))).then_some(agent)
+        (before.as_ref().map(told) != Some(told(&state))).then(|| agent_of(&workload))
     }
 
     /// Forgets a pod; says which agent it belonged to.
     pub(crate) fn gone(&self, pod: &Pod) -> Option<Key> {
-        let agent = agent_of(pod)?;
-        let mut by_agent = self.by_agent.write().unwrap_or_else(PoisonError::into_inner);
-        let pods = by_agent.get_mut(&agent)?;
+        let workload = workload_of(pod)?;
+        let mut by_workload = self.by_workload.write().unwrap_or_else(PoisonError::into_inner);
+        let pods = by_workload.get_mut(&workload)?;
         pods.remove(&pod.name_any());
         if pods.is_empty() {
-            by_agent.remove(&agent);
+            by_workload.remove(&workload);
         }
-        Some(agent)
+        Some(agent_of(&workload))
     }
 
-    pub(crate) fn retain(&self, scope: Option<&str>, listed: &HashSet<Key>) -> Vec<Key> {
-        let mut pods = self.by_agent.write().unwrap_or_else(PoisonError::into_inner);
-        let mut touched = Vec::new();
-        for (agent, pods) in pods.iter_mut().filter(|(agent, _)| scope.is_none_or(|namespace| agent.namespace == namespace)) {
+    /// Forgets what a new list of `scope` did not hold; says which agents have lost pods.
+    pub(crate) fn retain(&self, scope: Option<&str>, listed: &HashSet<Key>) -> BTreeSet<Key> {
+        let mut pods = self.by_workload.write().unwrap_or_else(PoisonError::into_inner);
+        let mut touched = BTreeSet::new();
+        for (workload, pods) in pods.iter_mut().filter(|(workload, _)| scope.is_none_or(|namespace| workload.namespace == namespace)) {
             let before = pods.len();
-            pods.retain(|name, _| listed.contains(&Key::new(&agent.namespace, name)));
+            pods.retain(|name, _| listed.contains(&Key::new(&workload.namespace, name)));
             if pods.len() != before {
-                touched.push(agent.clone());
+                touched.insert(agent_of(workload));
             }
         }
         pods.retain(|_, pods| !pods.is_empty());
         touched
     }
 
-    /// The agents of a namespace that have pods, whatever has become of the Agents themselves.
-    pub(crate) fn agents_in(&self, namespace: &str) -> Vec<Key> {
-        let pods = self.by_agent.read().unwrap_or_else(PoisonError::into_inner);
-        pods.keys().filter(|agent| agent.namespace == namespace).cloned().collect()
+    /// The agents of a namespace that have pods on any track, whatever has become of the Agents themselves.
+    pub(crate) fn agents_in(&self, namespace: &str) -> BTreeSet<Key> {
+        let pods = self.by_workload.read().unwrap_or_else(PoisonError::into_inner);
+        pods.keys().filter(|workload| workload.namespace == namespace).map(agent_of).collect()
     }
 
+    /// Whether an agent has pods on any track.
     pub(crate) fn has(&self, agent: &Key) -> bool {
-        self.by_agent.read().unwrap_or_else(PoisonError::into_inner).contains_key(agent)
+        let pods = self.by_workload.read().unwrap_or_else(PoisonError::into_inner);
+        workloads_of(agent).any(|workload| pods.contains_key(&workload))
     }
 
     /// When the oldest pod of an agent was created, in seconds.
     pub(crate) fn oldest(&self, agent: &Key) -> Option<i64> {
-        let pods = self.by_agent.read().unwrap_or_else(PoisonError::into_inner);
-        pods.get(agent)?.values().map(|pod| pod.created).min()
+        let pods = self.by_workload.read().unwrap_or_else(PoisonError::into_inner);
+        workloads_of(agent).filter_map(|workload| pods.get(&workload)).flat_map(BTreeMap::values).map(|pod| pod.created).min()
     }
 
-    /// The pods of an agent that take requests, by name.
-    pub(crate) fn ready(&self, agent: &Key) -> Vec<(String, Ready)> {
-        let pods = self.by_agent.read().unwrap_or_else(PoisonError::into_inner);
-        pods.get(agent).into_iter().flatten().filter_map(|(name, pod)| Some((name.clone(), pod.ready?))).collect()
+    /// The pods of a workload that take requests, by name.
+    pub(crate) fn ready(&self, workload: &Key) -> Vec<(String, Ready)> {
+        let pods = self.by_workload.read().unwrap_or_else(PoisonError::into_inner);
+        pods.get(workload).into_iter().flatten().filter_map(|(name, pod)| Some((name.clone(), pod.ready?))).collect()
     }
 
-    /// The problem of the newest pod that has one.
-    pub(crate) fn problem(&self, agent: &Key) -> Option<Problem> {
-        let pods = self.by_agent.read().unwrap_or_else(PoisonError::into_inner);
-        let troubled = pods.get(agent)?.values().filter(|pod| pod.problem.is_some());
+    /// The problem of the newest pod of a workload that has one.
+    pub(crate) fn problem(&self, workload: &Key) -> Option<Problem> {
+        let pods = self.by_workload.read().unwrap_or_else(PoisonError::into_inner);
+        let troubled = pods.get(workload)?.values().filter(|pod| pod.problem.is_some());
         troubled.max_by_key(|pod| pod.created).and_then(|pod| pod.problem.clone())
     }
-}
 
-impl Pods {
-    /// The newest pod of an agent that is about to start.
-    pub(crate) fn starting(&self, agent: &Key) -> Option<Starting> {
-        let pods = self.by_agent.read().unwrap_or_else(PoisonError::into_inner);
-        let starting = pods.get(agent)?.iter().filter_map(|(name, pod)| Some((name, pod.created, pod.starts.as_ref()?)));
+    /// The newest pod of a workload that is about to start.
+    pub(crate) fn starting(&self, workload: &Key) -> Option<Starting> {
+        let pods = self.by_workload.read().unwrap_or_else(PoisonError::into_inner);
+        let starting = pods.get(workload)?.iter().filter_map(|(name, pod)| Some((name, pod.created, pod.starts.as_ref()?)));
         let (name, created, uid) = starting.max_by_key(|(_, created, _)| *created)?;
         Some(Starting { name: name.clone(), uid: uid.clone(), created })
     }
@@ -144,9 +145,19 @@ fn starts(pod: &Pod) -> Option<String> {
     (pending && status.conditions.iter().flatten().any(waits)).then(|| pod.uid()).flatten()
 }
 
-fn agent_of(pod: &Pod) -> Option<Key> {
+/// A pod without a track that we know belongs to the stable one.
+fn workload_of(pod: &Pod) -> Option<Key> {
     let agent = pod.labels().get(labels::AGENT)?;
-    Some(Key::new(pod.namespace().unwrap_or_default(), agent))
+    let track = pod.labels().get(labels::TRACK).and_then(|track| Track::named(track)).unwrap_or(Track::Stable);
+    Some(Key::new(pod.namespace().unwrap_or_default(), track.workload(agent)))
+}
+
+fn agent_of(workload: &Key) -> Key {
+    Key::new(&workload.namespace, Track::of_workload(&workload.name).0)
+}
+
+fn workloads_of(agent: &Key) -> impl Iterator<Item = Key> {
+    Track::ALL.into_iter().map(move |track| Key::new(&agent.namespace, track.workload(&agent.name)))
 }
 
 fn ready(pod: &Pod) -> Option<Ready> {
@@ -286,10 +297,32 @@ mod tests {
         assert_eq!(pods.seen(&sick), Some(agent.clone()));
         assert_eq!(pods.seen(&sick), None);
         assert_eq!(pods.problem(&agent).unwrap().reason, "ErrImagePull");
-        assert!(pods.has(&agent) && pods.agents_in("team-a") == [agent.clone()] && pods.agents_in("team-b").is_empty());
+        assert!(pods.has(&agent) && pods.agents_in("team-a") == [agent.clone()].into() && pods.agents_in("team-b").is_empty());
         assert_eq!(pods.gone(&sick), Some(agent.clone()));
         assert!(!pods.has(&agent));
         assert_eq!(pods.problem(&agent), None);
+    }
+
+    #[test]
+    fn pods_of_two_tracks_belong_to_one_agent_and_to_two_workloads() {
+        let (pods, agent) = (Pods::default(), Key::new("team-a", "helper"));
+        let on = |track: &str, name: &str, created: &str| {
+            let mut pod = pod("  conditions: [{type: PodScheduled, status: 'False', reason: Unschedulable}]");
+            pod.labels_mut().insert(labels::TRACK.to_owned(), track.to_owned());
+            pod.metadata.name = Some(name.to_owned());
+            pod.metadata.creation_timestamp = Some(serde_json::from_value(created.into()).unwrap());
+            pod
+        };
+        let (stable, candidate) = (on("stable", "s", "1970-01-01T00:00:09Z"), on("candidate", "c", "1970-01-01T00:00:05Z"));
+        assert_eq!(pods.seen(&candidate), Some(agent.clone()));
+        assert!(pods.has(&agent) && pods.problem(&agent).is_none(), "the stable track has no pod, and no problem");
+        assert!(pods.problem(&Key::new("team-a", "helper-candidate")).is_some());
+        assert_eq!(pods.seen(&stable), Some(agent.clone()));
+        assert_eq!((pods.oldest(&agent), pods.agents_in("team-a")), (Some(5), [agent.clone()].into()));
+        assert_eq!(pods.retain(None, &[Key::new("team-a", "s")].into()), [agent.clone()].into());
+        assert_eq!((pods.oldest(&agent), pods.has(&agent)), (Some(9), true));
+        pods.gone(&stable);
+        assert!(!pods.has(&agent));
     }
 
     #[test]

@@ -142,8 +142,11 @@ pub(super) struct TemporaryPack {
 
 impl TemporaryPack {
     /// Renames the pack to its final name. The name is durable once the folder is synced.
+    /// The pack goes before its index, from which on readers find it.
     pub(super) fn publish(&mut self) -> Result<(), Fault> {
-        publish(&self.folder, &self.name)?;
+        for end in ["pack", "idx"] {
+            disk::rename(&temporary_path(&self.folder, &self.name, end), &self.folder.join(format!("pack-{}.{end}", self.name)))?;
+        }
         self.is_published = true;
         Ok(())
     }
@@ -162,14 +165,6 @@ impl Drop for TemporaryPack {
 /// Not ending in `.idx`: Git opens any such file.
 pub(super) fn temporary_path(folder: &Path, name: &str, end: &str) -> PathBuf {
     folder.join(format!("{TEMPORARY_PREFIX}{name}_{end}"))
-}
-
-/// Renames a finished pack, and then its index, from which on readers find it.
-fn publish(folder: &Path, name: &str) -> Result<(), Fault> {
-    for end in ["pack", "idx"] {
-        disk::rename(&temporary_path(folder, name, end), &folder.join(format!("pack-{name}.{end}")))?;
-    }
-    Ok(())
 }
 
 /// Whether the bytes of a pack match the checksum at its end. A pack that cannot be opened is an error and not damage.

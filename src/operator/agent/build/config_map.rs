@@ -9,7 +9,7 @@ use crate::agent::resolve::Plan;
 
 pub(super) fn build(plan: &Plan) -> ConfigMap {
     ConfigMap {
-        metadata: meta(plan, config_map_name(&plan.name)),
+        metadata: meta(plan, config_map_name(&plan.workload())),
         data: Some(plan.variables.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect()),
         ..ConfigMap::default()
     }
@@ -20,7 +20,7 @@ pub(super) fn build(plan: &Plan) -> ConfigMap {
 pub(super) fn tool_digests(plan: &Plan) -> Option<ConfigMap> {
     let digests = plan.tool_digests.clone()?;
     Some(ConfigMap {
-        metadata: meta(plan, tool_digests_name(&plan.name)),
+        metadata: meta(plan, tool_digests_name(&plan.workload())),
         data: Some([(contract::TOOL_DIGESTS.to_owned(), digests)].into()),
         ..ConfigMap::default()
     })

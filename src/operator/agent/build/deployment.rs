@@ -29,7 +29,7 @@ const HTTP: &str = "http";
 
 pub(super) fn build(plan: &Plan, config: &ConfigMap) -> Deployment {
     Deployment {
-        metadata: meta(plan, plan.name.clone()),
+        metadata: meta(plan, plan.workload()),
         spec: Some(DeploymentSpec {
             replicas: Some(if plan.suspended { 0 } else { plan.replicas }),
             selector: LabelSelector { match_labels: Some(selector(&plan.name, plan.track)), ..LabelSelector::default() },
@@ -53,7 +53,7 @@ pub(super) fn build(plan: &Plan, config: &ConfigMap) -> Deployment {
 fn pod_meta(plan: &Plan, config: &ConfigMap) -> ObjectMeta {
     let mut labels = plan.pod.labels.clone();
     labels.extend(all_labels(plan));
-    labels.insert(labels::POD_VERSION.to_owned(), plan.track.to_owned());
+    labels.insert(labels::POD_VERSION.to_owned(), plan.track.as_str().to_owned());
     if plan.closed {
         labels.insert(labels::ACCESS.to_owned(), Access::Platform.as_str().to_owned());
     }
@@ -84,7 +84,7 @@ fn pod(plan: &Plan) -> PodSpec {
         containers: vec![container(plan)],
         volumes: Some(volumes(plan)),
         // Said even where it is the default: a name left out would be filled in from its deprecated twin.
-        service_account_name: Some(if plan.gcp_service_account.is_some() { plan.name.clone() } else { "default".to_owned() }),
+        service_account_name: Some(if plan.gcp_service_account.is_some() { plan.workload() } else { "default".to_owned() }),
         automount_service_account_token: Some(false),
         enable_service_links: Some(false),
         security_context: Some(PodSecurityContext {
@@ -171,7 +171,7 @@ fn env_from(plan: &Plan) -> Vec<EnvFromSource> {
         ..EnvFromSource::default()
     });
     let config = EnvFromSource {
-        config_map_ref: Some(ConfigMapEnvSource { name: config_map_name(&plan.name), optional: None }),
+        config_map_ref: Some(ConfigMapEnvSource { name: config_map_name(&plan.workload()), optional: None }),
         ..EnvFromSource::default()
     };
     secrets.chain([config]).collect()
@@ -203,7 +203,7 @@ fn from(name: &str, source: EnvVarSource) -> EnvVar {
 fn tool_digests(plan: &Plan) -> Option<EnvVar> {
     plan.tool_digests.as_ref()?;
     let key = contract::TOOL_DIGESTS.to_owned();
-    let selector = ConfigMapKeySelector { name: tool_digests_name(&plan.name), key, optional: None };
+    let selector = ConfigMapKeySelector { name: tool_digests_name(&plan.workload()), key, optional: None };
     Some(from(contract::TOOL_DIGESTS, EnvVarSource { config_map_key_ref: Some(selector), ..EnvVarSource::default() }))
 }
 

@@ -9,7 +9,7 @@ use crate::agent::resolve::Plan;
 
 pub(super) fn build(plan: &Plan) -> Service {
     Service {
-        metadata: meta(plan, plan.name.clone()),
+        metadata: meta(plan, plan.workload()),
         spec: Some(ServiceSpec {
             type_: Some("ClusterIP".to_owned()),
             selector: Some(selector(&plan.name, plan.track)),

@@ -9,7 +9,7 @@ const GCP_SERVICE_ACCOUNT: &str = "iam.gke.io/gcp-service-account";
 
 pub(super) fn build(plan: &Plan) -> Option<ServiceAccount> {
     let account = plan.gcp_service_account.clone()?;
-    let mut metadata = meta(plan, plan.name.clone());
+    let mut metadata = meta(plan, plan.workload());
     metadata.annotations = Some([(GCP_SERVICE_ACCOUNT.to_owned(), account)].into());
     Some(ServiceAccount { metadata, automount_service_account_token: Some(false), ..ServiceAccount::default() })
 }

@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
+use slipway_cluster::Tasks;
 use slipway_rest::{Authentication, Context, PlatformSettings, RateLimits, Rest, RestSettings, StateSettings};
 use tokio::net::TcpListener;
 
@@ -64,7 +65,7 @@ impl Api {
     pub(crate) async fn start(settings: RestSettings, authentication: Authentication) -> Self {
         rustls::crypto::ring::default_provider().install_default().ok();
         let cluster = Cluster::new();
-        let rest = Rest::open(Context::new(cluster.client(), settings, authentication).unwrap());
+        let rest = Rest::open(Context::new(cluster.client(), settings, authentication).unwrap(), &Tasks::default());
         while !rest.is_ready() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
