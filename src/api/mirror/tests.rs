@@ -115,7 +115,10 @@ fn host_by_the_rfc(url: &str) -> Option<String> {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => host,
     };
-    Some(percent_decode_str(host).decode_utf8().ok()?.to_lowercase())
+    let host = percent_decode_str(host).decode_utf8().ok()?.to_lowercase();
+    // As for the C library, one to four numbers are an address.
+    let is_address = !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    if is_address { Some(url::Host::parse(&host).ok()?.to_string()) } else { Some(host) }
 }
 
 proptest! {
