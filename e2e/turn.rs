@@ -5,7 +5,7 @@
 
 use std::fs::OpenOptions;
 use std::io::Write;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
@@ -14,6 +14,8 @@ const PLACES: usize = 6;
 
 static CROWD: Mutex<Crowd> = Mutex::new(Crowd::NOBODY);
 static CHANGED: Condvar = Condvar::new();
+/// When the first turn was asked for.
+static FIRST: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 #[derive(Debug)]
 struct Crowd {
@@ -111,6 +113,7 @@ pub struct Turn {
 
 impl Turn {
     fn take(kind: Kind) -> Self {
+        LazyLock::force(&FIRST);
         let mut crowd = crowd();
         crowd.waits(kind);
         let mut crowd = CHANGED.wait_while(crowd, |crowd| !crowd.has_room(kind)).unwrap_or_else(PoisonError::into_inner);
@@ -154,15 +157,12 @@ impl Drop for Turn {
     }
 }
 
-/// How long a test had its place, for the list that `hack/test` prints in the end.
+/// How long a test had its place and since when, for the list that `hack/test` prints in the end.
 fn tell(turn: &Turn) {
     let Some(list) = std::env::var_os("SLIPWAY_TIMES") else { return };
-    let line = format!(
-        "{} {}{}\n",
-        turn.begun.elapsed().as_secs(),
-        thread::current().name().unwrap_or_default(),
-        if turn.kind == Kind::Alone { " (alone)" } else { "" }
-    );
+    let name = thread::current().name().unwrap_or_default().to_owned();
+    let kind = format!("{:?}", turn.kind).to_lowercase();
+    let line = format!("{} {name} ({kind}, from second {})\n", turn.begun.elapsed().as_secs(), (turn.begun - *FIRST).as_secs());
     if let Ok(mut list) = OpenOptions::new().create(true).append(true).open(list) {
         let _ = list.write_all(line.as_bytes());
     }

@@ -35,7 +35,7 @@ pub fn until<T>(query: &str, seconds: u64, mut want: impl FnMut(&[Value]) -> Res
                 Err(RecvTimeoutError::Timeout) => break,
                 // The watch ended, as watches do; the next one begins with a list.
                 Err(RecvTimeoutError::Disconnected) => {
-                    pause();
+                    thread::sleep(PAUSE);
                     break;
                 }
             }
@@ -46,22 +46,23 @@ pub fn until<T>(query: &str, seconds: u64, mut want: impl FnMut(&[Value]) -> Res
     panic!("{seconds} s went by: {missing}\nkubectl get {query}\nlast seen: {:#}", Value::Array(seen));
 }
 
-/// Asks again and again, for what kubectl cannot watch.
+/// Asks again and again, for what kubectl cannot watch. Asking is work, most often a process: what has taken long is asked less
+/// often, and heard of a tenth of its time later.
 #[track_caller]
 pub fn poll<T>(seconds: u64, mut ask: impl FnMut() -> Result<T, String>) -> T {
-    let deadline = Instant::now() + Duration::from_secs(seconds);
+    let begun = Instant::now();
+    let deadline = begun + Duration::from_secs(seconds);
     loop {
         match ask() {
             Ok(answer) => return answer,
             Err(problem) if Instant::now() >= deadline => panic!("{seconds} s went by: {problem}"),
-            Err(_) => pause(),
+            Err(_) => thread::sleep((begun.elapsed() / 10).clamp(PAUSE, LONGEST_PAUSE)),
         }
     }
 }
 
-fn pause() {
-    thread::sleep(Duration::from_millis(200));
-}
+const PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The objects after an event; none after an event that ends the watch.
 fn turn(objects: &mut BTreeMap<String, Value>, mut event: Value) -> Option<Vec<Value>> {

@@ -31,6 +31,9 @@ die() {
   exit 1
 }
 
+# For what runs when a script ends, which may be within a silenced command: from here on it is heard, on standard error.
+aloud() { exec >&8 2>&8; }
+
 # step TEXT COMMAND...: one line of progress, with the time since the script began.
 step() {
   local text=$1 began=$SECONDS

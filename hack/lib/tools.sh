@@ -45,22 +45,30 @@ tools_build() {
   tools_start
   job_wait tools
   mkdir -p "$STATE/bin"
-  find "$STATE/bin" -type l -delete
-  ln -sfn "$(tools_folder)"/* "$STATE/bin/"
+  find "$STATE/bin" -type l ! -lname "$(tools_folder)/*" ! -lname "$(gitops_folder)/*" ! -lname "$(metrics_folder)/*" -delete
+  tools_link "$(tools_folder)"
+}
+
+# tools_link FOLDER: what is linked already stays as it is, since somebody may be running it at this moment.
+tools_link() {
+  local program
+  for program in "$1"/*; do
+    [[ $(readlink "$STATE/bin/${program##*/}") == "$program" ]] || ln -sfn "$program" "$STATE/bin/"
+  done
 }
 
 gitops_build() {
   local folder
   folder=$(gitops_folder)
   tools_make "$folder" gitops_compile
-  ln -sfn "$folder"/* "$STATE/bin/"
+  tools_link "$folder"
 }
 
 metrics_build() {
   local folder
   folder=$(metrics_folder)
   tools_make "$folder" metrics_compile
-  ln -sfn "$folder"/* "$STATE/bin/"
+  tools_link "$folder"
 }
 
 # tools_make FOLDER COMPILE: into a folder beside, then renamed, so that an interrupted build never looks like a finished one.

@@ -7,7 +7,7 @@ use std::fmt;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use url::Url;
+use url::{Host, Url};
 
 /// Stands for the slug of the team.
 const TEAM: &str = "{team}";
@@ -185,6 +185,10 @@ pub fn parse_url(url: &str) -> Result<Url, String> {
         _ => url.to_owned(),
     };
     let url = Url::parse(&spelt).map_err(|_| wrong())?;
+    // A number is an address too, and is one of another spelling.
+    if let Some(Host::Ipv4(address)) = url.host().filter(|host| !spelt.contains(&host.to_string())) {
+        return Err(format!("the URL must spell its host's address as {address}"));
+    }
     if url.password().is_some() {
         return Err("the URL must hold no password: a token is given by itself, and kept in a Secret".to_owned());
     }

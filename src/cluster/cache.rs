@@ -1,4 +1,4 @@
-//! What one kind of object looks like in the cluster, as far as we have heard.
+//! A cache of one kind of object, filled by watches.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,16 +6,16 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::key::Key;
 
-/// Objects of one kind by key. Several watches may fill one cache, each its own scope: a namespace, or all.
+/// Objects of one kind by key. Several watches may fill one cache, each for its own scope: one namespace, or all of them.
 pub struct Cache<T> {
     objects: RwLock<HashMap<Key, Arc<T>>>,
-    /// The highest resource version at which an object was heard to go. Written under the lock of `objects`.
-    last_gone: AtomicU64,
+    /// The highest resource version of a deletion seen so far. Written under the lock of `objects`.
+    last_deleted: AtomicU64,
 }
 
 impl<T> Default for Cache<T> {
     fn default() -> Self {
-        Self { objects: RwLock::default(), last_gone: AtomicU64::new(0) }
+        Self { objects: RwLock::default(), last_deleted: AtomicU64::new(0) }
     }
 }
 
@@ -36,21 +36,21 @@ impl<T> Cache<T> {
         self.write().insert(key, Arc::new(object))
     }
 
-    /// Puts `object` in the place of what is there, or of nothing, if that `may_go`, and says whether it did. It is
-    /// also told at which version an object last went. Between question and answer nobody else gets a word in.
-    pub fn replace(&self, key: Key, object: T, may_go: impl FnOnce(Option<&T>, u64) -> bool) -> bool {
+    /// Inserts `object` if `is_outdated` returns true for the present object and the version of the last deletion. Check and
+    /// insertion happen under one lock. Returns whether the object was inserted.
+    pub fn replace(&self, key: Key, object: T, is_outdated: impl FnOnce(Option<&T>, u64) -> bool) -> bool {
         let mut objects = self.write();
-        let free = may_go(objects.get(&key).map(AsRef::as_ref), self.last_gone.load(Ordering::Relaxed));
-        if free {
+        let replaces = is_outdated(objects.get(&key).map(AsRef::as_ref), self.last_deleted.load(Ordering::Relaxed));
+        if replaces {
             objects.insert(key, Arc::new(object));
         }
-        free
+        replaces
     }
 
-    /// Forgets an object that was heard to go at `version`.
+    /// Removes an object that was deleted at `version`.
     pub fn forget(&self, key: &Key, version: u64) -> Option<Arc<T>> {
         let mut objects = self.write();
-        self.last_gone.fetch_max(version, Ordering::Relaxed);
+        self.last_deleted.fetch_max(version, Ordering::Relaxed);
         objects.remove(key)
     }
 
@@ -67,7 +67,7 @@ impl<T> Cache<T> {
         objects.iter().filter(|(key, _)| key.namespace == namespace).map(|(key, object)| (key.clone(), object.clone())).collect()
     }
 
-    /// Forgets what a new list of `scope` did not hold, and says what that was.
+    /// Removes the objects of `scope` that a new list did not contain, and returns their keys.
     pub fn retain(&self, scope: Option<&str>, listed: &std::collections::HashSet<Key>) -> Vec<Key> {
         let mut objects = self.write();
         let inside = |key: &Key| scope.is_none_or(|namespace| key.namespace == namespace);
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_newer_stays() {
+    fn an_older_object_does_not_replace_a_newer_one() {
         let cache = Cache::default();
         let key = Key::new("a", "1");
         assert!(cache.replace(key.clone(), 2, |present, _| present.is_none()));
@@ -92,11 +92,11 @@ mod tests {
         assert!(cache.replace(key.clone(), 3, |present, _| present.is_none_or(|present| *present <= 3)));
         assert_eq!(cache.get(&key).as_deref(), Some(&3));
         cache.forget(&key, 4);
-        assert!(!cache.replace(key, 3, |_, last_gone| last_gone < 3), "an answer older than the deletion is stale");
+        assert!(!cache.replace(key, 3, |_, last_deleted| last_deleted < 3), "an answer older than the deletion is stale");
     }
 
     #[test]
-    fn a_new_list_forgets_only_within_its_scope() {
+    fn a_new_list_removes_only_objects_of_its_scope() {
         let cache = Cache::default();
         for (namespace, name) in [("a", "1"), ("a", "2"), ("b", "1")] {
             cache.insert(Key::new(namespace, name), ());

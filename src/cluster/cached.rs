@@ -1,8 +1,8 @@
-//! What is kept of our own kinds' objects: what is read of them, and no more than `MAX_BYTES` of any.
+//! The cached form of objects of our own kinds: the fields that are read, and at most `MAX_BYTES` per object.
 //!
-//! An Agent is kept as JSON, which takes a third of the memory, and is parsed on each read. A Skill is kept without its texts,
-//! see the operator's `caches::skill`. An object larger than any useful one of its kind counts as unreadable, so that no
-//! user's objects fill this process.
+//! An Agent is cached as JSON, which takes a third of the memory, and is parsed on each read. A Skill is cached without its
+//! texts, see the operator's `caches::skill`. An object above the limit counts as unreadable, so that users cannot fill the
+//! memory of this process.
 
 use std::io::{self, Write};
 
@@ -13,19 +13,18 @@ use kube::core::error_boundary::InvalidObject;
 use serde::Serialize;
 use slipway_api::Agent;
 
-/// A resource of ours, or what the API server sent in its place.
+/// A resource of ours, or the reason why the API server's JSON does not parse as one.
 pub type Guarded<K> = DeserializeGuard<K>;
 
-/// How many bytes an object may take as JSON once it is lightened: twice what the largest variable of an agent holds, and
-/// room for what is not a variable.
+/// The largest object, as JSON without unread metadata: twice the size of the largest environment variable of an agent.
 const MAX_BYTES: usize = 256 * 1024;
-/// The domains of labels and annotations that are read: our own, and those of GitOps tools.
-const READ: [&str; 3] = ["slipway.dev/", "fluxcd.io/", "argoproj.io/"];
-/// How many of each are kept, and how long an annotation's value may be.
-const MAX_MARKS: usize = 64;
-const MAX_MARK: usize = 1024;
+/// The domains of labels and annotations that are kept: our own, and those of GitOps tools.
+const KEPT_DOMAINS: [&str; 3] = ["slipway.dev/", "fluxcd.io/", "argoproj.io/"];
+/// The labels and the annotations of one object, and the length of a value.
+const MAX_LABELS: usize = 64;
+const MAX_VALUE_BYTES: usize = 1024;
 
-/// What is cached in the place of an object.
+/// The cached form of an object.
 pub trait Cached: Send + Sync {
     /// Whether the object could be read.
     fn is_readable(&self) -> bool;
@@ -49,7 +48,7 @@ impl Cached for CachedAgent {
 }
 
 impl CachedAgent {
-    /// The Agent without what its writers are remembered by, or why it cannot be read.
+    /// The Agent without its managed fields, or why it cannot be read.
     pub fn agent(&self) -> Result<Agent, Box<InvalidObject>> {
         let text = self.text.as_ref().map_err(Clone::clone)?;
         serde_json::from_slice(text).map_err(|error| invalid(&error, ObjectMeta::default()))
@@ -58,7 +57,7 @@ impl CachedAgent {
 
 impl From<Guarded<Agent>> for CachedAgent {
     fn from(object: Guarded<Agent>) -> Self {
-        let object = light(object);
+        let object = trimmed(object);
         let generation = object.meta().generation;
         let read = object.0.map_err(Box::new);
         let text = read.and_then(|agent| serde_json::to_vec(&agent).map_err(|error| invalid(&error, agent.metadata)));
@@ -66,32 +65,33 @@ impl From<Guarded<Agent>> for CachedAgent {
     }
 }
 
-/// The object without what nobody reads, unless it is too large even so.
-pub fn light<K: Resource + Serialize>(mut object: Guarded<K>) -> Guarded<K> {
-    lighten(object.meta_mut());
+/// The object without unread metadata, or an error if it is still too large.
+pub fn trimmed<K: Resource + Serialize>(mut object: Guarded<K>) -> Guarded<K> {
+    strip_metadata(object.meta_mut());
     let size = object.0.as_ref().map_or(0, size);
     if size <= MAX_BYTES {
         return object;
     }
-    let error = format!("it takes {size} bytes, and at most {MAX_BYTES} are possible");
+    let error = format!("the object has {size} bytes; at most {MAX_BYTES} are possible");
     let mut metadata = std::mem::take(object.meta_mut());
     (metadata.labels, metadata.annotations) = (None, None);
     DeserializeGuard(Err(InvalidObject { error, metadata }))
 }
 
-/// Leaves of the metadata what is read.
-pub fn lighten(meta: &mut ObjectMeta) {
+/// Removes the metadata that nothing here reads.
+pub fn strip_metadata(meta: &mut ObjectMeta) {
     meta.managed_fields = None;
     meta.finalizers = None;
     meta.owner_references = None;
-    for marks in [&mut meta.labels, &mut meta.annotations] {
-        let Some(all) = marks.take() else { continue };
-        let is_read = |(name, value): &(String, String)| READ.iter().any(|domain| name.contains(domain)) && value.len() <= MAX_MARK;
-        *marks = Some(all.into_iter().filter(is_read).take(MAX_MARKS).collect());
+    for entries in [&mut meta.labels, &mut meta.annotations] {
+        let Some(all) = entries.take() else { continue };
+        let is_read =
+            |(name, value): &(String, String)| KEPT_DOMAINS.iter().any(|domain| name.contains(domain)) && value.len() <= MAX_VALUE_BYTES;
+        *entries = Some(all.into_iter().filter(is_read).take(MAX_LABELS).collect());
     }
 }
 
-/// How many bytes an object takes as JSON, without writing it anywhere.
+/// The length of an object as JSON, counted without a buffer.
 fn size(object: &impl Serialize) -> usize {
     struct Count(usize);
     impl Write for Count {
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_is_read_as_it_was() {
+    fn a_cached_agent_is_the_one_that_was_put_in() {
         let written = json!({
             "apiVersion": "agents.slipway.dev/v1",
             "kind": "Agent",
@@ -133,7 +133,7 @@ mod tests {
         let agent: Agent = serde_json::from_value(written.clone()).unwrap();
         let mut burdened = agent.clone();
         burdened.annotations_mut().insert("kubectl.kubernetes.io/last-applied-configuration".to_owned(), written.to_string());
-        burdened.annotations_mut().insert("zz.slipway.dev/long".to_owned(), "x".repeat(MAX_MARK + 1));
+        burdened.annotations_mut().insert("zz.slipway.dev/long".to_owned(), "x".repeat(MAX_VALUE_BYTES + 1));
         burdened.labels_mut().insert("other".to_owned(), "x".to_owned());
         burdened.finalizers_mut().push("example.com/finalizer".to_owned());
         let kept = CachedAgent::from(DeserializeGuard(Ok(burdened)));
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_says_why_each_time() {
+    fn an_unreadable_agent_returns_its_error_on_each_read() {
         let kept =
             CachedAgent::from(serde_json::from_value::<Guarded<Agent>>(json!({"metadata": {"name": "a", "uid": "u"}, "spec": 7})).unwrap());
         let invalid = kept.agent().unwrap_err();
@@ -152,7 +152,7 @@ mod tests {
 
     /// A schema bounds each field and not all together: 64 terms of 64 expressions of 64 values fit it.
     #[test]
-    fn what_is_too_large_is_not_kept() {
+    fn an_oversized_agent_is_not_cached() {
         let expression = json!({"key": "k", "operator": "In", "values": vec!["v".repeat(60); 64]});
         let term = json!({"matchExpressions": vec![expression; 64]});
         let affinity =
@@ -169,10 +169,10 @@ mod tests {
     }
 
     #[test]
-    fn marks_are_few() {
+    fn labels_are_capped() {
         let many: serde_json::Map<String, Value> = (0..3000).map(|at| (format!("agents.slipway.dev/l{at}"), json!("x"))).collect();
         let tool: Tool =
             serde_json::from_value(json!({"metadata": {"name": "t", "labels": many}, "spec": {"name": "t", "type": "builtin"}})).unwrap();
-        assert_eq!(light(DeserializeGuard(Ok(tool))).labels().len(), MAX_MARKS);
+        assert_eq!(trimmed(DeserializeGuard(Ok(tool))).labels().len(), MAX_LABELS);
     }
 }

@@ -1,12 +1,12 @@
-//! How every controller is wired: kube's `Controller` reconciles what a queue of requests names. Watches fill the caches in
-//! every replica; a controller, and kube's store and scheduler with it, exists only while this process leads.
+//! The wiring of every controller: kube's `Controller` reconciles the objects that a request queue names. Watches fill the
+//! caches in every replica; a controller, with kube's store and scheduler, exists only while this process holds the lease.
 //!
-//! kube takes what is due in the order of a hash set, so that under load an object could wait without end. Hence what is due
-//! waits here, first in, first out, and kube is handed no more than it can begin at once.
+//! kube takes due objects in the order of a hash set, so that under load an object could wait without bound. Hence due keys
+//! wait in our queue, first in, first out, and kube gets no more of them than it may start at once.
 //!
-//! kube's controller calls the reconciler for objects that its store holds. Our caches hold them, each in its own form, so the
-//! store is filled by hand with names: a name is there from the moment at which it is handed to kube to the end of its
-//! reconcile. See docs/decisions/008-controllers.md.
+//! kube's controller calls the reconciler for objects in its store. Our caches hold the objects in other forms, so the store
+//! holds names only: a name is there from the time at which kube gets the key to the end of the reconcile. See
+//! docs/decisions/008-controllers.md.
 
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
@@ -34,42 +34,42 @@ use crate::key::Key;
 use crate::metrics::{ByCategory, ByController, Metrics};
 use crate::tasks::{Tasks, panic_message};
 
-/// How often each object is reconciled though nothing is known to have changed.
+/// The interval at which an object is reconciled without a known change.
 pub const RESYNC: Duration = Duration::from_secs(30);
-/// The first pause after a failure; it doubles with each further one.
+/// The first pause after a failure; it doubles with each further failure.
 const FIRST_BACKOFF: Duration = Duration::from_millis(500);
 const MAX_BACKOFF: Duration = Duration::from_mins(1);
 
-/// When to reconcile an object again; never, unless it is requested.
+/// The delay until an object is reconciled again. `None`: only when it is requested.
 pub type Next<E> = Result<Option<Duration>, E>;
 
 /// Why a reconcile failed.
 pub trait Failure: std::error::Error + Send + Sync + 'static {
-    /// A word for the metrics.
+    /// The label value of the metrics.
     fn category(&self) -> &'static str;
 }
 
-/// What a controller is to do. The order counts: a later phase has no way back.
+/// The phase of a controller's life, in order: no phase leads back to an earlier one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     Running,
-    /// Ends the work at hand and begins nothing new.
+    /// Running reconciles end, and none begins.
     Finishing,
-    /// Leaves the work at hand where it is.
+    /// Running reconciles are dropped.
     Abandoned,
 }
 
-/// The requests to reconcile that a controller has yet to begin. Without a controller running they are dropped: one that
-/// begins is asked for everything.
+/// The request queue of a controller. Requests are dropped while no controller runs; a controller that starts is asked to
+/// reconcile every object.
 #[derive(Clone, Default)]
 pub struct Requests(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
-    /// What was requested and has not begun. Each key is on its way through the channel at most once.
+    /// The requested objects whose reconcile has not begun. Each key is in the queue at most once.
     waiting: HashSet<Key>,
-    /// What is being reconciled, and whether its turn came again meanwhile.
-    at_work: HashMap<Key, bool>,
+    /// The objects that kube has, and whether each was due again meanwhile.
+    running: HashMap<Key, bool>,
     senders: Option<Senders>,
 }
 
@@ -83,12 +83,12 @@ impl Requests {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks for an object to be reconciled now.
+    /// Requests a reconcile now.
     pub fn add(&self, key: Key) {
         let mut state = self.lock();
         let State { waiting, senders: Some(senders), .. } = &mut *state else { return };
         if waiting.insert(key.clone()) {
-            // Without a receiver the controller is just ending.
+            // Without a receiver the controller is ending.
             drop(senders.now.unbounded_send(key));
         }
     }
@@ -97,15 +97,15 @@ impl Requests {
         keys.into_iter().for_each(|key| self.add(key));
     }
 
-    /// Asks for an object to be reconciled after `delay`; of several such requests the earliest counts.
+    /// Requests a reconcile after `delay`; of several such requests the earliest counts.
     pub fn add_after(&self, key: Key, delay: Duration) {
         if let Some(senders) = &self.lock().senders {
             drop(senders.later.unbounded_send(ScheduleRequest { message: key, run_at: Instant::now() + delay }));
         }
     }
 
-    /// Begins to take requests, and gives them as they come due: immediate ones in their order and delayed ones by their time,
-    /// by turns. What is being reconciled has its next turn after that.
+    /// Opens the queue and returns the stream of due requests: immediate ones in their order and delayed ones by their time,
+    /// alternating. An object that is being reconciled is queued again when that ends.
     pub fn open(&self) -> impl Stream<Item = Key> + Send + use<> {
         let (now, immediate) = mpsc::unbounded();
         let (later, delayed) = mpsc::unbounded();
@@ -118,8 +118,8 @@ impl Requests {
         let requests = self.clone();
         stream::select(immediate, due).filter_map(move |key| {
             let mut state = requests.lock();
-            let at_work = state.at_work.get_mut(&key);
-            future::ready(at_work.map(|again| *again = true).is_none().then_some(key))
+            let running = state.running.get_mut(&key);
+            future::ready(running.map(|was_due| *was_due = true).is_none().then_some(key))
         })
     }
 
@@ -127,61 +127,61 @@ impl Requests {
         *self.lock() = State::default();
     }
 
-    /// How many objects were requested and have not begun.
+    /// The number of requested objects whose reconcile has not begun.
     pub fn depth(&self) -> usize {
         self.lock().waiting.len()
     }
 
-    /// The reconcile begins: whatever is requested from now on is another one.
+    /// Marks the start of a reconcile: a later request leads to another one.
     pub fn begin(&self, key: &Key) {
         self.lock().waiting.remove(key);
     }
 
-    /// The object is handed out, and is not again before [`Self::end`].
+    /// Marks an object as handed to kube. It is not handed again before [`Self::end`].
     fn hand(&self, key: &Key) {
-        self.lock().at_work.insert(key.clone(), false);
+        self.lock().running.insert(key.clone(), false);
     }
 
-    /// The reconcile is over; `again` says when the object is to be reconciled though nobody requests it.
-    fn end(&self, key: &Key, again: Option<Duration>) {
+    /// Marks the end of a reconcile. The object is queued again if it was due meanwhile, and after `requeue`.
+    fn end(&self, key: &Key, requeue: Option<Duration>) {
         let mut state = self.lock();
-        let missed = state.at_work.remove(key) == Some(true);
+        let was_due = state.running.remove(key) == Some(true);
         let Some(senders) = &state.senders else { return };
-        if missed {
+        if was_due {
             drop(senders.now.unbounded_send(key.clone()));
         }
-        if let Some(delay) = again {
+        if let Some(delay) = requeue {
             drop(senders.later.unbounded_send(ScheduleRequest { message: key.clone(), run_at: Instant::now() + delay }));
         }
     }
 }
 
-/// What a controller is run with.
+/// The options of a controller.
 pub struct Options {
-    /// As metrics and logs have it.
+    /// The name in metrics and logs.
     pub name: &'static str,
-    /// How many objects are reconciled at once.
+    /// The number of objects reconciled at once.
     pub concurrency: usize,
     pub requests: Requests,
     pub metrics: Metrics,
     pub phase: watch::Receiver<Phase>,
 }
 
-/// What reconciles of one controller share.
-struct Shared<K: Resource<DynamicType = ()> + Clone + Debug + 'static> {
+/// The state that all reconciles of one controller share.
+struct ControllerState<K: Resource<DynamicType = ()> + Clone + Debug + 'static> {
     name: &'static str,
     requests: Requests,
     metrics: Metrics,
-    /// How many more reconciles may begin.
+    /// One for each further reconcile that may start.
     permits: Semaphore,
-    /// kube's store: the names of what is being reconciled.
+    /// kube's store: the names of the objects that kube reconciles now.
     names: Mutex<Writer<PartialObjectMeta<K>>>,
-    /// How often in a row the reconcile of an object failed.
+    /// The consecutive failures of each object.
     failures: Mutex<HashMap<Key, u32>>,
 }
 
-impl<K: Resource<DynamicType = ()> + Clone + Debug + 'static> Shared<K> {
-    /// Waits until another reconcile may begin, and hands the object to kube.
+impl<K: Resource<DynamicType = ()> + Clone + Debug + 'static> ControllerState<K> {
+    /// Waits for a permit, then adds the object's name to kube's store.
     async fn hand(self: Arc<Self>, key: Key) -> ObjectRef<PartialObjectMeta<K>> {
         if let Ok(permit) = self.permits.acquire().await {
             permit.forget();
@@ -201,8 +201,8 @@ impl<K: Resource<DynamicType = ()> + Clone + Debug + 'static> Shared<K> {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a reconcile, sees to what comes next, and lets another begin.
-    fn ended<E: Failure>(&self, key: &Key, took: Duration, outcome: std::thread::Result<Next<E>>) {
+    /// Counts a finished reconcile, requeues the object if that is due, and returns the permit.
+    fn end<E: Failure>(&self, key: &Key, took: Duration, outcome: std::thread::Result<Next<E>>) {
         let by = ByController { controller: self.name };
         self.metrics.reconciles.get_or_create(&by).inc();
         self.metrics.durations.get_or_create(&by).observe(took.as_secs_f64());
@@ -212,18 +212,18 @@ impl<K: Resource<DynamicType = ()> + Clone + Debug + 'static> Shared<K> {
                 self.failures().remove(key);
                 next
             }
-            Ok(Err(error)) => Some(self.failed(key, error.category(), &error.to_string())),
-            Err(panic) => Some(self.failed(key, "panic", &format!("it panicked: {}", panic_message(&*panic)))),
+            Ok(Err(error)) => Some(self.backoff(key, error.category(), &error.to_string())),
+            Err(panic) => Some(self.backoff(key, "panic", &format!("the reconcile panicked: {}", panic_message(&*panic)))),
         };
         self.names().apply_watcher_event(&watcher::Event::Delete(named(key)));
         self.requests.end(key, next);
         self.permits.add_permits(1);
     }
 
-    /// Counts a failure; when to try again.
-    fn failed(&self, key: &Key, category: &'static str, error: &str) -> Duration {
+    /// Counts a failure, and returns the delay of the retry: exponential backoff.
+    fn backoff(&self, key: &Key, category: &'static str, error: &str) -> Duration {
         self.metrics.errors.get_or_create(&ByCategory { controller: self.name, category }).inc();
-        tracing::warn!(controller = self.name, object = %key, error, "a reconcile failed and will be tried again");
+        tracing::warn!(controller = self.name, object = %key, error, "a reconcile failed and will be retried");
         let mut failures = self.failures();
         let attempts = failures.entry(key.clone()).or_insert(0);
         let pause = FIRST_BACKOFF.saturating_mul(1 << (*attempts).min(16)).min(MAX_BACKOFF);
@@ -238,8 +238,8 @@ fn named<K>(key: &Key) -> PartialObjectMeta<K> {
     PartialObjectMeta { types: None, metadata, _phantom: PhantomData }
 }
 
-/// Begins a controller as one of the process's tasks. It takes requests from now on and begins with none: the caller requests
-/// everything. The task ends when the controller was told to and nothing of it is left.
+/// Starts a controller as a task of the process. Its queue is open when this returns, and empty: the caller requests every
+/// object. The task ends after `Phase::Finishing` or `Phase::Abandoned`, once no reconcile is left.
 pub fn start<K, E, F>(tasks: &Tasks, options: Options, reconcile: impl Fn(Key) -> F + Send + Sync + 'static) -> JoinHandle<()>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
@@ -251,7 +251,7 @@ where
     tasks.spawn_while(move || *phase.borrow() == Phase::Running, name, run::<K, E, F>(options, due, reconcile))
 }
 
-/// Begins something that goes on while controllers work, and is then left where it is.
+/// Starts background work beside the controllers; it is dropped at `Phase::Finishing`.
 pub fn start_beside(
     tasks: &Tasks,
     name: &str,
@@ -279,22 +279,22 @@ where
     let reader = names.as_reader();
     let concurrency = u16::try_from(concurrency.max(1)).unwrap_or(u16::MAX);
     let permits = Semaphore::new(usize::from(concurrency));
-    let shared = Arc::new(Shared { name, requests, metrics, permits, names: Mutex::new(names), failures: Mutex::default() });
+    let shared = Arc::new(ControllerState { name, requests, metrics, permits, names: Mutex::new(names), failures: Mutex::default() });
     let handing = shared.clone();
     let (finish, finished) = oneshot::channel::<()>();
     let reconcile = Arc::new(reconcile);
-    // Each reconcile has one of these until it is over, be it by being dropped.
-    let (at_work, mut all_over) = tokio::sync::mpsc::channel::<()>(1);
-    let begin = move |object: Arc<PartialObjectMeta<K>>, shared: Arc<Shared<K>>| {
-        let (reconcile, at_work, key) = (reconcile.clone(), at_work.clone(), Key::of(&*object));
+    // Each reconcile holds a sender until it ends or is dropped.
+    let (running, mut all_ended) = tokio::sync::mpsc::channel::<()>(1);
+    let begin = move |object: Arc<PartialObjectMeta<K>>, shared: Arc<ControllerState<K>>| {
+        let (reconcile, running, key) = (reconcile.clone(), running.clone(), Key::of(&*object));
         async move {
-            let _at_work = at_work;
+            let _running = running;
             shared.requests.begin(&key);
             let began = Instant::now();
             let work = async { reconcile(key.clone()).await };
             let outcome = AssertUnwindSafe(work).catch_unwind().await;
-            shared.ended(&key, began.elapsed(), outcome);
-            // When the object comes again, our own queue says.
+            shared.end(&key, began.elapsed(), outcome);
+            // Our own queue has the requeue.
             Ok::<_, Infallible>(Action::await_change())
         }
     };
@@ -306,7 +306,7 @@ where
         .for_each(|_| future::ready(()))
         .boxed();
     tokio::select! {
-        // That it is over though nobody asked, its task sees.
+        // `Tasks` reports a controller that ends while it should run.
         () = &mut work => {}
         () = reached(phase.clone(), Phase::Finishing) => {
             drop(finish);
@@ -318,10 +318,10 @@ where
     }
     drop(work);
     shared.requests.close();
-    while all_over.recv().await.is_some() {}
+    while all_ended.recv().await.is_some() {}
 }
 
-/// Resolves once the controller is told as much, or nobody is left to tell it.
+/// Resolves once the phase is `wanted` or later, or its sender is gone.
 async fn reached(mut phase: watch::Receiver<Phase>, wanted: Phase) {
     let _ = phase.wait_for(|phase| *phase >= wanted).await;
 }

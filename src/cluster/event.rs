@@ -1,4 +1,4 @@
-//! Events: what happened, and when, for `kubectl describe` and `kubectl get events`.
+//! Kubernetes Events, for `kubectl describe` and `kubectl get events`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,27 +14,27 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use slipway_api::labels;
 
-/// An Event's note may have this many bytes.
+/// The longest note that the API server accepts.
 const MAX_NOTE_BYTES: usize = 1024;
 
-/// How long is waited after each attempt to publish one.
+/// The pauses between attempts to publish an Event.
 const RETRY_PAUSES: [Duration; 3] = [Duration::from_millis(100), Duration::from_millis(400), Duration::from_millis(1200)];
 
-/// Who reports.
+/// The reporting controller.
 const CONTROLLER: &str = "slipway-manager";
 
-/// Of so many Events that repeat it is remembered how often. More of them begin to count anew.
+/// The repeated Events whose count is remembered. Beyond it all counts start again.
 const MAX_REPEATS: usize = 4096;
 
 #[derive(Clone)]
 pub struct Events {
     client: Client,
     instance: String,
-    /// How often each was told that was told more than once.
+    /// The count of each Event that was published more than once, by name.
     repeats: Arc<Mutex<HashMap<String, i32>>>,
 }
 
-/// Something worth telling.
+/// The content of an Event.
 #[derive(Debug, Clone)]
 pub struct EventSpec {
     pub warning: bool,
@@ -49,19 +49,19 @@ impl Events {
         Self { client, instance, repeats: Arc::default() }
     }
 
-    /// Publishes, and does not fail: an Event that is lost in the end must not keep an agent from running. The same told again
-    /// is the same Event, which says how often and when last.
+    /// Publishes an Event. Failures are logged and not returned, because a lost Event must not stop a reconcile. The same
+    /// content published again updates the count and the time of the same Event.
     pub async fn publish(&self, about: &ObjectReference, event_spec: EventSpec) {
         let (action, note) = (event_spec.action, event_spec.note.clone());
         let event = self.event(about, event_spec, None, &[action, &note]);
-        if self.make(&event).await == Some(Made::Before) {
+        if self.make(&event).await == Some(Created::Earlier) {
             self.repeat(&event).await;
         } else {
             self.repeats().remove(name(&event));
         }
     }
 
-    /// Publishes, with more about it as JSON. What happened is known by `which`: told again, it is no second Event.
+    /// Publishes an Event with a JSON payload. `which` identifies it: published again, it makes no second Event.
     pub async fn publish_once(&self, about: &ObjectReference, event_spec: EventSpec, payload: &Value, which: &[&str]) {
         self.make(&self.event(about, event_spec, Some(payload), which)).await;
     }
@@ -74,15 +74,17 @@ impl Events {
         self.repeats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes an Event. It is tried again where the API server could not, which is seldom for long.
-    async fn make(&self, event: &Event) -> Option<Made> {
+    /// Creates an Event, with retries while the API server is unavailable.
+    async fn make(&self, event: &Event) -> Option<Created> {
         let (api, params) = (self.api(event), PostParams::default());
         let (mut pauses, mut unsure) = (RETRY_PAUSES.into_iter(), false);
         loop {
             let error = match api.create(&params, event).await {
-                Ok(_) => return Some(Made::Now),
-                // An attempt that got no good answer may have been one after all.
-                Err(kube::Error::Api(status)) if status.code == 409 => return Some(if unsure { Made::Now } else { Made::Before }),
+                Ok(_) => return Some(Created::ThisCall),
+                // An earlier attempt without a good answer may have created it.
+                Err(kube::Error::Api(status)) if status.code == 409 => {
+                    return Some(if unsure { Created::ThisCall } else { Created::Earlier });
+                }
                 Err(error) => error,
             };
             let hopeless = matches!(&error, kube::Error::Api(status) if status.code != 429 && status.code < 500);
@@ -107,13 +109,13 @@ impl Events {
         };
         let series = json!({"series": {"count": count, "lastObservedTime": event.event_time}});
         if let Err(error) = self.api(event).patch(name(event), &PatchParams::default(), &Patch::Merge(series)).await {
-            tracing::warn!(%error, reason = event.reason, "that an Event repeats could not be published");
+            tracing::warn!(%error, reason = event.reason, "the count of a repeated Event could not be updated");
         }
     }
 
     fn event(&self, about: &ObjectReference, event_spec: EventSpec, payload: Option<&Value>, which: &[&str]) -> Event {
-        let told = json!([about.uid, event_spec.reason, which]).to_string();
-        let (name, hash) = (about.name.as_deref().unwrap_or_default(), hex::encode(Sha256::digest(told)));
+        let identity = json!([about.uid, event_spec.reason, which]).to_string();
+        let (name, hash) = (about.name.as_deref().unwrap_or_default(), hex::encode(Sha256::digest(identity)));
         Event {
             metadata: ObjectMeta {
                 name: Some(format!("{name}.{}", &hash[..16])),
@@ -134,11 +136,11 @@ impl Events {
     }
 }
 
-/// When an Event was made that is there.
+/// Which call created an Event that exists.
 #[derive(PartialEq, Eq)]
-enum Made {
-    Now,
-    Before,
+enum Created {
+    ThisCall,
+    Earlier,
 }
 
 fn name(event: &Event) -> &str {
@@ -173,7 +175,7 @@ mod tests {
         assert_eq!(super::cut("short".to_owned()), "short");
     }
 
-    /// Publishes one Event again and again at a server that gives these answers; what was sent instead of a new Event.
+    /// Publishes one Event `times` times to a server that gives these answers. Returns the counts that were patched.
     async fn published(answers: &[u16], times: usize) -> Vec<Value> {
         let left = Arc::new(Mutex::new(answers.to_vec()));
         let patches = Arc::new(Mutex::new(Vec::new()));
@@ -203,15 +205,15 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_told_again_says_how_often() {
+    async fn a_repeated_event_is_counted() {
         assert_eq!(published(&[201, 409, 200, 409, 200], 3).await, [2, 3]);
-        assert_eq!(published(&[409, 200, 201, 409, 200], 3).await, [2, 2], "it was gone for a while");
+        assert_eq!(published(&[409, 200, 201, 409, 200], 3).await, [2, 2], "the Event had expired in between");
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_attempt_whose_answer_was_lost_is_no_repetition() {
         assert_eq!(published(&[500, 429, 409], 1).await, [0; 0]);
         assert_eq!(published(&[403], 1).await, [0; 0]);
-        assert_eq!(published(&[500, 500, 500, 500], 1).await, [0; 0], "in the end it is let go");
+        assert_eq!(published(&[500, 500, 500, 500], 1).await, [0; 0], "after the last attempt it is given up");
     }
 }

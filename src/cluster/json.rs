@@ -1,6 +1,6 @@
-//! JSON as it is applied and compared. The API server reads what is applied as YAML, which is not quite all of JSON: some
-//! characters may not stand in it as they are, others count as line breaks and would be folded, and keys have a maximum
-//! length. What people write into prompts (a byte order mark, a separator of lines) must arrive as they wrote it.
+//! JSON for server-side apply. The API server parses the body as YAML, which is not a superset of JSON: some characters are
+//! invalid unescaped, others count as line breaks and would be folded, and keys have a maximum length. Text in prompts (a byte
+//! order mark, a line separator) must arrive unchanged.
 
 use std::fmt::Write;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -9,18 +9,19 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Error, Value};
 
-/// No key of any object has more characters: a prefix, a slash and a name. YAML allows 1024.
+/// The longest key of a Kubernetes object: a prefix, a slash and a name. YAML allows 1024 characters.
 const MAX_KEY_CHARS: usize = 253 + 1 + 63;
 
+/// The object as JSON that a YAML parser reads as the same value.
 pub fn text(object: &impl Serialize) -> Result<Box<RawValue>, Error> {
     let plain = serde_json::to_string(object)?;
-    if !plain.contains(is_strange) {
+    if !plain.contains(needs_escape) {
         return RawValue::from_string(plain);
     }
     let mut escaped = String::with_capacity(plain.len() + 64);
     for c in plain.chars() {
-        if is_strange(c) {
-            // Strange characters stand in strings alone, where this means the same.
+        if needs_escape(c) {
+            // These characters occur in strings only, where the escape means the same.
             let _ = write!(escaped, "\\u{:04x}", u32::from(c));
         } else {
             escaped.push(c);
@@ -29,18 +30,18 @@ pub fn text(object: &impl Serialize) -> Result<Box<RawValue>, Error> {
     RawValue::from_string(escaped)
 }
 
-/// A hash of a value, for comparison within this process.
+/// A hash of a value, stable within this process only.
 pub fn hash(value: &Value) -> u64 {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);
     hasher.finish()
 }
 
-fn is_strange(c: char) -> bool {
+fn needs_escape(c: char) -> bool {
     matches!(c, '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}')
 }
 
-/// Where an object has a key that is too long, in words.
+/// The path of a key that is too long, with a description for an error message.
 pub fn long_key(object: &Value) -> Option<String> {
     match object {
         Value::Object(map) => map.iter().find_map(|(key, value)| {
@@ -70,17 +71,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_sent_that_yaml_would_read_otherwise() {
+    fn characters_that_yaml_would_change_are_escaped() {
         let strange = "a\u{7f}b\u{85}c\u{9f}d\u{2028}e\u{2029}f\u{feff}g\u{fffe}h\u{ffff}i ü 世 🦀 \n \u{0} \" \\";
         let object = json!({"data": {strange: strange}});
         let sent = text(&object).unwrap();
-        assert!(!sent.get().contains(is_strange), "{sent}");
+        assert!(!sent.get().contains(needs_escape), "{sent}");
         assert!(sent.get().contains("ü 世 🦀"), "{sent}");
         assert_eq!(serde_json::from_str::<Value>(sent.get()).unwrap(), object);
     }
 
     #[test]
-    fn a_long_key_is_told_with_its_place() {
+    fn a_long_key_is_reported_with_its_path() {
         let of = |key: &str| json!({"spec": {"limits": [{"type": "Container"}, {"max": {key: "1"}}]}});
         assert_eq!(long_key(&of(&"k".repeat(MAX_KEY_CHARS))), None);
         let told = long_key(&of(&"k".repeat(MAX_KEY_CHARS + 1))).unwrap();

@@ -1,4 +1,4 @@
-//! What an object is called.
+//! The key of an object: namespace and name.
 
 use std::fmt;
 

@@ -1,7 +1,5 @@
-//! Keeping up with the cluster: watches that are taken up again when they are lost, the caches that they fill, and the
-//! controllers that reconcile what the caches hold.
-//!
-//! The operator, the release controller and REST stand on this, each with caches of its own that hold what it needs.
+//! Access to the cluster: watches that reconnect, the caches that they fill, and the controllers that reconcile cached
+//! objects. The operator, the release controller and REST use it, each with its own caches.
 
 pub mod cache;
 pub mod cached;

@@ -1,4 +1,4 @@
-//! Lists that are read once, in pages, of which no more is kept than what is asked for.
+//! One-time lists, read in pages, of which only the requested fields are kept.
 
 use std::fmt::Debug;
 
@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 
 use crate::page;
 
-/// What `keep` takes of the metadata of each object that the API server has now. Metadata alone may have more than a megabyte.
+/// The result of `keep` for the metadata of each object in the API server. Metadata alone may exceed a megabyte.
 pub async fn metadata<K, T>(api: &Api<K>, keep: impl Fn(&ObjectMeta) -> T) -> Result<Vec<T>, kube::Error>
 where
     K: Resource + Clone + DeserializeOwned + Debug,

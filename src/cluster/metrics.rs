@@ -1,4 +1,4 @@
-//! What every controller, and every client of the API server, counts.
+//! The metrics of controllers and of clients of the API server.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -65,7 +65,7 @@ impl Metrics {
         self.registry.write().unwrap_or_else(PoisonError::into_inner).register(name, help, metric);
     }
 
-    /// All of them, in the text format of Prometheus.
+    /// All metrics in the Prometheus text format.
     pub fn text(&self) -> String {
         let mut text = String::new();
         let registry = self.registry.read().unwrap_or_else(PoisonError::into_inner);
@@ -93,7 +93,7 @@ impl Metrics {
     }
 }
 
-/// The resource that a path of the Kubernetes API speaks of, with its subresource, and whether it names one object.
+/// The resource and subresource in a path of the Kubernetes API, and whether the path names one object.
 fn resource(path: &str) -> (String, bool) {
     let mut steps = path.split('/').filter(|step| !step.is_empty());
     let skip = match steps.next() {

@@ -1,4 +1,4 @@
-//! Pages of lists, bounded in objects and in bytes: most objects are small, and yet one may have 1.5 MiB, which is etcd's limit.
+//! Pages of lists, bounded in objects and in bytes: most objects are small, but one may have 1.5 MiB, the limit of etcd.
 
 use std::error::Error;
 use std::task::{Context, Poll};
@@ -9,14 +9,14 @@ use http::{Request, Response};
 use http_body_util::{LengthLimitError, Limited};
 use tower::{Layer, Service};
 
-/// How many objects the API server is asked for at a time.
+/// The objects requested per page.
 pub(crate) const PAGE_SIZE: u32 = 256;
-/// How much text a page of so many may be. It is held as text and as objects.
+/// The largest page of `PAGE_SIZE` objects. It is held as text and as objects.
 const MAX_PAGE_BYTES: usize = 4 * 1024 * 1024;
-/// How many are asked for where that is too little: of the largest objects a page takes some 70 MiB.
+/// The objects requested per page once a page exceeded `MAX_PAGE_BYTES`. A page of the largest objects takes some 70 MiB.
 pub(crate) const SMALL_PAGE_SIZE: u32 = 16;
 
-/// A layer of the cluster's client that gives up on pages which are too long.
+/// A layer of the cluster's client that limits the size of pages.
 #[derive(Debug, Clone, Copy)]
 pub struct Pages;
 
@@ -51,7 +51,7 @@ where
     }
 }
 
-/// Whether a list failed as one of its pages was too long.
+/// Whether a list failed because a page exceeded `MAX_PAGE_BYTES`.
 pub(crate) fn is_too_long(error: &(dyn Error + 'static)) -> bool {
     error.is::<LengthLimitError>() || error.source().is_some_and(is_too_long)
 }
@@ -68,9 +68,9 @@ mod tests {
 
     use super::*;
     use crate::list;
-    use crate::watch::{Heard, follow};
+    use crate::watch::{WatchEvent, follow};
 
-    /// A client to which each page has four objects of `bytes` each, and what it asked for.
+    /// A client that receives pages of four objects of `bytes` each, and the queries that it sends.
     fn client(bytes: usize) -> (Client, Arc<Mutex<Vec<String>>>) {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let told = asked.clone();
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_too_much_at_once_comes_in_smaller_pages() {
+    async fn a_page_that_is_too_long_is_requested_again_in_smaller_ones() {
         for (bytes, expected) in [(100, ["256", "256"].as_slice()), (MAX_PAGE_BYTES / 4, &["256", "16", "16"])] {
             let (client, asked) = client(bytes);
             let api: Api<ConfigMap> = Api::all(client);
@@ -105,7 +105,7 @@ mod tests {
             asked.lock().unwrap().clear();
             let (listed, mut heard) = tokio::sync::mpsc::channel(9);
             let watch = tokio::spawn(follow(api, None, None, move |what| {
-                if let Heard::Listed(all) = what {
+                if let WatchEvent::Listed(all) = what {
                     listed.try_send(all.len()).ok();
                 }
             }));

@@ -1,25 +1,25 @@
-//! What a ResourceQuota does to writers that come at once.
+//! Retries of creations that conflict on a ResourceQuota with concurrent writers.
 
 use std::time::Duration;
 
 use kube::core::Status;
 use tokio::time::sleep;
 
-/// The pauses before a creation is tried again, in milliseconds.
+/// The pauses between attempts, in milliseconds.
 const RETRY_PAUSES: [u64; 6] = [10, 20, 40, 80, 160, 320];
 
-/// Whether nothing was made because other writers changed the quota at the same moment.
-pub fn is_race(status: &Status) -> bool {
+/// Whether a creation failed because another writer changed the quota at the same moment.
+pub fn is_quota_conflict(status: &Status) -> bool {
     status.code == 409
         && status.reason != "AlreadyExists"
         && status.details.as_ref().is_some_and(|details| details.kind == "resourcequotas")
 }
 
-/// Tries again as long as it is such a race.
-pub async fn past_races<T, F: Future<Output = Result<T, kube::Error>>>(mut make: impl FnMut() -> F) -> Result<T, kube::Error> {
+/// Repeats `make` while it fails with a quota conflict.
+pub async fn retry_on_quota_conflict<T, F: Future<Output = Result<T, kube::Error>>>(mut make: impl FnMut() -> F) -> Result<T, kube::Error> {
     for pause in RETRY_PAUSES {
         match make().await {
-            Err(kube::Error::Api(status)) if is_race(&status) => sleep(Duration::from_millis(pause)).await,
+            Err(kube::Error::Api(status)) if is_quota_conflict(&status) => sleep(Duration::from_millis(pause)).await,
             outcome => return outcome,
         }
     }
@@ -36,15 +36,15 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_what_a_quota_was_in_the_way_of_is_tried_again() {
+    async fn only_quota_conflicts_are_retried() {
         let mut tries = 0;
-        let made = past_races(|| {
+        let made = retry_on_quota_conflict(|| {
             tries += 1;
             std::future::ready(if tries < 4 { Err(conflict("resourcequotas")) } else { Ok(tries) })
         });
         assert_eq!(made.await.unwrap(), 4);
         let mut tries = 0;
-        let refused = past_races(|| {
+        let refused = retry_on_quota_conflict(|| {
             tries += 1;
             std::future::ready(Err::<(), _>(conflict("agents")))
         });

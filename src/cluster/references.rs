@@ -1,4 +1,4 @@
-//! Which agents name which objects, so that a change reaches exactly those.
+//! A reverse index from objects to the agents that name them, so that a change requeues exactly these agents.
 
 use std::any::TypeId;
 use std::collections::{HashMap, HashSet};
@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::Key;
 
-/// A kind of object, by its type here.
+/// A kind of object, identified by its Rust type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Kind(TypeId);
 
@@ -28,7 +28,7 @@ struct Inner {
 }
 
 impl References {
-    /// Says what `agent` names now. Call it before reading what is named, lest a change fall between the two.
+    /// Replaces the targets of `agent`. Call it before reading the targets: a change between the two would be missed.
     pub fn set(&self, agent: &Key, targets: HashSet<(Kind, Key)>) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         if inner.by_agent.get(agent) == Some(&targets) {

@@ -1,5 +1,5 @@
-//! Tasks without which a process is of no use: its watches and its controllers. A task that ends though nobody asked it to,
-//! be it by a panic, fails the process: liveness says so, and the manager ends the process.
+//! The essential tasks of a process: watches and controllers. A task that ends unasked or panics fails the process: the
+//! liveness probe reports it, and the manager exits.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -8,7 +8,7 @@ use futures::FutureExt;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// The tasks of one process. Clones speak of the same.
+/// The tasks of one process. Clones share the same state.
 #[derive(Clone)]
 pub struct Tasks(watch::Sender<Option<String>>);
 
@@ -19,26 +19,26 @@ impl Default for Tasks {
 }
 
 impl Tasks {
-    /// Runs a task that has no end. One that is aborted has not failed.
+    /// Runs a task that must not end. An aborted task has not failed.
     pub fn spawn(&self, name: impl Into<String>, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
         self.spawn_while(|| true, name, task)
     }
 
-    /// Runs a task that may end once `goes_on` says no.
+    /// Runs a task that may end once `must_run` returns false.
     pub fn spawn_while(
         &self,
-        goes_on: impl Fn() -> bool + Send + 'static,
+        must_run: impl Fn() -> bool + Send + 'static,
         name: impl Into<String>,
         task: impl Future<Output = ()> + Send + 'static,
     ) -> JoinHandle<()> {
         let (tasks, name) = (self.clone(), name.into());
         tokio::spawn(async move {
             let why = match AssertUnwindSafe(task).catch_unwind().await {
-                Ok(()) if !goes_on() => return,
+                Ok(()) if !must_run() => return,
                 Ok(()) => "it ended".to_owned(),
                 Err(panic) => format!("it panicked: {}", panic_message(&*panic)),
             };
-            tracing::error!(task = name, why, "a task that has no end is over");
+            tracing::error!(task = name, why, "an essential task ended");
             tasks.0.send_if_modified(|failure| {
                 let is_first = failure.is_none();
                 failure.get_or_insert_with(|| format!("{name}: {why}"));
@@ -59,12 +59,12 @@ impl Tasks {
 
     /// Resolves once a task has failed.
     pub async fn failed(&self) {
-        // The sender is this very object, so that the channel stays open.
+        // `self` is the sender, so that the channel stays open.
         let _ = self.0.subscribe().wait_for(Option::is_some).await;
     }
 }
 
-/// What a panic said.
+/// The message of a panic.
 pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_told_to_end_has_not_failed() {
+    async fn a_task_that_may_end_or_is_aborted_has_not_failed() {
         let (tasks, goes_on) = (Tasks::default(), Arc::new(AtomicBool::new(true)));
         let asked = goes_on.clone();
         tasks

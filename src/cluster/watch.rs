@@ -1,4 +1,4 @@
-//! Keeping up with one kind of object: list, watch, and begin again when the connection is lost.
+//! Watches of one kind of object: list, watch, and start again when the connection is lost.
 
 use std::collections::HashSet;
 use std::fmt::Debug;
@@ -15,24 +15,24 @@ use tokio::sync::{Notify, Semaphore};
 use crate::key::Key;
 use crate::page;
 
-/// How many lists are read at once in this process: after a start all watches want theirs.
+/// The lists read at once in this process: at startup every watch begins with one.
 const MAX_LISTS: usize = 2;
 
 static LISTS: Semaphore = Semaphore::const_new(MAX_LISTS);
 
-/// What a watch tells.
-pub enum Heard<K> {
-    /// A full list begins. Until it has ended objects come by name and not by age.
+/// An event of a watch.
+pub enum WatchEvent<K> {
+    /// A full list begins. Until `Listed`, objects come in the order of their names, not of their versions.
     Listing,
-    /// The object is there, new or changed.
+    /// The object exists, new or changed.
     Seen(Key, Box<K>),
-    /// The object is gone; this is what it was.
+    /// The object was deleted; this is its last state.
     Gone(Key, Box<K>),
-    /// A full list has ended; whatever of the scope is not in it is gone.
+    /// A full list has ended; objects of the scope that are not in it were deleted.
     Listed(HashSet<Key>),
 }
 
-/// What is watched: these namespaces each, or without any all of the cluster.
+/// The scopes of watches: each of these namespaces, or the whole cluster if there are none.
 pub fn scopes(namespaces: &[String]) -> Vec<Option<String>> {
     match namespaces {
         [] => vec![None],
@@ -51,7 +51,7 @@ where
     }
 }
 
-/// Counts the watches that have not yet ended their first list.
+/// Counts the watches whose first list has not ended.
 #[derive(Default)]
 pub struct Readiness {
     missing: AtomicUsize,
@@ -85,28 +85,28 @@ impl Readiness {
     }
 }
 
-/// Watches the objects with `labels`, or all, and tells `hear` what happens. It has no end of its own: `Tasks` sees to what ends.
-pub async fn follow<K>(api: Api<K>, labels: Option<&str>, readiness: Option<&Readiness>, hear: impl FnMut(Heard<K>))
+/// Watches the objects with `labels`, or all, and calls `on_event`. It never ends by itself: run it in `Tasks`.
+pub async fn follow<K>(api: Api<K>, labels: Option<&str>, readiness: Option<&Readiness>, on_event: impl FnMut(WatchEvent<K>))
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
     let config = watcher::Config { label_selector: labels.map(str::to_owned), ..watcher::Config::default() };
-    follow_with(api, config, readiness, hear).await;
+    follow_with(api, config, readiness, on_event).await;
 }
 
-/// Watches the objects with these fields, for ever, and tells `hear` what happens.
-pub async fn follow_fields<K>(api: Api<K>, fields: &str, readiness: Option<&Readiness>, hear: impl FnMut(Heard<K>))
+/// Watches the objects with these fields and calls `on_event`. It never ends by itself.
+pub async fn follow_fields<K>(api: Api<K>, fields: &str, readiness: Option<&Readiness>, on_event: impl FnMut(WatchEvent<K>))
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    follow_with(api, watcher::Config::default().fields(fields), readiness, hear).await;
+    follow_with(api, watcher::Config::default().fields(fields), readiness, on_event).await;
 }
 
-async fn follow_with<K>(api: Api<K>, config: watcher::Config, readiness: Option<&Readiness>, mut hear: impl FnMut(Heard<K>))
+async fn follow_with<K>(api: Api<K>, config: watcher::Config, readiness: Option<&Readiness>, mut on_event: impl FnMut(WatchEvent<K>))
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    // Not the semantic Any: the API server answers that with everything at once, whatever the page size.
+    // Not `Any` semantics: the API server ignores the page size for these and returns everything at once.
     let config = config.page_size(page::PAGE_SIZE).timeout(290);
     let begin = |config| Box::pin(watch_objects(api.clone(), config).backoff(watcher::DefaultBackoff::default()));
     let mut stream = begin(config.clone());
@@ -122,27 +122,27 @@ where
         match event {
             Ok(Event::Init) => {
                 listed.clear();
-                hear(Heard::Listing);
-                // Nothing has been asked for yet. A list that fails gives its turn back, and waits without one.
+                on_event(WatchEvent::Listing);
+                // The list request is not sent yet. A failed list releases its permit, and its retry waits for a new one.
                 turn = LISTS.acquire().await.ok();
             }
             Ok(Event::InitApply(object)) => {
                 let key = key(&object);
                 listed.insert(key.clone());
-                hear(Heard::Seen(key, Box::new(object)));
+                on_event(WatchEvent::Seen(key, Box::new(object)));
             }
             Ok(Event::InitDone) => {
-                hear(Heard::Listed(std::mem::take(&mut listed)));
+                on_event(WatchEvent::Listed(std::mem::take(&mut listed)));
                 if let Some(readiness) = first.take() {
                     readiness.met();
                 }
             }
-            Ok(Event::Apply(object)) => hear(Heard::Seen(key(&object), Box::new(object))),
-            Ok(Event::Delete(object)) => hear(Heard::Gone(key(&object), Box::new(object))),
+            Ok(Event::Apply(object)) => on_event(WatchEvent::Seen(key(&object), Box::new(object))),
+            Ok(Event::Delete(object)) => on_event(WatchEvent::Gone(key(&object), Box::new(object))),
             Err(error) if page::is_too_long(&error) => stream = begin(config.clone().page_size(page::SMALL_PAGE_SIZE)),
-            // Once is nothing: a connection was closed, or a right is only now being given.
+            // A single failure is normal: a closed connection, or a role binding that is just being created.
             Err(error) if failures == 2 => {
-                tracing::warn!(%error, kind = std::any::type_name::<K>(), "a watch was lost and is being taken up again");
+                tracing::warn!(%error, kind = std::any::type_name::<K>(), "a watch was lost and is being restarted");
             }
             Err(error) => tracing::debug!(%error, failures, "a watch was lost"),
         }

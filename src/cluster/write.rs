@@ -1,4 +1,4 @@
-//! How objects of ours are written: statuses by server-side apply, finalizers by merge.
+//! Writes to objects of our own kinds: statuses by server-side apply, finalizers by merge patch.
 
 use std::fmt::Debug;
 
@@ -14,7 +14,7 @@ use crate::{Key, json};
 
 #[derive(Debug, Error)]
 pub enum Error {
-    #[error("the API server could not be asked: {0}")]
+    #[error("the request to the API server failed: {0}")]
     Api(#[from] kube::Error),
     #[error("an object could not be written as JSON: {0}")]
     Json(#[from] serde_json::Error),
@@ -37,7 +37,7 @@ impl Failure for Error {
     }
 }
 
-/// A typed object as JSON, with its type: the form in which it is compared and applied.
+/// A typed object as JSON with `apiVersion` and `kind`: the form that is compared and applied.
 pub fn value<K: Resource<DynamicType = ()> + Serialize>(object: &K) -> Result<Value, serde_json::Error> {
     let mut value = serde_json::to_value(object)?;
     value["apiVersion"] = json!(K::api_version(&()));
@@ -45,12 +45,12 @@ pub fn value<K: Resource<DynamicType = ()> + Serialize>(object: &K) -> Result<Va
     Ok(value)
 }
 
-/// A write that is no apply, by this field manager.
+/// The parameters of a patch other than apply, by this field manager.
 pub fn by(manager: &str) -> PatchParams {
     PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() }
 }
 
-/// Writes the status of one of our own kinds; the object as it is now, nothing if it was deleted in the meantime.
+/// Applies the status of an object of ours. Returns the written object, or none if it was deleted in the meantime.
 pub async fn status<K>(client: &Client, key: &Key, status: &impl Serialize, manager: &str) -> Result<Option<DynamicObject>, Error>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug,
@@ -84,8 +84,8 @@ async fn apply_status(api: &Api<DynamicObject>, name: &str, wanted: &Value, mana
     Ok(api.patch_status(name, &PatchParams::apply(manager).force(), &Patch::Apply(&json::text(wanted)?)).await?)
 }
 
-/// Pointers to the fields of a status that the definition does not have, by what the API server says of an apply: then
-/// nothing of it is written. Within lists it names no field that could be left out.
+/// JSON pointers to the status fields that the CRD does not declare, from the error message of an apply, which then writes
+/// nothing. Fields within lists are left out, as the message has no pointer to them.
 fn undeclared(message: &str) -> Vec<String> {
     let fields = message.split(": field not declared in schema").filter_map(|before| before.split_whitespace().last());
     fields.filter(|field| field.starts_with(".status.") && !field.contains('[')).map(|field| field.replace('.', "/")).collect()
@@ -98,7 +98,7 @@ fn remove(object: &mut Value, pointer: &str) {
     }
 }
 
-/// Sets the finalizers of one of our own kinds, unless it has changed since we looked.
+/// Sets the finalizers of an object of ours, unless it has changed since it was read.
 pub async fn finalizers<K>(client: &Client, object: &K, finalizers: &[String]) -> Result<(), Error>
 where
     K: Resource<DynamicType = ()>,
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_earlier_definition_does_not_know_is_left_out_and_nothing_else() {
+    fn only_fields_unknown_to_an_older_crd_are_left_out() {
         let one =
             "failed to create typed patch object (a/b; agents.slipway.dev/v1, Kind=Agent): .status.runHash: field not declared in schema";
         assert_eq!(undeclared(one), ["/status/runHash"]);

@@ -1,25 +1,25 @@
-//! Which addresses belong to the public Internet. Everything else is refused by default: loopback, private networks, the
-//! metadata services of clouds, and the same addresses in the disguises that IPv6 has for them.
+//! Classifies addresses as public or not. All others are refused by default: loopback, private networks, the metadata
+//! services of clouds, and the IPv6 forms of the same addresses.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Names under which metadata services are known. Where they resolve to does not matter.
-const METADATA: [&str; 5] = ["metadata", "metadata.google.internal", "metadata.goog", "instance-data", "instance-data.ec2.internal"];
+/// The names of metadata services, refused whatever they resolve to.
+const METADATA_NAMES: [&str; 5] = ["metadata", "metadata.google.internal", "metadata.goog", "instance-data", "instance-data.ec2.internal"];
 
-/// What an address is when it is not public.
-pub(super) fn fault(address: IpAddr) -> Option<&'static str> {
+/// The category of an address that is not public.
+pub(super) fn non_public(address: IpAddr) -> Option<&'static str> {
     match canonical(address) {
-        IpAddr::V4(address) => fault4(address),
-        IpAddr::V6(address) => fault6(address),
+        IpAddr::V4(address) => non_public_v4(address),
+        IpAddr::V6(address) => non_public_v6(address),
     }
 }
 
-/// Not even a name that the operator allows may lead here; this takes a network in the list.
-pub(super) fn never_by_name(address: IpAddr) -> bool {
-    matches!(fault(address), Some("link-local" | "metadata service" | "multicast" | "unspecified" | "reserved"))
+/// Whether an address takes a network in the list of exceptions: an allowed host name does not suffice.
+pub(super) fn needs_network_entry(address: IpAddr) -> bool {
+    matches!(non_public(address), Some("link-local" | "metadata service" | "multicast" | "unspecified" | "reserved"))
 }
 
-/// IPv4 written as IPv6, in the one form that sockets treat as the same.
+/// Turns an IPv4-mapped IPv6 address into IPv4, as sockets do.
 pub(super) fn canonical(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V6(six) => six.to_ipv4_mapped().map_or(address, IpAddr::V4),
@@ -27,21 +27,21 @@ pub(super) fn canonical(address: IpAddr) -> IpAddr {
     }
 }
 
-pub(super) fn name_fault(host: &str) -> Option<&'static str> {
+pub(super) fn non_public_name(host: &str) -> Option<&'static str> {
     let host = host.trim_end_matches('.').to_ascii_lowercase();
-    if METADATA.contains(&host.as_str()) {
+    if METADATA_NAMES.contains(&host.as_str()) {
         return Some("metadata service");
     }
     (host == "localhost" || host.ends_with(".localhost")).then_some("loopback")
 }
 
-fn fault4(address: Ipv4Addr) -> Option<&'static str> {
+fn non_public_v4(address: Ipv4Addr) -> Option<&'static str> {
     Some(match address.octets() {
         [0, 0, 0, 0] => "unspecified",
         [127, ..] => "loopback",
         [10, ..] | [192, 168, ..] => "private",
         [172, b, ..] if b & 0xf0 == 16 => "private",
-        // Alibaba's, Oracle's and Azure's.
+        // Alibaba, Oracle and Azure.
         [100, 100, 100, 200] | [192, 0, 0, 192] | [168, 63, 129, 16] => "metadata service",
         [100, b, ..] if b & 0xc0 == 64 => "shared (CGNAT)",
         [169, 254, ..] => "link-local",
@@ -52,19 +52,19 @@ fn fault4(address: Ipv4Addr) -> Option<&'static str> {
     })
 }
 
-fn fault6(address: Ipv6Addr) -> Option<&'static str> {
+fn non_public_v6(address: Ipv6Addr) -> Option<&'static str> {
     let four = |high: u16, low: u16| Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low));
     Some(match address.segments() {
         [0, 0, 0, 0, 0, 0, 0, 0] => "unspecified",
         [0, 0, 0, 0, 0, 0, 0, 1] => "loopback",
-        // IPv4-compatible, and IPv4 translated by SIIT: both outdated, and both IPv4 addresses in disguise.
-        [0, 0, 0, 0, 0 | 0xffff, 0, high, low] => return fault4(four(high, low)).or(Some("reserved")),
-        // NAT64 leads to the IPv4 address in its last bits (clusters with IPv6 only reach the Internet by it), 6to4 to the
-        // one in its second and third group.
-        [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => return fault4(four(high, low)),
+        // IPv4-compatible and IPv4-translated (SIIT) addresses: obsolete forms that embed an IPv4 address.
+        [0, 0, 0, 0, 0 | 0xffff, 0, high, low] => return non_public_v4(four(high, low)).or(Some("reserved")),
+        // NAT64 embeds an IPv4 address in the last bits (IPv6-only clusters reach the Internet by it), 6to4 in the second and
+        // third group.
+        [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => return non_public_v4(four(high, low)),
         [0x64, 0xff9b, ..] => "private",
         [0xfd00, 0x0ec2, ..] => "metadata service",
-        // Teredo, ORCHID, benchmarks; documentation.
+        // Teredo, ORCHID, benchmarking; documentation.
         [0x2001, second, ..] if second < 0x200 || second == 0xdb8 => "reserved",
         [0x3fff, second, ..] if second < 0x1000 => "reserved",
         [first, ..] if first & 0xfe00 == 0xfc00 || first & 0xffc0 == 0xfec0 => "private",
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_public_internet_has_no_fault() {
+    fn addresses_are_classified() {
         for (address, expected) in [
             ("93.184.216.34", None),
             ("8.8.8.8", None),
@@ -144,12 +144,12 @@ mod tests {
             ("5f00::1", Some("reserved")),
             ("100::1", Some("reserved")),
         ] {
-            assert_eq!(fault(address.parse().unwrap()), expected, "{address}");
+            assert_eq!(non_public(address.parse().unwrap()), expected, "{address}");
         }
     }
 
     #[test]
-    fn names_that_mean_this_machine_or_the_cloud_are_known() {
+    fn loopback_and_metadata_names_are_recognised() {
         for (name, expected) in [
             ("localhost", Some("loopback")),
             ("LOCALHOST.", Some("loopback")),
@@ -160,7 +160,7 @@ mod tests {
             ("localhost.example.com", None),
             ("example.com", None),
         ] {
-            assert_eq!(name_fault(name), expected, "{name}");
+            assert_eq!(non_public_name(name), expected, "{name}");
         }
     }
 }

@@ -1,16 +1,16 @@
-//! Exceptions from the rule that only public addresses are reached, as whoever operates the platform writes them.
+//! The operator's exceptions from the rule that only public addresses may be reached.
 
 use std::net::IpAddr;
 use std::str::FromStr;
 
 use url::Url;
 
-/// One exception from the rule that public addresses alone are reached.
+/// One exception from the rule that only public addresses may be reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Allowed {
-    /// Addresses that begin with the same bits, on any port.
+    /// A network, on any port.
     Network { address: IpAddr, prefix: u8 },
-    /// One host, by name or address as the URL has it, on one port.
+    /// One host, by name or address as in the URL, on one port.
     Host { host: String, port: u16 },
 }
 
@@ -52,9 +52,9 @@ impl FromStr for Allowed {
         }
         let (host, port) = text.rsplit_once(':').ok_or_else(fault)?;
         let port = port.parse().ok().filter(|port| *port != 0).ok_or_else(fault)?;
-        // The URL parser passes over a second port that is the usual one, slashes before a host, and a user without a name.
+        // The URL parser ignores a second port that is the default one, slashes before a host, and an empty user name.
         let more = host.contains(':') && !(host.starts_with('[') && host.ends_with(']')) || host.contains(['/', '\\', '@', '?', '#']);
-        // The URL parser brings the host into the form in which URLs are compared later.
+        // The URL parser normalises the host, so that later comparisons match.
         let url = Url::parse(&format!("http://{host}/")).map_err(|_| fault())?;
         let plain =
             url.username().is_empty() && url.password().is_none() && url.port().is_none() && url.path() == "/" && url.query().is_none();

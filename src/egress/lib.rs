@@ -1,7 +1,7 @@
-//! The way out (threat 11): every connection to a place that a user named goes through a client of this crate: those of
-//! agents' tools, and those of the platform in a user's name. It resolves a name
-//! once, refuses it unless each of its addresses may be reached, and connects to exactly these addresses, so that a name
-//! which changes its mind between check and connection gains nothing. Redirects stay on the same scheme, host and port.
+//! Egress (threat 11): every connection to a URL that a user named goes through a client of this crate, be it for an agent's
+//! tool or for the platform in a user's name. The client resolves a name once, refuses it unless each of its addresses may be
+//! reached, and connects to exactly these addresses, which defeats DNS rebinding. Redirects stay on the same scheme, host and
+//! port.
 
 mod address;
 mod allowed;
@@ -20,73 +20,73 @@ use thiserror::Error;
 use url::{Host, Url};
 
 pub use allowed::Allowed;
-pub use pinned::{Unpinned, pinned};
-use resolver::{Checked, Lookup, System};
+pub use pinned::{ResolveError, pinned};
+use resolver::{CheckedResolver, Resolver, SystemResolver};
 
-const CONNECT: Duration = Duration::from_secs(10);
-const IDLE: Duration = Duration::from_secs(30);
-const REDIRECTS: usize = 3;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+const MAX_REDIRECTS: usize = 3;
 
-/// For whom a way out is, and where its exceptions are written down.
+/// The user of an egress client, for error messages and the User-Agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Whose {
+pub struct EgressProfile {
     /// In the plural: tools.
     pub name: &'static str,
+    /// The setting that holds the exceptions.
     pub setting: &'static str,
     pub user_agent: &'static str,
 }
 
-/// Why nobody may go there. A model or a user reads this, and so may whoever operates the platform.
+/// Why a connection is refused. Models, users and operators read the message.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Blocked {
-    #[error("{host} is not reachable for {}: its address {address} is {what}. An operator can allow it in {}", whose.name, whose.setting)]
-    Address { host: String, address: IpAddr, what: &'static str, whose: Whose },
-    #[error("{host} is not reachable for {}: it is a {what} name. An operator can allow it in {}", whose.name, whose.setting)]
-    Name { host: String, what: &'static str, whose: Whose },
+    #[error("{host} is not reachable for {}: its address {address} is {what}. An operator can allow it in {}", profile.name, profile.setting)]
+    Address { host: String, address: IpAddr, what: &'static str, profile: EgressProfile },
+    #[error("{host} is not reachable for {}: it is a {what} name. An operator can allow it in {}", profile.name, profile.setting)]
+    Name { host: String, what: &'static str, profile: EgressProfile },
     #[error("{0} is not an http or https URL with a host and without credentials")]
     Url(String),
     #[error("the server redirects to another place, {0}, which is not followed")]
     Elsewhere(String),
-    #[error("the server redirects more than {REDIRECTS} times")]
+    #[error("the server redirects more than {MAX_REDIRECTS} times")]
     Redirects,
     #[error("no HTTP connection can be made: {0}")]
     Client(String),
 }
 
-/// Two clients: one for the open Internet and allowed networks, one for the hosts that the operator has allowed by name.
-/// Each is made when it is first needed: an agent whose tools stay at home reads no certificates.
+/// Two HTTP clients: one for public addresses and allowed networks, one for hosts that the operator has allowed by name.
+/// Each is built on first use, because that reads the certificates of the system.
 #[derive(Clone)]
-pub struct Egress(Arc<Ways>);
+pub struct Egress(Arc<EgressState>);
 
-struct Ways {
-    whose: Whose,
+struct EgressState {
+    profile: EgressProfile,
     allow: Arc<[Allowed]>,
     proxy: Option<Url>,
-    lookup: Arc<dyn Lookup>,
-    /// A name led nowhere, or to an address that is not public.
-    strayed: Arc<AtomicBool>,
+    resolver: Arc<dyn Resolver>,
+    /// A name has resolved to no address, or to one that is not public.
+    saw_non_public: Arc<AtomicBool>,
     public: OnceLock<Client>,
-    named: OnceLock<Client>,
+    allowed_hosts: OnceLock<Client>,
 }
 
 impl Egress {
-    /// With `proxy`, all of it goes through an HTTP proxy.
-    pub fn new(whose: Whose, allow: &[Allowed], proxy: Option<Url>) -> Self {
-        Self::with_lookup(whose, allow, proxy, Arc::new(System))
+    /// With `proxy`, all requests go through an HTTP proxy.
+    pub fn new(profile: EgressProfile, allow: &[Allowed], proxy: Option<Url>) -> Self {
+        Self::with_resolver(profile, allow, proxy, Arc::new(SystemResolver))
     }
 
-    /// `lookup` answers for names; tests bring one of their own.
-    fn with_lookup(whose: Whose, allow: &[Allowed], proxy: Option<Url>, lookup: Arc<dyn Lookup>) -> Self {
-        let (allow, strayed, public, named) = (allow.into(), Arc::default(), OnceLock::new(), OnceLock::new());
-        Self(Arc::new(Ways { whose, allow, proxy, lookup, strayed, public, named }))
+    fn with_resolver(profile: EgressProfile, allow: &[Allowed], proxy: Option<Url>, resolver: Arc<dyn Resolver>) -> Self {
+        let (allow, saw_non_public, public, allowed_hosts) = (allow.into(), Arc::default(), OnceLock::new(), OnceLock::new());
+        Self(Arc::new(EgressState { profile, allow, proxy, resolver, saw_non_public, public, allowed_hosts }))
     }
 
-    /// Whether the URL itself already shows that it leads where nobody may go. Names are checked once they are resolved.
+    /// Refuses a URL that is forbidden as it is written. Names are checked once they are resolved.
     pub fn check(&self, url: &Url) -> Result<(), Blocked> {
-        self.by_name(url).map(drop)
+        self.check_url(url).map(drop)
     }
 
-    /// Whether the operator has allowed just this host, or this address.
+    /// Whether an exception covers this host or address.
     pub fn is_allowed(&self, url: &Url) -> bool {
         let address = match url.host() {
             Some(Host::Ipv4(address)) => Some(IpAddr::V4(address)),
@@ -94,80 +94,80 @@ impl Egress {
             _ => None,
         };
         let covered = address.is_some_and(|address| self.0.allow.iter().any(|allowed| allowed.covers_address(address)));
-        covered || self.by_name(url) == Ok(true)
+        covered || self.check_url(url) == Ok(true)
     }
 
-    /// Whether what happened on the way to this URL may be told to whoever named it: where every name so far led to public
-    /// addresses alone, and where the operator has allowed the host by name. Else the words would tell which names are known
-    /// within the cluster, what they stand for, and which ports are open there.
-    pub fn is_tellable(&self, url: &Url) -> bool {
-        match (self.by_name(url), url.host()) {
+    /// Whether the user may see why a request to this URL failed: if the operator has allowed the host by name, or if every
+    /// name so far resolved to public addresses only. Otherwise errors would reveal names, addresses and open ports of the
+    /// cluster.
+    pub fn may_disclose(&self, url: &Url) -> bool {
+        match (self.check_url(url), url.host()) {
             (Ok(true), _) => true,
-            (_, Some(Host::Ipv4(address))) => address::fault(IpAddr::V4(address)).is_none(),
-            (_, Some(Host::Ipv6(address))) => address::fault(IpAddr::V6(address)).is_none(),
-            _ => !self.0.strayed.load(Ordering::Relaxed),
+            (_, Some(Host::Ipv4(address))) => address::non_public(IpAddr::V4(address)).is_none(),
+            (_, Some(Host::Ipv6(address))) => address::non_public(IpAddr::V6(address)).is_none(),
+            _ => !self.0.saw_non_public.load(Ordering::Relaxed),
         }
     }
 
-    /// The client for this URL, unless the URL is refused.
+    /// The client for this URL, or why the URL is refused.
     pub fn client(&self, url: &Url) -> Result<&Client, Blocked> {
-        let by_name = self.by_name(url)?;
-        let place = if by_name { &self.0.named } else { &self.0.public };
-        if let Some(client) = place.get() {
+        let host_allowed = self.check_url(url)?;
+        let cell = if host_allowed { &self.0.allowed_hosts } else { &self.0.public };
+        if let Some(client) = cell.get() {
             return Ok(client);
         }
-        let client = self.0.build(by_name).map_err(|error| {
-            tracing::error!(%error, whose = self.0.whose.name, "no HTTP client can be made");
-            Blocked::Client(innermost(&error))
+        let client = self.0.build(host_allowed).map_err(|error| {
+            tracing::error!(%error, profile = self.0.profile.name, "no HTTP client can be made");
+            Blocked::Client(root_cause(&error))
         })?;
-        Ok(place.get_or_init(|| client))
+        Ok(cell.get_or_init(|| client))
     }
 
-    /// True when the operator has allowed just this host.
-    fn by_name(&self, url: &Url) -> Result<bool, Blocked> {
+    /// Whether an exception names this host; an error if the URL is refused.
+    fn check_url(&self, url: &Url) -> Result<bool, Blocked> {
         let refused = || Blocked::Url(redacted(url));
         let (Some(host), Some(port)) = (url.host(), url.port_or_known_default()) else { return Err(refused()) };
         if !matches!(url.scheme(), "http" | "https") || !url.username().is_empty() || url.password().is_some() {
             return Err(refused());
         }
         let written = url.host_str().unwrap_or_default();
-        let named = self.0.allow.iter().any(|allowed| allowed.covers_host(written, port));
-        // The URL parser has turned every spelling of an IPv4 address (decimal, octal, hexadecimal, short) into this form.
+        let host_allowed = self.0.allow.iter().any(|allowed| allowed.covers_host(written, port));
+        // The URL parser has normalised every spelling of an IPv4 address (decimal, octal, hexadecimal, short).
         let address = match host {
             Host::Ipv4(address) => IpAddr::V4(address),
             Host::Ipv6(address) => IpAddr::V6(address),
-            Host::Domain(_) if named => return Ok(true),
+            Host::Domain(_) if host_allowed => return Ok(true),
             Host::Domain(name) => {
-                return match address::name_fault(name) {
-                    Some(what) => Err(Blocked::Name { host: name.to_owned(), what, whose: self.0.whose }),
+                return match address::non_public_name(name) {
+                    Some(what) => Err(Blocked::Name { host: name.to_owned(), what, profile: self.0.profile }),
                     None => Ok(false),
                 };
             }
         };
-        check(written, address, &self.0.allow, named, self.0.whose).map(|()| named)
+        check(written, address, &self.0.allow, host_allowed, self.0.profile).map(|()| host_allowed)
     }
 }
 
-impl Ways {
-    fn build(&self, by_name: bool) -> Result<Client, reqwest::Error> {
-        // Without a provider of the process reqwest would panic; a provider that is already there stays.
+impl EgressState {
+    fn build(&self, host_allowed: bool) -> Result<Client, reqwest::Error> {
+        // reqwest panics if the process has no crypto provider; an installed one stays.
         if rustls::crypto::CryptoProvider::get_default().is_none() {
             rustls::crypto::ring::default_provider().install_default().ok();
         }
         let builder = Client::builder()
-            .user_agent(self.whose.user_agent)
-            .connect_timeout(CONNECT)
-            .pool_idle_timeout(IDLE)
+            .user_agent(self.profile.user_agent)
+            .connect_timeout(CONNECT_TIMEOUT)
+            .pool_idle_timeout(IDLE_TIMEOUT)
             .pool_max_idle_per_host(4)
             .referer(false)
-            .redirect(Policy::custom(|attempt| match onward(attempt.previous(), attempt.url()) {
+            .redirect(Policy::custom(|attempt| match check_redirect(attempt.previous(), attempt.url()) {
                 Ok(()) => attempt.follow(),
                 Err(blocked) => attempt.error(blocked),
             }));
-        let (lookup, strayed) = (self.lookup.clone(), self.strayed.clone());
-        let checked = Checked { whose: self.whose, allow: self.allow.clone(), by_name, lookup, strayed };
+        let (resolver, saw_non_public) = (self.resolver.clone(), self.saw_non_public.clone());
+        let checked = CheckedResolver { profile: self.profile, allow: self.allow.clone(), host_allowed, resolver, saw_non_public };
         let builder = match &self.proxy {
-            // A proxy resolves the names itself; only its operator can guard that.
+            // A proxy resolves names itself and has to enforce its own rules.
             Some(proxy) => builder.proxy(reqwest::Proxy::all(proxy.clone())?),
             None => builder.no_proxy().dns_resolver(Arc::new(checked)),
         };
@@ -175,22 +175,22 @@ impl Ways {
     }
 }
 
-fn check(host: &str, address: IpAddr, allow: &[Allowed], by_name: bool, whose: Whose) -> Result<(), Blocked> {
-    let Some(what) = address::fault(address) else { return Ok(()) };
+fn check(host: &str, address: IpAddr, allow: &[Allowed], host_allowed: bool, profile: EgressProfile) -> Result<(), Blocked> {
+    let Some(what) = address::non_public(address) else { return Ok(()) };
     let plain = address::canonical(address);
-    let allowed = allow.iter().any(|allowed| allowed.covers_address(plain)) || (by_name && !address::never_by_name(plain));
-    if allowed { Ok(()) } else { Err(Blocked::Address { host: host.to_owned(), address, what, whose }) }
+    let allowed = allow.iter().any(|allowed| allowed.covers_address(plain)) || (host_allowed && !address::needs_network_entry(plain));
+    if allowed { Ok(()) } else { Err(Blocked::Address { host: host.to_owned(), address, what, profile }) }
 }
 
-fn onward(previous: &[Url], next: &Url) -> Result<(), Blocked> {
+fn check_redirect(previous: &[Url], next: &Url) -> Result<(), Blocked> {
     let origin = |url: &Url| (url.scheme().to_owned(), url.host_str().map(str::to_owned), url.port_or_known_default());
     if previous.first().is_some_and(|first| origin(first) != origin(next)) || !next.username().is_empty() || next.password().is_some() {
         return Err(Blocked::Elsewhere(redacted(next)));
     }
-    if previous.len() > REDIRECTS { Err(Blocked::Redirects) } else { Ok(()) }
+    if previous.len() > MAX_REDIRECTS { Err(Blocked::Redirects) } else { Ok(()) }
 }
 
-/// Scheme, host and port: what a message may say of a URL that could hold secrets.
+/// Scheme, host and port: the part of a URL that contains no secrets.
 pub fn redacted(url: &Url) -> String {
     match (url.host_str(), url.port()) {
         (Some(host), Some(port)) => format!("{}://{host}:{port}", url.scheme()),
@@ -199,7 +199,7 @@ pub fn redacted(url: &Url) -> String {
     }
 }
 
-/// What the model is told when a request came to nothing. `host` is all of the URL that is named.
+/// The message for a failed request. It names `host` and nothing else of the URL.
 pub fn explain(error: &(dyn StdError + 'static), host: &str) -> String {
     let mut cause = Some(error);
     while let Some(current) = cause {
@@ -208,10 +208,10 @@ pub fn explain(error: &(dyn StdError + 'static), host: &str) -> String {
         }
         cause = current.source();
     }
-    format!("{host} could not be reached: {}", innermost(error))
+    format!("{host} could not be reached: {}", root_cause(error))
 }
 
-/// Whether a request came to nothing because it may not go where it would have gone.
+/// Whether a request failed because the egress rules refused it.
 pub fn is_blocked(error: &(dyn StdError + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(current) = cause {
@@ -223,8 +223,8 @@ pub fn is_blocked(error: &(dyn StdError + 'static)) -> bool {
     false
 }
 
-/// The cause of all: what lies above it only says that something went wrong.
-fn innermost(error: &(dyn StdError + 'static)) -> String {
+/// The message of the innermost cause; the outer ones only say that something failed.
+fn root_cause(error: &(dyn StdError + 'static)) -> String {
     let mut last = error;
     while let Some(cause) = last.source() {
         last = cause;
@@ -233,6 +233,6 @@ fn innermost(error: &(dyn StdError + 'static)) -> String {
 }
 
 #[cfg(test)]
-mod strange;
+mod spelling_tests;
 #[cfg(test)]
 mod tests;

@@ -1,62 +1,61 @@
-//! For programs that connect by themselves, such as git and ssh: the addresses that a name has now, each of them checked,
-//! so that the program can be told to connect to exactly these.
+//! Checked addresses for programs that connect by themselves, such as git and ssh, and are given the addresses to connect to.
 
 use std::net::IpAddr;
 
 use thiserror::Error;
 use url::{Host, Url};
 
-use super::resolver::{Lookup, System};
-use super::{Allowed, Blocked, Whose, address};
+use super::resolver::{Resolver, SystemResolver};
+use super::{Allowed, Blocked, EgressProfile, address};
 
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum Unpinned {
+pub enum ResolveError {
     #[error(transparent)]
     Blocked(#[from] Blocked),
     #[error("{host} has no address: {cause}")]
-    Nameless { host: String, cause: String },
+    NoAddress { host: String, cause: String },
 }
 
-/// Where a place that the platform's operator has named lies. So private addresses are as good as public ones; this
-/// machine, its neighbours by link and the metadata services of clouds still take an entry in `allow`.
-pub async fn pinned(url: &Url, allow: &[Allowed], whose: Whose) -> Result<Vec<IpAddr>, Unpinned> {
-    resolved(url, allow, whose, &System).await
+/// The addresses of a host that the operator has configured. Private addresses are allowed; loopback, link-local and metadata
+/// addresses still take an entry in `allow`.
+pub async fn pinned(url: &Url, allow: &[Allowed], profile: EgressProfile) -> Result<Vec<IpAddr>, ResolveError> {
+    resolved(url, allow, profile, &SystemResolver).await
 }
 
-async fn resolved(url: &Url, allow: &[Allowed], whose: Whose, lookup: &dyn Lookup) -> Result<Vec<IpAddr>, Unpinned> {
+async fn resolved(url: &Url, allow: &[Allowed], profile: EgressProfile, resolver: &dyn Resolver) -> Result<Vec<IpAddr>, ResolveError> {
     let (Some(host), Some(port)) = (url.host(), url.port_or_known_default()) else {
         return Err(Blocked::Url(super::redacted(url)).into());
     };
     let written = url.host_str().unwrap_or_default();
-    let named = allow.iter().any(|allowed| allowed.covers_host(written, port));
+    let host_allowed = allow.iter().any(|allowed| allowed.covers_host(written, port));
     let addresses = match host {
         Host::Ipv4(address) => vec![IpAddr::V4(address)],
         Host::Ipv6(address) => vec![IpAddr::V6(address)],
         Host::Domain(name) => {
-            if let Some(what) = address::name_fault(name).filter(|_| !named) {
-                return Err(Blocked::Name { host: name.to_owned(), what, whose }.into());
+            if let Some(what) = address::non_public_name(name).filter(|_| !host_allowed) {
+                return Err(Blocked::Name { host: name.to_owned(), what, profile }.into());
             }
-            lookup.addresses(name.to_owned()).await.map_err(|error| nameless(written, &error.to_string()))?
+            resolver.addresses(name.to_owned()).await.map_err(|error| no_address(written, &error.to_string()))?
         }
     };
     if addresses.is_empty() {
-        return Err(nameless(written, "the resolver names none"));
+        return Err(no_address(written, "the resolver names none"));
     }
     for address in &addresses {
-        check(written, *address, allow, named, whose)?;
+        check(written, *address, allow, host_allowed, profile)?;
     }
     Ok(addresses.into_iter().map(address::canonical).collect())
 }
 
-fn check(host: &str, address: IpAddr, allow: &[Allowed], named: bool, whose: Whose) -> Result<(), Blocked> {
-    match address::fault(address) {
+fn check(host: &str, address: IpAddr, allow: &[Allowed], host_allowed: bool, profile: EgressProfile) -> Result<(), Blocked> {
+    match address::non_public(address) {
         Some("private" | "shared (CGNAT)") => Ok(()),
-        _ => super::check(host, address, allow, named, whose),
+        _ => super::check(host, address, allow, host_allowed, profile),
     }
 }
 
-fn nameless(host: &str, cause: &str) -> Unpinned {
-    Unpinned::Nameless { host: host.to_owned(), cause: cause.to_owned() }
+fn no_address(host: &str, cause: &str) -> ResolveError {
+    ResolveError::NoAddress { host: host.to_owned(), cause: cause.to_owned() }
 }
 
 #[cfg(test)]
@@ -66,17 +65,17 @@ mod tests {
 
     use super::*;
 
-    struct Fixed(&'static [&'static str]);
+    struct FixedResolver(&'static [&'static str]);
 
-    impl Lookup for Fixed {
+    impl Resolver for FixedResolver {
         fn addresses(&self, _: String) -> Pin<Box<dyn Future<Output = std::io::Result<Vec<IpAddr>>> + Send>> {
             Box::pin(ready(Ok(self.0.iter().map(|address| address.parse().unwrap()).collect())))
         }
     }
 
     #[tokio::test]
-    async fn private_places_are_reached_and_this_machine_and_the_cloud_are_not() {
-        let whose = Whose { name: "the mirror", setting: "mirror.allow", user_agent: "slipway-tests" };
+    async fn private_addresses_are_allowed_but_not_loopback_or_metadata() {
+        let profile = EgressProfile { name: "the mirror", setting: "mirror.allow", user_agent: "slipway-tests" };
         for (url, addresses, allow, expected) in [
             ("https://git.example.com/a", &["93.184.216.34"][..], "", Ok(1)),
             ("https://git.internal/a", &["10.0.0.7", "fd00::7"], "", Ok(2)),
@@ -99,7 +98,7 @@ mod tests {
             ("https://git.internal/a", &[], "", Err("has no address")),
         ] {
             let allow: Vec<Allowed> = allow.split_whitespace().map(|item| item.parse().unwrap()).collect();
-            let outcome = resolved(&Url::parse(url).unwrap(), &allow, whose, &Fixed(addresses)).await;
+            let outcome = resolved(&Url::parse(url).unwrap(), &allow, profile, &FixedResolver(addresses)).await;
             match (expected, outcome) {
                 (Ok(count), Ok(addresses)) => assert_eq!(addresses.len(), count, "{url}"),
                 (Err(says), Err(fault)) => assert!(fault.to_string().contains(says), "{url} {addresses:?}: {fault}"),

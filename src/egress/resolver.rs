@@ -1,4 +1,4 @@
-//! Resolution and check in one step, at the moment of connecting: the connector gets checked addresses or none.
+//! The DNS resolver of egress clients: it resolves and checks in one step, so that the connector gets checked addresses only.
 
 use std::future::Future;
 use std::io;
@@ -9,51 +9,52 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
-use super::{Allowed, Whose, address, check};
+use super::{Allowed, EgressProfile, address, check};
 
 type Answer = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
 
-/// Who knows the addresses of a name.
-pub(super) trait Lookup: Send + Sync {
+/// Resolves names; tests replace it.
+pub(super) trait Resolver: Send + Sync {
     fn addresses(&self, host: String) -> Answer;
 }
 
-/// The machine's own resolver.
-pub(super) struct System;
+/// The resolver of the operating system.
+pub(super) struct SystemResolver;
 
-impl Lookup for System {
+impl Resolver for SystemResolver {
     fn addresses(&self, host: String) -> Answer {
         Box::pin(async move { Ok(tokio::net::lookup_host((host, 0)).await?.map(|address| address.ip()).collect()) })
     }
 }
 
-pub(super) struct Checked {
-    pub(super) whose: Whose,
+pub(super) struct CheckedResolver {
+    pub(super) profile: EgressProfile,
     pub(super) allow: Arc<[Allowed]>,
-    pub(super) by_name: bool,
-    pub(super) lookup: Arc<dyn Lookup>,
-    /// Set where a name leads nowhere, or to an address that is not public.
-    pub(super) strayed: Arc<AtomicBool>,
+    pub(super) host_allowed: bool,
+    pub(super) resolver: Arc<dyn Resolver>,
+    /// Set once a name resolves to no address, or to one that is not public.
+    pub(super) saw_non_public: Arc<AtomicBool>,
 }
 
-impl Resolve for Checked {
+impl Resolve for CheckedResolver {
     fn resolve(&self, name: Name) -> Resolving {
-        let (whose, allow, by_name, lookup) = (self.whose, self.allow.clone(), self.by_name, self.lookup.clone());
-        let strayed = self.strayed.clone();
+        let (profile, allow, host_allowed, resolver) = (self.profile, self.allow.clone(), self.host_allowed, self.resolver.clone());
+        let saw_non_public = self.saw_non_public.clone();
         Box::pin(async move {
             let host = name.as_str().to_owned();
-            let found = lookup.addresses(host.clone()).await;
-            let is_public = |addresses: &Vec<IpAddr>| !addresses.is_empty() && addresses.iter().all(|at| address::fault(*at).is_none());
+            let found = resolver.addresses(host.clone()).await;
+            let is_public =
+                |addresses: &Vec<IpAddr>| !addresses.is_empty() && addresses.iter().all(|at| address::non_public(*at).is_none());
             if !found.as_ref().is_ok_and(is_public) {
-                strayed.store(true, Ordering::Relaxed);
+                saw_non_public.store(true, Ordering::Relaxed);
             }
             let addresses = found?;
             if addresses.is_empty() {
                 return Err(format!("{host} has no address").into());
             }
-            // One bad address spoils the name: which of them is taken would be a matter of luck.
+            // One refused address refuses the name: the connector may take any of them.
             for address in &addresses {
-                check(&host, *address, &allow, by_name, whose)?;
+                check(&host, *address, &allow, host_allowed, profile)?;
             }
             let checked: Addrs = Box::new(addresses.into_iter().map(|address| SocketAddr::new(address, 0)));
             Ok(checked)

@@ -12,20 +12,20 @@ use url::Url;
 
 use super::*;
 
-/// A resolver that answers each time with the next of its answers, and with the last for ever.
-struct Fickle {
+/// A resolver that returns its answers in order, and repeats the last.
+struct ScriptedResolver {
     answers: Mutex<VecDeque<Vec<IpAddr>>>,
     asked: AtomicUsize,
 }
 
-impl Fickle {
+impl ScriptedResolver {
     fn new(answers: &[&[&str]]) -> Arc<Self> {
         let answers = answers.iter().map(|answer| answer.iter().map(|address| address.parse().unwrap()).collect()).collect();
         Arc::new(Self { answers: Mutex::new(answers), asked: AtomicUsize::new(0) })
     }
 }
 
-impl Lookup for Fickle {
+impl Resolver for ScriptedResolver {
     fn addresses(&self, _: String) -> Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>> {
         self.asked.fetch_add(1, Ordering::SeqCst);
         let mut answers = self.answers.lock().unwrap();
@@ -34,12 +34,12 @@ impl Lookup for Fickle {
     }
 }
 
-/// Answers every request with `head` and closes; counts who came.
+/// Answers every request with `head` and closes. Returns the port and the count of connections.
 async fn server(address: &str, head: &'static str) -> (u16, Arc<AtomicUsize>) {
     let listener = TcpListener::bind(address).await.unwrap();
     let port = listener.local_addr().unwrap().port();
-    let visits = Arc::new(AtomicUsize::new(0));
-    let counted = visits.clone();
+    let connections = Arc::new(AtomicUsize::new(0));
+    let counted = connections.clone();
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             counted.fetch_add(1, Ordering::SeqCst);
@@ -50,13 +50,13 @@ async fn server(address: &str, head: &'static str) -> (u16, Arc<AtomicUsize>) {
             });
         }
     });
-    (port, visits)
+    (port, connections)
 }
 
-pub(super) fn egress(allow: &[&str], lookup: Arc<dyn Lookup>) -> Egress {
-    let whose = Whose { name: "tools", setting: "RUNTIME_EGRESS_ALLOW", user_agent: "slipway-tests" };
+pub(super) fn egress(allow: &[&str], resolver: Arc<dyn Resolver>) -> Egress {
+    let profile = EgressProfile { name: "tools", setting: "RUNTIME_EGRESS_ALLOW", user_agent: "slipway-tests" };
     let allow: Vec<Allowed> = allow.iter().map(|item| item.parse().unwrap()).collect();
-    Egress::with_lookup(whose, &allow, None, lookup)
+    Egress::with_resolver(profile, &allow, None, resolver)
 }
 
 async fn get(egress: &Egress, url: &str) -> Result<u16, String> {
@@ -66,9 +66,9 @@ async fn get(egress: &Egress, url: &str) -> Result<u16, String> {
 }
 
 #[tokio::test]
-async fn no_spelling_of_a_local_address_gets_out() {
-    let (port, visits) = server("127.0.0.1:0", "200 OK").await;
-    let egress = egress(&[], Arc::new(System));
+async fn no_spelling_of_a_local_address_is_reached() {
+    let (port, connections) = server("127.0.0.1:0", "200 OK").await;
+    let egress = egress(&[], Arc::new(SystemResolver));
     for host in [
         "127.0.0.1",
         "2130706433",
@@ -112,38 +112,38 @@ async fn no_spelling_of_a_local_address_gets_out() {
         let message = outcome.expect_err(host);
         assert!(message.contains("not reachable for tools") || message.contains("without credentials"), "{host}: {message}");
     }
-    assert_eq!(visits.load(Ordering::SeqCst), 0);
+    assert_eq!(connections.load(Ordering::SeqCst), 0);
 }
 
 #[tokio::test]
 async fn other_schemes_are_refused() {
-    let egress = egress(&["0.0.0.0/0"], Arc::new(System));
+    let egress = egress(&["0.0.0.0/0"], Arc::new(SystemResolver));
     for url in ["file:///etc/passwd", "ftp://example.com/", "gopher://127.0.0.1/", "data:text/plain,x"] {
         assert!(matches!(egress.client(&Url::parse(url).unwrap()), Err(Blocked::Url(_))), "{url}");
     }
 }
 
 #[tokio::test]
-async fn one_bad_address_among_good_ones_spoils_the_name() {
-    let (port, visits) = server("127.0.0.1:0", "200 OK").await;
+async fn one_refused_address_refuses_the_name() {
+    let (port, connections) = server("127.0.0.1:0", "200 OK").await;
     for answer in [&["93.184.216.34", "127.0.0.1"][..], &["127.0.0.1", "93.184.216.34"], &["8.8.8.8", "::ffff:10.0.0.1"]] {
-        let egress = egress(&[], Fickle::new(&[answer]));
+        let egress = egress(&[], ScriptedResolver::new(&[answer]));
         let message = get(&egress, &format!("http://example.com:{port}/")).await.unwrap_err();
         assert!(message.contains("example.com is not reachable for tools"), "{message}");
     }
-    assert_eq!(visits.load(Ordering::SeqCst), 0);
+    assert_eq!(connections.load(Ordering::SeqCst), 0);
 }
 
 #[tokio::test]
 async fn a_name_that_changes_its_address_is_connected_to_the_checked_one() {
     let (port, allowed) = server("127.0.0.2:0", "200 OK").await;
     let (_, forbidden) = server(&format!("127.0.0.1:{port}"), "200 OK").await;
-    let lookup = Fickle::new(&[&["127.0.0.2"], &["127.0.0.1"]]);
-    let egress = egress(&["127.0.0.2/32"], lookup.clone());
+    let resolver = ScriptedResolver::new(&[&["127.0.0.2"], &["127.0.0.1"]]);
+    let egress = egress(&["127.0.0.2/32"], resolver.clone());
     let url = format!("http://rebind.example.com:{port}/");
 
     assert_eq!(get(&egress, &url).await, Ok(200));
-    assert_eq!(lookup.asked.load(Ordering::SeqCst), 1, "check and connection have to share one resolution");
+    assert_eq!(resolver.asked.load(Ordering::SeqCst), 1, "check and connection have to share one resolution");
     let message = get(&egress, &url).await.unwrap_err();
     assert!(message.contains("127.0.0.1 is loopback"), "{message}");
     assert_eq!((allowed.load(Ordering::SeqCst), forbidden.load(Ordering::SeqCst)), (1, 0));
@@ -152,7 +152,7 @@ async fn a_name_that_changes_its_address_is_connected_to_the_checked_one() {
 #[tokio::test]
 async fn the_operator_can_allow_networks_and_hosts() {
     let (port, _) = server("127.0.0.1:0", "200 OK").await;
-    let lookup = || Fickle::new(&[&["127.0.0.1"]]);
+    let resolver = || ScriptedResolver::new(&[&["127.0.0.1"]]);
     let host = |host: &str| format!("{host}:{port}");
     for (allow, url, expected) in [
         ("127.0.0.0/8".to_owned(), host("127.0.0.1"), true),
@@ -168,18 +168,18 @@ async fn the_operator_can_allow_networks_and_hosts() {
         (host("localhost"), host("localhost"), true),
         ("wiki.internal:1".to_owned(), host("wiki.internal"), false),
     ] {
-        let outcome = get(&egress(&[&allow], lookup()), &format!("http://{url}/")).await;
+        let outcome = get(&egress(&[&allow], resolver()), &format!("http://{url}/")).await;
         assert_eq!(outcome.is_ok(), expected, "{allow} {url}: {outcome:?}");
     }
 }
 
 #[tokio::test]
-async fn an_allowed_name_still_does_not_lead_to_the_metadata_service() {
-    let egress = egress(&["wiki.internal:80"], Fickle::new(&[&["169.254.169.254"]]));
+async fn an_allowed_name_does_not_lead_to_the_metadata_service() {
+    let egress = egress(&["wiki.internal:80"], ScriptedResolver::new(&[&["169.254.169.254"]]));
     let message = get(&egress, "http://wiki.internal/").await.unwrap_err();
     assert!(message.contains("169.254.169.254 is link-local"), "{message}");
-    // Nor does the address itself, which nobody would resolve: this takes a network in the list.
-    let system = || Arc::new(System);
+    // Nor does the address itself, which is not resolved: this takes a network in the list.
+    let system = || Arc::new(SystemResolver);
     let message = get(&super::tests::egress(&["169.254.169.254:80"], system()), "http://169.254.169.254/").await.unwrap_err();
     assert!(message.contains("169.254.169.254 is link-local"), "{message}");
     let url = Url::parse("http://169.254.169.254/").unwrap();
@@ -187,7 +187,7 @@ async fn an_allowed_name_still_does_not_lead_to_the_metadata_service() {
 }
 
 #[tokio::test]
-async fn what_is_found_where_the_internet_is_not_may_not_be_told() {
+async fn errors_of_non_public_hosts_are_not_disclosed() {
     let (port, _) = server("127.0.0.1:0", "200 OK").await;
     for (allow, host, addresses, expected) in [
         ("10.0.0.0/8", "example.com", &["93.184.216.34"][..], true),
@@ -200,23 +200,29 @@ async fn what_is_found_where_the_internet_is_not_may_not_be_told() {
         ("10.0.0.0/8", "[::ffff:127.0.0.1]", &[], false),
         ("127.0.0.1:*", "127.0.0.1", &[], true),
     ] {
-        let egress = egress(&[&allow.replace('*', &port.to_string())], Fickle::new(&[addresses]));
+        let egress = egress(&[&allow.replace('*', &port.to_string())], ScriptedResolver::new(&[addresses]));
         let url = Url::parse(&format!("http://{host}:{port}/")).unwrap();
         if expected && host == "example.com" {
-            // Nothing is sent to a real host from here.
-            let Ways { whose, allow, lookup, strayed, .. } = &*egress.0;
-            let checked = Checked { whose: *whose, allow: allow.clone(), by_name: false, lookup: lookup.clone(), strayed: strayed.clone() };
+            // Tests send nothing to a real host.
+            let EgressState { profile, allow, resolver, saw_non_public, .. } = &*egress.0;
+            let checked = CheckedResolver {
+                profile: *profile,
+                allow: allow.clone(),
+                host_allowed: false,
+                resolver: resolver.clone(),
+                saw_non_public: saw_non_public.clone(),
+            };
             assert!(reqwest::dns::Resolve::resolve(&checked, host.parse().unwrap()).await.is_ok());
         } else {
             let _ = get(&egress, url.as_str()).await;
         }
-        assert_eq!(egress.is_tellable(&url), expected, "{allow} {host} {addresses:?}");
+        assert_eq!(egress.may_disclose(&url), expected, "{allow} {host} {addresses:?}");
     }
 }
 
 #[tokio::test]
-async fn redirects_stay_where_they_began_and_end() {
-    let (elsewhere, visits) = server("127.0.0.1:0", "200 OK").await;
+async fn redirects_stay_on_the_same_origin_and_are_limited() {
+    let (elsewhere, connections) = server("127.0.0.1:0", "200 OK").await;
     let away = Box::leak(format!("302 Found\r\nLocation: http://127.0.0.1:{elsewhere}/").into_boxed_str());
     for (head, expected) in [
         (&*away, "redirects to another place"),
@@ -227,22 +233,22 @@ async fn redirects_stay_where_they_began_and_end() {
         ("302 Found\r\nLocation: /again", "redirects more than 3 times"),
     ] {
         let (port, own) = server("127.0.0.1:0", head).await;
-        let outcome = get(&egress(&["127.0.0.0/8"], Arc::new(System)), &format!("http://127.0.0.1:{port}/")).await;
-        let visits = own.load(Ordering::SeqCst);
+        let outcome = get(&egress(&["127.0.0.0/8"], Arc::new(SystemResolver)), &format!("http://127.0.0.1:{port}/")).await;
+        let connections = own.load(Ordering::SeqCst);
         if expected.is_empty() {
             assert!(outcome.is_err() || outcome == Ok(302), "{head}: {outcome:?}");
         } else {
             let message = outcome.expect_err(head);
             assert!(message.contains(expected), "{head}: {message}");
         }
-        assert_eq!(visits, if head.contains("/again") { 4 } else { 1 }, "{head}");
+        assert_eq!(connections, if head.contains("/again") { 4 } else { 1 }, "{head}");
     }
-    assert_eq!(visits.load(Ordering::SeqCst), 0);
+    assert_eq!(connections.load(Ordering::SeqCst), 0);
 }
 
 #[test]
-fn what_is_allowed_by_itself_is_known_before_it_is_resolved() {
-    let egress = egress(&["127.0.0.0/8", "git.internal:80"], Arc::new(System));
+fn exceptions_are_known_before_a_name_is_resolved() {
+    let egress = egress(&["127.0.0.0/8", "git.internal:80"], Arc::new(SystemResolver));
     for (url, expected) in [
         ("http://127.0.0.1:3000/x", true),
         ("http://[::ffff:127.0.0.1]/x", true),

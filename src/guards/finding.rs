@@ -1,4 +1,4 @@
-//! The words of a verdict: which guard found what, where, and what follows from it.
+//! The types of a verdict: guard, kind, position and action of each finding.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// A guard, as `RUNTIME_GUARDS`, the `guard` event and the metrics spell it.
+/// The name of a guard in `RUNTIME_GUARDS`, the `guard` event and metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Name {
+pub enum GuardName {
     PiiDetection,
     SecretsScanner,
     PromptInjection,
@@ -21,7 +21,7 @@ pub enum Name {
     Latency,
 }
 
-impl Name {
+impl GuardName {
     pub const ALL: [Self; 8] = [
         Self::PiiDetection,
         Self::SecretsScanner,
@@ -51,13 +51,13 @@ impl Name {
     }
 }
 
-impl fmt::Display for Name {
+impl fmt::Display for GuardName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
 }
 
-/// What comes in (from a person, a tool or a document) and what the model says.
+/// Input (from a user, a tool or a document) or output of the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Side {
@@ -68,40 +68,42 @@ pub enum Side {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {
-    /// Told, nothing more.
+    /// The finding is reported only.
     Warn,
     /// The found text is replaced by its kind, as in `[EMAIL]`.
     Mask,
-    /// The turn ends here.
+    /// The turn ends.
     Block,
 }
 
-/// What was found and where, in bytes of the text that was checked; never the found text itself.
+/// A finding, with its span in bytes of the checked text and without the found text itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    pub guard: Name,
+    pub guard: GuardName,
     pub kind: String,
     pub span: Range<usize>,
     pub action: Action,
 }
 
-/// Why a turn ends, in words that the caller may read.
+/// The reason for ending a turn, with a message for the caller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Block {
-    pub guard: Name,
+    pub guard: GuardName,
     pub message: String,
-    /// When it is worth trying again; only limits know.
+    /// The time until a retry can succeed; set by limits only.
     pub retry_after: Option<Duration>,
 }
 
 impl Block {
-    /// Says which kind was found, not the text: the message may end in a log.
-    pub(crate) fn found(guard: Name, kind: &str) -> Self {
+    /// The message names the kind and not the text, because it may be logged.
+    pub(crate) fn found(guard: GuardName, kind: &str) -> Self {
         let message = match guard {
-            Name::SecretsScanner => format!("refused by {guard}: the text holds a secret ({kind}); remove it and revoke it if it was real"),
-            Name::PiiDetection => format!("refused by {guard}: the text holds personal data ({kind}); remove it and try again"),
-            Name::PromptInjection => format!("refused by {guard}: the text tries to change the agent's instructions ({kind})"),
-            Name::BlockedTopics => format!("refused by {guard}: this agent does not speak about {kind}"),
+            GuardName::SecretsScanner => {
+                format!("refused by {guard}: the text holds a secret ({kind}); remove it and revoke it if it was real")
+            }
+            GuardName::PiiDetection => format!("refused by {guard}: the text holds personal data ({kind}); remove it and try again"),
+            GuardName::PromptInjection => format!("refused by {guard}: the text tries to change the agent's instructions ({kind})"),
+            GuardName::BlockedTopics => format!("refused by {guard}: this agent does not speak about {kind}"),
             _ => format!("refused by {guard}: {kind}"),
         };
         Self { guard, message, retry_after: None }
@@ -110,9 +112,9 @@ impl Block {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict<'a> {
-    /// In the order of their places in the text.
+    /// Sorted by position.
     pub findings: Vec<Finding>,
-    /// The text with everything masked that is to be masked, secrets that block included: it may be stored.
+    /// The masked text, which may be stored: findings that block are masked as well.
     pub text: Cow<'a, str>,
     pub blocked: Option<Block>,
 }

@@ -1,4 +1,4 @@
-//! The guards of one agent: built once from its settings, shared by all of its turns.
+//! The guards of one agent, built once from its settings and shared by its turns.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -6,30 +6,30 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
-use crate::finding::{Action, Block, Finding, Name, Side, Verdict};
+use crate::finding::{Action, Block, Finding, GuardName, Side, Verdict};
 use crate::injection::Injection;
-use crate::limits::{Breach, Budget, Limits, Spent, Turn};
+use crate::limits::{Breach, Budget, LimitState, Spent, TurnCheck};
 use crate::phrases::Progress;
-use crate::runs::Cutter;
-use crate::settings::{Price, Settings};
-use crate::stream::Stream;
+use crate::runs::RunSplitter;
+use crate::settings::{GuardConfig, Price};
+use crate::stream::GuardStream;
 use crate::topics::Topics;
 use crate::words::Words;
 use crate::{pii, secrets};
 
-/// Cheap to clone; the clones share one state of limits.
+/// The guards of one agent. Cheap to clone; clones share the state of limits.
 #[derive(Debug, Clone, Default)]
 pub struct Guards {
-    text: Option<Arc<Text>>,
-    limits: Option<Arc<Mutex<Limits>>>,
-    /// What models cost, as the guard spend-limit was told.
+    text: Option<Arc<TextGuards>>,
+    limits: Option<Arc<Mutex<LimitState>>>,
+    /// The prices of models in the settings of spend-limit.
     prices: Option<Arc<BTreeMap<String, Price>>>,
 }
 
-/// The guards that read text.
+/// The guards that judge text.
 #[derive(Debug)]
-pub(crate) struct Text {
-    /// The kinds that are looked for; empty: all.
+pub(crate) struct TextGuards {
+    /// The kinds to find; empty: all.
     pii: Option<(Vec<String>, Action)>,
     secrets: Option<Action>,
     injection: Option<(Injection, Action)>,
@@ -40,17 +40,17 @@ impl Guards {
     /// `guards_json` is `RUNTIME_GUARDS`, an array of names or of `{"name": …}` with settings; `policies_json` is
     /// `RUNTIME_POLICIES`, an array of policies. Both may be empty. All faults are returned at once.
     pub fn read(guards_json: &str, policies_json: &str) -> Result<Self, Vec<String>> {
-        let settings = Settings::read(guards_json, policies_json).map_err(|faults| faults.into_iter().map(named).collect::<Vec<_>>())?;
+        let settings = GuardConfig::read(guards_json, policies_json).map_err(|faults| faults.into_iter().map(named).collect::<Vec<_>>())?;
         let mut faults = Vec::new();
         let mut topics = Vec::new();
-        for asked in settings.topics {
-            match Topics::new(&asked.topics) {
-                Ok(built) => topics.push((built, asked.action)),
+        for wanted in settings.topics {
+            match Topics::new(&wanted.topics) {
+                Ok(built) => topics.push((built, wanted.action)),
                 Err(fault) => faults.push(fault),
             }
         }
-        let injection = settings.injection.and_then(|asked| match Injection::new(asked.threshold) {
-            Ok(built) => Some((built, asked.action)),
+        let injection = settings.injection.and_then(|wanted| match Injection::new(wanted.threshold) {
+            Ok(built) => Some((built, wanted.action)),
             Err(fault) => {
                 faults.push(fault);
                 None
@@ -59,8 +59,8 @@ impl Guards {
         if !faults.is_empty() {
             return Err(faults.into_iter().map(named).collect());
         }
-        let text = Text { pii: settings.pii.map(|pii| (pii.kinds, pii.action)), secrets: settings.secrets, injection, topics };
-        let limits = Limits::new(settings.limits);
+        let text = TextGuards { pii: settings.pii.map(|pii| (pii.kinds, pii.action)), secrets: settings.secrets, injection, topics };
+        let limits = LimitState::new(settings.limits);
         Ok(Self {
             text: (!text.is_empty()).then(|| Arc::new(text)),
             limits: (!limits.is_empty()).then(|| Arc::new(Mutex::new(limits))),
@@ -68,26 +68,26 @@ impl Guards {
         })
     }
 
-    /// No guard at all.
+    /// Without any guard.
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// Whether nothing is guarded, so that a turn need not ask.
+    /// Whether there are no guards.
     pub fn is_empty(&self) -> bool {
         self.text.is_none() && self.limits.is_none()
     }
 
-    /// Judges a whole text. What tools and documents bring is input, too.
+    /// Judges a whole text. Results of tools and documents are input, too.
     pub fn check<'a>(&self, side: Side, text: &'a str) -> Verdict<'a> {
         let Some(guards) = &self.text else {
             return Verdict { findings: Vec::new(), text: Cow::Borrowed(text), blocked: None };
         };
         let mut findings = Vec::new();
         if guards.reads_runs() {
-            let (mut cutter, mut at) = (Cutter::default(), 0);
+            let (mut splitter, mut at) = (RunSplitter::default(), 0);
             while at < text.len() {
-                let end = cutter.end(&text[at..]).map_or(text.len(), |end| at + end);
+                let end = splitter.end(&text[at..]).map_or(text.len(), |end| at + end);
                 guards.run(text, at..end, &mut findings);
                 at = end;
             }
@@ -100,67 +100,67 @@ impl Guards {
         Verdict { findings, text: masked, blocked }
     }
 
-    /// A judge for one answer that comes in fragments.
-    pub fn stream(&self) -> Stream {
-        Stream::new(self.text.clone().filter(|text| text.reads_runs() || !text.topics.is_empty()))
+    /// A guard for one answer that arrives in fragments.
+    pub fn stream(&self) -> GuardStream {
+        GuardStream::new(self.text.clone().filter(|text| text.reads_runs() || !text.topics.is_empty()))
     }
 
-    /// Asks before a turn; what is not refused counts as a request.
-    pub fn before_turn(&self, budget: &Budget) -> Turn {
+    /// Checks the limits before a turn; a turn that is not refused counts as a request.
+    pub fn before_turn(&self, budget: &Budget) -> TurnCheck {
         self.with_limits(|limits| limits.before_turn(budget)).unwrap_or_default()
     }
 
-    /// Tells what a turn has taken.
+    /// Records the usage of a turn, and returns the limits that it exceeded.
     pub fn after(&self, spent: &Spent) -> Vec<Breach> {
         self.with_limits(|limits| limits.after(spent)).unwrap_or_default()
     }
 
-    /// What a model costs, where that was given by hand.
+    /// The configured price of a model.
     pub fn price(&self, model: &str) -> Option<Price> {
         self.prices.as_ref()?.get(model).copied()
     }
 
-    /// Whether what a day costs is limited, so that it matters what was spent before this process began.
+    /// Whether the cost of a day is limited, so that the cost before the start of this process counts.
     pub fn counts_spending(&self) -> bool {
         self.with_limits(|limits| limits.counts_spending()).unwrap_or_default()
     }
 
-    /// What was spent on the day of `at` beside this process's turns: before it began, or behind the scenes.
+    /// Adds cost of the day of `at` outside of this process's turns: before its start, or in background work.
     pub fn spent_today(&self, at: SystemTime, usd: f64) {
         self.with_limits(|limits| limits.spent_today(at, usd));
     }
 
-    /// The most tokens that the answer to a prompt of this size may have; none when nothing limits it.
+    /// The most tokens of an answer to a prompt of this size; `None` without a limit.
     pub fn tokens_left(&self, tokens_in_prompt: u64) -> Option<u64> {
         self.with_limits(|limits| limits.tokens_left(tokens_in_prompt)).flatten()
     }
 
-    /// A turn that panicked has left numbers, not a broken structure: they stay in force.
-    fn with_limits<T>(&self, act: impl FnOnce(&mut Limits) -> T) -> Option<T> {
+    /// A poisoned lock is used: a panic cannot leave the numbers inconsistent.
+    fn with_limits<T>(&self, act: impl FnOnce(&mut LimitState) -> T) -> Option<T> {
         let limits = self.limits.as_ref()?;
         Some(act(&mut limits.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 }
 
-impl Text {
+impl TextGuards {
     fn is_empty(&self) -> bool {
         self.pii.is_none() && self.secrets.is_none() && self.injection.is_none() && self.topics.is_empty()
     }
 
-    /// Whether a guard looks for forms, which lie within runs.
+    /// Whether a guard matches patterns, which lie within runs.
     pub(crate) fn reads_runs(&self) -> bool {
         self.pii.is_some() || self.secrets.is_some()
     }
 
-    /// The findings of one run, in order and without overlap: a secret goes before an address within it.
+    /// The findings of one run, in order and without overlap: a secret takes precedence over personal data within it.
     pub(crate) fn run(&self, text: &str, run: Range<usize>, findings: &mut Vec<Finding>) {
         let first = findings.len();
         let mut found = Vec::new();
         if let Some(action) = self.secrets {
             secrets::find(text, run.clone(), &mut found);
-            // A private key has too many lines to be masked while it is being written.
+            // A private key has too many lines to be masked in a stream.
             let action = |kind| if kind == secrets::PRIVATE_KEY && action == Action::Mask { Action::Block } else { action };
-            findings.extend(found.drain(..).map(|(kind, span)| finding(Name::SecretsScanner, kind, span, action(kind))));
+            findings.extend(found.drain(..).map(|(kind, span)| finding(GuardName::SecretsScanner, kind, span, action(kind))));
         }
         if let Some((kinds, action)) = &self.pii {
             pii::find(text, run, &mut found);
@@ -168,13 +168,13 @@ impl Text {
             found.retain(|(kind, _)| wanted(kind));
             let secrets: Vec<_> = findings[first..].iter().map(|finding| finding.span.clone()).collect();
             for (kind, span) in found {
-                findings.extend(outside(span, &secrets).map(|span| finding(Name::PiiDetection, kind, span, *action)));
+                findings.extend(outside(span, &secrets).map(|span| finding(GuardName::PiiDetection, kind, span, *action)));
             }
         }
         findings[first..].sort_by_key(|finding| finding.span.start);
     }
 
-    /// The findings of those who read words, which are parted once for all of them.
+    /// The findings of the guards that read words. The text is split once for all of them.
     fn words(&self, side: Side, text: &str, findings: &mut Vec<Finding>) {
         let mut injection =
             self.injection.as_ref().filter(|_| side == Side::Input).map(|(injection, action)| (injection.reading(), *action));
@@ -184,7 +184,7 @@ impl Text {
         let mut topics: Vec<_> = self.topics.iter().map(|(topics, action)| (topics, Progress::default(), *action)).collect();
         let mut each = |word: &[u8], span: Range<usize>| {
             for (topics, progress, action) in &mut topics {
-                topics.word(progress, word, &span, |topic, span| findings.push(finding(Name::BlockedTopics, topic, span, *action)));
+                topics.word(progress, word, &span, |topic, span| findings.push(finding(GuardName::BlockedTopics, topic, span, *action)));
             }
             if let Some((reading, _)) = &mut injection {
                 reading.word(word, &span);
@@ -194,19 +194,19 @@ impl Text {
         words.read(text, 0, &mut each);
         words.end(&mut each);
         if let Some((reading, action)) = injection {
-            findings.extend(reading.end(text).into_iter().map(|(kind, span)| finding(Name::PromptInjection, &kind, span, action)));
+            findings.extend(reading.end(text).into_iter().map(|(kind, span)| finding(GuardName::PromptInjection, &kind, span, action)));
         }
     }
 }
 
-/// A fault with the variable it is in.
+/// A fault with the name of its variable.
 fn named(fault: String) -> String {
     let variable = if fault.starts_with("policy ") { "RUNTIME_POLICIES" } else { "RUNTIME_GUARDS" };
     if fault.contains("RUNTIME_") { fault } else { format!("{variable}: {fault}") }
 }
 
-/// The parts of a span that none of the others has, which are apart and in order: what is left of an address beside a
-/// key is still personal.
+/// The parts of a span outside of the others, which are disjoint and sorted: the rest of an address beside a key is still
+/// personal data.
 fn outside(span: Range<usize>, others: &[Range<usize>]) -> impl Iterator<Item = Range<usize>> {
     let first = others.partition_point(|other| other.end <= span.start);
     let within = others[first..].iter().take_while(move |other| other.start < span.end);
@@ -215,14 +215,15 @@ fn outside(span: Range<usize>, others: &[Range<usize>]) -> impl Iterator<Item = 
     ends.map(move |other| std::mem::replace(&mut at, other.end)..other.start).filter(|part| part.start < part.end)
 }
 
-pub(crate) fn finding(guard: Name, kind: &str, span: Range<usize>, action: Action) -> Finding {
+pub(crate) fn finding(guard: GuardName, kind: &str, span: Range<usize>, action: Action) -> Finding {
     Finding { guard, kind: kind.to_owned(), span, action }
 }
 
-/// A part of a text with personal data and secrets replaced by their kinds. What blocks is replaced too, because a
-/// refused text may be stored; what only warns stays.
+/// A part of a text with personal data and secrets replaced by their kinds. Findings that block are replaced too, because a
+/// refused text may be stored; findings that only warn stay.
 pub(crate) fn masked<'a>(text: &'a str, part: Range<usize>, findings: &[Finding]) -> Cow<'a, str> {
-    let hides = |finding: &&Finding| matches!(finding.guard, Name::PiiDetection | Name::SecretsScanner) && finding.action != Action::Warn;
+    let hides =
+        |finding: &&Finding| matches!(finding.guard, GuardName::PiiDetection | GuardName::SecretsScanner) && finding.action != Action::Warn;
     let mut hidden =
         findings.iter().filter(hides).filter(|finding| part.start <= finding.span.start && finding.span.end <= part.end).peekable();
     if hidden.peek().is_none() {
@@ -244,7 +245,7 @@ pub(crate) fn masked<'a>(text: &'a str, part: Range<usize>, findings: &[Finding]
     Cow::Owned(out)
 }
 
-/// Where a private key ends whose header ends here: after its footer, or with the text.
+/// The end of a private key whose header ends at `header`: after its footer, or the end of the text.
 fn key_end(text: &str, header: usize, end: usize) -> usize {
     let rest = &text[header..end];
     let footer = rest.find("-----END").map(|at| at + "-----END".len());
@@ -256,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_others_have_is_left_to_them() {
+    fn a_span_is_split_around_others() {
         let others = [0..2, 4..6, 6..7, 10..20];
         for (span, expected) in [
             (2..4, "2..4"),

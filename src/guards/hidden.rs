@@ -1,15 +1,15 @@
-//! Texts that are hidden within a text: in base64, in hexadecimal or binary digits, in characters that nobody sees.
+//! Finds texts hidden within a text: in base64, in hexadecimal or binary digits, and in invisible characters.
 
 use std::ops::Range;
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 
-/// What is decoded of one text at most.
-const DECODED: usize = 8192;
+/// The most that is decoded of one text.
+const MAX_DECODED_BYTES: usize = 8192;
 
 /// The characters of base64 and of hexadecimal digits.
-const PARTS: [bool; 256] = {
+const IS_ENCODED: [bool; 256] = {
     let mut parts = [false; 256];
     let mut byte = 0u8;
     while byte < 128 {
@@ -19,10 +19,10 @@ const PARTS: [bool; 256] = {
     parts
 };
 
-/// The texts that are hidden within a text, and where.
+/// The hidden texts, with their spans.
 pub(crate) fn hidden(text: &str) -> Vec<(String, Range<usize>)> {
     let mut all = Vec::new();
-    let mut left = DECODED;
+    let mut left = MAX_DECODED_BYTES;
     invisible(text, &mut all);
     let mut groups = 0;
     let bytes = text.as_bytes();
@@ -46,10 +46,10 @@ pub(crate) fn hidden(text: &str) -> Vec<(String, Range<usize>)> {
 
 /// Whether a byte may be a part of base64 or of hexadecimal digits.
 pub(crate) fn is_encoded(byte: u8) -> bool {
-    PARTS[usize::from(byte)]
+    IS_ENCODED[usize::from(byte)]
 }
 
-/// Hexadecimal digits or base64, when what comes out is text.
+/// Decodes hexadecimal digits or base64, if the result is text.
 pub(crate) fn decoded(token: &[u8]) -> Option<String> {
     let hex = token.len().is_multiple_of(2) && token.iter().all(u8::is_ascii_hexdigit);
     let bytes = if hex {
@@ -62,9 +62,9 @@ pub(crate) fn decoded(token: &[u8]) -> Option<String> {
     text.chars().all(|c| !c.is_control() || c.is_whitespace()).then_some(text)
 }
 
-/// The tag characters of Unicode: letters that no screen shows.
+/// The tag characters of Unicode, which are invisible letters.
 fn invisible(text: &str, all: &mut Vec<(String, Range<usize>)>) {
-    // All of them begin with this byte in UTF-8, as few others do.
+    // Fast path: all of them begin with this byte in UTF-8.
     if !text.as_bytes().contains(&0xf3) {
         return;
     }

@@ -1,15 +1,14 @@
-//! What must not pass between people, agents and models: personal data, secrets, injected instructions,
-//! blocked topics, and more tokens, requests or money than was agreed. Nothing here does I/O or waits:
-//! text and a clock go in, a verdict comes out. `check` judges a whole text, `stream` the fragments of an
-//! answer, `before_turn` and `after` the budget. Findings never quote what was found.
+//! Guards for the text between users, agents and models: personal data, secrets, injected instructions, blocked topics; and
+//! limits of tokens, requests and cost. Pure code without I/O: text and a clock go in, a verdict comes out. `check` judges a
+//! whole text, `stream` the fragments of an answer, `before_turn` and `after` the limits. Findings never quote the text.
 
-mod bare;
 mod finding;
 mod guards;
 mod hidden;
 mod injection;
 mod limits;
 mod needles;
+mod normalised;
 mod phrases;
 mod pii;
 mod policy;
@@ -20,8 +19,8 @@ mod stream;
 mod topics;
 mod words;
 
-pub use finding::{Action, Block, Finding, Name, Side, Verdict};
+pub use finding::{Action, Block, Finding, GuardName, Side, Verdict};
 pub use guards::Guards;
-pub use limits::{Breach, Budget, Limits, Spent, Turn};
+pub use limits::{Breach, Budget, Spent, TurnCheck};
 pub use settings::Price;
-pub use stream::{Out, Stream};
+pub use stream::{GuardStream, StreamItem};

@@ -1,20 +1,20 @@
-//! Tokens, requests, money and time as a state machine: the clock and the amounts are passed in, nothing is
-//! read from the world. Constant memory: a minute is sixty-one buckets of a second, a day is one sum.
+//! Limits of tokens, requests, cost and latency. Clock and amounts are arguments. Memory is constant: a minute is sixty-one
+//! buckets of one second, a day is one sum.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
-use crate::finding::{Action, Block, Name};
+use crate::finding::{Action, Block, GuardName};
 
-/// One limit that is in force. `reached` says whether the limit itself is already too much (`lt`).
+/// One limit. `reached`: the limit itself is already too much (`lt`).
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Limit {
-    pub(crate) guard: Name,
+    pub(crate) guard: GuardName,
     pub(crate) most: f64,
     pub(crate) reached: bool,
     pub(crate) action: Action,
-    /// The policy it comes from; none for an entry of `RUNTIME_GUARDS`.
+    /// The id of its policy; `None` for an entry of `RUNTIME_GUARDS`.
     pub(crate) policy: Option<String>,
 }
 
@@ -28,16 +28,16 @@ impl Limit {
     }
 }
 
-/// What is known before the model is asked.
+/// The values to check before a model call.
 #[derive(Debug, Clone, Copy)]
 pub struct Budget<'a> {
     pub now: SystemTime,
     pub tokens_in_prompt: u64,
-    /// A model that may be called and whose price is unknown.
+    /// A model of the agent without a known price.
     pub unpriced: Option<&'a str>,
 }
 
-/// What a turn has taken.
+/// The usage of a turn.
 #[derive(Debug, Clone, Copy)]
 pub struct Spent {
     pub now: SystemTime,
@@ -47,11 +47,11 @@ pub struct Spent {
     pub latency: Duration,
 }
 
-/// A limit that was passed.
+/// A limit that was exceeded.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Breach {
-    pub guard: Name,
-    /// The id of the policy that set the limit; none for an entry of `RUNTIME_GUARDS`.
+    pub guard: GuardName,
+    /// The id of the policy with the limit; `None` for an entry of `RUNTIME_GUARDS`.
     pub policy: Option<String>,
     /// Tokens, requests per minute, US dollars per day, or milliseconds.
     pub limit: f64,
@@ -60,52 +60,52 @@ pub struct Breach {
     pub action: Action,
 }
 
-/// The answer before a turn.
+/// The result of the check before a turn.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Turn {
+pub struct TurnCheck {
     pub breaches: Vec<Breach>,
     pub blocked: Option<Block>,
 }
 
 /// The state of all limits of one agent.
 #[derive(Debug, Clone, Default)]
-pub struct Limits {
+pub(crate) struct LimitState {
     all: Vec<Limit>,
     minute: Minute,
     day: Day,
 }
 
-impl Limits {
+impl LimitState {
     pub(crate) fn new(limits: Vec<Limit>) -> Self {
         Self { all: limits, minute: Minute::default(), day: Day::default() }
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
     /// A turn that is blocked counts neither as a request nor as spent.
-    pub fn before_turn(&mut self, budget: &Budget) -> Turn {
+    pub(crate) fn before_turn(&mut self, budget: &Budget) -> TurnCheck {
         let now = seconds(budget.now);
-        self.minute.turn_to(now);
-        self.day.turn_to(now);
-        let mut turn = Turn::default();
+        self.minute.advance_to(now);
+        self.day.advance_to(now);
+        let mut turn = TurnCheck::default();
         for limit in &self.all {
             let (seen, broken) = match limit.guard {
-                Name::MaxTokens => (amount(budget.tokens_in_prompt), limit.broken_by(amount(budget.tokens_in_prompt))),
-                Name::RateLimit => {
+                GuardName::MaxTokens => (amount(budget.tokens_in_prompt), limit.broken_by(amount(budget.tokens_in_prompt))),
+                GuardName::RateLimit => {
                     let with_this = amount(self.minute.requests() + 1);
                     (with_this, limit.broken_by(with_this))
                 }
-                // What this turn will cost is not known yet: the day's budget must not be used up before it. What cannot be
-                // counted is not spent at all.
-                Name::SpendLimit => (self.day.usd, self.day.usd >= limit.most || budget.unpriced.is_some()),
+                // The cost of this turn is not known yet, so the budget must not be used up before it. A model without a
+                // price is refused.
+                GuardName::SpendLimit => (self.day.usd, self.day.usd >= limit.most || budget.unpriced.is_some()),
                 _ => continue,
             };
             if broken {
                 turn.breaches.push(limit.breach(seen, limit.action));
                 if limit.action == Action::Block && turn.blocked.is_none() {
-                    turn.blocked = Some(match budget.unpriced.filter(|_| limit.guard == Name::SpendLimit) {
+                    turn.blocked = Some(match budget.unpriced.filter(|_| limit.guard == GuardName::SpendLimit) {
                         Some(model) => uncounted(model),
                         None => self.refusal(limit, seen, now),
                     });
@@ -118,38 +118,37 @@ impl Limits {
         turn
     }
 
-    /// What a turn has taken; whatever it breaks has happened and is told, the next turn may be refused for it.
-    pub fn after(&mut self, spent: &Spent) -> Vec<Breach> {
+    /// Records the usage of a turn. Exceeded limits are warnings, as the turn has ended; the next turn may be refused.
+    pub(crate) fn after(&mut self, spent: &Spent) -> Vec<Breach> {
         let now = seconds(spent.now);
-        self.day.turn_to(now);
+        self.day.advance_to(now);
         self.day.add(spent.usd);
         let seen = |limit: &Limit| match limit.guard {
-            Name::MaxTokens => Some(amount(spent.tokens)),
-            Name::SpendLimit => Some(self.day.usd),
-            Name::Latency => Some(spent.latency.as_secs_f64() * 1000.0),
+            GuardName::MaxTokens => Some(amount(spent.tokens)),
+            GuardName::SpendLimit => Some(self.day.usd),
+            GuardName::Latency => Some(spent.latency.as_secs_f64() * 1000.0),
             _ => None,
         };
         let broken = |limit: &Limit| seen(limit).filter(|seen| limit.broken_by(*seen)).map(|seen| limit.breach(seen, Action::Warn));
         self.all.iter().filter_map(broken).collect()
     }
 
-    pub fn counts_spending(&self) -> bool {
-        self.all.iter().any(|limit| limit.guard == Name::SpendLimit)
+    pub(crate) fn counts_spending(&self) -> bool {
+        self.all.iter().any(|limit| limit.guard == GuardName::SpendLimit)
     }
 
-    /// What was spent on the day of `at` beside this process's turns: before it began, or behind the scenes. What
-    /// another day has cost does not matter any more.
-    pub fn spent_today(&mut self, at: SystemTime, usd: f64) {
+    /// Adds cost of the day of `at` outside of this process's turns. Cost of an earlier day is ignored.
+    pub(crate) fn spent_today(&mut self, at: SystemTime, usd: f64) {
         let at = seconds(at);
-        self.day.turn_to(at);
-        if self.day.number == at / Day::LENGTH {
+        self.day.advance_to(at);
+        if self.day.number == at / Day::SECONDS {
             self.day.add(usd);
         }
     }
 
-    /// The most tokens that an answer to a prompt of this size may have; none when nothing limits it.
-    pub fn tokens_left(&self, tokens_in_prompt: u64) -> Option<u64> {
-        let blocking = self.all.iter().filter(|limit| limit.guard == Name::MaxTokens && limit.action == Action::Block);
+    /// The most tokens of an answer to a prompt of this size; `None` without a limit.
+    pub(crate) fn tokens_left(&self, tokens_in_prompt: u64) -> Option<u64> {
+        let blocking = self.all.iter().filter(|limit| limit.guard == GuardName::MaxTokens && limit.action == Action::Block);
         let most = blocking.map(|limit| if limit.reached { limit.most - 1.0 } else { limit.most }).reduce(f64::min)?;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a float turned into an integer saturates")]
         Some((most.floor() as u64).saturating_sub(tokens_in_prompt))
@@ -158,12 +157,12 @@ impl Limits {
     fn refusal(&self, limit: &Limit, seen: f64, now: u64) -> Block {
         let guard = limit.guard;
         let (message, retry_after) = match guard {
-            Name::RateLimit => {
+            GuardName::RateLimit => {
                 let wait = self.minute.wait_for(limit);
                 (format!("refused by {guard}: {} requests a minute are allowed; try again in {wait} s", limit.most), Some(wait))
             }
-            Name::SpendLimit => {
-                let wait = Day::LENGTH - now % Day::LENGTH;
+            GuardName::SpendLimit => {
+                let wait = Day::SECONDS - now % Day::SECONDS;
                 (
                     format!("refused by {guard}: this agent has used up its {} USD of today; the next day begins at 00:00 UTC", limit.most),
                     Some(wait),
@@ -175,9 +174,9 @@ impl Limits {
     }
 }
 
-/// Lasts until the price of the model is configured.
+/// The refusal of a model without a price.
 fn uncounted(model: &str) -> Block {
-    let guard = Name::SpendLimit;
+    let guard = GuardName::SpendLimit;
     let message = format!(
         "refused by {guard}: nobody knows what {model} costs, so that its limit would never be reached; give the price in the agent's \
          governance.limits.prices, or take the guard out"
@@ -185,7 +184,7 @@ fn uncounted(model: &str) -> Block {
     Block { guard, message, retry_after: None }
 }
 
-/// Requests of the last sixty seconds and of the one that runs, so that no sixty seconds ever hold more than the limit.
+/// Requests of the last sixty seconds and of the current one, so that no period of sixty seconds exceeds the limit.
 #[derive(Debug, Clone)]
 struct Minute {
     buckets: [u32; Self::BUCKETS],
@@ -201,8 +200,8 @@ impl Default for Minute {
 impl Minute {
     const BUCKETS: usize = 61;
 
-    /// A clock that goes back is taken to stand still.
-    fn turn_to(&mut self, now: u64) {
+    /// A clock that goes back is treated as standing still.
+    fn advance_to(&mut self, now: u64) {
         let passed = now.saturating_sub(self.now);
         for second in 0..passed.min(Self::BUCKETS as u64) {
             let bucket = self.bucket(self.now + 1 + second);
@@ -227,7 +226,7 @@ impl Minute {
         self.buckets[bucket] = self.buckets[bucket].saturating_add(1);
     }
 
-    /// Seconds until enough requests have left the window for one more.
+    /// The seconds until one more request is allowed.
     fn wait_for(&self, limit: &Limit) -> u64 {
         let mut kept = self.requests();
         for second in 1..=Self::BUCKETS as u64 {
@@ -240,7 +239,7 @@ impl Minute {
     }
 }
 
-/// What was spent since midnight, UTC.
+/// The cost since midnight, UTC.
 #[derive(Debug, Clone, Default)]
 struct Day {
     number: u64,
@@ -248,16 +247,16 @@ struct Day {
 }
 
 impl Day {
-    const LENGTH: u64 = 86_400;
+    const SECONDS: u64 = 86_400;
 
-    fn turn_to(&mut self, now: u64) {
-        let today = now / Self::LENGTH;
+    fn advance_to(&mut self, now: u64) {
+        let today = now / Self::SECONDS;
         if today > self.number {
             *self = Self { number: today, usd: 0.0 };
         }
     }
 
-    /// A price that is no number, or negative, must not win back budget.
+    /// Ignores amounts that are not finite or negative, which would restore budget.
     fn add(&mut self, usd: f64) {
         if usd.is_finite() && usd > 0.0 {
             self.usd += usd;
@@ -278,12 +277,12 @@ fn amount(count: u64) -> f64 {
 mod tests {
     use super::*;
 
-    fn limit(guard: Name, most: f64, action: Action) -> Limit {
+    fn limit(guard: GuardName, most: f64, action: Action) -> Limit {
         Limit { guard, most, reached: false, action, policy: None }
     }
 
     fn at(second: u64) -> SystemTime {
-        UNIX_EPOCH + Duration::from_secs(20_000 * Day::LENGTH + second)
+        UNIX_EPOCH + Duration::from_secs(20_000 * Day::SECONDS + second)
     }
 
     fn budget(second: u64) -> Budget<'static> {
@@ -291,23 +290,23 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_counted_is_not_spent() {
+    fn a_model_without_a_price_is_refused() {
         let unpriced = Budget { unpriced: Some("openai:of-my-own"), ..budget(0) };
-        let mut limits = Limits::new(vec![limit(Name::SpendLimit, 1.0, Action::Block)]);
+        let mut limits = LimitState::new(vec![limit(GuardName::SpendLimit, 1.0, Action::Block)]);
         let block = limits.before_turn(&unpriced).blocked.unwrap();
         assert!(block.message.contains("openai:of-my-own") && block.message.contains("governance.limits.prices"), "{}", block.message);
         assert_eq!(block.retry_after, None);
         assert!(limits.before_turn(&budget(0)).blocked.is_none());
-        let mut warning = Limits::new(vec![limit(Name::SpendLimit, 1.0, Action::Warn)]);
+        let mut warning = LimitState::new(vec![limit(GuardName::SpendLimit, 1.0, Action::Warn)]);
         let turn = warning.before_turn(&unpriced);
         assert_eq!((turn.blocked, turn.breaches.len()), (None, 1), "who only wants to be told is told");
-        let mut others = Limits::new(vec![limit(Name::RateLimit, 1.0, Action::Block)]);
+        let mut others = LimitState::new(vec![limit(GuardName::RateLimit, 1.0, Action::Block)]);
         assert!(others.before_turn(&unpriced).blocked.is_none(), "other limits need no price");
     }
 
     #[test]
-    fn no_sixty_seconds_hold_more_than_the_limit_and_the_wait_is_true() {
-        let mut limits = Limits::new(vec![limit(Name::RateLimit, 3.0, Action::Block)]);
+    fn no_sixty_seconds_exceed_the_limit_and_retry_after_is_exact() {
+        let mut limits = LimitState::new(vec![limit(GuardName::RateLimit, 3.0, Action::Block)]);
         let mut admitted = Vec::new();
         let mut second = 0;
         while second < 600 {
@@ -329,8 +328,8 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_goes_back_does_not_win_requests() {
-        let mut limits = Limits::new(vec![limit(Name::RateLimit, 1.0, Action::Block)]);
+    fn a_clock_that_goes_back_allows_no_more_requests() {
+        let mut limits = LimitState::new(vec![limit(GuardName::RateLimit, 1.0, Action::Block)]);
         assert!(limits.before_turn(&budget(100)).blocked.is_none());
         assert!(limits.before_turn(&budget(10)).blocked.is_some());
         assert!(limits.before_turn(&budget(161)).blocked.is_none());
@@ -338,7 +337,7 @@ mod tests {
 
     #[test]
     fn a_day_that_is_used_up_ends_at_midnight() {
-        let mut limits = Limits::new(vec![limit(Name::SpendLimit, 1.0, Action::Block)]);
+        let mut limits = LimitState::new(vec![limit(GuardName::SpendLimit, 1.0, Action::Block)]);
         let spent = |second, usd| Spent { now: at(second), tokens: 1, usd, latency: Duration::ZERO };
         assert_eq!(limits.after(&spent(10, 0.6)), vec![]);
         assert!(limits.before_turn(&budget(11)).blocked.is_none());
@@ -350,21 +349,21 @@ mod tests {
     }
 
     #[test]
-    fn what_was_spent_beside_turns_counts_on_its_day() {
+    fn cost_outside_of_turns_counts_on_its_day() {
         for (second, refused) in [(100, true), (86_399, true), (86_400, false)] {
-            let mut limits = Limits::new(vec![limit(Name::SpendLimit, 1.0, Action::Block)]);
+            let mut limits = LimitState::new(vec![limit(GuardName::SpendLimit, 1.0, Action::Block)]);
             assert!(limits.counts_spending());
-            // Asked for shortly before midnight, answered after it.
+            // Recorded shortly before midnight, added after it.
             limits.before_turn(&budget(second));
             limits.spent_today(at(100), 1.0);
             assert_eq!(limits.before_turn(&budget(second)).blocked.is_some(), refused, "at {second} s");
         }
-        assert!(!Limits::new(vec![limit(Name::MaxTokens, 1.0, Action::Block)]).counts_spending());
+        assert!(!LimitState::new(vec![limit(GuardName::MaxTokens, 1.0, Action::Block)]).counts_spending());
     }
 
     #[test]
-    fn prices_that_are_no_numbers_win_nothing_back() {
-        let mut limits = Limits::new(vec![limit(Name::SpendLimit, 1.0, Action::Block)]);
+    fn invalid_amounts_restore_no_budget() {
+        let mut limits = LimitState::new(vec![limit(GuardName::SpendLimit, 1.0, Action::Block)]);
         limits.spent_today(at(0), 1.0);
         for usd in [f64::NAN, f64::NEG_INFINITY, -5.0] {
             limits.after(&Spent { now: at(1), tokens: 1, usd, latency: Duration::ZERO });
@@ -375,7 +374,7 @@ mod tests {
     #[test]
     fn less_than_refuses_the_limit_itself() {
         for (reached, tokens, refused) in [(true, 4095, false), (true, 4096, true), (false, 4096, false), (false, 4097, true)] {
-            let mut limits = Limits::new(vec![Limit { reached, ..limit(Name::MaxTokens, 4096.0, Action::Block) }]);
+            let mut limits = LimitState::new(vec![Limit { reached, ..limit(GuardName::MaxTokens, 4096.0, Action::Block) }]);
             let turn = limits.before_turn(&Budget { now: at(0), tokens_in_prompt: tokens, unpriced: None });
             assert_eq!(turn.blocked.is_some(), refused, "{tokens} tokens, reached: {reached}");
             assert_eq!(limits.tokens_left(4000), Some(if reached { 95 } else { 96 }));
@@ -383,13 +382,14 @@ mod tests {
     }
 
     #[test]
-    fn a_warning_tells_and_lets_pass() {
-        let mut limits = Limits::new(vec![limit(Name::MaxTokens, 5.0, Action::Warn), limit(Name::Latency, 2000.0, Action::Block)]);
+    fn a_warning_does_not_block() {
+        let mut limits =
+            LimitState::new(vec![limit(GuardName::MaxTokens, 5.0, Action::Warn), limit(GuardName::Latency, 2000.0, Action::Block)]);
         let turn = limits.before_turn(&budget(0));
         assert!(turn.blocked.is_none());
         assert_eq!((turn.breaches.len(), turn.breaches[0].seen), (1, 10.0));
         assert_eq!(limits.tokens_left(1), None, "a warning cuts no answer short");
         let told = limits.after(&Spent { now: at(1), tokens: 2, usd: 0.0, latency: Duration::from_millis(2001) });
-        assert_eq!((told[0].guard, told[0].seen, told[0].action), (Name::Latency, 2001.0, Action::Warn));
+        assert_eq!((told[0].guard, told[0].seen, told[0].action), (GuardName::Latency, 2001.0, Action::Warn));
     }
 }

@@ -1,8 +1,8 @@
-//! A few words that are looked for in one pass, in any case: a look at each byte, and a closer one where a word may begin.
+//! Case-insensitive search for a few words in one pass: a table look-up per byte, and a comparison where a word may begin.
 
 pub(crate) struct Needles {
     words: &'static [&'static str],
-    /// The second bytes of the words by their first, in both cases.
+    /// The possible second bytes by first byte, in both cases.
     begin: [u128; 128],
 }
 
@@ -20,12 +20,12 @@ impl Needles {
         Self { words, begin }
     }
 
-    /// Whether the text holds one of them.
+    /// Whether the text contains one of the words.
     pub(crate) fn within(&self, text: &[u8]) -> bool {
         (0..text.len()).any(|at| self.begins(&text[at..]))
     }
 
-    /// Whether the text begins with one of them.
+    /// Whether the text begins with one of the words.
     fn begins(&self, text: &[u8]) -> bool {
         let [first, rest @ ..] = text else { return false };
         let second = rest.first().copied().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Phrases in running text: classes of words, and rules that name classes in an order with a few words between
-//! them. One pass, a lookup per word, and a state that does not grow with the text.
+//! Finds phrases in text: classes of words, and rules that name classes in order, with a few words between them. One pass,
+//! one look-up per word, and constant state.
 //!
 //! A lexicon is text. `name: word stem* …` makes a class, `= weight kind gap: @class word …` a rule.
 
@@ -8,31 +8,31 @@ use std::ops::Range;
 
 #[derive(Debug, Default)]
 pub(crate) struct Lexicon {
-    entries: Vec<Entry>,
-    /// The last entry of those that begin alike, and one more; 0 where no entry begins so. Most words of a text find that.
-    places: Vec<u16>,
+    entries: Vec<WordEntry>,
+    /// A hash table of entries by their first bytes: the index of the last entry of a bucket plus one; 0 if it is empty.
+    buckets: Vec<u16>,
     names: HashMap<String, u16>,
     classes: Vec<Class>,
     pub(crate) rules: Vec<Rule>,
-    /// How many cells a progress has.
+    /// The number of cells of a progress.
     cells: usize,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct WordEntry {
     text: Box<str>,
-    /// The first bytes of the text, and those of a word that have to equal them.
+    /// The first bytes of the text, and the mask for comparing a word with them.
     head: u64,
     mask: u64,
     stem: bool,
     class: u16,
-    /// The next entry of the same place, as in `places`.
+    /// The next entry of the same bucket, as in `buckets`.
     next: u16,
 }
 
 #[derive(Debug)]
 struct Class {
-    /// Where a progress keeps the last word of this class.
+    /// The cell of the last word of this class.
     cell: usize,
     uses: Vec<Use>,
 }
@@ -42,42 +42,42 @@ struct Class {
 struct Use {
     rule: u16,
     gap: u32,
-    /// Where the part before it is kept; none: it is the first.
+    /// The cell of the previous part; `None`: this is the first part.
     after: Option<usize>,
-    /// Where this part is kept; none: the rule is complete.
+    /// The cell of this part; `None`: this is the last part.
     cell: Option<usize>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Rule {
-    /// Its place among the rules.
+    /// Its index.
     pub(crate) number: usize,
     pub(crate) kind: Box<str>,
     pub(crate) weight: f32,
 }
 
-/// How far the rules have come in one text.
+/// The state of all rules in one text.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     word: u32,
     cells: Vec<Cell>,
-    /// Room for the classes of one word, and for what it changes.
+    /// Buffers for the classes of one word, and for the cells that it changes.
     classes: Vec<u16>,
     moves: Vec<(usize, Cell)>,
 }
 
-/// A word, counted from 1, and where the first word of its rule began.
+/// The number of a word, from 1, and the start of the first word of its rule.
 #[derive(Debug, Clone, Copy, Default)]
 struct Cell {
     word: u32,
     start: usize,
 }
 
-const PLACES: usize = 1 << 11;
+const BUCKETS: usize = 1 << 11;
 
 impl Lexicon {
     pub(crate) fn read(text: &str) -> Result<Self, String> {
-        let mut lexicon = Self { places: vec![0; PLACES], ..Self::default() };
+        let mut lexicon = Self { buckets: vec![0; BUCKETS], ..Self::default() };
         for (number, line) in text.lines().enumerate() {
             let line = line.trim();
             if line.is_empty() || line.starts_with('#') {
@@ -91,7 +91,7 @@ impl Lexicon {
     fn line(&mut self, line: &str) -> Result<(), String> {
         let (head, words) = line.split_once(':').ok_or("there is no `:`")?;
         let Some(rule) = head.strip_prefix('=') else {
-            // With its sign, so that a class and a word may have one name.
+            // With its sign, so that a class and a word may have the same name.
             let class = self.class(&format!("@{}", head.trim()));
             words.split_whitespace().for_each(|word| self.add(word, class));
             return Ok(());
@@ -122,7 +122,7 @@ impl Lexicon {
         let rule = u16::try_from(number).unwrap_or(u16::MAX);
         let mut after = None;
         for (place, class) in classes.iter().enumerate() {
-            // The first part of a rule is kept once for all rules that begin with its class.
+            // All rules that begin with the same class share one cell.
             let cell = match place {
                 _ if place + 1 == classes.len() => None,
                 0 => Some(self.classes[usize::from(*class)].cell),
@@ -141,7 +141,7 @@ impl Lexicon {
         self.cells - 1
     }
 
-    /// A phrase as it stands, word after word.
+    /// Adds a literal phrase, word after word.
     pub(crate) fn phrase(&mut self, kind: &str, words: &[String]) {
         let classes: Vec<u16> = words.iter().filter_map(|word| self.part(word).ok()).collect();
         self.rule(kind, 1.0, 0, &classes);
@@ -163,16 +163,16 @@ impl Lexicon {
         let text = stem.unwrap_or(word);
         let mask = if stem.is_some() && text.len() < 8 { (1 << (8 * text.len())) - 1 } else { u64::MAX };
         let head = head(text.as_bytes());
-        let next = self.places[place(head)];
-        self.entries.push(Entry { text: text.into(), head, mask, stem: stem.is_some(), class, next });
-        self.places[place(head)] = u16::try_from(self.entries.len()).unwrap_or(next);
+        let next = self.buckets[bucket(head)];
+        self.entries.push(WordEntry { text: text.into(), head, mask, stem: stem.is_some(), class, next });
+        self.buckets[bucket(head)] = u16::try_from(self.entries.len()).unwrap_or(next);
     }
 
-    /// Tells which rules a word completes, and where the words of each lie.
+    /// Calls `each` for the rules that a word completes, with their spans.
     pub(crate) fn word(&self, progress: &mut Progress, word: &[u8], span: &Range<usize>, mut each: impl FnMut(&Rule, Range<usize>)) {
         progress.word += 1;
         let head = head(word);
-        let mut next = self.places[place(head)];
+        let mut next = self.buckets[bucket(head)];
         while next > 0 {
             let entry = &self.entries[usize::from(next) - 1];
             next = entry.next;
@@ -201,7 +201,7 @@ impl Lexicon {
                 }
             }
         }
-        // Only now: a word is not two parts of one rule at once.
+        // Applied last, so that one word is not two parts of a rule.
         for (cell, here) in progress.moves.drain(..) {
             progress.cells[cell] = here;
         }
@@ -216,10 +216,10 @@ fn head(word: &[u8]) -> u64 {
     }
 }
 
-/// Of a word and of its stems the same: they share three bytes, or are shorter.
-fn place(head: u64) -> usize {
+/// The bucket, the same for a word and its stems: they share three bytes.
+fn bucket(head: u64) -> usize {
     let [first, second, third, ..] = head.to_le_bytes().map(usize::from);
-    (first * 961 + second * 31 + third) % PLACES
+    (first * 961 + second * 31 + third) % BUCKETS
 }
 
 #[cfg(test)]
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_asks_for_its_classes_in_order_and_near_each_other() {
+    fn a_rule_matches_its_classes_in_order_and_within_the_gap() {
         let lexicon = "do: make build*\nthing: bomb\n= 1 weapon 2: @do @thing";
         for (text, found) in [
             ("make a bomb", Some("make a bomb")),
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_lexicon_says_where() {
+    fn an_error_in_a_lexicon_has_its_line() {
         assert_eq!(Lexicon::read("\n= 1 x 0: @nothing").unwrap_err(), "line 2: there is no class `@nothing` yet");
     }
 }

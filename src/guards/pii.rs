@@ -1,5 +1,5 @@
-//! Personal data: what has a form that can be told from other text, and a checksum where there is one. What only
-//! its meaning makes personal (names, addresses, birthdays) is not looked for.
+//! Personal data with a recognisable form, and a checksum where there is one. Data without a form (names, postal addresses,
+//! birthdays) is not searched for.
 
 mod account;
 mod address;
@@ -8,33 +8,33 @@ mod number;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::bare::Bare;
+use crate::normalised::Normalised;
 use crate::runs::signs;
 
-pub(crate) use number::CONTEXT;
+pub(crate) use number::CONTEXT_BYTES;
 
 /// The kinds that can be named in `kinds`.
 pub(crate) const KINDS: [&str; 7] = ["email", "phone", "iban", "credit-card", "us-ssn", "ipv4", "ipv6"];
 
-/// Something found in a run, in bytes of the text that the run lies in.
-pub(crate) type Found = (&'static str, Range<usize>);
+/// A kind and its span in the text of the run.
+pub(crate) type Match = (&'static str, Range<usize>);
 
-/// Finds what of the kinds there is in `text[run]`; the text before the run serves as context.
-pub(crate) fn find(text: &str, run: Range<usize>, found: &mut Vec<Found>) {
+/// Finds all kinds in `text[run]`; the text before the run is context.
+pub(crate) fn find(text: &str, run: Range<usize>, found: &mut Vec<Match>) {
     let signs = signs::of(&text.as_bytes()[run.clone()]);
     let first = found.len();
     if signs & signs::FOREIGN != 0
-        && let Some(bare) = Bare::new(text, &run)
+        && let Some(normalised) = Normalised::new(text, &run)
     {
-        kinds(&bare.text, &bare.run, signs::of(&bare.text.as_bytes()[bare.run.clone()]), found);
-        bare.whole(&mut found[first..]);
+        kinds(&normalised.text, &normalised.run, signs::of(&normalised.text.as_bytes()[normalised.run.clone()]), found);
+        normalised.whole(&mut found[first..]);
     } else {
         kinds(text, &run, signs, found);
     }
-    part(found, first);
+    remove_overlaps(found, first);
 }
 
-fn kinds(text: &str, run: &Range<usize>, signs: u8, found: &mut Vec<Found>) {
+fn kinds(text: &str, run: &Range<usize>, signs: u8, found: &mut Vec<Match>) {
     let bytes = text.as_bytes();
     let count = |sign: fn(&u8) -> bool| bytes[run.clone()].iter().filter(|byte| sign(byte)).count();
     if signs & signs::AT != 0 {
@@ -49,28 +49,28 @@ fn kinds(text: &str, run: &Range<usize>, signs: u8, found: &mut Vec<Found>) {
     }
 }
 
-/// Of findings that overlap, the later one keeps what the earlier ones do not have: it is no less private.
-pub(crate) fn part(found: &mut Vec<Found>, first: usize) {
+/// Removes overlaps: a later finding keeps the parts outside of the earlier ones.
+pub(crate) fn remove_overlaps(found: &mut Vec<Match>, first: usize) {
     if found.len() < first + 2 {
         return;
     }
-    // In the order of their places, parted by their ends: many findings in one run cost no more than sorting them.
-    let mut apart: BTreeMap<usize, (&'static str, usize)> = BTreeMap::new();
+    // Disjoint spans by start, so that many findings in one run cost no more than sorting them.
+    let mut disjoint: BTreeMap<usize, (&'static str, usize)> = BTreeMap::new();
     for (kind, span) in found.drain(first..) {
         let mut at = span.start;
-        if let Some((_, (_, end))) = apart.range(..=at).next_back() {
+        if let Some((_, (_, end))) = disjoint.range(..=at).next_back() {
             at = at.max(*end);
         }
         while at < span.end {
-            let next = apart.range(at..span.end).next().map(|(start, (_, end))| (*start, *end));
+            let next = disjoint.range(at..span.end).next().map(|(start, (_, end))| (*start, *end));
             let (stop, after) = next.unwrap_or((span.end, span.end));
             if at < stop {
-                apart.insert(at, (kind, stop));
+                disjoint.insert(at, (kind, stop));
             }
             at = after;
         }
     }
-    found.extend(apart.into_iter().map(|(start, (kind, end))| (kind, start..end)));
+    found.extend(disjoint.into_iter().map(|(start, (kind, end))| (kind, start..end)));
 }
 
 #[cfg(test)]
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_and_numbers_are_found_however_they_are_written() {
+    fn addresses_and_numbers_are_found_in_all_notations() {
         for (text, kind) in [
             ("anna.berg＠mail.example.org", "email"),
             ("an\u{200b}na@mail.exam\u{ad}ple.org", "email"),
@@ -92,9 +92,9 @@ mod tests {
     }
 
     #[test]
-    fn overlapping_findings_are_parted() {
+    fn overlapping_findings_are_split() {
         let mut found = vec![("a", 5..10), ("b", 0..7), ("c", 8..12), ("d", 6..9), ("e", 0..14)];
-        part(&mut found, 0);
+        remove_overlaps(&mut found, 0);
         assert_eq!(found, [("b", 0..5), ("a", 5..10), ("c", 10..12), ("e", 12..14)]);
     }
 }

@@ -1,9 +1,9 @@
-//! Guardrail policies as the service keeps them: `{id, name, severity, enabled, rules: [{type, operator, value}]}`.
-//! A critical policy blocks, a warning tells. What has already happened (latency) is told in either case.
+//! Guardrail policies: `{id, name, severity, enabled, rules: [{type, operator, value}]}`. A critical policy blocks, a warning
+//! reports. Latency is only reported, as the turn has ended.
 
 use serde::Deserialize;
 
-use crate::finding::{Action, Name};
+use crate::finding::{Action, GuardName};
 use crate::limits::Limit;
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -33,7 +33,7 @@ pub(crate) struct Rule {
 
 /// What a rule asks of the guards.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Asked {
+pub(crate) enum PolicyRequest {
     Limit(Limit),
     Topics(Vec<String>, Action),
 }
@@ -43,20 +43,20 @@ fn yes() -> bool {
 }
 
 impl Policy {
-    /// All that an enabled policy asks; faults are found in a disabled one too.
-    pub(crate) fn asks(&self, faults: &mut Vec<String>) -> Vec<Asked> {
+    /// The limits and topics of the policy, empty if it is disabled. Faults are reported even then.
+    pub(crate) fn requests(&self, faults: &mut Vec<String>) -> Vec<PolicyRequest> {
         let action = match self.severity {
             Severity::Warning => Action::Warn,
             Severity::Critical => Action::Block,
         };
-        let mut asked = Vec::new();
+        let mut requests = Vec::new();
         for rule in &self.rules {
-            match rule.asks(&self.id, action) {
-                Ok(one) => asked.push(one),
+            match rule.requests(&self.id, action) {
+                Ok(one) => requests.push(one),
                 Err(fault) => faults.push(format!("policy `{}`: {fault}", self.label())),
             }
         }
-        if self.enabled { asked } else { Vec::new() }
+        if self.enabled { requests } else { Vec::new() }
     }
 
     fn label(&self) -> &str {
@@ -65,12 +65,12 @@ impl Policy {
 }
 
 impl Rule {
-    fn asks(&self, policy: &str, action: Action) -> Result<Asked, String> {
+    fn requests(&self, policy: &str, action: Action) -> Result<PolicyRequest, String> {
         let guard = match self.r#type.as_str() {
-            "max_tokens" => Name::MaxTokens,
-            "max_latency" => Name::Latency,
-            "max_cost_per_day" => Name::SpendLimit,
-            "max_requests_per_minute" => Name::RateLimit,
+            "max_tokens" => GuardName::MaxTokens,
+            "max_latency" => GuardName::Latency,
+            "max_cost_per_day" => GuardName::SpendLimit,
+            "max_requests_per_minute" => GuardName::RateLimit,
             "blocked_topics" => return self.topics(action),
             other => {
                 return Err(format!(
@@ -87,10 +87,10 @@ impl Rule {
             Ok(most) if most.is_finite() && most >= 0.0 => most,
             _ => return Err(format!("rule {}: `{}` is not a number of zero or more", self.r#type, self.value)),
         };
-        Ok(Asked::Limit(Limit { guard, most, reached, action, policy: Some(policy.to_owned()) }))
+        Ok(PolicyRequest::Limit(Limit { guard, most, reached, action, policy: Some(policy.to_owned()) }))
     }
 
-    fn topics(&self, action: Action) -> Result<Asked, String> {
+    fn topics(&self, action: Action) -> Result<PolicyRequest, String> {
         if self.operator != "contains" {
             return Err(format!("rule blocked_topics does not know the operator `{}`; it takes contains", self.operator));
         }
@@ -98,6 +98,6 @@ impl Rule {
         if topics.is_empty() {
             return Err("rule blocked_topics names no topic; its value is a list such as `violence, self_harm`".to_owned());
         }
-        Ok(Asked::Topics(topics, action))
+        Ok(PolicyRequest::Topics(topics, action))
     }
 }

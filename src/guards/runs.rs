@@ -1,22 +1,21 @@
-//! Cuts text into runs: pieces that no finding of form (an address, a number, a key) reaches across. A run is a
-//! word with the white space after it, or several words that may belong together, like the groups of a number or a
-//! name and its value. Where a run ends depends on the run alone and on one character after it, so a text that
-//! comes in fragments is cut exactly as the whole text is.
+//! Splits text into runs: pieces that no pattern (an address, a number, a key) extends across. A run is a word with the white
+//! space after it, or several words that may belong together, such as the groups of a number, or a name and its value. The
+//! end of a run depends only on the run and one character after it, so that fragments are split exactly like the whole text.
 
-/// No run is longer; a longer word is cut here.
-pub(crate) const LONGEST: usize = 4096;
+/// The longest run; a longer word is split.
+pub(crate) const MAX_RUN_BYTES: usize = 4096;
 
-/// Looks for the end of one run, and remembers how far it has looked.
+/// Searches for the end of a run, and remembers its position.
 #[derive(Debug, Default)]
-pub(crate) struct Cutter {
+pub(crate) struct RunSplitter {
     looked: usize,
     word: usize,
     word_end: usize,
     last: Option<char>,
 }
 
-impl Cutter {
-    /// `text` begins with the run, and with the same bytes as at the last call. None: the end is not in sight yet.
+impl RunSplitter {
+    /// `text` begins with the run, and with the same bytes as in the last call. `None`: the run is incomplete.
     pub(crate) fn end(&mut self, text: &str) -> Option<usize> {
         let bytes = text.as_bytes();
         if self.last.is_none()
@@ -25,9 +24,9 @@ impl Cutter {
             return Some(end);
         }
         loop {
-            // Within a word of ASCII nothing ends: most text is passed here.
+            // Fast path: no run ends within an ASCII word.
             if self.last.is_some_and(|last| last.is_ascii_graphic()) {
-                let reach = text.len().min(LONGEST);
+                let reach = text.len().min(MAX_RUN_BYTES);
                 self.looked += bytes[self.looked.min(reach)..reach].iter().take_while(|byte| byte.is_ascii_graphic()).count();
                 self.word_end = self.looked;
                 self.last = Some(char::from(bytes[self.looked - 1]));
@@ -35,7 +34,7 @@ impl Cutter {
             let at = self.looked;
             let next = text[at..].chars().next()?;
             if let Some(last) = self.last
-                && (at + next.len_utf8() > LONGEST || self.parts(text.as_bytes(), at, last, next))
+                && (at + next.len_utf8() > MAX_RUN_BYTES || self.parts(text.as_bytes(), at, last, next))
             {
                 *self = Self::default();
                 return Some(at);
@@ -72,9 +71,9 @@ impl Cutter {
     }
 }
 
-/// The end of a run that is one word of ASCII with the spaces after it, as most are.
+/// The end of a run of one ASCII word with the spaces after it, the common case.
 fn word(bytes: &[u8]) -> Option<usize> {
-    let bytes = &bytes[..bytes.len().min(LONGEST)];
+    let bytes = &bytes[..bytes.len().min(MAX_RUN_BYTES)];
     let word = bytes.iter().take_while(|byte| byte.is_ascii_graphic()).count();
     let end = word + bytes[word..].iter().take_while(|byte| **byte == b' ').count();
     let next = *bytes.get(end)?;
@@ -86,7 +85,7 @@ fn word(bytes: &[u8]) -> Option<usize> {
 fn belong(run: &[u8], word: usize, next: u8) -> bool {
     let before = &run[word.min(run.len())..];
     let Some(last) = before.last() else { return false };
-    // Most pairs of words.
+    // Fast path for most pairs of words.
     if last.is_ascii_lowercase() && !matches!(last, b'r' | b'c') && next.is_ascii_lowercase() && !run.contains(&b'-') {
         return false;
     }
@@ -102,20 +101,20 @@ fn ends_with(word: &[u8], end: &[u8]) -> bool {
     word.len() >= end.len() && word[word.len() - end.len()..].eq_ignore_ascii_case(end)
 }
 
-/// The first line of a private key has spaces.
+/// Whether the run may be the first line of a private key, which has spaces.
 fn opens_key(run: &[u8]) -> bool {
     let recent = &run[run.len().saturating_sub(64)..];
     recent.contains(&b'-') && recent.windows(10).any(|window| window == b"-----BEGIN")
 }
 
-/// What the bytes of a run may be part of: most runs hold nothing and are passed over after one look at each byte.
+/// Character classes of a run, by which most runs are skipped.
 pub(crate) mod signs {
     pub(crate) const DIGIT: u8 = 1;
     pub(crate) const AT: u8 = 2;
     pub(crate) const COLON: u8 = 4;
     pub(crate) const SLASH: u8 = 8;
     pub(crate) const DASH: u8 = 16;
-    /// What stands between a name and its value.
+    /// A separator between a name and its value.
     pub(crate) const EQUALS: u8 = 32;
     /// Not ASCII.
     pub(crate) const FOREIGN: u8 = 64;
@@ -147,17 +146,17 @@ pub(crate) fn is_space(c: char) -> bool {
     c.is_ascii_whitespace() || matches!(c, '\u{a0}' | '\u{202f}')
 }
 
-/// Letters of scripts that part words by spaces.
+/// Letters of scripts that separate words by spaces.
 pub(crate) fn is_letter(c: char) -> bool {
     if c.is_ascii() { c.is_ascii_alphanumeric() } else { u32::from(c) < 0x0E00 && c.is_alphanumeric() }
 }
 
-/// Characters that nobody sees and that are put between letters to hide a word.
+/// Invisible characters, which can hide a word from a comparison.
 pub(crate) fn is_ignorable(c: char) -> bool {
     matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2060}'..='\u{2064}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// The sign of ASCII that another looks like: full-width forms, hyphens, letters of Greek and Cyrillic.
+/// The ASCII character that another one looks like: full-width forms, hyphens, letters of Greek and Cyrillic.
 pub(crate) fn plain(c: char) -> Option<char> {
     let plain = match c {
         '\u{ff01}'..='\u{ff5e}' => char::from_u32(u32::from(c) - 0xfee0)?,
@@ -194,8 +193,8 @@ mod tests {
     use super::*;
 
     fn cut(text: &str) -> Vec<&str> {
-        let (mut rest, mut runs, mut cutter) = (text, Vec::new(), Cutter::default());
-        while let Some(end) = cutter.end(rest) {
+        let (mut rest, mut runs, mut splitter) = (text, Vec::new(), RunSplitter::default());
+        while let Some(end) = splitter.end(rest) {
             runs.push(&rest[..end]);
             rest = &rest[end..];
         }
@@ -221,10 +220,10 @@ mod tests {
     }
 
     #[test]
-    fn no_run_is_longer_than_the_bound() {
+    fn no_run_exceeds_the_limit() {
         let text = "aé".repeat(5000);
         let runs = cut(&text);
-        assert!(runs.iter().all(|run| run.len() <= LONGEST), "{:?}", runs.iter().map(|run| run.len()).collect::<Vec<_>>());
+        assert!(runs.iter().all(|run| run.len() <= MAX_RUN_BYTES), "{:?}", runs.iter().map(|run| run.len()).collect::<Vec<_>>());
         assert_eq!(runs.concat(), text);
     }
 }

@@ -1,5 +1,5 @@
-//! Secrets: keys whose issuers gave them a form, private keys, tokens, addresses with a password, and values that
-//! look random and stand beside a name such as `api_key`. A placeholder is no secret.
+//! Secrets: keys with a form defined by their issuer, private keys, tokens, URLs with a password, and random values beside a
+//! name such as `api_key`. Placeholders are no secrets.
 
 mod assigned;
 mod issuers;
@@ -9,51 +9,51 @@ mod table;
 
 use std::ops::Range;
 
-use crate::bare::Bare;
 use crate::hidden::{decoded, is_encoded};
-use crate::pii::{self, Found};
+use crate::normalised::Normalised;
+use crate::pii::{self, Match};
 use crate::runs::signs;
 use random::{is_placeholder, is_random};
 use table::{Body, TOKENS, Token, may_begin};
 
 pub(crate) const PRIVATE_KEY: &str = "private-key";
-/// Shorter runs hold no secret.
-const SHORTEST: usize = 12;
+/// The shortest run that can contain a secret.
+const MIN_RUN_BYTES: usize = 12;
 
-/// No key that is known by its form is shorter.
-const KEY: usize = 16;
-/// No key that is known by its middle is shorter.
-const SHAPED: usize = 36;
-/// A key in base64 has at least this many characters.
-const ENCODED: usize = 24;
+/// The shortest key with a known prefix.
+const MIN_KEY_BYTES: usize = 16;
+/// The shortest key with a known middle part.
+const MIN_SHAPED_BYTES: usize = 36;
+/// The shortest encoded key.
+const MIN_ENCODED_BYTES: usize = 24;
 
-/// Finds the secrets of `text[run]`; the text before the run tells the name of a value.
-pub(crate) fn find(text: &str, run: Range<usize>, found: &mut Vec<Found>) {
-    if run.len() < SHORTEST {
+/// Finds the secrets in `text[run]`; the text before the run may contain the name of a value.
+pub(crate) fn find(text: &str, run: Range<usize>, found: &mut Vec<Match>) {
+    if run.len() < MIN_RUN_BYTES {
         return;
     }
     let first = found.len();
     if signs::of(&text.as_bytes()[run.clone()]) & signs::FOREIGN != 0
-        && let Some(bare) = Bare::new(text, &run)
+        && let Some(normalised) = Normalised::new(text, &run)
     {
-        plain(&bare.text, &bare.run, found);
-        encoded(bare.text.as_bytes(), &bare.run, found);
-        bare.whole(&mut found[first..]);
+        plain(&normalised.text, &normalised.run, found);
+        encoded(normalised.text.as_bytes(), &normalised.run, found);
+        normalised.whole(&mut found[first..]);
     } else {
         plain(text, &run, found);
         encoded(text.as_bytes(), &run, found);
     }
-    pii::part(found, first);
+    pii::remove_overlaps(found, first);
 }
 
-/// What stands in the text as it is.
-fn plain(text: &str, run: &Range<usize>, found: &mut Vec<Found>) {
+/// Secrets in plain text.
+fn plain(text: &str, run: &Range<usize>, found: &mut Vec<Match>) {
     let bytes = text.as_bytes();
     let signs = signs::of(&bytes[run.clone()]);
     if signs & signs::DASH != 0 {
         private_keys(text, run, found);
     }
-    tokens(bytes, run, signs & signs::DIGIT != 0 && run.len() >= SHAPED, found);
+    tokens(bytes, run, signs & signs::DIGIT != 0 && run.len() >= MIN_SHAPED_BYTES, found);
     if signs & signs::SLASH != 0 && signs & signs::COLON != 0 {
         addresses(text, run, found);
     }
@@ -62,15 +62,15 @@ fn plain(text: &str, run: &Range<usize>, found: &mut Vec<Found>) {
     }
 }
 
-/// Secrets that lie in the run in base64 or in hexadecimal digits, as in a Secret of Kubernetes.
-fn encoded(bytes: &[u8], run: &Range<usize>, found: &mut Vec<Found>) {
+/// Secrets in base64, as in a Kubernetes Secret, or in hexadecimal digits.
+fn encoded(bytes: &[u8], run: &Range<usize>, found: &mut Vec<Match>) {
     let mut at = run.start;
-    while at + ENCODED <= run.end {
+    while at + MIN_ENCODED_BYTES <= run.end {
         let end = at + bytes[at..run.end].iter().take_while(|byte| is_encoded(**byte)).count();
-        // `name=value` in one: the value alone is encoded.
+        // In `name=value` only the value is encoded.
         let text = end - bytes[at..end].iter().rev().take_while(|byte| **byte == b'=').count();
         let start = bytes[at..text].iter().rposition(|byte| *byte == b'=').map_or(at, |sign| at + sign + 1);
-        if end - start >= ENCODED
+        if end - start >= MIN_ENCODED_BYTES
             && let Some(decoded) = decoded(&bytes[start..end])
         {
             let mut within = Vec::new();
@@ -81,13 +81,13 @@ fn encoded(bytes: &[u8], run: &Range<usize>, found: &mut Vec<Found>) {
     }
 }
 
-/// Finds keys by their forms; `shaped`: also by what is in the middle of them.
-fn tokens(bytes: &[u8], run: &Range<usize>, shaped: bool, found: &mut Vec<Found>) {
+/// Finds keys by prefix; with `shaped` also by their middle part.
+fn tokens(bytes: &[u8], run: &Range<usize>, shaped: bool, found: &mut Vec<Match>) {
     let mut at = run.start;
     let mut fresh = true;
-    // Where the characters end that a web token is made of.
+    // The end of the characters of a web token.
     let mut web = run.start;
-    while at + KEY <= run.end {
+    while at + MIN_KEY_BYTES <= run.end {
         let part = bytes[at].is_ascii_alphanumeric();
         let end = if part && fresh {
             token(bytes, at, run.end)
@@ -99,7 +99,7 @@ fn tokens(bytes: &[u8], run: &Range<usize>, shaped: bool, found: &mut Vec<Found>
         if let Some((kind, end)) = end {
             found.push((kind, at..end));
             at = end;
-            // What follows at once is read as if it stood alone, as it will once this is masked.
+            // The text right after a key is read like the start of a word, as it is once the key is masked.
             fresh = true;
         } else {
             fresh = !part;
@@ -108,9 +108,8 @@ fn tokens(bytes: &[u8], run: &Range<usize>, shaped: bool, found: &mut Vec<Found>
     }
 }
 
-/// The header is enough to find a key; `guards::masked` hides what follows it. Without one, a key is known by how its
-/// numbers begin.
-fn private_keys(text: &str, run: &Range<usize>, found: &mut Vec<Found>) {
+/// Finds keys by their header; `guards::masked` masks the lines after it. Keys without a header are found by `shaped`.
+fn private_keys(text: &str, run: &Range<usize>, found: &mut Vec<Match>) {
     const BEGIN: &[u8] = b"-----BEGIN ";
     const NAME: &[u8] = b"PRIVATE KEY";
     let all = &text.as_bytes()[run.clone()];
@@ -128,7 +127,7 @@ fn private_keys(text: &str, run: &Range<usize>, found: &mut Vec<Found>) {
             continue;
         };
         let end = end + all[end..].iter().take_while(|byte| **byte == b'-').count();
-        // Words in the place of a key, as in documentation.
+        // Words instead of a key, as in documentation.
         let start = &all[end..all.len().min(end + 12)];
         let told = start.contains(&b' ') && start.iter().all(|byte| byte.is_ascii_lowercase() || *byte == b' ');
         if !told {
@@ -156,7 +155,7 @@ fn distinct(body: &[u8]) -> u32 {
     body.iter().fold(0u128, |seen, byte| seen | 1 << (byte & 127)).count_ones()
 }
 
-/// A JSON web token: two JSON objects and a signature in base64, parted by dots.
+/// A JSON web token: two JSON objects and a signature in base64, separated by dots.
 fn web_token(text: &[u8], at: usize, reach: usize, end: &mut usize) -> Option<(&'static str, usize)> {
     if !text[at..reach].starts_with(b"eyJ") {
         return None;
@@ -173,12 +172,12 @@ fn web_token(text: &[u8], at: usize, reach: usize, end: &mut usize) -> Option<(&
     if claims < head + 9 {
         return None;
     }
-    // Without its signature it still tells what it claims.
+    // The claims are readable even without a signature.
     Some(("jwt", if claims < reach && text[claims] == b'.' { part(claims + 1) } else { claims }))
 }
 
 /// `scheme://user:password@host`.
-fn addresses(text: &str, run: &Range<usize>, found: &mut Vec<Found>) {
+fn addresses(text: &str, run: &Range<usize>, found: &mut Vec<Match>) {
     let all = &text[run.clone()];
     for (at, _) in all.match_indices("://") {
         let scheme = all[..at].bytes().rev().take_while(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(byte)).count();
@@ -205,13 +204,13 @@ mod tests {
         found.into_iter().map(|(kind, _)| kind).collect()
     }
 
-    /// Built here, so that no scanner finds a key in the source.
+    /// Generated, so that scanners find no key in the source.
     fn body(length: usize) -> String {
         "q7Zk2Vd9XwLp4RtYb8NcAs6Mf1Hj3Gu5Ee0To".chars().cycle().take(length).collect()
     }
 
     #[test]
-    fn keys_are_known_by_their_form() {
+    fn keys_are_found_by_their_prefix() {
         for (text, kind) in [
             (format!("AKIA{}", "Q7ZK2VD9XWLP4RTY"), "aws-access-key"),
             (format!("use ghp_{} please", body(36)), "github-token"),
@@ -228,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_known_by_the_issuer_beside_it_and_by_the_line_before() {
+    fn a_value_is_found_by_an_issuers_name_or_the_line_before() {
         for text in [
             format!("DATADOG = {}", body(32)),
             format!("cloudflare zone access => '{}'", body(37)),
@@ -244,9 +243,9 @@ mod tests {
 
     /// As `Guards::check` does: run after run.
     fn find_by_runs(text: &str) -> Vec<&'static str> {
-        let (mut cutter, mut at, mut found) = (crate::runs::Cutter::default(), 0, Vec::new());
+        let (mut splitter, mut at, mut found) = (crate::runs::RunSplitter::default(), 0, Vec::new());
         while at < text.len() {
-            let end = cutter.end(&text[at..]).map_or(text.len(), |end| at + end);
+            let end = splitter.end(&text[at..]).map_or(text.len(), |end| at + end);
             find(text, at..end, &mut found);
             at = end;
         }
@@ -254,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_without_a_prefix_are_known_by_their_middle_or_end() {
+    fn keys_without_a_prefix_are_found_by_their_middle_or_end() {
         for (text, kind) in [
             (format!("9580715123:AA{}", body(33)), "telegram-token"),
             (format!("q7Zk2Vd9XwLp4R.atlasv1.{}", body(64)), "hashicorp-token"),
@@ -267,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_found_however_they_are_written() {
+    fn encoded_and_disguised_keys_are_found() {
         use base64::Engine;
         let key = format!("ghp_{}", body(36));
         let wide: String = key.chars().filter_map(|c| char::from_u32(u32::from(c) + 0xfee0)).collect();

@@ -1,28 +1,28 @@
-//! Reads `RUNTIME_GUARDS` and `RUNTIME_POLICIES`. Nothing is ignored: a name or a setting that is not known is
-//! refused, because an agent whose guard was misspelt would be an agent without it.
+//! Parses `RUNTIME_GUARDS` and `RUNTIME_POLICIES`. Unknown names and settings are refused, so that an agent with a misspelt
+//! guard does not run without it.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::finding::{Action, Name};
+use crate::finding::{Action, GuardName};
 use crate::limits::Limit;
-use crate::policy::{Asked, Policy};
+use crate::policy::{Policy, PolicyRequest};
 
-/// What is asked for, before anything is built.
+/// The parsed configuration.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(crate) struct Settings {
+pub(crate) struct GuardConfig {
     pub(crate) pii: Option<Pii>,
     pub(crate) secrets: Option<Action>,
     pub(crate) injection: Option<Injection>,
     pub(crate) topics: Vec<Topics>,
     pub(crate) limits: Vec<Limit>,
-    /// What models cost, by their ids.
+    /// The prices of models, by id.
     pub(crate) prices: BTreeMap<String, Price>,
 }
 
-/// US dollars for a million tokens of a model.
+/// The price of a model, in US dollars per million tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Price {
@@ -61,7 +61,7 @@ pub(crate) struct Topics {
     pub(crate) action: Action,
 }
 
-/// A topic without words is one of the known topics, or is itself the phrase to look for.
+/// A topic. Without words it is a known topic, or its name is the phrase to find.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Topic {
     pub(crate) name: String,
@@ -75,19 +75,19 @@ impl Topic {
 }
 
 /// The topics of the default policy.
-pub(crate) const TOPICS: [&str; 3] = ["violence", "illegal_activity", "self_harm"];
-const MOST_TOKENS: f64 = 4096.0;
-const REQUESTS_A_MINUTE: f64 = 60.0;
-const USD_A_DAY: f64 = 10.0;
-const MILLISECONDS: f64 = 2000.0;
+pub(crate) const KNOWN_TOPICS: [&str; 3] = ["violence", "illegal_activity", "self_harm"];
+const DEFAULT_MAX_TOKENS: f64 = 4096.0;
+const DEFAULT_REQUESTS_PER_MINUTE: f64 = 60.0;
+const DEFAULT_USD_PER_DAY: f64 = 10.0;
+const DEFAULT_LATENCY_MILLISECONDS: f64 = 2000.0;
 
-impl Settings {
+impl GuardConfig {
     pub(crate) fn read(guards: &str, policies: &str) -> Result<Self, Vec<String>> {
         let mut faults = Vec::new();
         let mut settings = Self::default();
         let mut named = Vec::new();
         for entry in list("RUNTIME_GUARDS", guards, &mut faults) {
-            match Entry::read(entry) {
+            match GuardEntry::read(entry) {
                 Ok(entry) if named.contains(&entry.name) => faults.push(format!("guard `{}` is named twice in RUNTIME_GUARDS", entry.name)),
                 Ok(entry) => {
                     named.push(entry.name);
@@ -98,59 +98,59 @@ impl Settings {
         }
         for (at, value) in list("RUNTIME_POLICIES", policies, &mut faults).into_iter().enumerate() {
             match serde_json::from_value::<Policy>(value) {
-                Ok(policy) => settings.follow(&policy, &mut faults),
+                Ok(policy) => settings.add_policy(&policy, &mut faults),
                 Err(error) => faults.push(format!("RUNTIME_POLICIES, entry {}: {error}", at + 1)),
             }
         }
         if faults.is_empty() { Ok(settings) } else { Err(faults) }
     }
 
-    fn add(&mut self, mut entry: Entry, faults: &mut Vec<String>) {
+    fn add(&mut self, mut entry: GuardEntry, faults: &mut Vec<String>) {
         let name = entry.name;
         let limit = |most, action| Limit { guard: name, most, reached: false, action, policy: None };
         match name {
-            Name::PiiDetection => {
+            GuardName::PiiDetection => {
                 let kinds = entry.words("kinds", faults);
                 for kind in kinds.iter().filter(|kind| !crate::pii::KINDS.contains(&kind.as_str())) {
                     faults.push(format!("guard `{name}`: unknown kind `{kind}`; known are {}", crate::pii::KINDS.join(", ")));
                 }
                 self.pii = Some(Pii { kinds, action: entry.action(Action::Mask, faults) });
             }
-            Name::SecretsScanner => self.secrets = Some(entry.action(Action::Block, faults)),
-            Name::PromptInjection => {
+            GuardName::SecretsScanner => self.secrets = Some(entry.action(Action::Block, faults)),
+            GuardName::PromptInjection => {
                 let threshold = entry.number("threshold", 1.0, faults);
                 self.injection = Some(Injection { threshold, action: entry.action(Action::Block, faults) });
             }
-            Name::BlockedTopics => {
+            GuardName::BlockedTopics => {
                 let topics = entry.topics(faults);
                 self.topics.push(Topics { topics, action: entry.action(Action::Block, faults) });
             }
-            Name::MaxTokens => {
-                let most = entry.number("limit", MOST_TOKENS, faults);
+            GuardName::MaxTokens => {
+                let most = entry.number("limit", DEFAULT_MAX_TOKENS, faults);
                 self.limits.push(limit(most, entry.action(Action::Block, faults)));
             }
-            Name::RateLimit => {
-                let most = entry.number("requests", REQUESTS_A_MINUTE, faults);
+            GuardName::RateLimit => {
+                let most = entry.number("requests", DEFAULT_REQUESTS_PER_MINUTE, faults);
                 self.limits.push(limit(most, entry.action(Action::Block, faults)));
             }
-            Name::SpendLimit => {
-                let most = entry.number("usd", USD_A_DAY, faults);
+            GuardName::SpendLimit => {
+                let most = entry.number("usd", DEFAULT_USD_PER_DAY, faults);
                 self.prices = entry.prices(faults);
                 self.limits.push(limit(most, entry.action(Action::Block, faults)));
             }
-            Name::Latency => {
-                let most = entry.number("milliseconds", MILLISECONDS, faults);
+            GuardName::Latency => {
+                let most = entry.number("milliseconds", DEFAULT_LATENCY_MILLISECONDS, faults);
                 self.limits.push(limit(most, entry.action(Action::Warn, faults)));
             }
         }
         entry.finish(faults);
     }
 
-    fn follow(&mut self, policy: &Policy, faults: &mut Vec<String>) {
-        for asked in policy.asks(faults) {
+    fn add_policy(&mut self, policy: &Policy, faults: &mut Vec<String>) {
+        for asked in policy.requests(faults) {
             match asked {
-                Asked::Limit(limit) => self.limits.push(limit),
-                Asked::Topics(names, action) => {
+                PolicyRequest::Limit(limit) => self.limits.push(limit),
+                PolicyRequest::Topics(names, action) => {
                     let topics = names.iter().map(|name| Topic::named(name)).collect();
                     self.topics.push(Topics { topics, action });
                 }
@@ -159,7 +159,7 @@ impl Settings {
     }
 }
 
-/// An unset variable comes as an empty text and asks for nothing.
+/// Parses a JSON array; an empty text is an empty array.
 fn list(variable: &str, json: &str, faults: &mut Vec<String>) -> Vec<Value> {
     if json.trim().is_empty() {
         return Vec::new();
@@ -170,14 +170,14 @@ fn list(variable: &str, json: &str, faults: &mut Vec<String>) -> Vec<Value> {
     })
 }
 
-/// One guard with the settings that were not used yet.
-struct Entry {
-    name: Name,
+/// One guard with its settings that are not taken yet.
+struct GuardEntry {
+    name: GuardName,
     settings: Map<String, Value>,
     known: Vec<&'static str>,
 }
 
-impl Entry {
+impl GuardEntry {
     fn read(value: Value) -> Result<Self, String> {
         let (name, settings) = match value {
             Value::String(name) => (name, Map::new()),
@@ -187,9 +187,9 @@ impl Entry {
             },
             other => return Err(format!("RUNTIME_GUARDS holds {other}; an entry is a name or an object with a `name`")),
         };
-        match Name::read(&name) {
+        match GuardName::read(&name) {
             Some(name) => Ok(Self { name, settings, known: Vec::new() }),
-            None => Err(format!("unknown guard `{name}`; known are {}", Name::ALL.map(Name::as_str).join(", "))),
+            None => Err(format!("unknown guard `{name}`; known are {}", GuardName::ALL.map(GuardName::as_str).join(", "))),
         }
     }
 
@@ -204,8 +204,8 @@ impl Entry {
 
     fn action(&mut self, default: Action, faults: &mut Vec<String>) -> Action {
         let allowed: &[Action] = match self.name {
-            Name::PiiDetection | Name::SecretsScanner => &[Action::Warn, Action::Mask, Action::Block],
-            Name::Latency => &[Action::Warn],
+            GuardName::PiiDetection | GuardName::SecretsScanner => &[Action::Warn, Action::Mask, Action::Block],
+            GuardName::Latency => &[Action::Warn],
             _ => &[Action::Warn, Action::Block],
         };
         let Some(value) = self.take("action") else { return default };
@@ -263,7 +263,7 @@ impl Entry {
             }
             _ => None,
         };
-        let Some(value) = self.take("topics") else { return TOPICS.map(Topic::named).to_vec() };
+        let Some(value) = self.take("topics") else { return KNOWN_TOPICS.map(Topic::named).to_vec() };
         let topics: Option<Vec<Topic>> = value.as_array().and_then(|all| all.iter().map(topic).collect());
         topics.filter(|topics| !topics.is_empty()).unwrap_or_else(|| {
             faults.push(self.fault("topics", "a list of names or of {\"name\", \"words\"}"));
@@ -283,7 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_known_is_refused_and_what_is_known_is_told() {
+    fn unknown_settings_are_refused_and_the_known_ones_listed() {
         for (guards, policies, fault) in [
             (r#"["pii"]"#, "", "unknown guard `pii`; known are pii-detection, secrets-scanner"),
             (r#"{"name": "pii-detection"}"#, "", "RUNTIME_GUARDS is not a JSON array"),
@@ -319,25 +319,25 @@ mod tests {
                 "names no topic",
             ),
         ] {
-            let faults = Settings::read(guards, policies).unwrap_err();
+            let faults = GuardConfig::read(guards, policies).unwrap_err();
             assert!(faults.len() == 1 && faults[0].contains(fault), "{guards} {policies}: {faults:?}");
         }
     }
 
     #[test]
-    fn all_faults_are_told_at_once() {
-        let faults = Settings::read(r#"["a", "b", {"name": "rate-limit", "per": 1}]"#, "{}").unwrap_err();
+    fn all_faults_are_returned_at_once() {
+        let faults = GuardConfig::read(r#"["a", "b", {"name": "rate-limit", "per": 1}]"#, "{}").unwrap_err();
         assert_eq!(faults.len(), 4, "{faults:?}");
     }
 
     #[test]
-    fn nothing_set_asks_for_nothing() {
-        assert_eq!(Settings::read("", "").unwrap(), Settings::default());
-        assert_eq!(Settings::read("[]", " [] ").unwrap(), Settings::default());
+    fn empty_variables_configure_no_guard() {
+        assert_eq!(GuardConfig::read("", "").unwrap(), GuardConfig::default());
+        assert_eq!(GuardConfig::read("[]", " [] ").unwrap(), GuardConfig::default());
     }
 
     #[test]
-    fn the_default_policies_of_the_service_are_understood() {
+    fn the_default_policies_of_the_service_are_valid() {
         let rule = |kind, operator, value| format!(r#"[{{"type": "{kind}", "operator": "{operator}", "value": "{value}"}}]"#);
         let policies = format!(
             r#"[{{"id": "gp_default_tokens", "name": "Token Limit", "severity": "warning", "enabled": true, "rules": {}}},
@@ -351,14 +351,14 @@ mod tests {
             rule("max_cost_per_day", "lt", "10.00"),
             rule("max_tokens", "lt", "1"),
         );
-        let settings = Settings::read("", &policies).unwrap();
+        let settings = GuardConfig::read("", &policies).unwrap();
         let limits: Vec<_> = settings.limits.iter().map(|limit| (limit.guard, limit.most, limit.reached, limit.action)).collect();
         assert_eq!(
             limits,
             [
-                (Name::MaxTokens, 4096.0, true, Action::Warn),
-                (Name::Latency, 2000.0, true, Action::Block),
-                (Name::SpendLimit, 10.0, true, Action::Warn)
+                (GuardName::MaxTokens, 4096.0, true, Action::Warn),
+                (GuardName::Latency, 2000.0, true, Action::Block),
+                (GuardName::SpendLimit, 10.0, true, Action::Warn)
             ]
         );
         assert_eq!((settings.topics.len(), settings.topics[0].topics.len(), settings.topics[0].action), (1, 3, Action::Block));

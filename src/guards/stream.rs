@@ -1,61 +1,60 @@
-//! Judges an answer while it is being written. Only the run that is not over yet is held back: as a rule one word,
-//! the groups of a number or a name that waits for its value, and never more than `runs::LONGEST` bytes (4 KiB).
-//! Text is read once, memory does not grow with the answer, and what is let out equals what `check` makes of the
-//! whole, up to the place where it blocks.
+//! Judges an answer while it is being streamed. Only the incomplete run is held back: usually one word, the groups of a
+//! number, or a name without its value, and never more than `runs::MAX_RUN_BYTES` (4 KiB). Text is read once, memory does not
+//! grow with the answer, and the released text equals that of `check` on the whole answer, up to the point where it blocks.
 
 use std::sync::Arc;
 
-use crate::finding::{Action, Block, Finding, Name};
-use crate::guards::{Text, finding, masked};
-use crate::pii::CONTEXT;
-use crate::runs::Cutter;
+use crate::finding::{Action, Block, Finding, GuardName};
+use crate::guards::{TextGuards, finding, masked};
+use crate::pii::CONTEXT_BYTES;
+use crate::runs::RunSplitter;
 use crate::topics;
 
-/// What may be sent on, in this order.
+/// An item to send to the client, in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Out {
+pub enum StreamItem {
     Text(String),
     Finding(Finding),
-    /// The answer ends here; whatever is pushed later is dropped.
+    /// The answer ends; later fragments are dropped.
     Blocked(Block),
 }
 
 #[derive(Debug)]
-pub struct Stream {
-    guards: Option<Arc<Text>>,
-    cutter: Cutter,
-    /// What was let out last, as context, and then what is held back.
+pub struct GuardStream {
+    guards: Option<Arc<TextGuards>>,
+    splitter: RunSplitter,
+    /// The last released text, as context, followed by the text that is held back.
     buffer: String,
     held: usize,
-    /// Where the buffer begins in the whole answer.
+    /// The position of the buffer in the whole answer.
     offset: usize,
-    topics: Vec<topics::Reading>,
+    topics: Vec<topics::TopicReader>,
     over: bool,
 }
 
-impl Stream {
-    pub(crate) fn new(guards: Option<Arc<Text>>) -> Self {
+impl GuardStream {
+    pub(crate) fn new(guards: Option<Arc<TextGuards>>) -> Self {
         let count = guards.as_ref().map_or(0, |guards| guards.topics.len());
-        let topics = std::iter::repeat_with(topics::Reading::default).take(count).collect();
-        Self { guards, cutter: Cutter::default(), buffer: String::new(), held: 0, offset: 0, topics, over: false }
+        let topics = std::iter::repeat_with(topics::TopicReader::default).take(count).collect();
+        Self { guards, splitter: RunSplitter::default(), buffer: String::new(), held: 0, offset: 0, topics, over: false }
     }
 
-    /// Takes a fragment and gives back what can no longer become part of a finding.
-    pub fn push(&mut self, fragment: &str) -> Vec<Out> {
+    /// Adds a fragment, and returns the text that can no longer become part of a finding.
+    pub fn push(&mut self, fragment: &str) -> Vec<StreamItem> {
         if self.over || fragment.is_empty() {
             return Vec::new();
         }
         let Some(guards) = self.guards.clone() else {
-            return vec![Out::Text(fragment.to_owned())];
+            return vec![StreamItem::Text(fragment.to_owned())];
         };
         let mut out = Vec::new();
         let mut rest = fragment;
-        // A large fragment is taken in pieces, so that the buffer keeps its bound.
+        // A large fragment is processed in pieces to bound the buffer.
         while !rest.is_empty() && !self.over {
-            let (piece, later) = rest.split_at(rest.floor_char_boundary(crate::runs::LONGEST));
+            let (piece, later) = rest.split_at(rest.floor_char_boundary(crate::runs::MAX_RUN_BYTES));
             self.buffer.push_str(piece);
             rest = later;
-            while let Some(end) = self.cutter.end(&self.buffer[self.held..]) {
+            while let Some(end) = self.splitter.end(&self.buffer[self.held..]) {
                 self.release(&guards, self.held + end, false, &mut out);
                 if self.over {
                     break;
@@ -66,8 +65,8 @@ impl Stream {
         out
     }
 
-    /// The answer is over: gives back the rest.
-    pub fn finish(&mut self) -> Vec<Out> {
+    /// Ends the answer and returns the rest.
+    pub fn finish(&mut self) -> Vec<StreamItem> {
         let mut out = Vec::new();
         if let Some(guards) = self.guards.clone()
             && !self.over
@@ -78,8 +77,8 @@ impl Stream {
         out
     }
 
-    /// Lets the buffer out up to `end`, masked, or blocks before the finding that asks for it.
-    fn release(&mut self, guards: &Text, end: usize, last: bool, out: &mut Vec<Out>) {
+    /// Releases the buffer up to `end`, masked, or blocks before a finding that does so.
+    fn release(&mut self, guards: &TextGuards, end: usize, last: bool, out: &mut Vec<StreamItem>) {
         let run = self.held..end;
         let mut found = Vec::new();
         if guards.reads_runs() {
@@ -96,7 +95,7 @@ impl Stream {
         for ((topics, action), reading) in guards.topics.iter().zip(&mut self.topics) {
             let mut each = |topic: &str, span| {
                 cut |= *action == Action::Block;
-                found.push(finding(Name::BlockedTopics, topic, span, *action));
+                found.push(finding(GuardName::BlockedTopics, topic, span, *action));
             };
             topics.read(reading, &self.buffer[run.clone()], self.offset + run.start, &mut each);
             if last {
@@ -104,26 +103,26 @@ impl Stream {
             }
         }
         if cut {
-            // The last word of the topic lies in this run or ended just before it.
+            // The last word of the topic is in this run or just before it.
             text.clear();
         }
         self.held = end;
         if !text.is_empty() {
             match out.last_mut() {
-                Some(Out::Text(last)) => last.push_str(&text),
-                _ => out.push(Out::Text(text)),
+                Some(StreamItem::Text(last)) => last.push_str(&text),
+                _ => out.push(StreamItem::Text(text)),
             }
         }
         found.sort_by_key(|finding| (finding.span.start, finding.span.end));
         self.tell(found, out);
     }
 
-    fn tell(&mut self, found: Vec<Finding>, out: &mut Vec<Out>) {
+    fn tell(&mut self, found: Vec<Finding>, out: &mut Vec<StreamItem>) {
         for finding in found {
             let block = (finding.action == Action::Block).then(|| Block::found(finding.guard, &finding.kind));
-            out.push(Out::Finding(finding));
+            out.push(StreamItem::Finding(finding));
             if let Some(block) = block {
-                out.push(Out::Blocked(block));
+                out.push(StreamItem::Blocked(block));
                 self.over = true;
                 self.buffer = String::new();
                 self.held = 0;
@@ -132,9 +131,9 @@ impl Stream {
         }
     }
 
-    /// Drops what was let out, but for the context of a number.
+    /// Drops released text, except for the context of numbers.
     fn forget(&mut self) {
-        let from = self.buffer.floor_char_boundary(self.held.saturating_sub(2 * CONTEXT));
+        let from = self.buffer.floor_char_boundary(self.held.saturating_sub(2 * CONTEXT_BYTES));
         self.buffer.drain(..from);
         self.held -= from;
         self.offset += from;

@@ -1,9 +1,9 @@
-//! Blocked topics: the known ones by a lexicon of acts and objects, the configured ones by the words given.
+//! Blocked topics: known ones by a lexicon of acts and objects, configured ones by their words.
 
 use std::ops::Range;
 
 use crate::phrases::{Lexicon, Progress};
-use crate::settings::{TOPICS, Topic};
+use crate::settings::{KNOWN_TOPICS, Topic};
 use crate::words::Words;
 
 #[derive(Debug)]
@@ -12,21 +12,21 @@ pub(crate) struct Topics {
     wanted: Vec<Box<str>>,
 }
 
-/// How far one text was read.
+/// The state of reading one text.
 #[derive(Debug, Default)]
-pub(crate) struct Reading {
+pub(crate) struct TopicReader {
     words: Words,
     progress: Progress,
 }
 
 impl Topics {
     pub(crate) fn new(topics: &[Topic]) -> Result<Self, String> {
-        let known = topics.iter().any(|topic| topic.words.is_empty() && TOPICS.contains(&topic.name.as_str()));
+        let known = topics.iter().any(|topic| topic.words.is_empty() && KNOWN_TOPICS.contains(&topic.name.as_str()));
         let mut lexicon = Lexicon::read(if known { include_str!("lexicon/topics.txt") } else { "" })?;
         for topic in topics {
             let itself = [topic.name.replace('_', " ")];
             let phrases = if topic.words.is_empty() { &itself[..] } else { &topic.words[..] };
-            if topic.words.is_empty() && TOPICS.contains(&topic.name.as_str()) {
+            if topic.words.is_empty() && KNOWN_TOPICS.contains(&topic.name.as_str()) {
                 continue;
             }
             for phrase in phrases {
@@ -40,18 +40,18 @@ impl Topics {
         Ok(Self { lexicon, wanted: topics.iter().map(|topic| topic.name.as_str().into()).collect() })
     }
 
-    /// Reads text that begins at `offset`, and tells each topic that it reaches.
-    pub(crate) fn read(&self, reading: &mut Reading, text: &str, offset: usize, mut each: impl FnMut(&str, Range<usize>)) {
-        let Reading { words, progress } = reading;
+    /// Reads text that begins at `offset`, and calls `each` for the topics in it.
+    pub(crate) fn read(&self, reading: &mut TopicReader, text: &str, offset: usize, mut each: impl FnMut(&str, Range<usize>)) {
+        let TopicReader { words, progress } = reading;
         words.read(text, offset, |word, span| self.word(progress, word, &span, &mut each));
     }
 
-    pub(crate) fn end(&self, reading: &mut Reading, mut each: impl FnMut(&str, Range<usize>)) {
-        let Reading { words, progress } = reading;
+    pub(crate) fn end(&self, reading: &mut TopicReader, mut each: impl FnMut(&str, Range<usize>)) {
+        let TopicReader { words, progress } = reading;
         words.end(|word, span| self.word(progress, word, &span, &mut each));
     }
 
-    /// For callers that split words themselves.
+    /// Reads one word, for callers that split text themselves.
     pub(crate) fn word(&self, progress: &mut Progress, word: &[u8], span: &Range<usize>, mut each: impl FnMut(&str, Range<usize>)) {
         self.lexicon.word(progress, word, span, |rule, span| {
             if self.wanted.contains(&rule.kind) {
@@ -61,7 +61,7 @@ impl Topics {
     }
 }
 
-/// The words of a configured phrase, folded as text is; a `*` at a word's end makes it a stem.
+/// The words of a configured phrase, normalised like text; a `*` at the end of a word makes it a stem.
 fn folded(phrase: &str) -> Vec<String> {
     let mut all = Vec::new();
     for part in phrase.split_whitespace() {
@@ -85,19 +85,19 @@ mod tests {
     use super::*;
 
     fn found(topics: &Topics, text: &str) -> Vec<String> {
-        let (mut reading, mut all) = (Reading::default(), Vec::new());
+        let (mut reading, mut all) = (TopicReader::default(), Vec::new());
         topics.read(&mut reading, text, 0, |kind, _| all.push(kind.to_owned()));
         topics.end(&mut reading, |kind, _| all.push(kind.to_owned()));
         all
     }
 
     fn known() -> Topics {
-        let topics: Vec<Topic> = TOPICS.iter().map(|name| Topic { name: (*name).to_owned(), words: vec![] }).collect();
+        let topics: Vec<Topic> = KNOWN_TOPICS.iter().map(|name| Topic { name: (*name).to_owned(), words: vec![] }).collect();
         Topics::new(&topics).unwrap()
     }
 
     #[test]
-    fn everyday_words_are_no_topic() {
+    fn harmless_text_has_no_topic() {
         let topics = known();
         for text in [
             "How do I kill a Python process that hangs?",
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_topic_that_is_not_asked_for_is_not_found() {
+    fn a_topic_that_is_not_configured_is_not_found() {
         let topics = Topics::new(&[Topic { name: "self_harm".into(), words: vec![] }]).unwrap();
         assert!(found(&topics, "how to build a pipe bomb").is_empty());
         assert_eq!(found(&topics, "I want to kill myself"), ["self_harm"]);

@@ -1,14 +1,14 @@
-//! Words as the guards of meaning read them: in small letters, without accents and without the characters that are
-//! put between letters to hide them. A word may come in fragments.
+//! Splits text into normalised words: lower case, without accents and without invisible characters between letters. A word
+//! may arrive in fragments.
 
 use std::ops::Range;
 
 use crate::runs::{is_ignorable, is_letter};
 
-/// The rest of a word is ignored.
+/// The longest word; the rest of it is ignored.
 const MAX_WORD_BYTES: usize = 48;
 
-/// Small letters and digits of ASCII by their letters; 0: another sign.
+/// ASCII letters in lower case, and digits; 0: another character.
 const LOWER: [u8; 256] = {
     let mut lower = [0; 256];
     let mut byte = 0u8;
@@ -21,7 +21,7 @@ const LOWER: [u8; 256] = {
     lower
 };
 
-/// Collects letters until a word is whole.
+/// Collects the letters of a word.
 #[derive(Debug)]
 pub(crate) struct Words {
     word: [u8; MAX_WORD_BYTES],
@@ -36,12 +36,12 @@ impl Default for Words {
 }
 
 impl Words {
-    /// Reads text that begins at `offset` of the whole; `each` is called with every finished word.
+    /// Reads text that begins at `offset` of the whole; `each` is called with every complete word.
     pub(crate) fn read(&mut self, text: &str, offset: usize, mut each: impl FnMut(&[u8], Range<usize>)) {
         let bytes = text.as_bytes();
         let mut next = 0;
         while next < bytes.len() {
-            // Most text is ASCII.
+            // Fast path for ASCII.
             let byte = bytes[next];
             let lower = LOWER[usize::from(byte)];
             if lower != 0 {
@@ -65,7 +65,7 @@ impl Words {
             let at = offset + next;
             next += c.len_utf8();
             if matches!(c, '\'' | '\u{2018}' | '\u{2019}') || is_ignorable(c) {
-                // "don't" is one word, and a soft hyphen parts none.
+                // "don't" is one word, and a soft hyphen splits none.
             } else if is_letter(c) {
                 c.to_lowercase().for_each(|lower| self.fold(lower, at, c.len_utf8()));
             } else if is_mark(c) {
@@ -73,7 +73,7 @@ impl Words {
             } else {
                 self.end(&mut each);
                 if c.is_alphanumeric() {
-                    // Scripts without spaces: each sign is a word.
+                    // Scripts without spaces: each character is a word.
                     self.take(c, at, c.len_utf8());
                     self.end(&mut each);
                 }
@@ -81,7 +81,7 @@ impl Words {
         }
     }
 
-    /// The text is over.
+    /// Ends the text.
     pub(crate) fn end(&mut self, mut each: impl FnMut(&[u8], Range<usize>)) {
         if self.length > 0 {
             each(&self.word[..self.length], self.span.clone());
@@ -100,7 +100,7 @@ impl Words {
         self.span.end = at + length;
     }
 
-    /// A letter without its accent, and letters that look like another as that one.
+    /// Adds a letter without its accent, or the Latin letter that it imitates.
     fn fold(&mut self, c: char, at: usize, length: usize) {
         let plain = match c {
             'à'..='å' | 'ā' | 'ă' | 'ą' => "a",
@@ -133,7 +133,7 @@ fn is_mark(c: char) -> bool {
     matches!(c, '\u{300}'..='\u{36f}')
 }
 
-/// Cyrillic and Greek letters within a Latin word.
+/// The Latin letter that a Cyrillic or Greek one imitates.
 fn lookalike(c: char) -> &'static str {
     match c {
         'а' | 'α' => "a",
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_read_as_they_are_meant() {
+    fn words_are_normalised() {
         for (text, expected) in [
             ("Don't STOP!", vec!["dont", "stop"]),
             ("can\u{2019}t", vec!["cant"]),

@@ -1,5 +1,5 @@
-//! Bytes that clients share. Each part of what they can make a server hold is taken from a pool before it is held, and
-//! given back when it is gone; one caller gets a quarter of a pool at most, and one team half of it.
+//! The memory budget of clients. Memory that a client can make the server allocate is reserved in a pool first and released
+//! when it is freed. One caller gets at most a quarter of a pool, one team at most half.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash};
@@ -12,23 +12,23 @@ use http::{HeaderValue, StatusCode, header};
 use crate::error::Error;
 use crate::memory::KIB;
 
-/// What a connection may hold of an unread head and of an unsent answer. A longer head ends the connection.
+/// hyper's buffer for an unread head or an unsent answer. A longer head ends the connection.
 pub(crate) const BUFFER_BYTES: usize = 48 * 1024;
 /// One connection: hyper's buffers for reading and writing, its task, and bodies and answers of up to `FREE_BYTES`.
 pub const CONNECTION_BYTES: u64 = 32 * KIB;
-/// Up to here a body or an answer is a part of its connection.
+/// A body or an answer up to this size is part of `CONNECTION_BYTES`.
 pub(crate) const FREE_BYTES: usize = 4 * 1024;
-/// A head beyond its first `SMALL_HEAD_BYTES`, in a buffer that is doubled as it grows.
+/// A head longer than `SMALL_HEAD_BYTES`, in a buffer that doubles as it grows.
 pub const HEAD_BYTES: u64 = 96 * KIB;
 pub(crate) const SMALL_HEAD_BYTES: usize = 8 * 1024;
-/// A stream whose client reads slowly: hyper's queue of what is to be sent.
+/// A stream: hyper's send queue, which is full if the client reads slowly.
 pub const STREAM_BYTES: u64 = BUFFER_BYTES as u64;
-/// The same for a stream that comes from another server, with the buffers of the connection that it comes by.
+/// A stream relayed from another server, with the buffers of the connection to that server.
 pub const RELAYED_BYTES: u64 = STREAM_BYTES + 32 * KIB;
-/// One value of a parsed JSON body: itself, and its share of the collection that it is in.
+/// One value of a parsed JSON body, with its share of the enclosing collection.
 pub(crate) const VALUE_BYTES: u64 = 128;
 
-/// Whose bytes they are: a caller's or an address', and a team's. Hashes, so that nothing is kept of a name.
+/// The holder of reserved bytes: a caller or an address, and a team. Stored as hashes, without the names.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Holder {
     caller: Option<NonZeroU64>,
@@ -44,10 +44,10 @@ impl Holder {
     }
 }
 
-/// Why there were no bytes.
+/// Why a reservation failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exhausted {
-    /// As many will never be given to one caller.
+    /// More than one caller may ever have.
     TooLarge,
     Caller,
     Team,
@@ -58,15 +58,18 @@ impl From<Exhausted> for Error {
     fn from(exhausted: Exhausted) -> Self {
         let (status, message) = match exhausted {
             Exhausted::TooLarge => {
-                return Self::new(StatusCode::PAYLOAD_TOO_LARGE, "this takes more memory than one caller may have; less at a time may do");
+                return Self::new(
+                    StatusCode::PAYLOAD_TOO_LARGE,
+                    "the request takes more memory than one caller may have; send less at a time",
+                );
             }
             Exhausted::Caller => {
-                (StatusCode::TOO_MANY_REQUESTS, "you have as much under way as one caller may; try again when some of it is done")
+                (StatusCode::TOO_MANY_REQUESTS, "your requests use all the memory that one caller may have; try again when some have ended")
             }
-            Exhausted::Team => (StatusCode::TOO_MANY_REQUESTS, "the team has as much under way as one team may; try again in a moment"),
-            Exhausted::All => {
-                (StatusCode::SERVICE_UNAVAILABLE, "the server has as much under way as its memory allows; try again in a moment")
+            Exhausted::Team => {
+                (StatusCode::TOO_MANY_REQUESTS, "the team's requests use all the memory that one team may have; try again in a moment")
             }
+            Exhausted::All => (StatusCode::SERVICE_UNAVAILABLE, "the server has no memory left for requests; try again in a moment"),
         };
         Self::new(status, message).with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
     }
@@ -85,9 +88,9 @@ struct Used {
     of: HashMap<NonZeroU64, u64, RandomState>,
 }
 
-/// Bytes of a pool, until this is dropped.
+/// Reserved bytes of a pool, released on drop.
 #[derive(Debug)]
-pub(crate) struct Lease {
+pub(crate) struct Reservation {
     pool: Arc<Pool>,
     holder: Holder,
     bytes: u64,
@@ -98,14 +101,14 @@ impl Pool {
         Arc::new(Self { total, used: Mutex::default() })
     }
 
-    /// What one caller may have.
+    /// The most that one caller may have.
     pub(crate) fn share(&self) -> u64 {
         self.total / 4
     }
 
-    pub(crate) fn take(self: &Arc<Self>, holder: Holder, bytes: u64) -> Result<Lease, Exhausted> {
+    pub(crate) fn take(self: &Arc<Self>, holder: Holder, bytes: u64) -> Result<Reservation, Exhausted> {
         self.add(holder, bytes)?;
-        Ok(Lease { pool: self.clone(), holder, bytes })
+        Ok(Reservation { pool: self.clone(), holder, bytes })
     }
 
     fn add(&self, holder: Holder, bytes: u64) -> Result<(), Exhausted> {
@@ -130,8 +133,8 @@ impl Pool {
     }
 }
 
-impl Lease {
-    /// Takes more for the same holder.
+impl Reservation {
+    /// Reserves more for the same holder.
     pub(crate) fn grow(&mut self, bytes: u64) -> Result<(), Exhausted> {
         self.pool.add(self.holder, bytes)?;
         self.bytes += bytes;
@@ -139,7 +142,7 @@ impl Lease {
     }
 }
 
-impl Drop for Lease {
+impl Drop for Reservation {
     fn drop(&mut self) {
         let mut used = self.pool.used.lock().unwrap_or_else(PoisonError::into_inner);
         used.all = used.all.saturating_sub(self.bytes);
@@ -154,18 +157,18 @@ impl Drop for Lease {
     }
 }
 
-/// How the bytes of clients are divided.
+/// The division of the clients' memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Division {
+pub struct MemoryPlan {
     /// The most connections at once.
     pub connections: usize,
-    /// For heads that are longer than usual.
+    /// Bytes for heads longer than `SMALL_HEAD_BYTES`.
     pub heads: u64,
-    /// For bodies and what is made of them, answers and streams.
+    /// Bytes for bodies, parsed bodies, answers and streams.
     pub work: u64,
 }
 
-impl Division {
+impl MemoryPlan {
     pub fn of(clients: u64) -> Self {
         let heads = clients / 16;
         let connections = clients / 16 * 7 / CONNECTION_BYTES;
@@ -173,7 +176,7 @@ impl Division {
         Self { connections: usize::try_from(connections).unwrap_or(usize::MAX).max(1), heads, work }
     }
 
-    /// The most that clients can make a server hold.
+    /// The most that clients can make the server allocate.
     pub fn sum(self) -> u64 {
         self.connections as u64 * CONNECTION_BYTES + self.heads + self.work
     }
@@ -182,26 +185,26 @@ impl Division {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::{MIB, PROGRAM, for_clients};
+    use crate::memory::{MIB, PROGRAM_BYTES, for_clients};
 
     /// docs/platform.md has this as a table.
     #[test]
-    fn what_the_worst_clients_hold_stays_below_the_limit() {
+    fn the_sum_for_all_clients_stays_below_the_limit() {
         const CHILDREN: u64 = 128 * MIB;
         for limit in [256, 384, 512, 1024, 4096].map(|mib| mib * MIB) {
-            let division = Division::of(for_clients(limit, CHILDREN));
-            assert!(PROGRAM + CHILDREN + division.sum() <= limit, "{limit}: {division:?}");
+            let plan = MemoryPlan::of(for_clients(limit, CHILDREN));
+            assert!(PROGRAM_BYTES + CHILDREN + plan.sum() <= limit, "{limit}: {plan:?}");
         }
-        // A runtime, which has no children to speak of.
+        // A runtime, whose children take no memory of note.
         for limit in [96, 128, 512].map(|mib| mib * MIB) {
-            assert!(PROGRAM + Division::of(for_clients(limit, 0)).sum() <= limit, "{limit}");
+            assert!(PROGRAM_BYTES + MemoryPlan::of(for_clients(limit, 0)).sum() <= limit, "{limit}");
         }
-        let chart = Division::of(for_clients(256 * MIB, CHILDREN));
+        let chart = MemoryPlan::of(for_clients(256 * MIB, CHILDREN));
         assert_eq!((chart.connections, chart.heads, chart.work), (896, 4 * MIB, 32 * MIB));
     }
 
     #[test]
-    fn a_caller_gets_a_quarter_a_team_half_and_all_get_all() {
+    fn a_caller_gets_a_quarter_of_the_pool_and_a_team_half() {
         let pool = Pool::new(1000);
         let of = |caller: &str, team: &'static str| Holder::new(caller, Some(team));
         let mut first = pool.take(of("a", "x"), 200).unwrap();
@@ -215,6 +218,6 @@ mod tests {
         drop(first);
         pool.take(of("a", "x"), 250).unwrap();
         drop((second, others));
-        assert!(pool.used.lock().unwrap().of.is_empty(), "nobody is remembered who has nothing");
+        assert!(pool.used.lock().unwrap().of.is_empty(), "holders without reservations are removed");
     }
 }

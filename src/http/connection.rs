@@ -1,5 +1,5 @@
-//! One connection: HTTP/1.1 with time limits, each request answered by the handler, whatever the
-//! handler does. Here errors become bodies and causes become log lines.
+//! One connection: HTTP/1.1 with timeouts. Each request gets an answer even if the handler panics. Errors become response
+//! bodies, and their causes log lines.
 
 use std::any::Any;
 use std::convert::Infallible;
@@ -28,32 +28,32 @@ use crate::id::{self, RequestId};
 use crate::metered::Metered;
 use crate::reply::{Body, Reply};
 use crate::request::Request;
-use crate::serve::Limits;
-use crate::slots::{Place, Slot};
+use crate::serve::ServerLimits;
+use crate::slots::{RequestSlot, Slot};
 
-/// The send buffer of the kernel, which takes megabytes otherwise for a client that stops reading.
+/// The limit of unsent bytes in the kernel, which would otherwise buffer megabytes for a client that stops reading.
 const SEND_BUFFER_BYTES: u32 = 32 * 1024;
 /// A longer URL or header gets 414 or 431.
 const MAX_URL_BYTES: usize = 8 * 1024;
 const MAX_HEADER_BYTES: usize = 32 * 1024;
 
-pub(crate) async fn run<H, F>(stream: TcpStream, slot: Arc<Slot>, limits: Limits, handler: Arc<H>, mut closing: watch::Receiver<bool>)
+pub(crate) async fn run<H, F>(stream: TcpStream, slot: Arc<Slot>, limits: ServerLimits, handler: Arc<H>, mut closing: watch::Receiver<bool>)
 where
     H: Fn(Request) -> F,
     F: Future<Output = Result<Reply, Error>>,
 {
-    // Best effort: without these a connection is slower or lingers longer, not wrong.
+    // Best effort: without these options a connection is slower or stays open longer.
     let _ = stream.set_nodelay(true);
     let socket = SockRef::from(&stream);
-    let _ = socket.set_tcp_user_timeout(Some(limits.stall));
+    let _ = socket.set_tcp_user_timeout(Some(limits.send_timeout));
     let _ = socket.set_tcp_notsent_lowat(SEND_BUFFER_BYTES);
-    let patience = limits.body;
+    let body_timeout = limits.body_timeout;
     let stream = Metered::new(stream, slot.clone());
-    let service = service_fn(|request| answer(&*handler, request, &slot, patience));
+    let service = service_fn(|request| answer(&*handler, request, &slot, body_timeout));
     let mut connection = pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(limits.head)
+            .header_read_timeout(limits.head_timeout)
             .max_buf_size(BUFFER_BYTES)
             .serve_connection(TokioIo::new(stream), service)
     );
@@ -73,26 +73,26 @@ async fn answer<H, F>(
     handler: &H,
     request: http::Request<Incoming>,
     slot: &Arc<Slot>,
-    patience: Duration,
+    body_timeout: Duration,
 ) -> Result<Response<Body>, Infallible>
 where
     H: Fn(Request) -> F,
     F: Future<Output = Result<Reply, Error>>,
 {
     let started = Instant::now();
-    let place = Place::new(slot, started);
+    let request_slot = RequestSlot::new(slot, started);
     let id = RequestId::echoed(request.headers()).unwrap_or_else(|| RequestId::made(SystemTime::now(), random()));
     let method = request.method().clone();
     let uri = request.uri().clone();
     let fits = fits(&request);
-    let request = Request::new(request, id.clone(), place.clone(), patience);
+    let request = Request::new(request, id.clone(), request_slot.clone(), body_timeout);
     let outcome = AssertUnwindSafe(async {
         fits?;
         handler(request).await
     });
     let outcome = outcome.catch_unwind().await;
-    let outcome = outcome.unwrap_or_else(|panic| Err(Error::internal(format!("panic: {}", words(&*panic)))));
-    let outcome = outcome.and_then(|reply| match place.answering(reply.bytes_held()) {
+    let outcome = outcome.unwrap_or_else(|panic| Err(Error::internal(format!("panic: {}", panic_message(&*panic)))));
+    let outcome = outcome.and_then(|reply| match request_slot.begin_answer(reply.bytes_held()) {
         Ok(()) => Ok(reply),
         Err(exhausted) => Err(exhausted.into()),
     });
@@ -108,7 +108,7 @@ where
         elapsed_us = started.elapsed().as_micros(),
         "answered"
     );
-    Ok(reply.with_header(id::HEADER, id.value()).into_response(place))
+    Ok(reply.with_header(id::HEADER, id.value()).into_response(request_slot))
 }
 
 fn fits<B>(request: &http::Request<B>) -> Result<(), Error> {
@@ -135,13 +135,12 @@ fn log(error: &Error, id: &RequestId) {
     }
 }
 
-fn words(panic: &(dyn Any + Send)) -> &str {
+fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without words")
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message")
 }
 
-/// An id needs to be unlikely to come twice, and may be guessed. The keys that hash maps are given cost no call of the
-/// system each time.
+/// The random part of a request id: unique, not secret. The keys of hash maps cost no system call each time.
 fn random() -> u128 {
     let half = || u128::from(RandomState::new().hash_one(()));
     half() << 64 | half()

@@ -1,5 +1,5 @@
-//! What a handler answers when it cannot do what was asked. Status and message leave the house in
-//! the body {`error`, `message`, `path`}; the cause goes to the log, with the request's id.
+//! The error of a handler. Status and message go to the client in the body {`error`, `message`, `path`}; the cause goes to
+//! the log, with the request id.
 
 use std::error::Error as StdError;
 
@@ -42,7 +42,7 @@ impl Error {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, message)
     }
 
-    /// 405, naming what is allowed in the message and in the `Allow` header.
+    /// 405, with the allowed methods in the message and in the `Allow` header.
     pub fn method_not_allowed(allowed: &[Method]) -> Self {
         let names = allowed.iter().map(Method::as_str).collect::<Vec<_>>().join(", ");
         let error = Self::new(StatusCode::METHOD_NOT_ALLOWED, format!("allowed here: {names}"));
@@ -52,7 +52,7 @@ impl Error {
         }
     }
 
-    /// 500. The caller learns only that it is not their fault; the log learns why.
+    /// 500. The cause goes to the log only.
     pub fn internal(cause: impl Into<Cause>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "something went wrong on the server; its log says what, under this X-Request-Id")
             .because(cause)
@@ -92,9 +92,9 @@ impl Error {
         self.with_body(&Body { error, message: &message, path })
     }
 
-    /// Status and headers of the error with a body of another protocol's form.
+    /// Status and headers of the error, with a body in the form of another protocol.
     pub fn with_body(self, body: &impl Serialize) -> Reply {
-        // Plain strings always serialise; an empty body is what is left if they ever did not.
+        // Plain strings always serialise.
         let bytes = serde_json::to_vec(body).unwrap_or_default();
         let reply = Reply::bytes("application/json", bytes).with_status(self.status);
         self.headers.into_iter().fold(reply, |reply, (name, value)| reply.with_header(name, value))
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_message_leaves_and_the_cause_stays() {
+    fn the_cause_is_not_part_of_the_message() {
         let error = Error::internal("password=hunter2");
         assert_eq!(error.status(), StatusCode::INTERNAL_SERVER_ERROR);
         assert!(!error.message().contains("hunter2"));
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_allowed_is_named() {
+    fn allowed_methods_are_listed() {
         let error = Error::method_not_allowed(&[Method::GET, Method::HEAD]);
         assert_eq!(error.message(), "allowed here: GET, HEAD");
         assert_eq!(error.headers, [(header::ALLOW, HeaderValue::from_static("GET, HEAD"))]);

@@ -1,5 +1,5 @@
-//! Server-sent events as the specification frames them: `data: <json>` and a blank line, where one is wanted with
-//! `event:` and `id:` before it. JSON never holds a raw line break, so the data is always one line.
+//! Server-sent events: `data: <json>` and a blank line, optionally with `event:` and `id:` before it. JSON never contains a
+//! raw line break, so the data is always one line.
 
 use std::fmt;
 use std::pin::Pin;
@@ -13,7 +13,7 @@ use hyper::body::{Body, Frame};
 use serde::Serialize;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
-use crate::broken::Broken;
+use crate::delayed_error::BodyError;
 use crate::error::Error;
 
 /// One framed event, ready to be sent.
@@ -25,8 +25,8 @@ impl Event {
         Self::framed(Vec::new(), value)
     }
 
-    /// An event of a kind that clients can listen for. Clients that lose the connection send back the last id that
-    /// they were given, in `Last-Event-ID`.
+    /// An event with a name that clients can listen for, and an id. A client that reconnects sends the last id in
+    /// `Last-Event-ID`.
     pub fn named(kind: &str, id: Option<&str>, value: &impl Serialize) -> Result<Self, Error> {
         let mut head = Vec::new();
         for (field, text) in [("event", Some(kind)), ("id", id)] {
@@ -46,7 +46,7 @@ impl Event {
         Ok(Self(frame.into()))
     }
 
-    /// The end of a stream as the chat completions protocol marks it.
+    /// The end marker of a stream in the chat completions protocol.
     pub fn done() -> Self {
         Self(Bytes::from_static(b"data: [DONE]\n\n"))
     }
@@ -58,36 +58,36 @@ impl fmt::Display for Event {
     }
 }
 
-/// A stream of events as a response body, with a comment after each `silence`.
+/// A stream of events as a response body, with a comment whenever no event came for `keep_alive`.
 pub(crate) struct Events<S> {
     stream: Pin<Box<S>>,
-    silence: Interval,
+    keep_alive: Interval,
 }
 
 impl<S: Stream<Item = Event> + Send + 'static> Events<S> {
-    pub(crate) fn new(stream: S, silence: Duration) -> Self {
-        let mut silence = interval_at(Instant::now() + silence, silence);
-        silence.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Self { stream: Box::pin(stream), silence }
+    pub(crate) fn new(stream: S, keep_alive: Duration) -> Self {
+        let mut keep_alive = interval_at(Instant::now() + keep_alive, keep_alive);
+        keep_alive.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Self { stream: Box::pin(stream), keep_alive }
     }
 
-    pub(crate) fn boxed_unsync(self) -> UnsyncBoxBody<Bytes, Broken> {
+    pub(crate) fn boxed_unsync(self) -> UnsyncBoxBody<Bytes, BodyError> {
         UnsyncBoxBody::new(self)
     }
 }
 
 impl<S: Stream<Item = Event>> Body for Events<S> {
     type Data = Bytes;
-    type Error = Broken;
+    type Error = BodyError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match self.stream.as_mut().poll_next(context) {
             Poll::Ready(Some(Event(frame))) => {
-                self.silence.reset();
+                self.keep_alive.reset();
                 Poll::Ready(Some(Ok(Frame::data(frame))))
             }
             Poll::Ready(None) => Poll::Ready(None),
-            Poll::Pending => self.silence.poll_tick(context).map(|_| Some(Ok(Frame::data(Bytes::from_static(b": keep-alive\n\n"))))),
+            Poll::Pending => self.keep_alive.poll_tick(context).map(|_| Some(Ok(Frame::data(Bytes::from_static(b": keep-alive\n\n"))))),
         }
     }
 }
@@ -102,7 +102,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_frame_is_one_line_and_gives_back_what_went_in(text in any::<String>()) {
+        fn a_frame_is_one_line_and_decodes_to_its_input(text in any::<String>()) {
             let Event(frame) = Event::json(&text).unwrap();
             let line = frame.strip_prefix(b"data: ").unwrap().strip_suffix(b"\n\n").unwrap();
             prop_assert!(!line.iter().any(|byte| matches!(byte, b'\n' | b'\r')));
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_and_an_id_stand_before_the_data() {
+    fn event_name_and_id_precede_the_data() {
         let Event(frame) = Event::named("Warning", Some("17"), &1).unwrap();
         assert_eq!(frame, "event: Warning\nid: 17\ndata: 1\n\n");
         assert_eq!(Event::named("Normal", None, &1).unwrap().0, "event: Normal\ndata: 1\n\n");
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn silence_is_filled_with_comments() {
+    async fn an_idle_stream_sends_keep_alive_comments() {
         let started = Instant::now();
         let mut events = Events::new(stream::pending(), Duration::from_secs(15));
         for round in 1..=2 {

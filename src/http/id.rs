@@ -1,5 +1,5 @@
-//! The request's id: what the caller sent in `X-Request-Id` when it is fit for a log line, else a
-//! new one. It is in every reply and beside every cause in the log.
+//! The request id: the caller's `X-Request-Id` if it is safe in a log line, else a new one. Every reply and every logged
+//! cause has it.
 
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_fits_a_log_line_is_echoed() {
+    fn only_ids_that_are_safe_in_a_log_line_are_echoed() {
         for (sent, echoed) in [
             ("abc-123", true),
             ("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", true),

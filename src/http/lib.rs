@@ -1,9 +1,9 @@
-//! The HTTP plumbing that Slipway's servers share: connections and their limits, bounded JSON
-//! bodies, replies, errors and event streams. A server is one call, see `examples/hello.rs`.
+//! The HTTP server that Slipway's processes share: connections and their limits, bounded JSON bodies, replies, errors and
+//! event streams. A server is one call, see `examples/hello.rs`.
 
-mod broken;
 mod budget;
 mod connection;
+mod delayed_error;
 mod error;
 mod events;
 mod id;
@@ -18,7 +18,7 @@ mod serve;
 mod slots;
 pub mod token;
 
-pub use budget::{CONNECTION_BYTES, Division, HEAD_BYTES, Holder, RELAYED_BYTES, STREAM_BYTES};
+pub use budget::{CONNECTION_BYTES, HEAD_BYTES, Holder, MemoryPlan, RELAYED_BYTES, STREAM_BYTES};
 pub use error::Error;
 pub use events::Event;
 pub use http::header::AsHeaderName;
@@ -29,5 +29,5 @@ pub use proxies::{Network, Proxies};
 pub use query::Query;
 pub use reply::Reply;
 pub use request::Request;
-pub use serve::{Drained, Limits, serve};
-pub use slots::Place;
+pub use serve::{Drained, ServerLimits, serve};
+pub use slots::RequestSlot;

@@ -1,4 +1,4 @@
-//! Where a server can be reached.
+//! Listening sockets.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -6,11 +6,10 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use socket2::{Domain, Socket, Type};
 use tokio::net::TcpListener;
 
-/// How many connections may wait to be accepted.
+/// The connections that may wait to be accepted.
 const BACKLOG: i32 = 1024;
 
-/// Listens at `address`. `[::]` is every address of the machine, those of IPv4 too, and these alone where the kernel has no
-/// IPv6.
+/// Listens at `address`. `[::]` means every IPv6 and IPv4 address, or every IPv4 address if the kernel has no IPv6.
 pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let everywhere = address.ip() == Ipv6Addr::UNSPECIFIED;
     match Socket::new(Domain::for_address(address), Type::STREAM, None) {
@@ -28,7 +27,7 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 
 fn listening(socket: &Socket, address: SocketAddr) -> io::Result<()> {
     socket.set_nonblocking(true)?;
-    // Connections of an earlier process that still linger are no obstacle.
+    // Binds despite connections of an earlier process in TIME_WAIT.
     socket.set_reuse_address(true)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)

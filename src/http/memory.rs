@@ -1,4 +1,4 @@
-//! The memory limit of this process, as its control group has it, and how much of it clients may take.
+//! The memory limit of this process, from its control group, and the part of it that clients may take.
 
 use std::fs;
 use std::path::Path;
@@ -6,17 +6,17 @@ use std::path::Path;
 pub(crate) const KIB: u64 = 1024;
 pub const MIB: u64 = 1024 * KIB;
 
-/// Taken for the limit where there is none.
+/// The limit if the control group has none.
 pub const DEFAULT_LIMIT: u64 = 1024 * MIB;
-/// The program, what it caches, and what its allocator does not give back.
-pub const PROGRAM: u64 = 64 * MIB;
-/// From here on a limit of version 1 means that there is none.
+/// The program itself, its caches, and memory that the allocator does not return.
+pub const PROGRAM_BYTES: u64 = 64 * MIB;
+/// A limit of cgroup version 1 from this value on means that there is none.
 const UNLIMITED: u64 = 1 << 60;
 
-/// The bytes that clients of a process may take together that needs `others` for children and caches besides: what the
-/// limit leaves, and at least a quarter of the limit.
+/// The memory that all clients may take together, if children and caches of the process need `others`: the rest of the
+/// limit, and at least a quarter of it.
 pub fn for_clients(limit: u64, others: u64) -> u64 {
-    limit.saturating_sub(PROGRAM + others).max(limit / 4)
+    limit.saturating_sub(PROGRAM_BYTES + others).max(limit / 4)
 }
 
 /// The limit of this process, or `DEFAULT_LIMIT`.
@@ -25,8 +25,8 @@ pub fn limit() -> u64 {
     limit_of(&groups, Path::new("/sys/fs/cgroup")).unwrap_or(DEFAULT_LIMIT)
 }
 
-/// The lowest limit of the groups in `/proc/self/cgroup` and of those around them. In a container the folder has the
-/// container's own group at its root, whatever the path says.
+/// The lowest limit of the groups in `/proc/self/cgroup` and their ancestors. In a container the file system has the
+/// container's own group at its root, whatever path `/proc/self/cgroup` has.
 fn limit_of(groups: &str, root: &Path) -> Option<u64> {
     let limits = groups.lines().filter_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lowest_limit_of_all_groups_around_is_the_processs() {
+    fn the_lowest_limit_of_a_group_and_its_ancestors_applies() {
         let root = temp_dir().join(format!("slipway-cgroup-{}", std::process::id()));
         let put = |path: &str, text: &str| {
             let file = root.join(path);

@@ -1,5 +1,5 @@
-//! A connection's bytes: what is read at once is bounded, by which hyper's buffer stays small, and a head that grows long
-//! takes its bytes from the server's budget or ends the connection.
+//! A TCP stream with bounded reads, which keep hyper's buffer small. A long head reserves bytes of the server's budget, or
+//! ends the connection.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 
 use crate::slots::Slot;
 
-/// With this, hyper's buffer holds at most twice as much besides a head.
+/// The most that one read returns; hyper's buffer then holds at most twice as much besides a head.
 const READ_BYTES: u64 = 8 * 1024;
 
 pub(crate) struct Metered {

@@ -1,4 +1,4 @@
-//! The client's address behind proxies: `X-Forwarded-For` is believed as far as the proxies that wrote it are trusted.
+//! The address of a client behind proxies, from `X-Forwarded-For` as far as it was written by trusted proxies.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -39,7 +39,7 @@ impl FromStr for Network {
     }
 }
 
-/// The proxies whose word on addresses is taken.
+/// The proxies whose `X-Forwarded-For` is trusted.
 #[derive(Debug, Clone, Default)]
 pub struct Proxies(Arc<[Network]>);
 
@@ -52,7 +52,7 @@ impl Proxies {
         self.0.iter().any(|network| network.contains(address))
     }
 
-    /// The last address that no trusted proxy has: each proxy adds whom it was asked by at the end.
+    /// The last address that is no trusted proxy: each proxy appends the address of its own client.
     pub(crate) fn client(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         if !self.trust(peer) {
             return peer;
@@ -70,7 +70,7 @@ impl Proxies {
     }
 }
 
-/// With or without a port.
+/// Parses an address with or without a port.
 fn address(named: &str) -> Option<IpAddr> {
     let whole = named.trim_start_matches('[').split(']').next()?;
     let found = whole.parse().ok().or_else(|| named.rsplit_once(':')?.0.parse().ok())?;
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_believed_as_far_as_those_who_told_it_are_trusted() {
+    fn an_address_counts_only_if_a_trusted_proxy_forwarded_it() {
         for (trusted, peer, forwarded, expected) in [
             (&[][..], "10.0.0.1", &["1.2.3.4"][..], "10.0.0.1"),
             (&["10.0.0.0/8"], "11.0.0.1", &["1.2.3.4"], "11.0.0.1"),
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn only_networks_are_networks() {
+    fn invalid_networks_are_refused() {
         for wrong in ["", "x", "10.0.0.0/33", "10.0.0/8", "::/129", "10.0.0.0/x"] {
             assert!(wrong.parse::<Network>().is_err(), "{wrong}");
         }

@@ -1,5 +1,5 @@
-//! The parameters behind a path's question mark. Each is taken by name; what nobody took is refused,
-//! so that a misspelt parameter is not silently without effect.
+//! The query parameters of a request. Each is taken by name; parameters that were not taken are refused, so that a misspelt
+//! one is not silently ignored.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -22,12 +22,12 @@ impl Query {
         decoded.collect::<Result<_, _>>().map(Self)
     }
 
-    /// The value of `name`, if it was given and is not empty.
+    /// The value of `name`, if it is present and not empty.
     pub fn text(&mut self, name: &str) -> Option<String> {
         self.take(name).filter(|value| !value.is_empty())
     }
 
-    /// A number within bounds, or `default` if it was not given.
+    /// A number within `range`, or `default` if the parameter is absent.
     pub fn number<N>(&mut self, name: &str, default: N, range: RangeInclusive<N>) -> Result<N, Error>
     where
         N: FromStr + PartialOrd + Display,
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_name_the_parameter() {
         for (text, word) in [
             ("limit=0", "`limit`"),
             ("limit=x", "1 to 500"),
@@ -99,14 +99,14 @@ mod tests {
             if let Ok(Query(pairs)) = Query::parse(Some(&text)) {
                 prop_assert_eq!(pairs, expected);
             } else {
-                // The standard puts replacement characters where we refuse.
+                // The standard inserts replacement characters where this parser refuses.
                 let replaced = |text: &String| text.contains(char::REPLACEMENT_CHARACTER);
                 prop_assert!(expected.iter().any(|(name, value)| replaced(name) || replaced(value)));
             }
         }
 
         #[test]
-        fn what_was_written_is_taken_once(pairs in prop::collection::btree_map("\\PC{1,5}", "\\PC{0,5}", 0..5)) {
+        fn each_parameter_is_decoded_and_taken_once(pairs in prop::collection::btree_map("\\PC{1,5}", "\\PC{0,5}", 0..5)) {
             let text = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(&pairs).finish();
             let mut query = Query::parse(Some(&text)).unwrap();
             for (name, value) in &pairs {

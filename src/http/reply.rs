@@ -1,4 +1,4 @@
-//! The reply of a handler: a status, headers, and a body that is whole, a stream of events, or relayed.
+//! The reply of a handler: a status, headers, and a body, which is bytes, a stream of events, or relayed.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,38 +12,38 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use serde::Serialize;
 
-use crate::broken::{Breaking, Broken};
 use crate::budget::{RELAYED_BYTES, STREAM_BYTES};
+use crate::delayed_error::{BodyError, DelayedError};
 use crate::error::Error;
 use crate::events::{Event, Events};
-use crate::slots::Place;
+use crate::slots::RequestSlot;
 
-/// Smaller parts of streams are not counted one by one, as few of them are buffered at once.
-const PART_BYTES: usize = 1024;
+/// Smaller frames of streams are not charged, as few of them are buffered at once.
+const UNCHARGED_FRAME_BYTES: usize = 1024;
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
-type Boxed = UnsyncBoxBody<Bytes, Broken>;
+type Boxed = UnsyncBoxBody<Bytes, BodyError>;
 
 #[derive(Debug)]
 pub struct Reply {
     response: Response<Boxed>,
-    /// What it takes of memory until it is sent.
+    /// The memory that it takes until it is sent.
     bytes: u64,
 }
 
-/// A body on its way.
+/// A body that is being sent.
 pub(crate) struct Body {
     inner: Boxed,
-    place: Place,
+    slot: RequestSlot,
 }
 
-/// A part of a body that is yet to be sent, with the place that it is charged to.
-struct Kept {
+/// Unsent bytes of a body, with the slot that they are charged to.
+struct ChargedBytes {
     data: Bytes,
-    _place: Place,
+    _slot: RequestSlot,
 }
 
-impl AsRef<[u8]> for Kept {
+impl AsRef<[u8]> for ChargedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.data
     }
@@ -51,13 +51,13 @@ impl AsRef<[u8]> for Kept {
 
 impl HttpBody for Body {
     type Data = Bytes;
-    type Error = Broken;
+    type Error = BodyError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let polled = Pin::new(&mut self.inner).poll_frame(context);
         let kept = |data: Bytes| match data.len() {
-            ..=PART_BYTES => data,
-            _ => Bytes::from_owner(Kept { data, _place: self.place.clone() }),
+            ..=UNCHARGED_FRAME_BYTES => data,
+            _ => Bytes::from_owner(ChargedBytes { data, _slot: self.slot.clone() }),
         };
         polled.map(|frame| frame.map(|frame| frame.map(|frame| frame.map_data(kept))))
     }
@@ -83,30 +83,29 @@ impl Reply {
         Self::bytes("text/plain; charset=utf-8", text.into())
     }
 
-    /// 200 with a body of any other kind.
+    /// 200 with a body of another type.
     pub fn bytes(content_type: &'static str, bytes: impl Into<Bytes>) -> Self {
         let bytes = bytes.into();
         let length = bytes.len() as u64;
         Self::of(content_type, Full::new(bytes).map_err(|never| match never {}).boxed_unsync(), length)
     }
 
-    /// 200 with a body that is there anyway, and of which each reply has a part in the same bytes.
+    /// 200 with a body that all replies share, and that is not charged.
     pub fn shared(content_type: &'static str, bytes: Bytes) -> Self {
         Self { bytes: 0, ..Self::bytes(content_type, bytes) }
     }
 
-    /// 200 with a body that comes from elsewhere, passed on as it comes. It is polled only as fast as the client
-    /// reads, and dropped when the client leaves.
+    /// 200 with a relayed body. It is polled only as fast as the client reads, and dropped when the client disconnects.
     pub fn stream<B>(content_type: &'static str, body: B) -> Self
     where
         B: hyper::body::Body<Data = Bytes> + Send + 'static,
-        B::Error: Into<Broken>,
+        B::Error: Into<BodyError>,
     {
-        Self::of(content_type, Breaking::new(body).boxed_unsync(), RELAYED_BYTES)
+        Self::of(content_type, DelayedError::new(body).boxed_unsync(), RELAYED_BYTES)
     }
 
-    /// 200 with server-sent events, and a comment every 15 s of silence so that proxies keep the
-    /// connection. The stream is polled only as fast as the client reads, and dropped when it leaves.
+    /// 200 with server-sent events, and a comment after 15 s without one, so that proxies keep the connection open. The
+    /// stream is polled only as fast as the client reads, and dropped when the client disconnects.
     pub fn events(stream: impl Stream<Item = Event> + Send + 'static) -> Self {
         Self::of("text/event-stream", Events::new(stream, KEEP_ALIVE_INTERVAL).boxed_unsync(), STREAM_BYTES)
             .with_header(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"))
@@ -133,8 +132,8 @@ impl Reply {
         self.bytes
     }
 
-    pub(crate) fn into_response(self, place: Place) -> Response<Body> {
-        self.response.map(|inner| Body { inner, place })
+    pub(crate) fn into_response(self, slot: RequestSlot) -> Response<Body> {
+        self.response.map(|inner| Body { inner, slot })
     }
 
     fn of(content_type: &'static str, body: Boxed, bytes: u64) -> Self {

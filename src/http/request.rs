@@ -1,5 +1,4 @@
-//! A request as a handler sees it: its head, its id, and a body that is read once, within bounds of
-//! size and time.
+//! A request as a handler sees it: its head, its id, and a body that is read once, with a size limit and a timeout.
 
 use std::fmt::Display;
 use std::net::IpAddr;
@@ -19,15 +18,15 @@ use crate::budget::{FREE_BYTES, VALUE_BYTES};
 use crate::error::Error;
 use crate::id::RequestId;
 use crate::query::Query;
-use crate::slots::Place;
+use crate::slots::RequestSlot;
 
 /// A larger JSON body is refused.
 const MAX_JSON_BYTES: usize = 1024 * 1024;
-/// How much of a refused body is discarded before the answer, so that a client that is still sending reads the answer and
-/// not a reset connection.
+/// The most that is read of a refused body before the answer, so that a client that is still sending sees the answer instead
+/// of a reset connection.
 const MAX_DISCARDED_BYTES: usize = 8 * 1024 * 1024;
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(2);
-/// A message that quotes a body is cut to this.
+/// The longest message that quotes a body.
 const MAX_MESSAGE_BYTES: usize = 300;
 
 #[derive(Debug)]
@@ -35,14 +34,14 @@ pub struct Request {
     head: Parts,
     body: Incoming,
     id: RequestId,
-    place: Place,
-    patience: Duration,
+    slot: RequestSlot,
+    body_timeout: Duration,
 }
 
 impl Request {
-    pub(crate) fn new(request: http::Request<Incoming>, id: RequestId, place: Place, patience: Duration) -> Self {
+    pub(crate) fn new(request: http::Request<Incoming>, id: RequestId, slot: RequestSlot, body_timeout: Duration) -> Self {
         let (head, body) = request.into_parts();
-        Self { head, body, id, place, patience }
+        Self { head, body, id, slot, body_timeout }
     }
 
     pub fn method(&self) -> &Method {
@@ -65,28 +64,28 @@ impl Request {
         &self.id
     }
 
-    /// Its place among the server's connections.
-    pub fn place(&self) -> &Place {
-        &self.place
+    /// The request's slot, to which its memory is charged.
+    pub fn slot(&self) -> &RequestSlot {
+        &self.slot
     }
 
-    /// The address that it comes from, as far as those in between are trusted.
+    /// The client's address, behind trusted proxies.
     pub fn address(&self) -> IpAddr {
-        self.place.address(&self.head.headers)
+        self.slot.address(&self.head.headers)
     }
 
-    /// The body as JSON of at most 1 MiB. What does not fit is refused with line and column.
+    /// The body as JSON of at most 1 MiB. Errors have line and column.
     pub async fn json<T: DeserializeOwned>(self) -> Result<T, Error> {
-        let place = self.place.clone();
+        let slot = self.slot.clone();
         let bytes = self.json_bytes().await?;
         let parsed = parsed_bytes(&bytes);
         if parsed > FREE_BYTES as u64 {
-            place.charge(parsed)?;
+            slot.charge(parsed)?;
         }
         decoded(&bytes)
     }
 
-    /// The body as it came, of at most 1 MiB, if its type is JSON: for callers that relay it.
+    /// The unparsed body, of at most 1 MiB, if its type is JSON: for callers that relay it.
     pub async fn json_bytes(self) -> Result<Bytes, Error> {
         if !is_json(self.headers()) {
             return Err(Error::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the body must be JSON, sent with Content-Type: application/json"));
@@ -99,12 +98,12 @@ impl Request {
         let declared = self.body.size_hint().lower();
         let read = async {
             if usize::try_from(declared).is_ok_and(|length| length <= limit) {
-                collected(&mut self.body, limit, &self.place).await
+                collected(&mut self.body, limit, &self.slot).await
             } else {
                 Ok(None)
             }
         };
-        match timeout(self.patience, read).await {
+        match timeout(self.body_timeout, read).await {
             Ok(Ok(Some(bytes))) => Ok(bytes),
             Ok(Ok(None)) => Err(self.too_large(limit).await),
             Ok(Err(error)) => Err(self.refused(error).await),
@@ -112,12 +111,12 @@ impl Request {
         }
     }
 
-    /// Passes the body on as it comes, if it is no longer than `limit`. For what is too large to be held.
+    /// Sends the body to `into` as it arrives, if it is no longer than `limit`. For bodies too large for memory.
     pub async fn pass(mut self, limit: u64, into: mpsc::Sender<Bytes>) -> Result<(), Error> {
         if self.body.size_hint().lower() > limit {
             return Err(self.too_large(limit).await);
         }
-        match timeout(self.patience, passed(&mut self.body, limit, into)).await {
+        match timeout(self.body_timeout, passed(&mut self.body, limit, into)).await {
             Ok(Ok(true)) => Ok(()),
             Ok(Ok(false)) => Err(self.too_large(limit).await),
             Ok(Err(error)) => Err(error),
@@ -129,13 +128,13 @@ impl Request {
         self.refused(Error::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the body may have at most {limit} bytes"))).await
     }
 
-    /// Refuses a request whose body was not looked at, so that its client hears why.
+    /// Refuses a request whose body was not read, so that its client sees the error.
     pub async fn refuse(mut self, error: Error) -> Error {
         self.refused(error).await
     }
 
     async fn refused(&mut self, error: Error) -> Error {
-        // A client that waits for `100 Continue` has sent nothing that could be in the way.
+        // A client that waits for `100 Continue` has not sent the body.
         if !self.head.headers.contains_key(header::EXPECT) {
             let _ = timeout(DISCARD_TIMEOUT, discarded(&mut self.body)).await;
         }
@@ -147,7 +146,7 @@ fn slow() -> Error {
     Error::new(StatusCode::REQUEST_TIMEOUT, "the body took too long to arrive")
 }
 
-/// Passes the body on, or says `false` as soon as it is longer than `limit`.
+/// Sends the body to `into`, or returns `false` as soon as it is longer than `limit`.
 async fn passed(body: &mut Incoming, limit: u64, into: mpsc::Sender<Bytes>) -> Result<bool, Error> {
     let mut length = 0;
     while let Some(frame) = body.frame().await {
@@ -157,7 +156,7 @@ async fn passed(body: &mut Incoming, limit: u64, into: mpsc::Sender<Bytes>) -> R
         if length > limit {
             return Ok(false);
         }
-        into.send(piece).await.map_err(|_| Error::internal("nobody takes a body's pieces any longer"))?;
+        into.send(piece).await.map_err(|_| Error::internal("the receiver of the body is gone"))?;
     }
     Ok(true)
 }
@@ -166,8 +165,8 @@ fn early(cause: hyper::Error) -> Error {
     Error::bad_request("the body ended early").because(cause)
 }
 
-/// The whole body, or `None` as soon as it is longer than `limit`. It takes bytes from the budget before it is held.
-async fn collected(body: &mut Incoming, limit: usize, place: &Place) -> Result<Option<Bytes>, Error> {
+/// The whole body, or `None` as soon as it is longer than `limit`. Its bytes are charged before they are stored.
+async fn collected(body: &mut Incoming, limit: usize, slot: &RequestSlot) -> Result<Option<Bytes>, Error> {
     let mut whole = BytesMut::new();
     let mut room = FREE_BYTES;
     while let Some(frame) = body.frame().await.transpose().map_err(early)? {
@@ -179,7 +178,7 @@ async fn collected(body: &mut Incoming, limit: usize, place: &Place) -> Result<O
         if length > room {
             let left = usize::try_from(body.size_hint().upper().unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
             let wanted = length.saturating_add(left).min(limit).min(2 * length);
-            place.charge((wanted - room) as u64)?;
+            slot.charge((wanted - room) as u64)?;
             whole.reserve(wanted - whole.len());
             room = wanted;
         }
@@ -191,7 +190,7 @@ async fn collected(body: &mut Incoming, limit: usize, place: &Place) -> Result<O
     Ok(Some(whole.freeze()))
 }
 
-/// What may be made of a body of JSON when it is read, and written once more.
+/// An upper estimate of the memory for a JSON body once it is parsed and serialised again.
 fn parsed_bytes(json: &[u8]) -> u64 {
     let (mut values, mut quoted, mut escaped) = (0_u64, false, false);
     for byte in json {
@@ -232,7 +231,7 @@ fn decoded<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
     })
 }
 
-/// Keeps the place of the fault when what stands before it is too long.
+/// Cuts a long message, and keeps the line and column of the error.
 fn cut(message: String, error: &serde_json::Error) -> String {
     if message.len() <= MAX_MESSAGE_BYTES {
         return message;
@@ -256,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_what_and_where() {
+    fn a_refusal_has_the_reason_and_its_position() {
         for (body, message) in [
             ("", "the body is not valid JSON: EOF while parsing a value at line 1 column 0"),
             ("{\n  \"count\": }", "the body is not valid JSON: expected value at line 2 column 12"),
@@ -270,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_quote_is_cut_and_the_place_kept() {
+    fn a_long_quote_is_cut_and_the_position_is_kept() {
         let body = format!("{{\"count\": \"{}\"}}", "é".repeat(10_000));
         let error = decoded::<Order>(body.as_bytes()).unwrap_err();
         assert!(error.message().len() < 400, "{}", error.message());
@@ -278,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn many_values_in_few_bytes_weigh_what_they_take_and_commas_in_text_do_not() {
+    fn values_are_charged_by_number_and_commas_in_strings_are_not() {
         for (json, values) in [("[0,0,0]", 3), (r#"{"a": {"b": [1, 2]}, "c": "x"}"#, 5), (r#""a,b[c{d""#, 0), (r#"["a\",b", "\\", 1]"#, 3)]
         {
             assert_eq!(parsed_bytes(json.as_bytes()), 2 * json.len() as u64 + values * VALUE_BYTES, "{json}");

@@ -1,5 +1,5 @@
-//! The listener: takes connections as many as memory allows, gives each a task of its own, and at shutdown lets
-//! what is under way finish within a grace period.
+//! The listener: accepts as many connections as memory allows, runs each in its own task, and at shutdown lets running
+//! requests finish within a grace period.
 
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
@@ -20,70 +20,69 @@ use crate::memory;
 use crate::proxies::Proxies;
 use crate::reply::Reply;
 use crate::request::Request;
-use crate::slots::{Leaving, Slots};
+use crate::slots::{SlotGuard, Slots};
 
 /// How often connections are checked for timeouts.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What a client may take of the server.
+/// The limits of a server for its clients.
 #[derive(Debug, Clone)]
-pub struct Limits {
-    /// The bytes that all clients may take together: connections, heads, bodies, answers, streams. `Division` has the parts.
+pub struct ServerLimits {
+    /// The memory that all clients may take together: connections, heads, bodies, answers, streams. `MemoryPlan` divides it.
     pub memory: u64,
-    /// Connections at a time, if memory allows as many. For a further one another goes that is between requests, or whose
-    /// caller is not known; while there is none it waits in the kernel's queue.
+    /// The most connections, if memory allows as many. A further connection evicts one that is idle or unauthenticated; while
+    /// there is none, it waits in the kernel's queue.
     pub connections: usize,
-    /// Whether callers are strangers until the handler says that it knows them (`Place::known`).
-    pub strangers: bool,
-    /// How long a connection may wait for the head of its first request, while its client is a stranger.
-    pub stranger: Duration,
-    /// The proxies that are believed on whose behalf they ask.
+    /// Whether requests are unauthenticated until the handler calls `RequestSlot::authenticated`.
+    pub requires_authentication: bool,
+    /// The timeout for the head of the first request of a connection, while its client is unauthenticated.
+    pub unauthenticated_timeout: Duration,
+    /// The proxies whose `X-Forwarded-For` is trusted.
     pub proxies: Proxies,
-    /// For a request's head to arrive, counted from when it could have been sent; so also how long a
-    /// connection may be idle.
-    pub head: Duration,
-    /// For a request's body to arrive.
-    pub body: Duration,
-    /// For a client to take what was sent to it.
-    pub stall: Duration,
-    /// For requests under way at shutdown.
+    /// The timeout for the head of a request, from the end of the previous one: also the longest idle time of a connection.
+    pub head_timeout: Duration,
+    /// The timeout for the body of a request.
+    pub body_timeout: Duration,
+    /// The timeout for sent bytes to be acknowledged.
+    pub send_timeout: Duration,
+    /// The grace period for running requests at shutdown.
     pub grace: Duration,
 }
 
-impl Default for Limits {
+impl Default for ServerLimits {
     fn default() -> Self {
         Self {
             memory: memory::for_clients(memory::limit(), 0),
             connections: 1024,
-            strangers: false,
-            stranger: Duration::from_secs(10),
+            requires_authentication: false,
+            unauthenticated_timeout: Duration::from_secs(10),
             proxies: Proxies::default(),
-            head: Duration::from_secs(30),
-            body: Duration::from_secs(30),
-            stall: Duration::from_mins(1),
+            head_timeout: Duration::from_secs(30),
+            body_timeout: Duration::from_secs(30),
+            send_timeout: Duration::from_mins(1),
             grace: Duration::from_secs(25),
         }
     }
 }
 
-impl Limits {
-    /// For a port that is asked by the platform alone, beside another that has the process' memory.
+impl ServerLimits {
+    /// Limits for a port that only the platform uses, beside another port that has the memory of the process.
     pub fn small() -> Self {
         Self { memory: 8 * memory::MIB, ..Self::default() }
     }
 }
 
-/// How a shutdown went.
+/// The result of a shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Drained {
-    /// Connections that were still busy at the end of the grace period and were cut.
+    /// The connections that were still busy at the end of the grace period and were closed.
     pub cut: usize,
 }
 
-/// Serves until `shutdown` resolves, then stops listening, closes idle connections, and returns when
-/// the last busy one is done or the grace period is over. A handler that panics costs its own request
-/// a 500 and nothing else; one whose client leaves is dropped.
-pub async fn serve<H, F>(listener: TcpListener, limits: Limits, handler: H, shutdown: impl Future<Output = ()>) -> Drained
+/// Serves until `shutdown` resolves, then stops listening, closes idle connections, and returns when the last busy one has
+/// ended or the grace period is over. A handler that panics fails its own request with 500; a handler whose client
+/// disconnects is dropped.
+pub async fn serve<H, F>(listener: TcpListener, limits: ServerLimits, handler: H, shutdown: impl Future<Output = ()>) -> Drained
 where
     H: Fn(Request) -> F + Send + Sync + 'static,
     F: Future<Output = Result<Reply, Error>> + Send + 'static,
@@ -100,17 +99,17 @@ where
             biased;
             () = &mut shutdown => break,
             Some(_) = connections.join_next() => {}
-            _ = sweep.tick(), if limits.strangers => slots.sweep(),
+            _ = sweep.tick(), if limits.requires_authentication => slots.sweep(),
             (stream, peer) = accepted(&listener, &slots) => {
                 slots.make_room();
                 let slot = slots.enter(peer);
                 let served = connection::run(stream, slot.clone(), limits.clone(), Arc::clone(&handler), closed.clone());
-                let leaving = Leaving(slot.clone());
+                let guard = SlotGuard(slot.clone());
                 let handle = connections.spawn(async move {
                     served.await;
-                    drop(leaving);
+                    drop(guard);
                 });
-                slots.ends_by(&slot, handle);
+                slots.set_abort_handle(&slot, handle);
             }
         }
     }
@@ -127,7 +126,7 @@ async fn accepted(listener: &TcpListener, slots: &Slots) -> (TcpStream, IpAddr) 
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => return (stream, SocketAddr::ip(&peer).to_canonical()),
-            // Out of file descriptors, most likely: others have to close first.
+            // Most likely out of file descriptors: other connections have to close first.
             Err(error) => {
                 warn!(%error, "a connection could not be accepted");
                 sleep(Duration::from_millis(100)).await;

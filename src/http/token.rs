@@ -1,6 +1,6 @@
-//! Tokens by which agents know the platform: a compact JWS, signed with Ed25519, for one agent and for a moment. The manager
-//! signs and the runtime verifies; both halves are here, so that they cannot disagree. Tokens of others (OIDC, AWS, Google)
-//! have formats of their own and are made and verified where they are used.
+//! Tokens that authenticate the platform to agents: a compact JWS, signed with Ed25519, short-lived and for one agent. The
+//! manager signs and the runtime verifies; both halves are in this module. Tokens of other systems (OIDC, AWS, Google) are
+//! handled where they are used.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,11 +10,11 @@ use ring::rand::{SecureRandom, SystemRandom};
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 use serde::{Deserialize, Serialize};
 
-/// How long a token for the control port is valid, at most.
+/// The longest validity of a token for the control port.
 pub const CONTROL_LIFE: Duration = Duration::from_mins(1);
-/// How long a token for a relayed call is valid, at most: REST uses one for a minute, and calls under way get another.
+/// The longest validity of a token for a relayed call.
 pub const RELAY_LIFE: Duration = Duration::from_mins(2);
-/// How far a token may come from the future, in seconds.
+/// The clock skew that is tolerated for `iat`, in seconds.
 pub const MAX_SKEW: u64 = 10;
 
 const ALGORITHM: &str = "EdDSA";
@@ -44,7 +44,7 @@ pub struct Signer(Ed25519KeyPair);
 pub struct Verifier(UnparsedPublicKey<Vec<u8>>);
 
 impl Signer {
-    /// A new private key, in PKCS #8. None without randomness.
+    /// A new private key, in PKCS #8. `None` if the system has no randomness.
     pub fn generate() -> Option<Vec<u8>> {
         Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).ok().map(|key| key.as_ref().to_vec())
     }
@@ -58,7 +58,7 @@ impl Signer {
         STANDARD.encode(self.0.public_key())
     }
 
-    /// A token for the agent with that id, valid from now on. None without randomness, or with a clock before 1970.
+    /// A token for the agent with that id, valid from `now`. `None` without randomness, or with a clock before 1970.
     pub fn token(&self, agent: &str, life: Duration, now: SystemTime) -> Option<String> {
         let iat = now.duration_since(UNIX_EPOCH).ok()?.as_secs();
         let mut unique = [0; 16];
@@ -78,8 +78,8 @@ impl Verifier {
         Some(Self(UnparsedPublicKey::new(&ED25519, bytes)))
     }
 
-    /// The claims of a token that this key signed, that is valid at `now` (seconds since 1970), and whose life is at most
-    /// `max_life`. Whether the token is for the right agent is for the caller to see.
+    /// The claims of a token that this key signed, that is valid at `now` (seconds since 1970), and whose validity is at most
+    /// `max_life`. The caller checks `aud`.
     pub fn claims(&self, token: &str, now: u64, max_life: Duration) -> Option<Claims> {
         let (signed, signature) = token.rsplit_once('.')?;
         let (header, claims) = signed.split_once('.')?;
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_refused() {
+    fn invalid_keys_are_refused() {
         assert!(Signer::from_pkcs8(b"hunter2").is_none());
         for key in ["", "x", "aHVudGVyMg=="] {
             assert!(Verifier::from_base64(key).is_none(), "{key}");

@@ -14,18 +14,18 @@ use slipway_http::Error;
 use super::folder::{FileEntry, FileKind};
 
 const ENTRIES_MAX: usize = 10_000;
-const DIRECTORY_MAX: u64 = 4 * 1024 * 1024;
+const DIRECTORY_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// The inflated size that an archive may declare.
-const EXPANDED_MAX: u64 = 256 * 1024 * 1024;
+const EXPANDED_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// The highest compression ratio of a file. Text rarely reaches ten.
 const RATIO_MAX: u64 = 200;
 /// Files below this size may have any ratio.
-const RATIO_FROM: u64 = 1024 * 1024;
+const RATIO_EXEMPT_BYTES: u64 = 1024 * 1024;
 
-const END: usize = 22;
-const COMMENT_MAX: u64 = 0xffff;
-const HEADER: usize = 46;
-const LOCAL: u64 = 30;
+const END_RECORD_BYTES: usize = 22;
+const COMMENT_BYTES_MAX: u64 = 0xffff;
+const ENTRY_HEADER_BYTES: usize = 46;
+const LOCAL_HEADER_BYTES: u64 = 30;
 
 /// The part of a file that should be a zip archive.
 pub(super) struct Archive {
@@ -47,7 +47,7 @@ fn wrong(what: impl Into<String>) -> Error {
     Error::bad_request(format!("the zip archive cannot be used: {}", what.into()))
 }
 
-fn short(_: &[u8]) -> Error {
+fn truncated(_: &[u8]) -> Error {
     wrong("its directory is cut off")
 }
 
@@ -87,19 +87,21 @@ impl Archive {
         if packed > self.length {
             return Err(wrong("its files overlap"));
         }
-        if expanded > EXPANDED_MAX {
-            return Err(wrong(format!("it would expand to {expanded} bytes; at most {EXPANDED_MAX} are possible")));
+        if expanded > EXPANDED_BYTES_MAX {
+            return Err(wrong(format!("it would expand to {expanded} bytes; at most {EXPANDED_BYTES_MAX} are possible")));
         }
         Ok(entries)
     }
 
     /// The number of entries in the central directory, and its bytes.
     fn directory(&self) -> Result<(usize, Vec<u8>), Error> {
-        let tail = self.length.min(COMMENT_MAX + END as u64);
+        let tail = self.length.min(COMMENT_BYTES_MAX + END_RECORD_BYTES as u64);
         let from = self.length - tail;
         let bytes = self.bytes(from, tail)?;
-        let ends = |at: &usize| bytes[*at..].starts_with(b"PK\x05\x06") && at + END + usize::from(u16_at(&bytes, at + 20)) == bytes.len();
-        let last = bytes.len().checked_sub(END).ok_or_else(|| wrong("it is too short to be one"))?;
+        let ends = |at: &usize| {
+            bytes[*at..].starts_with(b"PK\x05\x06") && at + END_RECORD_BYTES + usize::from(u16_at(&bytes, at + 20)) == bytes.len()
+        };
+        let last = bytes.len().checked_sub(END_RECORD_BYTES).ok_or_else(|| wrong("it is too short to be one"))?;
         let at = (0..=last).rev().find(ends).ok_or_else(|| wrong("it has no directory at its end; it is no zip archive or was cut off"))?;
         let end = &bytes[at..];
         let (count, size, offset) = (u16_at(end, 10), u32_at(end, 12), u32_at(end, 16));
@@ -110,8 +112,8 @@ impl Archive {
             return Err(wrong(format!("it has more than {ENTRIES_MAX} entries")));
         }
         let (size, offset) = (u64::from(size), u64::from(offset));
-        if size > DIRECTORY_MAX {
-            return Err(wrong(format!("its directory has {size} bytes; at most {DIRECTORY_MAX} are possible")));
+        if size > DIRECTORY_BYTES_MAX {
+            return Err(wrong(format!("its directory has {size} bytes; at most {DIRECTORY_BYTES_MAX} are possible")));
         }
         if offset + size > from + at as u64 {
             return Err(wrong("its directory is not where it says"));
@@ -123,12 +125,12 @@ impl Archive {
     pub(super) fn read(&self, entry: &FileEntry<Location>) -> Result<Vec<u8>, Error> {
         let location = &entry.location;
         let wrong_here = |what: &str| wrong(format!("{}: {what}", entry.path));
-        let local = self.bytes(location.offset, LOCAL)?;
+        let local = self.bytes(location.offset, LOCAL_HEADER_BYTES)?;
         if !local.starts_with(b"PK\x03\x04") {
             return Err(wrong_here("is not where the directory says"));
         }
-        let begin = location.offset + LOCAL + u64::from(u16_at(&local, 26)) + u64::from(u16_at(&local, 28));
-        let packed = self.bytes(begin, location.packed)?;
+        let start = location.offset + LOCAL_HEADER_BYTES + u64::from(u16_at(&local, 26)) + u64::from(u16_at(&local, 28));
+        let packed = self.bytes(start, location.packed)?;
         let bytes = if location.deflated {
             let mut bytes = Vec::new();
             let inflated = DeflateDecoder::new(packed.as_slice()).take(entry.size + 1).read_to_end(&mut bytes);
@@ -148,16 +150,17 @@ impl Archive {
 
 /// The first entry of the directory, none if it is a folder, and the bytes behind it.
 fn entry(bytes: &[u8]) -> Result<(Option<FileEntry<Location>>, &[u8]), Error> {
-    if bytes.len() < HEADER || !bytes.starts_with(b"PK\x01\x02") {
-        return Err(short(bytes));
+    if bytes.len() < ENTRY_HEADER_BYTES || !bytes.starts_with(b"PK\x01\x02") {
+        return Err(truncated(bytes));
     }
     let lengths = [28, 30, 32].map(|at| usize::from(u16_at(bytes, at)));
-    let all = HEADER + lengths.iter().sum::<usize>();
+    let all = ENTRY_HEADER_BYTES + lengths.iter().sum::<usize>();
     if bytes.len() < all {
-        return Err(short(bytes));
+        return Err(truncated(bytes));
     }
     let rest = &bytes[all..];
-    let name = std::str::from_utf8(&bytes[HEADER..HEADER + lengths[0]]).map_err(|_| wrong("a name in it is not UTF-8"))?;
+    let name =
+        std::str::from_utf8(&bytes[ENTRY_HEADER_BYTES..ENTRY_HEADER_BYTES + lengths[0]]).map_err(|_| wrong("a name in it is not UTF-8"))?;
     let path = name.strip_prefix("./").unwrap_or(name);
     let path = path.strip_suffix('/').unwrap_or(path);
     if !is_contained(path) && name != "./" {
@@ -187,7 +190,7 @@ fn entry(bytes: &[u8]) -> Result<(Option<FileEntry<Location>>, &[u8]), Error> {
         _ => return Err(wrong(format!("{path} is packed in a way other than stored or deflated"))),
     };
     let (packed, size) = (u64::from(packed), u64::from(size));
-    if size > RATIO_FROM && size / packed.max(1) > RATIO_MAX {
+    if size > RATIO_EXEMPT_BYTES && size / packed.max(1) > RATIO_MAX {
         return Err(wrong(format!("{path} would expand to {size} bytes, more than {RATIO_MAX} times what it has")));
     }
     // Incompressible data grows by a few bytes in 64 KiB.
@@ -201,8 +204,8 @@ fn entry(bytes: &[u8]) -> Result<(Option<FileEntry<Location>>, &[u8]), Error> {
 /// Whether a name stays within the folder that it is unpacked to, on any system.
 fn is_contained(path: &str) -> bool {
     let plain = |step: &str| !matches!(step, "" | "." | "..");
-    let odd = |letter: char| letter.is_control() || matches!(letter, '\\' | ':');
-    path.len() <= 1024 && !path.contains(odd) && path.split('/').all(plain)
+    let forbidden = |letter: char| letter.is_control() || matches!(letter, '\\' | ':');
+    path.len() <= 1024 && !path.contains(forbidden) && path.split('/').all(plain)
 }
 
 #[cfg(test)]

@@ -47,7 +47,7 @@ impl DiskBudget {
         let mut used = lock(&self.0);
         let share = used.teams.entry(team.to_owned()).or_default();
         if share.archives >= TEAM_UPLOADS {
-            return Err(exhausted(&format!("team {team} sends {TEAM_UPLOADS} archives already, as many as it may at once")));
+            return Err(exhausted(&format!("team {team} sends {TEAM_UPLOADS} archives already, the most at once")));
         }
         share.archives += 1;
         Ok(DiskPermit { used: self.0.clone(), team: team.to_owned(), bytes: 0 })
@@ -59,11 +59,11 @@ impl DiskPermit {
     pub(super) fn grow(&mut self, bytes: u64) -> Result<(), Error> {
         let mut used = lock(&self.used);
         if used.bytes + bytes > TOTAL_BYTES {
-            return Err(exhausted("the archives that are being sent take as much room as there is"));
+            return Err(exhausted("the archives of all teams take all disk space for uploads"));
         }
         let Some(share) = used.teams.get_mut(&self.team) else { return Ok(()) };
         if share.bytes + bytes > TEAM_BYTES {
-            return Err(exhausted(&format!("the archives that team {} sends take as much room as they may", self.team)));
+            return Err(exhausted(&format!("the archives of team {} take all disk space of one team", self.team)));
         }
         share.bytes += bytes;
         used.bytes += bytes;
@@ -115,14 +115,14 @@ mod tests {
     }
 
     #[test]
-    fn all_together_take_no_more_than_there_is_and_give_it_back() {
+    fn the_total_is_limited_and_released() {
         let disk = DiskBudget::default();
         let mut held = Vec::new();
         for at in 0..6 {
             held.push(disk.acquire(&format!("team-{at}")).unwrap());
             held[at].grow(LARGEST).unwrap();
         }
-        refused(held[0].grow(LARGEST), "as much room as there is");
+        refused(held[0].grow(LARGEST), "all disk space for uploads");
         held.clear();
         let used = lock(&disk.0);
         assert!(used.bytes == 0 && used.teams.is_empty());

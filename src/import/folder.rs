@@ -8,7 +8,7 @@ use slipway_api::skill::{FILES_BYTES_MAX, FILES_MAX, INSTRUCTIONS_MAX, SKILL_FIL
 use slipway_http::Error;
 
 /// Front matter and instructions together.
-const SKILL_FILE_MAX: u64 = 2 * INSTRUCTIONS_MAX as u64;
+const SKILL_FILE_BYTES_MAX: u64 = 2 * INSTRUCTIONS_MAX as u64;
 /// The number of skills that an error lists.
 const LISTED_MAX: usize = 30;
 
@@ -102,8 +102,10 @@ fn check_sizes<T>(chosen: &[FileEntry<T>]) -> Result<(), Error> {
         let message = format!("files: they have {bytes} bytes together, most of them {most}; a skill holds at most {FILES_BYTES_MAX}");
         return Err(Error::bad_request(message));
     }
-    match chosen.iter().find(|entry| entry.path == SKILL_FILE && entry.size > SKILL_FILE_MAX) {
-        Some(long) => Err(Error::bad_request(format!("{SKILL_FILE}: has {} bytes; at most {SKILL_FILE_MAX} are possible", long.size))),
+    match chosen.iter().find(|entry| entry.path == SKILL_FILE && entry.size > SKILL_FILE_BYTES_MAX) {
+        Some(long) => {
+            Err(Error::bad_request(format!("{SKILL_FILE}: has {} bytes; at most {SKILL_FILE_BYTES_MAX} are possible", long.size)))
+        }
         None => Ok(()),
     }
 }
@@ -142,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn the_only_skill_is_found_wherever_it_is() {
+    fn the_only_skill_is_found_in_any_folder() {
         for (paths, asked, expected) in [
             (&["SKILL.md", "a/b.md"][..], "", &["SKILL.md", "a/b.md"][..]),
             (&["top/SKILL.md", "top/x.md", "other.md"], "", &["SKILL.md", "x.md"]),
@@ -156,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn several_skills_are_listed_and_none_is_told() {
+    fn several_skills_are_listed_and_none_is_an_error() {
         for (paths, asked, says) in [
             (&["s/a/SKILL.md", "s/b/SKILL.md"][..], "", "there are 2 skills in it; say which by `path`: s/a, s/b"),
             (&["README.md"], "", "no SKILL.md anywhere"),
@@ -174,17 +176,17 @@ mod tests {
     }
 
     #[test]
-    fn what_a_skill_cannot_hold_is_refused_before_it_is_read() {
+    fn invalid_files_are_refused_before_they_are_read() {
         let mut link = tree(&["a/SKILL.md", "a/x", "b/y"]);
         link[1].kind = FileKind::Other("a symbolic link");
         assert_eq!(chosen(&link, "").unwrap_err(), "a/x is a symbolic link; a skill holds plain files only");
         (link[1].kind, link[2].kind) = (FileKind::File, FileKind::Other("a symbolic link"));
-        assert!(chosen(&link, "").is_ok(), "what is not in the skill's folder is not its matter");
+        assert!(chosen(&link, "").is_ok(), "files outside of the skill's folder do not matter");
 
         let mut large = tree(&["SKILL.md", "x"]);
         large[1].size = u64::MAX;
         assert!(chosen(&large, "").unwrap_err().contains("most of them x"));
-        (large[0].size, large[1].size) = (SKILL_FILE_MAX + 1, 1);
+        (large[0].size, large[1].size) = (SKILL_FILE_BYTES_MAX + 1, 1);
         assert!(chosen(&large, "").unwrap_err().starts_with("SKILL.md: has"));
         let many: Vec<String> = (0..70).map(|at| format!("f{at}")).chain(["SKILL.md".to_owned()]).collect();
         assert!(chosen(&tree(&many.iter().map(String::as_str).collect::<Vec<_>>()), "").unwrap_err().contains("there are 70"));

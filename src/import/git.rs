@@ -21,8 +21,8 @@ use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
 use super::folder::{self, FileEntry, FileKind};
-use super::source::Source;
-use super::subprocess::{Kind, out_of_memory};
+use super::source::SkillSource;
+use super::subprocess::{ImportKind, out_of_memory};
 use transport::{HttpTransport, TransportFault};
 
 /// The reference of the fetched commit in the temporary repository.
@@ -33,7 +33,7 @@ const OBJECT_LIMIT: &str = "gitoxide.objects.allocLimit=33554432";
 /// each time it is visited, because one tree object may stand in many places.
 const ENTRIES_MAX: usize = 20_000;
 const DEPTH_MAX: usize = 24;
-const PATH_MAX: usize = 4096;
+const PATH_BYTES_MAX: usize = 4096;
 
 const ALLOW_HINT: &str = "an operator can allow a host that is not public in SLIPWAY_IMPORT_ALLOW, and finds in the log what went wrong";
 
@@ -54,7 +54,7 @@ impl Default for FetchLimits {
 }
 
 /// The files of the skill at `source`.
-pub(super) async fn files(egress: &Egress, source: Source, limits: FetchLimits) -> Result<Vec<(String, Vec<u8>)>, Error> {
+pub(super) async fn files(egress: &Egress, source: SkillSource, limits: FetchLimits) -> Result<Vec<(String, Vec<u8>)>, Error> {
     if source.repository.scheme() == "http" && !egress.is_allowed(&source.repository) {
         return Err(Error::bad_request("source: must begin with https://; http is for places that the operator has allowed"));
     }
@@ -68,8 +68,8 @@ pub(super) fn timed_out(host: &str) -> Error {
     Error::new(StatusCode::GATEWAY_TIMEOUT, format!("{host} took too long to send the repository"))
 }
 
-fn take(egress: &Egress, source: &Source, transport: HttpTransport) -> Result<Vec<(String, Vec<u8>)>, Error> {
-    let place = slipway_egress::redacted(&source.repository);
+fn take(egress: &Egress, source: &SkillSource, transport: HttpTransport) -> Result<Vec<(String, Vec<u8>)>, Error> {
+    let origin = slipway_egress::redacted(&source.repository);
     let first_fault = transport.first_fault();
     let folder = tempfile::tempdir().map_err(Error::internal)?;
     let fetched = fetch(source, transport, folder.path());
@@ -77,11 +77,11 @@ fn take(egress: &Egress, source: &Source, transport: HttpTransport) -> Result<Ve
         Ok(Some(found)) => found,
         Ok(None) => {
             return Err(Error::bad_request(match &source.reference {
-                Some(name) => format!("ref: {place} has no branch or tag {name} in this repository"),
+                Some(name) => format!("ref: {origin} has no branch or tag {name} in this repository"),
                 None => "source: the repository is empty".to_owned(),
             }));
         }
-        Err(error) => return Err(explain(&error, first_fault.get(), source, egress.is_tellable(&source.repository))),
+        Err(error) => return Err(explain(&error, first_fault.get(), source, egress.may_disclose(&source.repository))),
     };
     let entries = list(&repository, commit, source)?;
     let mut files = Vec::new();
@@ -95,7 +95,7 @@ fn take(egress: &Egress, source: &Source, transport: HttpTransport) -> Result<Ve
 type Fetched = Option<(gix::Repository, gix::ObjectId)>;
 
 /// Fetches the commit, without history. `None` if the repository has no such branch, tag or commit.
-fn fetch(source: &Source, transport: HttpTransport, folder: &std::path::Path) -> Result<Fetched, gix::Error> {
+fn fetch(source: &SkillSource, transport: HttpTransport, folder: &std::path::Path) -> Result<Fetched, gix::Error> {
     // The configuration of this machine is ignored, so that no helper runs and no URL is rewritten.
     let options = gix::open::Options::isolated().config_overrides([OBJECT_LIMIT, "pack.threads=1"]);
     let kind = gix::create::Kind::Bare;
@@ -118,8 +118,8 @@ fn fetch(source: &Source, transport: HttpTransport, folder: &std::path::Path) ->
 
 /// Describes a failed fetch to the caller. For places that are not public the message is always the same, until one has
 /// answered as a Git server does: callers must not scan the cluster by the errors of imports.
-fn explain(error: &gix::Error, fault: Option<TransportFault>, source: &Source, is_tellable: bool) -> Error {
-    let place = &slipway_egress::redacted(&source.repository);
+fn explain(error: &gix::Error, fault: Option<TransportFault>, source: &SkillSource, may_disclose: bool) -> Error {
+    let origin = &slipway_egress::redacted(&source.repository);
     let gateway = |what: String| Error::new(StatusCode::BAD_GATEWAY, what);
     match fault {
         Some(TransportFault::TooLarge(most)) => Error::new(
@@ -130,32 +130,32 @@ fn explain(error: &gix::Error, fault: Option<TransportFault>, source: &Source, i
             StatusCode::PAYLOAD_TOO_LARGE,
             format!("the repository has more than {most} objects even without its history; import the skill as a zip archive"),
         ),
-        None if error.classify().is_resource_exhausted() => out_of_memory(Kind::Git),
-        fault if !is_tellable => {
+        None if error.classify().is_resource_exhausted() => out_of_memory(ImportKind::Git),
+        fault if !may_disclose => {
             let cause = fault.map_or_else(|| error.probable_cause().to_string(), |fault| format!("{fault:?}"));
-            gateway(format!("{place} could not be reached, is not public, or is no Git server; {ALLOW_HINT}")).because(cause)
+            gateway(format!("{origin} could not be reached, is not public, or is no Git server; {ALLOW_HINT}")).because(cause)
         }
         Some(TransportFault::Blocked(what)) => Error::bad_request(format!("source: {what}")),
-        Some(TransportFault::Slow) => timed_out(place),
+        Some(TransportFault::Slow) => timed_out(origin),
         // Git hosts answer 404 for private repositories, too.
         Some(TransportFault::Status(401 | 403 | 404)) => {
-            Error::bad_request(format!("source: {place} has no repository {} that everybody may read", source.repository.path()))
+            Error::bad_request(format!("source: {origin} has no repository {} that everybody may read", source.repository.path()))
         }
-        Some(TransportFault::Status(status)) => gateway(format!("{place} answered with status {status}")),
+        Some(TransportFault::Status(status)) => gateway(format!("{origin} answered with status {status}")),
         Some(TransportFault::Unreachable(what)) => gateway(what),
-        None => gateway(format!("{place} does not answer as a Git server does, or has no such commit: {}", error.probable_cause())),
+        None => gateway(format!("{origin} does not answer as a Git server does, or has no such commit: {}", error.probable_cause())),
     }
 }
 
 fn unreadable(error: gix::Error) -> Error {
     if error.classify().is_resource_exhausted() {
-        return out_of_memory(Kind::Git).because(error);
+        return out_of_memory(ImportKind::Git).because(error);
     }
     Error::new(StatusCode::BAD_GATEWAY, format!("the repository that came cannot be read: {error}"))
 }
 
 /// The files below the folder of `source`, or of the whole repository.
-fn list(repository: &gix::Repository, commit: gix::ObjectId, source: &Source) -> Result<Vec<FileEntry<gix::ObjectId>>, Error> {
+fn list(repository: &gix::Repository, commit: gix::ObjectId, source: &SkillSource) -> Result<Vec<FileEntry<gix::ObjectId>>, Error> {
     let top = repository.find_object(commit).map_err(unreadable)?.peel_to_tree().map_err(unreadable)?;
     let (mut entries, mut visited) = (Vec::new(), 0);
     let mut folders = vec![(source.path.clone(), top.id)];
@@ -177,8 +177,10 @@ fn list(repository: &gix::Repository, commit: gix::ObjectId, source: &Source) ->
             }
             let Ok(name) = entry.filename().to_str() else { continue };
             let path = if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") };
-            if path.len() > PATH_MAX {
-                return Err(Error::bad_request(format!("a path in it is longer than {PATH_MAX} bytes; say by `path` where the skill is")));
+            if path.len() > PATH_BYTES_MAX {
+                return Err(Error::bad_request(format!(
+                    "a path in it is longer than {PATH_BYTES_MAX} bytes; say by `path` where the skill is"
+                )));
             }
             let (mode, id) = (entry.mode(), entry.object_id());
             if mode.is_tree() {

@@ -21,7 +21,7 @@ use slipway_api::SkillSpec;
 use slipway_http::{Error, Request};
 
 pub use memory::TOTAL_MEBIBYTES;
-pub use source::Source;
+pub use source::SkillSource;
 pub use subprocess::child::{find_skill, unpack_skill};
 pub use upload::MediaType;
 
@@ -43,7 +43,7 @@ impl Importer {
     }
 
     /// The skill at `source`, for a team.
-    pub async fn fetch(&self, team: &str, source: &Source) -> Result<SkillSpec, Error> {
+    pub async fn fetch(&self, team: &str, source: &SkillSource) -> Result<SkillSpec, Error> {
         subprocess::fetch(&self.command, &self.memory, team, source).await
     }
 

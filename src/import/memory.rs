@@ -74,7 +74,7 @@ mod tests {
     async fn one_team_cannot_take_all_the_memory() {
         let memory = MemoryBudget::default();
         let first = memory.acquire("team-a", 64).await.unwrap();
-        // Others of that team wait, and keep nobody else waiting.
+        // Further imports of that team wait, and do not delay other teams.
         let (more, other) = tokio::join!(memory.acquire("team-a", 32), memory.acquire("team-b", 32));
         let more = more.map(drop).unwrap_err();
         assert!(more.status() == StatusCode::TOO_MANY_REQUESTS && more.message().contains("team team-a"), "{more:?}");

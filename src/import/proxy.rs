@@ -6,12 +6,15 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hyper_util::client::proxy::matcher::Matcher;
 use percent_encoding::percent_encode;
-use slipway_egress::{Allowed, Egress, Whose};
+use slipway_egress::{Allowed, Egress, EgressProfile};
 use slipway_http::{Error, HeaderValue};
 use url::Url;
 
-const IMPORTS: Whose =
-    Whose { name: "imports", setting: "SLIPWAY_IMPORT_ALLOW", user_agent: concat!("git/2.0 (slipway/", env!("CARGO_PKG_VERSION"), ")") };
+const IMPORT_PROFILE: EgressProfile = EgressProfile {
+    name: "imports",
+    setting: "SLIPWAY_IMPORT_ALLOW",
+    user_agent: concat!("git/2.0 (slipway/", env!("CARGO_PKG_VERSION"), ")"),
+};
 
 pub(crate) struct ImportEgress {
     allow: Vec<Allowed>,
@@ -32,7 +35,7 @@ impl ImportEgress {
     }
 
     pub(super) fn with_environment(allow: &[Allowed], environment: Matcher) -> Self {
-        Self { allow: allow.to_vec(), direct: Egress::new(IMPORTS, allow, None), environment }
+        Self { allow: allow.to_vec(), direct: Egress::new(IMPORT_PROFILE, allow, None), environment }
     }
 
     /// The egress to a repository. A proxy resolves names itself and has to enforce its own rules; an address in the URL is
@@ -47,7 +50,7 @@ impl ImportEgress {
             let set = url.set_username(&encoded(&user)).and_then(|()| url.set_password(Some(&encoded(&password))));
             set.map_err(|()| Error::internal("the proxy's URL can hold no login"))?;
         }
-        Ok(Egress::new(IMPORTS, &self.allow, Some(url)))
+        Ok(Egress::new(IMPORT_PROFILE, &self.allow, Some(url)))
     }
 }
 

@@ -6,22 +6,22 @@ use url::Url;
 
 const EXAMPLE: &str = "it should look like https://github.com/owner/repository//path/to/skill?ref=v1";
 /// The limit of the field `source` of a skill.
-const LEN_MAX: usize = 2048;
+const URL_BYTES_MAX: usize = 2048;
 
 /// A folder of a Git repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Source {
+pub struct SkillSource {
     pub(super) repository: Url,
     /// Without slashes at its ends. Empty: the folder of the only skill, wherever it is.
     pub(super) path: String,
     pub(super) reference: Option<String>,
 }
 
-impl Source {
+impl SkillSource {
     /// `path` and `reference` complete the URL; where it has them too, both must be the same.
     pub fn parse(source: &str, path: Option<&str>, reference: Option<&str>) -> Result<Self, Error> {
         let wrong = |what: &str| Error::bad_request(format!("source: {what}; {EXAMPLE}"));
-        if source.len() > LEN_MAX {
+        if source.len() > URL_BYTES_MAX {
             return Err(wrong("is too long"));
         }
         let mut url = Url::parse(source.trim()).map_err(|_| wrong("is no URL"))?;
@@ -61,7 +61,7 @@ impl Source {
             return Err(Error::bad_request(format!("ref: {reference:?} is no name of a branch, a tag or a commit")));
         }
         let source = Self { repository: url, path: folder(&path.unwrap_or_default())?, reference };
-        if source.to_url().len() > LEN_MAX {
+        if source.to_url().len() > URL_BYTES_MAX {
             return Err(wrong("is too long with its path and ref"));
         }
         Ok(source)
@@ -92,7 +92,7 @@ fn merge(name: &str, within: Option<String>, beside: Option<&str>) -> Result<Opt
     }
 }
 
-/// A folder's path without slashes at its ends. The path of a `SKILL.md` stands for its folder.
+/// A folder's path without slashes at its ends. The path of a `SKILL.md` becomes that of its folder.
 pub(super) fn folder(path: &str) -> Result<String, Error> {
     let mut path = path.trim_matches('/');
     while let Some(folder) = path.strip_suffix("SKILL.md").filter(|folder| folder.is_empty() || folder.ends_with('/')) {
@@ -139,12 +139,12 @@ mod tests {
 
     use super::*;
 
-    fn read(source: &str, path: Option<&str>, reference: Option<&str>) -> Result<Source, String> {
-        Source::parse(source, path, reference).map_err(|error| error.message().to_owned())
+    fn read(source: &str, path: Option<&str>, reference: Option<&str>) -> Result<SkillSource, String> {
+        SkillSource::parse(source, path, reference).map_err(|error| error.message().to_owned())
     }
 
     #[test]
-    fn what_is_written_is_read_as_the_same() {
+    fn a_source_equals_its_parsed_url() {
         for source in [
             "https://host/o/r",
             "https://host/o/r//a%20b?ref=feature%2Fx",
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_source_is_told_what_one_looks_like() {
+    fn an_invalid_source_is_refused_with_an_example() {
         for (source, path, reference, says) in [
             ("skills", None, None, "is no URL"),
             ("git@github.com:o/r.git", None, None, "is no URL"),
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn a_url_parses_to_the_source_that_wrote_it() {
         for source in ["https://host/o/r//skills/a?ref=v1", "https://host/o/r", "https://host/r//a%20b?ref=feature%2Fx"] {
             let first = read(source, None, None).unwrap();
             assert_eq!(read(&first.to_url(), None, None).as_ref(), Ok(&first), "{source} became {}", first.to_url());
@@ -218,7 +218,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn strangers_text_is_an_answer(source in "\\PC{0,60}|(o|r|/|//|a|%|25|%2f|%20|%3F|#|\\?|ref=|v1|&|\\+|SKILL\\.md|tree|blob|\\.\\.| |é|@|:){0,10}", path in proptest::option::of("[a-z./%\\\\#? é+]{0,20}"), reference in proptest::option::of("\\PC{0,20}")) {
+        fn any_text_is_a_source_or_an_error(source in "\\PC{0,60}|(o|r|/|//|a|%|25|%2f|%20|%3F|#|\\?|ref=|v1|&|\\+|SKILL\\.md|tree|blob|\\.\\.| |é|@|:){0,10}", path in proptest::option::of("[a-z./%\\\\#? é+]{0,20}"), reference in proptest::option::of("\\PC{0,20}")) {
             for source in [source.clone(), format!("https://host/{source}")] {
                 if let Ok(found) = read(&source, path.as_deref(), reference.as_deref()) {
                     prop_assert!(found.path.split('/').all(|step| step != ".."));

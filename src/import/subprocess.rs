@@ -21,7 +21,7 @@ use tokio::time::sleep;
 use super::archive::Archive;
 use super::git;
 use super::memory::MemoryBudget;
-use super::source::Source;
+use super::source::SkillSource;
 use child::Answer;
 
 /// The signals that end a process without memory: its own abort, or the kernel's kill.
@@ -45,12 +45,12 @@ const GIT_ENVIRONMENT: [&str; 10] = [
 
 /// What a subprocess unpacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ImportKind {
     Git,
     Archive,
 }
 
-impl Kind {
+impl ImportKind {
     /// The limit of its memory.
     pub(super) const fn mebibytes(self) -> u32 {
         match self {
@@ -75,10 +75,10 @@ impl Kind {
     }
 }
 
-pub(super) async fn fetch(program: &[OsString], memory: &MemoryBudget, team: &str, source: &Source) -> Result<SkillSpec, Error> {
+pub(super) async fn fetch(program: &[OsString], memory: &MemoryBudget, team: &str, source: &SkillSource) -> Result<SkillSpec, Error> {
     let mut command = command(program)?;
     command.args(["skill", "--", &source.to_url()]).stdin(Stdio::null());
-    run(command, Kind::Git, memory, team, git::timed_out(&slipway_egress::redacted(&source.repository))).await
+    run(command, ImportKind::Git, memory, team, git::timed_out(&slipway_egress::redacted(&source.repository))).await
 }
 
 pub(super) async fn unpack(
@@ -92,7 +92,7 @@ pub(super) async fn unpack(
     let mut command = command(program)?;
     command.args(["archive", &start.to_string(), &length.to_string(), "--", path]).stdin(file);
     let timed_out = Error::new(StatusCode::GATEWAY_TIMEOUT, "the archive took too long to unpack");
-    run(command, Kind::Archive, memory, team, timed_out).await
+    run(command, ImportKind::Archive, memory, team, timed_out).await
 }
 
 fn command(program: &[OsString]) -> Result<Command, Error> {
@@ -103,7 +103,7 @@ fn command(program: &[OsString]) -> Result<Command, Error> {
 }
 
 /// Runs the subprocess and returns its answer. Dropping the future kills the subprocess.
-async fn run(mut command: Command, kind: Kind, memory: &MemoryBudget, team: &str, timed_out: Error) -> Result<SkillSpec, Error> {
+async fn run(mut command: Command, kind: ImportKind, memory: &MemoryBudget, team: &str, timed_out: Error) -> Result<SkillSpec, Error> {
     let permit = memory.acquire(team, kind.mebibytes()).await?;
     // The subprocess may be killed at any moment; its files are removed here.
     let folder = tempfile::tempdir().map_err(Error::internal)?;
@@ -125,7 +125,7 @@ async fn run(mut command: Command, kind: Kind, memory: &MemoryBudget, team: &str
     receiver.await.map_err(Error::internal)?
 }
 
-async fn answer(child: &mut Child, kind: Kind) -> Result<SkillSpec, Error> {
+async fn answer(child: &mut Child, kind: ImportKind) -> Result<SkillSpec, Error> {
     let mut output = Vec::new();
     if let Some(out) = &mut child.stdout {
         out.take(ANSWER_BYTES_MAX).read_to_end(&mut output).await.map_err(Error::internal)?;
@@ -153,15 +153,15 @@ async fn answer(child: &mut Child, kind: Kind) -> Result<SkillSpec, Error> {
 }
 
 /// 413: the import does not fit into the memory of the subprocess.
-pub(super) fn out_of_memory(kind: Kind) -> Error {
+pub(super) fn out_of_memory(kind: ImportKind) -> Error {
     let memory = kind.mebibytes();
     Error::new(
         StatusCode::PAYLOAD_TOO_LARGE,
         match kind {
-            Kind::Git => format!(
+            ImportKind::Git => format!(
                 "the repository holds a file of more than 32 MiB, or takes more than {memory} MiB of memory to unpack; import the skill as a zip archive"
             ),
-            Kind::Archive => format!("the archive takes more than {memory} MiB of memory to unpack, which no skill needs"),
+            ImportKind::Archive => format!("the archive takes more than {memory} MiB of memory to unpack, which no skill needs"),
         },
     )
 }
@@ -180,7 +180,7 @@ mod tests {
         command
     }
 
-    async fn said(script: &str, kind: Kind) -> Result<SkillSpec, Error> {
+    async fn said(script: &str, kind: ImportKind) -> Result<SkillSpec, Error> {
         run(shell(script), kind, &MemoryBudget::default(), "team-a", git::timed_out("it")).await
     }
 
@@ -194,19 +194,24 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_process_says_is_the_answer_and_its_end_is_only_its_own() {
+    async fn the_output_of_the_subprocess_is_the_answer() {
         let spec = r#"{"skill": {"name": "a", "description": "d", "instructions": "Do."}}"#;
-        assert_eq!(said(&format!("echo '{spec}'"), Kind::Git).await.unwrap().instructions, "Do.");
+        assert_eq!(said(&format!("echo '{spec}'"), ImportKind::Git).await.unwrap().instructions, "Do.");
         let refused = r#"{"refused": {"status": 400, "message": "path: no", "cause": "because"}}"#;
         for (script, kind, status, says) in [
-            (&*format!("echo '{refused}'"), Kind::Git, 400, "path: no"),
-            ("kill -ABRT $$", Kind::Git, 413, "more than 64 MiB of memory"),
-            ("kill -ABRT $$", Kind::Archive, 413, "more than 32 MiB of memory"),
-            ("kill -SEGV $$", Kind::Archive, 500, ""),
-            ("exit 101", Kind::Git, 500, ""),
-            ("echo hello", Kind::Git, 500, ""),
+            (&*format!("echo '{refused}'"), ImportKind::Git, 400, "path: no"),
+            ("kill -ABRT $$", ImportKind::Git, 413, "more than 64 MiB of memory"),
+            ("kill -ABRT $$", ImportKind::Archive, 413, "more than 32 MiB of memory"),
+            ("kill -SEGV $$", ImportKind::Archive, 500, ""),
+            ("exit 101", ImportKind::Git, 500, ""),
+            ("echo hello", ImportKind::Git, 500, ""),
             // Endless output is cut off.
-            ("while :; do echo hello hello hello hello hello hello hello hello hello hello hello hello; done", Kind::Archive, 500, ""),
+            (
+                "while :; do echo hello hello hello hello hello hello hello hello hello hello hello hello; done",
+                ImportKind::Archive,
+                500,
+                "",
+            ),
         ] {
             let error = said(script, kind).await.unwrap_err();
             assert!(error.status() == status && error.message().contains(says), "{script}: {error:?}");
@@ -214,21 +219,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_process_is_told_nothing_that_it_does_not_need() {
+    async fn the_environment_of_the_subprocess_is_minimal() {
         assert!(env::var_os("PATH").is_some(), "there is something to hide");
         // The environment that the kernel was given, without what a shell adds.
         let script = r#"names=$(tr '\0' '\n' < /proc/$$/environ | cut -d= -f1 | sort | tr '\n' ' ')
             echo "{\"skill\": {\"name\": \"a\", \"description\": \"d\", \"instructions\": \"$names\"}}""#;
-        assert_eq!(said(&format!("PATH=/usr/bin:/bin; {script}"), Kind::Archive).await.unwrap().instructions, "TMPDIR ");
-        let names = said(&format!("PATH=/usr/bin:/bin; {script}"), Kind::Git).await.unwrap().instructions;
+        assert_eq!(said(&format!("PATH=/usr/bin:/bin; {script}"), ImportKind::Archive).await.unwrap().instructions, "TMPDIR ");
+        let names = said(&format!("PATH=/usr/bin:/bin; {script}"), ImportKind::Git).await.unwrap().instructions;
         assert!(names.split_whitespace().all(|name| name == "TMPDIR" || GIT_ENVIRONMENT.contains(&name)), "{names}");
     }
 
     #[tokio::test]
-    async fn a_process_for_which_nobody_waits_ends_and_leaves_nothing() {
+    async fn a_cancelled_import_leaves_no_process_and_no_files() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let script = format!("touch $TMPDIR/pack; echo $$ $TMPDIR > {}; exec sleep 600", file.path().display());
-        let waiting = tokio::spawn(async move { said(&script, Kind::Git).await });
+        let waiting = tokio::spawn(async move { said(&script, ImportKind::Git).await });
         let written = || std::fs::read_to_string(file.path()).unwrap();
         until(|| written().ends_with('\n')).await;
         waiting.abort();

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_form_is_known_by_its_content_type() {
+    fn the_media_type_is_read_from_content_type() {
         for (value, expected) in [
             ("application/json; charset=utf-8", Ok(MediaType::Json)),
             ("Application/Zip", Ok(MediaType::Zip)),
@@ -182,7 +182,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_a_form_holds_is_found_and_others_are_refused(content in "\\PC{0,30}|([\r\nb-]|--b|PK){0,20}", boundary in "[a-zA-Z0-9'()+_,./:=?-]{1,70}", quoted: bool) {
+        fn the_part_of_a_form_is_found_with_any_content(content in "\\PC{0,30}|([\r\nb-]|--b|PK){0,20}", boundary in "[a-zA-Z0-9'()+_,./:=?-]{1,70}", quoted: bool) {
             let name = if quoted { "name=\"file\"" } else { "name=file" };
             let form = format!("--{boundary}\r\nContent-Disposition: form-data; {name}\r\n\r\n{content}\r\n--{boundary}--\r\n");
             prop_assert_eq!(sent(&form, &boundary), Ok(content.clone()));

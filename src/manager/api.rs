@@ -1,4 +1,4 @@
-//! The REST API as a role of this process.
+//! The role `rest`: settings and server of the REST API.
 
 use std::env;
 use std::ffi::OsString;
@@ -11,7 +11,7 @@ use kube::Client;
 use slipway_cluster::Tasks;
 use slipway_http::memory::{self, for_clients};
 use slipway_http::token::{RELAY_LIFE, Signer};
-use slipway_http::{Limits, Network, Proxies, listen, serve as serve_http};
+use slipway_http::{Network, Proxies, ServerLimits, listen, serve as serve_http};
 use slipway_operator::database::DatabaseUrl;
 use slipway_rest::{Authentication, Context, Issuer, Oidc, PlatformSettings, Rest, RestSettings, Sign, StateSettings};
 use url::Url;
@@ -20,23 +20,27 @@ use crate::arguments::{Arguments, Role};
 use crate::keys::relay::KeyFile;
 use crate::run::namespaces;
 
-/// Clients that stream hold a connection each. Memory allows fewer, as a rule.
-const CONNECTIONS: usize = 16 * 1024;
+/// Each streaming client holds a connection. Memory usually allows fewer.
+const MAX_CONNECTIONS: usize = 16 * 1024;
 /// The part of the container's memory limit that import subprocesses may take.
 const IMPORT_BYTES: u64 = slipway_import::TOTAL_MEBIBYTES as u64 * memory::MIB;
 /// The state role's Service, and its port.
-const STATE: &str = "slipway-state";
+const STATE_SERVICE: &str = "slipway-state";
 const STATE_PORT: u16 = 8091;
 
-/// `relay` is the key for calls of agents where this process has made it; else it is looked for in its file.
+/// `relay` is the key for calls of agents, if this process has the role operator; otherwise it is read from its file.
 pub(crate) fn open(arguments: &Arguments, client: Client, relay: Option<Signer>, tasks: &Tasks) -> anyhow::Result<Rest> {
     let in_cluster = env::var_os("KUBERNETES_SERVICE_HOST").is_some();
     let authentication = if arguments.auth_enabled { Authentication::On(issuer(arguments)?.map(Box::new)) } else { Authentication::Off };
     if !arguments.auth_enabled {
         if in_cluster && !arguments.allow_unauthenticated {
-            bail!("AUTH_ENABLED=false lets everybody in reach do everything; within a cluster it takes --allow-unauthenticated as well");
+            bail!("AUTH_ENABLED=false lets every client do everything; within a cluster it takes --allow-unauthenticated as well");
         }
-        tracing::warn!("AUTH_ENABLED=false: whoever reaches {} may do everything in {}", arguments.api_listen, arguments.default_namespace);
+        tracing::warn!(
+            "AUTH_ENABLED=false: every client that reaches {} may do everything in {}",
+            arguments.api_listen,
+            arguments.default_namespace
+        );
     }
     let default_team = arguments.default_namespace.strip_prefix("team-").context("SLIPWAY_DEFAULT_NAMESPACE must begin with team-")?;
     let settings = RestSettings {
@@ -68,9 +72,9 @@ fn sign(arguments: &Arguments, relay: Option<Signer>) -> Sign {
     Sign::new(move |agent| file.token(agent))
 }
 
-/// This program again, whatever its file has become, with the settings that an import takes and no others.
+/// The command of import subprocesses: this program, even if its file was replaced, with the settings of imports only.
 fn importer(arguments: &Arguments) -> anyhow::Result<Vec<OsString>> {
-    // What is wrong there is told now, and not with the first import.
+    // Reports an invalid list at startup instead of at the first import.
     arguments.import_allow()?;
     let log_format = arguments.log_format.to_possible_value().map(|format| format.get_name().to_owned()).unwrap_or_default();
     let settings = [
@@ -81,7 +85,7 @@ fn importer(arguments: &Arguments) -> anyhow::Result<Vec<OsString>> {
     Ok(["/proc/self/exe".to_owned()].into_iter().chain(settings).map(OsString::from).collect())
 }
 
-/// The issuer whose tokens are taken. Variables that are empty are as good as none: charts set them so.
+/// The OIDC issuer. Empty variables count as unset, because charts set them so.
 fn issuer(arguments: &Arguments) -> anyhow::Result<Option<Issuer>> {
     let given = |value: &Option<String>| value.clone().filter(|value| !value.is_empty());
     let Some(issuer) = given(&arguments.oidc_issuer) else { return Ok(None) };
@@ -96,7 +100,7 @@ fn issuer(arguments: &Arguments) -> anyhow::Result<Option<Issuer>> {
     Issuer::new(oidc).map(Some).map_err(anyhow::Error::msg).context("SLIPWAY_OIDC_ISSUER")
 }
 
-/// Where agents are reached, if it was said.
+/// The configured address of agents.
 fn agent_address(arguments: &Arguments) -> anyhow::Result<Option<String>> {
     let Some(address) = arguments.agent_address.clone().filter(|address| !address.is_empty()) else { return Ok(None) };
     let sample = address.replace("{name}", "name").replace("{namespace}", "namespace");
@@ -106,14 +110,15 @@ fn agent_address(arguments: &Arguments) -> anyhow::Result<Option<String>> {
     }
 }
 
-/// Where the state role is, if it was said or can be known.
+/// The URL of the state role, if it is configured or can be derived.
 fn state_url(arguments: &Arguments, in_cluster: bool) -> anyhow::Result<Option<String>> {
     let Some(given) = arguments.state_url.clone().filter(|url| !url.is_empty()) else {
         if arguments.roles.contains(&Role::State) {
             return Ok(Some(format!("http://127.0.0.1:{}", arguments.state_listen.port())));
         }
         let Arguments { platform_namespace, cluster_domain, .. } = arguments;
-        return Ok(in_cluster.then(|| format!("http://{STATE}.{platform_namespace}.svc.{}:{STATE_PORT}", cluster_domain.trim_matches('.'))));
+        return Ok(in_cluster
+            .then(|| format!("http://{STATE_SERVICE}.{platform_namespace}.svc.{}:{STATE_PORT}", cluster_domain.trim_matches('.'))));
     };
     match Url::parse(&given) {
         Ok(url) if url.scheme() == "http" && url.has_host() && url.path() == "/" && url.query().is_none() && url.username().is_empty() => {
@@ -123,7 +128,7 @@ fn state_url(arguments: &Arguments, in_cluster: bool) -> anyhow::Result<Option<S
     }
 }
 
-/// Listens, and gives back what has to be awaited until `until`.
+/// Listens, and returns the server's future, which ends after `until`.
 pub(crate) fn serve(
     api: Rest,
     address: SocketAddr,
@@ -132,12 +137,12 @@ pub(crate) fn serve(
 ) -> anyhow::Result<impl Future<Output = ()> + Send> {
     let listener = listen(address).with_context(|| format!("cannot listen on {address}"))?;
     let limit = memory::limit();
-    let limits = Limits {
+    let limits = ServerLimits {
         memory: for_clients(limit, IMPORT_BYTES),
-        connections: CONNECTIONS,
-        strangers: true,
+        connections: MAX_CONNECTIONS,
+        requires_authentication: true,
         proxies: Proxies::new(proxies),
-        ..Limits::default()
+        ..ServerLimits::default()
     };
     tracing::info!(limit, clients = limits.memory, "the API's clients share this much memory");
     let handler = move |request| {

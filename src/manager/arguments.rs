@@ -1,4 +1,4 @@
-//! Settings from flags and environment variables; `--help` lists them all.
+//! Settings from flags and environment variables; `--help` lists all of them.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use slipway_operator::settings::{AgentDefaults, TeamNetwork};
 use slipway_operator::tenancy::Wanted;
 use slipway_rest::RateLimits;
 
-/// Runs Slipway's controllers: makes Agents run, Teams have namespaces, and says how it goes.
+/// Runs Slipway's controllers, REST API and release history.
 #[derive(Debug, Parser)]
 #[command(version)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
@@ -25,106 +25,107 @@ pub(crate) struct Arguments {
     #[command(subcommand)]
     pub command: Option<Command>,
 
-    /// What this process does, separated by commas: operator runs the controllers, rest serves the API, state keeps the
-    /// release history. The folder of the history takes a process of its own, or one that has all roles.
+    /// The roles of this process, separated by commas: operator runs the controllers, rest serves the API, state keeps the
+    /// release history. One process only can have the folder of the history open.
     #[arg(long = "role", env = "SLIPWAY_ROLES", value_enum, value_delimiter = ',', default_value = "operator,rest")]
     pub roles: Vec<Role>,
 
-    /// Where the API is served.
+    /// The address on which the API is served.
     #[arg(long, env = "SLIPWAY_API_LISTEN", default_value = "[::]:8090")]
     pub api_listen: SocketAddr,
 
-    /// Whether callers of the API must prove who they are.
+    /// Whether callers of the API must authenticate.
     #[arg(long, env = "AUTH_ENABLED", default_value_t = true, action = clap::ArgAction::Set)]
     pub auth_enabled: bool,
 
-    /// Lets AUTH_ENABLED=false take effect within a cluster too, where everybody in reach may then do everything.
+    /// Allows AUTH_ENABLED=false within a cluster, where every client that reaches the API may then do everything.
     #[arg(long, env = "SLIPWAY_ALLOW_UNAUTHENTICATED")]
     pub allow_unauthenticated: bool,
 
-    /// The OpenID Connect issuer whose tokens the API takes besides the cluster's own. The API server's flags --oidc-…
-    /// mean the same, and should say the same where it has them. SSL_CERT_FILE names further authorities to trust.
+    /// The OpenID Connect issuer whose tokens the API accepts besides those of the cluster. It should equal the --oidc-…
+    /// flags of the API server, if that has them. SSL_CERT_FILE names further certificate authorities to trust.
     #[arg(long, env = "SLIPWAY_OIDC_ISSUER")]
     pub oidc_issuer: Option<String>,
 
-    /// Whom the issuer's tokens must be meant for: the client ID.
+    /// The audience that the issuer's tokens must have: the client ID.
     #[arg(long, env = "SLIPWAY_OIDC_AUDIENCE")]
     pub oidc_audience: Option<String>,
 
-    /// The claim that names a caller.
+    /// The claim with the name of a caller.
     #[arg(long, env = "SLIPWAY_OIDC_USERNAME_CLAIM", default_value = "sub")]
     pub oidc_username_claim: String,
 
-    /// What is put before callers' names. Without one it is the issuer and #, except before e-mail addresses; - is nothing.
+    /// The prefix of callers' names. The default is the issuer and #, except for e-mail addresses; - means no prefix.
     #[arg(long, env = "SLIPWAY_OIDC_USERNAME_PREFIX", allow_hyphen_values = true)]
     pub oidc_username_prefix: Option<String>,
 
-    /// The claim that names a caller's groups.
+    /// The claim with the groups of a caller.
     #[arg(long, env = "SLIPWAY_OIDC_GROUPS_CLAIM")]
     pub oidc_groups_claim: Option<String>,
 
-    /// What is put before groups.
+    /// The prefix of groups.
     #[arg(long, env = "SLIPWAY_OIDC_GROUPS_PREFIX", default_value = "")]
     pub oidc_groups_prefix: String,
 
-    /// The namespace of the team for which callers act that need not prove who they are.
+    /// The namespace of the team for which unauthenticated callers act, with AUTH_ENABLED=false.
     #[arg(long, env = "SLIPWAY_DEFAULT_NAMESPACE", default_value = "team-default")]
     pub default_namespace: String,
 
-    /// Where the API reaches agents, with {name} and {namespace} in it. Empty means at their Services' names within a
-    /// cluster, and through the API server elsewhere.
+    /// The URL at which the API reaches agents, with {name} and {namespace} in it. Empty means the DNS names of their Services
+    /// within a cluster, and through the API server elsewhere.
     #[arg(long, env = "SLIPWAY_AGENT_ADDRESS")]
     pub agent_address: Option<String>,
 
-    /// How many seconds an agent's answer to a chat may take to begin. Longer than a turn may take in the runtime.
+    /// The timeout for an agent's answer to a chat to begin, in seconds. It must exceed the runtime's timeout of a turn.
     #[arg(long, env = "SLIPWAY_CHAT_SECONDS", default_value_t = 330)]
     pub chat_seconds: u64,
 
-    /// Networks, separated by commas, whose X-Forwarded-For is believed: those of the proxies in front of the API. Without any,
-    /// callers behind a proxy are one address.
+    /// Networks, separated by commas, whose X-Forwarded-For is trusted: those of the proxies in front of the API. Without any,
+    /// all callers behind a proxy have the proxy's address.
     #[arg(long, env = "SLIPWAY_TRUSTED_PROXIES", value_delimiter = ',')]
     pub trusted_proxies: Vec<String>,
 
-    /// How much each replica of the API lets through to agents, as JSON: {"team": {"atOnce": 1024, "perSecond": 400,
+    /// The rate limits of calls to agents in each replica of the API, as JSON: {"team": {"atOnce": 1024, "perSecond": 400,
     /// "burst": 800}, "agent": {"atOnce": 256, "perSecond": 100, "burst": 200}, "listeners": 4096}. 0 means no limit.
     #[arg(long, env = "SLIPWAY_LIMITS", default_value = "{}", value_parser = json::<RateLimits>)]
     pub limits: RateLimits,
 
-    /// Whether the API writes as its callers, which takes the right to impersonate anybody, instead of as itself.
+    /// Whether the API impersonates its callers in writes instead of writing as itself. This takes the right to impersonate
+    /// every user.
     #[arg(long, env = "SLIPWAY_IMPERSONATE", default_value_t = false, action = clap::ArgAction::Set)]
     pub impersonate: bool,
 
-    /// Where the API finds the state role, which keeps the releases. Empty means this process if it has that role, else its
-    /// Service within a cluster; elsewhere there are no releases.
+    /// The URL of the state role, which keeps the releases. Empty means this process if it has that role, else its Service
+    /// within a cluster; elsewhere there are no releases.
     #[arg(long, env = "SLIPWAY_STATE_URL")]
     pub state_url: Option<String>,
 
-    /// The file with the token that the state role is shown: one of this process' ServiceAccount with the audience
-    /// slipway-state, as a projected volume has it.
+    /// The file with the token for the state role: of this process' ServiceAccount, with the audience slipway-state, from a
+    /// projected volume.
     #[arg(long, env = "SLIPWAY_STATE_TOKEN_FILE", default_value = "/var/run/secrets/slipway-state/token")]
     pub state_token_file: PathBuf,
 
-    /// The file with the key by which agents know what REST passes on to them. The chart mounts Secret slipway-relay there.
+    /// The file with the key that signs REST's calls to agents. The chart mounts Secret slipway-relay there.
     #[arg(long, env = "SLIPWAY_RELAY_KEY_FILE", default_value = "/var/run/slipway/relay/key")]
     pub relay_key_file: PathBuf,
 
-    /// Where /healthz, /readyz and /metrics are served.
+    /// The address on which /healthz, /readyz and /metrics are served.
     #[arg(long, env = "SLIPWAY_LISTEN", default_value = "[::]:8080")]
     pub listen: SocketAddr,
 
-    /// What to log: error, warn, info, debug, trace, or a filter such as info,kube=debug.
+    /// The log level: error, warn, info, debug, trace, or a filter such as info,kube=debug.
     #[arg(long, env = "SLIPWAY_LOG", default_value = "info")]
     pub log: String,
 
-    /// How to log.
+    /// The log format.
     #[arg(long, env = "SLIPWAY_LOG_FORMAT", value_enum, default_value = "human")]
     pub log_format: LogFormat,
 
-    /// The namespace of the platform itself; bare host names in URLs are looked up in it.
+    /// The namespace of the platform itself; host names without a dot are resolved in it.
     #[arg(long, env = "SLIPWAY_PLATFORM_NAMESPACE", default_value = "slipway-system")]
     pub platform_namespace: String,
 
-    /// The ServiceAccount that this process runs as; it is given access to the Secrets of teams.
+    /// The ServiceAccount of this process, which is bound to the role for the Secrets of teams.
     #[arg(long, env = "SLIPWAY_SERVICE_ACCOUNT", default_value = "slipway-manager")]
     pub service_account: String,
 
@@ -132,31 +133,31 @@ pub(crate) struct Arguments {
     #[arg(long, env = "POD_NAME", default_value = "slipway-manager")]
     pub name: String,
 
-    /// Only these namespaces are looked at, separated by commas. Empty means all.
+    /// The namespaces that are watched, separated by commas. Empty means all.
     #[arg(long, env = "SLIPWAY_WATCH_NAMESPACES", value_delimiter = ',')]
     pub watch_namespaces: Vec<String>,
 
-    /// The image of agents that name none.
+    /// The default image of agents.
     #[arg(long, env = "SLIPWAY_RUNTIME_IMAGE", default_value = concat!("slipway.dev/slipway-runtime:", env!("CARGO_PKG_VERSION")))]
     pub runtime_image: String,
 
-    /// What agents get that ask for nothing else, as JSON: {"resources": ..., "podTemplate": ...}.
+    /// The defaults of agents, as JSON: {"resources": ..., "podTemplate": ...}.
     #[arg(long, env = "SLIPWAY_AGENT_DEFAULTS", default_value = "{}", value_parser = json::<AgentDefaults>)]
     pub agent_defaults: AgentDefaults,
 
-    /// What teams' network policies allow besides what agents always need, as JSON: {"enabled": true, "dns": [...], "egress": [], "ingress": []}.
+    /// The network policies of teams, beyond the connections that every agent needs, as JSON: {"enabled": true, "dns": [...], "egress": [], "ingress": []}.
     #[arg(long, env = "SLIPWAY_TEAM_NETWORK", default_value = "{}", value_parser = json::<TeamNetwork>)]
     pub team_network: TeamNetwork,
 
-    /// What agents of every team may ask for in podTemplate, as JSON: {"priorityClassNames": [], "annotations": [], ...}.
+    /// The podTemplate settings that agents of every team may use, as JSON: {"priorityClassNames": [], "annotations": [], ...}.
     #[arg(long, env = "SLIPWAY_ALLOWED_POD_SETTINGS", default_value = "{}", value_parser = json::<AllowedPodSettings>)]
     pub allowed_pod_settings: AllowedPodSettings,
 
-    /// What every team may have unless its Team says otherwise, as the spec.hard of a ResourceQuota: {"count/agents.agents.slipway.dev": "50"}.
+    /// The default quota of teams, as the spec.hard of a ResourceQuota: {"count/agents.agents.slipway.dev": "50"}.
     #[arg(long, env = "SLIPWAY_TEAM_QUOTA", default_value = "{}", value_parser = json::<BTreeMap<String, Quantity>>)]
     pub team_quota: BTreeMap<String, Quantity>,
 
-    /// The platform's PostgreSQL database. Without one, agents keep what they know in memory.
+    /// The URL of the platform's PostgreSQL database. Without one, agents keep conversations and memories in memory.
     #[arg(long, env = "SLIPWAY_DATABASE_URL", hide_env_values = true)]
     pub database_url: Option<String>,
 
@@ -164,15 +165,16 @@ pub(crate) struct Arguments {
     #[arg(long, env = "OLLAMA_BASE_URL")]
     pub ollama_base_url: Option<String>,
 
-    /// What keeps teams apart in the database: rolePerTeam gives each a login of its own, shared gives all the platform's.
+    /// The isolation of teams in the database: rolePerTeam gives each team a login of its own, shared gives all of them the
+    /// platform's login.
     #[arg(long, env = "SLIPWAY_DATABASE_ISOLATION", default_value = "rolePerTeam")]
     pub database_isolation: Wanted,
 
-    /// Whether the server, and what may stand before it, keeps statements prepared under a name as long as a connection.
+    /// Whether the database server, and any pooler before it, supports named prepared statements.
     #[arg(long, env = "SLIPWAY_DATABASE_PREPARED_STATEMENTS", default_value_t = false, action = clap::ArgAction::Set)]
     pub database_prepared_statements: bool,
 
-    /// The model that turns text into vectors, for agents that run the platform's own image.
+    /// The embedding model of agents that run the platform's own image.
     #[arg(long, env = "SLIPWAY_EMBEDDING_MODEL")]
     pub embedding_model: Option<String>,
 
@@ -180,11 +182,11 @@ pub(crate) struct Arguments {
     #[arg(long, env = "SLIPWAY_EGRESS_ALLOW", value_delimiter = ',')]
     pub egress_allow: Vec<String>,
 
-    /// An HTTP proxy through which agents' tools go. It resolves the names, and so has to guard them.
+    /// The HTTP proxy for agents' tools. It resolves names itself and has to enforce its own egress rules.
     #[arg(long, env = "SLIPWAY_EGRESS_PROXY", hide_env_values = true)]
     pub egress_proxy: Option<String>,
 
-    /// The search page of a SearXNG-compatible server, which agents' builtin search asks.
+    /// The search page of a SearXNG-compatible server, for agents' builtin search.
     #[arg(long, env = "SLIPWAY_SEARCH_URL", hide_env_values = true)]
     pub search_url: Option<String>,
 
@@ -192,15 +194,15 @@ pub(crate) struct Arguments {
     #[arg(long, env = "SLIPWAY_IMPORT_ALLOW", value_delimiter = ',')]
     pub import_allow: Vec<String>,
 
-    /// The folder of the release history, for the role state. One process has it open; others wait.
+    /// The folder of the release history, for the role state. One process at a time has it open; others wait.
     #[arg(long, env = "SLIPWAY_STATE_FOLDER")]
     pub state_folder: Option<PathBuf>,
 
-    /// Where the role state answers other parts of Slipway.
+    /// The address on which the role state serves other parts of Slipway.
     #[arg(long, env = "SLIPWAY_STATE_LISTEN", default_value = "[::]:8091")]
     pub state_listen: SocketAddr,
 
-    /// Who may ask the role state, as the cluster calls them, separated by commas: system:serviceaccount:<namespace>:<name>.
+    /// The users that may call the role state, separated by commas: system:serviceaccount:<namespace>:<name>.
     #[arg(long, env = "SLIPWAY_STATE_CALLERS", value_delimiter = ',')]
     pub state_callers: Vec<String>,
 
@@ -208,19 +210,19 @@ pub(crate) struct Arguments {
     #[arg(long, env = "SLIPWAY_MIRROR_ALLOW", value_delimiter = ',')]
     pub mirror_allow: Vec<String>,
 
-    /// The folder in which remotes of scheme file may lie. Without one there are none.
+    /// The folder for remotes with a file:// URL. Without it such remotes are refused.
     #[arg(long, env = "SLIPWAY_MIRROR_FILES")]
     pub mirror_files: Option<PathBuf>,
 
-    /// Where the platform's API is reached; agents call back there and nowhere else.
+    /// The URL of the platform's API; agents call back to it and to no other.
     #[arg(long, env = "SLIPWAY_PLATFORM_URL")]
     pub platform_url: Option<String>,
 
-    /// Where agents send traces, as OTLP over HTTP.
+    /// The OTLP endpoint for agents' traces, over HTTP.
     #[arg(long, env = "SLIPWAY_OTLP_ENDPOINT")]
     pub otlp_endpoint: Option<String>,
 
-    /// The MLflow server that agents send traces to.
+    /// The MLflow server for agents' traces.
     #[arg(long, env = "SLIPWAY_MLFLOW_URI")]
     pub mlflow_uri: Option<String>,
 
@@ -228,15 +230,15 @@ pub(crate) struct Arguments {
     #[arg(long, env = "SLIPWAY_CLUSTER_DOMAIN", default_value = "cluster.local")]
     pub cluster_domain: String,
 
-    /// Whether replicas agree on one that works. Switch it off only where there is but one.
+    /// Whether replicas elect a leader. Switch it off only with a single replica.
     #[arg(long, env = "SLIPWAY_LEADER_ELECTION", default_value_t = true, action = clap::ArgAction::Set)]
     pub leader_election: bool,
 
-    /// How many agents are worked on at once.
+    /// The agents reconciled at once.
     #[arg(long, env = "SLIPWAY_MAX_CONCURRENT_RECONCILES", default_value_t = 16)]
     pub max_concurrent_reconciles: usize,
 
-    /// How many agents change their pods at once because the platform changed, and not they.
+    /// The agents whose pods roll out at once after a change of the platform.
     #[arg(long, env = "SLIPWAY_MAX_CONCURRENT_ROLLOUTS", default_value_t = 20)]
     pub max_concurrent_rollouts: usize,
 }
@@ -248,24 +250,24 @@ pub(crate) enum Command {
         #[command(subcommand)]
         action: Option<CrdAction>,
     },
-    /// Looks for a skill in a Git repository with little memory, and says to the API what was found.
+    /// Runs an import from a Git repository with a memory limit, and prints the skill or an error as JSON.
     #[command(hide = true)]
     Skill {
         /// <https://github.com/owner/repository//path/to/skill?ref=v1>
         source: String,
     },
-    /// Looks for a skill in a zip archive with little memory, and says to the API what was found. The archive is part of
-    /// the file that standard input is.
+    /// Runs an import of a zip archive with a memory limit, and prints the skill or an error as JSON. The archive is a part of
+    /// the file on standard input.
     #[command(hide = true)]
     Archive {
-        /// Where in the file the archive begins.
+        /// The offset of the archive in the file.
         start: u64,
-        /// How many bytes it has.
+        /// The length of the archive in bytes.
         length: u64,
         /// The skill's folder; empty for the only one.
         path: String,
     },
-    /// Prints a token for one agent's control port. It holds for a minute.
+    /// Prints a token for one agent's control port, valid for a minute.
     Token {
         /// The agent: its id, or namespace/name.
         agent: AgentId,
@@ -312,15 +314,14 @@ fn json<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
     serde_json::from_str(text).map_err(|error| format!("this JSON cannot be used: {error}"))
 }
 
-/// The items of a list, each as it was written and as it is meant.
+/// The items of a list, each as text and parsed.
 fn allowed<'a>(name: &'static str, items: &'a [String]) -> anyhow::Result<Vec<(&'a str, Allowed)>> {
     let items = items.iter().map(|item| item.trim()).filter(|item| !item.is_empty());
     items.map(|item| Ok((item, item.parse().map_err(anyhow::Error::msg).context(name)?))).collect()
 }
 
 impl Arguments {
-    /// A URL that everybody may read, as it ends up in agents' ConfigMaps. What is refused is not shown: it may hold
-    /// a password.
+    /// A URL without credentials, for agents' ConfigMaps. The error does not contain the URL, which may hold a password.
     pub(crate) fn public_url(given: Option<&String>) -> Result<Option<String>, &'static str> {
         let Some(text) = given.filter(|text| !text.trim().is_empty()) else { return Ok(None) };
         match platform::public_url_fault(text) {
@@ -342,12 +343,12 @@ impl Arguments {
         Ok(allowed("SLIPWAY_MIRROR_ALLOW", &self.mirror_allow)?.into_iter().map(|(_, allowed)| allowed).collect())
     }
 
-    /// As agents are told it. What they could not read would keep every one of them from starting.
+    /// The exceptions as they are passed to agents. An invalid one is refused here, because no agent would start with it.
     pub(crate) fn egress_allow(&self) -> anyhow::Result<Vec<String>> {
         Ok(allowed("SLIPWAY_EGRESS_ALLOW", &self.egress_allow)?.into_iter().map(|(item, _)| item.to_owned()).collect())
     }
 
-    /// The database. Read here rather than by the parser, which would show a refused value with its password.
+    /// The database URL. Not parsed by clap, whose errors would show the password.
     pub(crate) fn database(&self) -> Result<Option<DatabaseUrl>, DatabaseUrlError> {
         let given = self.database_url.as_deref().filter(|url| !url.trim().is_empty());
         given.map(DatabaseUrl::parse).transpose()
@@ -381,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn what_agents_are_told_holds_no_password() {
+    fn urls_for_agents_hold_no_password() {
         let read = |text: &str| Arguments::public_url(Some(&text.to_owned()));
         assert_eq!(read("https://mlflow.example.com"), Ok(Some("https://mlflow.example.com".to_owned())));
         assert_eq!((read(""), Arguments::public_url(None)), (Ok(None), Ok(None)));
@@ -393,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exception_that_agents_could_not_read_is_refused() {
+    fn an_invalid_egress_exception_is_refused() {
         let read = |list: &str| {
             let arguments = Arguments::try_parse_from(["slipway-manager", "--egress-allow", list]).unwrap();
             arguments.egress_allow().map_err(|error| format!("{error:#}"))

@@ -1,4 +1,4 @@
-//! The connection to the API server, with every request counted.
+//! The client of the API server, with metrics of its requests.
 
 use std::time::Duration;
 
@@ -14,14 +14,15 @@ use slipway_cluster::Metrics;
 use slipway_cluster::page::Pages;
 use tower::util::MapRequestLayer;
 
-/// Longer than the 290 s of a watch and the 330 s that the answer to a chat may take to begin.
-const SILENCE: Duration = Duration::from_secs(340);
+/// The read timeout: longer than the 290 s of a watch, and than the 330 s until the answer to a chat begins.
+const READ_TIMEOUT: Duration = Duration::from_secs(340);
 
 pub(crate) async fn connect(metrics: &Metrics) -> anyhow::Result<Client> {
-    let mut config =
-        Config::infer().await.context("no cluster to talk to: neither a kubeconfig nor the files of a pod's ServiceAccount were found")?;
-    // A connection that nothing comes over any more is given up. Watches end by themselves before, and so do chats.
-    config.read_timeout = Some(SILENCE);
+    let mut config = Config::infer()
+        .await
+        .context("no cluster is configured: neither a kubeconfig nor the files of a pod's ServiceAccount were found")?;
+    // Closes dead connections. Watches and chats end before.
+    config.read_timeout = Some(READ_TIMEOUT);
     if config.proxy_url.is_none() {
         config.proxy_url = proxy(&config.cluster_url, &Matcher::from_env());
     }
@@ -33,8 +34,8 @@ pub(crate) async fn connect(metrics: &Metrics) -> anyhow::Result<Client> {
     Ok(ClientBuilder::try_from(config).context("the cluster's settings cannot be used")?.with_layer(&count).with_layer(&Pages).build())
 }
 
-/// The proxy for `url`, by `HTTPS_PROXY` and `NO_PROXY`, which the client reads only beside a kubeconfig. It holds
-/// user and password, if the proxy wants them: the client makes a `Proxy-Authorization` of these, and nobody logs it.
+/// The proxy for `url` from `HTTPS_PROXY` and `NO_PROXY`, which kube reads only with a kubeconfig. The URL may hold user and
+/// password, of which the client makes the header `Proxy-Authorization`; it is never logged.
 fn proxy(url: &Uri, environment: &Matcher) -> Option<Uri> {
     let proxy = environment.intercept(url)?;
     let Some(login) = proxy.basic_auth().and_then(login) else { return Some(proxy.uri().clone()) };
@@ -65,7 +66,7 @@ mod tests {
         assert_eq!(through("https://kubernetes.default.svc"), None);
     }
 
-    /// What the proxy is told in a CONNECT, by the client as it is built here.
+    /// The CONNECT request that the client sends to the proxy.
     async fn connect_through(proxy_of_environment: &str) -> String {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -85,7 +86,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_proxy_is_told_user_and_password() {
+    async fn the_proxy_receives_user_and_password() {
         let open = connect_through("http://PROXY").await;
         assert!(open.starts_with("connect api.example:6443 ") && !open.contains("proxy-authorization"), "{open}");
         let guarded = connect_through("http://me:p%40ss:w%2Ford%25@PROXY").await;

@@ -1,4 +1,4 @@
-//! The CRDs that this release brings: printed, or applied as the chart's upgrade does.
+//! The command `crds`: prints the CRDs of this version, or applies them, as the chart's upgrade does.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use kube::api::{Api, Patch, PatchParams};
 use kube::{Client, ResourceExt};
 use tokio::time::{Instant, sleep};
 
-const PATIENCE: Duration = Duration::from_mins(2);
+const ESTABLISH_TIMEOUT: Duration = Duration::from_mins(2);
 
 #[expect(clippy::print_stdout, reason = "printing is what this is for")]
 pub(crate) fn print() -> anyhow::Result<()> {
@@ -30,10 +30,10 @@ pub(crate) async fn apply(client: Client) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Asks again and again rather than watching: the right to watch CRDs would be one more to give.
+/// Polls until the CRD is established: a watch would take one more permission.
 async fn wait(api: &Api<CustomResourceDefinition>, name: &str) -> anyhow::Result<()> {
-    let until = Instant::now() + PATIENCE;
-    while Instant::now() < until {
+    let deadline = Instant::now() + ESTABLISH_TIMEOUT;
+    while Instant::now() < deadline {
         let crd = api.get(name).await.with_context(|| format!("CRD {name} could not be read"))?;
         let conditions = crd.status.and_then(|status| status.conditions).unwrap_or_default();
         if conditions.iter().any(|condition| condition.type_ == "Established" && condition.status == "True") {
@@ -41,5 +41,5 @@ async fn wait(api: &Api<CustomResourceDefinition>, name: &str) -> anyhow::Result
         }
         sleep(Duration::from_millis(250)).await;
     }
-    bail!("CRD {name} was applied, but the API server does not serve it after {PATIENCE:?}")
+    bail!("CRD {name} was applied, but the API server does not serve it after {ESTABLISH_TIMEOUT:?}")
 }

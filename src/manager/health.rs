@@ -1,4 +1,4 @@
-//! What the manager tells those who watch over it: alive, ready, and how it has been.
+//! The health port: liveness, readiness and metrics.
 
 use std::sync::Arc;
 
@@ -7,14 +7,14 @@ use slipway_http::{Error, Method, Reply, Request, StatusCode};
 use slipway_operator::Context;
 use slipway_rest::Rest;
 
-use crate::state::State;
+use crate::state::StateReadiness;
 
 pub(crate) struct Health {
     pub metrics: Metrics,
     pub tasks: Tasks,
     pub operator: Option<Arc<Context>>,
     pub api: Option<Rest>,
-    pub state: Option<State>,
+    pub state: Option<StateReadiness>,
 }
 
 impl Health {
@@ -29,19 +29,19 @@ impl Health {
             },
             "/readyz" if self.is_ready() => Ok(Reply::text("ok\n")),
             "/readyz" => Err(Error::new(StatusCode::SERVICE_UNAVAILABLE, "the caches are still being filled")),
-            "/metrics" => Ok(Reply::bytes("application/openmetrics-text; version=1.0.0; charset=utf-8", self.counted())),
+            "/metrics" => Ok(Reply::bytes("application/openmetrics-text; version=1.0.0; charset=utf-8", self.metrics())),
             _ => Err(Error::not_found("there are /healthz, /readyz and /metrics")),
         }
     }
 
-    /// What each role has counted; the mark at the end stands once.
-    fn counted(&self) -> String {
+    /// The metrics of all roles. Only the last part ends with the marker `# EOF`.
+    fn metrics(&self) -> String {
         self.api.as_ref().map(Rest::metrics).unwrap_or_default() + &self.metrics.text()
     }
 
     fn is_ready(&self) -> bool {
         self.operator.as_ref().is_none_or(|operator| operator.is_ready())
             && self.api.as_ref().is_none_or(Rest::is_ready)
-            && self.state.as_ref().is_none_or(State::is_ready)
+            && self.state.as_ref().is_none_or(StateReadiness::is_ready)
     }
 }

@@ -1,7 +1,7 @@
-//! Which of several replicas works: the one whose name stands in a Lease. Every write of it carries the version that was
-//! read, so that a late one of somebody who led before is refused. Whether a holder still renews it is judged by our own
-//! clock, from when we last saw it change: other clocks may be wrong. Nor is anything else in it trusted, as anybody may
-//! have written it who may write Leases. Who has lost it ends, so that nothing of what he knew is left when he begins anew.
+//! Leader election by a Lease. Every write carries the resource version that was read, so that a late write of a former
+//! holder is refused. Expiry is measured by the local clock from the last observed change, because clocks of other nodes may
+//! be wrong, and the fields of the Lease are not trusted. A process that has lost the lease exits, so that no state of its
+//! term survives.
 
 use std::time::{Duration, Instant};
 
@@ -14,57 +14,58 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-/// How long a lease holds without being renewed, in seconds.
-const HOLDS: i32 = 15;
-/// Nobody waits for longer, whatever a lease says; nor for less than it holds, since its holder relies on that.
-const LONGEST: i32 = 60;
-/// A holder that could not renew it for so long has lost it: before others may take it.
-const GIVES_UP: Duration = Duration::from_secs(10);
-const RENEWS: Duration = Duration::from_secs(5);
-/// How often it is tried again, and looked at by those who wait for it.
-const LOOKS: Duration = Duration::from_secs(2);
+/// The duration of the lease without renewal.
+const LEASE_DURATION_SECONDS: i32 = 15;
+/// The longest duration of another holder's lease that is respected. The shortest is `LEASE_DURATION_SECONDS`, on which its
+/// holder relies.
+const MAX_LEASE_DURATION_SECONDS: i32 = 60;
+/// A holder that has not renewed the lease for this time has lost it. Shorter than the duration after which others take it.
+const RENEW_DEADLINE: Duration = Duration::from_secs(10);
+const RENEW_INTERVAL: Duration = Duration::from_secs(5);
+/// The interval of attempts to renew after a failure, and to acquire.
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
-/// One who wants to work.
+/// A replica in the election.
 struct Candidate {
     api: Api<Lease>,
     name: &'static str,
     identity: String,
-    /// The lease as we wrote it, and since when it surely holds.
+    /// The lease as this replica wrote it, and the start of that write.
     held: Option<(Lease, Instant)>,
-    /// What another's lease was last seen to say (nothing, once it was deleted), and since when.
-    seen: Option<(Option<LeaseSpec>, Instant)>,
+    /// The last observed spec of another holder's lease (`None` once it was deleted), and when it was first seen.
+    observed: Option<(Option<LeaseSpec>, Instant)>,
 }
 
-/// Tries to get the lease and to keep it, and says whether it is held. The task ends once it was lost; or once nobody
-/// listens any more, and then the lease is given back.
+/// Acquires and renews the lease; the receiver says whether it is held. The task ends once the lease was lost, or once the
+/// receiver is dropped, after which it releases the lease.
 pub(crate) async fn campaign(
     api: Api<Lease>,
     name: &'static str,
     identity: &str,
 ) -> anyhow::Result<(watch::Receiver<bool>, JoinHandle<()>)> {
-    let mut candidate = Candidate { api, name, identity: identity.to_owned(), held: None, seen: None };
-    // Who has no right to it should not wait for it in silence.
-    candidate.step().await.context("the lease, by which replicas agree on one that works, cannot be read or made")?;
+    let mut candidate = Candidate { api, name, identity: identity.to_owned(), held: None, observed: None };
+    // A replica without the permission fails at once instead of waiting.
+    candidate.step().await.context("the lease for leader election cannot be read or created")?;
     let (leads, led) = watch::channel(candidate.held.is_some());
     Ok((led, tokio::spawn(candidate.run(leads))))
 }
 
 impl Candidate {
     async fn run(mut self, leads: watch::Sender<bool>) {
-        let mut pause = LOOKS;
+        let mut pause = RETRY_INTERVAL;
         loop {
             let led = self.held.is_some();
             tokio::select! {
                 () = leads.closed() => break,
                 () = sleep(pause) => {}
             }
-            let tried = timeout(self.left(), self.step()).await;
+            let tried = timeout(self.remaining(), self.step()).await;
             match &tried {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::warn!(%error, "the lease could not be looked after"),
-                Err(_) => tracing::warn!("the API server does not answer in time about the lease"),
+                Ok(Err(error)) => tracing::warn!(%error, "the lease could not be read or renewed"),
+                Err(_) => tracing::warn!("the API server did not answer in time to renew the lease"),
             }
-            if self.left().is_zero() {
+            if self.remaining().is_zero() {
                 self.held = None;
             }
             let holds = self.held.is_some();
@@ -72,21 +73,21 @@ impl Candidate {
             if led && !holds {
                 return;
             }
-            pause = if holds && matches!(tried, Ok(Ok(()))) { RENEWS } else { LOOKS.min(self.left()) };
+            pause = if holds && matches!(tried, Ok(Ok(()))) { RENEW_INTERVAL } else { RETRY_INTERVAL.min(self.remaining()) };
         }
         if self.held.is_some()
-            && let Err(error) = self.give_back().await
+            && let Err(error) = self.release().await
         {
-            tracing::warn!(%error, "the lease could not be given back and will run out");
+            tracing::warn!(%error, "the lease could not be released and will expire");
         }
     }
 
-    /// How long an answer is waited for: what is held is lost then.
-    fn left(&self) -> Duration {
-        self.held.as_ref().map_or(GIVES_UP, |(_, since)| GIVES_UP.saturating_sub(since.elapsed()))
+    /// The time until the renew deadline.
+    fn remaining(&self) -> Duration {
+        self.held.as_ref().map_or(RENEW_DEADLINE, |(_, since)| RENEW_DEADLINE.saturating_sub(since.elapsed()))
     }
 
-    /// Renews what is held, or takes what is free.
+    /// Renews the lease if it is held, or acquires it if it is free.
     async fn step(&mut self) -> Result<(), kube::Error> {
         if let Some((lease, _)) = &self.held {
             let lease = lease.clone();
@@ -94,7 +95,7 @@ impl Candidate {
                 return Ok(());
             }
         }
-        // What is held by now, somebody else has written or deleted, or nobody has made.
+        // The write was refused or nothing is held: reads the lease again.
         match self.api.get_opt(self.name).await? {
             Some(lease) if self.is_ours(&lease) => {
                 self.write(lease).await?;
@@ -105,36 +106,36 @@ impl Candidate {
                     self.write(lease).await?;
                 }
             }
-            None if self.held.is_some() || self.is_free(None, Instant::now()) => self.make().await?,
+            None if self.held.is_some() || self.is_free(None, Instant::now()) => self.create().await?,
             None => {}
         }
         Ok(())
     }
 
-    /// Whether the version that this lease has was still the last one, so that it is ours now.
+    /// Writes the lease; false if it was changed or deleted since it was read.
     async fn write(&mut self, before: Lease) -> Result<bool, kube::Error> {
-        let begun = Instant::now();
+        let started = Instant::now();
         match self.api.replace(self.name, &PostParams::default(), &self.renewed(before)).await {
-            Ok(lease) => self.held = Some((lease, begun)),
+            Ok(lease) => self.held = Some((lease, started)),
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => return Ok(false),
             Err(error) => return Err(error),
         }
         Ok(true)
     }
 
-    async fn make(&mut self) -> Result<(), kube::Error> {
-        let begun = Instant::now();
+    async fn create(&mut self) -> Result<(), kube::Error> {
+        let started = Instant::now();
         let metadata = ObjectMeta { name: Some(self.name.to_owned()), ..ObjectMeta::default() };
         match self.api.create(&PostParams::default(), &self.renewed(Lease { metadata, spec: None })).await {
-            Ok(lease) => self.held = Some((lease, begun)),
+            Ok(lease) => self.held = Some((lease, started)),
             Err(kube::Error::Api(status)) if status.code == 409 => self.held = None,
             Err(error) => return Err(error),
         }
         Ok(())
     }
 
-    async fn give_back(&self) -> Result<(), kube::Error> {
-        // A last renewal whose answer never came may have made another version of it.
+    async fn release(&self) -> Result<(), kube::Error> {
+        // Reads it again: a last renewal whose answer was lost may have changed the version.
         let Some(mut lease) = self.api.get_opt(self.name).await?.filter(|lease| self.is_ours(lease)) else { return Ok(()) };
         let spec = lease.spec.get_or_insert_default();
         (spec.holder_identity, spec.lease_duration_seconds) = (None, Some(1));
@@ -142,7 +143,7 @@ impl Candidate {
         self.api.replace(self.name, &PostParams::default(), &lease).await.map(drop)
     }
 
-    /// The lease as it is when we have it from now on.
+    /// The lease with this replica as its holder, renewed now.
     fn renewed(&self, mut lease: Lease) -> Lease {
         let now = MicroTime(Timestamp::now());
         let is_ours = self.is_ours(&lease);
@@ -154,7 +155,7 @@ impl Candidate {
             spec.holder_identity = Some(self.identity.clone());
         }
         spec.renew_time = Some(now);
-        spec.lease_duration_seconds = Some(HOLDS);
+        spec.lease_duration_seconds = Some(LEASE_DURATION_SECONDS);
         lease
     }
 
@@ -162,18 +163,20 @@ impl Candidate {
         lease.spec.as_ref().and_then(holder) == Some(self.identity.as_str())
     }
 
-    /// Whether nobody holds it, or nobody has renewed it while it would have held. The holder of one that was deleted may
-    /// not know yet.
+    /// Whether the lease has no holder or has expired. A deleted lease expires like any other, as its holder may not know yet.
     fn is_free(&mut self, lease: Option<&LeaseSpec>, now: Instant) -> bool {
-        if lease.map_or(self.seen.is_none(), |spec| holder(spec).is_none()) {
+        if lease.map_or(self.observed.is_none(), |spec| holder(spec).is_none()) {
             return true;
         }
-        let since = match &self.seen {
+        let since = match &self.observed {
             Some((seen, since)) if seen.as_ref() == lease => *since,
             _ => now,
         };
-        self.seen = Some((lease.cloned(), since));
-        let seconds = lease.and_then(|spec| spec.lease_duration_seconds).unwrap_or(HOLDS).clamp(HOLDS, LONGEST);
+        self.observed = Some((lease.cloned(), since));
+        let seconds = lease
+            .and_then(|spec| spec.lease_duration_seconds)
+            .unwrap_or(LEASE_DURATION_SECONDS)
+            .clamp(LEASE_DURATION_SECONDS, MAX_LEASE_DURATION_SECONDS);
         now.saturating_duration_since(since) >= Duration::from_secs(u64::from(seconds.unsigned_abs()))
     }
 }
@@ -188,10 +191,10 @@ mod tests {
 
     fn candidate() -> Candidate {
         let client = kube::Client::try_from(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
-        Candidate { api: Api::namespaced(client, "n"), name: "lease", identity: "us".to_owned(), held: None, seen: None }
+        Candidate { api: Api::namespaced(client, "n"), name: "lease", identity: "us".to_owned(), held: None, observed: None }
     }
 
-    /// As its holder writes it at this second.
+    /// A lease renewed at this second.
     fn lease(holder: Option<&str>, holds: i32, renewed: i64) -> LeaseSpec {
         let renew_time = Some(MicroTime(Timestamp::from_second(renewed).unwrap()));
         let holder_identity = holder.map(str::to_owned);
@@ -199,7 +202,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_lease_is_free_once_it_was_seen_unchanged_for_its_time() {
+    async fn a_lease_is_free_once_it_is_unchanged_for_its_duration() {
         let (mut us, begin) = (candidate(), Instant::now());
         let after = |seconds| begin + Duration::from_secs(seconds);
         let them = Some("them");
@@ -226,7 +229,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_stranger_wrote_neither_keeps_us_waiting_for_ever_nor_makes_us_begin_too_early() {
+    async fn the_duration_in_a_lease_is_clamped() {
         for (holds, waits) in [(i32::MAX, 60), (-1, 15), (0, 15), (i32::MIN, 15)] {
             let (mut us, begin) = (candidate(), Instant::now());
             let strange = lease(Some("stranger"), holds, i64::from(i32::MAX));
@@ -237,7 +240,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_holder_that_is_new_counts_and_one_that_stays_does_not() {
+    async fn a_change_of_holder_counts_as_a_transition() {
         let us = candidate();
         let counted = |holder, transitions| LeaseSpec { lease_transitions: Some(transitions), ..lease(holder, 5, 1) };
         for (before, transitions, acquired) in [
@@ -249,7 +252,7 @@ mod tests {
         ] {
             let spec = us.renewed(Lease { spec: before, ..Lease::default() }).spec.unwrap();
             assert_eq!((spec.holder_identity.as_deref(), spec.lease_transitions), (Some("us"), Some(transitions)));
-            assert_eq!((spec.acquire_time.is_some(), spec.lease_duration_seconds), (acquired, Some(HOLDS)));
+            assert_eq!((spec.acquire_time.is_some(), spec.lease_duration_seconds), (acquired, Some(LEASE_DURATION_SECONDS)));
             assert!(spec.renew_time.is_some());
         }
     }

@@ -1,4 +1,4 @@
-//! Logs to standard output, for people or for machines; beside it where that is for what a command prints.
+//! Logs to standard output, as text or JSON; to standard error for commands that print a result.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! `slipway-manager`: the process that runs the controllers.
+//! `slipway-manager`: the process for the roles operator, rest and state.
 
 mod api;
 mod arguments;
@@ -19,20 +19,19 @@ use std::thread::available_parallelism;
 use clap::Parser;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
-/// Most of its work is waiting.
-const THREADS: usize = 2;
+/// The most worker threads: most of the work is waiting for I/O.
+const MAX_WORKER_THREADS: usize = 2;
 
 fn main() -> ExitCode {
     let arguments = arguments::Arguments::parse();
     logs::start(&arguments);
-    // An import's process and git have the user of the process that starts them, and would otherwise read its environment
-    // and memory through `/proc`. What is started is not concerned: `exec` sets this anew.
+    // Import subprocesses and git run as the same user, and could otherwise read this process' environment and memory
+    // through `/proc`. `exec` resets the flag for them.
     if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
-        tracing::error!("the environment cannot be kept from processes of the same user: {error}");
+        tracing::error!("the process cannot be made undumpable: {error}");
         return ExitCode::FAILURE;
     }
-    // Two threads on one core would only take turns.
-    let threads = available_parallelism().map_or(1, NonZero::get).min(THREADS);
+    let threads = available_parallelism().map_or(1, NonZero::get).min(MAX_WORKER_THREADS);
     let outcome = match tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build() {
         Ok(runtime) => runtime.block_on(run::run(arguments)),
         Err(error) => Err(error.into()),

@@ -1,4 +1,4 @@
-//! What must be true before the controllers start, with words that help where it is not.
+//! Checks before the controllers start: CRDs and permissions, with helpful errors.
 
 use anyhow::{Context, bail};
 use futures::future::try_join_all;
@@ -15,7 +15,7 @@ pub(crate) async fn check(client: &Client, namespaces: &[String], releases: bool
         (ApiResource::erase::<Skill>(&()), true),
         (ApiResource::erase::<Team>(&()), false),
     ];
-    // Whoever only keeps agents running looks at releases of those alone that are pinned to one.
+    // Without the role state, releases are only read for pinned agents.
     let release = releases.then(|| (ApiResource::erase::<AgentRelease>(&()), true));
     let checks = kinds.into_iter().chain(release).map(|(kind, namespaced)| async move {
         let api: Api<DynamicObject> = match namespaces.first() {

@@ -1,4 +1,4 @@
-//! From settings to a running manager, and back to rest.
+//! Starts the roles of the process, and stops them in order.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -8,7 +8,7 @@ use kube::{Api, Client};
 use slipway_cluster::event::Events;
 use slipway_cluster::{Metrics, Tasks};
 use slipway_http::token::{CONTROL_LIFE, Signer};
-use slipway_http::{Limits, listen, serve};
+use slipway_http::{ServerLimits, listen, serve};
 use slipway_operator::settings::{Platform, Settings};
 use slipway_operator::tenancy::Tenancy;
 use slipway_operator::{Context as Operator, Sign};
@@ -19,15 +19,15 @@ use tokio::time::timeout;
 use crate::arguments::{AgentId, Arguments, Command, CrdAction, Role};
 use crate::health::Health;
 use crate::keys::Keys;
-use crate::state::{self, State};
+use crate::state::{self, StateReadiness};
 use crate::{api, client, crds, keys, lease, preflight};
 
-const LEASE: &str = "slipway-manager";
-/// What is at hand at the end may take this long.
+const LEASE_NAME: &str = "slipway-manager";
+/// The timeout for releasing the lease at shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
-    // TLS to the database and to others has no other provider to choose.
+    // The one crypto provider of the process, for all TLS connections.
     drop(rustls::crypto::ring::default_provider().install_default());
     let metrics = Metrics::default();
     match &arguments.command {
@@ -68,14 +68,14 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let (operator, relay) = opened.unzip();
     let api = if has(Role::Rest) { Some(api::open(&arguments, client.clone(), relay, &tasks)?) } else { None };
 
-    let state = has(Role::State).then(State::default);
+    let state = has(Role::State).then(StateReadiness::default);
     let history = match &state {
         Some(ready) => {
-            let settings = state::Settings::read(&arguments)?;
+            let settings = state::StateRoleSettings::read(&arguments)?;
             let work = state::run(settings, client.clone(), metrics.clone(), tasks.clone(), ready.clone(), stop.clone());
             Some(tokio::spawn(async move {
                 let ended = work.await;
-                // Whoever cannot do all that it was told to does nothing.
+                // A process that has lost one of its roles stops.
                 stopper.send_replace(true);
                 ended
             }))
@@ -84,8 +84,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     };
 
     let health = Health { metrics, tasks: tasks.clone(), operator: operator.clone(), api: api.clone(), state };
-    let handler = move |request| std::future::ready(health.answer(&request));
-    let serving = tokio::spawn(serve(listener, Limits::small(), handler, stopped(stop.clone())));
+    // The API listens before health says that it is ready.
     let answering = match api {
         Some(api) => {
             let proxies = arguments.trusted_proxies()?;
@@ -93,6 +92,8 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         }
         None => None,
     };
+    let handler = move |request| std::future::ready(health.answer(&request));
+    let serving = tokio::spawn(serve(listener, ServerLimits::small(), handler, stopped(stop.clone())));
     match operator {
         Some(operator) if arguments.leader_election => lead(&arguments, client, operator, stop).await?,
         Some(operator) => {
@@ -101,7 +102,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         }
         None => stopped(stop).await,
     }
-    // Who leads no longer ends with all its roles, and begins anew.
+    // A process that has lost the lease stops all roles and is restarted.
     ending.send_replace(true);
     if let Some(history) = history {
         history.await.context("the release history ended early")??;
@@ -110,7 +111,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         drop(answering.await);
     }
     serving.abort();
-    // The next process begins with all of its tasks.
+    // After a failed task the process exits with an error, so that it is restarted.
     tasks.failure().map_or(Ok(()), |failure| Err(anyhow::anyhow!(failure)))
 }
 
@@ -118,7 +119,7 @@ pub(crate) async fn stopped(mut stop: watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-/// The controllers with the watches that fill their caches, and the key for calls of agents.
+/// Starts the watches that fill the controllers' caches. Returns the operator, and the key for calls of agents.
 async fn operator(arguments: &Arguments, client: Client, metrics: &Metrics, tasks: &Tasks) -> anyhow::Result<(Arc<Operator>, Signer)> {
     let keys = keys::open(client.clone(), &arguments.platform_namespace).await?;
     let relay = keys::relay::open(client.clone(), &arguments.platform_namespace).await?;
@@ -134,18 +135,18 @@ async fn operator(arguments: &Arguments, client: Client, metrics: &Metrics, task
     Ok((operator, relay))
 }
 
-/// The namespaces that are looked at; none means all.
+/// The namespaces that are watched; none means all.
 pub(crate) fn namespaces(arguments: &Arguments) -> Vec<String> {
     arguments.watch_namespaces.iter().filter(|name| !name.is_empty()).cloned().collect()
 }
 
 async fn lead(arguments: &Arguments, client: Client, operator: Arc<Operator>, stop: watch::Receiver<bool>) -> anyhow::Result<()> {
     let leases = Api::namespaced(client, &arguments.platform_namespace);
-    let (leads, task) = lease::campaign(leases, LEASE, &arguments.name).await?;
+    let (leads, task) = lease::campaign(leases, LEASE_NAME, &arguments.name).await?;
     slipway_operator::run(operator, leads, stop).await;
-    // With nobody left to tell, the task gives the lease back, and another replica need not wait for its end.
+    // The task releases the lease once its receiver is dropped, so that another replica need not wait until it expires.
     if timeout(SHUTDOWN_TIMEOUT, task).await.is_err() {
-        tracing::warn!("the lease could not be given back in time and will run out");
+        tracing::warn!("the lease was not released in time and will expire");
     }
     Ok(())
 }
@@ -165,7 +166,7 @@ fn settings(arguments: &Arguments, keys: &Keys, relay: &Signer) -> anyhow::Resul
         allowed_pod_settings: arguments.allowed_pod_settings.clone(),
         team_quota: arguments.team_quota.clone(),
         database,
-        // Agents would refuse to start with what is no URL, and everybody can read what they are told.
+        // Agents do not start with an invalid URL, and everybody in the team can read it.
         ollama_base_url: public("OLLAMA_BASE_URL", arguments.ollama_base_url.as_ref())?,
         platform: Platform {
             url: public("SLIPWAY_PLATFORM_URL", arguments.platform_url.as_ref())?,
@@ -185,7 +186,7 @@ fn settings(arguments: &Arguments, keys: &Keys, relay: &Signer) -> anyhow::Resul
     })
 }
 
-/// Prints a token with which one agent's control port can be asked something, for a minute.
+/// Prints a token for one agent's control port.
 #[expect(clippy::print_stdout, reason = "printing is what this is for")]
 async fn token(arguments: &Arguments, agent: &AgentId, client: Client) -> anyhow::Result<()> {
     let keys = keys::open(client, &arguments.platform_namespace).await?;

@@ -1,9 +1,9 @@
-//! The release history as a role of this process: the folder that it alone has open, the controller that writes to it,
-//! the mirror that follows, and what other parts of Slipway may ask.
+//! The role `state`: the release history in a locked folder, the controller that writes to it, the mirror that follows it,
+//! and the HTTP port for other parts of Slipway.
 
-mod answers;
 mod callers;
-mod configured;
+mod mirror_config;
+mod routes;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use anyhow::Context as _;
 use kube::Client;
 use slipway_cluster::event::Events;
 use slipway_cluster::{Metrics, Tasks};
-use slipway_http::{Limits, listen, serve};
+use slipway_http::{ServerLimits, listen, serve};
 use slipway_releases::{self as releases, Context as Releases, watch_all};
 use slipway_state::git::Git;
 use slipway_state::history::{Fault, History};
@@ -24,24 +24,24 @@ use tokio::sync::watch;
 
 use crate::arguments::Arguments;
 use crate::run::{namespaces, stopped};
-use answers::Answers;
 use callers::Callers;
+use routes::StateRoutes;
 
-/// How long to wait for a folder that another process has open, or that cannot be opened.
+/// The pause between attempts to open the folder.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Whether the role is ready, for whoever asks.
+/// The readiness of the role. Clones share it.
 #[derive(Clone, Default)]
-pub(crate) struct State(Arc<OnceLock<Arc<Releases>>>);
+pub(crate) struct StateReadiness(Arc<OnceLock<Arc<Releases>>>);
 
-impl State {
+impl StateReadiness {
     pub(crate) fn is_ready(&self) -> bool {
         self.0.get().is_some_and(|releases| releases.is_ready())
     }
 }
 
-/// What the role is told at its start.
-pub(crate) struct Settings {
+/// The settings of the role.
+pub(crate) struct StateRoleSettings {
     folder: PathBuf,
     listen: SocketAddr,
     callers: Vec<String>,
@@ -51,7 +51,7 @@ pub(crate) struct Settings {
     instance: String,
 }
 
-impl Settings {
+impl StateRoleSettings {
     pub(crate) fn read(arguments: &Arguments) -> anyhow::Result<Self> {
         let folder = arguments.state_folder.clone().context("the role state takes --state-folder (SLIPWAY_STATE_FOLDER)")?;
         let given = |list: &[String]| list.iter().map(|item| item.trim().to_owned()).filter(|item| !item.is_empty()).collect::<Vec<_>>();
@@ -70,13 +70,13 @@ impl Settings {
     }
 }
 
-/// Works until `stop` turns true. What is being written then is written.
+/// Runs until `stop` turns true, and finishes the write in progress.
 pub(crate) async fn run(
-    settings: Settings,
+    settings: StateRoleSettings,
     client: Client,
     metrics: Metrics,
     tasks: Tasks,
-    state: State,
+    state: StateReadiness,
     stop: watch::Receiver<bool>,
 ) -> anyhow::Result<()> {
     let listener = listen(settings.listen).with_context(|| format!("cannot listen on {}", settings.listen))?;
@@ -86,20 +86,20 @@ pub(crate) async fn run(
     tracing::info!(folder = %settings.folder.display(), "the release history is open");
 
     let (mirror, worker) = Mirror::new(git.clone(), settings.rules.clone(), &settings.folder, Options::default());
-    let (configuration, remote) = configured::watch(&client, &settings.platform_namespace, &tasks);
+    let (configuration, remote) = mirror_config::watch(&client, &settings.platform_namespace, &tasks);
     let mirrors = stop.clone();
     let mirroring = tasks.spawn_while(move || !*mirrors.borrow(), "mirror", worker.run(remote, SystemTime::now, stopped(stop.clone())));
 
     let events = Events::new(client.clone(), Some(settings.instance.clone()));
     let mut releases = Releases::new(client.clone(), settings.releases.clone(), history.clone(), metrics, events, tasks);
-    let told = mirror.clone();
-    releases.moved = Some(Box::new(move |namespace| told.changed(namespace)));
+    let notified = mirror.clone();
+    releases.moved = Some(Box::new(move |namespace| notified.changed(namespace)));
     let releases = Arc::new(releases);
     watch_all(&releases);
-    // Only one can be set, as the role is run once.
+    // Set once, as the role runs once.
     drop(state.0.set(releases.clone()));
 
-    let answers = Arc::new(Answers {
+    let routes = Arc::new(StateRoutes {
         history,
         mirror,
         configuration,
@@ -109,21 +109,21 @@ pub(crate) async fn run(
         callers: Callers::new(client, settings.callers.clone()),
     });
     let handler = move |request| {
-        let answers = answers.clone();
-        async move { answers.answer(request).await }
+        let routes = routes.clone();
+        async move { routes.answer(request).await }
     };
-    let answering = tokio::spawn(serve(listener, Limits::default(), handler, stopped(stop.clone())));
+    let answering = tokio::spawn(serve(listener, ServerLimits::default(), handler, stopped(stop.clone())));
     releases::run(releases, stop).await;
     drop(answering.await);
     drop(mirroring.await);
     Ok(())
 }
 
-/// Opens the folder, however long another process has it; none if the end comes first.
+/// Opens the folder, and retries while it is locked or cannot be opened. `None` if the process stops first.
 async fn opened(folder: &std::path::Path, git: &Git, stop: watch::Receiver<bool>) -> Option<History> {
     let stopping = stopped(stop);
     tokio::pin!(stopping);
-    let mut said = None;
+    let mut logged = None;
     loop {
         let (path, git) = (folder.to_owned(), git.clone());
         let why = match tokio::task::spawn_blocking(move || History::open(&path, git)).await {
@@ -132,9 +132,9 @@ async fn opened(folder: &std::path::Path, git: &Git, stop: watch::Receiver<bool>
             Ok(Err(fault)) => fault.to_string(),
             Err(error) => error.to_string(),
         };
-        if said.as_ref() != Some(&why) {
+        if logged.as_ref() != Some(&why) {
             tracing::warn!("the release history is not open: {why}");
-            said = Some(why);
+            logged = Some(why);
         }
         tokio::select! {
             () = tokio::time::sleep(RETRY_INTERVAL) => {}

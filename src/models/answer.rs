@@ -1,5 +1,4 @@
-//! What a model answers: a stream of pieces, given out as they come. A stream that ends without
-//! `Stopped` and without a fault does not exist.
+//! The answer of a model: a stream of pieces, which always ends with `Stopped` or a fault.
 
 use std::pin::Pin;
 
@@ -14,11 +13,11 @@ use crate::provider::Provider;
 #[derive(Debug, Clone, PartialEq)]
 pub enum Piece {
     Text(String),
-    /// Always a whole call, however many fragments it came in.
+    /// A complete call.
     ToolCall(ToolCall),
-    /// Comes at most once.
+    /// Emitted at most once.
     Usage(Usage),
-    /// Comes once, last.
+    /// Emitted once, last.
     Stopped(Stop),
 }
 
@@ -30,23 +29,22 @@ pub enum Stop {
     MaxTokens,
     /// The provider withheld the answer or the rest of it.
     Filtered,
-    /// The provider's own word for it.
+    /// Another reason, in the provider's term.
     Other(String),
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// All tokens of the prompt, those from a cache included.
+    /// All tokens of the prompt, including cached ones.
     pub input_tokens: u64,
-    /// All tokens the model wrote, those of its reasoning included.
+    /// All tokens of the answer, including reasoning.
     pub output_tokens: u64,
-    /// The part of `input_tokens` that was read from the provider's prompt cache.
+    /// The part of `input_tokens` from the provider's prompt cache.
     #[serde(default)]
     pub cached_input_tokens: u64,
 }
 
-/// A count of tokens as a provider tells it. No call has as many as cannot be believed, and sums of those that can do not
-/// overflow.
+/// A token count in a provider's answer. Implausible counts are dropped, so that sums do not overflow.
 pub(crate) fn tokens(count: &Value) -> Option<u64> {
     count.as_u64().map(|count| count.min(u32::MAX.into()))
 }
@@ -54,12 +52,11 @@ pub(crate) fn tokens(count: &Value) -> Option<u64> {
 pub type Answer = Pin<Box<dyn Stream<Item = Result<Piece, Fault>> + Send>>;
 
 pub trait Model: Send + Sync {
-    /// Nothing is sent before the answer is polled; dropping it ends the call. After a fault
-    /// nothing more comes.
+    /// Nothing is sent before the answer is polled; dropping it ends the call. A fault ends the stream.
     fn answer(&self, request: Request) -> Answer;
     fn provider(&self) -> Provider;
     fn id(&self) -> &str;
-    /// How many tokens fit into the model, prompt and answer together.
+    /// The context window in tokens, for prompt and answer together.
     fn window(&self) -> u32;
 }
 

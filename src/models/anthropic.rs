@@ -6,15 +6,15 @@ use url::Url;
 
 use crate::answer::{self, Piece, Stop, Usage};
 use crate::draft::{self, Drafts};
-use crate::exchange::{Pieces, Reader, Trouble, Wire, Written};
+use crate::exchange::{EventError, EventReader, Pieces, ProviderApi, WriteFuture};
 use crate::fault::Fault;
 use crate::message::{Content, Message, Request, Role, ToolSpec};
 use crate::settings::{self, Variables};
 use crate::transport::Call;
 use crate::wire::{Event, Framing};
 
-const KEY: &str = "ANTHROPIC_API_KEY";
-const VERSION: HeaderValue = HeaderValue::from_static("2023-06-01");
+const KEY_VARIABLE: &str = "ANTHROPIC_API_KEY";
+const API_VERSION: HeaderValue = HeaderValue::from_static("2023-06-01");
 
 pub(crate) struct Anthropic {
     id: String,
@@ -25,7 +25,7 @@ pub(crate) struct Anthropic {
 impl Anthropic {
     pub(crate) fn open(id: &str, variables: Variables<'_>) -> Result<Self, Fault> {
         let base = settings::base(variables, "ANTHROPIC_BASE_URL", "https://api.anthropic.com")?;
-        Ok(Self { id: id.to_owned(), url: settings::under(&base, "v1/messages")?, key: settings::key(variables, &[KEY], "")? })
+        Ok(Self { id: id.to_owned(), url: settings::under(&base, "v1/messages")?, key: settings::key(variables, &[KEY_VARIABLE], "")? })
     }
 
     fn body(&self, request: &Request) -> Value {
@@ -38,7 +38,7 @@ impl Anthropic {
         if let Some(system) = request.system.as_deref().filter(|system| !system.trim().is_empty()) {
             body["system"] = system.into();
         }
-        // Refused without, at least by older models: "Requests which include `tool_use` or `tool_result` blocks must define tools."
+        // Older models refuse the history of calls without tools: "Requests which include `tool_use` or `tool_result` blocks must define tools."
         let tools = request.declared();
         if !tools.is_empty() {
             body["tools"] = tools.iter().map(tool).collect();
@@ -56,7 +56,7 @@ impl Anthropic {
     }
 }
 
-/// The API insists on a limit, and refuses one that is above the model's own.
+/// The output limit of the model: the API requires a limit, and refuses a higher one.
 fn longest_answer(id: &str) -> u32 {
     if id.starts_with("claude-3-5") {
         8_192
@@ -71,7 +71,7 @@ fn tool(tool: &ToolSpec) -> Value {
     json!({"name": tool.name, "description": tool.description, "input_schema": tool.schema})
 }
 
-/// Results stand before text; empty text is refused and left out.
+/// Results precede text; empty text is left out, because the API refuses it.
 fn write(message: &Message) -> Value {
     let (mut results, mut others) = (Vec::new(), Vec::new());
     for content in &message.content {
@@ -90,11 +90,11 @@ fn write(message: &Message) -> Value {
     json!({"role": match message.role { Role::User => "user", Role::Assistant => "assistant" }, "content": results})
 }
 
-impl Wire for Anthropic {
-    fn write<'a>(&'a self, request: &'a Request) -> Written<'a> {
+impl ProviderApi for Anthropic {
+    fn write<'a>(&'a self, request: &'a Request) -> WriteFuture<'a> {
         Box::pin(async move {
-            let key = self.key.clone().ok_or_else(|| settings::missing(KEY))?;
-            Ok(Call::json(self.url.clone(), &self.body(request)).header("x-api-key", key).header("anthropic-version", VERSION))
+            let key = self.key.clone().ok_or_else(|| settings::missing(KEY_VARIABLE))?;
+            Ok(Call::json(self.url.clone(), &self.body(request)).header("x-api-key", key).header("anthropic-version", API_VERSION))
         })
     }
 
@@ -102,7 +102,7 @@ impl Wire for Anthropic {
         Framing::sse()
     }
 
-    fn reader(&self) -> Box<dyn Reader> {
+    fn reader(&self) -> Box<dyn EventReader> {
         Box::new(Events::default())
     }
 }
@@ -114,9 +114,9 @@ struct Events {
     stop: Option<Stop>,
 }
 
-impl Reader for Events {
-    fn read(&mut self, event: Event, pieces: &mut Pieces) -> Result<(), Trouble> {
-        let event: Value = serde_json::from_slice(&event.data).map_err(|_| Trouble::Unreadable("an event is not JSON"))?;
+impl EventReader for Events {
+    fn read(&mut self, event: Event, pieces: &mut Pieces) -> Result<(), EventError> {
+        let event: Value = serde_json::from_slice(&event.data).map_err(|_| EventError::Unreadable("an event is not JSON"))?;
         let index = event["index"].as_u64().unwrap_or_default();
         match event["type"].as_str().unwrap_or_default() {
             "message_start" => self.count(&event["message"]["usage"]),
@@ -130,7 +130,7 @@ impl Reader for Events {
                     pieces.push_back(Piece::Text(text.to_owned()));
                 }
                 if let Some(arguments) = delta["partial_json"].as_str() {
-                    // Fragments of calls that the provider makes itself belong to none of ours.
+                    // Fragments of the provider's own tool calls are ignored.
                     self.drafts.add(index, arguments);
                 }
             }
@@ -145,22 +145,22 @@ impl Reader for Events {
                 });
             }
             "message_stop" => {
-                let stop = self.stop.take().ok_or(Trouble::Unreadable("it ended without a reason to stop"))?;
+                let stop = self.stop.take().ok_or(EventError::Unreadable("it ended without a reason to stop"))?;
                 draft::end(pieces, &mut self.drafts, Some(self.usage), stop);
             }
-            "error" => return Err(Trouble::Reported(event)),
+            "error" => return Err(EventError::Reported(event)),
             _ => {}
         }
         Ok(())
     }
 
-    fn finish(&mut self, _pieces: &mut Pieces) -> Result<(), Trouble> {
-        Err(Trouble::Unreadable("it ended before its end"))
+    fn finish(&mut self, _pieces: &mut Pieces) -> Result<(), EventError> {
+        Err(EventError::Unreadable("it ended before its end"))
     }
 }
 
 impl Events {
-    /// Counts are of the whole message so far; those that are not repeated stand.
+    /// Counts are cumulative; fields that are not repeated stay valid.
     fn count(&mut self, usage: &Value) {
         let read = |field: &str| answer::tokens(&usage[field]);
         if let Some(fresh) = read("input_tokens") {

@@ -1,4 +1,4 @@
-//! Amazon's cloud: how requests to it are signed, and where the keys for that come from.
+//! AWS credentials and request signatures.
 
 mod container;
 mod credentials;

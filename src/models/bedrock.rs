@@ -1,4 +1,4 @@
-//! Models on Amazon Bedrock, through its ConverseStream interface, which is the same for all of them.
+//! Models on Amazon Bedrock, by its ConverseStream API.
 
 use http::{HeaderName, HeaderValue};
 use jiff::Timestamp;
@@ -8,20 +8,20 @@ use url::Url;
 use crate::answer::{self, Piece, Stop, Usage};
 use crate::aws::{self, Credentials, Scope};
 use crate::draft::{self, Drafts};
-use crate::exchange::{Pieces, Reader, Trouble, Wire, Written};
+use crate::exchange::{EventError, EventReader, Pieces, ProviderApi, WriteFuture};
 use crate::fault::{Fault, FaultKind};
 use crate::message::{Content, Message, Request, Role, ToolSpec};
 use crate::settings::{self, Variables};
 use crate::transport::Call;
 use crate::wire::{Event, Framing};
 
-const KEYS: &str = "the pod has no AWS identity (IRSA or EKS Pod Identity), and neither AWS_BEARER_TOKEN_BEDROCK nor AWS_ACCESS_KEY_ID \
+const NO_CREDENTIALS: &str = "the pod has no AWS identity (IRSA or EKS Pod Identity), and neither AWS_BEARER_TOKEN_BEDROCK nor AWS_ACCESS_KEY_ID \
                     with AWS_SECRET_ACCESS_KEY";
-/// Blank text is refused.
-const BLANK: &str = "(no output)";
+/// Replaces blank text, which the API refuses.
+const BLANK_RESULT: &str = "(no output)";
 
 pub(crate) struct Bedrock {
-    /// Without a region there is no address.
+    /// `None` without a region.
     place: Option<(Url, String)>,
     access: Option<Access>,
 }
@@ -55,7 +55,7 @@ fn body(request: &Request) -> Value {
         body["system"] = json!([{"text": system}]);
     }
     // ValidationException without: "The toolConfig field must be defined when using toolUse and toolResult content blocks."
-    // No choice of it forbids a call.
+    // No `toolChoice` forbids calls.
     let tools = request.declared();
     if !tools.is_empty() {
         body["toolConfig"] = json!({"tools": tools.iter().map(tool).collect::<Value>()});
@@ -94,7 +94,7 @@ fn write(message: &Message) -> Value {
                 json!({"toolUse": {"toolUseId": draft::portable(&call.id), "name": call.name, "input": draft::object(&call.arguments)}}),
             ),
             Content::ToolResult(result) => {
-                let text = if result.content.trim().is_empty() { BLANK } else { &result.content };
+                let text = if result.content.trim().is_empty() { BLANK_RESULT } else { &result.content };
                 let status = if result.is_error { "error" } else { "success" };
                 results
                     .push(json!({"toolResult": {"toolUseId": draft::portable(&result.id), "content": [{"text": text}], "status": status}}));
@@ -105,15 +105,15 @@ fn write(message: &Message) -> Value {
     json!({"role": match message.role { Role::User => "user", Role::Assistant => "assistant" }, "content": results})
 }
 
-impl Wire for Bedrock {
-    fn write<'a>(&'a self, request: &'a Request) -> Written<'a> {
+impl ProviderApi for Bedrock {
+    fn write<'a>(&'a self, request: &'a Request) -> WriteFuture<'a> {
         Box::pin(async move {
             let (url, region) = self.place.as_ref().ok_or_else(|| {
                 Fault::new(FaultKind::Misconfigured, "AWS_REGION is not set; it names the region whose models are used, such as us-east-1")
             })?;
             let mut call = Call::json(url.clone(), &body(request));
             match &self.access {
-                None => return Err(settings::missing(KEYS)),
+                None => return Err(settings::missing(NO_CREDENTIALS)),
                 Some(Access::Token(token)) => call = call.header("authorization", token.clone()),
                 Some(Access::Signed(credentials)) => {
                     let keys = credentials.keys().await?;
@@ -134,7 +134,7 @@ impl Wire for Bedrock {
         Framing::event_stream()
     }
 
-    fn reader(&self) -> Box<dyn Reader> {
+    fn reader(&self) -> Box<dyn EventReader> {
         Box::new(Frames::default())
     }
 }
@@ -146,11 +146,11 @@ struct Frames {
     stop: Option<Stop>,
 }
 
-impl Reader for Frames {
-    fn read(&mut self, event: Event, pieces: &mut Pieces) -> Result<(), Trouble> {
-        let data: Value = serde_json::from_slice(&event.data).map_err(|_| Trouble::Unreadable("an event is not JSON"))?;
+impl EventReader for Frames {
+    fn read(&mut self, event: Event, pieces: &mut Pieces) -> Result<(), EventError> {
+        let data: Value = serde_json::from_slice(&event.data).map_err(|_| EventError::Unreadable("an event is not JSON"))?;
         if event.error {
-            return Err(Trouble::Reported(json!({"error": {"type": event.name, "message": data["message"]}})));
+            return Err(EventError::Reported(json!({"error": {"type": event.name, "message": data["message"]}})));
         }
         let index = data["contentBlockIndex"].as_u64().unwrap_or_default();
         match event.name.as_str() {
@@ -165,7 +165,7 @@ impl Reader for Frames {
                 if let Some(input) = data["delta"]["toolUse"]["input"].as_str()
                     && !self.drafts.add(index, input)
                 {
-                    return Err(Trouble::Unreadable("arguments came before their call"));
+                    return Err(EventError::Unreadable("arguments came before their call"));
                 }
             }
             "messageStop" => {
@@ -191,9 +191,9 @@ impl Reader for Frames {
         Ok(())
     }
 
-    /// The counts come after the reason to stop, and nothing tells that they have.
-    fn finish(&mut self, pieces: &mut Pieces) -> Result<(), Trouble> {
-        let stop = self.stop.take().ok_or(Trouble::Unreadable("it ended without a reason to stop"))?;
+    /// Usage comes after the stop reason, without an event that ends the stream.
+    fn finish(&mut self, pieces: &mut Pieces) -> Result<(), EventError> {
+        let stop = self.stop.take().ok_or(EventError::Unreadable("it ended without a reason to stop"))?;
         draft::end(pieces, &mut self.drafts, self.usage.take(), stop);
         Ok(())
     }
@@ -228,7 +228,7 @@ mod tests {
                 "messages": [
                     {"role": "user", "content": [{"text": "hi"}]},
                     {"role": "assistant", "content": [{"toolUse": {"toolUseId": "1", "name": "f", "input": {"x": 1}}}]},
-                    {"role": "user", "content": [{"toolResult": {"toolUseId": "1", "content": [{"text": BLANK}], "status": "error"}}]},
+                    {"role": "user", "content": [{"toolResult": {"toolUseId": "1", "content": [{"text": BLANK_RESULT}], "status": "error"}}]},
                 ],
             })
         );

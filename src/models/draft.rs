@@ -1,4 +1,4 @@
-//! Tool calls while they are being written: providers send a call's arguments as fragments of JSON.
+//! Incomplete tool calls: providers stream the arguments as fragments of JSON.
 
 use std::borrow::Cow;
 
@@ -28,18 +28,18 @@ impl Drafts {
         self.0.is_empty()
     }
 
-    /// A new call begins at this index.
+    /// Begins a call at this index.
     pub(crate) fn begin(&mut self, index: u64, id: &str, name: &str) {
         self.0.push(Draft { index, id: id.to_owned(), name: name.to_owned(), arguments: String::new() });
     }
 
-    /// A fragment of the arguments of the call that began last at this index.
+    /// Appends a fragment of arguments to the newest call at this index.
     pub(crate) fn add(&mut self, index: u64, arguments: &str) -> bool {
         let draft = self.0.iter_mut().rev().find(|draft| draft.index == index);
         draft.map(|draft| draft.arguments.push_str(arguments)).is_some()
     }
 
-    /// The newest call at this index, or the newest at all where the index is not said: its index, id and name.
+    /// Index, id and name of the newest call at this index, or of the newest call without one.
     pub(crate) fn newest(&self, index: Option<u64>) -> Option<(u64, &str, &str)> {
         let draft = self.0.iter().rev().find(|draft| index.is_none_or(|index| draft.index == index))?;
         Some((draft.index, &draft.id, &draft.name))
@@ -52,7 +52,7 @@ impl Drafts {
         }
     }
 
-    /// The calls as they are now. When the answer was cut off, the one it was cut off in is left out.
+    /// The calls. If the answer was cut off, the incomplete last call is left out.
     fn finish(&mut self, cut: bool) -> impl Iterator<Item = ToolCall> + use<> {
         std::mem::take(&mut self.0).into_iter().filter_map(move |draft| {
             let arguments = match serde_json::from_str(&draft.arguments) {
@@ -67,7 +67,7 @@ impl Drafts {
     }
 }
 
-/// The end of an answer: its calls, its usage, why it stopped.
+/// Emits the end of an answer: calls, usage, stop reason.
 pub(crate) fn end(pieces: &mut Pieces, drafts: &mut Drafts, usage: Option<Usage>, stop: Stop) {
     let stop = if stop == Stop::EndTurn && !drafts.is_empty() { Stop::ToolUse } else { stop };
     pieces.extend(drafts.finish(stop == Stop::MaxTokens).map(Piece::ToolCall));
@@ -75,15 +75,15 @@ pub(crate) fn end(pieces: &mut Pieces, drafts: &mut Drafts, usage: Option<Usage>
     pieces.push_back(Piece::Stopped(stop));
 }
 
-/// An id for a call to which the provider gave none.
+/// An id for a call without one.
 pub(crate) fn fresh() -> String {
     let mut bytes = [0; 12];
-    // Without randomness an id is merely the same as another conversation's.
+    // Without randomness the id may equal one of another conversation, which does no harm.
     let _ = getrandom::fill(&mut bytes);
     format!("call_{}", hex::encode(bytes))
 }
 
-/// The id as any provider accepts it: a conversation may have begun with another one.
+/// The id in a form that every provider accepts: a conversation may have begun with another provider.
 pub(crate) fn portable(id: &str) -> Cow<'_, str> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
     if (1..=MAX_ID_BYTES).contains(&id.len()) && id.bytes().all(plain) {

@@ -1,8 +1,7 @@
-//! Texts to vectors, for memory and knowledge bases. `open` makes an `Embedder` of a name such as
-//! `builtin:all-minilm-l6-v2`. Whatever the provider, an embedder keeps the order of the texts, gives one
-//! normalised vector of the announced length for each, cuts a text that is longer than the model reads, and
-//! refuses a blank one, which means nothing. Vectors of different embedders must never be compared: keep
-//! `id` beside them.
+//! Embeddings of texts, for memory and knowledge bases. `open` builds an `Embedder` from a name such as
+//! `builtin:all-minilm-l6-v2`. An embedder returns one normalised vector of the announced length for each text, in order. It
+//! cuts texts that exceed the model's input, and refuses blank ones. Vectors of different embedders must never be compared:
+//! store `id` with them.
 
 mod builtin;
 mod catalog;
@@ -25,27 +24,26 @@ pub use catalog::open;
 
 use crate::Fault;
 
-/// What a text is embedded for. Some models put questions and what answers them into the same space only when told
-/// which is which.
+/// The purpose of an embedding. Some models need to know whether a text is a query or a passage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     Query,
     Passage,
 }
 
-/// A direction in the model's space; its length is one, so that a dot product is the cosine.
+/// A vector of length one, so that the dot product of two is their cosine.
 #[derive(Clone, PartialEq)]
 pub struct Vector(pub Vec<f32>);
 
 pub type Vectors<'a> = Pin<Box<dyn Future<Output = Result<Vec<Vector>, Fault>> + Send + 'a>>;
 
 pub trait Embedder: Send + Sync {
-    /// `provider:model`, and `?dimensions=` where they are not the model's own.
+    /// `provider:model`, with `?dimensions=` if they differ from the model's default.
     fn id(&self) -> &str;
 
     fn dimensions(&self) -> usize;
 
-    /// One vector for each text, in their order. All or none: a fault says which text it is about.
+    /// One vector per text, in order, or a fault that names the text.
     fn embed<'a>(&'a self, texts: &'a [String], purpose: Purpose) -> Vectors<'a>;
 }
 
@@ -56,7 +54,7 @@ impl Vector {
     }
 }
 
-/// Hundreds of numbers tell a reader of logs nothing.
+/// Shortened: hundreds of numbers are of no use in logs.
 impl fmt::Debug for Vector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Vector({} dimensions)", self.0.len())

@@ -1,5 +1,5 @@
-//! A question to a provider over the network and its answer: the same for all of them. What differs
-//! is a `Wire`: how the request is written, and a `Reader` that makes pieces of events.
+//! A request to a provider over the network and its answer, for all providers. Each has a `ProviderApi`, which writes the
+//! request, and an `EventReader`, which turns events into pieces.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -20,34 +20,34 @@ use crate::refusal::redacted;
 use crate::transport::{Attempts, Call, Transport};
 use crate::wire::{Event, Framing};
 
-/// What is left of an answer after its end is read for this long, so that the connection can be used again.
-const LINGER: Duration = Duration::from_secs(2);
+/// The time for reading the rest of a body after the end of the answer, so that the connection can be reused.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(crate) type Pieces = VecDeque<Piece>;
-pub(crate) type Written<'a> = Pin<Box<dyn Future<Output = Result<Call, Fault>> + Send + 'a>>;
+pub(crate) type WriteFuture<'a> = Pin<Box<dyn Future<Output = Result<Call, Fault>> + Send + 'a>>;
 
-pub(crate) trait Wire: Send + Sync + 'static {
-    /// The request, written anew for each attempt, because signatures and tokens age.
-    fn write<'a>(&'a self, request: &'a Request) -> Written<'a>;
+pub(crate) trait ProviderApi: Send + Sync + 'static {
+    /// Writes the request. Called for each attempt, because signatures and tokens expire.
+    fn write<'a>(&'a self, request: &'a Request) -> WriteFuture<'a>;
     fn framing(&self) -> Framing;
-    fn reader(&self) -> Box<dyn Reader>;
+    fn reader(&self) -> Box<dyn EventReader>;
 }
 
-pub(crate) trait Reader: Send {
-    /// Takes an event. An `Err` that is not a fault yet is what the provider said went wrong.
-    fn read(&mut self, event: Event, pieces: &mut Pieces) -> Result<(), Trouble>;
-    /// The stream has ended; `Stopped` must have come, or come now.
-    fn finish(&mut self, pieces: &mut Pieces) -> Result<(), Trouble>;
+pub(crate) trait EventReader: Send {
+    /// Reads an event. An error may be a fault, or an error message of the provider.
+    fn read(&mut self, event: Event, pieces: &mut Pieces) -> Result<(), EventError>;
+    /// Ends the stream; `Stopped` must have been emitted, or be emitted now.
+    fn finish(&mut self, pieces: &mut Pieces) -> Result<(), EventError>;
 }
 
-/// Why an event is not part of an answer.
-pub(crate) enum Trouble {
+/// Why an event cannot be read as a part of the answer.
+pub(crate) enum EventError {
     /// An error that the provider reports within the stream.
     Reported(serde_json::Value),
     Unreadable(&'static str),
 }
 
-pub(crate) struct Remote<W> {
+pub(crate) struct RemoteModel<W> {
     pub(crate) provider: Provider,
     pub(crate) id: String,
     pub(crate) window: u32,
@@ -55,7 +55,7 @@ pub(crate) struct Remote<W> {
     pub(crate) transport: Arc<Transport>,
 }
 
-impl<W: Wire> Model for Remote<W> {
+impl<W: ProviderApi> Model for RemoteModel<W> {
     fn answer(&self, request: Request) -> Answer {
         let exchange = Exchange {
             wire: self.wire.clone(),
@@ -65,7 +65,7 @@ impl<W: Wire> Model for Remote<W> {
             pieces: Pieces::new(),
             attempts: Attempts::new(),
             fault: None,
-            given: false,
+            started: false,
             over: false,
         };
         Box::pin(stream::unfold(exchange, |mut exchange| async move { exchange.next().await.map(|piece| (piece, exchange)) }))
@@ -88,36 +88,36 @@ struct Exchange<W> {
     wire: Arc<W>,
     transport: Arc<Transport>,
     request: Request,
-    incoming: Option<Incoming>,
-    /// Read, but not given out yet.
+    incoming: Option<OpenResponse>,
+    /// Pieces that were read and not emitted yet.
     pieces: Pieces,
     attempts: Attempts,
-    /// Comes after the pieces that were read before it.
+    /// Emitted after `pieces`.
     fault: Option<Fault>,
-    /// Something of the answer is out: it cannot begin anew any more.
-    given: bool,
+    /// A piece was emitted, so that the request cannot be retried.
+    started: bool,
     over: bool,
 }
 
-struct Incoming {
+struct OpenResponse {
     response: Response,
     framing: Framing,
-    reader: Box<dyn Reader>,
-    /// What was sent, so that no secret of it comes back in an error.
+    reader: Box<dyn EventReader>,
+    /// The headers that were sent, to redact their secrets in errors.
     sent: HeaderMap,
 }
 
-impl<W: Wire> Exchange<W> {
+impl<W: ProviderApi> Exchange<W> {
     async fn next(&mut self) -> Option<Result<Piece, Fault>> {
         loop {
             if self.over {
                 return None;
             }
             if let Some(piece) = self.pieces.pop_front() {
-                self.given = true;
+                self.started = true;
                 if matches!(piece, Piece::Stopped(_)) {
                     self.over = true;
-                    self.let_go();
+                    self.drain();
                 }
                 return Some(Ok(piece));
             }
@@ -127,7 +127,7 @@ impl<W: Wire> Exchange<W> {
                 return Some(Err(fault));
             }
             if let Err(fault) = self.advance().await {
-                self.fault = if self.given || !self.pieces.is_empty() {
+                self.fault = if self.started || !self.pieces.is_empty() {
                     Some(fault)
                 } else {
                     self.incoming = None;
@@ -137,19 +137,19 @@ impl<W: Wire> Exchange<W> {
         }
     }
 
-    /// Opens the answer, or reads on in it.
+    /// Opens the answer, or reads its next part.
     async fn advance(&mut self) -> Result<(), Fault> {
         let incoming = match &mut self.incoming {
             Some(incoming) => incoming,
             closed => {
                 let call = self.wire.write(&self.request).await?;
                 let response = self.transport.attempt(&call).await?;
-                closed.insert(Incoming { response, framing: self.wire.framing(), reader: self.wire.reader(), sent: call.headers })
+                closed.insert(OpenResponse { response, framing: self.wire.framing(), reader: self.wire.reader(), sent: call.headers })
             }
         };
         let chunk = self.transport.chunk(&mut incoming.response).await?;
         let (pieces, transport, reader) = (&mut self.pieces, &self.transport, &mut incoming.reader);
-        let told = |trouble: Trouble| redacted(trouble.fault(transport), &incoming.sent);
+        let told = |trouble: EventError| redacted(trouble.fault(transport), &incoming.sent);
         let mut sink = |event| reader.read(event, pieces).map_err(told);
         if let Some(bytes) = chunk {
             return incoming.framing.feed(&bytes, &mut sink);
@@ -159,17 +159,17 @@ impl<W: Wire> Exchange<W> {
         if !stopped(pieces) {
             reader.finish(pieces).map_err(told)?;
         }
-        if stopped(pieces) { Ok(()) } else { Err(told(Trouble::Unreadable("it ended before its end"))) }
+        if stopped(pieces) { Ok(()) } else { Err(told(EventError::Unreadable("it ended before its end"))) }
     }
 
-    /// Reads what stands between the end of the answer and the end of the body, so that the connection can be kept.
-    fn let_go(&mut self) {
-        let Some(Incoming { mut response, .. }) = self.incoming.take() else { return };
-        tokio::spawn(timeout(LINGER, async move { while let Ok(Some(_)) = response.chunk().await {} }));
+    /// Reads the body to its end after the end of the answer, so that the connection can be reused.
+    fn drain(&mut self) {
+        let Some(OpenResponse { mut response, .. }) = self.incoming.take() else { return };
+        tokio::spawn(timeout(DRAIN_TIMEOUT, async move { while let Ok(Some(_)) = response.chunk().await {} }));
     }
 }
 
-impl Trouble {
+impl EventError {
     fn fault(self, transport: &Transport) -> Fault {
         match self {
             Self::Reported(error) => transport.refused(200, &error).fault(),

@@ -1,5 +1,5 @@
-//! Why an answer did not come, or ended early. The message is fit for the caller and says what to
-//! do; it never holds a key, nor what the provider said about one.
+//! The errors of model calls. The message is for the caller and says what to do; it never contains a key, nor the provider's
+//! text about one.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub struct Fault {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FaultKind {
-    /// A setting that cannot be right, whatever the provider says.
+    /// An invalid setting.
     Misconfigured,
     MissingKey,
     Unauthorized,
@@ -32,7 +32,7 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    /// For metrics and traces: one of few words.
+    /// The label value of metrics and traces.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Misconfigured => "misconfigured",
@@ -63,7 +63,7 @@ impl Fault {
         &self.message
     }
 
-    /// How long the provider asked to be left alone.
+    /// The pause that the provider asks for.
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }
@@ -76,7 +76,7 @@ impl Fault {
         Self { message: self.message.replace(secret, "***"), ..self }
     }
 
-    /// Whether the same request may succeed a little later.
+    /// Whether the same request may succeed later.
     pub fn retryable(&self) -> bool {
         use FaultKind as Kind;
         match self.kind {

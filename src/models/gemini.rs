@@ -1,17 +1,16 @@
-//! The wire of Google's Gemini models, the same at Google AI and Vertex AI but for address and
-//! credentials. It has no event that ends an answer: a reason to finish must have come when the
-//! body ends.
+//! The API of Google's Gemini models, the same at Google AI and Vertex AI except for URL and credentials. No event ends an
+//! answer: a finish reason must have come when the body ends.
 
 use serde_json::{Value, json};
 
 use crate::answer::{self, Piece, Stop, Usage};
 use crate::draft::{self, Drafts};
-use crate::exchange::{Pieces, Reader, Trouble};
+use crate::exchange::{EventError, EventReader, Pieces};
 use crate::message::{Content, Message, Request, Role, ToolCall, ToolSpec};
 use crate::wire::Event;
 
-/// What stands for the signature of a call that another provider's model made, where one is demanded.
-const UNSIGNED: &str = "skip_thought_signature_validator";
+/// The signature for a call of another provider's model, where one is required.
+const PLACEHOLDER_SIGNATURE: &str = "skip_thought_signature_validator";
 
 pub(crate) fn body(id: &str, request: &Request) -> Value {
     let signed = id.contains("gemini-3");
@@ -57,8 +56,8 @@ fn write(message: &Message, signed: bool) -> Value {
             Content::ToolCall(call) => {
                 let mut part = json!({"functionCall": {"name": call.name, "args": draft::object(&call.arguments)}});
                 identify(&mut part["functionCall"], &call.id);
-                // Only the first of parallel calls is signed.
-                let stand_in = std::mem::take(&mut unsigned).then_some(UNSIGNED);
+                // Only the first of parallel calls has a signature.
+                let stand_in = std::mem::take(&mut unsigned).then_some(PLACEHOLDER_SIGNATURE);
                 if let Some(signature) = call.signature.as_deref().or(stand_in) {
                     part["thoughtSignature"] = signature.into();
                 }
@@ -75,7 +74,7 @@ fn write(message: &Message, signed: bool) -> Value {
     json!({"role": match message.role { Role::User => "user", Role::Assistant => "model" }, "parts": parts})
 }
 
-/// Ids that we gave are no use to Google.
+/// Sets the id of a call, unless it was generated here.
 fn identify(part: &mut Value, id: &str) {
     if !id.starts_with("call_") {
         part["id"] = id.into();
@@ -89,11 +88,11 @@ pub(crate) struct Candidates {
     stop: Option<Stop>,
 }
 
-impl Reader for Candidates {
-    fn read(&mut self, event: Event, pieces: &mut Pieces) -> Result<(), Trouble> {
-        let event: Value = serde_json::from_slice(&event.data).map_err(|_| Trouble::Unreadable("an event is not JSON"))?;
+impl EventReader for Candidates {
+    fn read(&mut self, event: Event, pieces: &mut Pieces) -> Result<(), EventError> {
+        let event: Value = serde_json::from_slice(&event.data).map_err(|_| EventError::Unreadable("an event is not JSON"))?;
         if event.get("error").is_some() {
-            return Err(Trouble::Reported(event));
+            return Err(EventError::Reported(event));
         }
         if event["promptFeedback"]["blockReason"].is_string() {
             self.stop = Some(Stop::Filtered);
@@ -121,9 +120,9 @@ impl Reader for Candidates {
         Ok(())
     }
 
-    fn finish(&mut self, pieces: &mut Pieces) -> Result<(), Trouble> {
-        let stop = self.stop.take().ok_or(Trouble::Unreadable("it ended without a reason to stop"))?;
-        // A call may come after the reason.
+    fn finish(&mut self, pieces: &mut Pieces) -> Result<(), EventError> {
+        let stop = self.stop.take().ok_or(EventError::Unreadable("it ended without a reason to stop"))?;
+        // A call may come after the finish reason.
         let stop = if self.called && stop == Stop::EndTurn { Stop::ToolUse } else { stop };
         draft::end(pieces, &mut Drafts::default(), self.usage.take(), stop);
         Ok(())
@@ -215,7 +214,7 @@ mod tests {
             ],
         });
         assert_eq!(body("gemini-2.5-flash", &request), expected);
-        expected["contents"][3]["parts"][0]["thoughtSignature"] = UNSIGNED.into();
+        expected["contents"][3]["parts"][0]["thoughtSignature"] = PLACEHOLDER_SIGNATURE.into();
         assert_eq!(body("gemini-3-pro-preview", &request), expected);
     }
 }

@@ -1,6 +1,5 @@
-//! Access tokens for Google Cloud: by a file (a service account's key, or the configuration of workload
-//! identity federation), or from the metadata server of the machine or cluster one runs on. A token is
-//! kept until shortly before it expires.
+//! Access tokens for Google Cloud: from a file (the key of a service account, or the configuration of workload identity
+//! federation) or from the metadata server. A token is cached until shortly before it expires.
 
 mod account;
 mod federation;
@@ -17,24 +16,24 @@ use url::{Url, form_urlencoded};
 
 use crate::fault::{Fault, FaultKind};
 use crate::settings::{self, Variables};
-use crate::transport::{Call, Limits, Transport};
+use crate::transport::{Call, Transport, TransportLimits};
 use account::Account;
 use federation::Federation;
 use metadata::Metadata;
 
-const FILE: &str = "GOOGLE_APPLICATION_CREDENTIALS";
+const FILE_VARIABLE: &str = "GOOGLE_APPLICATION_CREDENTIALS";
 const SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
-/// A token that expires this soon is not used any more.
-const SPARE: Duration = Duration::from_mins(2);
+/// A token is replaced this long before it expires.
+const EXPIRY_MARGIN: Duration = Duration::from_mins(2);
 
 pub(crate) struct Credentials {
-    source: Source,
+    source: CredentialSource,
     transport: Transport,
     token: Mutex<Option<(HeaderValue, Instant)>>,
     project: OnceCell<String>,
 }
 
-enum Source {
+enum CredentialSource {
     File(PathBuf),
     Metadata(Metadata),
 }
@@ -52,13 +51,13 @@ impl fmt::Debug for Credentials {
 
 impl Credentials {
     pub(crate) fn of(variables: Variables<'_>) -> Result<Self, Fault> {
-        let source = match settings::first(variables, &[FILE]) {
-            Some((_, path)) => Source::File(path.into()),
-            None => Source::Metadata(Metadata::of(variables)?),
+        let source = match settings::first(variables, &[FILE_VARIABLE]) {
+            Some((_, path)) => CredentialSource::File(path.into()),
+            None => CredentialSource::Metadata(Metadata::of(variables)?),
         };
         Ok(Self {
             source,
-            transport: Transport::new("Google's token service", "", Limits::default()),
+            transport: Transport::new("Google's token service", "", TransportLimits::default()),
             token: Mutex::new(None),
             project: OnceCell::new(),
         })
@@ -66,7 +65,7 @@ impl Credentials {
 
     /// The value of an `Authorization` header.
     pub(crate) async fn token(&self) -> Result<HeaderValue, Fault> {
-        // Held while a token is fetched, so that many requests at once fetch one.
+        // The lock is held while a token is fetched, so that concurrent requests fetch one token only.
         let mut kept = self.token.lock().await;
         if let Some((token, until)) = &*kept
             && *until > Instant::now()
@@ -74,17 +73,17 @@ impl Credentials {
             return Ok(token.clone());
         }
         let answer = match &self.source {
-            Source::Metadata(server) => server.token().await?,
-            Source::File(path) => match read(path)? {
+            CredentialSource::Metadata(server) => server.token().await?,
+            CredentialSource::File(path) => match read(path)? {
                 Content::Account(account) => account.token(&self.transport).await?,
                 Content::Federation(federation) => federation.token(&self.transport).await?,
             },
         };
         let token = answer["access_token"].as_str().ok_or_else(|| nonsense("no access_token"))?;
         let token = settings::secret(&format!("Bearer {token}"), "Google's access token")?;
-        // None is good for longer than a day.
+        // Limited to a day.
         let seconds = answer["expires_in"].as_u64().unwrap_or_default().min(86_400);
-        let until = Instant::now() + Duration::from_secs(seconds).saturating_sub(SPARE);
+        let until = Instant::now() + Duration::from_secs(seconds).saturating_sub(EXPIRY_MARGIN);
         *kept = Some((token.clone(), until));
         Ok(token)
     }
@@ -96,25 +95,26 @@ impl Credentials {
 
     async fn ask_project(&self) -> Result<String, Fault> {
         let path = match &self.source {
-            Source::Metadata(server) => return server.project().await,
-            Source::File(path) => path,
+            CredentialSource::Metadata(server) => return server.project().await,
+            CredentialSource::File(path) => path,
         };
         match read(path)? {
             Content::Account(Account { project_id: Some(project), .. }) => Ok(project),
             _ => Err(Fault::new(
                 FaultKind::Misconfigured,
-                format!("GOOGLE_CLOUD_PROJECT is not set, and the file of {FILE} names no project_id"),
+                format!("GOOGLE_CLOUD_PROJECT is not set, and the file of {FILE_VARIABLE} names no project_id"),
             )),
         }
     }
 }
 
-/// Read anew each time: a Secret's file changes when the key is replaced.
+/// Reads the file each time, because it changes when the key in the Secret is replaced.
 fn read(path: &Path) -> Result<Content, Fault> {
-    let text = std::fs::read(path)
-        .map_err(|error| Fault::new(FaultKind::MissingKey, format!("the file of {FILE}, {}, cannot be read: {error}", path.display())))?;
+    let text = std::fs::read(path).map_err(|error| {
+        Fault::new(FaultKind::MissingKey, format!("the file of {FILE_VARIABLE}, {}, cannot be read: {error}", path.display()))
+    })?;
     let file: Value = serde_json::from_slice(&text).map_err(|_| unusable("it is not a JSON object with a type"))?;
-    // What a parser says may quote the key.
+    // The parser's error is dropped, because it may quote the key.
     match file["type"].as_str() {
         Some("service_account") => serde_json::from_value(file).map(Content::Account).map_err(|_| unusable("its fields are no texts")),
         Some("external_account") => serde_json::from_value(file).map(Content::Federation).map_err(|error| unusable(&error.to_string())),
@@ -124,14 +124,14 @@ fn read(path: &Path) -> Result<Content, Fault> {
 }
 
 fn unusable(why: &str) -> Fault {
-    Fault::new(FaultKind::Misconfigured, format!("the file of {FILE} cannot be used: {why}"))
+    Fault::new(FaultKind::Misconfigured, format!("the file of {FILE_VARIABLE} cannot be used: {why}"))
 }
 
 fn nonsense(what: &str) -> Fault {
     Fault::new(FaultKind::Broken, format!("Google's token service answered with {what}"))
 }
 
-/// A form for the address that a field of the file names.
+/// A form request to the URL in a field of the file.
 fn form(field: &str, address: &str, fields: &[(&str, &str)]) -> Result<Call, Fault> {
     let url = Url::parse(address).map_err(|_| unusable(&format!("its {field} is not a URL")))?;
     let body = form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();

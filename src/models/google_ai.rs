@@ -3,7 +3,7 @@
 use http::HeaderValue;
 use url::Url;
 
-use crate::exchange::{Reader, Wire, Written};
+use crate::exchange::{EventReader, ProviderApi, WriteFuture};
 use crate::fault::Fault;
 use crate::gemini;
 use crate::message::Request;
@@ -25,8 +25,8 @@ impl GoogleAi {
     }
 }
 
-impl Wire for GoogleAi {
-    fn write<'a>(&'a self, request: &'a Request) -> Written<'a> {
+impl ProviderApi for GoogleAi {
+    fn write<'a>(&'a self, request: &'a Request) -> WriteFuture<'a> {
         Box::pin(async move {
             let key = self.key.clone().ok_or_else(|| settings::missing("GOOGLE_API_KEY"))?;
             Ok(Call::json(self.url.clone(), &gemini::body(&self.id, request)).header("x-goog-api-key", key))
@@ -37,7 +37,7 @@ impl Wire for GoogleAi {
         Framing::sse()
     }
 
-    fn reader(&self) -> Box<dyn Reader> {
+    fn reader(&self) -> Box<dyn EventReader> {
         Box::new(gemini::Candidates::default())
     }
 }

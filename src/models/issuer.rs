@@ -1,5 +1,5 @@
-//! Services that hand out short-lived credentials: those beside the pod, and AWS's. Their answers are
-//! short, and are theirs to read, refusals included.
+//! Client of services that issue short-lived credentials: node agents, metadata servers and AWS STS. Callers interpret the
+//! responses, errors included.
 
 use std::time::Duration;
 
@@ -9,41 +9,41 @@ use tokio::sync::OnceCell;
 use tokio::time::{sleep, timeout};
 use url::Url;
 
-/// A longer answer is an error.
-const MAX_ANSWER_BYTES: usize = 256 * 1024;
-/// Of one attempt.
+/// The largest response.
+const MAX_RESPONSE_BYTES: usize = 256 * 1024;
+/// The timeout of one attempt.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
-/// A pod may start before the service on its node.
-const BACKOFF: [Duration; 2] = [Duration::from_millis(300), Duration::from_secs(1)];
+/// The pauses between attempts: a pod may start before the service on its node.
+const RETRY_PAUSES: [Duration; 2] = [Duration::from_millis(300), Duration::from_secs(1)];
 
-pub(crate) struct Issuer {
-    /// Asked past any proxy: another machine's answer would be another identity.
-    near: bool,
+pub(crate) struct CredentialService {
+    /// Bypasses proxies: the service identifies the caller by its node.
+    bypass_proxy: bool,
     client: OnceCell<Client>,
 }
 
-pub(crate) struct Answer {
+pub(crate) struct CredentialResponse {
     pub(crate) status: StatusCode,
     pub(crate) text: String,
 }
 
-impl Issuer {
-    pub(crate) fn new(near: bool) -> Self {
-        Self { near, client: OnceCell::new() }
+impl CredentialService {
+    pub(crate) fn new(bypass_proxy: bool) -> Self {
+        Self { bypass_proxy, client: OnceCell::new() }
     }
 
-    pub(crate) async fn get(&self, url: &Url, headers: &HeaderMap) -> Result<Answer, String> {
+    pub(crate) async fn get(&self, url: &Url, headers: &HeaderMap) -> Result<CredentialResponse, String> {
         self.ask(Method::GET, url, headers, "").await
     }
 
-    pub(crate) async fn post(&self, url: &Url, headers: &HeaderMap, body: &str) -> Result<Answer, String> {
+    pub(crate) async fn post(&self, url: &Url, headers: &HeaderMap, body: &str) -> Result<CredentialResponse, String> {
         self.ask(Method::POST, url, headers, body).await
     }
 
-    /// The error is why there is no answer.
-    async fn ask(&self, method: Method, url: &Url, headers: &HeaderMap, body: &str) -> Result<Answer, String> {
+    /// The error says why there is no response.
+    async fn ask(&self, method: Method, url: &Url, headers: &HeaderMap, body: &str) -> Result<CredentialResponse, String> {
         let client = self.client.get_or_try_init(|| async { self.client() }).await?;
-        let mut pauses = BACKOFF.iter();
+        let mut pauses = RETRY_PAUSES.iter();
         loop {
             let request = client.request(method.clone(), url.clone()).headers(headers.clone()).body(body.to_owned());
             let answer = match timeout(ATTEMPT_TIMEOUT, read(request)).await {
@@ -61,20 +61,20 @@ impl Issuer {
 
     fn client(&self) -> Result<Client, String> {
         let mut builder = Client::builder().redirect(redirect::Policy::none());
-        if self.near {
+        if self.bypass_proxy {
             builder = builder.no_proxy();
         }
         builder.build().map_err(|error| crate::transport::root(&error))
     }
 }
 
-async fn read(request: reqwest::RequestBuilder) -> Result<Answer, reqwest::Error> {
+async fn read(request: reqwest::RequestBuilder) -> Result<CredentialResponse, reqwest::Error> {
     let mut response = request.send().await?;
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await?
-        && body.len() < MAX_ANSWER_BYTES
+        && body.len() < MAX_RESPONSE_BYTES
     {
         body.extend_from_slice(&chunk);
     }
-    Ok(Answer { status: response.status(), text: String::from_utf8_lossy(&body).into_owned() })
+    Ok(CredentialResponse { status: response.status(), text: String::from_utf8_lossy(&body).into_owned() })
 }

@@ -1,8 +1,6 @@
-//! Chat and embedding models: one trait each, one file a provider. `open` makes a `Model` of a
-//! provider's name and the environment; a `Request` goes in, `Piece`s come out as the provider
-//! sends them. What every provider shares (connections, timeouts, retries, framing) is in
-//! `transport` and the parsers beside it; what they differ in is how a request is written and how
-//! an event is read.
+//! Chat and embedding models: one trait each, one file per provider. `open` builds a `Model` from a provider's name and the
+//! environment; a `Request` goes in, `Piece`s are streamed out. Connections, timeouts, retries and framing are shared by all
+//! providers (`transport`, `exchange`, `wire`); each provider writes requests and reads events.
 
 mod answer;
 mod anthropic;

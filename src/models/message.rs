@@ -1,28 +1,28 @@
-//! What a model is asked. Messages are also what a conversation is stored as, so their JSON form is
-//! kept stable: fields are only added, and only with a default.
+//! The request to a model. Conversations are stored as messages, so their JSON form is stable: fields are only added, and
+//! only with a default.
 
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// The description of a tool that was called, and cannot be called any more.
-const GONE: &str = "Not available any more. Answer with what is known.";
+/// The description of a tool that was called earlier and is no longer available.
+const REMOVED_TOOL: &str = "Not available any more. Answer with what is known.";
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Request {
     pub system: Option<String>,
     pub messages: Vec<Message>,
     pub tools: Vec<ToolSpec>,
-    /// None: the provider's default; for Anthropic, where a limit is required, the model's own limit.
+    /// `None`: the provider's default; for Anthropic, which requires a limit, that of the model.
     pub max_output_tokens: Option<u32>,
     pub temperature: Option<f32>,
     pub stop: Vec<String>,
 }
 
 impl Request {
-    /// The tools to declare. Some providers refuse a conversation with calls in it when no tool is declared, as happens
-    /// when the model has to answer without: then it is those that were called, said to be gone.
+    /// The tools to declare. Some providers refuse a conversation with calls if no tool is declared; then the tools that were
+    /// called are declared, with a description that says that they are not available.
     pub(crate) fn declared(&self) -> Cow<'_, [ToolSpec]> {
         if !self.tools.is_empty() {
             return Cow::Borrowed(&self.tools);
@@ -31,7 +31,7 @@ impl Request {
         for content in self.messages.iter().flat_map(|message| &message.content) {
             let (Content::ToolCall(ToolCall { name, .. }) | Content::ToolResult(ToolResult { name, .. })) = content else { continue };
             if !tools.iter().any(|tool| tool.name == *name) {
-                tools.push(ToolSpec { name: name.clone(), description: GONE.to_owned(), schema: json!({"type": "object"}) });
+                tools.push(ToolSpec { name: name.clone(), description: REMOVED_TOOL.to_owned(), schema: json!({"type": "object"}) });
             }
         }
         Cow::Owned(tools)
@@ -78,20 +78,19 @@ pub enum Content {
     ToolResult(ToolResult),
 }
 
-/// The model wants a tool to be called; it belongs into an assistant's message.
+/// A tool call of the model, in a message of the assistant.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ToolCall {
     pub id: String,
     pub name: String,
-    /// An object. Where the model wrote something else, its text as a string.
+    /// An object, or a string with the model's text if that is no object.
     pub arguments: Value,
-    /// What the provider wants to see again, unchanged, when the call is sent back to it (Gemini's
-    /// thought signature); nobody else looks at it.
+    /// Opaque data that the provider requires back with the call (Gemini's thought signature).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signature: Option<String>,
 }
 
-/// What came of a call; it belongs into the user's message that follows the call.
+/// The result of a call, in the user message that follows the call.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolResult {
     /// The call's id.

@@ -1,12 +1,12 @@
-//! Ollama's own API: JSON lines, whole tool calls. The window is sent with each request, because
-//! Ollama silently forgets the beginning of what is longer than its own default.
+//! Ollama's own API: JSON lines, complete tool calls. Each request sets the window, because Ollama silently drops the beginning
+//! of a prompt that exceeds its default.
 
 use serde_json::{Value, json};
 use url::Url;
 
 use crate::answer::{self, Piece, Stop, Usage};
 use crate::draft::{self, Drafts};
-use crate::exchange::{Pieces, Reader, Trouble, Wire, Written};
+use crate::exchange::{EventError, EventReader, Pieces, ProviderApi, WriteFuture};
 use crate::fault::Fault;
 use crate::message::{Content, Message, Request, Role, ToolCall};
 use crate::openai;
@@ -68,8 +68,8 @@ fn write(message: &Message, messages: &mut Vec<Value>) {
     }
 }
 
-impl Wire for Ollama {
-    fn write<'a>(&'a self, request: &'a Request) -> Written<'a> {
+impl ProviderApi for Ollama {
+    fn write<'a>(&'a self, request: &'a Request) -> WriteFuture<'a> {
         Box::pin(async move { Ok(Call::json(self.url.clone(), &self.body(request))) })
     }
 
@@ -77,7 +77,7 @@ impl Wire for Ollama {
         Framing::ndjson()
     }
 
-    fn reader(&self) -> Box<dyn Reader> {
+    fn reader(&self) -> Box<dyn EventReader> {
         Box::new(Lines { called: false })
     }
 }
@@ -86,11 +86,11 @@ struct Lines {
     called: bool,
 }
 
-impl Reader for Lines {
-    fn read(&mut self, event: Event, pieces: &mut Pieces) -> Result<(), Trouble> {
-        let line: Value = serde_json::from_slice(&event.data).map_err(|_| Trouble::Unreadable("a line is not JSON"))?;
+impl EventReader for Lines {
+    fn read(&mut self, event: Event, pieces: &mut Pieces) -> Result<(), EventError> {
+        let line: Value = serde_json::from_slice(&event.data).map_err(|_| EventError::Unreadable("a line is not JSON"))?;
         if line.get("error").is_some() {
-            return Err(Trouble::Reported(line));
+            return Err(EventError::Reported(line));
         }
         let message = &line["message"];
         if let Some(text) = message["content"].as_str().filter(|text| !text.is_empty()) {
@@ -108,7 +108,7 @@ impl Reader for Lines {
         if line["done"] == true {
             let count = |field: &str| answer::tokens(&line[field]).unwrap_or_default();
             let usage = Usage { input_tokens: count("prompt_eval_count"), output_tokens: count("eval_count"), cached_input_tokens: 0 };
-            // Older versions give no reason.
+            // Older versions send no reason.
             let stop = match line["done_reason"].as_str().unwrap_or("stop") {
                 "stop" if self.called => Stop::ToolUse,
                 "stop" => Stop::EndTurn,
@@ -120,8 +120,8 @@ impl Reader for Lines {
         Ok(())
     }
 
-    fn finish(&mut self, _pieces: &mut Pieces) -> Result<(), Trouble> {
-        Err(Trouble::Unreadable("it ended before its end"))
+    fn finish(&mut self, _pieces: &mut Pieces) -> Result<(), EventError> {
+        Err(EventError::Unreadable("it ended before its end"))
     }
 }
 

@@ -1,6 +1,5 @@
-//! OpenAI's chat completions, and the many servers that speak the same: vLLM, llama.cpp, LiteLLM,
-//! gateways. They differ in small things, so the reader insists on little: a reason to stop must
-//! have come, then `[DONE]` may be missing.
+//! OpenAI's chat completions API, also of compatible servers: vLLM, llama.cpp, LiteLLM, gateways. They differ in details, so
+//! the reader is lenient: `[DONE]` may be missing after a finish reason.
 
 use serde_json::{Value, json};
 use url::Url;
@@ -9,30 +8,30 @@ use http::HeaderValue;
 
 use crate::answer::{self, Piece, Stop, Usage};
 use crate::draft::{self, Drafts};
-use crate::exchange::{Pieces, Reader, Trouble, Wire, Written};
+use crate::exchange::{EventError, EventReader, Pieces, ProviderApi, WriteFuture};
 use crate::fault::Fault;
 use crate::message::{Content, Message, Request, Role, ToolSpec};
 use crate::settings::{self, Variables};
 use crate::transport::Call;
 use crate::wire::{Event, Framing};
 
-const KEY: &str = "OPENAI_API_KEY";
-const BASE: &str = "OPENAI_BASE_URL";
-const OWN: &str = "https://api.openai.com/v1";
+const KEY_VARIABLE: &str = "OPENAI_API_KEY";
+const BASE_VARIABLE: &str = "OPENAI_BASE_URL";
+const DEFAULT_BASE: &str = "https://api.openai.com/v1";
 
 pub(crate) struct OpenAi {
     id: String,
     url: Url,
     key: Option<HeaderValue>,
-    /// OpenAI itself insists on a key and on today's names; others know the older ones better.
+    /// OpenAI itself, which requires a key and the current names of fields; other servers support the older names.
     own: bool,
 }
 
 impl OpenAi {
     pub(crate) fn open(id: &str, variables: Variables<'_>) -> Result<Self, Fault> {
-        let base = settings::base(variables, BASE, OWN)?;
+        let base = settings::base(variables, BASE_VARIABLE, DEFAULT_BASE)?;
         let own = base.host_str() == Some("api.openai.com");
-        let key = settings::key(variables, &[KEY], "Bearer ")?;
+        let key = settings::key(variables, &[KEY_VARIABLE], "Bearer ")?;
         Ok(Self { id: id.to_owned(), url: settings::under(&base, "chat/completions")?, key, own })
     }
 
@@ -64,13 +63,13 @@ impl OpenAi {
     }
 }
 
-impl Wire for OpenAi {
-    fn write<'a>(&'a self, request: &'a Request) -> Written<'a> {
+impl ProviderApi for OpenAi {
+    fn write<'a>(&'a self, request: &'a Request) -> WriteFuture<'a> {
         Box::pin(async move {
             let call = Call::json(self.url.clone(), &self.body(request));
             match &self.key {
                 Some(key) => Ok(call.header("authorization", key.clone())),
-                None if self.own => Err(settings::missing(KEY)),
+                None if self.own => Err(settings::missing(KEY_VARIABLE)),
                 None => Ok(call),
             }
         })
@@ -80,17 +79,17 @@ impl Wire for OpenAi {
         Framing::sse()
     }
 
-    fn reader(&self) -> Box<dyn Reader> {
+    fn reader(&self) -> Box<dyn EventReader> {
         Box::new(Chunks::default())
     }
 }
 
-/// A tool as OpenAI and Ollama take it.
+/// A tool in the format of OpenAI and Ollama.
 pub(crate) fn tool(tool: &ToolSpec) -> Value {
     json!({"type": "function", "function": {"name": tool.name, "description": tool.description, "parameters": tool.schema}})
 }
 
-/// Each result is a message of its own here, before what the person said with them.
+/// Each result becomes a message of its own, before the user's text.
 fn write(message: &Message, messages: &mut Vec<Value>) {
     let mut calls = Vec::new();
     for content in &message.content {
@@ -125,14 +124,14 @@ struct Chunks {
     stop: Option<Stop>,
 }
 
-impl Reader for Chunks {
-    fn read(&mut self, event: Event, pieces: &mut Pieces) -> Result<(), Trouble> {
+impl EventReader for Chunks {
+    fn read(&mut self, event: Event, pieces: &mut Pieces) -> Result<(), EventError> {
         if event.data.trim_ascii() == b"[DONE]" {
             return self.finish(pieces);
         }
-        let chunk: Value = serde_json::from_slice(&event.data).map_err(|_| Trouble::Unreadable("a chunk is not JSON"))?;
+        let chunk: Value = serde_json::from_slice(&event.data).map_err(|_| EventError::Unreadable("a chunk is not JSON"))?;
         if chunk.get("error").is_some_and(|error| !error.is_null()) || event.name == "error" {
-            return Err(Trouble::Reported(chunk));
+            return Err(EventError::Reported(chunk));
         }
         if let Some(usage) = chunk.get("usage").filter(|usage| usage.is_object()) {
             let count = |value: &Value| answer::tokens(value).unwrap_or_default();
@@ -162,16 +161,16 @@ impl Reader for Chunks {
         Ok(())
     }
 
-    fn finish(&mut self, pieces: &mut Pieces) -> Result<(), Trouble> {
-        let stop = self.stop.take().ok_or(Trouble::Unreadable("it ended without a reason to stop"))?;
+    fn finish(&mut self, pieces: &mut Pieces) -> Result<(), EventError> {
+        let stop = self.stop.take().ok_or(EventError::Unreadable("it ended without a reason to stop"))?;
         draft::end(pieces, &mut self.drafts, self.usage.take(), stop);
         Ok(())
     }
 }
 
 impl Chunks {
-    /// A fragment of a call. A new call has an index or an id that has not been there yet; some servers send
-    /// neither, some one index for all, some the whole call at once, some arguments that are no text.
+    /// Reads a fragment of a call. A new call has a new index or id; some servers send neither, some the same index for all,
+    /// some the whole call at once, some arguments that are not a string.
     fn call(&mut self, fragment: &Value) {
         let function = &fragment["function"];
         let id = fragment["id"].as_str().unwrap_or_default();
@@ -200,7 +199,7 @@ mod tests {
     use super::*;
     use crate::message::{ToolCall, ToolResult};
 
-    fn read(chunks: &[Value]) -> Result<Vec<Piece>, Trouble> {
+    fn read(chunks: &[Value]) -> Result<Vec<Piece>, EventError> {
         let mut reader = Chunks::default();
         let mut pieces = Pieces::new();
         for chunk in chunks {
@@ -292,7 +291,7 @@ mod tests {
 
     #[test]
     fn a_request_is_written_as_the_api_takes_it() {
-        let model = |base: &str| OpenAi::open("m", &|name| (name == BASE).then(|| base.to_owned())).unwrap();
+        let model = |base: &str| OpenAi::open("m", &|name| (name == BASE_VARIABLE).then(|| base.to_owned())).unwrap();
         let call = ToolCall { id: "1".into(), name: "f".into(), arguments: json!({"x": 1}), signature: None };
         let result = ToolResult { id: "1".into(), name: "f".into(), content: "2".into(), is_error: false };
         let request = Request {
@@ -320,6 +319,6 @@ mod tests {
         });
         assert_eq!(model("http://localhost/v1").body(&request), expected);
         expected["max_completion_tokens"] = expected.as_object_mut().unwrap().remove("max_tokens").unwrap();
-        assert_eq!(model(OWN).body(&request), expected);
+        assert_eq!(model(DEFAULT_BASE).body(&request), expected);
     }
 }

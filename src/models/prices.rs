@@ -1,17 +1,17 @@
-//! What models cost and how much they hold, by the table that the operator reads as well.
+//! Prices and context windows of models, from the table that the operator uses, too.
 
 use slipway_prices::Tokens;
 
 use crate::answer::Usage;
 use crate::provider::Provider;
 
-/// The cost of a call in US dollars; none where the price is unknown.
+/// The cost of a call in US dollars; `None` if the price is unknown.
 pub fn cost(provider: Provider, id: &str, usage: &Usage) -> Option<f64> {
     let Usage { input_tokens: input, cached_input_tokens: cached, output_tokens: output } = *usage;
     slipway_prices::cost(provider.as_str(), id, Tokens { input, cached, output })
 }
 
-/// The model's context window, where the table has it.
+/// The model's context window, if the table has it.
 pub(crate) fn window(provider: Provider, id: &str) -> Option<u32> {
     slipway_prices::window(provider.as_str(), id)
 }

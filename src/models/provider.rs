@@ -1,4 +1,4 @@
-//! Which providers there are, and how a model of one is opened.
+//! The providers, and opening a model of one of them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,17 +8,17 @@ use std::time::Duration;
 use crate::answer::Model;
 use crate::anthropic::Anthropic;
 use crate::bedrock::Bedrock;
-use crate::exchange::{Remote, Wire};
+use crate::exchange::{ProviderApi, RemoteModel};
 use crate::fault::{Fault, FaultKind};
 use crate::google_ai::GoogleAi;
 use crate::ollama::Ollama;
 use crate::openai::OpenAi;
 use crate::settings::{self, Variables};
 use crate::stub;
-use crate::transport::{Limits, Transport};
+use crate::transport::{Transport, TransportLimits};
 use crate::vertex_ai::VertexAi;
 
-const TIMEOUT: &str = "RUNTIME_MODEL_TIMEOUT_SECONDS";
+const TIMEOUT_VARIABLE: &str = "RUNTIME_MODEL_TIMEOUT_SECONDS";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Provider {
@@ -65,16 +65,21 @@ impl FromStr for Provider {
     }
 }
 
-/// A model as the environment describes it. A missing key is an error of the first call, because keys may come later; a
-/// setting that can never work, such as an invalid base URL, is an error here.
+/// Opens a model with the settings of the environment. A missing key fails the first call, as keys may be added later; an
+/// invalid setting, such as a malformed base URL, fails here.
 pub fn open(provider: Provider, id: &str, variables: &dyn Fn(&str) -> Option<String>) -> Result<Box<dyn Model>, Fault> {
-    within(limits(provider, variables)?, provider, id, variables)
+    open_with_limits(limits(provider, variables)?, provider, id, variables)
 }
 
-/// The same with other limits than those of the environment.
-pub(crate) fn within(limits: Limits, provider: Provider, id: &str, variables: Variables<'_>) -> Result<Box<dyn Model>, Fault> {
+/// As `open`, with limits other than those of the environment.
+pub(crate) fn open_with_limits(
+    limits: TransportLimits,
+    provider: Provider,
+    id: &str,
+    variables: Variables<'_>,
+) -> Result<Box<dyn Model>, Fault> {
     let window = settings::window(variables, provider, id)?;
-    let opening = Opening { provider, id, window, limits };
+    let opening = ModelFactory { provider, id, window, limits };
     match provider {
         Provider::Stub => stub::open(id, window),
         Provider::Ollama => Ok(opening.over(Ollama::open(id, window, variables)?)),
@@ -86,17 +91,17 @@ pub(crate) fn within(limits: Limits, provider: Provider, id: &str, variables: Va
     }
 }
 
-struct Opening<'a> {
+struct ModelFactory<'a> {
     provider: Provider,
     id: &'a str,
     window: u32,
-    limits: Limits,
+    limits: TransportLimits,
 }
 
-impl Opening<'_> {
-    fn over<W: Wire>(&self, wire: W) -> Box<dyn Model> {
+impl ModelFactory<'_> {
+    fn over<W: ProviderApi>(&self, wire: W) -> Box<dyn Model> {
         let transport = Transport::new(self.provider.as_str(), self.id, self.limits);
-        Box::new(Remote {
+        Box::new(RemoteModel {
             provider: self.provider,
             id: self.id.to_owned(),
             window: self.window,
@@ -106,16 +111,16 @@ impl Opening<'_> {
     }
 }
 
-/// How long a provider may be silent, which a setting decides for both the first byte and each further one.
-fn limits(provider: Provider, variables: Variables<'_>) -> Result<Limits, Fault> {
-    let mut limits = Limits::default();
+/// The timeouts of a provider. One setting decides both the time to the first byte and the idle time.
+fn limits(provider: Provider, variables: Variables<'_>) -> Result<TransportLimits, Fault> {
+    let mut limits = TransportLimits::default();
     if provider == Provider::Ollama {
-        // A desktop may load tens of gigabytes before the first word.
+        // A local server may load tens of gigabytes before the first byte.
         limits.first_byte *= 2;
     }
-    if let Some((_, text)) = settings::first(variables, &[TIMEOUT]) {
+    if let Some((_, text)) = settings::first(variables, &[TIMEOUT_VARIABLE]) {
         let seconds = text.parse().ok().filter(|seconds| *seconds > 0.0 && *seconds <= 86_400.0).ok_or_else(|| {
-            Fault::new(FaultKind::Misconfigured, format!("{TIMEOUT} is `{text}`; it takes a number of seconds, up to a day"))
+            Fault::new(FaultKind::Misconfigured, format!("{TIMEOUT_VARIABLE} is `{text}`; it takes a number of seconds, up to a day"))
         })?;
         limits.first_byte = Duration::from_secs_f64(seconds);
         limits.idle = limits.first_byte;
@@ -195,7 +200,7 @@ mod tests {
             (Provider::GoogleAi, "GOOGLE_GEMINI_BASE_URL", "x"),
             (Provider::VertexAi, "GOOGLE_VERTEX_BASE_URL", "x"),
             (Provider::Ollama, "RUNTIME_MODEL_CONTEXT_TOKENS", "lots"),
-            (Provider::Ollama, TIMEOUT, "-1"),
+            (Provider::Ollama, TIMEOUT_VARIABLE, "-1"),
         ] {
             let fault = open(provider, "m", &|asked| (asked == name).then(|| value.to_owned())).err().unwrap();
             assert_eq!(*fault.kind(), FaultKind::Misconfigured);

@@ -1,6 +1,5 @@
-//! What a provider's error means. Each has its own words for the same few things; they are
-//! recognised by status, by the error's code or type, and for a too long prompt by its text, which
-//! nobody gives a code of its own but OpenAI.
+//! Classifies errors of providers by status, by code or type, and a prompt that is too long by its text, because only OpenAI
+//! has a code for it.
 
 use std::time::Duration;
 
@@ -10,11 +9,11 @@ use serde_json::Value;
 
 use crate::fault::{Fault, FaultKind};
 
-/// A provider's message is cut to this in ours.
+/// The longest quote of a provider's message.
 const MAX_QUOTE_BYTES: usize = 300;
 
-/// Words by which providers name what a status says elsewhere; within a stream there is no status.
-const WORDS: [(&str, u16); 27] = [
+/// The HTTP statuses of error names, for errors within a stream, which have no status.
+const ERROR_STATUSES: [(&str, u16); 27] = [
     ("overloaded_error", 529),
     ("rate_limit_error", 429),
     ("rate_limit_exceeded", 429),
@@ -44,7 +43,7 @@ const WORDS: [(&str, u16); 27] = [
     ("PERMISSION_DENIED", 403),
 ];
 
-const TOO_LONG: [&str; 8] = [
+const TOO_LONG_PHRASES: [&str; 8] = [
     "context_length_exceeded",
     "maximum context length",
     "prompt is too long",
@@ -54,7 +53,7 @@ const TOO_LONG: [&str; 8] = [
     "exceed context limit",
     "exceeds the available context size",
 ];
-const BAD_KEY: [&str; 6] = [
+const BAD_KEY_CODES: [&str; 6] = [
     "api_key_invalid",
     "api key not valid",
     "unrecognizedclientexception",
@@ -62,12 +61,12 @@ const BAD_KEY: [&str; 6] = [
     "expiredtokenexception",
     "security token included in the request is invalid",
 ];
-const NO_SUCH_MODEL: [&str; 4] =
+const NO_SUCH_MODEL_CODES: [&str; 4] =
     ["model_not_found", "model identifier is invalid", "invalid model", "does not exist or you do not have access"];
-/// The account has no money left, or is not allowed to spend more: waiting does not help.
-const EXHAUSTED: [&str; 4] = ["insufficient_quota", "enforced_spend_limit_reached", "credit balance is too low", "billing_error"];
+/// The account has no credit left or has reached its spend limit, so that a retry does not help.
+const EXHAUSTED_CODES: [&str; 4] = ["insufficient_quota", "enforced_spend_limit_reached", "credit balance is too low", "billing_error"];
 
-pub(crate) struct Refused<'a> {
+pub(crate) struct ErrorResponse<'a> {
     pub(crate) name: &'a str,
     pub(crate) model: &'a str,
     pub(crate) status: u16,
@@ -75,7 +74,7 @@ pub(crate) struct Refused<'a> {
     pub(crate) headers: Option<&'a HeaderMap>,
 }
 
-impl Refused<'_> {
+impl ErrorResponse<'_> {
     pub(crate) fn fault(&self) -> Fault {
         let Self { name, model, .. } = self;
         let said = self.body.to_string().to_lowercase();
@@ -84,22 +83,22 @@ impl Refused<'_> {
         let retry_after = self.retry_after();
         let status = if self.status == 200 { self.status_of_word() } else { self.status };
         let (kind, message) = match status {
-            _ if matches!(status, 400 | 413 | 422 | 500) && says(&TOO_LONG) => (
+            _ if matches!(status, 400 | 413 | 422 | 500) && says(&TOO_LONG_PHRASES) => (
                 FaultKind::ContextOverflow,
                 format!("the conversation is too long for {name}:{model}; shorten the message, or begin a new conversation{quote}"),
             ),
-            _ if status == 401 || matches!(status, 400 | 403) && says(&BAD_KEY) => {
+            _ if status == 401 || matches!(status, 400 | 403) && says(&BAD_KEY_CODES) => {
                 (FaultKind::Unauthorized, format!("{name} does not accept the credentials; see that its key is right and still valid"))
             }
             403 => (
                 FaultKind::Unauthorized,
                 format!("{name} does not let these credentials use the model `{model}`; see what the account may use{}", self.code()),
             ),
-            _ if says(&EXHAUSTED) => {
+            _ if says(&EXHAUSTED_CODES) => {
                 (FaultKind::Refused, format!("the account at {name} has no credit left, or has reached its limit of spending{quote}"))
             }
             404 => (FaultKind::UnknownModel, format!("{name} has no model `{model}`, or its address is wrong{quote}")),
-            400 | 422 if says(&NO_SUCH_MODEL) => (FaultKind::UnknownModel, format!("{name} has no model `{model}`{quote}")),
+            400 | 422 if says(&NO_SUCH_MODEL_CODES) => (FaultKind::UnknownModel, format!("{name} has no model `{model}`{quote}")),
             429 => (FaultKind::RateLimited { retry_after }, format!("{name} is asked too often; try again{}", later(retry_after))),
             408 | 504 => (FaultKind::Timeout, format!("{name} took too long; try again{quote}")),
             500 | 502 | 503 | 529 => {
@@ -114,7 +113,7 @@ impl Refused<'_> {
         Fault::new(kind, message).after(retry_after)
     }
 
-    /// The status that the words of an error within a stream stand for. An unknown one is the provider's failure.
+    /// The status of an error within a stream. An unknown error counts as the provider's failure.
     fn status_of_word(&self) -> u16 {
         let error = self.error();
         if let Some(status) = error["code"].as_u64().and_then(|status| u16::try_from(status).ok()) {
@@ -122,12 +121,12 @@ impl Refused<'_> {
         }
         let known = |field: &str| {
             let word = error[field].as_str()?;
-            WORDS.iter().find(|(known, _)| known.eq_ignore_ascii_case(word)).map(|(_, status)| *status)
+            ERROR_STATUSES.iter().find(|(known, _)| known.eq_ignore_ascii_case(word)).map(|(_, status)| *status)
         };
         known("code").or_else(|| known("type")).or_else(|| known("status")).unwrap_or(500)
     }
 
-    /// The object that describes the error, wherever this provider puts it.
+    /// The object that describes the error, whose position differs between providers.
     fn error(&self) -> &Value {
         let body = self.body.get(0).unwrap_or(self.body);
         body.get("error").filter(|error| error.is_object()).unwrap_or(body)
@@ -142,7 +141,7 @@ impl Refused<'_> {
         if message.is_empty() { String::new() } else { format!(" (it says: {})", &message[..end]) }
     }
 
-    /// The error's name alone, where its text may tell too much about the account.
+    /// The error's code without its text, which may contain details of the account.
     fn code(&self) -> String {
         let header = self.headers.and_then(|headers| headers.get("x-amzn-errortype")).and_then(|value| value.to_str().ok());
         let error = self.error();
@@ -167,7 +166,7 @@ fn later(pause: Option<Duration>) -> String {
     pause.map_or_else(|| " a little later".to_owned(), |pause| format!(" in {} s", pause.as_secs().max(1)))
 }
 
-/// What `Retry-After` asks for: seconds, or a date.
+/// The pause in `Retry-After`: seconds, or a date.
 fn pause(text: &str, now: Timestamp) -> Option<Duration> {
     if let Ok(seconds) = text.parse::<f64>() {
         return Duration::try_from_secs_f64(seconds).ok();
@@ -176,7 +175,7 @@ fn pause(text: &str, now: Timestamp) -> Option<Duration> {
     Some(Duration::try_from(date.duration_since(now)).unwrap_or_default())
 }
 
-/// The fault without anything secret that was sent with the request, should the provider repeat it.
+/// The fault without the secrets of the request, which a provider may repeat in its message.
 pub(crate) fn redacted(fault: Fault, sent: &HeaderMap) -> Fault {
     let secrets = sent.values().filter(|value| value.is_sensitive()).filter_map(|value| value.to_str().ok());
     let parts = secrets.flat_map(|secret| [secret, secret.strip_prefix("Bearer ").unwrap_or(secret)]);
@@ -190,7 +189,7 @@ mod tests {
     use super::*;
 
     fn refused(status: u16, body: &Value) -> Fault {
-        Refused { name: "p", model: "m", status, body, headers: None }.fault()
+        ErrorResponse { name: "p", model: "m", status, body, headers: None }.fault()
     }
 
     #[test]
@@ -266,7 +265,7 @@ mod tests {
         assert_eq!(hinted.retry_after(), Some(Duration::from_millis(34_500)));
         let headers = HeaderMap::from_iter([(http::HeaderName::from_static("retry-after-ms"), http::HeaderValue::from_static("250"))]);
         let body = json!({});
-        let hinted = Refused { name: "p", model: "m", status: 429, body: &body, headers: Some(&headers) }.fault();
+        let hinted = ErrorResponse { name: "p", model: "m", status: 429, body: &body, headers: Some(&headers) }.fault();
         assert_eq!(hinted.retry_after(), Some(Duration::from_millis(250)));
     }
 }

@@ -1,5 +1,5 @@
-//! Providers played by a server that replays what they are known to send (see testdata/README.md),
-//! over real sockets: whole, in splinters, cut off anywhere, too late, or not at all.
+//! Tests with a server that replays recorded answers of providers (see testdata/README.md) over real sockets: whole, in
+//! fragments, cut off, late, or not at all.
 
 mod answers;
 mod failures;
@@ -12,26 +12,26 @@ use futures::StreamExt;
 use crate::answer::{Model, Piece};
 use crate::fault::Fault;
 use crate::message::{Message, Request};
-use crate::provider::{Provider, within};
-use crate::transport::Limits;
+use crate::provider::{Provider, open_with_limits};
+use crate::transport::TransportLimits;
 use server::Server;
 
-/// The key that must never be seen in a message.
+/// A key that must not occur in any message.
 const KEY: &str = "key-that-nobody-may-see";
 
-fn limits(attempts: u32) -> Limits {
-    Limits {
+fn limits(attempts: u32) -> TransportLimits {
+    TransportLimits {
         connect: Duration::from_secs(5),
         first_byte: Duration::from_secs(5),
         idle: Duration::from_secs(5),
         attempts,
         backoff: Duration::from_millis(2),
-        patience: Duration::from_secs(5),
+        max_wait: Duration::from_secs(5),
     }
 }
 
-/// A model of this provider, which lives at the server.
-fn model(provider: Provider, server: &Server, limits: Limits) -> Box<dyn Model> {
+/// A model of this provider at the server.
+fn model(provider: Provider, server: &Server, limits: TransportLimits) -> Box<dyn Model> {
     rustls::crypto::ring::default_provider().install_default().ok();
     let url = server.url();
     let host = server.host();
@@ -45,7 +45,7 @@ fn model(provider: Provider, server: &Server, limits: Limits) -> Box<dyn Model> 
         "OPENAI_API_KEY" | "ANTHROPIC_API_KEY" | "GOOGLE_API_KEY" | "AWS_SECRET_ACCESS_KEY" | "AWS_SESSION_TOKEN" => Some(KEY.to_owned()),
         _ => None,
     };
-    within(limits, provider, "some-model", &variables).unwrap()
+    open_with_limits(limits, provider, "some-model", &variables).unwrap()
 }
 
 async fn answer(model: &dyn Model) -> Vec<Result<Piece, Fault>> {
@@ -53,7 +53,7 @@ async fn answer(model: &dyn Model) -> Vec<Result<Piece, Fault>> {
     tokio::time::timeout(Duration::from_secs(30), model.answer(request).collect()).await.expect("an answer should end")
 }
 
-/// Nothing that was secret is in what comes out.
+/// Asserts that no piece contains a secret.
 fn assert_discreet(pieces: &[Result<Piece, Fault>]) {
     assert!(!format!("{pieces:?}").contains(KEY), "{pieces:?}");
 }

@@ -1,5 +1,5 @@
-//! What the environment says about a provider: base URLs, keys, and the model's window. An empty
-//! value counts as unset. Values are never repeated in messages: a base URL may hold a password.
+//! The settings of a provider in the environment: base URLs, keys, and the context window. An empty value counts as unset.
+//! Messages never quote values, because a base URL may hold a password.
 
 use http::HeaderValue;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -13,7 +13,7 @@ pub(crate) type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 const WINDOW: &str = "RUNTIME_MODEL_CONTEXT_TOKENS";
 
-/// The first of these variables that has a value, and its name.
+/// Name and value of the first of these variables that is set.
 pub(crate) fn first<'a>(variables: Variables<'_>, names: &[&'a str]) -> Option<(&'a str, String)> {
     names.iter().find_map(|name| {
         let value = variables(name)?.trim().to_owned();
@@ -21,7 +21,7 @@ pub(crate) fn first<'a>(variables: Variables<'_>, names: &[&'a str]) -> Option<(
     })
 }
 
-/// A base URL without a slash at its end.
+/// A base URL without a trailing slash.
 pub(crate) fn base(variables: Variables<'_>, name: &str, default: &str) -> Result<Url, Fault> {
     let (text, named) = first(variables, &[name]).map_or((default.to_owned(), false), |(_, value)| (value, true));
     let wrong = |why: &str| {
@@ -41,23 +41,23 @@ pub(crate) fn base(variables: Variables<'_>, name: &str, default: &str) -> Resul
     Ok(url)
 }
 
-/// `base` with further path, which is appended as it stands.
+/// `base` with `path` appended unchanged.
 pub(crate) fn under(base: &Url, path: &str) -> Result<Url, Fault> {
     let text = format!("{}/{path}", base.as_str().trim_end_matches('/'));
     Url::parse(&text).map_err(|error| Fault::new(FaultKind::Misconfigured, format!("the model's id does not fit into a URL: {error}")))
 }
 
-/// One segment of a path: nothing in it leads out of it.
+/// Encodes one segment of a path, so that it cannot leave the segment.
 pub(crate) fn segment(text: &str) -> String {
     const KEPT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
     match text {
-        // These would be resolved, however they are written.
+        // URL parsers resolve these even when they are encoded.
         "." | ".." => "_".to_owned(),
         _ => utf8_percent_encode(text, KEPT).to_string(),
     }
 }
 
-/// A key as a header's value, never shown by anything that prints headers.
+/// A key as a sensitive header value, which `Debug` does not show.
 pub(crate) fn key(variables: Variables<'_>, names: &[&str], prefix: &str) -> Result<Option<HeaderValue>, Fault> {
     first(variables, names).map(|(name, key)| secret(&format!("{prefix}{key}"), name)).transpose()
 }
@@ -74,7 +74,7 @@ pub(crate) fn missing(names: &str) -> Fault {
     Fault::new(FaultKind::MissingKey, format!("{names} is not set; put it into the Secret agent-env of the agent's namespace"))
 }
 
-/// How many tokens the model takes: as set, as known, or what any model of the provider takes today.
+/// The context window: the configured one, that of the price table, or the smallest current one of the provider.
 pub(crate) fn window(variables: Variables<'_>, provider: Provider, id: &str) -> Result<u32, Fault> {
     if let Some((_, text)) = first(variables, &[WINDOW]) {
         return text.parse().ok().filter(|window| *window >= 512).ok_or_else(|| {
@@ -87,7 +87,7 @@ pub(crate) fn window(variables: Variables<'_>, provider: Provider, id: &str) -> 
     Ok(prices::window(provider, id).unwrap_or(match provider {
         Provider::Stub | Provider::OpenAi | Provider::GoogleAi | Provider::VertexAi => 128_000,
         Provider::Anthropic => 200_000,
-        // Each request to Ollama names the window; a larger one takes memory that a desktop may not have.
+        // Each request to Ollama sets the window; a larger one may exceed the memory of a desktop.
         Provider::Ollama => 8_192,
         Provider::Bedrock => 32_000,
     }))

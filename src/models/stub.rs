@@ -1,6 +1,5 @@
-//! Models that need no network and no key, so that an agent can be tried before a provider is
-//! chosen. `stub-echo` answers `Echo: ` and the last message, character for character, one word a
-//! fragment; a token is a word. `stub-script` does what its message says (see `script`).
+//! Models without network and key, for trying an agent. `stub-echo` answers `Echo: ` and the last message, one word per
+//! fragment; a token is a word. `stub-script` runs the script in its message (see `script`).
 
 mod script;
 
@@ -56,7 +55,7 @@ impl Model for Echo {
     }
 }
 
-/// The last text of a user, borrowed: this path is measured in tens of thousands a second.
+/// The last text of the user, borrowed: this path runs tens of thousands of times a second in benchmarks.
 fn last_text(request: &Request) -> &str {
     let contents = request.messages.last().map_or(&[][..], |message| &message.content);
     contents

@@ -1,6 +1,5 @@
-//! How long a conversation is in tokens, and what of it is sent when it is longer than the model's
-//! window: older turns go first, then long tool results of the newest turn are shortened, then its
-//! oldest rounds go. What the person said last and the newest round always stay.
+//! Fits a conversation into the context window: older turns are dropped first, then long tool results of the newest turn are
+//! shortened, then its oldest rounds are dropped. The last message of the user and the newest round always stay.
 
 use std::ops::Range;
 
@@ -13,39 +12,39 @@ mod vocabulary;
 
 use vocabulary::Vocabulary;
 
-/// What stands around a message, a call, a result or a tool on the wire and in the model's prompt.
-const FRAME: u64 = 8;
-/// No result is made shorter than this: its beginning, its end, and how much is missing.
-const SHORTEST: u64 = 64;
-/// Results are as long as they are.
-const WHOLE: u64 = u64::MAX;
+/// The overhead of a message, a call, a result or a tool in the model's prompt.
+const FRAMING_TOKENS: u64 = 8;
+/// The least that is left of a shortened result: its beginning, its end, and a mark in between.
+const MIN_RESULT_TOKENS: u64 = 64;
+/// Results are not shortened.
+const UNLIMITED: u64 = u64::MAX;
 
-/// As much of a conversation as fits.
+/// The part of a conversation that fits.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fitted {
     pub messages: Vec<Message>,
-    /// How many messages were left out.
+    /// The number of dropped messages.
     pub dropped: usize,
-    /// How many tool results were shortened.
+    /// The number of shortened tool results.
     pub shortened: usize,
-    /// What is sent, with system prompt and tools: counted where that had to be, else estimated.
+    /// The tokens of the request with system prompt and tools: counted if necessary, else estimated.
     pub tokens: u64,
 }
 
-/// How many tokens `text` is to the model, or more where its vocabulary is not known.
+/// The tokens of `text` for the model, or a higher estimate if its vocabulary is not known.
 pub fn count(provider: Provider, id: &str, text: &str) -> u64 {
     Vocabulary::of(provider, id).count(text)
 }
 
-/// About how many tokens so many bytes of English or code are, without a vocabulary: for reports. Other scripts, numbers
-/// and encoded data take more, up to a token a byte, so that no limit is to be decided by it.
+/// A rough estimate of the tokens of English text or code from its bytes, for reports. Other scripts, numbers and encoded data
+/// take more, up to one token per byte, so it is no basis for limits.
 pub fn estimate(bytes: u64) -> u64 {
     bytes.div_ceil(4)
 }
 
-/// Makes the conversation fit, so that with system prompt and tools it leaves `reserve` tokens of the window free. A
-/// turn begins with what a person said and goes on to their next message; a round is what the model said in between,
-/// and what its tools answered, which stay together. The fault says what is too long, and by how much.
+/// Fits the conversation, with system prompt and tools, into the window minus `reserve` tokens. A turn extends from one user
+/// message to the next; a round is one message of the model with the results of its tools, which stay together. The fault
+/// says what is too long, and by how much.
 pub fn fit(provider: Provider, id: &str, request: &Request, window: u32, reserve: u32) -> Result<Fitted, Fault> {
     let history = &request.messages;
     let room = u64::from(window.saturating_sub(reserve));
@@ -56,9 +55,9 @@ pub fn fit(provider: Provider, id: &str, request: &Request, window: u32, reserve
     let vocabulary = Vocabulary::of(provider, id);
     let of = |text: &str| vocabulary.count(text);
     let fixed = fixed(request, &of);
-    let lengths: Vec<_> = history.iter().map(|message| Length::of(message, &of)).collect();
+    let lengths: Vec<_> = history.iter().map(|message| MessageTokens::of(message, &of)).collect();
     let last = history.iter().rposition(said).unwrap_or(0);
-    let question = lengths.get(last).map_or(0, |length| length.at(WHOLE));
+    let question = lengths.get(last).map_or(0, |length| length.at(UNLIMITED));
     let overflow = |what: &str, tokens: u64, advice: &str| {
         Fault::new(
             FaultKind::ContextOverflow,
@@ -71,14 +70,14 @@ pub fn fit(provider: Provider, id: &str, request: &Request, window: u32, reserve
     let Some(left) = room.checked_sub(fixed + question) else {
         return Err(overflow("the message is", question, "shorten the message, the system prompt or the tools"));
     };
-    let Some(plan) = Plan::of(&lengths, &rounds(history, last), &turns(&history[..last]), left) else {
-        let newest = rounds(history, last).pop().map_or(0, |round| sum(&lengths[round], SHORTEST));
+    let Some(plan) = FitPlan::of(&lengths, &rounds(history, last), &turns(&history[..last]), left) else {
+        let newest = rounds(history, last).pop().map_or(0, |round| sum(&lengths[round], MIN_RESULT_TOKENS));
         return Err(overflow("what the tools were called with is", question + newest, "let the model call fewer tools at once, with less"));
     };
     let (mut shortened, mut tokens) = (0, fixed);
     let mut messages = Vec::new();
     for (at, message) in history.iter().enumerate() {
-        let Some(most) = plan.most(at).or((at == last).then_some(WHOLE)) else { continue };
+        let Some(most) = plan.most(at).or((at == last).then_some(UNLIMITED)) else { continue };
         tokens += lengths[at].at(most);
         let mut message = message.clone();
         let results = message.content.iter_mut().filter_map(|content| match content {
@@ -96,34 +95,34 @@ pub fn fit(provider: Provider, id: &str, request: &Request, window: u32, reserve
     Ok(Fitted { messages, dropped, shortened, tokens })
 }
 
-/// Parts of a conversation that are sent, and how long a tool's result in each may be; what is in none goes.
-struct Plan(Vec<(Range<usize>, u64)>);
+/// The parts of a conversation that are sent, each with the limit of its tool results.
+struct FitPlan(Vec<(Range<usize>, u64)>);
 
-impl Plan {
-    /// None when the newest round does not fit even with its results as short as they get.
-    fn of(lengths: &[Length], rounds: &[Range<usize>], turns: &[Range<usize>], mut room: u64) -> Option<Self> {
+impl FitPlan {
+    /// `None` if the newest round does not fit even with all results shortened.
+    fn of(lengths: &[MessageTokens], rounds: &[Range<usize>], turns: &[Range<usize>], mut room: u64) -> Option<Self> {
         let Some((newest, older)) = rounds.split_last() else { return Some(Self::with(Vec::new(), lengths, turns, room)) };
         let turn = rounds[0].start..newest.end;
-        if let Some(left) = room.checked_sub(sum(&lengths[turn.clone()], WHOLE)) {
-            return Some(Self::with(vec![(turn, WHOLE)], lengths, turns, left));
+        if let Some(left) = room.checked_sub(sum(&lengths[turn.clone()], UNLIMITED)) {
+            return Some(Self::with(vec![(turn, UNLIMITED)], lengths, turns, left));
         }
-        // Older rounds are worth little more than that they were: they stay, shortened, as long as the newest has a fair share.
+        // Older rounds stay, shortened, as long as the newest round has a fair share.
         let newest_lengths = &lengths[newest.clone()];
-        let whole = sum(newest_lengths, WHOLE);
-        let share = whole.min(sum(newest_lengths, SHORTEST).max(room / 4));
-        let stays = |from: usize| sum(&lengths[from..newest.start], SHORTEST) + share <= room;
+        let whole = sum(newest_lengths, UNLIMITED);
+        let share = whole.min(sum(newest_lengths, MIN_RESULT_TOKENS).max(room / 4));
+        let stays = |from: usize| sum(&lengths[from..newest.start], MIN_RESULT_TOKENS) + share <= room;
         let from = older.iter().map(|round| round.start).find(|&from| stays(from)).unwrap_or(newest.start);
         let older = from..newest.start;
         let of_older = &lengths[older.clone()];
         if let Some(most) = room.checked_sub(whole).and_then(|left| widest(of_older, left)) {
-            return Some(Self(vec![(older, most), (newest.clone(), WHOLE)]));
+            return Some(Self(vec![(older, most), (newest.clone(), UNLIMITED)]));
         }
-        room = room.checked_sub(sum(of_older, SHORTEST))?;
-        Some(Self(vec![(older, SHORTEST), (newest.clone(), widest(newest_lengths, room)?)]))
+        room = room.checked_sub(sum(of_older, MIN_RESULT_TOKENS))?;
+        Some(Self(vec![(older, MIN_RESULT_TOKENS), (newest.clone(), widest(newest_lengths, room)?)]))
     }
 
-    /// Turns are added from the newest back, until one does not fit even with its results shortened.
-    fn with(mut parts: Vec<(Range<usize>, u64)>, lengths: &[Length], turns: &[Range<usize>], mut room: u64) -> Self {
+    /// Adds turns from the newest to the oldest, until one does not fit even with its results shortened.
+    fn with(mut parts: Vec<(Range<usize>, u64)>, lengths: &[MessageTokens], turns: &[Range<usize>], mut room: u64) -> Self {
         for turn in turns.iter().rev() {
             let Some(most) = widest(&lengths[turn.clone()], room) else { break };
             room -= sum(&lengths[turn.clone()], most);
@@ -137,49 +136,53 @@ impl Plan {
     }
 }
 
-/// The tokens of a message: what cannot be shortened, and each tool's result.
-struct Length {
+/// The tokens of a message: the part that cannot be shortened, and each tool result.
+struct MessageTokens {
     fixed: u64,
     results: Vec<u64>,
 }
 
-impl Length {
+impl MessageTokens {
     fn of(message: &Message, of: &impl Fn(&str) -> u64) -> Self {
-        let mut length = Self { fixed: FRAME, results: Vec::new() };
+        let mut length = Self { fixed: FRAMING_TOKENS, results: Vec::new() };
         for content in &message.content {
             length.fixed += match content {
                 Content::Text { text } => of(text),
                 Content::ToolCall(call) => {
-                    of(&call.id) + of(&call.name) + of(&call.arguments.to_string()) + call.signature.as_deref().map_or(0, of) + FRAME
+                    of(&call.id)
+                        + of(&call.name)
+                        + of(&call.arguments.to_string())
+                        + call.signature.as_deref().map_or(0, of)
+                        + FRAMING_TOKENS
                 }
                 Content::ToolResult(result) => {
                     length.results.push(of(&result.content));
-                    of(&result.id) + of(&result.name) + FRAME
+                    of(&result.id) + of(&result.name) + FRAMING_TOKENS
                 }
             };
         }
         length
     }
 
-    /// With no result longer than `most`.
+    /// The tokens with all results limited to `most`.
     fn at(&self, most: u64) -> u64 {
         self.fixed + self.results.iter().map(|result| most.min(*result)).sum::<u64>()
     }
 }
 
-fn sum(lengths: &[Length], most: u64) -> u64 {
+fn sum(lengths: &[MessageTokens], most: u64) -> u64 {
     lengths.iter().map(|length| length.at(most)).sum()
 }
 
-/// How long results may be so that all fits: the longest are shortened, to the same length.
-fn widest(lengths: &[Length], room: u64) -> Option<u64> {
-    if sum(lengths, WHOLE) <= room {
-        return Some(WHOLE);
+/// The limit of results with which everything fits: the longest are shortened, to the same length.
+fn widest(lengths: &[MessageTokens], room: u64) -> Option<u64> {
+    if sum(lengths, UNLIMITED) <= room {
+        return Some(UNLIMITED);
     }
-    if sum(lengths, SHORTEST) > room {
+    if sum(lengths, MIN_RESULT_TOKENS) > room {
         return None;
     }
-    let (mut fits, mut not) = (SHORTEST, room + 1);
+    let (mut fits, mut not) = (MIN_RESULT_TOKENS, room + 1);
     while fits + 1 < not {
         let middle = u64::midpoint(fits, not);
         if sum(lengths, middle) <= room {
@@ -191,17 +194,17 @@ fn widest(lengths: &[Length], room: u64) -> Option<u64> {
     Some(fits)
 }
 
-/// Whether a message is what a person said, rather than what tools answered.
+/// Whether a message is from the user, not a list of tool results.
 fn said(message: &Message) -> bool {
     message.role == Role::User && !message.content.iter().any(|content| matches!(content, Content::ToolResult(_)))
 }
 
-/// The turns before the newest one. What stands before the first question counts as one.
+/// The turns before the newest one. Messages before the first user message count as one.
 fn turns(history: &[Message]) -> Vec<Range<usize>> {
     ranges(history, 0, said)
 }
 
-/// The rounds of the newest turn after its question: each begins with something the model said.
+/// The rounds of the newest turn, each of which begins with a message of the model.
 fn rounds(history: &[Message], last: usize) -> Vec<Range<usize>> {
     ranges(history, (last + 1).min(history.len()), |message| message.role == Role::Assistant)
 }
@@ -212,16 +215,16 @@ fn ranges(history: &[Message], from: usize, begins: impl Fn(&Message) -> bool) -
     starts.windows(2).map(|pair| pair[0]..pair[1]).collect()
 }
 
-/// System prompt and tools, which are always sent.
+/// The tokens of system prompt and tools, which are always sent.
 fn fixed(request: &Request, of: &impl Fn(&str) -> u64) -> u64 {
-    let tools = request.tools.iter().map(|tool| of(&tool.name) + of(&tool.description) + of(&tool.schema.to_string()) + FRAME);
-    request.system.as_deref().map_or(0, |system| of(system) + FRAME) + tools.sum::<u64>()
+    let tools = request.tools.iter().map(|tool| of(&tool.name) + of(&tool.description) + of(&tool.schema.to_string()) + FRAMING_TOKENS);
+    request.system.as_deref().map_or(0, |system| of(system) + FRAMING_TOKENS) + tools.sum::<u64>()
 }
 
-/// An upper bound of a request's tokens that needs no vocabulary: what fits in bytes need not be counted.
+/// An upper bound of a request's tokens without a vocabulary: a request that fits in bytes need not be counted.
 pub fn bytes(request: &Request) -> u64 {
     let of = |text: &str| text.len() as u64;
-    fixed(request, &of) + request.messages.iter().map(|message| Length::of(message, &of).at(WHOLE)).sum::<u64>()
+    fixed(request, &of) + request.messages.iter().map(|message| MessageTokens::of(message, &of).at(UNLIMITED)).sum::<u64>()
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
-//! How providers are reached: one pool of connections a model, limits for everything that may take
-//! time, and retries of what may succeed a little later. Redirects are not followed, because a key
-//! must not be carried to where a provider points.
+//! The HTTP client of providers: one connection pool per model, timeouts, and retries. Redirects are not followed, because a
+//! key must not be sent to another host.
 
 use std::error::Error;
 use std::sync::OnceLock;
@@ -14,28 +13,28 @@ use tokio::time::{sleep, timeout};
 use url::Url;
 
 use crate::fault::{Fault, FaultKind};
-use crate::refusal::{Refused, redacted};
+use crate::refusal::{ErrorResponse, redacted};
 
-/// The rest of an error is not read.
+/// The most that is read of an error.
 const MAX_ERROR_BYTES: usize = 64 * 1024;
-/// Of an answer that is no stream, such as a token or a batch of vectors.
-const MAX_ANSWER_BYTES: usize = 64 << 20;
+/// The largest answer that is not streamed, such as a token or a batch of vectors.
+const MAX_RESPONSE_BYTES: usize = 64 << 20;
 
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Limits {
+pub(crate) struct TransportLimits {
     pub(crate) connect: Duration,
-    /// From the request to the head of the answer. Models that run on a desktop may have to be loaded first.
+    /// The time from the request to the head of the answer. Local models may have to be loaded first.
     pub(crate) first_byte: Duration,
-    /// Between two parts of the answer. Models may think for a while without a word.
+    /// The time between two parts of the answer. Models may think silently for a while.
     pub(crate) idle: Duration,
     pub(crate) attempts: u32,
-    /// Before the second attempt; it doubles with each further one.
+    /// The pause before the second attempt; it doubles with each further one.
     pub(crate) backoff: Duration,
-    /// A longer `Retry-After` is not waited for, and no attempt begins later than this.
-    pub(crate) patience: Duration,
+    /// The longest `Retry-After` that is respected, and the time after which no attempt begins.
+    pub(crate) max_wait: Duration,
 }
 
-impl Default for Limits {
+impl Default for TransportLimits {
     fn default() -> Self {
         Self {
             connect: Duration::from_secs(10),
@@ -43,12 +42,12 @@ impl Default for Limits {
             idle: Duration::from_mins(3),
             attempts: 4,
             backoff: Duration::from_millis(500),
-            patience: Duration::from_mins(1),
+            max_wait: Duration::from_mins(1),
         }
     }
 }
 
-/// A request that can be sent again as it is.
+/// A request that can be repeated.
 #[derive(Clone)]
 pub(crate) struct Call {
     pub(crate) url: Url,
@@ -69,26 +68,26 @@ impl Call {
 }
 
 pub(crate) struct Transport {
-    /// How the provider is called in messages.
+    /// The name of the provider in messages.
     name: &'static str,
     model: String,
-    limits: Limits,
-    /// Built at the first call, so that an idle agent has no certificates in memory.
+    limits: TransportLimits,
+    /// Built on first use, so that an idle agent has no certificates in memory.
     client: OnceLock<Client>,
 }
 
 impl Transport {
-    pub(crate) fn new(name: &'static str, model: &str, limits: Limits) -> Self {
+    pub(crate) fn new(name: &'static str, model: &str, limits: TransportLimits) -> Self {
         Self { name, model: model.to_owned(), limits, client: OnceLock::new() }
     }
 
-    pub(crate) fn limits(&self) -> &Limits {
+    pub(crate) fn limits(&self) -> &TransportLimits {
         &self.limits
     }
 
-    /// What went wrong, told of this provider and this model.
-    pub(crate) fn refused<'a>(&'a self, status: u16, body: &'a Value) -> Refused<'a> {
-        Refused { name: self.name, model: &self.model, status, body, headers: None }
+    /// An error response of this provider and model.
+    pub(crate) fn refused<'a>(&'a self, status: u16, body: &'a Value) -> ErrorResponse<'a> {
+        ErrorResponse { name: self.name, model: &self.model, status, body, headers: None }
     }
 
     /// One attempt, up to the head of a successful answer.
@@ -105,7 +104,7 @@ impl Transport {
         Err(self.refusal(response, &call.headers).await)
     }
 
-    /// A call whose answer is JSON and comes at once, with retries.
+    /// A call with a JSON answer that is not streamed, with retries.
     pub(crate) async fn json(&self, call: &Call) -> Result<Value, Fault> {
         let mut attempts = Attempts::new();
         loop {
@@ -120,7 +119,7 @@ impl Transport {
         let mut response = self.attempt(call).await?;
         let mut body = Vec::new();
         while let Some(chunk) = self.chunk(&mut response).await? {
-            if body.len() + chunk.len() > MAX_ANSWER_BYTES {
+            if body.len() + chunk.len() > MAX_RESPONSE_BYTES {
                 return Err(Fault::new(FaultKind::Broken, format!("{} answered with more than 64 MiB", self.name)));
             }
             body.extend_from_slice(&chunk);
@@ -165,7 +164,7 @@ impl Transport {
             }
         }
         let body = serde_json::from_slice(&body).unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&body).into_owned()));
-        redacted(Refused { headers: Some(&headers), ..self.refused(status, &body) }.fault(), sent)
+        redacted(ErrorResponse { headers: Some(&headers), ..self.refused(status, &body) }.fault(), sent)
     }
 
     fn unreachable(&self, url: &Url, error: &reqwest::Error) -> Fault {
@@ -186,7 +185,7 @@ impl Transport {
     }
 }
 
-/// The cause at the bottom; what stands above it repeats the URL.
+/// The message of the innermost cause; the outer ones repeat the URL.
 pub(crate) fn root(error: &dyn Error) -> String {
     let mut cause = error;
     while let Some(deeper) = cause.source() {
@@ -206,8 +205,8 @@ impl Attempts {
         Self { made: 0, began: Instant::now() }
     }
 
-    /// Waits before the next attempt, or gives the fault back where there will be none.
-    pub(crate) async fn pause(&mut self, limits: &Limits, fault: Fault) -> Result<(), Fault> {
+    /// Waits before the next attempt, or returns the fault if there is none.
+    pub(crate) async fn pause(&mut self, limits: &TransportLimits, fault: Fault) -> Result<(), Fault> {
         self.made += 1;
         let Some(wait) = self.wait(limits, &fault) else { return Err(fault) };
         tracing::info!(
@@ -220,14 +219,14 @@ impl Attempts {
         Ok(())
     }
 
-    fn wait(&self, limits: &Limits, fault: &Fault) -> Option<Duration> {
+    fn wait(&self, limits: &TransportLimits, fault: &Fault) -> Option<Duration> {
         if self.made >= limits.attempts || !fault.retryable() {
             return None;
         }
         let backoff = limits.backoff * 2_u32.saturating_pow(self.made - 1);
-        // Callers that failed together must not come back together.
+        // Jitter, so that callers that failed together do not retry together.
         let wait = fault.retry_after().unwrap_or_default() + backoff.mul_f32(0.5 + 0.5 * chance());
-        (self.began.elapsed() + wait <= limits.patience).then_some(wait)
+        (self.began.elapsed() + wait <= limits.max_wait).then_some(wait)
     }
 }
 

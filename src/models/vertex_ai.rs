@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use url::Url;
 
-use crate::exchange::{Reader, Wire, Written};
+use crate::exchange::{EventReader, ProviderApi, WriteFuture};
 use crate::fault::Fault;
 use crate::gemini;
 use crate::google::Credentials;
@@ -15,18 +15,18 @@ use crate::wire::Framing;
 
 pub(crate) struct VertexAi {
     id: String,
-    place: Place,
+    place: VertexEndpoint,
     credentials: Arc<Credentials>,
 }
 
-/// Where in Google's cloud models are asked.
-pub(crate) struct Place {
+/// Project, location and base URL of Vertex AI.
+pub(crate) struct VertexEndpoint {
     base: Url,
     project: Option<String>,
     location: String,
 }
 
-impl Place {
+impl VertexEndpoint {
     pub(crate) fn of(variables: Variables<'_>) -> Result<Self, Fault> {
         let location =
             settings::first(variables, &["GOOGLE_CLOUD_LOCATION", "GOOGLE_CLOUD_REGION"]).map_or("global".into(), |(_, value)| value);
@@ -52,12 +52,12 @@ impl Place {
 
 impl VertexAi {
     pub(crate) fn open(id: &str, variables: Variables<'_>) -> Result<Self, Fault> {
-        Ok(Self { id: id.to_owned(), place: Place::of(variables)?, credentials: Arc::new(Credentials::of(variables)?) })
+        Ok(Self { id: id.to_owned(), place: VertexEndpoint::of(variables)?, credentials: Arc::new(Credentials::of(variables)?) })
     }
 }
 
-impl Wire for VertexAi {
-    fn write<'a>(&'a self, request: &'a Request) -> Written<'a> {
+impl ProviderApi for VertexAi {
+    fn write<'a>(&'a self, request: &'a Request) -> WriteFuture<'a> {
         Box::pin(async move {
             let url = self.place.url(&self.credentials, &self.id, "streamGenerateContent?alt=sse").await?;
             let token = self.credentials.token().await?;
@@ -69,7 +69,7 @@ impl Wire for VertexAi {
         Framing::sse()
     }
 
-    fn reader(&self) -> Box<dyn Reader> {
+    fn reader(&self) -> Box<dyn EventReader> {
         Box::new(gemini::Candidates::default())
     }
 }

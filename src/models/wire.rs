@@ -13,7 +13,7 @@ const MAX_EVENT_BYTES: usize = 4 << 20;
 /// One event of a stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Event {
-    /// What kind of event the framing says it is; empty where it says nothing.
+    /// The event type in the framing; empty if there is none.
     pub(crate) name: String,
     /// Whether the framing itself marks it as an error.
     pub(crate) error: bool,
@@ -41,7 +41,7 @@ impl Framing {
         Self::EventStream(eventstream::Parser::default())
     }
 
-    /// Takes the next bytes and passes on the events that they complete.
+    /// Parses the next bytes, and passes completed events to `sink`.
     pub(crate) fn feed(&mut self, bytes: &[u8], sink: Sink<'_>) -> Result<(), Fault> {
         match self {
             Self::Sse(parser) => parser.feed(bytes, sink),
@@ -50,7 +50,7 @@ impl Framing {
         }
     }
 
-    /// The stream has ended. A last line without its line break counts: JSON that was cut off cannot be read anyway.
+    /// Ends the stream. A last line without a line break counts: truncated JSON fails to parse anyway.
     pub(crate) fn finish(&mut self, sink: Sink<'_>) -> Result<(), Fault> {
         match self {
             Self::Sse(parser) => parser.finish(sink),

@@ -12,12 +12,12 @@ mod strays;
 mod tests;
 mod tracks;
 
-use std::collections::HashSet;
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use kube::Resource;
 use kube::api::DynamicObject;
+use kube::{Resource, ResourceExt};
 use serde_json::Value;
 use slipway_api::{Agent, Team, Tool, Track, labels};
 use slipway_cluster::cached::Guarded;
@@ -57,12 +57,31 @@ pub(crate) struct Controller {
     /// Whose pods change because the platform did.
     rollout: Rollout,
     strays: Strays,
+    /// Of each Team what its agents depend on, as last seen.
+    teams: Mutex<HashMap<Key, TeamVersion>>,
 }
+
+/// All of a Team but its status, which counts its agents and so changes with every one of them: its UID, generation and
+/// annotations, and whether it is being deleted.
+type TeamVersion = (Option<String>, Option<i64>, BTreeMap<String, String>, bool);
 
 impl Controller {
     pub(crate) fn new(context: Arc<Context>) -> Self {
         let rollout = Rollout::new(context.settings.max_concurrent_rollouts);
-        Self { context, requests: Requests::default(), rollout, strays: Strays::default() }
+        Self { context, requests: Requests::default(), rollout, strays: Strays::default(), teams: Mutex::default() }
+    }
+
+    /// Whether more of the Team has changed than its status.
+    fn has_changed(&self, team: &Key) -> bool {
+        let mut teams = self.teams.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(object) = self.context.caches.teams.get(team) else {
+            teams.remove(team);
+            return true;
+        };
+        let Ok(found) = &object.0 else { return true };
+        let is_leaving = found.meta().deletion_timestamp.is_some();
+        let now = (found.uid(), found.meta().generation, found.annotations().clone(), is_leaving);
+        teams.insert(team.clone(), now.clone()).is_none_or(|before| before != now)
     }
 
     fn request_namespace(&self, namespace: &str) {
@@ -94,7 +113,10 @@ impl Registered for Controller {
             return self.requests.add(agent.clone());
         }
         if let Some(team) = change.of::<Team>() {
-            return self.request_namespace(&format!("team-{}", team.name));
+            if self.has_changed(team) {
+                self.request_namespace(&format!("team-{}", team.name));
+            }
+            return;
         }
         match change {
             Change::Object(kind, key) => self.requests.add_all(self.context.caches.references.to(*kind, key)),

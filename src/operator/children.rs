@@ -149,10 +149,10 @@ async fn create(api: &Api<DynamicObject>, name: &str, desired: &Value, manager: 
     // Quotas themselves are not counted.
     let is_counted = desired["kind"] != "ResourceQuota";
     let make = || merge(api, name, &fresh, manager);
-    match if is_counted { quota::past_races(make).await } else { make().await } {
+    match if is_counted { quota::retry_on_quota_conflict(make).await } else { make().await } {
         Ok(object) => Ok(Some(object)),
         // Its controller tries again.
-        Err(kube::Error::Api(status)) if is_counted && quota::is_race(&status) => Err(kube::Error::Api(status)),
+        Err(kube::Error::Api(status)) if is_counted && quota::is_quota_conflict(&status) => Err(kube::Error::Api(status)),
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
         Err(error) => Err(error),
     }

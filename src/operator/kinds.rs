@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kube::Api;
 use slipway_api::{Agent, KnowledgeBase, Skill, Team, Tool};
-use slipway_cluster::cached::{CachedAgent, light};
+use slipway_cluster::cached::{CachedAgent, trimmed};
 use slipway_cluster::watch::{namespaced, scopes};
 
 use crate::caches::ChildKind;
@@ -28,8 +28,8 @@ pub(crate) fn register(context: &Arc<Context>, sign: Option<Sign>) {
     for scope in scopes.iter().map(Option::as_deref) {
         let client = &context.client;
         watches::objects::<Agent, _>(context, namespaced(client, scope), scope, |caches| &caches.agents, CachedAgent::from);
-        watches::objects::<Tool, _>(context, namespaced(client, scope), scope, |caches| &caches.tools, light);
-        watches::objects::<KnowledgeBase, _>(context, namespaced(client, scope), scope, |caches| &caches.knowledge_bases, light);
+        watches::objects::<Tool, _>(context, namespaced(client, scope), scope, |caches| &caches.tools, trimmed);
+        watches::objects::<KnowledgeBase, _>(context, namespaced(client, scope), scope, |caches| &caches.knowledge_bases, trimmed);
         watches::objects::<Skill, _>(context, namespaced(client, scope), scope, |caches| &caches.skills, CachedSkill::from);
     }
     // Whole: whoever makes Teams may do more than fill a cache.

@@ -8,7 +8,7 @@ use slipway_api::contract::command;
 use slipway_api::contract::endpoint::Endpoint;
 use slipway_api::contract::tools::{CONNECTION_HEADERS, PROTOCOL_HEADERS, SHELLS};
 use slipway_api::tool::{Protocol, ToolSpec, ToolType};
-use slipway_egress::{Egress, Whose};
+use slipway_egress::{Egress, EgressProfile};
 use url::Url;
 
 use crate::fault::Fault;
@@ -32,10 +32,10 @@ pub(crate) fn fault(spec: &ToolSpec) -> Option<Fault> {
 
 /// The way out as agents have it, of which only the rules are asked.
 pub(crate) fn egress(settings: &Settings) -> Egress {
-    let whose = Whose { name: "tools", setting: "the chart value agents.egressAllow", user_agent: "" };
+    let profile = EgressProfile { name: "tools", setting: "the chart value agents.egressAllow", user_agent: "" };
     // What cannot be read was refused when the manager started.
     let allow: Vec<_> = settings.platform.egress_allow.iter().filter_map(|item| item.parse().ok()).collect();
-    Egress::new(whose, &allow, None)
+    Egress::new(profile, &allow, None)
 }
 
 fn invalid(field: &str, message: impl Display) -> Fault {

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use slipway_api::{labels, platform};
 use slipway_cluster::cached::{Cached, Guarded};
 use slipway_cluster::references::Kind;
-use slipway_cluster::watch::{Heard, follow, namespaced};
+use slipway_cluster::watch::{WatchEvent, follow, namespaced};
 use slipway_cluster::{Cache, Key};
 use tokio::task::AbortHandle;
 
@@ -45,8 +45,8 @@ pub(crate) fn objects<K, T>(
         let (context, kind) = (held, Kind::of::<K>());
         let cache = cache(&context.caches);
         let changed = |key: Key| context.registry.publish(&Change::Object(kind, key));
-        let hear = |heard: Heard<Guarded<K>>| match heard {
-            Heard::Seen(key, mut object) => {
+        let hear = |heard: WatchEvent<Guarded<K>>| match heard {
+            WatchEvent::Seen(key, mut object) => {
                 object.meta_mut().managed_fields = None;
                 let cached = cached(*object);
                 if cached.is_readable() {
@@ -55,13 +55,13 @@ pub(crate) fn objects<K, T>(
                 cache.insert(key.clone(), cached);
                 changed(key);
             }
-            Heard::Gone(key, _) => {
+            WatchEvent::Gone(key, _) => {
                 context.reported.forget(&K::kind(&()), &key);
                 cache.remove(&key);
                 changed(key);
             }
-            Heard::Listing => {}
-            Heard::Listed(keys) => {
+            WatchEvent::Listing => {}
+            WatchEvent::Listed(keys) => {
                 for key in cache.retain(scope.as_deref(), &keys) {
                     context.reported.forget(&K::kind(&()), &key);
                     changed(key);
@@ -86,10 +86,10 @@ pub(crate) fn namespaces(context: &Arc<Context>) {
         let api = dynamic(&context, ChildKind::Namespace, None);
         let children = context.caches.children(ChildKind::Namespace);
         let changed = |namespace: &str| context.registry.publish(&Change::Namespace(namespace.to_owned()));
-        let hear = |heard: Heard<DynamicObject>| {
+        let hear = |heard: WatchEvent<DynamicObject>| {
             let mut gone = Vec::new();
             match heard {
-                Heard::Seen(key, mut object) => {
+                WatchEvent::Seen(key, mut object) => {
                     let namespace = key.name.clone();
                     let watched = &context.settings.watch_namespaces;
                     let inside = watched.is_empty() || watched.contains(&namespace);
@@ -99,13 +99,13 @@ pub(crate) fn namespaces(context: &Arc<Context>) {
                         secret_watches.entry(namespace.clone()).or_insert_with(|| secrets(&context, namespace));
                     }
                 }
-                Heard::Gone(key, object) => {
+                WatchEvent::Gone(key, object) => {
                     children.forget(&key, version(&object));
                     tell_owner(&context, ChildKind::Namespace, &object);
                     gone.push(key);
                 }
-                Heard::Listing => {}
-                Heard::Listed(keys) => gone = children.retain(None, &keys),
+                WatchEvent::Listing => {}
+                WatchEvent::Listed(keys) => gone = children.retain(None, &keys),
             }
             for key in gone {
                 changed(&key.name);
@@ -127,8 +127,8 @@ fn secrets(context: &Arc<Context>, namespace: String) -> AbortHandle {
         let (caches, children) = (&context.caches, context.caches.children(ChildKind::Secret));
         let api = dynamic(&context, ChildKind::Secret, Some(&namespace));
         let changed = |key: Key| context.registry.publish(&Change::Object(Kind::of::<Secret>(), key));
-        let hear = |heard: Heard<DynamicObject>| match heard {
-            Heard::Seen(key, mut object) => {
+        let hear = |heard: WatchEvent<DynamicObject>| match heard {
+            WatchEvent::Seen(key, mut object) => {
                 let typed = serde_json::to_value(&*object).and_then(serde_json::from_value::<Secret>);
                 let Ok(secret) = typed else { return };
                 let state = SecretState::of(&secret, &context.settings.secrets_hash_key);
@@ -141,15 +141,15 @@ fn secrets(context: &Arc<Context>, namespace: String) -> AbortHandle {
                     changed(key);
                 }
             }
-            Heard::Gone(key, object) => {
+            WatchEvent::Gone(key, object) => {
                 caches.secrets.remove(&key);
                 if children.forget(&key, version(&object)).is_some() {
                     tell_owner(&context, ChildKind::Secret, &object);
                 }
                 changed(key);
             }
-            Heard::Listing => {}
-            Heard::Listed(keys) => {
+            WatchEvent::Listing => {}
+            WatchEvent::Listed(keys) => {
                 let gone = caches.secrets.retain(Some(&namespace), &keys);
                 children.retain(Some(&namespace), &keys);
                 if caches.know_secrets_of(&namespace) {
@@ -171,11 +171,11 @@ pub(crate) fn platform(context: &Arc<Context>) {
         let context = held;
         let config = &context.caches.platform;
         let api: Api<ConfigMap> = Api::namespaced(context.client.clone(), &context.settings.platform_namespace);
-        let hear = |heard: Heard<ConfigMap>| {
+        let hear = |heard: WatchEvent<ConfigMap>| {
             let changed = match heard {
-                Heard::Seen(key, found) if key.name == platform::NAME => config.note(Some(&found)),
-                Heard::Gone(key, _) if key.name == platform::NAME => config.note(None),
-                Heard::Listed(keys) if !keys.iter().any(|key| key.name == platform::NAME) => config.note(None),
+                WatchEvent::Seen(key, found) if key.name == platform::NAME => config.note(Some(&found)),
+                WatchEvent::Gone(key, _) if key.name == platform::NAME => config.note(None),
+                WatchEvent::Listed(keys) if !keys.iter().any(|key| key.name == platform::NAME) => config.note(None),
                 _ => false,
             };
             if changed {
@@ -196,15 +196,15 @@ pub(crate) fn children(context: &Arc<Context>, kind: ChildKind, scope: Option<St
         let selector = format!("{}={}", labels::MANAGED_BY, labels::OPERATOR);
         let api = dynamic(&context, kind, scope.as_deref());
         let cache = context.caches.children(kind);
-        let hear = |heard: Heard<DynamicObject>| match heard {
-            Heard::Seen(key, mut object) => note(&context, kind, key, &mut object),
-            Heard::Gone(key, object) => {
+        let hear = |heard: WatchEvent<DynamicObject>| match heard {
+            WatchEvent::Seen(key, mut object) => note(&context, kind, key, &mut object),
+            WatchEvent::Gone(key, object) => {
                 cache.forget(&key, version(&object));
                 tell_owner(&context, kind, &object);
             }
-            Heard::Listing => {}
+            WatchEvent::Listing => {}
             // Whoever owned what is gone finds out at the next resync.
-            Heard::Listed(keys) => drop(cache.retain(scope.as_deref(), &keys)),
+            WatchEvent::Listed(keys) => drop(cache.retain(scope.as_deref(), &keys)),
         };
         follow(api, Some(&selector), Some(&context.caches.made), hear).await;
     });
@@ -272,12 +272,12 @@ pub(crate) fn pods(context: &Arc<Context>, scope: Option<String>) {
         let context = held;
         let pods = &context.caches.pods;
         let api: Api<Pod> = namespaced(&context.client, scope.as_deref());
-        let hear = |heard: Heard<Pod>| {
+        let hear = |heard: WatchEvent<Pod>| {
             let touched: BTreeSet<Key> = match heard {
-                Heard::Seen(_, pod) => pods.seen(&pod).into_iter().collect(),
-                Heard::Gone(_, pod) => pods.gone(&pod).into_iter().collect(),
-                Heard::Listing => BTreeSet::new(),
-                Heard::Listed(keys) => pods.retain(scope.as_deref(), &keys),
+                WatchEvent::Seen(_, pod) => pods.seen(&pod).into_iter().collect(),
+                WatchEvent::Gone(_, pod) => pods.gone(&pod).into_iter().collect(),
+                WatchEvent::Listing => BTreeSet::new(),
+                WatchEvent::Listed(keys) => pods.retain(scope.as_deref(), &keys),
             };
             for agent in touched {
                 context.registry.publish(&Change::Pods(agent));

@@ -1,8 +1,7 @@
-//! What models cost and how much they hold: `prices.json`, a table with its date and sources. A
-//! model is known by its id, with or without what providers append to it (a date, `-latest`,
-//! `@001`, `-v1:0`). What is not in the table has no price, rather than somebody else's.
+//! Prices and context windows of models: `prices.json`, a table with its date and sources. A model matches by id, with or
+//! without the suffixes of providers (a date, `-latest`, `@001`, `-v1:0`). A model that is not in the table has no price.
 //!
-//! The runtime counts with it, and the operator says of which agents it cannot. Providers are named as in an Agent's
+//! The runtime counts cost with it, and the operator reports agents without a price. Provider names are those of an Agent's
 //! `modelType`. No I/O.
 
 use std::sync::LazyLock;
@@ -24,7 +23,7 @@ struct Row {
     long: Option<Long>,
 }
 
-/// Dollars for a million tokens.
+/// US dollars per million tokens.
 #[derive(Clone, Copy, Deserialize)]
 struct Price {
     input: f64,
@@ -32,7 +31,7 @@ struct Price {
     output: f64,
 }
 
-/// What long prompts cost.
+/// The price for prompts above a number of tokens.
 #[derive(Deserialize)]
 struct Long {
     above: u64,
@@ -40,10 +39,10 @@ struct Long {
     price: Price,
 }
 
-// An empty table, should the file ever be malformed: a test reads it.
+// Empty if the file is malformed, which a test excludes.
 static TABLE: LazyLock<Table> = LazyLock::new(|| serde_json::from_str(include_str!("prices.json")).unwrap_or(Table { models: Vec::new() }));
 
-/// What a call has taken. `cached` of the input's tokens were cached.
+/// The tokens of a call. `cached` is the part of `input` that was cached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tokens {
     pub input: u64,
@@ -51,8 +50,7 @@ pub struct Tokens {
     pub output: u64,
 }
 
-/// What a call cost in US dollars. Models that run on one's own machines cost nothing here; of a
-/// model that is not in the table nobody knows.
+/// The cost of a call in US dollars. Self-hosted models are free; `None` for a model that is not in the table.
 pub fn cost(provider: &str, id: &str, tokens: Tokens) -> Option<f64> {
     if is_free(provider) {
         return Some(0.0);
@@ -69,7 +67,7 @@ pub fn cost(provider: &str, id: &str, tokens: Tokens) -> Option<f64> {
     Some(millionths / 1e6)
 }
 
-/// Whether it is known what a model costs.
+/// Whether the price of a model is known.
 pub fn is_known(provider: &str, id: &str) -> bool {
     is_free(provider) || find(provider, id).is_some()
 }
@@ -78,7 +76,7 @@ fn is_free(provider: &str) -> bool {
     matches!(provider, "stub" | "ollama")
 }
 
-/// The model's context window, where the table has it.
+/// The model's context window, if the table has it.
 pub fn window(provider: &str, id: &str) -> Option<u32> {
     find(provider, id)?.window
 }
@@ -105,7 +103,7 @@ fn find(provider: &str, id: &str) -> Option<&'static Row> {
     })
 }
 
-/// Whether `id` is the model `known`, perhaps in a certain version of it.
+/// Whether `id` is the model `known`, with or without a version.
 fn is(known: &str, id: &str) -> bool {
     let Some(rest) = id.strip_prefix(known) else { return false };
     rest.is_empty()
@@ -120,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_can_be_read_and_its_rows_make_sense() {
+    fn the_table_is_valid() {
         let table: Table = serde_json::from_str(include_str!("prices.json")).unwrap();
         assert!(table.models.len() > 100, "{}", table.models.len());
         for (at, row) in table.models.iter().enumerate() {
@@ -133,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_is_known_with_its_version_but_never_taken_for_another() {
+    fn a_model_matches_with_its_version_and_no_other_model_does() {
         for (provider, id, known) in [
             ("openai", "gpt-4o", Some("gpt-4o")),
             ("openai", "gpt-4o-2024-08-06", Some("gpt-4o")),

@@ -181,7 +181,7 @@ async fn show_release(context: &Context, key: &Key, agent: &Agent, past: &AgentH
         let body = projection::release(agent, &name, version, line);
         let object: DynamicObject = serde_json::from_value(body).map_err(write::Error::from)?;
         let was_known = context.shown(key).iter().any(|shown| shown.name == name);
-        match quota::past_races(|| api.create(&params, &object)).await {
+        match quota::retry_on_quota_conflict(|| api.create(&params, &object)).await {
             Ok(made) => {
                 note(context, made)?;
                 return Ok(Done::default());

@@ -17,7 +17,7 @@ use slipway_cluster::cached::{CachedAgent, Guarded};
 use slipway_cluster::controller::Requests;
 use slipway_cluster::event::Events;
 use slipway_cluster::references::{Kind as ObjectKind, References as ReferenceIndex};
-use slipway_cluster::watch::{Heard, Readiness, follow, namespaced, scopes};
+use slipway_cluster::watch::{Readiness, WatchEvent, follow, namespaced, scopes};
 use slipway_cluster::{Cache, Metrics, Tasks};
 use slipway_state::history::History;
 use tokio::time::Instant;
@@ -229,17 +229,19 @@ fn agents(context: &Arc<Context>, scope: Option<String>) {
     let (context, tasks) = (context.clone(), context.tasks.clone());
     tasks.spawn("watch of Agents", async move {
         let api: Api<Guarded<Agent>> = namespaced(&context.client, scope.as_deref());
-        let hear = |heard: Heard<Guarded<Agent>>| match heard {
-            Heard::Seen(key, agent) => {
+        let hear = |heard: WatchEvent<Guarded<Agent>>| match heard {
+            WatchEvent::Seen(key, agent) => {
                 context.agents.insert(key.clone(), (*agent).into());
                 context.requests.add(key);
             }
-            Heard::Gone(key, _) => {
+            WatchEvent::Gone(key, _) => {
                 context.agents.remove(&key);
                 context.requests.add(key);
             }
-            Heard::Listing => {}
-            Heard::Listed(keys) => context.agents.retain(scope.as_deref(), &keys).into_iter().for_each(|key| context.requests.add(key)),
+            WatchEvent::Listing => {}
+            WatchEvent::Listed(keys) => {
+                context.agents.retain(scope.as_deref(), &keys).into_iter().for_each(|key| context.requests.add(key));
+            }
         };
         follow(api, None, Some(&context.sources), hear).await;
     });
@@ -258,8 +260,8 @@ where
             |key: &Key| context.reference_index.to(object_kind(kind), key).into_iter().for_each(|agent| context.requests.add(agent));
         let prefix = format!("{}/", kind.folder());
         let mut known: HashSet<Key> = HashSet::new();
-        let hear = |heard: Heard<Guarded<K>>| match heard {
-            Heard::Seen(key, object) => {
+        let hear = |heard: WatchEvent<Guarded<K>>| match heard {
+            WatchEvent::Seen(key, object) => {
                 let found = object.0.as_ref().map_or(Found::Missing, look);
                 let thing = Thing { found, author: author::of_spec(object.meta()) };
                 known.insert(key.clone());
@@ -268,13 +270,13 @@ where
                     changed(&key);
                 }
             }
-            Heard::Gone(key, _) => {
+            WatchEvent::Gone(key, _) => {
                 known.remove(&key);
                 context.things.remove(&Key::new(&key.namespace, format!("{prefix}{}", key.name)));
                 changed(&key);
             }
-            Heard::Listing => {}
-            Heard::Listed(keys) => {
+            WatchEvent::Listing => {}
+            WatchEvent::Listed(keys) => {
                 let gone: Vec<Key> = known.iter().filter(|key| !keys.contains(*key)).cloned().collect();
                 for key in gone {
                     known.remove(&key);
@@ -293,20 +295,20 @@ fn releases(context: &Arc<Context>, scope: Option<String>) {
     tasks.spawn("watch of AgentReleases", async move {
         // Those that cannot be read say nothing; the API server keeps them from being made.
         let api: Api<Guarded<AgentRelease>> = namespaced(&context.client, scope.as_deref());
-        let hear = |heard: Heard<Guarded<AgentRelease>>| match heard {
-            Heard::Seen(key, release) => {
+        let hear = |heard: WatchEvent<Guarded<AgentRelease>>| match heard {
+            WatchEvent::Seen(key, release) => {
                 let Ok(release) = &release.0 else { return };
                 context.note(release);
                 context.requests.add(Key::new(key.namespace, &release.spec.agent));
             }
-            Heard::Gone(key, release) => {
+            WatchEvent::Gone(key, release) => {
                 let Ok(release) = &release.0 else { return };
                 let agent = Key::new(&key.namespace, &release.spec.agent);
                 context.gone(&agent, &key.name);
                 context.requests.add(agent);
             }
-            Heard::Listing => {}
-            Heard::Listed(keys) => {
+            WatchEvent::Listing => {}
+            WatchEvent::Listed(keys) => {
                 let mut releases = context.releases.write().unwrap_or_else(PoisonError::into_inner);
                 for (agent, of) in releases.iter_mut().filter(|(agent, _)| scope.as_ref().is_none_or(|scope| agent.namespace == *scope)) {
                     let before = of.len();
@@ -328,10 +330,10 @@ fn pods(context: &Arc<Context>, scope: Option<String>) {
     tasks.spawn("watch of Pods", async move {
         let api: Api<Pod> = namespaced(&context.client, scope.as_deref());
         let agent_of = |pod: &Pod| Some(Key::new(pod.namespace()?, pod.labels().get(labels::AGENT)?));
-        let hear = |heard: Heard<Pod>| {
+        let hear = |heard: WatchEvent<Pod>| {
             let mut images = context.images.write().unwrap_or_else(PoisonError::into_inner);
             match heard {
-                Heard::Seen(key, pod) => {
+                WatchEvent::Seen(key, pod) => {
                     let Some(agent) = agent_of(&pod) else { return };
                     let of = images.entry(agent.clone()).or_default();
                     let before = match running(&pod) {
@@ -342,15 +344,15 @@ fn pods(context: &Arc<Context>, scope: Option<String>) {
                         context.requests.add(agent);
                     }
                 }
-                Heard::Gone(key, pod) => {
+                WatchEvent::Gone(key, pod) => {
                     let Some(agent) = agent_of(&pod) else { return };
                     if let Some(of) = images.get_mut(&agent) {
                         of.remove(&key.name);
                     }
                     context.requests.add(agent);
                 }
-                Heard::Listing => {}
-                Heard::Listed(keys) => {
+                WatchEvent::Listing => {}
+                WatchEvent::Listed(keys) => {
                     for (agent, of) in images.iter_mut().filter(|(agent, _)| scope.as_ref().is_none_or(|scope| agent.namespace == *scope)) {
                         of.retain(|name, _| keys.contains(&Key::new(&agent.namespace, name)));
                     }

@@ -7,7 +7,7 @@ use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::core::{ApiResource, DeserializeGuard, NamespaceResourceScope};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
-use slipway_cluster::watch::{Heard, Readiness, follow};
+use slipway_cluster::watch::{Readiness, WatchEvent, follow};
 use slipway_cluster::{Cache, Tasks};
 
 use crate::access::Caller;
@@ -103,13 +103,13 @@ impl Caches {
         self.ready.expect();
         let caches = self.clone();
         tasks.spawn("watch of rolebindings", async move {
-            let hear = |heard: Heard<RoleBinding>| match heard {
-                Heard::Seen(key, binding) if key.namespace.starts_with("team-") => {
+            let hear = |heard: WatchEvent<RoleBinding>| match heard {
+                WatchEvent::Seen(key, binding) if key.namespace.starts_with("team-") => {
                     drop(caches.team_bindings.insert(key, TeamBinding::of(*binding)));
                 }
-                Heard::Seen(..) | Heard::Listing => {}
-                Heard::Gone(key, _) => drop(caches.team_bindings.remove(&key)),
-                Heard::Listed(keys) => drop(caches.team_bindings.retain(scope.as_deref(), &keys)),
+                WatchEvent::Seen(..) | WatchEvent::Listing => {}
+                WatchEvent::Gone(key, _) => drop(caches.team_bindings.remove(&key)),
+                WatchEvent::Listed(keys) => drop(caches.team_bindings.retain(scope.as_deref(), &keys)),
             };
             follow(api, None, Some(&caches.ready), hear).await;
         });
@@ -126,10 +126,10 @@ struct CacheUpdater<'a, T> {
 
 impl<T> CacheUpdater<'_, T> {
     /// An object that does not fit its schema is not listed; a read of it reports why.
-    fn hear<K: Resource>(&mut self, heard: Heard<DeserializeGuard<K>>, item: fn(&K) -> Option<ListEntry<T>>) {
+    fn hear<K: Resource>(&mut self, heard: WatchEvent<DeserializeGuard<K>>, item: fn(&K) -> Option<ListEntry<T>>) {
         match heard {
-            Heard::Listing => self.listing = Some(0),
-            Heard::Seen(key, object) => {
+            WatchEvent::Listing => self.listing = Some(0),
+            WatchEvent::Seen(key, object) => {
                 let version = version(&*object);
                 self.cache.set_version(&key, version);
                 match object.0.ok().as_ref().and_then(item) {
@@ -138,11 +138,11 @@ impl<T> CacheUpdater<'_, T> {
                 }
                 self.observe(version);
             }
-            Heard::Gone(key, object) => {
+            WatchEvent::Gone(key, object) => {
                 self.cache.forget(&key);
                 self.observe(version(&*object));
             }
-            Heard::Listed(keys) => {
+            WatchEvent::Listed(keys) => {
                 self.cache.retain(self.scope, &keys);
                 if let Some(newest) = self.listing.take() {
                     self.cache.observe(self.scope, newest);
@@ -182,10 +182,10 @@ mod tests {
 
     use super::*;
 
-    fn seen(name: &str, version: u64) -> Heard<DeserializeGuard<Agent>> {
+    fn seen(name: &str, version: u64) -> WatchEvent<DeserializeGuard<Agent>> {
         let metadata = json!({"name": name, "namespace": "team-a", "resourceVersion": version.to_string()});
         let agent: Agent = serde_json::from_value(json!({"metadata": metadata, "spec": {"name": name, "framework": "custom"}})).unwrap();
-        Heard::Seen(Key::new("team-a", name), Box::new(DeserializeGuard(Ok(agent))))
+        WatchEvent::Seen(Key::new("team-a", name), Box::new(DeserializeGuard(Ok(agent))))
     }
 
     #[test]
@@ -198,10 +198,10 @@ mod tests {
         };
         // Both changed while the watch was down, the second one first.
         assert_eq!(hear(seen("b", 5)), 5);
-        assert_eq!(hear(Heard::Listing), 5);
+        assert_eq!(hear(WatchEvent::Listing), 5);
         assert_eq!(hear(seen("a", 9)), 5);
         assert_eq!(hear(seen("b", 8)), 5);
-        assert_eq!(hear(Heard::Listed(["a", "b"].map(|name| Key::new("team-a", name)).into())), 9);
+        assert_eq!(hear(WatchEvent::Listed(["a", "b"].map(|name| Key::new("team-a", name)).into())), 9);
         assert_eq!(hear(seen("b", 10)), 10);
         assert_eq!(cache.get(&Key::new("team-a", "b")).unwrap().version, 10);
     }

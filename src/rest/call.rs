@@ -6,7 +6,7 @@ use kube::Client;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::DeserializeOwned;
 use slipway_api::names::TeamSlug;
-use slipway_http::{Error, HeaderMap, HeaderName, Place, Query, Request, RequestId, header};
+use slipway_http::{Error, HeaderMap, HeaderName, Query, Request, RequestId, RequestSlot, header};
 
 use crate::access::Caller;
 use crate::context::Context;
@@ -36,7 +36,7 @@ pub(crate) struct Call<B = ()> {
     pub headers: HeaderMap,
     pub id: RequestId,
     /// The account for memory that the call holds.
-    pub place: Place,
+    pub slot: RequestSlot,
     pub body: B,
 }
 
@@ -64,8 +64,8 @@ impl<B> Call<B> {
 
     /// Separates the body from the call.
     pub(crate) fn split(self) -> (Call, B) {
-        let Self { context, caller, team, path, query, headers, id, place, body } = self;
-        (Call { context, caller, team, path, query, headers, id, place, body: () }, body)
+        let Self { context, caller, team, path, query, headers, id, slot, body } = self;
+        (Call { context, caller, team, path, query, headers, id, slot, body: () }, body)
     }
 }
 

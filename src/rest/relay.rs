@@ -233,7 +233,7 @@ async fn ask<B: Brought, A>(
     let begun = Instant::now();
     let (response, permit) = send(&call, &target, method, path, body, response_timeout).await?;
     let left = response_timeout.saturating_sub(begun.elapsed());
-    match timeout(left, response::json(&target, response, form, permit, &call.place)).await {
+    match timeout(left, response::json(&target, response, form, permit, &call.slot)).await {
         Ok(reply) => reply.map(Relayed::of),
         Err(_) => Err(response::timed_out(&target)),
     }
@@ -255,7 +255,7 @@ async fn send(
     let team = call.team.as_ref().map(TeamSlug::as_str).unwrap_or_default();
     // Limits apply before the body is read.
     let permit = context.rate_limiter.admit_call(team, &target.key.name, &target.item.id, Instant::now());
-    let permit = match permit.and_then(|permit| call.place.charge(CONNECTION_BYTES).map(|()| permit)) {
+    let permit = match permit.and_then(|permit| call.slot.charge(CONNECTION_BYTES).map(|()| permit)) {
         Ok(permit) => permit,
         Err(error) => return Err(body.refuse(error).await),
     };

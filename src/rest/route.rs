@@ -59,11 +59,11 @@ impl Route {
         let handler = move |call: Call, request: Request| -> Handled {
             Box::pin(async move {
                 if is_charged {
-                    call.place.charge(CALL_BYTES)?;
+                    call.slot.charge(CALL_BYTES)?;
                 }
                 let body = B::read(request).await?;
-                let Call { context, caller, team, path, query, headers, id, place, body: () } = call;
-                handler(Call { context, caller, team, path, query, headers, id, place, body }).await?.reply()
+                let Call { context, caller, team, path, query, headers, id, slot, body: () } = call;
+                handler(Call { context, caller, team, path, query, headers, id, slot, body }).await?.reply()
             })
         };
         Self {
@@ -91,7 +91,7 @@ impl Route {
         let address = request.address();
         let admitted = access::admit(&context, self.permission, &path, request.headers(), address).await?;
         if self.permission != Permission::Open {
-            request.place().known(admitted.holder(address))?;
+            request.slot().authenticated(admitted.holder(address))?;
         }
         let query = request.query()?;
         if self.parameters.is_empty() {
@@ -104,7 +104,7 @@ impl Route {
             query,
             headers: request.headers().clone(),
             id: request.id().clone(),
-            place: request.place().clone(),
+            slot: request.slot().clone(),
             context,
             body: (),
         };

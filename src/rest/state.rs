@@ -166,7 +166,7 @@ fn to_error(status: StatusCode, message: Option<String>) -> Error {
 mod tests {
     use std::sync::{Arc, Mutex};
 
-    use slipway_http::{Limits, Reply, Request, serve};
+    use slipway_http::{Reply, Request, ServerLimits, serve};
     use tokio::net::TcpListener;
 
     use super::*;
@@ -182,7 +182,7 @@ mod tests {
             seen.lock().unwrap().push(format!("{} {}", request.path(), token.unwrap_or_default()));
             std::future::ready(Ok(Reply::bytes("application/json", body).with_status(StatusCode::from_u16(status).unwrap())))
         };
-        tokio::spawn(serve(listener, Limits::default(), handler, std::future::pending()));
+        tokio::spawn(serve(listener, ServerLimits::default(), handler, std::future::pending()));
         (format!("http://{address}/"), shown)
     }
 

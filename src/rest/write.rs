@@ -45,7 +45,7 @@ where
     }
     object.annotations_mut().insert(labels::CHANGED_BY.to_owned(), call.caller.name.clone());
     let parameters = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-    match quota::past_races(|| api.create(&parameters, &object)).await {
+    match quota::retry_on_quota_conflict(|| api.create(&parameters, &object)).await {
         // The same call may have been faster on another replica.
         Err(error) if idempotency.is_some() && cluster_error::already_exists(&error) => {
             let made = if let Some(idempotency) = &idempotency { idempotency.made(api).await? } else { None };

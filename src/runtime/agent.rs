@@ -67,7 +67,7 @@ impl Agent {
         });
         let store =
             refusal.keep(Store::open(settings.storage, &settings.identity).map_err(|fault| format!("RUNTIME_DATABASE_URL: {fault}")));
-        let tool_settings = refusal.keep_all(slipway_tools::Settings::read(&variable));
+        let tool_settings = refusal.keep_all(slipway_tools::ToolSettings::read(&variable));
         let skills = Arc::new(Skills::new(settings.skills));
 
         // Without its database the agent's tools are looked at all the same.

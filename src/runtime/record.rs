@@ -13,7 +13,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::Value;
 use slipway_database::UsageMinute;
-use slipway_guards::{Action, Block, Guards, Name, Side};
+use slipway_guards::{Action, Block, GuardName, Guards, Side};
 use slipway_models::{Model, Provider, Request, ToolCall, Usage, tokens};
 use tokio::sync::OnceCell;
 use tokio::time::{Instant, MissedTickBehavior, interval};
@@ -181,8 +181,8 @@ impl Recorder {
         let action = action(guarded.action);
         self.0.meters.guard(guarded.guard.as_str(), action, &guarded.kind);
         match guarded.guard {
-            Name::PiiDetection => sample.pii += 1,
-            Name::PromptInjection => sample.injections += 1,
+            GuardName::PiiDetection => sample.pii += 1,
+            GuardName::PromptInjection => sample.injections += 1,
             _ => {}
         }
         if guarded.action == Action::Block {

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use slipway_http::memory::{MIB, for_clients, limit as memory_limit};
-use slipway_http::{Drained, Error, Limits, Method, Reply, Request, listen, serve};
+use slipway_http::{Drained, Error, Method, Reply, Request, ServerLimits, listen, serve};
 use tokio::net::TcpListener;
 use tokio::select;
 use tokio::signal::unix::{SignalKind, signal};
@@ -123,7 +123,7 @@ pub(crate) async fn run(
     let (closing, mut closed) = watch::channel(false);
     let grace = agent.grace;
     let bytes = for_clients(memory_limit(), TURN_BYTES);
-    let limits = Limits { memory: bytes, connections: MAX_CONNECTIONS, grace, ..Limits::default() };
+    let limits = ServerLimits { memory: bytes, connections: MAX_CONNECTIONS, grace, ..ServerLimits::default() };
     let controlled = control.zip(ports.control).map(|(control, listener)| {
         let control = Arc::new(control);
         let handler = move |request| {
@@ -133,7 +133,7 @@ pub(crate) async fn run(
         let shutdown = async move {
             let _ = closed.wait_for(|closing| *closing).await;
         };
-        tokio::spawn(serve(listener, Limits { connections: 16, ..Limits::small() }, handler, shutdown))
+        tokio::spawn(serve(listener, ServerLimits { connections: 16, ..ServerLimits::small() }, handler, shutdown))
     });
 
     let asked = Arc::clone(&server);

@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use slipway_tools::{Builtin, Outcome, Spec};
+use slipway_tools::{Builtin, Spec, ToolOutcome};
 
 use crate::settings::SkillConfig;
 
@@ -30,15 +30,15 @@ impl Skills {
         &self.0
     }
 
-    fn find(&self, name: &str) -> Result<&SkillConfig, Outcome> {
+    fn find(&self, name: &str) -> Result<&SkillConfig, ToolOutcome> {
         self.0.iter().find(|skill| skill.name == name).ok_or_else(|| {
             let known = self.0.iter().map(|skill| skill.name.as_str()).collect::<Vec<_>>().join(", ");
-            Outcome::error(format!("there is no skill {name:?}; there are: {known}"))
+            ToolOutcome::error(format!("there is no skill {name:?}; there are: {known}"))
         })
     }
 
     /// The instructions of a skill, and which files lie beside them.
-    fn load(&self, name: &str) -> Result<Outcome, Outcome> {
+    fn load(&self, name: &str) -> Result<ToolOutcome, ToolOutcome> {
         let skill = self.find(name)?;
         let folder = Path::new(&skill.path);
         let text = read(&folder.join(INSTRUCTIONS))?;
@@ -52,18 +52,18 @@ impl Skills {
             format!("\n\nFiles of this skill, to be read with read_skill_file:\n{}", files.join("\n"))
         };
         let truncated = text.truncated;
-        Ok(Outcome { content: text.content + &more, is_error: false, truncated })
+        Ok(ToolOutcome { content: text.content + &more, is_error: false, truncated })
     }
 
-    fn read_file(&self, name: &str, file: &str) -> Result<Outcome, Outcome> {
+    fn read_file(&self, name: &str, file: &str) -> Result<ToolOutcome, ToolOutcome> {
         let skill = self.find(name)?;
         let within = !file.is_empty() && Path::new(file).components().all(|part| matches!(part, Component::Normal(_)));
         if !within {
-            return Err(Outcome::error(format!("{file:?} is not a file of the skill; give a path as load_skill lists it")));
+            return Err(ToolOutcome::error(format!("{file:?} is not a file of the skill; give a path as load_skill lists it")));
         }
         let path = Path::new(&skill.path).join(file);
         if leaves(Path::new(&skill.path), &path) {
-            return Err(Outcome::error(format!("{file:?} leads out of the skill's folder")));
+            return Err(ToolOutcome::error(format!("{file:?} leads out of the skill's folder")));
         }
         read(&path)
     }
@@ -75,18 +75,18 @@ fn leaves(folder: &Path, path: &Path) -> bool {
     !path.starts_with(folder)
 }
 
-fn read(path: &Path) -> Result<Outcome, Outcome> {
-    let missing = |error: std::io::Error| Outcome::error(format!("the file cannot be read: {}", error.kind()));
+fn read(path: &Path) -> Result<ToolOutcome, ToolOutcome> {
+    let missing = |error: std::io::Error| ToolOutcome::error(format!("the file cannot be read: {}", error.kind()));
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(missing)?;
     file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(missing)?;
     let truncated = bytes.len() as u64 > MAX_FILE_BYTES;
     let text = String::from_utf8_lossy(&bytes);
     if !truncated {
-        return Ok(Outcome { content: text.into_owned(), is_error: false, truncated });
+        return Ok(ToolOutcome { content: text.into_owned(), is_error: false, truncated });
     }
     let end = text.floor_char_boundary(usize::try_from(MAX_FILE_BYTES).unwrap_or(usize::MAX));
-    Ok(Outcome { content: format!("{}\n[cut: the file is longer]", &text[..end]), is_error: false, truncated })
+    Ok(ToolOutcome { content: format!("{}\n[cut: the file is longer]", &text[..end]), is_error: false, truncated })
 }
 
 fn list(folder: &Path, below: &Path, files: &mut Vec<String>) {
@@ -118,7 +118,7 @@ struct LoadSkill(Arc<Skills>);
 
 struct ReadSkillFile(Arc<Skills>);
 
-type Called<'a> = Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>;
+type Called<'a> = Pin<Box<dyn Future<Output = ToolOutcome> + Send + 'a>>;
 
 impl Builtin for LoadSkill {
     fn spec(&self) -> Spec {

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use slipway_database::Fault;
-use slipway_guards::{Block, Budget, Name, Side};
+use slipway_guards::{Block, Budget, GuardName, Side};
 use slipway_http::{Error, HeaderMap, HeaderValue, StatusCode, header};
 use slipway_models::{Content, Message};
 use tokio::select;
@@ -206,7 +206,7 @@ fn over_the_limit(block: Block) -> Error {
         Some(wait) => Error::new(StatusCode::TOO_MANY_REQUESTS, block.message)
             .with_header(header::RETRY_AFTER, HeaderValue::from(wait.as_secs().max(1))),
         // The agent's author has something to mend.
-        None if block.guard == Name::SpendLimit => Error::unavailable(block.message),
+        None if block.guard == GuardName::SpendLimit => Error::unavailable(block.message),
         None => Error::bad_request(block.message),
     }
 }

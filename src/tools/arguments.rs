@@ -1,10 +1,10 @@
-//! What the model passes, held against the tool's JSON Schema before the call. Mistakes that lose nothing are mended (a
-//! number in quotes, `null` for something optional); every other is named, so that the model's next attempt is right.
+//! Validates the model's arguments against the tool's JSON Schema before the call. Mistakes that can be corrected without loss
+//! are coerced (a number in quotes, `null` for an optional argument); all others are listed in the error for the model.
 
 use serde_json::{Map, Number, Value, json};
 use slipway_api::tool::{Parameter, ParameterType};
 
-/// The schema of declared parameters. `required` says which of them cannot be left out.
+/// The schema of declared parameters, of which `required` returns the mandatory ones.
 pub(crate) fn schema(parameters: &[Parameter], required: impl Fn(&Parameter) -> bool) -> Value {
     let mut properties = Map::new();
     for parameter in parameters {
@@ -27,8 +27,8 @@ const fn type_name(type_: ParameterType) -> &'static str {
     }
 }
 
-/// The arguments as an object that keeps the schema's `properties`, `required`, `type`, `enum` and `additionalProperties`
-/// at the top level. What lies deeper is the tool's own business. The error has every fault.
+/// The arguments as an object that satisfies the schema's `properties`, `required`, `type`, `enum` and
+/// `additionalProperties` at the top level. Nested values are left to the tool. The error lists every fault.
 pub(crate) fn decode(schema: &Value, arguments: Value) -> Result<Map<String, Value>, String> {
     let mut arguments = match arguments {
         Value::Object(arguments) => arguments,
@@ -78,8 +78,8 @@ pub(crate) fn decode(schema: &Value, arguments: Value) -> Result<Map<String, Val
 
 fn fit(property: &Value, value: &mut Value) -> Result<(), String> {
     if !accepts(property, value) {
-        let mended = types(property).find_map(|type_| mend(type_, value));
-        *value = mended
+        let coerced = types(property).find_map(|type_| coerce(type_, value));
+        *value = coerced
             .ok_or_else(|| format!("must be {}, not {}", types(property).map(article).collect::<Vec<_>>().join(" or "), kind(value)))?;
     }
     match property.get("enum").and_then(Value::as_array) {
@@ -108,7 +108,7 @@ fn accepts(property: &Value, value: &Value) -> bool {
             "integer" => value.is_i64() || value.is_u64(),
             "array" => value.is_array(),
             "object" => value.is_object(),
-            // Not a type of JSON Schema: the server may know what it means.
+            // Unknown types are left to the server.
             _ => true,
         };
         if fits {
@@ -118,8 +118,8 @@ fn accepts(property: &Value, value: &Value) -> bool {
     !any
 }
 
-/// The same value in the type that was asked for, where that loses nothing.
-fn mend(type_: &str, value: &Value) -> Option<Value> {
+/// The value converted to another type, if that is lossless.
+fn coerce(type_: &str, value: &Value) -> Option<Value> {
     match (type_, value) {
         ("integer", Value::String(text)) => match serde_json::from_str(text.trim()).ok()? {
             Value::Number(number) => whole(&number),
@@ -148,7 +148,7 @@ fn mend(type_: &str, value: &Value) -> Option<Value> {
     }
 }
 
-/// An integer that JSON wrote as 5.0 or 5e0. Beyond 2^53 a float no longer says which integer it means.
+/// An integer written as 5.0 or 5e0. Beyond 2^53 floats are not exact.
 fn whole(number: &Number) -> Option<Value> {
     if !number.is_f64() {
         return Some(Value::Number(number.clone()));
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn harmless_mistakes_are_mended() {
+    fn harmless_mistakes_are_coerced() {
         for (given, expected) in [
             (json!({"city": "Bern"}), json!({"city": "Bern"})),
             (json!({"city": "Bern", "days": null}), json!({"city": "Bern"})),
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn every_other_mistake_is_named() {
+    fn every_other_mistake_is_listed() {
         for (given, expected) in [
             (json!({}), "city: is required (a string)"),
             (json!(null), "city: is required (a string)"),
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_servers_schema_the_top_level_counts() {
+    fn only_the_top_level_of_a_schema_is_validated() {
         let schema = json!({
             "type": "object",
             "properties": {

@@ -1,14 +1,14 @@
-//! Cuts what goes back to the model down to the limit, at a character's edge, and says so.
+//! Cuts text for the model at the limit, on a character boundary, with a note.
 
-use crate::outcome::Outcome;
+use crate::outcome::ToolOutcome;
 
-pub(crate) fn clip(content: String, is_error: bool, limit: usize) -> Outcome {
+pub(crate) fn clip(content: String, is_error: bool, limit: usize) -> ToolOutcome {
     if content.len() <= limit {
-        return Outcome { content, is_error, truncated: false };
+        return ToolOutcome { content, is_error, truncated: false };
     }
     let whole = content.len();
     let content = format!("{}\n[cut here: the first {limit} of {whole} bytes]", &content[..edge(&content, limit)]);
-    Outcome { content, is_error, truncated: true }
+    ToolOutcome { content, is_error, truncated: true }
 }
 
 /// The greatest edge of a character that is not beyond `limit`.
@@ -20,7 +20,7 @@ pub(crate) fn edge(text: &str, limit: usize) -> usize {
     at
 }
 
-/// At most `limit` bytes of a stranger's text on one line, for messages.
+/// At most `limit` bytes of untrusted text on one line, for messages.
 pub(crate) fn line(text: &str, limit: usize) -> String {
     let cut = edge(text, limit);
     let mut line: String = text[..cut].chars().map(|char| if char.is_control() { ' ' } else { char }).collect();
@@ -38,9 +38,9 @@ mod tests {
 
     #[test]
     fn text_is_cut_between_characters_and_says_so() {
-        assert_eq!(clip("héllo".into(), false, 6), Outcome::ok("héllo"));
+        assert_eq!(clip("héllo".into(), false, 6), ToolOutcome::ok("héllo"));
         let cut = clip("héllo".into(), true, 2);
-        assert_eq!(cut, Outcome { content: "h\n[cut here: the first 2 of 6 bytes]".into(), is_error: true, truncated: true });
+        assert_eq!(cut, ToolOutcome { content: "h\n[cut here: the first 2 of 6 bytes]".into(), is_error: true, truncated: true });
         assert_eq!(line("a\nb\u{7}c", 3), "a b…");
     }
 

@@ -1,22 +1,22 @@
-//! What an agent may call: HTTP endpoints, programs, MCP servers, and what comes with the runtime.
+//! The tools of an agent: HTTP endpoints, programs, MCP servers, and builtins of the runtime.
 //!
-//! The runtime opens one [`Toolbox`] from `RUNTIME_TOOLS`, shows the model its [`Spec`]s and hands it the model's calls.
-//! A call never fails towards the runtime: whatever goes wrong is an [`Outcome`] in words that the model can act upon.
+//! The runtime opens one [`Toolbox`] from `RUNTIME_TOOLS`, shows its [`Spec`]s to the model, and passes the model's calls to
+//! it. A call never returns an error to the runtime: a failure is a [`ToolOutcome`] with a message for the model.
 
 mod arguments;
 mod builtin;
 mod cli;
 mod clip;
+mod config_error;
 mod http;
 mod mcp;
 mod outcome;
-mod refusal;
 mod settings;
 mod toolbox;
 
-pub use mcp::Changes;
-pub use outcome::{Builtin, Builtins, Context, Outcome, Spec, Trace};
-pub use refusal::Refusal;
-pub use settings::{OUTPUT_LIMIT, Settings};
+pub use config_error::ConfigError;
+pub use mcp::ToolListChanges;
+pub use outcome::{Builtin, Builtins, Context, Spec, ToolOutcome, TraceContext};
+pub use settings::{OUTPUT_LIMIT, ToolSettings};
 pub use slipway_egress::Allowed;
 pub use toolbox::{Program, Toolbox};

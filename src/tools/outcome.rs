@@ -1,4 +1,4 @@
-//! What goes in and out of a call: the tool as the model sees it, the limits of one call, and what comes back.
+//! The interface of a call: the tool as the model sees it, the limits of one call, and its result.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// A tool as the model is shown it.
+/// A tool as the model sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
     pub name: String,
@@ -17,17 +17,17 @@ pub struct Spec {
     pub schema: Value,
 }
 
-/// The result of a call, as the model gets it.
+/// The result of a call, as the model sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Outcome {
+pub struct ToolOutcome {
     pub content: String,
-    /// The call did not do what was asked; `content` says why and what would.
+    /// The call failed; `content` has the reason.
     pub is_error: bool,
-    /// There was more than the output limit lets through; `content` says so too.
+    /// The output was cut at the limit; `content` ends with a note.
     pub truncated: bool,
 }
 
-impl Outcome {
+impl ToolOutcome {
     pub fn ok(content: impl Into<String>) -> Self {
         Self { content: content.into(), is_error: false, truncated: false }
     }
@@ -39,14 +39,14 @@ impl Outcome {
 
 /// The headers of W3C trace context, `traceparent` and `tracestate`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Trace {
+pub struct TraceContext {
     pub parent: Option<String>,
-    /// Means nothing without a parent.
+    /// Ignored without a parent.
     pub state: Option<String>,
 }
 
-impl Trace {
-    /// What there is, by the names of its headers.
+impl TraceContext {
+    /// The headers that are set.
     pub(crate) fn headers(&self) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
         const NAMES: [HeaderName; 2] = [HeaderName::from_static("traceparent"), HeaderName::from_static("tracestate")];
         let state = self.state.as_ref().filter(|_| self.parent.is_some());
@@ -58,22 +58,22 @@ impl Trace {
 /// The limits of one call, and the trace that it belongs to.
 #[derive(Debug, Clone)]
 pub struct Context {
-    /// W3C trace context, passed on to HTTP and MCP servers.
-    pub trace: Trace,
-    /// No call outlives this, whatever its tool's own timeout.
+    /// The W3C trace context, sent to HTTP and MCP servers.
+    pub trace: TraceContext,
+    /// The deadline of the call, if the timeout of its tool is not earlier.
     pub deadline: Instant,
-    /// True once the answer is cancelled. A dropped sender cancels nothing.
+    /// True once the turn is cancelled. A dropped sender cancels nothing.
     pub cancelled: watch::Receiver<bool>,
 }
 
 impl Context {
-    /// A context that only the clock ends.
+    /// A context without trace and cancellation.
     pub fn until(deadline: Instant) -> Self {
-        Self { trace: Trace::default(), deadline, cancelled: watch::channel(false).1 }
+        Self { trace: TraceContext::default(), deadline, cancelled: watch::channel(false).1 }
     }
 
     #[must_use]
-    pub fn with_trace(self, trace: Trace) -> Self {
+    pub fn with_trace(self, trace: TraceContext) -> Self {
         Self { trace, ..self }
     }
 
@@ -82,7 +82,7 @@ impl Context {
         Self { cancelled, ..self }
     }
 
-    /// Returns once the call is cancelled, and never otherwise.
+    /// Resolves once the call is cancelled, and never otherwise.
     pub(crate) async fn cancellation(&self) {
         let mut cancelled = self.cancelled.clone();
         if cancelled.wait_for(|is| *is).await.is_err() {
@@ -91,11 +91,11 @@ impl Context {
     }
 }
 
-/// A tool that the runtime itself brings along, such as `memory`. It is offered under its spec's name and its arguments are
-/// validated against its schema like those of any other.
+/// A tool of the runtime itself, such as `memory`. It is offered under the name in its spec, and its arguments are validated
+/// against its schema like those of any other tool.
 pub trait Builtin: Send + Sync {
     fn spec(&self) -> Spec;
-    fn call<'a>(&'a self, arguments: Value) -> Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>;
+    fn call<'a>(&'a self, arguments: Value) -> Pin<Box<dyn Future<Output = ToolOutcome> + Send + 'a>>;
 }
 
 pub type Builtins = Vec<Box<dyn Builtin>>;

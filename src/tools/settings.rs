@@ -1,35 +1,35 @@
-//! What the operator of the platform decides for all tools of an agent: private addresses that may be reached, the
-//! search endpoint, how much text goes back to the model, and which lists of tools are approved.
+//! The operator's settings for all tools of an agent: egress exceptions, the search endpoint, the output limit, and the
+//! approved tool lists of MCP servers.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use slipway_api::contract::{EGRESS_ALLOW, EGRESS_PROXY, SEARCH_URL, TOOL_DIGESTS};
-use slipway_egress::{Allowed, Egress, Whose, redacted};
+use slipway_egress::{Allowed, Egress, EgressProfile, redacted};
 use url::Url;
 
 /// 32 KiB, some 8,000 tokens.
 pub const OUTPUT_LIMIT: usize = 32 * 1024;
 
 #[derive(Clone)]
-pub struct Settings {
+pub struct ToolSettings {
     /// Networks and hosts that http and mcp tools may reach although they are not public. `RUNTIME_EGRESS_ALLOW`.
     pub allow: Vec<Allowed>,
-    /// Bytes of a call's output given back to the model.
+    /// The bytes of a call's output that the model gets.
     pub output_limit: usize,
     /// The search page of a SearXNG-compatible server, for the builtin `search`. `RUNTIME_SEARCH_URL`.
     pub search: Option<Url>,
-    /// An HTTP proxy for all of it. The variables that other programs take proxies from are not heeded. `RUNTIME_EGRESS_PROXY`.
+    /// An HTTP proxy for all requests. `HTTPS_PROXY` and the like are ignored. `RUNTIME_EGRESS_PROXY`.
     pub proxy: Option<Url>,
-    /// For servers that speak mcp, by tool: the digest of the list that was approved. A server that is not in it is held
-    /// to the first list that it offers. Without all of it, servers may change their tools. `RUNTIME_TOOL_DIGESTS`.
+    /// The digests of the approved tool lists of MCP servers, by tool. For a server that is not in it, the first list that it
+    /// offers is approved. `None`: servers may change their tools. `RUNTIME_TOOL_DIGESTS`.
     pub approved: Option<BTreeMap<String, String>>,
 }
 
-/// The URLs may hold passwords; of them only the places are shown.
-impl fmt::Debug for Settings {
+/// Shows scheme, host and port of URLs only, because they may hold passwords.
+impl fmt::Debug for ToolSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Settings")
+        f.debug_struct("ToolSettings")
             .field("allow", &self.allow)
             .field("output_limit", &self.output_limit)
             .field("search", &self.search.as_ref().map(redacted))
@@ -39,20 +39,21 @@ impl fmt::Debug for Settings {
     }
 }
 
-impl Default for Settings {
+impl Default for ToolSettings {
     fn default() -> Self {
         Self { allow: Vec::new(), output_limit: OUTPUT_LIMIT, search: None, proxy: None, approved: None }
     }
 }
 
-impl Settings {
-    /// The way out of all tools.
+impl ToolSettings {
+    /// The egress client of all tools.
     pub(crate) fn egress(&self) -> Egress {
-        let whose = Whose { name: "tools", setting: EGRESS_ALLOW, user_agent: concat!("slipway-runtime/", env!("CARGO_PKG_VERSION")) };
-        Egress::new(whose, &self.allow, self.proxy.clone())
+        let profile =
+            EgressProfile { name: "tools", setting: EGRESS_ALLOW, user_agent: concat!("slipway-runtime/", env!("CARGO_PKG_VERSION")) };
+        Egress::new(profile, &self.allow, self.proxy.clone())
     }
 
-    /// From the environment; every faulty variable gives a line naming it.
+    /// Reads the environment. The error has a line for every invalid variable.
     pub fn read(variables: &dyn Fn(&str) -> Option<String>) -> Result<Self, Vec<String>> {
         let mut settings = Self::default();
         let mut faults = Vec::new();
@@ -67,7 +68,7 @@ impl Settings {
             let Some(value) = set(name) else { continue };
             match Url::parse(value.trim()) {
                 Ok(value) if matches!(value.scheme(), "http" | "https") && value.host().is_some() => *url = Some(value),
-                // The value may hold a password and is not quoted.
+                // The value is not quoted, because it may hold a password.
                 _ => faults.push(format!("{name}: must be an http or https URL, as in http://search.internal:8080/search")),
             }
         }
@@ -87,7 +88,7 @@ mod tests {
 
     #[test]
     fn every_faulty_variable_is_named_and_no_password_is_quoted() {
-        let faults = Settings::read(&|name| match name {
+        let faults = ToolSettings::read(&|name| match name {
             EGRESS_ALLOW => Some("10.0.0.0/8, nonsense, wiki.internal:443".into()),
             SEARCH_URL => Some("user:hunter2@search".into()),
             TOOL_DIGESTS => Some("[]".into()),
@@ -98,8 +99,8 @@ mod tests {
         assert!(faults[2].starts_with("RUNTIME_TOOL_DIGESTS: must be a JSON object"), "{faults:?}");
         assert!(faults[0].starts_with("RUNTIME_EGRESS_ALLOW: 'nonsense'"), "{faults:?}");
         assert!(faults[1].starts_with("RUNTIME_SEARCH_URL: ") && !faults[1].contains("hunter2"), "{faults:?}");
-        let proxied = Settings::read(&|name| (name == EGRESS_PROXY).then(|| "http://me:hunter2@proxy:3128".into())).unwrap();
+        let proxied = ToolSettings::read(&|name| (name == EGRESS_PROXY).then(|| "http://me:hunter2@proxy:3128".into())).unwrap();
         assert!(format!("{proxied:?}").contains("http://proxy:3128") && !format!("{proxied:?}").contains("hunter2"));
-        assert_eq!(Settings::read(&|_| Some(" ".into())).unwrap().output_limit, 32 * 1024);
+        assert_eq!(ToolSettings::read(&|_| Some(" ".into())).unwrap().output_limit, 32 * 1024);
     }
 }

@@ -17,18 +17,18 @@ use crate::arguments::decode;
 use crate::builtin::{self, BuiltinTool};
 use crate::cli::{CliTool, executable, server};
 use crate::clip::{clip, line};
+use crate::config_error::ConfigError;
 use crate::http::HttpTool;
-use crate::http::headers::Source;
-use crate::mcp::{Approved, Changes, Config, Endpoint, Server, Taken, prefix};
-use crate::outcome::{Builtins, Context, Outcome, Spec};
-use crate::refusal::Refusal;
-use crate::settings::Settings;
+use crate::http::headers::HeaderSource;
+use crate::mcp::{ApprovedList, Config, Endpoint, ReservedNames, Server, ToolListChanges, prefix};
+use crate::outcome::{Builtins, Context, Spec, ToolOutcome};
+use crate::settings::ToolSettings;
 use slipway_egress::{Egress, redacted};
 
-/// How much longer than its limit a program may take to be ended and cleaned up.
-const CLEANUP: Duration = Duration::from_secs(2);
+/// The time beyond the deadline in which a program is killed and cleaned up.
+const CLEANUP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// An MCP server that is a program speaking over its input and output.
+/// An MCP server on the standard input and output of a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
     pub name: String,
@@ -46,60 +46,60 @@ pub struct Toolbox {
 struct Tool {
     spec: Spec,
     timeout: Duration,
-    kind: Kind,
+    kind: ToolKind,
 }
 
-enum Kind {
+enum ToolKind {
     Http(Box<HttpTool>),
     Cli(CliTool),
     Builtin(BuiltinTool),
 }
 
 impl Toolbox {
-    /// Checks every configuration; nothing is connected yet. `variables` is where `headersFrom` finds its secrets.
+    /// Checks every configuration without connecting. `variables` resolves the secrets of `headersFrom`.
     pub fn open(
         configs: Vec<ToolConfig>,
         builtin: Builtins,
-        settings: Settings,
+        settings: ToolSettings,
         variables: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<Self, Vec<Refusal>> {
+    ) -> Result<Self, Vec<ConfigError>> {
         Self::open_with_programs(configs, Vec::new(), builtin, settings, variables)
     }
 
-    /// The same with further MCP servers that are programs.
+    /// As `open`, with further MCP servers that are programs.
     #[expect(clippy::needless_pass_by_value, reason = "a toolbox is what becomes of them")]
     pub fn open_with_programs(
         configs: Vec<ToolConfig>,
         programs: Vec<Program>,
         builtin: Builtins,
-        settings: Settings,
+        settings: ToolSettings,
         variables: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<Self, Vec<Refusal>> {
+    ) -> Result<Self, Vec<ConfigError>> {
         let egress = settings.egress();
-        let mut opening = Opening { egress, settings: &settings, variables, foreign: BTreeMap::new(), refusals: Vec::new() };
+        let mut builder = ToolboxBuilder { egress, settings: &settings, variables, external: BTreeMap::new(), errors: Vec::new() };
         for tool in builtin {
-            opening.foreign.insert(tool.spec().name, BuiltinTool::Foreign(tool));
+            builder.external.insert(tool.spec().name, BuiltinTool::External(tool));
         }
         let mut seen = BTreeSet::new();
         for name in configs.iter().map(|config| &config.name).chain(programs.iter().map(|program| &program.name)) {
             if !seen.insert(name.clone()) {
-                opening.refusals.push(Refusal::new(
+                builder.errors.push(ConfigError::new(
                     name,
                     "name",
                     "is taken by another tool of this agent; the model could not tell them apart",
                 ));
             } else if name.is_empty() || name.len() > 64 || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
             {
-                opening.refusals.push(Refusal::new(name, "name", "must have 1 to 64 letters, digits, - and _"));
+                builder.errors.push(ConfigError::new(name, "name", "must have 1 to 64 letters, digits, - and _"));
             }
         }
         let mut tools = BTreeMap::new();
         let mut servers = Vec::new();
         let server = |name: &str, endpoint: Endpoint, timeout: Duration, pinned: Option<&String>| {
             let approved = match (pinned.or_else(|| settings.approved.as_ref()?.get(name)), &settings.approved) {
-                (Some(digest), _) => Approved::Digest(digest.clone()),
-                (None, Some(_)) => Approved::First,
-                (None, None) => Approved::Any,
+                (Some(digest), _) => ApprovedList::Digest(digest.clone()),
+                (None, Some(_)) => ApprovedList::First,
+                (None, None) => ApprovedList::Any,
             };
             Config { name: name.to_owned(), endpoint, timeout, approved }
         };
@@ -107,11 +107,11 @@ impl Toolbox {
             let timeout = Duration::from_secs(u64::try_from(config.timeout).unwrap_or_default().clamp(1, 3600));
             if config.type_ == ToolType::Mcp {
                 servers
-                    .extend(opening.remote(config).map(|endpoint| server(&config.name, endpoint, timeout, config.tools_digest.as_ref())));
+                    .extend(builder.remote(config).map(|endpoint| server(&config.name, endpoint, timeout, config.tools_digest.as_ref())));
             } else if config.type_ == ToolType::Cli && config.protocol == Some(Protocol::Mcp) {
                 servers
-                    .extend(opening.program(config).map(|endpoint| server(&config.name, endpoint, timeout, config.tools_digest.as_ref())));
-            } else if let Some((kind, spec)) = opening.tool(config) {
+                    .extend(builder.program(config).map(|endpoint| server(&config.name, endpoint, timeout, config.tools_digest.as_ref())));
+            } else if let Some((kind, spec)) = builder.tool(config) {
                 let spec = Spec { name: config.name.clone(), description: config.description.clone().unwrap_or(spec.description), ..spec };
                 tools.insert(config.name.clone(), Tool { spec, timeout, kind });
             }
@@ -122,28 +122,29 @@ impl Toolbox {
                     let endpoint = Endpoint::Program { binary: program.binary, arguments: program.arguments };
                     servers.push(server(&program.name, endpoint, program.timeout, None));
                 }
-                Err(fault) => opening.refusals.push(Refusal::new(&program.name, "binary", fault)),
+                Err(fault) => builder.errors.push(ConfigError::new(&program.name, "binary", fault)),
             }
         }
-        for name in opening.foreign.keys().filter(|name| seen.contains(*name)) {
-            opening.refusals.push(Refusal::new(
+        for name in builder.external.keys().filter(|name| seen.contains(*name)) {
+            builder.errors.push(ConfigError::new(
                 name,
                 "name",
                 "belongs to a builtin of the runtime; only a tool of type builtin can have it",
             ));
         }
-        if !opening.refusals.is_empty() {
-            return Err(opening.refusals);
+        if !builder.errors.is_empty() {
+            return Err(builder.errors);
         }
-        for (name, kind) in opening.foreign {
-            tools.insert(name, Tool { spec: kind.spec(), timeout: builtin::TIMEOUT, kind: Kind::Builtin(kind) });
+        for (name, kind) in builder.external {
+            tools.insert(name, Tool { spec: kind.spec(), timeout: builtin::BUILTIN_TIMEOUT, kind: ToolKind::Builtin(kind) });
         }
-        let taken = Taken { names: tools.keys().cloned().collect(), prefixes: servers.iter().map(|server| prefix(&server.name)).collect() };
-        let server = |config: Config| Server::new(config, settings.output_limit, taken.clone());
+        let reserved =
+            ReservedNames { names: tools.keys().cloned().collect(), prefixes: servers.iter().map(|server| prefix(&server.name)).collect() };
+        let server = |config: Config| Server::new(config, settings.output_limit, reserved.clone());
         Ok(Self { servers: servers.into_iter().map(server).collect(), tools, limit: settings.output_limit })
     }
 
-    /// What the model is shown. Servers that are down show nothing and are asked again later.
+    /// The tools for the model. Servers that are down are left out and retried later.
     pub fn specs(&self) -> BoxFuture<'_, Vec<Spec>> {
         self.offered().boxed()
     }
@@ -154,7 +155,7 @@ impl Toolbox {
         self.tools.values().map(|tool| tool.spec.clone()).chain(remote).collect()
     }
 
-    /// Every MCP server is connected anew and asked for its tools when it is needed next.
+    /// Drops the connections of all MCP servers, so that their tools are listed again on next use.
     pub async fn refresh(&self) {
         join_all(self.servers.iter().map(Server::reset)).await;
     }
@@ -162,68 +163,68 @@ impl Toolbox {
     /// The kind of a tool, for spans: `http`, `cli`, `builtin`, or `mcp` for all tools of servers.
     pub fn kind(&self, name: &str) -> &'static str {
         match self.tools.get(name).map(|tool| &tool.kind) {
-            Some(Kind::Http(_)) => "http",
-            Some(Kind::Cli(_)) => "cli",
-            Some(Kind::Builtin(_)) => "builtin",
+            Some(ToolKind::Http(_)) => "http",
+            Some(ToolKind::Cli(_)) => "cli",
+            Some(ToolKind::Builtin(_)) => "builtin",
             None => "mcp",
         }
     }
 
-    /// For every mcp tool whose server has been reached, a digest of the tools that it offered last (threat 14).
+    /// The digest of the last list of each MCP server that has been reached, by tool (threat 14).
     pub fn digests(&self) -> BTreeMap<String, String> {
         self.servers.iter().filter_map(|server| Some((server.name.clone(), server.digest()?))).collect()
     }
 
-    /// For every mcp tool whose server does not offer the approved list: how its list differs.
-    pub fn changes(&self) -> BTreeMap<String, Changes> {
+    /// The changes of each MCP server whose list differs from the approved one, by tool.
+    pub fn changes(&self) -> BTreeMap<String, ToolListChanges> {
         self.servers.iter().filter_map(|server| Some((server.name.clone(), server.changes()?))).collect()
     }
 
-    /// Boxed, as `specs` is: so what stands behind a tool is compiled here, and not once more for all who call it.
-    pub fn call<'a>(&'a self, call: &'a str, arguments: Value, context: &'a Context) -> BoxFuture<'a, Outcome> {
+    /// Boxed, like `specs`, so that the futures of all tools are compiled in this crate only.
+    pub fn call<'a>(&'a self, call: &'a str, arguments: Value, context: &'a Context) -> BoxFuture<'a, ToolOutcome> {
         self.answer(call, arguments, context).boxed()
     }
 
-    async fn answer(&self, call: &str, arguments: Value, context: &Context) -> Outcome {
+    async fn answer(&self, call: &str, arguments: Value, context: &Context) -> ToolOutcome {
         if let Some(tool) = self.tools.get(call) {
             return match decode(&tool.spec.schema, arguments) {
                 Ok(arguments) => self.run(call, tool, arguments, context).await,
-                Err(faults) => Outcome::error(format!("{call} was not called: {faults}")),
+                Err(faults) => ToolOutcome::error(format!("{call} was not called: {faults}")),
             };
         }
-        // Connecting counts against the time of the call, too.
+        // Connecting counts towards the deadline of the call.
         for server in self.servers.iter().filter(|server| call.starts_with(&prefix(&server.name)) || call.len() == 64) {
-            let until = until(server.timeout, context);
+            let until = call_deadline(server.timeout, context);
             let attempt = async {
                 let offered = server.offered().await;
                 let tool = offered.iter().find(|offered| offered.spec.name == call)?;
                 Some(match decode(&tool.spec.schema, arguments.clone()) {
                     Ok(arguments) => server.call(&tool.remote, arguments, context).await,
-                    Err(faults) => Outcome::error(format!("{call} was not called: {faults}")),
+                    Err(faults) => ToolOutcome::error(format!("{call} was not called: {faults}")),
                 })
             };
-            match limited(call, until, context, attempt).await {
+            match with_deadline(call, until, context, attempt).await {
                 Ok(Some(outcome)) | Err(outcome) => return outcome,
                 Ok(None) => {}
             }
         }
         let known = self.specs().await.into_iter().map(|spec| spec.name).collect::<Vec<_>>().join(", ");
-        Outcome::error(format!("there is no tool '{}' at the moment; there are: {}", line(call, 100), line(&known, 4000)))
+        ToolOutcome::error(format!("there is no tool '{}' at the moment; there are: {}", line(call, 100), line(&known, 4000)))
     }
 
-    async fn run(&self, call: &str, tool: &Tool, arguments: Map<String, Value>, context: &Context) -> Outcome {
-        let until = until(tool.timeout, context);
+    async fn run(&self, call: &str, tool: &Tool, arguments: Map<String, Value>, context: &Context) -> ToolOutcome {
+        let until = call_deadline(tool.timeout, context);
         let outcome = match &tool.kind {
-            // It sees to its limits itself, because it has something to clean up.
-            Kind::Cli(cli) => {
-                let cleaned = until + CLEANUP;
-                tokio::time::timeout_at(cleaned, cli.call(&arguments, until, context)).await.map_err(|_| late(call))
+            // Enforces the deadline itself, because it has to clean up.
+            ToolKind::Cli(cli) => {
+                let cleaned = until + CLEANUP_TIMEOUT;
+                tokio::time::timeout_at(cleaned, cli.call(&arguments, until, context)).await.map_err(|_| timed_out(call))
             }
-            Kind::Http(http) => limited(call, until, context, http.call(&arguments, context)).await,
-            Kind::Builtin(builtin) => limited(call, until, context, builtin.call(Value::Object(arguments), context)).await,
+            ToolKind::Http(http) => with_deadline(call, until, context, http.call(&arguments, context)).await,
+            ToolKind::Builtin(builtin) => with_deadline(call, until, context, builtin.call(Value::Object(arguments), context)).await,
         };
         let outcome = outcome.unwrap_or_else(|stopped| stopped);
-        // A tool that cut its own output has said so; some slack keeps that note whole.
+        // Some slack for the note of a tool that has cut its own output.
         if outcome.truncated || outcome.content.len() <= self.limit + 256 {
             outcome
         } else {
@@ -232,96 +233,96 @@ impl Toolbox {
     }
 }
 
-fn until(timeout: Duration, context: &Context) -> Instant {
+fn call_deadline(timeout: Duration, context: &Context) -> Instant {
     (Instant::now() + timeout).min(context.deadline)
 }
 
-async fn limited<T>(call: &str, until: Instant, context: &Context, work: impl Future<Output = T>) -> Result<T, Outcome> {
+async fn with_deadline<T>(call: &str, until: Instant, context: &Context, work: impl Future<Output = T>) -> Result<T, ToolOutcome> {
     tokio::select! {
         done = work => Ok(done),
-        () = tokio::time::sleep_until(until) => Err(late(call)),
-        () = context.cancellation() => Err(Outcome::error(format!("{call} was cancelled"))),
+        () = tokio::time::sleep_until(until) => Err(timed_out(call)),
+        () = context.cancellation() => Err(ToolOutcome::error(format!("{call} was cancelled"))),
     }
 }
 
-fn late(call: &str) -> Outcome {
-    Outcome::error(format!("{call} took longer than its time limit and was given up; it may have had an effect all the same"))
+fn timed_out(call: &str) -> ToolOutcome {
+    ToolOutcome::error(format!("{call} took longer than its time limit and was given up; it may have had an effect all the same"))
 }
 
-/// Collects every refusal on the way.
-struct Opening<'a> {
+/// Opens tools and collects all errors.
+struct ToolboxBuilder<'a> {
     egress: Egress,
-    settings: &'a Settings,
+    settings: &'a ToolSettings,
     variables: &'a dyn Fn(&str) -> Option<String>,
-    foreign: BTreeMap<String, BuiltinTool>,
-    refusals: Vec<Refusal>,
+    external: BTreeMap<String, BuiltinTool>,
+    errors: Vec<ConfigError>,
 }
 
-impl Opening<'_> {
-    fn tool(&mut self, config: &ToolConfig) -> Option<(Kind, Spec)> {
+impl ToolboxBuilder<'_> {
+    fn tool(&mut self, config: &ToolConfig) -> Option<(ToolKind, Spec)> {
         let limit = self.settings.output_limit;
         let spec = |schema: &Value| Spec { name: config.name.clone(), description: String::new(), schema: schema.clone() };
         let opened = match config.type_ {
             ToolType::Http => {
-                HttpTool::open(config, &self.egress, limit, self.variables).map(|http| (spec(&http.schema), Kind::Http(Box::new(http))))
+                HttpTool::open(config, &self.egress, limit, self.variables).map(|http| (spec(&http.schema), ToolKind::Http(Box::new(http))))
             }
-            ToolType::Cli => CliTool::open(config, limit).map(|cli| (spec(&cli.schema), Kind::Cli(cli))),
-            ToolType::Builtin | ToolType::Mcp => self.builtin(config).map(|builtin| (builtin.spec(), Kind::Builtin(builtin))),
+            ToolType::Cli => CliTool::open(config, limit).map(|cli| (spec(&cli.schema), ToolKind::Cli(cli))),
+            ToolType::Builtin | ToolType::Mcp => self.builtin(config).map(|builtin| (builtin.spec(), ToolKind::Builtin(builtin))),
         };
         match opened {
             Ok((spec, kind)) => Some((kind, spec)),
-            Err(mut refusals) => {
-                self.refusals.append(&mut refusals);
+            Err(mut errors) => {
+                self.errors.append(&mut errors);
                 None
             }
         }
     }
 
-    /// One that the runtime brought, or one of ours.
-    fn builtin(&mut self, config: &ToolConfig) -> Result<BuiltinTool, Vec<Refusal>> {
-        if let Some(foreign) = self.foreign.remove(&config.name) {
-            return Ok(foreign);
+    /// A builtin of the runtime, or of this crate.
+    fn builtin(&mut self, config: &ToolConfig) -> Result<BuiltinTool, Vec<ConfigError>> {
+        if let Some(external) = self.external.remove(&config.name) {
+            return Ok(external);
         }
-        let foreign: Vec<String> = self.foreign.keys().cloned().collect();
-        BuiltinTool::open(config, &self.egress, self.settings, &foreign).map_err(|refusal| vec![refusal])
+        let external: Vec<String> = self.external.keys().cloned().collect();
+        BuiltinTool::open(config, &self.egress, self.settings, &external).map_err(|refusal| vec![refusal])
     }
 
     fn program(&mut self, config: &ToolConfig) -> Option<Endpoint> {
         match server(config) {
             Ok((binary, arguments)) => Some(Endpoint::Program { binary, arguments }),
-            Err(mut refusals) => {
-                self.refusals.append(&mut refusals);
+            Err(mut errors) => {
+                self.errors.append(&mut errors);
                 None
             }
         }
     }
 
     fn remote(&mut self, config: &ToolConfig) -> Option<Endpoint> {
-        let source = Source { tool: &config.name, literal: &config.headers, secret: &config.headers_from, variables: self.variables };
+        let source = HeaderSource { tool: &config.name, literal: &config.headers, secret: &config.headers_from, variables: self.variables };
         let headers = match source.read() {
             Ok(headers) => headers,
-            Err(mut refusals) => {
-                self.refusals.append(&mut refusals);
+            Err(mut errors) => {
+                self.errors.append(&mut errors);
                 return None;
             }
         };
         if let Some(name) = PROTOCOL_HEADERS.iter().find(|name| headers.contains_key(**name)) {
-            self.refusals.push(Refusal::new(&config.name, "headers", format!("{name} belongs to the protocol and cannot be set")));
+            self.errors.push(ConfigError::new(&config.name, "headers", format!("{name} belongs to the protocol and cannot be set")));
             return None;
         }
         let text = config.mcp_endpoint.as_deref().unwrap_or_default();
         match Url::parse(text) {
             Ok(url) if matches!(url.scheme(), "http" | "https") && url.username().is_empty() && url.password().is_none() => {
-                // A name is checked when it is resolved; what is wrong with the URL itself can be told at once.
+                // Names are checked when they are resolved; the URL itself is checked now.
                 if let Err(blocked) = self.egress.check(&url) {
-                    self.refusals.push(Refusal::new(&config.name, "mcpEndpoint", blocked.to_string()));
+                    self.errors.push(ConfigError::new(&config.name, "mcpEndpoint", blocked.to_string()));
                     return None;
                 }
                 Some(Endpoint::Remote { url, headers, egress: self.egress.clone() })
             }
             Ok(url) => {
                 let shown = redacted(&url);
-                self.refusals.push(Refusal::new(
+                self.errors.push(ConfigError::new(
                     &config.name,
                     "mcpEndpoint",
                     format!("{shown} must be an http or https URL without credentials; these belong into headersFrom"),
@@ -329,7 +330,7 @@ impl Opening<'_> {
                 None
             }
             Err(error) => {
-                self.refusals.push(Refusal::new(&config.name, "mcpEndpoint", format!("is not a URL: {error}")));
+                self.errors.push(ConfigError::new(&config.name, "mcpEndpoint", format!("is not a URL: {error}")));
                 None
             }
         }
@@ -337,4 +338,4 @@ impl Opening<'_> {
 }
 
 #[cfg(test)]
-mod strange;
+mod config_tests;

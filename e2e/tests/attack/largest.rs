@@ -9,21 +9,30 @@ use tempfile::TempDir;
 
 use crate::memory;
 
-/// How many teams do it at once, see docs/limits.md.
-const TEAMS: usize = 4;
+/// For how many teams the chart's limits are meant, see docs/limits.md.
+const TEAMS: u64 = 4;
+/// How many do it here. Two show what each takes: what an API server does with four takes many times as long as all else.
+const FULL: u64 = 2;
 const KIB: usize = 1024;
 
 /// Whoever may write in several teams makes all that their quotas allow, each as large as it can be, and asks for lists of it.
 /// Manager and REST stay within the chart's limits while that happens, and when they begin anew with all of it there, and REST
-/// when it is attacked besides; so does the history.
+/// when it is attacked besides; so does the history. All that is more than an empty platform takes is reckoned as what the teams
+/// cost, and counted for as many as the limits are meant for. Nothing is taken away in the end, which would take long: `hack/test`
+/// tries this by itself, and its API server ends with it.
 #[test]
 fn teams_full_of_the_largest_objects_do_not_end_the_platform() {
     let slipway = Installation::shared();
-    let teams: Vec<String> = (0..TEAMS).map(|at| format!("largest-{at}")).collect();
-    let namespaces: Vec<String> = teams.iter().map(|slug| slipway.team(slug)).collect();
+    let namespaces: Vec<String> = (0..FULL).map(|at| slipway.team(&format!("largest-{at}"))).collect();
     let member = slipway.member("largest-member", "slipway-developer", &namespaces[0]);
     let (managers, apis) = (Cgroup::with_memory(MEMORY), Cgroup::with_memory(MEMORY));
     let rest = slipway.rest_within(&apis, &[]);
+    let folders = [TempDir::new().unwrap(), TempDir::new().unwrap()];
+    let history = slipway.state(folders[0].path());
+    let empty = [slipway.operator(), rest.id(), history.id()].map(peak_memory);
+    drop(history);
+    // Else somebody else's objects are there, and what the teams cost would be counted as nobody's.
+    assert!(empty.iter().all(|peak| *peak < MEMORY / 4), "without teams there are {empty:?} bytes");
     let cluster = Api::kubernetes(Some(slipway.kubeconfig()));
     thread::scope(|scope| {
         for namespace in &namespaces {
@@ -49,29 +58,29 @@ fn teams_full_of_the_largest_objects_do_not_end_the_platform() {
     }
     let listed = lists(&rest, &member.token);
     assert!(listed < 4 * 1024 * KIB, "a list of agents has {listed} bytes");
-    within("the manager", slipway.operator());
-    within("REST", rest.id());
+    let [manager, api, releases] = empty;
+    within("the manager", slipway.operator(), manager);
+    within("REST", rest.id(), api);
     drop(rest);
     let (operator, rest) = (slipway.operator_within(&managers), slipway.rest_within(&apis, &[]));
     lists(&rest, &member.token);
-    within("the manager after a restart", operator.id());
-    within("REST after a restart", rest.id());
+    within("the manager after a restart", operator.id(), manager);
+    within("REST after a restart", rest.id(), api);
     drop(rest);
     // With all of it there, REST is attacked as in `memory`.
     memory::a_crowd("largest-crowd");
-    let folder = TempDir::new().unwrap();
-    within("the history after its start", slipway.state(folder.path()).id());
-    for slug in &teams {
-        slipway.kubectl(format!("delete agents,skills,tools,knowledgebases --all -n team-{slug} --wait=false")).ok();
-    }
+    within("the history after its start", slipway.state(folders[1].path()).id(), releases);
 }
 
 #[track_caller]
 #[expect(clippy::print_stderr, reason = "the figures are what one wants to know")]
-fn within(what: &str, process: u32) {
+fn within(what: &str, process: u32, empty: u64) {
     let peak = peak_memory(process);
-    eprintln!("{what}: {} MiB at most", peak / 1024 / 1024);
-    assert!(peak < MEMORY, "{what} took {peak} bytes");
+    let reckoned = empty + peak.saturating_sub(empty) * TEAMS / FULL;
+    let [empty, mib, all] = [empty, peak, reckoned].map(|bytes| bytes / 1024 / 1024);
+    let told = format!("{what}: {empty} MiB without teams, {mib} MiB with {FULL}, which makes {all} MiB with {TEAMS}");
+    eprintln!("{told}");
+    assert!(reckoned < MEMORY, "{told}");
 }
 
 /// Eight lists of all agents at once; the length of one.
@@ -95,12 +104,8 @@ fn fill(slipway: &Installation, cluster: &Api, namespace: &str) {
     slipway.agents_counted(namespace);
     let prompt = "\u{e9}".repeat(60 * KIB);
     let annotations: Value = (0..60).map(|at| (format!("example.com/a{at}"), json!("x".repeat(4 * KIB)))).collect();
+    // Agents come last: each is looked at every 30 s, and while an API server is behind, each look writes its status once more.
     let made = [
-        (
-            "Agent",
-            json!({"name": "N", "framework": "custom", "systemPrompt": prompt, "description": "\u{20ac}".repeat(2048),
-            "suggestionsProvider": "static", "suggestions": format!("[\"{}\"]", "\u{20ac}".repeat(16_380)), "suspend": true}),
-        ),
         (
             "Tool",
             json!({"name": "n", "type": "http", "endpoint": "https://example.com", "description": "\u{20ac}".repeat(4096),
@@ -113,6 +118,11 @@ fn fill(slipway: &Installation, cluster: &Api, namespace: &str) {
             "files": {"a": "\u{e9}".repeat(64 * KIB), "b": "\u{e9}".repeat(64 * KIB)}}),
         ),
         ("KnowledgeBase", json!({"name": "N", "description": "\u{20ac}".repeat(2048)})),
+        (
+            "Agent",
+            json!({"name": "N", "framework": "custom", "systemPrompt": prompt, "description": "\u{20ac}".repeat(2048),
+            "suggestionsProvider": "static", "suggestions": format!("[\"{}\"]", "\u{20ac}".repeat(16_380)), "suspend": true}),
+        ),
     ];
     for (of, spec) in &made {
         for at in 0..50 {

@@ -1,4 +1,4 @@
-//! A controller without a cluster: what is requested, what the reconciler is called with, and when.
+//! A controller without a cluster: requests, calls of the reconciler, and their times.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -18,7 +18,7 @@ impl Failure for No {
     }
 }
 
-/// A controller that runs, and the way to tell it to end.
+/// A running controller, and the sender of its phase.
 struct Running {
     requests: Requests,
     metrics: Metrics,
@@ -46,7 +46,7 @@ fn key(name: &str) -> Key {
     Key::new("team-a", name)
 }
 
-/// What a reconciler was called with, in order, and when.
+/// The calls of a reconciler, in order, with their times.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<(String, Instant)>>>);
 
@@ -67,7 +67,7 @@ impl Log {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_requests_at_once_are_one_reconcile_and_a_later_one_is_another() {
+async fn requests_are_coalesced_until_the_reconcile_begins() {
     let log = Log::default();
     let at_once = Arc::new(AtomicUsize::new(0));
     let controller = Running::new(4, {
@@ -92,7 +92,7 @@ async fn many_requests_at_once_are_one_reconcile_and_a_later_one_is_another() {
     assert_eq!(log.names().len(), 2, "a request during the reconcile is reconciled after it, though that one wanted no more");
     controller.requests.add(key("a"));
     sleep(Duration::from_secs(5)).await;
-    assert_eq!(log.names().len(), 3, "what had nothing to come back for is known again when it is requested");
+    assert_eq!(log.names().len(), 3, "an object without a requeue is reconciled again on request");
     assert_eq!(controller.errors("panic"), 0);
 }
 
@@ -122,7 +122,7 @@ async fn the_earliest_time_counts_and_a_resync_comes_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failures_are_tried_again_later_and_later_until_one_succeeds() {
+async fn failures_are_retried_with_growing_pauses() {
     let log = Log::default();
     let controller = Running::new(1, {
         let log = log.clone();
@@ -138,9 +138,9 @@ async fn failures_are_tried_again_later_and_later_until_one_succeeds() {
     assert_eq!(log.names().len(), 7, "after a success the pauses begin anew");
 }
 
-/// A worker of earlier versions ended with the first panic: with it went a share of the controller, in silence.
+/// In earlier versions the first panic ended a worker silently.
 #[tokio::test(start_paused = true)]
-async fn a_panic_is_a_failed_reconcile_and_takes_no_worker_away() {
+async fn a_panic_is_a_failed_reconcile_and_ends_no_worker() {
     let log = Log::default();
     let controller = Running::new(1, {
         let log = log.clone();
@@ -164,7 +164,7 @@ async fn a_panic_is_a_failed_reconcile_and_takes_no_worker_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_more_than_its_share_is_reconciled_at_once() {
+async fn concurrency_is_limited() {
     let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let controller = Running::new(3, {
         let most = most.clone();
@@ -263,7 +263,7 @@ async fn an_object_that_is_requested_during_its_reconcile_takes_no_place_of_othe
     assert_eq!(log.names(), ["slow", "a", "b", "slow"]);
 }
 
-/// One reconcile is at work and another waits when the controller is told to end.
+/// The phase changes while one reconcile runs and another waits.
 async fn ending(phase: Phase) -> (Log, Duration) {
     let log = Log::default();
     let controller = Running::new(1, {
@@ -289,14 +289,14 @@ async fn ending(phase: Phase) -> (Log, Duration) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_finishes_ends_what_it_has_begun_and_begins_nothing() {
+async fn a_finishing_controller_ends_running_reconciles_and_begins_none() {
     let (log, took) = ending(Phase::Finishing).await;
     assert_eq!(log.names(), ["a"]);
     assert!(took >= Duration::from_secs(2), "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_leads_no_longer_leaves_its_work_where_it_is() {
+async fn an_abandoned_controller_drops_running_reconciles() {
     let (log, took) = ending(Phase::Abandoned).await;
     sleep(Duration::from_secs(10)).await;
     assert_eq!(log.names(), [""; 0]);

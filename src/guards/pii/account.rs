@@ -1,11 +1,11 @@
-//! International bank account numbers: the length of their country and the checksum of ISO 7064.
+//! International bank account numbers: length by country, and the checksum of ISO 7064.
 
 use std::ops::Range;
 
-use super::Found;
+use super::Match;
 
-/// Countries by the length of their numbers, from the SWIFT registry.
-const LENGTHS: &[(usize, &str)] = &[
+/// Countries by the length of their IBANs, from the SWIFT registry.
+const IBAN_LENGTHS: &[(usize, &str)] = &[
     (15, "NO"),
     (16, "BE"),
     (18, "DK FI FO GL NL SD FK"),
@@ -26,7 +26,7 @@ const LENGTHS: &[(usize, &str)] = &[
     (33, "RU"),
 ];
 
-pub(super) fn ibans(text: &[u8], run: &Range<usize>, found: &mut Vec<Found>) {
+pub(super) fn ibans(text: &[u8], run: &Range<usize>, found: &mut Vec<Match>) {
     let mut at = run.start;
     while at + 15 <= run.end {
         match iban(text, at, run.end) {
@@ -47,7 +47,7 @@ fn iban(text: &[u8], at: usize, reach: usize) -> Option<usize> {
         return None;
     }
     let name = std::str::from_utf8(&head[..2]).ok()?;
-    let length = LENGTHS.iter().find(|(_, names)| names.split(' ').any(|one| one == name))?.0;
+    let length = IBAN_LENGTHS.iter().find(|(_, names)| names.split(' ').any(|one| one == name))?.0;
     let mut all = Vec::with_capacity(length);
     let mut end = at;
     while all.len() < length && end < reach {
@@ -62,7 +62,7 @@ fn iban(text: &[u8], at: usize, reach: usize) -> Option<usize> {
     (all.len() == length && alone && remainder(&all) == 1).then_some(end)
 }
 
-/// The number with its first four places at the end and letters as two digits, modulo 97.
+/// The number with its first four characters at the end and letters as two digits, modulo 97.
 fn remainder(iban: &[u8]) -> u32 {
     iban[4..].iter().chain(&iban[..4]).fold(0, |rest, byte| match byte {
         b'0'..=b'9' => (rest * 10 + u32::from(byte - b'0')) % 97,

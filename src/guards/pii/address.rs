@@ -1,20 +1,20 @@
-//! Addresses of mailboxes and of hosts.
+//! E-mail and IPv6 addresses.
 
 use std::net::Ipv6Addr;
 use std::ops::Range;
 
-use super::Found;
+use super::Match;
 
-const LOCAL: usize = 64;
-const DOMAIN: usize = 253;
+const MAX_LOCAL_BYTES: usize = 64;
+const MAX_DOMAIN_BYTES: usize = 253;
 
-pub(super) fn emails(text: &[u8], run: &Range<usize>, found: &mut Vec<Found>) {
+pub(super) fn emails(text: &[u8], run: &Range<usize>, found: &mut Vec<Match>) {
     for at in run.clone().filter(|at| text[*at] == b'@') {
         let local = |byte: &u8| byte.is_ascii_alphanumeric() || b"._%+-".contains(byte);
         let domain = |byte: &u8| byte.is_ascii_alphanumeric() || b".-".contains(byte);
-        let start = at - text[run.start.max(at.saturating_sub(LOCAL))..at].iter().rev().take_while(|byte| local(byte)).count();
+        let start = at - text[run.start.max(at.saturating_sub(MAX_LOCAL_BYTES))..at].iter().rev().take_while(|byte| local(byte)).count();
         let start = start + text[start..at].iter().take_while(|byte| **byte == b'.').count();
-        let reach = run.end.min(at + 1 + DOMAIN);
+        let reach = run.end.min(at + 1 + MAX_DOMAIN_BYTES);
         let mut end = at + 1 + text[at + 1..reach].iter().take_while(|byte| domain(byte)).count();
         while end > at + 1 && b".-".contains(&text[end - 1]) {
             end -= 1;
@@ -32,13 +32,13 @@ fn is_domain(name: &[u8]) -> bool {
     labels.len() >= 2 && whole && top
 }
 
-/// `git@host:path` is a place, not a person.
+/// `git@host:path` is a repository, not a person.
 fn is_remote(local: &[u8], next: Option<&u8>) -> bool {
     local == b"git" && next == Some(&b':')
 }
 
-/// IPv6 addresses of some length: `::1` and `a::b` are nobody's.
-pub(super) fn version_six(text: &str, run: &Range<usize>, found: &mut Vec<Found>) {
+/// IPv6 addresses with at least eight digits, unlike `::1` and `a::b`.
+pub(super) fn version_six(text: &str, run: &Range<usize>, found: &mut Vec<Match>) {
     let bytes = text.as_bytes();
     let part = |byte: u8| byte.is_ascii_hexdigit() || byte == b':';
     let mut at = run.start;

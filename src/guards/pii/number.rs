@@ -1,17 +1,17 @@
-//! Numbers made of groups of digits: cards, social security numbers, IPv4 addresses, telephones.
+//! Numbers of groups of digits: payment cards, social security numbers, IPv4 addresses, telephone numbers.
 
 use std::ops::Range;
 
-use super::Found;
+use super::Match;
 use crate::needles::Needles;
 
-/// Groups that are looked at together.
-const GROUPS: usize = 9;
-/// How far before a number a word may stand that makes it a telephone number.
-pub(crate) const CONTEXT: usize = 48;
+/// The most groups of one number.
+const MAX_GROUPS: usize = 9;
+/// The bytes before a number in which a word such as `phone` counts.
+pub(crate) const CONTEXT_BYTES: usize = 48;
 
-const CARDS: Needles = Needles::new(&["card", "visa", "maestro", "cc ", "karte", "carte", "tarjeta"]);
-const PHONES: Needles = Needles::new(&[
+const CARD_WORDS: Needles = Needles::new(&["card", "visa", "maestro", "cc ", "karte", "carte", "tarjeta"]);
+const PHONE_WORDS: Needles = Needles::new(&[
     "phone",
     "call",
     "tel:",
@@ -38,7 +38,7 @@ struct Groups<'a> {
     groups: Vec<Range<usize>>,
 }
 
-pub(super) fn numbers(text: &str, run: &Range<usize>, found: &mut Vec<Found>) {
+pub(super) fn numbers(text: &str, run: &Range<usize>, found: &mut Vec<Match>) {
     let groups = Groups { text, groups: groups(text.as_bytes(), run) };
     let mut first = 0;
     while first < groups.groups.len() {
@@ -67,22 +67,22 @@ fn groups(text: &[u8], run: &Range<usize>) -> Vec<Range<usize>> {
 }
 
 impl Groups<'_> {
-    /// The end of the groups that may be one number with this one.
+    /// The end of the groups that may form one number with the first.
     fn reach(&self, first: usize, run: &Range<usize>) -> usize {
         let bytes = self.text.as_bytes();
         let start = self.groups[first].start;
         if start > run.start && is_name(bytes[start - 1]) {
             return first;
         }
-        let near = self.groups[first..].windows(2).take(GROUPS - 1).take_while(|pair| {
+        let near = self.groups[first..].windows(2).take(MAX_GROUPS - 1).take_while(|pair| {
             let gap = &bytes[pair[0].end..pair[1].start];
             gap.len() <= 9 && gap.iter().all(|byte| matches!(byte, b' ' | b'.' | b'-' | b'/' | b'(' | b')' | 0x80..))
         });
         first + 1 + near.count()
     }
 
-    /// What the groups from `first` to `last` are together, and where.
-    fn kind(&self, first: usize, last: usize, run: &Range<usize>) -> Option<Found> {
+    /// The kind and span of the number in the groups from `first` to `last`.
+    fn kind(&self, first: usize, last: usize, run: &Range<usize>) -> Option<Match> {
         let bytes = self.text.as_bytes();
         let groups = &self.groups[first..=last];
         let (start, end) = (groups[0].start, groups[groups.len() - 1].end);
@@ -100,7 +100,7 @@ impl Groups<'_> {
             let open = before != Some(b'.') && !(after == Some(b'.') && bytes.get(end + 1).is_some_and(u8::is_ascii_digit));
             return (open && last == first + 3).then_some(("ipv4", start..end));
         }
-        // A number with a decimal point, a path, or a part of a longer number is none of the rest.
+        // Excludes decimal numbers, paths and parts of longer numbers.
         if matches!(before, Some(b'.' | b'/' | b'$' | b'=' | b'#')) && gaps.is_empty() && digits < 13 {
             return None;
         }
@@ -108,7 +108,7 @@ impl Groups<'_> {
         let uniform = gaps.iter().all(|gap| *gap == gaps[0] && matches!(*gap, " " | "-"));
         if uniform && (12..=19).contains(&digits) {
             let digits: Vec<u8> = all().collect();
-            if is_luhn(&digits) && (is_issued(&digits) || (is_maestro(&digits) && self.is_called(start, &CARDS))) {
+            if is_luhn(&digits) && (is_issued(&digits) || (is_maestro(&digits) && self.is_called(start, &CARD_WORDS))) {
                 return Some(("credit-card", start..end));
             }
         }
@@ -144,7 +144,7 @@ impl Groups<'_> {
             && &self.text[serial.clone()] != "0000"
     }
 
-    fn phone(&self, lengths: &[usize], gaps: &[&str], span: Range<usize>, run: &Range<usize>) -> Option<Found> {
+    fn phone(&self, lengths: &[usize], gaps: &[&str], span: Range<usize>, run: &Range<usize>) -> Option<Match> {
         let bytes = self.text.as_bytes();
         let digits: usize = lengths.iter().sum();
         let open = |gap: &&str| {
@@ -172,7 +172,7 @@ impl Groups<'_> {
             _ => false,
         };
         let national = first == b'0' && lengths.len() >= 2 && (9..=14).contains(&digits) && lengths.iter().all(|length| *length >= 2);
-        let sure = (international && digits >= 8) || american || national || (!date && self.is_called(start, &PHONES));
+        let sure = (international && digits >= 8) || american || national || (!date && self.is_called(start, &PHONE_WORDS));
         sure.then_some(("phone", start..end))
     }
 
@@ -188,10 +188,10 @@ impl Groups<'_> {
         end
     }
 
-    /// Whether a word before the number says what it is.
+    /// Whether one of the words precedes the number.
     fn is_called(&self, start: usize, words: &Needles) -> bool {
-        let before = &self.text.as_bytes()[start.saturating_sub(CONTEXT)..start];
-        // What was masked says nothing about its neighbour; else a masked text would be masked further.
+        let before = &self.text.as_bytes()[start.saturating_sub(CONTEXT_BYTES)..start];
+        // The name of a masked kind does not count; otherwise a masked text would be masked further.
         let near = before.rsplit(|byte| *byte == b']').next().unwrap_or_default();
         words.within(near)
     }
@@ -201,7 +201,7 @@ fn is_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
-/// Whether the first digits are a card issuer's, and the length goes with them.
+/// Whether the first digits belong to a card issuer with numbers of this length.
 fn is_issued(digits: &[u8]) -> bool {
     match head(digits) {
         3000..=3059 | 3600..=3699 | 3800..=3999 => (14..=19).contains(&digits.len()),
@@ -213,7 +213,7 @@ fn is_issued(digits: &[u8]) -> bool {
     }
 }
 
-/// Maestro's numbers are of any length and begin like many others.
+/// Maestro numbers have any length and common first digits.
 fn is_maestro(digits: &[u8]) -> bool {
     matches!(head(digits), 5000..=5099 | 5600..=5899 | 6000..=6999)
 }

@@ -1,9 +1,9 @@
-//! Names that stand beside keys without a form of their own.
+//! The names of issuers whose keys have no form of their own.
 
 use crate::needles::Needles;
 
-/// Those whose keys have no form of their own: a random value beside their name is likely one. Hosts of code and of
-/// packages are not among them, for their names stand beside hashes.
+/// A random value beside one of these names is likely a key. Hosts of code and packages are left out, because hashes occur
+/// beside their names.
 pub(super) const ISSUERS: Needles = Needles::new(&[
     "abuseipdb",
     "adafruit",

@@ -1,9 +1,9 @@
-//! Tells a random value from a word, a name or a placeholder.
+//! Distinguishes random values from words, names and placeholders.
 
 use crate::needles::Needles;
 
-/// Parts of values that stand for a secret and are none.
-const STANDINS: Needles = Needles::new(&[
+/// Parts of placeholders.
+const PLACEHOLDERS: Needles = Needles::new(&[
     "example",
     "placeholder",
     "your",
@@ -37,8 +37,8 @@ const STANDINS: Needles = Needles::new(&[
     "insert_",
 ]);
 
-/// Words that stand for a password in documentation.
-const WORDS: &[&str] = &[
+/// Placeholders of passwords in documentation.
+const PLACEHOLDER_PASSWORDS: &[&str] = &[
     "password",
     "passwd",
     "pass",
@@ -59,17 +59,17 @@ const WORDS: &[&str] = &[
 
 pub(super) fn is_placeholder(value: &[u8]) -> bool {
     let same = value.first().is_none_or(|first| value.iter().all(|byte| byte == first));
-    let word = WORDS.iter().any(|word| word.as_bytes().eq_ignore_ascii_case(value));
-    same || word || matches!(value[0], b'$' | b'{') || STANDINS.within(value)
+    let word = PLACEHOLDER_PASSWORDS.iter().any(|word| word.as_bytes().eq_ignore_ascii_case(value));
+    same || word || matches!(value[0], b'$' | b'{') || PLACEHOLDERS.within(value)
 }
 
-/// Whether a value looks drawn by chance: digits among letters, many changes between them, and no small alphabet.
+/// Whether a value looks random: digits among letters, many changes between them, and high entropy.
 pub(super) fn is_random(value: &[u8]) -> bool {
     let digits = value.iter().filter(|byte| byte.is_ascii_digit()).count();
     let letters = value.iter().filter(|byte| byte.is_ascii_alphabetic()).count();
     let lower = value.iter().filter(|byte| byte.is_ascii_lowercase()).count();
     let mixed = lower > 0 && lower < letters;
-    // A version or a date has digits too, but only in one place.
+    // Versions and dates have their digits together.
     let changes = value.windows(2).filter(|pair| class(pair[0]) != class(pair[1])).count();
     (digits >= 2 || (mixed && changes * 3 > value.len()))
         && letters >= 2
@@ -77,7 +77,7 @@ pub(super) fn is_random(value: &[u8]) -> bool {
         && entropy(value) >= if value.len() < 20 { 2.8 } else { 3.2 }
 }
 
-/// Whether a value looks drawn by chance through and through: names and versions have few changes or few digits.
+/// Whether a value looks random throughout: names and versions have few changes or few digits.
 pub(super) fn is_drawn(value: &[u8]) -> bool {
     let plain: Vec<u8> = value.iter().copied().filter(u8::is_ascii_alphanumeric).collect();
     let digits = plain.iter().filter(|byte| byte.is_ascii_digit()).count();
@@ -94,7 +94,7 @@ fn class(byte: u8) -> u8 {
     }
 }
 
-/// Bits per byte, after Shannon.
+/// The Shannon entropy, in bits per byte.
 fn entropy(value: &[u8]) -> f64 {
     let mut counts = [0u16; 256];
     for byte in value {

@@ -1,6 +1,6 @@
-//! Keys that do not begin alike: their form is in the middle or at the end.
+//! Keys without a fixed prefix, found by their middle part or end.
 
-/// A key that begins at `at`, with its end.
+/// The kind and end of a key that begins at `at`.
 pub(super) fn find(text: &[u8], at: usize, reach: usize) -> Option<(&'static str, usize)> {
     let rest = &text[at..reach];
     let kind = match rest[0] {
@@ -30,21 +30,21 @@ fn body(text: &[u8], from: usize, lengths: std::ops::RangeInclusive<usize>, is: 
     (lengths.contains(&length) && digits >= 2).then_some(from + length)
 }
 
-/// A bot of Telegram: its number, `:A` and 34 characters.
+/// A Telegram bot token: its number, `:A` and 34 characters.
 fn bot(text: &[u8]) -> Shape {
     let number = count(text, 17, |byte| byte.is_ascii_digit());
     let sign = text.get(number..number + 2).is_some_and(|sign| sign.eq_ignore_ascii_case(b":a"));
     (number >= 6 && sign).then(|| body(text, number + 2, 34..=34, url)).flatten().map(|end| ("telegram-token", end))
 }
 
-/// An app of Facebook: its number, a bar and its secret.
+/// A Facebook app token: its number, a bar and its secret.
 fn app(text: &[u8]) -> Shape {
     let number = count(text, 17, |byte| byte.is_ascii_digit());
     let sign = (15..=16).contains(&number) && matches!(text.get(number), Some(b'|' | b'%'));
     sign.then(|| body(text, number + 1, 26..=40, url)).flatten().map(|end| ("facebook-token", end))
 }
 
-/// A token of Zoho.
+/// A Zoho token.
 fn client(text: &[u8]) -> Shape {
     let sign = text.starts_with(b"1000.") || text.starts_with(b"1001.");
     let first = sign.then(|| body(text, 5, 32..=32, |byte| byte.is_ascii_hexdigit())).flatten()?;
@@ -54,27 +54,27 @@ fn client(text: &[u8]) -> Shape {
         .map(|end| ("zoho-token", end))
 }
 
-/// Terraform: 14 characters, `.atlasv1.` and 60 to 70.
+/// A Terraform token: 14 characters, `.atlasv1.` and 60 to 70 characters.
 fn terraform(text: &[u8]) -> Shape {
     const SIGN: &[u8] = b".atlasv1.";
     let sign = text.get(14..14 + SIGN.len()) == Some(SIGN);
     sign.then(|| body(text, 14 + SIGN.len(), 60..=70, |byte| url(byte) || byte == b'=')).flatten().map(|end| ("hashicorp-token", end))
 }
 
-/// A client secret of Azure: three characters, a digit, `Q~` and 31 to 34.
+/// An Azure client secret: three characters, a digit, `Q~` and 31 to 34 characters.
 fn azure(text: &[u8]) -> Shape {
     let sign = text.get(3).is_some_and(u8::is_ascii_digit) && text.get(4..6) == Some(b"Q~");
     sign.then(|| body(text, 6, 31..=34, |byte| url(byte) || matches!(byte, b'.' | b'~'))).flatten().map(|end| ("azure-secret", end))
 }
 
-/// Mailchimp: 32 hexadecimal digits and the number of a data centre.
+/// A Mailchimp key: 32 hexadecimal digits and the number of a data centre.
 fn mail(text: &[u8]) -> Shape {
     let sign = text.get(32..35) == Some(b"-us") && text.get(35).is_some_and(u8::is_ascii_digit);
     let whole = sign && count(text, 32, |byte| byte.is_ascii_hexdigit()) == 32;
     whole.then(|| ("mailchimp-key", 35 + count(&text[35..], 2, |byte| byte.is_ascii_digit())))
 }
 
-/// How the numbers of a private key begin in base64, without the header.
+/// A private key in base64 without its header, by its first bytes.
 fn pem(text: &[u8]) -> Shape {
     let rsa = text.starts_with(b"MII") && matches!(text.get(6..12), Some(b"IBAAKC" | b"IBADAN"));
     let curve = text.starts_with(b"MHcCAQEEI") || text.starts_with(b"MC4CAQAwBQYDK2Vw");

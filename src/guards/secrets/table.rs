@@ -1,5 +1,5 @@
-//! The keys whose issuers gave them a form: what they begin with, of what and how long the rest is. The forms are
-//! those that the issuers document or that are found in the wild.
+//! Keys with a form defined by their issuer: prefix, characters and length of the rest, from the issuers' documentation or
+//! from published examples.
 
 pub(super) struct Token {
     pub(super) kind: &'static str,
@@ -9,7 +9,7 @@ pub(super) struct Token {
     pub(super) most: usize,
 }
 
-/// Of what the rest of a key is made.
+/// The characters of the rest of a key.
 #[derive(Clone, Copy)]
 pub(super) enum Body {
     /// Capital letters and digits.
@@ -42,7 +42,7 @@ const fn token(kind: &'static str, prefix: &'static str, body: Body, least: usiz
 
 use Body::{Alnum, Hex, Upper, Url, Wide};
 
-/// A longer prefix stands before a shorter one that it begins with.
+/// A longer prefix precedes a shorter one that it begins with.
 pub(super) const TOKENS: &[Token] = &[
     token("aws-access-key", "AKIA", Upper, 16, 16),
     token("aws-access-key", "ASIA", Upper, 16, 16),
@@ -283,7 +283,7 @@ pub(super) const TOKENS: &[Token] = &[
     token("notion-token", "secret_", Alnum, 43, 43),
 ];
 
-/// Which two bytes a key begins with: the second ones by the first. Other words are passed over with one look.
+/// The possible second bytes of keys by first byte, by which most words are skipped.
 const BEGINNINGS: [u128; 128] = {
     let mut seconds = [0; 128];
     let mut at = 0;

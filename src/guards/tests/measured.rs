@@ -1,6 +1,5 @@
-//! Precision and recall on the labelled sets of `testdata`. The floors lie a little under what the held-out halves
-//! gave on the day that `docs/guards.md` names; the halves themselves are checked, too. `HALF=dev` prints the half
-//! that patterns may be developed on, `SHOW=fn` or `SHOW=fp` its misses or false alarms.
+//! Precision and recall on the labelled sets of `testdata`. The floors are slightly below the results of the held-out halves
+//! in `docs/guards.md`. `HALF=dev` prints the half for development, `SHOW=fn` or `SHOW=fp` its misses or false alarms.
 
 #![expect(
     clippy::unwrap_used,
@@ -106,7 +105,7 @@ fn show(what: &str, row: &Row, detail: &str) {
     }
 }
 
-/// Whole texts: found or not.
+/// Counts whole texts with and without findings.
 fn texts(guard: &str, settings: &str, wanted: impl Fn(&Row) -> bool) -> Table {
     let guards = Guards::read(settings, "").unwrap();
     let mut table = Table::default();
@@ -143,7 +142,7 @@ fn personal_data() {
             .collect();
         let overlap = |finding: &slipway_guards::Finding, start: usize, end: usize| finding.span.start < end && start < finding.span.end;
         for (kind, start, end) in &labels {
-            // A label counts as found when all of it is masked, under whatever kind.
+            // A label counts as found if all of it is masked, as any kind.
             let found = verdict.findings.iter().any(|finding| finding.span.start <= *start && *end <= finding.span.end);
             if !found {
                 show("fn", &row, &format!("{kind}={}", &row.text[*start..*end]));

@@ -1,4 +1,4 @@
-//! What the guards cost. Run alone and optimised: `cargo test --release -p slipway-guards --test speed -- --ignored --nocapture`.
+//! The cost of the guards. Run alone and optimised: `cargo test --release -p slipway-guards --test speed -- --ignored --nocapture`.
 //! `GUARD='["secrets-scanner"]' valgrind --tool=callgrind speed-… --ignored one_guard` counts its instructions.
 #![expect(clippy::unwrap_used, reason = "a measurement that cannot be made says so by panicking")]
 
@@ -17,7 +17,7 @@ fn text() -> String {
     paragraph.repeat(20)[..4096].to_owned()
 }
 
-/// The fastest of many: other work on the machine only ever adds.
+/// The fastest of many runs: other work on the machine only adds time.
 fn fastest(rounds: usize, mut act: impl FnMut()) -> Duration {
     let mut timed = || {
         let start = Instant::now();
@@ -65,7 +65,7 @@ fn what_the_guards_cost() {
     }
 }
 
-/// One text, checked a hundred times; the rest of the process costs next to nothing.
+/// One text, checked a hundred times, so that the rest of the process is negligible.
 #[test]
 #[ignore = "for a profiler"]
 fn one_guard() {
@@ -76,7 +76,7 @@ fn one_guard() {
     }
 }
 
-/// Texts that a stranger would send to keep a guard busy: eight times the text may take little more than eight times as long.
+/// Adversarial texts for a guard: eight times the text may take little more than eight times as long.
 /// `PIECE` names one of them, to be measured alone.
 #[test]
 #[ignore = "measures time"]

@@ -1,9 +1,9 @@
-//! The stream against the whole: however an answer is split, what is let out is what `check` makes of it.
+//! Compares `stream` with `check`: the released text is the same for every split of an answer.
 
 use std::sync::LazyLock;
 
 use proptest::prelude::*;
-use slipway_guards::{Finding, Guards, Out, Side};
+use slipway_guards::{Finding, Guards, Side, StreamItem};
 
 static MASKING: LazyLock<Guards> = LazyLock::new(|| {
     guards(r#"["pii-detection", {"name": "secrets-scanner", "action": "mask"}, {"name": "blocked-topics", "action": "warn"}]"#)
@@ -17,7 +17,7 @@ fn cases() -> u32 {
     if cfg!(debug_assertions) { usual / 4 } else { usual / 2 * 3 }
 }
 
-/// Pieces that findings are made of, and what stands between them. A `~` keeps scanners from the source.
+/// Parts of findings, and separators. A `~` hides them from scanners of the source.
 const PIECES: &[&str] = &[
     "anna.berg@mail.example.org",
     "@",
@@ -107,21 +107,21 @@ fn texts() -> impl Strategy<Value = String> {
     proptest::collection::vec(piece, 0..24).prop_map(|pieces| pieces.concat())
 }
 
-/// What a stream makes of a text that is split at these places.
+/// The items of a stream for a text that is split at these positions.
 fn streamed(guards: &Guards, text: &str, cuts: &[usize]) -> (String, Vec<Finding>, bool) {
     let mut places: Vec<usize> = cuts.iter().map(|cut| text.floor_char_boundary(cut % (text.len() + 1))).collect();
     places.extend([0, text.len()]);
     places.sort_unstable();
     let mut stream = guards.stream();
-    let mut all: Vec<Out> = places.windows(2).flat_map(|pair| stream.push(&text[pair[0]..pair[1]])).collect();
+    let mut all: Vec<StreamItem> = places.windows(2).flat_map(|pair| stream.push(&text[pair[0]..pair[1]])).collect();
     all.extend(stream.finish());
     let (mut said, mut findings, mut blocked) = (String::new(), Vec::new(), false);
     for out in all {
         assert!(!blocked, "something came after the block");
         match out {
-            Out::Text(text) => said.push_str(&text),
-            Out::Finding(finding) => findings.push(finding),
-            Out::Blocked(_) => blocked = true,
+            StreamItem::Text(text) => said.push_str(&text),
+            StreamItem::Finding(finding) => findings.push(finding),
+            StreamItem::Blocked(_) => blocked = true,
         }
     }
     (said, findings, blocked)
@@ -158,8 +158,8 @@ proptest! {
 
     #[test]
     fn masking_twice_masks_no_more(pieces in proptest::collection::vec(proptest::sample::select(PIECES), 0..24)) {
-        // Findings that touch each other may be cut differently once one of them is masked: here they stand apart. The header
-        // of a key is judged by the words after it, which may be masked.
+        // Adjacent findings may be split differently once one of them is masked, so they are separated here. The header of a
+        // key is judged by the words after it, which may be masked.
         let pieces: Vec<_> = pieces.into_iter().filter(|piece| !piece.contains("-----BEG")).collect();
         let text = pieces.join(" ").replace('~', "");
         let guards = &*MASKING;
@@ -211,7 +211,7 @@ fn little_is_held_back() {
     for token in answer.split_inclusive(' ') {
         pushed += token.len();
         for out in stream.push(token) {
-            let Out::Text(text) = out else { panic!("a finding in harmless text") };
+            let StreamItem::Text(text) = out else { panic!("a finding in harmless text") };
             said += text.len();
         }
         assert!(pushed - said <= 8, "{} bytes are held back", pushed - said);
@@ -226,7 +226,7 @@ fn what_is_held_back_has_a_bound() {
     for _ in 0..100_000 {
         pushed += 1;
         for out in stream.push("x") {
-            if let Out::Text(text) = out {
+            if let StreamItem::Text(text) = out {
                 said += text.len();
             }
         }
@@ -238,6 +238,6 @@ fn what_is_held_back_has_a_bound() {
 fn no_guard_holds_nothing_back_and_copies_nothing() {
     let guards = Guards::none();
     assert!(guards.is_empty());
-    assert_eq!(guards.stream().push("api"), [Out::Text("api".to_owned())]);
+    assert_eq!(guards.stream().push("api"), [StreamItem::Text("api".to_owned())]);
     assert!(matches!(guards.check(Side::Input, "a@b.org").text, std::borrow::Cow::Borrowed("a@b.org")));
 }

@@ -1,6 +1,6 @@
 //! The smallest server: `cargo run --example hello`, then `curl 127.0.0.1:8080/healthz`.
 
-use slipway_http::{Error, Limits, Reply, Request, listen, serve};
+use slipway_http::{Error, Reply, Request, ServerLimits, listen, serve};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> std::io::Result<()> {
@@ -12,6 +12,6 @@ async fn main() -> std::io::Result<()> {
         }
     };
     let shutdown = async { drop(tokio::signal::ctrl_c().await) };
-    serve(listener, Limits::default(), handler, shutdown).await;
+    serve(listener, ServerLimits::default(), handler, shutdown).await;
     Ok(())
 }

@@ -1,34 +1,34 @@
-//! More clients than a server's memory holds: those who say nothing make room for those who ask, nobody gets more than a
-//! share, and the server's health can be asked for all the while.
+//! More clients than the server's memory holds: silent connections are evicted, no caller gets more than its share, and the
+//! health endpoint answers throughout.
 
 #![expect(clippy::unwrap_used, reason = "a test says what went wrong by panicking")]
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use slipway_http::{CONNECTION_BYTES, Division, Error, Event, HEAD_BYTES, Holder, Limits, Reply, Request, serve};
+use slipway_http::{CONNECTION_BYTES, Error, Event, HEAD_BYTES, Holder, MemoryPlan, Reply, Request, ServerLimits, serve};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::{Instant, sleep, timeout};
 
 const MIB: u64 = 1024 * 1024;
 /// Memory for 56 connections, a quarter of a mebibyte of heads, and two of work.
-const LIMITS: fn() -> Limits = || Limits { memory: 4 * MIB, strangers: true, ..Limits::default() };
+const LIMITS: fn() -> ServerLimits = || ServerLimits { memory: 4 * MIB, requires_authentication: true, ..ServerLimits::default() };
 
-async fn start(limits: Limits) -> SocketAddr {
+async fn start(limits: ServerLimits) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(serve(listener, limits, answer, std::future::pending()));
     address
 }
 
-/// Callers are who they say in X-Caller.
+/// The caller is the header X-Caller.
 async fn answer(request: Request) -> Result<Reply, Error> {
     if request.path() == "/healthz" {
         return Ok(Reply::text("ok"));
     }
     let caller = request.headers().get("x-caller").and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
-    request.place().known(Holder::new(&caller, None))?;
+    request.slot().authenticated(Holder::new(&caller, None))?;
     match request.path() {
         "/body" => Reply::json(&request.bytes(usize::try_from(MIB).unwrap()).await?.len()),
         "/json" => Reply::json(&request.json::<serde_json::Value>().await?.is_array()),
@@ -40,7 +40,7 @@ async fn answer(request: Request) -> Result<Reply, Error> {
 
 async fn send(address: SocketAddr, text: &str) -> TcpStream {
     let mut stream = TcpStream::connect(address).await.unwrap();
-    // It may be sent away while it writes.
+    // The connection may be evicted during the write.
     let _ = stream.write_all(text.as_bytes()).await;
     stream
 }
@@ -55,7 +55,7 @@ async fn get(address: SocketAddr, path: &str, caller: &str) -> String {
     rest(send(address, &format!("GET {path} HTTP/1.1\r\nhost: a\r\nx-caller: {caller}\r\nconnection: close\r\n\r\n")).await).await
 }
 
-/// The head of an answer whose connection stays.
+/// The head of an answer on a connection that stays open.
 async fn begun(stream: &mut TcpStream) -> String {
     let mut head = vec![0; 1024];
     let read = timeout(Duration::from_secs(20), stream.read(&mut head)).await.unwrap().unwrap();
@@ -63,9 +63,9 @@ async fn begun(stream: &mut TcpStream) -> String {
 }
 
 #[tokio::test]
-async fn half_heads_make_room_for_whole_ones() {
+async fn connections_with_half_a_head_are_evicted() {
     let address = start(LIMITS()).await;
-    let connections = Division::of(4 * MIB).connections;
+    let connections = MemoryPlan::of(4 * MIB).connections;
     assert!(connections as u64 * CONNECTION_BYTES <= 2 * MIB, "{connections}");
     let mut halves = Vec::new();
     for _ in 0..4 * connections {
@@ -83,11 +83,11 @@ async fn half_heads_make_room_for_whole_ones() {
 }
 
 #[tokio::test]
-async fn an_address_with_many_connections_loses_its_own() {
+async fn the_address_with_most_connections_is_evicted_first() {
     let address = start(LIMITS()).await;
     let mut patient = send(address, "GET / HTTP/1.1\r\nhost: a\r\n").await;
     let mut flood = Vec::new();
-    for _ in 0..4 * Division::of(4 * MIB).connections {
+    for _ in 0..4 * MemoryPlan::of(4 * MIB).connections {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
         flood.push(socket.connect(address).await.unwrap());
@@ -98,8 +98,8 @@ async fn an_address_with_many_connections_loses_its_own() {
 }
 
 #[tokio::test]
-async fn health_answers_while_callers_hold_all_that_they_may() {
-    let address = start(Limits { memory: 16 * MIB, connections: 64, ..LIMITS() }).await;
+async fn health_answers_while_callers_hold_all_their_connections() {
+    let address = start(ServerLimits { memory: 16 * MIB, connections: 64, ..LIMITS() }).await;
     let (mut held, mut open) = (Vec::new(), 0);
     for at in 0..100 {
         let caller = format!("caller-{}", at % 10);
@@ -107,15 +107,15 @@ async fn health_answers_while_callers_hold_all_that_they_may() {
         open += usize::from(begun(&mut stream).await.starts_with("HTTP/1.1 200"));
         held.push(stream);
     }
-    assert!((40..=56).contains(&open), "{open} of 64, an eighth is nobody's");
+    assert!((40..=56).contains(&open), "{open} of 64; an eighth is never given to callers");
     let refused = get(address, "/", "another").await;
     assert!(refused.starts_with("HTTP/1.1 503") && refused.contains("retry-after: 1"), "{refused}");
     assert!(get(address, "/healthz", "").await.ends_with("ok"));
 }
 
 #[tokio::test]
-async fn a_stranger_who_says_nothing_is_sent_away_soon_and_a_caller_is_not() {
-    let address = start(Limits { stranger: Duration::from_secs(1), ..LIMITS() }).await;
+async fn a_silent_unauthenticated_connection_times_out_early() {
+    let address = start(ServerLimits { unauthenticated_timeout: Duration::from_secs(1), ..LIMITS() }).await;
     let begin = Instant::now();
     let mut caller = send(address, "GET / HTTP/1.1\r\nhost: a\r\nx-caller: a\r\n\r\n").await;
     assert!(begun(&mut caller).await.contains("hello"));
@@ -127,9 +127,9 @@ async fn a_stranger_who_says_nothing_is_sent_away_soon_and_a_caller_is_not() {
 }
 
 #[tokio::test]
-async fn long_heads_come_out_of_a_budget_and_the_oldest_goes() {
+async fn long_heads_have_a_budget_and_the_oldest_is_evicted() {
     let address = start(LIMITS()).await;
-    let places = Division::of(4 * MIB).heads / HEAD_BYTES;
+    let places = MemoryPlan::of(4 * MIB).heads / HEAD_BYTES;
     let long = format!("GET / HTTP/1.1\r\nhost: a\r\nx-caller: a\r\nx: {}", "x".repeat(20_000));
     let mut halves = Vec::new();
     for _ in 0..=places {
@@ -172,7 +172,7 @@ async fn bodies_of_one_caller_leave_room_for_those_of_others() {
 }
 
 #[tokio::test]
-async fn a_body_of_too_many_values_is_too_large_though_it_is_short() {
+async fn a_short_body_of_too_many_values_is_too_large() {
     let address = start(LIMITS()).await;
     for (values, status) in [(1000, "200"), (100_000, "413")] {
         let body = format!("[{}0]", "0,".repeat(values));
@@ -183,10 +183,10 @@ async fn a_body_of_too_many_values_is_too_large_though_it_is_short() {
 }
 
 #[tokio::test]
-async fn streams_and_answers_that_nobody_reads_are_counted() {
+async fn unread_streams_and_answers_are_charged() {
     let ask = |path: &str, caller: &str| format!("GET {path} HTTP/1.1\r\nhost: a\r\nx-caller: {caller}\r\n\r\n");
     for (path, memory) in [("/events", 4 * MIB), ("/large", 64 * MIB)] {
-        let address = start(Limits { memory, ..LIMITS() }).await;
+        let address = start(ServerLimits { memory, ..LIMITS() }).await;
         let mut held = Vec::new();
         let mut refused = 0;
         for _ in 0..12 {

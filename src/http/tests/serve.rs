@@ -1,4 +1,4 @@
-//! The server over a real socket: what it does when handlers panic, clients dawdle and the end comes.
+//! The server over a real socket: panics of handlers, slow clients, and shutdown.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test says what went wrong by panicking")]
 
@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures::stream;
 use http_body_util::StreamBody;
 use hyper::body::Frame;
-use slipway_http::{Drained, Error, Event, Limits, Reply, Request, serve};
+use slipway_http::{Drained, Error, Event, Reply, Request, ServerLimits, serve};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
@@ -22,7 +22,7 @@ struct Server {
     task: JoinHandle<Drained>,
 }
 
-async fn start(limits: Limits) -> Server {
+async fn start(limits: ServerLimits) -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (stop, stopped) = oneshot::channel();
@@ -56,7 +56,7 @@ async fn send(address: SocketAddr, text: &str) -> TcpStream {
     stream
 }
 
-/// Everything until the server closes the connection.
+/// All bytes until the server closes the connection.
 async fn rest(mut stream: TcpStream) -> String {
     let mut text = String::new();
     timeout(Duration::from_secs(10), stream.read_to_string(&mut text)).await.unwrap().unwrap();
@@ -68,8 +68,8 @@ async fn get(address: SocketAddr, path: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_panic_costs_one_request_and_tells_nothing() {
-    let server = start(Limits::default()).await;
+async fn a_panic_fails_one_request_and_is_not_shown() {
+    let server = start(ServerLimits::default()).await;
     let answer = get(server.address, "/panic").await;
     assert!(answer.starts_with("HTTP/1.1 500"), "{answer}");
     assert!(answer.contains(r#""error":"Internal Server Error""#) && answer.contains(r#""path":"/panic""#), "{answer}");
@@ -78,8 +78,8 @@ async fn a_panic_costs_one_request_and_tells_nothing() {
 }
 
 #[tokio::test]
-async fn a_url_or_headers_that_are_too_long_are_told_so() {
-    let server = start(Limits::default()).await;
+async fn a_url_or_headers_that_are_too_long_are_refused() {
+    let server = start(ServerLimits::default()).await;
     let long = get(server.address, &format!("/{}", "a".repeat(9000))).await;
     assert!(long.starts_with("HTTP/1.1 414") && long.contains("at most 8192 bytes"), "{long:.300}");
     let header = "b".repeat(33_000);
@@ -88,9 +88,9 @@ async fn a_url_or_headers_that_are_too_long_are_told_so() {
 }
 
 #[tokio::test]
-async fn a_client_that_dawdles_is_sent_away() {
+async fn a_slow_client_times_out() {
     let short = Duration::from_millis(100);
-    let server = start(Limits { head: short, body: short, ..Limits::default() }).await;
+    let server = start(ServerLimits { head_timeout: short, body_timeout: short, ..ServerLimits::default() }).await;
     let head = send(server.address, "GET / HTTP/1.1\r\nhost:").await;
     rest(head).await;
     let body = send(server.address, "POST /body HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\nab").await;
@@ -100,7 +100,7 @@ async fn a_client_that_dawdles_is_sent_away() {
 
 #[tokio::test]
 async fn a_body_without_a_declared_length_is_bounded_too() {
-    let server = start(Limits::default()).await;
+    let server = start(ServerLimits::default()).await;
     for (chunks, status) in [("5\r\nabcde\r\n5\r\nabcde\r\n0\r\n\r\n", 200), ("5\r\nabcde\r\n6\r\nabcdef\r\n0\r\n\r\n", 413)] {
         let head = "POST /body HTTP/1.1\r\nhost: a\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n";
         let answer = rest(send(server.address, &format!("{head}{chunks}")).await).await;
@@ -109,8 +109,8 @@ async fn a_body_without_a_declared_length_is_bounded_too() {
 }
 
 #[tokio::test]
-async fn connections_over_the_limit_wait_for_their_turn() {
-    let server = start(Limits { connections: 1, ..Limits::default() }).await;
+async fn connections_over_the_limit_wait() {
+    let server = start(ServerLimits { connections: 1, ..ServerLimits::default() }).await;
     let first = send(server.address, "GET /slow HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await;
     let second = tokio::spawn(async move { get(server.address, "/").await });
     assert!(rest(first).await.contains("data: 3"));
@@ -118,15 +118,15 @@ async fn connections_over_the_limit_wait_for_their_turn() {
 }
 
 #[tokio::test]
-async fn a_body_that_breaks_off_is_heard_as_far_as_it_came_and_has_no_end() {
-    let server = start(Limits::default()).await;
+async fn frames_before_the_error_of_a_body_are_sent() {
+    let server = start(ServerLimits::default()).await;
     let answer = get(server.address, "/broken").await;
     assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("\r\n\r\n6\r\nso far\r\n"), "{answer}");
 }
 
 #[tokio::test]
-async fn what_is_under_way_at_shutdown_finishes_and_idle_connections_close() {
-    let server = start(Limits::default()).await;
+async fn running_requests_finish_at_shutdown_and_idle_connections_close() {
+    let server = start(ServerLimits::default()).await;
     let idle = send(server.address, "").await;
     let mut live = send(server.address, "GET /slow HTTP/1.1\r\nhost: a\r\n\r\n").await;
     live.read_u8().await.unwrap();
@@ -138,8 +138,8 @@ async fn what_is_under_way_at_shutdown_finishes_and_idle_connections_close() {
 }
 
 #[tokio::test]
-async fn what_outlives_the_grace_period_is_cut_and_counted() {
-    let server = start(Limits { grace: Duration::from_millis(100), ..Limits::default() }).await;
+async fn requests_that_outlive_the_grace_period_are_cut_and_counted() {
+    let server = start(ServerLimits { grace: Duration::from_millis(100), ..ServerLimits::default() }).await;
     let mut live = send(server.address, "GET /forever HTTP/1.1\r\nhost: a\r\n\r\n").await;
     live.read_u8().await.unwrap();
     server.stop.send(()).unwrap();

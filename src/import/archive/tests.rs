@@ -20,8 +20,8 @@ fn contents(bytes: &[u8]) -> Result<Vec<(String, Vec<u8>)>, String> {
     entries.iter().map(|entry| Ok((entry.path.clone(), archive.read(entry).map_err(|error| error.message().to_owned())?))).collect()
 }
 
-/// One entry as its bytes in the archive, in the directory, and what is put where.
-struct Made<'a> {
+/// One entry: its bytes in the archive, and the fields of its headers.
+struct ZipEntry<'a> {
     name: &'a str,
     bytes: &'a [u8],
     mode: u32,
@@ -32,13 +32,13 @@ struct Made<'a> {
     crc: Option<u32>,
 }
 
-impl Default for Made<'_> {
+impl Default for ZipEntry<'_> {
     fn default() -> Self {
         Self { name: "a", bytes: b"x", mode: 0o100_644, method: 0, flags: 0, packed: None, size: None, crc: None }
     }
 }
 
-fn zip(entries: &[Made]) -> Vec<u8> {
+fn zip(entries: &[ZipEntry]) -> Vec<u8> {
     let (mut all, mut directory) = (Vec::new(), Vec::new());
     for entry in entries {
         let offset = u32::try_from(all.len()).unwrap();
@@ -78,7 +78,7 @@ fn zip(entries: &[Made]) -> Vec<u8> {
     all
 }
 
-/// What Python's zipfile writes, run by a script.
+/// An archive by Python's zipfile.
 fn python(script: &str) -> Vec<u8> {
     let folder = tempfile::tempdir().unwrap();
     let (path, target) = (folder.path().join("make.py"), folder.path().join("made.zip"));
@@ -106,7 +106,7 @@ fn archives_of_other_programs_are_read() {
     assert_eq!(names(&found), ["s/SKILL.md", "s/é.md", "s/empty"]);
     assert_eq!(found[0].1, long.as_bytes());
 
-    // Info-ZIP writes what it packs from a pipe with lengths after the bytes.
+    // Info-ZIP writes the lengths after the bytes if the input is a pipe.
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir(folder.path().join("s")).unwrap();
     std::fs::write(folder.path().join("s/SKILL.md"), &long).unwrap();
@@ -119,7 +119,7 @@ fn archives_of_other_programs_are_read() {
 }
 
 #[test]
-fn no_name_leads_out_of_the_archive() {
+fn names_outside_of_the_archive_are_refused() {
     for name in [
         "../x",
         "a/../../x",
@@ -139,21 +139,22 @@ fn no_name_leads_out_of_the_archive() {
         "./",
     ] {
         if name == "./" {
-            assert_eq!(contents(&zip(&[Made { name, bytes: b"", ..Made::default() }])).unwrap(), []);
+            assert_eq!(contents(&zip(&[ZipEntry { name, bytes: b"", ..ZipEntry::default() }])).unwrap(), []);
             continue;
         }
-        let message = contents(&zip(&[Made { name, ..Made::default() }, Made { name: "ok", ..Made::default() }])).unwrap_err();
+        let message =
+            contents(&zip(&[ZipEntry { name, ..ZipEntry::default() }, ZipEntry { name: "ok", ..ZipEntry::default() }])).unwrap_err();
         assert!(message.contains("leads out"), "{name:?}: {message}");
     }
     for name in ["a/b-c_d.md", "./a/b", "..a/b..", "ü"] {
-        assert!(contents(&zip(&[Made { name, ..Made::default() }])).is_ok(), "{name}");
+        assert!(contents(&zip(&[ZipEntry { name, ..ZipEntry::default() }])).is_ok(), "{name}");
     }
     let slipped = python("z.writestr('../../etc/cron.d/x', 'x')");
     assert!(contents(&slipped).unwrap_err().contains("leads out"));
 }
 
 #[test]
-fn links_and_devices_are_known_as_such() {
+fn links_and_devices_are_recognised() {
     for (mode, kind) in [
         (0o100_755, FileKind::File),
         (0, FileKind::File),
@@ -161,7 +162,7 @@ fn links_and_devices_are_known_as_such() {
         (0o020_666, FileKind::Other("no plain file")),
         (0o010_666, FileKind::Other("no plain file")),
     ] {
-        let found = archive(&zip(&[Made { mode, ..Made::default() }])).entries().unwrap();
+        let found = archive(&zip(&[ZipEntry { mode, ..ZipEntry::default() }])).entries().unwrap();
         assert_eq!(found[0].kind, kind, "{mode:o}");
     }
     let linked = tempfile::tempdir().unwrap();
@@ -180,8 +181,8 @@ fn bombs_are_refused_before_they_are_inflated() {
     let many = python("for i in range(10001): z.writestr(f'{i}', 'x')");
     assert!(contents(&many).unwrap_err().contains("more than 10000 entries"));
 
-    // Two entries that share their bytes.
-    let mut shared = zip(&[Made { name: "a", bytes: &[b'x'; 500], ..Made::default() }]);
+    // Two entries with the same bytes.
+    let mut shared = zip(&[ZipEntry { name: "a", bytes: &[b'x'; 500], ..ZipEntry::default() }]);
     let directory = shared.windows(4).position(|window| window == b"PK\x01\x02").unwrap();
     let end = shared.windows(4).position(|window| window == b"PK\x05\x06").unwrap();
     let entry = shared[directory..end].to_vec();
@@ -190,28 +191,28 @@ fn bombs_are_refused_before_they_are_inflated() {
     (shared[end + 8], shared[end + 10], shared[end + 12]) = (2, 2, u8::try_from(2 * entry.len()).unwrap());
     assert!(contents(&shared).unwrap_err().contains("overlap"));
 
-    let ratio = Made { method: 8, size: Some(2 << 20), packed: Some(1), ..Made::default() };
+    let ratio = ZipEntry { method: 8, size: Some(2 << 20), packed: Some(1), ..ZipEntry::default() };
     assert!(contents(&zip(&[ratio])).unwrap_err().contains("times what it has"));
-    let grown = Made { method: 8, size: Some(1), bytes: &[0; 4096], ..Made::default() };
+    let grown = ZipEntry { method: 8, size: Some(1), bytes: &[0; 4096], ..ZipEntry::default() };
     assert!(contents(&zip(&[grown])).unwrap_err().contains("4096 bytes for 1"));
 }
 
 #[test]
-fn what_lies_about_itself_or_takes_other_forms_is_refused() {
+fn inconsistent_and_unsupported_archives_are_refused() {
     for (made, says) in [
-        (Made { crc: Some(1), ..Made::default() }, "not what the directory says"),
-        (Made { method: 8, bytes: b"\xff\xff\xff", size: Some(3), ..Made::default() }, "cannot be inflated"),
-        (Made { method: 8, bytes: b"\x03\0", size: Some(3), ..Made::default() }, "not what the directory says"),
-        // An empty stream of five bytes' worth, declared as less: no more is inflated than declared.
+        (ZipEntry { crc: Some(1), ..ZipEntry::default() }, "not what the directory says"),
+        (ZipEntry { method: 8, bytes: b"\xff\xff\xff", size: Some(3), ..ZipEntry::default() }, "cannot be inflated"),
+        (ZipEntry { method: 8, bytes: b"\x03\0", size: Some(3), ..ZipEntry::default() }, "not what the directory says"),
+        // A stream of five bytes that declares fewer: no more is inflated than declared.
         (
-            Made { method: 8, bytes: b"\x01\x05\0\xfa\xffabcde", size: Some(2), crc: Some(0), ..Made::default() },
+            ZipEntry { method: 8, bytes: b"\x01\x05\0\xfa\xffabcde", size: Some(2), crc: Some(0), ..ZipEntry::default() },
             "not what the directory says",
         ),
-        (Made { size: Some(7), ..Made::default() }, "stored or deflated"),
-        (Made { method: 14, ..Made::default() }, "stored or deflated"),
-        (Made { flags: 1, ..Made::default() }, "encrypted"),
-        (Made { size: Some(u32::MAX), ..Made::default() }, "64-bit"),
-        (Made { packed: Some(9999), size: Some(9999), ..Made::default() }, "overlap"),
+        (ZipEntry { size: Some(7), ..ZipEntry::default() }, "stored or deflated"),
+        (ZipEntry { method: 14, ..ZipEntry::default() }, "stored or deflated"),
+        (ZipEntry { flags: 1, ..ZipEntry::default() }, "encrypted"),
+        (ZipEntry { size: Some(u32::MAX), ..ZipEntry::default() }, "64-bit"),
+        (ZipEntry { packed: Some(9999), size: Some(9999), ..ZipEntry::default() }, "overlap"),
     ] {
         let message = contents(&zip(&[made])).unwrap_err();
         assert!(message.contains(says), "{says}: {message}");
@@ -219,7 +220,7 @@ fn what_lies_about_itself_or_takes_other_forms_is_refused() {
     for (bytes, says) in [(&b""[..], "too short"), (b"PK\x03\x04", "too short"), (&[b'x'; 100], "no zip archive")] {
         assert!(contents(bytes).unwrap_err().contains(says), "{bytes:?}");
     }
-    let whole = zip(&[Made::default()]);
+    let whole = zip(&[ZipEntry::default()]);
     assert!(contents(&whole[..whole.len() - 1]).unwrap_err().contains("cut off"));
     assert!(contents(&whole[1..]).unwrap_err().contains("directory"), "its beginning is missing");
     let encrypted = Path::new("/usr/bin/zip");
@@ -228,16 +229,16 @@ fn what_lies_about_itself_or_takes_other_forms_is_refused() {
 
 proptest! {
     #[test]
-    fn strangers_bytes_are_an_answer(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+    fn any_bytes_are_an_archive_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         let _ = contents(&bytes);
     }
 
     #[test]
-    fn any_byte_may_be_wrong(at in 0_usize..200, value in any::<u8>(), cut in 0_usize..200) {
+    fn a_corrupted_byte_causes_no_panic(at in 0_usize..200, value in any::<u8>(), cut in 0_usize..200) {
         let packed = b"\x4b\x04\0";
         let mut whole = zip(&[
-            Made { name: "SKILL.md", bytes: b"text", ..Made::default() },
-            Made { name: "b", bytes: packed, method: 8, size: Some(1), crc: Some(0xe8b7_be43), ..Made::default() },
+            ZipEntry { name: "SKILL.md", bytes: b"text", ..ZipEntry::default() },
+            ZipEntry { name: "b", bytes: packed, method: 8, size: Some(1), crc: Some(0xe8b7_be43), ..ZipEntry::default() },
         ]);
         let length = whole.len();
         whole[at % length] = value;
@@ -261,9 +262,9 @@ proptest! {
         ),
         damage in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 0..3),
     ) {
-        let entries: Vec<Made> = made
+        let entries: Vec<ZipEntry> = made
             .iter()
-            .map(|(name, bytes, (mode, method, flags), packed, size, crc)| Made {
+            .map(|(name, bytes, (mode, method, flags), packed, size, crc)| ZipEntry {
                 name, bytes, mode: *mode, method: *method, flags: *flags, packed: *packed, size: *size, crc: *crc,
             })
             .collect();
@@ -274,7 +275,7 @@ proptest! {
         }
         let archive = archive(&whole);
         let Ok(entries) = archive.entries() else { return Ok(()) };
-        prop_assert!(entries.iter().map(|entry| entry.size).sum::<u64>() <= EXPANDED_MAX);
+        prop_assert!(entries.iter().map(|entry| entry.size).sum::<u64>() <= EXPANDED_BYTES_MAX);
         for entry in entries {
             let path = Path::new(&entry.path);
             prop_assert!(path.components().all(|part| matches!(part, std::path::Component::Normal(_))), "{:?}", entry.path);

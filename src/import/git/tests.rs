@@ -23,7 +23,7 @@ static GIT: LazyLock<Git> = LazyLock::new(|| {
     git.repository("empty", "true");
     git.repository("large", "head -c 3000000 /dev/urandom > noise; mkdir a; echo x > a/SKILL.md; commit all");
     git.repository("bomb", &format!("head -c 60000000 /dev/zero > zeros; {SKILL} a > SKILL.md; commit all"));
-    // Four folders deep there are 3 × 3 × 3 × 3 of them, and all are one.
+    // 3^4 paths, four folders deep, of one object.
     git.repository(
         "trees",
         "tree=$(git mktree < /dev/null); for i in $(seq 24); do
@@ -49,7 +49,7 @@ fn egress(allow: &[&str]) -> Egress {
     ImportEgress::with_environment(&allow, Matcher::builder().build()).to(&nowhere).unwrap()
 }
 
-/// A proxy that knows every name, for one connection after the other. Returns its address and what it was asked.
+/// A proxy that resolves every name, for one connection at a time. Returns its address and the recorded requests.
 async fn proxy() -> (String, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (address, asked) = (listener.local_addr().unwrap().to_string(), Arc::new(Mutex::new(Vec::new())));
@@ -72,14 +72,14 @@ async fn proxy() -> (String, Arc<Mutex<Vec<String>>>) {
 }
 
 #[tokio::test]
-async fn a_proxy_is_used_for_what_the_environment_names_it_for() {
+async fn a_proxy_is_used_except_for_hosts_in_no_proxy() {
     let (address, asked) = proxy().await;
     let environment = Matcher::builder().http(format!("http://me:hunter2@{address}")).no("127.0.0.1").build();
     let allow = ["git.internal:80".parse().unwrap(), "127.0.0.0/8".parse().unwrap()];
     let out = ImportEgress::with_environment(&allow, environment);
     assert!(!format!("{out:?}").contains("hunter2"));
     let import = async |source: &str| {
-        let source = Source::parse(source, None, None).unwrap();
+        let source = SkillSource::parse(source, None, None).unwrap();
         files(&out.to(&source.repository).unwrap(), source, FetchLimits::default()).await
     };
     let found = import("http://git.internal/one//skills/forms?ref=v1").await.unwrap();
@@ -87,14 +87,14 @@ async fn a_proxy_is_used_for_what_the_environment_names_it_for() {
     let heard = asked.lock().unwrap().clone();
     assert!(heard.iter().any(|head| head.contains("http://git.internal/one/info/refs")), "{heard:?}");
     assert!(heard.iter().all(|head| head.to_lowercase().contains("proxy-authorization: basic")), "{heard:?}");
-    // What the proxy is not for goes straight, and what nobody may reach is not asked for through it either.
+    // Excepted hosts are reached directly, and forbidden addresses are refused with a proxy, too.
     assert_eq!(import(&GIT.url("one")).await.unwrap().len(), 3);
     let refused = import("http://169.254.169.254/one").await.unwrap_err();
     assert_eq!(refused.status().as_u16(), 400, "{refused:?}");
     assert_eq!(asked.lock().unwrap().len(), heard.len());
 }
 
-/// From a host that the operator has allowed.
+/// Imports from a host that the operator has allowed.
 async fn import(source: &str, limits: FetchLimits) -> Result<Vec<(String, Vec<u8>)>, (u16, String)> {
     let url = url::Url::parse(source).unwrap();
     let host = format!("{}:{}", url.host_str().unwrap(), url.port_or_known_default().unwrap());
@@ -102,7 +102,7 @@ async fn import(source: &str, limits: FetchLimits) -> Result<Vec<(String, Vec<u8
 }
 
 async fn import_where(allow: &[&str], source: &str, limits: FetchLimits) -> Result<Vec<(String, Vec<u8>)>, (u16, String)> {
-    let source = Source::parse(source, None, None).unwrap();
+    let source = SkillSource::parse(source, None, None).unwrap();
     let done = files(&egress(allow), source, limits).await;
     done.map_err(|error| (error.status().as_u16(), error.message().to_owned()))
 }
@@ -128,7 +128,7 @@ async fn a_folder_of_a_branch_a_tag_or_a_commit_is_taken() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_or_not_one_is_told() {
+async fn missing_and_ambiguous_skills_are_reported() {
     for (source, status, says) in [
         ("one?ref=v2", 400, "has no branch or tag v2"),
         ("one//skills/other", 400, "path: the repository has no folder skills/other"),
@@ -146,13 +146,13 @@ async fn what_is_not_there_or_not_one_is_told() {
 }
 
 #[tokio::test]
-async fn no_more_is_taken_than_an_import_may_take() {
+async fn imports_are_limited() {
     let limits = FetchLimits { bytes: 1 << 20, ..FetchLimits::default() };
     let (status, message) = import(&GIT.url("large"), limits).await.unwrap_err();
     assert!(status == 413 && message.contains("larger than 1 MiB"), "{status} {message}");
-    // 4 MB of history do not come along.
+    // 4 MB of history are not transferred.
     assert_eq!(import(&GIT.url("history"), limits).await.unwrap().len(), 1);
-    // 60 MB of zeros come as some 60 kB, and are not unpacked.
+    // 60 MB of zeros are transferred as some 60 kB, and not unpacked.
     let (status, message) = import(&GIT.url("bomb"), limits).await.unwrap_err();
     assert!(status == 413 && message.contains("a file of more than 32 MiB"), "{status} {message}");
     // 25 folders in 3^24 places, and three files whose paths have a million bytes each.
@@ -164,7 +164,7 @@ async fn no_more_is_taken_than_an_import_may_take() {
     }
 }
 
-/// Says `head` to whoever comes, and then nothing for as long as they wait.
+/// Answers every request with `head`, and then hangs.
 async fn server(head: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/r", listener.local_addr().unwrap());
@@ -182,7 +182,7 @@ async fn server(head: &'static str) -> String {
 }
 
 #[tokio::test]
-async fn servers_that_lead_away_lie_or_dawdle_are_left() {
+async fn servers_that_redirect_lie_or_stall_are_refused() {
     const HEAD: &str = "HTTP/1.1 200 OK\r\nContent-Type: application/x-git-upload-pack-advertisement\r\nContent-Length: 100\r\n\r\n";
     let soon = FetchLimits { time: Duration::from_secs(2), ..FetchLimits::default() };
     for (head, status, says) in [
@@ -210,9 +210,9 @@ async fn servers_that_lead_away_lie_or_dawdle_are_left() {
     }
 }
 
-/// Who may import from a whole network, or names what is not public, learns nothing of what is there.
+/// Errors of hosts that are not public are all the same, even if a whole network is allowed.
 #[tokio::test]
-async fn what_is_within_the_cluster_is_not_told_apart() {
+async fn errors_of_non_public_hosts_are_all_the_same() {
     let soon = FetchLimits { time: Duration::from_secs(2), ..FetchLimits::default() };
     let closed = format!("http://127.0.0.1:{}/r", slipway_peers::free_port());
     let mut places = vec![closed, "https://nobody-has-this-name.invalid/r".to_owned(), "https://127.0.0.1:1/r".to_owned()];
@@ -236,7 +236,7 @@ async fn what_is_within_the_cluster_is_not_told_apart() {
 }
 
 #[tokio::test]
-async fn private_places_and_plain_http_take_the_operators_leave() {
+async fn private_addresses_and_plain_http_need_an_exception() {
     let url = GIT.url("one");
     for (allow, source, says) in [
         (&[][..], url.as_str(), "must begin with https://"),
@@ -247,7 +247,7 @@ async fn private_places_and_plain_http_take_the_operators_leave() {
         (&["10.0.0.0/8"], "http://127.0.0.1/r", "must begin with https://"),
         (&["127.0.0.0/8"], "http://example.com/r", "must begin with https://"),
     ] {
-        let source = Source::parse(source, None, None).unwrap();
+        let source = SkillSource::parse(source, None, None).unwrap();
         let error = files(&egress(allow), source.clone(), FetchLimits::default()).await.unwrap_err();
         assert!(error.status() == StatusCode::BAD_REQUEST && error.message().contains(says), "{source:?}: {}", error.message());
     }

@@ -11,10 +11,10 @@ use slipway_api::SkillSpec;
 use slipway_egress::Allowed;
 use slipway_http::Error;
 
-use super::Kind;
+use super::ImportKind;
 use crate::archive::Archive;
 use crate::proxy::ImportEgress;
-use crate::source::{self, Source};
+use crate::source::{self, SkillSource};
 use crate::{folder, git};
 
 /// The answer of the subprocess.
@@ -40,19 +40,19 @@ impl Answer {
 
 /// Fetches the skill at `source`, in a Git repository.
 pub async fn find_skill(allow: &[Allowed], source: &str) -> io::Result<String> {
-    limit_memory(Kind::Git)?;
+    limit_memory(ImportKind::Git)?;
     Ok(serde_json::to_string(&Answer::of(fetched(allow, source).await))?)
 }
 
 /// Unpacks the skill in the zip archive of `length` bytes at offset `start` of standard input, which must be a file. `path` is
 /// the skill's folder; empty for the only one.
 pub fn unpack_skill(start: u64, length: u64, path: &str) -> io::Result<String> {
-    limit_memory(Kind::Archive)?;
+    limit_memory(ImportKind::Archive)?;
     let archive = Archive { file: File::from(io::stdin().as_fd().try_clone_to_owned()?), start, length };
     Ok(serde_json::to_string(&Answer::of(unpacked(&archive, path)))?)
 }
 
-fn limit_memory(kind: Kind) -> io::Result<()> {
+fn limit_memory(kind: ImportKind) -> io::Result<()> {
     let wanted = u64::from(kind.mebibytes()) << 20;
     let most = getrlimit(Resource::Data).maximum.map_or(wanted, |most| most.min(wanted));
     setrlimit(Resource::Data, Rlimit { current: Some(most), maximum: Some(most) })?;
@@ -60,7 +60,7 @@ fn limit_memory(kind: Kind) -> io::Result<()> {
 }
 
 async fn fetched(allow: &[Allowed], source: &str) -> Result<SkillSpec, Error> {
-    let source = Source::parse(source, None, None)?;
+    let source = SkillSource::parse(source, None, None)?;
     let egress = ImportEgress::new(allow).to(&source.repository)?;
     let url = source.to_url();
     let mut spec = folder::skill(git::files(&egress, source, git::FetchLimits::default()).await?)?;

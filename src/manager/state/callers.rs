@@ -1,5 +1,5 @@
-//! Who may ask the state role: other parts of Slipway, each known by a token of its ServiceAccount that is meant for the
-//! state role and nobody else. What they may show to whom, they find out themselves.
+//! Authenticates callers of the state role: other parts of Slipway, by ServiceAccount tokens with the audience of the state
+//! role. Callers authorise their own users.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -12,54 +12,54 @@ use sha2::{Digest, Sha256};
 use slipway_api::platform::STATE_AUDIENCE;
 use slipway_http::{Error, HeaderMap, HeaderValue, StatusCode, header};
 
-/// How long the cluster's word on a token is believed.
-const BELIEVED: Duration = Duration::from_mins(1);
-/// Of how many tokens it is remembered.
-const MOST: usize = 1024;
+/// The time that the result of a TokenReview is cached.
+const CACHE_TTL: Duration = Duration::from_mins(1);
+/// The cached results.
+const MAX_CACHED: usize = 1024;
 
 pub(super) struct Callers {
     client: Client,
     allowed: Vec<String>,
-    /// By the token's hash: whether it is an allowed caller's, and when that was asked.
-    known: Mutex<HashMap<[u8; 32], (bool, Instant)>>,
+    /// By the hash of the token: whether it belongs to an allowed caller, and the time of the review.
+    reviews: Mutex<HashMap<[u8; 32], (bool, Instant)>>,
 }
 
 impl Callers {
     pub(super) fn new(client: Client, allowed: Vec<String>) -> Self {
-        Self { client, allowed, known: Mutex::default() }
+        Self { client, allowed, reviews: Mutex::default() }
     }
 
-    /// Refuses whoever is none of those that may ask.
+    /// Refuses a request without a token of an allowed caller.
     pub(super) async fn check(&self, headers: &HeaderMap) -> Result<(), Error> {
         let Some(token) = token(headers) else {
             return Err(unknown("this takes Authorization: Bearer, with a ServiceAccount's token for the audience slipway-state"));
         };
         let hash: [u8; 32] = Sha256::digest(token).into();
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&hash).copied();
-        let allowed = match known.filter(|(_, asked)| asked.elapsed() < BELIEVED) {
+        let cached = self.reviews.lock().unwrap_or_else(PoisonError::into_inner).get(&hash).copied();
+        let allowed = match cached.filter(|(_, reviewed)| reviewed.elapsed() < CACHE_TTL) {
             Some((allowed, _)) => allowed,
-            None => self.asked(token, hash).await?,
+            None => self.review(token, hash).await?,
         };
-        if allowed { Ok(()) } else { Err(unknown("this token is not one of those that may ask here; --state-callers names them")) }
+        if allowed { Ok(()) } else { Err(unknown("the user of this token may not call this port; --state-callers lists the allowed ones")) }
     }
 
-    async fn asked(&self, token: &str, hash: [u8; 32]) -> Result<bool, Error> {
+    async fn review(&self, token: &str, hash: [u8; 32]) -> Result<bool, Error> {
         let spec = TokenReviewSpec { token: Some(token.to_owned()), audiences: Some(vec![STATE_AUDIENCE.to_owned()]) };
         let review = TokenReview { spec, ..TokenReview::default() };
-        let asked = Instant::now();
+        let reviewed = Instant::now();
         let answer = Api::<TokenReview>::all(self.client.clone()).create(&PostParams::default(), &review).await;
-        let answer = answer.map_err(|error| Error::unavailable("the cluster cannot say whose token this is").because(error))?;
+        let answer = answer.map_err(|error| Error::unavailable("the cluster cannot review the token").because(error))?;
         let status = answer.status.filter(|status| status.authenticated == Some(true)).unwrap_or_default();
-        // Who knows nothing of audiences names none, and has not looked for whom the token is meant.
-        let is_meant = status.audiences.is_some_and(|audiences| audiences.iter().any(|audience| audience == STATE_AUDIENCE));
-        let name = status.user.and_then(|user| user.username).filter(|_| is_meant);
+        // An authenticator that does not support audiences returns none, and has not checked them.
+        let has_audience = status.audiences.is_some_and(|audiences| audiences.iter().any(|audience| audience == STATE_AUDIENCE));
+        let name = status.user.and_then(|user| user.username).filter(|_| has_audience);
         let allowed = name.is_some_and(|name| self.allowed.contains(&name));
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= MOST {
-            known.retain(|_, (_, asked)| asked.elapsed() < BELIEVED);
+        let mut reviews = self.reviews.lock().unwrap_or_else(PoisonError::into_inner);
+        if reviews.len() >= MAX_CACHED {
+            reviews.retain(|_, (_, reviewed)| reviewed.elapsed() < CACHE_TTL);
         }
-        if known.len() < MOST {
-            known.insert(hash, (allowed, asked));
+        if reviews.len() < MAX_CACHED {
+            reviews.insert(hash, (allowed, reviewed));
         }
         Ok(allowed)
     }
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn only_those_that_were_named_may_ask_and_the_cluster_is_asked_once() {
+    async fn only_allowed_callers_pass_and_reviews_are_cached() {
         let count = Arc::new(AtomicUsize::new(0));
         let counted = count.clone();
         let server = tower::service_fn(move |request: Request<Body>| {
@@ -122,6 +122,6 @@ mod tests {
             assert_eq!(callers.check(&with(value)).await.is_ok(), allowed, "{value}");
         }
         assert_eq!(callers.check(&HeaderMap::new()).await.unwrap_err().status(), StatusCode::UNAUTHORIZED);
-        assert_eq!(count.load(Ordering::SeqCst), 4, "one question a token");
+        assert_eq!(count.load(Ordering::SeqCst), 4, "one review per token");
     }
 }

@@ -1,5 +1,5 @@
-//! The keys that requests are signed with: those of the environment, or short-lived ones of the role
-//! that the pod's service account stands for. The latter are kept and renewed before they expire.
+//! The keys for signing requests: from the environment, or short-lived ones of the role of the pod's ServiceAccount, which are
+//! cached and renewed before they expire.
 
 use std::sync::Arc;
 
@@ -12,49 +12,49 @@ use super::web_identity::WebIdentity;
 use crate::fault::{Fault, FaultKind};
 use crate::settings::{self, Variables};
 
-const ID: &str = "AWS_ACCESS_KEY_ID";
-const SECRET: &str = "AWS_SECRET_ACCESS_KEY";
-const SESSION: &str = "AWS_SESSION_TOKEN";
+const ID_VARIABLE: &str = "AWS_ACCESS_KEY_ID";
+const SECRET_VARIABLE: &str = "AWS_SECRET_ACCESS_KEY";
+const SESSION_VARIABLE: &str = "AWS_SESSION_TOKEN";
 /// Keys are renewed this long before they expire.
 const RENEW_BEFORE: SignedDuration = SignedDuration::from_mins(5);
 /// The pause after a failed renewal, while the old keys are valid.
-const RETRY_AFTER: SignedDuration = SignedDuration::from_secs(30);
+const RETRY_INTERVAL: SignedDuration = SignedDuration::from_secs(30);
 
 pub(crate) enum Credentials {
     Fixed(Arc<Keys>),
-    Renewed(Box<Renewed>),
+    Renewed(Box<RenewedKeys>),
 }
 
-pub(crate) struct Renewed {
-    source: Source,
-    kept: Mutex<Option<Kept>>,
+pub(crate) struct RenewedKeys {
+    source: KeySource,
+    kept: Mutex<Option<CachedKeys>>,
 }
 
-enum Source {
+enum KeySource {
     WebIdentity(WebIdentity),
     Container(Container),
 }
 
-struct Kept {
+struct CachedKeys {
     keys: Arc<Keys>,
     renewal: Timestamp,
     expires: Timestamp,
 }
 
 impl Credentials {
-    /// In the order of AWS's own libraries. None where nothing is said of any.
+    /// The first configured source, in the order of AWS's own libraries.
     pub(crate) fn of(variables: Variables<'_>) -> Result<Option<Self>, Fault> {
         let value = |name| settings::first(variables, &[name]).map(|(_, value)| value);
-        let source = match (value(ID), value(SECRET)) {
-            (Some(id), Some(secret)) => return Ok(Some(Self::Fixed(Arc::new(Keys { id, secret, session: value(SESSION) })))),
-            (Some(_), None) => return Err(half(ID, SECRET)),
-            (None, Some(_)) => return Err(half(SECRET, ID)),
+        let source = match (value(ID_VARIABLE), value(SECRET_VARIABLE)) {
+            (Some(id), Some(secret)) => return Ok(Some(Self::Fixed(Arc::new(Keys { id, secret, session: value(SESSION_VARIABLE) })))),
+            (Some(_), None) => return Err(half(ID_VARIABLE, SECRET_VARIABLE)),
+            (None, Some(_)) => return Err(half(SECRET_VARIABLE, ID_VARIABLE)),
             (None, None) => match WebIdentity::of(variables)? {
-                Some(identity) => Some(Source::WebIdentity(identity)),
-                None => Container::of(variables)?.map(Source::Container),
+                Some(identity) => Some(KeySource::WebIdentity(identity)),
+                None => Container::of(variables)?.map(KeySource::Container),
             },
         };
-        Ok(source.map(|source| Self::Renewed(Box::new(Renewed { source, kept: Mutex::new(None) }))))
+        Ok(source.map(|source| Self::Renewed(Box::new(RenewedKeys { source, kept: Mutex::new(None) }))))
     }
 
     pub(crate) async fn keys(&self) -> Result<Arc<Keys>, Fault> {
@@ -65,9 +65,9 @@ impl Credentials {
     }
 }
 
-impl Renewed {
+impl RenewedKeys {
     async fn keys(&self) -> Result<Arc<Keys>, Fault> {
-        // Held while keys are fetched, so that many requests at once fetch them once.
+        // The lock is held while keys are fetched, so that concurrent requests fetch them once.
         let mut kept = self.kept.lock().await;
         let now = Timestamp::now();
         if let Some(kept) = &*kept
@@ -78,12 +78,13 @@ impl Renewed {
         match (self.source.keys().await, &mut *kept) {
             (Ok((keys, expires)), kept) => {
                 let keys = Arc::new(keys);
-                *kept = Some(Kept { keys: Arc::clone(&keys), renewal: expires.saturating_sub(RENEW_BEFORE).unwrap_or(expires), expires });
+                *kept =
+                    Some(CachedKeys { keys: Arc::clone(&keys), renewal: expires.saturating_sub(RENEW_BEFORE).unwrap_or(expires), expires });
                 Ok(keys)
             }
             (Err(fault), Some(kept)) if now < kept.expires => {
                 tracing::warn!(%fault, "the keys for AWS could not be renewed, and the old ones are used until they expire");
-                kept.renewal = now.saturating_add(RETRY_AFTER).unwrap_or(now).min(kept.expires);
+                kept.renewal = now.saturating_add(RETRY_INTERVAL).unwrap_or(now).min(kept.expires);
                 Ok(Arc::clone(&kept.keys))
             }
             (Err(fault), _) => Err(fault),
@@ -91,7 +92,7 @@ impl Renewed {
     }
 }
 
-impl Source {
+impl KeySource {
     async fn keys(&self) -> Result<(Keys, Timestamp), Fault> {
         match self {
             Self::WebIdentity(identity) => identity.keys().await,
@@ -100,12 +101,12 @@ impl Source {
     }
 }
 
-/// Two variables of which neither says anything alone.
+/// The fault if only one of two variables is set that belong together.
 pub(super) fn half(set: &str, missing: &str) -> Fault {
     Fault::new(FaultKind::Misconfigured, format!("{set} is set, and {missing} is not; the one means nothing without the other"))
 }
 
-/// A token that is replaced from time to time in a file.
+/// Reads a rotated token from its file.
 pub(super) fn read(variable: &str, path: &str) -> Result<String, Fault> {
     let unusable = |why: &str| Fault::new(FaultKind::MissingKey, format!("the file of {variable}, {path}, {why}"));
     let text = std::fs::read_to_string(path).map_err(|error| unusable(&format!("cannot be read: {error}")))?;
@@ -116,7 +117,7 @@ pub(super) fn read(variable: &str, path: &str) -> Result<String, Fault> {
     Ok(token.to_owned())
 }
 
-/// The keys that a service answered with.
+/// The keys in a service's answer.
 pub(super) fn issued(by: &str, mut field: impl FnMut(&str) -> Option<String>, session: &str) -> Result<(Keys, Timestamp), Fault> {
     let mut needed = |name: &str| {
         let value = field(name).filter(|value| !value.is_empty());

@@ -7,7 +7,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use sha2::{Digest, Sha256};
 use url::Url;
 
-/// The path as it is sent is encoded once more, slashes aside.
+/// The path is encoded a second time, except for slashes.
 const PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
 
 pub(crate) struct Keys {
@@ -22,7 +22,7 @@ impl fmt::Debug for Keys {
     }
 }
 
-/// Where a signature is good for.
+/// The scope of a signature.
 pub(crate) struct Scope<'a> {
     pub(crate) region: &'a str,
     pub(crate) service: &'a str,
@@ -30,7 +30,7 @@ pub(crate) struct Scope<'a> {
     pub(crate) time: &'a str,
 }
 
-/// The headers, `authorization` last, that sign a POST of JSON. All that are named in it have to be sent.
+/// The headers that sign a POST of JSON, `authorization` last. All of them have to be sent.
 pub(crate) fn sign(url: &Url, body: &[u8], keys: &Keys, scope: &Scope<'_>) -> Vec<(&'static str, String)> {
     let Scope { region, service, time } = scope;
     let date = time.split('T').next().unwrap_or_default();
@@ -63,7 +63,7 @@ pub(crate) fn sign(url: &Url, body: &[u8], keys: &Keys, scope: &Scope<'_>) -> Ve
 }
 
 fn mac(key: &[u8], message: &[u8]) -> Vec<u8> {
-    // HMAC takes keys of any length, so there is no error to tell.
+    // HMAC accepts keys of any length.
     Hmac::<Sha256>::new_from_slice(key).map(|mac| mac.chain_update(message).finalize().into_bytes().to_vec()).unwrap_or_default()
 }
 

@@ -1,6 +1,6 @@
-//! all-MiniLM-L6-v2 in our own process: no network, no key, no other server. Its files are read at the first use and
-//! dropped after some idle minutes, so that an agent that does not embed stays small. The arithmetic happens on threads
-//! where it holds nobody up. Opened several times, it is in memory once.
+//! all-MiniLM-L6-v2 in this process, without network and key. Its files are read on first use and dropped after some idle
+//! minutes, so that an agent that does not embed stays small. It computes on blocking threads, and is in memory once even if
+//! opened several times.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -11,30 +11,30 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::Purpose;
-use super::checked::{Batch, Raw, Source};
+use super::checked::{BatchLimit, EmbeddingApi, RawVectors};
 use super::network::Network;
 use crate::settings::{self, Variables};
 use crate::{Fault, FaultKind};
 
-const FOLDER: &str = "/usr/share/slipway/minilm";
+const DEFAULT_FOLDER: &str = "/usr/share/slipway/minilm";
 
-/// How long the network stays in memory without being used.
-const IDLE: Duration = Duration::from_mins(5);
+/// The time after which an unused network is dropped.
+const IDLE_TIMEOUT: Duration = Duration::from_mins(5);
 
-/// Enough texts to share a pass through the weights, few enough that a query does not wait long behind them.
-const BATCH: Batch = Batch { texts: 16, bytes: 16 << 10 };
+/// Enough texts to share a pass over the weights, few enough that a query behind them does not wait long.
+const BATCH_LIMIT: BatchLimit = BatchLimit { texts: 16, bytes: 16 << 10 };
 
-/// Those that are open, to be opened again.
-static OPEN: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+/// The open networks, to be shared.
+static OPENED: Mutex<Vec<Weak<SharedNetwork>>> = Mutex::new(Vec::new());
 
-pub(super) struct Builtin(Arc<Shared>);
+pub(super) struct Builtin(Arc<SharedNetwork>);
 
-struct Shared {
+struct SharedNetwork {
     folder: PathBuf,
     dimensions: usize,
     state: Mutex<State>,
-    /// As many computations at a time as there are processors.
-    seats: Arc<Semaphore>,
+    /// Limits concurrent computations to the number of processors.
+    permits: Arc<Semaphore>,
 }
 
 struct State {
@@ -45,7 +45,7 @@ struct State {
 
 impl Builtin {
     pub(super) fn open(dimensions: usize, variables: Variables<'_>) -> Result<Self, Fault> {
-        let folder = settings::first(variables, &["RUNTIME_EMBEDDING_DIR"]).map_or(FOLDER.to_owned(), |(_, folder)| folder);
+        let folder = settings::first(variables, &["RUNTIME_EMBEDDING_DIR"]).map_or(DEFAULT_FOLDER.to_owned(), |(_, folder)| folder);
         let folder = PathBuf::from(folder);
         if !folder.join("model.safetensors").is_file() {
             let why = "there is no model.safetensors; RUNTIME_EMBEDDING_DIR names the folder with the files of all-MiniLM-L6-v2";
@@ -54,32 +54,32 @@ impl Builtin {
                 format!("the built-in embedding model is not in {}: {why}", folder.display()),
             ));
         }
-        let mut open = lock(&OPEN);
+        let mut open = lock(&OPENED);
         open.retain(|shared| shared.strong_count() > 0);
         let same = open.iter().filter_map(Weak::upgrade).find(|shared| shared.folder == folder);
         Ok(Self(same.unwrap_or_else(|| {
-            let shared = Arc::new(Shared::new(folder, dimensions));
+            let shared = Arc::new(SharedNetwork::new(folder, dimensions));
             open.push(Arc::downgrade(&shared));
             shared
         })))
     }
 }
 
-impl Source for Builtin {
-    fn batch(&self) -> Batch {
-        BATCH
+impl EmbeddingApi for Builtin {
+    fn batch(&self) -> BatchLimit {
+        BATCH_LIMIT
     }
 
-    fn vectors(&self, texts: Vec<String>, _purpose: Purpose) -> Raw<'_> {
+    fn vectors(&self, texts: Vec<String>, _purpose: Purpose) -> RawVectors<'_> {
         let shared = Arc::clone(&self.0);
         Box::pin(async move {
-            let seats = Arc::clone(&shared.seats);
+            let permits = Arc::clone(&shared.permits);
             let ended = || Fault::new(FaultKind::Broken, "the built-in embedding model ended in the middle of its work; try again");
-            let seat = seats.acquire_owned().await.map_err(|_| ended())?;
+            let seat = permits.acquire_owned().await.map_err(|_| ended())?;
             let work = tokio::task::spawn_blocking(move || {
                 let _seat = seat;
                 let answer = shared.network()?.embed(&texts);
-                Shared::used(&shared);
+                SharedNetwork::used(&shared);
                 answer
             });
             work.await.map_err(|_| ended())?
@@ -87,14 +87,14 @@ impl Source for Builtin {
     }
 }
 
-impl Shared {
+impl SharedNetwork {
     fn new(folder: PathBuf, dimensions: usize) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let state = State { network: None, used: Instant::now(), retirement: None };
-        Self { folder, dimensions, state: Mutex::new(state), seats: Arc::new(Semaphore::new(processors)) }
+        Self { folder, dimensions, state: Mutex::new(state), permits: Arc::new(Semaphore::new(processors)) }
     }
 
-    /// Reads the files unless they have been. Others wait for it, on threads of their own.
+    /// The network; reads the files on first use, while other callers wait on their blocking threads.
     fn network(&self) -> Result<Arc<Network>, Fault> {
         let mut state = lock(&self.state);
         if let Some(network) = &state.network {
@@ -105,33 +105,33 @@ impl Shared {
         Ok(network)
     }
 
-    /// Starts the idle minutes anew, and sees to it that somebody watches them pass.
+    /// Restarts the idle timeout, and spawns its task if there is none.
     fn used(self: &Arc<Self>) {
         let mut state = lock(&self.state);
         state.used = Instant::now();
         if state.retirement.as_ref().is_none_or(JoinHandle::is_finished) {
-            state.retirement = Some(tokio::spawn(retire(Arc::downgrade(self), state.used + IDLE)));
+            state.retirement = Some(tokio::spawn(drop_when_idle(Arc::downgrade(self), state.used + IDLE_TIMEOUT)));
         }
     }
 }
 
-/// Drops the network once it has been idle, and goes. Whoever needs it later reads it again.
-async fn retire(shared: Weak<Shared>, mut due: Instant) {
+/// Drops the network once it has been idle, and ends.
+async fn drop_when_idle(shared: Weak<SharedNetwork>, mut due: Instant) {
     loop {
         tokio::time::sleep_until(due).await;
         let Some(shared) = shared.upgrade() else { return };
-        // Held for as long as reading the files takes: nobody is idle then.
+        // The lock is held while the files are read, so the network is not idle.
         let Ok(mut state) = shared.state.try_lock() else {
-            due = Instant::now() + IDLE;
+            due = Instant::now() + IDLE_TIMEOUT;
             continue;
         };
-        if state.used.elapsed() >= IDLE {
+        if state.used.elapsed() >= IDLE_TIMEOUT {
             state.retirement = None;
             state.network = None;
             tracing::debug!("the built-in embedding model has been idle and left memory");
             return;
         }
-        due = state.used + IDLE;
+        due = state.used + IDLE_TIMEOUT;
     }
 }
 
@@ -144,7 +144,7 @@ fn read(folder: &Path, dimensions: usize) -> Result<Network, Fault> {
     Ok(network)
 }
 
-/// A panic elsewhere leaves nothing half done here.
+/// A poisoned lock is used: a panic cannot leave the state inconsistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -177,14 +177,14 @@ mod tests {
         let asked = || builtin.vectors(vec!["text".to_owned()], Purpose::Query);
         let first = asked().await.unwrap();
         for _ in 0..3 {
-            tokio::time::sleep(IDLE * 2 / 3).await;
-            assert!(in_memory(&builtin), "it was used less than {IDLE:?} ago");
+            tokio::time::sleep(IDLE_TIMEOUT * 2 / 3).await;
+            assert!(in_memory(&builtin), "it was used less than {IDLE_TIMEOUT:?} ago");
             asked().await.unwrap();
         }
-        tokio::time::sleep(IDLE + Duration::from_secs(1)).await;
+        tokio::time::sleep(IDLE_TIMEOUT + Duration::from_secs(1)).await;
         assert!(!in_memory(&builtin));
         assert_eq!(asked().await.unwrap(), first, "it comes back by itself");
-        tokio::time::sleep(IDLE + Duration::from_secs(1)).await;
+        tokio::time::sleep(IDLE_TIMEOUT + Duration::from_secs(1)).await;
         assert!(!in_memory(&builtin), "and goes again");
     }
 

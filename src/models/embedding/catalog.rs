@@ -1,9 +1,8 @@
-//! Which embedding models are known, and what each needs to be told. A name is `provider:model`; a known model may
-//! leave the provider out; `?dimensions=512` behind it asks for shorter vectors where the model can give them, and says
-//! how long they are where the model is not known.
+//! The catalog of embedding models with their parameters. A name is `provider:model`; the provider is optional for a known
+//! model. `?dimensions=512` requests shorter vectors from models that support it, and declares the length for unknown models.
 
 use super::builtin::Builtin;
-use super::checked::{Checked, Source};
+use super::checked::{CheckedEmbedder, EmbeddingApi};
 use super::ollama::Ollama;
 use super::openai::OpenAi;
 use super::vertex_ai::VertexAi;
@@ -18,80 +17,80 @@ pub(super) enum Provider {
     VertexAi,
 }
 
-/// A model as its maker describes it.
+/// A known model.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Known {
+pub(super) struct CatalogEntry {
     pub(super) provider: Provider,
     pub(super) name: &'static str,
     pub(super) dimensions: usize,
-    /// Whether the vectors may be asked for shorter.
+    /// Whether the model supports shorter vectors.
     pub(super) shortens: bool,
-    /// What the model was trained to see before a query and a passage.
+    /// The prefixes of queries and passages that the model was trained with.
     prefixes: [&'static str; 2],
 }
 
-const KNOWN: [Known; 11] = [
+const CATALOG: [CatalogEntry; 11] = [
     known(Provider::Builtin, "all-minilm-l6-v2", 384),
-    Known { prefixes: ["search_query: ", "search_document: "], ..known(Provider::Ollama, "nomic-embed-text", 768) },
-    Known {
+    CatalogEntry { prefixes: ["search_query: ", "search_document: "], ..known(Provider::Ollama, "nomic-embed-text", 768) },
+    CatalogEntry {
         prefixes: ["Represent this sentence for searching relevant passages: ", ""],
         ..known(Provider::Ollama, "mxbai-embed-large", 1024)
     },
     known(Provider::Ollama, "all-minilm", 384),
-    Known { shortens: true, ..known(Provider::OpenAi, "text-embedding-3-small", 1536) },
-    Known { shortens: true, ..known(Provider::OpenAi, "text-embedding-3-large", 3072) },
+    CatalogEntry { shortens: true, ..known(Provider::OpenAi, "text-embedding-3-small", 1536) },
+    CatalogEntry { shortens: true, ..known(Provider::OpenAi, "text-embedding-3-large", 3072) },
     known(Provider::OpenAi, "text-embedding-ada-002", 1536),
     known(Provider::VertexAi, "textembedding-gecko", 768),
-    Known { shortens: true, ..known(Provider::VertexAi, "text-embedding-005", 768) },
-    Known { shortens: true, ..known(Provider::VertexAi, "text-multilingual-embedding-002", 768) },
-    Known { shortens: true, ..known(Provider::VertexAi, "gemini-embedding-001", 3072) },
+    CatalogEntry { shortens: true, ..known(Provider::VertexAi, "text-embedding-005", 768) },
+    CatalogEntry { shortens: true, ..known(Provider::VertexAi, "text-multilingual-embedding-002", 768) },
+    CatalogEntry { shortens: true, ..known(Provider::VertexAi, "gemini-embedding-001", 3072) },
 ];
 
-const fn known(provider: Provider, name: &'static str, dimensions: usize) -> Known {
-    Known { provider, name, dimensions, shortens: false, prefixes: ["", ""] }
+const fn known(provider: Provider, name: &'static str, dimensions: usize) -> CatalogEntry {
+    CatalogEntry { provider, name, dimensions, shortens: false, prefixes: ["", ""] }
 }
 
-/// Beyond this a vector is a typing error, and pgvector could not hold it anyway.
-const MOST_DIMENSIONS: usize = 16_000;
+/// The limit of pgvector.
+const MAX_DIMENSIONS: usize = 16_000;
 
-/// What a name came to.
+/// A resolved name.
 #[derive(Debug)]
-pub(super) struct Chosen {
+pub(super) struct ResolvedModel {
     pub(super) provider: Provider,
-    /// As the provider calls it.
+    /// The provider's name of the model.
     pub(super) model: String,
     pub(super) dimensions: usize,
-    /// Set where the provider must be asked for another length than the model's own.
+    /// The length to request, if it differs from the model's default.
     pub(super) shortened: Option<usize>,
-    pub(super) known: Option<&'static Known>,
+    pub(super) known: Option<&'static CatalogEntry>,
 }
 
-/// An embedder by its name. A missing key is told by the first `embed`, because keys may come later; a name that means
-/// nothing and settings that can never be right are told here.
+/// Opens an embedder by name. A missing key fails the first `embed`, as keys may be added later; an unknown name and invalid
+/// settings fail here.
 pub fn open(uri: &str, variables: &dyn Fn(&str) -> Option<String>) -> Result<Box<dyn Embedder>, Fault> {
     let chosen = choose(uri)?;
-    let source: Box<dyn Source> = match chosen.provider {
+    let source: Box<dyn EmbeddingApi> = match chosen.provider {
         Provider::Builtin => Box::new(Builtin::open(chosen.dimensions, variables)?),
         Provider::Ollama => Box::new(Ollama::open(&chosen, variables)?),
         Provider::OpenAi => Box::new(OpenAi::open(&chosen, variables)?),
         Provider::VertexAi => Box::new(VertexAi::open(&chosen, variables)?),
     };
-    Ok(Box::new(Checked::new(&chosen, source)))
+    Ok(Box::new(CheckedEmbedder::new(&chosen, source)))
 }
 
-pub(super) fn choose(uri: &str) -> Result<Chosen, Fault> {
+pub(super) fn choose(uri: &str) -> Result<ResolvedModel, Fault> {
     let wrong = |why: &str| Fault::new(FaultKind::UnknownModel, format!("the embedding model `{uri}` {why}"));
     let (name, asked) = match uri.trim().split_once('?') {
         Some((name, query)) => match query.strip_prefix("dimensions=").and_then(|length| length.parse::<usize>().ok()) {
-            Some(length) if (1..=MOST_DIMENSIONS).contains(&length) => (name, Some(length)),
-            _ => return Err(wrong(&format!("ends in `?{query}`; there goes ?dimensions= and a number from 1 to {MOST_DIMENSIONS}"))),
+            Some(length) if (1..=MAX_DIMENSIONS).contains(&length) => (name, Some(length)),
+            _ => return Err(wrong(&format!("ends in `?{query}`; there goes ?dimensions= and a number from 1 to {MAX_DIMENSIONS}"))),
         },
         None => (uri.trim(), None),
     };
     let named = name.split_once(':').and_then(|(provider, model)| Some((Provider::named(provider)?, model)));
     let (known, provider, model) = match named {
-        Some((provider, model)) => (KNOWN.iter().find(|known| known.provider == provider && known.is(model)), provider, model),
-        None => match KNOWN.iter().find(|known| known.is(name)) {
+        Some((provider, model)) => (CATALOG.iter().find(|known| known.provider == provider && known.is(model)), provider, model),
+        None => match CATALOG.iter().find(|known| known.is(name)) {
             Some(known) => (Some(known), known.provider, name),
             None => return Err(wrong(&format!("is not known; known are {}", listing()))),
         },
@@ -99,17 +98,17 @@ pub(super) fn choose(uri: &str) -> Result<Chosen, Fault> {
     let model = model.to_owned();
     match (known, asked) {
         _ if model.is_empty() => Err(wrong(&format!("names no model behind its provider; known are {}", listing()))),
-        (Some(known), None) => Ok(Chosen { provider, model, dimensions: known.dimensions, shortened: None, known: Some(known) }),
+        (Some(known), None) => Ok(ResolvedModel { provider, model, dimensions: known.dimensions, shortened: None, known: Some(known) }),
         (Some(known), Some(length)) if length == known.dimensions => {
-            Ok(Chosen { provider, model, dimensions: length, shortened: None, known: Some(known) })
+            Ok(ResolvedModel { provider, model, dimensions: length, shortened: None, known: Some(known) })
         }
         (Some(known), Some(length)) if known.shortens && length < known.dimensions => {
-            Ok(Chosen { provider, model, dimensions: length, shortened: Some(length), known: Some(known) })
+            Ok(ResolvedModel { provider, model, dimensions: length, shortened: Some(length), known: Some(known) })
         }
         (Some(known), Some(_)) if known.shortens => Err(wrong(&format!("gives {} dimensions at most", known.dimensions))),
         (Some(known), Some(_)) => Err(wrong(&format!("gives {} dimensions, and cannot give another number", known.dimensions))),
         (None, Some(length)) if provider != Provider::Builtin => {
-            Ok(Chosen { provider, model, dimensions: length, shortened: None, known: None })
+            Ok(ResolvedModel { provider, model, dimensions: length, shortened: None, known: None })
         }
         (None, _) => Err(wrong(&format!(
             "is not known; known are {}; another model of a provider is written with the length of its vectors, \
@@ -136,8 +135,8 @@ impl Provider {
     }
 }
 
-impl Known {
-    /// Ollama's names may have a tag and Google's a version behind them.
+impl CatalogEntry {
+    /// Names of Ollama may end with a tag, those of Google with a version.
     fn is(&self, model: &str) -> bool {
         let separator = match self.provider {
             Provider::Ollama => ':',
@@ -155,7 +154,7 @@ impl Known {
     }
 }
 
-impl Chosen {
+impl ResolvedModel {
     pub(super) fn id(&self) -> String {
         let own = self.known.is_some() && self.shortened.is_none();
         let length = if own { String::new() } else { format!("?dimensions={}", self.dimensions) };
@@ -164,7 +163,7 @@ impl Chosen {
 }
 
 fn listing() -> String {
-    KNOWN.map(|known| format!("{}:{}", known.provider.as_str(), known.name)).join(", ")
+    CATALOG.map(|known| format!("{}:{}", known.provider.as_str(), known.name)).join(", ")
 }
 
 #[cfg(test)]
@@ -218,7 +217,7 @@ mod tests {
 
     #[test]
     fn every_known_model_opens_by_its_name_alone() {
-        for known in KNOWN {
+        for known in CATALOG {
             let chosen = choose(known.name).unwrap();
             assert_eq!((chosen.provider, chosen.dimensions), (known.provider, known.dimensions), "{}", known.name);
         }

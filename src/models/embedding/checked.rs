@@ -1,45 +1,44 @@
-//! What every embedder does, around what each provider does: refuse blank texts, add the model's prefixes, make
-//! batches that the provider accepts, run a few of them at a time, and believe no answer before its count, its lengths
-//! and its numbers have been looked at.
+//! The part that all embedders share: refuses blank texts, adds the model's prefixes, splits texts into batches, runs a few of
+//! them at once, and validates count, length and numbers of the answers.
 
 use std::future::Future;
 use std::pin::Pin;
 
 use futures::{StreamExt, TryStreamExt};
 
-use super::catalog::{Chosen, Known};
+use super::catalog::{CatalogEntry, ResolvedModel};
 use super::{Embedder, Purpose, Vector, Vectors};
 use crate::{Fault, FaultKind};
 
-/// Batches under way at a time. More would run into the rate limits of small accounts.
-const AT_A_TIME: usize = 4;
+/// Concurrent batches. More would exceed the rate limits of small accounts.
+const MAX_CONCURRENT_BATCHES: usize = 4;
 
-pub(super) type Raw<'a> = Pin<Box<dyn Future<Output = Result<Vec<Vec<f32>>, Fault>> + Send + 'a>>;
+pub(super) type RawVectors<'a> = Pin<Box<dyn Future<Output = Result<Vec<Vec<f32>>, Fault>> + Send + 'a>>;
 
-/// What a provider accepts in one request. Bytes stand for tokens, which are never more.
+/// The limits of one request. Bytes are an upper bound of tokens.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Batch {
+pub(super) struct BatchLimit {
     pub(super) texts: usize,
     pub(super) bytes: usize,
 }
 
-/// A provider's own part.
-pub(super) trait Source: Send + Sync {
-    fn batch(&self) -> Batch;
+/// The API of one provider.
+pub(super) trait EmbeddingApi: Send + Sync {
+    fn batch(&self) -> BatchLimit;
 
-    /// The vectors of one batch, as the provider gives them.
-    fn vectors(&self, texts: Vec<String>, purpose: Purpose) -> Raw<'_>;
+    /// The unchecked vectors of one batch.
+    fn vectors(&self, texts: Vec<String>, purpose: Purpose) -> RawVectors<'_>;
 }
 
-pub(super) struct Checked {
+pub(super) struct CheckedEmbedder {
     id: String,
     dimensions: usize,
-    known: Option<&'static Known>,
-    source: Box<dyn Source>,
+    known: Option<&'static CatalogEntry>,
+    source: Box<dyn EmbeddingApi>,
 }
 
-impl Checked {
-    pub(super) fn new(chosen: &Chosen, source: Box<dyn Source>) -> Self {
+impl CheckedEmbedder {
+    pub(super) fn new(chosen: &ResolvedModel, source: Box<dyn EmbeddingApi>) -> Self {
         Self { id: chosen.id(), dimensions: chosen.dimensions, known: chosen.known, source }
     }
 
@@ -55,7 +54,7 @@ impl Checked {
         prepared.collect()
     }
 
-    fn believed(&self, asked: usize, raw: Vec<Vec<f32>>) -> Result<Vec<Vector>, Fault> {
+    fn validated(&self, asked: usize, raw: Vec<Vec<f32>>) -> Result<Vec<Vector>, Fault> {
         let broken = |why: String| Fault::new(FaultKind::Broken, format!("{} answered {why}", self.id));
         if raw.len() != asked {
             return Err(broken(format!("{} vectors for {asked} texts", raw.len())));
@@ -70,7 +69,7 @@ impl Checked {
     }
 }
 
-impl Embedder for Checked {
+impl Embedder for CheckedEmbedder {
     fn id(&self) -> &str {
         &self.id
     }
@@ -84,16 +83,16 @@ impl Embedder for Checked {
             let batches = split(self.prepared(texts, purpose)?, self.source.batch());
             let answers = futures::stream::iter(batches).map(|batch| async move {
                 let asked = batch.len();
-                self.believed(asked, self.source.vectors(batch, purpose).await?)
+                self.validated(asked, self.source.vectors(batch, purpose).await?)
             });
-            let parts: Vec<Vec<Vector>> = answers.buffered(AT_A_TIME).try_collect().await?;
+            let parts: Vec<Vec<Vector>> = answers.buffered(MAX_CONCURRENT_BATCHES).try_collect().await?;
             Ok(parts.into_iter().flatten().collect())
         })
     }
 }
 
-/// In order, as few batches as fit. A text that is longer than a batch goes alone.
-fn split(texts: Vec<String>, limit: Batch) -> Vec<Vec<String>> {
+/// Splits texts into as few batches as possible, in order. A text that exceeds the limit gets a batch of its own.
+fn split(texts: Vec<String>, limit: BatchLimit) -> Vec<Vec<String>> {
     let mut batches: Vec<Vec<String>> = Vec::new();
     let mut bytes = 0;
     for text in texts {
@@ -111,7 +110,7 @@ fn split(texts: Vec<String>, limit: Batch) -> Vec<Vec<String>> {
     batches
 }
 
-/// None if there is no direction: all zeros, or a number that is none. Summed in f64, where no square of an f32 overflows.
+/// `None` if all numbers are zero or one is not finite. Summed in f64, where no square of an f32 overflows.
 fn normalised(mut numbers: Vec<f32>) -> Option<Vector> {
     let length = numbers.iter().map(|&number| f64::from(number).powi(2)).sum::<f64>().sqrt();
     if !length.is_finite() || length < f64::from(f32::MIN_POSITIVE) {
@@ -131,7 +130,7 @@ mod tests {
 
     #[test]
     fn texts_are_split_in_order_into_what_is_accepted() {
-        let limit = Batch { texts: 3, bytes: 10 };
+        let limit = BatchLimit { texts: 3, bytes: 10 };
         for (lengths, expected) in [
             (vec![], vec![]),
             (vec![1, 1, 1, 1], vec![vec![1, 1, 1], vec![1]]),

@@ -1,18 +1,17 @@
-//! The arithmetic that takes the time: products of matrices and the functions between them. Written once over `pulp`,
-//! which picks the widest instructions of the processor at run time, without `unsafe` here. Weights are laid out when
-//! they are read, the way the innermost loop walks: in panels of sixteen columns.
+//! The kernels: matrix products and activation functions, written over `pulp`, which selects the widest SIMD instructions at
+//! run time, without `unsafe` here. Weights are stored in the order of the innermost loop: in panels of sixteen columns.
 
 #![expect(clippy::inline_always, reason = "only what is inlined into the dispatched function gets its instructions")]
 
 use pulp::{Arch, Simd, WithSimd};
 
-/// Columns of a panel: one register of AVX-512, two of AVX2, four of NEON. Every width below is a multiple of it.
+/// The columns of a panel: one register of AVX-512, two of AVX2, four of NEON. Every width below is a multiple of it.
 pub(super) const PANEL: usize = 16;
 
-/// Rows of a tile. Six rows of two registers leave room among sixteen for the panel's own.
+/// The rows of a tile. Six rows of two registers leave enough of sixteen registers for the panel.
 const TILE: usize = 6;
 
-/// Rows of numbers, each `stride` behind the one before.
+/// Rows of numbers, `stride` apart.
 #[derive(Clone, Copy)]
 pub(super) struct Rows<'a> {
     pub(super) numbers: &'a [f32],
@@ -65,22 +64,22 @@ impl<'a> Rows<'a> {
 pub(super) struct Product<'a> {
     pub(super) left: Rows<'a>,
     pub(super) right: &'a [f32],
-    /// None for zeros.
+    /// `None` for zeros.
     pub(super) bias: Option<&'a [f32]>,
     pub(super) out: &'a mut [f32],
-    /// From one row of `out` to the next.
+    /// The distance between rows of `out`.
     pub(super) stride: usize,
 }
 
 impl Product<'_> {
-    /// `tiles` is room to work in, kept from one product to the next.
+    /// `tiles` is a buffer, reused between products.
     pub(super) fn compute(self, arch: Arch, tiles: &mut Vec<f32>) {
         self.left.tiles(tiles);
         arch.dispatch(Tiled { tiles, product: self });
     }
 }
 
-/// A product whose left side is laid out too: tile by tile, and in each tile column by column.
+/// A product whose left side is stored in tiles, column by column.
 struct Tiled<'a> {
     tiles: &'a [f32],
     product: Product<'a>,
@@ -129,7 +128,7 @@ fn vectors<S: Simd, const VECTORS: usize>(numbers: &[f32]) -> &[[S::f32s; VECTOR
     S::as_simd_f32s(numbers).0.as_chunks::<VECTORS>().0
 }
 
-/// One tile by one panel, whose sums stay in registers all the way.
+/// One tile by one panel. The sums stay in registers.
 #[inline(always)]
 fn rows<S: Simd, const ROWS: usize, const VECTORS: usize>(
     simd: S,
@@ -168,7 +167,7 @@ impl WithSimd for Gelu<'_> {
     }
 }
 
-/// Of each row of `stride` numbers the first `width` become their softmax, after scaling; the others are left over.
+/// Scales the first `width` numbers of each row of `stride` numbers and replaces them by their softmax.
 pub(super) struct Softmax<'a> {
     pub(super) rows: &'a mut [f32],
     pub(super) stride: usize,
@@ -195,7 +194,7 @@ impl WithSimd for Softmax<'_> {
     }
 }
 
-/// `x = normalised(x + added) · weight + bias`, each row of `weight.len()` numbers by itself.
+/// `x = normalised(x + added) · weight + bias`, for each row of `weight.len()` numbers.
 pub(super) struct Norm<'a> {
     pub(super) rows: &'a mut [f32],
     pub(super) added: &'a [f32],
@@ -234,7 +233,7 @@ impl WithSimd for Norm<'_> {
     }
 }
 
-/// Sixteen folds side by side, and then of those one.
+/// Folds in sixteen lanes, and then across the lanes.
 #[inline(always)]
 fn folded(numbers: &[f32], start: f32, fold: impl Fn(f32, f32) -> f32) -> f32 {
     let mut lanes = [start; PANEL];
@@ -246,13 +245,13 @@ fn folded(numbers: &[f32], start: f32, fold: impl Fn(f32, f32) -> f32) -> f32 {
     lanes.into_iter().fold(start, fold)
 }
 
-/// e to the x, to about 2e-7 of its value. x = n·ln 2 + r with |r| ≤ ½ ln 2: Taylor's series gives the power of r, and n
-/// goes into the exponent as it is. Below -87 it is as good as zero.
+/// e to the power of x, with a relative error of about 2e-7. x = n·ln 2 + r with |r| ≤ ½ ln 2: e^r by Taylor's series, and n
+/// added to the exponent. Zero below -87.
 #[inline(always)]
 fn exponential(x: f32) -> f32 {
-    // Adding this moves the whole part of a small number into the lowest bits.
+    // Adding this moves the integer part of a small number into the lowest bits.
     const WHOLE: f32 = 12_582_912.0;
-    // The first has so few digits that its product with n is exact; the second is what it lacks.
+    // ln 2 in two parts: the product of the first with n is exact.
     const LN_2_HIGH: f32 = 0.693_359_4;
     const LN_2_LOW: f32 = -2.121_944_4e-4;
     let x = if x > -87.0 { x } else { -87.0 };
@@ -270,7 +269,7 @@ fn exponential(x: f32) -> f32 {
     series * f32::from_bits((shifted.to_bits() << 23).wrapping_add(1.0_f32.to_bits()))
 }
 
-/// Formula 7.1.26 of Abramowitz and Stegun's handbook, true to 1.5e-7.
+/// Formula 7.1.26 of Abramowitz and Stegun, with an error below 1.5e-7.
 #[inline(always)]
 fn error_function(x: f32) -> f32 {
     let size = x.abs();

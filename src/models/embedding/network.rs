@@ -1,8 +1,8 @@
-//! The network of all-MiniLM-L6-v2: BERT's encoder, the mean of its outputs. Texts are computed side by side without
-//! padding: their rows share the large products, and attention looks at each text by itself.
+//! The network of all-MiniLM-L6-v2: BERT's encoder with mean pooling. Texts are batched without padding: their rows share the
+//! large products, and attention is per text.
 //!
-//! The weights of the layers are in one allocation, so that all of it goes back to the system when the network is
-//! dropped. The table of words, half of the file, stays there: a text needs a row for each of its words only.
+//! The weights of the layers are in one allocation, so that all memory returns to the system when the network is dropped. The
+//! embedding table, half of the file, is not loaded: a text needs one row per word.
 
 use std::ops::Range;
 use std::path::Path;
@@ -11,7 +11,7 @@ use pulp::Arch;
 use serde::Deserialize;
 
 use super::kernels::{Gelu, Norm, PANEL, Product, Rows, Softmax};
-use super::safetensors::{Place, Safetensors};
+use super::safetensors::{Safetensors, TensorLocation};
 use super::vocabulary::Vocabulary;
 use crate::{Fault, FaultKind};
 
@@ -36,13 +36,13 @@ struct Reading {
 
 pub(super) struct Network {
     shape: Shape,
-    /// The most pieces of a text that are looked at.
+    /// The most pieces of a text.
     pieces: usize,
     vocabulary: Vocabulary,
     file: Safetensors,
-    words: Place,
+    words: TensorLocation,
     weights: Vec<f32>,
-    /// The position's and the type's part of each input.
+    /// The position and type embeddings.
     positions: Range<usize>,
     entrance: Scale,
     layers: Vec<Layer>,
@@ -70,8 +70,8 @@ struct Scale {
     bias: Range<usize>,
 }
 
-/// Room for what is between the layers, kept from one to the next.
-struct Room {
+/// Buffers for intermediate results, reused by all layers.
+struct Buffers {
     attention: Vec<f32>,
     mixed: Vec<f32>,
     added: Vec<f32>,
@@ -128,9 +128,9 @@ impl Network {
     fn encode(&self, texts: &[Vec<u32>]) -> Result<Vec<Vec<f32>>, Fault> {
         let width = self.shape.hidden_size;
         let mut rows = self.inputs(texts)?;
-        let mut room = Room::new(&self.shape, rows.len() / width);
+        let mut buffers = Buffers::new(&self.shape, rows.len() / width);
         for layer in &self.layers {
-            self.apply(layer, texts, &mut rows, &mut room);
+            self.apply(layer, texts, &mut rows, &mut buffers);
         }
         let mut rest = rows.as_slice();
         let means = texts.iter().map(|pieces| {
@@ -152,7 +152,7 @@ impl Network {
         Ok(means.collect())
     }
 
-    /// What goes into the first layer: a row for each piece, from the piece and its position.
+    /// The input of the first layer: one row per piece, from the piece and its position.
     fn inputs(&self, texts: &[Vec<u32>]) -> Result<Vec<f32>, Fault> {
         let width = self.shape.hidden_size;
         let mut rows = vec![0.0; texts.iter().map(Vec::len).sum::<usize>() * width];
@@ -168,46 +168,46 @@ impl Network {
         Ok(rows)
     }
 
-    fn apply(&self, layer: &Layer, texts: &[Vec<u32>], rows: &mut [f32], room: &mut Room) {
-        self.multiply(&layer.attention, rows, &mut room.attention, &mut room.tiles);
+    fn apply(&self, layer: &Layer, texts: &[Vec<u32>], rows: &mut [f32], buffers: &mut Buffers) {
+        self.multiply(&layer.attention, rows, &mut buffers.attention, &mut buffers.tiles);
         let mut first = 0;
         for pieces in texts {
-            self.attend(first, pieces.len(), room);
+            self.attend(first, pieces.len(), buffers);
             first += pieces.len();
         }
-        self.multiply(&layer.mixed, &room.mixed, &mut room.added, &mut room.tiles);
-        self.normalise(&layer.first, rows, &room.added);
-        self.multiply(&layer.inner, rows, &mut room.inner, &mut room.tiles);
-        self.arch.dispatch(Gelu(&mut room.inner));
-        self.multiply(&layer.outer, &room.inner, &mut room.added, &mut room.tiles);
-        self.normalise(&layer.second, rows, &room.added);
+        self.multiply(&layer.mixed, &buffers.mixed, &mut buffers.added, &mut buffers.tiles);
+        self.normalise(&layer.first, rows, &buffers.added);
+        self.multiply(&layer.inner, rows, &mut buffers.inner, &mut buffers.tiles);
+        self.arch.dispatch(Gelu(&mut buffers.inner));
+        self.multiply(&layer.outer, &buffers.inner, &mut buffers.added, &mut buffers.tiles);
+        self.normalise(&layer.second, rows, &buffers.added);
     }
 
-    /// Lets the rows of one text look at each other, head by head.
-    fn attend(&self, first: usize, count: usize, room: &mut Room) {
+    /// Computes the attention within one text, head by head.
+    fn attend(&self, first: usize, count: usize, buffers: &mut Buffers) {
         let width = self.shape.hidden_size;
         let head = width / self.shape.num_attention_heads;
         let stride = 3 * width;
         let columns = count.next_multiple_of(PANEL);
-        room.scores.resize(count * columns, 0.0);
+        buffers.scores.resize(count * columns, 0.0);
         #[expect(clippy::cast_precision_loss, reason = "a head is a few dozen numbers wide")]
         let scale = 1.0 / (head as f32).sqrt();
         for at in (0..width).step_by(head) {
             let part = |which: usize| {
-                let numbers = &room.attention[first * stride + which * width + at..];
+                let numbers = &buffers.attention[first * stride + which * width + at..];
                 Rows { numbers, stride, count, width: head }
             };
             let (queries, keys, values) = (part(0), part(1), part(2));
-            room.keys.clear();
-            keys.transposed_panels(&mut room.keys);
-            room.values.clear();
-            values.panels(&mut room.values);
-            let out = &mut room.scores;
-            Product { left: queries, right: &room.keys, bias: None, out, stride: columns }.compute(self.arch, &mut room.tiles);
-            self.arch.dispatch(Softmax { rows: &mut room.scores, stride: columns, width: count, scale });
-            let shares = Rows { numbers: &room.scores, stride: columns, count, width: count };
-            let out = &mut room.mixed[first * width + at..];
-            Product { left: shares, right: &room.values, bias: None, out, stride: width }.compute(self.arch, &mut room.tiles);
+            buffers.keys.clear();
+            keys.transposed_panels(&mut buffers.keys);
+            buffers.values.clear();
+            values.panels(&mut buffers.values);
+            let out = &mut buffers.scores;
+            Product { left: queries, right: &buffers.keys, bias: None, out, stride: columns }.compute(self.arch, &mut buffers.tiles);
+            self.arch.dispatch(Softmax { rows: &mut buffers.scores, stride: columns, width: count, scale });
+            let shares = Rows { numbers: &buffers.scores, stride: columns, count, width: count };
+            let out = &mut buffers.mixed[first * width + at..];
+            Product { left: shares, right: &buffers.values, bias: None, out, stride: width }.compute(self.arch, &mut buffers.tiles);
         }
     }
 
@@ -224,7 +224,7 @@ impl Network {
     }
 }
 
-impl Room {
+impl Buffers {
     fn new(shape: &Shape, rows: usize) -> Self {
         let zeros = |width: usize| vec![0.0; rows * width];
         Self {
@@ -260,7 +260,7 @@ impl Shape {
         Err(Fault::new(FaultKind::Misconfigured, format!("the model in {} {why}", folder.display())))
     }
 
-    /// How many numbers the weights in memory are.
+    /// The number of weights in memory.
     fn numbers(&self) -> usize {
         let (width, inner) = (self.hidden_size, self.intermediate_size);
         let layer = 4 * width * (width + 1) + 2 * width * inner + inner + width + 4 * width;
@@ -275,7 +275,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// All texts here are of the first type; its part is the same for each position.
+    /// All texts are of the first type, whose embedding is added to each position.
     fn positions(&mut self) -> Result<Range<usize>, Fault> {
         let width = self.shape.hidden_size;
         let kinds = self.tensor("embeddings.token_type_embeddings.weight", &[self.shape.type_vocab_size, width])?;
@@ -301,7 +301,7 @@ impl Reader<'_> {
         })
     }
 
-    /// Several matrices with the same input as one. In the file the inputs of an output are side by side.
+    /// Joins several matrices with the same input. In the file the inputs of an output are contiguous.
     fn linear(&mut self, names: &[String], inputs: usize, outputs: usize) -> Result<Linear, Fault> {
         let (start, mut biases) = (self.weights.len(), Vec::new());
         for name in names {

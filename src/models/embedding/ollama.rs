@@ -4,15 +4,15 @@ use serde_json::json;
 use url::Url;
 
 use super::Purpose;
-use super::catalog::Chosen;
-use super::checked::{Batch, Raw, Source};
+use super::catalog::ResolvedModel;
+use super::checked::{BatchLimit, EmbeddingApi, RawVectors};
 use super::remote::{list, numbers};
 use crate::Fault;
 use crate::settings::{self, Variables};
-use crate::transport::{Call, Limits, Transport};
+use crate::transport::{Call, Transport, TransportLimits};
 
-/// It computes one text after the other, whoever asks; small batches keep below the limits of time.
-const BATCH: Batch = Batch { texts: 32, bytes: 256 << 10 };
+/// Ollama computes texts one by one, for all clients; small batches stay below the timeouts.
+const BATCH_LIMIT: BatchLimit = BatchLimit { texts: 32, bytes: 256 << 10 };
 
 pub(super) struct Ollama {
     url: Url,
@@ -21,19 +21,19 @@ pub(super) struct Ollama {
 }
 
 impl Ollama {
-    pub(super) fn open(chosen: &Chosen, variables: Variables<'_>) -> Result<Self, Fault> {
+    pub(super) fn open(chosen: &ResolvedModel, variables: Variables<'_>) -> Result<Self, Fault> {
         let base = settings::base(variables, "OLLAMA_BASE_URL", "http://localhost:11434")?;
-        let transport = Transport::new("Ollama", &chosen.model, Limits::default());
+        let transport = Transport::new("Ollama", &chosen.model, TransportLimits::default());
         Ok(Self { url: settings::under(&base, "api/embed")?, model: chosen.model.clone(), transport })
     }
 }
 
-impl Source for Ollama {
-    fn batch(&self) -> Batch {
-        BATCH
+impl EmbeddingApi for Ollama {
+    fn batch(&self) -> BatchLimit {
+        BATCH_LIMIT
     }
 
-    fn vectors(&self, texts: Vec<String>, _purpose: Purpose) -> Raw<'_> {
+    fn vectors(&self, texts: Vec<String>, _purpose: Purpose) -> RawVectors<'_> {
         Box::pin(async move {
             let body = json!({"model": self.model, "input": texts, "truncate": true});
             let answer = self.transport.json(&Call::json(self.url.clone(), &body)).await?;

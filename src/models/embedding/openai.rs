@@ -1,4 +1,4 @@
-//! OpenAI's `/embeddings`, and any server that speaks it.
+//! OpenAI's `/embeddings` API, also of compatible servers.
 
 use std::collections::BTreeMap;
 
@@ -7,27 +7,27 @@ use serde_json::{Value, json};
 use url::Url;
 
 use super::Purpose;
-use super::catalog::Chosen;
-use super::checked::{Batch, Raw, Source};
+use super::catalog::ResolvedModel;
+use super::checked::{BatchLimit, EmbeddingApi, RawVectors};
 use super::remote::{list, numbers, unreadable};
 use crate::settings::{self, Variables};
-use crate::transport::{Call, Limits, Transport};
+use crate::transport::{Call, Transport, TransportLimits};
 use crate::{Fault, FaultKind};
 
-/// OpenAI accepts 2048 texts of 300,000 tokens together; fewer keep the answer, which is JSON, small in memory.
-const BATCH: Batch = Batch { texts: 64, bytes: 300_000 };
+/// OpenAI accepts 2048 texts of 300,000 tokens together; fewer texts keep the JSON answer small.
+const BATCH_LIMIT: BatchLimit = BatchLimit { texts: 64, bytes: 300_000 };
 
-/// The most tokens of a text that OpenAI's own models read. They refuse a longer one.
+/// The input limit of OpenAI's own models in tokens, which are never more than bytes. Longer texts are refused.
 const MAX_TEXT_BYTES: usize = 8191;
 
-/// Bytes that are looked at together when tokens are counted.
-const SLICE: usize = 8 << 10;
+/// The bytes tokenized at once.
+const SLICE_BYTES: usize = 8 << 10;
 
 pub(super) struct OpenAi {
     url: Url,
     key: Option<HeaderValue>,
-    /// A server of somebody else may need no key.
-    keyless: bool,
+    /// Compatible servers may need no key.
+    needs_no_key: bool,
     model: String,
     shortened: Option<usize>,
     /// Whether texts are cut here.
@@ -36,16 +36,16 @@ pub(super) struct OpenAi {
 }
 
 impl OpenAi {
-    pub(super) fn open(chosen: &Chosen, variables: Variables<'_>) -> Result<Self, Fault> {
+    pub(super) fn open(chosen: &ResolvedModel, variables: Variables<'_>) -> Result<Self, Fault> {
         let base = settings::base(variables, "OPENAI_BASE_URL", "https://api.openai.com/v1")?;
         Ok(Self {
             url: settings::under(&base, "embeddings")?,
             key: settings::key(variables, &["OPENAI_API_KEY"], "Bearer ")?,
-            keyless: base.host_str() != Some("api.openai.com"),
+            needs_no_key: base.host_str() != Some("api.openai.com"),
             model: chosen.model.clone(),
             shortened: chosen.shortened,
             cuts: chosen.known.is_some(),
-            transport: Transport::new("OpenAI", &chosen.model, Limits::default()),
+            transport: Transport::new("OpenAI", &chosen.model, TransportLimits::default()),
         })
     }
 
@@ -57,27 +57,27 @@ impl OpenAi {
         let call = Call::json(self.url.clone(), &body);
         match &self.key {
             Some(key) => Ok(call.header("authorization", key.clone())),
-            None if self.keyless => Ok(call),
+            None if self.needs_no_key => Ok(call),
             None => Err(settings::missing("OPENAI_API_KEY")),
         }
     }
 }
 
-impl Source for OpenAi {
-    fn batch(&self) -> Batch {
-        BATCH
+impl EmbeddingApi for OpenAi {
+    fn batch(&self) -> BatchLimit {
+        BATCH_LIMIT
     }
 
-    fn vectors(&self, texts: Vec<String>, _purpose: Purpose) -> Raw<'_> {
+    fn vectors(&self, texts: Vec<String>, _purpose: Purpose) -> RawVectors<'_> {
         Box::pin(async move {
             let long = self.cuts && texts.iter().any(|text| text.len() > MAX_TEXT_BYTES);
-            let texts = if long { cut_aside(texts).await? } else { texts };
+            let texts = if long { cut_on_blocking_thread(texts).await? } else { texts };
             read(&self.transport.json(&self.call(&texts)?).await?)
         })
     }
 }
 
-/// The vectors by the numbers that the answer gives them.
+/// The vectors, sorted by their index in the answer.
 fn read(answer: &Value) -> Result<Vec<Vec<f32>>, Fault> {
     let data = list(answer, "data")?;
     let mut sorted = BTreeMap::new();
@@ -88,15 +88,14 @@ fn read(answer: &Value) -> Result<Vec<Vec<f32>>, Fault> {
     if whole { Ok(sorted.into_values().collect()) } else { Err(unreadable("the vectors are not numbered one after the other")) }
 }
 
-/// Counting tokens takes a while, which nobody else should wait for.
-async fn cut_aside(texts: Vec<String>) -> Result<Vec<String>, Fault> {
+/// Cuts texts on a blocking thread, because counting tokens takes long.
+async fn cut_on_blocking_thread(texts: Vec<String>) -> Result<Vec<String>, Fault> {
     let cut = tokio::task::spawn_blocking(|| texts.into_iter().map(cut).collect());
     cut.await.map_err(|_| Fault::new(FaultKind::Broken, "a text could not be cut to what the model reads"))
 }
 
-/// The beginning of a text, as much as the model reads. No text has more tokens than bytes. It is counted in slices,
-/// because the tokenizer takes quadratic time on a long run without a break; a text has hardly fewer tokens than its
-/// slices together.
+/// The beginning of a text that fits the model. It is counted in slices, because the tokenizer takes quadratic time on a long
+/// run without a break; the slices have hardly more tokens than the text.
 fn cut(mut text: String) -> String {
     if text.len() <= MAX_TEXT_BYTES {
         return text;
@@ -104,12 +103,12 @@ fn cut(mut text: String) -> String {
     let tokenizer = tiktoken_rs::cl100k_base_singleton();
     let (mut end, mut left) = (0, MAX_TEXT_BYTES);
     while end < text.len() && left > 0 {
-        let slice = &text[end..text.floor_char_boundary(end + SLICE)];
+        let slice = &text[end..text.floor_char_boundary(end + SLICE_BYTES)];
         let tokens = tokenizer.encode_ordinary(slice);
         let fitting = &tokens[..left.min(tokens.len())];
         left -= fitting.len();
         let length = tokenizer.decode_bytes(fitting).map_or(0, |bytes| bytes.len());
-        // The last token may end within a character, which then goes.
+        // The last token may end within a character, which is dropped.
         end = text.floor_char_boundary(end + length);
         if fitting.len() < tokens.len() {
             break;

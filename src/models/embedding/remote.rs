@@ -1,4 +1,4 @@
-//! Vectors out of providers' JSON.
+//! Parses vectors in providers' JSON.
 
 use base64::Engine;
 use serde_json::Value;
@@ -18,7 +18,7 @@ pub(super) fn numbers(value: &Value) -> Result<Vec<f32>, Fault> {
     numbers.collect::<Option<_>>().ok_or_else(wrong)
 }
 
-/// The list in an answer that has an entry for each text.
+/// The list in an answer with one entry per text.
 pub(super) fn list<'a>(answer: &'a Value, name: &str) -> Result<&'a Vec<Value>, Fault> {
     answer[name].as_array().ok_or_else(|| unreadable(&format!("there is no `{name}`")))
 }

@@ -1,5 +1,5 @@
-//! Reads a safetensors file: the length of a JSON header, the header with each tensor's type, shape and place, and the
-//! numbers. Nothing is read before it is asked for.
+//! Reads a safetensors file: the length of a JSON header, the header with type, shape and offsets of each tensor, and the
+//! numbers. Tensors are read on request.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -10,29 +10,29 @@ use serde::Deserialize;
 
 use crate::{Fault, FaultKind};
 
-/// A header longer than this is no header.
-const LONGEST_HEADER: u64 = 16 << 20;
+/// The largest header.
+const MAX_HEADER_BYTES: u64 = 16 << 20;
 
 #[derive(Debug)]
 pub(super) struct Safetensors {
     path: PathBuf,
     file: File,
-    tensors: BTreeMap<String, Entry>,
-    /// Where the numbers begin, and how many bytes of them there are.
+    tensors: BTreeMap<String, TensorEntry>,
+    /// The offset of the numbers, and their length in bytes.
     start: u64,
     length: u64,
 }
 
 #[derive(Debug, Deserialize)]
-struct Entry {
+struct TensorEntry {
     dtype: String,
     shape: Vec<usize>,
     data_offsets: (u64, u64),
 }
 
-/// A tensor that has been found to be what was expected.
+/// The location of a tensor with the expected type and shape.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct TensorLocation {
     start: u64,
     numbers: usize,
 }
@@ -46,7 +46,7 @@ impl Safetensors {
         let mut length = [0; 8];
         file.read_exact_at(&mut length, 0).map_err(unread)?;
         let header = u64::from_le_bytes(length);
-        let bytes = usize::try_from(header).ok().filter(|_| header <= LONGEST_HEADER && header + 8 <= whole);
+        let bytes = usize::try_from(header).ok().filter(|_| header <= MAX_HEADER_BYTES && header + 8 <= whole);
         let Some(bytes) = bytes else {
             return Err(wrong("begin with no header of safetensors".to_owned()));
         };
@@ -63,8 +63,8 @@ impl Safetensors {
         Ok(Self { path: path.to_owned(), file, tensors, start: header + 8, length: whole - header - 8 })
     }
 
-    /// Where a tensor of this name and shape lies.
-    pub(super) fn find(&self, name: &str, shape: &[usize]) -> Result<Place, Fault> {
+    /// Finds the tensor of this name and shape.
+    pub(super) fn find(&self, name: &str, shape: &[usize]) -> Result<TensorLocation, Fault> {
         let Some(entry) = self.tensors.get(name) else {
             return Err(self.wrong(&format!("have no `{name}`")));
         };
@@ -76,18 +76,18 @@ impl Safetensors {
         if start > end || end > self.length || end - start != numbers as u64 * 4 {
             return Err(self.wrong(&format!("do not hold all of `{name}`: were they copied whole?")));
         }
-        Ok(Place { start: self.start + start, numbers })
+        Ok(TensorLocation { start: self.start + start, numbers })
     }
 
     /// All numbers of a tensor.
-    pub(super) fn read(&self, place: Place) -> Result<Vec<f32>, Fault> {
+    pub(super) fn read(&self, place: TensorLocation) -> Result<Vec<f32>, Fault> {
         let mut numbers = vec![0.0; place.numbers];
         self.read_row(place, 0, &mut numbers)?;
         Ok(numbers)
     }
 
-    /// A row of a tensor whose rows are as long as `out`.
-    pub(super) fn read_row(&self, place: Place, row: usize, out: &mut [f32]) -> Result<(), Fault> {
+    /// Reads one row of a tensor whose rows are as long as `out`.
+    pub(super) fn read_row(&self, place: TensorLocation, row: usize, out: &mut [f32]) -> Result<(), Fault> {
         let mut bytes = [0; 16 << 10];
         let mut at = place.start + (row * out.len()) as u64 * 4;
         for part in out.chunks_mut(bytes.len() / 4) {

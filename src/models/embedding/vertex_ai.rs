@@ -3,31 +3,31 @@
 use serde_json::{Value, json};
 
 use super::Purpose;
-use super::catalog::Chosen;
-use super::checked::{Batch, Raw, Source};
+use super::catalog::ResolvedModel;
+use super::checked::{BatchLimit, EmbeddingApi, RawVectors};
 use super::remote::{list, numbers};
 use crate::Fault;
 use crate::google::Credentials;
 use crate::settings::Variables;
-use crate::transport::{Call, Limits, Transport};
-use crate::vertex_ai::Place;
+use crate::transport::{Call, Transport, TransportLimits};
+use crate::vertex_ai::VertexEndpoint;
 
 pub(super) struct VertexAi {
     model: String,
     shortened: Option<usize>,
-    place: Place,
+    place: VertexEndpoint,
     credentials: Credentials,
     transport: Transport,
 }
 
 impl VertexAi {
-    pub(super) fn open(chosen: &Chosen, variables: Variables<'_>) -> Result<Self, Fault> {
+    pub(super) fn open(chosen: &ResolvedModel, variables: Variables<'_>) -> Result<Self, Fault> {
         Ok(Self {
             model: chosen.model.clone(),
             shortened: chosen.shortened,
-            place: Place::of(variables)?,
+            place: VertexEndpoint::of(variables)?,
             credentials: Credentials::of(variables)?,
-            transport: Transport::new("Vertex AI", &chosen.model, Limits::default()),
+            transport: Transport::new("Vertex AI", &chosen.model, TransportLimits::default()),
         })
     }
 
@@ -45,18 +45,18 @@ impl VertexAi {
     }
 }
 
-impl Source for VertexAi {
-    /// The newest family takes one text at a time, the oldest five; the others take 20,000 tokens together.
-    fn batch(&self) -> Batch {
+impl EmbeddingApi for VertexAi {
+    /// The newest family accepts one text per request, the oldest five; the others 20,000 tokens together.
+    fn batch(&self) -> BatchLimit {
         let texts = match self.model.as_str() {
             model if model.starts_with("gemini-") => 1,
             model if model.starts_with("textembedding-gecko") => 5,
             _ => 64,
         };
-        Batch { texts, bytes: 20_000 }
+        BatchLimit { texts, bytes: 20_000 }
     }
 
-    fn vectors(&self, texts: Vec<String>, purpose: Purpose) -> Raw<'_> {
+    fn vectors(&self, texts: Vec<String>, purpose: Purpose) -> RawVectors<'_> {
         Box::pin(async move {
             let url = self.place.url(&self.credentials, &self.model, "predict").await?;
             let call = Call::json(url, &self.body(&texts, purpose)).header("authorization", self.credentials.token().await?);

@@ -9,16 +9,16 @@ use std::path::Path;
 use super::words::words;
 use crate::{Fault, FaultKind};
 
-/// Longer words are unknown, whatever they are made of.
-const LONGEST_WORD: usize = 100;
+/// Longer words are unknown.
+const MAX_WORD_CHARS: usize = 100;
 
 #[derive(Debug)]
 pub(super) struct Vocabulary {
     /// The whole file. One allocation and an index into it stay small, and leave nothing behind when dropped.
     text: String,
-    /// Where each line lies, by its number: start and length.
+    /// Start and length of each line.
     lines: Vec<(u32, u32)>,
-    /// The numbers of the lines in the order of their text.
+    /// The line numbers, sorted by text.
     sorted: Vec<u32>,
     /// The longest line in bytes.
     longest: usize,
@@ -59,7 +59,7 @@ impl Vocabulary {
         self.lines.len()
     }
 
-    /// A text as the model reads it, cut to `most` pieces including the two at its ends.
+    /// The piece numbers of a text, at most `most` including the two special pieces at the ends.
     pub(super) fn encode(&self, text: &str, most: usize) -> Vec<u32> {
         let mut pieces = vec![self.start];
         for word in words(text) {
@@ -77,7 +77,7 @@ impl Vocabulary {
         let before = pieces.len();
         let mut rest = word;
         let mut tried = String::with_capacity(self.longest + 2);
-        if word.chars().count() > LONGEST_WORD {
+        if word.chars().count() > MAX_WORD_CHARS {
             rest = "";
             pieces.push(self.unknown);
         }
@@ -111,7 +111,7 @@ fn piece(text: &str, (start, length): (u32, u32)) -> &str {
     &text[start as usize..(start + length) as usize]
 }
 
-/// For lengths within a text that is known to be short enough.
+/// For lengths within a text whose length is checked.
 fn to_u32(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
 }

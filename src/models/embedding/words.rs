@@ -1,6 +1,5 @@
-//! The first half of BERT's tokenizer: a text to words. Control characters go, letters lose their accents and their
-//! case, and each punctuation mark and each Chinese character is a word of its own. Lazy, so that only as much of a
-//! long text is looked at as the model reads.
+//! The first half of BERT's tokenizer: text to words. Control characters, accents and case are removed, and each punctuation
+//! mark and each Chinese character is a word of its own. Lazy, so that a long text is only read up to the model's limit.
 
 use icu_normalizer::DecomposingNormalizerBorrowed;
 use icu_properties::CodePointMapData;

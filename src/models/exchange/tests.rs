@@ -1,4 +1,4 @@
-//! Answers that a provider may well give, with a few values exchanged, doubled or missing.
+//! Property tests with recorded answers in which a few values are replaced, duplicated or removed.
 
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
@@ -14,7 +14,7 @@ use crate::openai::OpenAi;
 
 type Sample = (&'static str, Value);
 
-fn openai() -> (Box<dyn Reader>, Vec<Sample>) {
+fn openai() -> (Box<dyn EventReader>, Vec<Sample>) {
     let delta = |delta: Value| ("", json!({"choices": [{"delta": delta, "finish_reason": null}]}));
     let call = |call: Value| delta(json!({"tool_calls": [call]}));
     let wire = OpenAi::open("m", &|_| None).unwrap_or_else(|fault| panic!("{fault}"));
@@ -32,7 +32,7 @@ fn openai() -> (Box<dyn Reader>, Vec<Sample>) {
     (wire.reader(), samples)
 }
 
-fn anthropic() -> (Box<dyn Reader>, Vec<Sample>) {
+fn anthropic() -> (Box<dyn EventReader>, Vec<Sample>) {
     let wire = Anthropic::open("m", &|_| None).unwrap_or_else(|fault| panic!("{fault}"));
     let usage = json!({"input_tokens": 1, "cache_read_input_tokens": 2, "cache_creation_input_tokens": 3, "output_tokens": 4});
     let samples = vec![
@@ -47,7 +47,7 @@ fn anthropic() -> (Box<dyn Reader>, Vec<Sample>) {
     (wire.reader(), samples)
 }
 
-fn bedrock() -> (Box<dyn Reader>, Vec<Sample>) {
+fn bedrock() -> (Box<dyn EventReader>, Vec<Sample>) {
     let wire = Bedrock::open("m", &|_| None).unwrap_or_else(|fault| panic!("{fault}"));
     let usage = json!({"inputTokens": 1, "outputTokens": 2, "cacheReadInputTokens": 3, "cacheWriteInputTokens": 4});
     let samples = vec![
@@ -60,7 +60,7 @@ fn bedrock() -> (Box<dyn Reader>, Vec<Sample>) {
     (wire.reader(), samples)
 }
 
-fn gemini() -> (Box<dyn Reader>, Vec<Sample>) {
+fn gemini() -> (Box<dyn EventReader>, Vec<Sample>) {
     let usage = json!({"promptTokenCount": 1, "toolUsePromptTokenCount": 2, "candidatesTokenCount": 3, "thoughtsTokenCount": 4, "cachedContentTokenCount": 1});
     let samples = vec![
         ("", json!({"candidates": [{"content": {"parts": [{"text": "Hello"}, {"text": "Hm", "thought": true}]}}]})),
@@ -75,7 +75,7 @@ fn gemini() -> (Box<dyn Reader>, Vec<Sample>) {
     (Box::new(Candidates::default()), samples)
 }
 
-fn ollama() -> (Box<dyn Reader>, Vec<Sample>) {
+fn ollama() -> (Box<dyn EventReader>, Vec<Sample>) {
     let wire = Ollama::open("m", 8192, &|_| None).unwrap_or_else(|fault| panic!("{fault}"));
     let samples = vec![
         ("", json!({"message": {"content": "Hello"}})),
@@ -86,7 +86,7 @@ fn ollama() -> (Box<dyn Reader>, Vec<Sample>) {
     (wire.reader(), samples)
 }
 
-/// What is done to one value within an event.
+/// A change of one value within an event.
 #[derive(Debug, Clone)]
 enum Edit {
     Replace(Value),
@@ -126,7 +126,7 @@ fn nodes(value: &Value) -> usize {
     }
 }
 
-/// Does it to the node of that number, counted in depth.
+/// Applies the change to the node with that number, in depth-first order.
 fn apply(value: &mut Value, at: &mut usize, edit: &Edit) -> bool {
     if *at == 0 {
         match edit {
@@ -144,8 +144,8 @@ fn apply(value: &mut Value, at: &mut usize, edit: &Edit) -> bool {
     }
 }
 
-/// All pieces up to the end of the answer, as an exchange gives them out; none after trouble.
-fn told(mut reader: Box<dyn Reader>, events: Vec<(&'static str, Value)>) -> Vec<Piece> {
+/// All pieces up to the end of the answer or the first error.
+fn told(mut reader: Box<dyn EventReader>, events: Vec<(&'static str, Value)>) -> Vec<Piece> {
     let mut pieces = Pieces::new();
     let stopped = |pieces: &Pieces| pieces.iter().position(|piece| matches!(piece, Piece::Stopped(_)));
     for (name, value) in events {
@@ -163,7 +163,7 @@ fn told(mut reader: Box<dyn Reader>, events: Vec<(&'static str, Value)>) -> Vec<
 
 proptest! {
     #[test]
-    fn whatever_a_provider_sends_is_an_answer_or_a_fault(
+    fn any_events_are_an_answer_or_a_fault(
         provider in select(vec![openai, anthropic, bedrock, gemini, ollama]),
         order in prop::collection::vec(any::<Index>(), 1..10),
         edits in prop::collection::vec((any::<Index>(), any::<Index>(), edit()), 0..4),

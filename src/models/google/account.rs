@@ -1,4 +1,4 @@
-//! A service account with its key, as Google's console hands it out in a file.
+//! Tokens by the key file of a service account.
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -8,7 +8,7 @@ use ring::signature::{RSA_PKCS1_SHA256, RsaKeyPair};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{FILE, SCOPE, form, unusable};
+use super::{FILE_VARIABLE, SCOPE, form, unusable};
 use crate::fault::{Fault, FaultKind};
 use crate::transport::Transport;
 
@@ -33,13 +33,13 @@ impl Account {
         transport.json(&call).await.map_err(|fault| match fault.kind() {
             FaultKind::Refused | FaultKind::UnknownModel => Fault::new(
                 FaultKind::Unauthorized,
-                format!("Google gives no token for the service account of {FILE}; see that its key still exists"),
+                format!("Google gives no token for the service account of {FILE_VARIABLE}; see that its key still exists"),
             ),
             _ => fault,
         })
     }
 
-    /// The signed statement that is exchanged for a token (RFC 7523).
+    /// The signed assertion that is exchanged for a token (RFC 7523).
     pub(super) fn assertion(&self, now: Timestamp) -> Result<String, Fault> {
         let now = now.as_second();
         let header = json!({"alg": "RS256", "typ": "JWT", "kid": self.private_key_id});

@@ -1,20 +1,19 @@
-//! Workload identity federation: the token of the pod's service account in another cluster, which is
-//! replaced in a file, is exchanged for one of Google's (RFC 8693), and where the file says so that
-//! for one of a service account.
+//! Workload identity federation: the pod's ServiceAccount token, which the cluster rotates in a file, is exchanged for a
+//! token of Google (RFC 8693), and that for one of a service account if the configuration says so.
 
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use url::Url;
 
-use super::{FILE, SCOPE, form, nonsense, unusable};
+use super::{FILE_VARIABLE, SCOPE, form, nonsense, unusable};
 use crate::fault::{Fault, FaultKind};
 use crate::settings;
 use crate::transport::{Call, Transport};
 
-const EXCHANGE: &str = "https://www.googleapis.com/auth/iam";
+const IAM_SCOPE: &str = "https://www.googleapis.com/auth/iam";
 
-/// A configuration of type `external_account`. It holds no secret.
+/// A configuration of type `external_account`, which contains no secret.
 #[derive(Deserialize)]
 pub(super) struct Federation {
     audience: String,
@@ -23,7 +22,7 @@ pub(super) struct Federation {
     service_account_impersonation_url: Option<String>,
     #[serde(default)]
     service_account_impersonation: Impersonation,
-    credential_source: Source,
+    credential_source: TokenSource,
 }
 
 #[derive(Deserialize)]
@@ -39,7 +38,7 @@ impl Default for Impersonation {
 }
 
 #[derive(Deserialize)]
-struct Source {
+struct TokenSource {
     file: Option<String>,
     #[serde(default)]
     format: Format,
@@ -56,8 +55,8 @@ struct Format {
 impl Federation {
     pub(super) async fn token(&self, transport: &Transport) -> Result<Value, Fault> {
         let subject = self.credential_source.token()?;
-        // A token that is only exchanged for another may do nothing else.
-        let scope = if self.service_account_impersonation_url.is_some() { EXCHANGE } else { SCOPE };
+        // A token for impersonation only gets the narrowest scope.
+        let scope = if self.service_account_impersonation_url.is_some() { IAM_SCOPE } else { SCOPE };
         let fields = [
             ("grant_type", "urn:ietf:params:oauth:grant-type:token-exchange"),
             ("audience", &self.audience),
@@ -85,12 +84,13 @@ impl Federation {
     }
 }
 
-impl Source {
-    /// Read anew each time: the cluster replaces it before it expires.
+impl TokenSource {
+    /// Reads the file each time, because the cluster rotates the token.
     fn token(&self) -> Result<String, Fault> {
         let path = self.file.as_deref().ok_or_else(|| unusable("its credential_source has no file, and no other source is supported"))?;
-        let unreadable =
-            |why: &str| Fault::new(FaultKind::MissingKey, format!("the token's file that the file of {FILE} names, {path}, {why}"));
+        let unreadable = |why: &str| {
+            Fault::new(FaultKind::MissingKey, format!("the token's file that the file of {FILE_VARIABLE} names, {path}, {why}"))
+        };
         let text = std::fs::read_to_string(path).map_err(|error| unreadable(&format!("cannot be read: {error}")))?;
         let token = if self.format.kind == "json" {
             let fields: Value = serde_json::from_str(&text).unwrap_or_default();
@@ -106,6 +106,6 @@ fn refused(fault: Fault, token: &str, advice: &str) -> Fault {
     if fault.retryable() {
         return fault.without(token);
     }
-    let message = format!("Google takes no token by the file of {FILE}: {}; {advice}", fault.message());
+    let message = format!("Google takes no token by the file of {FILE_VARIABLE}: {}; {advice}", fault.message());
     Fault::new(FaultKind::Unauthorized, message).without(token)
 }

@@ -1,5 +1,5 @@
-//! The metadata server of the machine or cluster one runs on. In a pod of GKE it stands for the Google
-//! service account that the pod's own is bound to (workload identity).
+//! Tokens of the metadata server. In a GKE pod they are those of the Google service account to which the pod's ServiceAccount
+//! is bound (workload identity).
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
@@ -7,24 +7,24 @@ use url::Url;
 
 use super::nonsense;
 use crate::fault::{Fault, FaultKind};
-use crate::issuer::Issuer;
+use crate::issuer::CredentialService;
 use crate::settings::{self, Variables};
 
-const HOST: &str = "GCE_METADATA_HOST";
+const HOST_VARIABLE: &str = "GCE_METADATA_HOST";
 
 pub(super) struct Metadata {
     host: String,
-    issuer: Issuer,
+    issuer: CredentialService,
 }
 
 impl Metadata {
     pub(super) fn of(variables: Variables<'_>) -> Result<Self, Fault> {
-        let host = settings::first(variables, &[HOST]).map_or_else(|| "metadata.google.internal".to_owned(), |(_, host)| host);
+        let host = settings::first(variables, &[HOST_VARIABLE]).map_or_else(|| "metadata.google.internal".to_owned(), |(_, host)| host);
         if host.contains(['/', '@', ' ']) {
-            let message = format!("{HOST} is `{host}`; it takes a host, and a port if need be");
+            let message = format!("{HOST_VARIABLE} is `{host}`; it takes a host, and a port if need be");
             return Err(Fault::new(FaultKind::Misconfigured, message));
         }
-        Ok(Self { host, issuer: Issuer::new(true) })
+        Ok(Self { host, issuer: CredentialService::new(true) })
     }
 
     pub(super) async fn token(&self) -> Result<Value, Fault> {
@@ -42,7 +42,7 @@ impl Metadata {
             let message = format!(
                 "there are no Google credentials: {} is not set, and no metadata server gives any at {host} ({why}); in GKE, see that \
                  the pod's service account is bound to one of Google's",
-                super::FILE
+                super::FILE_VARIABLE
             );
             Fault::new(FaultKind::MissingKey, message)
         };

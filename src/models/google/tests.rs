@@ -25,11 +25,11 @@ fn file(content: &str) -> (tempfile::NamedTempFile, Credentials) {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(content.as_bytes()).unwrap();
     let path = file.path().to_str().unwrap().to_owned();
-    let credentials = Credentials::of(&|name| (name == FILE).then(|| path.clone())).unwrap();
+    let credentials = Credentials::of(&|name| (name == FILE_VARIABLE).then(|| path.clone())).unwrap();
     (file, credentials)
 }
 
-/// Answers every request with this body and keeps what was asked.
+/// Answers every request with this body and records the requests.
 async fn serve(status: &'static str, body: &'static str) -> (String, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -104,12 +104,12 @@ async fn a_token_about_to_expire_is_fetched_anew() {
 
 #[tokio::test]
 async fn a_key_that_was_deleted_is_unauthorized() {
-    // As RFC 6749, section 5.2, has errors.
+    // An error of RFC 6749, section 5.2.
     let (address, _) = serve("400 Bad Request", r#"{"error": "invalid_grant", "error_description": "Invalid JWT Signature."}"#).await;
     let (_file, credentials) = file(&key(&format!("http://{address}/token")).to_string());
     let fault = credentials.token().await.unwrap_err();
     assert_eq!(*fault.kind(), FaultKind::Unauthorized);
-    assert!(fault.message().contains(FILE), "{fault}");
+    assert!(fault.message().contains(FILE_VARIABLE), "{fault}");
 }
 
 #[tokio::test]
@@ -143,5 +143,5 @@ async fn without_a_file_the_metadata_server_is_asked() {
 
     let fault = at("127.0.0.1:1".to_owned()).token().await.unwrap_err();
     assert_eq!(*fault.kind(), FaultKind::MissingKey);
-    assert!(fault.message().contains(FILE), "{fault}");
+    assert!(fault.message().contains(FILE_VARIABLE), "{fault}");
 }

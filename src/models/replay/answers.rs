@@ -1,4 +1,4 @@
-//! What is made of whole answers, however they arrive.
+//! Complete answers, in arbitrary fragments.
 
 use serde_json::{Value, json};
 
@@ -14,10 +14,10 @@ pub(super) struct Recording {
     pub(super) bytes: &'static [u8],
     pub(super) text: &'static str,
     pub(super) calls: Vec<(&'static str, Value)>,
-    /// Input, output, and how much of the input came from a cache.
+    /// Input, output and cached input tokens.
     pub(super) usage: Option<(u64, u64, u64)>,
     pub(super) stop: Stop,
-    /// Before these bytes are complete the answer is not.
+    /// The bytes that complete the answer.
     pub(super) end: &'static str,
 }
 
@@ -150,14 +150,14 @@ impl Recording {
 }
 
 #[tokio::test]
-async fn recorded_answers_are_understood_however_they_are_cut() {
+async fn recorded_answers_are_read_in_any_fragments() {
     for recording in recordings() {
         let length = recording.bytes.len();
         let whole = Reply::ok(recording.bytes);
         let mut replies = vec![whole.clone(), Reply { chunked: true, ..whole.clone() }, whole.clone().split(0..length)];
         replies.push(Reply { chunked: true, ..whole.clone() }.split(0..length));
         for round in 1..12_usize {
-            // Cuts without a pattern, the same in each run.
+            // Pseudo-random cuts, the same in each run.
             replies.push(whole.clone().split((0..20).map(|cut| (cut * 7919 + round * 104_729) * 31 % length)));
         }
         let count = replies.len();
@@ -170,7 +170,7 @@ async fn recorded_answers_are_understood_however_they_are_cut() {
 }
 
 #[tokio::test]
-async fn what_a_provider_wants_back_is_kept_with_the_call() {
+async fn a_providers_signature_is_kept_with_the_call() {
     let server = Server::start(vec![Reply::ok(include_bytes!("../testdata/gemini/function-call.sse"))]).await;
     let pieces = answer(&*model(Provider::GoogleAi, &server, limits(1))).await;
     let Some(Ok(Piece::ToolCall(call))) = pieces.first() else { panic!("{pieces:?}") };
@@ -220,7 +220,7 @@ async fn a_connection_is_used_again() {
     let model = model(Provider::OpenAi, &server, limits(1));
     for _ in 0..5 {
         recording.check(answer(&*model).await);
-        // The rest of the body is read behind the answer's back.
+        // The rest of the body is read in the background.
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
     assert_eq!((server.asked().await.len(), server.connections()), (5, 1));

@@ -1,4 +1,4 @@
-//! What is made of providers that refuse, break off, or say nothing.
+//! Providers that refuse, close the connection, or do not answer.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -13,12 +13,12 @@ use crate::answer::{Piece, Stop};
 use crate::fault::{Fault, FaultKind};
 use crate::message::{Message, Request};
 use crate::provider::Provider;
-use crate::transport::Limits;
+use crate::transport::TransportLimits;
 
 const ANSWER: &[u8] = include_bytes!("../testdata/anthropic/text.sse");
 const OVERLOADED: &str = r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"},"request_id":null}"#;
 
-/// The fault an answer ends with, and how many pieces came before it.
+/// The number of pieces before the fault of an answer, and the fault.
 fn fault(mut pieces: Vec<Result<Piece, Fault>>) -> (usize, Fault) {
     assert_discreet(&pieces);
     let last = pieces.pop().expect("something should come");
@@ -32,11 +32,11 @@ fn succeeded(pieces: &[Result<Piece, Fault>]) -> bool {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_cut_off_anywhere_is_never_taken_for_a_whole_one() {
+async fn a_truncated_answer_is_never_complete() {
     for recording in recordings() {
         let end = recording.bytes.windows(recording.end.len()).rposition(|bytes| bytes == recording.end.as_bytes()).unwrap()
             + recording.end.len();
-        // Everywhere in one recording of each wire, here and there in the others.
+        // At every byte of one recording of each framing, at some bytes of the others.
         let step =
             if ["anthropic/tool-use.sse", "openai/length.sse", "gemini/text.sse", "bedrock/tool-use.eventstream", "ollama/text.ndjson"]
                 .contains(&recording.name)
@@ -67,7 +67,7 @@ async fn a_stream_without_its_end_is_broken_even_after_a_whole_call() {
 }
 
 #[tokio::test]
-async fn published_errors_are_told_apart() {
+async fn published_errors_are_classified() {
     let errors: Vec<Value> = serde_json::from_str(include_str!("../testdata/errors.json")).unwrap();
     for error in errors {
         let provider: Provider = error["provider"].as_str().unwrap().parse().unwrap();
@@ -80,7 +80,7 @@ async fn published_errors_are_told_apart() {
 }
 
 #[tokio::test]
-async fn a_refused_key_is_told_without_repeating_it_and_not_tried_again() {
+async fn a_refused_key_is_not_quoted_and_not_retried() {
     let body = format!(
         r#"{{"error":{{"message":"Incorrect API key provided: {KEY}. You can find your API key elsewhere.","type":"invalid_request_error","code":"invalid_api_key"}}}}"#
     );
@@ -90,7 +90,7 @@ async fn a_refused_key_is_told_without_repeating_it_and_not_tried_again() {
         assert!(!fault.message().contains(KEY), "{fault}");
         assert_eq!(server.asked().await.len(), 1);
     }
-    // Some servers answer with 200 and tell the error as an event.
+    // Some servers answer with 200 and send the error as an event.
     let event = format!("data: {}\n\n", body.replace("invalid_api_key", "no_such_code"));
     let server = Server::start(vec![Reply::ok(event.as_bytes())]).await;
     let (_, fault) = fault(answer(&*model(Provider::OpenAi, &server, limits(4))).await);
@@ -98,7 +98,7 @@ async fn a_refused_key_is_told_without_repeating_it_and_not_tried_again() {
 }
 
 #[tokio::test]
-async fn too_many_requests_are_waited_out_for_as_long_as_asked() {
+async fn retry_after_is_respected() {
     let busy = Reply { headers: "retry-after: 1\r\n".into(), ..Reply::error(429, r#"{"error":{"type":"rate_limit_error"}}"#) };
     let server = Server::start(vec![busy, Reply::ok(ANSWER)]).await;
     let started = Instant::now();
@@ -108,7 +108,7 @@ async fn too_many_requests_are_waited_out_for_as_long_as_asked() {
 }
 
 #[tokio::test]
-async fn who_asks_for_more_patience_than_there_is_gets_none() {
+async fn a_retry_after_above_the_limit_is_a_fault() {
     let busy = Reply { headers: "retry-after: 3600\r\n".into(), ..Reply::error(429, "{}") };
     let server = Server::start(vec![busy]).await;
     let (_, fault) = fault(answer(&*model(Provider::Anthropic, &server, limits(4))).await);
@@ -118,7 +118,7 @@ async fn who_asks_for_more_patience_than_there_is_gets_none() {
 }
 
 #[tokio::test]
-async fn overload_is_tried_again_up_to_the_limit() {
+async fn overload_is_retried_up_to_the_limit() {
     for status in [500, 502, 503, 529] {
         let server = Server::start(vec![Reply::error(status, OVERLOADED)]).await;
         let (_, fault) = fault(answer(&*model(Provider::Anthropic, &server, limits(3))).await);
@@ -129,7 +129,7 @@ async fn overload_is_tried_again_up_to_the_limit() {
 }
 
 #[tokio::test]
-async fn an_answer_begins_anew_only_while_nothing_of_it_was_given_out() {
+async fn an_answer_is_retried_only_before_its_first_piece() {
     let text = ANSWER.windows(5).position(|bytes| bytes == b"there").unwrap();
     let nothing = ANSWER.windows(19).position(|bytes| bytes == b"content_block_delta").unwrap();
     let server = Server::start(vec![Reply::ok(&ANSWER[..nothing]), Reply::ok(ANSWER)]).await;
@@ -143,14 +143,14 @@ async fn an_answer_begins_anew_only_while_nothing_of_it_was_given_out() {
 
 #[tokio::test]
 async fn errors_within_a_stream_are_faults() {
-    // The event is as the Messages API's documentation of streaming has it, after a real beginning.
+    // The event in the Messages API's documentation of streaming, after a recorded beginning.
     let begun = ANSWER.windows(24).position(|bytes| bytes == b"event: content_block_sto").unwrap();
     let error = b"event: error\ndata: {\"type\": \"error\", \"error\": {\"type\": \"overloaded_error\", \"message\": \"Overloaded\"}}\n\n";
     let server = Server::start(vec![Reply::ok(&[&ANSWER[..begun], error].concat())]).await;
     let (before, overloaded) = fault(answer(&*model(Provider::Anthropic, &server, limits(3))).await);
     assert_eq!((before, overloaded.kind()), (3, &FaultKind::Overloaded));
 
-    // As in docs.ollama.com/api/errors.
+    // From docs.ollama.com/api/errors.
     let begun = include_str!("../testdata/ollama/text.ndjson").lines().next().unwrap();
     let bytes = format!("{begun}\n{{\"error\":\"an error was encountered while running the model\"}}\n");
     let server = Server::start(vec![Reply::ok(bytes.as_bytes())]).await;
@@ -158,7 +158,7 @@ async fn errors_within_a_stream_are_faults() {
     assert_eq!((before, failed.kind()), (1, &FaultKind::Overloaded));
     assert_eq!(server.asked().await.len(), 1);
 
-    // The words are those of aws-samples/bedrock-chat, issue 95; the frame is built as the event stream's specification has it.
+    // The message in aws-samples/bedrock-chat, issue 95, in a frame of the event stream's specification.
     let frame = crate::wire::tests::frame(
         &[(":exception-type", "validationException"), (":content-type", "application/json"), (":message-type", "exception")],
         br#"{"message":"Input is too long for requested model."}"#,
@@ -170,7 +170,7 @@ async fn errors_within_a_stream_are_faults() {
 
 #[tokio::test]
 async fn silence_ends_in_a_timeout() {
-    let brief = Limits { first_byte: Duration::from_millis(200), idle: Duration::from_millis(200), ..limits(1) };
+    let brief = TransportLimits { first_byte: Duration::from_millis(200), idle: Duration::from_millis(200), ..limits(1) };
     let server = Server::start(vec![Reply { late: Duration::from_secs(20), ..Reply::ok(ANSWER) }]).await;
     let (_, slow) = fault(answer(&*model(Provider::Anthropic, &server, brief)).await);
     assert_eq!(*slow.kind(), FaultKind::Timeout);
@@ -202,7 +202,7 @@ async fn a_redirect_is_not_followed() {
 }
 
 #[tokio::test]
-async fn whoever_drops_an_answer_ends_the_call() {
+async fn dropping_an_answer_ends_the_call() {
     let text = ANSWER.windows(5).position(|bytes| bytes == b"there").unwrap();
     let server = Server::start(vec![Reply { hangs: true, ..Reply::ok(&ANSWER[..text]) }]).await;
     let model = model(Provider::Anthropic, &server, limits(1));

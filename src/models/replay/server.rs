@@ -1,4 +1,4 @@
-//! A server that says what it was told to say, and remembers what it was asked.
+//! A server with scripted answers that records its requests.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ pub(super) struct Reply {
     pub(super) status: u16,
     pub(super) headers: String,
     pub(super) parts: Vec<Vec<u8>>,
-    /// Chunked, and the connection stays open; otherwise its end is the answer's end.
+    /// Chunked with a persistent connection; otherwise the end of the connection ends the answer.
     pub(super) chunked: bool,
-    /// Before the head.
+    /// The delay before the head.
     pub(super) late: Duration,
-    /// After the parts, instead of an end.
+    /// Hangs after the parts instead of ending.
     pub(super) hangs: bool,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct Server {
     host: String,
     asked: Arc<Mutex<Vec<String>>>,
     connections: Arc<AtomicUsize>,
-    /// How many connections the other side has closed.
+    /// The number of connections that clients have closed.
     pub(super) left: Arc<AtomicUsize>,
     accepting: JoinHandle<()>,
 }
@@ -74,7 +74,7 @@ impl Server {
                 counted.fetch_add(1, Ordering::SeqCst);
                 let (heard, replies, gone) = (heard.clone(), replies.clone(), gone.clone());
                 tokio::spawn(async move {
-                    // The other side may leave at any time.
+                    // The client may disconnect at any time.
                     let _ = serve(stream, &heard, &replies).await;
                     gone.fetch_add(1, Ordering::SeqCst);
                 });
@@ -91,7 +91,7 @@ impl Server {
         format!("http://{}", self.host)
     }
 
-    /// The requests for answers, those for Google's tokens left out.
+    /// The requests except those for Google's tokens.
     pub(super) async fn asked(&self) -> Vec<String> {
         self.asked.lock().await.clone()
     }
@@ -128,7 +128,7 @@ async fn serve(mut stream: TcpStream, asked: &Mutex<Vec<String>>, replies: &Mute
             yield_now().await;
         }
         if reply.hangs {
-            // Until the other side leaves.
+            // Until the client disconnects.
             while stream.read(&mut [0; 64]).await? > 0 {}
             return Ok(());
         }

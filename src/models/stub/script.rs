@@ -1,12 +1,12 @@
-//! `stub-script`: a model that does what the message says, to try tools, long streams and failures
-//! without one that thinks. A script has a command a line; a blank line ends a round:
+//! `stub-script`: a model that runs the script in the message, for testing tools, long streams and failures. A script has one
+//! command per line; a blank line ends a round:
 //!
 //! | line | what happens |
 //! | --- | --- |
 //! | `call TOOL {json}` | the tool is called; several in one round are parallel calls |
-//! | `text WORDS`, `say WORDS` | the words are answered; `{results}` in them stands for what the tools of the round before answered, one a line |
+//! | `text WORDS`, `say WORDS` | answers with the words; `{results}` in them is replaced by the results of the previous round's tools, one per line |
 //! | `tokens N` | N tokens are answered, one a fragment |
-//! | `sleep MS` | before each fragment that follows in this round, so many milliseconds pass |
+//! | `sleep MS` | delays each further fragment of this round by MS milliseconds |
 //! | `fail KIND` | the answer ends with that fault: `overloaded`, `rate_limited`, `timeout`, `broken`, … |
 //!
 //! A round with a call stops for its tools; when their results come back, the next round is played,
@@ -29,7 +29,7 @@ pub(super) const ID: &str = "stub-script";
 
 const MAX_TOKENS: u64 = 1_000_000;
 const MAX_SLEEP_MS: u64 = 600_000;
-/// What `tokens` answers with.
+/// The token of the command `tokens`.
 const TOKEN: &str = "word ";
 
 pub(super) struct Script {
@@ -74,11 +74,11 @@ enum Step {
     Sleep(Duration),
     Call(ToolCall),
     Fail(Fault),
-    /// Comes after the last one.
+    /// The end of a round.
     End,
 }
 
-/// The steps of the round that is due.
+/// The steps of the current round.
 fn round(messages: &[Message]) -> Result<Vec<Step>, Fault> {
     let said = |message: &Message| message.role == Role::User && results(message).is_empty();
     let at = messages.iter().rposition(said).unwrap_or_default();
@@ -152,7 +152,7 @@ const KINDS: [FaultKind; 11] = [
 
 struct Playing {
     steps: std::vec::IntoIter<Step>,
-    /// How many are still to come of a `tokens` line.
+    /// The remaining tokens of a `tokens` line.
     tokens: u64,
     pause: Duration,
     called: bool,

@@ -1,4 +1,4 @@
-//! The OpenAI adapter against somebody else's server, `@dwmkerr/mock-llm`.
+//! The OpenAI adapter with a third-party server, `@dwmkerr/mock-llm`.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use futures::StreamExt;
@@ -68,7 +68,7 @@ async fn an_answer_is_streamed() {
     assert_eq!(pieces.last(), Some(&Ok(Piece::Stopped(Stop::EndTurn))));
 }
 
-/// The server sends no calls in streams, but it takes a conversation with them.
+/// The server streams no calls, but accepts a conversation with calls.
 #[tokio::test]
 async fn calls_and_results_are_taken_as_history() {
     let server = mock_llm(RULES);

@@ -1,21 +1,21 @@
-//! A tool's long result with its middle left out: the beginning says what it is, the end often how
-//! it came out, and a mark in between how much is missing, so that the model asks for less.
+//! Shortens a tool's result by leaving out its middle. A mark says how much is missing, so that the model requests a smaller
+//! part.
 
-const BEGIN: &str = "\n[cut here: ";
-const END: &str = " bytes left out, for want of room; ask for a smaller part]\n";
+const MARK_START: &str = "\n[cut here: ";
+const MARK_END: &str = " bytes left out, for want of room; ask for a smaller part]\n";
 
-/// `text` in no more than `most` tokens, or the mark alone if that is more. What was left out before counts too.
+/// `text` in at most `most` tokens, or the mark alone if that is longer. The mark includes earlier omissions.
 pub(super) fn shorten(text: &str, most: u64, count: impl Fn(&str) -> u64) -> String {
     let (head, gone, tail) = parts(text);
     let whole = head.len() + tail.len();
-    // About as many bytes as their tokens should be; what proves too much shrinks.
+    // Starts with a proportional number of bytes, and shrinks it if that is too much.
     let share = u128::from(most) * text.len() as u128 / u128::from(count(text).max(1));
     let mut kept = usize::try_from(share).unwrap_or(usize::MAX).min(whole);
     loop {
         let first = &head[..head.floor_char_boundary(kept - kept / 3)];
         let rest = &tail[tail.ceil_char_boundary(tail.len().saturating_sub(kept / 3))..];
         let left_out = gone.saturating_add(whole - first.len() - rest.len());
-        let short = format!("{first}{BEGIN}{left_out}{END}{rest}");
+        let short = format!("{first}{MARK_START}{left_out}{MARK_END}{rest}");
         if kept == 0 || count(&short) <= most {
             return short;
         }
@@ -23,10 +23,10 @@ pub(super) fn shorten(text: &str, most: u64, count: impl Fn(&str) -> u64) -> Str
     }
 }
 
-/// What stands before and after an earlier mark, and the bytes it tells of; without one, two thirds and the rest.
+/// The text before and after an earlier mark, and the bytes in the mark; without one, two thirds and the rest.
 fn parts(text: &str) -> (&str, usize, &str) {
-    let marked = text.split_once(BEGIN).and_then(|(head, after)| {
-        let (number, tail) = after.split_once(END)?;
+    let marked = text.split_once(MARK_START).and_then(|(head, after)| {
+        let (number, tail) = after.split_once(MARK_END)?;
         Some((head, number.parse().ok()?, tail))
     });
     marked.unwrap_or_else(|| {
@@ -62,7 +62,7 @@ mod tests {
             let characters = |text: &str| text.chars().count() as u64 / 2;
             let once = shorten(&text, first + 30, characters);
             let twice = shorten(&once, second + 30, characters);
-            prop_assert_eq!(twice.matches(BEGIN).count(), 1);
+            prop_assert_eq!(twice.matches(MARK_START).count(), 1);
             let (head, gone, tail) = parts(&twice);
             prop_assert_eq!(head.len() + gone + tail.len(), text.len());
             prop_assert!(text.starts_with(head) && text.ends_with(tail));

@@ -20,7 +20,7 @@ fn request(messages: Vec<Message>) -> Request {
 
 #[test]
 fn texts_have_the_counts_that_openai_publishes() {
-    // From the vocabularies' own documentation: the cookbook's "How to count tokens with tiktoken".
+    // From OpenAI's cookbook, "How to count tokens with tiktoken".
     for (id, text, tokens) in [
         ("gpt-4o", "antidisestablishmentarianism", 6),
         ("gpt-4", "antidisestablishmentarianism", 6),
@@ -33,7 +33,7 @@ fn texts_have_the_counts_that_openai_publishes() {
     }
 }
 
-/// Texts and how many tokens seven vocabularies have for them; see testdata/README.md.
+/// Texts with their token counts in seven vocabularies; see testdata/README.md.
 #[derive(serde::Deserialize)]
 struct Sample {
     name: String,
@@ -60,10 +60,10 @@ fn no_vocabulary_counts_more_than_is_estimated() {
             (Provider::Bedrock, "meta.llama3-3-70b-instruct-v1:0", most),
         ] {
             let bound = text.len() as u64;
-            // A vocabulary may put a space before a text, which makes a token of its own.
+            // A vocabulary may put a space before a text, which is a further token.
             let estimate = count(provider, id, text);
             assert!(estimate >= tokens.min(bound), "{name}: {provider}:{id} has {tokens}, estimated are {estimate}");
-            // Rather too many, but not so many that the window were wasted on what is common.
+            // Too high, but not so high that it wastes the window on common text.
             if matches!(name.as_str(), "eng" | "rust" | "json" | "table") {
                 assert!(estimate <= tokens * 2, "{name}: {provider}:{id} has {tokens}, estimated are {estimate}");
             }
@@ -80,7 +80,7 @@ fn a_long_run_without_a_break_is_counted_in_reasonable_time() {
 }
 
 #[test]
-fn what_fits_is_left_alone() {
+fn a_conversation_that_fits_is_unchanged() {
     let history = vec![Message::user("one"), Message::assistant("two"), Message::user("three")];
     let fitted = fit(Provider::OpenAi, "gpt-4o", &request(history.clone()), 1000, 100).unwrap();
     assert_eq!(fitted, Fitted { messages: history, dropped: 0, shortened: 0, tokens: fitted.tokens });
@@ -88,7 +88,7 @@ fn what_fits_is_left_alone() {
 }
 
 #[test]
-fn the_oldest_turns_go_first() {
+fn the_oldest_turns_are_dropped_first() {
     let long = "word ".repeat(100);
     let history: Vec<_> = (0..10).flat_map(|_| [Message::user(&long), Message::assistant(&long)]).chain([Message::user("now")]).collect();
     let fitted = fit(Provider::OpenAi, "gpt-4o", &request(history.clone()), 600, 100).unwrap();
@@ -98,7 +98,7 @@ fn the_oldest_turns_go_first() {
 }
 
 #[test]
-fn when_shortening_is_not_enough_old_rounds_go_and_the_question_stays() {
+fn old_rounds_are_dropped_if_shortening_is_not_enough() {
     let long = "word ".repeat(100);
     let mut history = vec![Message::user("before"), Message::assistant("yes"), Message::user("the question")];
     for id in 0..10 {
@@ -122,7 +122,7 @@ fn a_question_that_cannot_fit_is_a_fault_with_numbers() {
 }
 
 #[test]
-fn tools_and_system_prompt_take_their_share() {
+fn tools_and_system_prompt_count() {
     let tool = ToolSpec { name: "t".into(), description: "word ".repeat(300), schema: json!({}) };
     let history = vec![Message::user("word ".repeat(80)), Message::assistant("ok"), Message::user("now")];
     let with = Request { tools: vec![tool], system: Some("be brief".into()), ..request(history.clone()) };
@@ -132,7 +132,7 @@ fn tools_and_system_prompt_take_their_share() {
 
 #[test]
 fn a_result_that_is_too_long_is_shortened_and_stays_with_its_call() {
-    // As an agent on ollama meets it: one tool call that brings in more than the window holds.
+    // One tool result exceeds the window of Ollama.
     let long: String = (0..20_000).flat_map(|number| ["line ".to_owned(), number.to_string(), "\n".to_owned()]).collect();
     let history = vec![Message::user("what does the log say?"), call(1, "log"), result(1, &long)];
     let fitted = fit(Provider::Ollama, "llama3.2", &request(history.clone()), 8192, 4096).unwrap();
@@ -189,13 +189,13 @@ fn conversation() -> impl Strategy<Value = Vec<Message>> {
     })
 }
 
-/// One message of several.
+/// Joins several messages to one.
 fn together(messages: Vec<Message>) -> Message {
     let role = messages[0].role;
     Message { role, content: messages.into_iter().flat_map(|message| message.content).collect() }
 }
 
-/// A message without the words of its results.
+/// A message without the text of its results.
 fn skeleton(message: &Message) -> Message {
     let mut message = message.clone();
     for content in &mut message.content {
@@ -221,17 +221,17 @@ fn results_id(content: &Content) -> Option<&String> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 3))]
     #[test]
-    fn what_is_kept_fits_in_whole_pairs_and_the_newest_round_stays(
+    fn the_result_fits_with_complete_rounds_and_the_newest_one(
         history in conversation(), window in 50_u32..3000, reserve in 0_u32..60, ollama in any::<bool>()
     ) {
         let (provider, id) = if ollama { (Provider::Ollama, "llama3.2") } else { (Provider::OpenAi, "gpt-4o") };
         let vocabulary = Vocabulary::of(provider, id);
         let of = |text: &str| vocabulary.count(text);
-        let size = |messages: &[Message], most: u64| messages.iter().map(|message| Length::of(message, &of).at(most)).sum::<u64>();
+        let size = |messages: &[Message], most: u64| messages.iter().map(|message| MessageTokens::of(message, &of).at(most)).sum::<u64>();
         let question = history.iter().rposition(said).unwrap();
         let newest = rounds(&history, question).pop().map_or(history.len(), |round| round.start).max(question + 1);
         let room = u64::from(window - reserve.min(window));
-        let must = size(&history[question..=question], WHOLE) + size(&history[newest..], SHORTEST);
+        let must = size(&history[question..=question], UNLIMITED) + size(&history[newest..], MIN_RESULT_TOKENS);
         let fitted = match fit(provider, id, &request(history.clone()), window, reserve) {
             Ok(fitted) => fitted,
             Err(fault) => {
@@ -241,9 +241,9 @@ proptest! {
             }
         };
         let kept = &fitted.messages;
-        prop_assert!(size(kept, WHOLE) <= room);
+        prop_assert!(size(kept, UNLIMITED) <= room);
         prop_assert_eq!(kept.len() + fitted.dropped, history.len());
-        // The question and the newest round are there; what goes, goes from the beginning of the conversation or of its newest turn.
+        // The question and the newest round stay; messages are dropped from the start of the conversation or of its newest turn.
         let skeletons = |messages: &[Message]| messages.iter().map(skeleton).collect::<Vec<_>>();
         if kept.len() >= history.len() - question {
             prop_assert_eq!(skeletons(kept), skeletons(&history[fitted.dropped..]));
@@ -260,7 +260,7 @@ proptest! {
             prop_assert_eq!(calls, results.unwrap_or_default());
         }
         prop_assert_eq!(ids(&kept[0], results_id).len(), 0);
-        // What became shorter says so, and was too long; the rest is as it was.
+        // Shortened results have a mark and were too long; the others are unchanged.
         let changed = kept.iter().rev().zip(history.iter().rev()).take(kept.len() - 1)
             .flat_map(|(kept, was)| kept.content.iter().zip(&was.content)).filter(|(kept, was)| kept != was);
         prop_assert_eq!(changed.clone().count(), fitted.shortened);
@@ -268,7 +268,7 @@ proptest! {
             let (Content::ToolResult(kept), Content::ToolResult(was)) = (kept, was) else { panic!("{kept:?}") };
             prop_assert!(kept.content.contains(" bytes left out") && of(&kept.content) < of(&was.content));
         }
-        prop_assert!(size(kept, WHOLE) <= fitted.tokens || fitted.tokens == estimate(bytes(&request(history.clone()))));
+        prop_assert!(size(kept, UNLIMITED) <= fitted.tokens || fitted.tokens == estimate(bytes(&request(history.clone()))));
         let again = fit(provider, id, &request(kept.clone()), window, reserve).unwrap();
         prop_assert_eq!((&again.messages, again.dropped, again.shortened), (kept, 0, 0));
     }
@@ -284,8 +284,8 @@ proptest! {
     fn the_shortest_result_has_room_for_its_mark(text in "\\PC{300,3000}") {
         for provider in Provider::ALL {
             let vocabulary = Vocabulary::of(provider, "any");
-            let short = shorten::shorten(&text, SHORTEST, |text| vocabulary.count(text));
-            prop_assert!(vocabulary.count(&short) <= SHORTEST, "{short}");
+            let short = shorten::shorten(&text, MIN_RESULT_TOKENS, |text| vocabulary.count(text));
+            prop_assert!(vocabulary.count(&short) <= MIN_RESULT_TOKENS, "{short}");
         }
     }
 }

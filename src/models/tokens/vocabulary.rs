@@ -1,34 +1,33 @@
-//! Counting tokens. OpenAI's models are counted with their own vocabularies. Others publish none that
-//! a small binary could carry: theirs is estimated from o200k, with a margin that was measured on the
-//! texts of testdata/tokens.json against seven of them. It is an estimate on the safe side, not a
-//! bound; only the number of bytes is one. A vocabulary takes tens of megabytes, so it is loaded at
-//! the first text that is too long in bytes.
+//! Counts tokens. OpenAI's models are counted with their own vocabularies. For others the count is estimated from o200k with
+//! a margin, which was measured on the texts of testdata/tokens.json against seven vocabularies. It is a safe estimate and no
+//! bound; only the number of bytes is one. A vocabulary takes tens of megabytes, so it is loaded for the first text that is
+//! too long in bytes.
 
 use tiktoken_rs::CoreBPE;
 
 use crate::provider::Provider;
 
-/// Texts are counted in slices, since the vocabulary takes quadratic time on long runs without a
-/// break. A cut adds at most a token.
-const SLICE: usize = 1024;
+/// Texts are counted in slices, because the tokenizer takes quadratic time on long runs without a break. Each cut adds at
+/// most one token.
+const SLICE_BYTES: usize = 1024;
 
 pub(super) struct Vocabulary {
     words: &'static CoreBPE,
-    /// None where these are the model's own words.
+    /// `None` for the model's own vocabulary.
     margin: Option<Margin>,
 }
 
-/// How much more than o200k another vocabulary may count, all in hundredths.
+/// The margin of another vocabulary over o200k, in hundredths.
 struct Margin {
-    /// For each token.
+    /// Per token.
     tokens: u64,
-    /// A character takes this much at least, by how many bytes it has in UTF-8, from two to four. Some vocabularies have
-    /// few words of scripts other than Latin, and spell emoji byte by byte.
+    /// The least per character, by its length in UTF-8 from two to four bytes. Some vocabularies have few words of scripts
+    /// other than Latin, and encode emoji byte by byte.
     characters: [u64; 3],
 }
 
-/// Many vocabularies have every digit as a token, where o200k has three together.
-const DIGIT: u64 = 67;
+/// The margin per digit: in many vocabularies each digit is a token, in o200k three are one.
+const DIGIT_TOKENS: u64 = 67;
 
 impl Vocabulary {
     pub(super) fn of(provider: Provider, id: &str) -> Self {
@@ -38,13 +37,13 @@ impl Vocabulary {
         }
         let margin = match provider {
             Provider::Stub => None,
-            // Anybody's models are served by the same protocol.
+            // Models of other makers are served by the same protocol.
             Provider::OpenAi if begins(&["gpt-", "o1", "o3", "o4", "chatgpt-", "ft:gpt-", "codex-"]) => None,
             Provider::Ollama if begins(&["gpt-oss"]) => None,
             Provider::OpenAi | Provider::Ollama if is_recent(id) => Some(Margin { tokens: 130, characters: [120, 130, 400] }),
             Provider::OpenAi | Provider::Ollama => Some(Margin { tokens: 135, characters: [120, 200, 400] }),
             Provider::GoogleAi | Provider::VertexAi => Some(Margin { tokens: 125, characters: [0, 0, 0] }),
-            // What is published of Claude's is an early one, and newer ones take three tenths more (Anthropic, "Token counting").
+            // Only an early vocabulary of Claude is published; newer ones take three tenths more (Anthropic, "Token counting").
             Provider::Anthropic | Provider::Bedrock => Some(Margin { tokens: 190, characters: [150, 240, 400] }),
         };
         Self { words: tiktoken_rs::o200k_base_singleton(), margin }
@@ -62,7 +61,7 @@ impl Vocabulary {
         let mut rest = text;
         let mut tokens = 0;
         while !rest.is_empty() {
-            let (slice, after) = rest.split_at(rest.floor_char_boundary(SLICE));
+            let (slice, after) = rest.split_at(rest.floor_char_boundary(SLICE_BYTES));
             tokens += self.words.encode_ordinary(slice).len() as u64;
             rest = after;
         }
@@ -70,7 +69,7 @@ impl Vocabulary {
     }
 }
 
-/// Families of open models whose large vocabularies were measured; others may be as small as that of Llama 2.
+/// Families of open models with large vocabularies, which were measured; others may be as small as that of Llama 2.
 fn is_recent(id: &str) -> bool {
     let id = id.to_ascii_lowercase();
     ["llama3", "llama-3", "qwen", "gemma", "deepseek"].iter().any(|family| id.contains(family))
@@ -85,6 +84,6 @@ impl Margin {
             tokens = tokens.max(words(&ascii) * self.tokens + foreign);
         }
         let digits = text.bytes().filter(u8::is_ascii_digit).count() as u64;
-        (tokens + digits * DIGIT).div_ceil(100)
+        (tokens + digits * DIGIT_TOKENS).div_ceil(100)
     }
 }

@@ -1,13 +1,13 @@
 //! AWS's `application/vnd.amazon.eventstream`: frames of a prelude (length of the frame, length of
 //! its headers, a checksum of both), headers, a payload, and a checksum of everything before. Both
-//! checksums are verified, the first before a byte of the frame is waited for.
+//! checksums are verified, the first one before the rest of the frame is buffered.
 
 use crate::fault::Fault;
 
 use super::{Event, MAX_EVENT_BYTES, Sink, broken};
 
-const PRELUDE: usize = 12;
-const CHECKSUM: usize = 4;
+const PRELUDE_BYTES: usize = 12;
+const CHECKSUM_BYTES: usize = 4;
 
 #[derive(Default)]
 pub(crate) struct Parser {
@@ -21,10 +21,10 @@ impl Parser {
             let wanted = match length(&self.partial)? {
                 Some(length) if length == self.partial.len() => {
                     sink(event(&std::mem::take(&mut self.partial))?)?;
-                    PRELUDE
+                    PRELUDE_BYTES
                 }
                 Some(length) => length,
-                None => PRELUDE,
+                None => PRELUDE_BYTES,
             };
             if rest.is_empty() {
                 return Ok(());
@@ -45,25 +45,25 @@ impl Parser {
     }
 }
 
-/// The length of the frame that begins with these bytes, once its prelude is there.
+/// The length of the frame that begins with these bytes, once its prelude is complete.
 fn length(frame: &[u8]) -> Result<Option<usize>, Fault> {
-    let Some(prelude) = frame.get(..PRELUDE) else { return Ok(None) };
+    let Some(prelude) = frame.get(..PRELUDE_BYTES) else { return Ok(None) };
     let (length, headers) = (number(prelude, 0)? as usize, number(prelude, 4)? as usize);
     if number(prelude, 8)? != checksum(&prelude[..8]) {
         return Err(broken("the checksum of a frame's prelude is wrong"));
     }
-    if length > MAX_EVENT_BYTES || headers > length || length - headers < PRELUDE + CHECKSUM {
+    if length > MAX_EVENT_BYTES || headers > length || length - headers < PRELUDE_BYTES + CHECKSUM_BYTES {
         return Err(broken("the lengths of a frame are impossible"));
     }
     Ok(Some(length))
 }
 
 fn event(frame: &[u8]) -> Result<Event, Fault> {
-    let (body, _) = frame.split_at(frame.len() - CHECKSUM);
+    let (body, _) = frame.split_at(frame.len() - CHECKSUM_BYTES);
     if number(frame, body.len())? != checksum(body) {
         return Err(broken("the checksum of a frame is wrong"));
     }
-    let (headers, payload) = body[PRELUDE..].split_at(number(frame, 4)? as usize);
+    let (headers, payload) = body[PRELUDE_BYTES..].split_at(number(frame, 4)? as usize);
     let mut event = Event { data: payload.to_vec(), ..Event::default() };
     let mut headers = Cursor(headers);
     while !headers.0.is_empty() {
@@ -71,7 +71,7 @@ fn event(frame: &[u8]) -> Result<Event, Fault> {
         match (name, value) {
             (b":message-type", value) => event.error = value != b"event",
             (b":event-type" | b":exception-type" | b":error-code", value) => event.name = String::from_utf8_lossy(value).into_owned(),
-            // An unmodelled error has no payload but this.
+            // The message of an unmodelled error, which has no payload.
             (b":error-message", value) if event.data.is_empty() => {
                 event.data = serde_json::json!({"message": String::from_utf8_lossy(value)}).to_string().into_bytes();
             }
@@ -116,12 +116,12 @@ fn number(bytes: &[u8], at: usize) -> Result<u32, Fault> {
     four.map(u32::from_be_bytes).ok_or_else(|| broken("a frame is too short"))
 }
 
-/// CRC-32 as in Ethernet and zlib.
+/// CRC-32 of Ethernet and zlib.
 pub(super) fn checksum(bytes: &[u8]) -> u32 {
-    !bytes.iter().fold(!0, |sum, byte| (sum >> 8) ^ TABLE[((sum ^ u32::from(*byte)) & 0xff) as usize])
+    !bytes.iter().fold(!0, |sum, byte| (sum >> 8) ^ CRC_TABLE[((sum ^ u32::from(*byte)) & 0xff) as usize])
 }
 
-const TABLE: [u32; 256] = {
+const CRC_TABLE: [u32; 256] = {
     let mut table = [0; 256];
     let mut at = 0_u32;
     while at < 256 {

@@ -7,9 +7,9 @@ use super::{MAX_EVENT_BYTES, broken};
 
 #[derive(Default)]
 pub(crate) struct Lines {
-    /// The line whose end has not come yet.
+    /// The incomplete line.
     partial: Vec<u8>,
-    /// The last line ended in CR: an LF now belongs to it.
+    /// The last line ended with CR, so that a following LF belongs to it.
     after_cr: bool,
 }
 

@@ -13,7 +13,7 @@ pub(crate) struct Parser {
     partial: Partial,
 }
 
-/// The event whose end has not come yet.
+/// The incomplete event.
 #[derive(Default)]
 struct Partial {
     event: Event,

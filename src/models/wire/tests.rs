@@ -14,7 +14,7 @@ fn held(framing: &Framing) -> usize {
     }
 }
 
-/// What a parser makes of bytes that come in these pieces: the events, and the fault where it stopped.
+/// The events of bytes in these pieces, and the fault that ended parsing.
 fn parsed<'a>(mut framing: Framing, pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Event>, Option<Fault>) {
     let mut events = Vec::new();
     for piece in pieces {
@@ -112,7 +112,7 @@ fn endless_lines_are_cut_off() {
     assert!(held(&framing) <= MAX_EVENT_BYTES);
 }
 
-/// Bytes that look enough like a stream to get into its corners.
+/// Bytes that often resemble a stream.
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
     let token = prop_oneof![
         Just(b"data: ".to_vec()),

@@ -321,6 +321,30 @@ async fn a_change_reaches_the_agents_that_name_what_has_changed() {
     }
 }
 
+#[tokio::test]
+async fn a_team_that_counts_its_agents_reconciles_none_of_them() {
+    let controller = Controller::new(context());
+    let caches = &controller.context.caches;
+    let agent = all::<Agent>(&documents(&agent("")), "Agent").remove(0);
+    let (helper, team) = (Key::of(&agent), Key::new("", "a"));
+    caches.agents.insert(helper, DeserializeGuard(Ok(agent)).into());
+    for (generation, agents, leaving, requested) in
+        [(1, 0, "", 1), (1, 1, "", 0), (1, 2, "", 0), (2, 2, "", 1), (2, 2, "deletionTimestamp: 2026-01-01T00:00:00Z, ", 1)]
+    {
+        let yaml = format!(
+            "kind: Team\nmetadata: {{{leaving}name: a, generation: {generation}}}\nspec: {{name: A}}\nstatus: {{agents: {agents}}}\n"
+        );
+        caches.teams.insert(team.clone(), DeserializeGuard(Ok(all::<Team>(&documents(&yaml), "Team").remove(0))));
+        let requests = controller.requests.open();
+        controller.changed(&Change::Object(Kind::of::<Team>(), team.clone()));
+        assert_eq!(controller.requests.depth(), requested, "{yaml}");
+        drop(requests.take(requested).collect::<Vec<_>>().await);
+    }
+    caches.teams.remove(&team);
+    controller.changed(&Change::Object(Kind::of::<Team>(), team));
+    assert_eq!(controller.requests.depth(), 1, "the Team has gone");
+}
+
 #[test]
 fn an_agent_waits_until_a_changed_skill_is_laid_out() {
     let skill = |generation: u32, observed: u32, digest: &str| {
@@ -503,7 +527,7 @@ fn the_runtime_takes_the_tools_that_the_operator_lets_through_and_no_others() {
         let more = serde_json::json!({"category": "general", "timeout": 30, "parameters": []});
         config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let config = serde_json::from_value(config).unwrap();
-        let opened = slipway_tools::Toolbox::open(vec![config], Vec::new(), slipway_tools::Settings::default(), &|_| None);
+        let opened = slipway_tools::Toolbox::open(vec![config], Vec::new(), slipway_tools::ToolSettings::default(), &|_| None);
         assert_eq!(judged.is_ok(), opened.is_ok(), "{spec}: {judged:?}, {:?}", opened.err());
     }
 }

@@ -7,7 +7,7 @@ use kube::core::error_boundary::InvalidObject;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use slipway_api::Skill;
-use slipway_cluster::cached::{Cached, Guarded, light, lighten};
+use slipway_cluster::cached::{Cached, Guarded, strip_metadata, trimmed};
 use slipway_cluster::json::hash as hash_of;
 use slipway_cluster::write;
 
@@ -53,9 +53,9 @@ impl From<Guarded<Skill>> for CachedSkill {
     fn from(object: Guarded<Skill>) -> Self {
         let mut whole = match object.0 {
             Ok(skill) => skill,
-            Err(invalid) => return Self { skill: light(DeserializeGuard(Err(invalid))), layout: Layout::default() },
+            Err(invalid) => return Self { skill: trimmed(DeserializeGuard(Err(invalid))), layout: Layout::default() },
         };
-        lighten(&mut whole.metadata);
+        strip_metadata(&mut whole.metadata);
         let map = skill_folder::config_map(&whole);
         let layout = Layout {
             digest: whole.spec.digest(),
@@ -66,7 +66,7 @@ impl From<Guarded<Skill>> for CachedSkill {
         whole.spec.instructions = String::new();
         let paths = std::mem::take(&mut whole.spec.files).into_keys();
         whole.spec.files = paths.map(|path| (path, String::new())).collect();
-        Self { skill: light(DeserializeGuard(Ok(whole))), layout }
+        Self { skill: trimmed(DeserializeGuard(Ok(whole))), layout }
     }
 }
 

@@ -9,7 +9,7 @@ use k8s_openapi::api::events::v1::Event as KubeEvent;
 use kube::core::DeserializeGuard;
 use kube::{Api, Client, ResourceExt};
 use slipway_cluster::Key;
-use slipway_cluster::watch::{Heard, Readiness, follow_fields};
+use slipway_cluster::watch::{Readiness, WatchEvent, follow_fields};
 use slipway_http::Error;
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
@@ -158,9 +158,9 @@ impl WatchSession {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn hear(&self, heard: Heard<DeserializeGuard<KubeEvent>>, source: usize, scope: Option<&str>) {
+    fn hear(&self, heard: WatchEvent<DeserializeGuard<KubeEvent>>, source: usize, scope: Option<&str>) {
         match heard {
-            Heard::Seen(key, event) => {
+            WatchEvent::Seen(key, event) => {
                 let version = event.resource_version().and_then(|version| version.parse().ok()).unwrap_or(0);
                 let Ok(event) = event.0 else { return };
                 let Some(agent) = view::agent(&event) else { return };
@@ -169,7 +169,7 @@ impl WatchSession {
                 self.pending().insert(version, (Instant::now(), agent, logged));
                 self.heard.notify_one();
             }
-            Heard::Gone(key, event) => {
+            WatchEvent::Gone(key, event) => {
                 self.pending().retain(|_, (_, agent, logged)| agent.namespace != key.namespace || logged.name != key.name);
                 if let Some(agent) = event.0.ok().as_ref().and_then(view::agent) {
                     let mut feeds = self.feeds();
@@ -181,8 +181,8 @@ impl WatchSession {
                     }
                 }
             }
-            Heard::Listing => {}
-            Heard::Listed(listed) => self.keep(&listed, source, scope),
+            WatchEvent::Listing => {}
+            WatchEvent::Listed(listed) => self.keep(&listed, source, scope),
         }
     }
 

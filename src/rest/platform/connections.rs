@@ -5,7 +5,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Serialize;
 use slipway_database::{Options, Store};
-use slipway_egress::{Allowed, Egress, Whose};
+use slipway_egress::{Allowed, Egress, EgressProfile};
 use slipway_http::Error;
 use tokio::time::timeout;
 use url::Url;
@@ -102,9 +102,9 @@ async fn mlflow(uri: Option<&str>) -> Finding {
 /// Only platform admins can name the server, so that private addresses are allowed, but no metadata services.
 async fn ask_mlflow(base: &Url) -> Result<String, String> {
     let place = slipway_egress::redacted(base);
-    let whose = Whose { name: "the platform", setting: "mlflow_uri", user_agent: concat!("slipway/", env!("CARGO_PKG_VERSION")) };
+    let profile = EgressProfile { name: "the platform", setting: "mlflow_uri", user_agent: concat!("slipway/", env!("CARGO_PKG_VERSION")) };
     let host = base.host_str().zip(base.port_or_known_default()).map(|(host, port)| Allowed::Host { host: host.to_owned(), port });
-    let egress = Egress::new(whose, host.as_slice(), None);
+    let egress = Egress::new(profile, host.as_slice(), None);
     let client = egress.client(base).map_err(|blocked| blocked.to_string())?;
     let get = async |path: &str| {
         let url = base.join(path).map_err(|_| "mlflow_uri is no URL".to_owned())?;

@@ -14,7 +14,7 @@ use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use slipway_http::{Error, HeaderName, HeaderValue, Place, Reply, StatusCode, header};
+use slipway_http::{Error, HeaderName, HeaderValue, Reply, RequestSlot, StatusCode, header};
 use tokio::time::timeout;
 
 use super::agent_transport::AgentBody;
@@ -85,10 +85,10 @@ pub(super) async fn json(
     response: Response<AgentBody>,
     form: BodyForm,
     permit: Permit,
-    place: &Place,
+    slot: &RequestSlot,
 ) -> Result<Reply, Error> {
     let (head, mut body) = response.into_parts();
-    let (begin, ended) = match read_start(&mut body, BUFFERED_BYTES_MAX, |bytes| place.charge(bytes)).await {
+    let (begin, ended) = match read_start(&mut body, BUFFERED_BYTES_MAX, |bytes| slot.charge(bytes)).await {
         Ok(begun) => begun,
         Err(ReadError::BoxError(error)) => return Err(closed_early(target, error)),
         Err(ReadError::Refused(error)) => return Err(error),

@@ -4,7 +4,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
 use slipway_api::{Skill, SkillSpec};
 use slipway_http::{Error, Reply, Request, StatusCode};
-use slipway_import::{MediaType, Source};
+use slipway_import::{MediaType, SkillSource};
 
 use super::{View, api, make, put, slug_of};
 use crate::answer::{Answer, Data};
@@ -99,7 +99,7 @@ pub(crate) async fn import(call: Call<Import>) -> Result<Imported, Error> {
 }
 
 async fn from_git(call: &Call, wanted: SkillImport) -> Result<(SkillSpec, Option<String>), Error> {
-    let source = Source::parse(&wanted.source, wanted.path.as_deref(), wanted.reference.as_deref())?;
+    let source = SkillSource::parse(&wanted.source, wanted.path.as_deref(), wanted.reference.as_deref())?;
     Ok((call.context.importer.fetch(&call.namespace(), &source).await?, wanted.name))
 }
 

@@ -53,7 +53,7 @@ pub(crate) async fn answer(context: &Context, path: &str, request: Request) -> R
     let headers = bearing(request.headers())?;
     let address = request.address();
     let admitted = access::admit(context, Permission::Team(READ_REPOSITORY), &parts, &headers, address).await.map_err(challenged)?;
-    request.place().known(admitted.holder(address))?;
+    request.slot().authenticated(admitted.holder(address))?;
     let namespace = admitted.team.map(|team| team.namespace()).unwrap_or_default();
     let service = request.query()?.text("service");
     match (request.method(), rest, service.as_deref()) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use slipway_database::Category;
-use slipway_tools::{Builtin, Outcome, Spec};
+use slipway_tools::{Builtin, Spec, ToolOutcome};
 
 use super::{Recall, Unkept};
 
@@ -21,7 +21,7 @@ struct Remember(Arc<Recall>);
 
 struct Look(Arc<Recall>);
 
-type Called<'a> = Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>;
+type Called<'a> = Pin<Box<dyn Future<Output = ToolOutcome> + Send + 'a>>;
 
 impl Builtin for Remember {
     fn spec(&self) -> Spec {
@@ -44,14 +44,14 @@ impl Builtin for Remember {
         Box::pin(async move {
             let content = arguments["content"].as_str().unwrap_or_default().trim();
             if content.is_empty() || content.len() > super::MAX_CONTENT_BYTES {
-                return Outcome::error(format!("content must have 1 to {} bytes", super::MAX_CONTENT_BYTES));
+                return ToolOutcome::error(format!("content must have 1 to {} bytes", super::MAX_CONTENT_BYTES));
             }
             let category = serde_json::from_value(arguments["category"].clone()).unwrap_or(Category::Fact);
             match self.0.remember(content, category, "agent").await {
-                Ok(remembered) if remembered.existed => Outcome::ok("This was known already."),
-                Ok(_) => Outcome::ok("Remembered."),
-                Err(Unkept::Refused(block)) => Outcome::error(format!("content was {}", block.message)),
-                Err(fault) => Outcome::error(fault.to_string()),
+                Ok(remembered) if remembered.existed => ToolOutcome::ok("This was known already."),
+                Ok(_) => ToolOutcome::ok("Remembered."),
+                Err(Unkept::Refused(block)) => ToolOutcome::error(format!("content was {}", block.message)),
+                Err(fault) => ToolOutcome::error(fault.to_string()),
             }
         })
     }
@@ -74,9 +74,9 @@ impl Builtin for Look {
     fn call(&self, arguments: Value) -> Called<'_> {
         Box::pin(async move {
             match self.0.search(arguments["query"].as_str().unwrap_or_default(), 10).await {
-                Ok(found) if found.is_empty() => Outcome::ok("Nothing is remembered about this."),
-                Ok(found) => Outcome::ok(found.iter().map(|memory| format!("- {}", memory.content)).collect::<Vec<_>>().join("\n")),
-                Err(fault) => Outcome::error(format!("Memory cannot be searched now: {fault}")),
+                Ok(found) if found.is_empty() => ToolOutcome::ok("Nothing is remembered about this."),
+                Ok(found) => ToolOutcome::ok(found.iter().map(|memory| format!("- {}", memory.content)).collect::<Vec<_>>().join("\n")),
+                Err(fault) => ToolOutcome::error(format!("Memory cannot be searched now: {fault}")),
             }
         })
     }

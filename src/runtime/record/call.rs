@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use jiff::Timestamp;
 use slipway_models::{Fault, Piece, Stop as ModelStop, Usage};
-use slipway_tools::Trace;
+use slipway_tools::TraceContext;
 
 use super::{BackgroundRecord, Inner, ModelRecord, ToolRecord, lock, micros};
 use crate::telemetry::usage::Sample;
@@ -66,9 +66,9 @@ impl Drop for ModelRecord {
 }
 
 impl ToolRecord {
-    pub(crate) fn trace(&self) -> Trace {
+    pub(crate) fn trace(&self) -> TraceContext {
         let span = self.span.as_ref();
-        Trace { parent: span.and_then(ToolSpan::traceparent), state: span.and_then(ToolSpan::tracestate).map(str::to_owned) }
+        TraceContext { parent: span.and_then(ToolSpan::traceparent), state: span.and_then(ToolSpan::tracestate).map(str::to_owned) }
     }
 
     pub(crate) fn finish(mut self, is_error: bool, content: &str) {

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use futures::stream::{FuturesUnordered, StreamExt};
 use serde_json::Value;
 use slipway_database::{NewMessage, StoredMessage};
-use slipway_guards::{Block, Out, Side, Spent};
+use slipway_guards::{Block, Side, Spent, StreamItem};
 use slipway_models::{Content, Fault, Message, Piece, Role, ToolCall, ToolResult};
 use slipway_tools::Context;
 use tokio::sync::mpsc;
@@ -41,7 +41,7 @@ pub(super) struct Answering<'a> {
     /// The partial answer, which the lease writes to the store.
     partial: &'a Mutex<String>,
     record: TurnRecord,
-    guard: Option<slipway_guards::Stream>,
+    guard: Option<slipway_guards::GuardStream>,
     /// What was blocked in the answer, in words for the caller.
     blocked: Option<String>,
     /// What the model said and what its tools answered, in order.
@@ -256,12 +256,12 @@ impl<'a> Answering<'a> {
         }
     }
 
-    async fn pass_guarded(&mut self, outs: Vec<Out>) {
+    async fn pass_guarded(&mut self, outs: Vec<StreamItem>) {
         for out in outs {
             match out {
-                Out::Text(text) => self.tell(text).await,
-                Out::Finding(finding) => self.guard(Guarded::finding(&finding, Side::Output)).await,
-                Out::Blocked(block) => self.blocked = Some(block.message),
+                StreamItem::Text(text) => self.tell(text).await,
+                StreamItem::Finding(finding) => self.guard(Guarded::finding(&finding, Side::Output)).await,
+                StreamItem::Blocked(block) => self.blocked = Some(block.message),
             }
         }
     }
@@ -304,9 +304,9 @@ impl<'a> Answering<'a> {
     fn take_rest(&mut self) {
         for out in self.guard.take().map(|mut guard| guard.finish()).into_iter().flatten() {
             match out {
-                Out::Text(text) => self.partial().push_str(&text),
-                Out::Finding(finding) => self.record.guard(&Guarded::finding(&finding, Side::Output)),
-                Out::Blocked(block) => self.blocked = Some(block.message),
+                StreamItem::Text(text) => self.partial().push_str(&text),
+                StreamItem::Finding(finding) => self.record.guard(&Guarded::finding(&finding, Side::Output)),
+                StreamItem::Blocked(block) => self.blocked = Some(block.message),
             }
         }
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::Value;
-use slipway_guards::{Action, Breach, Finding, Name, Side};
+use slipway_guards::{Action, Breach, Finding, GuardName, Side};
 use slipway_models::{Fault, Usage};
 
 #[derive(Debug)]
@@ -68,7 +68,7 @@ pub(crate) enum Stop {
 /// A guard that did something.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Guarded {
-    pub(crate) guard: Name,
+    pub(crate) guard: GuardName,
     pub(crate) action: Action,
     pub(crate) kind: String,
     pub(crate) side: Side,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use slipway_api::mirror::{Destination, Remote, Transport, host_key_alias, parse_url};
-use slipway_egress::{Whose, pinned};
+use slipway_egress::{EgressProfile, pinned};
 use tokio::time::timeout;
 use url::Url;
 
@@ -24,7 +24,7 @@ const MAX_OUTPUT_BYTES: usize = 1024 * 1024;
 const LOCAL_LIMITS: Limits = Limits { time: Duration::from_secs(30), bytes: MAX_OUTPUT_BYTES };
 const PROBE_LIMITS: Limits = Limits { time: Duration::from_secs(20), bytes: MAX_OUTPUT_BYTES };
 
-const WHOSE: Whose = Whose { name: "the mirror", setting: "state.mirror.allow", user_agent: "" };
+const MIRROR_PROFILE: EgressProfile = EgressProfile { name: "the mirror", setting: "state.mirror.allow", user_agent: "" };
 
 /// The result of a probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -148,10 +148,10 @@ async fn addresses(url: &Url, rules: &Rules, proxied: bool) -> Result<Vec<IpAddr
     let host = url.host_str().unwrap_or_default();
     let port = url.port().unwrap_or(if url.scheme() == "ssh" { 22 } else { 443 });
     let url = Url::parse(&format!("https://{host}:{port}/")).map_err(|error| Trouble::Forbidden(error.to_string()))?;
-    let found = timeout(CONNECT_TIMEOUT, pinned(&url, &rules.allow, WHOSE)).await;
+    let found = timeout(CONNECT_TIMEOUT, pinned(&url, &rules.allow, MIRROR_PROFILE)).await;
     match found.map_err(|_| Trouble::Unreachable(format!("the name {host} was not resolved within {CONNECT_SECONDS} s")))? {
         Ok(addresses) => Ok(addresses),
-        Err(slipway_egress::Unpinned::Nameless { .. }) if proxied => Ok(Vec::new()),
+        Err(slipway_egress::ResolveError::NoAddress { .. }) if proxied => Ok(Vec::new()),
         Err(fault) => Err(fault.into()),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use slipway_egress::Unpinned;
+use slipway_egress::ResolveError;
 use thiserror::Error;
 
 use crate::git::{Fault, Finished};
@@ -38,11 +38,11 @@ pub enum Trouble {
     Other(String),
 }
 
-impl From<Unpinned> for Trouble {
-    fn from(fault: Unpinned) -> Self {
+impl From<ResolveError> for Trouble {
+    fn from(fault: ResolveError) -> Self {
         match fault {
-            Unpinned::Blocked(blocked) => Self::Forbidden(blocked.to_string()),
-            nameless @ Unpinned::Nameless { .. } => Self::Unreachable(nameless.to_string()),
+            ResolveError::Blocked(blocked) => Self::Forbidden(blocked.to_string()),
+            no_address @ ResolveError::NoAddress { .. } => Self::Unreachable(no_address.to_string()),
         }
     }
 }

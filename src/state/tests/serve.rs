@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use slipway_http::{Error, Limits as HttpLimits, Request, serve};
+use slipway_http::{Error, Request, ServerLimits, serve};
 use slipway_state::git::Git;
 use slipway_state::serve::{Limits, Serve, place};
 use tempfile::TempDir;
@@ -41,7 +41,7 @@ impl Served {
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let limits = HttpLimits { body: Duration::from_secs(2), ..HttpLimits::default() };
+        let limits = ServerLimits { body_timeout: Duration::from_secs(2), ..ServerLimits::default() };
         tokio::spawn(serve(listener, limits, handler, std::future::pending()));
         Served { folder, address }
     }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use jiff::Timestamp;
 use slipway_api::mirror::{Remote, RemoteSettings};
-use slipway_http::{Error, Limits as HttpLimits, Request};
+use slipway_http::{Error, Request, ServerLimits};
 use slipway_release::{Artifact, Metadata, Status};
 use slipway_state::git::Git;
 use slipway_state::history::{Author, Draft, History};
@@ -83,7 +83,7 @@ async fn readers_and_the_mirror_get_whole_histories_while_releases_are_made() {
     };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/state/team-a.git", listener.local_addr().unwrap());
-    tokio::spawn(slipway_http::serve(listener, HttpLimits::default(), handler, std::future::pending()));
+    tokio::spawn(slipway_http::serve(listener, ServerLimits::default(), handler, std::future::pending()));
 
     let remotes = folder.path().join("remotes");
     fs::create_dir(&remotes).unwrap();

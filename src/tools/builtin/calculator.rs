@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::text;
-use crate::outcome::{Outcome, Spec};
+use crate::outcome::{Spec, ToolOutcome};
 
 const MAX_BYTES: usize = 2000;
 const MAX_DEPTH: usize = 64;
@@ -25,15 +25,15 @@ pub(super) fn spec() -> Spec {
     }
 }
 
-pub(super) fn call(arguments: &Value) -> Outcome {
+pub(super) fn call(arguments: &Value) -> ToolOutcome {
     match evaluate(text(arguments, "expression")) {
-        Ok(value) => Outcome::ok(shown(value)),
-        Err(fault) => Outcome::error(format!("expression: {fault}")),
+        Ok(value) => ToolOutcome::ok(shown(value)),
+        Err(fault) => ToolOutcome::error(format!("expression: {fault}")),
     }
 }
 
 fn shown(value: f64) -> String {
-    // 15 digits are what a float holds for sure: 0.1 + 0.2 is 0.3.
+    // A float is exact to 15 digits: 0.1 + 0.2 is 0.3.
     let rounded: f64 = format!("{value:.14e}").parse().unwrap_or(value);
     let exact = value.abs() <= MAX_EXACT || (value.abs() < 1e21 && rounded.total_cmp(&value).is_eq());
     if value.fract() == 0.0 && exact {
@@ -49,7 +49,6 @@ fn evaluate(expression: &str) -> Result<f64, String> {
     if expression.len() > MAX_BYTES {
         return Err(format!("must have at most {MAX_BYTES} characters"));
     }
-    // People write operators in many ways.
     let plain = expression.replace("**", "^").replace(['×', '·'], "*").replace(['÷', ':'], "/").replace(['−', '–'], "-");
     let mut parser = Parser { text: plain.as_bytes(), at: 0, depth: 0 };
     let value = parser.sum()?;
@@ -68,7 +67,7 @@ impl Parser<'_> {
         self.text.get(self.at).copied()
     }
 
-    /// The bytes from here on that are `of` a kind.
+    /// Skips and returns the bytes that satisfy `of`.
     fn skip(&mut self, of: fn(&u8) -> bool) -> &[u8] {
         let start = self.at;
         self.at += self.text[start..].iter().take_while(|byte| of(byte)).count();
@@ -120,7 +119,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Binds weaker than powers: -2^2 is -4.
+    /// A sign binds weaker than a power: -2^2 is -4.
     fn signed(&mut self) -> Result<f64, String> {
         self.nested(|parser| {
             if parser.take("-") {
@@ -162,7 +161,7 @@ impl Parser<'_> {
         }
     }
 
-    /// The numbers between two brackets, of which the first is next.
+    /// Parses a list of numbers in brackets, at the opening one.
     fn list(&mut self) -> Result<Vec<f64>, String> {
         self.nested(|parser| {
             parser.at += 1;
@@ -213,7 +212,7 @@ fn nonzero(value: f64) -> Result<f64, String> {
     if value == 0.0 { Err("divides by zero".to_owned()) } else { Ok(value) }
 }
 
-/// Has the divisor's sign: a = b × (a // b) + a % b.
+/// The remainder with the sign of the divisor: a = b × (a // b) + a % b.
 fn remainder(a: f64, b: f64) -> f64 {
     let rest = a % b;
     if rest != 0.0 && (rest < 0.0) != (b < 0.0) { rest + b } else { rest }

@@ -1,4 +1,4 @@
-//! `datetime`: what time it is, there and elsewhere. The time zones are those of the IANA database within the binary.
+//! `datetime`: the time in any time zone. The IANA database is part of the binary.
 
 use jiff::civil::Weekday;
 use jiff::tz::TimeZone;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::text;
 use crate::clip::line;
-use crate::outcome::{Outcome, Spec};
+use crate::outcome::{Spec, ToolOutcome};
 
 pub(super) fn spec() -> Spec {
     Spec {
@@ -27,10 +27,10 @@ pub(super) fn spec() -> Spec {
     }
 }
 
-pub(super) fn call(arguments: &Value, now: Timestamp) -> Outcome {
+pub(super) fn call(arguments: &Value, now: Timestamp) -> ToolOutcome {
     match moment(arguments, now) {
-        Ok(moment) => Outcome::ok(tell(&moment)),
-        Err(fault) => Outcome::error(fault),
+        Ok(moment) => ToolOutcome::ok(describe(&moment)),
+        Err(fault) => ToolOutcome::error(fault),
     }
 }
 
@@ -57,7 +57,7 @@ fn moment(arguments: &Value, now: Timestamp) -> Result<Zoned, String> {
     moment.checked_add(span).map_err(|_| "add: leads beyond the years that are known".to_owned())
 }
 
-fn tell(moment: &Zoned) -> String {
+fn describe(moment: &Zoned) -> String {
     let weekday = match moment.weekday() {
         Weekday::Monday => "Monday",
         Weekday::Tuesday => "Tuesday",
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_told_in_any_zone() {
+    fn times_are_shown_in_any_zone() {
         let now: Timestamp = "2026-11-21T07:30:15.5Z".parse().unwrap();
         for (arguments, expected) in [
             (json!({}), "2026-11-21T07:30:15+00:00\nSaturday, ISO week 2026-W47, day 325 of the year; time zone UTC; Unix time 1795246215"),
@@ -119,7 +119,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_words_are_a_time_or_a_fault(
+        fn any_text_is_a_time_or_an_error(
             zone in "|UTC|Europe/Berlin|\\.\\./[a-z]{0,5}|[A-Z]{3}[+-][0-9]{1,2}|\\PC{0,12}",
             time in "|-?[0-9]{1,6}-[0-9]{1,2}-[0-9]{1,2}(T[0-9]{2}:[0-9]{2}(:[0-9]{2}(\\.[0-9]{1,9})?)?(Z|[+-][0-9]{2}:[0-9]{2})?)?(\\[[A-Za-z/]{0,15}\\])?|\\PC{0,20}",
             add in "|-?P([0-9]{1,20}[YMWD]){0,3}(T([0-9]{1,20}[HMS]){0,3})?|-?[0-9]{1,20} (years|months|weeks|days|hours|s|ns)( ago)?|\\PC{0,20}",

@@ -1,4 +1,4 @@
-//! `http_fetch`: reads one page of the open Internet; of HTML, what a reader would see.
+//! `http_fetch`: reads one page of the Internet; HTML becomes plain text.
 
 use http::header::ACCEPT;
 use serde_json::{Value, json};
@@ -7,10 +7,10 @@ use url::Url;
 use super::{html, text};
 use crate::clip::clip;
 use crate::http::body::{self, Body};
-use crate::outcome::{Context, Outcome, Spec};
+use crate::outcome::{Context, Spec, ToolOutcome};
 use slipway_egress::{Egress, explain, redacted};
 
-/// Markup is several times as large as the text in it.
+/// The most that is read of an HTML page, whose markup is several times as large as its text.
 const MAX_PAGE_BYTES: usize = 2 * 1024 * 1024;
 
 pub(super) fn spec() -> Spec {
@@ -37,21 +37,21 @@ impl Fetch {
         Self { egress: egress.clone(), limit }
     }
 
-    pub(super) async fn call(&self, arguments: &Value, context: &Context) -> Outcome {
+    pub(super) async fn call(&self, arguments: &Value, context: &Context) -> ToolOutcome {
         let url = match Url::parse(text(arguments, "url").trim()) {
             Ok(url) => url,
-            Err(error) => return Outcome::error(format!("url: is not a URL: {error}")),
+            Err(error) => return ToolOutcome::error(format!("url: is not a URL: {error}")),
         };
         let client = match self.egress.client(&url) {
             Ok(client) => client,
-            Err(blocked) => return Outcome::error(format!("url: {blocked}")),
+            Err(blocked) => return ToolOutcome::error(format!("url: {blocked}")),
         };
         let host = redacted(&url);
         let mut request = client.get(url).header(ACCEPT, "text/html, text/*;q=0.9, application/json;q=0.9, */*;q=0.1");
         request = request.headers(context.trace.headers().collect());
         let response = match request.send().await {
             Ok(response) => response,
-            Err(error) => return Outcome::error(explain(&error.without_url(), &host)),
+            Err(error) => return ToolOutcome::error(explain(&error.without_url(), &host)),
         };
         let status = response.status();
         let is_html =
@@ -60,7 +60,7 @@ impl Fetch {
             Ok(Body::Text { text, .. }) if is_html => html::readable(&text),
             Ok(Body::Text { text, .. }) => text,
             Ok(Body::Other(note)) => note,
-            Err(error) => return Outcome::error(format!("the page broke off: {}", error.without_url())),
+            Err(error) => return ToolOutcome::error(format!("the page broke off: {}", error.without_url())),
         };
         let failed = !status.is_success();
         clip(if failed { format!("HTTP {status}\n\n{told}") } else { told }, failed, self.limit)

@@ -1,12 +1,12 @@
-//! HTML as a reader sees it: headings, paragraphs, lists, links and tables as plain text. The tokens come from html5gum, as
-//! the HTML standard defines them. No tree is built, so the depth of a page costs nothing; what a script would show is
-//! not there.
+//! HTML as plain text: headings, paragraphs, lists, links and tables. html5gum tokenizes as the HTML standard defines. No tree
+//! is built, so that deeply nested pages cost nothing extra. Scripts are not run.
 
-use html5gum::{DefaultEmitter, State, Token, Tokenizer};
+use html5gum::emitters::callback::{CallbackEmitter, CallbackEvent};
+use html5gum::{Span, State, Tokenizer};
 
-const HIDDEN: [&[u8]; 10] =
+const HIDDEN_ELEMENTS: [&[u8]; 10] =
     [b"script", b"style", b"noscript", b"template", b"svg", b"iframe", b"object", b"canvas", b"select", b"textarea"];
-const BLOCKS: [&[u8]; 28] = [
+const BLOCK_ELEMENTS: [&[u8]; 28] = [
     b"address",
     b"article",
     b"aside",
@@ -38,33 +38,65 @@ const BLOCKS: [&[u8]; 28] = [
 ];
 const SOFT_HYPHEN: char = '\u{ad}';
 
+/// What of a page counts. Of all attributes `href` alone is kept.
+enum Token {
+    Text(String),
+    Start { name: Vec<u8>, href: Option<String>, is_self_closing: bool },
+    End(Vec<u8>),
+}
+
 pub(super) fn readable(html: &str) -> String {
-    let mut emitter = DefaultEmitter::default();
-    // Text in script, style, title and the like has no tags.
+    let mut emitter = emitter();
+    // Elements such as script, style and title contain text without tags.
     emitter.naively_switch_states(true);
     let mut page = Page::default();
-    // The hidden element whose end has not come yet.
+    // The open hidden element.
     let mut hidden: Option<Vec<u8>> = None;
     let mut tokens = Tokenizer::new_with_emitter(html, emitter);
     while let Some(Ok(token)) = tokens.next() {
         match token {
-            // In SVG an element may close itself, and no text of it follows.
-            Token::StartTag(tag) if tag.self_closing && hidden.as_deref() == Some(&b"svg"[..]) => tokens.set_state(State::Data),
-            Token::EndTag(tag) if hidden.as_ref().is_some_and(|name| *name == tag.name.0) => hidden = None,
+            // A self-closing element in SVG has no text content.
+            Token::Start { is_self_closing: true, .. } if hidden.as_deref() == Some(b"svg") => tokens.set_state(State::Data),
+            Token::End(name) if hidden.as_ref() == Some(&name) => hidden = None,
             _ if hidden.is_some() => {}
-            Token::String(text) => page.text(&String::from_utf8_lossy(&text)),
-            Token::StartTag(tag) => {
-                let href = tag.attributes.get(&b"href"[..]).map(|href| String::from_utf8_lossy(href).into_owned());
-                page.tag(&tag.name, true, href);
-                if HIDDEN.contains(&&*tag.name.0) {
-                    hidden = Some(tag.name.0);
+            Token::Text(text) => page.text(&text),
+            Token::Start { name, href, .. } => {
+                page.tag(&name, true, href);
+                if HIDDEN_ELEMENTS.contains(&&*name) {
+                    hidden = Some(name);
                 }
             }
-            Token::EndTag(tag) => page.tag(&tag.name, false, None),
-            _ => {}
+            Token::End(name) => page.tag(&name, false, None),
         }
     }
     page.finish()
+}
+
+fn emitter() -> CallbackEmitter<impl FnMut(CallbackEvent<'_>, Span<()>) -> Option<Token>, Token> {
+    let (mut name, mut href, mut is_href) = (Vec::new(), None, false);
+    CallbackEmitter::new(move |event: CallbackEvent<'_>, _: Span<()>| match event {
+        CallbackEvent::OpenStartTag { name: opened } => {
+            (name, href, is_href) = (opened.to_vec(), None, false);
+            None
+        }
+        CallbackEvent::AttributeName { name: attribute } => {
+            // Of two attributes of one name the first counts.
+            is_href = attribute == b"href" && href.is_none();
+            None
+        }
+        CallbackEvent::AttributeValue { value } => {
+            if is_href {
+                href = Some(String::from_utf8_lossy(value).into_owned());
+            }
+            None
+        }
+        CallbackEvent::CloseStartTag { self_closing } => {
+            Some(Token::Start { name: std::mem::take(&mut name), href: href.take(), is_self_closing: self_closing })
+        }
+        CallbackEvent::EndTag { name } => Some(Token::End(name.to_vec())),
+        CallbackEvent::String { value } => Some(Token::Text(String::from_utf8_lossy(value).into_owned())),
+        CallbackEvent::Comment { .. } | CallbackEvent::Doctype { .. } | CallbackEvent::Error(_) => None,
+    })
 }
 
 #[derive(Default)]
@@ -142,7 +174,7 @@ impl Page {
                 }
             }
             (b"tr" | b"dt" | b"dd" | b"li", _) => self.breaks = self.breaks.max(1),
-            (name, _) if BLOCKS.contains(&name) => self.breaks = 2,
+            (name, _) if BLOCK_ELEMENTS.contains(&name) => self.breaks = 2,
             _ => {}
         }
     }

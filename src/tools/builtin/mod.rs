@@ -1,4 +1,4 @@
-//! What comes with the runtime: a Tool of type builtin is found by its name. The runtime brings further ones of its own.
+//! Builtin tools: a Tool of type builtin is found by its name. The runtime adds further ones.
 
 mod calculator;
 mod datetime;
@@ -12,33 +12,33 @@ use serde_json::Value;
 use slipway_api::contract::ToolConfig;
 use slipway_api::contract::tools::builtin_names;
 
-use crate::outcome::{Builtin, Context, Outcome, Spec};
-use crate::refusal::Refusal;
-use crate::settings::Settings;
+use crate::config_error::ConfigError;
+use crate::outcome::{Builtin, Context, Spec, ToolOutcome};
+use crate::settings::ToolSettings;
 use slipway_egress::Egress;
 
-/// For builtins that the runtime brings and no Tool configures.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
+/// The timeout of builtins that no Tool configures.
+pub(crate) const BUILTIN_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) enum BuiltinTool {
     Calculator,
     Datetime,
     Fetch(fetch::Fetch),
     Search(search::Search),
-    Foreign(Box<dyn Builtin>),
+    External(Box<dyn Builtin>),
 }
 
 impl BuiltinTool {
-    pub(crate) fn open(config: &ToolConfig, egress: &Egress, settings: &Settings, foreign: &[String]) -> Result<Self, Refusal> {
+    pub(crate) fn open(config: &ToolConfig, egress: &Egress, settings: &ToolSettings, external: &[String]) -> Result<Self, ConfigError> {
         match config.name.as_str() {
             "calculator" => Ok(Self::Calculator),
             "datetime" => Ok(Self::Datetime),
             "http_fetch" => Ok(Self::Fetch(fetch::Fetch::new(egress, settings.output_limit))),
-            "search" => search::Search::open(settings).map(Self::Search).map_err(|fault| Refusal::new(&config.name, "name", fault)),
+            "search" => search::Search::open(settings).map(Self::Search).map_err(|fault| ConfigError::new(&config.name, "name", fault)),
             other => {
                 let known: Vec<&str> =
-                    builtin_names().into_iter().chain(foreign.iter().map(String::as_str)).filter(|known| *known != other).collect();
-                Err(Refusal::new(other, "name", format!("no builtin has this name; there are: {}", known.join(", "))))
+                    builtin_names().into_iter().chain(external.iter().map(String::as_str)).filter(|known| *known != other).collect();
+                Err(ConfigError::new(other, "name", format!("no builtin has this name; there are: {}", known.join(", "))))
             }
         }
     }
@@ -49,18 +49,18 @@ impl BuiltinTool {
             Self::Datetime => datetime::spec(),
             Self::Fetch(_) => fetch::spec(),
             Self::Search(_) => search::spec(),
-            Self::Foreign(builtin) => builtin.spec(),
+            Self::External(builtin) => builtin.spec(),
         }
     }
 
-    /// `arguments` are an object that has passed the schema.
-    pub(crate) async fn call(&self, arguments: Value, context: &Context) -> Outcome {
+    /// `arguments` are a validated object.
+    pub(crate) async fn call(&self, arguments: Value, context: &Context) -> ToolOutcome {
         match self {
             Self::Calculator => calculator::call(&arguments),
             Self::Datetime => datetime::call(&arguments, jiff::Timestamp::now()),
             Self::Fetch(fetch) => fetch.call(&arguments, context).await,
             Self::Search(search) => search.call(&arguments, context).await,
-            Self::Foreign(builtin) => builtin.call(arguments).await,
+            Self::External(builtin) => builtin.call(arguments).await,
         }
     }
 }
@@ -77,10 +77,10 @@ mod tests {
 
     use super::*;
 
-    /// The runtime's own tests hold the rest of the list against the binary.
+    /// The runtime's own tests compare the rest of the list with the binary.
     #[test]
-    fn what_the_contract_lists_is_what_is_opened() {
-        let settings = Settings { search: Url::parse("http://search.example/search").ok(), ..Settings::default() };
+    fn the_builtins_are_those_of_the_contract() {
+        let settings = ToolSettings { search: Url::parse("http://search.example/search").ok(), ..ToolSettings::default() };
         let open = |name: &str| {
             let config = json!({"name": name, "type": "builtin", "category": "general", "timeout": 1});
             BuiltinTool::open(&serde_json::from_value(config).unwrap(), &settings.egress(), &settings, &[])

@@ -7,12 +7,12 @@ use url::Url;
 use super::text;
 use crate::clip::{clip, line};
 use crate::http::body::{self, Body};
-use crate::outcome::{Context, Outcome, Spec};
-use crate::settings::Settings;
+use crate::outcome::{Context, Spec, ToolOutcome};
+use crate::settings::ToolSettings;
 use slipway_egress::{Allowed, Egress, explain, redacted};
 
-const RESULTS: usize = 8;
-const ANSWER: usize = 2 * 1024 * 1024;
+const MAX_RESULTS: usize = 8;
+const MAX_RESPONSE_BYTES: usize = 2 * 1024 * 1024;
 
 pub(super) fn spec() -> Spec {
     Spec {
@@ -38,13 +38,13 @@ pub(crate) struct Search {
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct SearchResponse {
     #[serde(default)]
-    results: Vec<Found>,
+    results: Vec<SearchHit>,
 }
 
 #[derive(Deserialize)]
-struct Found {
+struct SearchHit {
     #[serde(default)]
     title: Option<String>,
     url: String,
@@ -53,7 +53,7 @@ struct Found {
 }
 
 impl Search {
-    pub(super) fn open(settings: &Settings) -> Result<Self, String> {
+    pub(super) fn open(settings: &ToolSettings) -> Result<Self, String> {
         let Some(url) = settings.search.clone() else {
             return Err(
                 "needs RUNTIME_SEARCH_URL, the search page of a SearXNG-compatible server, such as http://searxng:8080/search".to_owned()
@@ -67,22 +67,22 @@ impl Search {
         Ok(Self { url, egress: settings.egress(), limit: settings.output_limit })
     }
 
-    pub(super) async fn call(&self, arguments: &Value, context: &Context) -> Outcome {
+    pub(super) async fn call(&self, arguments: &Value, context: &Context) -> ToolOutcome {
         let query = text(arguments, "query").trim();
         if query.is_empty() {
-            return Outcome::error("query: must not be empty");
+            return ToolOutcome::error("query: must not be empty");
         }
         let page = arguments.get("page").and_then(Value::as_u64).unwrap_or(1).max(1);
         let mut url = self.url.clone();
         url.query_pairs_mut().append_pair("q", query).append_pair("format", "json").append_pair("pageno", &page.to_string());
         match self.ask(url, context).await {
-            Ok(answer) if answer.results.is_empty() => Outcome::ok("nothing was found"),
+            Ok(answer) if answer.results.is_empty() => ToolOutcome::ok("nothing was found"),
             Ok(answer) => clip(list(&answer.results), false, self.limit),
-            Err(fault) => Outcome::error(fault),
+            Err(fault) => ToolOutcome::error(fault),
         }
     }
 
-    async fn ask(&self, url: Url, context: &Context) -> Result<Answer, String> {
+    async fn ask(&self, url: Url, context: &Context) -> Result<SearchResponse, String> {
         let host = redacted(&url);
         let mut request = self.egress.client(&url).map_err(|blocked| blocked.to_string())?.get(url);
         request = request.headers(context.trace.headers().collect());
@@ -92,7 +92,7 @@ impl Search {
             let hint = if status == http::StatusCode::FORBIDDEN { "; its settings have to allow the format json" } else { "" };
             return Err(format!("the search server answered HTTP {status}{hint}"));
         }
-        match body::read(response, ANSWER).await {
+        match body::read(response, MAX_RESPONSE_BYTES).await {
             Ok(Body::Text { text, more: false }) => {
                 serde_json::from_str(&text).map_err(|_| "the search server's answer is not the JSON of SearXNG".to_owned())
             }
@@ -102,11 +102,11 @@ impl Search {
     }
 }
 
-fn list(results: &[Found]) -> String {
-    let entry = |(index, found): (usize, &Found)| {
+fn list(results: &[SearchHit]) -> String {
+    let entry = |(index, found): (usize, &SearchHit)| {
         let title = line(found.title.as_deref().unwrap_or("(no title)"), 300);
         let excerpt = line(found.content.as_deref().unwrap_or_default(), 1000);
         format!("{}. {title}\n   {}\n   {excerpt}", index + 1, line(&found.url, 1000)).trim_end().to_owned()
     };
-    results.iter().take(RESULTS).enumerate().map(entry).collect::<Vec<_>>().join("\n")
+    results.iter().take(MAX_RESULTS).enumerate().map(entry).collect::<Vec<_>>().join("\n")
 }

@@ -1,4 +1,4 @@
-//! A tool that runs a program (threat 13): one of the allowed commands, without a shell, with a list of arguments.
+//! A tool that runs a program (threat 13): one of the allowed commands, with an argument list and without a shell.
 
 pub(crate) mod process;
 mod server;
@@ -17,9 +17,9 @@ use tokio::time::Instant;
 
 use crate::arguments;
 use crate::clip::clip;
-use crate::outcome::{Context, Outcome};
-use crate::refusal::Refusal;
-use process::{Finished, Stop};
+use crate::config_error::ConfigError;
+use crate::outcome::{Context, ToolOutcome};
+use process::{Finished, StopReason};
 pub(crate) use server::server;
 
 pub(crate) struct CliTool {
@@ -30,56 +30,58 @@ pub(crate) struct CliTool {
 }
 
 impl CliTool {
-    pub(crate) fn open(config: &ToolConfig, limit: usize) -> Result<Self, Vec<Refusal>> {
-        let refuse = |field, message: String| Refusal::new(&config.name, field, message);
-        let mut refusals = Vec::new();
+    pub(crate) fn open(config: &ToolConfig, limit: usize) -> Result<Self, Vec<ConfigError>> {
+        let refuse = |field, message: String| ConfigError::new(&config.name, field, message);
+        let mut errors = Vec::new();
         let binary = PathBuf::from(config.binary.as_deref().unwrap_or_default());
         if let Err(fault) = executable(&binary) {
-            refusals.push(refuse("binary", fault));
+            errors.push(refuse("binary", fault));
         }
         let program = binary.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let entries = config.allowed_commands.as_deref().unwrap_or_default();
         let commands = command::commands(entries, program, &config.parameters).unwrap_or_else(|wrong| {
-            refusals.extend(wrong.into_iter().map(|(field, message)| refuse(field, message)));
+            errors.extend(wrong.into_iter().map(|(field, message)| refuse(field, message)));
             Vec::new()
         });
-        if refusals.is_empty() { Ok(Self { schema: schema(config, &commands), binary, commands, limit }) } else { Err(refusals) }
+        if errors.is_empty() { Ok(Self { schema: schema(config, &commands), binary, commands, limit }) } else { Err(errors) }
     }
 
-    /// `arguments` have passed the schema.
-    pub(crate) async fn call(&self, arguments: &Map<String, Value>, until: Instant, context: &Context) -> Outcome {
+    /// `arguments` are validated.
+    pub(crate) async fn call(&self, arguments: &Map<String, Value>, until: Instant, context: &Context) -> ToolOutcome {
         let chosen = match arguments.get(COMMAND) {
             Some(name) => self.commands.iter().find(|command| command.name == *name),
             None => self.commands.first().filter(|_| self.commands.len() == 1),
         };
-        let Some(chosen) = chosen else { return Outcome::error("command: is not among the allowed commands") };
+        let Some(chosen) = chosen else { return ToolOutcome::error("command: is not among the allowed commands") };
         let placeholders = chosen.placeholders();
         let stray = arguments.keys().find(|name| !matches!(name.as_str(), COMMAND | ARGUMENTS) && !placeholders.contains(name.as_str()));
         if let Some(stray) = stray {
-            return Outcome::error(format!("{stray}: is not part of the command '{}'", chosen.name));
+            return ToolOutcome::error(format!("{stray}: is not part of the command '{}'", chosen.name));
         }
         let mut further = Vec::new();
         for argument in arguments.get(ARGUMENTS).and_then(Value::as_array).into_iter().flatten() {
-            let Some(argument) = argument.as_str() else { return Outcome::error("arguments: must be an array of strings") };
+            let Some(argument) = argument.as_str() else { return ToolOutcome::error("arguments: must be an array of strings") };
             further.push(argument.to_owned());
         }
         let filled = match chosen.fill(arguments, &further) {
             Ok(filled) => filled,
-            Err(fault) => return Outcome::error(fault),
+            Err(fault) => return ToolOutcome::error(fault),
         };
         let started = Instant::now();
         match process::run(&self.binary, &filled, self.limit, until, context).await {
-            Ok(finished) => self.tell(&finished, started),
-            Err(error) => Outcome::error(format!("{} could not be run: {error}", self.binary.display())),
+            Ok(finished) => self.outcome(&finished, started),
+            Err(error) => ToolOutcome::error(format!("{} could not be run: {error}", self.binary.display())),
         }
     }
 
-    fn tell(&self, finished: &Finished, started: Instant) -> Outcome {
+    fn outcome(&self, finished: &Finished, started: Instant) -> ToolOutcome {
         let (stdout, stderr) = (String::from_utf8_lossy(&finished.stdout), String::from_utf8_lossy(&finished.stderr));
         let verdict = match (finished.stopped, finished.status) {
-            (Some(Stop::Time), _) => format!("stopped after {:.1} s, its time limit; output until then:", started.elapsed().as_secs_f64()),
-            (Some(Stop::Output), _) => format!("stopped because it wrote more than {} bytes; they begin with:", self.limit),
-            (Some(Stop::Cancelled), _) => "cancelled; output until then:".to_owned(),
+            (Some(StopReason::Time), _) => {
+                format!("stopped after {:.1} s, its time limit; output until then:", started.elapsed().as_secs_f64())
+            }
+            (Some(StopReason::Output), _) => format!("stopped because it wrote more than {} bytes; they begin with:", self.limit),
+            (Some(StopReason::Cancelled), _) => "cancelled; output until then:".to_owned(),
             (None, Some(status)) => verdict(status),
             (None, None) => "ended".to_owned(),
         };
@@ -96,7 +98,7 @@ impl CliTool {
             false => format!("{verdict}\n{output}"),
         };
         let outcome = clip(content, !well, self.limit);
-        Outcome { truncated: outcome.truncated || finished.stopped == Some(Stop::Output), ..outcome }
+        ToolOutcome { truncated: outcome.truncated || finished.stopped == Some(StopReason::Output), ..outcome }
     }
 }
 
@@ -108,7 +110,7 @@ fn verdict(status: ExitStatus) -> String {
     }
 }
 
-/// Whether this is a program that a tool may run.
+/// Checks that a tool may run this program.
 pub(crate) fn executable(binary: &Path) -> Result<(), String> {
     let shown = binary.display();
     if !binary.is_absolute() || binary.components().any(|part| part.as_os_str() == "..") {

@@ -1,5 +1,5 @@
-//! A program with nothing inherited: no environment, no input, an empty folder to work in, and a process group of its own
-//! that ends with the call, children included.
+//! Runs a program without inherited state: no environment, no input, an empty working folder, and a process group of its own,
+//! which is killed with the call, children included.
 
 use std::io;
 use std::path::Path;
@@ -14,10 +14,10 @@ use tokio::time::Instant;
 
 use crate::outcome::Context;
 
-/// How long output is awaited of children that outlive the program itself.
-const DRAIN: Duration = Duration::from_millis(200);
+/// The time to read remaining output after the program has exited, while its children keep the pipes open.
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// The program as every tool starts it; what it reads and writes is the caller's choice.
+/// The command of a tool's program; the caller sets standard input and output.
 pub(crate) fn command(binary: &Path, arguments: &[String], folder: &Path) -> Command {
     let mut command = Command::new(binary);
     command
@@ -32,31 +32,31 @@ pub(crate) fn command(binary: &Path, arguments: &[String], folder: &Path) -> Com
     command
 }
 
-/// Ends the whole group when it goes, however that comes about.
-pub(crate) struct Group(Option<Pid>);
+/// A process group, killed on drop.
+pub(crate) struct ProcessGroup(Option<Pid>);
 
-impl Group {
+impl ProcessGroup {
     pub(crate) fn of(child: &Child) -> Self {
-        // A group of its own bears its leader's number.
+        // The id of a process group is that of its leader.
         Self(child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw))
     }
 
     pub(crate) fn kill(&self) {
         if let Some(group) = self.0 {
-            // Nobody left to kill is as good.
+            // Fails if the group is empty.
             let _ = kill_process_group(group, Signal::KILL);
         }
     }
 }
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         self.kill();
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stop {
+pub(crate) enum StopReason {
     Time,
     Output,
     Cancelled,
@@ -66,14 +66,15 @@ pub(crate) struct Finished {
     pub(crate) status: Option<ExitStatus>,
     pub(crate) stdout: Vec<u8>,
     pub(crate) stderr: Vec<u8>,
-    pub(crate) stopped: Option<Stop>,
+    pub(crate) stopped: Option<StopReason>,
 }
 
-/// Runs to the end, `until`, cancellation, or `limit` bytes of output, whichever comes first. Afterwards nothing of it is left.
+/// Runs until the program ends, `until`, cancellation, or `limit` bytes of output, whichever comes first. No process and no
+/// file of it remains.
 pub(crate) async fn run(binary: &Path, arguments: &[String], limit: usize, until: Instant, context: &Context) -> io::Result<Finished> {
     let folder = TempDir::new()?;
     let mut child = command(binary, arguments, folder.path()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    let group = Group::of(&child);
+    let group = ProcessGroup::of(&child);
     let (mut stdout, mut stderr) = (child.stdout.take(), child.stderr.take());
     let mut finished = Finished { status: None, stdout: Vec::new(), stderr: Vec::new(), stopped: None };
     let mut until = until;
@@ -83,21 +84,21 @@ pub(crate) async fn run(binary: &Path, arguments: &[String], limit: usize, until
             more = read(&mut stderr, &mut finished.stderr), if stderr.is_some() => if !more { stderr = None },
             status = child.wait(), if finished.status.is_none() => {
                 finished.status = Some(status?);
-                until = until.min(Instant::now() + DRAIN);
+                until = until.min(Instant::now() + DRAIN_TIMEOUT);
             }
             () = tokio::time::sleep_until(until) => {
                 if finished.status.is_some() { break }
-                finished.stopped = Some(Stop::Time);
+                finished.stopped = Some(StopReason::Time);
             }
-            () = context.cancellation() => finished.stopped = Some(Stop::Cancelled),
+            () = context.cancellation() => finished.stopped = Some(StopReason::Cancelled),
         }
         if finished.stdout.len() + finished.stderr.len() > limit {
-            finished.stopped = Some(Stop::Output);
+            finished.stopped = Some(StopReason::Output);
         }
     }
     group.kill();
     child.wait().await?;
-    // The folder may have become big.
+    // On a blocking thread, because the folder may be large.
     tokio::task::spawn_blocking(move || folder.close()).await.map_err(io::Error::other)??;
     Ok(finished)
 }

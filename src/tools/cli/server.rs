@@ -1,16 +1,16 @@
-//! A cli tool whose program is an MCP server: started with fixed arguments, and spoken to over its input and output.
+//! A cli tool whose program is an MCP server on standard input and output, started with fixed arguments.
 
 use std::path::PathBuf;
 
 use slipway_api::contract::{ToolConfig, command};
 
 use super::executable;
-use crate::refusal::Refusal;
+use crate::config_error::ConfigError;
 
-/// The program, and what it is started with: the one allowed command, or nothing.
-pub(crate) fn server(config: &ToolConfig) -> Result<(PathBuf, Vec<String>), Vec<Refusal>> {
-    let mut refusals = Vec::new();
-    let mut refuse = |field, message: String| refusals.push(Refusal::new(&config.name, field, message));
+/// The program and its arguments: those of the single allowed command, or none.
+pub(crate) fn server(config: &ToolConfig) -> Result<(PathBuf, Vec<String>), Vec<ConfigError>> {
+    let mut errors = Vec::new();
+    let mut refuse = |field, message: String| errors.push(ConfigError::new(&config.name, field, message));
     let binary = PathBuf::from(config.binary.as_deref().unwrap_or_default());
     if let Err(fault) = executable(&binary) {
         refuse("binary", fault);
@@ -23,5 +23,5 @@ pub(crate) fn server(config: &ToolConfig) -> Result<(PathBuf, Vec<String>), Vec<
         }
         Vec::new()
     });
-    if refusals.is_empty() { Ok((binary, arguments)) } else { Err(refusals) }
+    if errors.is_empty() { Ok((binary, arguments)) } else { Err(errors) }
 }

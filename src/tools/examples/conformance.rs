@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use slipway_api::contract::ToolConfig;
-use slipway_tools::{Context, Settings, Toolbox};
+use slipway_tools::{Context, ToolSettings, Toolbox};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -14,8 +14,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let config: ToolConfig =
         serde_json::from_value(json!({ "name": "suite", "type": "mcp", "category": "test", "mcpEndpoint": url, "timeout": 20 }))?;
     // The suite's servers listen on the loopback interface.
-    let settings = Settings { allow: vec!["127.0.0.0/8".parse()?, format!("localhost:{}", port(&url)?).parse()?], ..Settings::default() };
-    let toolbox = Toolbox::open(vec![config], Vec::new(), settings, &|_| None).map_err(|refusals| format!("{refusals:?}"))?;
+    let settings =
+        ToolSettings { allow: vec!["127.0.0.0/8".parse()?, format!("localhost:{}", port(&url)?).parse()?], ..ToolSettings::default() };
+    let toolbox = Toolbox::open(vec![config], Vec::new(), settings, &|_| None).map_err(|errors| format!("{errors:?}"))?;
     let specs = toolbox.specs().await;
     // The stream on which the server may speak is opened meanwhile. A suite's server that hears of it only after a call takes it for
     // the one with which the call is resumed.

@@ -1,4 +1,4 @@
-//! A response's body as text, read no further than needed.
+//! The body of a response as text, read up to the limit.
 
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
@@ -9,11 +9,11 @@ pub(crate) enum Body {
         text: String,
         more: bool,
     },
-    /// Not text; the note says what it is instead.
+    /// Not text; a note describes it.
     Other(String),
 }
 
-/// At most `limit` bytes. Reading on would only cost both sides.
+/// Reads at most `limit` bytes.
 pub(crate) async fn read(mut response: Response, limit: usize) -> Result<Body, reqwest::Error> {
     let type_ = media_type(response.headers());
     let length = response.content_length();
@@ -31,7 +31,7 @@ pub(crate) async fn read(mut response: Response, limit: usize) -> Result<Body, r
             break;
         }
     }
-    // Without a declared type, only what looks like text is taken for text.
+    // Without a declared type, the content decides whether it is text.
     if type_.is_none() && (bytes.contains(&0) || std::str::from_utf8(&bytes).is_err_and(|error| error.error_len().is_some())) {
         return Ok(Body::Other(note(None, length)));
     }
@@ -42,7 +42,7 @@ fn decode(bytes: &[u8], charset: Option<&str>, more: bool) -> String {
     if matches!(charset, Some("iso-8859-1" | "latin1" | "windows-1252")) {
         return bytes.iter().map(|byte| char::from(*byte)).collect();
     }
-    // A character that the limit cut in two is left out, not turned into a replacement character.
+    // A character that the limit cuts in two is dropped, not replaced.
     let whole = match std::str::from_utf8(bytes) {
         Err(error) if more && error.error_len().is_none() => &bytes[..error.valid_up_to()],
         _ => bytes,
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_told_from_the_rest() {
+    fn text_is_distinguished_from_other_content() {
         for (type_, expected) in [
             ("text/html", true),
             ("text/csv", true),

@@ -1,4 +1,4 @@
-//! A tool that calls a URL: its arguments fill the placeholders, the others go to the query or into a JSON body.
+//! A tool that calls a URL: arguments fill its placeholders, and the others go into the query or a JSON body.
 
 pub(crate) mod body;
 pub(crate) mod headers;
@@ -15,13 +15,13 @@ use slipway_api::tool::Method;
 
 use crate::arguments;
 use crate::clip::{clip, edge};
-use crate::outcome::{Context, Outcome};
-use crate::refusal::Refusal;
+use crate::config_error::ConfigError;
+use crate::outcome::{Context, ToolOutcome};
 use body::Body;
-use headers::Source;
+use headers::HeaderSource;
 use slipway_egress::{Egress, explain, redacted};
 
-const TEXT_FIRST: HeaderValue = HeaderValue::from_static("application/json, text/*;q=0.9, */*;q=0.5");
+const DEFAULT_ACCEPT: HeaderValue = HeaderValue::from_static("application/json, text/*;q=0.9, */*;q=0.5");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 pub(crate) struct HttpTool {
@@ -41,33 +41,33 @@ impl HttpTool {
         egress: &Egress,
         limit: usize,
         variables: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<Self, Vec<Refusal>> {
-        let refuse = |message: String| Refusal::new(&config.name, "endpoint", message);
-        let mut refusals = Vec::new();
-        let source = Source { tool: &config.name, literal: &config.headers, secret: &config.headers_from, variables };
+    ) -> Result<Self, Vec<ConfigError>> {
+        let refuse = |message: String| ConfigError::new(&config.name, "endpoint", message);
+        let mut errors = Vec::new();
+        let source = HeaderSource { tool: &config.name, literal: &config.headers, secret: &config.headers_from, variables };
         let headers = source.read().unwrap_or_else(|mut faults| {
-            refusals.append(&mut faults);
+            errors.append(&mut faults);
             HeaderMap::new()
         });
         let endpoint = match config.endpoint.as_deref().map(Endpoint::parse) {
             Some(Ok(endpoint)) => endpoint,
             Some(Err(fault)) => {
-                refusals.push(refuse(fault));
-                return Err(refusals);
+                errors.push(refuse(fault));
+                return Err(errors);
             }
             None => {
-                refusals.push(refuse("is required for a tool of type http".to_owned()));
-                return Err(refusals);
+                errors.push(refuse("is required for a tool of type http".to_owned()));
+                return Err(errors);
             }
         };
         let placeholders = endpoint.placeholders();
         for name in &placeholders {
             if !config.parameters.iter().any(|parameter| parameter.name == *name) {
-                refusals.push(refuse(format!("the placeholder {{{name}}} is not declared in parameters")));
+                errors.push(refuse(format!("the placeholder {{{name}}} is not declared in parameters")));
             }
         }
-        if !refusals.is_empty() {
-            return Err(refusals);
+        if !errors.is_empty() {
+            return Err(errors);
         }
         let method = config.method.unwrap_or(Method::Get);
         let placeholders: BTreeSet<String> = placeholders.into_iter().map(str::to_owned).collect();
@@ -84,8 +84,8 @@ impl HttpTool {
         })
     }
 
-    /// `arguments` have passed the schema.
-    pub(crate) async fn call(&self, arguments: &Map<String, Value>, context: &Context) -> Outcome {
+    /// `arguments` are validated.
+    pub(crate) async fn call(&self, arguments: &Map<String, Value>, context: &Context) -> ToolOutcome {
         let remaining: Vec<(&String, &Value)> = arguments.iter().filter(|(name, _)| !self.placeholders.contains(*name)).collect();
         let query: Vec<(&str, String)> = if takes_body(self.method) {
             Vec::new()
@@ -94,14 +94,14 @@ impl HttpTool {
         };
         let url = match template::fill(&self.endpoint, arguments, &query) {
             Ok(url) => url,
-            Err(fault) => return Outcome::error(fault),
+            Err(fault) => return ToolOutcome::error(fault),
         };
         let client = match self.egress.client(&url) {
             Ok(client) => client,
-            Err(blocked) => return Outcome::error(blocked.to_string()),
+            Err(blocked) => return ToolOutcome::error(blocked.to_string()),
         };
         let mut headers = self.headers.clone();
-        headers.entry(ACCEPT).or_insert(TEXT_FIRST);
+        headers.entry(ACCEPT).or_insert(DEFAULT_ACCEPT);
         headers.extend(context.trace.headers());
         let host = redacted(&url);
         let mut request = client.request(method(self.method), url);
@@ -111,28 +111,30 @@ impl HttpTool {
             request = request.body(Value::Object(body).to_string());
         }
         match request.headers(headers).send().await {
-            Ok(response) => self.tell(response).await,
-            Err(error) => Outcome::error(explain(&error.without_url(), &host)),
+            Ok(response) => self.outcome(response).await,
+            Err(error) => ToolOutcome::error(explain(&error.without_url(), &host)),
         }
     }
 
-    async fn tell(&self, response: reqwest::Response) -> Outcome {
+    async fn outcome(&self, response: reqwest::Response) -> ToolOutcome {
         let status = response.status();
         let head = head(status, response.headers());
         let only_head = self.method == Method::Head;
-        let seen = if only_head { seen(response.headers()) } else { String::new() };
+        let shown = if only_head { shown_headers(response.headers()) } else { String::new() };
         match body::read(response, self.limit).await {
-            _ if only_head => Outcome { content: format!("{head}{seen}"), is_error: !status.is_success(), truncated: false },
+            _ if only_head => ToolOutcome { content: format!("{head}{shown}"), is_error: !status.is_success(), truncated: false },
             Ok(Body::Text { text, more }) => self.text(status, &head, &text, more),
-            Ok(Body::Other(note)) => Outcome { content: joined(status, &head, &note), is_error: !status.is_success(), truncated: false },
-            Err(error) => Outcome::error(format!("{head}, but its body broke off: {}", error.without_url())),
+            Ok(Body::Other(note)) => {
+                ToolOutcome { content: joined(status, &head, &note), is_error: !status.is_success(), truncated: false }
+            }
+            Err(error) => ToolOutcome::error(format!("{head}, but its body broke off: {}", error.without_url())),
         }
     }
 
-    fn text(&self, status: StatusCode, head: &str, text: &str, more: bool) -> Outcome {
+    fn text(&self, status: StatusCode, head: &str, text: &str, more: bool) -> ToolOutcome {
         if more {
             let text = format!("{}\n[cut here: only the first {} bytes were read]", &text[..edge(text, self.limit)], self.limit);
-            return Outcome { content: joined(status, head, &text), is_error: !status.is_success(), truncated: true };
+            return ToolOutcome { content: joined(status, head, &text), is_error: !status.is_success(), truncated: true };
         }
         let empty = text.trim().is_empty();
         let content = if empty { format!("{head}, without a body") } else { joined(status, head, text) };
@@ -140,7 +142,7 @@ impl HttpTool {
     }
 }
 
-/// A result names its status unless it is a success.
+/// The body, preceded by the status unless that is a success.
 fn joined(status: StatusCode, head: &str, body: &str) -> String {
     if status.is_success() { body.to_owned() } else { format!("{head}\n\n{body}") }
 }
@@ -154,7 +156,7 @@ fn head(status: StatusCode, headers: &HeaderMap) -> String {
     }
 }
 
-fn seen(headers: &HeaderMap) -> String {
+fn shown_headers(headers: &HeaderMap) -> String {
     ["content-type", "content-length", "last-modified", "etag"]
         .iter()
         .filter_map(|name| headers.get(*name).and_then(|value| value.to_str().ok()).map(|value| format!("\n{name}: {value}")))

@@ -1,6 +1,5 @@
-//! The URL of an http tool, filled. A value stays within the path segment or query value that it was meant for: everything
-//! but letters, digits, `-`, `_`, `.` and `~` is percent-encoded, and a segment that would come out empty, `.` or `..` is
-//! refused, because it would name something else.
+//! Fills the URL of an http tool. A value cannot leave its path segment or query value: everything but letters, digits, `-`,
+//! `_`, `.` and `~` is percent-encoded, and a segment that would be empty, `.` or `..` is refused.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value};
@@ -8,19 +7,19 @@ use slipway_api::contract::endpoint::{Endpoint, Piece, is_dots};
 use slipway_api::contract::placeholder::Part;
 use url::Url;
 
-const VALUE: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+const VALUE_ESCAPES: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// The URL with its values; `remaining` is appended to the query.
 pub(super) fn fill(endpoint: &Endpoint, arguments: &Map<String, Value>, remaining: &[(&str, String)]) -> Result<Url, String> {
     let segments = endpoint.path.iter().map(|segment| fill_segment(segment, arguments)).collect::<Result<Vec<_>, _>>()?;
     let mut url = endpoint.base.clone();
     url.set_path(&format!("/{}", segments.join("/")));
-    // A pair whose value is not given is left out.
+    // A pair without a value is left out.
     let given = endpoint.query.iter().filter_map(|pair| fill_pair(pair, arguments));
     let appended = remaining.iter().map(|(name, value)| format!("{}={}", encode(name), encode(value)));
     let query = given.chain(appended).collect::<Vec<_>>().join("&");
     url.set_query((!query.is_empty()).then_some(&query));
-    // What the URL parser made of it must be what was meant.
+    // The parsed URL must have the same structure as the template.
     let slashes = url.path().matches('/').count();
     if slashes != endpoint.path.len() || url.host_str() != endpoint.base.host_str() || url.fragment().is_some() {
         return Err("the arguments do not make a valid URL".to_owned());
@@ -58,10 +57,10 @@ fn fill_pair(pair: &Piece, arguments: &Map<String, Value>) -> Option<String> {
 }
 
 fn encode(value: &str) -> String {
-    utf8_percent_encode(value, VALUE).to_string()
+    utf8_percent_encode(value, VALUE_ESCAPES).to_string()
 }
 
-/// A string without its quotes, everything else as JSON writes it.
+/// A string without quotes, other values as JSON.
 pub(super) fn plain(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -82,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_filled_in_where_they_belong() {
+    fn values_fill_their_placeholders() {
         for (endpoint, arguments, expected) in [
             ("https://a.example/w/{city}", json!({"city": "Bern"}), "https://a.example/w/Bern"),
             ("https://a.example/w/{city}", json!({"city": "São Paulo"}), "https://a.example/w/S%C3%A3o%20Paulo"),
@@ -134,7 +133,7 @@ mod tests {
         ("https?://[a-z]{1,3}(\\.example)?(:8[0-9]{0,3})?", tail).prop_map(|(origin, tail)| origin + &tail)
     }
 
-    /// Values that are something in a URL.
+    /// Values with a meaning in URLs.
     fn values() -> impl Strategy<Value = String> {
         let pieces = prop::sample::select(vec![
             "..",
@@ -167,7 +166,7 @@ mod tests {
         percent_decode_str(text).collect()
     }
 
-    /// What a piece of an endpoint stands for, once its escapes are read and its values stand in it.
+    /// The bytes of a piece of an endpoint, with escapes decoded and placeholders filled.
     fn meant(piece: &Piece, arguments: &Map<String, Value>) -> Vec<u8> {
         let part = |part: &Part| match part {
             Part::Text(text) => decoded(text),
@@ -191,7 +190,7 @@ mod tests {
                 }), "{} {}: refused without need", endpoint, Value::Object(arguments.clone()));
                 return Ok(());
             };
-            // Another reader of URLs than the one that made it sees the same.
+            // A second, simpler parser agrees.
             let again = Url::parse(url.as_str()).unwrap();
             prop_assert_eq!(&again, &url);
             prop_assert_eq!(again.origin(), template.base.origin());

@@ -1,5 +1,5 @@
-//! One connection to an MCP server: streamable HTTP with `initialize`, streamable HTTP with `server/discover`, or a
-//! program's input and output. Of the HTTP+SSE transport of 2024-11-05 see docs/decisions/011-mcp-transports.md.
+//! One connection to an MCP server: streamable HTTP with `initialize`, streamable HTTP with `server/discover`, or the standard
+//! input and output of a program. For the HTTP+SSE transport of 2024-11-05 see docs/decisions/011-mcp-transports.md.
 
 use std::error::Error as StdError;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use rmcp::{ClientHandler, ServiceError};
 use url::Url;
 
 use super::Endpoint;
+use super::http_client::McpHttpClient;
 use super::program::Program;
-use super::wire::Wire;
 use crate::clip::line;
 use slipway_egress::Egress;
 
@@ -53,7 +53,7 @@ impl Connection {
         self.service.is_closed() || self.service.peer().is_transport_closed()
     }
 
-    /// Whether the list has changed since it was last asked about.
+    /// Whether the server has announced a changed list since the last call.
     pub(super) fn take_stale(&self) -> bool {
         self.stale.swap(false, Ordering::AcqRel)
     }
@@ -82,7 +82,7 @@ impl Connection {
     }
 }
 
-/// The client's side of the protocol. It offers servers nothing: no sampling, no elicitation, no roots.
+/// The client side of the protocol, without capabilities: no sampling, no elicitation, no roots.
 #[derive(Clone)]
 struct Handler {
     stale: Arc<AtomicBool>,
@@ -102,12 +102,12 @@ impl ClientHandler for Handler {
 async fn remote(url: &Url, headers: &HeaderMap, egress: &Egress, handler: &Handler) -> Result<RunningService<RoleClient, Handler>, String> {
     let client = egress.client(url).map_err(|blocked| blocked.to_string())?;
     let streamable = async |lifecycle| {
-        let wire = Wire::new(client.clone());
-        let fault = wire.fault.clone();
+        let http_client = McpHttpClient::new(client.clone());
+        let fault = http_client.last_error.clone();
         let config = StreamableHttpClientTransportConfig::with_uri(url.as_str())
             .custom_headers(headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect())
             .max_sse_event_size(MAX_MESSAGE_BYTES);
-        let transport = StreamableHttpClientTransport::with_client(wire, config);
+        let transport = StreamableHttpClientTransport::with_client(http_client, config);
         let served = serve_client_with_lifecycle(handler.clone(), transport, lifecycle).await;
         served.map_err(|error| (error, fault.take()))
     };
@@ -119,7 +119,7 @@ async fn remote(url: &Url, headers: &HeaderMap, egress: &Egress, handler: &Handl
         Some(message) => line(&message, 500),
         None => brief(&error),
     };
-    // A server of the later generation refuses `initialize` in JSON-RPC.
+    // Servers of the later protocol refuse `initialize` with a JSON-RPC error.
     if matches!(error, ClientInitializeError::JsonRpcError(_) | ClientInitializeError::NoCompatibleProtocolVersion { .. }) {
         let modern = ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::LATEST] };
         if let Ok(service) = streamable(modern).await {
@@ -129,8 +129,8 @@ async fn remote(url: &Url, headers: &HeaderMap, egress: &Egress, handler: &Handl
     Err(message)
 }
 
-/// Whether the server surely never saw the call, so that it may be sent again.
-pub(super) fn undelivered(error: &ServiceError) -> bool {
+/// Whether the server certainly did not receive the call, so that it may be sent again.
+pub(super) fn was_not_sent(error: &ServiceError) -> bool {
     let ServiceError::TransportSend(error) = error else { return false };
     let mut cause: Option<&(dyn StdError + 'static)> = Some(&*error.error);
     while let Some(current) = cause {
@@ -149,7 +149,7 @@ pub(super) fn undelivered(error: &ServiceError) -> bool {
     false
 }
 
-/// A stranger's error in one line of bounded length.
+/// An error with its causes, on one line of bounded length.
 pub(super) fn brief(error: &(dyn StdError + 'static)) -> String {
     let mut last = error.to_string();
     let mut cause = error.source();

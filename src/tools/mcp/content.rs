@@ -1,22 +1,22 @@
-//! What a server says, turned into what the model is shown: its tools as specs, its results as text.
+//! Converts a server's tools to specs, and its results to text.
 
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents, Tool};
 use serde_json::{Value, json};
 
-use super::Offered;
+use super::OfferedTool;
 use super::digest::canonical;
-use super::names::{Taken, assign};
+use super::names::{ReservedNames, assign};
 use crate::clip::{clip, edge, line};
-use crate::outcome::{Outcome, Spec};
+use crate::outcome::{Spec, ToolOutcome};
 
 const MAX_DESCRIPTION_BYTES: usize = 4096;
 const MAX_SCHEMA_BYTES: usize = 32 * 1024;
 
-pub(super) fn offered(mut tools: Vec<Tool>, server: &str, taken: &Taken) -> Vec<Offered> {
-    // The model sees the same whatever order the server likes today, also of two tools of one name.
+pub(super) fn offered(mut tools: Vec<Tool>, server: &str, reserved: &ReservedNames) -> Vec<OfferedTool> {
+    // Sorted, so that the result does not depend on the server's order, even with two tools of one name.
     tools.sort_by_cached_key(|tool| (tool.name.clone(), canonical(tool)));
     tools.dedup_by(|a, b| a.name == b.name);
-    let names = assign(server, &tools.iter().map(|tool| tool.name.as_ref()).collect::<Vec<_>>(), taken);
+    let names = assign(server, &tools.iter().map(|tool| tool.name.as_ref()).collect::<Vec<_>>(), reserved);
     let offer = |(tool, name): (Tool, String)| {
         let mut schema = Value::Object((*tool.input_schema).clone());
         if schema.to_string().len() > MAX_SCHEMA_BYTES {
@@ -28,16 +28,16 @@ pub(super) fn offered(mut tools: Vec<Tool>, server: &str, taken: &Taken) -> Vec<
         }
         let description = tool.description.or(tool.title.map(Into::into)).unwrap_or_default();
         let description = description[..edge(&description, MAX_DESCRIPTION_BYTES)].to_owned();
-        Some(Offered { spec: Spec { name, description, schema }, remote: tool.name.into_owned() })
+        Some(OfferedTool { spec: Spec { name, description, schema }, remote: tool.name.into_owned() })
     };
     tools.into_iter().zip(names).filter_map(offer).collect()
 }
 
-pub(super) fn tell(result: CallToolResult, limit: usize) -> Outcome {
+pub(super) fn outcome(result: CallToolResult, limit: usize) -> ToolOutcome {
     let texts: Vec<&str> = result.content.iter().filter_map(|block| block.as_text().map(|text| text.text.as_str())).collect();
-    // Servers are to repeat structured content as text; only what is not repeated is added.
+    // Servers should repeat structured content as text; it is added if they do not.
     let structured = result.structured_content.filter(|structured| {
-        // One SDK wraps results that are no objects.
+        // One SDK wraps results that are not objects.
         let plain =
             structured.get("result").filter(|_| structured.as_object().is_some_and(|object| object.len() == 1)).unwrap_or(structured);
         let says = |text: &&str| {
@@ -50,7 +50,7 @@ pub(super) fn tell(result: CallToolResult, limit: usize) -> Outcome {
     let is_error = result.is_error.unwrap_or(false);
     let content = parts.join("\n");
     let content = match (content.trim().is_empty(), is_error) {
-        (true, true) => "the tool failed without saying why".to_owned(),
+        (true, true) => "the tool failed without a message".to_owned(),
         (true, false) => "done, without output".to_owned(),
         (false, _) => content,
     };
@@ -77,7 +77,7 @@ fn block(block: &ContentBlock) -> String {
     }
 }
 
-/// `base64` is four characters for three bytes.
+/// A note in place of binary content. Base64 has four characters for three bytes.
 fn unseen(what: &str, type_: Option<&str>, base64: &str) -> String {
     let size = base64.trim_end_matches('=').len() * 3 / 4;
     format!("[{what}, {}, {size} bytes: not text, so it is not shown]", line(type_.unwrap_or("of no declared type"), 100))
@@ -89,12 +89,12 @@ mod tests {
 
     use super::*;
 
-    fn told(result: Value) -> Outcome {
-        tell(serde_json::from_value(result).unwrap(), 200)
+    fn told(result: Value) -> ToolOutcome {
+        outcome(serde_json::from_value(result).unwrap(), 200)
     }
 
     #[test]
-    fn every_kind_of_content_is_told() {
+    fn every_kind_of_content_becomes_text() {
         for (result, expected) in [
             (json!({"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}), "a\nb"),
             (
@@ -118,15 +118,15 @@ mod tests {
             (json!({"content": [{"type": "text", "text": "[1]"}], "structuredContent": {"result": [1]}}), "[1]"),
             (json!({"content": []}), "done, without output"),
         ] {
-            assert_eq!(told(result.clone()), Outcome::ok(expected), "{result}");
+            assert_eq!(told(result.clone()), ToolOutcome::ok(expected), "{result}");
         }
-        assert_eq!(told(json!({"content": [{"type": "text", "text": "no"}], "isError": true})), Outcome::error("no"));
+        assert_eq!(told(json!({"content": [{"type": "text", "text": "no"}], "isError": true})), ToolOutcome::error("no"));
         let long = told(json!({"content": [{"type": "text", "text": "x".repeat(500)}]}));
         assert!(long.truncated && long.content.len() < 260);
     }
 
     #[test]
-    fn a_servers_tools_are_bounded_and_in_order() {
+    fn a_servers_tools_are_bounded_and_sorted() {
         let tools: Vec<Tool> = serde_json::from_value(json!([
             {"name": "b", "description": "x".repeat(5000), "inputSchema": {}},
             {"name": "a", "title": "A", "inputSchema": {"type": "object"}},
@@ -134,7 +134,7 @@ mod tests {
             {"name": "huge", "inputSchema": {"type": "object", "description": "x".repeat(40_000)}},
         ]))
         .unwrap();
-        let offered = offered(tools, "s", &Taken::default());
+        let offered = offered(tools, "s", &ReservedNames::default());
         let names: Vec<&str> = offered.iter().map(|offered| offered.spec.name.as_str()).collect();
         assert_eq!(names, ["s_a", "s_b"]);
         assert_eq!(offered[0].spec.description, "A");
@@ -142,13 +142,14 @@ mod tests {
     }
 
     #[test]
-    fn of_two_tools_of_one_name_the_same_is_offered_in_any_order() {
+    fn duplicate_names_resolve_to_the_same_tool_in_any_order() {
         let tool = |description: &str| json!({"name": "a", "description": description, "inputSchema": {}});
-        let first = |tools: Value| offered(serde_json::from_value(tools).unwrap(), "s", &Taken::default())[0].spec.description.clone();
+        let first =
+            |tools: Value| offered(serde_json::from_value(tools).unwrap(), "s", &ReservedNames::default())[0].spec.description.clone();
         assert_eq!(first(json!([tool("good"), tool("bad")])), first(json!([tool("bad"), tool("good")])));
     }
 
-    /// Results and tools as servers send them, and with other values in their places.
+    /// Any JSON, often resembling the results and tools of servers.
     fn anything() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![
             Just(Value::Null),
@@ -188,10 +189,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_a_server_answers_is_text_of_bounded_length(blocks in prop::collection::vec(block(), 0..4), structured in anything(), failed in any::<Option<bool>>()) {
+        fn any_result_becomes_text_of_bounded_length(blocks in prop::collection::vec(block(), 0..4), structured in anything(), failed in any::<Option<bool>>()) {
             let result = json!({"content": blocks, "structuredContent": structured, "isError": failed});
             let Ok(result) = serde_json::from_value::<CallToolResult>(result) else { return Ok(()) };
-            let outcome = tell(result, 200);
+            let outcome = outcome(result, 200);
             prop_assert!(outcome.content.len() <= 200 + 64, "{} bytes", outcome.content.len());
             prop_assert!(!outcome.content.trim().is_empty());
             prop_assert_eq!(outcome.is_error, failed == Some(true));
@@ -202,12 +203,12 @@ mod tests {
             let read = |tools: Vec<Value>| serde_json::from_value::<Vec<Tool>>(tools.into());
             let (Ok(one), Ok(other)) = (read(tools.0), read(tools.1)) else { return Ok(()) };
             prop_assert_eq!(super::super::digest::of(&one), super::super::digest::of(&other));
-            let (one, other) = (offered(one, "s", &Taken::default()), offered(other, "s", &Taken::default()));
-            let shown = |offered: &[Offered]| offered.iter().map(|offered| (offered.spec.clone(), offered.remote.clone())).collect::<Vec<_>>();
+            let (one, other) = (offered(one, "s", &ReservedNames::default()), offered(other, "s", &ReservedNames::default()));
+            let shown = |offered: &[OfferedTool]| offered.iter().map(|offered| (offered.spec.clone(), offered.remote.clone())).collect::<Vec<_>>();
             prop_assert_eq!(shown(&one), shown(&other));
             let names: std::collections::BTreeSet<&str> = one.iter().map(|offered| offered.spec.name.as_str()).collect();
             prop_assert_eq!(names.len(), one.len());
-            for Offered { spec, .. } in &one {
+            for OfferedTool { spec, .. } in &one {
                 prop_assert!(spec.name.len() <= 64 && spec.description.len() <= MAX_DESCRIPTION_BYTES && spec.schema.is_object(), "{:?}", spec);
             }
         }

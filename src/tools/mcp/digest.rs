@@ -1,5 +1,5 @@
-//! A digest of what a server offers (threat 14): the same for the same tools in any order, another as soon as a name, a
-//! description, a schema or an annotation changes. Tools' statuses keep it: computed otherwise, it would call all lists new.
+//! The digest of a server's tool list (threat 14): independent of order, and different as soon as a name, a description, a
+//! schema or an annotation changes. The status of a Tool stores it, so that a change of this function makes all lists differ.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ pub(super) fn of(tools: &[Tool]) -> String {
     format!("sha256:{}", hex::encode(Sha256::digest(format!("[{}]", entries.join(",")).as_bytes())))
 }
 
-/// All of a tool that a change would be noticed in.
+/// The fields of a tool that the digest covers.
 pub(super) fn canonical(tool: &Tool) -> String {
     written(&json!({
         "name": tool.name,
@@ -25,7 +25,7 @@ pub(super) fn canonical(tool: &Tool) -> String {
     }))
 }
 
-/// JSON without white space, its names in order whatever order they came in.
+/// JSON without white space, with sorted keys.
 fn written(value: &Value) -> String {
     match value {
         Value::Object(map) => {

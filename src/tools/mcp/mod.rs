@@ -1,14 +1,13 @@
-//! An MCP server, whose tools one Tool brings. The server is connected when it is first needed, its list is cached until it
-//! changes, and a lost connection is made again. A server's answers are untrusted data: bounded in size, and shown to the
-//! model as such.
+//! The MCP server of one Tool. It is connected on first use, its tool list is cached until it changes, and a lost connection
+//! is restored. A server's answers are untrusted and bounded in size.
 
 mod approval;
 mod connection;
 mod content;
 mod digest;
+mod http_client;
 mod names;
 mod program;
-mod wire;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,20 +21,20 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 use url::Url;
 
-use crate::outcome::{Context, Outcome, Spec};
+use crate::outcome::{Context, Spec, ToolOutcome};
 use approval::Approval;
 use connection::Connection;
 use slipway_egress::Egress;
 
-pub(crate) use approval::Approved;
-pub use approval::Changes;
-pub(crate) use names::{Taken, prefix};
+pub(crate) use approval::ApprovedList;
+pub use approval::ToolListChanges;
+pub(crate) use names::{ReservedNames, prefix};
 
-/// How long a turn waits for a server to connect.
+/// The longest time that a turn waits for a server to connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const MIN_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_mins(1);
-/// For servers that change their list without a notification.
+/// The interval of listing again, for servers that change their tools without a notification.
 const REFRESH_INTERVAL: Duration = Duration::from_mins(5);
 
 pub(crate) enum Endpoint {
@@ -47,12 +46,12 @@ pub(crate) struct Config {
     pub(crate) name: String,
     pub(crate) endpoint: Endpoint,
     pub(crate) timeout: Duration,
-    pub(crate) approved: Approved,
+    pub(crate) approved: ApprovedList,
 }
 
 /// One of a server's tools.
 #[derive(Debug, Clone)]
-pub(crate) struct Offered {
+pub(crate) struct OfferedTool {
     pub(crate) spec: Spec,
     /// The server's own name for it.
     pub(crate) remote: String,
@@ -63,41 +62,41 @@ pub(crate) struct Server {
     endpoint: Endpoint,
     pub(crate) timeout: Duration,
     limit: usize,
-    taken: Taken,
+    reserved: ReservedNames,
     state: Mutex<State>,
     approval: Approval,
 }
 
 #[derive(Default)]
 struct State {
-    live: Option<Live>,
-    down: Option<Down>,
+    live: Option<Connected>,
+    down: Option<Backoff>,
 }
 
 #[derive(Clone)]
-struct Live {
+struct Connected {
     connection: Arc<Connection>,
-    offered: Arc<[Offered]>,
+    offered: Arc<[OfferedTool]>,
     listed: Instant,
 }
 
-struct Down {
+struct Backoff {
     until: Instant,
     pause: Duration,
     fault: String,
 }
 
 impl Server {
-    pub(crate) fn new(config: Config, limit: usize, taken: Taken) -> Self {
+    pub(crate) fn new(config: Config, limit: usize, reserved: ReservedNames) -> Self {
         let Config { name, endpoint, timeout, approved } = config;
-        Self { name, endpoint, timeout, limit, taken, state: Mutex::default(), approval: Approval::new(approved) }
+        Self { name, endpoint, timeout, limit, reserved, state: Mutex::default(), approval: Approval::new(approved) }
     }
 
     pub(crate) fn digest(&self) -> Option<String> {
         self.approval.digest()
     }
 
-    pub(crate) fn changes(&self) -> Option<Changes> {
+    pub(crate) fn changes(&self) -> Option<ToolListChanges> {
         self.approval.changes()
     }
 
@@ -106,16 +105,16 @@ impl Server {
         *self.state.lock().await = State::default();
     }
 
-    /// The server's tools; none while it is down.
-    pub(crate) async fn offered(&self) -> Arc<[Offered]> {
+    /// The server's tools; empty while it is down.
+    pub(crate) async fn offered(&self) -> Arc<[OfferedTool]> {
         match self.live().await {
             Ok(live) => live.offered,
             Err(_) => Arc::default(),
         }
     }
 
-    /// `arguments` have passed the top level of the tool's schema.
-    pub(crate) async fn call(&self, remote: &str, arguments: Map<String, Value>, context: &Context) -> Outcome {
+    /// `arguments` are validated at the top level of the tool's schema.
+    pub(crate) async fn call(&self, remote: &str, arguments: Map<String, Value>, context: &Context) -> ToolOutcome {
         let mut params = CallToolRequestParams::new(remote.to_owned()).with_arguments(arguments);
         if let Some(parent) = &context.trace.parent {
             let mut meta = RequestMetaObject::new();
@@ -129,25 +128,25 @@ impl Server {
             let live = match self.live().await {
                 Ok(live) => live,
                 Err(fault) => {
-                    return Outcome::error(format!(
+                    return ToolOutcome::error(format!(
                         "the server of {} is not available: {fault}. Go on without it, or try again later",
                         self.name
                     ));
                 }
             };
             match Box::pin(live.connection.call(params.clone())).await {
-                Ok(result) => return content::tell(result, self.limit),
+                Ok(result) => return content::outcome(result, self.limit),
                 Err(ServiceError::McpError(error)) => {
                     let message = crate::clip::line(&error.message, 2000);
-                    return Outcome::error(format!("the server refused the call (code {}): {message}", error.code.0));
+                    return ToolOutcome::error(format!("the server refused the call (code {}): {message}", error.code.0));
                 }
                 Err(error) => {
                     tracing::warn!(tool = %self.name, error = %connection::brief(&error), "a call to an MCP server failed");
                     self.forget(&live).await;
-                    if first && connection::undelivered(&error) {
+                    if first && connection::was_not_sent(&error) {
                         continue;
                     }
-                    return Outcome::error(match error {
+                    return ToolOutcome::error(match error {
                         ServiceError::TransportClosed | ServiceError::TransportSend(_) => {
                             format!("the connection to the server of {} was lost; whether the call was carried out is not known", self.name)
                         }
@@ -159,10 +158,10 @@ impl Server {
                 }
             }
         }
-        Outcome::error(format!("the server of {} cannot be reached. Go on without it, or try again later", self.name))
+        ToolOutcome::error(format!("the server of {} cannot be reached. Go on without it, or try again later", self.name))
     }
 
-    async fn live(&self) -> Result<Live, String> {
+    async fn live(&self) -> Result<Connected, String> {
         let mut state = self.state.lock().await;
         if let Some(live) = state.live.take_if(|live| live.connection.is_closed()) {
             drop(live);
@@ -170,7 +169,7 @@ impl Server {
         }
         if let Some(live) = &mut state.live {
             if live.connection.take_stale() || live.listed.elapsed() > REFRESH_INTERVAL {
-                match timeout(self.patience(), Box::pin(self.list(&live.connection))).await {
+                match timeout(self.connect_timeout(), Box::pin(self.list(&live.connection))).await {
                     Ok(Ok(offered)) => (live.offered, live.listed) = (offered, Instant::now()),
                     Ok(Err(fault)) => {
                         tracing::warn!(tool = %self.name, fault, "an MCP server's tools could not be listed again");
@@ -187,14 +186,14 @@ impl Server {
         if let Some(down) = state.down.as_ref().filter(|down| down.until > Instant::now()) {
             return Err(down.fault.clone());
         }
-        // Rarely needed and big: not a part of every call's future.
+        // Boxed: large and rarely needed, so not part of every call's future.
         let attempt = Box::pin(async {
             let connection = Arc::new(Connection::open(&self.endpoint).await?);
             let offered = self.list(&connection).await?;
-            Ok(Live { connection, offered, listed: Instant::now() })
+            Ok(Connected { connection, offered, listed: Instant::now() })
         });
-        let outcome = timeout(self.patience(), attempt).await;
-        match outcome.unwrap_or_else(|_| Err(format!("it did not answer within {} s", self.patience().as_secs()))) {
+        let outcome = timeout(self.connect_timeout(), attempt).await;
+        match outcome.unwrap_or_else(|_| Err(format!("it did not answer within {} s", self.connect_timeout().as_secs()))) {
             Ok(live) => {
                 tracing::info!(tool = %self.name, tools = live.offered.len(), "an MCP server is connected");
                 *state = State { live: Some(live.clone()), down: None };
@@ -203,23 +202,23 @@ impl Server {
             Err(fault) => {
                 let pause = state.down.as_ref().map_or(MIN_BACKOFF, |down| (down.pause * 2).min(MAX_BACKOFF));
                 tracing::warn!(tool = %self.name, fault, retry_seconds = pause.as_secs(), "an MCP server is not available; its tools are left out");
-                state.down = Some(Down { until: Instant::now() + pause, pause, fault: fault.clone() });
+                state.down = Some(Backoff { until: Instant::now() + pause, pause, fault: fault.clone() });
                 Err(fault)
             }
         }
     }
 
-    async fn list(&self, connection: &Connection) -> Result<Arc<[Offered]>, String> {
+    async fn list(&self, connection: &Connection) -> Result<Arc<[OfferedTool]>, String> {
         let tools = self.approval.filter(&self.name, connection.list().await?);
-        Ok(content::offered(tools, &self.name, &self.taken).into())
+        Ok(content::offered(tools, &self.name, &self.reserved).into())
     }
 
-    async fn forget(&self, broken: &Live) {
+    async fn forget(&self, broken: &Connected) {
         let mut state = self.state.lock().await;
         state.live.take_if(|live| Arc::ptr_eq(&live.connection, &broken.connection));
     }
 
-    fn patience(&self) -> Duration {
+    fn connect_timeout(&self) -> Duration {
         self.timeout.min(CONNECT_TIMEOUT)
     }
 }

@@ -1,4 +1,4 @@
-//! MCP over the input and output of a program, which is started like any cli tool's and ends with the connection.
+//! MCP over standard input and output of a program, which is started like that of a cli tool and ends with the connection.
 
 use std::io;
 use std::path::Path;
@@ -14,31 +14,31 @@ use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::time::timeout;
 
 use super::connection::MAX_MESSAGE_BYTES;
-use crate::cli::process::{Group, command};
+use crate::cli::process::{ProcessGroup, command};
 
-/// How long a program may take to exit after the end of its input.
+/// The time in which a program has to exit after the end of its input.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) struct Program {
     pipe: AsyncRwTransport<RoleClient, ChildStdout, ChildStdin>,
     child: Child,
-    group: Group,
+    group: ProcessGroup,
     _folder: TempDir,
 }
 
 impl Program {
     pub(super) fn start(binary: &Path, arguments: &[String]) -> io::Result<Self> {
         let folder = TempDir::new()?;
-        // What it writes to stderr may hold what people said, and stays out of our log.
+        // Standard error may contain user data and is not logged.
         let mut child =
             command(binary, arguments, folder.path()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
-        let group = Group::of(&child);
+        let group = ProcessGroup::of(&child);
         match (child.stdout.take(), child.stdin.take()) {
             (Some(stdout), Some(stdin)) => {
                 let pipe = AsyncRwTransport::new_client(stdout, stdin).with_max_line_length(MAX_MESSAGE_BYTES);
                 Ok(Self { pipe, child, group, _folder: folder })
             }
-            _ => Err(io::Error::other("its input and output cannot be had")),
+            _ => Err(io::Error::other("its standard input and output are not available")),
         }
     }
 }

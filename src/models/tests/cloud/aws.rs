@@ -7,7 +7,7 @@ use super::*;
 use crate::replay::{Asked, Replay, Reply};
 
 const ROLE: &str = "arn:aws:iam::123456789012:role/agents";
-/// What a server for the models says; who asked is all that matters.
+/// The answer of the model server; only the signature of the request matters.
 const REFUSAL: &str = r#"{"message": "The provided model identifier is invalid."}"#;
 
 fn file(content: &str) -> NamedTempFile {
@@ -28,7 +28,7 @@ fn pod(bedrock: &Replay) -> Variables {
     Variables::from([("AWS_REGION", "eu-west-1".to_owned()), ("AWS_ENDPOINT_URL_BEDROCK_RUNTIME", bedrock.url.clone())])
 }
 
-/// The id of the keys and the token that a request was signed with.
+/// The key id and the token with which a request was signed.
 fn signed(asked: &Asked) -> (String, String) {
     let authorization = &asked.headers["authorization"];
     let id = authorization.split_once("Credential=").unwrap().1.split_once('/').unwrap().0;
@@ -37,7 +37,7 @@ fn signed(asked: &Asked) -> (String, String) {
 
 fn issued(number: usize, lifetime: i64) -> String {
     let expires = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(lifetime);
-    // As in AWS's guide to its libraries, "Container credential provider".
+    // From AWS's SDK guide, "Container credential provider".
     serde_json::json!({
         "AccessKeyId": format!("ASIA{number}"), "SecretAccessKey": "secret", "Token": format!("token-{number}"),
         "Expiration": expires.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
@@ -67,7 +67,7 @@ async fn the_token_of_a_service_account_becomes_keys_of_its_role() {
     assert_eq!(signed(&asked[1]), (id, session), "the keys are kept");
     assert!(asked[0].headers["authorization"].contains("/eu-west-1/bedrock/aws4_request"));
     assert_eq!(moto.log().matches("POST / HTTP").count(), 1, "{}", moto.log());
-    // AWS's own library is answered by the same server in the same way.
+    // AWS's own library gets the same from the same server.
     assert!(vendor("keys.py", &variables).await.starts_with("ASIA"));
 }
 
@@ -110,7 +110,7 @@ async fn pod_identity_gives_keys_for_the_token_in_the_file_of_that_moment() {
     let ids: Vec<_> = bedrock.asked().iter().map(signed).collect();
     assert_eq!(ids, [("ASIA0".to_owned(), "token-0".to_owned()), ("ASIA1".to_owned(), "token-1".to_owned())], "they are about to expire");
 
-    // It asks again at once for keys that are about to expire.
+    // Keys that are about to expire are renewed at once.
     assert_eq!(vendor("keys.py", &variables).await, "ASIA3 secret token-3");
     let asked = agent.asked();
     let ours = ["authorization", "accept"].map(|name| &asked[1].headers[name]);
@@ -122,7 +122,7 @@ async fn pod_identity_gives_keys_for_the_token_in_the_file_of_that_moment() {
 #[tokio::test]
 async fn keys_serve_until_they_expire_though_renewing_them_fails() {
     let agent = Replay::start(|number, _| match number {
-        // Soon to be renewed, yet good for a while.
+        // Due for renewal, but still valid.
         0 => Reply::ok(&issued(0, 200)),
         _ => Reply { status: 400, ..Reply::ok("{}") },
     })

@@ -11,7 +11,7 @@ const ANSWER: &str = include_str!("../../testdata/gemini/vertex-text.sse");
 
 const IMPERSONATION: &str = "/v1/projects/-/serviceAccounts/agent@my-project.iam.gserviceaccount.com:generateAccessToken";
 
-/// Google's services, all at one address. Answers as AIP-4117 has them.
+/// Google's services at one address, with the answers of AIP-4117.
 async fn google() -> Replay {
     Replay::start(|_, asked| match asked.line.as_str() {
         "POST /sts/token" => Reply::ok(&json!({
@@ -97,7 +97,7 @@ async fn a_pod_in_gke_is_asked_for_by_its_metadata_server() {
 
 #[tokio::test]
 async fn an_exchange_that_is_refused_says_so_without_the_token() {
-    // As RFC 6749, section 5.2, has errors, which RFC 8693 takes over.
+    // An error of RFC 6749, section 5.2, which RFC 8693 adopts.
     let google =
         Replay::start(|_, _| Reply { status: 400, ..Reply::ok(&json!({"error": "invalid_grant", "error_description": "hunter2"})) }).await;
     let mut token = NamedTempFile::new().unwrap();

@@ -1,6 +1,6 @@
-//! Models of two clouds that are asked in the name of the pod: without a key, by the token of its
-//! service account. Amazon's token service is played by Moto; what else hands out credentials is
-//! played by a server of ours, of which the vendors' own libraries take the same, asking the same.
+//! Models of two clouds with the identity of the pod: by the token of its ServiceAccount, without a key. Moto plays Amazon's
+//! token service; a server of ours plays the other issuers of credentials, and the vendors' own libraries get the same from it
+//! with the same requests.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod aws;
@@ -25,7 +25,7 @@ fn hello() -> Request {
     Request { messages: vec![Message::user("hi")], ..Request::default() }
 }
 
-/// What a vendor's library makes of the same environment.
+/// The output of a vendor's library in the same environment.
 async fn vendor(script: &str, variables: &Variables) -> String {
     let script = slipway_peers::repository().join("src/models/tests/cloud").join(script);
     let variables = variables.clone();

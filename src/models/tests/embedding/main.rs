@@ -1,5 +1,5 @@
-//! The embedders against what others made: all-MiniLM-L6-v2 beside its reference, from the same files, and providers'
-//! published answers over a socket.
+//! Embedders compared with their references: all-MiniLM-L6-v2 with the original from the same files, and providers' published
+//! answers over a socket.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test tells by a panic what is wrong")]
 
@@ -9,7 +9,7 @@ mod replay;
 
 use slipway_models::embedding::{Embedder, open};
 
-/// An embedder in an environment of these variables alone.
+/// An embedder with these environment variables only.
 fn opened(uri: &str, variables: &[(&str, &str)]) -> Box<dyn Embedder> {
     let find = |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
     open(uri, &find).unwrap_or_else(|fault| panic!("{uri}: {fault}"))

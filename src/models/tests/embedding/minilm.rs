@@ -1,4 +1,4 @@
-//! all-MiniLM-L6-v2 in our process beside its reference.
+//! all-MiniLM-L6-v2 in this process, compared with its reference.
 
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ struct Case {
 
 fn cases() -> Vec<Case> {
     let cases: Vec<Case> = serde_json::from_str(include_str!("../../testdata/embedding/minilm.json")).unwrap();
-    // The empty text has a vector too, but is refused before: see beside the network.
+    // The reference has a vector for the empty text, too; the embedder refuses it.
     cases.into_iter().filter(|case| !case.text.is_empty()).collect()
 }
 
@@ -111,7 +111,7 @@ async fn many_may_ask_at_once_and_nobody_waits_for_the_arithmetic() {
         tokio::spawn(async move { embedder.embed(&[format!("Question number {number}?")], Purpose::Query).await.unwrap().remove(0) })
     });
     let asking: Vec<_> = asking.collect();
-    // A timer on the same threads tells whether they are free.
+    // A timer on the same threads shows whether they are blocked.
     let mut late = Duration::ZERO;
     while asking.iter().any(|task| !task.is_finished()) {
         let before = Instant::now();

@@ -1,4 +1,4 @@
-//! The wire of each provider over a socket: published answers, and what servers get wrong.
+//! The API of each provider over a socket: published answers, and errors of servers.
 
 use serde_json::{Value, json};
 use slipway_models::FaultKind;
@@ -11,7 +11,7 @@ const OLLAMA: &str = include_str!("../../testdata/embedding/ollama.json");
 const OPENAI: &str = include_str!("../../testdata/embedding/openai.json");
 const VERTEX_AI: &str = include_str!("../../testdata/embedding/vertex-ai.json");
 
-/// A published vector as it must come out.
+/// A published vector, normalised.
 #[expect(clippy::cast_possible_truncation, reason = "vectors are f32")]
 fn normalised(numbers: &Value) -> Vector {
     let numbers: Vec<f64> = numbers.as_array().unwrap().iter().map(|number| number.as_f64().unwrap()).collect();
@@ -57,7 +57,7 @@ async fn an_openai_compatible_servers_published_answer_is_read() {
 
 #[tokio::test]
 async fn vertex_ais_published_answer_is_read_and_the_purpose_told() {
-    // The metadata server and the service are one here.
+    // One server plays the metadata server and the service.
     let server = Replay::start(|_, asked| {
         if asked.line.contains("computeMetadata") {
             Reply::ok(&json!({"access_token": "ya29.hunter2", "expires_in": 3599, "token_type": "Bearer"}))
@@ -87,7 +87,7 @@ async fn vertex_ais_published_answer_is_read_and_the_purpose_told() {
     assert_eq!(server.asked().len(), 3, "the token is asked for once");
 }
 
-/// As a server would that puts the text's own number into the vector.
+/// The answer of a server that puts the text's number into its vector.
 fn counted(asked: &Asked) -> Vec<Value> {
     let texts = asked.body["input"].as_array().unwrap().iter();
     let number = |text: &Value| text.as_str().unwrap().rsplit(' ').next().unwrap().parse::<f32>().unwrap();
@@ -97,7 +97,7 @@ fn counted(asked: &Asked) -> Vec<Value> {
 #[tokio::test]
 async fn many_texts_go_in_batches_and_come_back_in_order() {
     let server = Replay::start(|number, asked| {
-        // Later batches are answered first, and each in reverse.
+        // Later batches are answered first, and each in reverse order.
         std::thread::sleep(std::time::Duration::from_millis(40 / (number as u64 + 1)));
         let entries = counted(asked).into_iter().enumerate().map(|(index, vector)| json!({"index": index, "embedding": vector}));
         Reply::ok(&json!({"data": entries.rev().collect::<Vec<_>>()}))

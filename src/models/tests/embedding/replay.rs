@@ -1,4 +1,4 @@
-//! A server that answers what it is told to, and remembers what it was asked.
+//! A server with scripted answers that records its requests.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ pub(crate) struct Asked {
     /// Method and path.
     pub(crate) line: String,
     pub(crate) headers: BTreeMap<String, String>,
-    /// What the JSON says, or else a text.
+    /// The JSON body, or the body as text.
     pub(crate) body: Value,
 }
 
@@ -20,7 +20,7 @@ pub(crate) struct Reply {
     pub(crate) status: u16,
     pub(crate) headers: &'static str,
     pub(crate) body: String,
-    /// Bytes of the body that are sent before the connection breaks.
+    /// The bytes of the body that are sent before the connection closes.
     pub(crate) sent: usize,
 }
 
@@ -36,9 +36,9 @@ impl Reply {
 }
 
 impl Replay {
-    /// `answer` gets the number of the request, from zero, and the request.
+    /// Calls `answer` with the number of the request, from zero, and the request.
     pub(crate) async fn start(answer: impl Fn(usize, &Asked) -> Reply + Send + Sync + 'static) -> Self {
-        // Without one no client of reqwest can be made.
+        // reqwest needs a crypto provider.
         rustls::crypto::ring::default_provider().install_default().ok();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());

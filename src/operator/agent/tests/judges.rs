@@ -117,7 +117,7 @@ proptest! {
         let configs: Vec<contract::ToolConfig> = serde_json::from_str(&json!([config]).to_string()).unwrap();
         // The operator's platform may allow more than nothing: where servers lie is judged elsewhere.
         let everywhere = ["0.0.0.0/0", "::/0"].map(|network| network.parse().unwrap()).to_vec();
-        let settings = slipway_tools::Settings { allow: everywhere, ..slipway_tools::Settings::default() };
+        let settings = slipway_tools::ToolSettings { allow: everywhere, ..slipway_tools::ToolSettings::default() };
         let opened = Toolbox::open(configs, Vec::new(), settings, &|_| Some("secret".to_owned())).map(drop);
         prop_assert_eq!(judged.is_none(), opened.is_ok(), "{}: {:?}, {:?}", config, judged, opened);
     }

@@ -76,7 +76,9 @@ impl Api {
             let rest = served.clone();
             async move { rest.answer(request).await }
         };
-        tokio::spawn(async move { slipway_http::serve(listener, slipway_http::Limits::default(), handler, std::future::pending()).await });
+        tokio::spawn(
+            async move { slipway_http::serve(listener, slipway_http::ServerLimits::default(), handler, std::future::pending()).await },
+        );
         Self { rest, cluster, address, http: reqwest::Client::new() }
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use slipway_http::{Limits, Reply, Request, serve};
+use slipway_http::{Reply, Request, ServerLimits, serve};
 use slipway_rest::{Authentication, StateSettings};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -24,7 +24,7 @@ async fn unfinished_requests_take_no_place_of_the_state_role() {
         count.fetch_add(1, Ordering::SeqCst);
         async move { Ok(Reply::text(format!("{} bytes", request.bytes(100).await?.len()))) }
     };
-    tokio::spawn(serve(listener, Limits::default(), handler, std::future::pending()));
+    tokio::spawn(serve(listener, ServerLimits::default(), handler, std::future::pending()));
     let state = StateSettings { url: Some(url), token_file: None };
     let api = Api::start(slipway_rest::RestSettings { state, ..settings() }, Authentication::Off).await;
     let mut halves = Vec::new();

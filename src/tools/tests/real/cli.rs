@@ -1,4 +1,4 @@
-//! cli tools with the programs of this machine, and with scripts that try to get out.
+//! cli tools with programs of this machine, and with scripts that try to outlive their limits.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use slipway_api::contract::ToolConfig;
-use slipway_tools::{Context, Outcome, Settings, Toolbox};
+use slipway_tools::{Context, ToolOutcome, ToolSettings, Toolbox};
 use tempfile::TempDir;
 use tokio::sync::watch;
 
@@ -19,11 +19,11 @@ fn config(binary: &Path, commands: &[&str], parameters: &Value) -> ToolConfig {
 }
 
 fn open(config: ToolConfig) -> Result<Toolbox, Vec<String>> {
-    let settings = Settings { output_limit: 2000, ..Settings::default() };
-    Toolbox::open(vec![config], Vec::new(), settings, &|_| None).map_err(|refusals| refusals.iter().map(ToString::to_string).collect())
+    let settings = ToolSettings { output_limit: 2000, ..ToolSettings::default() };
+    Toolbox::open(vec![config], Vec::new(), settings, &|_| None).map_err(|errors| errors.iter().map(ToString::to_string).collect())
 }
 
-async fn call(binary: &Path, commands: &[&str], parameters: Value, arguments: Value) -> Outcome {
+async fn call(binary: &Path, commands: &[&str], parameters: Value, arguments: Value) -> ToolOutcome {
     open(config(binary, commands, &parameters)).unwrap().call("t", arguments, &soon()).await
 }
 
@@ -31,7 +31,7 @@ fn soon() -> Context {
     Context::until(tokio::time::Instant::now() + Duration::from_secs(20))
 }
 
-/// An executable that only this test knows.
+/// An executable of one test.
 struct Script {
     _folder: TempDir,
     path: PathBuf,
@@ -40,7 +40,7 @@ struct Script {
 fn script(text: &str) -> Script {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("script");
-    // A file that this process has open for writing is open in whatever a neighbouring test starts at that moment, and cannot be run.
+    // Not written by this process: programs that other tests start meanwhile would inherit the open file, which could then not be run.
     let write = "printf '#!/bin/sh\\n%s\\n' \"$2\" >\"$1\" && chmod 755 \"$1\"";
     assert!(Command::new("/bin/sh").args(["-c", write, "sh"]).arg(&path).arg(text).status().unwrap().success());
     Script { _folder: folder, path }
@@ -52,7 +52,7 @@ async fn values_stay_single_arguments_and_no_shell_reads_them() {
     let text = json!([{"name": "text", "type": "string"}]);
     let outcome =
         call(Path::new("/usr/bin/printf"), &["[%s]\\n {text} *"], text, json!({"text": tricky, "arguments": ["*", "$HOME"]})).await;
-    assert_eq!(outcome, Outcome::ok(format!("[{tricky}]\n[*]\n[$HOME]\n")));
+    assert_eq!(outcome, ToolOutcome::ok(format!("[{tricky}]\n[*]\n[$HOME]\n")));
 }
 
 #[tokio::test]
@@ -72,12 +72,12 @@ async fn a_program_starts_with_nothing() {
 #[tokio::test]
 async fn how_it_ended_is_told() {
     for (text, expected) in [
-        ("echo out", Outcome::ok("out\n")),
-        ("echo out; echo err >&2", Outcome::ok("out\n\n[stderr]\nerr\n")),
-        ("true", Outcome::ok("exit code 0, without output")),
-        ("echo out; exit 3", Outcome::error("exit code 3\nout\n")),
-        ("echo err >&2; exit 1", Outcome::error("exit code 1\n[stderr]\nerr\n")),
-        ("kill -9 $$", Outcome::error("ended by signal 9\n(no output)")),
+        ("echo out", ToolOutcome::ok("out\n")),
+        ("echo out; echo err >&2", ToolOutcome::ok("out\n\n[stderr]\nerr\n")),
+        ("true", ToolOutcome::ok("exit code 0, without output")),
+        ("echo out; exit 3", ToolOutcome::error("exit code 3\nout\n")),
+        ("echo err >&2; exit 1", ToolOutcome::error("exit code 1\n[stderr]\nerr\n")),
+        ("kill -9 $$", ToolOutcome::error("ended by signal 9\n(no output)")),
     ] {
         let script = script(text);
         assert_eq!(call(&script.path, &["script"], json!([]), json!({})).await, expected, "{text}");
@@ -141,7 +141,7 @@ async fn cancellation_and_a_dropped_call_end_it() {
         cancel.send(true).unwrap();
         id
     });
-    assert_eq!(outcome, Outcome::error("cancelled; output until then:\n(no output)"));
+    assert_eq!(outcome, ToolOutcome::error("cancelled; output until then:\n(no output)"));
     gone(&id).await;
 
     let context = soon();
@@ -169,20 +169,23 @@ async fn the_model_chooses_among_the_allowed_commands() {
     assert_eq!(schema["properties"]["command"]["enum"], json!(commands));
     assert_eq!(schema["required"], json!(["command"]));
     for (arguments, expected) in [
-        (json!({"command": "echo"}), Outcome::ok("\n")),
-        (json!({"command": "one {word}", "word": "x y"}), Outcome::ok("one x y\n")),
-        (json!({"command": "two -- *", "arguments": ["a", "b"]}), Outcome::ok("two -- a b\n")),
+        (json!({"command": "echo"}), ToolOutcome::ok("\n")),
+        (json!({"command": "one {word}", "word": "x y"}), ToolOutcome::ok("one x y\n")),
+        (json!({"command": "two -- *", "arguments": ["a", "b"]}), ToolOutcome::ok("two -- a b\n")),
         (
             json!({"command": "two -- *", "arguments": ["-n"]}),
-            Outcome::error("arguments: '-n' begins with '-', which the command 'two -- *' does not allow"),
+            ToolOutcome::error("arguments: '-n' begins with '-', which the command 'two -- *' does not allow"),
         ),
-        (json!({"command": "two -- *", "arguments": [1]}), Outcome::error("arguments: must be an array of strings")),
-        (json!({"command": "one {word}"}), Outcome::error("word: is required by the command 'one {word}'")),
-        (json!({"command": "one {word}", "word": "-n"}), Outcome::error("word: must not begin with '-'")),
-        (json!({"command": "echo", "word": "x"}), Outcome::error("word: is not part of the command 'echo'")),
-        (json!({"command": "echo", "arguments": ["x"]}), Outcome::error("arguments: the command 'echo' takes no further arguments")),
-        (json!({"command": "three"}), Outcome::error("t was not called: command: must be one of \"echo\", \"one {word}\", \"two -- *\"")),
-        (json!({}), Outcome::error("t was not called: command: is required (a string)")),
+        (json!({"command": "two -- *", "arguments": [1]}), ToolOutcome::error("arguments: must be an array of strings")),
+        (json!({"command": "one {word}"}), ToolOutcome::error("word: is required by the command 'one {word}'")),
+        (json!({"command": "one {word}", "word": "-n"}), ToolOutcome::error("word: must not begin with '-'")),
+        (json!({"command": "echo", "word": "x"}), ToolOutcome::error("word: is not part of the command 'echo'")),
+        (json!({"command": "echo", "arguments": ["x"]}), ToolOutcome::error("arguments: the command 'echo' takes no further arguments")),
+        (
+            json!({"command": "three"}),
+            ToolOutcome::error("t was not called: command: must be one of \"echo\", \"one {word}\", \"two -- *\""),
+        ),
+        (json!({}), ToolOutcome::error("t was not called: command: is required (a string)")),
     ] {
         assert_eq!(toolbox.call("t", arguments.clone(), &soon()).await, expected, "{arguments}");
     }
@@ -207,8 +210,8 @@ fn what_cannot_be_held_is_refused() {
         ("/usr/bin/true", &["a"], json!([{"name": "x", "type": "string"}]), "tool t: parameters: 'x' is used by no command"),
         ("/usr/bin/true", &["{command}"], json!([{"name": "command", "type": "string"}]), "tool t: parameters: 'command' is taken"),
     ] {
-        let refusals =
+        let errors =
             open(config(Path::new(binary), commands, &parameters)).err().unwrap_or_else(|| panic!("{binary} {commands:?} was accepted"));
-        assert!(refusals[0].starts_with(expected), "{refusals:?}");
+        assert!(errors[0].starts_with(expected), "{errors:?}");
     }
 }

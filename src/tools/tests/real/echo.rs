@@ -1,4 +1,4 @@
-//! A server that keeps what it is asked and answers each time with the same bytes.
+//! A server that records its requests and always answers with the same bytes.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -58,11 +58,11 @@ impl Echo {
         self.requests.lock().unwrap().last().cloned().expect("nobody asked anything")
     }
 
-    pub(crate) fn visits(&self) -> usize {
+    pub(crate) fn requests(&self) -> usize {
         self.requests.lock().unwrap().len()
     }
 
-    /// Returns once a client has closed its connection in the midst of an answer.
+    /// Resolves once a client has closed its connection during an answer.
     pub(crate) async fn hung_up(&self) {
         tokio::time::timeout(Duration::from_secs(10), self.hung_up.notified()).await.expect("the connection stayed open");
     }

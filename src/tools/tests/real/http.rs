@@ -1,10 +1,10 @@
-//! http tools over real sockets: what arrives at the server, and what the model is told of its answer.
+//! http tools over real sockets: the requests at the server, and the outcomes for the model.
 
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use slipway_api::contract::ToolConfig;
-use slipway_tools::{Context, Outcome, Settings, Toolbox, Trace};
+use slipway_tools::{Context, ToolOutcome, ToolSettings, Toolbox, TraceContext};
 use tokio::sync::watch;
 
 use crate::echo::Echo;
@@ -18,9 +18,9 @@ fn config(port: u16, endpoint: &str, mut more: Value) -> ToolConfig {
 }
 
 fn open(config: ToolConfig, limit: usize) -> Toolbox {
-    let settings = Settings { allow: vec!["127.0.0.0/8".parse().unwrap()], output_limit: limit, ..Settings::default() };
+    let settings = ToolSettings { allow: vec!["127.0.0.0/8".parse().unwrap()], output_limit: limit, ..ToolSettings::default() };
     let variables = |name: &str| (name == "TOKEN").then(|| "Bearer hunter2".to_owned());
-    Toolbox::open(vec![config], Vec::new(), settings, &variables).unwrap_or_else(|refusals| panic!("{refusals:?}"))
+    Toolbox::open(vec![config], Vec::new(), settings, &variables).unwrap_or_else(|errors| panic!("{errors:?}"))
 }
 
 fn soon() -> Context {
@@ -61,9 +61,10 @@ async fn headers_secrets_and_trace_are_sent_and_no_secret_is_told() {
     let more = json!({"headers": {"X-Kind": "a"}, "headersFrom": {"Authorization": "TOKEN"}});
     let toolbox = open(config(echo.port, "/", more), 1000);
     let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-    let outcome =
-        toolbox.call("t", Value::Null, &soon().with_trace(Trace { parent: Some(trace.into()), state: Some("vendor=1".into()) })).await;
-    assert_eq!(outcome, Outcome::ok("fine"));
+    let outcome = toolbox
+        .call("t", Value::Null, &soon().with_trace(TraceContext { parent: Some(trace.into()), state: Some("vendor=1".into()) }))
+        .await;
+    assert_eq!(outcome, ToolOutcome::ok("fine"));
     let request = echo.last().to_lowercase();
     for header in [
         "x-kind: a",
@@ -100,7 +101,7 @@ async fn what_comes_back_is_told_by_kind_and_status() {
     ] {
         let echo = Echo::start(head, body).await;
         let outcome = open(config(echo.port, "/", json!({})), 1000).call("t", json!({}), &soon()).await;
-        assert_eq!(outcome, Outcome { content: expected.into(), is_error: error, truncated: false }, "{head}");
+        assert_eq!(outcome, ToolOutcome { content: expected.into(), is_error: error, truncated: false }, "{head}");
     }
 }
 
@@ -116,11 +117,11 @@ async fn mistakes_of_the_model_do_not_reach_the_server() {
         (json!({"id": "1", "x": 1}), "t was not called: x: there is no such argument; there are: id"),
     ] {
         let outcome = toolbox.call("t", arguments.clone(), &soon()).await;
-        assert_eq!(outcome, Outcome::error(expected), "{arguments}");
+        assert_eq!(outcome, ToolOutcome::error(expected), "{arguments}");
     }
-    assert_eq!(echo.visits(), 0);
+    assert_eq!(echo.requests(), 0);
     let outcome = toolbox.call("u", json!({}), &soon()).await;
-    assert_eq!(outcome, Outcome::error("there is no tool 'u' at the moment; there are: t"));
+    assert_eq!(outcome, ToolOutcome::error("there is no tool 'u' at the moment; there are: t"));
 }
 
 #[tokio::test]
@@ -129,7 +130,7 @@ async fn redirects_on_the_same_host_are_followed_with_their_headers() {
     let toolbox = open(config(echo.port, "/here", json!({"headersFrom": {"Authorization": "TOKEN"}})), 1000);
     let outcome = toolbox.call("t", json!({}), &soon()).await;
     assert!(outcome.is_error && outcome.content.contains("redirects more than 3 times"), "{outcome:?}");
-    assert_eq!(echo.visits(), 4);
+    assert_eq!(echo.requests(), 4);
     assert!(echo.last().starts_with("GET /there?q=1 ") && echo.last().to_lowercase().contains("authorization: bearer hunter2"));
 
     let elsewhere = Echo::start("200 OK", b"secret").await;
@@ -138,7 +139,7 @@ async fn redirects_on_the_same_host_are_followed_with_their_headers() {
     let toolbox = open(config(echo.port, "/", json!({"headersFrom": {"Authorization": "TOKEN"}})), 1000);
     let outcome = toolbox.call("t", json!({}), &soon()).await;
     assert!(outcome.is_error && outcome.content.contains("redirects to another place"), "{outcome:?}");
-    assert_eq!(elsewhere.visits(), 0);
+    assert_eq!(elsewhere.requests(), 0);
 }
 
 #[tokio::test]
@@ -173,12 +174,12 @@ async fn time_and_patience_have_limits() {
         tokio::time::sleep(Duration::from_millis(50)).await;
         cancel.send(true).unwrap();
     });
-    assert_eq!(outcome, Outcome::error("t was cancelled"));
+    assert_eq!(outcome, ToolOutcome::error("t was cancelled"));
 }
 
 #[test]
 fn what_cannot_work_is_refused_with_tool_and_field() {
-    let settings = Settings::default;
+    let settings = ToolSettings::default;
     for (more, expected) in [
         (json!({"endpoint": "https://{host}/"}), "tool t: endpoint: scheme, host and port must hold neither placeholders nor backslashes"),
         (json!({"endpoint": "https://a.example/{x}"}), "tool t: endpoint: the placeholder {x} is not declared in parameters"),
@@ -195,29 +196,29 @@ fn what_cannot_work_is_refused_with_tool_and_field() {
         (json!({"type": "mcp", "mcpEndpoint": "http://me:pw@a.example/"}), "tool t: mcpEndpoint: http://a.example must be"),
         (json!({"type": "mcp"}), "tool t: mcpEndpoint: is not a URL"),
     ] {
-        let Err(refusals) = Toolbox::open(vec![config(1, "/", more.clone())], Vec::new(), settings(), &|_| None) else {
+        let Err(errors) = Toolbox::open(vec![config(1, "/", more.clone())], Vec::new(), settings(), &|_| None) else {
             panic!("{more} was accepted");
         };
-        assert_eq!(refusals.len(), 1, "{refusals:?}");
-        assert!(refusals[0].to_string().starts_with(expected), "{}", refusals[0]);
+        assert_eq!(errors.len(), 1, "{errors:?}");
+        assert!(errors[0].to_string().starts_with(expected), "{}", errors[0]);
     }
     let twice = vec![config(1, "/", json!({})), config(2, "/", json!({}))];
-    let refusals = Toolbox::open(twice, Vec::new(), settings(), &|_| None).err().unwrap();
-    assert!(refusals[0].to_string().starts_with("tool t: name: is taken by another tool"), "{refusals:?}");
+    let errors = Toolbox::open(twice, Vec::new(), settings(), &|_| None).err().unwrap();
+    assert!(errors[0].to_string().starts_with("tool t: name: is taken by another tool"), "{errors:?}");
 }
 
 #[tokio::test]
 async fn a_configured_proxy_carries_everything_and_addresses_stay_refused() {
     let proxy = Echo::start("200 OK\r\nContent-Type: text/plain", b"by proxy").await;
-    let settings = || Settings { proxy: Some(format!("http://127.0.0.1:{}", proxy.port).parse().unwrap()), ..Settings::default() };
+    let settings = || ToolSettings { proxy: Some(format!("http://127.0.0.1:{}", proxy.port).parse().unwrap()), ..ToolSettings::default() };
     let to =
         |endpoint: &str| Toolbox::open(vec![config(1, "/", json!({"endpoint": endpoint}))], Vec::new(), settings(), &|_| None).unwrap();
     let outcome = to("http://api.example.com/x?y=1").call("t", json!({}), &soon()).await;
-    assert_eq!(outcome, Outcome::ok("by proxy"));
+    assert_eq!(outcome, ToolOutcome::ok("by proxy"));
     assert!(proxy.last().starts_with("GET http://api.example.com/x?y=1 "), "{}", proxy.last());
     for endpoint in ["http://127.0.0.1/", "http://169.254.169.254/", "http://metadata.google.internal/"] {
         let outcome = to(endpoint).call("t", json!({}), &soon()).await;
         assert!(outcome.is_error && outcome.content.contains("is not reachable for tools"), "{outcome:?}");
     }
-    assert_eq!(proxy.visits(), 1);
+    assert_eq!(proxy.requests(), 1);
 }

@@ -1,4 +1,4 @@
-//! Tools with real servers and programs. One binary, as each is linked with everything below it.
+//! Tools with real servers and programs, in one test binary to link once.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on has failed")]
 

@@ -1,5 +1,5 @@
-//! mcp tools with other people's servers: the reference server over all three transports, a server in Python, and servers
-//! that go, come back, or change.
+//! mcp tools with third-party servers: the reference server over all three transports, a server in Python, and servers that
+//! stop, restart, or change.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use slipway_api::contract::ToolConfig;
-use slipway_tools::{Context, Outcome, Program, Settings, Toolbox};
+use slipway_tools::{Context, Program, ToolOutcome, ToolSettings, Toolbox};
 
 use crate::echo::Echo;
 
@@ -31,9 +31,9 @@ fn open(configs: Vec<ToolConfig>, programs: Vec<Program>) -> Toolbox {
 
 fn open_approved(configs: Vec<ToolConfig>, programs: Vec<Program>, approved: Option<BTreeMap<String, String>>) -> Toolbox {
     let allow = vec!["127.0.0.0/8".parse().unwrap()];
-    let settings = Settings { allow, output_limit: 4000, approved, ..Settings::default() };
+    let settings = ToolSettings { allow, output_limit: 4000, approved, ..ToolSettings::default() };
     let variables = |name: &str| (name == "TOKEN").then(|| "Bearer hunter2".to_owned());
-    Toolbox::open_with_programs(configs, programs, Vec::new(), settings, &variables).unwrap_or_else(|refusals| panic!("{refusals:?}"))
+    Toolbox::open_with_programs(configs, programs, Vec::new(), settings, &variables).unwrap_or_else(|errors| panic!("{errors:?}"))
 }
 
 fn soon() -> Context {
@@ -44,26 +44,28 @@ async fn names(toolbox: &Toolbox) -> Vec<String> {
     toolbox.specs().await.into_iter().map(|spec| spec.name).collect()
 }
 
-/// What the reference server offers and answers, whichever way it is reached.
+/// The tools and answers of the reference server, over any transport.
 async fn holds_for_everything(toolbox: &Toolbox) {
     let specs: BTreeMap<String, Value> = toolbox.specs().await.into_iter().map(|spec| (spec.name, spec.schema)).collect();
     assert_eq!(specs["ev_get-sum"]["type"], "object", "{specs:?}");
     for (tool, arguments, expected) in [
-        ("ev_echo", json!({"message": "grüezi"}), Outcome::ok("Echo: grüezi")),
-        ("ev_get-sum", json!({"a": 2, "b": 40}), Outcome::ok("The sum of 2 and 40 is 42.")),
-        // In quotes, as some models have it; the server itself would refuse that.
-        ("ev_get-sum", json!({"a": "2", "b": 40.0}), Outcome::ok("The sum of 2 and 40 is 42.")),
+        ("ev_echo", json!({"message": "grüezi"}), ToolOutcome::ok("Echo: grüezi")),
+        ("ev_get-sum", json!({"a": 2, "b": 40}), ToolOutcome::ok("The sum of 2 and 40 is 42.")),
+        // A number in quotes, as some models send it; the server itself would refuse it.
+        ("ev_get-sum", json!({"a": "2", "b": 40.0}), ToolOutcome::ok("The sum of 2 and 40 is 42.")),
         (
             "ev_get-structured-content",
             json!({"location": "Chicago"}),
-            Outcome::ok(r#"{"temperature":36,"conditions":"Light rain / drizzle","humidity":82}"#),
+            ToolOutcome::ok(r#"{"temperature":36,"conditions":"Light rain / drizzle","humidity":82}"#),
         ),
         (
             "ev_get-structured-content",
             json!({"location": "Bern"}),
-            Outcome::error("ev_get-structured-content was not called: location: must be one of \"New York\", \"Chicago\", \"Los Angeles\""),
+            ToolOutcome::error(
+                "ev_get-structured-content was not called: location: must be one of \"New York\", \"Chicago\", \"Los Angeles\"",
+            ),
         ),
-        ("ev_echo", json!({}), Outcome::error("ev_echo was not called: message: is required (a string)")),
+        ("ev_echo", json!({}), ToolOutcome::error("ev_echo was not called: message: is required (a string)")),
     ] {
         assert_eq!(toolbox.call(tool, arguments.clone(), &soon()).await, expected, "{tool} {arguments}");
     }
@@ -161,11 +163,13 @@ fn a_program_that_speaks_mcp_is_started_one_way_only() {
         ("/usr/bin/true", json!(["serve {"]), json!({}), "tool time: allowedCommands: 'serve {': a placeholder is not closed"),
         ("/usr/bin/true", json!([]), json!({"parameters": text}), "tool time: parameters: a program that speaks mcp"),
     ] {
-        let refusals = Toolbox::open(vec![spoken(binary, &commands, &more)], Vec::new(), Settings::default(), &|_| None).err().unwrap();
-        assert!(refusals.len() == 1 && refusals[0].to_string().starts_with(expected), "{refusals:?}");
+        let errors = Toolbox::open(vec![spoken(binary, &commands, &more)], Vec::new(), ToolSettings::default(), &|_| None).err().unwrap();
+        assert!(errors.len() == 1 && errors[0].to_string().starts_with(expected), "{errors:?}");
     }
     for commands in [json!([]), json!(["true --serve"]), json!(null)] {
-        assert!(Toolbox::open(vec![spoken("/usr/bin/true", &commands, &json!({}))], Vec::new(), Settings::default(), &|_| None).is_ok());
+        assert!(
+            Toolbox::open(vec![spoken("/usr/bin/true", &commands, &json!({}))], Vec::new(), ToolSettings::default(), &|_| None).is_ok()
+        );
     }
 }
 
@@ -181,22 +185,22 @@ async fn a_changed_list_is_shown_and_changes_the_digest() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert_ne!(toolbox.digests(), before);
-    assert_eq!(toolbox.call("ch_trick", json!({}), &soon()).await, Outcome::ok("this is trick"));
+    assert_eq!(toolbox.call("ch_trick", json!({}), &soon()).await, ToolOutcome::ok("this is trick"));
 
     let much = toolbox.call("ch_shout", json!({"count": 100_000}), &soon()).await;
     assert!(much.truncated && much.content.len() < 4100, "{} bytes", much.content.len());
-    // A line beyond all reason is not held in memory, and the call does not wait for ever.
+    // A line without end is not buffered, and the call ends.
     let context = Context::until(tokio::time::Instant::now() + Duration::from_secs(5));
     let outcome = toolbox.call("ch_shout", json!({"count": 10_000_000}), &context).await;
     assert!(outcome.is_error, "{} bytes", outcome.content.len());
 
     let outcome = toolbox.call("ch_leave", json!({}), &soon()).await;
     assert!(outcome.is_error && outcome.content.contains("whether the call was carried out is not known"), "{outcome:?}");
-    assert_eq!(toolbox.call("ch_shout", json!({"count": 3}), &soon()).await, Outcome::ok("xxx"));
+    assert_eq!(toolbox.call("ch_shout", json!({"count": 3}), &soon()).await, ToolOutcome::ok("xxx"));
     assert!(!names(&toolbox).await.contains(&"ch_trick".to_owned()), "a new process has the old list");
 }
 
-/// One server that all of these toolboxes talk to, as several processes of an agent would.
+/// One server and several toolboxes, like several processes of an agent.
 #[tokio::test]
 async fn where_lists_are_approved_a_changed_one_is_withheld() {
     let address = SocketAddr::from(([127, 0, 0, 1], slipway_peers::free_port()));
@@ -223,7 +227,7 @@ async fn where_lists_are_approved_a_changed_one_is_withheld() {
     assert_eq!(names(&first).await, old);
     assert_eq!(first.changes()["ch"].added, ["trick"]);
     assert!(first.call("ch_trick", json!({}), &soon()).await.is_error, "nor is it called");
-    assert_eq!(first.call("ch_shout", json!({"count": 2}), &soon()).await, Outcome::ok("xx"), "what is unchanged goes on");
+    assert_eq!(first.call("ch_shout", json!({"count": 2}), &soon()).await, ToolOutcome::ok("xx"), "what is unchanged goes on");
 
     // Processes that start after the change.
     for (pinned, approved, expected) in [
@@ -238,7 +242,7 @@ async fn where_lists_are_approved_a_changed_one_is_withheld() {
         assert_eq!((toolbox.digests()["ch"].as_str(), toolbox.changes().is_empty()), (after.as_str(), expected == 5));
     }
     let approved = open(Some(&after), None);
-    assert_eq!(approved.call("ch_trick", json!({}), &soon()).await, Outcome::ok("this is trick"));
+    assert_eq!(approved.call("ch_trick", json!({}), &soon()).await, ToolOutcome::ok("this is trick"));
 }
 
 fn everything_on(port: u16) -> slipway_peers::Server {
@@ -248,7 +252,7 @@ fn everything_on(port: u16) -> slipway_peers::Server {
     slipway_peers::Server::start(command, &format!("http://127.0.0.1:{port}/mcp"))
 }
 
-// Starting a server blocks a thread; another has to notice meanwhile that the old one has hung up.
+// Starting a server blocks a thread; another one has to notice meanwhile that the old server has closed the connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_down_is_left_out_and_comes_back() {
     let port = slipway_peers::free_port();
@@ -261,7 +265,7 @@ async fn a_server_that_is_down_is_left_out_and_comes_back() {
     assert_eq!(names(&toolbox).await, ["calculator"]);
     let outcome = echo().await;
     assert!(outcome.is_error && outcome.content.contains("there is no tool 'ev_echo' at the moment"), "{outcome:?}");
-    assert_eq!(toolbox.call("calculator", json!({"expression": "6*7"}), &soon()).await, Outcome::ok("42"));
+    assert_eq!(toolbox.call("calculator", json!({"expression": "6*7"}), &soon()).await, ToolOutcome::ok("42"));
 
     let server = everything_on(port);
     let started = Instant::now();
@@ -269,15 +273,15 @@ async fn a_server_that_is_down_is_left_out_and_comes_back() {
         assert!(started.elapsed() < Duration::from_secs(20), "the server was not asked again");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    assert_eq!(echo().await, Outcome::ok("Echo: x"));
+    assert_eq!(echo().await, ToolOutcome::ok("Echo: x"));
 
-    // Restarted between two calls, it has forgotten the session: the next call makes a new one and arrives.
+    // A restart between two calls loses the session: the next call starts a new one.
     drop(server);
     let server = everything_on(port);
-    assert_eq!(echo().await, Outcome::ok("Echo: x"));
+    assert_eq!(echo().await, ToolOutcome::ok("Echo: x"));
 
     drop(server);
-    // It is heard to hang up.
+    // The closed connection is noticed.
     tokio::time::sleep(Duration::from_millis(300)).await;
     let outcome = echo().await;
     assert!(outcome.is_error && outcome.content.starts_with("the server of ev is not available"), "{outcome:?}");
@@ -293,7 +297,7 @@ async fn a_long_call_ends_at_its_limit_and_the_connection_lives_on() {
     let outcome = toolbox.call("ev_trigger-long-running-operation", json!({"duration": 30, "steps": 1}), &context).await;
     assert!(outcome.is_error && outcome.content.contains("took longer than its time limit"), "{outcome:?}");
     assert!(started.elapsed() < Duration::from_secs(3));
-    assert_eq!(toolbox.call("ev_echo", json!({"message": "y"}), &soon()).await, Outcome::ok("Echo: y"));
+    assert_eq!(toolbox.call("ev_echo", json!({"message": "y"}), &soon()).await, ToolOutcome::ok("Echo: y"));
 }
 
 #[tokio::test]
@@ -322,7 +326,7 @@ async fn a_server_that_says_nothing_costs_no_more_than_its_timeout() {
     let started = Instant::now();
     assert_eq!(names(&toolbox).await, [""; 0]);
     assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
-    // Until it is time to try again, it costs nothing.
+    // During the backoff, calls fail at once.
     let started = Instant::now();
     names(&toolbox).await;
     assert!(started.elapsed() < Duration::from_millis(200), "{:?}", started.elapsed());
@@ -341,7 +345,7 @@ fn the_protocols_own_conformance_suite_is_content() {
             suite.args(&argv[1..]).args(["client", "--scenario", scenario, "--command"]).arg(&client).current_dir(folder.path());
             let output = suite.output().unwrap();
             let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-            // On a busy machine a client may come back 200 ms after it was told to, which is all that it is given.
+            // On a busy machine a client may reconnect later than the 200 ms that the suite allows.
             assert!(output.status.success() || said.contains(" late ("), "{scenario}: {said}");
             output.status.success()
         });

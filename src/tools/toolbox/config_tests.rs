@@ -1,4 +1,4 @@
-//! `RUNTIME_TOOLS` that our operator did not write: any JSON that begins like a Tool.
+//! Property tests of `RUNTIME_TOOLS` with arbitrary values in the fields of Tools.
 
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
@@ -8,7 +8,7 @@ use super::*;
 
 const SECRET: &str = "hunter2";
 
-/// One good tool of each type.
+/// One valid tool of each type.
 fn samples() -> Vec<Value> {
     let parameters = json!([{"name": "city", "type": "string", "required": true}, {"name": "days", "type": "integer"}]);
     vec![
@@ -23,8 +23,8 @@ fn samples() -> Vec<Value> {
     ]
 }
 
-/// Possible values of a field.
-fn odd() -> impl Strategy<Value = Value> {
+/// Valid and invalid values of a field.
+fn field_values() -> impl Strategy<Value = Value> {
     let words = vec![
         "",
         " ",
@@ -78,12 +78,12 @@ fn odd() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn any_tools_are_opened_or_refused_by_name(
+    fn any_tools_are_opened_or_refused_with_their_names(
         picked in prop::collection::vec(any::<Index>(), 1..4),
         edits in prop::collection::vec((any::<Index>(), select(vec![
             "name", "type", "endpoint", "method", "headers", "headersFrom", "parameters", "binary", "allowedCommands", "protocol", "mcpEndpoint", "toolsDigest",
             "timeout", "description",
-        ]), odd()), 0..4),
+        ]), field_values()), 0..4),
     ) {
         let samples = samples();
         let mut tools: Vec<Value> = picked.iter().map(|index| index.get(&samples).clone()).collect();
@@ -98,7 +98,7 @@ proptest! {
             "BROKEN" => Some(format!("{SECRET}\n{SECRET}")),
             _ => None,
         };
-        match Toolbox::open(configs, Builtins::new(), Settings::default(), &variables) {
+        match Toolbox::open(configs, Builtins::new(), ToolSettings::default(), &variables) {
             Ok(toolbox) => {
                 prop_assert_eq!(toolbox.tools.len() + toolbox.servers.len(), names.len());
                 for tool in toolbox.tools.values() {
@@ -106,9 +106,9 @@ proptest! {
                     prop_assert!((1..=64).contains(&tool.spec.name.len()) && tool.timeout <= Duration::from_hours(1));
                 }
             }
-            Err(refusals) => {
-                prop_assert!(!refusals.is_empty());
-                for refusal in refusals {
+            Err(errors) => {
+                prop_assert!(!errors.is_empty());
+                for refusal in errors {
                     prop_assert!(names.contains(&refusal.tool), "{}", refusal);
                     prop_assert!(!refusal.to_string().contains(SECRET), "{}", refusal);
                 }

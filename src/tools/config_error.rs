@@ -1,17 +1,17 @@
-//! Why a toolbox cannot be opened: one refusal for each fault, so that all can be mended at once.
+//! The errors of a toolbox's configuration. Opening a toolbox returns all of them at once.
 
 use thiserror::Error;
 
-/// Names the tool and the field, and says what would be right.
+/// An invalid field of a tool, with a message that says what is valid.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("tool {tool}: {field}: {message}")]
-pub struct Refusal {
+pub struct ConfigError {
     pub tool: String,
     pub field: &'static str,
     pub message: String,
 }
 
-impl Refusal {
+impl ConfigError {
     pub(crate) fn new(tool: &str, field: &'static str, message: impl Into<String>) -> Self {
         Self { tool: tool.to_owned(), field, message: message.into() }
     }

@@ -1,5 +1,5 @@
-//! The HTTP client of the streamable transport. It keeps why a request failed, for the message that the model gets, and
-//! recognises servers that answer 400 instead of 404 after they lost a session.
+//! The HTTP client of the streamable transport. It records why a request failed, for the message to the model, and recognises
+//! servers that answer 400 instead of 404 after they lost a session.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,13 +13,13 @@ use sse_stream::Sse;
 use slipway_egress::explain;
 
 type Headers = HashMap<HeaderName, HeaderValue>;
-type Fault = StreamableHttpError<reqwest::Error>;
+type HttpError = StreamableHttpError<reqwest::Error>;
 
 /// The message of the last request that failed.
 #[derive(Clone, Default)]
-pub(super) struct LastFault(Arc<Mutex<Option<String>>>);
+pub(super) struct LastError(Arc<Mutex<Option<String>>>);
 
-impl LastFault {
+impl LastError {
     pub(super) fn take(&self) -> Option<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -30,17 +30,17 @@ impl LastFault {
 }
 
 #[derive(Clone)]
-pub(super) struct Wire {
+pub(super) struct McpHttpClient {
     client: reqwest::Client,
-    pub(super) fault: LastFault,
+    pub(super) last_error: LastError,
 }
 
-impl Wire {
+impl McpHttpClient {
     pub(super) fn new(client: reqwest::Client) -> Self {
-        Self { client, fault: LastFault::default() }
+        Self { client, last_error: LastError::default() }
     }
 
-    fn note(&self, error: Fault) -> Fault {
+    fn note(&self, error: HttpError) -> HttpError {
         // URLs may hold secrets in their query.
         let error = match error {
             StreamableHttpError::Client(error) => StreamableHttpError::Client(error.without_url()),
@@ -55,12 +55,12 @@ impl Wire {
             }
             other => other.to_string(),
         };
-        self.fault.put(message);
+        self.last_error.put(message);
         error
     }
 }
 
-impl StreamableHttpClient for Wire {
+impl StreamableHttpClient for McpHttpClient {
     type Error = reqwest::Error;
 
     async fn post_message(
@@ -70,7 +70,7 @@ impl StreamableHttpClient for Wire {
         session: Option<Arc<str>>,
         auth: Option<String>,
         headers: Headers,
-    ) -> Result<StreamableHttpPostResponse, Fault> {
+    ) -> Result<StreamableHttpPostResponse, HttpError> {
         self.post_message_with_max_sse_event_size(uri, message, session, auth, headers, super::connection::MAX_MESSAGE_BYTES).await
     }
 
@@ -82,11 +82,11 @@ impl StreamableHttpClient for Wire {
         auth: Option<String>,
         headers: Headers,
         limit: usize,
-    ) -> Result<StreamableHttpPostResponse, Fault> {
+    ) -> Result<StreamableHttpPostResponse, HttpError> {
         let in_session = session.is_some();
         let answer = self.client.post_message_with_max_sse_event_size(uri, message, session, auth, headers, limit).await;
         match answer {
-            // An error that belongs to no request, within a session: the server does not know the session.
+            // Within a session, an error without a request id means that the server has lost the session.
             Ok(StreamableHttpPostResponse::Json(JsonRpcMessage::Error(error), _)) if in_session && error.id.is_none() => {
                 Err(StreamableHttpError::SessionExpired)
             }
@@ -95,7 +95,7 @@ impl StreamableHttpClient for Wire {
         }
     }
 
-    async fn delete_session(&self, uri: Arc<str>, session: Arc<str>, auth: Option<String>, headers: Headers) -> Result<(), Fault> {
+    async fn delete_session(&self, uri: Arc<str>, session: Arc<str>, auth: Option<String>, headers: Headers) -> Result<(), HttpError> {
         self.client.delete_session(uri, session, auth, headers).await
     }
 
@@ -106,7 +106,7 @@ impl StreamableHttpClient for Wire {
         last: Option<String>,
         auth: Option<String>,
         headers: Headers,
-    ) -> Result<BoxStream<'static, Result<Sse, SseError>>, Fault> {
+    ) -> Result<BoxStream<'static, Result<Sse, SseError>>, HttpError> {
         self.client.get_stream_with_max_sse_event_size(uri, session, last, auth, headers, super::connection::MAX_MESSAGE_BYTES).await
     }
 
@@ -118,7 +118,7 @@ impl StreamableHttpClient for Wire {
         auth: Option<String>,
         headers: Headers,
         limit: usize,
-    ) -> Result<BoxStream<'static, Result<Sse, SseError>>, Fault> {
+    ) -> Result<BoxStream<'static, Result<Sse, SseError>>, HttpError> {
         self.client.get_stream_with_max_sse_event_size(uri, session, last, auth, headers, limit).await
     }
 }

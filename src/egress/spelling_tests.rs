@@ -1,4 +1,4 @@
-//! Every way in which a forbidden place can be written: what the rules say must not depend on the spelling.
+//! Property tests: the rules do not depend on how an address or a name is written.
 
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -10,7 +10,7 @@ use url::Url;
 use super::tests::egress;
 use super::*;
 
-/// What IANA's registry of special addresses keeps from the Internet, and what clouds put beside it: network and prefix.
+/// The networks of IANA's special-purpose registry that are not public, and the metadata addresses of clouds.
 const SPECIAL4: [(&str, u32); 18] = [
     ("0.0.0.0", 8),
     ("10.0.0.0", 8),
@@ -31,7 +31,7 @@ const SPECIAL4: [(&str, u32); 18] = [
     ("169.254.169.254", 32),
     ("100.100.100.200", 32),
 ];
-/// Beginnings of forbidden IPv6 addresses. In the second line are those that hold an IPv4 address, by where it begins.
+/// The forbidden IPv6 networks.
 const SPECIAL6: [(&str, u32); 12] = [
     ("::", 128),
     ("::1", 128),
@@ -46,7 +46,8 @@ const SPECIAL6: [(&str, u32); 12] = [
     ("5f00::", 16),
     ("64:ff9b:1::", 48),
 ];
-const HOLDING4: [(&str, u32); 5] = [("::", 96), ("::ffff:0:0", 96), ("::ffff:0:0:0", 96), ("64:ff9b::", 96), ("2002::", 16)];
+/// The networks that embed an IPv4 address, with the bit at which it begins.
+const EMBEDS_V4: [(&str, u32); 5] = [("::", 96), ("::ffff:0:0", 96), ("::ffff:0:0:0", 96), ("64:ff9b::", 96), ("2002::", 16)];
 const NAMES: [&str; 8] = [
     "localhost",
     "a.localhost",
@@ -66,7 +67,7 @@ fn special4(address: u32) -> bool {
     SPECIAL4.iter().any(within)
 }
 
-/// Any address, often one beside an edge of a special network.
+/// Any address, often one at the edge of a special network.
 fn any4() -> impl Strategy<Value = u32> {
     let edge = (select(&SPECIAL4), -2_i64..3, any::<bool>()).prop_map(|((network, prefix), by, end)| {
         let first = i64::from(network.parse::<Ipv4Addr>().unwrap().to_bits());
@@ -86,7 +87,7 @@ fn forbidden6() -> impl Strategy<Value = Ipv6Addr> {
     let special = (select(&SPECIAL6), any::<u128>()).prop_map(|((network, prefix), rest)| {
         Ipv6Addr::from_bits(network.parse::<Ipv6Addr>().unwrap().to_bits() | rest.checked_shr(prefix).unwrap_or(0))
     });
-    let holding = (select(&HOLDING4), forbidden4(), any::<u128>()).prop_map(|((network, at), four, rest)| {
+    let holding = (select(&EMBEDS_V4), forbidden4(), any::<u128>()).prop_map(|((network, at), four, rest)| {
         let below = 96 - at;
         let rest = rest & ((1_u128 << below) - 1);
         Ipv6Addr::from_bits(network.parse::<Ipv6Addr>().unwrap().to_bits() | u128::from(four) << below | rest)
@@ -94,7 +95,7 @@ fn forbidden6() -> impl Strategy<Value = Ipv6Addr> {
     prop_oneof![special, holding]
 }
 
-/// One number of an IPv4 address, in one of the bases that URLs know.
+/// One number of an IPv4 address, in one of the bases that URLs accept.
 fn number(value: u32, base: usize) -> String {
     match base % 4 {
         0 => value.to_string(),
@@ -104,7 +105,7 @@ fn number(value: u32, base: usize) -> String {
     }
 }
 
-/// An IPv4 address as one to four numbers, the last of which has all the bits that are left.
+/// An IPv4 address as one to four numbers, the last of which has all remaining bits.
 fn spelled4(address: u32, parts: usize, bases: [usize; 4]) -> String {
     let [a, b, c, d] = address.to_be_bytes().map(u32::from);
     let numbers = match parts % 4 {
@@ -116,7 +117,8 @@ fn spelled4(address: u32, parts: usize, bases: [usize; 4]) -> String {
     numbers.into_iter().zip(bases).map(|(value, base)| number(value, base)).collect::<Vec<_>>().join(".")
 }
 
-/// The same for those who normalise: other cases, percent encoding, wide letters, letters that vanish, dots of other scripts.
+/// A host that normalises to the same: other cases, percent encoding, wide letters, invisible characters, dots of other
+/// scripts.
 fn disguised(host: &str, how: &[Index]) -> String {
     let mut out = String::new();
     for (at, letter) in host.chars().enumerate() {
@@ -134,33 +136,33 @@ fn disguised(host: &str, how: &[Index]) -> String {
     out
 }
 
-/// What a client would be given for a URL with this host, if it is one at all.
+/// The URL with this host, if it parses and passes the check.
 fn reached(host: &str) -> Option<Url> {
     let url = Url::parse(&format!("http://{host}:8080/latest/meta-data")).ok()?;
-    egress(&[], Arc::new(System)).check(&url).is_ok().then_some(url)
+    egress(&[], Arc::new(SystemResolver)).check(&url).is_ok().then_some(url)
 }
 
 proptest! {
     #[test]
     fn an_ipv4_address_is_public_or_in_the_registry(address in any4()) {
         let four = Ipv4Addr::from_bits(address);
-        let found = address::fault(IpAddr::V4(four));
+        let found = address::non_public(IpAddr::V4(four));
         prop_assert_eq!(found.is_some(), special4(address), "{} is {:?}", four, found);
-        // The standard library has a part of the same rules.
+        // The standard library has some of the same rules.
         let known = four.is_private() || four.is_loopback() || four.is_link_local() || four.is_multicast() || four.is_broadcast()
             || four.is_documentation() || four.is_unspecified();
         prop_assert!(!known || found.is_some());
-        // In IPv6 it is what it is, or worse.
-        for (network, at) in HOLDING4 {
+        // Embedded in IPv6 it is not public either.
+        for (network, at) in EMBEDS_V4 {
             let six = Ipv6Addr::from_bits(network.parse::<Ipv6Addr>().unwrap().to_bits() | u128::from(address) << (96 - at));
-            prop_assert!(found.is_none() || address::fault(IpAddr::V6(six)).is_some(), "{four} as {six}");
+            prop_assert!(found.is_none() || address::non_public(IpAddr::V6(six)).is_some(), "{four} as {six}");
         }
     }
 
     #[test]
-    fn an_ipv6_address_is_public_only_in_what_is_given_out(address in prop_oneof![any::<u128>(), any::<u128>().prop_map(|rest| rest >> 3 | 1 << 125)]) {
+    fn an_ipv6_address_is_public_only_in_assigned_space(address in prop_oneof![any::<u128>(), any::<u128>().prop_map(|rest| rest >> 3 | 1 << 125)]) {
         let six = Ipv6Addr::from_bits(address);
-        if address::fault(IpAddr::V6(six)).is_none() {
+        if address::non_public(IpAddr::V6(six)).is_none() {
             prop_assert!(address >> 125 == 1 || six.to_ipv4_mapped().is_some() || address >> 32 == 0x0064_ff9b << 64, "{six}");
             prop_assert!(!six.is_loopback() && !six.is_multicast() && !six.is_unique_local() && !six.is_unicast_link_local(), "{six}");
         }
@@ -198,7 +200,7 @@ proptest! {
     }
 
     #[test]
-    fn an_exception_is_for_one_place_and_for_no_other(text in "[a-zA-Z0-9.:/@\\[\\]%?#\\\\ \t-]{0,24}|\\PC{0,12}:[0-9]{1,5}|[0-9a-f:.]{1,20}/[0-9]{1,3}") {
+    fn an_exception_names_one_host_and_port_or_one_network(text in "[a-zA-Z0-9.:/@\\[\\]%?#\\\\ \t-]{0,24}|\\PC{0,12}:[0-9]{1,5}|[0-9a-f:.]{1,20}/[0-9]{1,3}") {
         match text.parse::<Allowed>() {
             Ok(Allowed::Host { host, port }) => {
                 let (name, number) = text.rsplit_once(':').unwrap();
@@ -219,7 +221,7 @@ proptest! {
     }
 
     #[test]
-    fn a_network_covers_what_begins_with_its_bits(network: u128, six: bool, prefix in 0_u32..129, flipped in 0_u32..128) {
+    fn a_network_covers_addresses_with_its_prefix(network: u128, six: bool, prefix in 0_u32..129, flipped in 0_u32..128) {
         let bits = if six { 128 } else { 32 };
         let (prefix, flipped) = (prefix.min(bits), flipped % bits);
         let address = |bits: u128| if six { IpAddr::V6(Ipv6Addr::from_bits(bits)) } else { IpAddr::V4(Ipv4Addr::from_bits(u32::try_from(bits & 0xffff_ffff).unwrap())) };

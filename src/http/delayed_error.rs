@@ -1,5 +1,5 @@
-//! A body that breaks off has its client hear all that came before. The connection is closed by the error as soon as it
-//! is told, with whatever it holds unsent, so the error waits until that was sent.
+//! A body whose error is delayed until all earlier frames are sent. hyper closes the connection at an error at once, and
+//! drops what it has buffered.
 
 use std::error::Error as StdError;
 use std::pin::Pin;
@@ -8,32 +8,32 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 
-/// Why a body cannot go on. The client finds its connection cut off, which tells it that there was more to come.
-pub(crate) type Broken = Box<dyn StdError + Send + Sync>;
+/// The error of a body. The client sees a closed connection, and so knows that the body is incomplete.
+pub(crate) type BodyError = Box<dyn StdError + Send + Sync>;
 
-pub(crate) struct Breaking<B> {
+pub(crate) struct DelayedError<B> {
     body: Pin<Box<B>>,
-    broken: Option<Broken>,
+    broken: Option<BodyError>,
 }
 
-impl<B> Breaking<B> {
+impl<B> DelayedError<B> {
     pub(crate) fn new(body: B) -> Self {
         Self { body: Box::pin(body), broken: None }
     }
 }
 
-impl<B: Body<Data = Bytes, Error: Into<Broken>>> Body for Breaking<B> {
+impl<B: Body<Data = Bytes, Error: Into<BodyError>>> Body for DelayedError<B> {
     type Data = Bytes;
-    type Error = Broken;
+    type Error = BodyError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         if let Some(broken) = self.broken.take() {
             return Poll::Ready(Some(Err(broken)));
         }
         match self.body.as_mut().poll_frame(context) {
             Poll::Ready(Some(Err(error))) => {
                 self.broken = Some(error.into());
-                // A connection sends what it holds whenever its body has nothing ready.
+                // A connection flushes its buffer when the body is pending.
                 context.waker().wake_by_ref();
                 Poll::Pending
             }

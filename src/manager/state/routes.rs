@@ -1,4 +1,4 @@
-//! What the state role answers: releases, agents, how the mirror is, and the repositories themselves.
+//! The HTTP routes of the state role: releases, agents, the state of the mirror, and the repositories themselves.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -13,28 +13,28 @@ use slipway_state::mirror::{Mirror, Rules, State, Trouble, probe};
 use slipway_state::serve::{Serve, place};
 
 use super::callers::Callers;
-use super::configured::Configuration;
+use super::mirror_config::MirrorConfig;
 
 /// The prefix under which repositories are served.
-const REPOSITORIES: &str = "/state/";
-/// The repository that stands for all when a remote is tested.
-const SAMPLE: &str = "team-default";
+const REPOSITORIES_PREFIX: &str = "/state/";
+/// The repository name for a test of the remote.
+const PROBE_NAMESPACE: &str = "team-default";
 
-pub(super) struct Answers {
+pub(super) struct StateRoutes {
     pub history: Arc<History>,
     pub mirror: Mirror,
-    pub configuration: Configuration,
+    pub configuration: MirrorConfig,
     pub serve: Serve,
     pub git: Git,
     pub rules: Rules,
     pub callers: Callers,
 }
 
-impl Answers {
+impl StateRoutes {
     pub(super) async fn answer(self: Arc<Self>, request: Request) -> Result<Reply, Error> {
         self.callers.check(request.headers()).await?;
         let path = request.path().to_owned();
-        if let Some(rest) = path.strip_prefix(REPOSITORIES) {
+        if let Some(rest) = path.strip_prefix(REPOSITORIES_PREFIX) {
             let Some((namespace, rest)) = place(rest) else { return Err(Error::not_found("repositories are at /state/{namespace}.git")) };
             return self.serve.answer(namespace, rest, request).await;
         }
@@ -51,10 +51,10 @@ impl Answers {
         }
     }
 
-    /// Asks the history, which blocks.
-    async fn ask<T: Send + 'static>(&self, ask: impl FnOnce(&History) -> Result<T, Fault> + Send + 'static) -> Result<T, Error> {
+    /// Runs a query of the history, which blocks, on a blocking thread.
+    async fn query<T: Send + 'static>(&self, query: impl FnOnce(&History) -> Result<T, Fault> + Send + 'static) -> Result<T, Error> {
         let history = self.history.clone();
-        tokio::task::spawn_blocking(move || ask(&history)).await.map_err(Error::internal)?.map_err(told)
+        tokio::task::spawn_blocking(move || query(&history)).await.map_err(Error::internal)?.map_err(to_http)
     }
 
     async fn list(&self, namespace: &str, slug: &str, request: &Request) -> Result<Reply, Error> {
@@ -63,22 +63,22 @@ impl Answers {
         let before = query.number("before", 0, 0..=u64::MAX)?;
         query.end()?;
         let (namespace, slug) = (namespace.to_owned(), slug.to_owned());
-        let page = self.ask(move |history| history.list(&namespace, &slug, Some(before).filter(|before| *before > 0), limit)).await?;
-        Reply::json(&Releases { data: page.rows.into_iter().map(entry).collect(), next_before: page.next })
+        let page = self.query(move |history| history.list(&namespace, &slug, Some(before).filter(|before| *before > 0), limit)).await?;
+        Reply::json(&Releases { data: page.rows.into_iter().map(release_entry).collect(), next_before: page.next })
     }
 
     async fn one(&self, namespace: &str, slug: &str, version: &str) -> Result<Reply, Error> {
         let version: u64 = version.trim_start_matches('v').parse().map_err(|_| Error::not_found("a version is a number"))?;
         let (namespace, slug) = (namespace.to_owned(), slug.to_owned());
         let (artifact, row) = self
-            .ask(move |history| {
+            .query(move |history| {
                 let artifact = history.release(&namespace, &slug, version)?;
                 let page = history.list(&namespace, &slug, Some(version.saturating_add(1)), 1)?;
                 Ok((artifact, page.rows.into_iter().find(|row| row.version == version)))
             })
             .await?;
         let Some(row) = row else { return Err(Error::not_found(format!("there is no release v{version}"))) };
-        Reply::json(&Release { entry: entry(row), artifact: artifact.to_yaml() })
+        Reply::json(&Release { entry: release_entry(row), artifact: artifact.to_yaml() })
     }
 
     async fn agents(&self, request: &Request) -> Result<Reply, Error> {
@@ -86,7 +86,7 @@ impl Answers {
         let namespace = query.text("namespace").filter(|namespace| !namespace.is_empty());
         query.end()?;
         let data = self
-            .ask(move |history| {
+            .query(move |history| {
                 let namespaces = match namespace {
                     Some(namespace) => vec![namespace],
                     None => history.namespaces()?,
@@ -94,7 +94,7 @@ impl Answers {
                 let mut all = Vec::new();
                 for namespace in namespaces {
                     for slug in history.agents(&namespace)? {
-                        all.push(known(history, &namespace, slug)?);
+                        all.push(agent_entry(history, &namespace, slug)?);
                     }
                 }
                 Ok(all)
@@ -107,7 +107,7 @@ impl Answers {
         let configured = self.configuration.remote().is_some();
         let fault = self.configuration.fault();
         let states = self.mirror.states();
-        let data = states.iter().filter(|_| configured).map(|(namespace, state)| mirrored(namespace, state)).collect();
+        let data = states.iter().filter(|_| configured).map(|(namespace, state)| mirror_entry(namespace, state)).collect();
         Mirrors { configured: configured || fault.is_some(), data, fault }
     }
 
@@ -120,7 +120,7 @@ impl Answers {
                 }
             };
         };
-        match probe(&self.git, &self.rules, &remote, SAMPLE).await {
+        match probe(&self.git, &self.rules, &remote, PROBE_NAMESPACE).await {
             Ok(seen) => {
                 Tested { status: TestStatus::Ok, message: format!("the remote can be read and written; it has {} branches", seen.branches) }
             }
@@ -129,7 +129,7 @@ impl Answers {
     }
 }
 
-fn told(fault: Fault) -> Error {
+fn to_http(fault: Fault) -> Error {
     match fault {
         Fault::Refused(why) => Error::bad_request(why),
         Fault::Missing(why) => Error::not_found(why),
@@ -140,8 +140,8 @@ fn told(fault: Fault) -> Error {
     }
 }
 
-/// A line of a list. One whose artifact is not believed is listed, with what is wrong.
-fn entry(row: Row) -> Entry {
+/// An entry of a list. A release with an invalid artifact is listed with the fault.
+fn release_entry(row: Row) -> Entry {
     let (name, commit) = row.recorded.unzip();
     let status = row.status;
     let fault = row.summary.as_ref().err().cloned();
@@ -164,8 +164,8 @@ fn entry(row: Row) -> Entry {
     }
 }
 
-/// An agent as its repository has it.
-fn known(history: &History, namespace: &str, slug: String) -> Result<Known, Fault> {
+/// An agent's state in its repository.
+fn agent_entry(history: &History, namespace: &str, slug: String) -> Result<Known, Fault> {
     let (active, deleted, fault) = match history.current(namespace, &slug) {
         Ok(Some(Current::Release(artifact))) => (Some(artifact.metadata.version), false, None),
         Ok(Some(Current::Gone(_))) => (None, true, None),
@@ -181,7 +181,7 @@ fn known(history: &History, namespace: &str, slug: String) -> Result<Known, Faul
     Ok(Known { namespace: namespace.to_owned(), slug, active, deleted, manifest, fault })
 }
 
-fn mirrored(namespace: &str, state: &State) -> wire::Mirror {
+fn mirror_entry(namespace: &str, state: &State) -> wire::Mirror {
     let trouble = state.fault.as_ref().map(|failure| &failure.trouble);
     let status = match trouble {
         Some(Trouble::Diverged { .. }) => MirrorStatus::Diverged,

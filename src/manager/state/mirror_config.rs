@@ -1,5 +1,5 @@
-//! Where the repositories are mirrored to: ConfigMap and Secret `slipway-platform`, which REST writes. A setting that
-//! cannot be used is as good as none, and is told to whoever asks how the mirror is.
+//! The configuration of the mirror: ConfigMap and Secret `slipway-platform`, which REST writes. An invalid configuration
+//! counts as none, and its fault is part of the state of the mirror.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,21 +9,21 @@ use kube::api::Api;
 use slipway_api::mirror::{Credential, Remote, RemoteSettings};
 use slipway_api::platform;
 use slipway_cluster::Tasks;
-use slipway_cluster::watch::{Heard, follow_fields};
+use slipway_cluster::watch::{WatchEvent, follow_fields};
 use tokio::sync::watch;
 
-/// The settings as they are, and what is wrong with them.
+/// The current configuration, and its fault if it is invalid.
 #[derive(Clone)]
-pub(super) struct Configuration(Arc<Shared>);
+pub(super) struct MirrorConfig(Arc<ConfigState>);
 
-struct Shared {
-    given: Mutex<(Public, Hidden)>,
+struct ConfigState {
+    given: Mutex<(RemoteFields, RemoteSecrets)>,
     sender: watch::Sender<Option<Remote>>,
     fault: Mutex<Option<String>>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Public {
+struct RemoteFields {
     url: Option<String>,
     branch: Option<String>,
     known_hosts: Option<String>,
@@ -31,15 +31,15 @@ struct Public {
 }
 
 #[derive(Clone, Default, PartialEq, Eq)]
-struct Hidden {
+struct RemoteSecrets {
     token: Option<Credential>,
     key: Option<Credential>,
 }
 
-impl Configuration {
+impl MirrorConfig {
     fn new() -> (Self, watch::Receiver<Option<Remote>>) {
         let (sender, remote) = watch::channel(None);
-        (Self(Arc::new(Shared { given: Mutex::default(), sender, fault: Mutex::default() })), remote)
+        (Self(Arc::new(ConfigState { given: Mutex::default(), sender, fault: Mutex::default() })), remote)
     }
 
     pub(super) fn remote(&self) -> Option<Remote> {
@@ -50,11 +50,11 @@ impl Configuration {
         self.0.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn change(&self, change: impl FnOnce(&mut Public, &mut Hidden)) {
+    fn change(&self, change: impl FnOnce(&mut RemoteFields, &mut RemoteSecrets)) {
         let mut given = self.0.given.lock().unwrap_or_else(PoisonError::into_inner);
         let before = given.clone();
-        let (public, hidden) = &mut *given;
-        change(public, hidden);
+        let (public, secrets) = &mut *given;
+        change(public, secrets);
         if *given == before {
             return;
         }
@@ -65,22 +65,22 @@ impl Configuration {
         if let Some(fault) = &fault {
             tracing::warn!(fault, "nothing is mirrored: {}", platform::STATE_REPO);
         } else {
-            tracing::info!(configured = remote.is_some(), "where releases are mirrored to has changed");
+            tracing::info!(configured = remote.is_some(), "the configuration of the mirror has changed");
         }
         *self.0.fault.lock().unwrap_or_else(PoisonError::into_inner) = fault;
         self.0.sender.send_replace(remote);
     }
 }
 
-fn remote(public: &Public, hidden: &Hidden) -> Result<Option<Remote>, String> {
+fn remote(public: &RemoteFields, secrets: &RemoteSecrets) -> Result<Option<Remote>, String> {
     let Some(url) = public.url.clone() else { return Ok(None) };
-    // What is left over of another kind of remote is not sent anywhere, and no fault.
+    // Fields left over from a remote of another scheme are ignored.
     let scheme = url.split_once("://").map_or("ssh", |(scheme, _)| scheme);
     let (https, ssh) = (scheme.eq_ignore_ascii_case("https"), scheme.eq_ignore_ascii_case("ssh"));
     let settings = RemoteSettings {
         branch: public.branch.clone(),
-        token: hidden.token.clone().filter(|_| https),
-        key: hidden.key.clone().filter(|_| ssh),
+        token: secrets.token.clone().filter(|_| https),
+        key: secrets.key.clone().filter(|_| ssh),
         known_hosts: public.known_hosts.clone().filter(|_| ssh),
         authority: public.authority.clone().filter(|_| https),
         url,
@@ -88,35 +88,35 @@ fn remote(public: &Public, hidden: &Hidden) -> Result<Option<Remote>, String> {
     Remote::new(settings).map(Some)
 }
 
-/// Heeds both from now on, by tasks without which the process is of no use.
-pub(super) fn watch(client: &Client, namespace: &str, tasks: &Tasks) -> (Configuration, watch::Receiver<Option<Remote>>) {
-    let (configuration, remote) = Configuration::new();
+/// Watches the ConfigMap and the Secret, as tasks of the process.
+pub(super) fn watch(client: &Client, namespace: &str, tasks: &Tasks) -> (MirrorConfig, watch::Receiver<Option<Remote>>) {
+    let (configuration, remote) = MirrorConfig::new();
     let fields = format!("metadata.name={}", platform::NAME);
     let (first, second) = (configuration.clone(), configuration.clone());
     let (api, selected) = (Api::<ConfigMap>::namespaced(client.clone(), namespace), fields.clone());
     tasks.spawn("watch of the mirror's ConfigMap", async move {
-        let hear = |heard: Heard<ConfigMap>| match heard {
-            Heard::Seen(_, config) => first.change(|public, _| *public = Public::of(&config)),
-            Heard::Gone(..) => first.change(|public, _| *public = Public::default()),
-            Heard::Listed(keys) if keys.is_empty() => first.change(|public, _| *public = Public::default()),
-            Heard::Listing | Heard::Listed(_) => {}
+        let hear = |heard: WatchEvent<ConfigMap>| match heard {
+            WatchEvent::Seen(_, config) => first.change(|public, _| *public = RemoteFields::of(&config)),
+            WatchEvent::Gone(..) => first.change(|public, _| *public = RemoteFields::default()),
+            WatchEvent::Listed(keys) if keys.is_empty() => first.change(|public, _| *public = RemoteFields::default()),
+            WatchEvent::Listing | WatchEvent::Listed(_) => {}
         };
         follow_fields(api, &selected, None, hear).await;
     });
     let api = Api::<Secret>::namespaced(client.clone(), namespace);
     tasks.spawn("watch of the mirror's Secret", async move {
-        let hear = |heard: Heard<Secret>| match heard {
-            Heard::Seen(_, secret) => second.change(|_, hidden| *hidden = Hidden::of(&secret)),
-            Heard::Gone(..) => second.change(|_, hidden| *hidden = Hidden::default()),
-            Heard::Listed(keys) if keys.is_empty() => second.change(|_, hidden| *hidden = Hidden::default()),
-            Heard::Listing | Heard::Listed(_) => {}
+        let hear = |heard: WatchEvent<Secret>| match heard {
+            WatchEvent::Seen(_, secret) => second.change(|_, secrets| *secrets = RemoteSecrets::of(&secret)),
+            WatchEvent::Gone(..) => second.change(|_, secrets| *secrets = RemoteSecrets::default()),
+            WatchEvent::Listed(keys) if keys.is_empty() => second.change(|_, secrets| *secrets = RemoteSecrets::default()),
+            WatchEvent::Listing | WatchEvent::Listed(_) => {}
         };
         follow_fields(api, &fields, None, hear).await;
     });
     (configuration, remote)
 }
 
-impl Public {
+impl RemoteFields {
     fn of(config: &ConfigMap) -> Self {
         let value = |name: &str| config.data.as_ref()?.get(name).filter(|value| !value.trim().is_empty()).cloned();
         Self {
@@ -128,7 +128,7 @@ impl Public {
     }
 }
 
-impl Hidden {
+impl RemoteSecrets {
     fn of(secret: &Secret) -> Self {
         let value = |name: &str| {
             let bytes = &secret.data.as_ref()?.get(name)?.0;
@@ -147,49 +147,49 @@ mod tests {
 
     use super::*;
 
-    fn public(url: &str) -> Public {
-        told(&[(platform::STATE_REPO, url)])
+    fn public(url: &str) -> RemoteFields {
+        fields(&[(platform::STATE_REPO, url)])
     }
 
-    fn told(fields: &[(&str, &str)]) -> Public {
+    fn fields(fields: &[(&str, &str)]) -> RemoteFields {
         let data = fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        Public::of(&ConfigMap { data: Some(data), ..ConfigMap::default() })
+        RemoteFields::of(&ConfigMap { data: Some(data), ..ConfigMap::default() })
     }
 
     #[tokio::test]
-    async fn a_host_whose_certificate_a_private_authority_signed_takes_its_certificates() {
+    async fn a_private_certificate_authority_can_be_configured() {
         let server = GitHttp::start();
         server.repository("agents.git", &[]);
         let folder = std::env::temp_dir();
         let git = Git::new("git", folder, std::env::vars_os()).unwrap();
         let rules = Rules { allow: vec!["127.0.0.0/8".parse().unwrap()], files: None };
         let token = [(platform::STATE_TOKEN.to_owned(), k8s_openapi::ByteString(server.token().as_bytes().to_vec()))].into();
-        let hidden = Hidden::of(&Secret { data: Some(token), ..Secret::default() });
+        let secrets = RemoteSecrets::of(&Secret { data: Some(token), ..Secret::default() });
         let (url, authority) = (server.url("agents.git"), server.authority());
-        let (configuration, _) = Configuration::new();
-        configuration.change(|public, given| (*public, *given) = (told(&[(platform::STATE_REPO, &url)]), hidden));
+        let (configuration, _) = MirrorConfig::new();
+        configuration.change(|public, given| (*public, *given) = (fields(&[(platform::STATE_REPO, &url)]), secrets));
         let stranger = probe(&git, &rules, &configuration.remote().unwrap(), "team-a").await.unwrap_err();
         assert!(matches!(stranger, Trouble::Certificate(_)), "{stranger}");
-        configuration.change(|public, _| *public = told(&[(platform::STATE_REPO, &url), (platform::STATE_CA, &authority)]));
+        configuration.change(|public, _| *public = fields(&[(platform::STATE_REPO, &url), (platform::STATE_CA, &authority)]));
         let seen = probe(&git, &rules, &configuration.remote().unwrap(), "team-a").await;
         assert_eq!(seen.map(|seen| seen.branches), Ok(0));
-        // Left over from before, it is of no use to ssh, and no fault.
+        // An authority that is left over is ignored for other schemes.
         configuration
-            .change(|public, _| *public = told(&[(platform::STATE_REPO, "file:///mirror/a.git"), (platform::STATE_CA, &authority)]));
+            .change(|public, _| *public = fields(&[(platform::STATE_REPO, "file:///mirror/a.git"), (platform::STATE_CA, &authority)]));
         assert_eq!((configuration.fault(), configuration.remote().is_some()), (None, true));
-        configuration.change(|public, _| *public = told(&[(platform::STATE_REPO, &url), (platform::STATE_CA, "/etc/ca.pem")]));
+        configuration.change(|public, _| *public = fields(&[(platform::STATE_REPO, &url), (platform::STATE_CA, "/etc/ca.pem")]));
         let fault = configuration.fault().unwrap();
         assert!(fault.contains("PEM"), "{fault}");
     }
 
     #[test]
-    fn a_remote_is_made_of_what_both_say_and_a_fault_is_kept() {
-        let (configuration, mut remote) = Configuration::new();
+    fn the_remote_follows_both_objects_and_a_fault_is_kept() {
+        let (configuration, mut remote) = MirrorConfig::new();
         configuration.change(|given, _| *given = public("https://git.example.com/slipway.git"));
         assert!(remote.has_changed().unwrap() && remote.borrow_and_update().is_some());
         configuration.change(|given, _| *given = public("https://git.example.com/slipway.git"));
         assert!(!remote.has_changed().unwrap(), "the same again is no change");
-        configuration.change(|_, hidden| hidden.key = Some(Credential::new("hunter2")));
+        configuration.change(|_, secrets| secrets.key = Some(Credential::new("hunter2")));
         assert!(remote.borrow_and_update().is_some(), "a key that is of no use to https is left alone");
         configuration.change(|given, _| *given = public("nonsense://x"));
         let fault = configuration.fault().unwrap();
