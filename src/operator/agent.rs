@@ -56,9 +56,9 @@ pub(crate) struct Controller {
     requests: Requests,
     /// Whose pods change because the platform did.
     rollout: Rollout,
-    strays: Strays,
     /// Of each Team what its agents depend on, as last seen.
     teams: Mutex<HashMap<Key, TeamVersion>>,
+    strays: Strays,
 }
 
 /// All of a Team but its status, which counts its agents and so changes with every one of them: its UID, generation and
@@ -68,7 +68,7 @@ type TeamVersion = (Option<String>, Option<i64>, BTreeMap<String, String>, bool)
 impl Controller {
     pub(crate) fn new(context: Arc<Context>) -> Self {
         let rollout = Rollout::new(context.settings.max_concurrent_rollouts);
-        Self { context, requests: Requests::default(), rollout, strays: Strays::default(), teams: Mutex::default() }
+        Self { context, requests: Requests::default(), rollout, teams: Mutex::default(), strays: Strays::default() }
     }
 
     /// Whether more of the Team has changed than its status.
@@ -188,15 +188,12 @@ async fn reconcile(controller: &Controller, key: &Key) -> Next<write::Error> {
         apply::keep(&agent, context).await?;
         return Err(error);
     }
-    let Progress { resolved, applied, error } = match tracks::of(&agent, context) {
-        Some(workloads) => {
-            gather::note(key, &workloads, context);
-            bring(&agent, &workloads, controller).await?
-        }
-        None => {
-            let resolved = Resolved::Unknown("the release that it is pinned to");
-            Progress { resolved, applied: apply::keep(&agent, context).await?, error: None }
-        }
+    let Progress { resolved, applied, error } = if let Some(workloads) = tracks::of(&agent, context) {
+        gather::note(key, &workloads, context);
+        bring(&agent, &workloads, controller).await?
+    } else {
+        let resolved = Resolved::Unknown("the release that it is pinned to");
+        Progress { resolved, applied: apply::keep(&agent, context).await?, error: None }
     };
     let sooner = report::report(&agent, &resolved, &applied, controller).await?;
     if let Some(error) = error {

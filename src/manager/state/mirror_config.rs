@@ -88,7 +88,7 @@ fn remote(public: &RemoteFields, secrets: &RemoteSecrets) -> Result<Option<Remot
     Remote::new(settings).map(Some)
 }
 
-/// Watches the ConfigMap and the Secret, as tasks of the process.
+/// Watches the ConfigMap and the Secret, by tasks without which the process ends.
 pub(super) fn watch(client: &Client, namespace: &str, tasks: &Tasks) -> (MirrorConfig, watch::Receiver<Option<Remote>>) {
     let (configuration, remote) = MirrorConfig::new();
     let fields = format!("metadata.name={}", platform::NAME);

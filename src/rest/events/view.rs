@@ -6,7 +6,7 @@ use kube::ResourceExt;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
-use slipway_api::{ids, labels};
+use slipway_api::{Track, ids, labels};
 use slipway_cluster::Key;
 use slipway_http::{Error, Event};
 
@@ -14,8 +14,6 @@ use slipway_http::{Error, Event};
 const PAYLOAD_BYTES_MAX: usize = 16 * 1024;
 /// The prefix of our controllers' names.
 const CONTROLLER_PREFIX: &str = "slipway-";
-/// The suffixes of Deployments of other tracks. No agent's name ends with them.
-const TRACK_SUFFIXES: [&str; 2] = ["-canary", "-candidate"];
 
 /// Something that happened to an agent.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -46,7 +44,7 @@ pub(super) fn agent(event: &KubeEvent) -> Option<Key> {
     let group = about.api_version.as_deref().and_then(|version| version.split_once('/')).map_or("", |(group, _)| group);
     let name = match (about.kind.as_deref()?, group) {
         ("Agent", slipway_api::GROUP | "") => name,
-        ("Deployment", "apps" | "") => TRACK_SUFFIXES.iter().find_map(|track| name.strip_suffix(track)).unwrap_or(name),
+        ("Deployment", "apps" | "") => Track::of_workload(name).0,
         _ => return None,
     };
     // Agents live in the namespaces of teams only.

@@ -105,8 +105,11 @@ async fn what_belongs_to_an_agent_and_is_wanted_on_no_track_goes() {
     assert_eq!(orphans(&wanted), ["ConfigMap helper-tool-digests", "Service helper-canary"], "what is gone is forgotten");
 }
 
-/// A cluster that has no address left for Services; what it is asked to write, in order.
-fn cluster_without_addresses() -> (Client, Arc<Mutex<Vec<(String, Value)>>>) {
+/// Paths and bodies, in order.
+type Writes = Arc<Mutex<Vec<(String, Value)>>>;
+
+/// A cluster that has no address left for Services, and what it is asked to write.
+fn cluster_without_addresses() -> (Client, Writes) {
     let written = Arc::new(Mutex::new(Vec::new()));
     let writes = written.clone();
     let server = tower::service_fn(move |request: Request<Body>| {
