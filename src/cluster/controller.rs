@@ -1,11 +1,12 @@
 //! The wiring of every controller: kube's `Controller` reconciles the objects that a request queue names. Watches fill the
 //! caches in every replica; a controller, with kube's store and scheduler, exists only while this process holds the lease.
 //!
-//! kube's scheduler takes due objects in the order of a hash set, so that under load an object could wait without end. Due
-//! requests therefore wait in a queue of ours, first in, first out, and kube gets no more of them than it can start at once.
+//! kube takes due objects in the order of a hash set, so that under load an object could wait without bound. Hence due keys
+//! wait in our queue, first in, first out, and kube gets no more of them than it may start at once.
 //!
 //! kube's controller calls the reconciler for objects in its store. Our caches hold the objects in other forms, so the store
-//! holds names only, each from the start to the end of its reconcile. See docs/decisions/008-controllers.md.
+//! holds names only: a name is there from the time at which kube gets the key to the end of the reconcile. See
+//! docs/decisions/008-controllers.md.
 
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
@@ -65,10 +66,10 @@ pub struct Requests(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
-    /// The requested objects whose reconcile has not begun. Each key is in the channel at most once.
+    /// The requested objects whose reconcile has not begun. Each key is in the queue at most once.
     waiting: HashSet<Key>,
-    /// The objects in reconcile, and whether each came due again meanwhile.
-    at_work: HashMap<Key, bool>,
+    /// The objects that kube has, and whether each was due again meanwhile.
+    running: HashMap<Key, bool>,
     senders: Option<Senders>,
 }
 
@@ -103,8 +104,8 @@ impl Requests {
         }
     }
 
-    /// Opens the queue and returns the stream of due requests: immediate ones in order and delayed ones by time, alternating. An
-    /// object in reconcile comes again after that.
+    /// Opens the queue and returns the stream of due requests: immediate ones in their order and delayed ones by their time,
+    /// alternating. An object that is being reconciled is queued again when that ends.
     pub fn open(&self) -> impl Stream<Item = Key> + Send + use<> {
         let (now, immediate) = mpsc::unbounded();
         let (later, delayed) = mpsc::unbounded();
@@ -117,8 +118,8 @@ impl Requests {
         let requests = self.clone();
         stream::select(immediate, due).filter_map(move |key| {
             let mut state = requests.lock();
-            let at_work = state.at_work.get_mut(&key);
-            future::ready(at_work.map(|again| *again = true).is_none().then_some(key))
+            let running = state.running.get_mut(&key);
+            future::ready(running.map(|was_due| *was_due = true).is_none().then_some(key))
         })
     }
 
@@ -136,20 +137,20 @@ impl Requests {
         self.lock().waiting.remove(key);
     }
 
-    /// The object is handed out, and is not again before [`Self::end`].
+    /// Marks an object as handed to kube. It is not handed again before [`Self::end`].
     fn hand(&self, key: &Key) {
-        self.lock().at_work.insert(key.clone(), false);
+        self.lock().running.insert(key.clone(), false);
     }
 
-    /// The reconcile is over; `again` says when the object is to be reconciled though nobody requests it.
-    fn end(&self, key: &Key, again: Option<Duration>) {
+    /// Marks the end of a reconcile. The object is queued again if it was due meanwhile, and after `requeue`.
+    fn end(&self, key: &Key, requeue: Option<Duration>) {
         let mut state = self.lock();
-        let missed = state.at_work.remove(key) == Some(true);
+        let was_due = state.running.remove(key) == Some(true);
         let Some(senders) = &state.senders else { return };
-        if missed {
+        if was_due {
             drop(senders.now.unbounded_send(key.clone()));
         }
-        if let Some(delay) = again {
+        if let Some(delay) = requeue {
             drop(senders.later.unbounded_send(ScheduleRequest { message: key.clone(), run_at: Instant::now() + delay }));
         }
     }
@@ -166,21 +167,21 @@ pub struct Options {
     pub phase: watch::Receiver<Phase>,
 }
 
-/// What reconciles of one controller share.
+/// The state that all reconciles of one controller share.
 struct ControllerState<K: Resource<DynamicType = ()> + Clone + Debug + 'static> {
     name: &'static str,
     requests: Requests,
     metrics: Metrics,
-    /// How many more reconciles may begin.
+    /// One for each further reconcile that may start.
     permits: Semaphore,
-    /// kube's store: the names of what is being reconciled.
+    /// kube's store: the names of the objects that kube reconciles now.
     names: Mutex<Writer<PartialObjectMeta<K>>>,
     /// The consecutive failures of each object.
     failures: Mutex<HashMap<Key, u32>>,
 }
 
 impl<K: Resource<DynamicType = ()> + Clone + Debug + 'static> ControllerState<K> {
-    /// Waits until another reconcile may begin, and hands the object to kube.
+    /// Waits for a permit, then adds the object's name to kube's store.
     async fn hand(self: Arc<Self>, key: Key) -> ObjectRef<PartialObjectMeta<K>> {
         if let Ok(permit) = self.permits.acquire().await {
             permit.forget();
@@ -200,8 +201,8 @@ impl<K: Resource<DynamicType = ()> + Clone + Debug + 'static> ControllerState<K>
         self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a reconcile, sees to what comes next, and lets another begin.
-    fn ended<E: Failure>(&self, key: &Key, took: Duration, outcome: std::thread::Result<Next<E>>) {
+    /// Counts a finished reconcile, requeues the object if that is due, and returns the permit.
+    fn end<E: Failure>(&self, key: &Key, took: Duration, outcome: std::thread::Result<Next<E>>) {
         let by = ByController { controller: self.name };
         self.metrics.reconciles.get_or_create(&by).inc();
         self.metrics.durations.get_or_create(&by).observe(took.as_secs_f64());
@@ -211,18 +212,18 @@ impl<K: Resource<DynamicType = ()> + Clone + Debug + 'static> ControllerState<K>
                 self.failures().remove(key);
                 next
             }
-            Ok(Err(error)) => Some(self.failed(key, error.category(), &error.to_string())),
-            Err(panic) => Some(self.failed(key, "panic", &format!("it panicked: {}", panic_message(&*panic)))),
+            Ok(Err(error)) => Some(self.backoff(key, error.category(), &error.to_string())),
+            Err(panic) => Some(self.backoff(key, "panic", &format!("the reconcile panicked: {}", panic_message(&*panic)))),
         };
         self.names().apply_watcher_event(&watcher::Event::Delete(named(key)));
         self.requests.end(key, next);
         self.permits.add_permits(1);
     }
 
-    /// Counts a failure; when to try again.
-    fn failed(&self, key: &Key, category: &'static str, error: &str) -> Duration {
+    /// Counts a failure, and returns the delay of the retry: exponential backoff.
+    fn backoff(&self, key: &Key, category: &'static str, error: &str) -> Duration {
         self.metrics.errors.get_or_create(&ByCategory { controller: self.name, category }).inc();
-        tracing::warn!(controller = self.name, object = %key, error, "a reconcile failed and will be tried again");
+        tracing::warn!(controller = self.name, object = %key, error, "a reconcile failed and will be retried");
         let mut failures = self.failures();
         let attempts = failures.entry(key.clone()).or_insert(0);
         let pause = FIRST_BACKOFF.saturating_mul(1 << (*attempts).min(16)).min(MAX_BACKOFF);
@@ -292,8 +293,8 @@ where
             let began = Instant::now();
             let work = async { reconcile(key.clone()).await };
             let outcome = AssertUnwindSafe(work).catch_unwind().await;
-            shared.ended(&key, began.elapsed(), outcome);
-            // When the object comes again, our own queue says.
+            shared.end(&key, began.elapsed(), outcome);
+            // Our own queue has the requeue.
             Ok::<_, Infallible>(Action::await_change())
         }
     };

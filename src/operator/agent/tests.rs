@@ -28,6 +28,7 @@ use super::{Controller, build, tracks};
 use crate::caches::ChildKind;
 use crate::caches::secret::SecretState;
 use crate::caches::skill::CachedSkill;
+use crate::children;
 use crate::registry::{Change, Registered};
 use crate::settings::{Platform, Settings};
 use crate::testing::{context, settings};
@@ -95,8 +96,12 @@ fn fault(yaml: &str, settings: &Settings) -> Fault {
 }
 
 fn golden(name: &str, settings: &Settings) {
+    golden_on(Track::Stable, name, settings);
+}
+
+fn golden_on(track: Track, name: &str, settings: &Settings) {
     let file = |end: &str| Path::new("testdata").join(format!("{name}.{end}.yaml"));
-    let plan = plan(&std::fs::read_to_string(file("in")).unwrap(), settings);
+    let plan = plan_on(track, &std::fs::read_to_string(file("in")).unwrap(), settings);
     let mut text = String::new();
     for (kind, value) in build::build(&plan).into_values().unwrap() {
         let name = value["metadata"]["name"].as_str().unwrap();
@@ -142,6 +147,23 @@ fn everything() -> Settings {
 #[test]
 fn an_agent_with_everything() {
     golden("full", &everything());
+}
+
+#[test]
+fn a_candidate() {
+    let yaml = std::fs::read_to_string("testdata/candidate.in.yaml").unwrap();
+    let built = |track| build::build(&plan_on(track, &yaml, &settings(None))).into_values().unwrap();
+    let (stable, candidate) = (built(Track::Stable), built(Track::Candidate));
+    assert_eq!((stable.len(), candidate.len()), (5, 5), "all kinds are built");
+    for ((kind, value), (other, of_stable)) in candidate.iter().zip(&stable) {
+        assert_eq!(kind, other);
+        let (name, of_stable) = (children::name(value), children::name(of_stable));
+        assert_eq!(name, of_stable.replacen("helper", "helper-candidate", 1), "{kind:?}");
+    }
+    let child = |wanted: ChildKind| &candidate.iter().find(|(kind, _)| *kind == wanted).unwrap().1;
+    assert_eq!(child(ChildKind::ConfigMap)["data"][contract::STORAGE], "memory");
+    assert_eq!(child(ChildKind::Deployment)["spec"]["replicas"], 1);
+    golden_on(Track::Candidate, "candidate", &settings(None));
 }
 
 const TEAM: &str = "---\nkind: Team\nmetadata: {name: a}\nspec: {name: A, gcpServiceAccounts: [me@example.com]}\n";

@@ -1,4 +1,5 @@
 //! The ServiceAccount of an agent that acts as a cloud identity; other agents have none of their own.
+//! It is per track, as a track's spec may name another identity; the cloud's binding has to name the account of each track.
 
 use k8s_openapi::api::core::v1::ServiceAccount;
 
