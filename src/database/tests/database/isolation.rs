@@ -243,8 +243,8 @@ async fn estimates_tell_nothing_of_another_teams_rows() {
             "messages_pkey",
         ),
         (
-            "select * from slipway.conversations where team = 'a' and agent_id = 'ag_1' order by updated_at desc, id desc limit 20",
-            "conversations_by_age",
+            "select * from slipway.conversations where team = 'a' and agent_id = 'ag_1' and team collate \"POSIX\" = 'a' and agent_id collate \"POSIX\" = 'ag_1' order by updated_at desc, id desc limit 20",
+            "conversations_newest",
         ),
     ] {
         let plan = format!("{:?}", raw.ask(&format!("set enable_seqscan = on; explain {question}")).await.unwrap());
