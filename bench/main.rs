@@ -5,6 +5,7 @@
 mod callers;
 mod cluster;
 mod create;
+mod evaluation;
 mod floor;
 mod http;
 mod idle;
@@ -68,6 +69,8 @@ enum Part {
     Rest,
     /// The runtime: memory, start, chats per second, streams, what it adds to a provider.
     Runtime,
+    /// Evaluation: cases per second, what a judge costs, memory of a run.
+    Evaluation,
     /// The release history: releases per second, lists and differences by length, size.
     State,
 }
@@ -89,6 +92,9 @@ async fn main() -> anyhow::Result<()> {
     if arguments.wants(Part::Runtime) {
         stored::measure(arguments.runs)?;
         runtime::measure(arguments.runs)?;
+    }
+    if arguments.wants(Part::Evaluation) {
+        evaluation::measure(arguments.runs)?;
     }
     if arguments.wants(Part::State) {
         state::measure(arguments.runs)?;

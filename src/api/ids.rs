@@ -37,6 +37,24 @@ pub fn skill_name(reference: &str) -> String {
     }
 }
 
+/// `ds_` and the resource's name with `_` for `-`.
+pub fn dataset(name: &str) -> String {
+    format!("ds_{}", name.replace('-', "_"))
+}
+
+/// The resource's name, given either its id or its name.
+pub fn dataset_name(reference: &str) -> String {
+    match reference.strip_prefix("ds_") {
+        Some(rest) => rest.replace('_', "-"),
+        None => reference.to_owned(),
+    }
+}
+
+/// `ev_` and what follows the prefix in the resource's name; of one that a person named, the whole name.
+pub fn evaluation_run(name: &str) -> String {
+    format!("ev_{}", name.strip_prefix("ev-").unwrap_or(name).replace('-', "_"))
+}
+
 /// `tk_` and the slug.
 pub fn team(slug: &str) -> String {
     format!("tk_{slug}")

@@ -9,6 +9,8 @@ pub mod agent;
 pub mod condition;
 pub mod contract;
 pub mod crd;
+pub mod dataset;
+pub mod evaluation_run;
 pub mod gitops;
 pub mod ids;
 pub mod knowledge_base;
@@ -26,6 +28,8 @@ mod words;
 pub mod yaml;
 
 pub use agent::{Agent, AgentSpec, AgentStatus};
+pub use dataset::{Dataset, DatasetSpec, DatasetStatus};
+pub use evaluation_run::{EvaluationRun, EvaluationRunSpec, EvaluationRunStatus};
 pub use knowledge_base::{KnowledgeBase, KnowledgeBaseSpec};
 pub use release::{AgentRelease, AgentReleaseSpec, AgentReleaseStatus, ReleasePhase};
 pub use skill::{Skill, SkillSpec, SkillStatus};

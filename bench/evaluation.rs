@@ -1,0 +1,150 @@
+//! Evaluation: cases per second beside the bare chats of the same runtime, what a judge costs beside asking it directly, and
+//! the memory of a run of 1,000 cases.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context, bail};
+use serde_json::{Value, json};
+use slipway_http::token::{CONTROL_LIFE, Signer};
+use slipway_peers::mock_llm;
+
+use crate::load::Load;
+use crate::numbers::median;
+use crate::start::{Process, cores};
+use crate::{http, runtime, table};
+
+const AGENT: &str = "ag_bench";
+const SIZES: [u32; 2] = [100, 1000];
+/// As many as the runtime takes cases at once.
+const CONCURRENCY: u32 = 4;
+const JUDGED_CASES: u32 = 200;
+const DEADLINE: Duration = Duration::from_mins(5);
+
+/// A judge that finds every answer right, at once. Another party's server.
+const JUDGE: &str = r#"
+rules:
+  - path: "/v1/chat/completions"
+    match: "@"
+    response:
+      status: 200
+      content: |
+        {"id": "1", "object": "chat.completion", "created": 1, "model": "judge",
+         "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "{\"verdict\": \"yes\", \"reason\": \"It is right.\"}"}}],
+         "usage": {"prompt_tokens": 9, "completion_tokens": 9, "total_tokens": 18}}
+"#;
+
+pub(crate) fn measure(runs: u32) -> anyhow::Result<()> {
+    let (core, other) = cores()?;
+    table::part("Evaluation without a database: stub agent, words compared, server on one core");
+    let mut growth = Vec::new();
+    for size in SIZES {
+        let mut rates = Vec::new();
+        let (mut idle, mut after) = (Vec::new(), Vec::new());
+        for _ in 0..runs {
+            let agent = Agent::serve(&core, &[])?;
+            idle.push(agent.process.resident()?);
+            rates.push(f64::from(size) / agent.run(size, &["relevance_to_query"], None)?);
+            after.push(agent.process.resident()?);
+        }
+        let agent = Agent::serve(&core, &[])?;
+        let chats =
+            Load { port: agent.port, core: &other, connections: CONCURRENCY, paths: "/chat", body: Some(runtime::CHAT), headers: "" };
+        let (measured, floor) = (median(&rates), chats.run()?.rate);
+        table::beside(&format!("{size} cases"), (&table::per_second(measured), measured), (&table::per_second(floor), floor), "");
+        let grown = median(&after) - median(&idle);
+        table::alone(&format!("{size} cases, memory above idle"), &table::mebibytes(grown), "<= 10 MiB");
+        growth.push((size, f64::from(size) / measured));
+    }
+    table::growth("growth of a run's time", &growth);
+    table::remark(&format!(
+        "the floor is the same runtime asked by {CONCURRENCY} clients at once; a run is polled for its end every 20 ms"
+    ));
+    judged(&core)
+}
+
+/// What a case costs more than its judge.
+fn judged(core: &str) -> anyhow::Result<()> {
+    let judge = mock_llm(JUDGE);
+    let base = format!("{}/v1", judge.url());
+    let agent = Agent::serve(core, &[("OPENAI_BASE_URL", &base), ("OPENAI_API_KEY", "none")])?;
+    agent.run(10, &["fluency"], Some("openai:/judge"))?;
+    let took = agent.run(JUDGED_CASES, &["fluency"], Some("openai:/judge"))? / f64::from(JUDGED_CASES);
+    let port = judge.url().rsplit(':').next().and_then(|port| port.parse().ok()).context("the judge's port")?;
+    let asked = json!({"model": "judge", "messages": [{"role": "user", "content": "Is it right?"}]}).to_string();
+    let load = Load {
+        port,
+        core,
+        connections: CONCURRENCY,
+        paths: "/v1/chat/completions",
+        body: Some(&asked),
+        headers: "authorization: Bearer none",
+    };
+    let floor = 1.0 / load.run()?.rate;
+    table::part("Evaluation with a judge that answers at once, another party's server");
+    table::beside("a case with one judge call", (&table::milliseconds(took), took), (&table::milliseconds(floor), floor), "");
+    table::remark(&format!(
+        "the floor is the judge asked by {CONCURRENCY} clients at once; the runtime adds {} a call",
+        table::milliseconds(took - floor)
+    ));
+    Ok(())
+}
+
+/// A runtime with its control port.
+struct Agent {
+    process: Process,
+    port: u16,
+    control: u16,
+    signer: Signer,
+}
+
+impl Agent {
+    fn serve(core: &str, variables: &[(&str, &str)]) -> anyhow::Result<Self> {
+        let key = Signer::generate().context("no randomness")?;
+        let signer = Signer::from_pkcs8(&key).context("a key of our own")?;
+        let (port, control, public) = (http::free_port()?, http::free_port()?, signer.public_key());
+        let control_port = control.to_string();
+        let mut all = vec![
+            ("RUNTIME_AGENT_ID", AGENT),
+            ("RUNTIME_CONTROL_PORT", control_port.as_str()),
+            ("RUNTIME_CONTROL_PUBLIC_KEY", public.as_str()),
+        ];
+        all.extend(variables);
+        let process = runtime::serve(port, core, &all)?;
+        runtime::first_chat(port, Instant::now())?;
+        Ok(Self { process, port, control, signer })
+    }
+
+    /// The seconds that a run takes.
+    fn run(&self, cases: u32, scorers: &[&str], judge: Option<&str>) -> anyhow::Result<f64> {
+        let cases: Vec<Value> = (0..cases).map(|case| json!({"input": format!("How do I get to station {case}?")})).collect();
+        let run = format!("ev_{:026}", SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_nanos());
+        let total = cases.len();
+        let mut body =
+            json!({"run_id": run, "agent": AGENT, "dataset": {"name": "bench", "cases": cases}, "risk_profile": "low", "scorers": scorers});
+        if let Some(judge) = judge {
+            body["judge_model"] = json!(judge);
+        }
+        let begun = Instant::now();
+        http::call(self.control, "POST", "/control/evaluate", &self.authorization()?, Some(&body.to_string()), 202)?;
+        while begun.elapsed() < DEADLINE {
+            let answer = http::call(self.control, "GET", &format!("/control/evaluations/{run}"), &self.authorization()?, None, 200)?;
+            let report: Value = serde_json::from_str(&answer)?;
+            if report["status"] != "running" {
+                let took = begun.elapsed().as_secs_f64();
+                let scored =
+                    report["results"].as_array().into_iter().flatten().filter(|result| result["scores"][0]["state"] == "scored").count();
+                if report["status"] != "completed" || scored != total {
+                    bail!("of {total} cases {scored} were scored: {} {}", report["status"], report["reason"]);
+                }
+                return Ok(took);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        bail!("the run does not end")
+    }
+
+    fn authorization(&self) -> anyhow::Result<String> {
+        let token = self.signer.token(AGENT, CONTROL_LIFE, SystemTime::now()).context("no randomness")?;
+        Ok(format!("authorization: Bearer {token}"))
+    }
+}

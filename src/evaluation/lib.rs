@@ -1,0 +1,21 @@
+//! Evaluation, without a model, a cluster or a clock: which scorers apply to a case and what they ask a judge, what a
+//! judge's answer means, how scores become a mean with an interval, and a mean a verdict.
+
+mod comparison;
+mod judge;
+mod profile;
+mod scoring;
+mod seed;
+mod summary;
+mod turn;
+mod verdict;
+pub mod wire;
+
+pub use comparison::{Comparison, Metric, Winner, compare};
+pub use judge::{Judged, Question, question, read_answer, repair};
+pub use profile::Profile;
+pub use scoring::{Applies, applies, deterministic, heuristic};
+pub use seed::seed;
+pub use summary::{Mean, Summary, summarize};
+pub use turn::{ToolCall, Turn};
+pub use verdict::{Outcome, Verdict, verdict};
