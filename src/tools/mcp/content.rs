@@ -28,7 +28,8 @@ pub(super) fn offered(mut tools: Vec<Tool>, server: &str, reserved: &ReservedNam
         }
         let description = tool.description.or(tool.title.map(Into::into)).unwrap_or_default();
         let description = description[..edge(&description, MAX_DESCRIPTION_BYTES)].to_owned();
-        Some(OfferedTool { spec: Spec { name, description, schema }, remote: tool.name.into_owned() })
+        let only_reads = tool.annotations.is_some_and(|said| said.read_only_hint == Some(true));
+        Some(OfferedTool { spec: Spec { name, description, schema }, remote: tool.name.into_owned(), only_reads })
     };
     tools.into_iter().zip(names).filter_map(offer).collect()
 }
