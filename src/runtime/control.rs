@@ -50,8 +50,7 @@ impl Control {
                 self.evaluations.cancel(run)
             }
             ("/control/status", _) => Err(Error::method_not_allowed(&[Method::GET])),
-            ("/control/reload", _) => Err(Error::method_not_allowed(&[Method::POST])),
-            ("/control/evaluate", _) => Err(Error::method_not_allowed(&[Method::POST])),
+            ("/control/reload" | "/control/evaluate", _) => Err(Error::method_not_allowed(&[Method::POST])),
             (path, _) if path.starts_with(EVALUATIONS) => Err(Error::method_not_allowed(&[Method::GET, Method::DELETE])),
             _ => Err(Error::not_found("control has /control/status, /control/reload, /control/evaluate and /control/evaluations/{run}")),
         }
