@@ -32,7 +32,7 @@ const TURN_BYTES: u64 = 128 * MIB;
 /// partial answers are stored.
 const DRAIN_TIME: Duration = Duration::from_secs(3);
 /// Of the control port: an evaluation's cases, and what was found in them. They are among what turns may take.
-const CONTROL_BYTES: u64 = 64 * MIB;
+const CONTROL_BYTES: u64 = 96 * MIB;
 /// For the last spans and usage.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 

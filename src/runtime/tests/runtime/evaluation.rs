@@ -118,7 +118,7 @@ fn only_the_platform_begins_an_evaluation_and_what_it_asks_is_checked() {
     }
     assert_eq!(platform.ask("GET /control/evaluate", &Value::Null).0, 405);
     // A body of several MiB is taken.
-    let large = request(2, &json!(["safety"]), &inputs((0..7).map(|_| "word ".repeat(200_000))));
+    let large = request(2, &json!(["safety"]), &inputs((0..8).map(|_| "word ".repeat(200_000))));
     assert_eq!(platform.run(&large)["status"], "completed");
 }
 
