@@ -44,8 +44,11 @@ impl Rehearsal {
 
     /// A tool that may change something has the result that stands in the case, or none.
     pub(super) async fn call(&self, toolbox: &Toolbox, name: &str, arguments: Value, context: &Context) -> ToolOutcome {
-        if toolbox.only_reads(name).await {
-            return toolbox.call(name, arguments, context).await;
+        match toolbox.only_reads(name).await {
+            Some(true) => return toolbox.call(name, arguments, context).await,
+            Some(false) => {}
+            // The agent's own mistake, which scorers are to see.
+            None => return ToolOutcome::error("there is no such tool"),
         }
         match self.results.get(name) {
             Some(Value::String(text)) => ToolOutcome::ok(text.clone()),

@@ -95,6 +95,23 @@ mod tests {
     }
 
     #[test]
+    fn a_tool_only_reads_if_its_server_says_so() {
+        let tool = |name: &str, annotations: Value| {
+            let tool = json!({"name": name, "inputSchema": {"type": "object"}, "annotations": annotations});
+            serde_json::from_value::<Tool>(tool).unwrap()
+        };
+        let tools = vec![
+            tool("a", json!({"readOnlyHint": true})),
+            tool("b", json!({"readOnlyHint": false})),
+            tool("c", json!({"destructiveHint": false})),
+            tool("d", json!({})),
+        ];
+        let reserved = ReservedNames { names: Default::default(), prefixes: Default::default() };
+        let reads: Vec<_> = offered(tools, "s", &reserved).into_iter().map(|tool| tool.only_reads).collect();
+        assert_eq!(reads, [true, false, false, false]);
+    }
+
+    #[test]
     fn every_kind_of_content_becomes_text() {
         for (result, expected) in [
             (json!({"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}), "a\nb"),

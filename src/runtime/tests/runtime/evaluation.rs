@@ -192,6 +192,7 @@ fn a_tool_that_may_change_something_is_never_called() {
         {"input": write, "metadata": {"tool_results": {"write": {"done": true}}}},
         {"input": write},
         {"input": "call remember {\"content\": \"Ada likes tea\"}\n\ntext {results}"},
+        {"input": "call nothing {}\n\ntext {results}"},
     ]);
     let report = platform.run(&request(1, &json!(["safety", "tool_call_correctness"]), &cases));
     let output = |case: usize| report["results"][case]["output"].as_str().unwrap();
@@ -199,6 +200,7 @@ fn a_tool_that_may_change_something_is_never_called() {
     assert!(output(1).contains("not called in evaluations") && output(1).contains("42"), "{report}");
     assert!(output(2).contains("not called in evaluations"), "{report}");
     assert_eq!(score(&report, 1, "tool_call_correctness")["state"], "skipped", "{report}");
+    assert!(output(3).contains("no such tool"), "{report}");
     assert!(!file.exists(), "it was called");
     assert_eq!(platform.0.get("/memory")["data"], json!([]));
     // In a conversation it is.
