@@ -28,7 +28,7 @@ impl Store {
             None => (None, None),
         };
         let search = search.map(str::trim).filter(|text| !text.is_empty()).map(clean);
-        // In this collation alone the index by age is used, see step 9 of the schema.
+        // In this collation alone the index by age is used, see step 10 of the schema.
         let query = sqlx::AssertSqlSafe(format!(
             "SELECT {SUMMARY} FROM slipway.conversations c
              WHERE team = $1 AND agent_id = $2 AND team COLLATE \"POSIX\" = $1 AND agent_id COLLATE \"POSIX\" = $2

@@ -8,6 +8,7 @@ mod batch;
 mod connection;
 mod conversation;
 mod deletion;
+mod evaluation;
 mod fault;
 mod id;
 mod login;
@@ -27,6 +28,7 @@ mod types;
 mod usage;
 
 pub use connection::{Options, Run};
+pub use evaluation::EvaluationResult;
 pub use fault::Fault;
 pub use login::Login;
 pub use memory::spelling;

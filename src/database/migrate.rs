@@ -20,7 +20,7 @@ struct Step {
     sql: &'static str,
 }
 
-const STEPS: [Step; 9] = [
+const STEPS: [Step; 10] = [
     Step { version: 1, name: "conversations", sql: include_str!("migrations/0001_conversations.sql") },
     Step { version: 2, name: "memories", sql: include_str!("migrations/0002_memories.sql") },
     Step { version: 3, name: "usage", sql: include_str!("migrations/0003_usage.sql") },
@@ -29,7 +29,8 @@ const STEPS: [Step; 9] = [
     Step { version: 6, name: "turns in one question", sql: include_str!("migrations/0006_turns.sql") },
     Step { version: 7, name: "lock timeout", sql: include_str!("migrations/0007_lock_timeout.sql") },
     Step { version: 8, name: "turns together", sql: include_str!("migrations/0008_turns_together.sql") },
-    Step { version: 9, name: "plans", sql: include_str!("migrations/0009_plans.sql") },
+    Step { version: 9, name: "evaluation results", sql: include_str!("migrations/0009_evaluation_results.sql") },
+    Step { version: 10, name: "plans", sql: include_str!("migrations/0010_plans.sql") },
 ];
 
 /// The version that [`migrate`] leads to.

@@ -73,6 +73,12 @@ impl Guards {
         Self::default()
     }
 
+    /// The same guards without the limits: what is judged is neither counted nor refused for its amount.
+    #[must_use]
+    pub fn without_limits(&self) -> Self {
+        Self { limits: None, ..self.clone() }
+    }
+
     /// Whether there are no guards.
     pub fn is_empty(&self) -> bool {
         self.text.is_none() && self.limits.is_none()

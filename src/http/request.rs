@@ -76,8 +76,13 @@ impl Request {
 
     /// The body as JSON of at most 1 MiB. Errors have line and column.
     pub async fn json<T: DeserializeOwned>(self) -> Result<T, Error> {
+        self.json_up_to(MAX_JSON_BYTES).await
+    }
+
+    /// The body as JSON of at most `limit` bytes.
+    pub async fn json_up_to<T: DeserializeOwned>(self, limit: usize) -> Result<T, Error> {
         let slot = self.slot.clone();
-        let bytes = self.json_bytes().await?;
+        let bytes = self.json_bytes_up_to(limit).await?;
         let parsed = parsed_bytes(&bytes);
         if parsed > FREE_BYTES as u64 {
             slot.charge(parsed)?;
@@ -87,10 +92,14 @@ impl Request {
 
     /// The unparsed body, of at most 1 MiB, if its type is JSON: for callers that relay it.
     pub async fn json_bytes(self) -> Result<Bytes, Error> {
+        self.json_bytes_up_to(MAX_JSON_BYTES).await
+    }
+
+    async fn json_bytes_up_to(self, limit: usize) -> Result<Bytes, Error> {
         if !is_json(self.headers()) {
             return Err(Error::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the body must be JSON, sent with Content-Type: application/json"));
         }
-        self.bytes(MAX_JSON_BYTES).await
+        self.bytes(limit).await
     }
 
     /// The body, if it is no longer than `limit`.

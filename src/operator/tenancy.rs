@@ -304,7 +304,8 @@ impl Tenancy {
         self.tenants.remove(&ids::team(team)).await
     }
 
-    /// Deletes the rows of Teams that are gone from this cluster, and what was set aside long enough ago. Whose rows there
+    /// Deletes the rows of Teams that are gone from this cluster, and what was set aside long enough ago, and results of evaluations
+    /// after a month. Whose rows there
     /// are is asked of the database, and who is there of the API server: nothing has to be remembered.
     pub async fn settle(&self, census: &impl Census) -> Result<(), Fault> {
         if let Some(cluster) = self.cluster.get().filter(|cluster| !cluster.is_empty()) {
@@ -323,6 +324,10 @@ impl Tenancy {
         let expired = self.tenants.expire().await?;
         if expired > 0 {
             tracing::info!(rows = expired, "rows that nobody asked for since they were set aside were deleted");
+        }
+        let old = self.tenants.delete_old_evaluation_results().await?;
+        if old > 0 {
+            tracing::info!(rows = old, "results of evaluations that are older than a month were deleted");
         }
         Ok(())
     }

@@ -1,5 +1,5 @@
 //! The upkeep of the platform's database while this process leads: the schema is migrated, again and again until that
-//! succeeds, and the rows of agents and teams that are gone are deleted.
+//! succeeds, and the rows of agents and teams that are gone are deleted, as are results of evaluations after a month.
 
 mod census;
 

@@ -36,7 +36,7 @@ pub(crate) struct Agent {
     pub(crate) budget: Budget,
     pub(crate) grace: Duration,
     pub(crate) model: Arc<dyn Model>,
-    pub(crate) toolbox: Toolbox,
+    pub(crate) toolbox: Arc<Toolbox>,
     pub(crate) skills: Arc<Skills>,
     pub(crate) store: Arc<Store>,
     pub(crate) guards: Guards,
@@ -110,7 +110,7 @@ impl Agent {
             identity: settings.identity,
             turns: Turns::new(),
             model,
-            toolbox,
+            toolbox: Arc::new(toolbox),
             skills,
             store,
             guards,
@@ -120,6 +120,33 @@ impl Agent {
             forgetful,
         };
         Ok(Arc::new(agent))
+    }
+
+    /// The same agent for the turns of an evaluation: with its model, tools, skills and the guards of texts, and without a
+    /// past, memories and limits. What these turns do counts nowhere, and nothing of it is kept.
+    pub(crate) fn rehearsing(&self, run: &str) -> Self {
+        let (store, recorder) = (Arc::new(Store::Memory(Box::default())), self.recorder.rehearsing(run));
+        let memory = Arc::new(Recall::new(Arc::clone(&store), None, recorder.clone()));
+        Self {
+            identity: self.identity.clone(),
+            strategy: self.strategy,
+            system_prompt: self.system_prompt.clone(),
+            budget: self.budget,
+            grace: self.grace,
+            model: Arc::clone(&self.model),
+            toolbox: Arc::clone(&self.toolbox),
+            skills: Arc::clone(&self.skills),
+            guards: self.guards.without_limits(),
+            unpriced: None,
+            suggestions: Suggestions::Static(Vec::new()),
+            forgetful: self.forgetful,
+            reads_data: self.reads_data,
+            background: Background::start(Arc::clone(&self.model), Arc::clone(&store), Arc::clone(&memory), recorder.clone()),
+            turns: Turns::new(),
+            store,
+            recorder,
+            memory,
+        }
     }
 
     pub(crate) async fn tool_specs(&self) -> Vec<ToolSpec> {

@@ -134,6 +134,7 @@ impl Turn {
             max_output_tokens: None,
             temperature: None,
             stop: Vec::new(),
+            rehearsal: None,
         };
         Ok((Ids { conversation, trace }, order))
     }

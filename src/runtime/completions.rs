@@ -169,6 +169,7 @@ impl Asked {
             max_output_tokens,
             temperature: self.temperature,
             stop,
+            rehearsal: None,
         })
     }
 }

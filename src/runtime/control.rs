@@ -9,17 +9,27 @@ use slipway_http::token::{CONTROL_LIFE, Claims, Verifier, unix_seconds};
 use slipway_http::{Error, HeaderMap, Method, Reply, Request, StatusCode, header};
 
 use crate::agent::Agent;
+use crate::evaluation::{self, Evaluations, Limits};
+
+const EVALUATIONS: &str = "/control/evaluations/";
 
 pub(crate) struct Control {
     agent: Arc<Agent>,
     key: Verifier,
     /// Tokens that were used for a change, by `jti`, with their expiry.
     used: Mutex<HashMap<String, u64>>,
+    evaluations: Arc<Evaluations>,
 }
 
 impl Control {
     pub(crate) fn new(agent: Arc<Agent>, key: Verifier) -> Self {
-        Self { agent, key, used: Mutex::default() }
+        let evaluations = Evaluations::new(Arc::clone(&agent), Limits::default());
+        Self { agent, key, used: Mutex::default(), evaluations }
+    }
+
+    /// The process is to end.
+    pub(crate) fn close(&self) {
+        self.evaluations.close();
     }
 
     pub(crate) async fn answer(&self, request: Request) -> Result<Reply, Error> {
@@ -30,9 +40,19 @@ impl Control {
                 self.use_up(claims, SystemTime::now())?;
                 self.reload().await
             }
+            ("/control/evaluate", &Method::POST) => {
+                self.use_up(claims, SystemTime::now())?;
+                self.evaluations.begin(request.json_up_to(evaluation::MAX_BODY_BYTES).await?)
+            }
+            (path, &Method::GET) if let Some(run) = path.strip_prefix(EVALUATIONS) => self.evaluations.report(run),
+            (path, &Method::DELETE) if let Some(run) = path.strip_prefix(EVALUATIONS) => {
+                self.use_up(claims, SystemTime::now())?;
+                self.evaluations.cancel(run)
+            }
             ("/control/status", _) => Err(Error::method_not_allowed(&[Method::GET])),
-            ("/control/reload", _) => Err(Error::method_not_allowed(&[Method::POST])),
-            _ => Err(Error::not_found("control has /control/status and /control/reload")),
+            ("/control/reload" | "/control/evaluate", _) => Err(Error::method_not_allowed(&[Method::POST])),
+            (path, _) if path.starts_with(EVALUATIONS) => Err(Error::method_not_allowed(&[Method::GET, Method::DELETE])),
+            _ => Err(Error::not_found("control has /control/status, /control/reload, /control/evaluate and /control/evaluations/{run}")),
         }
     }
 

@@ -9,6 +9,7 @@ mod chat;
 mod completions;
 mod control;
 mod conversations;
+mod evaluation;
 mod failure;
 mod ids;
 mod log;

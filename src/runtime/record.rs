@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use prometheus_client::registry::Registry;
 use serde_json::Value;
 use slipway_database::UsageMinute;
 use slipway_guards::{Action, Block, GuardName, Guards, Side};
@@ -44,6 +45,8 @@ struct Inner {
     minutes: Minutes,
     /// Set once the guards know what was spent before.
     spending: OnceCell<()>,
+    /// The evaluation for which turns are taken.
+    evaluation: Option<String>,
 }
 
 pub(crate) struct TurnRecord {
@@ -84,7 +87,33 @@ pub(crate) struct BackgroundRecord<'a> {
 impl Recorder {
     pub(crate) fn new(telemetry: Telemetry, meters: Meters, model: ModelId, guards: Guards) -> Self {
         let chat = meters.model(model.provider.as_str(), &model.id);
-        Self(Arc::new(Inner { telemetry, meters, chat, model, guards, minutes: Minutes::default(), spending: OnceCell::new() }))
+        let (minutes, spending) = (Minutes::default(), OnceCell::new());
+        Self(Arc::new(Inner { telemetry, meters, chat, model, guards, minutes, spending, evaluation: None }))
+    }
+
+    /// A recorder for the turns of an evaluation: they have spans, and count nowhere.
+    pub(crate) fn rehearsing(&self, run: &str) -> Self {
+        let Inner { telemetry, model, guards, .. } = &*self.0;
+        let meters = Meters::new(&mut Registry::default());
+        let chat = meters.model(model.provider.as_str(), &model.id);
+        Self(Arc::new(Inner {
+            telemetry: telemetry.clone(),
+            meters,
+            chat,
+            model: model.clone(),
+            guards: guards.without_limits(),
+            minutes: Minutes::default(),
+            spending: OnceCell::new(),
+            evaluation: Some(run.to_owned()),
+        }))
+    }
+
+    pub(crate) fn evaluation_case(&self, outcome: &'static str) {
+        self.0.meters.evaluation_case(outcome);
+    }
+
+    pub(crate) fn judge_call(&self, outcome: &'static str, took: Duration) {
+        self.0.meters.judge_call(outcome, took.as_secs_f64());
     }
 
     /// What a model's answer cost: by the agent's own prices, else by the platform's table.
@@ -94,13 +123,11 @@ impl Recorder {
     }
 
     pub(crate) fn turn(&self, inbound: Inbound<'_>, conversation: Option<&str>, trace_id: &str) -> TurnRecord {
-        TurnRecord {
-            recorder: self.clone(),
-            span: self.0.telemetry.turn(inbound, conversation.unwrap_or_default(), trace_id),
-            sample: Sample::default(),
-            used: Arc::default(),
-            _active: self.0.meters.conversation(),
+        let span = self.0.telemetry.turn(inbound, conversation.unwrap_or_default(), trace_id);
+        if let Some(run) = &self.0.evaluation {
+            span.evaluation(run);
         }
+        TurnRecord { recorder: self.clone(), span, sample: Sample::default(), used: Arc::default(), _active: self.0.meters.conversation() }
     }
 
     /// A turn that a guard refused before it began.

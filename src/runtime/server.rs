@@ -31,6 +31,8 @@ const TURN_BYTES: u64 = 128 * MIB;
 /// This long before the end of the grace period, or in its last quarter, running turns end: clients get an event, and the
 /// partial answers are stored.
 const DRAIN_TIME: Duration = Duration::from_secs(3);
+/// Of the control port: an evaluation's cases, and what was found in them. They are among what turns may take.
+const CONTROL_BYTES: u64 = 96 * MIB;
 /// For the last spans and usage.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -126,14 +128,17 @@ pub(crate) async fn run(
     let limits = ServerLimits { memory: bytes, connections: MAX_CONNECTIONS, grace, ..ServerLimits::default() };
     let controlled = control.zip(ports.control).map(|(control, listener)| {
         let control = Arc::new(control);
+        let closing = Arc::clone(&control);
         let handler = move |request| {
             let control = Arc::clone(&control);
             async move { control.answer(request).await }
         };
         let shutdown = async move {
             let _ = closed.wait_for(|closing| *closing).await;
+            closing.close();
         };
-        tokio::spawn(serve(listener, ServerLimits { connections: 16, ..ServerLimits::small() }, handler, shutdown))
+        let limits = ServerLimits { memory: CONTROL_BYTES, connections: 16, ..ServerLimits::small() };
+        tokio::spawn(serve(listener, limits, handler, shutdown))
     });
 
     let asked = Arc::clone(&server);

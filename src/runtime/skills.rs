@@ -134,6 +134,10 @@ impl Builtin for LoadSkill {
         }
     }
 
+    fn only_reads(&self) -> bool {
+        true
+    }
+
     fn call(&self, arguments: Value) -> Called<'_> {
         Box::pin(async move { self.0.load(text(&arguments, "name")).unwrap_or_else(|refused| refused) })
     }
@@ -154,6 +158,10 @@ impl Builtin for ReadSkillFile {
                 "additionalProperties": false,
             }),
         }
+    }
+
+    fn only_reads(&self) -> bool {
+        true
     }
 
     fn call(&self, arguments: Value) -> Called<'_> {

@@ -5,8 +5,8 @@ mod memory;
 mod tests;
 
 use slipway_database::{
-    ConversationSummary, Embedding, Fault, Generation, MemoryEntry, NewMemory, NewMessage, Page, Remembered, Run, StoredMessage, Turn,
-    UsageMinute,
+    ConversationSummary, Embedding, EvaluationResult, Fault, Generation, MemoryEntry, NewMemory, NewMessage, Page, Remembered, Run,
+    StoredMessage, Turn, UsageMinute,
 };
 
 use crate::settings::{Database, Identity, Storage};
@@ -110,6 +110,18 @@ impl Store {
     pub(crate) async fn spent_since(&self, start: jiff::Timestamp) -> Result<i64, Fault> {
         let Self::Postgresql(store) = self else { return Ok(0) };
         store.spent_since(start).await
+    }
+
+    /// The results of an evaluation that were written down.
+    pub(crate) async fn evaluation_results(&self, run: &str) -> Result<Vec<EvaluationResult>, Fault> {
+        let Self::Postgresql(store) = self else { return Ok(Vec::new()) };
+        store.evaluation_results(run).await
+    }
+
+    /// Writes down the result of a case. Whether it was the first of that case.
+    pub(crate) async fn keep_evaluation_result(&self, run: &str, kept: &EvaluationResult) -> Result<bool, Fault> {
+        let Self::Postgresql(store) = self else { return Ok(false) };
+        store.keep_evaluation_result(run, kept).await
     }
 
     pub(crate) async fn memories(&self, limit: u32, cursor: Option<&str>) -> Result<Page<MemoryEntry>, Fault> {

@@ -6,6 +6,7 @@ mod bounds;
 mod event;
 mod lease;
 mod prompt;
+mod rehearsal;
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
@@ -26,6 +27,7 @@ use crate::turns::{Full, Running};
 use answering::Answering;
 pub(crate) use event::{Answer, Guarded, Stop, TurnEvent};
 use lease::Lease;
+pub(crate) use rehearsal::{Rehearsal, Rehearsed, rehearse};
 
 /// How many events may wait for a slow client before the model waits too.
 const EVENT_BUFFER: usize = 64;
@@ -45,6 +47,8 @@ pub(crate) struct Order {
     pub(crate) max_output_tokens: Option<u32>,
     pub(crate) temperature: Option<f32>,
     pub(crate) stop: Vec<String>,
+    /// The turn is taken for a case of an evaluation.
+    pub(crate) rehearsal: Option<Rehearsal>,
 }
 
 impl Order {
@@ -242,7 +246,7 @@ async fn run(
 
 /// Keeps the answer, tells it, and leaves the rest to work behind the scenes.
 async fn conclude(agent: &Agent, order: &Order, lease: Option<Lease>, outcome: answering::Outcome, listener: &mpsc::Sender<TurnEvent>) {
-    let answering::Outcome { mut answer, failure, mut transcript } = outcome;
+    let answering::Outcome { mut answer, failure, mut transcript, said: _ } = outcome;
     let Some(lease) = lease else { return tell(agent, order, answer, failure, listener).await };
     for message in &mut transcript {
         message.interrupted = broke_off(answer.stop);

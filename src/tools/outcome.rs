@@ -95,6 +95,10 @@ impl Context {
 /// against its schema like those of any other tool.
 pub trait Builtin: Send + Sync {
     fn spec(&self) -> Spec;
+    /// Whether a call changes nothing and shows nothing of what people said.
+    fn only_reads(&self) -> bool {
+        false
+    }
     fn call<'a>(&'a self, arguments: Value) -> Pin<Box<dyn Future<Output = ToolOutcome> + Send + 'a>>;
 }
 

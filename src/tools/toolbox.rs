@@ -170,6 +170,24 @@ impl Toolbox {
         }
     }
 
+    /// Whether a call of the tool changes nothing: http tools by their method, tools of MCP servers as these say; programs may
+    /// always change something. None if there is no such tool.
+    pub async fn only_reads(&self, call: &str) -> Option<bool> {
+        match self.tools.get(call).map(|tool| &tool.kind) {
+            Some(ToolKind::Http(http)) => Some(http.only_reads()),
+            Some(ToolKind::Builtin(builtin)) => Some(builtin.only_reads()),
+            Some(ToolKind::Cli(_)) => Some(false),
+            None => {
+                for server in self.servers.iter().filter(|server| call.starts_with(&prefix(&server.name)) || call.len() == 64) {
+                    if let Some(tool) = server.offered().await.iter().find(|offered| offered.spec.name == call) {
+                        return Some(tool.only_reads);
+                    }
+                }
+                None
+            }
+        }
+    }
+
     /// The digest of the last list of each MCP server that has been reached, by tool (threat 14).
     pub fn digests(&self) -> BTreeMap<String, String> {
         self.servers.iter().filter_map(|server| Some((server.name.clone(), server.digest()?))).collect()

@@ -92,6 +92,11 @@ impl Drop for ToolRecord {
 }
 
 impl BackgroundRecord<'_> {
+    /// What the call has taken so far.
+    pub(crate) fn used(&self) -> Usage {
+        self.tally.used()
+    }
+
     pub(crate) fn hear(&mut self, piece: &Result<Piece, Fault>) {
         self.tally.hear(piece);
     }

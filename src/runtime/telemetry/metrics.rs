@@ -91,6 +91,9 @@ struct Families {
     policy_violations: Family<Severity, Counter>,
     memory_extractions: Family<Outcome, Counter>,
     active_conversations: Gauge,
+    evaluation_cases: Family<Outcome, Counter>,
+    judge_calls: Family<Outcome, Counter>,
+    judge_call_seconds: Histogram,
     models: Seen,
     tools: Seen,
     guards: Seen,
@@ -115,6 +118,9 @@ impl Meters {
             policy_violations: Family::default(),
             memory_extractions: Family::default(),
             active_conversations: Gauge::default(),
+            evaluation_cases: Family::default(),
+            judge_calls: Family::default(),
+            judge_call_seconds: seconds(),
             models: Seen::default(),
             tools: Seen::default(),
             guards: Seen::default(),
@@ -175,6 +181,17 @@ impl Meters {
         self.0.memory_extractions.get_or_create(&Outcome { outcome }).inc();
     }
 
+    /// A case of an evaluation was put to the agent: `ok` or `error`.
+    pub(crate) fn evaluation_case(&self, outcome: &'static str) {
+        self.0.evaluation_cases.get_or_create(&Outcome { outcome }).inc();
+    }
+
+    /// A judge was asked: `ok`, `invalid`, `error`, `timeout`.
+    pub(crate) fn judge_call(&self, outcome: &'static str, seconds: f64) {
+        self.0.judge_calls.get_or_create(&Outcome { outcome }).inc();
+        self.0.judge_call_seconds.observe(seconds);
+    }
+
     /// A conversation is active until what this gives is dropped.
     pub(crate) fn conversation(&self) -> Active {
         self.0.active_conversations.inc();
@@ -200,6 +217,9 @@ impl Families {
             policy_violations,
             memory_extractions,
             active_conversations,
+            evaluation_cases,
+            judge_calls,
+            judge_call_seconds,
             models: _,
             tools: _,
             guards: _,
@@ -222,6 +242,10 @@ impl Families {
         registry.register("memory_extractions", "Attempts to extract memories from a turn, by outcome", memory_extractions.clone());
         let help = "Conversations with a turn under way";
         registry.register("active_conversations", help, active_conversations.clone());
+        registry.register("evaluation_cases", "Cases of evaluations put to the agent, by outcome", evaluation_cases.clone());
+        registry.register("judge_calls", "Calls of judges of evaluations, by outcome", judge_calls.clone());
+        let help = "Time from asking a judge to the end of its answer";
+        registry.register_with_unit("judge_call", help, Unit::Seconds, judge_call_seconds.clone());
     }
 }
 
@@ -341,6 +365,8 @@ mod tests {
         meters.guard("prompt-injection", "block", "override");
         meters.violation("critical");
         meters.memory_extraction("ok");
+        meters.evaluation_case("ok");
+        meters.judge_call("invalid", 0.5);
         let active = meters.conversation();
         drop(meters.conversation());
         let text = text(&registry);
@@ -364,6 +390,9 @@ mod tests {
             "injection_attempts_total 1",
             r#"policy_violations_total{severity="critical"} 1"#,
             r#"memory_extractions_total{outcome="ok"} 1"#,
+            r#"evaluation_cases_total{outcome="ok"} 1"#,
+            r#"judge_calls_total{outcome="invalid"} 1"#,
+            "judge_call_seconds_sum 0.5",
             "active_conversations 1",
         ] {
             assert!(text.contains(&format!("\nslipway_runtime_{line}\n")), "{line} is not in\n{text}");

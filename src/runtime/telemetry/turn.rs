@@ -73,6 +73,13 @@ impl TurnSpan {
         StepSpan(self.child(SpanKind::Client, ["search_memory", ""]))
     }
 
+    /// The turn is taken for a case of an evaluation.
+    pub(crate) fn evaluation(&self, run: &str) {
+        if let Some(span) = &self.span {
+            span.with(|record| record.text("slipway.evaluation.run", run));
+        }
+    }
+
     /// A guard found something: its name, what it did and what it found, never the text itself.
     pub(crate) fn guard(&self, name: &str, action: &str, kind: &str) {
         if let Some(span) = &self.span {

@@ -30,6 +30,8 @@ pub(super) struct Outcome {
     pub(super) answer: Answer,
     pub(super) failure: Option<Fault>,
     pub(super) transcript: Vec<NewMessage>,
+    /// What the model said and what its tools answered, in order.
+    pub(super) said: Vec<Message>,
 }
 
 pub(super) struct Answering<'a> {
@@ -179,14 +181,17 @@ impl<'a> Answering<'a> {
                         continue;
                     }
                 };
-                let toolbox = &self.agent.toolbox;
+                let (toolbox, rehearsal) = (&self.agent.toolbox, self.order.rehearsal.as_ref());
                 let record = self.record.tool_call(&call, &shown, toolbox.kind(&call.name));
                 let start = TurnEvent::ToolStart { id: call.id, name: call.name.clone(), arguments: shown };
                 let _ = self.listener.send(start).await;
                 let context = Context::until(self.deadline).with_trace(record.trace());
                 running.push(async move {
                     let started = Instant::now();
-                    let outcome = toolbox.call(&call.name, call.arguments, &context).await;
+                    let outcome = match rehearsal {
+                        None => toolbox.call(&call.name, call.arguments, &context).await,
+                        Some(rehearsal) => rehearsal.call(toolbox, &call.name, call.arguments, &context).await,
+                    };
                     (index, record, outcome, started.elapsed())
                 });
             }
@@ -297,7 +302,7 @@ impl<'a> Answering<'a> {
         let transcript = self.transcript(&content, stop);
         let usage = self.record.used();
         self.record.finish(stop, failure.as_ref().map(|fault| fault.kind().name()), &content, took);
-        Outcome { answer: Answer { content, usage, stop, saved: true }, failure, transcript }
+        Outcome { answer: Answer { content, usage, stop, saved: true }, failure, transcript, said: self.said }
     }
 
     /// What was held back when the turn was cut off belongs to what is kept of it.

@@ -53,6 +53,13 @@ impl BuiltinTool {
         }
     }
 
+    pub(crate) fn only_reads(&self) -> bool {
+        match self {
+            Self::Calculator | Self::Datetime | Self::Fetch(_) | Self::Search(_) => true,
+            Self::External(builtin) => builtin.only_reads(),
+        }
+    }
+
     /// `arguments` are a validated object.
     pub(crate) async fn call(&self, arguments: Value, context: &Context) -> ToolOutcome {
         match self {

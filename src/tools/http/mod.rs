@@ -84,6 +84,11 @@ impl HttpTool {
         })
     }
 
+    /// By its method. What a server does all the same is its own fault.
+    pub(crate) fn only_reads(&self) -> bool {
+        matches!(self.method, Method::Get | Method::Head)
+    }
+
     /// `arguments` are validated.
     pub(crate) async fn call(&self, arguments: &Map<String, Value>, context: &Context) -> ToolOutcome {
         let remaining: Vec<(&String, &Value)> = arguments.iter().filter(|(name, _)| !self.placeholders.contains(*name)).collect();

@@ -28,7 +28,8 @@ pub(super) fn offered(mut tools: Vec<Tool>, server: &str, reserved: &ReservedNam
         }
         let description = tool.description.or(tool.title.map(Into::into)).unwrap_or_default();
         let description = description[..edge(&description, MAX_DESCRIPTION_BYTES)].to_owned();
-        Some(OfferedTool { spec: Spec { name, description, schema }, remote: tool.name.into_owned() })
+        let only_reads = tool.annotations.is_some_and(|said| said.read_only_hint == Some(true));
+        Some(OfferedTool { spec: Spec { name, description, schema }, remote: tool.name.into_owned(), only_reads })
     };
     tools.into_iter().zip(names).filter_map(offer).collect()
 }
@@ -91,6 +92,23 @@ mod tests {
 
     fn told(result: Value) -> ToolOutcome {
         outcome(serde_json::from_value(result).unwrap(), 200)
+    }
+
+    #[test]
+    fn a_tool_only_reads_if_its_server_says_so() {
+        let tool = |name: &str, annotations: Value| {
+            let tool = json!({"name": name, "inputSchema": {"type": "object"}, "annotations": annotations});
+            serde_json::from_value::<Tool>(tool).unwrap()
+        };
+        let tools = vec![
+            tool("a", json!({"readOnlyHint": true})),
+            tool("b", json!({"readOnlyHint": false})),
+            tool("c", json!({"destructiveHint": false})),
+            tool("d", json!({})),
+        ];
+        let reserved = ReservedNames { names: Default::default(), prefixes: Default::default() };
+        let reads: Vec<_> = offered(tools, "s", &reserved).into_iter().map(|tool| tool.only_reads).collect();
+        assert_eq!(reads, [true, false, false, false]);
     }
 
     #[test]

@@ -55,6 +55,8 @@ pub(crate) struct OfferedTool {
     pub(crate) spec: Spec,
     /// The server's own name for it.
     pub(crate) remote: String,
+    /// Whether the server says that a call changes nothing.
+    pub(crate) only_reads: bool,
 }
 
 pub(crate) struct Server {

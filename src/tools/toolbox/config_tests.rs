@@ -116,3 +116,33 @@ proptest! {
         }
     }
 }
+
+#[tokio::test]
+async fn http_tools_only_read_by_their_method_and_programs_never() {
+    let http = |name: &str, method: Value| json!({"name": name, "type": "http", "category": "general", "endpoint": "https://api.example.com/", "method": method, "timeout": 5});
+    let tools = json!([
+        http("unsaid", Value::Null),
+        http("get", json!("GET")),
+        http("head", json!("HEAD")),
+        http("post", json!("POST")),
+        http("delete", json!("DELETE")),
+        {"name": "disk", "type": "cli", "category": "general", "binary": "/bin/true", "allowedCommands": ["true"], "timeout": 5},
+        {"name": "calculator", "type": "builtin", "category": "general", "timeout": 5},
+        {"name": "http_fetch", "type": "builtin", "category": "general", "timeout": 5},
+    ]);
+    let configs = serde_json::from_value(tools).unwrap();
+    let toolbox = Toolbox::open(configs, Vec::new(), ToolSettings::default(), &|_| None).unwrap_or_else(|errors| panic!("{errors:?}"));
+    for (tool, reads) in [
+        ("unsaid", Some(true)),
+        ("get", Some(true)),
+        ("head", Some(true)),
+        ("post", Some(false)),
+        ("delete", Some(false)),
+        ("disk", Some(false)),
+        ("calculator", Some(true)),
+        ("http_fetch", Some(true)),
+        ("nothing", None),
+    ] {
+        assert_eq!(toolbox.only_reads(tool).await, reads, "{tool}");
+    }
+}

@@ -5,6 +5,7 @@
 
 mod conversations;
 mod deletion;
+mod evaluation;
 mod isolation;
 mod loss;
 mod memories;

@@ -13,6 +13,18 @@ const SHOWN: &str = "tr_01ARZ3NDEKTSV4RRFFQ69G5FAV";
 const CAPTURE: (&str, &str) = ("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "true");
 
 #[tokio::test]
+async fn a_case_of_an_evaluation_says_of_which_run_it_is() {
+    let receiver = Receiver::start([]).await;
+    let telemetry = telemetry(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &receiver.url)]);
+    let span = telemetry.turn(Inbound::default(), "", SHOWN);
+    span.evaluation("ev_1");
+    span.finish(Ok(()));
+    assert_eq!(telemetry.flush(soon()).await, 0);
+    let root = shown(&receiver.span("invoke_agent helper").attributes);
+    assert!(root.contains(&("slipway.evaluation.run", "ev_1".to_owned())), "{root:?}");
+}
+
+#[tokio::test]
 async fn a_turn_is_one_tree_in_the_words_of_the_conventions() {
     let receiver = Receiver::start([]).await;
     let telemetry = telemetry(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &receiver.url), ("OTEL_RESOURCE_ATTRIBUTES", "k=v")]);

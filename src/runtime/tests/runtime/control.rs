@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 
 use crate::support::Runtime;
 
-fn key(seed: u8) -> Ed25519KeyPair {
+pub(crate) fn key(seed: u8) -> Ed25519KeyPair {
     Ed25519KeyPair::from_seed_unchecked(&[seed; 32]).unwrap()
 }
 
-fn token(key: &Ed25519KeyPair, head: &Value, claims: &Value) -> String {
+pub(crate) fn token(key: &Ed25519KeyPair, head: &Value, claims: &Value) -> String {
     let signed = [head, claims].map(|part| URL_SAFE_NO_PAD.encode(part.to_string())).join(".");
     let signature = URL_SAFE_NO_PAD.encode(key.sign(signed.as_bytes()));
     format!("authorization: Bearer {signed}.{signature}\r\n")

@@ -18,6 +18,7 @@ mod contract;
 mod control;
 mod conversations;
 mod database;
+mod evaluation;
 mod families;
 mod guards;
 mod refusal;

@@ -37,6 +37,7 @@ fn order(message: &str) -> Order {
         max_output_tokens: None,
         temperature: None,
         stop: Vec::new(),
+        rehearsal: None,
     }
 }
 

@@ -1,0 +1,99 @@
+//! Results of evaluations, case by case, so that a run goes on where it broke off. They are kept for a month.
+
+use serde_json::Value;
+use sqlx::Row;
+
+use crate::connection::{ask, in_long_time, in_time};
+use crate::{Fault, Store, Tenants, id};
+
+/// How long a result is kept.
+const KEPT_DAYS: i32 = 30;
+/// The most rows of one statement.
+const BATCH: i64 = 1_000;
+
+/// What came of one case.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EvaluationResult {
+    /// The case's place in the dataset.
+    pub case: usize,
+    /// Of the case and of what it was judged by.
+    pub digest: Vec<u8>,
+    pub result: Value,
+}
+
+impl Store {
+    /// The results of a run so far, by their places.
+    pub async fn evaluation_results(&self, run: &str) -> Result<Vec<EvaluationResult>, Fault> {
+        const RESULTS: &str = "
+            SELECT place, digest, result::text AS result FROM slipway.evaluation_results
+            WHERE team = $1 AND agent_id = $2 AND run = $3 AND place > $4 ORDER BY place LIMIT $5";
+        id::check("run id", run)?;
+        let mut all = Vec::new();
+        let mut after = -1;
+        loop {
+            let rows = in_time(async {
+                let (mut work, _) = self.begin().await?;
+                let rows = ask(RESULTS).bind(&self.team).bind(&self.agent).bind(run).bind(after).bind(BATCH).fetch_all(&mut *work).await?;
+                work.commit().await?;
+                Ok(rows)
+            })
+            .await?;
+            for row in &rows {
+                after = row.try_get("place")?;
+                let result: String = row.try_get("result")?;
+                let result = serde_json::from_str(&result).map_err(|_| Fault::Broken("a result is not JSON".to_owned()))?;
+                all.push(EvaluationResult { case: usize::try_from(after).unwrap_or_default(), digest: row.try_get("digest")?, result });
+            }
+            if i64::try_from(rows.len()).unwrap_or(i64::MAX) < BATCH {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// Keeps the result of a case, unless there is one. Whether it was kept: a write that is repeated changes nothing.
+    pub async fn keep_evaluation_result(&self, run: &str, kept: &EvaluationResult) -> Result<bool, Fault> {
+        const KEEP: &str = "
+            INSERT INTO slipway.evaluation_results (team, agent_id, run, place, digest, result) VALUES ($1, $2, $3, $4, $5, $6::json)
+            ON CONFLICT DO NOTHING";
+        id::check("run id", run)?;
+        let place = i32::try_from(kept.case).map_err(|_| Fault::Refused("the case's place is too great".to_owned()))?;
+        in_time(async {
+            let (mut work, _) = self.begin().await?;
+            let written = ask(KEEP)
+                .bind(&self.team)
+                .bind(&self.agent)
+                .bind(run)
+                .bind(place)
+                .bind(&kept.digest)
+                .bind(kept.result.to_string())
+                .execute(&mut *work)
+                .await?;
+            work.commit().await?;
+            Ok(written.rows_affected() > 0)
+        })
+        .await
+    }
+}
+
+impl Tenants {
+    /// Deletes results that are older than a month, in batches, and returns how many there were.
+    pub async fn delete_old_evaluation_results(&self) -> Result<u64, Fault> {
+        const DELETE: &str = "
+            DELETE FROM slipway.evaluation_results WHERE ctid = ANY (ARRAY(
+                SELECT ctid FROM slipway.evaluation_results WHERE created_at < now() - $1 * interval '1 day' LIMIT $2))";
+        let mut deleted = 0;
+        loop {
+            let batch = in_long_time(async {
+                let mut work = self.door.begin_long().await?;
+                let batch = ask(DELETE).bind(KEPT_DAYS).bind(BATCH).execute(&mut *work).await?.rows_affected();
+                work.commit().await?;
+                Ok(batch)
+            })
+            .await?;
+            deleted += batch;
+            if batch < BATCH.unsigned_abs() {
+                return Ok(deleted);
+            }
+        }
+    }
+}

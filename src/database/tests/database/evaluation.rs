@@ -1,0 +1,34 @@
+//! Results of evaluations: one a case, whoever writes it.
+
+use serde_json::json;
+use slipway_database::EvaluationResult;
+
+use crate::Database;
+
+fn result(case: usize, text: &str) -> EvaluationResult {
+    EvaluationResult { case, digest: vec![1, 2], result: json!({"output": text}) }
+}
+
+#[tokio::test]
+async fn a_case_has_one_result_and_old_ones_are_deleted() {
+    let database = Database::migrated().await;
+    let (store, other) = (database.tenant("a", "ag_1").await, database.tenant("a", "ag_2").await);
+    assert!(store.keep_evaluation_result("ev_1", &result(0, "first \u{0}")).await.unwrap());
+    assert!(!store.keep_evaluation_result("ev_1", &result(0, "second")).await.unwrap(), "a case is scored once");
+    assert!(other.keep_evaluation_result("ev_1", &result(0, "another agent's")).await.unwrap());
+    for case in 1..1500 {
+        store.keep_evaluation_result("ev_1", &result(case, "x")).await.unwrap();
+    }
+    let kept = store.evaluation_results("ev_1").await.unwrap();
+    assert_eq!((kept.len(), &kept[0]), (1500, &result(0, "first \u{0}")));
+    assert_eq!(kept.iter().map(|kept| kept.case).collect::<Vec<_>>(), (0..1500).collect::<Vec<_>>());
+    assert_eq!(store.evaluation_results("ev_2").await.unwrap(), []);
+    database
+        .raw(&database.url)
+        .await
+        .ask("update slipway.evaluation_results set created_at = now() - interval '31 days' where place >= 10")
+        .await
+        .unwrap();
+    assert_eq!(database.tenants().delete_old_evaluation_results().await, Ok(1490));
+    assert_eq!(store.evaluation_results("ev_1").await.unwrap().len(), 10);
+}

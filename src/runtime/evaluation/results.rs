@@ -1,0 +1,71 @@
+//! What a run has found so far, and where it stands.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use slipway_evaluation::wire::{CaseResult, Progress};
+use tokio::time::Instant;
+
+pub(super) struct Results {
+    /// How many cases there are.
+    pub(super) total: usize,
+    state: Mutex<State>,
+}
+
+struct State {
+    status: Progress,
+    reason: Option<String>,
+    by_case: BTreeMap<usize, CaseResult>,
+    ended: Option<Instant>,
+}
+
+impl Results {
+    pub(super) fn new(total: usize) -> Self {
+        let state = State { status: Progress::Running, reason: None, by_case: BTreeMap::new(), ended: None };
+        Self { total, state: Mutex::new(state) }
+    }
+
+    pub(super) fn status(&self) -> Progress {
+        self.state().status
+    }
+
+    pub(super) fn ended(&self) -> Option<Instant> {
+        self.state().ended
+    }
+
+    /// Adds a result, unless the run has ended or the case has one.
+    pub(super) fn add(&self, result: CaseResult) {
+        let mut state = self.state();
+        if state.status == Progress::Running && result.case < self.total {
+            state.by_case.entry(result.case).or_insert(result);
+        }
+    }
+
+    /// A case's result, as it is written down.
+    pub(super) fn json(&self, case: usize) -> Option<serde_json::Value> {
+        serde_json::to_value(self.state().by_case.get(&case)?).ok()
+    }
+
+    pub(super) fn has(&self, case: usize) -> bool {
+        self.state().by_case.contains_key(&case)
+    }
+
+    /// Ends the run. Whether it was under way until now.
+    pub(super) fn end(&self, status: Progress, reason: Option<String>) -> bool {
+        let mut state = self.state();
+        if state.status != Progress::Running {
+            return false;
+        }
+        (state.status, state.reason, state.ended) = (status, reason, Some(Instant::now()));
+        true
+    }
+
+    pub(super) fn report(&self) -> (Progress, Option<String>, Vec<CaseResult>) {
+        let state = self.state();
+        (state.status, state.reason.clone(), state.by_case.values().cloned().collect())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,114 @@
+//! A turn for a case of an evaluation. Nobody listens to it and nothing of it is kept. Tools that may change something are not
+//! called: their results stand in the case.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use serde_json::{Map, Value};
+use slipway_evaluation::ToolCall;
+use slipway_models::{Content, Message, Usage};
+use slipway_tools::{Context, ToolOutcome, Toolbox};
+use tokio::select;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+
+use super::answering::{Answering, Outcome};
+use super::event::Stop;
+use super::{Order, guard_input};
+use crate::agent::Agent;
+
+const NOT_CALLED: &str = "This tool is not called in evaluations, and the case has no result of it. Go on without it.";
+
+/// What a case has for tools that are not called.
+#[derive(Debug, Default)]
+pub(crate) struct Rehearsal {
+    results: Map<String, Value>,
+    /// The first tool that was to be called and had no result.
+    unanswered: Mutex<Option<String>>,
+}
+
+/// What came of the turn.
+#[derive(Debug)]
+pub(crate) struct Rehearsed {
+    /// The answer, or why there is none.
+    pub(crate) answer: Result<String, String>,
+    pub(crate) tool_calls: Vec<ToolCall>,
+    pub(crate) unanswered_tool: Option<String>,
+    pub(crate) usage: Usage,
+}
+
+impl Rehearsal {
+    pub(crate) fn new(results: Map<String, Value>) -> Self {
+        Self { results, unanswered: Mutex::default() }
+    }
+
+    /// A tool that may change something has the result that stands in the case, or none.
+    pub(super) async fn call(&self, toolbox: &Toolbox, name: &str, arguments: Value, context: &Context) -> ToolOutcome {
+        match toolbox.only_reads(name).await {
+            Some(true) => return toolbox.call(name, arguments, context).await,
+            Some(false) => {}
+            // The agent's own mistake, which scorers are to see.
+            None => return ToolOutcome::error("there is no such tool"),
+        }
+        match self.results.get(name) {
+            Some(Value::String(text)) => ToolOutcome::ok(text.clone()),
+            Some(result) => ToolOutcome::ok(result.to_string()),
+            None => {
+                self.unanswered.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| name.to_owned());
+                ToolOutcome::error(NOT_CALLED)
+            }
+        }
+    }
+}
+
+/// Takes the turn within this task: whoever drops it ends it. The agent is one that rehearses.
+pub(crate) async fn rehearse(agent: &Agent, mut order: Order) -> Rehearsed {
+    let refused = |answer| Rehearsed { answer, tool_calls: Vec::new(), unanswered_tool: None, usage: Usage::default() };
+    let found = match guard_input(agent, &mut order).await {
+        Ok(found) => found,
+        Err(error) => return refused(Err(error.message().to_owned())),
+    };
+    if let Some(answer) = found.refusal {
+        return refused(Ok(answer.content));
+    }
+    // Without a receiver, events are dropped at once.
+    let (listener, _) = mpsc::channel(1);
+    let (started, partial) = (Instant::now(), Mutex::default());
+    let mut answering = Answering::new(agent, &order, Vec::new(), &listener, &partial);
+    for guarded in found.guarded {
+        answering.guard(guarded).await;
+    }
+    let stop = select! {
+        biased;
+        stop = answering.work() => stop,
+        () = sleep_until(started + agent.budget.time) => Ok(Stop::TimeBudget),
+    };
+    let Outcome { answer, failure, said, transcript: _ } = answering.end(stop, started.elapsed());
+    let unanswered = order.rehearsal.and_then(|rehearsal| rehearsal.unanswered.into_inner().unwrap_or_else(PoisonError::into_inner));
+    Rehearsed {
+        answer: failure.map_or(Ok(answer.content), |fault| Err(fault.message().to_owned())),
+        tool_calls: calls(said),
+        unanswered_tool: unanswered,
+        usage: answer.usage,
+    }
+}
+
+/// The calls in what was said, in their order, each with its result; one that was cut off has none.
+fn calls(said: Vec<Message>) -> Vec<ToolCall> {
+    let (mut calls, mut places) = (Vec::new(), HashMap::new());
+    for content in said.into_iter().flat_map(|message| message.content) {
+        match content {
+            Content::ToolCall(call) => {
+                places.insert(call.id, calls.len());
+                calls.push(ToolCall { name: call.name, arguments: call.arguments, result: String::new() });
+            }
+            Content::ToolResult(result) => {
+                if let Some(call) = places.get(&result.id).and_then(|place| calls.get_mut(*place)) {
+                    call.result = result.content;
+                }
+            }
+            Content::Text { .. } => {}
+        }
+    }
+    calls
+}
