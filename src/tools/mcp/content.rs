@@ -106,7 +106,7 @@ mod tests {
             tool("c", json!({"destructiveHint": false})),
             tool("d", json!({})),
         ];
-        let reserved = ReservedNames { names: Default::default(), prefixes: Default::default() };
+        let reserved = ReservedNames::default();
         let reads: Vec<_> = offered(tools, "s", &reserved).into_iter().map(|tool| tool.only_reads).collect();
         assert_eq!(reads, [true, false, false, false]);
     }
