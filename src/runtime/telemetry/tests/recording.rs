@@ -20,7 +20,8 @@ async fn a_case_of_an_evaluation_says_of_which_run_it_is() {
     span.evaluation("ev_1");
     span.finish(Ok(()));
     assert_eq!(telemetry.flush(soon()).await, 0);
-    let root = shown(&receiver.span("invoke_agent helper").attributes);
+    let span = receiver.span("invoke_agent helper");
+    let root = shown(&span.attributes);
     assert!(root.contains(&("slipway.evaluation.run", "ev_1".to_owned())), "{root:?}");
 }
 
