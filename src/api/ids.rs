@@ -5,6 +5,8 @@ use sha2::{Digest, Sha256};
 /// The slug of the team that an id without one speaks of.
 pub const DEFAULT_TEAM: &str = "default";
 
+const ULID_DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+
 /// `ag_` and the first 20 hex digits of SHA-256 over `namespace/name`.
 pub fn agent(namespace: &str, name: &str) -> String {
     let digest = Sha256::digest(format!("{namespace}/{name}"));
@@ -53,6 +55,20 @@ pub fn dataset_name(reference: &str) -> String {
 /// `ev_` and what follows the prefix in the resource's name; of one that a person named, the whole name.
 pub fn evaluation_run(name: &str) -> String {
     format!("ev_{}", name.strip_prefix("ev-").unwrap_or(name).replace('-', "_"))
+}
+
+/// The id by which runtimes know a run, and under which its results lie in the database: `ev_` and 26 characters. It is that of a
+/// resource named `ev-<ulid>`, and is derived from the UID of any other, and of one that is repeated because its judge failed.
+pub fn evaluation_results(name: &str, uid: &str, is_repetition: bool) -> String {
+    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'z') && !b"ilou".contains(&byte);
+    let own = name.strip_prefix("ev-").filter(|rest| rest.len() == 26 && rest.bytes().all(is_digit));
+    if let Some(rest) = own.filter(|_| !is_repetition) {
+        return format!("ev_{rest}");
+    }
+    let digest = Sha256::digest(format!("{uid}/{name}/{is_repetition}"));
+    // The first digit of a ULID has three bits.
+    let digits = digest.iter().take(26).enumerate().map(|(at, byte)| usize::from(*byte) % if at == 0 { 8 } else { 32 });
+    format!("ev_{}", digits.map(|digit| char::from(ULID_DIGITS[digit])).collect::<String>())
 }
 
 /// `tk_` and the slug.

@@ -1,0 +1,1 @@
+//! The controller against a pod and an API server that are played.
