@@ -76,3 +76,13 @@ impl UnderWay {
         self.waits.map_or(Duration::ZERO, |(_, since)| since.elapsed())
     }
 }
+
+#[cfg(test)]
+impl UnderWay {
+    /// As if the run had waited for so long.
+    pub(super) fn waits_since(&mut self, long: Duration) {
+        if let Some((_, since)) = &mut self.waits {
+            *since = since.checked_sub(long).unwrap();
+        }
+    }
+}
