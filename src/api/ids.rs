@@ -121,9 +121,16 @@ mod tests {
     #[test]
     fn results_have_an_id_of_their_own_for_each_run_and_repetition() {
         let ulid = "01jabcdefghjkmnpqrstvwxyz0";
-        let (named, repeated) = (evaluation_results(&format!("ev-{ulid}"), "u", false), evaluation_results(&format!("ev-{ulid}"), "u", true));
+        let (named, repeated) =
+            (evaluation_results(&format!("ev-{ulid}"), "u", false), evaluation_results(&format!("ev-{ulid}"), "u", true));
         assert_eq!(named, format!("ev_{ulid}"));
-        let all = [named, repeated, evaluation_results("mine", "u", false), evaluation_results("mine", "v", false), evaluation_results("mine", "u", true)];
+        let all = [
+            named,
+            repeated,
+            evaluation_results("mine", "u", false),
+            evaluation_results("mine", "v", false),
+            evaluation_results("mine", "u", true),
+        ];
         assert!(all.iter().all(|id| id.len() == 29), "{all:?}");
         assert_eq!(all.iter().collect::<std::collections::BTreeSet<_>>().len(), all.len());
     }

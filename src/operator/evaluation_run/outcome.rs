@@ -58,7 +58,7 @@ pub(super) fn judge(setup: &Setup, cases: &[Case], report: Report) -> Judged {
     }
     let means = summary.means.iter().filter_map(|mean| Some((format!("{}/mean", mean.scorer.as_str()), mean.mean?)));
     Judged::Decided(Found {
-        score: summary.score.map(rounded),
+        score: summary.score.map(|score| if outcome == Outcome::Passed { rounded(score) } else { (score * 100.0).floor() / 100.0 }),
         margin: summary.margin.map(rounded),
         passed: outcome == Outcome::Passed,
         verdict: words,
@@ -70,7 +70,8 @@ pub(super) fn judge(setup: &Setup, cases: &[Case], report: Report) -> Judged {
     })
 }
 
-/// A score has two decimal places, so that a table shows it.
+/// A score has two decimal places, so that a table shows it. One that misses the threshold is rounded down, lest it read as if it
+/// had reached it.
 fn rounded(score: f64) -> f64 {
     (score * 100.0).round() / 100.0
 }

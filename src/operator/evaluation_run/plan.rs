@@ -5,8 +5,8 @@ use std::time::Duration;
 use slipway_api::agent::RiskProfile;
 use slipway_api::evaluation_run::{EvaluatedTrack, EvaluationPhase, EvaluationProvider, EvaluationRunStatus, Scorer};
 use slipway_api::{Agent, EvaluationRun, Track};
-use slipway_evaluation::Profile;
 use slipway_evaluation::wire::{Progress, Report};
+use slipway_evaluation::{Profile, threshold};
 
 /// How long a run waits for an Agent or a Dataset that it names.
 pub(super) const ABSENT_TIMEOUT: Duration = Duration::from_mins(10);
@@ -36,8 +36,7 @@ impl Setup {
         let governance = agent.spec.governance.as_ref();
         let risk = begun.and_then(|status| status.risk_profile).or(spec.risk_profile);
         let profile = Profile::of(risk.or(governance.and_then(|governance| governance.risk_profile)).unwrap_or(RiskProfile::Standard));
-        let own = governance.and_then(|governance| governance.min_quality_score).filter(|score| *score > 0);
-        let threshold = spec.min_quality_score.or(own).map_or(profile.min_score, f64::from);
+        let threshold = threshold(&profile, governance.and_then(|governance| governance.min_quality_score), spec.min_quality_score);
         Self {
             profile,
             // Nothing is retrieved from knowledge bases yet, so that there is nothing to score.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, PartialObjectMeta, Preconditions};
+use slipway_api::evaluation_run::EvaluationPhase;
 use slipway_api::{AgentRelease, EvaluationRun};
 use slipway_cluster::{Key, write};
 
@@ -18,7 +19,7 @@ const KEPT_PER_AGENT: usize = 50;
 /// How often it is looked whether a release is gone.
 const RELEASE_INTERVAL: Duration = Duration::from_mins(10);
 /// How often it is looked how many runs there are.
-const COUNT_INTERVAL: Duration = Duration::from_mins(1);
+const COUNT_INTERVAL: Duration = Duration::from_mins(10);
 
 /// Deletes a run that has been kept for long enough; says when to look again.
 pub(super) async fn keep(context: &Context, key: &Key, run: &EvaluationRun) -> Result<Option<Duration>, write::Error> {
@@ -59,7 +60,7 @@ fn ended(run: &EvaluationRun) -> Option<Timestamp> {
 fn is_surplus(context: &Context, key: &Key, run: &EvaluationRun) -> bool {
     let own = (ended(run), &key.name);
     let is_newer = |name: &String, other: &EvaluationRun| {
-        let is_final = other.status.as_ref().and_then(|status| status.phase).is_some_and(|phase| phase.is_final());
+        let is_final = other.status.as_ref().and_then(|status| status.phase).is_some_and(EvaluationPhase::is_final);
         other.spec.agent == run.spec.agent && other.spec.release.is_none() && is_final && (ended(other), name) > own
     };
     let all = context.caches.evaluation_runs.in_namespace(&key.namespace);

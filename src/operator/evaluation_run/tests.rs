@@ -183,7 +183,10 @@ impl Home {
         let context = context_of(Client::new(server, "default"));
         let namespace: DynamicObject = object(json!({"metadata": {"name": "team-a", "labels": {"agents.slipway.dev/team": "a"}}}));
         context.caches.children(ChildKind::Namespace).insert(Key::new("", "team-a"), Child::look(&namespace, None, || None, ""));
-        context.caches.teams.insert(Key::new("", "a"), DeserializeGuard(Ok(object(json!({"metadata": {"name": "a"}, "spec": {"name": "A"}})))));
+        context
+            .caches
+            .teams
+            .insert(Key::new("", "a"), DeserializeGuard(Ok(object(json!({"metadata": {"name": "a"}, "spec": {"name": "A"}})))));
         context.caches.know_secrets_of("team-a");
         let dataset = json!({"apiVersion": "agents.slipway.dev/v1", "kind": "Dataset", "metadata": {"name": "golden", "namespace": "team-a"},
             "spec": {"cases": [{"input": "one"}, {"input": "two"}]}});
@@ -205,7 +208,8 @@ impl Home {
     }
 
     fn agent(&self, spec: &Value) {
-        let mut whole = json!({"metadata": {"name": "helper", "namespace": "team-a", "uid": "a"}, "spec": {"name": "helper", "framework": "custom"}});
+        let mut whole =
+            json!({"metadata": {"name": "helper", "namespace": "team-a", "uid": "a"}, "spec": {"name": "helper", "framework": "custom"}});
         whole["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
         self.context().caches.agents.insert(Key::new("team-a", "helper"), DeserializeGuard(Ok(object(whole))).into());
     }
@@ -286,7 +290,10 @@ async fn a_run_goes_to_its_pod_and_comes_back_with_a_score() {
     // Another manager takes over and knows where to go on.
     home.take_over();
     let lie = json!({"case": 77, "scores": [{"scorer": "safety", "state": "scored", "value": 7.0}]});
-    pod.say(ID, report(ID, "completed", &[result(0, "scored", Some(1.0)), result(1, "scored", Some(0.5)), result(1, "scored", Some(0.0)), lie]));
+    pod.say(
+        ID,
+        report(ID, "completed", &[result(0, "scored", Some(1.0)), result(1, "scored", Some(0.5)), result(1, "scored", Some(0.0)), lie]),
+    );
     home.reconcile().await;
     let status = home.status();
     assert_eq!((&status["phase"], &status["passed"], &status["score"]), (&json!("Completed"), &json!(true), &json!(75.0)), "{status:#}");
