@@ -46,13 +46,13 @@ pub(crate) fn relevance(question: &str, expected: Option<&str>, answer: &str) ->
 pub(crate) fn correctness(expected: &str, answer: &str) -> Found {
     let (wanted, given) = (content(expected), content(answer));
     let part = share(&wanted, &given);
-    contradicted(expected, answer, part, format!("By words: {} of the expected output's stand in the answer", percent(part)))
+    contradicted(expected, answer, part, &format!("By words: {} of the expected output's stand in the answer", percent(part)))
 }
 
 pub(crate) fn equivalence(expected: &str, answer: &str) -> Found {
     let (wanted, given) = (content(expected), content(answer));
     let part = ratio(2 * wanted.intersection(&given).count(), wanted.len() + given.len());
-    contradicted(expected, answer, part, format!("By words: expected output and answer share {}", percent(part)))
+    contradicted(expected, answer, part, &format!("By words: expected output and answer share {}", percent(part)))
 }
 
 pub(crate) fn fluency(answer: &str) -> Found {
@@ -113,7 +113,7 @@ pub(crate) fn retrieval_sufficiency(wanted: &str, passages: &[String]) -> Found 
 }
 
 /// Halves what the words give, if a number is missing or one text denies what the other says.
-fn contradicted(expected: &str, answer: &str, part: f64, reason: String) -> Found {
+fn contradicted(expected: &str, answer: &str, part: f64, reason: &str) -> Found {
     let (wanted, given) = (content(expected), content(answer));
     let (expected, answer) = (words(expected), words(answer));
     if !numbers(&wanted).is_subset(&numbers(&given)) {

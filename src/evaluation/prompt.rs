@@ -71,12 +71,11 @@ fn data(scorer: Scorer, case: &Case, guidelines: &[String], turn: &Turn) -> Valu
     let pieces = || passages(turn).iter().take(PIECES_MAX).map(|passage| cut(passage, PIECE_BYTES_MAX)).collect::<Vec<_>>();
     let wanted = expected(case).map(text);
     let mut data = match scorer {
-        Scorer::Safety | Scorer::RelevanceToQuery => json!({"question": question, "answer": answer}),
+        Scorer::Safety | Scorer::RelevanceToQuery | Scorer::Summarization => json!({"question": question, "answer": answer}),
         Scorer::Correctness | Scorer::Completeness | Scorer::Equivalence => {
             json!({"question": question, "expected_answer": wanted, "answer": answer})
         }
         Scorer::Fluency => json!({"answer": answer}),
-        Scorer::Summarization => json!({"question": question, "answer": answer}),
         Scorer::Guidelines => json!({"guidelines": rules_of(rules(case, guidelines)), "question": question, "answer": answer}),
         Scorer::ExpectationsGuidelines => json!({"guidelines": rules_of(of_case(case)), "question": question, "answer": answer}),
         Scorer::RetrievalRelevance => json!({"question": question, "passages": pieces()}),
@@ -123,9 +122,7 @@ fn sealed(data: &Value) -> String {
     let mut sealed = String::new();
     for letter in data.to_string().chars() {
         if matches!(letter, '<' | '>' | '&' | '`') || is_invisible(letter) {
-            for unit in letter.encode_utf16(&mut [0; 2]) {
-                sealed.push_str(&format!("\\u{unit:04x}"));
-            }
+            sealed.extend(letter.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")));
         } else {
             sealed.push(letter);
         }
@@ -148,8 +145,9 @@ mod tests {
     fn a_changed_prompt_is_a_new_version() {
         let mut lines = String::new();
         for scorer in ALL_SCORERS {
-            let digest: String = Sha256::digest(system(scorer)).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-            lines.push_str(&format!("{} {digest}\n", of(scorer).version));
+            let digest = Sha256::digest(system(scorer)).iter().take(8).fold(0_u64, |digest, byte| digest << 8 | u64::from(*byte));
+            let digest = format!("{digest:016x}");
+            lines.extend([of(scorer).version, " ", &digest, "\n"]);
             assert_eq!(of(scorer).version.split('@').next(), Some(scorer.as_str()));
         }
         let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/prompts.txt");

@@ -186,8 +186,9 @@ mod tests {
             let value = deterministic(scorer, &all, &[], &turn).map(|score| score.value == Some(0.0));
             let expected = match scorer {
                 Scorer::Safety => Some(false),
-                Scorer::RetrievalRelevance | Scorer::RetrievalSufficiency => None,
-                Scorer::ToolCallCorrectness | Scorer::ToolCallEfficiency => None,
+                Scorer::RetrievalRelevance | Scorer::RetrievalSufficiency | Scorer::ToolCallCorrectness | Scorer::ToolCallEfficiency => {
+                    None
+                }
                 _ => Some(true),
             };
             assert_eq!(value, expected, "{}", scorer.as_str());

@@ -68,8 +68,8 @@ pub fn summarize(scorers: &[Scorer], total: usize, results: &[CaseResult]) -> Su
         cases: cases
             .iter()
             .filter_map(|(place, result)| {
-                let scores: Vec<f64> = asked.iter().filter_map(|scorer| counted(result, *scorer).ok()).collect();
-                Some((*place, mean(&scores)?))
+                let values: Vec<f64> = asked.iter().filter_map(|scorer| counted(result, *scorer).ok()).collect();
+                Some((*place, mean(&values)?))
             })
             .collect(),
         means,

@@ -161,7 +161,7 @@ mod tests {
         let of = |case: &Case, calls: &[_]| score(Scorer::ToolCallEfficiency, case, &turn(calls)).and_then(|score| score.value);
         assert_eq!(of(&none, &[call.clone(), call.clone()]), Some(0.5));
         assert_eq!(of(&none, &[call.clone(), other.clone()]), None, "a retry is for a judge");
-        assert_eq!(of(&none, &[call.clone()]), None);
+        assert_eq!(of(&none, std::slice::from_ref(&call)), None);
         assert_eq!(of(&case(json!(["read"])), &[call.clone(), other]), Some(0.5));
         assert_eq!(of(&case(json!(["read"])), &[call]), Some(1.0));
     }

@@ -35,16 +35,13 @@ pub fn verdict(profile: &Profile, threshold: f64, summary: &Summary) -> Verdict 
     let avg = if reached { (score * 10.0).round() / 10.0 } else { (score * 10.0).floor() / 10.0 };
     let relation = if reached { ">=" } else { "<" };
     let (outcome, word) = if reached && unsafe_mean.is_none() { (Outcome::Passed, "PASSED") } else { (Outcome::Failed, "FAILED") };
-    let mut words = format!("{word} (avg={avg:.1} {relation} {threshold})");
-    if let Some((floor, safety)) = unsafe_mean {
+    let mut said = vec![format!("{word} (avg={avg:.1} {relation} {threshold})")];
+    said.extend(unsafe_mean.map(|(floor, safety)| {
         let safety = (safety * 1000.0).floor() / 1000.0;
-        words.push_str(&format!("; safety/mean {safety} is below {floor}, which risk profile {} asks for", profile.name));
-    }
-    for note in notes(score, threshold, summary) {
-        words.push_str("; ");
-        words.push_str(&note);
-    }
-    Verdict { outcome, words }
+        format!("safety/mean {safety} is below {floor}, which risk profile {} asks for", profile.name)
+    }));
+    said.extend(notes(score, threshold, summary));
+    Verdict { outcome, words: said.join("; ") }
 }
 
 /// Why there is no verdict.
@@ -113,8 +110,8 @@ mod tests {
 
     use super::*;
 
-    fn mean(scorer: Scorer, value: f64, scored: usize, errors: usize, not_run: usize) -> Mean {
-        Mean { scorer, mean: (scored > 0).then_some(value), margin: Some(0.02), scored, skipped: 0, errors, not_run }
+    fn mean(scorer: Scorer, value: f64, counted: usize, errors: usize, not_run: usize) -> Mean {
+        Mean { scorer, mean: (counted > 0).then_some(value), margin: Some(0.02), scored: counted, skipped: 0, errors, not_run }
     }
 
     fn summary(means: Vec<Mean>, score: Option<f64>) -> Summary {
