@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn the_next_step_follows_from_what_pods_say() {
-        let (id, minute) = ("ev_1", Duration::from_secs(60));
+        let (id, minute) = ("ev_1", Duration::from_mins(1));
         let report = |run_id: &str, status, cases: &[usize]| {
             let results = cases.iter().map(|case| CaseResult { case: *case, ..CaseResult::default() }).collect();
             Said::Report(Report { run_id: run_id.to_owned(), status, reason: None, total: 999, results })

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
     use crate::testing::context;
 
-    fn run(name: &str, ended: i64, more: serde_json::Value) -> EvaluationRun {
+    fn run(name: &str, ended: i64, more: &serde_json::Value) -> EvaluationRun {
         let mut whole = json!({"metadata": {"name": name, "namespace": "team-a"}, "spec": {"agent": "helper"},
             "status": {"phase": "Completed", "completedAt": Timestamp::from_second(ended).unwrap().to_string()}});
         whole["spec"].as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -86,9 +86,9 @@ mod tests {
     #[test]
     fn a_run_is_kept_for_its_time() {
         let at = |second| Timestamp::from_second(second).unwrap();
-        assert_eq!(left(&run("r", 100, json!({"ttlSecondsAfterFinished": 10})), at(104)), Duration::from_secs(6));
-        assert_eq!(left(&run("r", 100, json!({"ttlSecondsAfterFinished": 10})), at(110)), Duration::ZERO);
-        assert_eq!(left(&run("r", 100, json!({})), at(100)), TTL);
+        assert_eq!(left(&run("r", 100, &json!({"ttlSecondsAfterFinished": 10})), at(104)), Duration::from_secs(6));
+        assert_eq!(left(&run("r", 100, &json!({"ttlSecondsAfterFinished": 10})), at(110)), Duration::ZERO);
+        assert_eq!(left(&run("r", 100, &json!({})), at(100)), TTL);
     }
 
     #[test]
@@ -97,12 +97,12 @@ mod tests {
         let key = |name: &str| Key::new("team-a", name);
         for at in 0..=50 {
             let name = format!("r{at:02}");
-            context.caches.evaluation_runs.insert(key(&name), DeserializeGuard(Ok(run(&name, at, json!({})))));
+            context.caches.evaluation_runs.insert(key(&name), DeserializeGuard(Ok(run(&name, at, &json!({})))));
         }
-        let surplus = |name: &str, at, more| is_surplus(&context, &key(name), &run(name, at, more));
-        assert!(surplus("r00", 0, json!({})));
-        assert!(!surplus("r01", 1, json!({})));
-        assert!(!surplus("r00", 0, json!({"release": "helper-v1"})), "a run of a release");
-        assert!(!surplus("r00", 0, json!({"agent": "other"})));
+        let surplus = |name: &str, at, more: &serde_json::Value| is_surplus(&context, &key(name), &run(name, at, more));
+        assert!(surplus("r00", 0, &json!({})));
+        assert!(!surplus("r01", 1, &json!({})));
+        assert!(!surplus("r00", 0, &json!({"release": "helper-v1"})), "a run of a release");
+        assert!(!surplus("r00", 0, &json!({"agent": "other"})));
     }
 }
