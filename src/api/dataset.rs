@@ -173,6 +173,9 @@ pub fn parse_cases(text: &str) -> Result<Vec<Case>, String> {
         return Err(format!("the text has {} bytes; at most {CASES_TEXT_BYTES_MAX} are possible", text.len()));
     }
     let text = text.trim_start_matches('\u{feff}').trim();
+    if text.is_empty() {
+        return Err("there are no cases; at least one is needed".to_owned());
+    }
     // What begins like a list of JSON is one: YAML in brackets could be nested deeply.
     let values: Vec<Value> = if text.starts_with('[') {
         serde_json::from_str(text).map_err(|error| format!("the text is no JSON list: {error}"))?
@@ -183,13 +186,13 @@ pub fn parse_cases(text: &str) -> Result<Vec<Case>, String> {
         }
         yaml::read(text).map_err(|error| format!("the text is no YAML list: {error}"))?
     };
-    let cases = values.into_iter().enumerate().map(|(at, value)| case(value).map_err(|fault| format!("case [{at}]{fault}")));
+    let cases = values.into_iter().enumerate().map(|(at, value)| case(value).map_err(|fault| format!("cases[{at}]{fault}")));
     let cases = cases.collect::<Result<Vec<Case>, String>>()?;
     if cases.is_empty() {
         return Err("there are no cases; at least one is needed".to_owned());
     }
     match cases_fault(&cases) {
-        Some(fault) => Err(format!("case {}", fault.trim_start_matches(": "))),
+        Some(fault) => Err(format!("cases{fault}")),
         None => Ok(cases),
     }
 }
@@ -240,7 +243,8 @@ fn case(value: Value) -> Result<Case, String> {
         return Err(format!(": must be an object with the field input, and not {}", kind(&value)));
     };
     if let Some(field) = fields.keys().find(|field| !CASE_FIELDS.contains(&field.as_str())) {
-        return Err(format!(": the field {field:.64?} is not known; there are {}", CASE_FIELDS.join(", ")));
+        let field: String = field.chars().take(64).collect();
+        return Err(format!(": the field {field:?} is not known; there are {}", CASE_FIELDS.join(", ")));
     }
     serde_json::from_value(value).map_err(|error| format!(": {error}"))
 }
@@ -287,7 +291,7 @@ impl Case {
 
 /// Keys that scorers read have the form that they read; all others are their author's.
 fn metadata_fault(metadata: &Map<String, Value>) -> Option<String> {
-    let is_text = |value: &Value| value.is_string();
+    let is_text = Value::is_string;
     if let Some(rules) = metadata.get("guidelines")
         && !(is_text(rules) || rules.as_array().is_some_and(|rules| rules.iter().all(is_text)))
     {
@@ -373,20 +377,21 @@ mod tests {
     #[test]
     fn what_is_no_list_of_cases_says_why() {
         let long = format!("- input: {}", "x".repeat(INPUT_BYTES_MAX + 1));
+        let (many, large) = ("- input: a\n".repeat(CASES_MAX + 1), " ".repeat(CASES_TEXT_BYTES_MAX + 1));
         for (text, words) in [
             ("", "there are no cases"),
             ("[]", "there are no cases"),
             ("[{", "no JSON list"),
             ("input: a", "no YAML list"),
             ("- &a {input: x}\n- *a", "an anchor or alias at line 1"),
-            ("- a", "case [0]: must be an object with the field input, and not a text"),
-            ("- input: a\n- inputs: b", "case [1]: the field \"inputs\" is not known; there are input, expectedOutput"),
-            ("- context: b", "case [0]: missing field `input`"),
-            ("- input: 1", "case [0]: invalid type"),
-            ("- input: ''", "case [0].input: is empty"),
-            (&long, "case [0].input: has 32769 bytes"),
-            (&"- input: a\n".repeat(CASES_MAX + 1), "there are 2001; at most 2000"),
-            (&" ".repeat(CASES_TEXT_BYTES_MAX + 1), "the text has 1048577 bytes"),
+            ("- a", "cases[0]: must be an object with the field input, and not a text"),
+            ("- input: a\n- inputs: b", "cases[1]: the field \"inputs\" is not known; there are input, expectedOutput"),
+            ("- context: b", "cases[0]: missing field `input`"),
+            ("- input: 1", "cases[0]: invalid type"),
+            ("- input: ''", "cases[0].input: is empty"),
+            (long.as_str(), "cases[0].input: has 32769 bytes"),
+            (many.as_str(), "cases: there are 2001; at most 2000"),
+            (large.as_str(), "the text has 1048577 bytes"),
         ] {
             let found = parse_cases(text).unwrap_err();
             assert!(found.contains(words), "{text:.40}: {found}");

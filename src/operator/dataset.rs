@@ -242,6 +242,6 @@ mod tests {
         let (word, message) = reason(None).unwrap_err();
         assert!(word == "ConfigMapKeyMissing" && message.contains("cases.yaml"), "{message}");
         let (word, message) = reason(Some("- inputs: a\n")).unwrap_err();
-        assert!(word == "CasesInvalid" && message.starts_with("spec.casesFrom: ConfigMap cases key cases.yaml: case [0]: "), "{message}");
+        assert!(word == "CasesInvalid" && message.starts_with("spec.casesFrom: ConfigMap cases key cases.yaml: cases[0]: "), "{message}");
     }
 }
