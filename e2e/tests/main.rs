@@ -18,6 +18,7 @@ mod api_skills;
 mod autoscaling;
 mod children;
 mod commands;
+mod datasets;
 mod drift;
 mod evaluations;
 mod faults;

@@ -4,7 +4,7 @@ use anyhow::{Context, bail};
 use futures::future::try_join_all;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
-use slipway_api::{Agent, AgentRelease, GROUP, KnowledgeBase, Skill, Team, Tool};
+use slipway_api::{Agent, AgentRelease, Dataset, EvaluationRun, GROUP, KnowledgeBase, Skill, Team, Tool};
 
 pub(crate) async fn check(client: &Client, namespaces: &[String], releases: bool) -> anyhow::Result<()> {
     client.apiserver_version().await.context("the API server cannot be reached")?;
@@ -13,6 +13,8 @@ pub(crate) async fn check(client: &Client, namespaces: &[String], releases: bool
         (ApiResource::erase::<Tool>(&()), true),
         (ApiResource::erase::<KnowledgeBase>(&()), true),
         (ApiResource::erase::<Skill>(&()), true),
+        (ApiResource::erase::<Dataset>(&()), true),
+        (ApiResource::erase::<EvaluationRun>(&()), true),
         (ApiResource::erase::<Team>(&()), false),
     ];
     // Without the role state, releases are only read for pinned agents.

@@ -2,6 +2,7 @@
 //! rest is silent; watches alone write, and `children` what the API server answers.
 
 pub(crate) mod child;
+pub(crate) mod dataset;
 pub(crate) mod platform;
 pub(crate) mod pods;
 pub(crate) mod secret;
@@ -19,6 +20,7 @@ use slipway_cluster::{Cache, Key};
 use slipway_release::Artifact;
 
 use child::Child;
+use dataset::CachedDataset;
 use platform::PlatformConfig;
 use pods::Pods;
 use secret::SecretState;
@@ -30,6 +32,7 @@ pub(crate) struct Caches {
     pub tools: Cache<Guarded<Tool>>,
     pub knowledge_bases: Cache<Guarded<KnowledgeBase>>,
     pub skills: Cache<CachedSkill>,
+    pub datasets: Cache<CachedDataset>,
     pub evaluation_runs: Cache<Guarded<EvaluationRun>>,
     pub teams: Cache<Guarded<Team>>,
     pub secrets: Cache<SecretState>,

@@ -10,6 +10,7 @@ mod children;
 mod context;
 pub mod control_port;
 pub mod database;
+mod dataset;
 mod drift;
 mod evaluation_run;
 mod fault;

@@ -4,10 +4,9 @@
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams, ObjectMeta, PostParams};
-use sha2::{Digest, Sha256};
-use slipway_api::dataset::{CASES_MAX, Case, Dataset, DatasetSpec};
+use slipway_api::dataset::{self, CASES_MAX, Case, Dataset, DatasetSpec};
 use slipway_api::evaluation_run::EvaluationRunStatus;
-use slipway_api::{Agent, EvaluationRun, ids, yaml};
+use slipway_api::{Agent, EvaluationRun, ids};
 use slipway_cluster::cached::Guarded;
 use slipway_cluster::{Key, write};
 use slipway_evaluation::{seed, wire};
@@ -16,8 +15,6 @@ use super::MANAGER;
 use super::plan::{ABSENT_TIMEOUT, Cause, Obstacle};
 use crate::context::Context;
 
-/// The time to read YAML grows with the square of its brackets.
-const YAML_BRACKETS_MAX: usize = 10_000;
 const INPUT_MAX: usize = 32 * 1024;
 /// With what a request has besides, a runtime takes 8 MiB.
 const REQUEST_BYTES_MAX: usize = 7 * 1024 * 1024;
@@ -75,7 +72,7 @@ pub(super) async fn read(
         return Ok(Err(invalid_dataset(&name, &fault)));
     }
     let guidelines = if run.spec.guidelines.is_empty() { guidelines } else { run.spec.guidelines.clone() };
-    let digest = digest(&guidelines, &cases)?;
+    let digest = dataset::digest(&guidelines, &cases);
     let cases = cases.into_iter().map(wire::Case::from).collect();
     Ok(Ok(Cases { dataset: wire::Dataset { name, guidelines, cases }, digest }))
 }
@@ -123,18 +120,9 @@ async fn default_dataset(context: &Context, namespace: &str, agent: &Agent) -> R
 
 /// Cases of a ConfigMap, as JSON or YAML. Reading them may take a while.
 async fn parsed(text: String) -> Result<Vec<Case>, String> {
-    let read = tokio::task::spawn_blocking(move || parse_cases(&text));
-    read.await.unwrap_or_else(|_| Err("spec.casesFrom: the cases cannot be read".to_owned()))
-}
-
-fn parse_cases(text: &str) -> Result<Vec<Case>, String> {
-    if text.trim_start().starts_with('[') {
-        return serde_json::from_str(text).map_err(|error| format!("spec.casesFrom: not a JSON list of cases: {error}"));
-    }
-    if text.bytes().filter(|byte| matches!(byte, b'[' | b'{')).count() > YAML_BRACKETS_MAX {
-        return Err(format!("spec.casesFrom: YAML may have {YAML_BRACKETS_MAX} brackets at most; write the cases as JSON"));
-    }
-    yaml::read(text).map_err(|error| format!("spec.casesFrom: not a YAML list of cases: {error}"))
+    let read = tokio::task::spawn_blocking(move || dataset::parse_cases(&text));
+    let found = read.await.unwrap_or_else(|_| Err("the cases cannot be read".to_owned()));
+    found.map_err(|fault| format!("spec.casesFrom: {fault}"))
 }
 
 fn fault(cases: &[Case]) -> Option<String> {
@@ -149,30 +137,9 @@ fn fault(cases: &[Case]) -> Option<String> {
     (size > REQUEST_BYTES_MAX).then(|| format!("cases: at most {REQUEST_BYTES_MAX} bytes of JSON are possible, and there are {size}"))
 }
 
-fn digest(guidelines: &[String], cases: &[Case]) -> Result<String, serde_json::Error> {
-    Ok(hex::encode(Sha256::digest(serde_json::to_vec(&(guidelines, cases))?)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn cases_of_a_config_map_are_json_or_yaml() {
-        for text in ["- input: a\n  expectedOutput: b\n", r#"[{"input": "a", "expectedOutput": "b"}]"#] {
-            let cases = parse_cases(text).unwrap();
-            assert_eq!((cases.len(), cases[0].expected_output.as_deref()), (1, Some("b")), "{text}");
-        }
-        for (text, why) in [
-            ("x: 1", "YAML list"),
-            ("[1]", "JSON list"),
-            (&"[".repeat(20_000)[..], "JSON"),
-            (&format!("- {}", "[".repeat(20_000)), "brackets"),
-        ] {
-            let fault = parse_cases(text).unwrap_err();
-            assert!(fault.contains(why), "{fault}");
-        }
-    }
 
     #[test]
     fn a_fault_names_the_case() {
@@ -180,13 +147,5 @@ mod tests {
         assert_eq!(fault(&[case("a")]), None);
         assert!(fault(&[]).unwrap().contains("1 to 2000"));
         assert!(fault(&[case("a"), case("")]).unwrap().starts_with("cases[1].input"));
-    }
-
-    #[test]
-    fn the_digest_covers_guidelines_and_cases() {
-        let cases = [Case { input: "a".to_owned(), ..Case::default() }];
-        let all = [digest(&[], &cases), digest(&["be kind".to_owned()], &cases), digest(&[], &[])];
-        let all: std::collections::BTreeSet<_> = all.into_iter().map(Result::unwrap).collect();
-        assert_eq!(all.len(), 3);
     }
 }
