@@ -165,16 +165,13 @@ fn default_dataset(agent: &Agent) -> String {
 
 /// `ev-` and a ULID, which follows from the Idempotency-Key if there is one.
 fn name(call: &Call) -> Result<String, Error> {
-    let (time, random) = match write::key_digest(call) {
-        Some(digest) => {
-            let [head, tail] = [0, 16].map(|at| digest[at..at + 16].iter().fold(0, |number, byte| number << 8 | u128::from(*byte)));
-            (UNIX_EPOCH + Duration::from_millis(u64::try_from(head >> 80).unwrap_or_default()), tail)
-        }
-        None => {
-            let mut random = [0; 16];
-            SystemRandom::new().fill(&mut random).map_err(|_| Error::internal("the kernel gave no random bytes"))?;
-            (SystemTime::now(), u128::from_ne_bytes(random))
-        }
+    let (time, random) = if let Some(digest) = write::key_digest(call) {
+        let [head, tail] = [0, 16].map(|at| digest[at..at + 16].iter().fold(0, |number, byte| number << 8 | u128::from(*byte)));
+        (UNIX_EPOCH + Duration::from_millis(u64::try_from(head >> 80).unwrap_or_default()), tail)
+    } else {
+        let mut random = [0; 16];
+        SystemRandom::new().fill(&mut random).map_err(|_| Error::internal("the kernel gave no random bytes"))?;
+        (SystemTime::now(), u128::from_ne_bytes(random))
     };
     Ok(format!("ev-{}", slipway_http::ulid(time, random).to_string().to_lowercase()))
 }

@@ -139,7 +139,7 @@ mod tests {
 
     use super::*;
 
-    fn dataset(spec: Value, status: Value) -> Dataset {
+    fn dataset(spec: &Value, status: &Value) -> Dataset {
         let metadata = json!({"name": "hard-cases", "namespace": "team-a", "generation": 2});
         serde_json::from_value(json!({"metadata": metadata, "spec": spec, "status": status})).unwrap()
     }
@@ -148,7 +148,7 @@ mod tests {
     fn a_list_has_no_cases_and_says_how_many_there_are() {
         let cases = json!([{"input": "1 + 1?", "expectedOutput": "2", "metadata": {"myKey": null}}, {"input": "Hello!"}]);
         let dataset =
-            dataset(json!({"agent": "helper", "cases": cases}), json!({"phase": "Available", "observedGeneration": 2, "cases": 2}));
+            dataset(&json!({"agent": "helper", "cases": cases}), &json!({"phase": "Available", "observedGeneration": 2, "cases": 2}));
         let item = item(&dataset).unwrap();
         let listed: Value = serde_json::from_str(&item.json).unwrap();
         assert_eq!((&listed["case_count"], listed.get("cases"), &listed["status"]), (&json!(2), None, &json!("available")));
@@ -165,7 +165,7 @@ mod tests {
             (json!({"phase": "Available", "observedGeneration": 2, "cases": 900}), json!(900), "available"),
             (json!({"phase": "Available", "observedGeneration": 1, "cases": 900}), Value::Null, "pending"),
         ] {
-            let view = serde_json::to_value(View::of(&dataset(from.clone(), status))).unwrap();
+            let view = serde_json::to_value(View::of(&dataset(&from, &status))).unwrap();
             assert_eq!((&view["case_count"], &view["status"], &view["cases"]), (&count, &json!(expected), &json!([])));
             assert_eq!(view["cases_from"]["config_map"], "cases");
         }

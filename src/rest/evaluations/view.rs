@@ -120,6 +120,7 @@ impl From<EvaluationUsage> for Usage {
 /// A case that went badly.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "EvaluationCase")]
+#[expect(clippy::struct_field_names, reason = "they are called what the resource calls them")]
 pub(crate) struct Case {
     /// Its place in the dataset, counted from 0.
     pub case: i32,
@@ -235,7 +236,7 @@ mod tests {
 
     use super::*;
 
-    fn run(name: &str, spec: Value, status: Value) -> EvaluationRun {
+    fn run(name: &str, spec: Value, status: &Value) -> EvaluationRun {
         let metadata = json!({"name": name, "namespace": "team-a", "creationTimestamp": "2026-01-01T00:00:00Z"});
         let mut whole = json!({"metadata": metadata, "spec": {"agent": "helper"}, "status": status});
         crate::write::merge(&mut whole["spec"], spec);
@@ -248,7 +249,7 @@ mod tests {
 
     #[test]
     fn a_new_run_is_pending_and_invents_nothing() {
-        let view = shown(&run("ev-01jd8z7q3v5x9m2k4n6p8r0s1t", json!({"dataset": "ds_hard_cases", "minQualityScore": 80}), json!(null)));
+        let view = shown(&run("ev-01jd8z7q3v5x9m2k4n6p8r0s1t", json!({"dataset": "ds_hard_cases", "minQualityScore": 80}), &json!(null)));
         assert_eq!(view["id"], "ev_01jd8z7q3v5x9m2k4n6p8r0s1t");
         assert_eq!((&view["status"], &view["agent_version"], &view["dataset_name"]), (&json!("pending"), &json!(""), &json!("hard-cases")));
         assert_eq!((&view["threshold"], &view["track"], &view["aggregate_scores"]), (&json!(80.0), &json!("stable"), &json!({})));
@@ -265,7 +266,7 @@ mod tests {
             "usage": {"agentTokens": 7, "judgeTokens": 0}, "startedAt": "2026-01-01T00:00:00Z", "conditions": [condition],
             "worstCases": [{"case": 0, "score": 0.5, "input": "Hello?", "reason": "safety: rude", "traceId": "tr_1"}],
         });
-        let failed = run("nightly", json!({}), status);
+        let failed = run("nightly", json!({}), &status);
         let view = shown(&failed);
         assert_eq!((&view["id"], &view["status"], &view["provider"]), (&json!("ev_nightly"), &json!("failed"), &json!("mock")));
         assert_eq!((&view["message"], &view["agent_version"]), (&json!("no pod is ready"), &json!("3")));

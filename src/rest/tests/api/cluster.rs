@@ -115,6 +115,14 @@ impl Cluster {
         assert_eq!(self.changed(outcome).status(), 200, "{path}");
     }
 
+    /// Makes an object, as somebody else would.
+    pub(crate) fn make(&self, collection: &str, object: Value) -> Value {
+        let outcome = self.0.inner.lock().unwrap().create(collection, object);
+        let made = outcome.as_ref().map(|(_, _, object)| object.clone()).unwrap_or_default();
+        assert_eq!(self.changed(outcome).status(), 201, "{collection}");
+        made
+    }
+
     /// The objects whose path contains `part`.
     pub(crate) fn objects(&self, part: &str) -> Vec<Value> {
         let inner = self.0.inner.lock().unwrap();
