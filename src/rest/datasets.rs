@@ -19,7 +19,7 @@ use crate::call::{Call, Json};
 use crate::evaluations::agent_of;
 use crate::list_cache::ListEntry;
 use crate::page::{Page, page_of};
-use crate::permission::Right;
+use crate::permission::{GOVERN, Right};
 use crate::{cluster_error, gitops, write};
 
 use request::{NewDataset, Replacement};
@@ -31,9 +31,6 @@ pub(crate) const GET: Right = Right::on("get", "datasets");
 pub(crate) const CREATE: Right = Right::on("create", "datasets");
 pub(crate) const CHANGE: Right = Right::on("patch", "datasets");
 pub(crate) const DELETE: Right = Right::on("delete", "datasets");
-
-/// What writing a protected dataset takes: releases are held to it.
-const GOVERN: Right = Right::on("update", "agents").sub("governance");
 
 pub(crate) async fn list(call: Call) -> Result<Page<Summary>, Error> {
     let (context, namespace) = (call.context.clone(), call.namespace());

@@ -230,6 +230,30 @@ async fn a_protected_dataset_is_written_by_who_may_govern() {
 }
 
 #[tokio::test]
+async fn a_gate_is_lowered_by_who_may_govern() {
+    let api = Api::start(settings(), Authentication::On(None)).await;
+    let body = json!({"name": "helper", "framework": "custom", "judge_model": "stub:/judge", "governance": {"min_quality_score": 80}});
+    let made = api.call(Method::POST, "/agents", &ADA, Some(body)).await;
+    assert_eq!((made.status.as_u16(), &made.body["data"]["config"]["judge_model"]), (201, &json!("stub:/judge")), "{}", made.body);
+    api.cluster.refuse(&[("update", "agents")]);
+    let change = async |body: Value| api.call(Method::PATCH, "/agents/helper/config", &ADA, Some(body)).await;
+    for (body, field) in [
+        (json!({"governance": {"min_quality_score": 79}}), "governance.min_quality_score"),
+        (json!({"governance": null}), "governance.min_quality_score"),
+        (json!({"judge_model": null}), "judge_model"),
+    ] {
+        says(&change(body).await, 403, &format!("{field}: this lowers what releases are held to"));
+    }
+    for body in [json!({"governance": {"min_quality_score": 81}}), json!({"description": "x"})] {
+        assert_eq!(change(body).await.status, 200);
+    }
+    api.cluster.refuse(&[]);
+    let eve = [("authorization", "Bearer eve@example.com"), ("x-team", "a")];
+    let lowered = api.call(Method::PATCH, "/agents/helper/config", &eve, Some(json!({"judge_model": null}))).await;
+    assert_eq!(lowered.status, 200, "{}", lowered.body);
+}
+
+#[tokio::test]
 async fn risk_profiles_are_listed() {
     let api = Api::open().await;
     let listed = get(&api, "/risk-profiles").await;
