@@ -50,7 +50,11 @@ fn an_agent_is_evaluated_and_two_runs_are_compared() {
 
     api.call("POST", SETS).json(&json!({"name": "Hellos", "cases": cases()})).expect(201);
     let second = ended(&api, &begun(&api, &json!({"dataset_name": "hellos", "min_quality_score": 1})));
-    assert_eq!((&second["status"], &second["total_cases"], &second["passed"]), (&json!("completed"), &json!(2), &json!(true)), "{second:#}");
+    assert_eq!(
+        (&second["status"], &second["total_cases"], &second["passed"]),
+        (&json!("completed"), &json!(2), &json!(true)),
+        "{second:#}"
+    );
     let (a, b) = (seeded["id"].as_str().unwrap(), second["id"].as_str().unwrap());
     let compared = api.call("GET", &format!("{RUNS}/compare?a={a}&b={b}")).expect(200)["data"].clone();
     assert_eq!((&compared["run_a"]["id"], &compared["run_b"]["id"]), (&json!(a), &json!(b)), "{compared:#}");
@@ -130,9 +134,16 @@ fn datasets_are_made_listed_replaced_and_deleted() {
     let body = json!({"name": "Hard Cases", "description": "What went wrong.", "guidelines": ["Be kind."], "cases": cases()});
     let made = api.call("POST", SETS).json(&body).send();
     let view = made.json()["data"].clone();
-    assert_eq!((made.status, &view["id"], &view["name"], &view["case_count"]), (201, &json!("ds_hard_cases"), &json!("hard-cases"), &json!(2)));
+    assert_eq!(
+        (made.status, &view["id"], &view["name"], &view["case_count"]),
+        (201, &json!("ds_hard_cases"), &json!("hard-cases"), &json!(2))
+    );
     let stored = team.get("dataset/hard-cases");
-    assert_eq!((&stored["spec"]["agent"], &stored["spec"]["cases"][0]["expectedOutput"]), (&json!("helper"), &json!("Echo: Hello!")), "{stored}");
+    assert_eq!(
+        (&stored["spec"]["agent"], &stored["spec"]["cases"][0]["expectedOutput"]),
+        (&json!("helper"), &json!("Echo: Hello!")),
+        "{stored}"
+    );
     poll(30, || {
         let shown = api.call("GET", &format!("{SETS}/ds_hard_cases")).expect(200)["data"].clone();
         if shown["status"] == "available" { Ok(()) } else { Err(format!("it should become available: {shown}")) }
@@ -146,7 +157,10 @@ fn datasets_are_made_listed_replaced_and_deleted() {
     assert_eq!((names("helper"), names("other")), (vec!["hard-cases".to_owned()], Vec::new()));
 
     let replaced = api.call("PUT", &format!("{SETS}/hard-cases")).json(&json!({"cases": [{"input": "x"}]})).expect(200)["data"].clone();
-    assert_eq!((&replaced["cases"], &replaced["guidelines"], &replaced["description"]), (&json!([{"input": "x"}]), &json!([]), &Value::Null));
+    assert_eq!(
+        (&replaced["cases"], &replaced["guidelines"], &replaced["description"]),
+        (&json!([{"input": "x"}]), &json!([]), &Value::Null)
+    );
     for (method, path, body, status, says) in [
         ("POST", SETS, json!({"name": "hard cases", "cases": cases()}), 409, "already a dataset hard-cases"),
         ("POST", SETS, json!({"name": "!!", "cases": cases()}), 400, "name: "),

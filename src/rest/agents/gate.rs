@@ -34,7 +34,8 @@ impl Governor {
         match changed(before, change).as_ref().and_then(|after| lowered(before, after)) {
             None => Ok(()),
             Some(field) => {
-                let message = format!("{field}: this lowers what releases are held to, and {} may not {GOVERN} in this team", self.caller.name);
+                let message =
+                    format!("{field}: this lowers what releases are held to, and {} may not {GOVERN} in this team", self.caller.name);
                 Err(Error::new(StatusCode::FORBIDDEN, message))
             }
         }
@@ -86,7 +87,9 @@ mod tests {
             crate::write::merge(&mut whole, more);
             serde_json::from_value(whole).unwrap()
         };
-        let gated = spec(json!({"judgeModel": "stub:/judge", "governance": {"minQualityScore": 80, "riskProfile": "standard", "evalDataset": "ds_hard"}}));
+        let gated = spec(
+            json!({"judgeModel": "stub:/judge", "governance": {"minQualityScore": 80, "riskProfile": "standard", "evalDataset": "ds_hard"}}),
+        );
         for (change, expected) in [
             (json!({"governance": {"minQualityScore": 79}}), Some("governance.min_quality_score")),
             (json!({"governance": {"minQualityScore": null}}), Some("governance.min_quality_score")),
