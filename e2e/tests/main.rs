@@ -9,6 +9,7 @@ mod api_access;
 mod api_agents;
 mod api_chat;
 mod api_contract;
+mod api_evaluations;
 mod api_events;
 mod api_golden;
 mod api_installed;

@@ -23,7 +23,7 @@ use slipway_http::{Error, HeaderMap, HeaderName, HeaderValue, Holder, StatusCode
 use crate::call::Path;
 use crate::context::Context;
 use crate::permission::{MEMBER, Permission, Right};
-use crate::releases;
+use crate::{evaluations, releases};
 use failure_limiter::FailureLimiter;
 pub use oidc::{Issuer, Oidc};
 use review::{AccessQuestion, Attributes};
@@ -190,6 +190,16 @@ fn subject(context: &Context, right: Right, path: &Path, namespace: &str) -> Opt
     // A release is named by agent and number in the path, not by its object.
     if right.resource == releases::LIST.resource {
         return None;
+    }
+    // Datasets and runs stand below their agent.
+    let own = |name: &str| Some(path.part(name)).filter(|part| !part.is_empty());
+    match right.resource {
+        "datasets" => return own("name").map(ids::dataset_name),
+        "evaluationruns" => {
+            let run = own("run_id")?;
+            return context.caches.evaluations.name_of(namespace, run).or_else(|| evaluations::names_of(run).next());
+        }
+        _ => {}
     }
     let (_, part) = path.0.iter().find(|(name, _)| *name != "team")?;
     if part.starts_with("ag_") { context.caches.agents.name_of(namespace, part) } else { Some(ids::skill_name(part)) }

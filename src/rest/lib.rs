@@ -11,6 +11,8 @@ mod caches;
 mod call;
 mod cluster_error;
 mod context;
+mod datasets;
+mod evaluations;
 mod events;
 mod fast_map;
 mod fields;

@@ -80,5 +80,8 @@ impl Permission {
     }
 }
 
+/// The right to decide what releases are held to.
+pub(crate) const GOVERN: Right = Right::on("update", "agents").sub("governance");
+
 /// The right that marks a member of a team: every role has it.
 pub(crate) const MEMBER: Right = Right::on("list", "agents");

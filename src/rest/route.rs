@@ -20,6 +20,7 @@ const CALL_BYTES: u64 = 256 * 1024;
 type Handled = Pin<Box<dyn Future<Output = Result<Reply, Error>> + Send>>;
 
 /// A query parameter, for the OpenAPI document. Handlers validate it.
+#[derive(Clone, Copy)]
 pub(crate) struct Parameter {
     pub name: &'static str,
     pub about: &'static str,

@@ -6,7 +6,7 @@ use crate::page::PAGED;
 use crate::permission::Permission::{Cluster, Known, Open, Platform, Team};
 use crate::permission::{MEMBER, Right};
 use crate::route::Route;
-use crate::{agents, events, health, members, openapi, platform, relay, releases, skills, sync, teams, tools};
+use crate::{agents, datasets, evaluations, events, health, members, openapi, platform, relay, releases, skills, sync, teams, tools};
 
 const LIST_AGENTS: Right = Right::on("list", "agents");
 const GET_AGENT: Right = Right::on("get", "agents");
@@ -41,6 +41,20 @@ pub(crate) fn all() -> Vec<Route> {
         Route::new(get.clone(), "/agents/{id}/releases/diff", Team(releases::GET), "How two releases differ, value by value.", releases::diff).with(releases::BETWEEN),
         Route::new(get.clone(), "/agents/{id}/releases/{version}", Team(releases::GET), "One release, with all that it holds.", releases::get),
         Route::new(post.clone(), "/agents/{id}/releases/{version}/deploy", Team(CHANGE_AGENT), "Brings a release back: the agent runs what it held.", releases::deploy),
+
+        Route::new(get.clone(), "/agents/{id}/evaluations", Team(evaluations::LIST), "The agent's evaluations, newest first, without their worst cases.", evaluations::list).with(evaluations::LISTED),
+        Route::new(post.clone(), "/agents/{id}/evaluations", Team(evaluations::CREATE), "Puts the cases of a dataset to the agent, and scores its answers.", evaluations::create),
+        Route::new(get.clone(), "/agents/{id}/evaluations/compare", Team(evaluations::GET), "Two completed evaluations side by side, metric by metric.", evaluations::compare).with(evaluations::BOTH),
+        Route::new(get.clone(), "/agents/{id}/evaluations/{run_id}", Team(evaluations::GET), "One evaluation, with the cases that went worst.", evaluations::get),
+        Route::new(post.clone(), "/agents/{id}/evaluations/{run_id}/cancel", Team(evaluations::CHANGE), "Ends an evaluation that is under way.", evaluations::cancel),
+        Route::new(delete.clone(), "/agents/{id}/evaluations/{run_id}", Team(evaluations::DELETE), "Deletes an evaluation; one that is under way ends.", evaluations::delete),
+
+        Route::new(get.clone(), "/agents/{id}/datasets", Team(datasets::LIST), "The datasets for this agent or for any, newest first, without their cases.", datasets::list).with(PAGED),
+        Route::new(post.clone(), "/agents/{id}/datasets", Team(datasets::CREATE), "Makes a dataset for the agent.", datasets::create),
+        Route::new(get.clone(), "/agents/{id}/datasets/{name}", Team(datasets::GET), "One dataset, by id or name, with its cases.", datasets::get),
+        Route::new(put.clone(), "/agents/{id}/datasets/{name}", Team(datasets::CHANGE), "Replaces a dataset.", datasets::replace),
+        Route::new(delete.clone(), "/agents/{id}/datasets/{name}", Team(datasets::DELETE), "Deletes a dataset.", datasets::delete),
+        Route::new(get.clone(), "/risk-profiles", Known, "The risk profiles, from the least to the most that is asked of an agent.", evaluations::profiles::list),
 
         Route::new(get.clone(), "/agents/{id}/events", Team(GET_AGENT), "What happens to the agent: its last events, then each as it comes.", events::events),
 

@@ -13,6 +13,15 @@ pub(super) fn all() -> Vec<(&'static str, Value)> {
         ("putAgentsIdSkills", json!({"skills": []})),
         ("patchAgentsIdStatus", json!({"status": "archived"})),
         ("postAgentsIdReleases", json!({"changelog": "It is kinder now."})),
+        ("postAgentsIdEvaluations", json!({"risk_profile": "standard", "min_quality_score": 80})),
+        (
+            "postAgentsIdDatasets",
+            json!({"name": "hard-cases", "description": "Questions that went wrong before.", "cases": [{"input": "What is 17 times 3?", "expected_output": "51"}]}),
+        ),
+        (
+            "putAgentsIdDatasetsName",
+            json!({"guidelines": ["Answers are friendly."], "cases": [{"input": "What is 17 times 3?", "expected_output": "51", "metadata": {"topic": "numbers"}}]}),
+        ),
         ("postAgentsIdChat", json!({"message": "Hello!"})),
         ("postAgentsIdChatStream", json!({"message": "Hello!"})),
         ("postAgentsIdMemory", json!({"content": "Ada likes short answers.", "category": "preference"})),
@@ -45,10 +54,12 @@ pub(super) fn part(kind: &str, name: &str) -> (&'static str, &'static str) {
     match (kind, name) {
         ("agents", "id") => ("The agent, by id (ag_…) or slug.", "helper"),
         ("skills", "id") => ("The skill, by id (sk_…) or name.", "greeting"),
+        ("agents", "name") => ("The dataset, by id (ds_…) or name.", "hard-cases"),
         ("tools", "name") => ("The tool, by its slug.", "weather"),
         (_, "team") => ("The team, by id (tk_…) or slug.", "research"),
         (_, "user") => ("The member, by id (user_…).", "user_90f8a9b1c3d5e7f2"),
         (_, "version") => ("The release's number.", "1"),
+        (_, "run_id") => ("The evaluation's id (ev_…).", "ev_01jd8z7q3v5x9m2k4n6p8r0s1t"),
         (_, "cid") => ("The conversation's id (conv_…).", "conv_01JD8Z7Q3V5X9M2K4N6P8R0S1T"),
         (_, "mid") => ("The memory's id (mem_…).", "mem_01JD8Z7Q3V5X9M2K4N6P8R0S1T"),
         _ => ("Which one.", "one"),

@@ -117,6 +117,7 @@ struct AgentForm {
     database_credentials_secret: Option<String>,
     suggestions_provider: Option<String>,
     suggestions: Option<String>,
+    judge_model: Option<String>,
 }
 
 #[derive(JsonSchema)]

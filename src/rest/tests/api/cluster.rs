@@ -115,6 +115,14 @@ impl Cluster {
         assert_eq!(self.changed(outcome).status(), 200, "{path}");
     }
 
+    /// Makes an object, as somebody else would.
+    pub(crate) fn make(&self, collection: &str, object: Value) -> Value {
+        let outcome = self.0.inner.lock().unwrap().create(collection, object);
+        let made = outcome.as_ref().map(|(_, _, object)| object.clone()).unwrap_or_default();
+        assert_eq!(self.changed(outcome).status(), 201, "{collection}");
+        made
+    }
+
     /// The objects whose path contains `part`.
     pub(crate) fn objects(&self, part: &str) -> Vec<Value> {
         let inner = self.0.inner.lock().unwrap();
@@ -310,7 +318,7 @@ fn belongs(object: &str, collection: &str) -> bool {
 
 fn is_collection(path: &str) -> bool {
     let last = path.rsplit('/').next().unwrap_or_default();
-    ["agents", "tools", "skills", "teams", "rolebindings", "events", "configmaps"].contains(&last)
+    ["agents", "tools", "skills", "datasets", "evaluationruns", "teams", "rolebindings", "events", "configmaps"].contains(&last)
 }
 
 fn whole(status: u16, value: &Value) -> Response<Body> {
