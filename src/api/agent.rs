@@ -230,7 +230,7 @@ pub struct Governance {
     /// Settings of the guards. What is left out is the guard's own default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
-    /// How much harm the agent could do, which is how strictly its releases are looked at: low, standard or high. medium is read as standard. Default standard. It is written into releases; this version of Slipway does not evaluate them yet, and the condition NotYetEffective says so.
+    /// How much harm the agent could do, which is how strictly its releases are looked at: low, standard or high. medium is read as standard. Default standard. It decides which scorers an evaluation uses, and the score to reach where none is asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub risk_profile: Option<RiskProfile>,
     /// The score that a release must reach before it serves anybody, 0 to 100. 0 asks for none. Default 0.
@@ -239,7 +239,7 @@ pub struct Governance {
     #[x_kube(validation = kube::core::Rule::new("self == 0")
         .message("must be 0 for now: releases cannot be held until they are evaluated, which comes with evaluations"))]
     pub min_quality_score: Option<i32>,
-    /// The dataset that releases are evaluated with, by name. It is written into releases; this version of Slipway does not evaluate them yet, and the condition NotYetEffective says so.
+    /// The Dataset of the same namespace that the agent is evaluated with, by name or by id (ds_...). Default is five basic questions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 128))]
     pub eval_dataset: Option<String>,
