@@ -329,6 +329,10 @@ impl Tenancy {
         if old > 0 {
             tracing::info!(rows = old, "results of evaluations that are older than a month were deleted");
         }
+        let old = self.tenants.delete_old_feedback().await?;
+        if old > 0 {
+            tracing::info!(rows = old, "feedback that is older than three months was deleted");
+        }
         Ok(())
     }
 
