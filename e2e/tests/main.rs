@@ -10,6 +10,7 @@ mod api_agents;
 mod api_chat;
 mod api_contract;
 mod api_events;
+mod api_feedback;
 mod api_golden;
 mod api_installed;
 mod api_platform;

@@ -54,7 +54,8 @@ pub struct AppendedCase {
 impl Records {
     /// Records a mark, in place of an earlier one of the same user, trace and name.
     pub async fn give_feedback(&self, feedback: &Feedback) -> Result<Marked, Fault> {
-        const GIVE: &str = "SELECT outcome, marked_trace, appended FROM slipway.give_feedback($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
+        const GIVE: &str =
+            "SELECT outcome, marked_trace, appended FROM slipway.give_feedback($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
         let Feedback { user, trace, message, conversation, name, value, scale, source, comment } = feedback;
         in_time(async {
             let mut work = self.writing.begin().await?;

@@ -13,6 +13,7 @@ mod cluster_error;
 mod context;
 mod events;
 mod fast_map;
+mod feedback;
 mod fields;
 mod gitops;
 mod health;
