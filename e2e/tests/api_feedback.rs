@@ -58,7 +58,7 @@ fn a_bad_mark_makes_a_case_of_the_next_evaluation() {
     run(&team, "without", "helper", &json!({"dataset": "golden", "excludeFeedback": true}));
     run(&team, "others", "other", &json!({"dataset": "golden"}));
     assert_eq!((total(&team, "with"), total(&team, "without"), total(&team, "others")), (json!(2), json!(1), json!(1)));
-    let change = team.kubectl("patch evaluationrun with --type=merge -p").arg(json!({"spec": {"excludeFeedback": true}})).fails();
+    let change = team.kubectl("patch evaluationrun with --type=merge -p").arg(json!({"spec": {"excludeFeedback": true}})).refused();
     assert!(change.contains("does not change"), "{change}");
 }
 

@@ -5,6 +5,7 @@
 
 mod cluster;
 mod failures;
+mod feedback;
 mod metrics;
 mod races;
 mod reads;
