@@ -64,7 +64,7 @@ struct Limit {
     period: Duration,
 }
 
-/// What one user may mark of one agent: in no minute more than 60 answers.
+/// What one user may mark of one agent: in no minute more than 60 answers, a burst included.
 const FEEDBACK: Limit = Limit { rate: RateLimit { at_once: 0, per_second: 30, burst: 30 }, period: Duration::from_mins(1) };
 
 impl Limit {
@@ -87,7 +87,7 @@ impl std::fmt::Display for Subject {
             Self::Team(team) => write!(f, "team {team}: calls to its agents"),
             Self::Agent { name, .. } => write!(f, "agent {name}: calls to it"),
             Self::Listeners(team) => write!(f, "team {team}: listeners to events"),
-            Self::Feedback { .. } => f.write_str("feedback: answers of one agent that one user marks"),
+            Self::Feedback { .. } => f.write_str("feedback of one user for one agent"),
         }
     }
 }
@@ -283,7 +283,7 @@ mod tests {
         let mark = |agent: &str, user: &str, at: u64| limiter.admit_feedback("a", (agent, agent), user, begin + Duration::from_millis(at));
         let given = (0..600).filter(|at| mark("x", "ada", at * 100).is_ok()).count();
         assert!((59..=60).contains(&given), "{given} in a minute");
-        assert_eq!(wait(&mark("x", "ada", 59_900).err().unwrap()), 2);
+        assert_eq!(wait(&mark("x", "ada", 59_900).err().unwrap()), 1);
         assert!(mark("x", "bob", 59_900).is_ok() && mark("y", "ada", 59_900).is_ok(), "others are not held up");
         assert_eq!(limiter.metrics.relays.get(), 0);
     }
