@@ -150,12 +150,12 @@ mod tests {
             lines.extend([of(scorer).version, " ", &digest, "\n"]);
             assert_eq!(of(scorer).version.split('@').next(), Some(scorer.as_str()));
         }
-        let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/prompts.txt");
+        let golden = Path::new("testdata/prompts.txt");
         if std::env::var_os("UPDATE_GOLDEN").is_some() {
-            std::fs::write(&golden, &lines).unwrap();
+            std::fs::write(golden, &lines).unwrap();
         }
         assert_eq!(
-            std::fs::read_to_string(&golden).unwrap(),
+            std::fs::read_to_string(golden).unwrap(),
             lines,
             "a prompt differs from its version: raise the version in src/evaluation/prompt.rs, then run with UPDATE_GOLDEN=1"
         );

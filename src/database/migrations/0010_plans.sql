@@ -1,6 +1,6 @@
--- A conversation is looked up by its key several times a turn, by statements and by foreign keys. While a table has no
--- statistics, as in the first minute of an installation, its index by age looked as good for that to the planner, which read all
--- of an agent's conversations through it. An index of another collation serves the one query that names this collation.
+-- A conversation is looked up by its key several times a turn, by statements and by foreign keys. The tables have no statistics,
+-- as these would tell of other teams' rows, and so the index by age looked as good for that to the planner, which read all of an
+-- agent's conversations through it. An index of another collation serves the one query that names this collation.
 DROP INDEX slipway.conversations_by_age;
 CREATE INDEX conversations_newest ON slipway.conversations
     (team COLLATE "POSIX", agent_id COLLATE "POSIX", updated_at DESC, id DESC);

@@ -42,6 +42,7 @@ fn server(pause: u32) -> Server {
 }
 
 fn judge(server: &Server, limits: Limits) -> Judge {
+    rustls::crypto::ring::default_provider().install_default().ok();
     let telemetry = Telemetry::off();
     let model = ModelId { provider: Provider::Stub, id: "stub-echo".into() };
     let recorder = Recorder::new(telemetry.clone(), Metrics::new(&telemetry).meters, model, Guards::none());

@@ -1,4 +1,4 @@
-//! What a turn reads does not grow with what the agent has said before, also while tables have no statistics.
+//! What a turn reads does not grow with what the agent has said before, though the tables have no statistics.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ const ROWS_A_TURN: usize = 8;
 async fn a_turn_reads_no_other_conversations_of_its_agent() {
     let database = Database::migrated().await;
     let mut admin = database.raw(&database.url).await;
-    // Nothing is vacuumed or analysed, as in the first minute of an installation.
+    // Nothing is vacuumed: plans are those that were made while the tables were empty.
     for table in ["conversations", "messages", "turns"] {
         admin.ask(&format!("alter table slipway.{table} set (autovacuum_enabled = off)")).await.unwrap();
     }
