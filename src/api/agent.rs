@@ -192,6 +192,11 @@ pub struct AgentSpec {
     #[schemars(length(max = 16_384))]
     pub suggestions: Option<String>,
 
+    /// The model that judges the agent's answers in evaluations, as provider:/model. Its key comes from the Secrets of the agent. Left out: words are compared, which passes no gate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 256), regex(pattern = r"^(stub|ollama|openai|anthropic|google-ai|vertex-ai|bedrock):/.+$"))]
+    pub judge_model: Option<String>,
+
     /// CPU and memory that each pod asks for and is limited to. Default is the chart's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,

@@ -1,6 +1,4 @@
 //! `Dataset`: questions with what is expected of the answers, by which agents are evaluated.
-//!
-//! Its CRD is not installed: no controller serves it yet. The runtime's evaluations use [`Case`].
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};

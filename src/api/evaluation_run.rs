@@ -1,6 +1,4 @@
 //! `EvaluationRun`: an agent is asked the cases of a dataset, and its answers are scored.
-//!
-//! Its CRD is not installed: no controller serves it yet. The runtime's evaluations use [`Scorer`].
 
 use std::collections::BTreeMap;
 

@@ -138,6 +138,8 @@ pub struct AgentBlock {
     pub suggestions_provider: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suggestions: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub judge_model: Option<String>,
     #[serde(flatten)]
     pub further: Further,
 }

@@ -102,6 +102,7 @@ fn agent_block(spec: &AgentSpec) -> AgentBlock {
         database_credentials_secret: spec.database_credentials_secret.clone(),
         suggestions_provider: spec.suggestions_provider.map(|provider| provider.as_str().to_owned()),
         suggestions: spec.suggestions.clone(),
+        judge_model: spec.judge_model.clone(),
         further: Further::new(),
     }
 }
