@@ -9,8 +9,8 @@ const UID: &str = "uid";
 
 /// A turn whose two messages have this trace, in a conversation of the same number.
 async fn said(store: &Store, number: u32, question: &str) {
-    let (conversation, trace) = (format!("conv_{number}"), format!("tr_{number}"));
-    let turn = Turn::new(&conversation);
+    let trace = format!("tr_{number}");
+    let turn = Turn::new(format!("conv_{number}"));
     store.begin_turn(&turn, "t", user(question).with_trace(&trace), 0).await.unwrap();
     store.finish_turn(&turn, vec![assistant("yes").with_trace(&trace)]).await.unwrap();
 }

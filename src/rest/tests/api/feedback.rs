@@ -21,7 +21,7 @@ async fn talk(postgres: &Postgres, agent: &str, trace: &str, text: &str) {
     let (password, sslmode, run) = (None, None, Run::default());
     let options = Options { url, password, sslmode, team, agent_id, migrate: false, prepared_statements: false, run };
     let store = Store::open(&options).unwrap();
-    let turn = Turn::new(&format!("conv_{trace}"));
+    let turn = Turn::new(format!("conv_{trace}"));
     store.begin_turn(&turn, text, NewMessage::new(Role::User, text).with_trace(trace), 0).await.unwrap();
     store.finish_turn(&turn, vec![NewMessage::new(Role::Assistant, "yes").with_trace(trace)]).await.unwrap();
 }
