@@ -40,7 +40,7 @@ pub const WORST_CASES_MAX: usize = 20;
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = kube::core::Rule::new(
-        "self.agent == oldSelf.agent && self.track == oldSelf.track && has(self.dataset) == has(oldSelf.dataset) && (!has(self.dataset) || self.dataset == oldSelf.dataset) && has(self.release) == has(oldSelf.release) && (!has(self.release) || self.release == oldSelf.release) && has(self.riskProfile) == has(oldSelf.riskProfile) && (!has(self.riskProfile) || self.riskProfile == oldSelf.riskProfile) && has(self.minQualityScore) == has(oldSelf.minQualityScore) && (!has(self.minQualityScore) || self.minQualityScore == oldSelf.minQualityScore) && has(self.judgeModel) == has(oldSelf.judgeModel) && (!has(self.judgeModel) || self.judgeModel == oldSelf.judgeModel) && has(self.scorers) == has(oldSelf.scorers) && (!has(self.scorers) || self.scorers == oldSelf.scorers) && has(self.guidelines) == has(oldSelf.guidelines) && (!has(self.guidelines) || self.guidelines == oldSelf.guidelines)")
+        "self.agent == oldSelf.agent && self.track == oldSelf.track && has(self.dataset) == has(oldSelf.dataset) && (!has(self.dataset) || self.dataset == oldSelf.dataset) && has(self.release) == has(oldSelf.release) && (!has(self.release) || self.release == oldSelf.release) && has(self.riskProfile) == has(oldSelf.riskProfile) && (!has(self.riskProfile) || self.riskProfile == oldSelf.riskProfile) && has(self.minQualityScore) == has(oldSelf.minQualityScore) && (!has(self.minQualityScore) || self.minQualityScore == oldSelf.minQualityScore) && has(self.judgeModel) == has(oldSelf.judgeModel) && (!has(self.judgeModel) || self.judgeModel == oldSelf.judgeModel) && has(self.scorers) == has(oldSelf.scorers) && (!has(self.scorers) || self.scorers == oldSelf.scorers) && has(self.guidelines) == has(oldSelf.guidelines) && (!has(self.guidelines) || self.guidelines == oldSelf.guidelines) && self.excludeFeedback == oldSelf.excludeFeedback")
         .message("a run does not change, but for cancel and ttlSecondsAfterFinished; make another one"),
     validation = kube::core::Rule::new("!oldSelf.cancel || self.cancel")
         .message("cancel: a run that was cancelled does not go on; make another one"),
@@ -88,6 +88,10 @@ pub struct EvaluationRunSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), inner(length(min = 1, max = 1024)))]
     pub guidelines: Vec<String>,
+
+    /// Leaves out the cases that feedback has appended, which a run has after those of its dataset. A run that decides on a release never has them. Default false.
+    #[serde(default)]
+    pub exclude_feedback: bool,
 
     /// Ends the run. Default false.
     #[serde(default)]

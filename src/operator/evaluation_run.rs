@@ -262,7 +262,7 @@ impl Work<'_> {
 
     /// Sends the run to a pod.
     async fn begin(&self, ports: &Ports, setup: &Setup, agent: &Agent, places: &[Place]) -> Next<write::Error> {
-        let cases = match self.cases(agent).await? {
+        let cases = match self.cases(agent, None).await? {
             Ok(cases) => cases,
             Err(obstacle) => return self.obstacle(obstacle, ports).await,
         };
@@ -304,7 +304,7 @@ impl Work<'_> {
 
     /// Writes down that a run is under way which somebody began before.
     async fn note_begun(&self, ports: &Ports, setup: &Setup, agent: &Agent, places: &[Place]) -> Next<write::Error> {
-        let cases = match self.cases(agent).await? {
+        let cases = match self.cases(agent, None).await? {
             Ok(cases) => cases,
             Err(obstacle) => return self.obstacle(obstacle, ports).await,
         };
@@ -317,21 +317,26 @@ impl Work<'_> {
         }
     }
 
-    /// The cases, which may not have changed since the run began: scores belong to them by their place.
-    async fn cases(&self, agent: &Agent) -> Result<Result<Cases, Obstacle>, write::Error> {
-        Ok(cases::read(&self.controller.context, self.run, &self.before, agent).await?.and_then(|cases| {
-            match &self.before.dataset_digest {
-                Some(digest) if *digest != cases.digest => {
-                    let message = format!("Dataset {} has changed since the run began; make another run", cases.dataset.name);
-                    Err(Obstacle::Final(Cause::new("DatasetChanged", message)))
+    /// The cases, which may not have changed since the run began: scores belong to them by their place. Once they have been
+    /// `judged`, so many, those that feedback had appended are not needed any more.
+    async fn cases(&self, agent: &Agent, judged: Option<usize>) -> Result<Result<Cases, Obstacle>, write::Error> {
+        let read = cases::read(&self.controller.context, self.run, &self.before, agent).await?;
+        let known = self.controller.remember(self.key, |under_way| under_way.own_digest.clone());
+        Ok(read.and_then(|cases| match &self.before.dataset_digest {
+            Some(digest) if *digest != cases.digest => {
+                if let Some(total) = judged.filter(|_| known.as_ref() == Some(&cases.own_digest)) {
+                    return Ok(cases.with_forgotten(total));
                 }
-                _ => Ok(cases),
+                let message = format!("Dataset {} has changed since the run began; make another run", cases.dataset.name);
+                Err(Obstacle::Final(Cause::new("DatasetChanged", message)))
             }
+            _ => Ok(cases),
         }))
     }
 
     /// What it is that a run begins with, or why it cannot go on with it.
     async fn begun(&self, places: &[Place], agent: &Agent, cases: &Cases) -> Result<Result<Begun, Cause>, write::Error> {
+        self.controller.remember(self.key, |under_way| under_way.own_digest = Some(cases.own_digest.clone()));
         let (client, namespace) = (&self.controller.context.client, &self.key.namespace);
         let mut run_hash = None;
         if let Some(place) = places.first() {
@@ -366,7 +371,8 @@ impl Work<'_> {
     }
 
     async fn finish(&self, ports: &Ports, setup: &Setup, agent: &Agent, report: Report) -> Next<write::Error> {
-        let cases = match self.cases(agent).await? {
+        let total = self.before.total_cases.and_then(|total| usize::try_from(total).ok());
+        let cases = match self.cases(agent, total).await? {
             Ok(cases) => cases,
             Err(obstacle) => return self.obstacle(obstacle, ports).await,
         };

@@ -98,6 +98,7 @@ impl Route {
         if self.parameters.is_empty() {
             request.query()?.end()?;
         }
+        let refusal = admitted.refusal;
         let call = Call {
             caller: admitted.caller,
             team: admitted.team,
@@ -109,7 +110,9 @@ impl Route {
             context,
             body: (),
         };
-        (self.handler)(call, request).await
+        let answer = (self.handler)(call, request).await;
+        // A caller without the right learns nothing else, whatever the body is.
+        answer.map_err(|error| refusal.unwrap_or(error))
     }
 
     /// The decoded variable parts of a matched path.
