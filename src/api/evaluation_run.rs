@@ -126,10 +126,18 @@ pub struct EvaluationRunStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 66))]
     pub dataset: Option<String>,
-    /// SHA-256 over the guidelines and cases that were used.
+    /// SHA-256 over the guidelines and the dataset's cases that were used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub dataset_digest: Option<String>,
+    /// How many cases, the last ones, feedback has appended to those of the dataset.
+    #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub feedback_cases: Option<i32>,
+    /// SHA-256 over the traces from which these come.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub feedback_digest: Option<String>,
     /// Who judged: slipway is a judge model in the agent's runtime, heuristic a comparison of words, mock nobody, because the agent could not be reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<EvaluationProvider>,
@@ -208,6 +216,10 @@ pub struct WorstCase {
     /// The mean of its scores, 0 to 1; left out where it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub score: Option<f64>,
+    /// The source that its metadata names: negative_feedback for a case that feedback has appended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub source: Option<String>,
     /// How its input begins.
     #[schemars(length(max = 256))]
     pub input: String,

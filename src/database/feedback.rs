@@ -1,6 +1,5 @@
 //! What people think of answers. REST writes it, by one function of the database, and the manager reads the cases that come of it.
 
-use serde_json::{Map, Value};
 use sqlx::Row;
 
 use crate::connection::{ask, in_long_time, in_time};
@@ -8,7 +7,7 @@ use crate::{Fault, Records, Tenants, id};
 
 /// For how long marks are kept. The cases that came of them stay as long as their conversations.
 const KEPT_DAYS: i32 = 90;
-/// How many appended cases an agent has at most; the database deletes the oldest of more.
+/// How many appended cases are read at most. The database keeps as many of an agent, and 4 MiB.
 const CASES_MAX: i64 = 500;
 /// The most rows of one statement.
 const BATCH: i64 = 1_000;
@@ -45,10 +44,10 @@ pub enum Marked {
 }
 
 /// A question whose answer was marked badly.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AppendedCase {
+    pub trace: String,
     pub input: String,
-    pub metadata: Map<String, Value>,
 }
 
 impl Records {
@@ -108,14 +107,7 @@ impl Tenants {
             let mut work = self.door.begin_long().await?;
             let rows = ask(CASES).bind(team).bind(agent_id).bind(uid).bind(CASES_MAX).fetch_all(&mut *work).await?;
             work.commit().await?;
-            rows.iter()
-                .map(|row| {
-                    let trace: String = row.try_get("trace_id")?;
-                    let metadata = [("source", "negative_feedback".to_owned()), ("trace_id", trace)];
-                    let metadata = metadata.into_iter().map(|(name, value)| (name.to_owned(), Value::String(value))).collect();
-                    Ok(AppendedCase { input: row.try_get("input")?, metadata })
-                })
-                .collect()
+            rows.iter().map(|row| Ok(AppendedCase { trace: row.try_get("trace_id")?, input: row.try_get("input")? })).collect()
         })
         .await
     }
@@ -124,7 +116,7 @@ impl Tenants {
     pub async fn delete_old_feedback(&self) -> Result<u64, Fault> {
         const DELETE: &str = "
             DELETE FROM slipway.feedback WHERE ctid = ANY (ARRAY(
-                SELECT ctid FROM slipway.feedback WHERE created_at < now() - $1 * interval '1 day' LIMIT $2))";
+                SELECT ctid FROM slipway.feedback WHERE created_at < now() - $1 * interval '1 day' ORDER BY created_at LIMIT $2))";
         let mut deleted = 0;
         loop {
             let batch = in_long_time(async {

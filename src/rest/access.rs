@@ -73,7 +73,7 @@ impl Caller {
 pub(crate) struct Admitted {
     pub caller: Arc<Caller>,
     pub team: Option<TeamSlug>,
-    /// The answer unless the handler finds the right on what the body names.
+    /// Why the call has no team yet: the handler looks whether the caller has the right on what the body names.
     pub refusal: Option<Error>,
 }
 

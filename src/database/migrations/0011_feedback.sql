@@ -31,6 +31,8 @@ CREATE TABLE slipway.feedback_cases (
     team text COLLATE "C" NOT NULL,
     agent_id text COLLATE "C" NOT NULL,
     trace_id text COLLATE "C" NOT NULL,
+    -- Who marked it first.
+    user_id text COLLATE "C" NOT NULL,
     conversation_id text COLLATE "C" NOT NULL,
     input text NOT NULL CHECK (octet_length(input) BETWEEN 1 AND 32768),
     created_at timestamptz NOT NULL,
@@ -55,11 +57,13 @@ AS $$
 DECLARE
     names_max CONSTANT integer := 32;
     cases_max CONSTANT integer := 500;
+    case_bytes_max CONSTANT integer := 4194304;
     input_bytes_max CONSTANT integer := 32768;
     the_trace text := for_trace;
     the_scale integer := coalesce(on_scale, CASE WHEN given <= 1 THEN 1 ELSE 5 END);
     is_negative boolean;
     asked record;
+    kept record;
 BEGIN
     outcome := 'not_found';
     appended := false;
@@ -101,16 +105,25 @@ BEGIN
     SET conversation_id = excluded.conversation_id, message_id = excluded.message_id, value = excluded.value, scale = excluded.scale,
         negative = excluded.negative, source = excluded.source, comment = excluded.comment, created_at = excluded.created_at;
     IF is_negative AND octet_length(asked.content) BETWEEN 1 AND input_bytes_max THEN
-        INSERT INTO slipway.feedback_cases (team, agent_id, trace_id, conversation_id, input, created_at)
-        VALUES (of_team, of_agent, the_trace, asked.conversation_id, asked.content, clock_timestamp())
+        INSERT INTO slipway.feedback_cases (team, agent_id, trace_id, user_id, conversation_id, input, created_at)
+        VALUES (of_team, of_agent, the_trace, by_user, asked.conversation_id, asked.content, clock_timestamp())
         ON CONFLICT (team, agent_id, trace_id) DO NOTHING;
         appended := FOUND;
-        IF appended THEN
+        -- The oldest of the user who has the most goes, so that nobody displaces what others have marked.
+        WHILE appended LOOP
+            SELECT count(*) AS cases, sum(octet_length(c.input)) AS bytes INTO kept
+            FROM slipway.feedback_cases c WHERE c.team = of_team AND c.agent_id = of_agent;
+            EXIT WHEN kept.cases <= cases_max AND kept.bytes <= case_bytes_max;
             DELETE FROM slipway.feedback_cases c
-            WHERE c.team = of_team AND c.agent_id = of_agent AND c.trace_id IN (
-                SELECT o.trace_id FROM slipway.feedback_cases o WHERE o.team = of_team AND o.agent_id = of_agent
-                ORDER BY o.created_at DESC, o.trace_id DESC OFFSET cases_max);
-        END IF;
+            WHERE c.team = of_team AND c.agent_id = of_agent AND c.trace_id = (
+                SELECT o.trace_id FROM slipway.feedback_cases o
+                WHERE o.team = of_team AND o.agent_id = of_agent AND o.user_id = (
+                    SELECT u.user_id FROM slipway.feedback_cases u WHERE u.team = of_team AND u.agent_id = of_agent
+                    GROUP BY u.user_id
+                    ORDER BY CASE WHEN kept.bytes > case_bytes_max THEN sum(octet_length(u.input)) ELSE count(*) END DESC, min(u.created_at)
+                    LIMIT 1)
+                ORDER BY o.created_at, o.trace_id LIMIT 1);
+        END LOOP;
     END IF;
     outcome := 'recorded';
     RETURN NEXT;

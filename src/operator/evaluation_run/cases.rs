@@ -18,36 +18,29 @@ use super::plan::{ABSENT_TIMEOUT, Cause, Obstacle};
 use crate::context::Context;
 
 const INPUT_MAX: usize = 32 * 1024;
-const FORGOTTEN: &str = "(a case of feedback, which has been deleted since)";
+/// What marks a case that feedback has appended.
+const FEEDBACK: &str = "negative_feedback";
+const FORGOTTEN: &str = "(a case of feedback that cannot be read any more)";
 /// With what a request has besides, a runtime takes 8 MiB.
 const REQUEST_BYTES_MAX: usize = 7 * 1024 * 1024;
 
 /// A dataset as a run uses it.
 pub(super) struct Cases {
     pub dataset: wire::Dataset,
-    /// SHA-256 over guidelines and cases.
+    /// SHA-256 over the dataset's guidelines and cases.
     pub digest: String,
-    /// The same without the cases that feedback has appended, and how many cases there are without them.
-    pub own_digest: String,
-    own: usize,
+    /// How many of the cases, the last ones, feedback has appended, and SHA-256 over their traces.
+    pub feedback: usize,
+    pub feedback_digest: Option<String>,
 }
 
-impl Cases {
-    /// The cases of a run whose dataset is as it was, but not what feedback had appended: of these only the number is known.
-    pub(super) fn with_forgotten(mut self, total: usize) -> Self {
-        self.dataset.cases.truncate(self.own);
-        let forgotten = wire::Case { input: FORGOTTEN.to_owned(), ..wire::Case::default() };
-        self.dataset.cases.resize(total.max(self.own), forgotten);
-        self
-    }
-}
-
-/// Reads the cases of a run, or says why there are none.
+/// Reads the cases of a run, or says why there are none. Of one that a pod has been sent, `sent` is their number.
 pub(super) async fn read(
     context: &Context,
     run: &EvaluationRun,
     status: &EvaluationRunStatus,
     agent: &Agent,
+    sent: Option<usize>,
 ) -> Result<Result<Cases, Obstacle>, write::Error> {
     let namespace = run.namespace().unwrap_or_default();
     let name = match dataset_name(run, status, agent) {
@@ -88,24 +81,32 @@ pub(super) async fn read(
         return Ok(Err(invalid_dataset(&name, &fault)));
     }
     let guidelines = if run.spec.guidelines.is_empty() { guidelines } else { run.spec.guidelines.clone() };
-    let mut appended = match appended(context, run, agent).await {
+    let appended = match appended(context, run, agent).await {
         Ok(appended) => appended,
+        Err(_) if sent.is_some() => Vec::new(),
         Err(obstacle) => return Ok(Err(obstacle)),
     };
-    let (own, own_digest) = (cases.len(), dataset::digest(&guidelines, &cases));
-    // Cases that came after the run began stand behind those that it has.
-    if let Some(total) = status.total_cases.filter(|_| status.started_at.is_some()) {
-        appended.truncate(usize::try_from(total).unwrap_or_default().saturating_sub(own));
+    let own = cases.len();
+    let chosen = match (&status.feedback_digest, status.feedback_cases) {
+        (Some(digest), Some(count)) => begun_with(&appended, digest, usize::try_from(count).unwrap_or_default()),
+        _ if status.started_at.is_some() => &[],
+        _ => newest(&cases, &appended),
+    };
+    let (digest, mut feedback_digest) = (dataset::digest(&guidelines, &cases), traces_digest(chosen));
+    let feedback = chosen.iter().map(|case| feedback_case(&case.input, Some(&case.trace)));
+    let mut cases: Vec<_> = cases.into_iter().chain(feedback).map(wire::Case::from).collect();
+    // The pod has the questions; without them its results still count.
+    if let Some(total) = sent.map(|sent| sent.clamp(own, CASES_MAX.max(own))).filter(|total| *total != cases.len()) {
+        cases.truncate(own);
+        cases.resize(total, feedback_case(FORGOTTEN, None).into());
+        feedback_digest = None;
     }
-    let cases = with_appended(cases, &appended);
-    let digest = dataset::digest(&guidelines, &cases);
-    let cases = cases.into_iter().map(wire::Case::from).collect();
-    Ok(Ok(Cases { dataset: wire::Dataset { name, guidelines, cases }, digest, own_digest, own }))
+    let feedback = cases.len() - own;
+    Ok(Ok(Cases { dataset: wire::Dataset { name, guidelines, cases }, digest, feedback, feedback_digest }))
 }
 
-/// The cases that feedback has appended for the run's agent. Whoever may chat may add one, so that a run that decides on a release
-/// has none of them.
-async fn appended(context: &Context, run: &EvaluationRun, agent: &Agent) -> Result<Vec<Case>, Obstacle> {
+/// What feedback has appended for the run's agent. Whoever may chat may add a case, so that a run that decides on a release has none.
+async fn appended(context: &Context, run: &EvaluationRun, agent: &Agent) -> Result<Vec<AppendedCase>, Obstacle> {
     let is_elsewhere = agent.spec.storage == Some(Storage::Memory) || agent.spec.database_url.is_some();
     if run.spec.exclude_feedback || run.spec.release.is_some() || is_elsewhere {
         return Ok(Vec::new());
@@ -113,32 +114,40 @@ async fn appended(context: &Context, run: &EvaluationRun, agent: &Agent) -> Resu
     let (namespace, name) = (run.namespace().unwrap_or_default(), &run.spec.agent);
     let Some((tenancy, team)) = context.tenancy.as_ref().zip(context.caches.team_of(&namespace)) else { return Ok(Vec::new()) };
     let uid = agent.uid().unwrap_or_default();
-    match tenancy.appended_cases(&team, &ids::agent(&namespace, name), &uid).await {
-        Ok(found) => Ok(found
-            .into_iter()
-            .map(|AppendedCase { input, metadata }| Case { input, metadata: Some(metadata), ..Case::default() })
-            .collect()),
-        Err(why) => {
-            let message = format!(
-                "the cases that feedback has appended cannot be read: {why}; the run waits for them, and a run with spec.excludeFeedback does without"
-            );
-            Err(Obstacle::Waits(Cause::new("FeedbackUnavailable", message), ABSENT_TIMEOUT))
-        }
-    }
+    tenancy.appended_cases(&team, &ids::agent(&namespace, name), &uid).await.map_err(|why| {
+        let message = format!(
+            "the cases that feedback has appended cannot be read: {why}; the run waits for them, and a run with spec.excludeFeedback does without"
+        );
+        Obstacle::Waits(Cause::new("FeedbackUnavailable", message), ABSENT_TIMEOUT)
+    })
 }
 
-/// The dataset's cases and, as far as there is room, the newest of those that feedback has appended.
-fn with_appended(mut cases: Vec<Case>, appended: &[Case]) -> Vec<Case> {
+fn feedback_case(input: &str, trace: Option<&str>) -> Case {
+    let metadata = [("source", Some(FEEDBACK)), ("trace_id", trace)];
+    let metadata = metadata.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into()))).collect();
+    Case { input: input.to_owned(), metadata: Some(metadata), ..Case::default() }
+}
+
+/// As many of the newest appended cases as there is room for beside the dataset's.
+fn newest<'a>(cases: &[Case], appended: &'a [AppendedCase]) -> &'a [AppendedCase] {
     let size = |case: &Case| serde_json::to_vec(case).map_or(usize::MAX, |text| text.len()).saturating_add(1);
     let mut bytes = cases.iter().map(size).fold(2, usize::saturating_add);
-    let room = CASES_MAX.saturating_sub(cases.len());
-    let newest = appended.iter().rev().take(room).take_while(|case| {
-        bytes = bytes.saturating_add(size(case));
+    let fitting = appended.iter().rev().take(CASES_MAX.saturating_sub(cases.len())).take_while(|case| {
+        bytes = bytes.saturating_add(size(&feedback_case(&case.input, Some(&case.trace))));
         bytes <= REQUEST_BYTES_MAX
     });
-    let fitting = newest.count();
-    cases.extend_from_slice(&appended[appended.len() - fitting..]);
-    cases
+    &appended[appended.len() - fitting.count()..]
+}
+
+/// The appended cases with which a run began: others may have come after them, and older ones may have gone.
+fn begun_with<'a>(appended: &'a [AppendedCase], digest: &str, count: usize) -> &'a [AppendedCase] {
+    let found = appended.windows(count.max(1)).rfind(|cases| traces_digest(cases).as_deref() == Some(digest));
+    found.unwrap_or_default()
+}
+
+fn traces_digest(appended: &[AppendedCase]) -> Option<String> {
+    let traces: Vec<String> = appended.iter().map(|case| case.trace.clone()).collect();
+    (!traces.is_empty()).then(|| dataset::digest(&traces, &[]))
 }
 
 fn invalid_dataset(name: &str, fault: &str) -> Obstacle {
@@ -213,18 +222,41 @@ mod tests {
         assert!(fault(&[case("a"), case("")]).unwrap().starts_with("cases[1].input"));
     }
 
+    fn appended(numbers: std::ops::Range<usize>, length: usize) -> Vec<AppendedCase> {
+        let case = |number| AppendedCase { trace: format!("tr_{number}"), input: "x".repeat(length) };
+        numbers.map(case).collect()
+    }
+
     #[test]
-    fn appended_cases_come_last_as_far_as_there_is_room() {
-        let case = |input: String| Case { input, ..Case::default() };
-        let inputs = |cases: &[Case]| cases.iter().map(|case| case.input.chars().take(9).collect()).collect::<Vec<String>>();
-        let appended = ["old", "new"].map(|input| case(input.to_owned()));
-        assert_eq!(inputs(&with_appended(vec![case("own".to_owned())], &appended)), ["own", "old", "new"]);
-        assert_eq!(inputs(&with_appended(vec![case("own".to_owned())], &[])), ["own"]);
-        let many: Vec<Case> = (1..CASES_MAX).map(|at| case(at.to_string())).collect();
-        assert_eq!(inputs(&with_appended(many, &appended)[CASES_MAX - 2..]), ["1999", "new"]);
-        let large: Vec<Case> = (0..300).map(|at| case(format!("{at:09}{}", "x".repeat(32_000)))).collect();
-        let fitting = with_appended(vec![case("own".to_owned())], &large);
-        assert!(fitting.len() > 200 && serde_json::to_vec(&fitting).unwrap().len() <= REQUEST_BYTES_MAX);
-        assert_eq!(inputs(&fitting).last().unwrap(), "000000299");
+    fn the_newest_appended_cases_are_taken_as_far_as_there_is_room() {
+        let own = |count| vec![Case { input: "own".to_owned(), ..Case::default() }; count];
+        let few = appended(0..2, 10);
+        assert_eq!(newest(&own(1), &few), few);
+        assert_eq!(newest(&own(1), &[]), []);
+        assert_eq!(newest(&own(CASES_MAX - 1), &few), few[1..]);
+        assert_eq!(newest(&own(CASES_MAX), &few), []);
+        let large = appended(0..300, 32_000);
+        let fitting = newest(&own(1), &large);
+        assert!(fitting.len() > 200 && fitting.len() < 230 && fitting.last() == large.last(), "{}", fitting.len());
+    }
+
+    #[test]
+    fn what_a_run_began_with_is_found_again_unless_some_of_it_is_gone() {
+        let digest = traces_digest(&appended(3..6, 10)).unwrap();
+        let begun_with =
+            |appended: &[AppendedCase]| begun_with(appended, &digest, 3).iter().map(|case| case.trace.clone()).collect::<Vec<_>>();
+        for then in [3..6, 3..9, 0..6, 5..9, 0..0] {
+            let expected: &[&str] = if then.start <= 3 && then.end >= 6 { &["tr_3", "tr_4", "tr_5"] } else { &[] };
+            assert_eq!(begun_with(&appended(then.clone(), 10)), expected, "{then:?}");
+        }
+        let mut without = appended(0..9, 10);
+        without.remove(4);
+        assert_eq!(begun_with(&without), [""; 0]);
+    }
+
+    #[test]
+    fn an_appended_case_is_marked_and_has_nothing_that_scorers_read() {
+        let case = serde_json::to_value(feedback_case("what?", Some("tr_1"))).unwrap();
+        assert_eq!(case, serde_json::json!({"input": "what?", "metadata": {"source": "negative_feedback", "trace_id": "tr_1"}}));
     }
 }

@@ -22,8 +22,6 @@ pub(super) struct Place {
 pub(super) struct UnderWay {
     pub uid: Option<String>,
     pub place: Option<Place>,
-    /// SHA-256 over what the run began with, without the cases that feedback has appended.
-    pub own_digest: Option<String>,
     /// The status as it was written last.
     pub written: Option<EvaluationRunStatus>,
     /// How many cases had finished, and when that became known.
