@@ -17,7 +17,11 @@ async fn with(postgres: &Postgres, authentication: Authentication) -> Api {
 
 /// A turn with that trace, in a conversation of its own.
 async fn talk(postgres: &Postgres, agent: &str, trace: &str, text: &str) {
-    let (url, team, agent_id) = (postgres.url(), "tk_a".to_owned(), agent.to_owned());
+    talk_of(postgres, "tk_a", agent, trace, text).await;
+}
+
+async fn talk_of(postgres: &Postgres, team: &str, agent: &str, trace: &str, text: &str) {
+    let (url, team, agent_id) = (postgres.url(), team.to_owned(), agent.to_owned());
     let (password, sslmode, run) = (None, None, Run::default());
     let options = Options { url, password, sslmode, team, agent_id, migrate: false, prepared_statements: false, run };
     let store = Store::open(&options).unwrap();
@@ -92,7 +96,24 @@ async fn who_may_chat_with_one_agent_marks_that_agents_answers() {
         let (status, message) = says(&answer);
         assert!(status == 403 && message.contains("may not create agents/chat"), "{refused}: {status} {message}");
     }
+    // With it, what is wrong is told.
+    assert_eq!(mark(&api, body("helper", "tr_2")).await.status, 404);
     assert_eq!(postgres.psql("SELECT count(*) FROM slipway.feedback").trim(), "1");
+}
+
+#[tokio::test]
+async fn a_trace_of_another_team_is_not_found() {
+    let postgres = Postgres::start();
+    migrate(&postgres.url(), None, None).await.unwrap();
+    let api = with(&postgres, Authentication::Off).await;
+    let id = api.agent("Helper", &[]).await.body["data"]["id"].as_str().unwrap().to_owned();
+    talk(&postgres, &id, "tr_1", "Ours?").await;
+    talk_of(&postgres, "tk_b", &id, "tr_2", "Theirs?").await;
+    let body = |trace: &str| json!({"agent_id": id, "trace_id": trace, "name": "helpful", "value": 0});
+    let theirs = mark(&api, body("tr_2")).await;
+    assert_eq!((says(&theirs).0, says(&mark(&api, body("tr_9")).await)), (404, says(&theirs)), "as if there were none: {}", theirs.body);
+    assert_eq!(mark(&api, body("tr_1")).await.status, 200);
+    assert_eq!(postgres.psql("SELECT input FROM slipway.feedback_cases").trim(), "Ours?");
 }
 
 #[tokio::test]
