@@ -81,6 +81,7 @@ async fn a_run_has_what_feedback_appended_before_it_began() {
 async fn a_run_without_feedback_and_one_for_a_release_have_the_datasets_cases_alone() {
     let postgres = Postgres::start();
     let pod = FakePod::open("127.77.19.10").await;
+    tenancy(&postgres).await;
     disliked(&postgres, "tr_1", "what?").await;
     for (spec, agent) in [
         (json!({"excludeFeedback": true}), json!({})),
