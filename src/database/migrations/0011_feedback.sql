@@ -23,7 +23,8 @@ CREATE TABLE slipway.feedback (
     CHECK (scale = 1 AND value BETWEEN 0 AND 1 OR scale = 5 AND value BETWEEN 1 AND 5),
     FOREIGN KEY (team, agent_id, conversation_id) REFERENCES slipway.conversations ON DELETE CASCADE
 );
-CREATE INDEX feedback_by_conversation ON slipway.feedback (team, agent_id, conversation_id);
+-- The conversation comes first: with team and agent in front, a plan made while the table was empty takes it for the key.
+CREATE INDEX feedback_by_conversation ON slipway.feedback (conversation_id, team, agent_id);
 CREATE INDEX feedback_by_age ON slipway.feedback (created_at);
 
 -- Cases that evaluations of the agent have besides those of the dataset. Nothing is expected of the answer.
@@ -40,7 +41,7 @@ CREATE TABLE slipway.feedback_cases (
     PRIMARY KEY (team, agent_id, trace_id),
     FOREIGN KEY (team, agent_id, conversation_id) REFERENCES slipway.conversations ON DELETE CASCADE
 );
-CREATE INDEX feedback_cases_by_conversation ON slipway.feedback_cases (team, agent_id, conversation_id);
+CREATE INDEX feedback_cases_by_conversation ON slipway.feedback_cases (conversation_id, team, agent_id);
 
 -- What was asked in a trace. Partial, so that the planner takes it for this question and for no other.
 CREATE INDEX messages_by_trace ON slipway.messages (team, agent_id, trace_id) WHERE role = 'user' AND trace_id IS NOT NULL;
