@@ -28,7 +28,7 @@ use slipway_api::{Agent, AgentRelease, EvaluationRun, ids, labels};
 use slipway_cluster::controller::{Next, Phase, RESYNC, Requests};
 use slipway_cluster::{Key, write};
 use slipway_evaluation::wire::{self, Report};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 
 use crate::context::Context;
@@ -37,7 +37,7 @@ use crate::metrics::ByOutcome;
 use crate::registry::{Change, Registered};
 use cases::Cases;
 use outcome::Judged;
-use plan::{Cause, NO_POD_TIMEOUT, Obstacle, Said, Setup, Step, repeats};
+use plan::{Cause, NO_POD_TIMEOUT, NO_PROGRESS_TIMEOUT, Obstacle, Said, Setup, Step, repeats};
 use pod::{Accepted, Ports};
 use status::{Begun, Steps};
 use under_way::{Place, UnderWay};
@@ -63,11 +63,13 @@ pub(crate) struct Controller {
     /// How agents are asked something; nobody is, without it.
     sign: Option<Arc<Sign>>,
     under_way: Mutex<HashMap<Key, UnderWay>>,
+    /// Held while the results of a run are in memory, which may be many bytes.
+    reports: Semaphore,
 }
 
 impl Controller {
     pub(crate) fn new(context: Arc<Context>, sign: Option<Arc<Sign>>) -> Self {
-        Self { context, requests: Requests::default(), sign, under_way: Mutex::default() }
+        Self { context, requests: Requests::default(), sign, under_way: Mutex::default(), reports: Semaphore::new(1) }
     }
 
     /// What is remembered of a run, changed by `change`.
@@ -203,7 +205,7 @@ impl Work<'_> {
                 let message = format!("a pod of Agent {} that is ready does not answer on its control port", self.run.spec.agent);
                 self.obstacle(Obstacle::Waits(Cause::new("Unreachable", message), NO_POD_TIMEOUT), &ports).await
             }
-            Step::Finish(report) => self.finish(&ports, &setup, agent, report).await,
+            Step::Finish => self.finish(&ports, &setup, agent, idle).await,
             Step::Fail(cause) => self.fail(&cause, &ports).await,
         }
     }
@@ -254,6 +256,18 @@ impl Work<'_> {
             said.push(answer);
         }
         (said, ready.to_vec())
+    }
+
+    /// What the pod that has the run found.
+    async fn results(&self, ports: &Ports) -> Result<Report, String> {
+        let Some(place) = self.controller.remember(self.key, |under_way| under_way.place.clone()) else {
+            return Err("no pod has it".to_owned());
+        };
+        match ports.results(place.address, &place.run_id).await {
+            Said::Report(report) if report.run_id == place.run_id => Ok(report),
+            Said::Report(_) | Said::Unknown => Err(format!("pod {} does not know it", place.pod)),
+            Said::Nothing(why) => Err(why),
+        }
     }
 
     async fn cancel_in_pods(&self, ports: &Ports) {
@@ -374,11 +388,21 @@ impl Work<'_> {
         Ok(Some(spread(self.key, POLL_INTERVAL + POLL_PER_CASE.saturating_mul(u32::try_from(finished).unwrap_or(u32::MAX)))))
     }
 
-    async fn finish(&self, ports: &Ports, setup: &Setup, agent: &Agent, report: Report) -> Next<write::Error> {
+    async fn finish(&self, ports: &Ports, setup: &Setup, agent: &Agent, idle: Duration) -> Next<write::Error> {
         let total = self.before.total_cases.and_then(|total| usize::try_from(total).ok());
         let cases = match self.cases(agent, total).await? {
             Ok(cases) => cases,
             Err(obstacle) => return self.obstacle(obstacle, ports).await,
+        };
+        // One at a time has its results in memory.
+        let Ok(_turn) = self.controller.reports.acquire().await else { return Ok(Some(WAITING_INTERVAL)) };
+        let report = match self.results(ports).await {
+            Ok(report) => report,
+            Err(why) if idle >= NO_PROGRESS_TIMEOUT => {
+                let message = format!("a pod calls the run complete, and what it found cannot be read: {why}");
+                return self.fail(&Cause::new("Incomplete", message), ports).await;
+            }
+            Err(_) => return Ok(Some(SILENT_INTERVAL)),
         };
         match outcome::judge(setup, &cases.dataset.cases, report) {
             Judged::Decided(found) => self.write(self.steps().completed(found)).await,

@@ -183,7 +183,14 @@ mod tests {
 
     #[test]
     fn a_run_that_leaves_cases_out_is_not_complete() {
-        let report = Report { run_id: String::new(), status: Progress::Completed, reason: None, total: 1, results: vec![result(0, &[])] };
+        let report = Report {
+            run_id: String::new(),
+            status: Progress::Completed,
+            reason: None,
+            total: 1,
+            finished: 1,
+            results: vec![result(0, &[])],
+        };
         let Judged::Failed(cause) = judge(&setup(), &cases(2), report) else { panic!("one case is missing") };
         assert_eq!((cause.reason, cause.message.contains("1 of 2")), ("Incomplete", true));
     }

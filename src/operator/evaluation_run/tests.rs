@@ -88,10 +88,17 @@ impl FakePod {
                 reports.remove(path.trim_start_matches("/control/evaluations/"));
                 (200, "{}".to_owned())
             }
-            (_, path) => match reports.get(path.trim_start_matches("/control/evaluations/")) {
-                Some(report) => (200, report.to_string()),
-                None => (404, "{}".to_owned()),
-            },
+            (_, path) => {
+                let (path, is_full) = path.strip_suffix("?results=0").map_or((path, true), |path| (path, false));
+                match reports.get(path.trim_start_matches("/control/evaluations/")).cloned() {
+                    Some(report) if is_full => (200, report.to_string()),
+                    Some(mut report) => {
+                        report["results"] = json!([]);
+                        (200, report.to_string())
+                    }
+                    None => (404, "{}".to_owned()),
+                }
+            }
         }
     }
 
@@ -109,7 +116,7 @@ impl FakePod {
 }
 
 fn report(id: &str, status: &str, results: &[Value]) -> Value {
-    json!({"run_id": id, "status": status, "total": 2, "results": results})
+    json!({"run_id": id, "status": status, "total": 2, "finished": results.len(), "results": results})
 }
 
 fn result(case: usize, state: &str, value: Option<f64>) -> Value {
