@@ -10,6 +10,7 @@ mod conversation;
 mod deletion;
 mod evaluation;
 mod fault;
+mod feedback;
 mod id;
 mod login;
 mod memory;
@@ -30,6 +31,7 @@ mod usage;
 pub use connection::{Options, Run};
 pub use evaluation::EvaluationResult;
 pub use fault::Fault;
+pub use feedback::{AppendedCase, Feedback, Marked};
 pub use login::Login;
 pub use memory::spelling;
 #[doc(hidden)]

@@ -189,12 +189,14 @@ impl Work<'_> {
         let total = self.before.total_cases.and_then(|total| usize::try_from(total).ok());
         let idle = self.controller.remember(self.key, UnderWay::idle);
         let is_silent = said.iter().all(|said| matches!(said, Said::Nothing(_)));
-        let has_report = said.iter().any(|said| matches!(said, Said::Report(_)));
+        let reported = said.iter().find_map(|said| if let Said::Report(report) = said { Some(report.total) } else { None });
         let setup = Setup::of(self.run, &self.before, agent);
         match plan::next(&self.run_id(), total, &self.before, said, idle) {
             Step::Begin => self.begin(&ports, &setup, agent, &places).await,
             // A manager that was killed may have begun it, and not said so.
-            _ if has_report && self.before.started_at.is_none() => self.note_begun(&ports, &setup, agent, &places).await,
+            _ if let Some(total) = reported.filter(|_| self.before.started_at.is_none()) => {
+                self.note_begun(&ports, &setup, agent, &places, total).await
+            }
             Step::Watch { finished: Some(finished) } => self.progress(finished).await,
             Step::Watch { finished: None } if self.before.phase == Some(EvaluationPhase::Running) => {
                 Ok(Some(if is_silent { SILENT_INTERVAL } else { WAITING_INTERVAL }))
@@ -276,7 +278,7 @@ impl Work<'_> {
 
     /// Sends the run to a pod.
     async fn begin(&self, ports: &Ports, setup: &Setup, agent: &Agent, places: &[Place]) -> Next<write::Error> {
-        let cases = match self.cases(agent).await? {
+        let cases = match self.cases(agent, None).await? {
             Ok(cases) => cases,
             Err(obstacle) => return self.obstacle(obstacle, ports).await,
         };
@@ -316,9 +318,9 @@ impl Work<'_> {
         self.obstacle(Obstacle::Waits(why, timeout), ports).await
     }
 
-    /// Writes down that a run is under way which somebody began before.
-    async fn note_begun(&self, ports: &Ports, setup: &Setup, agent: &Agent, places: &[Place]) -> Next<write::Error> {
-        let cases = match self.cases(agent).await? {
+    /// Writes down that a run of `total` cases is under way which somebody began before.
+    async fn note_begun(&self, ports: &Ports, setup: &Setup, agent: &Agent, places: &[Place], total: usize) -> Next<write::Error> {
+        let cases = match self.cases(agent, Some(total)).await? {
             Ok(cases) => cases,
             Err(obstacle) => return self.obstacle(obstacle, ports).await,
         };
@@ -331,15 +333,20 @@ impl Work<'_> {
         }
     }
 
-    /// The cases, which may not have changed since the run began: scores belong to them by their place.
-    async fn cases(&self, agent: &Agent) -> Result<Result<Cases, Obstacle>, write::Error> {
-        Ok(cases::read(&self.controller.context, self.run, &self.before, agent).await?.and_then(|cases| {
-            match &self.before.dataset_digest {
-                Some(digest) if *digest != cases.digest => {
-                    let message = format!("Dataset {} has changed since the run began; make another run", cases.dataset.name);
-                    Err(Obstacle::Final(Cause::new("DatasetChanged", message)))
-                }
-                _ => Ok(cases),
+    /// The cases, which may not have changed since the run began: scores belong to them by their place. A pod that has been sent
+    /// them, `sent` many, needs those that feedback has appended no more, so that they may be gone.
+    async fn cases(&self, agent: &Agent, sent: Option<usize>) -> Result<Result<Cases, Obstacle>, write::Error> {
+        let read = cases::read(&self.controller.context, self.run, &self.before, agent, sent).await?;
+        Ok(read.and_then(|cases| {
+            let changed =
+                |what: String| Err(Obstacle::Final(Cause::new("DatasetChanged", format!("{what} since the run began; make another run"))));
+            let begun = self.before.total_cases.and_then(|total| usize::try_from(total).ok());
+            if self.before.dataset_digest.as_ref().is_some_and(|digest| *digest != cases.digest) {
+                changed(format!("Dataset {} has changed", cases.dataset.name))
+            } else if begun.is_some_and(|total| total != cases.dataset.cases.len()) {
+                changed("cases that feedback had appended were deleted".to_owned())
+            } else {
+                Ok(cases)
             }
         }))
     }
@@ -365,8 +372,10 @@ impl Work<'_> {
                 releases.get_opt(release).await?.and_then(|release| release.status).and_then(|status| status.version)
             }
         };
-        let (dataset, digest) = (cases.dataset.name.clone(), cases.digest.clone());
-        Ok(Ok(Begun { dataset, digest, total: cases.dataset.cases.len(), run_hash, version }))
+        let Cases { dataset, digest, feedback, feedback_digest } = cases;
+        let (total, dataset) = (dataset.cases.len(), dataset.name.clone());
+        let (digest, feedback_digest) = (digest.clone(), feedback_digest.clone());
+        Ok(Ok(Begun { dataset, digest, total, feedback: *feedback, feedback_digest, run_hash, version }))
     }
 
     async fn progress(&self, finished: usize) -> Next<write::Error> {
@@ -380,7 +389,8 @@ impl Work<'_> {
     }
 
     async fn finish(&self, ports: &Ports, setup: &Setup, agent: &Agent, idle: Duration) -> Next<write::Error> {
-        let cases = match self.cases(agent).await? {
+        let total = self.before.total_cases.and_then(|total| usize::try_from(total).ok());
+        let cases = match self.cases(agent, total).await? {
             Ok(cases) => cases,
             Err(obstacle) => return self.obstacle(obstacle, ports).await,
         };

@@ -130,6 +130,7 @@ minQualityScore: 60
 judgeModel: 'stub:/echo'
 scorers: [fluency]
 guidelines: [Be kind.]
+excludeFeedback: true
 cancel: true
 ttlSecondsAfterFinished: 31536000
 ";

@@ -1,5 +1,7 @@
 //! The controller against a pod and an API server that are played over sockets and in the process.
 
+mod feedback;
+
 use std::net::SocketAddr;
 
 use bytes::Bytes;
@@ -18,7 +20,8 @@ use tokio::net::TcpListener;
 use super::*;
 use crate::caches::ChildKind;
 use crate::caches::child::Child;
-use crate::testing::context_of;
+use crate::tenancy::Tenancy;
+use crate::testing::context_with;
 
 const RUN: &str = "ev-01jabcdefghjkmnpqrstvwxyz0";
 const ID: &str = "ev_01jabcdefghjkmnpqrstvwxyz0";
@@ -175,6 +178,11 @@ struct Home {
 impl Home {
     /// A team with a stub agent that has one ready pod at `address`, a dataset of two cases, and a run with this spec.
     fn new(address: &str, spec: &Value) -> Self {
+        Self::within(address, spec, None)
+    }
+
+    /// The same, with a database.
+    fn within(address: &str, spec: &Value, tenancy: Option<Tenancy>) -> Self {
         let cluster = Arc::new(Cluster::default());
         let answering = cluster.clone();
         let server = tower::service_fn(move |request: Request<Body>| {
@@ -187,7 +195,7 @@ impl Home {
                 Ok::<_, std::convert::Infallible>(answer.unwrap())
             }
         });
-        let context = context_of(Client::new(server, "default"));
+        let context = context_with(Client::new(server, "default"), tenancy);
         let namespace: DynamicObject = object(json!({"metadata": {"name": "team-a", "labels": {"agents.slipway.dev/team": "a"}}}));
         context.caches.children(ChildKind::Namespace).insert(Key::new("", "team-a"), Child::look(&namespace, None, || None, ""));
         context

@@ -75,6 +75,13 @@ async fn a_teams_login_reads_and_changes_nothing_of_another_team() {
         ("select count(*) filter (where team <> 'a') from slipway.messages".into(), rows),
         ("table slipway.tenants".into(), denied),
         ("table slipway.owners".into(), denied),
+        // Nor may it mark its own answers, or take a mark back.
+        ("table slipway.feedback".into(), denied),
+        ("table slipway.feedback_cases".into(), denied),
+        ("insert into slipway.feedback_cases values ('a', 'ag_1', 'tr_1', 'conv_1', 'x', now())".into(), denied),
+        ("delete from slipway.feedback".into(), denied),
+        ("select * from slipway.give_feedback('a', 'ag_1', 'u', 'user', 'tr_1', null, null, 'n', 0, null, null, null)".into(), denied),
+        ("select * from slipway.give_feedback('b', 'ag_1', 'u', 'user', 'tr_1', null, null, 'n', 0, null, null, null)".into(), denied),
         ("update slipway.owners set open_until = 'infinity'".into(), denied),
         ("select slipway.owned_by('b', 'ag_1', 'a guess')".into(), rows),
         ("select slipway.team()".into(), rows),

@@ -6,6 +6,7 @@
 mod conversations;
 mod deletion;
 mod evaluation;
+mod feedback;
 mod isolation;
 mod loss;
 mod memories;
