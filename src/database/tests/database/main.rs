@@ -14,6 +14,7 @@ mod owners;
 mod pgbouncer;
 mod plans;
 mod reading;
+mod sampling;
 mod together;
 mod usage;
 
