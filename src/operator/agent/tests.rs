@@ -484,6 +484,7 @@ fn what_our_own_image_would_refuse_is_a_fault_and_of_another_nothing_is_known() 
             "spec.modelId: the provider stub has no model gpt-5; it has stub-echo and stub-script",
         ),
         ("backgroundModel: 'stub:parrot'", String::new(), "InvalidModel", "spec.backgroundModel"),
+        ("evalSampleRate: 1, judgeModel: 'stub:/parrot'", String::new(), "InvalidModel", "spec.judgeModel"),
     ];
     for (spec, others, reason, says) in &cases {
         let found = fault(&format!("{}{others}", agent(spec)), &settings(None));
@@ -598,11 +599,15 @@ fn sampling_is_told_where_answers_are_stored_and_a_judge_alone_restarts_nobody()
     for (spec, settings, expected) in [
         ("evalSampleRate: 5", &stored, sampled("standard", None)),
         ("evalSampleRate: 5, governance: {riskProfile: medium}", &stored, sampled("standard", None)),
-        ("evalSampleRate: 5, judgeModel: 'stub:/x', governance: {riskProfile: high}", &stored, sampled("high", Some("stub:/x"))),
-        ("evalSampleRate: 5, judgeModel: 'stub:/x'", &memory, [None; 4]),
+        (
+            "evalSampleRate: 5, judgeModel: 'stub:/stub-echo', governance: {riskProfile: high}",
+            &stored,
+            sampled("high", Some("stub:/stub-echo")),
+        ),
+        ("evalSampleRate: 5, judgeModel: 'stub:/stub-echo'", &memory, [None; 4]),
         ("evalSampleRate: 5, storage: memory", &stored, [None; 4]),
-        ("evalSampleRate: 0, judgeModel: 'stub:/x'", &stored, [None; 4]),
-        ("judgeModel: 'stub:/x', governance: {riskProfile: high}", &stored, [None; 4]),
+        ("evalSampleRate: 0, judgeModel: 'stub:/stub-echo'", &stored, [None; 4]),
+        ("judgeModel: 'stub:/stub-echo', governance: {riskProfile: high}", &stored, [None; 4]),
     ] {
         let plan = plan(&agent(spec), settings);
         assert_eq!(names.map(|name| plan.variables.get(name).map(String::as_str)), expected, "{spec}");

@@ -58,16 +58,16 @@ impl Sampling {
     /// Without a database nothing is sampled. Says what is wrong with the judge, if anything is.
     pub(crate) fn start(settings: settings::Sampling, store: &Arc<Store>, recorder: &Recorder) -> Result<Option<Self>, String> {
         let settings::Sampling { rate, per_day, risk, judge: name } = settings;
-        if !store.persists() {
-            warn!("RUNTIME_EVAL_SAMPLE_RATE is set, but no answers are sampled, as RUNTIME_STORAGE is memory");
-            return Ok(None);
-        }
         let open = |uri: &String| {
             // What the judge takes counts for no budget of the agent.
             let apart = recorder.rehearsing("");
             Judge::open(uri, &agent::variable, LIMITS, apart, recorder.clone()).map_err(|fault| format!("RUNTIME_JUDGE_MODEL: {fault}"))
         };
         let judge = name.as_ref().map(open).transpose()?;
+        if !store.persists() {
+            warn!("RUNTIME_EVAL_SAMPLE_RATE is set, but no answers are sampled, as RUNTIME_STORAGE is memory");
+            return Ok(None);
+        }
         // Whether tools were called rightly, words cannot say.
         let scorers = Profile::of(risk).scorers(false, judge.is_some());
         let scoring = Scoring { scorers, guidelines: Vec::new(), judge, recorder: recorder.clone(), timeout: LIMITS.case_timeout };
