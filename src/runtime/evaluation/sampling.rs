@@ -119,6 +119,7 @@ fn earlier(history: &[StoredMessage]) -> Option<String> {
         let who = match message.role {
             Role::User => "user",
             Role::Assistant => "assistant",
+            Role::Tool => "tool",
         };
         format!("{who}: {}", cut(&message.content, MAX_EARLIER_BYTES))
     });
@@ -156,18 +157,18 @@ impl Worker {
             }
         }
         let Answered { sample: Sample { trace_id, case }, at, turn } = answered;
-        let mut scores = Vec::new();
+        let mut found = Vec::new();
         for (score, used) in self.scoring.score(&case, &turn).await {
             if score.state == ScoreState::Skipped {
                 continue;
             }
-            let (scorer, value) = (score.scorer.as_str(), score.counted());
+            let (name, value) = (score.scorer.as_str(), score.counted());
             if let Some(value) = value {
-                self.recorder.sampled_score(scorer, value);
+                self.recorder.sampled_score(name, value);
             }
-            scores.push(SampledScore { scorer: scorer.to_owned(), value, judge_tokens: tokens(&used) });
+            found.push(SampledScore { scorer: name.to_owned(), value, judge_tokens: tokens(&used) });
         }
-        self.keep(&SampledTurn { trace_id, at, judge: self.judge.clone(), scores }).await
+        self.keep(&SampledTurn { trace_id, at, judge: self.judge.clone(), scores: found }).await
     }
 
     async fn keep(&self, sample: &SampledTurn) -> &'static str {
