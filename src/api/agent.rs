@@ -197,6 +197,11 @@ pub struct AgentSpec {
     #[schemars(length(max = 256), regex(pattern = r"^(stub|ollama|openai|anthropic|google-ai|vertex-ai|bedrock):/.+$"))]
     pub judge_model: Option<String>,
 
+    /// How many percent of the agent's answers to people are scored after they were given, by the scorers of governance.riskProfile that need no expected answer, 0 to 100. It takes storage postgresql, and the platform bounds how many answers a day. Default 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 100))]
+    pub eval_sample_rate: Option<i32>,
+
     /// CPU and memory that each pod asks for and is limited to. Default is the chart's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
@@ -393,7 +398,7 @@ pub struct AgentStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub pinned_content: Option<String>,
-    /// Ready says whether the agent serves, and has the words for what is wrong. Reconciling: its pods are on the way to what the spec says. Stalled: they will not get there until somebody changes something. Available: its Service has a pod to send requests to. Besides, warnings: NotYetEffective, ModelConfigured, SpendingCounted, StorageShared, ToolsUnused.
+    /// Ready says whether the agent serves, and has the words for what is wrong. Reconciling: its pods are on the way to what the spec says. Stalled: they will not get there until somebody changes something. Available: its Service has a pod to send requests to. Besides, warnings: NotYetEffective, ModelConfigured, SpendingCounted, StorageShared, ToolsUnused, AnswersSampled.
     #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,

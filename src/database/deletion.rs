@@ -9,7 +9,7 @@ use crate::{Fault, Isolation, Tenants, id, roles};
 
 const BATCH: i64 = 1_000;
 /// What refers to others before what it refers to, so that no batch is more than it seems.
-const TABLES: [&str; 10] = [
+const TABLES: [&str; 12] = [
     "turns",
     "feedback",
     "feedback_cases",
@@ -20,6 +20,8 @@ const TABLES: [&str; 10] = [
     "usage_minutes",
     "usage_by_run",
     "evaluation_results",
+    "sampled_scores",
+    "sampled_days",
 ];
 /// What is nobody's row and is not counted; it goes last, since it says whose the others are.
 const OWNERS: &str = "owners";

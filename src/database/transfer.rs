@@ -13,7 +13,7 @@ const MANY: i64 = 1_000;
 /// What others refer to, and who refers to it by which column. Answers that are being made are dropped.
 const FAMILIES: [(&str, &[&str], &str); 2] =
     [("conversations", &["messages", "feedback", "feedback_cases"], "conversation_id"), ("memories", &["memory_vectors"], "memory_id")];
-const ALONE: [&str; 3] = ["usage_minutes", "usage_by_run", "evaluation_results"];
+const ALONE: [&str; 5] = ["usage_minutes", "usage_by_run", "evaluation_results", "sampled_scores", "sampled_days"];
 
 /// Team and agent id.
 type Key<'a> = (&'a str, &'a str);

@@ -311,7 +311,7 @@ impl Tenancy {
     }
 
     /// Deletes the rows of Teams that are gone from this cluster, what was set aside long enough ago, results of evaluations
-    /// after a month, and feedback after three. Whose rows there are is asked of the database, and who is there of the API
+    /// and scores of samples after a month, and feedback after three. Whose rows there are is asked of the database, and who is there of the API
     /// server: nothing has to be remembered.
     pub async fn settle(&self, census: &impl Census) -> Result<(), Fault> {
         if let Some(cluster) = self.cluster.get().filter(|cluster| !cluster.is_empty()) {
@@ -331,9 +331,9 @@ impl Tenancy {
         if expired > 0 {
             tracing::info!(rows = expired, "rows that nobody asked for since they were set aside were deleted");
         }
-        let old = self.tenants.delete_old_evaluation_results().await?;
+        let old = self.tenants.delete_old_evaluation_results().await? + self.tenants.delete_old_samples().await?;
         if old > 0 {
-            tracing::info!(rows = old, "results of evaluations that are older than a month were deleted");
+            tracing::info!(rows = old, "results of evaluations and scores of samples that are older than a month were deleted");
         }
         let old = self.tenants.delete_old_feedback().await?;
         if old > 0 {

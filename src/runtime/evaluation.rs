@@ -7,6 +7,8 @@ mod excerpt;
 mod judge;
 mod results;
 mod run;
+mod sampling;
+mod scoring;
 #[cfg(test)]
 mod tests;
 
@@ -24,6 +26,7 @@ use tracing::{error, info, warn};
 use crate::agent::Agent;
 use case::Bench;
 use results::Results;
+pub(crate) use sampling::{Sample, Sampling};
 
 /// A longer request is refused.
 pub(crate) const MAX_BODY_BYTES: usize = 8 * 1024 * 1024;

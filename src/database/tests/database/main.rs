@@ -15,6 +15,7 @@ mod owners;
 mod pgbouncer;
 mod plans;
 mod reading;
+mod sampling;
 mod together;
 mod usage;
 

@@ -94,6 +94,8 @@ async fn a_login_that_reads_conversations_is_enough_and_reads_nothing_else() {
         "SELECT * FROM slipway.usage_minutes",
         "SELECT * FROM slipway.usage_by_run",
         "SELECT * FROM slipway.evaluation_results",
+        "SELECT * FROM slipway.sampled_scores",
+        "SELECT * FROM slipway.sampled_days",
         "SELECT * FROM slipway.memory_vectors",
         "SELECT * FROM slipway.feedback",
         "SELECT * FROM slipway.feedback_cases",

@@ -3,12 +3,14 @@
 
 use slipway_api::Agent;
 use slipway_api::agent::Storage;
-use slipway_api::condition::{Finding, MODEL_CONFIGURED, NOT_YET_EFFECTIVE, SPENDING_COUNTED, STORAGE_SHARED, TOOLS_UNUSED};
+use slipway_api::condition::{
+    ANSWERS_SAMPLED, Finding, MODEL_CONFIGURED, NOT_YET_EFFECTIVE, SPENDING_COUNTED, STORAGE_SHARED, TOOLS_UNUSED,
+};
 
 use crate::agent::resolve::Plan;
 
 /// The conditions that are warnings.
-pub(super) const KINDS: [&str; 5] = [NOT_YET_EFFECTIVE, TOOLS_UNUSED, MODEL_CONFIGURED, SPENDING_COUNTED, STORAGE_SHARED];
+pub(super) const KINDS: [&str; 6] = [NOT_YET_EFFECTIVE, TOOLS_UNUSED, MODEL_CONFIGURED, SPENDING_COUNTED, STORAGE_SHARED, ANSWERS_SAMPLED];
 
 /// All warnings; without a plan, those that the spec alone gives rise to.
 pub(super) fn of(agent: &Agent, plan: Option<&Plan>) -> Vec<Finding> {
@@ -19,7 +21,15 @@ pub(super) fn of(agent: &Agent, plan: Option<&Plan>) -> Vec<Finding> {
         let message = "storage is memory, so each of the replicas remembers other conversations; use storage: postgresql or one replica";
         found.push(Finding::new(STORAGE_SHARED, false, "MemoryPerReplica", message));
     }
+    found.extend(not_sampled(agent, plan.storage));
     found
+}
+
+fn not_sampled(agent: &Agent, storage: Storage) -> Option<Finding> {
+    (storage == Storage::Memory && agent.spec.eval_sample_rate.is_some_and(|rate| rate > 0)).then(|| {
+        let message = "spec.evalSampleRate: storage is memory, and no answers are sampled; use storage: postgresql";
+        Finding::new(ANSWERS_SAMPLED, false, "StorageMemory", message)
+    })
 }
 
 /// The fields that are taken and kept in releases, and do nothing yet.
@@ -65,6 +75,18 @@ mod tests {
         }
     }
 
+    #[test]
+    fn who_keeps_no_answers_is_told_that_none_are_sampled() {
+        for (spec, storage, told) in [
+            ("evalSampleRate: 5", Storage::Memory, true),
+            ("evalSampleRate: 5", Storage::Postgresql, false),
+            ("evalSampleRate: 0", Storage::Memory, false),
+            ("replicas: 1", Storage::Memory, false),
+        ] {
+            assert_eq!(not_sampled(&agent(spec), storage).is_some(), told, "{spec} {storage:?}");
+        }
+    }
+
     /// A field that is given to nobody has to be named above, or to be a label, or to stand in what pods are made from.
     #[test]
     fn every_field_has_an_effect_or_is_named() {
@@ -80,6 +102,7 @@ mod tests {
             "description",
             "envSecrets",
             "environment",
+            "evalSampleRate",
             "framework",
             "gcpServiceAccount",
             "governance",

@@ -137,6 +137,7 @@ fn a_run_is_read_case_by_case_and_leaves_nothing_behind() {
         ("RUNTIME_DATABASE_URL", &postgres.url()),
         ("RUNTIME_DATABASE_MIGRATE", "true"),
         ("RUNTIME_GUARDS", r#"["pii-detection", {"name": "rate-limit", "requests": 2}]"#),
+        ("RUNTIME_EVAL_SAMPLE_RATE", "100"),
     ]);
     let cases = json!([
         {"input": "What is the capital of France?", "expected_output": "Echo: What is the capital of France?"},
@@ -169,6 +170,7 @@ fn a_run_is_read_case_by_case_and_leaves_nothing_behind() {
     for _ in 0..2 {
         runtime.chat(&json!({"message": "hello"}));
     }
+    eventually("scores", || runtime.metric(r#"sampled_turns_total{outcome="scored"}"#).filter(|turns| *turns > 1.5));
     let mut platform = platform;
     platform.0.terminate();
     platform.0.wait();
@@ -176,6 +178,7 @@ fn a_run_is_read_case_by_case_and_leaves_nothing_behind() {
         ("slipway.evaluation_results where run = 'ev_00000000000000000000000001'", "4"),
         ("slipway.memories", "0"),
         ("slipway.conversations", "2"),
+        ("(select distinct trace_id from slipway.sampled_scores) sampled", "2"),
     ] {
         assert_eq!(postgres.psql(&format!("select count(*) from {what}")).trim(), count, "{what}");
     }
