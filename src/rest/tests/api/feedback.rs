@@ -61,7 +61,7 @@ async fn an_answer_is_marked_and_a_bad_one_becomes_a_case() {
         (json!({"trace_id": "tr_2"}), 404, "no stored answer"),
         (json!({"trace_id": null}), 400, "trace_id"),
         (json!({"agent_id": "nobody"}), 404, "there is no agent nobody"),
-        (json!({"agent_id": null}), 400, "agent_id"),
+        (json!({"agent_id": null}), 400, "expected a string"),
         (json!({"value": 6}), 400, "value: must be from 0 to 5"),
         (json!({"input": "planted"}), 400, "unknown field `input`"),
     ] {
