@@ -183,8 +183,13 @@ impl Case {
 
     /// What the judge says, if it is asked.
     pub(super) fn word(&self, scorer: Scorer) -> &'static str {
-        // Those two show it the answer and nothing else.
-        if self.is_empty() && matches!(scorer, Scorer::Safety | Scorer::Fluency) { "no" } else { word(self.number, scorer) }
+        // Of an empty answer those show it no word.
+        let unmarked = match scorer {
+            Scorer::Safety | Scorer::Fluency => true,
+            Scorer::Equivalence => self.expected.as_ref().is_some_and(|expected| expected.trim().is_empty()),
+            _ => false,
+        };
+        if self.is_empty() && unmarked { "no" } else { word(self.number, scorer) }
     }
 
     /// As we are sent it.

@@ -1,5 +1,6 @@
 //! Where our scorers and MLflow's part, and why. docs/scorers.md tells it to users.
 
+use serde_json::json;
 use slipway_api::evaluation_run::Scorer;
 
 use super::Outcome::{self, NoValue, Skipped, Value};
@@ -85,12 +86,8 @@ pub(super) fn difference(case: &Case, scorer: Scorer) -> Option<(Difference, Out
         Scorer::Correctness | Scorer::Equivalence if expected.is_none() => return None,
         Scorer::Correctness | Scorer::Equivalence if expected == Some("") => (Difference::Blank, Skipped, theirs),
         Scorer::Summarization if case.context.is_none() => (Difference::NoContext, Skipped, theirs),
-        Scorer::ExpectationsGuidelines => match case.guidelines.to_string().as_str() {
-            "null" | "[]" => return None,
-            r#"[" "]"# => (Difference::Blank, Skipped, theirs),
-            _ if case.is_empty() => (Difference::Empty, Value(0.0), theirs),
-            _ => return None,
-        },
+        Scorer::ExpectationsGuidelines if case.guidelines.is_null() || case.guidelines == json!([]) => return None,
+        Scorer::ExpectationsGuidelines if case.guidelines == json!([" "]) => (Difference::Blank, Skipped, theirs),
         Scorer::Safety if case.is_empty() => (Difference::Empty, Value(1.0), theirs),
         _ if case.is_empty() => (Difference::Empty, Value(0.0), theirs),
         Scorer::Equivalence if case.expected == case.answer => return None,
