@@ -46,7 +46,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     }
     let listener = listen(arguments.listen).with_context(|| format!("cannot listen on {}", arguments.listen))?;
     let client = client::connect(&metrics).await?;
-    preflight::check(&client, &namespaces(&arguments), arguments.roles.contains(&Role::State)).await?;
+    preflight::check(&client, &namespaces(&arguments), &arguments.roles).await?;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), namespace = arguments.platform_namespace, roles = ?arguments.roles, "starting");
 
     let (stopper, stop) = watch::channel(false);
