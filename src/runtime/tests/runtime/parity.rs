@@ -6,7 +6,6 @@ mod cases;
 mod differences;
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 
 use serde_json::{Value, json};
 use slipway_api::evaluation_run::Scorer;
@@ -130,7 +129,7 @@ fn ours(judge: &Server, cases: &mut [Case]) -> Vec<Vec<Score>> {
     let variables = [("OPENAI_BASE_URL", base.as_str()), ("OPENAI_API_KEY", "none")];
     let scripted = [("RUNTIME_MODEL_ID", "stub-script"), ("RUNTIME_STRATEGY", "agent-react"), ("RUNTIME_TOOLS", TOOLS)];
     let echoes = cases.iter().position(|case| case.context.is_some()).unwrap();
-    let agents: [(&[(&str, &str)], Range<usize>); 2] = [(&scripted, 0..echoes), (&[], echoes..cases.len())];
+    let agents = [(&scripted[..], 0..echoes), (&[], echoes..cases.len())];
     let mut scores = vec![Vec::new(); SCORERS.len()];
     for (own, range) in agents {
         let platform = Platform::agent(&[&variables, own].concat());
@@ -195,10 +194,10 @@ fn their_outcome(score: &Value) -> Outcome {
 }
 
 /// Our mean of a scorer over what is not listed as a difference.
-fn mean(scorer: Scorer, cases: &[Case], scores: &[Score]) -> Option<f64> {
+fn mean(scorer: Scorer, cases: &[Case], found: &[Score]) -> Option<f64> {
     let results: Vec<CaseResult> = (0..cases.len())
         .filter(|case| difference(&cases[*case], scorer).is_none())
-        .map(|case| CaseResult { case, scores: vec![scores[case].clone()], ..CaseResult::default() })
+        .map(|case| CaseResult { case, scores: vec![found[case].clone()], ..CaseResult::default() })
         .collect();
     summarize(&[scorer], cases.len(), &results).means[0].mean
 }

@@ -125,7 +125,7 @@ fn scripted(number: usize) -> Case {
         1 if number % 12 == 5 => Some(format!("```json\n{{\"marks\": \"{marks}\", \"stations\": [1.0, 2]}}\n```")),
         1 if !answer.is_empty() => Some(format!(" \"{answer}\"! ")),
         2 | 3 => Some(format!("It is the first on the right. {marks}")),
-        4 if number % 2 == 0 => Some("  ".to_owned()),
+        4 if number.is_multiple_of(2) => Some("  ".to_owned()),
         _ => None,
     };
     let mut script: Vec<String> = calls.made.iter().map(|(name, arguments, _)| format!("call {name} {arguments}")).collect();
@@ -140,7 +140,7 @@ fn scripted(number: usize) -> Case {
     let guidelines = match number % 5 {
         0 => json!(["The left is named.", "Streets are named."]),
         1 => json!("It is in English."),
-        2 if number % 2 == 0 => json!([" "]),
+        2 if number.is_multiple_of(2) => json!([" "]),
         2 => json!([]),
         _ => Value::Null,
     };
@@ -154,11 +154,11 @@ fn echoed(number: usize) -> Case {
         number,
         input: format!("What does it say of station {number}? {marks}"),
         answer: None,
-        expected: (number % 3 == 0).then(|| format!("That it is closed. {marks}")),
+        expected: number.is_multiple_of(3).then(|| format!("That it is closed. {marks}")),
         matches: false,
         context: Some(format!("The <station> {number} is closed in winter. ") + &"Trains pass it. ".repeat(number % 20)),
-        guidelines: if number % 4 == 0 { json!(["It is one sentence."]) } else { Value::Null },
-        calls: WITHOUT[usize::from(number % 6 == 0)],
+        guidelines: if number.is_multiple_of(4) { json!(["It is one sentence."]) } else { Value::Null },
+        calls: WITHOUT[usize::from(number.is_multiple_of(6))],
     }
 }
 
