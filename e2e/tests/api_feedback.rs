@@ -2,21 +2,38 @@
 //! left out; and nobody marks answers of another agent or team.
 
 use serde_json::{Value, json};
-use slipway_e2e::{Api, Team, fresh, platform, poll};
+use slipway_e2e::{Api, Call, Team, fresh, platform, poll};
 use slipway_peers::skip;
 
 const BAD: &str = "What is coffee?";
 
-fn with_agent(slug: &str) -> (Team, Api) {
+/// A developer of a team, who calls the API that is installed, as that has the database.
+struct Developer {
+    api: Api,
+    token: String,
+}
+
+impl Developer {
+    fn call(&self, method: &str, path: &str) -> Call {
+        self.api.call(method, path).token(&self.token)
+    }
+}
+
+/// None where there is no database.
+fn with_agent(slug: &str) -> Option<(Team, Developer)> {
+    let Some(api) = Api::installed().filter(|_| platform::has_database()) else {
+        skip("the platform has no database");
+        return None;
+    };
     let team = Team::new(&fresh(slug));
-    let api = Api::of(&team);
+    let token = team.token("developer");
     team.agent("helper", &json!({"storage": "postgresql", "governance": {"riskProfile": "low"}})).ready();
-    (team, api)
+    Some((team, Developer { api, token }))
 }
 
 /// Says something to the agent, and returns the trace of its answer.
 #[track_caller]
-fn chat(api: &Api, agent: &str, message: &str) -> String {
+fn chat(api: &Developer, agent: &str, message: &str) -> String {
     let said = poll(20, || {
         let reply = api.call("POST", &format!("/agents/{agent}/chat")).json(&json!({"message": message})).send();
         if reply.status == 200 { Ok(reply.json()) } else { Err(format!("an answer should come: {reply:?}")) }
@@ -26,7 +43,7 @@ fn chat(api: &Api, agent: &str, message: &str) -> String {
 
 /// Evaluates an agent, and returns the run with its scores.
 #[track_caller]
-fn evaluated(api: &Api, agent: &str, body: &Value) -> Value {
+fn evaluated(api: &Developer, agent: &str, body: &Value) -> Value {
     let runs = format!("/agents/{agent}/evaluations");
     let id = api.call("POST", &runs).json(body).expect(201)["data"]["id"].as_str().unwrap().to_owned();
     poll(120, || {
@@ -37,11 +54,7 @@ fn evaluated(api: &Api, agent: &str, body: &Value) -> Value {
 
 #[test]
 fn a_bad_mark_makes_a_case_of_the_next_evaluation() {
-    if !platform::has_database() {
-        skip("the platform has no database");
-        return;
-    }
-    let (team, api) = with_agent("api-feedback");
+    let Some((team, api)) = with_agent("api-feedback") else { return };
     let id = team.get("agent/helper")["status"]["id"].clone();
     team.agent("other", &json!({"storage": "postgresql"})).ready();
     let (liked, disliked) = (chat(&api, "helper", "What is tea?"), chat(&api, "helper", BAD));
@@ -82,11 +95,7 @@ fn a_bad_mark_makes_a_case_of_the_next_evaluation() {
 
 #[test]
 fn an_answer_of_another_team_cannot_be_marked() {
-    if !platform::has_database() {
-        skip("the platform has no database");
-        return;
-    }
-    let ((_ours, api), (_theirs, other)) = (with_agent("api-feedback-ours"), with_agent("api-feedback-theirs"));
+    let (Some((_ours, api)), Some((_theirs, other))) = (with_agent("api-feedback-ours"), with_agent("api-feedback-theirs")) else { return };
     let trace = chat(&other, "helper", BAD);
     let body = json!({"agent_id": "helper", "trace_id": trace, "name": "helpful", "value": 0});
     api.call("POST", "/feedback").json(&body).expect(404);

@@ -110,7 +110,7 @@ impl Steps<'_> {
         let reasons = [(false, cause.reason), (false, cause.reason), (true, cause.reason)];
         let mut status = self.with(EvaluationPhase::Failed, reasons, &message);
         let mut verdict = format!("FAILED ({message})");
-        if matches!(cause.reason, "NoPod" | "Unreachable") {
+        if matches!(cause.reason, "NoPod" | "Unreachable" | "AgentStopped") {
             status.provider = Some(EvaluationProvider::Mock);
             verdict = format!("FAILED (the agent could not be reached: {message})");
         }
