@@ -55,7 +55,7 @@ pub struct EvaluationRunSpec {
     #[schemars(length(min = 1, max = 66))]
     pub dataset: Option<String>,
 
-    /// What is evaluated: stable is what serves, candidate a release that waits for its evaluation. Default stable.
+    /// What is evaluated: stable is what serves. Default stable. An agent has no candidate in this version, and a run on it fails.
     #[serde(default)]
     pub track: EvaluatedTrack,
 
@@ -89,7 +89,7 @@ pub struct EvaluationRunSpec {
     #[schemars(length(max = 16), inner(length(min = 1, max = 1024)))]
     pub guidelines: Vec<String>,
 
-    /// Leaves out the cases that feedback has appended, which a run has after those of its dataset. A run that decides on a release never has them. Default false.
+    /// Leaves out the cases that feedback has appended, which a run has after those of its dataset. Default false.
     #[serde(default)]
     pub exclude_feedback: bool,
 

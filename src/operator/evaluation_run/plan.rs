@@ -94,6 +94,10 @@ pub(super) fn obstacle(run: &EvaluationRun, agent: Option<&Agent>, runtime_image
         let message = format!("spec.agent: there is no Agent {name} in this namespace; the run waits for it");
         return Some(Obstacle::Waits(Cause::new("AgentNotFound", message), ABSENT_TIMEOUT));
     };
+    if track(run) == Track::Candidate {
+        let message = format!("spec.track: Agent {name} has no candidate, as its releases serve at once; make a run on the track stable");
+        return Some(Obstacle::Final(Cause::new("NoCandidate", message)));
+    }
     if let Some(stopped) = agent.stopped_by() {
         let message = format!("Agent {name} is stopped, as {stopped}; start it and make another run");
         return Some(Obstacle::Final(Cause::new("AgentStopped", message)));
@@ -234,6 +238,8 @@ mod tests {
             });
             assert_eq!(found, expected, "{spec:?}");
         }
+        let found = obstacle(&run("track: candidate"), Some(&agent("")), platform);
+        assert!(matches!(found, Some(Obstacle::Final(Cause { reason: "NoCandidate", .. }))), "{found:?}");
     }
 
     #[test]
