@@ -2,6 +2,7 @@
 
 mod apply;
 mod build;
+mod candidate;
 mod gather;
 mod pin;
 mod report;
@@ -13,7 +14,7 @@ mod tests;
 mod tracks;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use kube::api::DynamicObject;
@@ -35,7 +36,7 @@ use apply::Applied;
 use resolve::Resolved;
 use rollout::Rollout;
 use strays::Strays;
-use tracks::Workload;
+use tracks::{Tracks, Workload};
 
 /// The field manager of everything that this controller writes.
 const MANAGER: &str = "slipway/agent";
@@ -59,6 +60,8 @@ pub(crate) struct Controller {
     /// Of each Team what its agents depend on, as last seen.
     teams: Mutex<HashMap<Key, TeamVersion>>,
     strays: Strays,
+    /// The EvaluationRuns that are known to have been made, by agent.
+    runs: Mutex<HashMap<Key, String>>,
 }
 
 /// All of a Team but its status, which counts its agents and so changes with every one of them: its UID, generation and
@@ -68,7 +71,23 @@ type TeamVersion = (Option<String>, Option<i64>, BTreeMap<String, String>, bool)
 impl Controller {
     pub(crate) fn new(context: Arc<Context>) -> Self {
         let rollout = Rollout::new(context.settings.max_concurrent_rollouts);
-        Self { context, requests: Requests::default(), rollout, teams: Mutex::default(), strays: Strays::default() }
+        Self { context, requests: Requests::default(), rollout, teams: Mutex::default(), strays: Strays::default(), runs: Mutex::default() }
+    }
+
+    fn runs(&self) -> MutexGuard<'_, HashMap<Key, String>> {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn has_run(&self, agent: &Key, run: &str) -> bool {
+        self.runs().get(agent).is_some_and(|known| known == run)
+    }
+
+    fn note_run(&self, agent: Key, run: String) {
+        self.runs().insert(agent, run);
+    }
+
+    fn forget_run(&self, agent: &Key) {
+        self.runs().remove(agent);
     }
 
     /// Whether more of the Team has changed than its status.
@@ -167,6 +186,8 @@ async fn reconcile(controller: &Controller, key: &Key) -> Next<write::Error> {
     let Some(cached) = context.caches.agents.get(key) else {
         context.caches.references.set(key, HashSet::new());
         context.caches.pins.remove(key);
+        context.caches.held.remove(key);
+        controller.forget_run(key);
         context.untroubled("Agent", key);
         controller.strays.forget(key);
         apply::leave_turn(controller, key);
@@ -188,17 +209,18 @@ async fn reconcile(controller: &Controller, key: &Key) -> Next<write::Error> {
         apply::keep(&agent, context).await?;
         return Err(error);
     }
-    let Progress { resolved, applied, error } = if let Some(workloads) = tracks::of(&agent, context) {
-        gather::note(key, &workloads, context);
-        bring(&agent, &workloads, controller).await?
+    let Progress { resolved, applied, candidate, error } = if let Some(tracks) = tracks::of(&agent, context) {
+        gather::note(key, &tracks.workloads, context);
+        bring(&agent, &tracks, controller).await?
     } else {
-        let resolved = Resolved::Unknown("the release that it is pinned to");
-        Progress { resolved, applied: apply::keep(&agent, context).await?, error: None }
+        let resolved = Resolved::Unknown("the release that it runs");
+        Progress { resolved, applied: apply::keep(&agent, context).await?, candidate: None, error: None }
     };
-    let sooner = report::report(&agent, &resolved, &applied, controller).await?;
+    let sooner = report::report(&agent, &resolved, &applied, candidate, controller).await?;
     if let Some(error) = error {
         return Err(error);
     }
+    candidate::begin(&agent, &applied.outcomes, controller).await?;
     let next = if matches!(resolved, Resolved::Unknown(_)) || applied.left.is_some() { WAITING_INTERVAL } else { RESYNC };
     Ok(Some(sooner.map_or(next, |sooner| next.min(sooner))))
 }
@@ -209,16 +231,23 @@ struct Progress {
     resolved: Resolved,
     /// Of the stable track, with the outcomes of all.
     applied: Applied,
+    /// The fault of the candidate.
+    candidate: Option<String>,
     /// What is reported and tried again.
     error: Option<write::Error>,
 }
 
 /// Makes all workloads of an Agent be as they should, and removes what none of them wants.
-async fn bring(agent: &Agent, workloads: &[Workload<'_>], controller: &Controller) -> Result<Progress, write::Error> {
+async fn bring(agent: &Agent, tracks: &Tracks<'_>, controller: &Controller) -> Result<Progress, write::Error> {
     let context = &*controller.context;
-    let mut progress = Progress { resolved: Resolved::Unknown("its tracks"), applied: Applied::default(), error: None };
+    let mut progress =
+        Progress { resolved: Resolved::Unknown("what it is to run"), applied: Applied::default(), candidate: None, error: None };
     let (mut wanted, mut outcomes, mut is_complete) = (HashSet::new(), Vec::new(), true);
-    for Workload { track, agent: effective } in workloads {
+    if !tracks.kept.is_empty() {
+        apply::keep(agent, context).await?;
+        wanted.extend(tracks.kept.iter().flat_map(|track| build::names(&agent.name_any(), *track)));
+    }
+    for Workload { track, agent: effective } in &tracks.workloads {
         let resolved = resolve::resolve(effective, *track, &gather::gather(effective, context), &context.settings);
         let mut applied = match &resolved {
             Resolved::Plan(plan) => {
@@ -228,7 +257,7 @@ async fn bring(agent: &Agent, workloads: &[Workload<'_>], controller: &Controlle
                 if *track == Track::Stable {
                     desired = apply::in_turn(desired, agent, controller);
                 }
-                let waits = admission::waits(context, agent, *track, plan.storage).await;
+                let waits = admission::waits(context, effective, *track, plan.storage).await;
                 if waits.is_some() {
                     desired.retain(|(kind, _)| *kind != ChildKind::Deployment);
                 }
@@ -246,6 +275,13 @@ async fn bring(agent: &Agent, workloads: &[Workload<'_>], controller: &Controlle
         is_complete &= applied.is_complete;
         outcomes.append(&mut applied.outcomes);
         progress.error = progress.error.or(applied.error.take());
+        if *track == Track::Candidate {
+            let fault = match &resolved {
+                Resolved::Fault(fault) => Some(fault),
+                _ => applied.fault.as_ref(),
+            };
+            progress.candidate = fault.map(|fault| format!("{}: {}", fault.reason, fault.message)).or_else(|| applied.left.clone());
+        }
         if *track == Track::Stable {
             (progress.resolved, progress.applied) = (resolved, applied);
         }
@@ -262,7 +298,7 @@ async fn bring(agent: &Agent, workloads: &[Workload<'_>], controller: &Controlle
 fn desired(context: &Context, key: &Key, kind: ChildKind, name: &str) -> Option<Value> {
     let agent = context.caches.agents.get(key)?.agent().ok()?;
     let of_name = |workload: &Workload| build::is_name(&key.name, workload.track, kind, name);
-    let Workload { track, agent } = tracks::of(&agent, context)?.into_iter().find(of_name)?;
+    let Workload { track, agent } = tracks::of(&agent, context)?.workloads.into_iter().find(of_name)?;
     match resolve::resolve(&agent, track, &gather::gather(&agent, context), &context.settings) {
         Resolved::Plan(plan) => build::child(&plan, kind, name).ok()?,
         _ => None,
@@ -281,7 +317,8 @@ pub(crate) struct Offering {
 /// The servers that the pods of an agent's stable track use which run with the present configuration, and which that is.
 pub(crate) fn offerings(context: &Context, key: &Key) -> Option<(u64, Vec<Offering>)> {
     let agent = context.caches.agents.get(key)?.agent().ok()?;
-    let Workload { track, agent } = tracks::of(&agent, context)?.into_iter().find(|workload| workload.track == Track::Stable)?;
+    let workloads = tracks::of(&agent, context)?.workloads;
+    let Workload { track, agent } = workloads.into_iter().find(|workload| workload.track == Track::Stable)?;
     let seen = gather::gather(&agent, context);
     let Resolved::Plan(plan) = resolve::resolve(&agent, track, &seen, &context.settings) else { return None };
     let offering = |(name, tool): &(String, Option<Arc<Guarded<Tool>>>)| {

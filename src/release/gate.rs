@@ -5,7 +5,7 @@
 
 use sha2::{Digest, Sha256};
 use slipway_api::EvaluationRunSpec;
-use slipway_api::agent::RiskProfile;
+use slipway_api::agent::{Governance, RiskProfile};
 use slipway_api::evaluation_run::EvaluatedTrack;
 
 use crate::Artifact;
@@ -60,6 +60,25 @@ pub fn is_run_spec(found: &EvaluationRunSpec, wanted: &EvaluationRunSpec) -> boo
     found == *wanted
 }
 
+/// The field of an Agent's spec by which a change asks for less than before, if it does while there is a gate: a smaller score, a
+/// lower profile, another or no dataset or judge. Each is given as the governance block and the judge's model.
+pub fn lowers(before: (Option<&Governance>, Option<&str>), after: (Option<&Governance>, Option<&str>)) -> Option<&'static str> {
+    let score = |governance: Option<&Governance>| governance.and_then(|governance| governance.min_quality_score).unwrap_or(0);
+    let profile = |governance: Option<&Governance>| governance.and_then(|governance| governance.risk_profile).unwrap_or_default();
+    let dataset = |governance: Option<&'_ Governance>| governance.and_then(|governance| governance.eval_dataset.clone());
+    let is_other = |before: Option<String>, after: Option<String>| before.is_some() && before != after;
+    let fields = [
+        (score(after.0) < score(before.0), "governance.minQualityScore"),
+        (rank(profile(after.0)) < rank(profile(before.0)), "governance.riskProfile"),
+        (is_other(dataset(before.0), dataset(after.0)), "governance.evalDataset"),
+        (is_other(before.1.map(str::to_owned), after.1.map(str::to_owned)), "judgeModel"),
+    ];
+    if score(before.0) == 0 {
+        return None;
+    }
+    fields.into_iter().find(|(lowers, _)| *lowers).map(|(_, field)| field)
+}
+
 /// A word that is not known may be the strictest.
 fn risk_profile(word: &str) -> RiskProfile {
     match word {
@@ -70,12 +89,15 @@ fn risk_profile(word: &str) -> RiskProfile {
 }
 
 fn stricter(one: RiskProfile, other: RiskProfile) -> RiskProfile {
-    let rank = |profile: RiskProfile| match profile {
+    if rank(one) >= rank(other) { one } else { other }
+}
+
+const fn rank(profile: RiskProfile) -> u8 {
+    match profile {
         RiskProfile::Low => 0,
         RiskProfile::Standard | RiskProfile::Medium => 1,
         RiskProfile::High => 2,
-    };
-    if rank(one) >= rank(other) { one } else { other }
+    }
 }
 
 #[cfg(test)]
@@ -135,6 +157,29 @@ mod tests {
         let (dataset, profile, score, _) =
             of(Some("governance: {minQualityScore: 50}"), "governance: {minQualityScore: 60, riskProfile: high, evalDataset: d}");
         assert_eq!((dataset.as_deref(), profile, score), (Some("d"), Some(RiskProfile::High), Some(60)), "asking for more is heeded");
+    }
+
+    #[test]
+    fn asking_for_less_than_before_is_lowering() {
+        let gated = "judgeModel: 'openai:/a', governance: {minQualityScore: 75, riskProfile: high, evalDataset: d}";
+        let score = Some("governance.minQualityScore");
+        for (before, after, expected) in [
+            (gated, gated, None),
+            (gated, "", score),
+            (gated, "judgeModel: 'openai:/a', governance: {minQualityScore: 74, riskProfile: high, evalDataset: d}", score),
+            (gated, "judgeModel: 'openai:/a', governance: {minQualityScore: 90, evalDataset: d}", Some("governance.riskProfile")),
+            (gated, "judgeModel: 'openai:/a', governance: {minQualityScore: 75, riskProfile: high}", Some("governance.evalDataset")),
+            (gated, "judgeModel: 'openai:/b', governance: {minQualityScore: 75, riskProfile: high, evalDataset: d}", Some("judgeModel")),
+            ("governance: {minQualityScore: 75, riskProfile: medium}", "governance: {minQualityScore: 75}", None),
+            ("governance: {minQualityScore: 75}", gated, None),
+            ("governance: {riskProfile: high, evalDataset: d}", "", None),
+        ] {
+            let (before, after) = (crate::samples::agent(before).spec, crate::samples::agent(after).spec);
+            let of = |spec: &slipway_api::AgentSpec| (spec.governance.clone(), spec.judge_model.clone());
+            let ((before, judge_before), (after, judge_after)) = (of(&before), of(&after));
+            let found = lowers((before.as_ref(), judge_before.as_deref()), (after.as_ref(), judge_after.as_deref()));
+            assert_eq!(found, expected, "{before:?} {after:?}");
+        }
     }
 
     #[test]

@@ -94,12 +94,12 @@ pub(super) fn of(past: &AgentHistory, shown: &[Shown], runs: &Runs, allow_heuris
         let (verdict, evaluation) = match runs.get(&run).map(|found| outcome(found, &shown.uid, &wanted, pending, allow_heuristic)) {
             None | Some(Outcome::Runs) => (Verdict::Waits, waits),
             Some(Outcome::Spent(why)) if attempt < MAX_ATTEMPTS => {
-                said = Some(cut(format!("attempt {attempt} of {MAX_ATTEMPTS} ended without a verdict: {why}")));
+                said = Some(cut(&format!("attempt {attempt} of {MAX_ATTEMPTS} ended without a verdict: {why}")));
                 attempt += 1;
                 continue;
             }
             Some(Outcome::Spent(why)) => {
-                let said = cut(format!("{MAX_ATTEMPTS} evaluations ended without a verdict; the last one: {why}"));
+                let said = cut(&format!("{MAX_ATTEMPTS} evaluations ended without a verdict; the last one: {why}"));
                 (Verdict::Failed, ReleaseEvaluation { passed: Some(false), verdict: Some(said), ..waits })
             }
             Some(Outcome::Scored(scored)) => {
@@ -151,14 +151,14 @@ fn outcome(run: &Run, release_uid: &str, wanted: &EvaluationRunSpec, pending: &P
         score: Some(score),
         threshold: Some(threshold),
         passed: Some(passed),
-        verdict: Some(cut(words)),
+        verdict: Some(cut(&words)),
         provider: Some(provider),
         ..ReleaseEvaluation::default()
     }))
 }
 
 /// On one line, so that it can stand in the history.
-fn cut(words: String) -> String {
+fn cut(words: &str) -> String {
     let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
     words[..words.floor_char_boundary(MAX_VERDICT_BYTES)].to_owned()
 }

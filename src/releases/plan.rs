@@ -343,7 +343,7 @@ fn automatic(seen: &Seen) -> Step {
     {
         return revert(seen, rejected.version).map_or(Step::Wait(Wait::Done), in_time);
     }
-    in_time(record(past, draft::automatic(&effective, past, resolved, &differs.unwrap_or_default(), seen.now)))
+    in_time(record(past, draft::automatic(&effective, past, resolved.clone(), &differs.unwrap_or_default(), seen.now)))
 }
 
 /// Brings an Agent back to its active release that has the content of a rejected one, which is not evaluated again by itself.

@@ -222,7 +222,7 @@ fn status(past: &AgentHistory, version: u64, line: &Version, evaluation: Option<
         run_hash: None,
         timestamp: Some(Time(condition::whole_seconds(line.timestamp))),
         commit: line.commit.clone(),
-        artifact: artifact.map(|artifact| artifact.to_yaml()),
+        artifact: artifact.map(slipway_release::Artifact::to_yaml),
         conditions: vec![ready(line, active.and_then(|active| active.note.edited_words()).as_deref(), evaluation.as_ref())],
         evaluation,
     }

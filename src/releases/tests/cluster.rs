@@ -168,10 +168,10 @@ impl Cluster {
                 }
                 self.edit(&json!({"metadata": {"annotations": {labels::DEPLOY_RELEASE: null}}}));
             }
-            Step::Activate { version, note } => self.activate(version, note.reason(), self.now()),
+            Step::Activate { version, note } => self.activate(version, note.reason().as_deref(), self.now()),
             Step::Approve { version, evaluated } => {
                 assert_eq!(self.past.versions[&version].status, Status::PendingEval);
-                self.activate(version, Some(evaluated.to_string()), self.now());
+                self.activate(version, Some(&evaluated.to_string()), self.now());
             }
             Step::Reject { version, evaluated } => {
                 self.tell_once(format!("rejected v{version}"));
@@ -288,17 +288,17 @@ impl Cluster {
         (self.past.pending, self.past.rejected) = (pending.pop(), rejected);
     }
 
-    pub(super) fn activate(&mut self, version: u64, reason: Option<String>, when: Timestamp) {
+    pub(super) fn activate(&mut self, version: u64, reason: Option<&str>, when: Timestamp) {
         self.supersede(version, when);
         for (other, line) in &mut self.past.versions {
             if *other == version {
-                (line.status, line.when, line.reason) = (Status::Active, when, reason.clone());
+                (line.status, line.when, line.reason) = (Status::Active, when, reason.map(str::to_owned));
             } else if line.status == Status::Active {
                 (line.status, line.when) = (Status::Archived, when);
             }
         }
         // It is read back as it was written.
-        let (note, evaluated) = (Note::read(reason.as_deref()), Evaluated::read(reason.as_deref(), true));
+        let (note, evaluated) = (Note::read(reason), Evaluated::read(reason, true));
         self.past.active = Some(Active { version, since: when, artifact: self.artifacts[&version].clone(), note, evaluated });
         self.look();
     }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use slipway_api::{Agent, labels};
 use slipway_http::Error;
 
-use super::{View, answer, flat, write};
+use super::{View, answer, flat, gate, write};
 use crate::answer::Data;
 use crate::call::{Call, Json};
 use crate::fields::{self, AGENT, AgentFields};
@@ -19,8 +19,14 @@ pub(crate) async fn config(call: Call<Json<AgentFields>>) -> Result<Data<View>, 
         return Err(Error::bad_request("slug: cannot be changed, because the id and all addresses derive from it"));
     }
     let spec = fields::to_resource(&AGENT, flat(fields)?)?;
+    // Asked once, and before what there is to lower is known: the agent may change meanwhile.
+    let touches_gate = spec.get("governance").is_some() || spec.get("judgeModel").is_some();
+    let may_lower = !touches_gate || gate::may_lower(&call).await?;
     let changed = write(&call, |agent, what| {
         gitops::refuse(&agent.metadata, what)?;
+        if !may_lower {
+            gate::refuse_lowering(agent, &spec, what)?;
+        }
         let mut patch = json!({ "spec": spec });
         if spec.get("suspend").is_some() {
             // A contradicting annotation would take precedence.
