@@ -19,6 +19,7 @@ mod autoscaling;
 mod children;
 mod commands;
 mod drift;
+mod evaluations;
 mod faults;
 mod gitops;
 mod guards;

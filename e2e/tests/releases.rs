@@ -88,7 +88,8 @@ impl Ground {
     /// Waits until the cluster shows no more than these.
     #[track_caller]
     fn shows(&self, name: &str, expected: &[(u64, &str)]) {
-        let expected: Vec<_> = expected.iter().map(|(version, phase)| (*version, (*phase).to_owned(), matches!(*phase, "active" | "pending_eval"))).collect();
+        let expected: Vec<_> =
+            expected.iter().map(|(version, phase)| (*version, (*phase).to_owned(), matches!(*phase, "active" | "pending_eval"))).collect();
         poll(20, || match self.shown(name) {
             shown if shown == expected => Ok(()),
             shown => Err(format!("{expected:?} should be shown, and {shown:?} is")),

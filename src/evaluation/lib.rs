@@ -2,18 +2,25 @@
 //! judge's answer means, how scores become a mean with an interval, and a mean a verdict.
 
 mod comparison;
+mod guidelines;
+mod harm;
 mod judge;
+mod lexical;
+mod matching;
 mod profile;
+mod prompt;
 mod scoring;
 mod seed;
 mod summary;
+mod tool_calls;
 mod turn;
 mod verdict;
+mod vocabulary;
 pub mod wire;
 
 pub use comparison::{Comparison, Metric, Winner, compare};
 pub use judge::{Judged, Question, question, read_answer, repair};
-pub use profile::Profile;
+pub use profile::{Profile, threshold};
 pub use scoring::{Applies, applies, deterministic, heuristic};
 pub use seed::seed;
 pub use summary::{Mean, Summary, summarize};

@@ -14,7 +14,7 @@ mod tests;
 mod tracks;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use kube::api::DynamicObject;
@@ -60,8 +60,6 @@ pub(crate) struct Controller {
     /// Of each Team what its agents depend on, as last seen.
     teams: Mutex<HashMap<Key, TeamVersion>>,
     strays: Strays,
-    /// The EvaluationRuns that are known to have been made, by agent.
-    runs: Mutex<HashMap<Key, String>>,
 }
 
 /// All of a Team but its status, which counts its agents and so changes with every one of them: its UID, generation and
@@ -71,23 +69,7 @@ type TeamVersion = (Option<String>, Option<i64>, BTreeMap<String, String>, bool)
 impl Controller {
     pub(crate) fn new(context: Arc<Context>) -> Self {
         let rollout = Rollout::new(context.settings.max_concurrent_rollouts);
-        Self { context, requests: Requests::default(), rollout, teams: Mutex::default(), strays: Strays::default(), runs: Mutex::default() }
-    }
-
-    fn runs(&self) -> MutexGuard<'_, HashMap<Key, String>> {
-        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn has_run(&self, agent: &Key, run: &str) -> bool {
-        self.runs().get(agent).is_some_and(|known| known == run)
-    }
-
-    fn note_run(&self, agent: Key, run: String) {
-        self.runs().insert(agent, run);
-    }
-
-    fn forget_run(&self, agent: &Key) {
-        self.runs().remove(agent);
+        Self { context, requests: Requests::default(), rollout, teams: Mutex::default(), strays: Strays::default() }
     }
 
     /// Whether more of the Team has changed than its status.
@@ -187,7 +169,6 @@ async fn reconcile(controller: &Controller, key: &Key) -> Next<write::Error> {
         context.caches.references.set(key, HashSet::new());
         context.caches.pins.remove(key);
         context.caches.held.remove(key);
-        controller.forget_run(key);
         context.untroubled("Agent", key);
         controller.strays.forget(key);
         apply::leave_turn(controller, key);
@@ -210,7 +191,7 @@ async fn reconcile(controller: &Controller, key: &Key) -> Next<write::Error> {
         return Err(error);
     }
     let Progress { resolved, applied, candidate, error } = if let Some(tracks) = tracks::of(&agent, context) {
-        gather::note(key, &tracks.workloads, context);
+        gather::note(key, &tracks.workloads, pin::pending_run(&agent), context);
         bring(&agent, &tracks, controller).await?
     } else {
         let resolved = Resolved::Unknown("the release that it runs");
@@ -220,7 +201,7 @@ async fn reconcile(controller: &Controller, key: &Key) -> Next<write::Error> {
     if let Some(error) = error {
         return Err(error);
     }
-    candidate::begin(&agent, &applied.outcomes, controller).await?;
+    candidate::begin(&agent, &applied.outcomes, context).await?;
     let next = if matches!(resolved, Resolved::Unknown(_)) || applied.left.is_some() { WAITING_INTERVAL } else { RESYNC };
     Ok(Some(sooner.map_or(next, |sooner| next.min(sooner))))
 }
@@ -303,6 +284,15 @@ fn desired(context: &Context, key: &Key, kind: ChildKind, name: &str) -> Option<
         Resolved::Plan(plan) => build::child(&plan, kind, name).ok()?,
         _ => None,
     }
+}
+
+/// The Agent with the spec that is in force on a track, and the configuration that the track's pods have then, if that can be
+/// said now.
+pub(crate) fn on_track(context: &Context, agent: &Agent, track: Track) -> Option<(Agent, u64)> {
+    let workload = tracks::of(agent, context)?.workloads.into_iter().find(|workload| workload.track == track)?;
+    let seen = gather::gather(&workload.agent, context);
+    let Resolved::Plan(plan) = resolve::resolve(&workload.agent, track, &seen, &context.settings) else { return None };
+    Some((workload.agent.into_owned(), pods::config(Some(&build::config_hash(&plan)))))
 }
 
 /// A Tool of an agent that stands for a server which speaks mcp.

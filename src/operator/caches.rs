@@ -11,7 +11,7 @@ use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
 use kube::api::{ApiResource, TypeMeta};
-use slipway_api::{KnowledgeBase, Team, Tool};
+use slipway_api::{EvaluationRun, KnowledgeBase, Team, Tool};
 use slipway_cluster::cached::{CachedAgent, Guarded};
 use slipway_cluster::references::References;
 use slipway_cluster::watch::Readiness;
@@ -30,6 +30,7 @@ pub(crate) struct Caches {
     pub tools: Cache<Guarded<Tool>>,
     pub knowledge_bases: Cache<Guarded<KnowledgeBase>>,
     pub skills: Cache<CachedSkill>,
+    pub evaluation_runs: Cache<Guarded<EvaluationRun>>,
     pub teams: Cache<Guarded<Team>>,
     pub secrets: Cache<SecretState>,
     pub pods: Pods,

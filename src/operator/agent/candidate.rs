@@ -8,21 +8,21 @@ use slipway_api::{Agent, AgentRelease, EvaluationRun, Track, labels};
 use slipway_cluster::{Key, quota, write};
 use slipway_release::{Artifact, gate};
 
+use super::MANAGER;
 use super::pin::{self, Source};
-use super::{Controller, MANAGER};
 use crate::caches::child::DeploymentState;
 use crate::caches::{ChildKind, HeldRelease};
 use crate::children::Outcome;
 use crate::context::Context;
 
 /// Makes the run of the release that waits, if its time has come and it is not there.
-pub(super) async fn begin(agent: &Agent, outcomes: &[(ChildKind, String, Outcome)], controller: &Controller) -> Result<(), write::Error> {
-    let (context, key) = (&*controller.context, Key::of(agent));
+pub(super) async fn begin(agent: &Agent, outcomes: &[(ChildKind, String, Outcome)], context: &Context) -> Result<(), write::Error> {
+    let key = Key::of(agent);
     let Some(held) = pin::pending_run(agent).and_then(|run| context.caches.held.get(&key).filter(|held| held.run == run)) else {
-        controller.forget_run(&key);
         return Ok(());
     };
-    if agent.stopped_by().is_some() || controller.has_run(&key, &held.run) {
+    let is_made = context.caches.evaluation_runs.get(&Key::new(&key.namespace, &held.run)).is_some();
+    if agent.stopped_by().is_some() || is_made {
         return Ok(());
     }
     let name = Track::Candidate.workload(&key.name);
@@ -47,7 +47,6 @@ pub(super) async fn begin(agent: &Agent, outcomes: &[(ChildKind, String, Outcome
         Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => {}
         Err(error) => return Err(error.into()),
     }
-    controller.note_run(key, held.run.clone());
     Ok(())
 }
 
