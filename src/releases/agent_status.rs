@@ -83,14 +83,15 @@ fn approval(past: &AgentHistory, candidate: Option<&Candidate>) -> Option<Findin
             format!("release v{} {waits}; {meanwhile} meanwhile", pending.version),
         ));
     }
-    let newest = past.versions.get(&past.highest).filter(|newest| newest.status == Status::Rejected)?;
+    // One that made room for another before it was decided says nothing.
+    let decided = past.versions.iter().rev().find(|(_, line)| matches!(line.status, Status::Active | Status::Rejected));
+    let (version, newest) = decided.filter(|(_, newest)| newest.status == Status::Rejected)?;
     if past.active.as_ref().is_some_and(|active| active.since >= newest.when) {
         return None;
     }
     let why = newest.reason.as_deref().unwrap_or("it failed its evaluation");
     let message = format!(
-        "release v{} was rejected: {why}; {meanwhile}. Change the agent, or ask for a release of the same (an AgentRelease) to have it evaluated again",
-        past.highest
+        "release v{version} was rejected: {why}; {meanwhile}. Change the agent, or ask for a release of the same (an AgentRelease) to have it evaluated again"
     );
     Some(Finding::new(APPROVED, false, RELEASE_REJECTED, message))
 }

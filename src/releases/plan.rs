@@ -79,7 +79,7 @@ pub(super) enum Step {
     Approve { version: u64, evaluated: Evaluated },
     /// In Git: rejects the version that has not.
     Reject { version: u64, evaluated: Evaluated },
-    /// In Git: archives the version that waits, because the Agent is back at the active one.
+    /// In Git: archives the version that waits, because the Agent is back at one that was decided on before.
     Supersede { version: u64, by: u64 },
     /// On the Agent, one merge patch: the content of the active release in the place of what was rejected.
     Revert { patch: Value, rejected: u64 },
@@ -341,6 +341,9 @@ fn automatic(seen: &Seen) -> Step {
     if gate.is_some()
         && let Some(rejected) = holds(&past.rejected, &effective, &resolved)
     {
+        if let Some(pending) = &past.pending {
+            return in_time(Step::Supersede { version: pending.version, by: rejected.version });
+        }
         return revert(seen, rejected.version).map_or(Step::Wait(Wait::Done), in_time);
     }
     in_time(record(past, draft::automatic(&effective, past, resolved.clone(), &differs.unwrap_or_default(), seen.now)))

@@ -346,7 +346,7 @@ impl Cluster {
         assert!(self.phases().iter().all(|(_, phase, has)| *has == matches!(*phase, "active" | "pending_eval")));
         assert_eq!(self.past.highest, self.past.versions.len() as u64, "no gap");
         let Some(active) = &self.past.active else { return };
-        let is_held = pending.is_some() || self.past.versions[&self.past.highest].status == Status::Rejected;
+        let is_held = pending.is_some() || !self.past.rejected.is_empty();
         let present =
             Artifact::of(&effective(&self.agent, &self.past), slipway_release::Resolved::default(), active.artifact.metadata.clone());
         assert!(

@@ -153,7 +153,8 @@ fn a_rejected_spec_that_gitops_owns_stays_and_is_not_evaluated_again() {
     assert_eq!((cluster.status().pending_release, cluster.approval().as_deref()), (Some(3), Some("PendingEvaluation")));
     cluster.prompt("p2");
     cluster.settle();
-    assert_eq!(cluster.past.highest, 3, "the engine applies what was rejected before");
+    assert_eq!((cluster.past.highest, cluster.phase(3)), (3, Status::Archived), "the engine applies what was rejected before");
+    assert_eq!((cluster.active(), cluster.approval().as_deref()), (Some(1), Some("ReleaseRejected")));
 }
 
 #[test]
