@@ -20,7 +20,7 @@ struct Step {
     sql: &'static str,
 }
 
-const STEPS: [Step; 8] = [
+const STEPS: [Step; 9] = [
     Step { version: 1, name: "conversations", sql: include_str!("migrations/0001_conversations.sql") },
     Step { version: 2, name: "memories", sql: include_str!("migrations/0002_memories.sql") },
     Step { version: 3, name: "usage", sql: include_str!("migrations/0003_usage.sql") },
@@ -29,6 +29,7 @@ const STEPS: [Step; 8] = [
     Step { version: 6, name: "turns in one question", sql: include_str!("migrations/0006_turns.sql") },
     Step { version: 7, name: "lock timeout", sql: include_str!("migrations/0007_lock_timeout.sql") },
     Step { version: 8, name: "turns together", sql: include_str!("migrations/0008_turns_together.sql") },
+    Step { version: 9, name: "plans", sql: include_str!("migrations/0009_plans.sql") },
 ];
 
 /// The version that [`migrate`] leads to.
@@ -111,6 +112,9 @@ async fn steps(connection: &mut PgConnection, target: i32) -> Result<Migrated, F
     }
     let vectors = if version >= 2 { vectors(connection).await? } else { Vectors::Missing("the schema has no memories yet".to_owned()) };
     settle(connection).await?;
+    if version >= 1 {
+        suppose(connection).await?;
+    }
     roles::grant_to_teams(connection).await?;
     connection.execute("COMMIT").await?;
     Ok(Migrated { from, to: version, vectors })
@@ -195,6 +199,38 @@ async fn settle(connection: &mut PgConnection) -> Result<(), Fault> {
             END LOOP;
         END $$";
     connection.execute(sqlx::raw_sql(SETTLE)).await?;
+    Ok(())
+}
+
+/// What the planner is told in place of statistics, which [`settle`] forbids: the same in every database, so that it tells nothing of
+/// anybody's rows. All rows may be one agent's, and a conversation one of many: without that, the first two columns of a key pass for
+/// as selective as the whole of it, and a conversation is looked for among all of an agent's, by whichever index was made last, for
+/// each message that refers to it, too. ANALYZE leaves it alone. A backup does not have it, so it is told with each migration; a
+/// table that is being vacuumed meanwhile has to wait for the next. Servers before PostgreSQL 18 cannot be told.
+async fn suppose(connection: &mut PgConnection) -> Result<(), Fault> {
+    const SUPPOSE: &str = "
+        DO $$
+        DECLARE
+            k record;
+        BEGIN
+            IF to_regproc('pg_restore_attribute_stats') IS NULL THEN
+                RETURN;
+            END IF;
+            SET LOCAL lock_timeout = '100ms';
+            FOR k IN SELECT * FROM (VALUES
+                ('conversations', 'team', 1), ('conversations', 'agent_id', 1), ('conversations', 'id', -1),
+                ('messages', 'team', 1), ('messages', 'agent_id', 1), ('messages', 'conversation_id', 200), ('messages', 'id', -1),
+                ('turns', 'team', 1), ('turns', 'agent_id', 1), ('turns', 'conversation_id', -1)) AS k (relation, name, different)
+            LOOP
+                EXECUTE 'SELECT pg_restore_attribute_stats(''schemaname'', ''slipway'', ''relname'', $1, ''attname'', $2, ''inherited'', false,
+                                ''null_frac'', 0::real, ''avg_width'', 30, ''n_distinct'', $3::real)'
+                USING k.relation, k.name, k.different;
+            END LOOP;
+        EXCEPTION WHEN lock_not_available THEN
+            NULL;
+        END $$";
+    connection.execute(sqlx::raw_sql(SUPPOSE)).await?;
+    connection.execute(LOCK).await?;
     Ok(())
 }
 
