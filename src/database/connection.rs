@@ -26,16 +26,13 @@ pub(crate) const ACQUIRE: Duration = Duration::from_secs(3);
 /// where many a server lets everybody create operators, which would be run with our login's rights. What is ours is
 /// named with its schema. Every question is answered from the start of a key, and no table is read from end to end, however empty it
 /// looks to a server that has no statistics of it.
-const STATEMENT: &str =
-    "BEGIN; SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL statement_timeout = '3s'; SET LOCAL lock_timeout = '2s'; \
+const STATEMENT: &str = "BEGIN; SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL statement_timeout = '3s'; SET LOCAL lock_timeout = '2s'; \
      SET LOCAL enable_seqscan = off";
 /// The same where nothing is to be written.
-const READING: &str =
-    "BEGIN READ ONLY; SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL statement_timeout = '3s'; SET LOCAL lock_timeout = '2s'; \
+const READING: &str = "BEGIN READ ONLY; SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL statement_timeout = '3s'; SET LOCAL lock_timeout = '2s'; \
      SET LOCAL enable_seqscan = off";
 /// The same for work in the background, in batches.
-const LONG: &str =
-    "BEGIN; SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL statement_timeout = '60s'; SET LOCAL lock_timeout = '10s'; \
+const LONG: &str = "BEGIN; SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL statement_timeout = '60s'; SET LOCAL lock_timeout = '10s'; \
      SET LOCAL enable_seqscan = off";
 /// How long a whole question may take: what tells of a server that has gone without a word.
 const QUESTION: Duration = Duration::from_millis(3_800);

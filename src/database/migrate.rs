@@ -206,7 +206,7 @@ async fn settle(connection: &mut PgConnection) -> Result<(), Fault> {
 /// anybody's rows. All rows may be one agent's, and a conversation one of many: without that, the first two columns of a key pass for
 /// as selective as the whole of it, and a conversation is looked for among all of an agent's, by whichever index was made last, for
 /// each message that refers to it, too. ANALYZE leaves it alone. A backup does not have it, so it is told with each migration; a
-/// table that is being vacuumed meanwhile has to wait for the next. Servers before PostgreSQL 18 cannot be told.
+/// table that somebody vacuums meanwhile has to wait for the next. Servers before PostgreSQL 18 cannot be told.
 async fn suppose(connection: &mut PgConnection) -> Result<(), Fault> {
     const SUPPOSE: &str = "
         DO $$
@@ -216,7 +216,7 @@ async fn suppose(connection: &mut PgConnection) -> Result<(), Fault> {
             IF to_regproc('pg_restore_attribute_stats') IS NULL THEN
                 RETURN;
             END IF;
-            SET LOCAL lock_timeout = '100ms';
+            SET LOCAL lock_timeout = '2s';
             FOR k IN SELECT * FROM (VALUES
                 ('conversations', 'team', 1), ('conversations', 'agent_id', 1), ('conversations', 'id', -1),
                 ('messages', 'team', 1), ('messages', 'agent_id', 1), ('messages', 'conversation_id', 200), ('messages', 'id', -1),

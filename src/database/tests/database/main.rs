@@ -11,6 +11,7 @@ mod memories;
 mod migrations;
 mod owners;
 mod pgbouncer;
+mod plans;
 mod reading;
 mod together;
 mod usage;
