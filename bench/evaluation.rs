@@ -22,6 +22,7 @@ const DEADLINE: Duration = Duration::from_mins(5);
 
 /// A judge that finds every answer right, at once. Another party's server.
 const JUDGE: &str = r#"
+streaming: {chunkSize: 1000, chunkIntervalMs: 1}
 rules:
   - path: "/v1/chat/completions"
     match: "@"
@@ -70,7 +71,7 @@ fn judged(core: &str) -> anyhow::Result<()> {
     agent.run(10, &["fluency"], Some("openai:/judge"))?;
     let took = agent.run(JUDGED_CASES, &["fluency"], Some("openai:/judge"))? / f64::from(JUDGED_CASES);
     let port = judge.url().rsplit(':').next().and_then(|port| port.parse().ok()).context("the judge's port")?;
-    let asked = json!({"model": "judge", "messages": [{"role": "user", "content": "Is it right?"}]}).to_string();
+    let asked = json!({"model": "judge", "stream": true, "messages": [{"role": "user", "content": "Is it right?"}]}).to_string();
     let load = Load {
         port,
         core,
