@@ -304,9 +304,9 @@ impl Tenancy {
         self.tenants.remove(&ids::team(team)).await
     }
 
-    /// Deletes the rows of Teams that are gone from this cluster, and what was set aside long enough ago, and results of evaluations
-    /// after a month. Whose rows there
-    /// are is asked of the database, and who is there of the API server: nothing has to be remembered.
+    /// Deletes the rows of Teams that are gone from this cluster, what was set aside long enough ago, and results of evaluations
+    /// after a month. Whose rows there are is asked of the database, and who is there of the API server: nothing has to be
+    /// remembered.
     pub async fn settle(&self, census: &impl Census) -> Result<(), Fault> {
         if let Some(cluster) = self.cluster.get().filter(|cluster| !cluster.is_empty()) {
             let known = self.tenants.teams_of(cluster).await?;

@@ -92,7 +92,7 @@ impl Bench {
         result
     }
 
-    /// All scorers at once; the judge has places for so many calls.
+    /// All scorers at once; `Limits::judge_calls` bounds the calls of the judge.
     async fn score(&self, case: &Case, turn: &Turn) -> (Vec<Score>, Usage) {
         let deadline = Instant::now() + self.limits.case_timeout;
         let mut scoring = Vec::new();

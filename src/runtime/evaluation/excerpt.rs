@@ -1,4 +1,4 @@
-//! How much is kept of answers and reasons. A run has so many bytes for its texts, of which each case has the same share, so
+//! How much is kept of answers and reasons. A run has a byte budget for its texts, of which each case has the same share, so
 //! that the whole is bounded whatever the models say.
 
 use slipway_evaluation::wire::{CaseResult, EXCERPT_BYTES_MAX, REASON_BYTES_MAX};

@@ -18,7 +18,7 @@ use crate::telemetry::Telemetry;
 
 const LIMITS: Limits = Limits { cases: 1, judge_calls: 2, judge_timeout: Duration::from_secs(2), case_timeout: Duration::from_secs(20) };
 
-/// A model server that answers by the judge's instructions, with so many milliseconds between ten characters. Asked once more,
+/// A model server that answers by the judge's instructions, with a pause in milliseconds after each ten characters. Asked once more,
 /// it has thought better of it.
 fn server(pause: u32) -> Server {
     let answers = [

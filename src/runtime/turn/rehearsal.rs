@@ -61,7 +61,7 @@ impl Rehearsal {
     }
 }
 
-/// Takes the turn within this task: whoever drops it ends it. The agent is one that rehearses.
+/// Takes the turn within this task, so that dropping the future ends the turn. The agent is one that rehearses.
 pub(crate) async fn rehearse(agent: &Agent, mut order: Order) -> Rehearsed {
     let refused = |answer| Rehearsed { answer, tool_calls: Vec::new(), unanswered_tool: None, usage: Usage::default() };
     let found = match guard_input(agent, &mut order).await {

@@ -1,4 +1,4 @@
-//! Results of evaluations: one a case, whoever writes it.
+//! Results of evaluations: one for each case, also when two pods write it.
 
 use serde_json::json;
 use slipway_database::EvaluationResult;
