@@ -8,7 +8,8 @@ use slipway_cluster::Key;
 use slipway_release::{Current, Status};
 use slipway_state::history::{Author, Draft, Fault, History, Recorded, Row, Transition, VersionStatus};
 
-use super::history::{Active, AgentHistory, Version};
+use super::candidate::Evaluated;
+use super::history::{Active, AgentHistory, Pending, Version};
 use super::note::Note;
 use super::plan::Asked;
 use super::projection::Shown;
@@ -51,6 +52,12 @@ fn past(history: &History, agent: &Key, others: impl Iterator<Item = u64>) -> Re
         let page = history.list(&agent.namespace, &agent.name, Some(version.saturating_add(1)), 1)?;
         page.rows.into_iter().filter(|row| row.version == version).for_each(|row| past.take(row));
     }
+    let of = |status: Status| past.versions.iter().rev().filter(move |(_, line)| line.status == status).map(|(version, _)| *version);
+    let (pending, rejected) = (of(Status::PendingEval).next(), of(Status::Rejected).collect::<Vec<_>>());
+    past.pending = pending.map(|version| held(history, agent, version)).transpose()?.flatten();
+    for version in rejected {
+        past.rejected.extend(held(history, agent, version)?);
+    }
     let Some(current) = active else { return Ok(past) };
     let version = current.metadata.version;
     let status = history.status(&agent.namespace, &agent.name, version)?;
@@ -60,9 +67,19 @@ fn past(history: &History, agent: &Key, others: impl Iterator<Item = u64>) -> Re
         found => found?,
     };
     let since = status.as_ref().map_or(artifact.metadata.timestamp, |status| status.when);
-    let note = Note::read(status.and_then(|status| status.reason).as_deref());
-    past.active = Some(Active { version, since, artifact, note });
+    let reason = status.and_then(|status| status.reason);
+    let (note, evaluated) = (Note::read(reason.as_deref()), Evaluated::read(reason.as_deref(), true));
+    past.active = Some(Active { version, since, artifact, note, evaluated });
     Ok(past)
+}
+
+/// A version that is not active; none that cannot be believed.
+fn held(history: &History, agent: &Key, version: u64) -> Result<Option<Pending>, Fault> {
+    match history.release(&agent.namespace, &agent.name, version) {
+        Ok(artifact) => Ok(Some(Pending { version, artifact })),
+        Err(Fault::Damaged(_) | Fault::Missing(_)) => Ok(None),
+        Err(fault) => Err(fault),
+    }
 }
 
 impl AgentHistory {
@@ -140,6 +157,33 @@ pub(super) fn activate(
     let author = author(note.by.as_deref().unwrap_or(super::author::PLATFORM));
     let transition = Transition { agent: agent.name.clone(), version, author, when, reason: note.reason() };
     history.activate(&agent.namespace, transition, manifest)
+}
+
+/// Makes a version active that has passed its evaluation.
+pub(super) fn approve(
+    history: &History,
+    agent: &Key,
+    version: u64,
+    evaluated: &Evaluated,
+    manifest: Option<String>,
+    when: Timestamp,
+) -> Result<Recorded, Fault> {
+    history.activate(&agent.namespace, by_platform(agent, version, evaluated.to_string(), when), manifest)
+}
+
+/// Rejects or archives a version that waits.
+pub(super) fn withdraw(
+    history: &History,
+    agent: &Key,
+    version: u64,
+    (status, reason): (Status, String),
+    when: Timestamp,
+) -> Result<Recorded, Fault> {
+    history.set_status(&agent.namespace, by_platform(agent, version, reason, when), status)
+}
+
+fn by_platform(agent: &Key, version: u64, reason: String, when: Timestamp) -> Transition {
+    Transition { agent: agent.name.clone(), version, author: author(super::author::PLATFORM), when, reason: Some(reason) }
 }
 
 /// An author as Git writes one: a name, and an address where there is one.

@@ -6,8 +6,10 @@
 
 use slipway_api::Agent;
 use slipway_api::agent::Phase;
+use slipway_api::condition::{PENDING_EVALUATION, RELEASE_REJECTED};
 
 use super::Observed;
+use super::held::Held;
 use crate::caches::child::DeploymentState;
 
 pub(super) const PROGRESSING: &str = "Progressing";
@@ -52,6 +54,13 @@ pub(super) fn of(agent: &Agent, seen: &Observed) -> Verdict {
     }
     if let Some(why) = &seen.waits {
         return reconciling(PROGRESSING, why);
+    }
+    // What ails the pods that should serve comes first.
+    if let Some(held) = seen.held.as_ref().filter(|_| (serves || seen.deployment.is_none()) && agent.stopped_by().is_none()) {
+        return match held {
+            Held::Waits(why) => reconciling(PENDING_EVALUATION, why),
+            Held::Rejected(why) => stalled(RELEASE_REJECTED, why),
+        };
     }
     let Some(deployment) = &seen.deployment else { return reconciling(PROGRESSING, "the Deployment is being made") };
     if let Some(why) = agent.stopped_by().or((agent.spec.replicas == 0).then_some("spec.replicas is 0")) {

@@ -1,0 +1,34 @@
+//! What a gate keeps from an Agent's pods: a change whose release waits for its evaluation, or was rejected by it.
+
+use slipway_api::Agent;
+use slipway_api::condition::{APPROVED, RELEASE_REJECTED};
+
+use crate::agent::{candidate, pin};
+use crate::context::Context;
+
+/// What of an Agent does not run, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::agent) enum Held {
+    Waits(String),
+    Rejected(String),
+}
+
+/// `fault` is why its candidate cannot be made, where it cannot.
+pub(super) fn of(agent: &Agent, fault: Option<String>, context: &Context) -> Option<Held> {
+    if !pin::is_held(agent, context) {
+        return None;
+    }
+    let conditions = agent.status.iter().flat_map(|status| &status.conditions);
+    let approved = conditions.into_iter().find(|condition| condition.type_ == APPROVED);
+    match approved {
+        Some(approved) if approved.status == "False" && approved.reason == RELEASE_REJECTED => {
+            Some(Held::Rejected(approved.message.clone()))
+        }
+        Some(approved) => {
+            let trouble = fault.or_else(|| candidate::trouble(agent, context));
+            let trouble = trouble.map(|trouble| format!("; its candidate is not ready: {trouble}")).unwrap_or_default();
+            Some(Held::Waits(format!("{}{trouble}", approved.message)))
+        }
+        None => Some(Held::Waits("what the spec says runs when a release of it has passed its evaluation".to_owned())),
+    }
+}
