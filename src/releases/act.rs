@@ -14,7 +14,7 @@ use slipway_cluster::event::EventSpec;
 use slipway_cluster::quota;
 use slipway_cluster::write;
 use slipway_release::Status;
-use slipway_state::history::Fault;
+use slipway_state::history::{Fault, SUPERSEDED};
 
 use super::agent_status::ReleasePart;
 use super::context::Context;
@@ -92,7 +92,7 @@ pub(super) async fn act(context: &Context, key: &Key, agent: &Agent, past: &Agen
             withdraw(context, key, version, (Status::Rejected, evaluated.to_string())).await
         }
         Step::Supersede { version, by } => {
-            withdraw(context, key, version, (Status::Archived, format!("superseded by v{by}, whose content the agent has again"))).await
+            withdraw(context, key, version, (Status::Archived, format!("{SUPERSEDED}v{by}, whose content the agent has again"))).await
         }
         Step::Revert { patch, rejected } => {
             let version = past.active.as_ref().map_or(0, |active| active.version);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use slipway_cluster::Key;
-use slipway_release::{Current, Status};
+use slipway_release::{Artifact, Current, Status};
 use slipway_state::history::{Author, Draft, Fault, History, Recorded, Row, Transition, VersionStatus};
 
 use super::candidate::Evaluated;
@@ -106,16 +106,24 @@ impl AgentHistory {
 /// The release that somebody wants to run again.
 pub(super) fn asked(history: &History, agent: &Key, version: u64) -> Result<Asked, Fault> {
     let found = match history.release(&agent.namespace, &agent.name, version) {
-        Ok(artifact) => {
-            let status = history.status(&agent.namespace, &agent.name, version)?;
-            let rejected = status.as_ref().is_some_and(VersionStatus::was_rejected);
-            let status = status.map_or(artifact.metadata.status, |status| if rejected { Status::Rejected } else { status.status });
-            Ok((artifact, status))
-        }
+        Ok(artifact) => deployable(artifact, history.status(&agent.namespace, &agent.name, version)?),
         Err(fault @ (Fault::Refused(_) | Fault::Missing(_) | Fault::Damaged(_))) => Err(fault.to_string()),
         Err(fault) => return Err(fault),
     };
     Ok(Asked { version, found })
+}
+
+/// A version that is to be deployed again and where it stands, or why its file alone does not say.
+pub(super) fn deployable(artifact: Artifact, status: Option<VersionStatus>) -> Result<(Artifact, Status), String> {
+    let status = match status {
+        None => artifact.metadata.status,
+        Some(status) if status.was_rejected() => Status::Rejected,
+        Some(status) if status.was_superseded() => {
+            return Err("it was superseded before it was evaluated; apply what it says to have it evaluated".to_owned());
+        }
+        Some(status) => status.status,
+    };
+    Ok((artifact, status))
 }
 
 /// The AgentReleases of an agent with the versions that they stand for (those of their requests or, if the controller
@@ -197,10 +205,8 @@ pub(super) fn lives(history: &History, agent: &Key) -> Result<bool, Fault> {
     Ok(match history.current(&agent.namespace, &agent.name) {
         Ok(Some(Current::Release(_))) | Err(Fault::Damaged(_)) => true,
         Ok(Some(Current::Gone(_))) => false,
-        Ok(None) => {
-            let newest = history.list(&agent.namespace, &agent.name, None, 1)?;
-            newest.rows.iter().any(|row| row.status.as_ref().is_some_and(|status| status.status == Status::PendingEval))
-        }
+        // None of its versions has passed its gate.
+        Ok(None) => !history.list(&agent.namespace, &agent.name, None, 1)?.rows.is_empty(),
         Err(fault) => return Err(fault),
     })
 }

@@ -7,9 +7,11 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 use slipway_api::{Agent, AgentRelease, AgentStatus, EvaluationRun, labels};
 use slipway_release::{Artifact, Status};
+use slipway_state::history::VersionStatus;
 
 use crate::candidate::{Evaluated, Run};
 use crate::draft::By;
+use crate::git::deployable;
 use crate::history::{Active, AgentHistory, Pending, Version};
 use crate::note::Note;
 use crate::plan::{Asked, Patience, Seen, Step, Wait, asked, effective, next, version};
@@ -128,8 +130,12 @@ impl Cluster {
 
     pub(super) fn next(&self, patience: Patience) -> Step {
         let asked = asked(&self.agent).and_then(version).map(|version| {
-            let found = self.artifacts.get(&version).map(|artifact| (artifact.clone(), self.past.versions[&version].status));
-            Asked { version, found: found.ok_or_else(|| format!("agent helper has no release v{version}")) }
+            let found = self.artifacts.get(&version).ok_or_else(|| format!("agent helper has no release v{version}"));
+            let status = self.past.versions.get(&version).map(|line| {
+                let Version { status, reason, when, .. } = line.clone();
+                VersionStatus { status, reason, when }
+            });
+            Asked { version, found: found.and_then(|artifact| deployable(artifact.clone(), status)) }
         });
         let target = asked
             .as_ref()
