@@ -14,6 +14,11 @@ use crate::Artifact;
 /// How often a release is put to an evaluation: a run that ends without scores is repeated.
 pub const MAX_ATTEMPTS: i32 = 3;
 
+/// The field managers that make a release's run, and that write the statuses of runs. An admission policy keeps others from
+/// writing under these names.
+pub const MAKER: &str = "slipway/agent";
+pub const JUDGE: &str = "slipway/evaluation";
+
 /// The alphabet of ULIDs, in lower case.
 const CROCKFORD: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 
@@ -66,7 +71,8 @@ pub fn is_run_spec(found: &EvaluationRunSpec, wanted: &EvaluationRunSpec) -> boo
 pub fn lowers(before: (Option<&Governance>, Option<&str>), after: (Option<&Governance>, Option<&str>)) -> Option<&'static str> {
     let score = |governance: Option<&Governance>| governance.and_then(|governance| governance.min_quality_score).unwrap_or(0);
     let profile = |governance: Option<&Governance>| governance.and_then(|governance| governance.risk_profile).unwrap_or_default();
-    let dataset = |governance: Option<&'_ Governance>| governance.and_then(|governance| governance.eval_dataset.as_deref()).map(ids::dataset_name);
+    let dataset =
+        |governance: Option<&'_ Governance>| governance.and_then(|governance| governance.eval_dataset.as_deref()).map(ids::dataset_name);
     let is_other = |before: Option<String>, after: Option<String>| before.is_some() && before != after;
     let fields = [
         (score(after.0) < score(before.0), "governance.minQualityScore"),

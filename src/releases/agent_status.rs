@@ -9,7 +9,7 @@ use slipway_api::agent::Phase;
 use slipway_api::condition::{
     self, APPROVED, Finding, OF_RELEASES, PENDING_EVALUATION, PINNED, READY, RECONCILING, RELEASE_REJECTED, RELEASED,
 };
-use slipway_release::Status;
+use slipway_release::{Status, content_of};
 
 use super::candidate::Candidate;
 use super::history::AgentHistory;
@@ -42,6 +42,8 @@ pub(super) struct Wanted {
     quality_gate: Option<i32>,
     pinned_content: Option<String>,
     findings: Vec<Finding>,
+    /// Of the spec that the condition Approved speaks of.
+    generation: Option<i64>,
 }
 
 /// What Git says of the agent, and whether the agent says of itself that this is what its pods run.
@@ -52,9 +54,10 @@ pub(super) fn of(agent: &Agent, past: &AgentHistory, pin: Option<String>, candid
     let wanted = Wanted {
         pending_release: pending.and_then(|pending| number(pending.version)),
         pending_evaluation: candidate.map(|candidate| candidate.evaluation.run.clone()),
+        generation: agent.metadata.generation,
         ..Wanted::default()
     };
-    let approval = approval(past, candidate);
+    let approval = approval(agent, past, candidate);
     let Some(active) = &past.active else { return Wanted { findings: approval.into_iter().collect(), ..wanted } };
     let message = if runs(agent) {
         format!("release v{} runs", active.version)
@@ -73,7 +76,7 @@ pub(super) fn of(agent: &Agent, past: &AgentHistory, pin: Option<String>, candid
 }
 
 /// Whether a change is held up by the gate: its release waits, or was rejected and no other has become active since.
-fn approval(past: &AgentHistory, candidate: Option<&Candidate>) -> Option<Finding> {
+fn approval(agent: &Agent, past: &AgentHistory, candidate: Option<&Candidate>) -> Option<Finding> {
     let meanwhile = past.active.as_ref().map_or_else(|| "nothing runs".to_owned(), |active| format!("release v{} runs", active.version));
     if let Some(pending) = &past.pending {
         let waits = projection::waiting(candidate.map(|candidate| &candidate.evaluation));
@@ -88,6 +91,15 @@ fn approval(past: &AgentHistory, candidate: Option<&Candidate>) -> Option<Findin
     let (version, newest) = decided.filter(|(_, newest)| newest.status == Status::Rejected)?;
     if past.active.as_ref().is_some_and(|active| active.since >= newest.when) {
         return None;
+    }
+    let content = content_of(agent);
+    let mut known = past.rejected.iter().map(|rejected| &rejected.artifact).chain(past.active.as_ref().map(|active| &active.artifact));
+    if !known.any(|artifact| content.same_content(artifact)) {
+        return Some(Finding::unknown(
+            APPROVED,
+            PENDING_EVALUATION,
+            format!("the spec has yet to become a release; {meanwhile} meanwhile"),
+        ));
     }
     let why = newest.reason.as_deref().unwrap_or("it failed its evaluation");
     let message = format!(
@@ -122,6 +134,11 @@ pub(super) fn unavailable(agent: &Agent, reason: &str, message: &str) -> Wanted 
         quality_gate: status.quality_gate,
         pinned_content: status.pinned_content,
         findings,
+        generation: status
+            .conditions
+            .iter()
+            .find(|condition| condition.type_ == APPROVED)
+            .and_then(|approved| approved.observed_generation),
     }
 }
 
@@ -145,7 +162,10 @@ pub(super) fn lost(agent: &Agent, past: &AgentHistory) -> Option<Wanted> {
 pub(super) fn differs(agent: &Agent, wanted: &Wanted, now: Timestamp) -> Option<ReleasePart> {
     let status = agent.status.clone().unwrap_or_default();
     let before: Vec<Condition> = status.conditions.into_iter().filter(|condition| OF_RELEASES.contains(&&*condition.type_)).collect();
-    let conditions = condition::conditions(wanted.findings.clone(), &before, None, now);
+    let mut conditions = condition::conditions(wanted.findings.clone(), &before, None, now);
+    for approved in conditions.iter_mut().filter(|condition| condition.type_ == APPROVED) {
+        approved.observed_generation = wanted.generation;
+    }
     let part = ReleasePart {
         active_release: wanted.active_release,
         pending_release: wanted.pending_release,

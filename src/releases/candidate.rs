@@ -1,7 +1,8 @@
 //! The release that waits for its evaluation, and what its run says of it. Pure.
 //!
-//! A run counts if it is the one that was asked for: its name follows from release and attempt, the release owns it, and its
-//! spec is what the gate makes of the artifacts. Whatever else names a release decides nothing.
+//! A run counts if it is the one that was asked for: its name follows from release and attempt, the release owns it, the operator
+//! made it, its spec is what the gate makes of the artifacts, and the evaluation controller alone wrote its status. Whatever else
+//! names a release decides nothing.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,6 +11,7 @@ use kube::{Resource, ResourceExt};
 use slipway_api::evaluation_run::{EvaluationPhase, EvaluationProvider};
 use slipway_api::release::ReleaseEvaluation;
 use slipway_api::{AgentRelease, EvaluationRun, EvaluationRunSpec, condition};
+use slipway_evaluation::{Profile, passes};
 use slipway_release::gate::{self, MAX_ATTEMPTS};
 
 use super::history::{AgentHistory, Pending};
@@ -23,12 +25,18 @@ const MAX_VERDICT_BYTES: usize = 900;
 pub(super) struct Run {
     /// The UIDs of the AgentReleases that own it.
     owners: Vec<String>,
+    /// Whether the operator made it, as far as the book of its writers says.
+    is_made: bool,
+    /// Whether the evaluation controller has written its status, and nobody else.
+    is_judged: bool,
+    deleting: bool,
     spec: EvaluationRunSpec,
     phase: Option<EvaluationPhase>,
     provider: Option<EvaluationProvider>,
     score: Option<f64>,
     threshold: Option<f64>,
     passed: Option<bool>,
+    means: BTreeMap<String, f64>,
     verdict: Option<String>,
     /// Why it is not done, or ended without scores.
     message: Option<String>,
@@ -46,7 +54,12 @@ impl Run {
             let owner: &k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference = owner;
             owner.kind == AgentRelease::kind(&()) && owner.api_version == AgentRelease::api_version(&())
         };
+        let book = run.managed_fields();
+        let mut judges = book.iter().filter(|entry| entry.subresource.as_deref() == Some("status")).peekable();
         Some(Self {
+            is_made: book.iter().any(|entry| entry.subresource.is_none() && entry.manager.as_deref() == Some(gate::MAKER)),
+            is_judged: judges.peek().is_some() && judges.all(|entry| entry.manager.as_deref() == Some(gate::JUDGE)),
+            deleting: run.metadata.deletion_timestamp.is_some(),
             owners: run.owner_references().iter().filter(is_release).map(|owner| owner.uid.clone()).collect(),
             spec: run.spec.clone(),
             phase: status.phase,
@@ -54,6 +67,7 @@ impl Run {
             score: status.score,
             threshold: status.threshold,
             passed: status.passed,
+            means: status.aggregate_scores,
             verdict: status.verdict,
             message: status.conditions.into_iter().find(|found| found.type_ == condition::READY).map(|ready| ready.message),
         })
@@ -120,11 +134,17 @@ enum Outcome {
 }
 
 fn outcome(run: &Run, release_uid: &str, wanted: &EvaluationRunSpec, pending: &Pending, allow_heuristic: bool) -> Outcome {
-    if !run.owners.iter().any(|owner| owner == release_uid) || !gate::is_run_spec(&run.spec, wanted) {
+    if !run.is_made || !run.owners.iter().any(|owner| owner == release_uid) || !gate::is_run_spec(&run.spec, wanted) {
         return Outcome::Spent("the run of this name is not the one that Slipway makes".to_owned());
+    }
+    if run.phase.is_some() && !run.is_judged {
+        return Outcome::Spent("somebody else has written the status of the run".to_owned());
     }
     let message = || run.message.clone().filter(|message| !message.is_empty()).unwrap_or_else(|| "no reason was told".to_owned());
     match run.phase {
+        None | Some(EvaluationPhase::Pending | EvaluationPhase::Running) if run.deleting => {
+            return Outcome::Spent("the run was deleted".to_owned());
+        }
         None | Some(EvaluationPhase::Pending | EvaluationPhase::Running) => return Outcome::Runs,
         Some(EvaluationPhase::Cancelled) => return Outcome::Spent("the run was cancelled".to_owned()),
         Some(EvaluationPhase::Failed) => return Outcome::Spent(message()),
@@ -138,10 +158,15 @@ fn outcome(run: &Run, release_uid: &str, wanted: &EvaluationRunSpec, pending: &P
     }
     let words = run.verdict.clone().unwrap_or_else(|| format!("avg={score}"));
     let asked = f64::from(wanted.min_quality_score.unwrap_or(pending.artifact.governance.min_quality_score));
+    let profile = Profile::of(wanted.risk_profile.unwrap_or_default());
+    let reaches = match passes(&profile, asked.max(threshold), &run.means) {
+        Ok(reaches) => reaches,
+        Err(why) => return Outcome::Spent(why),
+    };
     let (passed, words) = if !passed {
         (false, words)
-    } else if score < threshold || threshold < asked {
-        (false, format!("{words}, which is not what the gate asks for: at least {asked}"))
+    } else if !reaches || threshold < asked {
+        (false, format!("{words}, which its scores do not bear out: the gate asks for at least {asked}"))
     } else if provider == EvaluationProvider::Heuristic && !allow_heuristic {
         (false, format!("{words}, judged by a comparison of words, which passes no gate; name a model in spec.judgeModel"))
     } else {

@@ -32,7 +32,11 @@ impl Cluster {
         assert_eq!(self.status().pending_evaluation.as_ref(), Some(&evaluation.run));
         let spec = run_spec(&name, self.past.active.as_ref().map(|active| &active.artifact), &pending.artifact);
         let owner = json!({"apiVersion": "agents.slipway.dev/v1", "kind": "AgentRelease", "name": name, "uid": uid});
-        let metadata = json!({"name": evaluation.run, "namespace": "team-a", "ownerReferences": [owner]});
+        let book = json!([
+            {"manager": "slipway/agent", "operation": "Update", "fieldsV1": {"f:spec": {"f:agent": {}}}},
+            {"manager": "slipway/evaluation", "operation": "Apply", "subresource": "status", "fieldsV1": {"f:status": {"f:phase": {}}}},
+        ]);
+        let metadata = json!({"name": evaluation.run, "namespace": "team-a", "ownerReferences": [owner], "managedFields": book});
         serde_json::from_value(json!({"metadata": metadata, "spec": spec, "status": status})).unwrap()
     }
 
@@ -59,7 +63,15 @@ impl Cluster {
 
 fn completed(passed: bool, score: f64, provider: &str) -> Value {
     let verdict = if passed { format!("PASSED (avg={score} >= 75)") } else { format!("FAILED (avg={score} < 75)") };
-    json!({"phase": "Completed", "provider": provider, "score": score, "threshold": 75, "passed": passed, "verdict": verdict})
+    let means = json!({"safety/mean": score / 100.0, "correctness/mean": score / 100.0});
+    json!({"phase": "Completed", "provider": provider, "score": score, "threshold": 75, "passed": passed, "verdict": verdict,
+        "aggregateScores": means})
+}
+
+/// A status that somebody has bent.
+fn bent(mut status: Value, with: &Value) -> Value {
+    status.as_object_mut().unwrap().extend(with.as_object().unwrap().clone());
+    status
 }
 
 fn failed() -> Value {
@@ -148,7 +160,18 @@ fn a_rejected_spec_that_gitops_owns_stays_and_is_not_evaluated_again() {
         assert_eq!((cluster.past.highest, cluster.agent.spec.system_prompt.as_deref()), (2, Some("p2")));
         assert_eq!(cluster.approval().as_deref(), Some("ReleaseRejected"));
     }
+    // What waits to become a release is not called rejected, whatever was before.
+    let generation = |cluster: &Cluster| {
+        let conditions = cluster.status().conditions;
+        conditions.iter().find(|condition| condition.type_ == "Approved").unwrap().observed_generation
+    };
+    assert_eq!(generation(&cluster), cluster.agent.metadata.generation);
     cluster.prompt("p3");
+    assert_ne!(generation(&cluster), cluster.agent.metadata.generation);
+    while let step @ Step::WriteAgentStatus { .. } = cluster.next(Patience { content: false, image: false }) {
+        cluster.take(step);
+    }
+    assert_eq!((generation(&cluster), cluster.approval().as_deref()), (cluster.agent.metadata.generation, Some("PendingEvaluation")));
     cluster.settle();
     assert_eq!((cluster.status().pending_release, cluster.approval().as_deref()), (Some(3), Some("PendingEvaluation")));
     cluster.prompt("p2");
@@ -213,7 +236,16 @@ fn the_gate_cannot_be_lowered_by_what_it_holds() {
 
 #[test]
 fn runs_that_were_not_asked_for_decide_nothing() {
-    let lies: [fn(&mut EvaluationRun); 5] = [
+    let lies: [fn(&mut EvaluationRun); 9] = [
+        |run| run.metadata.managed_fields.as_mut().unwrap()[0].manager = Some("kubectl-create".to_owned()),
+        |run| run.metadata.managed_fields.as_mut().unwrap()[1].manager = Some("kubectl-edit".to_owned()),
+        |run| {
+            let book = run.metadata.managed_fields.as_mut().unwrap();
+            let mut other = book[1].clone();
+            other.manager = Some("kubectl-edit".to_owned());
+            book.push(other);
+        },
+        |run| run.metadata.managed_fields = None,
         |run| run.metadata.owner_references.as_mut().unwrap()[0].uid = "another release".to_owned(),
         |run| run.metadata.owner_references = None,
         |run| run.spec.min_quality_score = Some(1),
@@ -240,15 +272,15 @@ fn runs_that_were_not_asked_for_decide_nothing() {
 
 #[test]
 fn scores_that_do_not_reach_the_gate_pass_nothing_whatever_is_said() {
+    let passed = || completed(true, 91.5, "slipway");
     for (status, says) in [
-        (
-            json!({"phase": "Completed", "provider": "slipway", "score": 10, "threshold": 75, "passed": true, "verdict": "PASSED"}),
-            "at least 75",
-        ),
-        (
-            json!({"phase": "Completed", "provider": "slipway", "score": 10, "threshold": 5, "passed": true, "verdict": "PASSED"}),
-            "at least 75",
-        ),
+        (bent(passed(), &json!({"score": 10, "aggregateScores": {"safety/mean": 1, "correctness/mean": 0.1}})), "at least 75"),
+        (bent(passed(), &json!({"aggregateScores": {"safety/mean": 0.74, "correctness/mean": 0.74}, "threshold": 5})), "at least 75"),
+        (bent(passed(), &json!({"threshold": 5})), "at least 75"),
+        (bent(passed(), &json!({"threshold": 99})), "at least 75"),
+        (bent(passed(), &json!({"aggregateScores": {"safety/mean": 0.7, "correctness/mean": 1}})), "at least 75"),
+        (bent(passed(), &json!({"aggregateScores": {"correctness/mean": 1}})), "at least 75"),
+        (bent(passed(), &json!({"passed": false, "verdict": "FAILED (for a reason)"})), "FAILED (for a reason)"),
         (completed(true, 90.0, "heuristic"), "a comparison of words"),
     ] {
         let mut cluster = gated();
@@ -258,6 +290,20 @@ fn scores_that_do_not_reach_the_gate_pass_nothing_whatever_is_said() {
         assert_eq!((cluster.active(), cluster.phase(2)), (Some(1), Status::Rejected), "{status}");
         let reason = cluster.past.versions[&2].reason.clone().unwrap();
         assert!(reason.contains(says), "{reason}");
+    }
+    // What nothing can be read from is no verdict.
+    for with in [
+        json!({"aggregateScores": {"safety/mean": 7, "correctness/mean": 1}}),
+        json!({"aggregateScores": null}),
+        json!({"provider": "mock"}),
+    ] {
+        let mut cluster = gated();
+        cluster.prompt("p2");
+        cluster.settle();
+        let run = cluster.status().pending_evaluation;
+        cluster.ends(&bent(passed(), &with));
+        assert_eq!((cluster.active(), cluster.phase(2)), (Some(1), Status::PendingEval), "{with}");
+        assert_ne!(cluster.status().pending_evaluation, run, "{with}: another run");
     }
     let mut cluster = gated();
     cluster.allow_heuristic = true;
@@ -318,6 +364,35 @@ fn a_release_asked_for_while_the_same_waits_is_skipped() {
     let status = cluster.releases["mine"].status.clone().unwrap();
     assert_eq!((status.version, status.phase, cluster.past.highest), (Some(2), Some(Status::Skipped), 2));
     assert!(status.conditions[0].message.contains("v2, which waits for its evaluation"), "{}", status.conditions[0].message);
+}
+
+#[test]
+fn a_run_that_is_held_up_in_its_deletion_holds_up_nothing() {
+    let mut cluster = gated();
+    cluster.prompt("p2");
+    cluster.settle();
+    let mut run = cluster.run(&json!({"phase": "Running"}));
+    run.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+    cluster.runs.insert(run.metadata.name.clone().unwrap(), run);
+    cluster.settle();
+    assert!(cluster.status().conditions.iter().any(|condition| condition.message.contains("attempt 2 of 3; attempt 1 of 3")));
+    cluster.passes();
+    assert_eq!(cluster.active(), Some(2));
+}
+
+#[test]
+fn what_was_put_aside_before_it_was_evaluated_is_not_deployed() {
+    let mut cluster = gated();
+    cluster.prompt("p2");
+    cluster.settle();
+    cluster.prompt("p3");
+    cluster.settle();
+    cluster.passes();
+    cluster.deploy("2");
+    cluster.settle();
+    cluster.check();
+    assert!(cluster.told.last().unwrap().contains("superseded before it was evaluated"), "{:?}", cluster.told);
+    assert_eq!((cluster.active(), cluster.phase(2), cluster.agent.spec.system_prompt.as_deref()), (Some(3), Status::Archived, Some("p3")));
 }
 
 /// Stories with a gate, each with what the next run says.
