@@ -24,6 +24,7 @@ use slipway_api::{Agent, Team, Tool, Track, labels};
 use slipway_cluster::cached::Guarded;
 use slipway_cluster::controller::{Next, Phase, RESYNC, Requests};
 use slipway_cluster::{Key, write};
+use slipway_release::gate;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -33,13 +34,15 @@ use crate::children;
 use crate::context::Context;
 use crate::registry::{Change, Maker, Registered};
 use apply::Applied;
+pub(crate) use candidate::given_up;
+use pin::Source;
 use resolve::Resolved;
 use rollout::Rollout;
 use strays::Strays;
 use tracks::{Tracks, Workload};
 
 /// The field manager of everything that this controller writes.
-const MANAGER: &str = "slipway/agent";
+const MANAGER: &str = gate::MAKER;
 
 /// When an agent is reconciled again that waits for something to be read.
 const WAITING_INTERVAL: Duration = Duration::from_secs(5);
@@ -202,7 +205,8 @@ async fn reconcile(controller: &Controller, key: &Key) -> Next<write::Error> {
         return Err(error);
     }
     candidate::begin(&agent, &applied.outcomes, context).await?;
-    let next = if matches!(resolved, Resolved::Unknown(_)) || applied.left.is_some() { WAITING_INTERVAL } else { RESYNC };
+    let is_unknown = matches!(resolved, Resolved::Unknown(_)) && pin::source(&agent) != Source::Nothing;
+    let next = if is_unknown || applied.left.is_some() { WAITING_INTERVAL } else { RESYNC };
     Ok(Some(sooner.map_or(next, |sooner| next.min(sooner))))
 }
 

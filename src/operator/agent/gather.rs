@@ -27,8 +27,8 @@ pub(super) struct Seen {
     pub mlflow_uri: Option<String>,
 }
 
-/// Notes in the reverse index what the workloads of an Agent name, and the run that decides on its release, so that a change of it is heard of. It belongs before
-/// [`gather`]: what changes after it is noted is heard of, and what changed before is read.
+/// Notes in the reverse index what the workloads of an Agent name, and the run that decides on its release, so that a change of
+/// it is heard of. It belongs before [`gather`]: what changes after it is noted is heard of, and what changed before is read.
 pub(super) fn note(key: &Key, workloads: &[Workload], run: Option<&str>, context: &Context) {
     let named: Vec<Named> = workloads.iter().map(|workload| Named::of(&workload.agent)).collect();
     let mut targets: HashSet<_> = named.iter().flat_map(Named::targets).collect();

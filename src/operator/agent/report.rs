@@ -23,6 +23,7 @@ use slipway_cluster::write;
 
 use super::apply::Applied;
 use super::build::selector;
+use super::pin::{self, Source};
 use super::resolve::{Fault, Resolved};
 use super::{Controller, MANAGER};
 use crate::caches::ChildKind;
@@ -60,7 +61,7 @@ pub(super) async fn report(
             _ => applied.fault.clone(),
         },
         waits: match plan {
-            Resolved::Unknown(_) if held.is_some() && deployment.is_none() => applied.left.clone(),
+            Resolved::Unknown(_) if pin::source(agent) == Source::Nothing => applied.left.clone(),
             Resolved::Unknown(what) => Some(format!("waiting to read {what}")),
             _ => applied.left.clone(),
         },

@@ -52,10 +52,7 @@ fn lowered(before: &AgentSpec, change: &Value) -> Option<&'static str> {
     let mut whole = serde_json::to_value(before).ok()?;
     write::merge(&mut whole, change.clone());
     let after: AgentSpec = serde_json::from_value(fields::without_nulls(whole)).ok()?;
-    gate::lowers(
-        (before.governance.as_ref(), before.judge_model.as_deref()),
-        (after.governance.as_ref(), after.judge_model.as_deref()),
-    )
+    gate::lowers((before.governance.as_ref(), before.judge_model.as_deref()), (after.governance.as_ref(), after.judge_model.as_deref()))
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! What a gate keeps from an Agent's pods: a change whose release waits for its evaluation, or was rejected by it.
 
+use kube::Resource;
 use slipway_api::Agent;
-use slipway_api::condition::{APPROVED, RELEASE_REJECTED};
+use slipway_api::condition::APPROVED;
 
 use crate::agent::{candidate, pin};
 use crate::context::Context;
@@ -20,15 +21,15 @@ pub(super) fn of(agent: &Agent, fault: Option<String>, context: &Context) -> Opt
     }
     let conditions = agent.status.iter().flat_map(|status| &status.conditions);
     let approved = conditions.into_iter().find(|condition| condition.type_ == APPROVED);
-    match approved {
-        Some(approved) if approved.status == "False" && approved.reason == RELEASE_REJECTED => {
-            Some(Held::Rejected(approved.message.clone()))
-        }
-        Some(approved) => {
-            let trouble = fault.or_else(|| candidate::trouble(agent, context));
-            let trouble = trouble.map(|trouble| format!("; its candidate is not ready: {trouble}")).unwrap_or_default();
-            Some(Held::Waits(format!("{}{trouble}", approved.message)))
-        }
-        None => Some(Held::Waits("what the spec says runs when a release of it has passed its evaluation".to_owned())),
-    }
+    let waits = |why: &str| {
+        let trouble = fault.or_else(|| candidate::trouble(agent, context));
+        let trouble = trouble.map(|trouble| format!("; its candidate is not ready: {trouble}")).unwrap_or_default();
+        Held::Waits(format!("{why}{trouble}"))
+    };
+    Some(match approved {
+        Some(approved) if approved.status == "Unknown" => waits(&approved.message),
+        // It may speak of an earlier spec.
+        Some(approved) if approved.observed_generation == agent.meta().generation => Held::Rejected(approved.message.clone()),
+        _ => waits("what the spec says runs when a release of it has passed its evaluation"),
+    })
 }
