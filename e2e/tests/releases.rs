@@ -1,7 +1,7 @@
 //! Every change of what an agent runs is a version: made by itself or asked for, shown by kubectl, brought back, kept.
 //!
-//! `back` has rollbacks, `end` the end of agents, `gate` releases that wait for an evaluation, `kills` what a state role leaves that is killed, `many` many at once,
-//! `outside` disks and remotes, `trouble` what others do meanwhile.
+//! `back` has rollbacks, `end` the end of agents, `gate` releases that wait for an evaluation, `kills` what a state role leaves that
+//! is killed, `many` many at once, `outside` disks and remotes, `trouble` what others do meanwhile.
 
 mod back;
 mod end;

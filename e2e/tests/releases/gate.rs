@@ -1,5 +1,5 @@
-//! The evaluation gate on the cluster. A comparison of words judges here, which the state role of these tests lets pass: a score of 1
-//! is reached by any answer, and one of 100 by none of the stub's.
+//! The evaluation gate on the cluster, row by row of the table of releases. A comparison of words judges here, which the state role of
+//! these tests lets pass: a score of 1 is reached by any answer, and one of 100 by none of the stub's.
 
 use serde_json::{Value, json};
 use slipway_e2e::platform::WithoutState;
@@ -11,11 +11,16 @@ impl Ground {
     /// With a state role that lets a comparison of words pass a gate.
     #[track_caller]
     fn gated(test: &str) -> Self {
+        Self::gated_with(test, &[("SLIPWAY_ALLOW_HEURISTIC_GATE", "true")])
+    }
+
+    #[track_caller]
+    fn gated_with(test: &str, environment: &[(&str, &str)]) -> Self {
         let turn = unwatched();
         let without = WithoutState::begin();
         let team = Team::within(turn, &fresh(test), &json!({}));
         let folder = tempfile::tempdir().unwrap();
-        let state = State::with(&team, folder.path(), &team.namespace, &[("SLIPWAY_ALLOW_HEURISTIC_GATE", "true")]);
+        let state = State::with(&team, folder.path(), &team.namespace, environment);
         Self { state, _without: without, team, folder }
     }
 
@@ -106,6 +111,98 @@ fn a_change_that_fails_touches_no_pod_and_the_spec_goes_back() {
 }
 
 #[test]
+fn a_spec_that_gitops_owns_stays_as_it_was_rejected() {
+    let ground = Ground::gated("gate-gitops");
+    let apply = |prompt: &str, score: i32| {
+        let manifest = json!({
+            "apiVersion": "agents.slipway.dev/v1", "kind": "Agent",
+            "metadata": {"name": "helper", "labels": {"kustomize.toolkit.fluxcd.io/name": "bots", "kustomize.toolkit.fluxcd.io/namespace": "flux-system"}},
+            "spec": {"name": "H", "framework": "custom", "storage": "memory", "systemPrompt": prompt,
+                "governance": {"minQualityScore": score, "riskProfile": "low"}},
+        });
+        ground.team.kubectl("apply --server-side --field-manager=kustomize-controller -f -").input(manifest).ok();
+    };
+    apply("one", 1);
+    let agent = Agent { team: &ground.team, name: "helper".to_owned() };
+    runs(&agent, 1);
+    agent.ready();
+    let before = stable_pods(&agent);
+    apply("two", 100);
+    waits(&agent, 2);
+    rejected(&agent, 2);
+    assert!(agent.stalled(&["ReleaseRejected"], 30).contains("v2 was rejected"));
+    let generation = agent.get()["metadata"]["generation"].clone();
+    // The engine applies what it has, again and again.
+    for _ in 0..3 {
+        apply("two", 100);
+        ground.stays("helper", 2);
+    }
+    let now = agent.get();
+    assert_eq!((&now["spec"]["systemPrompt"], &now["metadata"]["generation"]), (&json!("two"), &generation));
+    assert_eq!((condition(&now, "Ready")["status"].as_str(), &now["status"]["activeRelease"]), (Some("False"), &json!(1)));
+    assert_eq!(stable_pods(&agent), before, "the pods that serve were never touched");
+    apply("one", 1);
+    agent.ready();
+}
+
+#[test]
+fn a_newer_change_takes_the_place_of_the_one_that_waits() {
+    let ground = Ground::gated("gate-newer");
+    let agent = ground.agent("helper", &gate(1));
+    runs(&agent, 1);
+    // It finds no room, so that it waits.
+    agent.patch(&json!({"systemPrompt": "two", "resources": {"requests": {"memory": "900Ti"}, "limits": {"memory": "900Ti"}}}));
+    waits(&agent, 2);
+    agent.patch(&json!({"systemPrompt": "three", "resources": null}));
+    runs(&agent, 3);
+    ground.shows("helper", &[(1, "archived"), (2, "archived"), (3, "active")]);
+    assert!(ground.history("helper")[1]["reason"].as_str().unwrap_or_default().starts_with("superseded by v3"));
+    // What was not evaluated is not let in by a rollback.
+    deploy(&agent, 2);
+    poll(30, || {
+        let told = ground.team.kubectl("describe agent helper").ok();
+        if told.contains("release 2 is not deployed: it was superseded before it was evaluated") { Ok(()) } else { Err(told) }
+    });
+    assert_eq!(agent.get()["status"]["activeRelease"], 3);
+}
+
+#[test]
+fn a_candidate_that_crashes_is_rejected_and_touches_no_pod() {
+    let ground = Ground::gated("gate-crash");
+    // The runtime refuses a tool whose program is not in its image.
+    ground.team.tool("absent", &json!({"type": "cli", "binary": "/no/such/program", "allowedCommands": ["--version"]}));
+    let agent = ground.agent("helper", &gate(1));
+    runs(&agent, 1);
+    agent.ready();
+    let before = stable_pods(&agent);
+    agent.patch(&json!({"systemPrompt": "two", "tools": ["absent"]}));
+    waits(&agent, 2);
+    agent.until("told of the crash", 120, |found| {
+        condition(found, "Ready")["message"].as_str().is_some_and(|why| why.contains("CrashLoopBackOff"))
+    });
+    // Its Deployment gives up after 300 s.
+    agent.until("without v2", 480, |found| condition(found, "Approved")["reason"] == "ReleaseRejected");
+    let release = ground.release("helper", 2);
+    let why = condition(&release, "Ready")["message"].as_str().unwrap_or_default();
+    assert!(why.contains("3 evaluations ended without a verdict") && why.contains("CrashLoopBackOff"), "{why}");
+    agent.until("set back", 30, |found| found["spec"]["systemPrompt"] == "one");
+    assert_eq!(stable_pods(&agent), before, "the pods that serve were never touched");
+}
+
+#[test]
+fn a_comparison_of_words_passes_no_gate_unless_the_platform_says_so() {
+    let ground = Ground::gated_with("gate-words", &[]);
+    let agent = ground.agent("helper", &gate(1));
+    waits(&agent, 1);
+    rejected(&agent, 1);
+    let release = ground.release("helper", 1);
+    assert_eq!((&release["status"]["phase"], &release["status"]["evaluation"]["provider"]), (&json!("rejected"), &json!("heuristic")));
+    let why = condition(&release, "Ready")["message"].as_str().unwrap_or_default();
+    assert!(why.contains("a comparison of words, which passes no gate"), "{why}");
+    assert!(stable_pods(&agent).is_empty(), "nothing serves");
+}
+
+#[test]
 fn a_run_that_somebody_made_decides_nothing() {
     let ground = Ground::gated("gate-lies");
     let agent = ground.agent("helper", &gate(1));
@@ -119,14 +216,12 @@ fn a_run_that_somebody_made_decides_nothing() {
         "apiVersion": "agents.slipway.dev/v1", "kind": "EvaluationRun", "metadata": {"name": "ev-mine"},
         "spec": {"agent": "helper", "release": name, "minQualityScore": 1, "riskProfile": "low"},
     });
-    // A policy may refuse it; one that is made changes nothing.
-    if ground.team.kubectl("apply -f -").input(run).run().code == Some(0) {
-        poll(120, || {
-            let run = ground.team.get("evaluationrun/ev-mine");
-            let phase = run["status"]["phase"].as_str().unwrap_or_default().to_owned();
-            if ["Completed", "Failed"].contains(&phase.as_str()) { Ok(()) } else { Err(format!("it is {phase}")) }
-        });
-    }
+    ground.team.kubectl("apply -f -").input(run).ok();
+    poll(120, || {
+        let run = ground.team.get("evaluationrun/ev-mine");
+        let phase = run["status"]["phase"].as_str().unwrap_or_default().to_owned();
+        if ["Completed", "Failed"].contains(&phase.as_str()) { Ok(()) } else { Err(format!("it is {phase}")) }
+    });
     std::thread::sleep(std::time::Duration::from_secs(4));
     let now = agent.get();
     assert_eq!((&now["status"]["activeRelease"], &now["status"]["pendingRelease"]), (&json!(1), &json!(2)));
@@ -148,7 +243,10 @@ fn asking_for_less_takes_a_right_of_its_own() {
     let less = json!({"governance": {"minQualityScore": 49}});
     let said = patch("gate-dev", &less).refused();
     assert!(said.contains("governance.minQualityScore") && said.contains("agents/governance"), "{said}");
-    patch("gate-dev", &json!({"governance": {"minQualityScore": 60}})).ok();
+    patch("gate-dev", &json!({"governance": {"minQualityScore": 60, "evalDataset": "ds_hard_cases"}})).ok();
+    patch("gate-dev", &json!({"governance": {"evalDataset": "hard-cases"}})).ok();
+    let said = patch("gate-dev", &json!({"governance": {"evalDataset": "hard_cases"}})).refused();
+    assert!(said.contains("governance.evalDataset"), "{said}");
     let said = patch("gate-dev", &json!({"governance": null})).refused();
     assert!(said.contains("agents/governance"), "{said}");
     // REST asks as well, for it writes as itself.
