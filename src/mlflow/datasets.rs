@@ -26,7 +26,8 @@ struct CreatedDataset {
 
 #[derive(Deserialize)]
 struct Dataset {
-    dataset_id: String,
+    #[serde(rename = "dataset_id")]
+    id: String,
     #[serde(default)]
     created_time: i64,
     /// An object, as text.
@@ -46,16 +47,15 @@ impl Mlflow {
     pub async fn dataset(&self, experiment: &str, name: &str, tags: &Map<String, Value>, records: &[Value]) -> Result<String, Fault> {
         let body = json!({"filter_string": format!("name = {}", quoted(name)?), "max_results": 10});
         let found: FoundDatasets = self.post("3.0/mlflow/datasets/search", &body).await?;
-        let oldest = found.datasets.into_iter().min_by(|a, b| (a.created_time, &a.dataset_id).cmp(&(b.created_time, &b.dataset_id)));
-        let dataset = match oldest {
-            Some(dataset) => dataset,
-            None => {
-                let body = json!({"name": name, "experiment_ids": [experiment], "tags": Value::from(tags.clone()).to_string()});
-                self.post::<CreatedDataset>("3.0/mlflow/datasets/create", &body).await?.dataset
-            }
+        let oldest = found.datasets.into_iter().min_by(|a, b| (a.created_time, &a.id).cmp(&(b.created_time, &b.id)));
+        let dataset = if let Some(dataset) = oldest {
+            dataset
+        } else {
+            let body = json!({"name": name, "experiment_ids": [experiment], "tags": Value::from(tags.clone()).to_string()});
+            self.post::<CreatedDataset>("3.0/mlflow/datasets/create", &body).await?.dataset
         };
         let is_complete = dataset.is_complete();
-        let id = plain(dataset.dataset_id)?;
+        let id = plain(dataset.id)?;
         let body = json!({"experiment_ids": [experiment]});
         self.post::<IgnoredAny>(&format!("3.0/mlflow/datasets/{id}/add-experiments"), &body).await?;
         if !is_complete {

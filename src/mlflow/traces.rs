@@ -50,6 +50,8 @@ struct Infos {
 struct Info {
     trace_id: String,
     #[serde(default)]
+    tags: BTreeMap<String, String>,
+    #[serde(default)]
     assessments: Vec<Known>,
 }
 
@@ -65,12 +67,12 @@ pub fn trace_id(own: &str) -> Option<String> {
 }
 
 impl Mlflow {
-    /// Those of the traces that there are.
-    pub async fn traces(&self, ids: &[String]) -> Result<Found, Fault> {
+    /// Those of the traces that there are and that have this tag.
+    pub async fn traces(&self, ids: &[String], (tag, value): (&str, &str)) -> Result<Found, Fault> {
         let mut found = Found::new();
         for ids in ids.chunks(BATCH) {
             let infos: Infos = self.post("3.0/mlflow/traces/batchGetInfos", &json!({"trace_ids": ids})).await?;
-            for info in infos.trace_infos {
+            for info in infos.trace_infos.into_iter().filter(|info| info.tags.get(tag).is_some_and(|own| own == value)) {
                 found.insert(info.trace_id, info.assessments.into_iter().map(|known| known.assessment_id).collect());
             }
         }

@@ -25,7 +25,8 @@ async fn post(server: &Server, path: &str, experiment: &str, body: &Value) {
 /// A span, as an agent's pod sends it.
 async fn span(server: &Server, experiment: &str) {
     let span = json!({"traceId": trace_id(TRACE).unwrap().trim_start_matches("tr-"), "spanId": "00f067aa0ba902b7", "name": "invoke_agent",
-        "kind": 1, "startTimeUnixNano": "1795625611000000000", "endTimeUnixNano": "1795625612000000000"});
+        "kind": 1, "startTimeUnixNano": "1795625611000000000", "endTimeUnixNano": "1795625612000000000",
+        "attributes": [{"key": "mlflow.traceTag.slipway.agent_id", "value": {"stringValue": "ag_1"}}]});
     post(server, "v1/traces", experiment, &json!({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]})).await;
 }
 
@@ -55,8 +56,9 @@ async fn write(mlflow: &Mlflow, records: &[Value]) -> Result<String, Fault> {
     let tags: Map<String, Value> = [("slipway.dataset".to_owned(), json!("golden"))].into();
     mlflow.dataset(&experiment, "team-a/golden@0123", &tags, records).await?;
     let (trace, absent) = (trace_id(TRACE).unwrap(), trace_id("tr_01ARZ3NDEKTSV4RRFFQ69G5FAW").unwrap());
-    let found = mlflow.traces(&[trace.clone(), absent]).await?;
+    let found = mlflow.traces(&[trace.clone(), absent], ("slipway.agent_id", "ag_1")).await?;
     assert_eq!(found.keys().collect::<Vec<_>>(), [&trace], "only the trace that is there");
+    assert!(mlflow.traces(std::slice::from_ref(&trace), ("slipway.agent_id", "ag_2")).await?.is_empty(), "another agent's trace");
     mlflow.link(&run, &[trace]).await?;
     let known: BTreeSet<String> = found.into_values().flatten().collect();
     for (name, value) in [("safety", Ok(0.5)), ("fluency", Err("the judge is away".to_owned()))] {
