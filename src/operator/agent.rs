@@ -269,6 +269,15 @@ fn desired(context: &Context, key: &Key, kind: ChildKind, name: &str) -> Option<
     }
 }
 
+/// The Agent with the spec that is in force on a track, and the configuration that the track's pods have then, if that can be
+/// said now.
+pub(crate) fn on_track(context: &Context, agent: &Agent, track: Track) -> Option<(Agent, u64)> {
+    let workload = tracks::of(agent, context)?.into_iter().find(|workload| workload.track == track)?;
+    let seen = gather::gather(&workload.agent, context);
+    let Resolved::Plan(plan) = resolve::resolve(&workload.agent, track, &seen, &context.settings) else { return None };
+    Some((workload.agent.into_owned(), pods::config(Some(&build::config_hash(&plan)))))
+}
+
 /// A Tool of an agent that stands for a server which speaks mcp.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Offering {

@@ -2,6 +2,7 @@
 //! rest is silent; watches alone write, and `children` what the API server answers.
 
 pub(crate) mod child;
+pub(crate) mod dataset;
 pub(crate) mod platform;
 pub(crate) mod pods;
 pub(crate) mod secret;
@@ -11,7 +12,7 @@ use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
 use kube::api::{ApiResource, TypeMeta};
-use slipway_api::{KnowledgeBase, Team, Tool};
+use slipway_api::{EvaluationRun, KnowledgeBase, Team, Tool};
 use slipway_cluster::cached::{CachedAgent, Guarded};
 use slipway_cluster::references::References;
 use slipway_cluster::watch::Readiness;
@@ -19,6 +20,7 @@ use slipway_cluster::{Cache, Key};
 use slipway_release::Artifact;
 
 use child::Child;
+use dataset::CachedDataset;
 use platform::PlatformConfig;
 use pods::Pods;
 use secret::SecretState;
@@ -30,6 +32,8 @@ pub(crate) struct Caches {
     pub tools: Cache<Guarded<Tool>>,
     pub knowledge_bases: Cache<Guarded<KnowledgeBase>>,
     pub skills: Cache<CachedSkill>,
+    pub datasets: Cache<CachedDataset>,
+    pub evaluation_runs: Cache<Guarded<EvaluationRun>>,
     pub teams: Cache<Guarded<Team>>,
     pub secrets: Cache<SecretState>,
     pub pods: Pods,

@@ -342,4 +342,18 @@ pub(super) const RULES: &[Rule] = &[
         accepted: "{files: {references/SKILL.md: x}}",
         refused: &["{files: {SKILL.md: a}}", "{files: {skill.MD: a}}"],
     },
+    Rule {
+        kind: "Dataset",
+        field: "spec",
+        message: "cases: either cases or casesFrom is required, and not both",
+        accepted: "{cases: [{input: a, expectedOutput: b, context: c, metadata: {mine: [1]}}], guidelines: [Be kind.], protected: true}",
+        refused: &["{cases: []}", "{casesFrom: {configMap: cases}}"],
+    },
+    Rule {
+        kind: "Dataset",
+        field: "spec",
+        message: "cases: either cases or casesFrom is required, and not both",
+        accepted: "{cases: [], casesFrom: {configMap: cases, key: golden.json}}",
+        refused: &[],
+    },
 ];

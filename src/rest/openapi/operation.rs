@@ -18,6 +18,9 @@ const RELEASES: &str = "/agents/{id}/releases";
 /// Reads one agent.
 const AGENT: &str = "/agents/{id}";
 
+/// Reads two runs, which must have ended.
+const COMPARISON: &str = "/agents/{id}/evaluations/compare";
+
 /// Path parts of routes that read the release history.
 const HISTORY: [&str; 2] = ["/releases", "/versions"];
 
@@ -65,7 +68,7 @@ impl Facts {
 
     fn refusals(&self, route: &Route) -> Vec<StatusCode> {
         let (open, known) = (route.permission == Permission::Open, route.permission == Permission::Known);
-        let team = matches!(route.permission, Permission::Team(_));
+        let team = matches!(route.permission, Permission::Team(_) | Permission::TeamOrNamed(_));
         let write = route.method != Method::GET;
         let all = [
             (StatusCode::BAD_REQUEST, true),
@@ -74,7 +77,7 @@ impl Facts {
             (StatusCode::NOT_FOUND, team || route.path.contains('{')),
             (StatusCode::REQUEST_TIMEOUT, self.body),
             // Another turn of the conversation may be running.
-            (StatusCode::CONFLICT, write),
+            (StatusCode::CONFLICT, write || route.path == COMPARISON),
             (StatusCode::PAYLOAD_TOO_LARGE, self.body),
             (StatusCode::UNSUPPORTED_MEDIA_TYPE, self.body),
             (StatusCode::TOO_MANY_REQUESTS, self.relayed || self.stream),
@@ -180,12 +183,19 @@ fn query(parameter: &Parameter) -> Value {
     let schema = match (parameter.name, parameter.kind) {
         ("limit", _) => json!({"type": "integer", "minimum": 1, "maximum": 500, "default": 100}),
         (_, "boolean") => json!({"type": "boolean"}),
+        ("status", _) => json!({"type": "string", "enum": ["pending", "running", "completed", "failed", "cancelled"]}),
         (_, kind) => json!({"type": kind}),
     };
     // The two versions of a comparison.
     if ["from", "to"].contains(&parameter.name) {
         let schema = json!({"type": "integer", "minimum": 1, "maximum": i64::MAX});
         return json!({"name": parameter.name, "in": "query", "required": true, "description": parameter.about, "schema": schema, "example": 1});
+    }
+    // The two runs of a comparison.
+    if ["a", "b"].contains(&parameter.name) {
+        let schema = json!({"type": "string", "minLength": 1});
+        let example = "ev_01jd8z7q3v5x9m2k4n6p8r0s1t";
+        return json!({"name": parameter.name, "in": "query", "required": true, "description": parameter.about, "schema": schema, "example": example});
     }
     json!({"name": parameter.name, "in": "query", "description": parameter.about, "schema": schema})
 }
