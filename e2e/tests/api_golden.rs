@@ -2,6 +2,7 @@
 //! an answer, and the answers themselves, but for those of agents and releases, which their own tests keep.
 
 mod evaluations;
+mod feedback;
 mod open;
 mod platform;
 mod stock;

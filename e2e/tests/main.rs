@@ -11,6 +11,7 @@ mod api_chat;
 mod api_contract;
 mod api_evaluations;
 mod api_events;
+mod api_feedback;
 mod api_golden;
 mod api_installed;
 mod api_platform;

@@ -197,6 +197,11 @@ pub struct AgentSpec {
     #[schemars(length(max = 256), regex(pattern = r"^(stub|ollama|openai|anthropic|google-ai|vertex-ai|bedrock):/.+$"))]
     pub judge_model: Option<String>,
 
+    /// How many percent of the agent's answers to people are scored after they were given, by the scorers of governance.riskProfile that need no expected answer, 0 to 100. It takes storage postgresql, and the platform bounds how many answers a day. Default 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 100))]
+    pub eval_sample_rate: Option<i32>,
+
     /// CPU and memory that each pod asks for and is limited to. Default is the chart's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
@@ -230,7 +235,7 @@ pub struct Governance {
     /// Settings of the guards. What is left out is the guard's own default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
-    /// How much harm the agent could do, which is how strictly its releases are looked at: low, standard or high. medium is read as standard. Default standard. It is written into releases; this version of Slipway does not evaluate them yet, and the condition NotYetEffective says so.
+    /// How much harm the agent could do, which is how strictly its releases are looked at: low, standard or high. medium is read as standard. Default standard. It decides which scorers an evaluation uses, and the score to reach where none is asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub risk_profile: Option<RiskProfile>,
     /// The score that a release must reach before it serves anybody, 0 to 100. 0 asks for none. Default 0.
@@ -239,7 +244,7 @@ pub struct Governance {
     #[x_kube(validation = kube::core::Rule::new("self == 0")
         .message("must be 0 for now: releases cannot be held until they are evaluated, which comes with evaluations"))]
     pub min_quality_score: Option<i32>,
-    /// The dataset that releases are evaluated with, by name. It is written into releases; this version of Slipway does not evaluate them yet, and the condition NotYetEffective says so.
+    /// The Dataset of the same namespace that the agent is evaluated with, by name or by id (ds_...). Default is five basic questions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 128))]
     pub eval_dataset: Option<String>,
@@ -393,7 +398,7 @@ pub struct AgentStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub pinned_content: Option<String>,
-    /// Ready says whether the agent serves, and has the words for what is wrong. Reconciling: its pods are on the way to what the spec says. Stalled: they will not get there until somebody changes something. Available: its Service has a pod to send requests to. Besides, warnings: NotYetEffective, ModelConfigured, SpendingCounted, StorageShared, ToolsUnused.
+    /// Ready says whether the agent serves, and has the words for what is wrong. Reconciling: its pods are on the way to what the spec says. Stalled: they will not get there until somebody changes something. Available: its Service has a pod to send requests to. Besides, warnings: NotYetEffective, ModelConfigured, SpendingCounted, StorageShared, ToolsUnused, AnswersSampled.
     #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,

@@ -26,6 +26,8 @@ pub const TOOLS_UNUSED: &str = "ToolsUnused";
 pub const MODEL_CONFIGURED: &str = "ModelConfigured";
 /// What the agent's models cost is known, so that the guard spend-limit can count it.
 pub const SPENDING_COUNTED: &str = "SpendingCounted";
+/// The agent's answers are sampled and scored, as it asks.
+pub const ANSWERS_SAMPLED: &str = "AnswersSampled";
 
 /// A condition's message has at most so many characters. The kinds' schemas allow eight times that, but what the API server
 /// says of a refused object may be longer still, and a status with it would be refused too and say nothing.

@@ -1,7 +1,7 @@
 //! Results of evaluations, case by case, so that a run goes on where it broke off. They are kept for a month.
 
 use serde_json::Value;
-use sqlx::Row;
+use sqlx::{AssertSqlSafe, Row};
 
 use crate::connection::{ask, in_long_time, in_time};
 use crate::{Fault, Store, Tenants, id};
@@ -78,14 +78,21 @@ impl Store {
 impl Tenants {
     /// Deletes results that are older than a month, in batches, and returns how many there were.
     pub async fn delete_old_evaluation_results(&self) -> Result<u64, Fault> {
-        const DELETE: &str = "
-            DELETE FROM slipway.evaluation_results WHERE ctid = ANY (ARRAY(
-                SELECT ctid FROM slipway.evaluation_results WHERE created_at < now() - $1 * interval '1 day' LIMIT $2))";
+        self.delete_old("evaluation_results", "created_at").await
+    }
+
+    /// Deletes the rows of a table that are older than a month by that column.
+    pub(crate) async fn delete_old(&self, table: &str, column: &str) -> Result<u64, Fault> {
+        let delete = format!(
+            "DELETE FROM slipway.{table} WHERE ctid = ANY (ARRAY(
+                 SELECT ctid FROM slipway.{table} WHERE {column} < now() - $1 * interval '1 day' LIMIT $2))"
+        );
         let mut deleted = 0;
         loop {
             let batch = in_long_time(async {
                 let mut work = self.door.begin_long().await?;
-                let batch = ask(DELETE).bind(KEPT_DAYS).bind(BATCH).execute(&mut *work).await?.rows_affected();
+                let delete = ask(AssertSqlSafe(delete.clone()));
+                let batch = delete.bind(KEPT_DAYS).bind(BATCH).execute(&mut *work).await?.rows_affected();
                 work.commit().await?;
                 Ok(batch)
             })

@@ -1,5 +1,5 @@
 //! What the manager and a runtime say to each other about a run: the body of `POST /control/evaluate`, and the answer of
-//! `GET /control/evaluations/{run}`, which lists what was found case by case.
+//! `GET /control/evaluations/{run}`, which lists what was found case by case, unless the query says `results=0`.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -68,7 +68,11 @@ pub struct Report {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     pub total: usize,
-    /// By their place in the dataset; a case that is not there has not been put to the agent.
+    /// How many cases have their result.
+    #[serde(default)]
+    pub finished: usize,
+    /// By their place in the dataset; a case that is not there has not been put to the agent. Empty where only progress was asked for.
+    #[serde(default)]
     pub results: Vec<CaseResult>,
 }
 

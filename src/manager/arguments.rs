@@ -190,6 +190,10 @@ pub(crate) struct Arguments {
     #[arg(long, env = "SLIPWAY_SEARCH_URL", hide_env_values = true)]
     pub search_url: Option<String>,
 
+    /// The most answers of an agent that are scored in a day, of those that its evalSampleRate samples.
+    #[arg(long, env = "SLIPWAY_EVAL_SAMPLES_PER_DAY", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub eval_samples_per_day: u32,
+
     /// Networks, and hosts with a port, that skills may be imported from although they are not public, separated by commas.
     #[arg(long, env = "SLIPWAY_IMPORT_ALLOW", value_delimiter = ',')]
     pub import_allow: Vec<String>,

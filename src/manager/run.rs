@@ -46,7 +46,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     }
     let listener = listen(arguments.listen).with_context(|| format!("cannot listen on {}", arguments.listen))?;
     let client = client::connect(&metrics).await?;
-    preflight::check(&client, &namespaces(&arguments), arguments.roles.contains(&Role::State)).await?;
+    preflight::check(&client, &namespaces(&arguments), &arguments.roles).await?;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), namespace = arguments.platform_namespace, roles = ?arguments.roles, "starting");
 
     let (stopper, stop) = watch::channel(false);
@@ -176,6 +176,7 @@ fn settings(arguments: &Arguments, keys: &Keys, relay: &Signer) -> anyhow::Resul
             egress_allow: arguments.egress_allow()?,
             egress_proxy: public("SLIPWAY_EGRESS_PROXY", arguments.egress_proxy.as_ref())?,
             search_url: public("SLIPWAY_SEARCH_URL", arguments.search_url.as_ref())?,
+            eval_samples_per_day: arguments.eval_samples_per_day,
             otlp_endpoint: public("SLIPWAY_OTLP_ENDPOINT", arguments.otlp_endpoint.as_ref())?,
             mlflow_uri: public("SLIPWAY_MLFLOW_URI", arguments.mlflow_uri.as_ref())?,
             prepared_statements: arguments.database_prepared_statements,

@@ -28,7 +28,7 @@ use slipway_api::{Agent, AgentRelease, EvaluationRun, ids, labels};
 use slipway_cluster::controller::{Next, Phase, RESYNC, Requests};
 use slipway_cluster::{Key, write};
 use slipway_evaluation::wire::{self, Report};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 
 use crate::context::Context;
@@ -37,7 +37,7 @@ use crate::metrics::ByOutcome;
 use crate::registry::{Change, Registered};
 use cases::Cases;
 use outcome::Judged;
-use plan::{Cause, NO_POD_TIMEOUT, Obstacle, Said, Setup, Step, repeats};
+use plan::{Cause, NO_POD_TIMEOUT, NO_PROGRESS_TIMEOUT, Obstacle, Said, Setup, Step, repeats};
 use pod::{Accepted, Ports};
 use status::{Begun, Steps};
 use under_way::{Place, UnderWay};
@@ -63,11 +63,13 @@ pub(crate) struct Controller {
     /// How agents are asked something; nobody is, without it.
     sign: Option<Arc<Sign>>,
     under_way: Mutex<HashMap<Key, UnderWay>>,
+    /// Held while the results of a run are in memory, which may be many bytes.
+    reports: Semaphore,
 }
 
 impl Controller {
     pub(crate) fn new(context: Arc<Context>, sign: Option<Arc<Sign>>) -> Self {
-        Self { context, requests: Requests::default(), sign, under_way: Mutex::default() }
+        Self { context, requests: Requests::default(), sign, under_way: Mutex::default(), reports: Semaphore::new(1) }
     }
 
     /// What is remembered of a run, changed by `change`.
@@ -187,12 +189,14 @@ impl Work<'_> {
         let total = self.before.total_cases.and_then(|total| usize::try_from(total).ok());
         let idle = self.controller.remember(self.key, UnderWay::idle);
         let is_silent = said.iter().all(|said| matches!(said, Said::Nothing(_)));
-        let has_report = said.iter().any(|said| matches!(said, Said::Report(_)));
+        let reported = said.iter().find_map(|said| if let Said::Report(report) = said { Some(report.total) } else { None });
         let setup = Setup::of(self.run, &self.before, agent);
         match plan::next(&self.run_id(), total, &self.before, said, idle) {
             Step::Begin => self.begin(&ports, &setup, agent, &places).await,
             // A manager that was killed may have begun it, and not said so.
-            _ if has_report && self.before.started_at.is_none() => self.note_begun(&ports, &setup, agent, &places).await,
+            _ if let Some(total) = reported.filter(|_| self.before.started_at.is_none()) => {
+                self.note_begun(&ports, &setup, agent, &places, total).await
+            }
             Step::Watch { finished: Some(finished) } => self.progress(finished).await,
             Step::Watch { finished: None } if self.before.phase == Some(EvaluationPhase::Running) => {
                 Ok(Some(if is_silent { SILENT_INTERVAL } else { WAITING_INTERVAL }))
@@ -201,7 +205,7 @@ impl Work<'_> {
                 let message = format!("a pod of Agent {} that is ready does not answer on its control port", self.run.spec.agent);
                 self.obstacle(Obstacle::Waits(Cause::new("Unreachable", message), NO_POD_TIMEOUT), &ports).await
             }
-            Step::Finish(report) => self.finish(&ports, &setup, agent, report).await,
+            Step::Finish => self.finish(&ports, &setup, agent, idle).await,
             Step::Fail(cause) => self.fail(&cause, &ports).await,
         }
     }
@@ -254,6 +258,18 @@ impl Work<'_> {
         (said, ready.to_vec())
     }
 
+    /// What the pod that has the run found.
+    async fn results(&self, ports: &Ports) -> Result<Report, String> {
+        let Some(place) = self.controller.remember(self.key, |under_way| under_way.place.clone()) else {
+            return Err("no pod has it".to_owned());
+        };
+        match ports.results(place.address, &place.run_id).await {
+            Said::Report(report) if report.run_id == place.run_id => Ok(report),
+            Said::Report(_) | Said::Unknown => Err(format!("pod {} does not know it", place.pod)),
+            Said::Nothing(why) => Err(why),
+        }
+    }
+
     async fn cancel_in_pods(&self, ports: &Ports) {
         for place in self.ready(None) {
             ports.cancel(place.address, &place.run_id).await;
@@ -262,7 +278,7 @@ impl Work<'_> {
 
     /// Sends the run to a pod.
     async fn begin(&self, ports: &Ports, setup: &Setup, agent: &Agent, places: &[Place]) -> Next<write::Error> {
-        let cases = match self.cases(agent).await? {
+        let cases = match self.cases(agent, None).await? {
             Ok(cases) => cases,
             Err(obstacle) => return self.obstacle(obstacle, ports).await,
         };
@@ -302,9 +318,9 @@ impl Work<'_> {
         self.obstacle(Obstacle::Waits(why, timeout), ports).await
     }
 
-    /// Writes down that a run is under way which somebody began before.
-    async fn note_begun(&self, ports: &Ports, setup: &Setup, agent: &Agent, places: &[Place]) -> Next<write::Error> {
-        let cases = match self.cases(agent).await? {
+    /// Writes down that a run of `total` cases is under way which somebody began before.
+    async fn note_begun(&self, ports: &Ports, setup: &Setup, agent: &Agent, places: &[Place], total: usize) -> Next<write::Error> {
+        let cases = match self.cases(agent, Some(total)).await? {
             Ok(cases) => cases,
             Err(obstacle) => return self.obstacle(obstacle, ports).await,
         };
@@ -317,15 +333,20 @@ impl Work<'_> {
         }
     }
 
-    /// The cases, which may not have changed since the run began: scores belong to them by their place.
-    async fn cases(&self, agent: &Agent) -> Result<Result<Cases, Obstacle>, write::Error> {
-        Ok(cases::read(&self.controller.context, self.run, &self.before, agent).await?.and_then(|cases| {
-            match &self.before.dataset_digest {
-                Some(digest) if *digest != cases.digest => {
-                    let message = format!("Dataset {} has changed since the run began; make another run", cases.dataset.name);
-                    Err(Obstacle::Final(Cause::new("DatasetChanged", message)))
-                }
-                _ => Ok(cases),
+    /// The cases, which may not have changed since the run began: scores belong to them by their place. A pod that has been sent
+    /// them, `sent` many, needs those that feedback has appended no more, so that they may be gone.
+    async fn cases(&self, agent: &Agent, sent: Option<usize>) -> Result<Result<Cases, Obstacle>, write::Error> {
+        let read = cases::read(&self.controller.context, self.run, &self.before, agent, sent).await?;
+        Ok(read.and_then(|cases| {
+            let changed =
+                |what: String| Err(Obstacle::Final(Cause::new("DatasetChanged", format!("{what} since the run began; make another run"))));
+            let begun = self.before.total_cases.and_then(|total| usize::try_from(total).ok());
+            if self.before.dataset_digest.as_ref().is_some_and(|digest| *digest != cases.digest) {
+                changed(format!("Dataset {} has changed", cases.dataset.name))
+            } else if begun.is_some_and(|total| total != cases.dataset.cases.len()) {
+                changed("cases that feedback had appended were deleted".to_owned())
+            } else {
+                Ok(cases)
             }
         }))
     }
@@ -351,8 +372,10 @@ impl Work<'_> {
                 releases.get_opt(release).await?.and_then(|release| release.status).and_then(|status| status.version)
             }
         };
-        let (dataset, digest) = (cases.dataset.name.clone(), cases.digest.clone());
-        Ok(Ok(Begun { dataset, digest, total: cases.dataset.cases.len(), run_hash, version }))
+        let Cases { dataset, digest, feedback, feedback_digest } = cases;
+        let (total, dataset) = (dataset.cases.len(), dataset.name.clone());
+        let (digest, feedback_digest) = (digest.clone(), feedback_digest.clone());
+        Ok(Ok(Begun { dataset, digest, total, feedback: *feedback, feedback_digest, run_hash, version }))
     }
 
     async fn progress(&self, finished: usize) -> Next<write::Error> {
@@ -365,10 +388,21 @@ impl Work<'_> {
         Ok(Some(spread(self.key, POLL_INTERVAL + POLL_PER_CASE.saturating_mul(u32::try_from(finished).unwrap_or(u32::MAX)))))
     }
 
-    async fn finish(&self, ports: &Ports, setup: &Setup, agent: &Agent, report: Report) -> Next<write::Error> {
-        let cases = match self.cases(agent).await? {
+    async fn finish(&self, ports: &Ports, setup: &Setup, agent: &Agent, idle: Duration) -> Next<write::Error> {
+        let total = self.before.total_cases.and_then(|total| usize::try_from(total).ok());
+        let cases = match self.cases(agent, total).await? {
             Ok(cases) => cases,
             Err(obstacle) => return self.obstacle(obstacle, ports).await,
+        };
+        // One at a time has its results in memory.
+        let Ok(_turn) = self.controller.reports.acquire().await else { return Ok(Some(WAITING_INTERVAL)) };
+        let report = match self.results(ports).await {
+            Ok(report) => report,
+            Err(why) if idle >= NO_PROGRESS_TIMEOUT => {
+                let message = format!("a pod calls the run complete, and what it found cannot be read: {why}");
+                return self.fail(&Cause::new("Incomplete", message), ports).await;
+            }
+            Err(_) => return Ok(Some(SILENT_INTERVAL)),
         };
         match outcome::judge(setup, &cases.dataset.cases, report) {
             Judged::Decided(found) => self.write(self.steps().completed(found)).await,

@@ -55,6 +55,8 @@ pub struct Platform {
     pub egress_proxy: Option<String>,
     /// The search page that the builtin `search` asks.
     pub search_url: Option<String>,
+    /// How many answers of an agent are scored in a day at most, of those that it samples.
+    pub eval_samples_per_day: u32,
     /// Where traces go.
     pub otlp_endpoint: Option<String>,
     pub mlflow_uri: Option<String>,

@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use slipway_api::ids;
-use slipway_database::{Claim, Ensured, Fault, Holder, Home, Isolation, Migrated, Passwords, Tenants, migrate};
+use slipway_database::{AppendedCase, Claim, Ensured, Fault, Holder, Home, Isolation, Migrated, Passwords, Tenants, migrate};
 use tokio::time::Instant;
 
 use crate::caches::secret::keyed_hash;
@@ -304,9 +304,15 @@ impl Tenancy {
         self.tenants.remove(&ids::team(team)).await
     }
 
-    /// Deletes the rows of Teams that are gone from this cluster, what was set aside long enough ago, and results of evaluations
-    /// after a month. Whose rows there are is asked of the database, and who is there of the API server: nothing has to be
-    /// remembered.
+    /// The cases that feedback has appended for an Agent of the team, or why they cannot be read.
+    pub async fn appended_cases(&self, team: &str, agent_id: &str, uid: &str) -> Result<Vec<AppendedCase>, String> {
+        self.answers()?;
+        self.tenants.appended_cases(&ids::team(team), agent_id, uid).await.map_err(|fault| self.noted(&fault))
+    }
+
+    /// Deletes the rows of Teams that are gone from this cluster, what was set aside long enough ago, results of evaluations
+    /// and scores of samples after a month, and feedback after three. Whose rows there are is asked of the database, and who is there of the API
+    /// server: nothing has to be remembered.
     pub async fn settle(&self, census: &impl Census) -> Result<(), Fault> {
         if let Some(cluster) = self.cluster.get().filter(|cluster| !cluster.is_empty()) {
             let known = self.tenants.teams_of(cluster).await?;
@@ -325,9 +331,13 @@ impl Tenancy {
         if expired > 0 {
             tracing::info!(rows = expired, "rows that nobody asked for since they were set aside were deleted");
         }
-        let old = self.tenants.delete_old_evaluation_results().await?;
+        let old = self.tenants.delete_old_evaluation_results().await? + self.tenants.delete_old_samples().await?;
         if old > 0 {
-            tracing::info!(rows = old, "results of evaluations that are older than a month were deleted");
+            tracing::info!(rows = old, "results of evaluations and scores of samples that are older than a month were deleted");
+        }
+        let old = self.tenants.delete_old_feedback().await?;
+        if old > 0 {
+            tracing::info!(rows = old, "feedback that is older than three months was deleted");
         }
         Ok(())
     }

@@ -13,6 +13,7 @@ use crate::context::Context;
 use crate::database::DatabaseUrl;
 use crate::metrics::Metrics;
 use crate::settings::{AgentDefaults, Platform, Settings, TeamNetwork};
+use crate::tenancy::Tenancy;
 
 pub(crate) fn settings(database: Option<&str>) -> Settings {
     Settings {
@@ -44,6 +45,11 @@ pub(crate) fn context() -> Arc<Context> {
 
 /// With another cluster to ask.
 pub(crate) fn context_of(client: Client) -> Arc<Context> {
+    context_with(client, None)
+}
+
+/// With a database besides.
+pub(crate) fn context_with(client: Client, tenancy: Option<Tenancy>) -> Arc<Context> {
     let events = Events::new(client.clone(), None);
-    Arc::new(Context::new(client, settings(None), None, Metrics::default(), events, Tasks::default()))
+    Arc::new(Context::new(client, settings(None), tenancy, Metrics::default(), events, Tasks::default()))
 }

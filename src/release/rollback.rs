@@ -86,6 +86,7 @@ fn brought_back(artifact: &Artifact, now: &AgentSpec) -> Result<AgentSpec, Fault
         suggestions_provider: agent.suggestions_provider.as_deref().map(|found| word("agent.suggestions_provider", found)).transpose()?,
         suggestions: agent.suggestions.clone(),
         judge_model: agent.judge_model.clone(),
+        eval_sample_rate: agent.eval_sample_rate,
         governance: governance(&artifact.governance)?,
         environment: deployment.environment.clone(),
     })

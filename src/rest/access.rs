@@ -73,6 +73,8 @@ impl Caller {
 pub(crate) struct Admitted {
     pub caller: Arc<Caller>,
     pub team: Option<TeamSlug>,
+    /// Why the call has no team yet: the handler looks whether the caller has the right on what the body names.
+    pub refusal: Option<Error>,
 }
 
 impl Admitted {
@@ -163,14 +165,21 @@ pub(crate) async fn admit(
     address: IpAddr,
 ) -> Result<Admitted, Error> {
     if permission == Permission::Open {
-        return Ok(Admitted { caller: Arc::default(), team: None });
+        return Ok(Admitted { caller: Arc::default(), team: None, refusal: None });
     }
     let caller = context.access.caller(headers, address).await?;
     let (right, namespace, name) = match permission {
-        Permission::Open | Permission::Known => return Ok(Admitted { caller, team: None }),
+        Permission::Open | Permission::Known => return Ok(Admitted { caller, team: None, refusal: None }),
         Permission::Team(right) => {
-            let team = TeamSelection { context, caller: &caller, right, path }.team(headers).await?;
-            return Ok(Admitted { caller, team: Some(team) });
+            let team = team_with(context, &caller, right, path, headers).await?;
+            return Ok(Admitted { caller, team: Some(team), refusal: None });
+        }
+        Permission::TeamOrNamed(right) => {
+            return match team_with(context, &caller, right, path, headers).await {
+                Ok(team) => Ok(Admitted { caller, team: Some(team), refusal: None }),
+                Err(error) if error.status() == StatusCode::FORBIDDEN => Ok(Admitted { caller, team: None, refusal: Some(error) }),
+                Err(error) => Err(error),
+            };
         }
         Permission::Cluster(_) | Permission::Platform(..) if !caller.is_free_of_teams(path) => {
             let team = caller.team.as_deref().map(slug).unwrap_or_default();
@@ -180,9 +189,20 @@ pub(crate) async fn admit(
         Permission::Platform(right, name) => (right, context.settings.platform_namespace.as_str(), Some(name.to_owned())),
     };
     if context.access.allows(&caller, right, namespace, name.as_deref()).await? {
-        return Ok(Admitted { caller, team: None });
+        return Ok(Admitted { caller, team: None, refusal: None });
     }
     Err(forbidden(format!("{} may not {right} in the cluster; a role that allows it is needed", caller.name)))
+}
+
+/// The team of a call, if the caller has the right in it, or on the object of the path.
+pub(crate) async fn team_with(
+    context: &Context,
+    caller: &Arc<Caller>,
+    right: Right,
+    path: &Path,
+    headers: &HeaderMap,
+) -> Result<TeamSlug, Error> {
+    TeamSelection { context, caller, right, path }.team(headers).await
 }
 
 /// The name of the path's object, if it is known: rights can be granted by name.

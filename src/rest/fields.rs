@@ -212,6 +212,8 @@ pub(crate) fn form(schema: &Value) -> Value {
     }
     if int_or_string {
         renamed.insert("type".to_owned(), json!(["integer", "string"]));
+        // The API server takes a larger number for one that is no integer.
+        renamed.entry("maximum").or_insert(json!(i64::MAX));
     }
     if schema["x-kubernetes-list-type"] == "set" {
         renamed.insert("uniqueItems".to_owned(), json!(true));

@@ -15,6 +15,7 @@ mod datasets;
 mod evaluations;
 mod events;
 mod fast_map;
+mod feedback;
 mod fields;
 mod gitops;
 mod health;

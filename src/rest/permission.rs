@@ -43,6 +43,8 @@ pub(crate) enum Permission {
     Known,
     /// Callers with this right in the call's team.
     Team(Right),
+    /// The same, or with this right on the one object that the body names. The handler asks for that.
+    TeamOrNamed(Right),
     /// Callers with this right in the whole cluster.
     Cluster(Right),
     /// Callers with this right on the platform's own object of that name.
@@ -54,7 +56,7 @@ impl std::fmt::Display for Permission {
         match self {
             Self::Open => write!(f, "none"),
             Self::Known => write!(f, "a valid token"),
-            Self::Team(right) => write!(f, "{right} in the team"),
+            Self::Team(right) | Self::TeamOrNamed(right) => write!(f, "{right} in the team"),
             Self::Cluster(right) => write!(f, "{right} in the cluster"),
             Self::Platform(right, name) => write!(f, "{right} {name} in the platform's namespace"),
         }
@@ -67,13 +69,13 @@ impl Permission {
         let scope = match self {
             Self::Open => "open",
             Self::Known => "known",
-            Self::Team(_) => "team",
+            Self::Team(_) | Self::TeamOrNamed(_) => "team",
             Self::Cluster(_) => "cluster",
             Self::Platform(..) => "platform",
         };
         match self {
             Self::Open | Self::Known => json!({"scope": scope}),
-            Self::Team(right) | Self::Cluster(right) | Self::Platform(right, _) => json!({
+            Self::Team(right) | Self::TeamOrNamed(right) | Self::Cluster(right) | Self::Platform(right, _) => json!({
                 "scope": scope, "verb": right.verb, "group": right.group, "resource": right.resource, "subresource": right.subresource,
             }),
         }

@@ -40,7 +40,8 @@ pub(crate) struct Route {
     /// Whether a body is required, if the route takes one.
     pub body_required: bool,
     pub response: fn(&mut SchemaGenerator) -> Schema,
-    handler: Box<dyn Fn(Call, Request) -> Handled + Send + Sync>,
+    /// Its third argument is the answer to a body that cannot be read, if the caller has no right in the whole team.
+    handler: Box<dyn Fn(Call, Request, Option<Error>) -> Handled + Send + Sync>,
 }
 
 impl Route {
@@ -57,12 +58,12 @@ impl Route {
         F: Future<Output = Result<A, Error>> + Send + 'static,
     {
         let is_charged = !A::IS_CHARGED_ELSEWHERE && permission != Permission::Open;
-        let handler = move |call: Call, request: Request| -> Handled {
+        let handler = move |call: Call, request: Request, refusal: Option<Error>| -> Handled {
             Box::pin(async move {
                 if is_charged {
                     call.slot.charge(CALL_BYTES)?;
                 }
-                let body = B::read(request).await?;
+                let body = B::read(request).await.map_err(|error| refusal.unwrap_or(error))?;
                 let Call { context, caller, team, path, query, headers, id, slot, body: () } = call;
                 handler(Call { context, caller, team, path, query, headers, id, slot, body }).await?.reply()
             })
@@ -109,7 +110,7 @@ impl Route {
             context,
             body: (),
         };
-        (self.handler)(call, request).await
+        (self.handler)(call, request, admitted.refusal).await
     }
 
     /// The decoded variable parts of a matched path.

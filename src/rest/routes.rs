@@ -3,17 +3,19 @@
 use slipway_http::Method;
 
 use crate::page::PAGED;
-use crate::permission::Permission::{Cluster, Known, Open, Platform, Team};
+use crate::permission::Permission::{Cluster, Known, Open, Platform, Team, TeamOrNamed};
 use crate::permission::{MEMBER, Right};
 use crate::route::Route;
-use crate::{agents, datasets, evaluations, events, health, members, openapi, platform, relay, releases, skills, sync, teams, tools};
+use crate::{
+    agents, datasets, evaluations, events, feedback, health, members, openapi, platform, relay, releases, skills, sync, teams, tools,
+};
 
 const LIST_AGENTS: Right = Right::on("list", "agents");
 const GET_AGENT: Right = Right::on("get", "agents");
 const CREATE_AGENT: Right = Right::on("create", "agents");
 const CHANGE_AGENT: Right = Right::on("patch", "agents");
 const DELETE_AGENT: Right = Right::on("delete", "agents");
-const CHAT: Right = Right::on("create", "agents").sub("chat");
+pub(crate) const CHAT: Right = Right::on("create", "agents").sub("chat");
 
 #[rustfmt::skip]
 pub(crate) fn all() -> Vec<Route> {
@@ -70,6 +72,8 @@ pub(crate) fn all() -> Vec<Route> {
         Route::new(get.clone(), "/agents/{id}/memory/status", Team(CHAT), "How the agent remembers.", relay::memory_status),
         Route::new(post.clone(), "/agents/{id}/memory/search", Team(CHAT), "Finds memories, by meaning or by words.", relay::search_memory),
         Route::new(delete.clone(), "/agents/{id}/memory/{mid}", Team(CHAT), "Has the agent forget something.", relay::forget),
+
+        Route::new(post.clone(), "/feedback", TeamOrNamed(CHAT), "Marks an answer of an agent. What was asked for an answer that is marked badly becomes a case of the agent's evaluations.", feedback::create),
 
         Route::new(get.clone(), "/teams", Known, "The teams in which the caller has a role, newest first.", teams::list).with(PAGED),
         Route::new(post.clone(), "/teams", Cluster(Right::on("create", "teams")), "Makes a team, with a namespace of its own.", teams::create),

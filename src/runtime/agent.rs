@@ -18,6 +18,7 @@ use tokio::task::{JoinError, spawn_blocking};
 use tracing::warn;
 
 use crate::background::Background;
+use crate::evaluation::Sampling;
 use crate::memory::{self, Recall};
 use crate::record::{Recorder, TurnRecord};
 use crate::settings::{Budget, Identity, ModelId, Refusal, Settings, Strategy, Suggestions};
@@ -50,6 +51,8 @@ pub(crate) struct Agent {
     /// Whether texts by others than the caller reach the model.
     pub(crate) reads_data: bool,
     pub(crate) background: Background,
+    /// None where no answers are sampled.
+    pub(crate) sampling: Option<Sampling>,
     pub(crate) turns: Turns,
 }
 
@@ -85,6 +88,7 @@ impl Agent {
             let opened = Toolbox::open(tools, builtins, settings, &variable);
             refusal.keep_all(opened.map_err(|faults| faults.into_iter().map(|fault| format!("RUNTIME_TOOLS: {fault}")).collect()))
         });
+        let sampling = settings.sampling.and_then(|sampling| refusal.keep(Sampling::start(sampling, &store, &recorder)).flatten());
         let (true, Some(model), Some(background_model), Some(toolbox)) = (refusal.is_empty(), model, background_model, toolbox) else {
             return Err(refusal);
         };
@@ -108,6 +112,7 @@ impl Agent {
             suggestions: settings.suggestions,
             background: Background::start(background_model, Arc::clone(&store), Arc::clone(&memory), recorder.clone()),
             identity: settings.identity,
+            sampling,
             turns: Turns::new(),
             model,
             toolbox: Arc::new(toolbox),
@@ -142,6 +147,7 @@ impl Agent {
             forgetful: self.forgetful,
             reads_data: self.reads_data,
             background: Background::start(Arc::clone(&self.model), Arc::clone(&store), Arc::clone(&memory), recorder.clone()),
+            sampling: None,
             turns: Turns::new(),
             store,
             recorder,

@@ -7,6 +7,8 @@ mod excerpt;
 mod judge;
 mod results;
 mod run;
+mod sampling;
+mod scoring;
 #[cfg(test)]
 mod tests;
 
@@ -15,8 +17,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::json;
-use slipway_evaluation::wire::{Progress, Report, Request};
-use slipway_http::{Error, Reply, StatusCode};
+use slipway_evaluation::wire::{Progress, Request};
+use slipway_http::{Error, Query, Reply, StatusCode};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep};
 use tracing::{error, info, warn};
@@ -24,6 +26,7 @@ use tracing::{error, info, warn};
 use crate::agent::Agent;
 use case::Bench;
 use results::Results;
+pub(crate) use sampling::{Sample, Sampling};
 
 /// A longer request is refused.
 pub(crate) const MAX_BODY_BYTES: usize = 8 * 1024 * 1024;
@@ -108,15 +111,16 @@ impl Evaluations {
         accepted(&id, status)
     }
 
-    /// What the run has found so far.
-    pub(crate) fn report(&self, id: &str) -> Result<Reply, Error> {
+    /// How far the run is, and what it has found so far if that is asked for.
+    pub(crate) fn report(&self, id: &str, mut query: Query) -> Result<Reply, Error> {
+        let is_full = query.number("results", 1, 0..=1)? == 1;
+        query.end()?;
         let results = {
             let mut known = self.known();
             known.prune(Instant::now());
             Arc::clone(&known.find(id).ok_or_else(|| unknown(id))?.results)
         };
-        let (status, reason, found) = results.report();
-        Reply::json(&Report { run_id: id.to_owned(), status, reason, total: results.total, results: found })
+        Reply::json(&results.report(id, is_full))
     }
 
     /// Ends a run that is under way.

@@ -7,8 +7,9 @@ use slipway_e2e::{Api, Golden, Team, fresh, poll};
 fn evaluations_and_datasets_answer_as_written_down() {
     let team = Team::new(&fresh("golden-evaluations"));
     let api = Api::of(&team);
-    // What is scored, and how well, is other tests' matter.
+    // What is scored, and how well, and whether the first release is there already, is other tests' matter.
     let scored = [
+        "agent_version",
         "aggregate_scores",
         "score",
         "margin",
@@ -51,7 +52,11 @@ fn evaluations_and_datasets_answer_as_written_down() {
     });
     let fields = |value: &Value| value.as_object().map(|fields| fields.keys().cloned().collect::<Vec<_>>());
     let data = &ended.json()["data"];
-    assert_eq!(fields(&data["worst_cases"][0]).unwrap_or_default(), ["case", "input", "output", "reason", "score", "trace_id"], "{data:#}");
+    assert_eq!(
+        fields(&data["worst_cases"][0]).unwrap_or_default(),
+        ["case", "input", "output", "reason", "score", "source", "trace_id"],
+        "{data:#}"
+    );
     assert_eq!(fields(&data["usage"]).unwrap_or_default(), ["agent_tokens", "cost_usd", "judge_tokens"], "{data:#}");
     golden.keep("GET /agents/{id}/evaluations/{run_id}", &ended);
     let listed = call("GET", "/evaluations?status=completed").header("X-Resource-Version", ended.header("x-resource-version")).send();
@@ -76,6 +81,7 @@ fn evaluations_and_datasets_answer_as_written_down() {
         "message",
         "provider",
         "total_cases",
+        "feedback_cases",
         "finished_cases",
         "started_at",
         "completed_at",

@@ -130,6 +130,7 @@ minQualityScore: 60
 judgeModel: 'stub:/echo'
 scorers: [fluency]
 guidelines: [Be kind.]
+excludeFeedback: true
 cancel: true
 ttlSecondsAfterFinished: 31536000
 ";
@@ -164,6 +165,8 @@ skills: [forms]
 knowledgeBases: []
 suggestionsProvider: static
 suggestions: '[\"What can you do?\"]'
+judgeModel: 'stub:/echo'
+evalSampleRate: 5
 resources: {requests: {cpu: 10m}, limits: {memory: 64Mi}}
 governance:
   riskProfile: high

@@ -57,10 +57,10 @@ fn a_protected_dataset_goes_with_its_owner_and_its_namespace() {
     let team = Team::new("policy-dataset-goes");
     team.apply(&json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owner"}}));
     let owner = team.get("configmap/owner");
-    let mut owned = dataset(&team, "owned", true);
-    owned["metadata"]["ownerReferences"] =
+    let mut claimed = dataset(&team, "owned", true);
+    claimed["metadata"]["ownerReferences"] =
         json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}]);
-    kubectl("create -f -").input(owned).ok();
+    kubectl("create -f -").input(claimed).ok();
     kubectl("create -f -").input(dataset(&team, "held", true)).ok();
     team.kubectl("delete configmap owner").ok();
     team.kubectl("wait dataset/owned --for=delete --timeout=60s").ok();

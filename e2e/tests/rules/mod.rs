@@ -115,6 +115,7 @@ fn a_run_changes_in_two_fields_alone() {
         json!({"scorers": ["fluency", "safety"]}),
         json!({"scorers": null}),
         json!({"guidelines": ["Be brief."]}),
+        json!({"excludeFeedback": true}),
     ];
     let others = others.map(|spec| (spec.clone(), ask(&spec)));
     let ends = patch(&json!({"cancel": true}), "");

@@ -43,6 +43,8 @@ fn agents() {
         ("spec.governance.minQualityScore", "{governance: {minQualityScore: -1}}"),
         ("spec.governance.minQualityScore", "{governance: {minQualityScore: 101}}"),
         ("spec.governance.policies[1]", "{governance: {policies: [a, a]}}"),
+        ("spec.evalSampleRate", "{evalSampleRate: 101}"),
+        ("spec.evalSampleRate", "{evalSampleRate: -1}"),
         ("spec.environment", "{environment: 'over there'}"),
         ("spec.podTemplate.hostNetwork", "{podTemplate: {hostNetwork: true}}"),
         ("spec.serviceAccountName", "{serviceAccountName: admin}"),

@@ -4,6 +4,7 @@ mod database;
 mod guards;
 mod own_image;
 mod platform;
+mod sampling;
 mod secrets;
 mod skills;
 mod tools;
@@ -160,6 +161,7 @@ fn plan(agent: &Agent, track: Track, seen: &Seen, settings: &Settings) -> Result
     let skills = skills::skills(seen, &mut variables)?;
     guards::guards(spec, &mut variables)?;
     let storage = database::database(spec, platform_database.as_ref(), &suffix, &mut variables, &mut env)?;
+    sampling::sampling(spec, storage, settings, &mut variables);
     database::knowledge_bases(seen, platform_database.as_ref(), &mut variables, &mut env)?;
     platform::platform(agent, slug, seen.mlflow_uri.as_ref(), settings, own_image, &mut variables);
     env.extend(platform::explicit(spec, settings, &variables));

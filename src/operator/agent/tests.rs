@@ -137,6 +137,7 @@ fn everything() -> Settings {
         egress_allow: vec!["10.0.0.0/8".to_owned(), "wiki.internal:443".to_owned()],
         egress_proxy: Some("http://proxy:3128".to_owned()),
         search_url: Some("http://searxng:8080/search".to_owned()),
+        eval_samples_per_day: 500,
         otlp_endpoint: Some("http://otel-collector:4318".to_owned()),
         mlflow_uri: Some("https://mlflow.example.com".to_owned()),
         prepared_statements: true,
@@ -483,6 +484,7 @@ fn what_our_own_image_would_refuse_is_a_fault_and_of_another_nothing_is_known() 
             "spec.modelId: the provider stub has no model gpt-5; it has stub-echo and stub-script",
         ),
         ("backgroundModel: 'stub:parrot'", String::new(), "InvalidModel", "spec.backgroundModel"),
+        ("evalSampleRate: 1, judgeModel: 'stub:/parrot'", String::new(), "InvalidModel", "spec.judgeModel"),
     ];
     for (spec, others, reason, says) in &cases {
         let found = fault(&format!("{}{others}", agent(spec)), &settings(None));
@@ -587,4 +589,27 @@ fn ways_out_are_the_platforms_word_alone_and_an_empty_one_restarts_nobody() {
     settings.platform.search_url = Some("https://search.example.com/search".to_owned());
     assert_eq!(told(&settings), ["", "http://proxy.slipway-system.svc.cluster.local:3128", "https://search.example.com/search"]);
     assert!(before != proxied && proxied != hash(&settings), "what is configured reaches pods that run");
+}
+
+#[test]
+fn sampling_is_told_where_answers_are_stored_and_a_judge_alone_restarts_nobody() {
+    let names = ["RUNTIME_EVAL_SAMPLE_RATE", "RUNTIME_EVAL_SAMPLES_PER_DAY", "RUNTIME_RISK_PROFILE", "RUNTIME_JUDGE_MODEL"];
+    let (memory, stored) = (settings(None), everything());
+    let sampled = |profile, judge| [Some("5"), Some("500"), Some(profile), judge];
+    for (spec, settings, expected) in [
+        ("evalSampleRate: 5", &stored, sampled("standard", None)),
+        ("evalSampleRate: 5, governance: {riskProfile: medium}", &stored, sampled("standard", None)),
+        (
+            "evalSampleRate: 5, judgeModel: 'stub:/stub-echo', governance: {riskProfile: high}",
+            &stored,
+            sampled("high", Some("stub:/stub-echo")),
+        ),
+        ("evalSampleRate: 5, judgeModel: 'stub:/stub-echo'", &memory, [None; 4]),
+        ("evalSampleRate: 5, storage: memory", &stored, [None; 4]),
+        ("evalSampleRate: 0, judgeModel: 'stub:/stub-echo'", &stored, [None; 4]),
+        ("judgeModel: 'stub:/stub-echo', governance: {riskProfile: high}", &stored, [None; 4]),
+    ] {
+        let plan = plan(&agent(spec), settings);
+        assert_eq!(names.map(|name| plan.variables.get(name).map(String::as_str)), expected, "{spec}");
+    }
 }

@@ -4,11 +4,13 @@
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams, ObjectMeta, PostParams};
+use slipway_api::agent::Storage;
 use slipway_api::dataset::{self, CASES_MAX, Case, Dataset, DatasetSpec};
 use slipway_api::evaluation_run::EvaluationRunStatus;
 use slipway_api::{Agent, EvaluationRun, ids};
 use slipway_cluster::cached::Guarded;
 use slipway_cluster::{Key, write};
+use slipway_database::AppendedCase;
 use slipway_evaluation::{seed, wire};
 
 use super::MANAGER;
@@ -16,22 +18,29 @@ use super::plan::{ABSENT_TIMEOUT, Cause, Obstacle};
 use crate::context::Context;
 
 const INPUT_MAX: usize = 32 * 1024;
+/// What marks a case that feedback has appended.
+const FEEDBACK: &str = "negative_feedback";
+const FORGOTTEN: &str = "(a case of feedback that cannot be read any more)";
 /// With what a request has besides, a runtime takes 8 MiB.
 const REQUEST_BYTES_MAX: usize = 7 * 1024 * 1024;
 
 /// A dataset as a run uses it.
 pub(super) struct Cases {
     pub dataset: wire::Dataset,
-    /// SHA-256 over guidelines and cases.
+    /// SHA-256 over the dataset's guidelines and cases.
     pub digest: String,
+    /// How many of the cases, the last ones, feedback has appended, and SHA-256 over their traces.
+    pub feedback: usize,
+    pub feedback_digest: Option<String>,
 }
 
-/// Reads the cases of a run, or says why there are none.
+/// Reads the cases of a run, or says why there are none. Of one that a pod has been sent, `sent` is their number.
 pub(super) async fn read(
     context: &Context,
     run: &EvaluationRun,
     status: &EvaluationRunStatus,
     agent: &Agent,
+    sent: Option<usize>,
 ) -> Result<Result<Cases, Obstacle>, write::Error> {
     let namespace = run.namespace().unwrap_or_default();
     let name = match dataset_name(run, status, agent) {
@@ -72,9 +81,73 @@ pub(super) async fn read(
         return Ok(Err(invalid_dataset(&name, &fault)));
     }
     let guidelines = if run.spec.guidelines.is_empty() { guidelines } else { run.spec.guidelines.clone() };
-    let digest = dataset::digest(&guidelines, &cases);
-    let cases = cases.into_iter().map(wire::Case::from).collect();
-    Ok(Ok(Cases { dataset: wire::Dataset { name, guidelines, cases }, digest }))
+    let appended = match appended(context, run, agent).await {
+        Ok(appended) => appended,
+        Err(_) if sent.is_some() => Vec::new(),
+        Err(obstacle) => return Ok(Err(obstacle)),
+    };
+    let own = cases.len();
+    let chosen = match (&status.feedback_digest, status.feedback_cases) {
+        (Some(digest), Some(count)) => begun_with(&appended, digest, usize::try_from(count).unwrap_or_default()),
+        _ if status.started_at.is_some() => &[],
+        _ => newest(&cases, &appended),
+    };
+    let (digest, mut feedback_digest) = (dataset::digest(&guidelines, &cases), traces_digest(chosen));
+    let feedback = chosen.iter().map(|case| feedback_case(&case.input, Some(&case.trace)));
+    let mut cases: Vec<_> = cases.into_iter().chain(feedback).map(wire::Case::from).collect();
+    // The pod has the questions; without them its results still count.
+    if let Some(total) = sent.map(|sent| sent.clamp(own, CASES_MAX.max(own))).filter(|total| *total != cases.len()) {
+        cases.truncate(own);
+        cases.resize(total, feedback_case(FORGOTTEN, None).into());
+        feedback_digest = None;
+    }
+    let feedback = cases.len() - own;
+    Ok(Ok(Cases { dataset: wire::Dataset { name, guidelines, cases }, digest, feedback, feedback_digest }))
+}
+
+/// What feedback has appended for the run's agent. Whoever may chat may add a case, so that a run that decides on a release has none.
+async fn appended(context: &Context, run: &EvaluationRun, agent: &Agent) -> Result<Vec<AppendedCase>, Obstacle> {
+    let is_elsewhere = agent.spec.storage == Some(Storage::Memory) || agent.spec.database_url.is_some();
+    if run.spec.exclude_feedback || run.spec.release.is_some() || is_elsewhere {
+        return Ok(Vec::new());
+    }
+    let (namespace, name) = (run.namespace().unwrap_or_default(), &run.spec.agent);
+    let Some((tenancy, team)) = context.tenancy.as_ref().zip(context.caches.team_of(&namespace)) else { return Ok(Vec::new()) };
+    let uid = agent.uid().unwrap_or_default();
+    tenancy.appended_cases(&team, &ids::agent(&namespace, name), &uid).await.map_err(|why| {
+        let message = format!(
+            "the cases that feedback has appended cannot be read: {why}; the run waits for them, and a run with spec.excludeFeedback does without"
+        );
+        Obstacle::Waits(Cause::new("FeedbackUnavailable", message), ABSENT_TIMEOUT)
+    })
+}
+
+fn feedback_case(input: &str, trace: Option<&str>) -> Case {
+    let metadata = [("source", Some(FEEDBACK)), ("trace_id", trace)];
+    let metadata = metadata.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into()))).collect();
+    Case { input: input.to_owned(), metadata: Some(metadata), ..Case::default() }
+}
+
+/// As many of the newest appended cases as there is room for beside the dataset's.
+fn newest<'a>(cases: &[Case], appended: &'a [AppendedCase]) -> &'a [AppendedCase] {
+    let size = |case: &Case| serde_json::to_vec(case).map_or(usize::MAX, |text| text.len()).saturating_add(1);
+    let mut bytes = cases.iter().map(size).fold(2, usize::saturating_add);
+    let fitting = appended.iter().rev().take(CASES_MAX.saturating_sub(cases.len())).take_while(|case| {
+        bytes = bytes.saturating_add(size(&feedback_case(&case.input, Some(&case.trace))));
+        bytes <= REQUEST_BYTES_MAX
+    });
+    &appended[appended.len() - fitting.count()..]
+}
+
+/// The appended cases with which a run began: others may have come after them, and older ones may have gone.
+fn begun_with<'a>(appended: &'a [AppendedCase], digest: &str, count: usize) -> &'a [AppendedCase] {
+    let found = appended.windows(count.max(1)).rfind(|cases| traces_digest(cases).as_deref() == Some(digest));
+    found.unwrap_or_default()
+}
+
+fn traces_digest(appended: &[AppendedCase]) -> Option<String> {
+    let traces: Vec<String> = appended.iter().map(|case| case.trace.clone()).collect();
+    (!traces.is_empty()).then(|| dataset::digest(&traces, &[]))
 }
 
 fn invalid_dataset(name: &str, fault: &str) -> Obstacle {
@@ -147,5 +220,43 @@ mod tests {
         assert_eq!(fault(&[case("a")]), None);
         assert!(fault(&[]).unwrap().contains("1 to 2000"));
         assert!(fault(&[case("a"), case("")]).unwrap().starts_with("cases[1].input"));
+    }
+
+    fn appended(numbers: std::ops::Range<usize>, length: usize) -> Vec<AppendedCase> {
+        let case = |number| AppendedCase { trace: format!("tr_{number}"), input: "x".repeat(length) };
+        numbers.map(case).collect()
+    }
+
+    #[test]
+    fn the_newest_appended_cases_are_taken_as_far_as_there_is_room() {
+        let own = |count| vec![Case { input: "own".to_owned(), ..Case::default() }; count];
+        let few = appended(0..2, 10);
+        assert_eq!(newest(&own(1), &few), few);
+        assert_eq!(newest(&own(1), &[]), []);
+        assert_eq!(newest(&own(CASES_MAX - 1), &few), &few[1..]);
+        assert_eq!(newest(&own(CASES_MAX), &few), []);
+        let large = appended(0..300, 32_000);
+        let fitting = newest(&own(1), &large);
+        assert!(fitting.len() > 200 && fitting.len() < 230 && fitting.last() == large.last(), "{}", fitting.len());
+    }
+
+    #[test]
+    fn what_a_run_began_with_is_found_again_unless_some_of_it_is_gone() {
+        let digest = traces_digest(&appended(3..6, 10)).unwrap();
+        let begun_with =
+            |appended: &[AppendedCase]| begun_with(appended, &digest, 3).iter().map(|case| case.trace.clone()).collect::<Vec<_>>();
+        for then in [3..6, 3..9, 0..6, 5..9, 0..0] {
+            let expected: &[&str] = if then.start <= 3 && then.end >= 6 { &["tr_3", "tr_4", "tr_5"] } else { &[] };
+            assert_eq!(begun_with(&appended(then.clone(), 10)), expected, "{then:?}");
+        }
+        let mut without = appended(0..9, 10);
+        without.remove(4);
+        assert_eq!(begun_with(&without), [""; 0]);
+    }
+
+    #[test]
+    fn an_appended_case_is_marked_and_has_nothing_that_scorers_read() {
+        let case = serde_json::to_value(feedback_case("what?", Some("tr_1"))).unwrap();
+        assert_eq!(case, serde_json::json!({"input": "what?", "metadata": {"source": "negative_feedback", "trace_id": "tr_1"}}));
     }
 }

@@ -13,6 +13,7 @@ use super::plan::{Cause, Setup, excerpt};
 const EXCERPT_MAX: usize = 256;
 const REASON_MAX: usize = 1024;
 const VERDICT_MAX: usize = 1024;
+const SOURCE_MAX: usize = 64;
 const TRACE_MAX: usize = 64;
 
 /// What a run found.
@@ -105,10 +106,13 @@ fn worst(cases: &[Case], results: &[CaseResult], means: &[(usize, f64)]) -> Vec<
         results.iter().filter(|result| result.error.is_some() || mean(result).is_none_or(|mean| mean < 1.0)).collect();
     ordered.sort_by(|a, b| rank(a).total_cmp(&rank(b)).then(a.case.cmp(&b.case)));
     let shown = ordered.into_iter().take(WORST_CASES_MAX).filter_map(|result| {
+        let case = cases.get(result.case)?;
+        let source = case.metadata.as_ref().and_then(|metadata| metadata.get("source")?.as_str());
         Some(WorstCase {
             case: i32::try_from(result.case).ok()?,
             score: mean(result),
-            input: excerpt(&cases.get(result.case)?.input, EXCERPT_MAX),
+            source: source.map(|source| excerpt(source, SOURCE_MAX)),
+            input: excerpt(&case.input, EXCERPT_MAX),
             output: result.output.as_deref().map(|output| excerpt(output, EXCERPT_MAX)),
             reason: excerpt(&reason(result), REASON_MAX),
             trace_id: result.trace_id.clone().filter(|id| id.len() <= TRACE_MAX),
@@ -179,7 +183,14 @@ mod tests {
 
     #[test]
     fn a_run_that_leaves_cases_out_is_not_complete() {
-        let report = Report { run_id: String::new(), status: Progress::Completed, reason: None, total: 1, results: vec![result(0, &[])] };
+        let report = Report {
+            run_id: String::new(),
+            status: Progress::Completed,
+            reason: None,
+            total: 1,
+            finished: 1,
+            results: vec![result(0, &[])],
+        };
         let Judged::Failed(cause) = judge(&setup(), &cases(2), report) else { panic!("one case is missing") };
         assert_eq!((cause.reason, cause.message.contains("1 of 2")), ("Incomplete", true));
     }

@@ -94,6 +94,10 @@ pub(super) fn obstacle(run: &EvaluationRun, agent: Option<&Agent>, runtime_image
         let message = format!("spec.agent: there is no Agent {name} in this namespace; the run waits for it");
         return Some(Obstacle::Waits(Cause::new("AgentNotFound", message), ABSENT_TIMEOUT));
     };
+    if track(run) == Track::Candidate {
+        let message = format!("spec.track: Agent {name} has no candidate, as its releases serve at once; make a run on the track stable");
+        return Some(Obstacle::Final(Cause::new("NoCandidate", message)));
+    }
     if let Some(stopped) = agent.stopped_by() {
         let message = format!("Agent {name} is stopped, as {stopped}; start it and make another run");
         return Some(Obstacle::Final(Cause::new("AgentStopped", message)));
@@ -131,7 +135,8 @@ pub(super) enum Step {
     Watch {
         finished: Option<usize>,
     },
-    Finish(Report),
+    /// All cases have their result, which is to be read.
+    Finish,
     Fail(Cause),
 }
 
@@ -150,8 +155,8 @@ pub(super) fn next(run_id: &str, total: Option<usize>, status: &EvaluationRunSta
     match report {
         Some(report) => match report.status {
             Progress::Running if is_stuck => stuck(),
-            Progress::Running => Step::Watch { finished: Some(finished(total, &report)) },
-            Progress::Completed => Step::Finish(report),
+            Progress::Running => Step::Watch { finished: Some(total.map_or(report.finished, |total| report.finished.min(total))) },
+            Progress::Completed => Step::Finish,
             Progress::Failed => {
                 let why = report.reason.as_deref().unwrap_or("it gave no reason");
                 Step::Fail(Cause::new("RuntimeFailed", format!("the agent's runtime could not carry the run out: {}", excerpt(why, 1024))))
@@ -167,12 +172,6 @@ pub(super) fn next(run_id: &str, total: Option<usize>, status: &EvaluationRunSta
     }
 }
 
-/// The cases of a report that there are, each counted once.
-fn finished(total: Option<usize>, report: &Report) -> usize {
-    let places: std::collections::BTreeSet<usize> = report.results.iter().map(|result| result.case).collect();
-    places.into_iter().filter(|place| total.is_none_or(|total| *place < total)).count()
-}
-
 /// The first characters of a text.
 pub(super) fn excerpt(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
@@ -183,10 +182,8 @@ pub(super) fn excerpt(text: &str, most: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-    use slipway_evaluation::wire::CaseResult;
-
     use super::*;
+    use serde_json::json;
 
     fn run(spec: &str) -> EvaluationRun {
         serde_yaml::from_str(&format!("{{metadata: {{name: r}}, spec: {{agent: helper, {spec}}}}}")).unwrap()
@@ -241,14 +238,15 @@ mod tests {
             });
             assert_eq!(found, expected, "{spec:?}");
         }
+        let found = obstacle(&run("track: candidate"), Some(&agent("")), platform);
+        assert!(matches!(found, Some(Obstacle::Final(Cause { reason: "NoCandidate", .. }))), "{found:?}");
     }
 
     #[test]
     fn the_next_step_follows_from_what_pods_say() {
         let (id, minute) = ("ev_1", Duration::from_mins(1));
-        let report = |run_id: &str, status, cases: &[usize]| {
-            let results = cases.iter().map(|case| CaseResult { case: *case, ..CaseResult::default() }).collect();
-            Said::Report(Report { run_id: run_id.to_owned(), status, reason: None, total: 999, results })
+        let report = |run_id: &str, status, finished| {
+            Said::Report(Report { run_id: run_id.to_owned(), status, reason: None, total: 999, finished, results: Vec::new() })
         };
         let running = EvaluationRunStatus { phase: Some(EvaluationPhase::Running), attempt: Some(1), ..EvaluationRunStatus::default() };
         let worn = EvaluationRunStatus { attempt: Some(ATTEMPTS_MAX), ..running.clone() };
@@ -261,19 +259,19 @@ mod tests {
             ("one that may have it is silent", &running, vec![nothing(), Said::Unknown], minute, "watch None"),
             ("silent for too long", &running, vec![nothing()], minute * 15, "NoProgress"),
             ("a fresh run waits for a silent pod", &fresh, vec![nothing()], minute * 15, "watch None"),
-            ("under way", &running, vec![Said::Unknown, report(id, Progress::Running, &[0, 1, 1])], minute, "watch Some(2)"),
-            ("cases that there are not", &running, vec![report(id, Progress::Running, &[0, 7, 8])], minute, "watch Some(1)"),
-            ("no further case", &running, vec![report(id, Progress::Running, &[0])], minute * 15, "NoProgress"),
-            ("done", &running, vec![report(id, Progress::Completed, &[0])], minute * 99, "finish"),
-            ("an answer for another run", &running, vec![report("ev_2", Progress::Completed, &[0])], minute, "watch None"),
-            ("the runtime gave up", &running, vec![report(id, Progress::Failed, &[])], minute, "RuntimeFailed"),
-            ("cancelled elsewhere", &running, vec![report(id, Progress::Cancelled, &[])], minute, "Interrupted"),
+            ("under way", &running, vec![Said::Unknown, report(id, Progress::Running, 2)], minute, "watch Some(2)"),
+            ("more cases than there are", &running, vec![report(id, Progress::Running, 77)], minute, "watch Some(5)"),
+            ("no further case", &running, vec![report(id, Progress::Running, 1)], minute * 15, "NoProgress"),
+            ("done", &running, vec![report(id, Progress::Completed, 1)], minute * 99, "finish"),
+            ("an answer for another run", &running, vec![report("ev_2", Progress::Completed, 1)], minute, "watch None"),
+            ("the runtime gave up", &running, vec![report(id, Progress::Failed, 0)], minute, "RuntimeFailed"),
+            ("cancelled elsewhere", &running, vec![report(id, Progress::Cancelled, 0)], minute, "Interrupted"),
         ];
         for (what, status, said, idle, expected) in cases {
             let found = match next(id, Some(5), status, said, idle) {
                 Step::Begin => "begin".to_owned(),
                 Step::Watch { finished } => format!("watch {finished:?}"),
-                Step::Finish(_) => "finish".to_owned(),
+                Step::Finish => "finish".to_owned(),
                 Step::Fail(cause) => cause.reason.to_owned(),
             };
             assert_eq!(found, expected, "{what}");

@@ -33,8 +33,18 @@ pub(super) enum Accepted {
 }
 
 impl Ports {
+    /// How far a run is.
     pub(super) async fn ask(&self, address: SocketAddr, run_id: &str) -> Said {
-        let answer = match self.call(address, Method::GET, &path(run_id), Bytes::new(), MAX_REPORT_BYTES).await {
+        self.read(address, &format!("{}?results=0", path(run_id)), MAX_ANSWER_BYTES).await
+    }
+
+    /// What a run found.
+    pub(super) async fn results(&self, address: SocketAddr, run_id: &str) -> Said {
+        self.read(address, &path(run_id), MAX_REPORT_BYTES).await
+    }
+
+    async fn read(&self, address: SocketAddr, path: &str, most: usize) -> Said {
+        let answer = match self.call(address, Method::GET, path, Bytes::new(), most).await {
             Ok(answer) => answer,
             Err(why) => return Said::Nothing(why),
         };

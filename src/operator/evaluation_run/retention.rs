@@ -91,8 +91,8 @@ mod tests {
         assert_eq!(left(&run("r", 100, &json!({})), at(100)), TTL);
     }
 
-    #[test]
-    fn the_newest_runs_of_an_agent_are_kept() {
+    #[tokio::test]
+    async fn the_newest_runs_of_an_agent_are_kept() {
         let context = context();
         let key = |name: &str| Key::new("team-a", name);
         for at in 0..=50 {

@@ -19,6 +19,9 @@ pub(super) struct Begun {
     pub dataset: String,
     pub digest: String,
     pub total: usize,
+    /// How many of the cases feedback has appended, and the digest over their traces.
+    pub feedback: usize,
+    pub feedback_digest: Option<String>,
     pub run_hash: Option<String>,
     pub version: Option<i64>,
 }
@@ -48,6 +51,8 @@ impl Steps<'_> {
             status.started_at = Some(Time(condition::whole_seconds(self.now)));
             status.dataset = Some(begun.dataset.clone());
             status.dataset_digest = Some(begun.digest.clone());
+            status.feedback_cases = count(begun.feedback);
+            status.feedback_digest.clone_from(&begun.feedback_digest);
             status.run_hash.clone_from(&begun.run_hash);
             status.version = begun.version;
             status.total_cases = count(begun.total);
@@ -105,7 +110,7 @@ impl Steps<'_> {
         let reasons = [(false, cause.reason), (false, cause.reason), (true, cause.reason)];
         let mut status = self.with(EvaluationPhase::Failed, reasons, &message);
         let mut verdict = format!("FAILED ({message})");
-        if matches!(cause.reason, "NoPod" | "Unreachable") {
+        if matches!(cause.reason, "NoPod" | "Unreachable" | "AgentStopped") {
             status.provider = Some(EvaluationProvider::Mock);
             verdict = format!("FAILED (the agent could not be reached: {message})");
         }
@@ -201,7 +206,15 @@ mod tests {
             let event = event(before, &now).map(|event| event.reason).unwrap_or_default();
             (now, event)
         };
-        let begun = Begun { dataset: "d".to_owned(), digest: "x".to_owned(), total: 2, run_hash: Some("h".to_owned()), version: Some(3) };
+        let begun = Begun {
+            dataset: "d".to_owned(),
+            digest: "x".to_owned(),
+            total: 2,
+            feedback: 1,
+            feedback_digest: Some("y".to_owned()),
+            run_hash: Some("h".to_owned()),
+            version: Some(3),
+        };
         let cause = Cause::new("NoPod", "no pod is ready");
         let (waiting, event) = step(&EvaluationRunStatus::default(), 1, &|steps| steps.waiting(&cause));
         assert_eq!((told(&waiting).as_str(), event.as_str()), ("Ready=False NoPod, Reconciling=True NoPod, Stalled=False NoPod", ""));
@@ -210,6 +223,7 @@ mod tests {
         let (running, event) = step(&waiting, 2, &|steps| steps.began(&setup(), &begun));
         assert_eq!((event.as_str(), running.attempt, running.started_at.clone()), ("EvaluationStarted", Some(1), Some(Time(at(2)))));
         assert_eq!((running.provider, running.threshold, running.version), (Some(EvaluationProvider::Slipway), Some(60.0), Some(3)));
+        assert_eq!((running.feedback_cases, running.feedback_digest.as_deref()), (Some(1), Some("y")));
         let (again, event) = step(&running, 3, &|steps| steps.began(&setup(), &Begun { total: 9, ..begun.clone() }));
         assert_eq!((again.attempt, again.started_at.clone(), again.total_cases, event.as_str()), (Some(2), Some(Time(at(2))), Some(2), ""));
         let (lost, _) = step(&again, 4, &|steps| steps.waiting(&cause));

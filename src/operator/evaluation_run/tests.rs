@@ -1,5 +1,7 @@
 //! The controller against a pod and an API server that are played over sockets and in the process.
 
+mod feedback;
+
 use std::net::SocketAddr;
 
 use bytes::Bytes;
@@ -18,7 +20,8 @@ use tokio::net::TcpListener;
 use super::*;
 use crate::caches::ChildKind;
 use crate::caches::child::Child;
-use crate::testing::context_of;
+use crate::tenancy::Tenancy;
+use crate::testing::context_with;
 
 const RUN: &str = "ev-01jabcdefghjkmnpqrstvwxyz0";
 const ID: &str = "ev_01jabcdefghjkmnpqrstvwxyz0";
@@ -85,10 +88,17 @@ impl FakePod {
                 reports.remove(path.trim_start_matches("/control/evaluations/"));
                 (200, "{}".to_owned())
             }
-            (_, path) => match reports.get(path.trim_start_matches("/control/evaluations/")) {
-                Some(report) => (200, report.to_string()),
-                None => (404, "{}".to_owned()),
-            },
+            (_, path) => {
+                let (path, is_full) = path.strip_suffix("?results=0").map_or((path, true), |path| (path, false));
+                match reports.get(path.trim_start_matches("/control/evaluations/")).cloned() {
+                    Some(report) if is_full => (200, report.to_string()),
+                    Some(mut report) => {
+                        report["results"] = json!([]);
+                        (200, report.to_string())
+                    }
+                    None => (404, "{}".to_owned()),
+                }
+            }
         }
     }
 
@@ -106,7 +116,7 @@ impl FakePod {
 }
 
 fn report(id: &str, status: &str, results: &[Value]) -> Value {
-    json!({"run_id": id, "status": status, "total": 2, "results": results})
+    json!({"run_id": id, "status": status, "total": 2, "finished": results.len(), "results": results})
 }
 
 fn result(case: usize, state: &str, value: Option<f64>) -> Value {
@@ -168,6 +178,11 @@ struct Home {
 impl Home {
     /// A team with a stub agent that has one ready pod at `address`, a dataset of two cases, and a run with this spec.
     fn new(address: &str, spec: &Value) -> Self {
+        Self::within(address, spec, None)
+    }
+
+    /// The same, with a database.
+    fn within(address: &str, spec: &Value, tenancy: Option<Tenancy>) -> Self {
         let cluster = Arc::new(Cluster::default());
         let answering = cluster.clone();
         let server = tower::service_fn(move |request: Request<Body>| {
@@ -180,7 +195,7 @@ impl Home {
                 Ok::<_, std::convert::Infallible>(answer.unwrap())
             }
         });
-        let context = context_of(Client::new(server, "default"));
+        let context = context_with(Client::new(server, "default"), tenancy);
         let namespace: DynamicObject = object(json!({"metadata": {"name": "team-a", "labels": {"agents.slipway.dev/team": "a"}}}));
         context.caches.children(ChildKind::Namespace).insert(Key::new("", "team-a"), Child::look(&namespace, None, || None, ""));
         context

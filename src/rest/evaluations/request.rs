@@ -11,7 +11,7 @@ use slipway_http::Error;
 use crate::fields::{self, EVALUATION_RUN};
 
 /// The fields that callers set; all others are Slipway's.
-const FIELDS: [&str; 5] = ["riskProfile", "minQualityScore", "judgeModel", "scorers", "guidelines"];
+const FIELDS: [&str; 6] = ["riskProfile", "minQualityScore", "judgeModel", "scorers", "guidelines", "excludeFeedback"];
 /// The digits of a version that fits into the resource's field.
 const VERSION_MAX: i64 = 999_999_999_999_999_999;
 
@@ -103,16 +103,18 @@ mod tests {
     #[test]
     fn both_spellings_are_read() {
         for body in [
-            json!({"dataset_name": "hard", "risk_profile": "high", "min_quality_score": 80, "judge_model": "stub:/x", "scorers": ["safety"], "guidelines": ["Be kind."]}),
-            json!({"datasetName": "hard", "riskProfile": "high", "minQualityScore": 80.0, "judgeModel": "stub:/x", "scorers": ["safety"], "guidelines": ["Be kind."]}),
+            json!({"dataset_name": "hard", "risk_profile": "high", "min_quality_score": 80, "judge_model": "stub:/x", "scorers": ["safety"], "guidelines": ["Be kind."], "exclude_feedback": true}),
+            json!({"datasetName": "hard", "riskProfile": "high", "minQualityScore": 80.0, "judgeModel": "stub:/x", "scorers": ["safety"], "guidelines": ["Be kind."], "excludeFeedback": true}),
         ] {
             let Wanted { dataset, version, spec } = read(body).unwrap();
             assert_eq!((dataset.as_deref(), version), (Some("hard"), None));
             assert_eq!((spec.risk_profile, spec.min_quality_score), (Some(RiskProfile::High), Some(80)));
             assert_eq!((spec.scorers, spec.judge_model.as_deref()), (vec![Scorer::Safety], Some("stub:/x")));
             assert_eq!((spec.track, spec.release, spec.cancel), (EvaluatedTrack::Stable, None, false));
+            assert!(spec.exclude_feedback);
         }
-        assert!(read(json!({"version": null, "scorers": null, "dataset_name": null})).unwrap().version.is_none());
+        let wanted = read(json!({"version": null, "scorers": null, "dataset_name": null, "exclude_feedback": null})).unwrap();
+        assert!(wanted.version.is_none() && !wanted.spec.exclude_feedback);
     }
 
     #[test]
@@ -155,6 +157,7 @@ mod tests {
             (json!({"min_quality_score": 1e30}), "the body does not fit"),
             (json!({"scorers": ["charm"]}), "charm"),
             (json!({"scorers": "safety"}), "scorers: must be of type array"),
+            (json!({"exclude_feedback": "yes"}), "exclude_feedback: must be of type boolean"),
         ] {
             let told = read(body.clone()).unwrap_err();
             assert!(told.contains(says), "{body}: {told}");

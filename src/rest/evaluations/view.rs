@@ -33,6 +33,8 @@ pub(crate) struct Summary {
     pub aggregate_scores: BTreeMap<String, f64>,
     /// Null until the run begins.
     pub total_cases: Option<i32>,
+    /// How many of these, the last ones, feedback has appended to those of the dataset. Null until the run begins.
+    pub feedback_cases: Option<i32>,
     pub finished_cases: i32,
     /// The cases that reached the threshold.
     pub passed_cases: i32,
@@ -126,6 +128,8 @@ pub(crate) struct Case {
     pub case: i32,
     /// The mean of its scores, 0 to 1. Null where it has none.
     pub score: Option<f64>,
+    /// The source that its metadata names: `negative_feedback` for a case that feedback has appended. Null where there is none.
+    pub source: Option<String>,
     /// How its input begins.
     pub input: String,
     /// How the answer begins.
@@ -136,8 +140,8 @@ pub(crate) struct Case {
 }
 
 impl From<WorstCase> for Case {
-    fn from(WorstCase { case, score, input, output, reason, trace_id }: WorstCase) -> Self {
-        Self { case, score, input, output, reason, trace_id }
+    fn from(WorstCase { case, score, source, input, output, reason, trace_id }: WorstCase) -> Self {
+        Self { case, score, source, input, output, reason, trace_id }
     }
 }
 
@@ -170,6 +174,7 @@ impl Summary {
             provider: status.provider,
             aggregate_scores: status.aggregate_scores,
             total_cases: status.total_cases,
+            feedback_cases: status.feedback_cases,
             finished_cases: status.finished_cases.unwrap_or(0),
             passed_cases: status.passed_cases.unwrap_or(0),
             score: status.score,
@@ -253,7 +258,9 @@ mod tests {
         assert_eq!(view["id"], "ev_01jd8z7q3v5x9m2k4n6p8r0s1t");
         assert_eq!((&view["status"], &view["agent_version"], &view["dataset_name"]), (&json!("pending"), &json!(""), &json!("hard-cases")));
         assert_eq!((&view["threshold"], &view["track"], &view["aggregate_scores"]), (&json!(80.0), &json!("stable"), &json!({})));
-        for unknown in ["provider", "score", "passed", "verdict", "total_cases", "usage", "started_at", "completed_at", "margin"] {
+        for unknown in
+            ["provider", "score", "passed", "verdict", "total_cases", "feedback_cases", "usage", "started_at", "completed_at", "margin"]
+        {
             assert_eq!(view[unknown], Value::Null, "{unknown}");
         }
     }
@@ -262,9 +269,9 @@ mod tests {
     fn a_finished_run_shows_what_its_status_says() {
         let condition = json!({"type": "Ready", "status": "False", "reason": "Unreachable", "message": "no pod is ready", "lastTransitionTime": "2026-01-01T00:00:00Z"});
         let status = json!({
-            "phase": "Failed", "version": 3, "dataset": "helper-seed", "provider": "mock", "totalCases": 5, "finishedCases": 1,
+            "phase": "Failed", "version": 3, "dataset": "helper-seed", "provider": "mock", "totalCases": 5, "feedbackCases": 1, "finishedCases": 1,
             "usage": {"agentTokens": 7, "judgeTokens": 0}, "startedAt": "2026-01-01T00:00:00Z", "conditions": [condition],
-            "worstCases": [{"case": 0, "score": 0.5, "input": "Hello?", "reason": "safety: rude", "traceId": "tr_1"}],
+            "worstCases": [{"case": 0, "score": 0.5, "source": "negative_feedback", "input": "Hello?", "reason": "safety: rude", "traceId": "tr_1"}],
         });
         let failed = run("nightly", json!({}), &status);
         let view = shown(&failed);
@@ -272,6 +279,7 @@ mod tests {
         assert_eq!((&view["message"], &view["agent_version"]), (&json!("no pod is ready"), &json!("3")));
         assert_eq!(view["usage"], json!({"agent_tokens": 7, "judge_tokens": 0, "cost_usd": null}));
         assert_eq!(view["worst_cases"][0]["trace_id"], "tr_1");
+        assert_eq!((&view["feedback_cases"], &view["worst_cases"][0]["source"]), (&json!(1), &json!("negative_feedback")));
         assert_eq!((&view["conditions"][0]["type"], &view["started_at"]), (&json!("Ready"), &json!("2026-01-01T00:00:00Z")));
         let listed: Value = serde_json::from_str(&item(&failed).unwrap().json).unwrap();
         assert!(listed.get("worst_cases").is_none() && listed.get("conditions").is_none(), "{listed}");

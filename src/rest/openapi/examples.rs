@@ -26,6 +26,10 @@ pub(super) fn all() -> Vec<(&'static str, Value)> {
         ("postAgentsIdChatStream", json!({"message": "Hello!"})),
         ("postAgentsIdMemory", json!({"content": "Ada likes short answers.", "category": "preference"})),
         ("postAgentsIdMemorySearch", json!({"query": "answers", "top_k": 5})),
+        (
+            "postFeedback",
+            json!({"agent_id": "helper", "trace_id": "tr_01JD8Z7Q3V5X9M2K4N6P8R0S1T", "name": "helpful", "value": 0, "source": "human", "comment": "It did not answer."}),
+        ),
         ("postTeams", json!({"name": "Research", "description": "Those who find things out."})),
         ("postTeamsTeamMembers", json!({"email": "ada@example.com", "role": "developer"})),
         ("patchTeamsTeamMembersUser", json!({"role": "viewer"})),

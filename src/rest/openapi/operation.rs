@@ -68,7 +68,7 @@ impl Facts {
 
     fn refusals(&self, route: &Route) -> Vec<StatusCode> {
         let (open, known) = (route.permission == Permission::Open, route.permission == Permission::Known);
-        let team = matches!(route.permission, Permission::Team(_));
+        let team = matches!(route.permission, Permission::Team(_) | Permission::TeamOrNamed(_));
         let write = route.method != Method::GET;
         let all = [
             (StatusCode::BAD_REQUEST, true),

@@ -118,6 +118,7 @@ struct AgentForm {
     suggestions_provider: Option<String>,
     suggestions: Option<String>,
     judge_model: Option<String>,
+    eval_sample_rate: Option<i32>,
 }
 
 #[derive(JsonSchema)]

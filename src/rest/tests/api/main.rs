@@ -6,6 +6,7 @@
 mod cluster;
 mod evaluations;
 mod failures;
+mod feedback;
 mod metrics;
 mod races;
 mod reads;

@@ -48,6 +48,13 @@ impl Platform {
         report
     }
 
+    /// How many cases of a run have finished.
+    fn progress(&self, run: &str) -> u64 {
+        let (status, report) = self.ask(&format!("GET /control/evaluations/{run}?results=0"), &Value::Null);
+        assert_eq!((status, &report["results"]), (200, &json!([])), "{report}");
+        report["finished"].as_u64().unwrap()
+    }
+
     /// Begins a run and waits for its end.
     fn run(&self, body: &Value) -> Value {
         let (status, accepted) = self.begin(body);
@@ -130,6 +137,7 @@ fn a_run_is_read_case_by_case_and_leaves_nothing_behind() {
         ("RUNTIME_DATABASE_URL", &postgres.url()),
         ("RUNTIME_DATABASE_MIGRATE", "true"),
         ("RUNTIME_GUARDS", r#"["pii-detection", {"name": "rate-limit", "requests": 2}]"#),
+        ("RUNTIME_EVAL_SAMPLE_RATE", "100"),
     ]);
     let cases = json!([
         {"input": "What is the capital of France?", "expected_output": "Echo: What is the capital of France?"},
@@ -162,6 +170,7 @@ fn a_run_is_read_case_by_case_and_leaves_nothing_behind() {
     for _ in 0..2 {
         runtime.chat(&json!({"message": "hello"}));
     }
+    eventually("scores", || runtime.metric(r#"sampled_turns_total{outcome="scored"}"#).filter(|turns| *turns > 1.5));
     let mut platform = platform;
     platform.0.terminate();
     platform.0.wait();
@@ -169,6 +178,7 @@ fn a_run_is_read_case_by_case_and_leaves_nothing_behind() {
         ("slipway.evaluation_results where run = 'ev_00000000000000000000000001'", "4"),
         ("slipway.memories", "0"),
         ("slipway.conversations", "2"),
+        ("(select distinct trace_id from slipway.sampled_scores) sampled", "2"),
     ] {
         assert_eq!(postgres.psql(&format!("select count(*) from {what}")).trim(), count, "{what}");
     }
@@ -285,9 +295,9 @@ fn a_run_outlives_its_database_and_ends_with_its_process() {
     ]);
     let slow = |cases| inputs((0..cases).map(|_| "sleep 50\ntokens 4".to_owned()));
     assert_eq!(platform.begin(&request(1, &json!(["safety"]), &slow(60))).0, 202);
-    eventually("some results", || (platform.report(&run_id(1))["results"].as_array().unwrap().len() >= 8).then_some(()));
+    eventually("some results", || (platform.progress(&run_id(1)) >= 8).then_some(()));
     postgres.stop();
-    eventually("all results", || (platform.report(&run_id(1))["results"].as_array().unwrap().len() == 60).then_some(()));
+    eventually("all results", || (platform.progress(&run_id(1)) == 60).then_some(()));
     postgres.restart();
     assert_eq!(platform.ended(&run_id(1))["status"], "completed");
     assert_eq!(kept(&postgres), 60);
