@@ -132,7 +132,7 @@ async fn content(
     }
     match (&object.content, &dataset.spec.cases_from) {
         (Err(message), _) => Ok(Err(Fault { reason: "FieldInvalid", message: message.clone() })),
-        (Ok(Some(content)), _) => Ok(Ok(content.clone())),
+        (Ok(Some(cases)), _) => Ok(Ok(cases.clone())),
         (Ok(None), Some(from)) => read.content(context, key, from, &dataset.spec.guidelines).await,
         (Ok(None), None) => Ok(Err(Fault { reason: "FieldInvalid", message: "spec.cases: is required".to_owned() })),
     }

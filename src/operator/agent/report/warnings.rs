@@ -26,12 +26,7 @@ pub(super) fn of(agent: &Agent, plan: Option<&Plan>) -> Vec<Finding> {
 fn not_yet_effective(agent: &Agent) -> Option<Finding> {
     let spec = &agent.spec;
     let governance = spec.governance.clone().unwrap_or_default();
-    let fields = [
-        (!spec.knowledge_bases.is_empty(), "spec.knowledgeBases"),
-        (governance.risk_profile.is_some(), "spec.governance.riskProfile"),
-        (governance.eval_dataset.is_some(), "spec.governance.evalDataset"),
-        (!governance.policies.is_empty(), "spec.governance.policies"),
-    ];
+    let fields = [(!spec.knowledge_bases.is_empty(), "spec.knowledgeBases"), (!governance.policies.is_empty(), "spec.governance.policies")];
     let named: Vec<&str> = fields.into_iter().filter(|(is_set, _)| *is_set).map(|(_, field)| field).collect();
     (!named.is_empty()).then(|| {
         let (them, have) = if named.len() == 1 { ("it", "has") } else { ("they", "have") };
@@ -52,12 +47,13 @@ mod tests {
     fn fields_without_effect_are_named() {
         for (spec, fields) in [
             ("replicas: 1", &[][..]),
+            ("governance: {riskProfile: low, evalDataset: d, minQualityScore: 75}", &[]),
             ("governance: {guards: [rate-limit], minQualityScore: 0, limits: {requestsPerMinute: 5}}", &[]),
             ("knowledgeBases: [docs]", &["spec.knowledgeBases has no effect"]),
-            ("governance: {riskProfile: low}", &["spec.governance.riskProfile has no effect"]),
+            ("governance: {policies: [default]}", &["spec.governance.policies has no effect"]),
             (
-                "governance: {evalDataset: d, policies: [default]}",
-                &["spec.governance.evalDataset, spec.governance.policies have no effect"],
+                "knowledgeBases: [docs], governance: {policies: [default]}",
+                &["spec.knowledgeBases, spec.governance.policies have no effect"],
             ),
         ] {
             let found = of(&agent(spec), None);
@@ -88,6 +84,7 @@ mod tests {
             "gcpServiceAccount",
             "governance",
             "image",
+            "judgeModel",
             "knowledgeBases",
             "modelId",
             "modelType",
