@@ -13,8 +13,15 @@ pub const DATABASE_ISOLATED: &str = "DatabaseIsolated";
 pub const RELEASED: &str = "Released";
 /// Of an Agent: that a release runs in the place of its spec.
 pub const PINNED: &str = "Pinned";
+/// Of an Agent with an evaluation gate, while its spec is not what was approved: unknown while a release waits for its
+/// evaluation, false after it was rejected.
+pub const APPROVED: &str = "Approved";
 /// The conditions of an Agent that the release controller writes.
-pub const OF_RELEASES: [&str; 2] = [RELEASED, PINNED];
+pub const OF_RELEASES: [&str; 3] = [RELEASED, PINNED, APPROVED];
+/// Why a change does not run: its release waits for its evaluation.
+pub const PENDING_EVALUATION: &str = "PendingEvaluation";
+/// Why a change does not run: its release was rejected by its evaluation.
+pub const RELEASE_REJECTED: &str = "ReleaseRejected";
 // Warnings: the workload runs, but not as its author may believe. Each is there only while there is something to say.
 /// Replicas share what the agent remembers. False: each keeps its own.
 pub const STORAGE_SHARED: &str = "StorageShared";

@@ -210,6 +210,10 @@ pub(crate) struct Arguments {
     #[arg(long, env = "SLIPWAY_STATE_CALLERS", value_delimiter = ',')]
     pub state_callers: Vec<String>,
 
+    /// Lets a release pass its evaluation gate by a comparison of words, without a model that judges. For the role state.
+    #[arg(long, env = "SLIPWAY_ALLOW_HEURISTIC_GATE", default_value_t = false, action = clap::ArgAction::Set)]
+    pub allow_heuristic_gate: bool,
+
     /// Networks, and hosts with a port, that releases may be mirrored to besides public and private ones, separated by commas.
     #[arg(long, env = "SLIPWAY_MIRROR_ALLOW", value_delimiter = ',')]
     pub mirror_allow: Vec<String>,

@@ -64,6 +64,7 @@ impl StateRoleSettings {
             releases: releases::Settings {
                 watch_namespaces: namespaces(arguments),
                 max_concurrent_reconciles: arguments.max_concurrent_reconciles,
+                allow_heuristic_gate: arguments.allow_heuristic_gate,
             },
             instance: arguments.name.clone(),
         })

@@ -40,6 +40,8 @@ pub(crate) struct Caches {
     pub platform: PlatformConfig,
     /// What agents run whose spec does not say it, and what agents name: both told by the agent controller.
     pub pins: Cache<Artifact>,
+    /// The releases that wait for their evaluation, by agent.
+    pub held: Cache<HeldRelease>,
     pub references: References,
     children: [Cache<Child>; ChildKind::ALL.len()],
     /// Namespaces whose Secrets are known.
@@ -48,6 +50,17 @@ pub(crate) struct Caches {
     pub sources: Readiness,
     /// The watches of children and pods.
     pub made: Readiness,
+}
+
+/// A release that waits for its evaluation.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct HeldRelease {
+    /// Of its AgentRelease.
+    pub name: String,
+    pub uid: String,
+    /// The EvaluationRun that decides on it, by name.
+    pub run: String,
+    pub artifact: Artifact,
 }
 
 impl Caches {

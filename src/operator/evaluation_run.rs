@@ -24,7 +24,7 @@ use kube::api::{Api, PartialObjectMeta};
 use kube::{Resource, ResourceExt};
 use slipway_api::condition::{self, READY, RECONCILING, STALLED};
 use slipway_api::evaluation_run::{EvaluationPhase, EvaluationRunStatus};
-use slipway_api::{Agent, AgentRelease, EvaluationRun, ids, labels};
+use slipway_api::{Agent, AgentRelease, EvaluationRun, Track, ids, labels};
 use slipway_cluster::controller::{Next, Phase, RESYNC, Requests};
 use slipway_cluster::{Key, write};
 use slipway_evaluation::wire::{self, Report};
@@ -43,7 +43,7 @@ use status::{Begun, Steps};
 use under_way::{Place, UnderWay};
 
 /// The field manager of what this controller writes.
-const MANAGER: &str = "slipway/evaluation";
+const MANAGER: &str = slipway_release::gate::JUDGE;
 /// How many runs are looked at once.
 const CONCURRENCY: usize = 16;
 /// How often a pod is asked how far a run is, and how much longer is waited for each case that it tells of.
@@ -181,10 +181,16 @@ impl Work<'_> {
             return self.obstacle(obstacle, &ports).await;
         }
         let Some(agent) = effective else { return Ok(Some(WAITING_INTERVAL)) };
+        let is_candidate = plan::track(self.run) == Track::Candidate;
+        // What the spec says is not what a candidate is, nor are pods that cannot be told from those of another one.
+        if is_candidate && on_track.is_none() {
+            return self.obstacle(plan::no_pod(self.run, None), &ports).await;
+        }
         let ready = self.ready(current);
         let (said, places) = self.ask(&ports, &ready).await;
         if places.is_empty() {
-            return self.obstacle(plan::no_pod(self.run), &ports).await;
+            let why = if is_candidate { crate::agent::given_up(agent, context) } else { None };
+            return self.obstacle(plan::no_pod(self.run, why.as_deref()), &ports).await;
         }
         let total = self.before.total_cases.and_then(|total| usize::try_from(total).ok());
         let idle = self.controller.remember(self.key, UnderWay::idle);
@@ -215,7 +221,9 @@ impl Work<'_> {
     }
 
     fn run_id(&self) -> String {
-        ids::evaluation_results(&self.key.name, self.run.uid().as_deref().unwrap_or_default(), repeats(&self.before))
+        // One that decides on a release is not to find results of another of its name, which anybody may have made and deleted.
+        let name = if self.run.spec.release.is_some() { "" } else { &self.key.name };
+        ids::evaluation_results(name, self.run.uid().as_deref().unwrap_or_default(), repeats(&self.before))
     }
 
     /// The pods that can be asked: those that are ready, with the present configuration if that is known.

@@ -10,6 +10,7 @@ mod capture;
 mod content;
 mod diff;
 mod fault;
+pub mod gate;
 pub mod lifecycle;
 mod name;
 mod parse;

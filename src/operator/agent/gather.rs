@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Secret;
 use slipway_api::agent::RUNTIME_SECRET;
-use slipway_api::{Agent, KnowledgeBase, Skill, Team, Tool, ids};
+use slipway_api::{Agent, EvaluationRun, KnowledgeBase, Skill, Team, Tool, ids};
 use slipway_cluster::Key;
 use slipway_cluster::cached::Guarded;
 use slipway_cluster::references::Kind;
@@ -27,11 +27,12 @@ pub(super) struct Seen {
     pub mlflow_uri: Option<String>,
 }
 
-/// Notes in the reverse index what the workloads of an Agent name, so that a change of it is heard of. It belongs before
-/// [`gather`]: what changes after it is noted is heard of, and what changed before is read.
-pub(super) fn note(key: &Key, workloads: &[Workload], context: &Context) {
+/// Notes in the reverse index what the workloads of an Agent name, and the run that decides on its release, so that a change of
+/// it is heard of. It belongs before [`gather`]: what changes after it is noted is heard of, and what changed before is read.
+pub(super) fn note(key: &Key, workloads: &[Workload], run: Option<&str>, context: &Context) {
     let named: Vec<Named> = workloads.iter().map(|workload| Named::of(&workload.agent)).collect();
     let mut targets: HashSet<_> = named.iter().flat_map(Named::targets).collect();
+    targets.extend(run.map(|run| (Kind::of::<EvaluationRun>(), Key::new(&key.namespace, run))));
     context.caches.references.set(key, targets.clone());
     for named in &named {
         let tools: Vec<_> = named.tools.iter().map(|key| context.caches.tools.get(key)).collect();

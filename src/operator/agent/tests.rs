@@ -308,7 +308,7 @@ async fn judging_a_child_does_not_touch_the_reverse_index() {
     super::desired(&context, &key("helper"), ChildKind::ConfigMap, "helper-config");
     assert_eq!(named(), [const { Vec::new() }; 4], "a replica that stands by judges too, and must not pretend to reconcile");
     let agent = all::<Agent>(&documents, "Agent").remove(0);
-    gather::note(&key("helper"), &tracks::of(&agent, &context).unwrap(), &context);
+    gather::note(&key("helper"), &tracks::of(&agent, &context).unwrap().workloads, None, &context);
     assert_eq!(named(), std::array::from_fn::<_, 4, _>(|_| vec![key("helper")]));
 }
 

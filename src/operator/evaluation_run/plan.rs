@@ -109,11 +109,14 @@ pub(super) fn obstacle(run: &EvaluationRun, agent: Option<&Agent>, runtime_image
     None
 }
 
-/// Of an agent that has no ready pod.
-pub(super) fn no_pod(run: &EvaluationRun) -> Obstacle {
+/// Of an agent that has no ready pod, and is not going to have one where it says why.
+pub(super) fn no_pod(run: &EvaluationRun, given_up: Option<&str>) -> Obstacle {
     let (name, track) = (&run.spec.agent, run.spec.track.as_str());
     let message = format!("no pod of Agent {name} on its {track} track is ready with the present configuration");
-    Obstacle::Waits(Cause::new("NoPod", message), NO_POD_TIMEOUT)
+    match given_up {
+        Some(why) => Obstacle::Final(Cause::new("NoPod", format!("{message}: {why}"))),
+        None => Obstacle::Waits(Cause::new("NoPod", message), NO_POD_TIMEOUT),
+    }
 }
 
 /// What one ready pod said of the run.

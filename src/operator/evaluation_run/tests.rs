@@ -323,6 +323,29 @@ async fn a_run_goes_to_its_pod_and_comes_back_with_a_score() {
 }
 
 #[tokio::test]
+async fn a_run_that_decides_on_a_release_finds_no_results_of_another_of_its_name() {
+    let pod = FakePod::open("127.77.19.31").await;
+    let home = Home::new("127.77.19.31", &json!({"release": "helper-v2"}));
+    pod.say(ID, report(ID, "completed", &[result(0, "scored", Some(1.0)), result(1, "scored", Some(1.0))]));
+    home.reconcile().await;
+    assert_eq!((&home.status()["phase"], pod.asked("post")), (&json!("Running"), 1));
+    let id = pod.requests.lock().unwrap()[0]["run_id"].clone();
+    assert!(id != json!(ID) && id.as_str().unwrap().len() == ID.len(), "{id}");
+}
+
+#[tokio::test]
+async fn a_candidate_that_is_not_known_is_not_evaluated() {
+    let pod = FakePod::open("127.77.19.32").await;
+    let home = Home::new("127.77.19.32", &json!({"track": "candidate"}));
+    let mut stray = home.agent_pod("127.77.19.32");
+    stray.metadata.labels.as_mut().unwrap().insert(labels::TRACK.to_owned(), "candidate".to_owned());
+    home.context().caches.pods.seen(&stray);
+    home.reconcile().await;
+    assert_eq!((&home.status()["phase"], home.reason().as_str()), (&json!("Pending"), "NoPod"));
+    assert_eq!(pod.asked("post"), 0);
+}
+
+#[tokio::test]
 async fn a_pod_that_restarts_is_sent_the_run_again_unless_the_agent_has_changed() {
     let pod = FakePod::open("127.77.19.2").await;
     let home = Home::new("127.77.19.2", &json!({}));

@@ -1,16 +1,17 @@
-//! Lowering an agent's gate takes the right `update agents/governance`: without it, whoever fails an evaluation could ask for
-//! an easier one.
+//! Lowering an agent's evaluation gate takes a right of its own. REST writes as itself, so that the cluster's policy cannot ask
+//! about the caller; it is asked here.
 
 use std::sync::Arc;
 
 use serde_json::Value;
 use slipway_api::AgentSpec;
-use slipway_api::agent::{Governance, RiskProfile};
 use slipway_http::{Error, StatusCode};
+use slipway_release::gate;
 
 use crate::access::Caller;
 use crate::call::Call;
 use crate::permission::GOVERN;
+use crate::{fields, write};
 
 /// Whether the caller of a change may lower the gate.
 pub(super) struct Governor {
@@ -31,47 +32,27 @@ impl Governor {
         if self.may {
             return Ok(());
         }
-        match changed(before, change).as_ref().and_then(|after| lowered(before, after)) {
+        match lowered(before, change) {
             None => Ok(()),
             Some(field) => {
-                let message =
-                    format!("{field}: this lowers what releases are held to, and {} may not {GOVERN} in this team", self.caller.name);
+                let field = fields::spelled(&format!("spec.{field}"));
+                let message = format!(
+                    "{field}: this lowers what releases of the agent are held to, and {} may not {GOVERN} in this team",
+                    self.caller.name
+                );
                 Err(Error::new(StatusCode::FORBIDDEN, message))
             }
         }
     }
 }
 
-/// The spec after a merge patch. None if it would not be one, which the cluster refuses.
-fn changed(before: &AgentSpec, change: &Value) -> Option<AgentSpec> {
+/// The field by which a merge patch of the spec lowers the gate. None also if the result would not be a spec, which the cluster
+/// refuses.
+fn lowered(before: &AgentSpec, change: &Value) -> Option<&'static str> {
     let mut whole = serde_json::to_value(before).ok()?;
-    crate::write::merge(&mut whole, change.clone());
-    serde_json::from_value(crate::fields::without_nulls(whole)).ok()
-}
-
-/// The field that makes the gate lower. Another dataset or judge may be an easier one.
-fn lowered(before: &AgentSpec, after: &AgentSpec) -> Option<&'static str> {
-    fn of<'a, T>(spec: &'a AgentSpec, field: impl FnOnce(&'a Governance) -> Option<T>) -> Option<T> {
-        spec.governance.as_ref().and_then(field)
-    }
-    let score = |spec| of(spec, |governance| governance.min_quality_score).unwrap_or(0);
-    let rank = |spec| match of(spec, |governance| governance.risk_profile) {
-        Some(RiskProfile::Low) => 0,
-        None | Some(RiskProfile::Standard | RiskProfile::Medium) => 1,
-        Some(RiskProfile::High) => 2,
-    };
-    let faults = [
-        (score(after) < score(before), "governance.min_quality_score"),
-        (rank(after) < rank(before), "governance.risk_profile"),
-        (dataset(after) != dataset(before), "governance.eval_dataset"),
-        (after.judge_model != before.judge_model, "judge_model"),
-    ];
-    // Without a gate there is nothing to lower.
-    faults.into_iter().find(|(lower, _)| *lower && score(before) > 0).map(|(_, field)| field)
-}
-
-fn dataset(spec: &AgentSpec) -> Option<String> {
-    spec.governance.as_ref()?.eval_dataset.as_deref().map(slipway_api::ids::dataset_name)
+    write::merge(&mut whole, change.clone());
+    let after: AgentSpec = serde_json::from_value(fields::without_nulls(whole)).ok()?;
+    gate::lowers((before.governance.as_ref(), before.judge_model.as_deref()), (after.governance.as_ref(), after.judge_model.as_deref()))
 }
 
 #[cfg(test)]
@@ -91,23 +72,22 @@ mod tests {
             json!({"judgeModel": "stub:/judge", "governance": {"minQualityScore": 80, "riskProfile": "standard", "evalDataset": "ds_hard"}}),
         );
         for (change, expected) in [
-            (json!({"governance": {"minQualityScore": 79}}), Some("governance.min_quality_score")),
-            (json!({"governance": {"minQualityScore": null}}), Some("governance.min_quality_score")),
-            (json!({"governance": null}), Some("governance.min_quality_score")),
-            (json!({"governance": {"riskProfile": "low"}}), Some("governance.risk_profile")),
-            (json!({"governance": {"evalDataset": "easy"}}), Some("governance.eval_dataset")),
-            (json!({"governance": {"evalDataset": null}}), Some("governance.eval_dataset")),
-            (json!({"judgeModel": "stub:/other"}), Some("judge_model")),
-            (json!({"judgeModel": null}), Some("judge_model")),
+            (json!({"governance": {"minQualityScore": 79}}), Some("governance.minQualityScore")),
+            (json!({"governance": {"minQualityScore": null}}), Some("governance.minQualityScore")),
+            (json!({"governance": null}), Some("governance.minQualityScore")),
+            (json!({"governance": {"riskProfile": "low"}}), Some("governance.riskProfile")),
+            (json!({"governance": {"evalDataset": "easy"}}), Some("governance.evalDataset")),
+            (json!({"governance": {"evalDataset": null}}), Some("governance.evalDataset")),
+            (json!({"judgeModel": "stub:/other"}), Some("judgeModel")),
+            (json!({"judgeModel": null}), Some("judgeModel")),
             (json!({"governance": {"minQualityScore": 90, "riskProfile": "high", "evalDataset": "hard"}}), None),
             (json!({"governance": {"riskProfile": "medium"}}), None),
             (json!({"governance": {"riskProfile": null}}), None),
             (json!({"governance": {"guards": []}, "description": "x"}), None),
         ] {
-            let after = changed(&gated, &change).unwrap();
-            assert_eq!(lowered(&gated, &after), expected, "{change}");
-            assert_eq!(lowered(&spec(json!({})), &after), None, "{change}");
+            assert_eq!(lowered(&gated, &change), expected, "{change}");
+            assert_eq!(lowered(&spec(json!({})), &change), None, "{change}");
         }
-        assert!(changed(&gated, &json!({"governance": {"minQualityScore": "many"}})).is_none());
+        assert_eq!(lowered(&gated, &json!({"governance": {"minQualityScore": "many"}})), None, "the cluster refuses it");
     }
 }
