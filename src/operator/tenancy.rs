@@ -304,6 +304,11 @@ impl Tenancy {
         self.tenants.remove(&ids::team(team)).await
     }
 
+    /// What a run of an agent found case by case, as far as the agent's runtime has written it to this database.
+    pub async fn evaluation_results(&self, team: &str, agent: &str, run: &str) -> Result<Vec<EvaluationResult>, Fault> {
+        self.tenants.evaluation_results(&ids::team(team), agent, run).await
+    }
+
     /// Deletes the rows of Teams that are gone from this cluster, what was set aside long enough ago, and results of evaluations
     /// after a month. Whose rows there are is asked of the database, and who is there of the API server: nothing has to be
     /// remembered.
