@@ -7,6 +7,8 @@ pub const READY: &str = "Ready";
 pub const RECONCILING: &str = "Reconciling";
 pub const STALLED: &str = "Stalled";
 pub const AVAILABLE: &str = "Available";
+/// Of an EvaluationRun: whether MLflow has its results. Only where there is an MLflow server.
+pub const DELIVERED: &str = "Delivered";
 /// Of a Team: whether the database itself keeps it apart from others.
 pub const DATABASE_ISOLATED: &str = "DatabaseIsolated";
 /// Of an Agent: whether the release history has what runs.

@@ -200,7 +200,7 @@ pub struct EvaluationRunStatus {
     /// The generation of the spec that this status speaks of.
     #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Ready: the run has ended with scores. Reconciling: it is on its way. Stalled: it ended without.
+    /// Ready: the run has ended with scores. Reconciling: it is on its way. Stalled: it ended without. Delivered: MLflow has it.
     #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,

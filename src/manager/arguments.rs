@@ -12,6 +12,7 @@ use slipway_api::team::AllowedPodSettings;
 use slipway_api::{ids, platform};
 use slipway_egress::Allowed;
 use slipway_http::Network;
+use slipway_mlflow::Login;
 use slipway_operator::database::{DatabaseUrl, DatabaseUrlError};
 use slipway_operator::settings::{AgentDefaults, TeamNetwork};
 use slipway_operator::tenancy::Wanted;
@@ -234,6 +235,15 @@ pub(crate) struct Arguments {
     #[arg(long, env = "SLIPWAY_MLFLOW_URI")]
     pub mlflow_uri: Option<String>,
 
+    /// The platform's own login at that server, by which it sends results of evaluations. Agents have theirs.
+    #[arg(long, env = "MLFLOW_TRACKING_USERNAME", hide_env_values = true)]
+    pub mlflow_username: Option<String>,
+    #[arg(long, env = "MLFLOW_TRACKING_PASSWORD", hide_env_values = true)]
+    pub mlflow_password: Option<String>,
+    /// A token in place of user and password.
+    #[arg(long, env = "MLFLOW_TRACKING_TOKEN", hide_env_values = true)]
+    pub mlflow_token: Option<String>,
+
     /// The cluster's DNS domain.
     #[arg(long, env = "SLIPWAY_CLUSTER_DOMAIN", default_value = "cluster.local")]
     pub cluster_domain: String,
@@ -354,6 +364,12 @@ impl Arguments {
     /// The exceptions as they are passed to agents. An invalid one is refused here, because no agent would start with it.
     pub(crate) fn egress_allow(&self) -> anyhow::Result<Vec<String>> {
         Ok(allowed("SLIPWAY_EGRESS_ALLOW", &self.egress_allow)?.into_iter().map(|(item, _)| item.to_owned()).collect())
+    }
+
+    pub(crate) fn mlflow_login(&self) -> anyhow::Result<Option<Login>> {
+        let [user, password, token] = [&self.mlflow_username, &self.mlflow_password, &self.mlflow_token]
+            .map(|given| given.as_deref().map(str::trim).filter(|given| !given.is_empty()));
+        Login::new(user, password, token).map_err(anyhow::Error::msg)
     }
 
     /// The database URL. Not parsed by clap, whose errors would show the password.

@@ -181,6 +181,7 @@ fn settings(arguments: &Arguments, keys: &Keys, relay: &Signer) -> anyhow::Resul
             mlflow_uri: public("SLIPWAY_MLFLOW_URI", arguments.mlflow_uri.as_ref())?,
             prepared_statements: arguments.database_prepared_statements,
         },
+        mlflow_login: arguments.mlflow_login()?,
         max_concurrent_reconciles: arguments.max_concurrent_reconciles,
         max_concurrent_rollouts: arguments.max_concurrent_rollouts,
         secrets_hash_key: keys.secrets_hash.clone(),

@@ -1,10 +1,11 @@
 //! The evaluation controller: carries out each EvaluationRun in a pod of its agent, and judges what that reports.
 //!
 //! `plan` says what is to be done next, `cases` reads the dataset, `pod` speaks with the pod, `outcome` judges, `status` writes down
-//! how far it is, `retention` deletes old runs. All that a run needs lies in its status and in the pod: what is kept here only
-//! says whom to ask first, and since when nothing has happened.
+//! how far it is, `retention` deletes old runs, and `delivery`, a controller of its own, sends what was found to MLflow. All that a
+//! run needs lies in its status and in the pod: what is kept here only says whom to ask first, and since when nothing has happened.
 
 mod cases;
+mod delivery;
 mod outcome;
 mod plan;
 mod pod;
@@ -36,6 +37,7 @@ use crate::control_port::{Sign, address};
 use crate::metrics::ByOutcome;
 use crate::registry::{Change, Registered};
 use cases::Cases;
+pub(crate) use delivery::Delivery;
 use outcome::Judged;
 use plan::{Cause, NO_POD_TIMEOUT, NO_PROGRESS_TIMEOUT, Obstacle, Said, Setup, Step, repeats};
 use pod::{Accepted, Ports};

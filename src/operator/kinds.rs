@@ -26,7 +26,8 @@ pub(crate) fn register(context: &Arc<Context>, sign: Option<Sign>) {
         Arc::new(team::Controller::new(context.clone())),
         Arc::new(tool::Controller::new(context.clone(), sign.clone())),
         Arc::new(dataset::Controller::new(context.clone())),
-        Arc::new(evaluation_run::Controller::new(context.clone(), sign)),
+        Arc::new(evaluation_run::Controller::new(context.clone(), sign.clone())),
+        Arc::new(evaluation_run::Delivery::new(context.clone(), sign)),
         Arc::new(Upkeep::new(context.clone())),
     ]);
     let scopes = scopes(&context.settings.watch_namespaces);

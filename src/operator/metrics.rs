@@ -10,7 +10,7 @@ use prometheus_client::metrics::histogram::Histogram;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ByOutcome {
-    /// `started`, `passed`, `not_passed`, `failed` or `cancelled`.
+    /// Of a run: `started`, `passed`, `not_passed`, `failed` or `cancelled`; of a delivery: `delivered` or `failed`.
     pub outcome: &'static str,
 }
 
@@ -25,6 +25,7 @@ pub struct Metrics {
     pub database_failures: Counter,
     pub evaluation_runs: Family<ByOutcome, Counter>,
     pub evaluation_durations: Histogram,
+    pub evaluation_deliveries: Family<ByOutcome, Counter>,
 }
 
 impl Metrics {
@@ -38,6 +39,7 @@ impl Metrics {
             database_failures: Counter::default(),
             evaluation_runs: Family::default(),
             evaluation_durations: Histogram::new([1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0]),
+            evaluation_deliveries: Family::default(),
         };
         shared.register("leader", "1 while this process holds the lease", metrics.leader.clone());
         shared.register("rollouts", "Agents whose pods are being replaced because the platform changed", metrics.rollouts.clone());
@@ -57,6 +59,11 @@ impl Metrics {
             "evaluation_run_duration_seconds",
             "The time from the first case of an evaluation run to its end",
             metrics.evaluation_durations.clone(),
+        );
+        shared.register(
+            "evaluation_deliveries",
+            "Attempts to send the results of an evaluation run to MLflow, by outcome",
+            metrics.evaluation_deliveries.clone(),
         );
         metrics
     }

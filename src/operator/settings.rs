@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::Deserialize;
 use slipway_api::agent::{PodTemplate, Resources};
 use slipway_api::team::AllowedPodSettings;
+use slipway_mlflow::Login;
 
 use crate::database::DatabaseUrl;
 
@@ -31,6 +32,8 @@ pub struct Settings {
     pub database: Option<DatabaseUrl>,
     pub ollama_base_url: Option<String>,
     pub platform: Platform,
+    /// The platform's own login at the MLflow server that it was installed with. Agents are not told it.
+    pub mlflow_login: Option<Login>,
     pub max_concurrent_reconciles: usize,
     /// How many agents change their pods at once because the platform changed.
     pub max_concurrent_rollouts: usize,

@@ -310,6 +310,11 @@ impl Tenancy {
         self.tenants.appended_cases(&ids::team(team), agent_id, uid).await.map_err(|fault| self.noted(&fault))
     }
 
+    /// What a run of an agent found case by case, as far as the agent's runtime has written it to this database.
+    pub async fn evaluation_results(&self, team: &str, agent: &str, run: &str) -> Result<Vec<EvaluationResult>, Fault> {
+        self.tenants.evaluation_results(&ids::team(team), agent, run).await
+    }
+
     /// Deletes the rows of Teams that are gone from this cluster, what was set aside long enough ago, results of evaluations
     /// and scores of samples after a month, and feedback after three. Whose rows there are is asked of the database, and who is there of the API
     /// server: nothing has to be remembered.

@@ -29,6 +29,7 @@ pub(crate) fn settings(database: Option<&str>) -> Settings {
         database: database.map(|url| DatabaseUrl::parse(url).unwrap()),
         ollama_base_url: None,
         platform: Platform::default(),
+        mlflow_login: None,
         max_concurrent_reconciles: 1,
         max_concurrent_rollouts: 1,
         secrets_hash_key: b"a key for tests".to_vec(),

@@ -40,7 +40,7 @@ pub(super) enum Judged {
 }
 
 pub(super) fn judge(setup: &Setup, cases: &[Case], report: Report) -> Judged {
-    let results = usable(setup, cases.len(), report.results);
+    let results = usable(&setup.scorers, cases.len(), report.results);
     if results.len() < cases.len() {
         let (some, all) = (results.len(), cases.len());
         let message = format!("the agent's runtime calls the run complete and has told of {some} of {all} cases");
@@ -78,13 +78,13 @@ fn rounded(score: f64) -> f64 {
 }
 
 /// Each case that there is once, with the scores that were asked for, and those once.
-fn usable(setup: &Setup, total: usize, results: Vec<CaseResult>) -> Vec<CaseResult> {
+pub(super) fn usable(scorers: &[Scorer], total: usize, results: Vec<CaseResult>) -> Vec<CaseResult> {
     let mut seen = BTreeSet::new();
     let mut kept: Vec<CaseResult> = results.into_iter().filter(|result| result.case < total && seen.insert(result.case)).collect();
     for result in &mut kept {
         let mut scored: Vec<Scorer> = Vec::new();
         result.scores.retain(|score| {
-            let is_first = setup.scorers.contains(&score.scorer) && !scored.contains(&score.scorer);
+            let is_first = scorers.contains(&score.scorer) && !scored.contains(&score.scorer);
             scored.push(score.scorer);
             is_first
         });
@@ -175,7 +175,7 @@ mod tests {
             result(0, &[(Scorer::Safety, 1.0)]),
             result(9, &[(Scorer::Safety, 1.0)]),
         ];
-        let heard = usable(&setup(), 1, lies);
+        let heard = usable(&setup().scorers, 1, lies);
         assert_eq!(heard.len(), 1);
         let values: Vec<_> = heard[0].scores.iter().map(|score| (score.scorer, score.counted())).collect();
         assert_eq!(values, [(Scorer::Safety, Some(0.5)), (Scorer::Correctness, None)]);

@@ -23,16 +23,16 @@ use crate::caches::child::Child;
 use crate::tenancy::Tenancy;
 use crate::testing::context_with;
 
-const RUN: &str = "ev-01jabcdefghjkmnpqrstvwxyz0";
-const ID: &str = "ev_01jabcdefghjkmnpqrstvwxyz0";
+pub(super) const RUN: &str = "ev-01jabcdefghjkmnpqrstvwxyz0";
+pub(super) const ID: &str = "ev_01jabcdefghjkmnpqrstvwxyz0";
 
-fn object<K: DeserializeOwned>(value: Value) -> K {
+pub(super) fn object<K: DeserializeOwned>(value: Value) -> K {
     serde_json::from_value(value).unwrap()
 }
 
 /// A pod's control port. It takes one run, and says what the test lets it say.
 #[derive(Default)]
-struct FakePod {
+pub(super) struct FakePod {
     asked: Mutex<Vec<String>>,
     requests: Mutex<Vec<Value>>,
     /// By run: the answer to GET.
@@ -42,7 +42,7 @@ struct FakePod {
 }
 
 impl FakePod {
-    async fn open(address: &str) -> Arc<Self> {
+    pub(super) async fn open(address: &str) -> Arc<Self> {
         let listener = TcpListener::bind((address, 8001)).await.unwrap();
         let pod = Arc::new(Self::default());
         let serving = pod.clone();
@@ -102,7 +102,7 @@ impl FakePod {
         }
     }
 
-    fn say(&self, id: &str, report: Value) {
+    pub(super) fn say(&self, id: &str, report: Value) {
         self.reports.lock().unwrap().insert(id.to_owned(), report);
     }
 
@@ -115,7 +115,7 @@ impl FakePod {
     }
 }
 
-fn report(id: &str, status: &str, results: &[Value]) -> Value {
+pub(super) fn report(id: &str, status: &str, results: &[Value]) -> Value {
     json!({"run_id": id, "status": status, "total": 2, "finished": results.len(), "results": results})
 }
 
@@ -168,21 +168,21 @@ impl Cluster {
     }
 }
 
-struct Home {
-    controller: Controller,
+pub(super) struct Home {
+    pub(super) controller: Controller,
     cluster: Arc<Cluster>,
-    key: Key,
-    run: Value,
+    pub(super) key: Key,
+    pub(super) run: Value,
 }
 
 impl Home {
     /// A team with a stub agent that has one ready pod at `address`, a dataset of two cases, and a run with this spec.
-    fn new(address: &str, spec: &Value) -> Self {
+    pub(super) fn new(address: &str, spec: &Value) -> Self {
         Self::within(address, spec, None)
     }
 
     /// The same, with a database.
-    fn within(address: &str, spec: &Value, tenancy: Option<Tenancy>) -> Self {
+    pub(super) fn within(address: &str, spec: &Value, tenancy: Option<Tenancy>) -> Self {
         let cluster = Arc::new(Cluster::default());
         let answering = cluster.clone();
         let server = tower::service_fn(move |request: Request<Body>| {
@@ -218,7 +218,7 @@ impl Home {
         home
     }
 
-    fn context(&self) -> &Context {
+    pub(super) fn context(&self) -> &Context {
         &self.controller.context
     }
 
@@ -247,7 +247,7 @@ impl Home {
     }
 
     /// The cache hears of a change of the spec, and of the status that was written last.
-    fn apply(&mut self, spec: &Value) {
+    pub(super) fn apply(&mut self, spec: &Value) {
         self.run["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
         if let Some(status) = self.cluster.statuses.lock().unwrap().last() {
             self.run["status"] = status.clone();
@@ -255,15 +255,15 @@ impl Home {
         self.context().caches.evaluation_runs.insert(self.key.clone(), DeserializeGuard(Ok(object(self.run.clone()))));
     }
 
-    async fn reconcile(&self) {
+    pub(super) async fn reconcile(&self) {
         reconcile(&self.controller, &self.key).await.unwrap();
     }
 
-    fn status(&self) -> Value {
+    pub(super) fn status(&self) -> Value {
         self.cluster.statuses.lock().unwrap().last().cloned().unwrap_or_default()
     }
 
-    fn writes(&self) -> usize {
+    pub(super) fn writes(&self) -> usize {
         self.cluster.statuses.lock().unwrap().len()
     }
 
@@ -278,7 +278,7 @@ impl Home {
     }
 }
 
-fn sign() -> Sign {
+pub(super) fn sign() -> Sign {
     Box::new(|id| Some(format!("token-for-{id}")))
 }
 

@@ -1,0 +1,16 @@
+//! A client of MLflow's tracking server (3.17 and newer): experiments, runs, datasets and assessments over its REST API. Whatever is
+//! written can be written again: what is there is found by its name, or by an id that the caller gives, and is not made twice.
+
+mod client;
+mod datasets;
+mod experiments;
+mod fault;
+mod login;
+mod runs;
+mod traces;
+
+pub use client::Mlflow;
+pub use fault::Fault;
+pub use login::Login;
+pub use runs::{Facts, Input, RunStatus};
+pub use traces::{Assessment, Found, Source, trace_id};
