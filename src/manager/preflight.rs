@@ -15,13 +15,13 @@ pub(crate) async fn check(client: &Client, namespaces: &[String], roles: &[Role]
         (ApiResource::erase::<Tool>(&()), true),
         (ApiResource::erase::<KnowledgeBase>(&()), true),
         (ApiResource::erase::<Skill>(&()), true),
+        (ApiResource::erase::<EvaluationRun>(&()), true),
         (ApiResource::erase::<Team>(&()), false),
     ];
-    // The other roles read releases for pinned agents alone, and no cases.
+    // The other roles read releases for pinned agents alone; that one reads no cases.
     let release = [ApiResource::erase::<AgentRelease>(&())].into_iter().filter(|_| roles.contains(&Role::State));
-    let evaluated = [ApiResource::erase::<Dataset>(&()), ApiResource::erase::<EvaluationRun>(&())];
-    let evaluated = evaluated.into_iter().filter(|_| roles.iter().any(|role| *role != Role::State));
-    let checks = kinds.into_iter().chain(release.chain(evaluated).map(|kind| (kind, true))).map(|(kind, namespaced)| async move {
+    let dataset = [ApiResource::erase::<Dataset>(&())].into_iter().filter(|_| roles.iter().any(|role| *role != Role::State));
+    let checks = kinds.into_iter().chain(release.chain(dataset).map(|kind| (kind, true))).map(|(kind, namespaced)| async move {
         let api: Api<DynamicObject> = match namespaces.first() {
             Some(namespace) if namespaced => Api::namespaced_with(client.clone(), namespace, &kind),
             _ => Api::all_with(client.clone(), &kind),
