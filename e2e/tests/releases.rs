@@ -254,7 +254,7 @@ fn a_person_asks_for_a_release_and_kubectl_shows_it() {
     ground.team.kubectl("wait agentrelease/autumn --for=condition=Ready --timeout=20s").ok();
     let table = ground.team.kubectl("get agentreleases").ok();
     let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-    assert_eq!(words(table.lines().next().unwrap()), ["NAME", "AGENT", "VERSION", "PHASE", "AGE"]);
+    assert_eq!(words(table.lines().next().unwrap()), ["NAME", "AGENT", "VERSION", "PHASE", "SCORE", "AGE"]);
     let line = words(table.lines().find(|line| line.starts_with("autumn")).unwrap());
     assert_eq!(line[1..4], ["helper", "2", "active"]);
     let told = ground.team.kubectl("describe agent helper").ok();

@@ -306,13 +306,6 @@ pub(super) const RULES: &[Rule] = &[
         ],
     },
     Rule {
-        kind: "Agent",
-        field: "spec.governance.minQualityScore",
-        message: "must be 0 for now: releases cannot be held until they are evaluated, which comes with evaluations",
-        accepted: "{governance: {riskProfile: medium, minQualityScore: 0, evalDataset: guests, policies: [default, gp_house_rules]}}",
-        refused: &["{governance: {minQualityScore: 1}}", "{governance: {minQualityScore: 100}}"],
-    },
-    Rule {
         kind: "Skill",
         field: "spec.files",
         message: "a path is relative and has at most 120 characters; its steps have letters, digits, dots, hyphens and underscores, and begin with no dot",
