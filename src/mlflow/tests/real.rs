@@ -53,7 +53,7 @@ async fn write(mlflow: &Mlflow, records: &[Value]) -> Result<String, Fault> {
     mlflow.log(&run, &facts()).await?;
     let source = json!({"kind": "Dataset", "name": "golden"});
     mlflow.log_input(&run, &Input { name: "golden".to_owned(), digest: "d".repeat(36), source }).await?;
-    let tags: Map<String, Value> = [("slipway.dataset".to_owned(), json!("golden"))].into();
+    let tags = Map::from_iter([("slipway.dataset".to_owned(), json!("golden"))]);
     mlflow.dataset(&experiment, "team-a/golden@0123", &tags, records).await?;
     let (trace, absent) = (trace_id(TRACE).unwrap(), trace_id("tr_01ARZ3NDEKTSV4RRFFQ69G5FAW").unwrap());
     let found = mlflow.traces(&[trace.clone(), absent], ("slipway.agent_id", "ag_1")).await?;
