@@ -12,7 +12,9 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use slipway_api::ids;
-use slipway_database::{AppendedCase, Claim, DueFeedback, Ensured, Fault, Holder, Home, Isolation, Migrated, Passwords, Tenants, migrate};
+use slipway_database::{
+    AppendedCase, Claim, DueFeedback, Ensured, EvaluationResult, Fault, Holder, Home, Isolation, Migrated, Passwords, Tenants, migrate,
+};
 use tokio::time::Instant;
 
 use crate::caches::secret::keyed_hash;

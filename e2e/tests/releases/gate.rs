@@ -252,12 +252,12 @@ fn asking_for_less_takes_a_right_of_its_own() {
     // REST asks as well, for it writes as itself.
     let api = Api::start(&[]);
     let developer = ground.team.token("developer");
-    let path = "/agents/helper/config";
+    let config = "/agents/helper/config";
     let less = json!({"governance": {"min_quality_score": 10}});
-    let refused = api.call("PATCH", path).token(&developer).json(&less).expect(403);
+    let refused = api.call("PATCH", config).token(&developer).json(&less).expect(403);
     assert!(refused.to_string().contains("min_quality_score"), "{refused}");
     let admin = ground.team.token("admin");
-    api.call("PATCH", path).token(&admin).json(&less).expect(200);
+    api.call("PATCH", config).token(&admin).json(&less).expect(200);
     patch("gate-admin", &json!({"governance": {"minQualityScore": 0}})).ok();
     assert_eq!(agent.get()["spec"]["governance"]["minQualityScore"], 0);
 }

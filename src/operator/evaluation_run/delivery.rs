@@ -238,9 +238,13 @@ impl Attempt<'_> {
         self.status.completed_at.as_ref().is_some_and(|ended| Timestamp::now().duration_since(ended.0) < TRACES_TIMEOUT)
     }
 
+    fn total(&self) -> Option<usize> {
+        self.status.total_cases.and_then(|total| usize::try_from(total).ok())
+    }
+
     async fn results(&self) -> Result<Vec<CaseResult>, Trouble> {
         let scorers = content::scorers(self.status);
-        let total = self.status.total_cases.and_then(|total| usize::try_from(total).ok()).unwrap_or_default();
+        let total = self.total().unwrap_or_default();
         if scorers.is_empty() || total == 0 {
             return Ok(Vec::new());
         }
@@ -267,7 +271,7 @@ impl Attempt<'_> {
         let context = &self.delivery.context;
         let agent = context.caches.agents.get(&Key::new(&self.key.namespace, &self.run.spec.agent));
         let Some(agent) = agent.and_then(|cached| cached.agent().ok()) else { return Ok(None) };
-        let found = cases::read(context, self.run, self.status, &agent).await?;
+        let found = cases::read(context, self.run, self.status, &agent, self.total()).await?;
         Ok(found.ok().filter(|cases| Some(&cases.digest) == self.status.dataset_digest.as_ref()))
     }
 }

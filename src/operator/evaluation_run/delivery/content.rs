@@ -97,15 +97,17 @@ pub(super) fn input(namespace: &str, status: &EvaluationRunStatus) -> Option<Inp
     Some(Input { name, digest: digest.chars().take(DIGEST_MAX).collect(), source })
 }
 
+/// Without the cases that feedback has appended, which are no part of the dataset's digest.
 pub(super) fn dataset(namespace: &str, cases: &Cases) -> Dataset {
-    let Cases { dataset, digest } = cases;
+    let Cases { dataset, digest, feedback, .. } = cases;
+    let own = dataset.cases.len().saturating_sub(*feedback);
     let start: String = digest.chars().take(DIGEST_IN_NAME).collect();
     let tags = json!({
         "slipway.dataset": dataset.name,
         "slipway.namespace": namespace,
         "slipway.dataset_digest": digest,
     });
-    let records = dataset.cases.iter().enumerate().map(|(place, case)| record(place, case, &dataset.guidelines));
+    let records = dataset.cases.iter().take(own).enumerate().map(|(place, case)| record(place, case, &dataset.guidelines));
     Dataset {
         name: format!("{namespace}/{}@{start}", dataset.name),
         tags: tags.as_object().cloned().unwrap_or_default(),
