@@ -113,11 +113,10 @@ impl FeedbackDelivery {
     /// Logs a failure that was not there before, and its end.
     fn note(&self, fault: Option<&Fault>) {
         if self.standing.has_changed(fault.map(Fault::reason)) {
-            match fault {
-                Some(fault) => {
-                    tracing::warn!(reason = fault.reason(), %fault, "marks cannot be sent to MLflow; they stay here, and are sent again");
-                }
-                None => tracing::info!("marks are sent to MLflow again"),
+            if let Some(fault) = fault {
+                tracing::warn!(reason = fault.reason(), %fault, "marks cannot be sent to MLflow; they stay here, and are sent again");
+            } else {
+                tracing::info!("marks are sent to MLflow again");
             }
         }
     }

@@ -1,5 +1,7 @@
 //! What is written to a real MLflow server, read back by MLflow's own client.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};

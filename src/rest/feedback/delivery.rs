@@ -29,9 +29,10 @@ pub(super) async fn deliver(call: &Call, records: &Records, mark: &Mark, feedbac
     };
     context.metrics.delivery(outcome);
     if context.delivering.has_changed(failure.as_ref().map(|(reason, _)| *reason)) {
-        match failure {
-            Some((reason, message)) => tracing::warn!(reason, message, "marks do not reach MLflow at once; the operator sends them later"),
-            None => tracing::info!("marks reach MLflow at once again"),
+        if let Some((reason, message)) = failure {
+            tracing::warn!(reason, message, "marks do not reach MLflow at once; the operator sends them later");
+        } else {
+            tracing::info!("marks reach MLflow at once again");
         }
     }
     let is_delivered = outcome == "delivered";

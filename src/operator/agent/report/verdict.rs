@@ -213,7 +213,7 @@ mod tests {
         let waits = || Some(Held::Waits("v2 waits".to_owned()));
         let rejected = || Some(Held::Rejected("v2 was rejected".to_owned()));
         let (serving, starting, none) = (deployment(1, 1, 1, 1), deployment(1, 1, 0, 1), deployment(0, 0, 0, 0));
-        let with = |held, deployment| Observed { held, deployment, ..observed(none.clone()) };
+        let with = |held, deployment| Observed { deployment, held, ..observed(none.clone()) };
         for (what, spec, seen, (ready, motion, reason)) in [
             ("waits, serving", "replicas: 1", with(waits(), Some(serving.clone())), (true, Reconciling, PENDING_EVALUATION)),
             ("rejected, serving", "replicas: 1", with(rejected(), Some(serving)), (false, Stalled, RELEASE_REJECTED)),

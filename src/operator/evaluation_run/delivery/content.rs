@@ -266,6 +266,8 @@ mod tests {
         let cases = Cases {
             dataset: wire::Dataset { name: "golden".to_owned(), guidelines: vec!["Be kind.".to_owned()], cases: vec![case] },
             digest: "0123456789abcdef".to_owned(),
+            feedback: 0,
+            feedback_digest: None,
         };
         let Dataset { name, records, .. } = dataset("team-a", &cases);
         assert_eq!(name, "team-a/golden@0123456789ab");
