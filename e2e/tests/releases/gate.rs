@@ -1,11 +1,15 @@
 //! The evaluation gate on the cluster, row by row of the table of releases. A comparison of words judges here, which the state role of
 //! these tests lets pass: a score of 1 is reached by any answer, and one of 100 by none of the stub's.
 
+use std::time::Duration;
+
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use slipway_e2e::platform::WithoutState;
 use slipway_e2e::{Agent, Api, State, Team, condition, fresh, kubectl, poll, unwatched};
 
 use super::{Ground, deploy, runs};
+use crate::evaluations::dataset;
 
 impl Ground {
     /// With a state role that lets a comparison of words pass a gate.
@@ -108,6 +112,41 @@ fn a_change_that_fails_touches_no_pod_and_the_spec_goes_back() {
         let told = ground.team.kubectl("describe agent helper").ok();
         if told.contains("release 2 is not deployed: the release was rejected") { Ok(()) } else { Err(told) }
     });
+}
+
+/// How many seconds a gate may cost a change besides the rollout of its candidate and that of the stable track, for 20 cases.
+const COST: f64 = 5.0;
+
+#[test]
+fn a_change_waits_for_little_but_its_pods() {
+    let ground = Ground::gated("gate-time");
+    let cases: Vec<Value> = (0..20).map(|case| json!({"input": format!("Where is station {case}?")})).collect();
+    dataset(&ground.team, "twenty", &json!(cases));
+    let mut spec = gate(1);
+    spec["governance"]["evalDataset"] = json!("twenty");
+    let agent = ground.agent("helper", &spec);
+    runs(&agent, 1);
+    agent.ready();
+    let seconds = |time: &Value| time.as_str().and_then(|time| time.parse::<Timestamp>().ok()).map(|time| time.as_second());
+    let mut candidate = None;
+    let begun = Timestamp::now();
+    agent.patch(&json!({"systemPrompt": "two"}));
+    poll(120, || {
+        let found = ground.team.kubectl("get deployments --field-selector metadata.name=helper-candidate").json()["items"][0].clone();
+        let pods = (seconds(&found["metadata"]["creationTimestamp"]), seconds(&condition(&found, "Available")["lastTransitionTime"]));
+        if let (Some(made), Some(ready)) = pods
+            && condition(&found, "Available")["status"] == "True"
+        {
+            candidate = Some((made, ready));
+        }
+        let status = &agent.get()["status"];
+        if status["activeRelease"] == 2 { Ok(()) } else { Err(format!("it should run v2: {status:#}")) }
+    });
+    let took = begun.duration_until(Timestamp::now()).as_secs_f64();
+    let (made, ready) = candidate.expect("the candidate was seen ready");
+    let cost = took - Duration::from_secs((ready - made).unsigned_abs()).as_secs_f64();
+    eprintln!("a gated change was let through after {took:.1} s, of which its candidate's rollout was {} s", ready - made);
+    assert!(cost <= COST, "{cost:.1} s besides the candidate's rollout");
 }
 
 #[test]

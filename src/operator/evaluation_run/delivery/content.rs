@@ -264,9 +264,13 @@ mod tests {
             ..Case::default()
         };
         let cases = Cases {
-            dataset: wire::Dataset { name: "golden".to_owned(), guidelines: vec!["Be kind.".to_owned()], cases: vec![case] },
+            dataset: wire::Dataset {
+                name: "golden".to_owned(),
+                guidelines: vec!["Be kind.".to_owned()],
+                cases: vec![case, Case { input: "a mark's".to_owned(), ..Case::default() }],
+            },
             digest: "0123456789abcdef".to_owned(),
-            feedback: 0,
+            feedback: 1,
             feedback_digest: None,
         };
         let Dataset { name, records, .. } = dataset("team-a", &cases);
