@@ -235,3 +235,21 @@ list stand names, all keys of a domain (example.com/*), and * for everything.
     "; a platform admin allows it in the Team or, for all teams, in the chart's values"
 {{- end }}
 {{- end }}
+
+{{/* Where MLflow is, and the login there. */}}
+{{- define "slipway.mlflowEnv" }}
+{{- with .Values.telemetry.mlflowUri }}
+- name: SLIPWAY_MLFLOW_URI
+  value: {{ . | quote }}
+{{- end }}
+{{- with .Values.telemetry.mlflowSecret }}
+{{- range $name := list "MLFLOW_TRACKING_USERNAME" "MLFLOW_TRACKING_PASSWORD" "MLFLOW_TRACKING_TOKEN" }}
+- name: {{ $name }}
+  valueFrom:
+    secretKeyRef:
+      name: {{ $.Values.telemetry.mlflowSecret }}
+      key: {{ $name }}
+      optional: true
+{{- end }}
+{{- end }}
+{{- end }}

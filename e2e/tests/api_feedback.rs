@@ -1,8 +1,8 @@
 //! Feedback over REST: an answer that is marked badly becomes a case of the agent's next evaluation, is marked there, and can be
-//! left out; and nobody marks answers of another agent or team.
+//! left out; marks reach MLflow; and nobody marks answers of another agent or team.
 
 use serde_json::{Value, json};
-use slipway_e2e::{Api, Call, Team, fresh, platform, poll};
+use slipway_e2e::{Api, Call, Team, fresh, kubectl, platform, poll};
 use slipway_peers::skip;
 
 const BAD: &str = "What is coffee?";
@@ -115,4 +115,62 @@ fn an_answer_that_is_not_kept_cannot_be_marked() {
         if reply.status == 503 { Ok(reply.json()) } else { Err(format!("it should be refused: {reply:?}")) }
     });
     assert!(refused["message"].as_str().unwrap().contains("storage is memory"), "{refused}");
+}
+
+/// The platform's database as it is reached from here. None where it is not one that hack/up has made.
+#[track_caller]
+fn database_url() -> Option<String> {
+    let of = format!("-n {} --ignore-not-found", platform::NAMESPACE);
+    let url = kubectl(format!("get secret slipway-database {of} -o go-template={{{{.data.url|base64decode}}}}")).ok();
+    let address = kubectl(format!("get service postgres {of} -o jsonpath={{.spec.clusterIP}}")).ok();
+    let reached = url.trim().replace("@postgres:", &format!("@{}:", address.trim()));
+    (!address.trim().is_empty() && reached != url.trim()).then_some(reached)
+}
+
+/// The trace id of spans, of the id that an answer names: Crockford's base 32.
+fn span_id(trace: &str) -> String {
+    let digit = |letter| "0123456789ABCDEFGHJKMNPQRSTVWXYZ".find(letter).unwrap();
+    format!("{:032x}", trace.strip_prefix("tr_").unwrap().chars().fold(0u128, |id, letter| (id << 5) | digit(letter) as u128))
+}
+
+#[test]
+fn a_mark_reaches_mlflow_when_the_trace_is_there_and_stays_one() {
+    let Some((team, developer)) = with_agent("api-feedback-mlflow") else { return };
+    let Some(database) = database_url() else {
+        skip("the platform's database cannot be reached from here");
+        return;
+    };
+    let trace = chat(&developer, "helper", "What is tea?");
+    let agent_id = team.get("agent/helper")["status"]["id"].clone();
+    // An API of the test's own, since that in the cluster does not reach this MLflow.
+    let mlflow = slipway_peers::mlflow();
+    let api = Api::start(&[
+        ("AUTH_ENABLED", "false"),
+        ("SLIPWAY_DEFAULT_NAMESPACE", &team.namespace),
+        ("SLIPWAY_DATABASE_URL", &database),
+        ("SLIPWAY_MLFLOW_URI", mlflow.url()),
+    ]);
+    let mark = |value: f64| {
+        let body = json!({"agent_id": "helper", "trace_id": trace, "name": "helpful", "value": value, "scale": 5, "comment": "Well."});
+        api.call("POST", "/feedback").json(&body).expect(200)["proxied"].clone()
+    };
+    assert_eq!(mark(1.0), false, "MLflow has no trace of it");
+    let tag = json!({"key": "mlflow.traceTag.slipway.agent_id", "value": {"stringValue": agent_id}});
+    let span = json!({"traceId": span_id(&trace), "spanId": "00f067aa0ba902b7", "name": "invoke_agent", "kind": 1, "attributes": [tag],
+        "startTimeUnixNano": "1795625611000000000", "endTimeUnixNano": "1795625612000000000"});
+    let spans = json!({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]});
+    let address = mlflow.url().trim_start_matches("http://").trim_end_matches('/').parse().unwrap();
+    assert_eq!(Api::at(address).whole("POST", "/v1/traces").header("x-mlflow-experiment-id", "0").json(&spans).send().status, 200);
+    for value in [2.0, 4.0] {
+        poll(30, || if mark(value) == true { Ok(()) } else { Err("MLflow should take the mark".to_owned()) });
+    }
+    let script = slipway_peers::repository().join("src/mlflow/tests/read.py");
+    let output = slipway_peers::python(&script, &[mlflow.url(), "Default"], &[]);
+    let seen: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {output:?}"));
+    let found = &seen["traces"][format!("tr-{}", span_id(&trace))];
+    assert_eq!(
+        (found.as_array().map(Vec::len), &found[0]["value"], &found[0]["source"][0]),
+        (Some(1), &json!(4.0), &json!("HUMAN")),
+        "{seen:#}"
+    );
 }

@@ -32,7 +32,7 @@ mod usage;
 pub use connection::{Options, Run};
 pub use evaluation::EvaluationResult;
 pub use fault::Fault;
-pub use feedback::{AppendedCase, Feedback, Marked};
+pub use feedback::{AppendedCase, DueFeedback, Feedback, Marked};
 pub use login::Login;
 pub use memory::spelling;
 #[doc(hidden)]

@@ -20,7 +20,7 @@ struct Step {
     sql: &'static str,
 }
 
-const STEPS: [Step; 12] = [
+const STEPS: [Step; 13] = [
     Step { version: 1, name: "conversations", sql: include_str!("migrations/0001_conversations.sql") },
     Step { version: 2, name: "memories", sql: include_str!("migrations/0002_memories.sql") },
     Step { version: 3, name: "usage", sql: include_str!("migrations/0003_usage.sql") },
@@ -33,6 +33,7 @@ const STEPS: [Step; 12] = [
     Step { version: 10, name: "plans", sql: include_str!("migrations/0010_plans.sql") },
     Step { version: 11, name: "feedback", sql: include_str!("migrations/0011_feedback.sql") },
     Step { version: 12, name: "sampled scores", sql: include_str!("migrations/0012_sampled_scores.sql") },
+    Step { version: 13, name: "feedback for MLflow", sql: include_str!("migrations/0013_feedback_delivery.sql") },
 ];
 
 /// The version that [`migrate`] leads to.

@@ -175,6 +175,10 @@ pub(crate) struct Arguments {
     #[arg(long, env = "SLIPWAY_DATABASE_PREPARED_STATEMENTS", default_value_t = false, action = clap::ArgAction::Set)]
     pub database_prepared_statements: bool,
 
+    /// For how many days feedback is kept, unless its conversation is deleted before.
+    #[arg(long, env = "SLIPWAY_FEEDBACK_DAYS", default_value_t = 90, value_parser = clap::value_parser!(u32).range(1..=3650))]
+    pub feedback_days: u32,
+
     /// The embedding model of agents that run the platform's own image.
     #[arg(long, env = "SLIPWAY_EMBEDDING_MODEL")]
     pub embedding_model: Option<String>,
@@ -235,7 +239,7 @@ pub(crate) struct Arguments {
     #[arg(long, env = "SLIPWAY_MLFLOW_URI")]
     pub mlflow_uri: Option<String>,
 
-    /// The platform's own login at that server, by which it sends results of evaluations. Agents have theirs.
+    /// The platform's own login at that server, by which it sends results of evaluations and feedback. Agents have theirs.
     #[arg(long, env = "MLFLOW_TRACKING_USERNAME", hide_env_values = true)]
     pub mlflow_username: Option<String>,
     #[arg(long, env = "MLFLOW_TRACKING_PASSWORD", hide_env_values = true)]
@@ -392,6 +396,8 @@ mod tests {
             ("--team-network=[", "JSON"),
             ("--team-quota={\"pods\": []}", "JSON"),
             ("--leader-election=perhaps", "leader-election"),
+            ("--feedback-days=0", "1..=3650"),
+            ("--feedback-days=3651", "1..=3650"),
         ] {
             let error = parse(flag).unwrap_err();
             assert!(error.contains(says), "{flag}: {error}");

@@ -13,7 +13,7 @@ use crate::caches::dataset::CachedDataset;
 use crate::caches::skill::CachedSkill;
 use crate::context::Context;
 use crate::control_port::Sign;
-
+use crate::feedback::FeedbackDelivery;
 use crate::upkeep::Upkeep;
 use crate::{agent, dataset, evaluation_run, skill, team, tool, watches};
 
@@ -28,6 +28,7 @@ pub(crate) fn register(context: &Arc<Context>, sign: Option<Sign>) {
         Arc::new(dataset::Controller::new(context.clone())),
         Arc::new(evaluation_run::Controller::new(context.clone(), sign.clone())),
         Arc::new(evaluation_run::Delivery::new(context.clone(), sign)),
+        Arc::new(FeedbackDelivery::new(context.clone())),
         Arc::new(Upkeep::new(context.clone())),
     ]);
     let scopes = scopes(&context.settings.watch_namespaces);

@@ -14,6 +14,7 @@ mod dataset;
 mod drift;
 mod evaluation_run;
 mod fault;
+mod feedback;
 mod kinds;
 pub mod metrics;
 mod pending_warnings;

@@ -10,7 +10,8 @@ use prometheus_client::metrics::histogram::Histogram;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ByOutcome {
-    /// Of a run: `started`, `passed`, `not_passed`, `failed` or `cancelled`; of a delivery: `delivered` or `failed`.
+    /// Of a run: `started`, `passed`, `not_passed`, `failed` or `cancelled`; of a delivery: `delivered` or `failed`,
+    /// of a mark besides `no_trace` or `refused`.
     pub outcome: &'static str,
 }
 
@@ -26,6 +27,7 @@ pub struct Metrics {
     pub evaluation_runs: Family<ByOutcome, Counter>,
     pub evaluation_durations: Histogram,
     pub evaluation_deliveries: Family<ByOutcome, Counter>,
+    pub feedback_deliveries: Family<ByOutcome, Counter>,
 }
 
 impl Metrics {
@@ -40,6 +42,7 @@ impl Metrics {
             evaluation_runs: Family::default(),
             evaluation_durations: Histogram::new([1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0]),
             evaluation_deliveries: Family::default(),
+            feedback_deliveries: Family::default(),
         };
         shared.register("leader", "1 while this process holds the lease", metrics.leader.clone());
         shared.register("rollouts", "Agents whose pods are being replaced because the platform changed", metrics.rollouts.clone());
@@ -64,6 +67,11 @@ impl Metrics {
             "evaluation_deliveries",
             "Attempts to send the results of an evaluation run to MLflow, by outcome",
             metrics.evaluation_deliveries.clone(),
+        );
+        shared.register(
+            "feedback_deliveries",
+            "Marks that were sent to MLflow after their callers had gone, by outcome",
+            metrics.feedback_deliveries.clone(),
         );
         metrics
     }

@@ -30,6 +30,8 @@ pub struct Settings {
     /// What a team may have unless it says otherwise, as in a ResourceQuota.
     pub team_quota: BTreeMap<String, Quantity>,
     pub database: Option<DatabaseUrl>,
+    /// For how many days feedback is kept.
+    pub feedback_days: u32,
     pub ollama_base_url: Option<String>,
     pub platform: Platform,
     /// The platform's own login at the MLflow server that it was installed with. Agents are not told it.

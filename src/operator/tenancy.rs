@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use slipway_api::ids;
 use slipway_database::{
-    AppendedCase, Claim, Ensured, EvaluationResult, Fault, Holder, Home, Isolation, Migrated, Passwords, Tenants, migrate,
+    AppendedCase, Claim, DueFeedback, Ensured, EvaluationResult, Fault, Holder, Home, Isolation, Migrated, Passwords, Tenants, migrate,
 };
 use tokio::time::Instant;
 
@@ -312,15 +312,31 @@ impl Tenancy {
         self.tenants.appended_cases(&ids::team(team), agent_id, uid).await.map_err(|fault| self.noted(&fault))
     }
 
+    /// Marks that MLflow is to be sent, the oldest first, or why they cannot be read.
+    pub async fn due_feedback(&self, limit: u32) -> Result<Vec<DueFeedback>, String> {
+        self.answers()?;
+        self.tenants.due_feedback(limit).await.map_err(|fault| self.noted(&fault))
+    }
+
+    /// Notes that MLflow has a mark.
+    pub async fn feedback_delivered(&self, due: &DueFeedback) -> Result<(), String> {
+        self.tenants.feedback_delivered(due).await.map(drop).map_err(|fault| self.noted(&fault))
+    }
+
+    /// Lets a mark wait.
+    pub async fn postpone_feedback(&self, due: &DueFeedback) -> Result<(), String> {
+        self.tenants.postpone_feedback(due).await.map_err(|fault| self.noted(&fault))
+    }
+
     /// What a run of an agent found case by case, as far as the agent's runtime has written it to this database.
     pub async fn evaluation_results(&self, team: &str, agent: &str, run: &str) -> Result<Vec<EvaluationResult>, Fault> {
         self.tenants.evaluation_results(&ids::team(team), agent, run).await
     }
 
     /// Deletes the rows of Teams that are gone from this cluster, what was set aside long enough ago, results of evaluations
-    /// and scores of samples after a month, and feedback after three. Whose rows there are is asked of the database, and who is there of the API
+    /// and scores of samples after a month, and feedback after so many days. Whose rows there are is asked of the database, and who is there of the API
     /// server: nothing has to be remembered.
-    pub async fn settle(&self, census: &impl Census) -> Result<(), Fault> {
+    pub async fn settle(&self, census: &impl Census, feedback_days: u32) -> Result<(), Fault> {
         if let Some(cluster) = self.cluster.get().filter(|cluster| !cluster.is_empty()) {
             let known = self.tenants.teams_of(cluster).await?;
             if known.iter().any(|(team, _)| census.teams().is_some_and(|teams| !teams.contains(team)))
@@ -342,9 +358,9 @@ impl Tenancy {
         if old > 0 {
             tracing::info!(rows = old, "results of evaluations and scores of samples that are older than a month were deleted");
         }
-        let old = self.tenants.delete_old_feedback().await?;
+        let old = self.tenants.delete_old_feedback(feedback_days).await?;
         if old > 0 {
-            tracing::info!(rows = old, "feedback that is older than three months was deleted");
+            tracing::info!(rows = old, feedback_days, "old feedback was deleted");
         }
         Ok(())
     }

@@ -1,5 +1,7 @@
 //! Feedback: what people think of an answer. One function of the database writes it, which takes what was asked from the stored
-//! messages, so that nobody brings in a case that was never a question.
+//! messages, so that nobody brings in a case that was never a question. `delivery` sends it to MLflow as well.
+
+mod delivery;
 
 use std::time::Instant;
 
@@ -9,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use slipway_api::{Agent, ids};
 use slipway_database::{Feedback, Marked, Reader};
 use slipway_http::{Error, StatusCode};
+use slipway_mlflow::Mark;
 
 use crate::agents::ConversationStorage;
 use crate::answer::Plain;
@@ -64,7 +67,7 @@ pub(crate) struct Recorded {
     trace_id: String,
     name: String,
     value: f64,
-    /// Whether MLflow has taken the mark as an assessment. It is always false: nothing is delivered to MLflow yet.
+    /// Whether MLflow has taken the mark as an assessment of the trace. If not it is sent later, as long as it is kept.
     proxied: bool,
     /// Whether this mark made the question one of the cases of the agent's evaluations.
     dataset_appended: bool,
@@ -87,16 +90,15 @@ pub(crate) async fn create(call: Call<Json<NewFeedback>>) -> Result<Plain<Record
     let agents: Api<Agent> = Api::namespaced(context.client.clone(), &target.key.namespace);
     let there = agents.get_metadata(name).await.map_err(|error| cluster_error::from_kube(error, &format!("agent {name}")))?;
     let uid = there.metadata.uid.as_deref().unwrap_or_default();
-    let records = reader.of(&ids::team(&team), &target.item.id, uid).map_err(from_database)?;
+    let team = ids::team(&team);
+    let records = reader.of(&team, &target.item.id, uid).map_err(from_database)?;
     match records.give_feedback(&feedback).await.map_err(from_database)? {
-        Marked::Recorded { trace, appended } => Ok(Plain(Recorded {
-            status: "recorded",
-            trace_id: trace,
-            name: feedback.name,
-            value: feedback.value,
-            proxied: false,
-            dataset_appended: appended,
-        })),
+        Marked::Recorded { trace, appended } => {
+            let mark = mark(team, target.item.id.clone(), trace, &feedback);
+            let proxied = delivery::deliver(&call, &records, &mark, &feedback).await;
+            let Mark { trace: trace_id, name, value, .. } = mark;
+            Ok(Plain(Recorded { status: "recorded", trace_id, name, value, proxied, dataset_appended: appended }))
+        }
         Marked::NotFound => Err(Error::not_found(format!("agent {name} has no stored answer of this trace, message and conversation"))),
         Marked::TooMany => Err(Error::new(
             StatusCode::CONFLICT,
@@ -106,6 +108,12 @@ pub(crate) async fn create(call: Call<Json<NewFeedback>>) -> Result<Plain<Record
             Err(Error::unavailable("this API's login to the database may not record feedback; docs/rest.md has the statement that lets it"))
         }
     }
+}
+
+/// As MLflow is sent it.
+fn mark(team: String, agent_id: String, trace: String, feedback: &Feedback) -> Mark {
+    let Feedback { user, name, value, source, comment, .. } = feedback.clone();
+    Mark { team, agent_id, trace, user, name, value, scale: feedback.scale(), source, comment }
 }
 
 /// What the mark says, if it can be one.

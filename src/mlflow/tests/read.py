@@ -38,6 +38,7 @@ def an_assessment(found):
         "rationale": found.rationale,
         "source": [found.source.source_type, found.source.source_id],
         "run": (found.metadata or {}).get("mlflow.assessment.sourceRunId"),
+        "own": {key: value for key, value in (found.metadata or {}).items() if key.startswith("slipway.")},
     }
 
 

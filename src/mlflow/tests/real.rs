@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
-use slipway_mlflow::{Assessment, Facts, Fault, Input, Login, Mlflow, RunStatus, Source, trace_id};
+use slipway_mlflow::{Assessment, Facts, Fault, Input, Login, Mark, Mlflow, RunStatus, Source, trace_id};
 use slipway_peers::Server;
 
 const TRACE: &str = "tr_01ARZ3NDEKTSV4RRFFQ69G5FAV";
@@ -97,8 +97,8 @@ async fn what_is_written_twice_is_read_once_by_mlflows_client() {
     assert_eq!(only["traces"], json!([trace]));
     let rationale = "because <b>\u{1f600}";
     let assessments = json!([
-        {"name": "fluency", "value": null, "error": "the judge is away", "rationale": rationale, "source": ["CODE", "slipway"], "run": run},
-        {"name": "safety", "value": 0.5, "error": null, "rationale": rationale, "source": ["LLM_JUDGE", "stub:/echo"], "run": run},
+        {"name": "fluency", "value": null, "error": "the judge is away", "rationale": rationale, "source": ["CODE", "slipway"], "run": run, "own": {}},
+        {"name": "safety", "value": 0.5, "error": null, "rationale": rationale, "source": ["LLM_JUDGE", "stub:/echo"], "run": run, "own": {}},
     ]);
     assert_eq!(seen["traces"], json!({trace: assessments}));
     let [dataset] = seen["datasets"].as_array().unwrap().as_slice() else { panic!("{}", seen["datasets"]) };
@@ -132,6 +132,45 @@ async fn faults_say_what_is_wrong(server: &Server, mlflow: &Mlflow, experiment: 
     assert!(mlflow.run(experiment, "a' OR name = 'b", "x", 0).await.is_err(), "a key cannot end the filter");
     post(server, "api/2.0/mlflow/experiments/delete", experiment, &json!({"experiment_id": experiment})).await;
     assert_eq!(mlflow.experiment("helper é & co").await.unwrap_err().reason(), "ExperimentDeleted");
+}
+
+fn mark(agent_id: &str, trace: &str, user: &str) -> Mark {
+    let [team, agent_id, trace, user, name] = ["tk_a", agent_id, trace, user, "helpful é \"so\""].map(str::to_owned);
+    let [source, comment] = ["human", "Too <b>vague."].map(|text| Some(text.to_owned()));
+    Mark { team, agent_id, trace, user, name, value: 2.0, scale: 5, source, comment }
+}
+
+#[tokio::test]
+async fn a_mark_of_a_human_that_is_sent_twice_or_changed_is_one_assessment() {
+    let server = slipway_peers::mlflow();
+    let mlflow = Mlflow::new(server.url(), None).unwrap();
+    let experiment = mlflow.experiment("marked").await.unwrap();
+    let first = mark("ag_1", TRACE, "user_1");
+    assert_eq!(mlflow.mark(&first).await, Ok(false), "the trace is not there yet");
+    span(&server, &experiment).await;
+    for (agent_id, trace) in [("ag_2", TRACE), ("ag_1", "tr_01ARZ3NDEKTSV4RRFFQ69G5FAW"), ("ag_1", "tr_1/../../x")] {
+        assert_eq!(mlflow.mark(&mark(agent_id, trace, "user_1")).await, Ok(false), "{agent_id} {trace}");
+    }
+    for _ in 0..2 {
+        assert_eq!(mlflow.mark(&first).await, Ok(true));
+    }
+    let of_marks = |seen: &Value| seen["traces"][trace_id(TRACE).unwrap()].clone();
+    let told = |value: f64, rationale: Value, user: &str, scale: &str, source: &str| {
+        let own = json!({"slipway.scale": scale, "slipway.source": source});
+        json!({"name": first.name, "value": value, "error": null, "rationale": rationale, "source": ["HUMAN", user], "run": null, "own": own})
+    };
+    let own = told(2.0, json!("Too <b>vague."), "user_1", "5", "human");
+    assert_eq!(of_marks(&read(&server, "marked")), json!([own]));
+
+    let changed = Mark { value: 1.0, scale: 1, source: None, comment: None, ..first.clone() };
+    assert_eq!(mlflow.mark(&changed).await, Ok(true));
+    assert_eq!(mlflow.mark(&mark("ag_1", TRACE, "user_2")).await, Ok(true));
+    let mut seen = of_marks(&read(&server, "marked")).as_array().cloned().unwrap();
+    seen.sort_by_key(|one| one["source"][1].to_string());
+    for one in &mut seen {
+        one["rationale"] = json!(one["rationale"].as_str().unwrap_or_default());
+    }
+    assert_eq!(seen, [told(1.0, json!(""), "user_1", "1", ""), told(2.0, json!("Too <b>vague."), "user_2", "5", "human")]);
 }
 
 #[tokio::test]

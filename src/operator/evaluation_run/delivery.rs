@@ -24,7 +24,7 @@ use slipway_api::{EvaluationRun, ids};
 use slipway_cluster::controller::{Next, Phase, Requests};
 use slipway_cluster::{Key, write};
 use slipway_evaluation::wire::CaseResult;
-use slipway_mlflow::{Assessment, Fault, Login, Mlflow};
+use slipway_mlflow::{AGENT_TAG, Assessment, Fault, Mlflow};
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -36,7 +36,6 @@ use crate::context::Context;
 use crate::control_port::Sign;
 use crate::metrics::ByOutcome;
 use crate::registry::{Change, Registered};
-use crate::settings::Settings;
 
 /// The field manager of the condition.
 const MANAGER: &str = "slipway/delivery";
@@ -61,8 +60,6 @@ pub(crate) struct Delivery {
 
 #[derive(Default)]
 struct State {
-    /// The server by its URI; its connections are kept.
-    server: Option<(String, Arc<Mlflow>)>,
     /// How often sending a run has failed, and when it is tried again.
     failed: HashMap<Key, (u32, Instant)>,
 }
@@ -109,18 +106,6 @@ impl Delivery {
         (*count, *until) = (count.saturating_add(1), Instant::now() + pause);
         pause
     }
-
-    fn server(&self, uri: &str) -> Result<Arc<Mlflow>, Fault> {
-        let mut state = self.state();
-        if let Some((of, server)) = &state.server
-            && of == uri
-        {
-            return Ok(server.clone());
-        }
-        let server = Arc::new(Mlflow::new(uri, login(&self.context.settings, uri))?);
-        state.server = Some((uri.to_owned(), server.clone()));
-        Ok(server)
-    }
 }
 
 impl Registered for Delivery {
@@ -165,7 +150,7 @@ async fn reconcile(delivery: &Delivery, key: &Key) -> Next<write::Error> {
         return Ok(Some(left));
     }
     let attempt = async {
-        let mlflow = delivery.server(&uri)?;
+        let mlflow = context.mlflow.at(&uri)?;
         Attempt { delivery, mlflow: &mlflow, key, run, status }.send().await
     };
     let (holds, reason, message) = match timeout(ATTEMPT_TIMEOUT, attempt).await {
@@ -189,11 +174,6 @@ async fn reconcile(delivery: &Delivery, key: &Key) -> Next<write::Error> {
         delivery.state().failed.remove(key);
     }
     Ok(retry)
-}
-
-/// Who changes the URI while the platform runs does not get the login of the server that it was installed with.
-fn login(settings: &Settings, uri: &str) -> Option<Login> {
-    settings.mlflow_login.clone().filter(|_| settings.platform.mlflow_uri.as_deref() == Some(uri))
 }
 
 /// The status of a run that has ended and has not been sent.
@@ -220,7 +200,7 @@ impl Attempt<'_> {
         let traces = content::traces(&results);
         // A pod may name the traces of other agents, which are none of its business.
         let agent_id = ids::agent(&self.key.namespace, &run.spec.agent);
-        let found = mlflow.traces(&traces.values().cloned().collect::<Vec<_>>(), ("slipway.agent_id", &agent_id)).await?;
+        let found = mlflow.traces(&traces.values().cloned().collect::<Vec<_>>(), (AGENT_TAG, &agent_id)).await?;
         if found.len() < traces.len() && self.is_young() {
             return Ok(Sent::Waits);
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use slipway_database::{AppendedCase, Fault, Feedback, Marked, Reader, Records, Store, Turn};
+use slipway_database::{AppendedCase, DueFeedback, Fault, Feedback, Marked, Reader, Records, Store, Turn};
 
 use crate::{Database, Raw, SERVER, assistant, user};
 
@@ -232,7 +232,7 @@ async fn among_a_million_marks_none_is_read_for_another() {
     for _ in 0..20 {
         assert_eq!(records.give_feedback(&mark("tr_2", 1.0)).await, Ok(recorded("tr_2", false)));
     }
-    assert_eq!(database.tenants().delete_old_feedback().await, Ok(0));
+    assert_eq!(database.tenants().delete_old_feedback(90).await, Ok(0));
     assert!(store.delete_conversation("conv_2").await.unwrap());
     // Sessions tell of what they did once a second at most.
     tokio::time::sleep(Duration::from_millis(1500)).await;
@@ -258,7 +258,8 @@ async fn marks_and_cases_go_with_their_conversation_agent_and_age() {
 
     admin.ask("update slipway.feedback set created_at = now() - interval '91 days' where trace_id = 'tr_2'").await.unwrap();
     let tenants = database.tenants();
-    assert_eq!((tenants.delete_old_feedback().await, tenants.delete_old_feedback().await), (Ok(1), Ok(0)));
+    assert_eq!(tenants.delete_old_feedback(92).await, Ok(0));
+    assert_eq!((tenants.delete_old_feedback(90).await, tenants.delete_old_feedback(90).await), (Ok(1), Ok(0)));
     assert_eq!(inputs(&database, "tk_a", "ag_1").await.len(), 2, "a case stays as long as its conversation");
 
     let (aside, _) = tenants.set_aside("tk_a", "ag_1").await.unwrap();
@@ -284,6 +285,10 @@ async fn a_login_that_reads_conversations_records_marks_once_it_may() {
     assert_eq!(records.give_feedback(&mark("tr_1", 0.0)).await, Ok(Marked::NotGranted));
     admin.ask(&format!("grant execute on function slipway.give_feedback to {role}")).await.unwrap();
     assert_eq!(records.give_feedback(&mark("tr_1", 0.0)).await, Ok(recorded("tr_1", true)));
+    let delivered = || async { records.feedback_delivered("tr_1", &mark("tr_1", 0.0)).await };
+    assert_eq!(delivered().await, Ok(false), "a login that was made before there was this function");
+    admin.ask(&format!("grant execute on function slipway.feedback_delivered to {role}")).await.unwrap();
+    assert_eq!(delivered().await, Ok(true));
     let mut raw = Raw::connect(&url).await;
     for forbidden in ["table slipway.feedback", "table slipway.feedback_cases", "table slipway.messages", "table slipway.owners"] {
         let refused = raw.ask(forbidden).await.unwrap_err();
@@ -296,6 +301,97 @@ async fn a_login_that_reads_conversations_records_marks_once_it_may() {
                   set search_path = pg_temp, slipway;
                   select outcome from slipway.give_feedback('tk_a', 'ag_1', 'uid', 'u', 'tr_9', null, null, 'n', 0, null, null, null)";
     assert_eq!(raw.one(shadow).await, "not_found");
+}
+
+/// What MLflow is to be sent, once the grace for new marks is over.
+async fn due(database: &Database, limit: u32) -> Vec<DueFeedback> {
+    let mut admin = database.raw(&database.url).await;
+    admin.ask("update slipway.feedback set due_at = due_at - interval '6 s' where due_at > now() - interval '5 s'").await.unwrap();
+    database.tenants().due_feedback(limit).await.unwrap()
+}
+
+fn traces(due: &[DueFeedback]) -> Vec<&str> {
+    due.iter().map(|due| due.trace.as_str()).collect()
+}
+
+#[tokio::test]
+async fn a_mark_is_due_until_mlflow_has_it_and_again_when_it_changes() {
+    let database = Database::migrated().await;
+    let (store, records, tenants) = (database.tenant("tk_a", "ag_1").await, records(&database, "tk_a", "ag_1"), database.tenants());
+    for number in 1..=3 {
+        said(&store, number, "what?").await;
+        records.give_feedback(&mark(&format!("tr_{number}"), 1.0)).await.unwrap();
+    }
+    assert_eq!(tenants.due_feedback(10).await, Ok(Vec::new()), "it is left to REST for a while");
+    assert_eq!(traces(&due(&database, 2).await), ["tr_1", "tr_2"], "the oldest first");
+    let all = due(&database, 10).await;
+    let told = DueFeedback {
+        team: "tk_a".into(),
+        agent_id: "ag_1".into(),
+        trace: "tr_1".into(),
+        feedback: Feedback { scale: Some(1), ..mark("tr_1", 1.0) },
+    };
+    assert_eq!((all.len(), &all[0]), (3, &told));
+
+    // REST has delivered one, the operator another.
+    assert_eq!(records.feedback_delivered("tr_1", &mark("tr_1", 1.0)).await, Ok(true));
+    assert_eq!(tenants.feedback_delivered(&all[1]).await, Ok(true));
+    assert_eq!(traces(&due(&database, 10).await), ["tr_3"]);
+    // Another agent's mark stays as it is.
+    let other = Reader::open(&database.url, None, None).unwrap().of("tk_a", "ag_2", UID).unwrap();
+    assert_eq!(other.feedback_delivered("tr_3", &mark("tr_3", 1.0)).await, Ok(true));
+    assert_eq!(traces(&due(&database, 10).await), ["tr_3"]);
+
+    // A changed mark is due again, and the one before it does not count as delivered.
+    let change = Feedback { comment: Some("better".into()), ..mark("tr_1", 1.0) };
+    for (number, changed) in
+        [change.clone(), Feedback { value: 5.0, ..change.clone() }, Feedback { scale: Some(5), ..change.clone() }].into_iter().enumerate()
+    {
+        records.give_feedback(&changed).await.unwrap();
+        records.feedback_delivered("tr_1", &mark("tr_1", 1.0)).await.unwrap();
+        let now = due(&database, 10).await;
+        assert_eq!(now.last().map(|due| &due.feedback), Some(&Feedback { scale: Some(changed.scale()), ..changed.clone() }), "{number}");
+        records.feedback_delivered("tr_1", &changed).await.unwrap();
+        assert_eq!(traces(&due(&database, 10).await), ["tr_3"], "{number}");
+    }
+    // What was sent late is made good.
+    records.feedback_delivered("tr_1", &mark("tr_1", 1.0)).await.unwrap();
+    assert_eq!(traces(&due(&database, 10).await), ["tr_3", "tr_1"]);
+}
+
+#[tokio::test]
+async fn a_mark_whose_trace_is_missing_waits_longer_each_time() {
+    let database = Database::migrated().await;
+    said(&database.tenant("tk_a", "ag_1").await, 1, "what?").await;
+    let (records, tenants) = (records(&database, "tk_a", "ag_1"), database.tenants());
+    records.give_feedback(&mark("tr_1", 1.0)).await.unwrap();
+    let first = due(&database, 10).await.remove(0);
+    let mut admin = database.raw(&database.url).await;
+    for (age, seconds) in [("0 s", 30), ("10 min", 600), ("3 hours", 10_800), ("40 days", 86_400)] {
+        admin.ask(&format!("update slipway.feedback set created_at = now() - interval '{age}'")).await.unwrap();
+        tenants.postpone_feedback(&first).await.unwrap();
+        let waits = admin.one("select round(extract(epoch from due_at - now()))::text from slipway.feedback").await;
+        assert!(waits.parse::<i64>().unwrap().abs_diff(seconds) <= 5, "{age}: {waits}");
+    }
+    assert_eq!(tenants.due_feedback(10).await, Ok(Vec::new()));
+    // A changed mark does not wait for the one before it, and one that MLflow has is not made due.
+    records.give_feedback(&mark("tr_1", 0.7)).await.unwrap();
+    assert_eq!(traces(&due(&database, 10).await), ["tr_1"]);
+    records.feedback_delivered("tr_1", &mark("tr_1", 0.7)).await.unwrap();
+    tenants.postpone_feedback(&first).await.unwrap();
+    assert_eq!(admin.one("select count(*) from slipway.feedback where due_at is null").await, "1");
+}
+
+#[tokio::test]
+async fn marks_from_before_mlflow_was_sent_any_are_due() {
+    let database = Database::empty();
+    slipway_database::migrate_up_to(&database.url, 12).await.unwrap();
+    said(&database.store("tk_a", "ag_1"), 1, "what?").await;
+    let records = records(&database, "tk_a", "ag_1");
+    records.give_feedback(&mark("tr_1", 1.0)).await.unwrap();
+    assert!(records.feedback_delivered("tr_1", &mark("tr_1", 1.0)).await.is_err(), "the manager has not migrated yet");
+    slipway_database::migrate(&database.url, None, None).await.unwrap();
+    assert_eq!(traces(&due(&database, 10).await), ["tr_1"]);
 }
 
 #[tokio::test]

@@ -98,6 +98,7 @@ async fn a_teams_login_reads_and_changes_nothing_of_another_team() {
         ("delete from slipway.feedback".into(), denied),
         ("select * from slipway.give_feedback('a', 'ag_1', 'u', 'user', 'tr_1', null, null, 'n', 0, null, null, null)".into(), denied),
         ("select * from slipway.give_feedback('b', 'ag_1', 'u', 'user', 'tr_1', null, null, 'n', 0, null, null, null)".into(), denied),
+        ("select slipway.feedback_delivered('a', 'ag_1', 'tr_1', 'user', 'n', 0, 1, null, null)".into(), denied),
         ("update slipway.owners set open_until = 'infinity'".into(), denied),
         ("select slipway.owned_by('b', 'ag_1', 'a guess')".into(), rows),
         ("select slipway.team()".into(), rows),

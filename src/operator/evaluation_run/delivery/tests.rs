@@ -4,13 +4,13 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::core::DeserializeGuard;
 use serde_json::Value;
 use slipway_mlflow::trace_id;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
+use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::sleep;
 
 use super::*;
 use crate::evaluation_run::tests::{FakePod, Home, ID, RUN, object, report, sign};
-use crate::testing::settings;
+use crate::testing::send_spans;
 
 const TRACES: [&str; 2] = ["tr_01ARZ3NDEKTSV4RRFFQ69G5FAV", "tr_01ARZ3NDEKTSV4RRFFQ69G5FAW"];
 
@@ -28,28 +28,6 @@ fn delivery(home: &Home) -> Delivery {
 fn delivered(home: &Home) -> Value {
     let conditions = home.status()["conditions"].as_array().cloned().unwrap_or_default();
     conditions.into_iter().find(|condition| condition["type"] == DELIVERED).unwrap_or_default()
-}
-
-/// Spans as the pods of an agent send them.
-async fn send_spans(address: &str, experiment: &str, agent_id: &str) {
-    let span = |own: &str| {
-        let tag = json!({"key": "mlflow.traceTag.slipway.agent_id", "value": {"stringValue": agent_id}});
-        json!({"attributes": [tag], "traceId": trace_id(own).unwrap().trim_start_matches("tr-"), "spanId": "00f067aa0ba902b7", "name": "invoke_agent", "kind": 1,
-            "startTimeUnixNano": "1795625611000000000", "endTimeUnixNano": "1795625612000000000"})
-    };
-    for own in TRACES {
-        let body = json!({"resourceSpans": [{"scopeSpans": [{"spans": [span(own)]}]}]}).to_string();
-        let mut stream = TcpStream::connect(address).await.unwrap();
-        let head = format!(
-            "POST /v1/traces HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\nx-mlflow-experiment-id: {experiment}\r\n\
-             Content-Length: {}\r\nConnection: close\r\n\r\n",
-            body.len()
-        );
-        stream.write_all((head + &body).as_bytes()).await.unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.unwrap();
-        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    }
 }
 
 /// Lets MLflow be reached at another port.
@@ -100,7 +78,7 @@ async fn a_run_reaches_mlflow_once_whatever_is_away_or_killed() {
     assert_eq!(reconcile(&delivery(&home), &home.key).await.unwrap(), Some(TRACES_INTERVAL));
     assert_eq!(home.writes(), writes);
     let experiment = Mlflow::new(server.url(), None).unwrap().experiment("helper").await.unwrap();
-    send_spans(&address, &experiment, &ids::agent("team-a", "helper")).await;
+    send_spans(&address, &experiment, &ids::agent("team-a", "helper"), &TRACES).await;
 
     // Managers are killed at every point of it.
     for milliseconds in [15, 40, 80, 120, 180, 260, 360] {
@@ -139,14 +117,4 @@ async fn a_run_reaches_mlflow_once_whatever_is_away_or_killed() {
     let writes = home.writes();
     assert_eq!(reconcile(&delivery(&home), &home.key).await.unwrap(), None);
     assert_eq!(home.writes(), writes);
-}
-
-#[test]
-fn the_login_is_for_the_server_that_the_platform_was_installed_with() {
-    let mut settings = settings(None);
-    settings.platform.mlflow_uri = Some("https://mlflow.example.com".to_owned());
-    settings.mlflow_login = Login::new(None, None, Some("hunter2")).unwrap();
-    assert!(login(&settings, "https://mlflow.example.com").is_some());
-    assert!(login(&settings, "https://elsewhere.example.com").is_none());
-    assert!(!format!("{settings:?}").contains("hunter2"));
 }

@@ -1,9 +1,12 @@
 //! Marks for answers, in a real PostgreSQL.
 
+use std::time::{Duration, Instant};
+
 use reqwest::Method;
 use serde_json::{Value, json};
 use slipway_database::{NewMessage, Options, Role, Run, Store, Turn, migrate};
-use slipway_peers::Postgres;
+use slipway_mlflow::{Mlflow, trace_id};
+use slipway_peers::{Postgres, Server};
 use slipway_rest::{Authentication, PlatformSettings, RestSettings};
 
 use crate::{Answer, Api, settings};
@@ -153,4 +156,78 @@ async fn marks_of_one_caller_have_a_rate() {
     }
     assert!(statuses.len() > 30 && statuses.last() == Some(&429), "{statuses:?}");
     assert!(last.unwrap().headers.contains_key("retry-after"));
+}
+
+/// A span of a trace, as a pod of the agent sends it.
+async fn span(mlflow: &Server, trace: &str, agent_id: &str) {
+    let experiment = Mlflow::new(mlflow.url(), None).unwrap().experiment("helper").await.unwrap();
+    let tag = json!({"key": "mlflow.traceTag.slipway.agent_id", "value": {"stringValue": agent_id}});
+    let span = json!({"attributes": [tag], "traceId": trace_id(trace).unwrap().trim_start_matches("tr-"), "spanId": "00f067aa0ba902b7",
+        "name": "invoke_agent", "kind": 1, "startTimeUnixNano": "1795625611000000000", "endTimeUnixNano": "1795625612000000000"});
+    let body = json!({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}).to_string();
+    let request = reqwest::Client::new().post(format!("{}/v1/traces", mlflow.url())).header("content-type", "application/json");
+    assert_eq!(request.header("x-mlflow-experiment-id", experiment).body(body).send().await.unwrap().status(), 200);
+}
+
+#[tokio::test]
+async fn a_mark_is_proxied_when_mlflow_has_taken_it_and_is_recorded_all_the_same() {
+    const OWN: &str = "tr_01ARZ3NDEKTSV4RRFFQ69G5FAV";
+    const OTHERS: &str = "tr_01ARZ3NDEKTSV4RRFFQ69G5FAW";
+    let (postgres, mlflow) = (Postgres::start(), slipway_peers::mlflow());
+    migrate(&postgres.url(), None, None).await.unwrap();
+    let nobody = format!("http://127.0.0.1:{}", slipway_peers::free_port());
+    let platform = PlatformSettings::new(Some(nobody), Some(&postgres.url()));
+    let api = Api::start(RestSettings { platform, ..settings() }, Authentication::Off).await;
+    let id = api.agent("Helper", &[]).await.body["data"]["id"].as_str().unwrap().to_owned();
+    for trace in [OWN, OTHERS] {
+        talk(&postgres, &id, trace, "What is tea?").await;
+    }
+    let proxied = async |trace: &str, value: f64, comment: &str| {
+        let body = json!({"agent_id": "helper", "trace_id": trace, "name": "helpful", "value": value, "scale": 5, "comment": comment});
+        let answer = mark(&api, body).await;
+        assert_eq!((answer.status.as_u16(), &answer.body["value"]), (200, &json!(value)), "{}", answer.body);
+        answer.body["proxied"].as_bool().unwrap()
+    };
+    let of_mlflow = |uri: &str| {
+        let change = json!({"data": {"mlflow_uri": uri}});
+        api.cluster.set("/api/v1/namespaces/slipway-system/configmaps/slipway-platform", change);
+    };
+    let due = || postgres.psql("SELECT string_agg(trace_id, ',' ORDER BY trace_id) FROM slipway.feedback WHERE due_at IS NOT NULL");
+    assert!(!proxied(OWN, 1.0, "nobody listens").await);
+
+    // One that says nothing does not keep the caller.
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    of_mlflow(&format!("http://{}", silent.local_addr().unwrap()));
+    let begun = Instant::now();
+    assert!(!proxied(OWN, 1.0, "nobody answers").await);
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+
+    // The first answer of MLflow comes late.
+    span(&mlflow, OTHERS, "ag_of_another").await;
+    of_mlflow(mlflow.url());
+    assert!(!proxied(OWN, 1.0, "the trace is not there yet").await);
+    assert!(!proxied(OTHERS, 1.0, "the trace is of another agent").await);
+    assert_eq!(due().trim(), format!("{OWN},{OTHERS}"));
+    span(&mlflow, OWN, &id).await;
+    for (value, comment) in [(2.0, "vague"), (4.0, "better")] {
+        let begun = Instant::now();
+        // MLflow can be slow on a machine that is busy.
+        while !proxied(OWN, value, comment).await {
+            assert!(begun.elapsed() < Duration::from_secs(30), "{comment}");
+        }
+    }
+    assert_eq!(due().trim(), OTHERS);
+
+    let script = slipway_peers::repository().join("src/mlflow/tests/read.py");
+    let output = slipway_peers::python(&script, &[mlflow.url(), "helper"], &[]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let seen: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let [only] = seen["traces"][trace_id(OWN).unwrap()].as_array().unwrap().as_slice() else { panic!("{seen:#}") };
+    let user = postgres.psql("SELECT DISTINCT user_id FROM slipway.feedback");
+    assert_eq!((&only["name"], &only["value"], &only["rationale"]), (&json!("helpful"), &json!(4.0), &json!("better")));
+    assert_eq!(only["source"], json!(["HUMAN", user.trim()]));
+    assert_eq!(seen["traces"][trace_id(OTHERS).unwrap()], json!([]));
+    let text = api.rest.metrics();
+    assert!(text.contains("slipway_rest_feedback_deliveries_total{outcome=\"delivered\"} 2"), "{text}");
+    assert!(text.contains("slipway_rest_feedback_deliveries_total{outcome=\"failed\"}"), "{text}");
 }
