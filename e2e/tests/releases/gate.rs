@@ -127,7 +127,7 @@ fn a_change_waits_for_little_but_its_pods() {
     let agent = ground.agent("helper", &spec);
     runs(&agent, 1);
     agent.ready();
-    let seconds = |time: &Value| time.as_str().and_then(|time| time.parse::<Timestamp>().ok()).map(|time| time.as_second());
+    let seconds = |time: &Value| time.as_str().and_then(|time| time.parse::<Timestamp>().ok()).map(Timestamp::as_second);
     let mut candidate = None;
     let begun = Timestamp::now();
     agent.patch(&json!({"systemPrompt": "two"}));
