@@ -94,8 +94,9 @@ pub(super) fn obstacle(run: &EvaluationRun, agent: Option<&Agent>, runtime_image
         let message = format!("spec.agent: there is no Agent {name} in this namespace; the run waits for it");
         return Some(Obstacle::Waits(Cause::new("AgentNotFound", message), ABSENT_TIMEOUT));
     };
-    if track(run) == Track::Candidate {
-        let message = format!("spec.track: Agent {name} has no candidate, as its releases serve at once; make a run on the track stable");
+    let is_waiting = agent.status.as_ref().is_some_and(|status| status.pending_release.is_some());
+    if track(run) == Track::Candidate && !is_waiting {
+        let message = format!("spec.track: Agent {name} has no candidate, as no release of it waits; make a run on the track stable");
         return Some(Obstacle::Final(Cause::new("NoCandidate", message)));
     }
     if let Some(stopped) = agent.stopped_by() {
@@ -241,8 +242,11 @@ mod tests {
             });
             assert_eq!(found, expected, "{spec:?}");
         }
-        let found = obstacle(&run("track: candidate"), Some(&agent("")), platform);
+        let mut agent = agent("");
+        let found = obstacle(&run("track: candidate"), Some(&agent), platform);
         assert!(matches!(found, Some(Obstacle::Final(Cause { reason: "NoCandidate", .. }))), "{found:?}");
+        agent.status = Some(slipway_api::AgentStatus { pending_release: Some(2), ..slipway_api::AgentStatus::default() });
+        assert_eq!(obstacle(&run("track: candidate"), Some(&agent), platform), None);
     }
 
     #[test]
