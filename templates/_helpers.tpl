@@ -16,6 +16,15 @@
 {{- include "slipway.fullname" . }}-rest
 {{- end }}
 
+{{/* Where agents reach the API: the Service of REST, unless the values say otherwise. */}}
+{{- define "slipway.platformUrl" -}}
+{{- if .Values.agents.platformUrl -}}
+{{- .Values.agents.platformUrl -}}
+{{- else if .Values.rest.enabled -}}
+http://{{ include "slipway.rest" . }}.{{ .Release.Namespace }}.svc.{{ .Values.manager.clusterDomain }}
+{{- end -}}
+{{- end }}
+
 {{- define "slipway.state" -}}
 {{- include "slipway.fullname" . }}-state
 {{- end }}

@@ -125,6 +125,50 @@ fn a_run_that_is_cancelled_ends() {
 }
 
 #[test]
+fn a_callback_takes_its_own_token_and_is_not_believed() {
+    let Some(installed) = Api::installed() else { return };
+    let team = Team::new(&fresh("api-evaluations-callback"));
+    let api = Api::of(&team);
+    team.agent("helper", &json!({"storage": "memory"})).ready();
+    let many: Vec<Value> = (0..300).map(|at| json!({"input": format!("Question {at}?"), "expected_output": "something else"})).collect();
+    api.call("POST", SETS).json(&json!({"name": "many", "cases": many})).expect(201);
+    let body = json!({"dataset_name": "many", "scorers": ["correctness"], "min_quality_score": 100});
+
+    // Lies while it is under way, without the token of the call.
+    let id = begun(&api, &body);
+    let lies = json!({"run_id": id, "status": "completed", "scores": {"correctness/mean": 1.0}, "passed": true, "verdict": "PASSED"});
+    let user = team.token("admin");
+    let paths = [
+        format!("{RUNS}/{id}/result"),
+        "/agents/nobody/evaluations/ev_1/result".to_owned(),
+        "/agents/helper/releases/1/eval-result".to_owned(),
+        "/agents/nobody/releases/1/eval-result".to_owned(),
+    ];
+    for path in &paths {
+        for token in ["eyJ9.c2ln", &user] {
+            let answer = installed.call("POST", path).token(token).json(&lies).send();
+            let message = answer.json()["message"].as_str().unwrap_or_default().to_owned();
+            assert_eq!((answer.status, message.as_str()), (401, "the token is not valid for this callback, or no longer"), "{path}");
+        }
+        assert_eq!(installed.call("POST", path).json(&lies).send().status, 401, "{path}");
+    }
+    let run = ended(&api, &id);
+    assert_eq!((&run["status"], &run["passed"]), (&json!("completed"), &json!(false)), "{run:#}");
+
+    // The pod's own callback is heard. Should the operator have asked just then, the next run is the one.
+    let heard = (0..3).any(|_| {
+        let id = begun(&api, &body);
+        ended(&api, &id);
+        let status = team.get(&format!("evaluationrun/{}", id.replace('_', "-")))["status"].clone();
+        assert_eq!(status["passed"], false, "{status:#}");
+        let callback = &status["callback"];
+        assert!(callback.is_null() || callback["attempt"] == 1 && callback["status"] == "completed", "{status:#}");
+        callback["receivedAt"].is_string()
+    });
+    assert!(heard, "no pod has reported the end of its run");
+}
+
+#[test]
 fn datasets_are_made_listed_replaced_and_deleted() {
     let team = Team::new(&fresh("api-datasets"));
     let api = Api::of(&team);

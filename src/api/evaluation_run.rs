@@ -197,6 +197,9 @@ pub struct EvaluationRunStatus {
     #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub attempt: Option<i32>,
+    /// The end of an attempt as the agent's pod has reported it; scores and verdict are computed from its results.
+    #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Option::is_none")]
+    pub callback: Option<EvaluationCallback>,
     /// The generation of the spec that this status speaks of.
     #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
@@ -204,6 +207,21 @@ pub struct EvaluationRunStatus {
     #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
+}
+
+/// A pod's report that a run has ended there.
+#[derive(Serialize, Deserialize, Debug, Clone, Default, PartialEq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct EvaluationCallback {
+    /// The attempt that ended. Its token is used up.
+    #[schemars(range(min = 0))]
+    pub attempt: i32,
+    /// How it ended in the pod: completed, failed or cancelled.
+    #[schemars(length(max = 16))]
+    pub status: String,
+    /// When the report came.
+    #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Option::is_none")]
+    pub received_at: Option<Time>,
 }
 
 /// A case that went badly.

@@ -110,6 +110,10 @@ pub(crate) struct Arguments {
     #[arg(long, env = "SLIPWAY_RELAY_KEY_FILE", default_value = "/var/run/slipway/relay/key")]
     pub relay_key_file: PathBuf,
 
+    /// The file with the key that verifies callbacks of evaluations. The chart mounts an entry of Secret slipway-keys there.
+    #[arg(long, env = "SLIPWAY_CALLBACK_KEY_FILE", default_value = "/var/run/slipway/callback/key")]
+    pub callback_key_file: PathBuf,
+
     /// The address on which /healthz, /readyz and /metrics are served.
     #[arg(long, env = "SLIPWAY_LISTEN", default_value = "[::]:8080")]
     pub listen: SocketAddr,

@@ -1,9 +1,11 @@
 //! The evaluation controller: carries out each EvaluationRun in a pod of its agent, and judges what that reports.
 //!
 //! `plan` says what is to be done next, `cases` reads the dataset, `pod` speaks with the pod, `outcome` judges, `status` writes down
-//! how far it is, `retention` deletes old runs, and `delivery`, a controller of its own, sends what was found to MLflow. All that a
-//! run needs lies in its status and in the pod: what is kept here only says whom to ask first, and since when nothing has happened.
+//! how far it is, `retention` deletes old runs, and `delivery`, a controller of its own, sends what was found to MLflow. `callback`
+//! makes the token with which the pod reports the end; what is found is asked of the pod. All that a run needs lies in its status
+//! and in the pod: what is kept here only says whom to ask first, and since when nothing has happened.
 
+mod callback;
 mod cases;
 mod delivery;
 mod outcome;
@@ -141,6 +143,8 @@ async fn reconcile(controller: &Controller, key: &Key) -> Next<write::Error> {
     }
     let mut before = run.status.clone().unwrap_or_default();
     before.conditions = condition::ours(before.conditions);
+    // The state role writes it. That it came is why the pod is asked now; what it says is not believed.
+    before.callback = None;
     // The cache may not have heard of the last write yet, and nobody else writes.
     let before = controller.remember(key, |under_way| {
         under_way.uid = run.uid();
@@ -296,8 +300,11 @@ impl Work<'_> {
             Ok(begun) => begun,
             Err(cause) => return self.fail(&cause, ports).await,
         };
+        let run_id = self.run_id();
+        let (callback_url, callback_token) =
+            callback::of(&self.controller.context.settings, self.run, &run_id, &self.before, begun.version).unzip();
         let request = wire::Request {
-            run_id: self.run_id(),
+            run_id,
             agent: ports.agent.clone(),
             version: begun.version.map(|version| version.to_string()).unwrap_or_default(),
             dataset: cases.dataset,
@@ -305,6 +312,8 @@ impl Work<'_> {
             scorers: setup.scorers.clone(),
             judge_model: setup.judge_model.clone(),
             min_quality_score: setup.threshold,
+            callback_url,
+            callback_token,
         };
         let mut why = Cause::new("Unreachable", "no pod of the agent answers on its control port");
         // Runs of one agent begin with different pods.

@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::Deserialize;
 use slipway_api::agent::{PodTemplate, Resources};
 use slipway_api::team::AllowedPodSettings;
+use slipway_http::callback::CallbackKey;
 use slipway_mlflow::Login;
 
 use crate::database::DatabaseUrl;
@@ -41,6 +42,8 @@ pub struct Settings {
     pub max_concurrent_rollouts: usize,
     /// Keys the hash over Secrets, so that nobody can try values against it.
     pub secrets_hash_key: Vec<u8>,
+    /// Signs the tokens with which runtimes report the end of an evaluation. Nobody is called back without it.
+    pub callback_key: Option<CallbackKey>,
 }
 
 /// What every agent is told of the platform around it. What is not set is not told.

@@ -19,6 +19,11 @@ pub const MAX_ATTEMPTS: i32 = 3;
 pub const MAKER: &str = "slipway/agent";
 pub const JUDGE: &str = "slipway/evaluation";
 
+/// The field managers of what else is in the status of a run, and decides nothing: that a pod has reported its end, and that
+/// MLflow has it.
+pub const CALLBACK: &str = "slipway/callback";
+pub const DELIVERY: &str = "slipway/delivery";
+
 /// The alphabet of ULIDs, in lower case.
 const CROCKFORD: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 

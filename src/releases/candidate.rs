@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::{Resource, ResourceExt};
 use slipway_api::evaluation_run::{EvaluationPhase, EvaluationProvider};
 use slipway_api::release::ReleaseEvaluation;
@@ -27,7 +28,7 @@ pub(super) struct Run {
     owners: Vec<String>,
     /// Whether the operator made it, as far as the book of its writers says.
     is_made: bool,
-    /// Whether the evaluation controller has written its status, and nobody else.
+    /// Whether the evaluation controller has written its status, and nobody else what decides.
     is_judged: bool,
     deleting: bool,
     spec: EvaluationRunSpec,
@@ -55,10 +56,11 @@ impl Run {
             owner.kind == AgentRelease::kind(&()) && owner.api_version == AgentRelease::api_version(&())
         };
         let book = run.managed_fields();
-        let mut judges = book.iter().filter(|entry| entry.subresource.as_deref() == Some("status")).peekable();
+        let mut writers = book.iter().filter(|entry| entry.subresource.as_deref() == Some("status"));
+        let is_judge = |entry: &ManagedFieldsEntry| entry.manager.as_deref() == Some(gate::JUDGE);
         Some(Self {
             is_made: book.iter().any(|entry| entry.subresource.is_none() && entry.manager.as_deref() == Some(gate::MAKER)),
-            is_judged: judges.peek().is_some() && judges.all(|entry| entry.manager.as_deref() == Some(gate::JUDGE)),
+            is_judged: writers.clone().any(is_judge) && writers.all(|entry| is_judge(entry) || is_harmless(entry)),
             deleting: run.metadata.deletion_timestamp.is_some(),
             owners: run.owner_references().iter().filter(is_release).map(|owner| owner.uid.clone()).collect(),
             spec: run.spec.clone(),
@@ -71,6 +73,17 @@ impl Run {
             verdict: status.verdict,
             message: status.conditions.into_iter().find(|found| found.type_ == condition::READY).map(|ready| ready.message),
         })
+    }
+}
+
+/// Whether somebody else has written of the status only what decides nothing: a callback, or that MLflow has the run.
+fn is_harmless(entry: &ManagedFieldsEntry) -> bool {
+    let owned = entry.fields_v1.as_ref().and_then(|fields| fields.0.as_object()?.get("f:status")?.as_object());
+    let owns_only = |field: &str| owned.is_some_and(|owned| owned.keys().all(|key| key == field || key == "."));
+    match entry.manager.as_deref() {
+        Some(gate::CALLBACK) => owns_only("f:callback"),
+        Some(gate::DELIVERY) => owns_only("f:conditions"),
+        _ => false,
     }
 }
 

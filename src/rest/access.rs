@@ -94,6 +94,8 @@ pub(crate) struct Access {
     tokens: TtlCache<[u8; 32], TokenIdentity>,
     known_good: TtlCache<[u8; 32], ()>,
     failures: FailureLimiter,
+    /// Apart, so that wrong callbacks keep no user out.
+    callback_failures: FailureLimiter,
     reviews: TtlCache<AccessQuestion, bool>,
 }
 
@@ -106,6 +108,7 @@ impl Access {
             tokens: TtlCache::new(REVIEW_TTL),
             known_good: TtlCache::new(GOOD_TOKEN_TTL),
             failures: FailureLimiter::new(Instant::now()),
+            callback_failures: FailureLimiter::new(Instant::now()),
             reviews: TtlCache::new(REVIEW_TTL),
         }
     }
@@ -138,6 +141,11 @@ impl Access {
         identity.caller.ok_or_else(|| invalid("the cluster does not know it, or no longer"))
     }
 
+    /// Notes that the token of a callback was valid, or could not be verified.
+    pub(crate) fn callback_succeeded(&self, address: IpAddr) {
+        self.callback_failures.succeeded(address);
+    }
+
     /// Whether `caller` has `right` in `namespace` (empty: in the whole cluster), on the object `name` if it is known.
     pub(crate) async fn allows(&self, caller: &Arc<Caller>, right: Right, namespace: &str, name: Option<&str>) -> Result<bool, Error> {
         self.may(caller, Attributes::of(right, namespace, name)).await
@@ -167,9 +175,14 @@ pub(crate) async fn admit(
     if permission == Permission::Open {
         return Ok(Admitted { caller: Arc::default(), team: None, refusal: None });
     }
+    if permission == Permission::Callback {
+        callback_token(headers)?;
+        context.access.callback_failures.attempt(address, Instant::now())?;
+        return Ok(Admitted { caller: Arc::default(), team: None, refusal: None });
+    }
     let caller = context.access.caller(headers, address).await?;
     let (right, namespace, name) = match permission {
-        Permission::Open | Permission::Known => return Ok(Admitted { caller, team: None, refusal: None }),
+        Permission::Open | Permission::Callback | Permission::Known => return Ok(Admitted { caller, team: None, refusal: None }),
         Permission::Team(right) => {
             let team = team_with(context, &caller, right, path, headers).await?;
             return Ok(Admitted { caller, team: Some(team), refusal: None });
@@ -349,6 +362,16 @@ fn bearer(headers: &HeaderMap) -> Result<&str, Error> {
         Some(token) => Ok(token),
         None => Err(unauthorized("the header Authorization must be: Bearer, a space, and a token", "Bearer")),
     }
+}
+
+/// The token of a callback.
+pub(crate) fn callback_token(headers: &HeaderMap) -> Result<&str, Error> {
+    bearer(headers)
+}
+
+/// 401 for a callback: whatever is wrong, and whether there is such a run or agent, sounds alike.
+pub(crate) fn invalid_callback() -> Error {
+    unauthorized("the token is not valid for this callback, or no longer", "Bearer error=\"invalid_token\"")
 }
 
 /// 401 for an invalid token.

@@ -2,8 +2,9 @@
 //! the rest and writes its status.
 //!
 //! `request` reads the body, `view` is the form of a run, `comparison` sets two side by side, `profiles` lists the risk
-//! profiles.
+//! profiles, `callback` passes on what runtimes report.
 
+pub(crate) mod callback;
 mod comparison;
 pub(crate) mod profiles;
 mod request;

@@ -102,7 +102,10 @@ pub(crate) fn document(routes: &[Route]) -> Value {
         "security": [{"bearer": []}],
         "paths": paths,
         "components": {
-            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer", "description": "A token of the OIDC issuer, or one that the cluster accepts."}},
+            "securitySchemes": {
+                "bearer": {"type": "http", "scheme": "bearer", "description": "A token of the OIDC issuer, or one that the cluster accepts."},
+                "callback": {"type": "http", "scheme": "bearer", "description": "The token that the platform gives a runtime with an evaluation, for one call."},
+            },
             "schemas": schemas,
             "parameters": parts::parameters(),
             "headers": parts::headers(),

@@ -57,7 +57,7 @@ impl Route {
         A: Answer,
         F: Future<Output = Result<A, Error>> + Send + 'static,
     {
-        let is_charged = !A::IS_CHARGED_ELSEWHERE && permission != Permission::Open;
+        let is_charged = !A::IS_CHARGED_ELSEWHERE && permission.authenticates();
         let handler = move |call: Call, request: Request, refusal: Option<Error>| -> Handled {
             Box::pin(async move {
                 if is_charged {
@@ -88,11 +88,11 @@ impl Route {
         Self { parameters, ..self }
     }
 
-    /// Authenticates and authorizes before the body is read.
+    /// Authenticates and authorizes before the body is read, but for routes that no user calls.
     pub(crate) async fn answer(&self, context: Arc<Context>, path: Path, request: Request) -> Result<Reply, Error> {
         let address = request.address();
         let admitted = access::admit(&context, self.permission, &path, request.headers(), address).await?;
-        if self.permission != Permission::Open {
+        if self.permission.authenticates() {
             request.slot().authenticated(admitted.holder(address))?;
         }
         let query = request.query()?;

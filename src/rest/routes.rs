@@ -3,7 +3,7 @@
 use slipway_http::Method;
 
 use crate::page::PAGED;
-use crate::permission::Permission::{Cluster, Known, Open, Platform, Team, TeamOrNamed};
+use crate::permission::Permission::{Callback, Cluster, Known, Open, Platform, Team, TeamOrNamed};
 use crate::permission::{MEMBER, Right};
 use crate::route::Route;
 use crate::{
@@ -43,12 +43,14 @@ pub(crate) fn all() -> Vec<Route> {
         Route::new(get.clone(), "/agents/{id}/releases/diff", Team(releases::GET), "How two releases differ, value by value.", releases::diff).with(releases::BETWEEN),
         Route::new(get.clone(), "/agents/{id}/releases/{version}", Team(releases::GET), "One release, with all that it holds.", releases::get),
         Route::new(post.clone(), "/agents/{id}/releases/{version}/deploy", Team(CHANGE_AGENT), "Brings a release back: the agent runs what it held.", releases::deploy),
+        Route::new(post.clone(), "/agents/{id}/releases/{version}/eval-result", Callback, "Reports that the evaluation of a release that waits for it has ended. Called by the agent's runtime; the platform computes scores and verdict itself.", evaluations::callback::of_release),
 
         Route::new(get.clone(), "/agents/{id}/evaluations", Team(evaluations::LIST), "The agent's evaluations, newest first, without their worst cases.", evaluations::list).with(evaluations::LISTED),
         Route::new(post.clone(), "/agents/{id}/evaluations", Team(evaluations::CREATE), "Puts the cases of a dataset to the agent, and scores its answers.", evaluations::create),
         Route::new(get.clone(), "/agents/{id}/evaluations/compare", Team(evaluations::GET), "Two completed evaluations side by side, metric by metric.", evaluations::compare).with(evaluations::BOTH),
         Route::new(get.clone(), "/agents/{id}/evaluations/{run_id}", Team(evaluations::GET), "One evaluation, with the cases that went worst.", evaluations::get),
         Route::new(post.clone(), "/agents/{id}/evaluations/{run_id}/cancel", Team(evaluations::CHANGE), "Ends an evaluation that is under way.", evaluations::cancel),
+        Route::new(post.clone(), "/agents/{id}/evaluations/{run_id}/result", Callback, "The same of an evaluation that belongs to no release.", evaluations::callback::of_run),
         Route::new(delete.clone(), "/agents/{id}/evaluations/{run_id}", Team(evaluations::DELETE), "Deletes an evaluation; one that is under way ends.", evaluations::delete),
 
         Route::new(get.clone(), "/agents/{id}/datasets", Team(datasets::LIST), "The datasets for this agent or for any, newest first, without their cases.", datasets::list).with(PAGED),

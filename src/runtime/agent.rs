@@ -7,6 +7,7 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
 
+use reqwest::Url;
 use slipway_api::contract::ToolConfig;
 use slipway_api::tool::ToolType;
 use slipway_database::{Fault, Role};
@@ -36,6 +37,8 @@ pub(crate) struct Agent {
     pub(crate) system_prompt: Option<String>,
     pub(crate) budget: Budget,
     pub(crate) grace: Duration,
+    /// Where the ends of evaluations are reported.
+    pub(crate) platform_url: Option<Url>,
     pub(crate) model: Arc<dyn Model>,
     pub(crate) toolbox: Arc<Toolbox>,
     pub(crate) skills: Arc<Skills>,
@@ -109,6 +112,7 @@ impl Agent {
             system_prompt: settings.system_prompt,
             budget: settings.budget,
             grace: settings.grace,
+            platform_url: settings.platform_url,
             suggestions: settings.suggestions,
             background: Background::start(background_model, Arc::clone(&store), Arc::clone(&memory), recorder.clone()),
             identity: settings.identity,
@@ -138,6 +142,7 @@ impl Agent {
             system_prompt: self.system_prompt.clone(),
             budget: self.budget,
             grace: self.grace,
+            platform_url: None,
             model: Arc::clone(&self.model),
             toolbox: Arc::clone(&self.toolbox),
             skills: Arc::clone(&self.skills),

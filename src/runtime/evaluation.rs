@@ -1,7 +1,8 @@
 //! Evaluations: the platform sends the cases of a run, the agent answers each, and the answers are scored. One run at a time;
-//! what it found is read case by case, and lies in the database where there is one, so that a run goes on in another pod. The
-//! runtime decides nothing with it.
+//! what it found is read case by case, and lies in the database where there is one, so that a run goes on in another pod. That it
+//! has ended is reported by `callback`. The runtime decides nothing with it.
 
+mod callback;
 mod case;
 mod excerpt;
 mod judge;
@@ -24,6 +25,7 @@ use tokio::time::{Instant, sleep};
 use tracing::{error, info, warn};
 
 use crate::agent::Agent;
+use callback::{Patience, Reporter};
 use case::Bench;
 use results::Results;
 pub(crate) use sampling::{Sample, Sampling};
@@ -82,7 +84,7 @@ impl Evaluations {
     }
 
     /// Begins a run, unless it is known.
-    pub(crate) fn begin(self: &Arc<Self>, request: Request) -> Result<Reply, Error> {
+    pub(crate) fn begin(self: &Arc<Self>, mut request: Request) -> Result<Reply, Error> {
         self.check(&request)?;
         let mut known = self.known();
         known.prune(Instant::now());
@@ -97,11 +99,13 @@ impl Evaluations {
             return Err(Error::new(StatusCode::CONFLICT, message));
         }
         let (id, results) = (request.run_id.clone(), Arc::new(Results::new(request.dataset.cases.len())));
+        let reporter = Reporter::of(self.agent.platform_url.as_ref(), &mut request);
         let task = match Bench::new(&self.agent, request, self.limits) {
-            Ok(bench) => Some(self.start(id.clone(), bench, Arc::clone(&results))),
+            Ok(bench) => Some(self.start(id.clone(), bench, Arc::clone(&results), reporter)),
             Err(fault) => {
                 warn!(run = id, fault, "an evaluation cannot begin");
                 results.end(Progress::Failed, Some(fault));
+                tell(reporter, &id, &results);
                 None
             }
         };
@@ -162,7 +166,7 @@ impl Evaluations {
         Err(Error::bad_request(fault))
     }
 
-    fn start(self: &Arc<Self>, id: String, bench: Bench, results: Arc<Results>) -> AbortHandle {
+    fn start(self: &Arc<Self>, id: String, bench: Bench, results: Arc<Results>, reporter: Option<Reporter>) -> AbortHandle {
         info!(run = id, cases = results.total, "an evaluation begins");
         let work = tokio::spawn(run::work(bench, Arc::clone(&self.agent.store), Arc::clone(&results)));
         let (task, evaluations) = (work.abort_handle(), Arc::clone(self));
@@ -171,6 +175,7 @@ impl Evaluations {
                 Ok(()) => {
                     if results.end(Progress::Completed, None) {
                         info!(run = id, "an evaluation is complete");
+                        tell(reporter, &id, &results);
                     }
                 }
                 // Who stopped it has said why.
@@ -178,6 +183,7 @@ impl Evaluations {
                 Err(_) => {
                     error!(run = id, "an evaluation broke off");
                     results.end(Progress::Failed, Some("the evaluation broke off within the runtime".to_owned()));
+                    tell(reporter, &id, &results);
                 }
             }
             drop(results);
@@ -214,6 +220,13 @@ impl Run {
         if let Some(task) = &self.task {
             task.abort();
         }
+    }
+}
+
+/// Reports the end of a run, if the platform wants to hear of it. One that was cancelled has been ended by the platform itself.
+fn tell(reporter: Option<Reporter>, id: &str, results: &Results) {
+    if let Some(reporter) = reporter {
+        tokio::spawn(reporter.tell(results.report(id, true), Patience::default()));
     }
 }
 

@@ -9,6 +9,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use reqwest::Url;
 use serde::Deserialize;
 use slipway_api::agent::RiskProfile;
 use slipway_api::contract::{KnowledgeBaseConfig, ToolConfig};
@@ -27,6 +28,7 @@ pub(crate) struct Settings {
     pub(crate) port: u16,
     pub(crate) control: Option<Control>,
     pub(crate) access: Access,
+    pub(crate) platform_url: Option<Url>,
     pub(crate) log_level: LevelFilter,
     pub(crate) log_format: Format,
     pub(crate) identity: Identity,
@@ -194,6 +196,7 @@ impl Settings {
             port: form.number("RUNTIME_PORT", 8000, 0..=u16::MAX),
             control: control(&mut form),
             access: access(&mut form),
+            platform_url: platform_url(&mut form),
             log_format: if form.choice("RUNTIME_LOG_FORMAT", &["json", "human"]) == "human" { Format::Human } else { Format::Json },
             log_level: level(form.choice("RUNTIME_LOG_LEVEL", &["info", "error", "warn", "debug", "trace"])),
             identity: identity(&mut form),
@@ -266,6 +269,17 @@ fn access<L: Fn(&str) -> Option<OsString>>(form: Lookup<L>) -> Access {
         form.fault("RUNTIME_ACCESS_PUBLIC_KEY is missing; with RUNTIME_ACCESS=platform nobody could be let in");
     }
     Access { public_key, platform_only }
+}
+
+fn platform_url<L: Fn(&str) -> Option<OsString>>(form: Lookup<L>) -> Option<Url> {
+    let url = Url::parse(&form.value("RUNTIME_PLATFORM_URL")?).ok().filter(|url| {
+        let is_plain = url.username().is_empty() && url.password().is_none() && url.query().is_none() && url.fragment().is_none();
+        matches!(url.scheme(), "http" | "https") && url.has_host() && is_plain
+    });
+    if url.is_none() {
+        form.fault("RUNTIME_PLATFORM_URL must be http:// or https:// with a host, and without a password or query");
+    }
+    url
 }
 
 fn identity<L: Fn(&str) -> Option<OsString>>(form: Lookup<L>) -> Identity {
@@ -452,6 +466,11 @@ mod tests {
             ("RUNTIME_EVAL_SAMPLE_RATE", "101", r#"RUNTIME_EVAL_SAMPLE_RATE is "101"; expected a number, 0 to 100"#),
             ("RUNTIME_EVAL_SAMPLES_PER_DAY", "0", r#"RUNTIME_EVAL_SAMPLES_PER_DAY is "0"; expected a number, 1 to 100000"#),
             ("RUNTIME_RISK_PROFILE", "none", r#"RUNTIME_RISK_PROFILE is "none"; supported: standard, low, high"#),
+            (
+                "RUNTIME_PLATFORM_URL",
+                "http://u:hunter2@rest",
+                "RUNTIME_PLATFORM_URL must be http:// or https:// with a host, and without a password or query",
+            ),
             ("RUNTIME_TOOLS", "{}", "RUNTIME_TOOLS must be a JSON array of tools; it goes wrong at line 1 column 0"),
             ("RUNTIME_SUGGESTIONS", "[\n\"a\",", "RUNTIME_SUGGESTIONS must be a JSON array of strings; it goes wrong at line 2 column 4"),
         ] {

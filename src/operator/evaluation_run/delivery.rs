@@ -38,7 +38,7 @@ use crate::metrics::ByOutcome;
 use crate::registry::{Change, Registered};
 
 /// The field manager of the condition.
-const MANAGER: &str = "slipway/delivery";
+const MANAGER: &str = slipway_release::gate::DELIVERY;
 /// How many runs are sent at once, and how many assessments of one run.
 const CONCURRENCY: usize = 2;
 const ASSESSMENTS_AT_ONCE: usize = 4;

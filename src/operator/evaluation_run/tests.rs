@@ -323,6 +323,33 @@ async fn a_run_goes_to_its_pod_and_comes_back_with_a_score() {
 }
 
 #[tokio::test]
+async fn a_callback_makes_the_pod_be_asked_and_is_not_believed() {
+    let pod = FakePod::open("127.77.19.41").await;
+    let mut home = Home::new("127.77.19.41", &json!({}));
+    home.reconcile().await;
+    let request = pod.requests.lock().unwrap()[0].clone();
+    assert!(request.get("callback_url").is_none() && request.get("callback_token").is_none(), "the platform has no address: {request}");
+    let heard = |home: &mut Home, callback: Value| {
+        home.apply(&json!({}));
+        home.run["status"]["callback"] = callback;
+        home.context().caches.evaluation_runs.insert(home.key.clone(), DeserializeGuard(Ok(object(home.run.clone()))));
+    };
+    // The pod says that the run has ended well, and does not know of an end when it is asked.
+    let lie = json!({"attempt": 1, "status": "completed", "receivedAt": "2026-01-01T00:00:00Z"});
+    heard(&mut home, lie.clone());
+    let writes = home.writes();
+    home.reconcile().await;
+    assert_eq!((home.status()["phase"].as_str(), home.writes()), (Some("Running"), writes));
+    // Nor does a failure that is reported end a run whose results can be read, and these decide.
+    pod.say(ID, report(ID, "completed", &[result(0, "scored", Some(0.5)), result(1, "scored", Some(0.1))]));
+    heard(&mut home, json!({"attempt": 1, "status": "failed"}));
+    home.reconcile().await;
+    let status = home.status();
+    assert_eq!((&status["phase"], &status["passed"], &status["score"]), (&json!("Completed"), &json!(false), &json!(30.0)), "{status:#}");
+    assert!(status.get("callback").is_none(), "it stays the field of who wrote it: {status:#}");
+}
+
+#[tokio::test]
 async fn a_run_that_decides_on_a_release_finds_no_results_of_another_of_its_name() {
     let pod = FakePod::open("127.77.19.31").await;
     let home = Home::new("127.77.19.31", &json!({"release": "helper-v2"}));

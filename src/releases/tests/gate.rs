@@ -68,6 +68,12 @@ fn completed(passed: bool, score: f64, provider: &str) -> Value {
         "aggregateScores": means})
 }
 
+/// Somebody else has written these fields of the status.
+fn writes(run: &mut EvaluationRun, manager: &str, fields: &Value) {
+    let entry = json!({"manager": manager, "operation": "Apply", "subresource": "status", "fieldsV1": {"f:status": fields}});
+    run.metadata.managed_fields.as_mut().unwrap().push(serde_json::from_value(entry).unwrap());
+}
+
 /// A status that somebody has bent.
 fn bent(mut status: Value, with: &Value) -> Value {
     status.as_object_mut().unwrap().extend(with.as_object().unwrap().clone());
@@ -236,7 +242,7 @@ fn the_gate_cannot_be_lowered_by_what_it_holds() {
 
 #[test]
 fn runs_that_were_not_asked_for_decide_nothing() {
-    let lies: [fn(&mut EvaluationRun); 9] = [
+    let lies: [fn(&mut EvaluationRun); 12] = [
         |run| run.metadata.managed_fields.as_mut().unwrap()[0].manager = Some("kubectl-create".to_owned()),
         |run| run.metadata.managed_fields.as_mut().unwrap()[1].manager = Some("kubectl-edit".to_owned()),
         |run| {
@@ -245,6 +251,10 @@ fn runs_that_were_not_asked_for_decide_nothing() {
             other.manager = Some("kubectl-edit".to_owned());
             book.push(other);
         },
+        // Under the name of who notes callbacks, something that decides.
+        |run| writes(run, "slipway/callback", &json!({"f:callback": {}, "f:passed": {}})),
+        |run| writes(run, "slipway/delivery", &json!({"f:conditions": {}, "f:aggregateScores": {}})),
+        |run| writes(run, "slipway/callback", &json!({"f:conditions": {}})),
         |run| run.metadata.managed_fields = None,
         |run| run.metadata.owner_references.as_mut().unwrap()[0].uid = "another release".to_owned(),
         |run| run.metadata.owner_references = None,
@@ -268,6 +278,31 @@ fn runs_that_were_not_asked_for_decide_nothing() {
         cluster.passes();
         assert_eq!(cluster.active(), Some(2), "lie {at}: the true one does");
     }
+}
+
+#[test]
+fn a_callback_and_a_delivery_beside_the_verdict_change_nothing() {
+    for callback in [json!({"attempt": 1, "status": "completed"}), json!({"attempt": 1, "status": "failed"})] {
+        let mut cluster = gated();
+        cluster.prompt("p2");
+        cluster.settle();
+        let mut run = cluster.run(&bent(completed(true, 91.5, "slipway"), &json!({"callback": callback})));
+        writes(&mut run, "slipway/callback", &json!({"f:callback": {"f:attempt": {}}}));
+        writes(&mut run, "slipway/delivery", &json!({"f:conditions": {"k:{\"type\":\"Delivered\"}": {}}}));
+        cluster.runs.insert(run.metadata.name.clone().unwrap(), run);
+        cluster.clock += 5;
+        cluster.settle();
+        cluster.check();
+        assert_eq!(cluster.active(), Some(2), "{callback}");
+    }
+    let mut cluster = gated();
+    cluster.prompt("p2");
+    cluster.settle();
+    let mut run = cluster.run(&json!({"phase": "Running", "callback": {"attempt": 1, "status": "completed"}}));
+    writes(&mut run, "slipway/callback", &json!({"f:callback": {"f:attempt": {}}}));
+    cluster.runs.insert(run.metadata.name.clone().unwrap(), run);
+    cluster.settle();
+    assert_eq!((cluster.active(), cluster.status().pending_release), (Some(1), Some(2)), "a callback is no verdict");
 }
 
 #[test]

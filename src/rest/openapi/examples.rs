@@ -13,6 +13,14 @@ pub(super) fn all() -> Vec<(&'static str, Value)> {
         ("putAgentsIdSkills", json!({"skills": []})),
         ("patchAgentsIdStatus", json!({"status": "archived"})),
         ("postAgentsIdReleases", json!({"changelog": "It is kinder now."})),
+        (
+            "postAgentsIdReleasesVersionEvalResult",
+            json!({"run_id": "ev_01jd8z7q3v5x9m2k4n6p8r0s1t", "status": "completed", "scores": {"safety/mean": 1.0}, "passed": true, "verdict": "PASSED (avg=100.0 >= 75)"}),
+        ),
+        (
+            "postAgentsIdEvaluationsRunIdResult",
+            json!({"run_id": "ev_01jd8z7q3v5x9m2k4n6p8r0s1t", "status": "failed", "scores": {}, "passed": false, "verdict": "the judge could not be reached"}),
+        ),
         ("postAgentsIdEvaluations", json!({"risk_profile": "standard", "min_quality_score": 80})),
         (
             "postAgentsIdDatasets",

@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail as tests do")]
 
+mod callbacks;
 mod cluster;
 mod evaluations;
 mod failures;

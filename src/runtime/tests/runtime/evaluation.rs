@@ -1,7 +1,8 @@
 //! Evaluations on the control port: who may begin one, what is found, and that nothing of it stays.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -183,6 +184,50 @@ fn a_run_is_read_case_by_case_and_leaves_nothing_behind() {
         assert_eq!(postgres.psql(&format!("select count(*) from {what}")).trim(), count, "{what}");
     }
     assert_eq!(postgres.psql("select sum(requests), sum(pii) from slipway.usage_by_run").trim(), "2|0");
+}
+
+/// Answers each request with the next of these statuses, and passes on what it said.
+fn listening(statuses: &'static [u16]) -> (String, mpsc::Receiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let (heard, said) = mpsc::channel();
+    thread::spawn(move || {
+        for (stream, status) in listener.incoming().zip(statuses) {
+            let (mut stream, mut text) = (stream.unwrap(), String::new());
+            let mut part = [0; 4096];
+            while !text.ends_with('}') {
+                let length = stream.read(&mut part).unwrap();
+                text.push_str(std::str::from_utf8(&part[..length]).unwrap());
+            }
+            write!(stream, "HTTP/1.1 {status} X\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").unwrap();
+            heard.send(text).unwrap();
+        }
+    });
+    (url, said)
+}
+
+#[test]
+fn the_end_of_a_run_is_reported_to_the_platform_and_nowhere_else() {
+    const PATH: &str = "/api/v1/agents/ag_mine/evaluations/ev_1/result";
+    let (url, said) = listening(&[503, 200]);
+    let (elsewhere, nothing) = listening(&[200]);
+    let platform = Platform::agent(&[("RUNTIME_PLATFORM_URL", &url), ("HTTP_PROXY", &elsewhere), ("ALL_PROXY", &elsewhere)]);
+    let mut body = request(1, &json!(["safety"]), &inputs(["hello".to_owned()]));
+    (body["callback_url"], body["callback_token"]) = (json!(format!("{url}{PATH}")), json!("a.token"));
+    assert_eq!(platform.run(&body)["status"], "completed");
+    for attempt in 1..=2 {
+        let text = said.recv_timeout(Duration::from_secs(20)).unwrap_or_else(|_| panic!("attempt {attempt} should come"));
+        let (head, report) = text.split_once("\r\n\r\n").unwrap();
+        let head = head.to_ascii_lowercase();
+        assert!(head.starts_with(&format!("post {PATH} ")) && head.contains("authorization: bearer a.token"), "{head}");
+        let report: Value = serde_json::from_str(report).unwrap();
+        assert_eq!((&report["run_id"], &report["status"]), (&json!(run_id(1)), &json!("completed")), "{report}");
+        assert!(report["scores"]["safety/mean"].is_number() && report["passed"].is_boolean(), "{report}");
+    }
+    let mut other = request(2, &json!(["safety"]), &inputs(["hello".to_owned()]));
+    (other["callback_url"], other["callback_token"]) = (json!(format!("{elsewhere}{PATH}")), json!("a.token"));
+    assert_eq!(platform.run(&other)["status"], "completed");
+    assert!(nothing.recv_timeout(Duration::from_secs(2)).is_err(), "nobody else is called");
 }
 
 #[test]
