@@ -100,9 +100,9 @@ impl FeedbackDelivery {
             Err(fault @ Fault::Refused { .. }) => ("refused", Some(fault)),
             Err(fault) => return Err(fault.into()),
         };
-        self.count(outcome);
         let noted = if outcome == "delivered" { tenancy.feedback_delivered(due).await } else { tenancy.postpone_feedback(due).await };
         noted.map_err(Trouble::Database)?;
+        self.count(outcome);
         Ok(refused)
     }
 

@@ -75,8 +75,8 @@ mod tests {
 
     const GATED: &str = "governance: {minQualityScore: 75}, storage: postgresql";
 
-    #[test]
-    fn a_gated_agent_runs_its_active_release_and_a_candidate_beside() {
+    #[tokio::test]
+    async fn a_gated_agent_runs_its_active_release_and_a_candidate_beside() {
         use Track::{Candidate, Stable};
         let context = context();
         let key = Key::new("team-a", "helper");

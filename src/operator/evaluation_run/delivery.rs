@@ -39,8 +39,8 @@ use crate::registry::{Change, Registered};
 
 /// The field manager of the condition.
 const MANAGER: &str = slipway_release::gate::DELIVERY;
-/// How many runs are sent at once, and how many assessments of one run.
-const CONCURRENCY: usize = 2;
+/// How many runs are sent at once, whose results are in memory meanwhile, and how many assessments of one run.
+const CONCURRENCY: usize = 1;
 const ASSESSMENTS_AT_ONCE: usize = 4;
 /// How long a worker stays with one run. What is missing then comes next.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_mins(2);

@@ -367,6 +367,9 @@ async fn a_candidate_that_is_not_known_is_not_evaluated() {
     let mut stray = home.agent_pod("127.77.19.32");
     stray.metadata.labels.as_mut().unwrap().insert(labels::TRACK.to_owned(), "candidate".to_owned());
     home.context().caches.pods.seen(&stray);
+    let waiting = json!({"metadata": {"name": "helper", "namespace": "team-a", "uid": "a"}, "spec": {"name": "helper", "framework": "custom"},
+        "status": {"pendingRelease": 2, "pendingEvaluation": RUN}});
+    home.context().caches.agents.insert(Key::new("team-a", "helper"), DeserializeGuard(Ok(object(waiting))).into());
     home.reconcile().await;
     assert_eq!((&home.status()["phase"], home.reason().as_str()), (&json!("Pending"), "NoPod"));
     assert_eq!(pod.asked("post"), 0);

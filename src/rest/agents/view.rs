@@ -61,9 +61,9 @@ pub(crate) enum Status {
     Deploying,
     Deployed,
     DeployFailed,
-    /// A release waits for its evaluation. What was active before serves.
+    // A release waits for its evaluation. What was active before serves.
     Evaluating,
-    /// The newest release was rejected by its evaluation. What was active before serves.
+    // The newest release was rejected by its evaluation. What was active before serves.
     EvalFailed,
     Stopped,
     Archived,

@@ -37,7 +37,7 @@ impl Of<'_> {
         let ports = Ports { sign: sign.clone(), agent: self.agent_id.clone() };
         let workload = Key::new(&self.agent.namespace, self.track.workload(&self.agent.name));
         for (_, ready) in self.context.caches.pods.ready(&workload) {
-            if let Said::Report(report) = ports.ask(address(ready.address), id).await {
+            if let Said::Report(report) = ports.results(address(ready.address), id).await {
                 return report.results;
             }
         }
