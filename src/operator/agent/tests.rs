@@ -63,6 +63,7 @@ fn seen(agent: &Agent, documents: &[Value], settings: &Settings) -> Seen {
         secrets: secrets.iter().map(|secret| (secret.name_any(), Arc::new(SecretState::of(secret, &settings.secrets_hash_key)))).collect(),
         secrets_known: true,
         mlflow_uri: settings.platform.mlflow_uri.clone(),
+        differs: None,
     }
 }
 
