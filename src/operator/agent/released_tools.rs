@@ -38,7 +38,7 @@ pub(super) struct Differs {
     pub kept: Vec<String>,
     /// Not kept, so that they can only be used as they are now.
     pub lost: Vec<String>,
-    /// Why a change would not be kept out.
+    /// Why they are kept in memory alone.
     pub trouble: Option<String>,
 }
 
@@ -54,7 +54,9 @@ impl Differs {
             return Some(Finding::new(TOOLS_AS_RELEASED, false, "NotKept", message));
         }
         if let Some(why) = trouble {
-            let message = format!("the Tools of release v{version} cannot be kept, so that a change of them reaches pods at once: {why}");
+            let message = format!(
+                "the Tools of release v{version} cannot be kept, so that a change of them reaches pods when the manager is restarted: {why}"
+            );
             return Some(Finding::new(TOOLS_AS_RELEASED, false, "CannotBeKept", message));
         }
         let message = || format!("{}: changed or removed since; pods go on with what release v{version} has", names(kept));
