@@ -145,7 +145,7 @@ async fn read_one(
         }
     }
     let trouble = keep(&release, known, context).await?;
-    if let Some(why) = &trouble {
+    if let Some(why) = trouble.as_ref().filter(|_| known.releases.get(&version) != Some(&trouble)) {
         tracing::warn!(agent = %agent, release = release.name, why, "the Tools of a release cannot be kept");
     }
     known.releases.insert(version, trouble);
