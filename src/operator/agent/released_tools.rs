@@ -255,7 +255,7 @@ pub(super) fn in_force(workload: &Workload, context: &Context) -> InForce {
         let tool = context.caches.tools.get(&key);
         match (wanted, now) {
             // It was switched off.
-            (None, None) => continue,
+            (None, None) => {}
             (None, Some(_)) => differs.kept.push(name),
             (Some(wanted), now) if now.as_ref() == Some(wanted) => tools.push((name, tool)),
             (Some(wanted), _) => {
