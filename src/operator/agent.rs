@@ -5,6 +5,7 @@ mod build;
 mod candidate;
 mod gather;
 mod pin;
+mod released_tools;
 mod report;
 mod resolve;
 mod rollout;
@@ -172,6 +173,7 @@ async fn reconcile(controller: &Controller, key: &Key) -> Next<write::Error> {
         context.caches.references.set(key, HashSet::new());
         context.caches.pins.remove(key);
         context.caches.held.remove(key);
+        context.caches.released_tools.remove(key);
         context.untroubled("Agent", key);
         controller.strays.forget(key);
         apply::leave_turn(controller, key);
@@ -189,7 +191,7 @@ async fn reconcile(controller: &Controller, key: &Key) -> Next<write::Error> {
         apply::leave_turn(controller, key);
         return Ok(None);
     }
-    if let Err(error) = pin::read(&agent, context).await {
+    if let Err(error) = read(&agent, context).await {
         apply::keep(&agent, context).await?;
         return Err(error);
     }
@@ -208,6 +210,12 @@ async fn reconcile(controller: &Controller, key: &Key) -> Next<write::Error> {
     let is_unknown = matches!(resolved, Resolved::Unknown(_)) && pin::source(&agent) != Source::Nothing;
     let next = if is_unknown || applied.left.is_some() { WAITING_INTERVAL } else { RESYNC };
     Ok(Some(sooner.map_or(next, |sooner| next.min(sooner))))
+}
+
+/// Reads the releases that an Agent runs or evaluates, and the Tools that these name, as far as that is not known.
+async fn read(agent: &Agent, context: &Context) -> Result<(), write::Error> {
+    pin::read(agent, context).await?;
+    released_tools::read(agent, context).await
 }
 
 /// What came of a reconcile.
@@ -232,8 +240,9 @@ async fn bring(agent: &Agent, tracks: &Tracks<'_>, controller: &Controller) -> R
         apply::keep(agent, context).await?;
         wanted.extend(tracks.kept.iter().flat_map(|track| build::names(&agent.name_any(), *track)));
     }
-    for Workload { track, agent: effective } in &tracks.workloads {
-        let resolved = resolve::resolve(effective, *track, &gather::gather(effective, context), &context.settings);
+    for workload in &tracks.workloads {
+        let Workload { track, agent: effective, .. } = workload;
+        let resolved = resolve::resolve(effective, *track, &gather::gather(workload, context), &context.settings);
         let mut applied = match &resolved {
             Resolved::Plan(plan) => {
                 let mut desired = build::build(plan).into_values()?;
@@ -282,9 +291,14 @@ async fn bring(agent: &Agent, tracks: &Tracks<'_>, controller: &Controller) -> R
 /// watch, by standing-by replicas too, and changes nothing.
 fn desired(context: &Context, key: &Key, kind: ChildKind, name: &str) -> Option<Value> {
     let agent = context.caches.agents.get(key)?.agent().ok()?;
+    if kind == ChildKind::ConfigMap
+        && let Some(of_release) = released_tools::desired(context, &agent, name)
+    {
+        return Some(of_release);
+    }
     let of_name = |workload: &Workload| build::is_name(&key.name, workload.track, kind, name);
-    let Workload { track, agent } = tracks::of(&agent, context)?.workloads.into_iter().find(of_name)?;
-    match resolve::resolve(&agent, track, &gather::gather(&agent, context), &context.settings) {
+    let workload = tracks::of(&agent, context)?.workloads.into_iter().find(of_name)?;
+    match resolve::resolve(&workload.agent, workload.track, &gather::gather(&workload, context), &context.settings) {
         Resolved::Plan(plan) => build::child(&plan, kind, name).ok()?,
         _ => None,
     }
@@ -294,7 +308,7 @@ fn desired(context: &Context, key: &Key, kind: ChildKind, name: &str) -> Option<
 /// said now.
 pub(crate) fn on_track(context: &Context, agent: &Agent, track: Track) -> Option<(Agent, u64)> {
     let workload = tracks::of(agent, context)?.workloads.into_iter().find(|workload| workload.track == track)?;
-    let seen = gather::gather(&workload.agent, context);
+    let seen = gather::gather(&workload, context);
     let Resolved::Plan(plan) = resolve::resolve(&workload.agent, track, &seen, &context.settings) else { return None };
     Some((workload.agent.into_owned(), pods::config(Some(&build::config_hash(&plan)))))
 }
@@ -312,9 +326,9 @@ pub(crate) struct Offering {
 pub(crate) fn offerings(context: &Context, key: &Key) -> Option<(u64, Vec<Offering>)> {
     let agent = context.caches.agents.get(key)?.agent().ok()?;
     let workloads = tracks::of(&agent, context)?.workloads;
-    let Workload { track, agent } = workloads.into_iter().find(|workload| workload.track == Track::Stable)?;
-    let seen = gather::gather(&agent, context);
-    let Resolved::Plan(plan) = resolve::resolve(&agent, track, &seen, &context.settings) else { return None };
+    let workload = workloads.into_iter().find(|workload| workload.track == Track::Stable)?;
+    let seen = gather::gather(&workload, context);
+    let Resolved::Plan(plan) = resolve::resolve(&workload.agent, workload.track, &seen, &context.settings) else { return None };
     let offering = |(name, tool): &(String, Option<Arc<Guarded<Tool>>>)| {
         let spec = &tool.as_ref()?.0.as_ref().ok()?.spec;
         let server = spec.server().filter(|_| spec.enabled)?;

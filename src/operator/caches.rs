@@ -8,8 +8,8 @@ pub(crate) mod pods;
 pub(crate) mod secret;
 pub(crate) mod skill;
 
-use std::collections::HashSet;
-use std::sync::{Mutex, PoisonError};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use kube::api::{ApiResource, TypeMeta};
 use slipway_api::{EvaluationRun, KnowledgeBase, Team, Tool};
@@ -39,9 +39,11 @@ pub(crate) struct Caches {
     pub pods: Pods,
     pub platform: PlatformConfig,
     /// What agents run whose spec does not say it, and what agents name: both told by the agent controller.
-    pub pins: Cache<Artifact>,
+    pub pins: Cache<Release>,
     /// The releases that wait for their evaluation, by agent.
     pub held: Cache<HeldRelease>,
+    /// Of agents with a gate, the Tools of these releases.
+    pub released_tools: Cache<ReleasedTools>,
     pub references: References,
     children: [Cache<Child>; ChildKind::ALL.len()],
     /// Namespaces whose Secrets are known.
@@ -52,15 +54,30 @@ pub(crate) struct Caches {
     pub made: Readiness,
 }
 
-/// A release that waits for its evaluation.
+/// A release that was read for what it holds.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct HeldRelease {
+pub(crate) struct Release {
     /// Of its AgentRelease.
     pub name: String,
     pub uid: String,
+    pub artifact: Artifact,
+}
+
+/// A release that waits for its evaluation.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct HeldRelease {
     /// The EvaluationRun that decides on it, by name.
     pub run: String,
-    pub artifact: Artifact,
+    pub release: Arc<Release>,
+}
+
+/// The Tools that an agent's releases name, as they were then.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct ReleasedTools {
+    /// Their specs as JSON, by the digest that releases have.
+    pub specs: BTreeMap<String, String>,
+    /// The releases whose ConfigMaps were looked for, by version, and why one cannot be made.
+    pub releases: BTreeMap<u64, Option<String>>,
 }
 
 impl Caches {

@@ -28,7 +28,7 @@ pub use artifact::{
     AgentBlock, Artifact, Deployment, Further, Governance, Limits, Memory, Metadata, Model, PodTemplate, Price, Resolved, Resources,
     Runtime,
 };
-pub use canonical::yaml;
+pub use canonical::{digest, yaml};
 pub use capture::autoscaled;
 pub use diff::{Change, diff};
 pub use fault::Fault;

@@ -235,7 +235,7 @@ fn ready(line: &Version, edited: Option<&str>, evaluation: Option<&ReleaseEvalua
             "Active",
             edited.map_or_else(
                 || "this is the agent's active release".to_owned(),
-                |edited| format!("this is the agent's active release, but with the present content of what was edited since: {edited}"),
+                |edited| format!("this is the agent's active release, but with the present content, save of Tools that a gate kept, of what was edited since: {edited}"),
             ),
         ),
         Status::PendingEval => (false, PENDING_EVALUATION, waiting(evaluation)),

@@ -228,6 +228,68 @@ fn a_candidate_that_crashes_is_rejected_and_touches_no_pod() {
     assert_eq!(stable_pods(&agent), before, "the pods that serve were never touched");
 }
 
+/// What the pods of a workload are told of the agent's one Tool.
+fn told(ground: &Ground, workload: &str) -> String {
+    let found = ground.team.kubectl(format!("get configmaps --field-selector metadata.name={workload}-config")).json();
+    let tools = found["items"][0]["data"]["RUNTIME_TOOLS"].as_str().unwrap_or("[]").to_owned();
+    let tools: Value = serde_json::from_str(&tools).unwrap();
+    tools[0]["description"].as_str().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn an_edited_tool_serves_nobody_until_a_release_with_it_has_passed() {
+    let ground = Ground::gated("gate-tools");
+    let tool = |description: &str| ground.team.tool("calculator", &json!({"type": "builtin", "description": description}));
+    tool("one");
+    let mut spec = gate(1);
+    spec["tools"] = json!(["calculator"]);
+    let agent = ground.agent("helper", &spec);
+    runs(&agent, 1);
+    agent.ready();
+    let before = stable_pods(&agent);
+    let first = ground.release("helper", 1)["metadata"]["name"].as_str().unwrap().to_owned();
+    let kept = ground.team.get(&format!("configmap/{first}-tools"));
+    assert_eq!((&kept["immutable"], &kept["metadata"]["ownerReferences"][0]["name"]), (&json!(true), &json!(first)), "{kept:#}");
+    // Its candidate finds no room, so that it waits, and will be rejected for its score.
+    agent.patch(
+        &json!({"governance": {"minQualityScore": 100}, "resources": {"requests": {"memory": "900Ti"}, "limits": {"memory": "900Ti"}}}),
+    );
+    waits(&agent, 2);
+    tool("two");
+    waits(&agent, 3);
+    poll(60, || match told(&ground, "helper-candidate") {
+        found if found == "two" => Ok(()),
+        found => Err(format!("the candidate should have the edited Tool, and has {found}")),
+    });
+    let said = agent.until("told of the Tool", 30, |found| condition(found, "ToolsAsReleased")["status"] == "True");
+    assert!(condition(&said, "ToolsAsReleased")["message"].as_str().unwrap_or_default().contains("calculator"), "{said:#}");
+    assert_eq!((told(&ground, "helper"), stable_pods(&agent)), ("one".to_owned(), before.clone()));
+    agent.patch(&json!({"resources": null}));
+    poll(180, || match ground.release("helper", 4)["status"]["phase"].as_str() {
+        Some("rejected") => Ok(()),
+        phase => Err(format!("v4 should be rejected, and is {phase:?}")),
+    });
+    // The Tool stays as it was edited, so that a release of the old spec with it is next, and passes.
+    if agent.get()["status"]["activeRelease"] == 1 {
+        assert_eq!((told(&ground, "helper"), stable_pods(&agent)), ("one".to_owned(), before.clone()));
+    }
+    runs(&agent, 5);
+    poll(60, || match told(&ground, "helper") {
+        found if found == "two" => Ok(()),
+        found => Err(format!("what has passed should serve, and {found} does")),
+    });
+    agent.until("with new pods", 120, |found| condition(found, "Reconciling")["status"] == "False");
+    let now = stable_pods(&agent);
+    assert_ne!(now, before);
+    // What has gone is there for whom it was approved.
+    ground.team.kubectl("delete tool calculator").ok();
+    let said = agent.until("told that the Tool is gone", 30, |found| condition(found, "ToolsAsReleased")["status"] == "True");
+    assert_eq!(
+        (condition(&said, "Ready")["status"].as_str(), told(&ground, "helper"), stable_pods(&agent)),
+        (Some("True"), "two".to_owned(), now)
+    );
+}
+
 #[test]
 fn a_comparison_of_words_passes_no_gate_unless_the_platform_says_so() {
     let ground = Ground::gated_with("gate-words", &[]);

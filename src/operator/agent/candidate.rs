@@ -11,16 +11,14 @@ use slipway_release::{Artifact, gate};
 use super::MANAGER;
 use super::pin::{self, Source};
 use crate::caches::child::DeploymentState;
-use crate::caches::{ChildKind, HeldRelease};
+use crate::caches::{ChildKind, HeldRelease, Release};
 use crate::children::Outcome;
 use crate::context::Context;
 
 /// Makes the run of the release that waits, if its time has come and it is not there.
 pub(super) async fn begin(agent: &Agent, outcomes: &[(ChildKind, String, Outcome)], context: &Context) -> Result<(), write::Error> {
     let key = Key::of(agent);
-    let Some(held) = pin::pending_run(agent).and_then(|run| context.caches.held.get(&key).filter(|held| held.run == run)) else {
-        return Ok(());
-    };
+    let Some(held) = pin::pending(agent, context) else { return Ok(()) };
     if agent.stopped_by().is_some() {
         return Ok(());
     }
@@ -32,16 +30,17 @@ pub(super) async fn begin(agent: &Agent, outcomes: &[(ChildKind, String, Outcome
     }
     let active = match pin::source(agent) {
         Source::Held(version) | Source::Pinned(version) => {
-            let Some(active) = context.caches.pins.get(&key).filter(|known| known.metadata.version == version) else { return Ok(()) };
+            let Some(active) = pin::pinned(agent, version, context) else { return Ok(()) };
             Some(active)
         }
         Source::Spec | Source::Nothing => None,
     };
+    let (release, active) = (&*held.release, active.as_ref().map(|active| &active.artifact));
     let api: Api<DynamicObject> =
         Api::namespaced_with(context.client.clone(), &key.namespace, &kube::api::ApiResource::erase::<EvaluationRun>(&()));
     let made = context.caches.evaluation_runs.get(&Key::new(&key.namespace, &held.run));
     if let Some(made) = made {
-        let wanted = gate::run_spec(&held.name, active.as_deref(), &held.artifact);
+        let wanted = gate::run_spec(&release.name, active, &release.artifact);
         if made.0.as_ref().is_ok_and(|made| gate::is_run_spec(&made.spec, &wanted)) {
             return Ok(());
         }
@@ -55,10 +54,10 @@ pub(super) async fn begin(agent: &Agent, outcomes: &[(ChildKind, String, Outcome
             Err(error) => Err(error.into()),
         };
     }
-    let object: DynamicObject = serde_json::from_value(run(agent, &held, active.as_deref()))?;
+    let object: DynamicObject = serde_json::from_value(run(agent, &held, active))?;
     let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
     match quota::retry_on_quota_conflict(|| api.create(&params, &object)).await {
-        Ok(_) => tracing::info!(agent = %key, run = held.run, release = held.name, "the evaluation of a release begins"),
+        Ok(_) => tracing::info!(agent = %key, run = held.run, release = release.name, "the evaluation of a release begins"),
         Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => {}
         Err(error) => return Err(error.into()),
     }
@@ -99,13 +98,7 @@ fn problem(agent: &Agent, state: &DeploymentState, context: &Context) -> Option<
 
 /// The run, owned by the release that it decides on.
 fn run(agent: &Agent, held: &HeldRelease, active: Option<&Artifact>) -> Value {
-    let owner = json!({
-        "apiVersion": AgentRelease::api_version(&()),
-        "kind": AgentRelease::kind(&()),
-        "name": held.name,
-        "uid": held.uid,
-        "controller": true,
-    });
+    let release = &held.release;
     json!({
         "apiVersion": EvaluationRun::api_version(&()),
         "kind": EvaluationRun::kind(&()),
@@ -118,9 +111,20 @@ fn run(agent: &Agent, held: &HeldRelease, active: Option<&Artifact>) -> Value {
                 labels::MANAGED_BY: labels::OPERATOR,
                 labels::AGENT: agent.name_any(),
             },
-            "ownerReferences": [owner],
+            "ownerReferences": [owner(release)],
         },
-        "spec": gate::run_spec(&held.name, active, &held.artifact),
+        "spec": gate::run_spec(&release.name, active, &release.artifact),
+    })
+}
+
+/// Of what goes with a release.
+pub(super) fn owner(release: &Release) -> Value {
+    json!({
+        "apiVersion": AgentRelease::api_version(&()),
+        "kind": AgentRelease::kind(&()),
+        "name": release.name,
+        "uid": release.uid,
+        "controller": true,
     })
 }
 
@@ -135,7 +139,7 @@ mod tests {
     use slipway_api::AgentStatus;
 
     use super::*;
-    use crate::agent::pin::tests::{agent_of, artifact_of};
+    use crate::agent::pin::tests::{agent_of, artifact_of, release_of};
     use crate::caches::child::Child;
     use crate::testing::context_of;
 
@@ -168,16 +172,13 @@ mod tests {
     #[test]
     fn a_run_is_what_the_state_role_believes() {
         let agent = agent_of("systemPrompt: raw, governance: {minQualityScore: 1, evalDataset: easy}");
-        let of = |spec: &str, version| artifact_of(&agent_of(spec), version);
-        let active = of("governance: {minQualityScore: 80, evalDataset: hard}", 1);
+        let active = artifact_of(&agent_of("governance: {minQualityScore: 80, evalDataset: hard}"), 1);
         let held = HeldRelease {
-            name: "helper-2".to_owned(),
-            uid: "r2".to_owned(),
             run: gate::run_name("r2", 1),
-            artifact: of("systemPrompt: new, governance: {minQualityScore: 60, evalDataset: easy}", 2),
+            release: release_of(&agent_of("systemPrompt: new, governance: {minQualityScore: 60, evalDataset: easy}"), 2).into(),
         };
         let made: EvaluationRun = serde_json::from_value(run(&agent, &held, Some(&active))).unwrap();
-        assert_eq!(made.spec, gate::run_spec("helper-2", Some(&active), &held.artifact));
+        assert_eq!(made.spec, gate::run_spec("helper-v2", Some(&active), &held.release.artifact));
         assert_eq!((made.spec.min_quality_score, made.spec.dataset.as_deref()), (Some(80), Some("hard")));
         assert_eq!((made.name_any(), made.owner_references()[0].uid.as_str()), (gate::run_name("r2", 1), "r2"));
     }
@@ -198,12 +199,7 @@ mod tests {
         let context = context_of(Client::new(server, "default"));
         let (key, name) = (Key::new("team-a", "helper"), "helper-candidate".to_owned());
         let mut agent = agent_of("systemPrompt: new, governance: {minQualityScore: 60}");
-        let held = HeldRelease {
-            name: "helper-v1".to_owned(),
-            uid: "r1".to_owned(),
-            run: gate::run_name("r1", 1),
-            artifact: artifact_of(&agent, 1),
-        };
+        let held = HeldRelease { run: gate::run_name("r1", 1), release: release_of(&agent, 1).into() };
         let pending = AgentStatus { pending_release: Some(1), pending_evaluation: Some(held.run.clone()), ..AgentStatus::default() };
         agent.status = Some(pending);
         context.caches.held.insert(key, held.clone());

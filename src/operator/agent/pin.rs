@@ -3,6 +3,7 @@
 //! that waits for its evaluation.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
@@ -12,7 +13,7 @@ use slipway_cluster::Key;
 use slipway_cluster::write;
 use slipway_release::{Artifact, content_of, pinned_content};
 
-use crate::caches::HeldRelease;
+use crate::caches::{HeldRelease, Release};
 use crate::context::Context;
 
 /// How many releases are read at a time: the cluster keeps few of an agent, unless people ask for many.
@@ -59,11 +60,31 @@ pub(super) fn is_held(agent: &Agent, context: &Context) -> bool {
     match source(agent) {
         Source::Nothing => true,
         Source::Held(version) => {
-            let active = context.caches.pins.get(&Key::of(agent)).filter(|known| known.metadata.version == version);
-            active.is_some_and(|active| !content_of(agent).same_content(&active))
+            // What an edited Tool would change is no content.
+            let is_other = |active: Arc<Release>| !content_of(agent).same_content(&active.artifact);
+            pending_run(agent).is_some() || pinned(agent, version, context).is_some_and(is_other)
         }
         Source::Spec | Source::Pinned(_) => false,
     }
+}
+
+/// The release of this version that runs in the place of the spec, if it has been read.
+pub(super) fn pinned(agent: &Agent, version: u64, context: &Context) -> Option<Arc<Release>> {
+    context.caches.pins.get(&Key::of(agent)).filter(|known| known.artifact.metadata.version == version)
+}
+
+/// The release that says which Tools the stable track uses: the active one, if there is a gate.
+pub(super) fn approved(agent: &Agent, context: &Context) -> Option<Arc<Release>> {
+    match source(agent) {
+        Source::Pinned(version) | Source::Held(version) if is_gated(agent) => pinned(agent, version, context),
+        _ => None,
+    }
+}
+
+/// The release that waits for its evaluation, if it has been read.
+pub(super) fn pending(agent: &Agent, context: &Context) -> Option<Arc<HeldRelease>> {
+    let run = pending_run(agent)?;
+    context.caches.held.get(&Key::of(agent)).filter(|held| held.run == run)
 }
 
 /// Reads the releases that an Agent runs in the place of its spec or evaluates, unless they are known.
@@ -78,15 +99,24 @@ async fn read_active(agent: &Agent, context: &Context) -> Result<(), write::Erro
         context.caches.pins.remove(&key);
         return Ok(());
     };
-    if context.caches.pins.get(&key).is_some_and(|known| known.metadata.version == version) {
+    if pinned(agent, version, context).is_some() {
         return Ok(());
     }
-    if let Some(artifact) = find(context, &key, |release| artifact(release, &key, version)).await? {
-        context.caches.pins.insert(key, artifact);
-    } else {
+    if read_again(&key, version, context).await?.is_none() {
         tracing::debug!(agent = %key, version, "the release that runs in place of the spec is not there yet");
     }
     Ok(())
+}
+
+/// Reads the release of this version, whose AgentRelease may be another one now.
+pub(super) async fn read_again(agent: &Key, version: u64, context: &Context) -> Result<Option<Arc<Release>>, write::Error> {
+    let Some(release) = find(context, agent, |release| read_release(release, agent, version)).await? else { return Ok(None) };
+    context.caches.pins.insert(agent.clone(), release);
+    Ok(context.caches.pins.get(agent))
+}
+
+fn read_release(release: &AgentRelease, agent: &Key, version: u64) -> Option<Release> {
+    Some(Release { name: release.name_any(), uid: release.uid()?, artifact: artifact(release, agent, version)? })
 }
 
 async fn read_pending(agent: &Agent, context: &Context) -> Result<(), write::Error> {
@@ -104,8 +134,8 @@ async fn read_pending(agent: &Agent, context: &Context) -> Result<(), write::Err
         evaluation.is_some_and(|evaluation| evaluation.run == run)
     };
     let held = |release: &AgentRelease| {
-        let artifact = Some(release).filter(is_named).and_then(|release| artifact(release, &key, version))?;
-        Some(HeldRelease { name: release.name_any(), uid: release.uid()?, run: run.to_owned(), artifact })
+        let release = Some(release).filter(is_named).and_then(|release| read_release(release, &key, version))?;
+        Some(HeldRelease { run: run.to_owned(), release: Arc::new(release) })
     };
     if let Some(held) = find(context, &key, held).await? {
         context.caches.held.insert(key, held);
@@ -158,8 +188,8 @@ pub(super) fn effective<'a>(agent: &'a Agent, context: &Context) -> Option<Cow<'
         Source::Nothing => return None,
         Source::Pinned(version) | Source::Held(version) => version,
     };
-    let artifact = context.caches.pins.get(&Key::of(agent)).filter(|known| known.metadata.version == version)?;
-    let mut spec = slipway_release::spec(&artifact, &agent.spec).ok()?;
+    let release = pinned(agent, version, context)?;
+    let mut spec = slipway_release::spec(&release.artifact, &agent.spec).ok()?;
     if matches!(source, Source::Held(_)) {
         // They are no content, so that nothing has to be evaluated for them.
         spec.replicas = agent.spec.replicas;
@@ -183,6 +213,10 @@ pub(super) mod tests {
 
     fn agent(prompt: &str) -> Agent {
         agent_of(&format!("systemPrompt: {prompt}"))
+    }
+
+    pub(in crate::agent) fn release_of(of: &Agent, version: u64) -> Release {
+        Release { name: format!("helper-v{version}"), uid: format!("r{version}"), artifact: artifact_of(of, version) }
     }
 
     pub(in crate::agent) fn artifact_of(of: &Agent, version: u64) -> Artifact {
@@ -218,7 +252,7 @@ pub(super) mod tests {
         pinned.status = Some(AgentStatus { active_release: Some(3), pinned_content: Some(hash), ..AgentStatus::default() });
         assert_eq!(prompt(&pinned), None);
         assert!(read(&pinned, &context).await.is_err(), "it is asked for");
-        context.caches.pins.insert(Key::of(&pinned), known);
+        context.caches.pins.insert(Key::of(&pinned), Release { artifact: known, ..release_of(&pinned, 3) });
         read(&pinned, &context).await.unwrap();
         assert_eq!(prompt(&pinned).as_deref(), Some("old"));
         pinned.spec.replicas = 4;

@@ -21,6 +21,7 @@ use slipway_api::names::AgentName;
 use slipway_api::{Agent, AgentSpec, Track, ids};
 
 use super::gather::Seen;
+use super::released_tools::Differs;
 use crate::settings::Settings;
 
 pub(super) use crate::fault::Fault;
@@ -154,7 +155,7 @@ fn plan(agent: &Agent, track: Track, seen: &Seen, settings: &Settings) -> Result
     }
     let mut env = secrets::secrets(spec, seen)?;
     let mut variables = base_variables(agent, track, slug)?;
-    let (named, tool_digests) = tools::tools(seen, &mut variables, &mut env)?;
+    let (named, tool_digests) = tools::tools(track, seen, &mut variables, &mut env)?;
     if own_image {
         own_image::tools(&named, seen, settings)?;
     }
@@ -175,6 +176,8 @@ fn plan(agent: &Agent, track: Track, seen: &Seen, settings: &Settings) -> Result
         );
         return Err(fault("ConfigTooLarge", message));
     }
+    let mut warnings = if own_image { warnings::warnings(spec, seen, settings) } else { Vec::new() };
+    warnings.extend(seen.differs.as_ref().and_then(Differs::finding));
     Ok(Plan {
         namespace,
         owner,
@@ -197,7 +200,7 @@ fn plan(agent: &Agent, track: Track, seen: &Seen, settings: &Settings) -> Result
         closed: spec.access == Some(Access::Platform),
         resources: spec.resources.clone().unwrap_or_else(|| settings.agent_defaults.resources.clone()),
         pod: pod_template(spec.pod_template.as_ref(), &settings.agent_defaults.pod_template),
-        warnings: if own_image { warnings::warnings(spec, seen, settings) } else { Vec::new() },
+        warnings,
         name,
     })
 }

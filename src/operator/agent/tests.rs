@@ -18,11 +18,13 @@ use kube::{Resource, ResourceExt};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use slipway_api::condition::TOOLS_AS_RELEASED;
 use slipway_api::{Agent, KnowledgeBase, Skill, Team, Tool, Track, contract, ids};
 use slipway_cluster::Key;
 use slipway_cluster::references::Kind;
 
 use super::gather::{self, Seen};
+use super::released_tools::Differs;
 use super::resolve::{Fault, Plan, Resolved, resolve};
 use super::{Controller, build, tracks};
 use crate::caches::ChildKind;
@@ -63,6 +65,7 @@ fn seen(agent: &Agent, documents: &[Value], settings: &Settings) -> Seen {
         secrets: secrets.iter().map(|secret| (secret.name_any(), Arc::new(SecretState::of(secret, &settings.secrets_hash_key)))).collect(),
         secrets_known: true,
         mlflow_uri: settings.platform.mlflow_uri.clone(),
+        differs: None,
     }
 }
 
@@ -165,6 +168,22 @@ fn a_candidate() {
     assert_eq!(child(ChildKind::ConfigMap)["data"][contract::STORAGE], "memory");
     assert_eq!(child(ChildKind::Deployment)["spec"]["replicas"], 1);
     golden_on(Track::Candidate, "candidate", &settings(None));
+}
+
+#[test]
+fn a_candidate_waits_whose_tools_are_not_what_its_release_names() {
+    let yaml = agent("tools: [t]") + "---\nkind: Tool\nmetadata: {name: t}\nspec: {name: calculator, type: builtin}\n";
+    let documents = documents(&yaml);
+    let agent = all::<Agent>(&documents, "Agent").remove(0);
+    let on = |track, lost: &[&str]| {
+        let lost = lost.iter().map(|name| (*name).to_owned()).collect();
+        let differs = Some(Differs { version: 2, lost, ..Differs::default() });
+        resolve(&agent, track, &Seen { differs, ..seen(&agent, &documents, &settings(None)) }, &settings(None))
+    };
+    assert!(matches!(on(Track::Candidate, &["t"]), Resolved::Fault(Fault { reason: "ToolChanged", .. })));
+    assert!(matches!(on(Track::Candidate, &[]), Resolved::Plan(_)));
+    let Resolved::Plan(plan) = on(Track::Stable, &["t"]) else { panic!("what serves goes on") };
+    assert!(plan.warnings.iter().any(|found| (found.kind, found.holds) == (TOOLS_AS_RELEASED, Some(false))), "{:?}", plan.warnings);
 }
 
 const TEAM: &str = "---\nkind: Team\nmetadata: {name: a}\nspec: {name: A, gcpServiceAccounts: [me@example.com]}\n";

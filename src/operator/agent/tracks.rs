@@ -2,12 +2,14 @@
 //! so for each of them; a further track is a further pair from [`of`].
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use slipway_api::agent::Storage;
 use slipway_api::{Agent, AgentSpec, Track};
-use slipway_cluster::Key;
 
 use super::pin::{self, Source};
+use super::released_tools;
+use crate::caches::Release;
 use crate::context::Context;
 
 /// One workload of an Agent.
@@ -15,6 +17,8 @@ pub(super) struct Workload<'a> {
     pub track: Track,
     /// The Agent with the spec that is in force on this track.
     pub agent: Cow<'a, Agent>,
+    /// The release that says which Tools it uses. None: as they are.
+    pub release: Option<Arc<Release>>,
 }
 
 /// The workloads of an Agent.
@@ -31,11 +35,17 @@ pub(super) fn of<'a>(agent: &'a Agent, context: &Context) -> Option<Tracks<'a>> 
     match pin::source(agent) {
         // Whatever ran before the gate was set goes on.
         Source::Nothing => tracks.kept.push(Track::Stable),
-        _ => tracks.workloads.push(Workload { track: Track::Stable, agent: pin::effective(agent, context)? }),
+        _ => {
+            let (effective, release) = (pin::effective(agent, context)?, pin::approved(agent, context));
+            if release.as_ref().is_some_and(|release| !released_tools::is_read(agent, release, context)) {
+                return None;
+            }
+            tracks.workloads.push(Workload { track: Track::Stable, agent: effective, release });
+        }
     }
-    if let Some(run) = pin::pending_run(agent) {
-        match candidate(agent, run, context) {
-            Some(agent) => tracks.workloads.push(Workload { track: Track::Candidate, agent: Cow::Owned(agent) }),
+    if pin::pending_run(agent).is_some() {
+        match candidate(agent, context) {
+            Some(candidate) => tracks.workloads.push(candidate),
             None => tracks.kept.push(Track::Candidate),
         }
     }
@@ -44,19 +54,24 @@ pub(super) fn of<'a>(agent: &'a Agent, context: &Context) -> Option<Tracks<'a>> 
 
 /// The Agent as its pending release has it. What it is told in an evaluation it forgets, one pod is enough, and no
 /// autoscaler knows of it.
-fn candidate(agent: &Agent, run: &str, context: &Context) -> Option<Agent> {
-    let held = context.caches.held.get(&Key::of(agent)).filter(|held| held.run == run)?;
-    let spec = slipway_release::spec(&held.artifact, &agent.spec).ok()?;
+fn candidate(agent: &Agent, context: &Context) -> Option<Workload<'static>> {
+    let release = pin::pending(agent, context)?.release.clone();
+    if !released_tools::is_read(agent, &release, context) {
+        return None;
+    }
+    let spec = slipway_release::spec(&release.artifact, &agent.spec).ok()?;
     let spec = AgentSpec { storage: Some(Storage::Memory), database_url: None, database_credentials_secret: None, replicas: 1, ..spec };
-    Some(Agent { spec, ..agent.clone() })
+    let agent = Cow::Owned(Agent { spec, ..agent.clone() });
+    Some(Workload { track: Track::Candidate, agent, release: Some(release) })
 }
 
 #[cfg(test)]
 mod tests {
     use slipway_api::AgentStatus;
+    use slipway_cluster::Key;
 
     use super::*;
-    use crate::agent::pin::tests::{agent_of, artifact_of};
+    use crate::agent::pin::tests::{agent_of, release_of};
     use crate::caches::HeldRelease;
     use crate::testing::context;
 
@@ -89,12 +104,8 @@ mod tests {
         agent.status =
             Some(AgentStatus { pending_release: Some(1), pending_evaluation: Some("ev-1".to_owned()), ..AgentStatus::default() });
         assert_eq!(told(&agent, &context), Some((vec![], vec![Stable, Candidate])), "it has yet to be read");
-        let held = |version, run: &str, spec: &str| HeldRelease {
-            name: "helper-r".to_owned(),
-            uid: "r".to_owned(),
-            run: run.to_owned(),
-            artifact: artifact_of(&agent_of(spec), version),
-        };
+        let held =
+            |version, run: &str, spec: &str| HeldRelease { run: run.to_owned(), release: release_of(&agent_of(spec), version).into() };
         context.caches.held.insert(key.clone(), held(1, "ev-1", &new));
         let candidate = (Candidate, "new".to_owned(), 1, Some(Storage::Memory));
         assert_eq!(told(&agent, &context), Some((vec![candidate.clone()], vec![Stable])));
@@ -107,7 +118,7 @@ mod tests {
         };
         agent.status = Some(status.clone());
         assert_eq!(told(&agent, &context), None, "what is active has yet to be read");
-        context.caches.pins.insert(key.clone(), artifact_of(&agent_of(&format!("systemPrompt: old, replicas: 1, {GATED}")), 1));
+        context.caches.pins.insert(key.clone(), release_of(&agent_of(&format!("systemPrompt: old, replicas: 1, {GATED}")), 1));
         context.caches.held.insert(key.clone(), held(2, "ev-2", &new));
         let stable = |prompt: &str| (Stable, prompt.to_owned(), 3, storage);
         assert_eq!(told(&agent, &context), Some((vec![stable("old"), candidate], vec![])));

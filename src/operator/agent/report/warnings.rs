@@ -4,13 +4,14 @@
 use slipway_api::Agent;
 use slipway_api::agent::Storage;
 use slipway_api::condition::{
-    ANSWERS_SAMPLED, Finding, MODEL_CONFIGURED, NOT_YET_EFFECTIVE, SPENDING_COUNTED, STORAGE_SHARED, TOOLS_UNUSED,
+    ANSWERS_SAMPLED, Finding, MODEL_CONFIGURED, NOT_YET_EFFECTIVE, SPENDING_COUNTED, STORAGE_SHARED, TOOLS_AS_RELEASED, TOOLS_UNUSED,
 };
 
 use crate::agent::resolve::Plan;
 
 /// The conditions that are warnings.
-pub(super) const KINDS: [&str; 6] = [NOT_YET_EFFECTIVE, TOOLS_UNUSED, MODEL_CONFIGURED, SPENDING_COUNTED, STORAGE_SHARED, ANSWERS_SAMPLED];
+pub(super) const KINDS: [&str; 7] =
+    [NOT_YET_EFFECTIVE, TOOLS_UNUSED, MODEL_CONFIGURED, SPENDING_COUNTED, STORAGE_SHARED, ANSWERS_SAMPLED, TOOLS_AS_RELEASED];
 
 /// All warnings; without a plan, those that the spec alone gives rise to.
 pub(super) fn of(agent: &Agent, plan: Option<&Plan>) -> Vec<Finding> {
