@@ -32,16 +32,15 @@ pub(super) struct Tracks<'a> {
 /// All workloads of an Agent; none while it cannot be said what the stable track runs.
 pub(super) fn of<'a>(agent: &'a Agent, context: &Context) -> Option<Tracks<'a>> {
     let mut tracks = Tracks { workloads: Vec::new(), kept: Vec::new() };
-    match pin::source(agent) {
+    if pin::source(agent) == Source::Nothing {
         // Whatever ran before the gate was set goes on.
-        Source::Nothing => tracks.kept.push(Track::Stable),
-        _ => {
-            let (effective, release) = (pin::effective(agent, context)?, pin::approved(agent, context));
-            if release.as_ref().is_some_and(|release| !released_tools::is_read(agent, release, context)) {
-                return None;
-            }
-            tracks.workloads.push(Workload { track: Track::Stable, agent: effective, release });
+        tracks.kept.push(Track::Stable);
+    } else {
+        let (effective, release) = (pin::effective(agent, context)?, pin::approved(agent, context));
+        if release.as_ref().is_some_and(|release| !released_tools::is_read(agent, release, context)) {
+            return None;
         }
+        tracks.workloads.push(Workload { track: Track::Stable, agent: effective, release });
     }
     if pin::pending_run(agent).is_some() {
         match candidate(agent, context) {
