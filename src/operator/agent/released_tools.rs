@@ -329,7 +329,9 @@ mod tests {
                 }
             });
             let context = context_of(Client::new(server, "default"));
-            endpoints.iter().for_each(|(name, endpoint)| offer(&context, name, endpoint));
+            for (name, endpoint) in endpoints {
+                offer(&context, name, endpoint);
+            }
             context
         }
 
