@@ -115,10 +115,16 @@ async fn a_mark_reaches_mlflow_once_whatever_is_away_or_killed() {
         drop(timeout(Duration::from_millis(milliseconds), killed.once()).await);
     }
     let rest = format!("{OTHERS} {NO_ULID}");
-    while due(&postgres) != rest {
+    for _ in 0..20 {
         wait_is_over(&postgres);
-        assert!(matches!(first.once().await, Ok(false)));
+        // MLflow may be at work still on what a killed one has sent, and fails then.
+        assert!(matches!(first.once().await, Ok(false) | Err(Trouble::Mlflow(_))));
+        if due(&postgres) == rest {
+            break;
+        }
+        sleep(Duration::from_millis(300)).await;
     }
+    assert_eq!(due(&postgres), rest);
     assert_eq!(seen(&server, OWN), json!([["helpful", 0.5, "vague", ["HUMAN", "user_1"]]]));
     assert_eq!(seen(&server, OTHERS), json!([]));
 
