@@ -49,6 +49,8 @@ fn an_agent_is_evaluated_and_two_runs_are_compared() {
     assert_eq!((&seed["case_count"], &seed["agent_id"]), (&json!(5), &seeded["agent_id"]), "{seed}");
 
     api.call("POST", SETS).json(&json!({"name": "Hellos", "cases": cases()})).expect(201);
+    // What is newest is told by whole seconds.
+    std::thread::sleep(Duration::from_secs(1));
     let second = ended(&api, &begun(&api, &json!({"dataset_name": "hellos", "min_quality_score": 1})));
     assert_eq!(
         (&second["status"], &second["total_cases"], &second["passed"]),

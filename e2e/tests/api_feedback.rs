@@ -159,8 +159,10 @@ fn a_mark_reaches_mlflow_when_the_trace_is_there_and_stays_one() {
     let span = json!({"traceId": span_id(&trace), "spanId": "00f067aa0ba902b7", "name": "invoke_agent", "kind": 1, "attributes": [tag],
         "startTimeUnixNano": "1795625611000000000", "endTimeUnixNano": "1795625612000000000"});
     let spans = json!({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]});
-    let address = mlflow.url().trim_start_matches("http://").trim_end_matches('/').parse().unwrap();
-    assert_eq!(Api::at(address).whole("POST", "/v1/traces").header("x-mlflow-experiment-id", "0").json(&spans).send().status, 200);
+    let address = mlflow.url().trim_start_matches("http://").trim_end_matches('/');
+    let traces = Api::at(address.parse().unwrap());
+    let sent = traces.whole("POST", "/v1/traces").header("host", address).header("x-mlflow-experiment-id", "0").json(&spans).send();
+    assert_eq!(sent.status, 200, "{}", sent.body);
     for value in [2.0, 4.0] {
         poll(30, || if mark(value) == true { Ok(()) } else { Err("MLflow should take the mark".to_owned()) });
     }
