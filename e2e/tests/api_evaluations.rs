@@ -134,7 +134,7 @@ fn a_callback_takes_its_own_token_and_is_not_believed() {
     team.agent("helper", &json!({"storage": "memory"})).ready();
     let many: Vec<Value> = (0..300).map(|at| json!({"input": format!("Question {at}?"), "expected_output": "something else"})).collect();
     api.call("POST", SETS).json(&json!({"name": "many", "cases": many})).expect(201);
-    let body = json!({"dataset_name": "many", "scorers": ["correctness"], "min_quality_score": 100});
+    let body = json!({"dataset_name": "many", "scorers": ["safety", "correctness"], "min_quality_score": 100});
 
     // Lies while it is under way, without the token of the call.
     let id = begun(&api, &body);

@@ -24,7 +24,7 @@ fn document() -> Value {
 }
 
 /// Agents' pods call these, with tokens that the operator alone makes. That they are heard is shown where a pod calls.
-const OF_PODS: [&str; 2] = ["POST /agents/{id}/evaluations/{run}/result", "POST /agents/{id}/releases/{version}/eval-result"];
+const OF_PODS: [&str; 2] = ["POST /agents/{id}/evaluations/{run_id}/result", "POST /agents/{id}/releases/{version}/eval-result"];
 
 /// Asks nothing of the cluster.
 #[test]
