@@ -81,7 +81,13 @@ impl Mlflow {
             let message = slipway_egress::explain(&error, &place);
             if slipway_egress::is_blocked(&error) { Fault::Address(message) } else { Fault::Unreachable(message) }
         };
-        let answer = request.send().await.map_err(failed)?;
+        let again = request.try_clone();
+        let answer = match (request.send().await, again) {
+            // A server closes connections that nobody has used for some seconds, and may have done so just now.
+            (Err(error), Some(again)) if error.is_request() && !error.is_connect() && !error.is_timeout() => again.send().await,
+            (answer, _) => answer,
+        };
+        let answer = answer.map_err(failed)?;
         let status = answer.status().as_u16();
         let call = || path.split('/').skip(2).collect::<Vec<_>>().join("/");
         let not_mlflow = || Fault::NotMlflow(format!("{place} answers {} with status {status}, but not as MLflow does", call()));

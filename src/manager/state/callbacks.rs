@@ -176,7 +176,10 @@ mod tests {
                 let version: u64 = run["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
                 run["metadata"]["resourceVersion"] = json!((version + 1).to_string());
             };
-            let failure = |code: u16| (code, json!({"kind": "Status", "status": "Failure", "reason": "x", "message": "no", "code": code}));
+            let failure = |code: u16| {
+                let reason = if code == 404 { "NotFound" } else { "Conflict" };
+                (code, json!({"kind": "Status", "status": "Failure", "reason": reason, "message": "no", "code": code}))
+            };
             let path = head.uri.path();
             if !path.ends_with("/namespaces/team-a/evaluationruns/ev-1") && !path.ends_with("/evaluationruns/ev-1/status") {
                 return failure(404);

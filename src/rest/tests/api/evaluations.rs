@@ -242,7 +242,7 @@ async fn a_gate_is_lowered_by_who_may_govern() {
         (json!({"governance": null}), "governance.min_quality_score"),
         (json!({"judge_model": null}), "judge_model"),
     ] {
-        says(&change(body).await, 403, &format!("{field}: this lowers what releases are held to"));
+        says(&change(body).await, 403, &format!("{field}: this lowers what releases of the agent are held to"));
     }
     for body in [json!({"governance": {"min_quality_score": 81}}), json!({"description": "x"})] {
         assert_eq!(change(body).await.status, 200);
