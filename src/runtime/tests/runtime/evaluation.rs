@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use slipway_peers::Postgres;
 
 use crate::control::{key, token};
-use crate::support::{Runtime, eventually, exchange, model};
+use crate::support::{Runtime, eventually, exchange, model, within};
 
 /// An agent with a control port, and the platform that speaks to it.
 pub(crate) struct Platform(Runtime);
@@ -49,11 +49,16 @@ impl Platform {
         report
     }
 
-    /// How many cases of a run have finished.
-    fn progress(&self, run: &str) -> u64 {
+    /// The same without results, which take the pod's time.
+    fn standing(&self, run: &str) -> Value {
         let (status, report) = self.ask(&format!("GET /control/evaluations/{run}?results=0"), &Value::Null);
         assert_eq!((status, &report["results"]), (200, &json!([])), "{report}");
-        report["finished"].as_u64().unwrap()
+        report
+    }
+
+    /// How many cases of a run have finished.
+    fn progress(&self, run: &str) -> u64 {
+        self.standing(run)["finished"].as_u64().unwrap()
     }
 
     /// Begins a run and waits for its end.
@@ -64,7 +69,9 @@ impl Platform {
     }
 
     fn ended(&self, run: &str) -> Value {
-        eventually("the end of a run", || Some(self.report(run)).filter(|report| report["status"] != "running"))
+        let has_ended = |report: &Value| report["status"] != "running";
+        within(Duration::from_mins(2), "the end of a run", || Some(self.standing(run)).filter(has_ended));
+        self.report(run)
     }
 }
 
