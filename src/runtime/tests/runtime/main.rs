@@ -21,7 +21,6 @@ mod database;
 mod evaluation;
 mod families;
 mod guards;
-mod parity;
 mod refusal;
 mod sampling;
 mod skills;
