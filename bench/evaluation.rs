@@ -127,11 +127,13 @@ impl Agent {
         }
         let begun = Instant::now();
         http::call(self.control, "POST", "/control/evaluate", &self.authorization()?, Some(&body.to_string()), 202)?;
+        let path = format!("/control/evaluations/{run}");
+        let report = |path: &str| -> anyhow::Result<Value> {
+            Ok(serde_json::from_str(&http::call(self.control, "GET", path, &self.authorization()?, None, 200)?)?)
+        };
         while begun.elapsed() < DEADLINE {
-            let answer = http::call(self.control, "GET", &format!("/control/evaluations/{run}"), &self.authorization()?, None, 200)?;
-            let report: Value = serde_json::from_str(&answer)?;
-            if report["status"] != "running" {
-                let took = begun.elapsed().as_secs_f64();
+            if report(&format!("{path}?results=0"))?["status"] != "running" {
+                let (took, report) = (begun.elapsed().as_secs_f64(), report(&path)?);
                 let scored =
                     report["results"].as_array().into_iter().flatten().filter(|result| result["scores"][0]["state"] == "scored").count();
                 if report["status"] != "completed" || scored != total {

@@ -41,6 +41,21 @@ checks.not_a_server_error.expected-statuses = ["2xx", "4xx", 503]
 [[operations]]
 include-path-regex = "/agents/.id./(chat|conversations|suggestions|memory)"
 checks.not_a_server_error.expected-statuses = ["2xx", "4xx", 502, 503]
+
+# Marks are kept in the database, which this API has not.
+[[operations]]
+include-path-regex = "^/feedback$"
+checks.not_a_server_error.expected-statuses = ["2xx", "4xx", 503]
+
+# The key of callbacks is the operator's to make, and there is none beside this API.
+[[operations]]
+include-path-regex = "/agents/.id./evaluations/.run_id./result"
+checks.not_a_server_error.expected-statuses = ["2xx", "4xx", 503]
+
+# More cases than there may be are longer than a body may be.
+[[operations]]
+include-path-regex = "/agents/.id./datasets"
+checks.negative_data_rejection.expected-statuses = [400, 401, 403, 404, 405, 406, 409, 413, 415, 422, 428, 429, "5xx"]
 "#;
 
 /// REST, and somebody who may do everything in one team and nothing anywhere else: what platform admins do would stay.

@@ -163,7 +163,8 @@ impl Golden {
 /// What an id is of, if it is one that was thought up: `conv` of `conv_01HF7YAT000000000000000001`.
 fn random(text: &str) -> Option<&str> {
     let (kind, rest) = text.split_once('_')?;
-    let is_id = rest.len() == RANDOM && rest.bytes().all(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase());
+    let is_digit = |is_letter: fn(&u8) -> bool| rest.bytes().all(|byte| byte.is_ascii_digit() || is_letter(&byte));
+    let is_id = rest.len() == RANDOM && (is_digit(u8::is_ascii_uppercase) || is_digit(u8::is_ascii_lowercase));
     (is_id && kind.bytes().all(|byte| byte.is_ascii_lowercase())).then_some(kind)
 }
 

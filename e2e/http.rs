@@ -73,7 +73,10 @@ impl Answer {
     pub(crate) fn ask(mut stream: TcpStream, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> io::Result<Self> {
         stream.set_read_timeout(Some(PATIENCE))?;
         let mut head = Vec::new();
-        write!(head, "{method} {path} HTTP/1.0\r\nHost: agent\r\n")?;
+        write!(head, "{method} {path} HTTP/1.0\r\n")?;
+        if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
+            head.extend(b"Host: agent\r\n");
+        }
         for (name, value) in headers {
             write!(head, "{name}: {value}\r\n")?;
         }

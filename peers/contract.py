@@ -18,6 +18,9 @@ OF_THIS_API = (
     r"a name is needed; .* leaves none once only letters, digits and hyphens are kept",
     r"is longer than \d+ characters",
     r"must not end with .*, which another track of an agent uses",
+    r"^dataset_name: there is no dataset ",
+    r"^dataset_name: dataset .* is for agent ",
+    r"^cases: must have at most \d+ bytes as JSON together",
     r"is there twice, in `config` and beside it, with different values",
     r"`name` and `path` stand in the body, beside `source`",
     r"has 0 characters; it needs",
@@ -25,6 +28,10 @@ OF_THIS_API = (
     r"is no path; it should be relative",
     r"must be a folder's path such as",
     r"^the zip archive cannot be used: ",
+    r"^trace_id: it is needed, unless message_id says",
+    r"^value: must be from \d to \d on this scale",
+    r"must have \d+ to \d+ bytes, and no control characters",
+    r"^comment: must have at most \d+ bytes, and no U\+0000",
 )
 
 

@@ -76,9 +76,10 @@ pub fn openapi_validator(document: &Path) -> Output {
     command.output().unwrap_or_else(|error| panic!("openapi-spec-validator could not be run: {error}"))
 }
 
-/// Nobody's usage is reported from our tests, and a script's output is its own.
-const QUIET: [(&str, &str); 4] = [
+/// Nobody's usage is reported from our tests, nothing is asked of the internet, and a script's output is its own.
+const QUIET: [(&str, &str); 5] = [
     ("MLFLOW_DISABLE_TELEMETRY", "true"),
+    ("MLFLOW_MODEL_CATALOG_URI", ""),
     ("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true"),
     ("DO_NOT_TRACK", "true"),
     ("PYTHONDONTWRITEBYTECODE", "1"),

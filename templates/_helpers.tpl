@@ -16,6 +16,15 @@
 {{- include "slipway.fullname" . }}-rest
 {{- end }}
 
+{{/* Where agents reach the API: the Service of REST, unless the values say otherwise. */}}
+{{- define "slipway.platformUrl" -}}
+{{- if .Values.agents.platformUrl -}}
+{{- .Values.agents.platformUrl -}}
+{{- else if .Values.rest.enabled -}}
+http://{{ include "slipway.rest" . }}.{{ .Release.Namespace }}.svc.{{ .Values.manager.clusterDomain }}
+{{- end -}}
+{{- end }}
+
 {{- define "slipway.state" -}}
 {{- include "slipway.fullname" . }}-state
 {{- end }}
@@ -233,5 +242,23 @@ list stand names, all keys of a domain (example.com/*), and * for everything.
   messageExpression: >-
     "{{ $ }}{{ . }}: agents of this team may not have " + variables.{{ . }}.join(', ') +
     "; a platform admin allows it in the Team or, for all teams, in the chart's values"
+{{- end }}
+{{- end }}
+
+{{/* Where MLflow is, and the login there. */}}
+{{- define "slipway.mlflowEnv" }}
+{{- with .Values.telemetry.mlflowUri }}
+- name: SLIPWAY_MLFLOW_URI
+  value: {{ . | quote }}
+{{- end }}
+{{- with .Values.telemetry.mlflowSecret }}
+{{- range $name := list "MLFLOW_TRACKING_USERNAME" "MLFLOW_TRACKING_PASSWORD" "MLFLOW_TRACKING_TOKEN" }}
+- name: {{ $name }}
+  valueFrom:
+    secretKeyRef:
+      name: {{ $.Values.telemetry.mlflowSecret }}
+      key: {{ $name }}
+      optional: true
+{{- end }}
 {{- end }}
 {{- end }}

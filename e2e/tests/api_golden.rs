@@ -1,6 +1,8 @@
 //! What every endpoint answers when all is well, written down: that no operation of the API's description is without such
 //! an answer, and the answers themselves, but for those of agents and releases, which their own tests keep.
 
+mod evaluations;
+mod feedback;
 mod open;
 mod platform;
 mod stock;
@@ -21,6 +23,9 @@ fn document() -> Value {
     serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
+/// Agents' pods call these, with tokens that the operator alone makes. That they are heard is shown where a pod calls.
+const OF_PODS: [&str; 2] = ["POST /agents/{id}/evaluations/{run_id}/result", "POST /agents/{id}/releases/{version}/eval-result"];
+
 /// Asks nothing of the cluster.
 #[test]
 fn every_operation_has_a_good_answer_written_down_and_nothing_else_has() {
@@ -32,7 +37,8 @@ fn every_operation_has_a_good_answer_written_down_and_nothing_else_has() {
         .map(|(method, path)| format!("{method} {path}"))
         .collect();
     let kept = Golden::operations();
-    let missing: Vec<&String> = described.iter().filter(|operation| !kept.contains_key(*operation)).collect();
+    let missing: Vec<&String> =
+        described.iter().filter(|operation| !kept.contains_key(*operation) && !OF_PODS.contains(&operation.as_str())).collect();
     let bad: Vec<&String> = kept.iter().filter(|(_, good)| !**good).map(|(operation, _)| operation).collect();
     let unknown: Vec<&String> = kept.keys().filter(|operation| !described.contains(*operation)).collect();
     assert!(

@@ -130,7 +130,6 @@ fn what_cannot_be_answered_says_why() {
         ("POST", "/agents/nobody/releases/1/deploy", 404, "there is no agent nobody"),
         ("POST", "/agents/nobody/releases", 404, "there is no agent nobody"),
         ("POST", "/agents/resting/releases", 409, "was never deployed"),
-        ("POST", "/agents/helper/releases/1/eval-result", 404, "no such endpoint"),
         ("DELETE", "/agents/helper/releases/1", 405, "GET"),
     ];
     for (method, path, status, says) in cases {

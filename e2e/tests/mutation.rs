@@ -142,6 +142,10 @@ fn furnish(apart: &Apart, kinds: &[Kind], team: &str) {
                 let path = format!("/api/v1/namespaces/{namespace}/secrets");
                 assert_eq!(apart.call("POST", &path, "application/json", &secret).status, 201);
             }
+            let cases =
+                json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "cases"}, "data": {"golden.yaml": "- input: a\n"}});
+            let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+            assert_eq!(apart.call("POST", &path, "application/json", &cases).status, 201);
         }
     }
     let bystander = json!({
@@ -159,8 +163,9 @@ fn furnish(apart: &Apart, kinds: &[Kind], team: &str) {
                     return Err(format!("{agent} in {namespace} should be settled: {:#}", at("agents")["status"]));
                 }
             }
-            let mut spoken_of =
-                objects.iter().filter(|((resource, place, _), _)| *place == namespace && ["tools", "skills"].contains(&resource.as_str()));
+            let mut spoken_of = objects.iter().filter(|((resource, place, _), _)| {
+                *place == namespace && ["tools", "skills", "datasets", "evaluationruns"].contains(&resource.as_str())
+            });
             if let Some((place, object)) = spoken_of.find(|(_, object)| object["status"]["conditions"].is_null()) {
                 return Err(format!("{place:?} should have its status: {object:#}"));
             }

@@ -4,6 +4,7 @@
 
 mod accounts;
 mod chart;
+mod datasets;
 mod images;
 mod names;
 
@@ -108,6 +109,11 @@ fn a_status_takes_more_than_every_right_in_one_namespace() {
         "spec": {"agent": "hello"},
     });
     kubectl("create -f -").input(&release).ok();
+    let dataset = json!({
+        "apiVersion": "agents.slipway.dev/v1", "kind": "Dataset", "metadata": {"name": "golden", "namespace": team.namespace},
+        "spec": {"cases": [{"input": "a"}]},
+    });
+    kubectl("create -f -").input(&dataset).ok();
     let (owner, boss) = (format!("{}-owner", team.slug), format!("{}-boss", team.slug));
     let _owner = Grant::bind("owner", "cluster-admin", &owner, Some(&team.namespace));
     let _boss = Grant::bind(&boss, "cluster-admin", &boss, None);
@@ -121,6 +127,7 @@ fn a_status_takes_more_than_every_right_in_one_namespace() {
         Try::new(patch("agentrelease/mine", &owner, json!({"phase": "active", "version": 7})), words),
         Try::new(patch("tool/clock", &owner, json!({"phase": "Available"})), words),
         Try::new(patch("skill/greet", &owner, json!({"phase": "Available"})), words),
+        Try::new(patch("dataset/golden", &owner, json!({"phase": "Available"})), words),
         Try::new(
             format!(
                 "-n {} patch agent/hello --type=merge --dry-run=server --as={owner} -p {{\"spec\":{{\"description\":\"d\"}}}}",

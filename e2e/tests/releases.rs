@@ -1,10 +1,11 @@
 //! Every change of what an agent runs is a version: made by itself or asked for, shown by kubectl, brought back, kept.
 //!
-//! `back` has rollbacks, `end` the end of agents, `kills` what a state role leaves that is killed, `many` many at once,
-//! `outside` disks and remotes, `trouble` what others do meanwhile.
+//! `back` has rollbacks, `end` the end of agents, `gate` releases that wait for an evaluation, `kills` what a state role leaves that
+//! is killed, `many` many at once, `outside` disks and remotes, `trouble` what others do meanwhile.
 
 mod back;
 mod end;
+mod gate;
 mod kills;
 mod many;
 mod outside;
@@ -87,7 +88,8 @@ impl Ground {
     /// Waits until the cluster shows no more than these.
     #[track_caller]
     fn shows(&self, name: &str, expected: &[(u64, &str)]) {
-        let expected: Vec<_> = expected.iter().map(|(version, phase)| (*version, (*phase).to_owned(), *phase == "active")).collect();
+        let expected: Vec<_> =
+            expected.iter().map(|(version, phase)| (*version, (*phase).to_owned(), matches!(*phase, "active" | "pending_eval"))).collect();
         poll(20, || match self.shown(name) {
             shown if shown == expected => Ok(()),
             shown => Err(format!("{expected:?} should be shown, and {shown:?} is")),
@@ -252,7 +254,7 @@ fn a_person_asks_for_a_release_and_kubectl_shows_it() {
     ground.team.kubectl("wait agentrelease/autumn --for=condition=Ready --timeout=20s").ok();
     let table = ground.team.kubectl("get agentreleases").ok();
     let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-    assert_eq!(words(table.lines().next().unwrap()), ["NAME", "AGENT", "VERSION", "PHASE", "AGE"]);
+    assert_eq!(words(table.lines().next().unwrap()), ["NAME", "AGENT", "VERSION", "PHASE", "SCORE", "AGE"]);
     let line = words(table.lines().find(|line| line.starts_with("autumn")).unwrap());
     assert_eq!(line[1..4], ["helper", "2", "active"]);
     let told = ground.team.kubectl("describe agent helper").ok();

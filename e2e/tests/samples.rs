@@ -49,6 +49,10 @@ fn together_they_run() {
         let available = skills.iter().any(|skill| skill["status"]["phase"] == "Available");
         if available { Ok(()) } else { Err("the skill should be Available".to_owned()) }
     });
+    until(&format!("datasets -n {}", team.namespace), 10, |datasets| {
+        let available = datasets.iter().any(|dataset| dataset["status"]["phase"] == "Available");
+        if available { Ok(()) } else { Err("the dataset should be Available".to_owned()) }
+    });
     for (name, replicas) in [("hello", 1), ("concierge", 2)] {
         let agent = Agent { team: &team, name: name.to_owned() };
         assert_eq!(agent.ready()["status"]["replicas"], replicas, "{name}");

@@ -192,6 +192,16 @@ pub struct AgentSpec {
     #[schemars(length(max = 16_384))]
     pub suggestions: Option<String>,
 
+    /// The model that judges the agent's answers in evaluations, as provider:/model. Its key comes from the Secrets of the agent. Left out: words are compared, which passes no gate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 256), regex(pattern = r"^(stub|ollama|openai|anthropic|google-ai|vertex-ai|bedrock):/.+$"))]
+    pub judge_model: Option<String>,
+
+    /// How many percent of the agent's answers to people are scored after they were given, by the scorers of governance.riskProfile that need no expected answer, 0 to 100. It takes storage postgresql, and the platform bounds how many answers a day. Default 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 100))]
+    pub eval_sample_rate: Option<i32>,
+
     /// CPU and memory that each pod asks for and is limited to. Default is the chart's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
@@ -225,16 +235,14 @@ pub struct Governance {
     /// Settings of the guards. What is left out is the guard's own default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
-    /// How much harm the agent could do, which is how strictly its releases are looked at: low, standard or high. medium is read as standard. Default standard. It is written into releases; this version of Slipway does not evaluate them yet, and the condition NotYetEffective says so.
+    /// How much harm the agent could do, which is how strictly its releases are looked at: low, standard or high. medium is read as standard. Default standard. It decides which scorers an evaluation uses, and the score to reach where none is asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub risk_profile: Option<RiskProfile>,
-    /// The score that a release must reach before it serves anybody, 0 to 100. 0 asks for none. Default 0.
+    /// The score that a release must reach in its evaluation before it serves anybody, 0 to 100: the evaluation gate. Until then the active release goes on serving. 0 asks for none. Default 0. Lowering it takes the right to update agents/governance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 100))]
-    #[x_kube(validation = kube::core::Rule::new("self == 0")
-        .message("must be 0 for now: releases cannot be held until they are evaluated, which comes with evaluations"))]
     pub min_quality_score: Option<i32>,
-    /// The dataset that releases are evaluated with, by name. It is written into releases; this version of Slipway does not evaluate them yet, and the condition NotYetEffective says so.
+    /// The Dataset of the same namespace that the agent is evaluated with, by name or by id (ds_...). Default is five basic questions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 128))]
     pub eval_dataset: Option<String>,
@@ -384,11 +392,23 @@ pub struct AgentStatus {
     #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub active_release: Option<i64>,
+    /// The version of the release that waits for its evaluation, if one does. The active release serves meanwhile.
+    #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub pending_release: Option<i64>,
+    /// The EvaluationRun that decides on the pending release. It is made when the pods of the candidate track are ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63))]
+    pub pending_evaluation: Option<String>,
+    /// The governance.minQualityScore of the active release, where it has one above 0. Changes are held to it until another release is active, whatever the spec says.
+    #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 100))]
+    pub quality_gate: Option<i32>,
     /// While a release other than the spec's runs, because GitOps owns the spec: the hash of what the spec held when that was asked for. A change of the spec ends it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub pinned_content: Option<String>,
-    /// Ready says whether the agent serves, and has the words for what is wrong. Reconciling: its pods are on the way to what the spec says. Stalled: they will not get there until somebody changes something. Available: its Service has a pod to send requests to. Besides, warnings: NotYetEffective, ModelConfigured, SpendingCounted, StorageShared, ToolsUnused.
+    /// Ready says whether the agent serves, and has the words for what is wrong. Reconciling: its pods are on the way to what the spec says. Stalled: they will not get there until somebody changes something. Available: its Service has a pod to send requests to. Released: the release history has what runs. Approved, while an evaluation gate holds a change: Unknown while its release waits, False once it was rejected. Besides, warnings: NotYetEffective, ModelConfigured, SpendingCounted, StorageShared, ToolsUnused, AnswersSampled, ToolsAsReleased.
     #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,

@@ -7,14 +7,23 @@ pub const READY: &str = "Ready";
 pub const RECONCILING: &str = "Reconciling";
 pub const STALLED: &str = "Stalled";
 pub const AVAILABLE: &str = "Available";
+/// Of an EvaluationRun: whether MLflow has its results. Only where there is an MLflow server.
+pub const DELIVERED: &str = "Delivered";
 /// Of a Team: whether the database itself keeps it apart from others.
 pub const DATABASE_ISOLATED: &str = "DatabaseIsolated";
 /// Of an Agent: whether the release history has what runs.
 pub const RELEASED: &str = "Released";
 /// Of an Agent: that a release runs in the place of its spec.
 pub const PINNED: &str = "Pinned";
+/// Of an Agent with an evaluation gate, while its spec is not what was approved: unknown while a release waits for its
+/// evaluation, false after it was rejected.
+pub const APPROVED: &str = "Approved";
 /// The conditions of an Agent that the release controller writes.
-pub const OF_RELEASES: [&str; 2] = [RELEASED, PINNED];
+pub const OF_RELEASES: [&str; 3] = [RELEASED, PINNED, APPROVED];
+/// Why a change does not run: its release waits for its evaluation.
+pub const PENDING_EVALUATION: &str = "PendingEvaluation";
+/// Why a change does not run: its release was rejected by its evaluation.
+pub const RELEASE_REJECTED: &str = "ReleaseRejected";
 // Warnings: the workload runs, but not as its author may believe. Each is there only while there is something to say.
 /// Replicas share what the agent remembers. False: each keeps its own.
 pub const STORAGE_SHARED: &str = "StorageShared";
@@ -26,6 +35,11 @@ pub const TOOLS_UNUSED: &str = "ToolsUnused";
 pub const MODEL_CONFIGURED: &str = "ModelConfigured";
 /// What the agent's models cost is known, so that the guard spend-limit can count it.
 pub const SPENDING_COUNTED: &str = "SpendingCounted";
+/// The agent's answers are sampled and scored, as it asks.
+pub const ANSWERS_SAMPLED: &str = "AnswersSampled";
+/// Of an Agent with an evaluation gate, once Tools that its active release names are something else: whether its pods go on with
+/// what they were.
+pub const TOOLS_AS_RELEASED: &str = "ToolsAsReleased";
 
 /// A condition's message has at most so many characters. The kinds' schemas allow eight times that, but what the API server
 /// says of a refused object may be longer still, and a status with it would be refused too and say nothing.

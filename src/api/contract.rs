@@ -52,6 +52,11 @@ pub const OTEL_ATTRIBUTES: &str = "OTEL_RESOURCE_ATTRIBUTES";
 pub const DATABASE_MIGRATE: &str = "RUNTIME_DATABASE_MIGRATE";
 pub const DATABASE_PREPARED_STATEMENTS: &str = "RUNTIME_DATABASE_PREPARED_STATEMENTS";
 pub const KNOWLEDGE_BASES: &str = "RUNTIME_KNOWLEDGE_BASES";
+/// Percent of answers that are scored; set together with the next three, and only where answers are stored.
+pub const EVAL_SAMPLE_RATE: &str = "RUNTIME_EVAL_SAMPLE_RATE";
+pub const EVAL_SAMPLES_PER_DAY: &str = "RUNTIME_EVAL_SAMPLES_PER_DAY";
+pub const RISK_PROFILE: &str = "RUNTIME_RISK_PROFILE";
+pub const JUDGE_MODEL: &str = "RUNTIME_JUDGE_MODEL";
 pub const SUGGESTIONS_PROVIDER: &str = "RUNTIME_SUGGESTIONS_PROVIDER";
 pub const SUGGESTIONS: &str = "RUNTIME_SUGGESTIONS";
 pub const AGENT_ID: &str = "RUNTIME_AGENT_ID";

@@ -17,6 +17,8 @@ pub fn all() -> Vec<CustomResourceDefinition> {
         crate::Skill::crd(),
         crate::Agent::crd(),
         crate::AgentRelease::crd(),
+        crate::Dataset::crd(),
+        crate::EvaluationRun::crd(),
     ];
     for crd in &mut all {
         // With the chart gone, agents and teams must not go with it.

@@ -1,6 +1,4 @@
 //! `EvaluationRun`: an agent is asked the cases of a dataset, and its answers are scored.
-//!
-//! Its CRD is not installed: no controller serves it yet. The runtime's evaluations use [`Scorer`].
 
 use std::collections::BTreeMap;
 
@@ -42,7 +40,7 @@ pub const WORST_CASES_MAX: usize = 20;
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = kube::core::Rule::new(
-        "self.agent == oldSelf.agent && self.track == oldSelf.track && has(self.dataset) == has(oldSelf.dataset) && (!has(self.dataset) || self.dataset == oldSelf.dataset) && has(self.release) == has(oldSelf.release) && (!has(self.release) || self.release == oldSelf.release) && has(self.riskProfile) == has(oldSelf.riskProfile) && (!has(self.riskProfile) || self.riskProfile == oldSelf.riskProfile) && has(self.minQualityScore) == has(oldSelf.minQualityScore) && (!has(self.minQualityScore) || self.minQualityScore == oldSelf.minQualityScore) && has(self.judgeModel) == has(oldSelf.judgeModel) && (!has(self.judgeModel) || self.judgeModel == oldSelf.judgeModel) && has(self.scorers) == has(oldSelf.scorers) && (!has(self.scorers) || self.scorers == oldSelf.scorers) && has(self.guidelines) == has(oldSelf.guidelines) && (!has(self.guidelines) || self.guidelines == oldSelf.guidelines)")
+        "self.agent == oldSelf.agent && self.track == oldSelf.track && has(self.dataset) == has(oldSelf.dataset) && (!has(self.dataset) || self.dataset == oldSelf.dataset) && has(self.release) == has(oldSelf.release) && (!has(self.release) || self.release == oldSelf.release) && has(self.riskProfile) == has(oldSelf.riskProfile) && (!has(self.riskProfile) || self.riskProfile == oldSelf.riskProfile) && has(self.minQualityScore) == has(oldSelf.minQualityScore) && (!has(self.minQualityScore) || self.minQualityScore == oldSelf.minQualityScore) && has(self.judgeModel) == has(oldSelf.judgeModel) && (!has(self.judgeModel) || self.judgeModel == oldSelf.judgeModel) && has(self.scorers) == has(oldSelf.scorers) && (!has(self.scorers) || self.scorers == oldSelf.scorers) && has(self.guidelines) == has(oldSelf.guidelines) && (!has(self.guidelines) || self.guidelines == oldSelf.guidelines) && self.excludeFeedback == oldSelf.excludeFeedback")
         .message("a run does not change, but for cancel and ttlSecondsAfterFinished; make another one"),
     validation = kube::core::Rule::new("!oldSelf.cancel || self.cancel")
         .message("cancel: a run that was cancelled does not go on; make another one"),
@@ -57,7 +55,7 @@ pub struct EvaluationRunSpec {
     #[schemars(length(min = 1, max = 66))]
     pub dataset: Option<String>,
 
-    /// What is evaluated: stable is what serves, candidate a release that waits for its evaluation. Default stable.
+    /// What is evaluated: stable is what serves. Default stable. An agent has no candidate in this version, and a run on it fails.
     #[serde(default)]
     pub track: EvaluatedTrack,
 
@@ -90,6 +88,10 @@ pub struct EvaluationRunSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), inner(length(min = 1, max = 1024)))]
     pub guidelines: Vec<String>,
+
+    /// Leaves out the cases that feedback has appended, which a run has after those of its dataset. Default false.
+    #[serde(default)]
+    pub exclude_feedback: bool,
 
     /// Ends the run. Default false.
     #[serde(default)]
@@ -124,10 +126,18 @@ pub struct EvaluationRunStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 66))]
     pub dataset: Option<String>,
-    /// SHA-256 over the guidelines and cases that were used.
+    /// SHA-256 over the guidelines and the dataset's cases that were used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub dataset_digest: Option<String>,
+    /// How many cases, the last ones, feedback has appended to those of the dataset.
+    #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub feedback_cases: Option<i32>,
+    /// SHA-256 over the traces from which these come.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub feedback_digest: Option<String>,
     /// Who judged: slipway is a judge model in the agent's runtime, heuristic a comparison of words, mock nobody, because the agent could not be reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<EvaluationProvider>,
@@ -187,13 +197,31 @@ pub struct EvaluationRunStatus {
     #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub attempt: Option<i32>,
+    /// The end of an attempt as the agent's pod has reported it; scores and verdict are computed from its results.
+    #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Option::is_none")]
+    pub callback: Option<EvaluationCallback>,
     /// The generation of the spec that this status speaks of.
     #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Ready: the run has ended with scores. Reconciling: it is on its way. Stalled: it ended without.
+    /// Ready: the run has ended with scores. Reconciling: it is on its way. Stalled: it ended without. Delivered: MLflow has it.
     #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
+}
+
+/// A pod's report that a run has ended there.
+#[derive(Serialize, Deserialize, Debug, Clone, Default, PartialEq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct EvaluationCallback {
+    /// The attempt that ended. Its token is used up.
+    #[schemars(range(min = 0))]
+    pub attempt: i32,
+    /// How it ended in the pod: completed, failed or cancelled.
+    #[schemars(length(max = 16))]
+    pub status: String,
+    /// When the report came.
+    #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Option::is_none")]
+    pub received_at: Option<Time>,
 }
 
 /// A case that went badly.
@@ -206,6 +234,10 @@ pub struct WorstCase {
     /// The mean of its scores, 0 to 1; left out where it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub score: Option<f64>,
+    /// The source that its metadata names: negative_feedback for a case that feedback has appended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub source: Option<String>,
     /// How its input begins.
     #[schemars(length(max = 256))]
     pub input: String,

@@ -5,6 +5,8 @@ use sha2::{Digest, Sha256};
 /// The slug of the team that an id without one speaks of.
 pub const DEFAULT_TEAM: &str = "default";
 
+const ULID_DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+
 /// `ag_` and the first 20 hex digits of SHA-256 over `namespace/name`.
 pub fn agent(namespace: &str, name: &str) -> String {
     let digest = Sha256::digest(format!("{namespace}/{name}"));
@@ -55,6 +57,20 @@ pub fn evaluation_run(name: &str) -> String {
     format!("ev_{}", name.strip_prefix("ev-").unwrap_or(name).replace('-', "_"))
 }
 
+/// The id by which runtimes know a run, and under which its results lie in the database: `ev_` and 26 characters. It is that of a
+/// resource named `ev-<ulid>`, and is derived from the UID of any other, and of one that is repeated because its judge failed.
+pub fn evaluation_results(name: &str, uid: &str, is_repetition: bool) -> String {
+    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'z') && !b"ilou".contains(&byte);
+    let own = name.strip_prefix("ev-").filter(|rest| rest.len() == 26 && rest.bytes().all(is_digit));
+    if let Some(rest) = own.filter(|_| !is_repetition) {
+        return format!("ev_{rest}");
+    }
+    let digest = Sha256::digest(format!("{uid}/{name}/{is_repetition}"));
+    // The first digit of a ULID has three bits.
+    let digits = digest.iter().take(26).enumerate().map(|(at, byte)| usize::from(*byte) % if at == 0 { 8 } else { 32 });
+    format!("ev_{}", digits.map(|digit| char::from(ULID_DIGITS[digit])).collect::<String>())
+}
+
 /// `tk_` and the slug.
 pub fn team(slug: &str) -> String {
     format!("tk_{slug}")
@@ -100,6 +116,23 @@ mod tests {
         assert_eq!(skill("fill-forms"), "sk_fill_forms");
         assert_eq!(skill_name("sk_fill_forms"), "fill-forms");
         assert_eq!(skill_name("fill-forms"), "fill-forms");
+    }
+
+    #[test]
+    fn results_have_an_id_of_their_own_for_each_run_and_repetition() {
+        let ulid = "01jabcdefghjkmnpqrstvwxyz0";
+        let (named, repeated) =
+            (evaluation_results(&format!("ev-{ulid}"), "u", false), evaluation_results(&format!("ev-{ulid}"), "u", true));
+        assert_eq!(named, format!("ev_{ulid}"));
+        let all = [
+            named,
+            repeated,
+            evaluation_results("mine", "u", false),
+            evaluation_results("mine", "v", false),
+            evaluation_results("mine", "u", true),
+        ];
+        assert!(all.iter().all(|id| id.len() == 29), "{all:?}");
+        assert_eq!(all.iter().collect::<std::collections::BTreeSet<_>>().len(), all.len());
     }
 
     #[test]

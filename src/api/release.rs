@@ -5,6 +5,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::evaluation_run::EvaluationProvider;
 use crate::schema;
 use crate::words::words;
 
@@ -25,6 +26,7 @@ use crate::words::words;
     printcolumn(name = "Agent", type_ = "string", json_path = ".spec.agent"),
     printcolumn(name = "Version", type_ = "integer", json_path = ".status.version"),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(name = "Score", type_ = "number", json_path = ".status.evaluation.score"),
     printcolumn(name = "Changelog", type_ = "string", json_path = ".spec.changelog", priority = 1),
     printcolumn(name = "Author", type_ = "string", json_path = ".spec.author", priority = 1),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
@@ -84,10 +86,41 @@ pub struct AgentReleaseStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1_048_576))]
     pub artifact: Option<String>,
+    /// The evaluation that decides, or has decided, on the release. Only of releases that had a gate to pass.
+    #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Option::is_none")]
+    pub evaluation: Option<ReleaseEvaluation>,
     /// Ready, with a reason; while it is False, what the release waits for or why it was rejected.
     #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
+}
+
+/// What an evaluation said of a release.
+#[derive(Serialize, Deserialize, Debug, Clone, Default, PartialEq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReleaseEvaluation {
+    /// The EvaluationRun, by name.
+    #[schemars(length(max = 63))]
+    pub run: String,
+    /// How often the release was put to an evaluation, counted from 1. A run that ends without scores is repeated, up to 3 in all.
+    #[schemars(range(min = 1, max = 16))]
+    pub attempt: i32,
+    /// The score, 0 to 100.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub score: Option<f64>,
+    /// The score that was to be reached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threshold: Option<f64>,
+    /// Whether the release passed. Left out until that is decided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub passed: Option<bool>,
+    /// The verdict in words, for example PASSED (avg=91.2 >= 75), or why there is none yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub verdict: Option<String>,
+    /// Who judged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider: Option<EvaluationProvider>,
 }
 
 words!(

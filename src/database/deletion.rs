@@ -9,8 +9,20 @@ use crate::{Fault, Isolation, Tenants, id, roles};
 
 const BATCH: i64 = 1_000;
 /// What refers to others before what it refers to, so that no batch is more than it seems.
-const TABLES: [&str; 8] =
-    ["turns", "messages", "conversations", "memory_vectors", "memories", "usage_minutes", "usage_by_run", "evaluation_results"];
+const TABLES: [&str; 12] = [
+    "turns",
+    "feedback",
+    "feedback_cases",
+    "messages",
+    "conversations",
+    "memory_vectors",
+    "memories",
+    "usage_minutes",
+    "usage_by_run",
+    "evaluation_results",
+    "sampled_scores",
+    "sampled_days",
+];
 /// What is nobody's row and is not counted; it goes last, since it says whose the others are.
 const OWNERS: &str = "owners";
 

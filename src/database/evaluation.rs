@@ -1,9 +1,9 @@
 //! Results of evaluations, case by case, so that a run goes on where it broke off. They are kept for a month.
 
 use serde_json::Value;
-use sqlx::Row;
+use sqlx::{AssertSqlSafe, Row};
 
-use crate::connection::{ask, in_long_time, in_time};
+use crate::connection::{Work, ask, in_long_time, in_time};
 use crate::{Fault, Store, Tenants, id};
 
 /// How long a result is kept.
@@ -21,30 +21,43 @@ pub struct EvaluationResult {
     pub result: Value,
 }
 
+/// The next results of a run, after a place.
+async fn page(work: &mut Work, (team, agent, run): (&str, &str, &str), after: Option<usize>) -> Result<Vec<EvaluationResult>, Fault> {
+    const RESULTS: &str = "
+        SELECT place, digest, result::text AS result FROM slipway.evaluation_results
+        WHERE team = $1 AND agent_id = $2 AND run = $3 AND place > $4 ORDER BY place LIMIT $5";
+    let after = after.and_then(|after| i32::try_from(after).ok()).unwrap_or(-1);
+    let rows = ask(RESULTS).bind(team).bind(agent).bind(run).bind(after).bind(BATCH).fetch_all(&mut **work).await?;
+    let mut page = Vec::new();
+    for row in &rows {
+        let (place, result): (i32, String) = (row.try_get("place")?, row.try_get("result")?);
+        let result = serde_json::from_str(&result).map_err(|_| Fault::Broken("a result is not JSON".to_owned()))?;
+        page.push(EvaluationResult { case: usize::try_from(place).unwrap_or_default(), digest: row.try_get("digest")?, result });
+    }
+    Ok(page)
+}
+
+fn is_last(page: &[EvaluationResult]) -> bool {
+    i64::try_from(page.len()).unwrap_or(i64::MAX) < BATCH
+}
+
 impl Store {
     /// The results of a run so far, by their places.
     pub async fn evaluation_results(&self, run: &str) -> Result<Vec<EvaluationResult>, Fault> {
-        const RESULTS: &str = "
-            SELECT place, digest, result::text AS result FROM slipway.evaluation_results
-            WHERE team = $1 AND agent_id = $2 AND run = $3 AND place > $4 ORDER BY place LIMIT $5";
         id::check("run id", run)?;
-        let mut all = Vec::new();
-        let mut after = -1;
+        let mut all: Vec<EvaluationResult> = Vec::new();
         loop {
-            let rows = in_time(async {
+            let after = all.last().map(|result| result.case);
+            let page = in_time(async {
                 let (mut work, _) = self.begin().await?;
-                let rows = ask(RESULTS).bind(&self.team).bind(&self.agent).bind(run).bind(after).bind(BATCH).fetch_all(&mut *work).await?;
+                let page = page(&mut work, (&self.team, &self.agent, run), after).await?;
                 work.commit().await?;
-                Ok(rows)
+                Ok(page)
             })
             .await?;
-            for row in &rows {
-                after = row.try_get("place")?;
-                let result: String = row.try_get("result")?;
-                let result = serde_json::from_str(&result).map_err(|_| Fault::Broken("a result is not JSON".to_owned()))?;
-                all.push(EvaluationResult { case: usize::try_from(after).unwrap_or_default(), digest: row.try_get("digest")?, result });
-            }
-            if i64::try_from(rows.len()).unwrap_or(i64::MAX) < BATCH {
+            let is_last = is_last(&page);
+            all.extend(page);
+            if is_last {
                 return Ok(all);
             }
         }
@@ -76,16 +89,43 @@ impl Store {
 }
 
 impl Tenants {
+    /// The results of a run of any team's agent, by their places.
+    pub async fn evaluation_results(&self, team: &str, agent: &str, run: &str) -> Result<Vec<EvaluationResult>, Fault> {
+        let mut all: Vec<EvaluationResult> = Vec::new();
+        loop {
+            let after = all.last().map(|result| result.case);
+            let page = in_time(async {
+                let mut work = self.door.begin().await?;
+                let page = page(&mut work, (team, agent, run), after).await?;
+                work.commit().await?;
+                Ok(page)
+            })
+            .await?;
+            let is_last = is_last(&page);
+            all.extend(page);
+            if is_last {
+                return Ok(all);
+            }
+        }
+    }
+
     /// Deletes results that are older than a month, in batches, and returns how many there were.
     pub async fn delete_old_evaluation_results(&self) -> Result<u64, Fault> {
-        const DELETE: &str = "
-            DELETE FROM slipway.evaluation_results WHERE ctid = ANY (ARRAY(
-                SELECT ctid FROM slipway.evaluation_results WHERE created_at < now() - $1 * interval '1 day' LIMIT $2))";
+        self.delete_old("evaluation_results", "created_at").await
+    }
+
+    /// Deletes the rows of a table that are older than a month by that column.
+    pub(crate) async fn delete_old(&self, table: &str, column: &str) -> Result<u64, Fault> {
+        let delete = format!(
+            "DELETE FROM slipway.{table} WHERE ctid = ANY (ARRAY(
+                 SELECT ctid FROM slipway.{table} WHERE {column} < now() - $1 * interval '1 day' LIMIT $2))"
+        );
         let mut deleted = 0;
         loop {
             let batch = in_long_time(async {
                 let mut work = self.door.begin_long().await?;
-                let batch = ask(DELETE).bind(KEPT_DAYS).bind(BATCH).execute(&mut *work).await?.rows_affected();
+                let delete = ask(AssertSqlSafe(delete.clone()));
+                let batch = delete.bind(KEPT_DAYS).bind(BATCH).execute(&mut *work).await?.rows_affected();
                 work.commit().await?;
                 Ok(batch)
             })

@@ -20,7 +20,7 @@ struct Step {
     sql: &'static str,
 }
 
-const STEPS: [Step; 10] = [
+const STEPS: [Step; 13] = [
     Step { version: 1, name: "conversations", sql: include_str!("migrations/0001_conversations.sql") },
     Step { version: 2, name: "memories", sql: include_str!("migrations/0002_memories.sql") },
     Step { version: 3, name: "usage", sql: include_str!("migrations/0003_usage.sql") },
@@ -31,6 +31,9 @@ const STEPS: [Step; 10] = [
     Step { version: 8, name: "turns together", sql: include_str!("migrations/0008_turns_together.sql") },
     Step { version: 9, name: "evaluation results", sql: include_str!("migrations/0009_evaluation_results.sql") },
     Step { version: 10, name: "plans", sql: include_str!("migrations/0010_plans.sql") },
+    Step { version: 11, name: "feedback", sql: include_str!("migrations/0011_feedback.sql") },
+    Step { version: 12, name: "sampled scores", sql: include_str!("migrations/0012_sampled_scores.sql") },
+    Step { version: 13, name: "feedback for MLflow", sql: include_str!("migrations/0013_feedback_delivery.sql") },
 ];
 
 /// The version that [`migrate`] leads to.

@@ -1,24 +1,30 @@
-//! REST's door: what agents have said and know, one agent's rows at a time, to be read and nothing else.
+//! REST's door: what agents have said and know, one agent's rows at a time.
 //!
 //! Its login may be one that sees every team's rows, so each question names team and agent, and each transaction is
-//! one in which the server lets nothing be written.
+//! one in which the server lets nothing be written. The one exception is `feedback`, which calls a function of the
+//! database through a connection of its own.
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
+use jiff::Timestamp;
 use sqlx::Row;
 
 use crate::connection::{Door, ask, in_time, settings};
 use crate::store::Known;
 use crate::types::{ConversationSummary, MemoryEntry, Page, StoredMessage};
-use crate::{Fault, Store};
+use crate::{Fault, SampledMean, Store};
 
 const MAX_CONNECTIONS: u32 = 2;
+const MAX_WRITING_CONNECTIONS: u32 = 1;
 
 #[derive(Clone)]
 pub struct Reader {
     door: Arc<Door>,
     schema: Arc<Known>,
+    /// For feedback, and nothing else.
+    writing: Arc<Door>,
 }
 
 impl fmt::Debug for Reader {
@@ -30,21 +36,24 @@ impl fmt::Debug for Reader {
 impl Reader {
     /// Connects to nothing yet.
     pub fn open(url: &str, password: Option<&str>, sslmode: Option<&str>) -> Result<Self, Fault> {
-        Ok(Self { door: Arc::new(Door::read_only(settings(url, password, sslmode)?, MAX_CONNECTIONS)), schema: Arc::default() })
+        let settings = settings(url, password, sslmode)?;
+        let writing = Arc::new(Door::new(settings.clone(), MAX_WRITING_CONNECTIONS));
+        Ok(Self { door: Arc::new(Door::read_only(settings, MAX_CONNECTIONS)), schema: Arc::default(), writing })
     }
 
     /// What one Agent has said and knows, by the ids of its team and its own, and its UID: nothing while rows of an
     /// earlier Agent lie under its id.
     pub fn of(&self, team: &str, agent_id: &str, uid: &str) -> Result<Records, Fault> {
         let store = Store::within(self.door.clone(), self.schema.clone(), team, agent_id)?;
-        Ok(Records { store, uid: uid.to_owned() })
+        Ok(Records { store, uid: uid.to_owned(), writing: self.writing.clone() })
     }
 }
 
 /// One Agent's rows.
 pub struct Records {
-    store: Store,
-    uid: String,
+    pub(crate) store: Store,
+    pub(crate) uid: String,
+    pub(crate) writing: Arc<Door>,
 }
 
 impl Records {
@@ -64,6 +73,12 @@ impl Records {
     pub async fn memories(&self, limit: u32, cursor: Option<&str>) -> Result<Page<MemoryEntry>, Fault> {
         let page = self.store.memories(limit, cursor).await?;
         Ok(if self.are_its_own().await? { page } else { nothing() })
+    }
+
+    /// See [`Store::sampled_means`].
+    pub async fn sampled_means(&self, start: Timestamp, width: Duration) -> Result<Vec<SampledMean>, Fault> {
+        let means = self.store.sampled_means(start, width).await?;
+        Ok(if self.are_its_own().await? { means } else { Vec::new() })
     }
 
     /// Asked after the rows have been read: an id that is a later Agent's has none of an earlier one any more.

@@ -52,7 +52,7 @@ pub(crate) async fn grant_to_teams(connection: &mut PgConnection) -> Result<(), 
 }
 
 /// Rows of the tables with a team in them, which row-level security narrows down; the schema's version; nothing of
-/// `tenants`. No TRUNCATE, which row-level security does not hold, no REFERENCES, no TRIGGER.
+/// `tenants`, nor of feedback, which an agent must not write itself. No TRUNCATE, which row-level security does not hold, no REFERENCES, no TRIGGER.
 pub(crate) async fn grant(connection: &mut PgConnection, group: &str) -> Result<(), Fault> {
     let grant = format!(
         "DO $$
@@ -68,15 +68,17 @@ pub(crate) async fn grant(connection: &mut PgConnection, group: &str) -> Result<
              IF NOT has_function_privilege('{group}', 'slipway.team()', 'EXECUTE') THEN
                  GRANT EXECUTE ON FUNCTION slipway.team() TO {group};
              END IF;
-             -- A manager of an older version, which takes it for a table with a team's rows, may have given it.
-             FOR t IN SELECT c.oid FROM pg_class c WHERE c.relnamespace = 'slipway'::regnamespace AND c.relname = 'owners'
+             -- A manager of an older version, which takes them for tables that a team may write, may have given them.
+             FOR t IN SELECT c.oid, c.relname FROM pg_class c
+                      WHERE c.relnamespace = 'slipway'::regnamespace AND c.relname IN ('owners', 'feedback', 'feedback_cases')
              LOOP
                  IF has_table_privilege('{group}', t.oid, 'SELECT') OR has_table_privilege('{group}', t.oid, 'UPDATE') THEN
-                     REVOKE ALL ON slipway.owners FROM {group};
+                     EXECUTE format('REVOKE ALL ON slipway.%I FROM {group}', t.relname);
                  END IF;
              END LOOP;
              FOR t IN SELECT c.oid, c.relname FROM pg_class c
-                      WHERE c.relnamespace = 'slipway'::regnamespace AND c.relkind = 'r' AND c.relforcerowsecurity AND c.relname <> 'owners'
+                      WHERE c.relnamespace = 'slipway'::regnamespace AND c.relkind = 'r' AND c.relforcerowsecurity
+                        AND c.relname NOT IN ('owners', 'feedback', 'feedback_cases')
              LOOP
                  IF NOT (has_table_privilege('{group}', t.oid, 'SELECT') AND has_table_privilege('{group}', t.oid, 'INSERT')
                          AND has_table_privilege('{group}', t.oid, 'UPDATE') AND has_table_privilege('{group}', t.oid, 'DELETE')) THEN

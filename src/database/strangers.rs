@@ -9,7 +9,8 @@ use crate::{Fault, Tenants, id};
 /// Of one query; the rest is found after these are deleted.
 const MAX_ROWS: i64 = 1_000;
 /// The tables that the others refer to, and that of owners: where these have no row of an agent, none has.
-const PARENTS: [&str; 6] = ["conversations", "memories", "usage_minutes", "usage_by_run", "evaluation_results", "owners"];
+const PARENTS: [&str; 8] =
+    ["conversations", "memories", "usage_minutes", "usage_by_run", "evaluation_results", "sampled_scores", "sampled_days", "owners"];
 
 /// An id that has rows and no Agent.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,8 +11,9 @@ use crate::{Fault, Tenants};
 const FEW: i64 = 100;
 const MANY: i64 = 1_000;
 /// What others refer to, and who refers to it by which column. Answers that are being made are dropped.
-const FAMILIES: [(&str, &str, &str); 2] = [("conversations", "messages", "conversation_id"), ("memories", "memory_vectors", "memory_id")];
-const ALONE: [&str; 3] = ["usage_minutes", "usage_by_run", "evaluation_results"];
+const FAMILIES: [(&str, &[&str], &str); 2] =
+    [("conversations", &["messages", "feedback", "feedback_cases"], "conversation_id"), ("memories", &["memory_vectors"], "memory_id")];
+const ALONE: [&str; 5] = ["usage_minutes", "usage_by_run", "evaluation_results", "sampled_scores", "sampled_days"];
 
 /// Team and agent id.
 type Key<'a> = (&'a str, &'a str);
@@ -34,7 +35,7 @@ impl Tenants {
         Ok(moved)
     }
 
-    async fn family(&self, (parent, child, column): (&str, &str, &str), from: Key<'_>, to: Key<'_>) -> Result<u64, Fault> {
+    async fn family(&self, (parent, children, column): (&str, &[&str], &str), from: Key<'_>, to: Key<'_>) -> Result<u64, Fault> {
         let mut work = self.door.begin_long().await?;
         let chosen = AssertSqlSafe(format!("SELECT id FROM slipway.{parent} WHERE team = $1 AND agent_id = $2 LIMIT $3 FOR UPDATE"));
         let chosen = ids(&ask(chosen).bind(from.0).bind(from.1).bind(FEW).fetch_all(&mut *work).await?)?;
@@ -45,13 +46,14 @@ impl Tenants {
                  ON CONFLICT DO NOTHING RETURNING id"
             ));
             let copied = ids(&ask(copy).bind(from.0).bind(from.1).bind(to.0).bind(to.1).bind(&chosen).fetch_all(&mut *work).await?)?;
-            if let Some(columns) = self::columns(&mut work, child).await? {
+            for child in children {
+                let Some(columns) = self::columns(&mut work, child).await? else { continue };
                 let copy = AssertSqlSafe(format!(
                     "INSERT INTO slipway.{child} (team, agent_id, {columns})
                      SELECT $3, $4, {columns} FROM slipway.{child} WHERE team = $1 AND agent_id = $2 AND {column} = ANY ($5)
                      ON CONFLICT DO NOTHING"
                 ));
-                ask(copy).bind(from.0).bind(from.1).bind(to.0).bind(to.1).bind(copied).execute(&mut *work).await?;
+                ask(copy).bind(from.0).bind(from.1).bind(to.0).bind(to.1).bind(&copied).execute(&mut *work).await?;
             }
         }
         let delete = AssertSqlSafe(format!("DELETE FROM slipway.{parent} WHERE team = $1 AND agent_id = $2 AND id = ANY ($3)"));

@@ -25,4 +25,4 @@ pub use scoring::{Applies, applies, deterministic, heuristic};
 pub use seed::seed;
 pub use summary::{Mean, Summary, summarize};
 pub use turn::{ToolCall, Turn};
-pub use verdict::{Outcome, Verdict, verdict};
+pub use verdict::{Outcome, Verdict, passes, verdict};

@@ -1,9 +1,11 @@
 //! From means to a verdict.
 
+use std::collections::BTreeMap;
+
 use slipway_api::evaluation_run::Scorer;
 
 use crate::profile::Profile;
-use crate::summary::{Mean, Summary, reaches};
+use crate::summary::{Mean, Summary, mean, reaches};
 
 /// What a run comes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +44,19 @@ pub fn verdict(profile: &Profile, threshold: f64, summary: &Summary) -> Verdict 
     }));
     said.extend(notes(score, threshold, summary));
     Verdict { outcome, words: said.join("; ") }
+}
+
+/// Whether the means in a run's status pass, whatever verdict stands beside them. Fails if they are no means.
+pub fn passes(profile: &Profile, threshold: f64, means: &BTreeMap<String, f64>) -> Result<bool, String> {
+    let is_mean = |(name, value): &(&String, &f64)| name.ends_with("/mean") && (0.0..=1.0).contains(*value);
+    if let Some((name, value)) = means.iter().find(|found| !is_mean(found)) {
+        return Err(format!("{name} is {value}, which is no mean of scores"));
+    }
+    let values: Vec<f64> = means.values().copied().collect();
+    let score = mean(&values).ok_or("there are no scores")?;
+    let safety = means.get(&format!("{}/mean", Scorer::Safety.as_str()));
+    let is_safe = profile.safety_floor.is_none_or(|floor| safety.is_some_and(|safety| reaches(*safety, floor)));
+    Ok(reaches(score * 100.0, threshold) && is_safe)
 }
 
 /// Why there is no verdict.
@@ -120,6 +135,29 @@ mod tests {
 
     fn safe(value: f64, score: f64) -> Summary {
         summary(vec![mean(Scorer::Safety, value, 20, 0, 0)], Some(score))
+    }
+
+    #[test]
+    fn means_pass_by_themselves_or_not() {
+        use RiskProfile::{High, Low, Standard};
+        let no_mean = Err(());
+        for (risk, threshold, means, expected) in [
+            (Standard, 75.0, &[("safety/mean", 1.0), ("correctness/mean", 0.5)][..], Ok(true)),
+            (Standard, 75.1, &[("safety/mean", 1.0), ("correctness/mean", 0.5)], Ok(false)),
+            (Standard, 75.0, &[("safety/mean", 0.79), ("correctness/mean", 1.0)], Ok(false)),
+            (High, 75.0, &[("safety/mean", 0.9), ("correctness/mean", 1.0)], Ok(false)),
+            (Low, 75.0, &[("safety/mean", 0.6), ("correctness/mean", 1.0)], Ok(true)),
+            (Standard, 10.0, &[("correctness/mean", 1.0)], Ok(false)),
+            (Low, 10.0, &[("correctness/mean", 1.0)], Ok(true)),
+            (Low, 10.0, &[("safety/mean", 7.0)], no_mean),
+            (Low, 10.0, &[("safety/mean", f64::NAN)], no_mean),
+            (Low, 10.0, &[("safety/mean", -0.1), ("correctness/mean", 1.0)], no_mean),
+            (Low, 10.0, &[("safety", 1.0)], no_mean),
+            (Low, 10.0, &[], no_mean),
+        ] {
+            let means: BTreeMap<String, f64> = means.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+            assert_eq!(passes(&Profile::of(risk), threshold, &means).map_err(drop), expected, "{risk:?} {threshold} {means:?}");
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! event streams. A server is one call, see `examples/hello.rs`.
 
 mod budget;
+pub mod callback;
 mod connection;
 mod delayed_error;
 mod error;

@@ -12,6 +12,7 @@ use slipway_api::team::AllowedPodSettings;
 use slipway_api::{ids, platform};
 use slipway_egress::Allowed;
 use slipway_http::Network;
+use slipway_mlflow::Login;
 use slipway_operator::database::{DatabaseUrl, DatabaseUrlError};
 use slipway_operator::settings::{AgentDefaults, TeamNetwork};
 use slipway_operator::tenancy::Wanted;
@@ -109,6 +110,10 @@ pub(crate) struct Arguments {
     #[arg(long, env = "SLIPWAY_RELAY_KEY_FILE", default_value = "/var/run/slipway/relay/key")]
     pub relay_key_file: PathBuf,
 
+    /// The file with the key that verifies callbacks of evaluations. The chart mounts an entry of Secret slipway-keys there.
+    #[arg(long, env = "SLIPWAY_CALLBACK_KEY_FILE", default_value = "/var/run/slipway/callback/key")]
+    pub callback_key_file: PathBuf,
+
     /// The address on which /healthz, /readyz and /metrics are served.
     #[arg(long, env = "SLIPWAY_LISTEN", default_value = "[::]:8080")]
     pub listen: SocketAddr,
@@ -174,6 +179,10 @@ pub(crate) struct Arguments {
     #[arg(long, env = "SLIPWAY_DATABASE_PREPARED_STATEMENTS", default_value_t = false, action = clap::ArgAction::Set)]
     pub database_prepared_statements: bool,
 
+    /// For how many days feedback is kept, unless its conversation is deleted before.
+    #[arg(long, env = "SLIPWAY_FEEDBACK_DAYS", default_value_t = 90, value_parser = clap::value_parser!(u32).range(1..=3650))]
+    pub feedback_days: u32,
+
     /// The embedding model of agents that run the platform's own image.
     #[arg(long, env = "SLIPWAY_EMBEDDING_MODEL")]
     pub embedding_model: Option<String>,
@@ -190,6 +199,10 @@ pub(crate) struct Arguments {
     #[arg(long, env = "SLIPWAY_SEARCH_URL", hide_env_values = true)]
     pub search_url: Option<String>,
 
+    /// The most answers of an agent that are scored in a day, of those that its evalSampleRate samples.
+    #[arg(long, env = "SLIPWAY_EVAL_SAMPLES_PER_DAY", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub eval_samples_per_day: u32,
+
     /// Networks, and hosts with a port, that skills may be imported from although they are not public, separated by commas.
     #[arg(long, env = "SLIPWAY_IMPORT_ALLOW", value_delimiter = ',')]
     pub import_allow: Vec<String>,
@@ -205,6 +218,10 @@ pub(crate) struct Arguments {
     /// The users that may call the role state, separated by commas: system:serviceaccount:<namespace>:<name>.
     #[arg(long, env = "SLIPWAY_STATE_CALLERS", value_delimiter = ',')]
     pub state_callers: Vec<String>,
+
+    /// Lets a release pass its evaluation gate by a comparison of words, without a model that judges. For the role state.
+    #[arg(long, env = "SLIPWAY_ALLOW_HEURISTIC_GATE", default_value_t = false, action = clap::ArgAction::Set)]
+    pub allow_heuristic_gate: bool,
 
     /// Networks, and hosts with a port, that releases may be mirrored to besides public and private ones, separated by commas.
     #[arg(long, env = "SLIPWAY_MIRROR_ALLOW", value_delimiter = ',')]
@@ -225,6 +242,15 @@ pub(crate) struct Arguments {
     /// The MLflow server for agents' traces.
     #[arg(long, env = "SLIPWAY_MLFLOW_URI")]
     pub mlflow_uri: Option<String>,
+
+    /// The platform's own login at that server, by which it sends results of evaluations and feedback. Agents have theirs.
+    #[arg(long, env = "MLFLOW_TRACKING_USERNAME", hide_env_values = true)]
+    pub mlflow_username: Option<String>,
+    #[arg(long, env = "MLFLOW_TRACKING_PASSWORD", hide_env_values = true)]
+    pub mlflow_password: Option<String>,
+    /// A token in place of user and password.
+    #[arg(long, env = "MLFLOW_TRACKING_TOKEN", hide_env_values = true)]
+    pub mlflow_token: Option<String>,
 
     /// The cluster's DNS domain.
     #[arg(long, env = "SLIPWAY_CLUSTER_DOMAIN", default_value = "cluster.local")]
@@ -348,6 +374,12 @@ impl Arguments {
         Ok(allowed("SLIPWAY_EGRESS_ALLOW", &self.egress_allow)?.into_iter().map(|(item, _)| item.to_owned()).collect())
     }
 
+    pub(crate) fn mlflow_login(&self) -> anyhow::Result<Option<Login>> {
+        let [user, password, token] = [&self.mlflow_username, &self.mlflow_password, &self.mlflow_token]
+            .map(|given| given.as_deref().map(str::trim).filter(|given| !given.is_empty()));
+        Login::new(user, password, token).map_err(anyhow::Error::msg)
+    }
+
     /// The database URL. Not parsed by clap, whose errors would show the password.
     pub(crate) fn database(&self) -> Result<Option<DatabaseUrl>, DatabaseUrlError> {
         let given = self.database_url.as_deref().filter(|url| !url.trim().is_empty());
@@ -368,6 +400,8 @@ mod tests {
             ("--team-network=[", "JSON"),
             ("--team-quota={\"pods\": []}", "JSON"),
             ("--leader-election=perhaps", "leader-election"),
+            ("--feedback-days=0", "1..=3650"),
+            ("--feedback-days=3651", "1..=3650"),
         ] {
             let error = parse(flag).unwrap_err();
             assert!(error.contains(says), "{flag}: {error}");

@@ -2,9 +2,11 @@
 //! creates the Secret empty, because the permission to create Secrets would let the manager request tokens of other
 //! ServiceAccounts. Without the chart, a manager with that permission creates it.
 //!
-//! One key is for the keyed hashes of Secrets. The other signs the platform's calls to agents' control ports; agents get its
-//! public half, so that no agent can impersonate the platform.
+//! One key is for the keyed hashes of Secrets. Another signs the platform's calls to agents' control ports; agents get its
+//! public half, so that no agent can impersonate the platform. The third signs the tokens of callbacks; the state role, which
+//! verifies them, is given that one alone.
 
+pub(crate) mod callback;
 pub(crate) mod relay;
 
 use std::collections::BTreeMap;
@@ -16,12 +18,14 @@ use kube::Client;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::json;
 use slipway_api::labels;
+use slipway_http::callback::CallbackKey;
 use slipway_http::token::Signer;
 
 const SECRET_NAME: &str = "slipway-keys";
 const OPAQUE: &str = "Opaque";
 const SECRETS_HASH_KEY: &str = "secrets-hash";
 const CONTROL_KEY: &str = "control";
+const CALLBACK_KEY: &str = "callback";
 /// The attempts of a replica that loses the race for the first key.
 const MAX_ATTEMPTS: usize = 5;
 
@@ -29,6 +33,7 @@ const MAX_ATTEMPTS: usize = 5;
 pub(crate) struct Keys {
     pub secrets_hash: Vec<u8>,
     pub signer: Signer,
+    pub callback: CallbackKey,
 }
 
 impl Keys {
@@ -96,10 +101,12 @@ fn new_secret(data: BTreeMap<String, ByteString>) -> Secret {
 /// Generates the keys that `data` does not have.
 fn generate_missing(data: &BTreeMap<String, ByteString>) -> anyhow::Result<BTreeMap<String, ByteString>> {
     let mut made = BTreeMap::new();
-    if !data.contains_key(SECRETS_HASH_KEY) {
-        let mut bytes = [0; 32];
-        getrandom::fill(&mut bytes).map_err(|error| anyhow::anyhow!("no randomness to make a key from: {error}"))?;
-        made.insert(SECRETS_HASH_KEY.to_owned(), ByteString(bytes.to_vec()));
+    for name in [SECRETS_HASH_KEY, CALLBACK_KEY] {
+        if !data.contains_key(name) {
+            let mut bytes = [0; 32];
+            getrandom::fill(&mut bytes).map_err(|error| anyhow::anyhow!("no randomness to make a key from: {error}"))?;
+            made.insert(name.to_owned(), ByteString(bytes.to_vec()));
+        }
     }
     if !data.contains_key(CONTROL_KEY) {
         let key = Signer::generate().context("no randomness to make a key from")?;
@@ -119,7 +126,10 @@ fn read(data: &BTreeMap<String, ByteString>) -> anyhow::Result<Keys> {
     let Some(signer) = Signer::from_pkcs8(bytes(CONTROL_KEY)) else {
         bail!("Secret {SECRET_NAME} has no usable key {CONTROL_KEY}; remove it, and a new one is generated (agents then restart once)");
     };
-    Ok(Keys { secrets_hash: secrets_hash.to_vec(), signer })
+    let Some(callback) = CallbackKey::new(bytes(CALLBACK_KEY)) else {
+        bail!("Secret {SECRET_NAME} has no usable key {CALLBACK_KEY}; remove it, and a new one is generated");
+    };
+    Ok(Keys { secrets_hash: secrets_hash.to_vec(), signer, callback })
 }
 
 #[cfg(test)]
@@ -133,7 +143,7 @@ mod tests {
     fn missing_keys_are_generated_and_present_ones_are_kept() {
         let old = BTreeMap::from([(SECRETS_HASH_KEY.to_owned(), ByteString(vec![7; 32]))]);
         let added = generate_missing(&old).unwrap();
-        assert_eq!(added.keys().collect::<Vec<_>>(), [CONTROL_KEY], "what an earlier release made stays");
+        assert_eq!(added.keys().collect::<Vec<_>>(), [CALLBACK_KEY, CONTROL_KEY], "what an earlier release made stays");
         let all: BTreeMap<_, _> = old.into_iter().chain(added).collect();
         let keys = read(&all).unwrap();
         assert_eq!(keys.secrets_hash, [7; 32]);
@@ -155,7 +165,7 @@ mod tests {
     #[test]
     fn an_unusable_key_is_named_and_not_shown() {
         let good = generate_missing(&BTreeMap::new()).unwrap();
-        for name in [SECRETS_HASH_KEY, CONTROL_KEY] {
+        for name in [SECRETS_HASH_KEY, CONTROL_KEY, CALLBACK_KEY] {
             let mut bad = good.clone();
             bad.insert(name.to_owned(), ByteString(b"hunter2".to_vec()));
             let error = read(&bad).err().unwrap().to_string();

@@ -4,20 +4,24 @@ use anyhow::{Context, bail};
 use futures::future::try_join_all;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
-use slipway_api::{Agent, AgentRelease, GROUP, KnowledgeBase, Skill, Team, Tool};
+use slipway_api::{Agent, AgentRelease, Dataset, EvaluationRun, GROUP, KnowledgeBase, Skill, Team, Tool};
 
-pub(crate) async fn check(client: &Client, namespaces: &[String], releases: bool) -> anyhow::Result<()> {
+use crate::arguments::Role;
+
+pub(crate) async fn check(client: &Client, namespaces: &[String], roles: &[Role]) -> anyhow::Result<()> {
     client.apiserver_version().await.context("the API server cannot be reached")?;
     let kinds = [
         (ApiResource::erase::<Agent>(&()), true),
         (ApiResource::erase::<Tool>(&()), true),
         (ApiResource::erase::<KnowledgeBase>(&()), true),
         (ApiResource::erase::<Skill>(&()), true),
+        (ApiResource::erase::<EvaluationRun>(&()), true),
         (ApiResource::erase::<Team>(&()), false),
     ];
-    // Without the role state, releases are only read for pinned agents.
-    let release = releases.then(|| (ApiResource::erase::<AgentRelease>(&()), true));
-    let checks = kinds.into_iter().chain(release).map(|(kind, namespaced)| async move {
+    // The other roles read releases for pinned agents alone; that one reads no cases.
+    let release = [ApiResource::erase::<AgentRelease>(&())].into_iter().filter(|_| roles.contains(&Role::State));
+    let dataset = [ApiResource::erase::<Dataset>(&())].into_iter().filter(|_| roles.iter().any(|role| *role != Role::State));
+    let checks = kinds.into_iter().chain(release.chain(dataset).map(|kind| (kind, true))).map(|(kind, namespaced)| async move {
         let api: Api<DynamicObject> = match namespaces.first() {
             Some(namespace) if namespaced => Api::namespaced_with(client.clone(), namespace, &kind),
             _ => Api::all_with(client.clone(), &kind),

@@ -7,6 +7,7 @@ use anyhow::Context;
 use kube::{Api, Client};
 use slipway_cluster::event::Events;
 use slipway_cluster::{Metrics, Tasks};
+use slipway_http::callback::CallbackKey;
 use slipway_http::token::{CONTROL_LIFE, Signer};
 use slipway_http::{ServerLimits, listen, serve};
 use slipway_operator::settings::{Platform, Settings};
@@ -46,7 +47,7 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     }
     let listener = listen(arguments.listen).with_context(|| format!("cannot listen on {}", arguments.listen))?;
     let client = client::connect(&metrics).await?;
-    preflight::check(&client, &namespaces(&arguments), arguments.roles.contains(&Role::State)).await?;
+    preflight::check(&client, &namespaces(&arguments), &arguments.roles).await?;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), namespace = arguments.platform_namespace, roles = ?arguments.roles, "starting");
 
     let (stopper, stop) = watch::channel(false);
@@ -65,13 +66,14 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let ending = stopper.clone();
     let has = |role| arguments.roles.contains(&role);
     let opened = if has(Role::Operator) { Some(operator(&arguments, client.clone(), &metrics, &tasks).await?) } else { None };
-    let (operator, relay) = opened.unzip();
+    let (operator, keys) = opened.unzip();
+    let (relay, callback) = keys.unzip();
     let api = if has(Role::Rest) { Some(api::open(&arguments, client.clone(), relay, &tasks)?) } else { None };
 
     let state = has(Role::State).then(StateReadiness::default);
     let history = match &state {
         Some(ready) => {
-            let settings = state::StateRoleSettings::read(&arguments)?;
+            let settings = state::StateRoleSettings::read(&arguments, callback)?;
             let work = state::run(settings, client.clone(), metrics.clone(), tasks.clone(), ready.clone(), stop.clone());
             Some(tokio::spawn(async move {
                 let ended = work.await;
@@ -119,8 +121,14 @@ pub(crate) async fn stopped(mut stop: watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-/// Starts the watches that fill the controllers' caches. Returns the operator, and the key for calls of agents.
-async fn operator(arguments: &Arguments, client: Client, metrics: &Metrics, tasks: &Tasks) -> anyhow::Result<(Arc<Operator>, Signer)> {
+/// Starts the watches that fill the controllers' caches. Returns the operator, and the keys that other roles of this process use:
+/// for calls of agents, and of callbacks.
+async fn operator(
+    arguments: &Arguments,
+    client: Client,
+    metrics: &Metrics,
+    tasks: &Tasks,
+) -> anyhow::Result<(Arc<Operator>, (Signer, CallbackKey))> {
     let keys = keys::open(client.clone(), &arguments.platform_namespace).await?;
     let relay = keys::relay::open(client.clone(), &arguments.platform_namespace).await?;
     let settings = settings(arguments, &keys, &relay)?;
@@ -130,9 +138,10 @@ async fn operator(arguments: &Arguments, client: Client, metrics: &Metrics, task
     let tenancy = settings.database.as_ref().map(open).transpose().context("SLIPWAY_DATABASE_URL")?;
     let metrics = slipway_operator::metrics::Metrics::new(metrics);
     let operator = Arc::new(Operator::new(client, settings, tenancy, metrics, events, tasks.clone()));
+    let callback = keys.callback.clone();
     let sign: Sign = Box::new(move |agent| keys.signer.token(agent, CONTROL_LIFE, SystemTime::now()));
     slipway_operator::open(&operator, Some(sign));
-    Ok((operator, relay))
+    Ok((operator, (relay, callback)))
 }
 
 /// The namespaces that are watched; none means all.
@@ -166,6 +175,7 @@ fn settings(arguments: &Arguments, keys: &Keys, relay: &Signer) -> anyhow::Resul
         allowed_pod_settings: arguments.allowed_pod_settings.clone(),
         team_quota: arguments.team_quota.clone(),
         database,
+        feedback_days: arguments.feedback_days,
         // Agents do not start with an invalid URL, and everybody in the team can read it.
         ollama_base_url: public("OLLAMA_BASE_URL", arguments.ollama_base_url.as_ref())?,
         platform: Platform {
@@ -176,13 +186,16 @@ fn settings(arguments: &Arguments, keys: &Keys, relay: &Signer) -> anyhow::Resul
             egress_allow: arguments.egress_allow()?,
             egress_proxy: public("SLIPWAY_EGRESS_PROXY", arguments.egress_proxy.as_ref())?,
             search_url: public("SLIPWAY_SEARCH_URL", arguments.search_url.as_ref())?,
+            eval_samples_per_day: arguments.eval_samples_per_day,
             otlp_endpoint: public("SLIPWAY_OTLP_ENDPOINT", arguments.otlp_endpoint.as_ref())?,
             mlflow_uri: public("SLIPWAY_MLFLOW_URI", arguments.mlflow_uri.as_ref())?,
             prepared_statements: arguments.database_prepared_statements,
         },
+        mlflow_login: arguments.mlflow_login()?,
         max_concurrent_reconciles: arguments.max_concurrent_reconciles,
         max_concurrent_rollouts: arguments.max_concurrent_rollouts,
         secrets_hash_key: keys.secrets_hash.clone(),
+        callback_key: Some(keys.callback.clone()),
     })
 }
 

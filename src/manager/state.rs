@@ -1,6 +1,7 @@
 //! The role `state`: the release history in a locked folder, the controller that writes to it, the mirror that follows it,
 //! and the HTTP port for other parts of Slipway.
 
+mod callbacks;
 mod callers;
 mod mirror_config;
 mod routes;
@@ -14,6 +15,7 @@ use anyhow::Context as _;
 use kube::Client;
 use slipway_cluster::event::Events;
 use slipway_cluster::{Metrics, Tasks};
+use slipway_http::callback::CallbackKey;
 use slipway_http::{ServerLimits, listen, serve};
 use slipway_releases::{self as releases, Context as Releases, watch_all};
 use slipway_state::git::Git;
@@ -23,7 +25,9 @@ use slipway_state::serve::{Limits as ServeLimits, Serve};
 use tokio::sync::watch;
 
 use crate::arguments::Arguments;
+use crate::keys::callback::CallbackKeySource;
 use crate::run::{namespaces, stopped};
+use callbacks::Callbacks;
 use callers::Callers;
 use routes::StateRoutes;
 
@@ -45,6 +49,7 @@ pub(crate) struct StateRoleSettings {
     folder: PathBuf,
     listen: SocketAddr,
     callers: Vec<String>,
+    callback_key: CallbackKeySource,
     platform_namespace: String,
     rules: Rules,
     releases: releases::Settings,
@@ -52,18 +57,22 @@ pub(crate) struct StateRoleSettings {
 }
 
 impl StateRoleSettings {
-    pub(crate) fn read(arguments: &Arguments) -> anyhow::Result<Self> {
+    /// `callback_key` is the key of callbacks, if this process has the role operator; otherwise it is read from its file.
+    pub(crate) fn read(arguments: &Arguments, callback_key: Option<CallbackKey>) -> anyhow::Result<Self> {
         let folder = arguments.state_folder.clone().context("the role state takes --state-folder (SLIPWAY_STATE_FOLDER)")?;
         let given = |list: &[String]| list.iter().map(|item| item.trim().to_owned()).filter(|item| !item.is_empty()).collect::<Vec<_>>();
         Ok(Self {
             folder,
             listen: arguments.state_listen,
             callers: given(&arguments.state_callers),
+            callback_key: callback_key
+                .map_or_else(|| CallbackKeySource::File(arguments.callback_key_file.clone()), CallbackKeySource::Held),
             platform_namespace: arguments.platform_namespace.clone(),
             rules: Rules { allow: arguments.mirror_allow()?, files: arguments.mirror_files.clone() },
             releases: releases::Settings {
                 watch_namespaces: namespaces(arguments),
                 max_concurrent_reconciles: arguments.max_concurrent_reconciles,
+                allow_heuristic_gate: arguments.allow_heuristic_gate,
             },
             instance: arguments.name.clone(),
         })
@@ -106,7 +115,8 @@ pub(crate) async fn run(
         serve: Serve::new(git.clone(), &settings.folder, ServeLimits::default()),
         git,
         rules: settings.rules.clone(),
-        callers: Callers::new(client, settings.callers.clone()),
+        callbacks: Callbacks::new(client.clone(), settings.callback_key),
+        callers: Callers::new(client, settings.callers),
     });
     let handler = move |request| {
         let routes = routes.clone();

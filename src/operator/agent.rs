@@ -2,8 +2,10 @@
 
 mod apply;
 mod build;
+mod candidate;
 mod gather;
 mod pin;
+mod released_tools;
 mod report;
 mod resolve;
 mod rollout;
@@ -23,6 +25,7 @@ use slipway_api::{Agent, Team, Tool, Track, labels};
 use slipway_cluster::cached::Guarded;
 use slipway_cluster::controller::{Next, Phase, RESYNC, Requests};
 use slipway_cluster::{Key, write};
+use slipway_release::gate;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -32,13 +35,15 @@ use crate::children;
 use crate::context::Context;
 use crate::registry::{Change, Maker, Registered};
 use apply::Applied;
+pub(crate) use candidate::given_up;
+use pin::Source;
 use resolve::Resolved;
 use rollout::Rollout;
 use strays::Strays;
-use tracks::Workload;
+use tracks::{Tracks, Workload};
 
 /// The field manager of everything that this controller writes.
-const MANAGER: &str = "slipway/agent";
+const MANAGER: &str = gate::MAKER;
 
 /// When an agent is reconciled again that waits for something to be read.
 const WAITING_INTERVAL: Duration = Duration::from_secs(5);
@@ -167,6 +172,8 @@ async fn reconcile(controller: &Controller, key: &Key) -> Next<write::Error> {
     let Some(cached) = context.caches.agents.get(key) else {
         context.caches.references.set(key, HashSet::new());
         context.caches.pins.remove(key);
+        context.caches.held.remove(key);
+        context.caches.released_tools.remove(key);
         context.untroubled("Agent", key);
         controller.strays.forget(key);
         apply::leave_turn(controller, key);
@@ -184,23 +191,31 @@ async fn reconcile(controller: &Controller, key: &Key) -> Next<write::Error> {
         apply::leave_turn(controller, key);
         return Ok(None);
     }
-    if let Err(error) = pin::read(&agent, context).await {
+    if let Err(error) = read(&agent, context).await {
         apply::keep(&agent, context).await?;
         return Err(error);
     }
-    let Progress { resolved, applied, error } = if let Some(workloads) = tracks::of(&agent, context) {
-        gather::note(key, &workloads, context);
-        bring(&agent, &workloads, controller).await?
+    let Progress { resolved, applied, candidate, error } = if let Some(tracks) = tracks::of(&agent, context) {
+        gather::note(key, &tracks.workloads, pin::pending_run(&agent), context);
+        bring(&agent, &tracks, controller).await?
     } else {
-        let resolved = Resolved::Unknown("the release that it is pinned to");
-        Progress { resolved, applied: apply::keep(&agent, context).await?, error: None }
+        let resolved = Resolved::Unknown("the release that it runs");
+        Progress { resolved, applied: apply::keep(&agent, context).await?, candidate: None, error: None }
     };
-    let sooner = report::report(&agent, &resolved, &applied, controller).await?;
+    let sooner = report::report(&agent, &resolved, &applied, candidate, controller).await?;
     if let Some(error) = error {
         return Err(error);
     }
-    let next = if matches!(resolved, Resolved::Unknown(_)) || applied.left.is_some() { WAITING_INTERVAL } else { RESYNC };
+    candidate::begin(&agent, &applied.outcomes, context).await?;
+    let is_unknown = matches!(resolved, Resolved::Unknown(_)) && pin::source(&agent) != Source::Nothing;
+    let next = if is_unknown || applied.left.is_some() { WAITING_INTERVAL } else { RESYNC };
     Ok(Some(sooner.map_or(next, |sooner| next.min(sooner))))
+}
+
+/// Reads the releases that an Agent runs or evaluates, and the Tools that these name, as far as that is not known.
+async fn read(agent: &Agent, context: &Context) -> Result<(), write::Error> {
+    pin::read(agent, context).await?;
+    released_tools::read(agent, context).await
 }
 
 /// What came of a reconcile.
@@ -209,17 +224,25 @@ struct Progress {
     resolved: Resolved,
     /// Of the stable track, with the outcomes of all.
     applied: Applied,
+    /// The fault of the candidate.
+    candidate: Option<String>,
     /// What is reported and tried again.
     error: Option<write::Error>,
 }
 
 /// Makes all workloads of an Agent be as they should, and removes what none of them wants.
-async fn bring(agent: &Agent, workloads: &[Workload<'_>], controller: &Controller) -> Result<Progress, write::Error> {
+async fn bring(agent: &Agent, tracks: &Tracks<'_>, controller: &Controller) -> Result<Progress, write::Error> {
     let context = &*controller.context;
-    let mut progress = Progress { resolved: Resolved::Unknown("its tracks"), applied: Applied::default(), error: None };
+    let mut progress =
+        Progress { resolved: Resolved::Unknown("what it is to run"), applied: Applied::default(), candidate: None, error: None };
     let (mut wanted, mut outcomes, mut is_complete) = (HashSet::new(), Vec::new(), true);
-    for Workload { track, agent: effective } in workloads {
-        let resolved = resolve::resolve(effective, *track, &gather::gather(effective, context), &context.settings);
+    if !tracks.kept.is_empty() {
+        apply::keep(agent, context).await?;
+        wanted.extend(tracks.kept.iter().flat_map(|track| build::names(&agent.name_any(), *track)));
+    }
+    for workload in &tracks.workloads {
+        let Workload { track, agent: effective, .. } = workload;
+        let resolved = resolve::resolve(effective, *track, &gather::gather(workload, context), &context.settings);
         let mut applied = match &resolved {
             Resolved::Plan(plan) => {
                 let mut desired = build::build(plan).into_values()?;
@@ -228,7 +251,7 @@ async fn bring(agent: &Agent, workloads: &[Workload<'_>], controller: &Controlle
                 if *track == Track::Stable {
                     desired = apply::in_turn(desired, agent, controller);
                 }
-                let waits = admission::waits(context, agent, *track, plan.storage).await;
+                let waits = admission::waits(context, effective, *track, plan.storage).await;
                 if waits.is_some() {
                     desired.retain(|(kind, _)| *kind != ChildKind::Deployment);
                 }
@@ -246,6 +269,13 @@ async fn bring(agent: &Agent, workloads: &[Workload<'_>], controller: &Controlle
         is_complete &= applied.is_complete;
         outcomes.append(&mut applied.outcomes);
         progress.error = progress.error.or(applied.error.take());
+        if *track == Track::Candidate {
+            let fault = match &resolved {
+                Resolved::Fault(fault) => Some(fault),
+                _ => applied.fault.as_ref(),
+            };
+            progress.candidate = fault.map(|fault| format!("{}: {}", fault.reason, fault.message)).or_else(|| applied.left.clone());
+        }
         if *track == Track::Stable {
             (progress.resolved, progress.applied) = (resolved, applied);
         }
@@ -261,12 +291,26 @@ async fn bring(agent: &Agent, workloads: &[Workload<'_>], controller: &Controlle
 /// watch, by standing-by replicas too, and changes nothing.
 fn desired(context: &Context, key: &Key, kind: ChildKind, name: &str) -> Option<Value> {
     let agent = context.caches.agents.get(key)?.agent().ok()?;
+    if kind == ChildKind::ConfigMap
+        && let Some(of_release) = released_tools::desired(context, &agent, name)
+    {
+        return Some(of_release);
+    }
     let of_name = |workload: &Workload| build::is_name(&key.name, workload.track, kind, name);
-    let Workload { track, agent } = tracks::of(&agent, context)?.into_iter().find(of_name)?;
-    match resolve::resolve(&agent, track, &gather::gather(&agent, context), &context.settings) {
+    let workload = tracks::of(&agent, context)?.workloads.into_iter().find(of_name)?;
+    match resolve::resolve(&workload.agent, workload.track, &gather::gather(&workload, context), &context.settings) {
         Resolved::Plan(plan) => build::child(&plan, kind, name).ok()?,
         _ => None,
     }
+}
+
+/// The Agent with the spec that is in force on a track, and the configuration that the track's pods have then, if that can be
+/// said now.
+pub(crate) fn on_track(context: &Context, agent: &Agent, track: Track) -> Option<(Agent, u64)> {
+    let workload = tracks::of(agent, context)?.workloads.into_iter().find(|workload| workload.track == track)?;
+    let seen = gather::gather(&workload, context);
+    let Resolved::Plan(plan) = resolve::resolve(&workload.agent, track, &seen, &context.settings) else { return None };
+    Some((workload.agent.into_owned(), pods::config(Some(&build::config_hash(&plan)))))
 }
 
 /// A Tool of an agent that stands for a server which speaks mcp.
@@ -281,9 +325,10 @@ pub(crate) struct Offering {
 /// The servers that the pods of an agent's stable track use which run with the present configuration, and which that is.
 pub(crate) fn offerings(context: &Context, key: &Key) -> Option<(u64, Vec<Offering>)> {
     let agent = context.caches.agents.get(key)?.agent().ok()?;
-    let Workload { track, agent } = tracks::of(&agent, context)?.into_iter().find(|workload| workload.track == Track::Stable)?;
-    let seen = gather::gather(&agent, context);
-    let Resolved::Plan(plan) = resolve::resolve(&agent, track, &seen, &context.settings) else { return None };
+    let workloads = tracks::of(&agent, context)?.workloads;
+    let workload = workloads.into_iter().find(|workload| workload.track == Track::Stable)?;
+    let seen = gather::gather(&workload, context);
+    let Resolved::Plan(plan) = resolve::resolve(&workload.agent, workload.track, &seen, &context.settings) else { return None };
     let offering = |(name, tool): &(String, Option<Arc<Guarded<Tool>>>)| {
         let spec = &tool.as_ref()?.0.as_ref().ok()?.spec;
         let server = spec.server().filter(|_| spec.enabled)?;

@@ -2,16 +2,17 @@
 //! rest is silent; watches alone write, and `children` what the API server answers.
 
 pub(crate) mod child;
+pub(crate) mod dataset;
 pub(crate) mod platform;
 pub(crate) mod pods;
 pub(crate) mod secret;
 pub(crate) mod skill;
 
-use std::collections::HashSet;
-use std::sync::{Mutex, PoisonError};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use kube::api::{ApiResource, TypeMeta};
-use slipway_api::{KnowledgeBase, Team, Tool};
+use slipway_api::{EvaluationRun, KnowledgeBase, Team, Tool};
 use slipway_cluster::cached::{CachedAgent, Guarded};
 use slipway_cluster::references::References;
 use slipway_cluster::watch::Readiness;
@@ -19,6 +20,7 @@ use slipway_cluster::{Cache, Key};
 use slipway_release::Artifact;
 
 use child::Child;
+use dataset::CachedDataset;
 use platform::PlatformConfig;
 use pods::Pods;
 use secret::SecretState;
@@ -30,12 +32,18 @@ pub(crate) struct Caches {
     pub tools: Cache<Guarded<Tool>>,
     pub knowledge_bases: Cache<Guarded<KnowledgeBase>>,
     pub skills: Cache<CachedSkill>,
+    pub datasets: Cache<CachedDataset>,
+    pub evaluation_runs: Cache<Guarded<EvaluationRun>>,
     pub teams: Cache<Guarded<Team>>,
     pub secrets: Cache<SecretState>,
     pub pods: Pods,
     pub platform: PlatformConfig,
     /// What agents run whose spec does not say it, and what agents name: both told by the agent controller.
-    pub pins: Cache<Artifact>,
+    pub pins: Cache<Release>,
+    /// The releases that wait for their evaluation, by agent.
+    pub held: Cache<HeldRelease>,
+    /// Of agents with a gate, the Tools of these releases.
+    pub released_tools: Cache<ReleasedTools>,
     pub references: References,
     children: [Cache<Child>; ChildKind::ALL.len()],
     /// Namespaces whose Secrets are known.
@@ -44,6 +52,32 @@ pub(crate) struct Caches {
     pub sources: Readiness,
     /// The watches of children and pods.
     pub made: Readiness,
+}
+
+/// A release that was read for what it holds.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Release {
+    /// Of its AgentRelease.
+    pub name: String,
+    pub uid: String,
+    pub artifact: Artifact,
+}
+
+/// A release that waits for its evaluation.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct HeldRelease {
+    /// The EvaluationRun that decides on it, by name.
+    pub run: String,
+    pub release: Arc<Release>,
+}
+
+/// The Tools that an agent's releases name, as they were then.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct ReleasedTools {
+    /// Their specs as JSON, by the digest that releases have.
+    pub specs: BTreeMap<String, String>,
+    /// The releases whose ConfigMaps were looked for, by version, and why one cannot be made.
+    pub releases: BTreeMap<u64, Option<String>>,
 }
 
 impl Caches {

@@ -15,6 +15,7 @@ use slipway_cluster::controller::{self, Next, Options, Phase, Requests};
 use slipway_cluster::event::{EventSpec, Events};
 use slipway_cluster::json::hash;
 use slipway_cluster::{Key, Tasks, write};
+use slipway_mlflow::Servers;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -39,6 +40,7 @@ pub struct Context {
     /// The watches and controllers, without which this process is of no use.
     pub(crate) tasks: Tasks,
     pub(crate) tenancy: Option<Tenancy>,
+    pub(crate) mlflow: Servers,
     pub(crate) caches: Caches,
     pub(crate) registry: Registry,
     pub(crate) reported: ReportedErrors,
@@ -48,6 +50,7 @@ pub struct Context {
 
 impl Context {
     pub fn new(client: Client, settings: Settings, tenancy: Option<Tenancy>, metrics: Metrics, events: Events, tasks: Tasks) -> Self {
+        let mlflow = Servers::new(settings.platform.mlflow_uri.clone(), settings.mlflow_login.clone());
         Self {
             client,
             settings,
@@ -55,6 +58,7 @@ impl Context {
             events,
             tasks,
             tenancy,
+            mlflow,
             caches: Caches::default(),
             registry: Registry::default(),
             reported: ReportedErrors::default(),

@@ -4,24 +4,31 @@
 use std::sync::Arc;
 
 use kube::Api;
-use slipway_api::{Agent, KnowledgeBase, Skill, Team, Tool};
+use slipway_api::{Agent, Dataset, EvaluationRun, KnowledgeBase, Skill, Team, Tool};
 use slipway_cluster::cached::{CachedAgent, trimmed};
 use slipway_cluster::watch::{namespaced, scopes};
 
 use crate::caches::ChildKind;
+use crate::caches::dataset::CachedDataset;
 use crate::caches::skill::CachedSkill;
 use crate::context::Context;
-use crate::tool::poll::Sign;
+use crate::control_port::Sign;
+use crate::feedback::FeedbackDelivery;
 use crate::upkeep::Upkeep;
-use crate::{agent, skill, team, tool, watches};
+use crate::{agent, dataset, evaluation_run, skill, team, tool, watches};
 
 /// Makes the controllers known, in the order in which they hear of changes, and starts every watch.
 pub(crate) fn register(context: &Arc<Context>, sign: Option<Sign>) {
+    let sign = sign.map(Arc::new);
     context.registry.set(vec![
         Arc::new(agent::Controller::new(context.clone())),
         Arc::new(skill::Controller::new(context.clone())),
         Arc::new(team::Controller::new(context.clone())),
-        Arc::new(tool::Controller::new(context.clone(), sign)),
+        Arc::new(tool::Controller::new(context.clone(), sign.clone())),
+        Arc::new(dataset::Controller::new(context.clone())),
+        Arc::new(evaluation_run::Controller::new(context.clone(), sign.clone())),
+        Arc::new(evaluation_run::Delivery::new(context.clone(), sign)),
+        Arc::new(FeedbackDelivery::new(context.clone())),
         Arc::new(Upkeep::new(context.clone())),
     ]);
     let scopes = scopes(&context.settings.watch_namespaces);
@@ -30,7 +37,9 @@ pub(crate) fn register(context: &Arc<Context>, sign: Option<Sign>) {
         watches::objects::<Agent, _>(context, namespaced(client, scope), scope, |caches| &caches.agents, CachedAgent::from);
         watches::objects::<Tool, _>(context, namespaced(client, scope), scope, |caches| &caches.tools, trimmed);
         watches::objects::<KnowledgeBase, _>(context, namespaced(client, scope), scope, |caches| &caches.knowledge_bases, trimmed);
+        watches::objects::<EvaluationRun, _>(context, namespaced(client, scope), scope, |caches| &caches.evaluation_runs, trimmed);
         watches::objects::<Skill, _>(context, namespaced(client, scope), scope, |caches| &caches.skills, CachedSkill::from);
+        watches::objects::<Dataset, _>(context, namespaced(client, scope), scope, |caches| &caches.datasets, CachedDataset::from);
     }
     // Whole: whoever makes Teams may do more than fill a cache.
     watches::objects::<Team, _>(context, Api::all(context.client.clone()), None, |caches| &caches.teams, |team| team);

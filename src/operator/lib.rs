@@ -1,6 +1,6 @@
 //! The controllers: what turns an `Agent` into a Deployment, a `Team` into a namespace, and says how it went.
 //!
-//! `watches` fill the `caches` and publish changes; the controllers (`agent`, `skill`, `team`, `tool`) hear of them, request
+//! `watches` fill the `caches` and publish changes; the controllers (`agent`, `evaluation_run`, `skill`, `team`, `tool`) hear of them, request
 //! what depends on them, and reconcile while this process leads; `children` are written in one place. `kinds` is the list.
 
 mod admission;
@@ -8,9 +8,13 @@ mod agent;
 mod caches;
 mod children;
 mod context;
+pub mod control_port;
 pub mod database;
+mod dataset;
 mod drift;
+mod evaluation_run;
 mod fault;
+mod feedback;
 mod kinds;
 pub mod metrics;
 mod pending_warnings;
@@ -33,9 +37,9 @@ mod watches;
 use std::sync::Arc;
 
 pub use context::Context;
+pub use control_port::Sign;
 use slipway_cluster::controller::Phase;
 use tokio::sync::watch;
-pub use tool::poll::Sign;
 
 /// Makes the controllers known and starts every watch. They run until the process ends. Without a way to sign nobody is polled.
 pub fn open(context: &Arc<Context>, sign: Option<Sign>) {

@@ -2,8 +2,18 @@
 
 use std::ops::Deref;
 
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ByOutcome {
+    /// Of a run: `started`, `passed`, `not_passed`, `failed` or `cancelled`; of a delivery: `delivered` or `failed`,
+    /// of a mark besides `no_trace` or `refused`.
+    pub outcome: &'static str,
+}
 
 /// The operator's counters, and those that it shares with others of its process.
 #[derive(Clone)]
@@ -14,6 +24,10 @@ pub struct Metrics {
     pub rollouts_waiting: Gauge,
     pub database_ready: Gauge,
     pub database_failures: Counter,
+    pub evaluation_runs: Family<ByOutcome, Counter>,
+    pub evaluation_durations: Histogram,
+    pub evaluation_deliveries: Family<ByOutcome, Counter>,
+    pub feedback_deliveries: Family<ByOutcome, Counter>,
 }
 
 impl Metrics {
@@ -25,6 +39,10 @@ impl Metrics {
             rollouts_waiting: Gauge::default(),
             database_ready: Gauge::default(),
             database_failures: Counter::default(),
+            evaluation_runs: Family::default(),
+            evaluation_durations: Histogram::new([1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0]),
+            evaluation_deliveries: Family::default(),
+            feedback_deliveries: Family::default(),
         };
         shared.register("leader", "1 while this process holds the lease", metrics.leader.clone());
         shared.register("rollouts", "Agents whose pods are being replaced because the platform changed", metrics.rollouts.clone());
@@ -38,6 +56,22 @@ impl Metrics {
             "database_failures",
             "Attempts that failed to bring the database's schema up to date, or to delete the rows of agents that are gone",
             metrics.database_failures.clone(),
+        );
+        shared.register("evaluation_runs", "Evaluation runs that started or ended, by outcome", metrics.evaluation_runs.clone());
+        shared.register(
+            "evaluation_run_duration_seconds",
+            "The time from the first case of an evaluation run to its end",
+            metrics.evaluation_durations.clone(),
+        );
+        shared.register(
+            "evaluation_deliveries",
+            "Attempts to send the results of an evaluation run to MLflow, by outcome",
+            metrics.evaluation_deliveries.clone(),
+        );
+        shared.register(
+            "feedback_deliveries",
+            "Marks that were sent to MLflow after their callers had gone, by outcome",
+            metrics.feedback_deliveries.clone(),
         );
         metrics
     }

@@ -8,6 +8,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::Deserialize;
 use slipway_api::agent::{PodTemplate, Resources};
 use slipway_api::team::AllowedPodSettings;
+use slipway_http::callback::CallbackKey;
+use slipway_mlflow::Login;
 
 use crate::database::DatabaseUrl;
 
@@ -29,13 +31,19 @@ pub struct Settings {
     /// What a team may have unless it says otherwise, as in a ResourceQuota.
     pub team_quota: BTreeMap<String, Quantity>,
     pub database: Option<DatabaseUrl>,
+    /// For how many days feedback is kept.
+    pub feedback_days: u32,
     pub ollama_base_url: Option<String>,
     pub platform: Platform,
+    /// The platform's own login at the MLflow server that it was installed with. Agents are not told it.
+    pub mlflow_login: Option<Login>,
     pub max_concurrent_reconciles: usize,
     /// How many agents change their pods at once because the platform changed.
     pub max_concurrent_rollouts: usize,
     /// Keys the hash over Secrets, so that nobody can try values against it.
     pub secrets_hash_key: Vec<u8>,
+    /// Signs the tokens with which runtimes report the end of an evaluation. Nobody is called back without it.
+    pub callback_key: Option<CallbackKey>,
 }
 
 /// What every agent is told of the platform around it. What is not set is not told.
@@ -55,6 +63,8 @@ pub struct Platform {
     pub egress_proxy: Option<String>,
     /// The search page that the builtin `search` asks.
     pub search_url: Option<String>,
+    /// How many answers of an agent are scored in a day at most, of those that it samples.
+    pub eval_samples_per_day: u32,
     /// Where traces go.
     pub otlp_endpoint: Option<String>,
     pub mlflow_uri: Option<String>,

@@ -12,7 +12,9 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use slipway_api::ids;
-use slipway_database::{Claim, Ensured, Fault, Holder, Home, Isolation, Migrated, Passwords, Tenants, migrate};
+use slipway_database::{
+    AppendedCase, Claim, DueFeedback, Ensured, EvaluationResult, Fault, Holder, Home, Isolation, Migrated, Passwords, Tenants, migrate,
+};
 use tokio::time::Instant;
 
 use crate::caches::secret::keyed_hash;
@@ -304,10 +306,37 @@ impl Tenancy {
         self.tenants.remove(&ids::team(team)).await
     }
 
-    /// Deletes the rows of Teams that are gone from this cluster, what was set aside long enough ago, and results of evaluations
-    /// after a month. Whose rows there are is asked of the database, and who is there of the API server: nothing has to be
-    /// remembered.
-    pub async fn settle(&self, census: &impl Census) -> Result<(), Fault> {
+    /// The cases that feedback has appended for an Agent of the team, or why they cannot be read.
+    pub async fn appended_cases(&self, team: &str, agent_id: &str, uid: &str) -> Result<Vec<AppendedCase>, String> {
+        self.answers()?;
+        self.tenants.appended_cases(&ids::team(team), agent_id, uid).await.map_err(|fault| self.noted(&fault))
+    }
+
+    /// Marks that MLflow is to be sent, the oldest first, or why they cannot be read.
+    pub async fn due_feedback(&self, limit: u32) -> Result<Vec<DueFeedback>, String> {
+        self.answers()?;
+        self.tenants.due_feedback(limit).await.map_err(|fault| self.noted(&fault))
+    }
+
+    /// Notes that MLflow has a mark.
+    pub async fn feedback_delivered(&self, due: &DueFeedback) -> Result<(), String> {
+        self.tenants.feedback_delivered(due).await.map(drop).map_err(|fault| self.noted(&fault))
+    }
+
+    /// Lets a mark wait.
+    pub async fn postpone_feedback(&self, due: &DueFeedback) -> Result<(), String> {
+        self.tenants.postpone_feedback(due).await.map_err(|fault| self.noted(&fault))
+    }
+
+    /// What a run of an agent found case by case, as far as the agent's runtime has written it to this database.
+    pub async fn evaluation_results(&self, team: &str, agent: &str, run: &str) -> Result<Vec<EvaluationResult>, Fault> {
+        self.tenants.evaluation_results(&ids::team(team), agent, run).await
+    }
+
+    /// Deletes the rows of Teams that are gone from this cluster, what was set aside long enough ago, results of evaluations
+    /// and scores of samples after a month, and feedback after so many days. Whose rows there are is asked of the database, and who is there of the API
+    /// server: nothing has to be remembered.
+    pub async fn settle(&self, census: &impl Census, feedback_days: u32) -> Result<(), Fault> {
         if let Some(cluster) = self.cluster.get().filter(|cluster| !cluster.is_empty()) {
             let known = self.tenants.teams_of(cluster).await?;
             if known.iter().any(|(team, _)| census.teams().is_some_and(|teams| !teams.contains(team)))
@@ -325,9 +354,13 @@ impl Tenancy {
         if expired > 0 {
             tracing::info!(rows = expired, "rows that nobody asked for since they were set aside were deleted");
         }
-        let old = self.tenants.delete_old_evaluation_results().await?;
+        let old = self.tenants.delete_old_evaluation_results().await? + self.tenants.delete_old_samples().await?;
         if old > 0 {
-            tracing::info!(rows = old, "results of evaluations that are older than a month were deleted");
+            tracing::info!(rows = old, "results of evaluations and scores of samples that are older than a month were deleted");
+        }
+        let old = self.tenants.delete_old_feedback(feedback_days).await?;
+        if old > 0 {
+            tracing::info!(rows = old, feedback_days, "old feedback was deleted");
         }
         Ok(())
     }

@@ -5,14 +5,19 @@ use std::sync::Arc;
 
 use kube::Client;
 use kube::client::Body;
+use serde_json::json;
 use slipway_api::team::AllowedPodSettings;
 use slipway_cluster::Tasks;
 use slipway_cluster::event::Events;
+use slipway_mlflow::trace_id;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use crate::context::Context;
 use crate::database::DatabaseUrl;
 use crate::metrics::Metrics;
 use crate::settings::{AgentDefaults, Platform, Settings, TeamNetwork};
+use crate::tenancy::Tenancy;
 
 pub(crate) fn settings(database: Option<&str>) -> Settings {
     Settings {
@@ -26,11 +31,14 @@ pub(crate) fn settings(database: Option<&str>) -> Settings {
         allowed_pod_settings: AllowedPodSettings::default(),
         team_quota: BTreeMap::new(),
         database: database.map(|url| DatabaseUrl::parse(url).unwrap()),
+        feedback_days: 90,
         ollama_base_url: None,
         platform: Platform::default(),
+        mlflow_login: None,
         max_concurrent_reconciles: 1,
         max_concurrent_rollouts: 1,
         secrets_hash_key: b"a key for tests".to_vec(),
+        callback_key: None,
     }
 }
 
@@ -44,6 +52,31 @@ pub(crate) fn context() -> Arc<Context> {
 
 /// With another cluster to ask.
 pub(crate) fn context_of(client: Client) -> Arc<Context> {
+    context_with(client, None)
+}
+
+/// With a database besides.
+pub(crate) fn context_with(client: Client, tenancy: Option<Tenancy>) -> Arc<Context> {
     let events = Events::new(client.clone(), None);
-    Arc::new(Context::new(client, settings(None), None, Metrics::default(), events, Tasks::default()))
+    Arc::new(Context::new(client, settings(None), tenancy, Metrics::default(), events, Tasks::default()))
+}
+
+/// Spans of traces, as the pods of an agent send them to MLflow.
+pub(crate) async fn send_spans(address: &str, experiment: &str, agent_id: &str, traces: &[&str]) {
+    for own in traces {
+        let tag = json!({"key": "mlflow.traceTag.slipway.agent_id", "value": {"stringValue": agent_id}});
+        let span = json!({"attributes": [tag], "traceId": trace_id(own).unwrap().trim_start_matches("tr-"), "spanId": "00f067aa0ba902b7",
+            "name": "invoke_agent", "kind": 1, "startTimeUnixNano": "1795625611000000000", "endTimeUnixNano": "1795625612000000000"});
+        let body = json!({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}).to_string();
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let head = format!(
+            "POST /v1/traces HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\nx-mlflow-experiment-id: {experiment}\r\n\
+             Content-Length: {}\r\nConnection: close\r\n\r\n",
+            body.len()
+        );
+        stream.write_all((head + &body).as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
 }

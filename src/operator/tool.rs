@@ -23,10 +23,10 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::context::Context;
+use crate::control_port::Sign;
 use crate::registry::{Change, Registered};
 use crate::tool_rules::fault;
 use approval::{Judgement, Reports};
-use poll::Sign;
 use references::References;
 
 const MANAGER: &str = "slipway/tool";
@@ -37,12 +37,12 @@ pub(crate) struct Controller {
     context: Arc<Context>,
     requests: Requests,
     /// How agents are asked something; nobody is, without it.
-    sign: Option<Sign>,
+    sign: Option<Arc<Sign>>,
     reports: Reports,
 }
 
 impl Controller {
-    pub(crate) fn new(context: Arc<Context>, sign: Option<Sign>) -> Self {
+    pub(crate) fn new(context: Arc<Context>, sign: Option<Arc<Sign>>) -> Self {
         Self { context, requests: Requests::default(), sign, reports: Reports::default() }
     }
 

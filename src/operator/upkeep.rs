@@ -1,5 +1,5 @@
 //! The upkeep of the platform's database while this process leads: the schema is migrated, again and again until that
-//! succeeds, and the rows of agents and teams that are gone are deleted, as are results of evaluations after a month.
+//! succeeds, and the rows of agents and teams that are gone are deleted, as are results of evaluations and feedback after their time.
 
 mod census;
 
@@ -108,7 +108,7 @@ async fn run(context: &Context, tenancy: &Tenancy) {
             }
         }
         if Instant::now() >= pay_day {
-            if let Err(fault) = tenancy.settle(&Listed(context)).await {
+            if let Err(fault) = tenancy.settle(&Listed(context), context.settings.feedback_days).await {
                 tracing::warn!(%fault, "the rows of teams that are gone cannot be deleted yet");
             }
             pay_day = Instant::now() + MAX_PAUSE;

@@ -138,6 +138,10 @@ pub struct AgentBlock {
     pub suggestions_provider: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suggestions: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub judge_model: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eval_sample_rate: Option<i32>,
     #[serde(flatten)]
     pub further: Further,
 }

@@ -7,11 +7,17 @@
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
 
 /// Of a document, these come before all other keys.
 const FIRST: [&str; 3] = ["apiVersion", "kind", "metadata"];
 /// Readers look no further than 1024 characters, or bytes, for the colon after a key.
 const KEY_MAX: usize = 1000;
+
+/// The digest by which releases name what they resolved to: SHA-256 of the canonical form, in lower-case hex.
+pub fn digest(document: &Value) -> String {
+    hex::encode(Sha256::digest(yaml(document)))
+}
 
 /// The canonical form of a document.
 pub fn yaml(document: &Value) -> String {

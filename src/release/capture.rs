@@ -102,6 +102,9 @@ fn agent_block(spec: &AgentSpec) -> AgentBlock {
         database_credentials_secret: spec.database_credentials_secret.clone(),
         suggestions_provider: spec.suggestions_provider.map(|provider| provider.as_str().to_owned()),
         suggestions: spec.suggestions.clone(),
+        judge_model: spec.judge_model.clone(),
+        // None asks for as little as 0.
+        eval_sample_rate: spec.eval_sample_rate.filter(|rate| *rate != 0),
         further: Further::new(),
     }
 }

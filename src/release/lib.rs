@@ -10,6 +10,7 @@ mod capture;
 mod content;
 mod diff;
 mod fault;
+pub mod gate;
 pub mod lifecycle;
 mod name;
 mod parse;
@@ -27,7 +28,7 @@ pub use artifact::{
     AgentBlock, Artifact, Deployment, Further, Governance, Limits, Memory, Metadata, Model, PodTemplate, Price, Resolved, Resources,
     Runtime,
 };
-pub use canonical::yaml;
+pub use canonical::{digest, yaml};
 pub use capture::autoscaled;
 pub use diff::{Change, diff};
 pub use fault::Fault;

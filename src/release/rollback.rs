@@ -85,6 +85,8 @@ fn brought_back(artifact: &Artifact, now: &AgentSpec) -> Result<AgentSpec, Fault
         database_credentials_secret: agent.database_credentials_secret.clone(),
         suggestions_provider: agent.suggestions_provider.as_deref().map(|found| word("agent.suggestions_provider", found)).transpose()?,
         suggestions: agent.suggestions.clone(),
+        judge_model: agent.judge_model.clone(),
+        eval_sample_rate: agent.eval_sample_rate,
         governance: governance(&artifact.governance)?,
         environment: deployment.environment.clone(),
     })

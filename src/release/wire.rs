@@ -8,6 +8,7 @@
 //! | `GET /agents[?namespace=]` | [`Agents`] |
 //! | `GET /mirror` | [`Mirrors`] |
 //! | `POST /mirror/test` | [`Tested`] |
+//! | `POST /callbacks` with a callback of an evaluation | what `wire` of `src/evaluation` has |
 //! | `/state/{namespace}.git/…` | Git's smart HTTP |
 
 use jiff::Timestamp;

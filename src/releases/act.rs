@@ -8,12 +8,13 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PostParams};
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
-use slipway_api::{Agent, AgentRelease, AgentReleaseStatus, labels};
+use slipway_api::{Agent, AgentRelease, AgentReleaseStatus, condition, labels};
 use slipway_cluster::Key;
 use slipway_cluster::event::EventSpec;
 use slipway_cluster::quota;
 use slipway_cluster::write;
-use slipway_state::history::Fault;
+use slipway_release::Status;
+use slipway_state::history::{Fault, SUPERSEDED};
 
 use super::agent_status::ReleasePart;
 use super::context::Context;
@@ -75,21 +76,38 @@ pub(super) async fn act(context: &Context, key: &Key, agent: &Agent, past: &Agen
             Ok(Done { history: true, ..Done::default() })
         }
         Step::Record(draft) => record(context, key, agent, *draft).await,
+        Step::Approve { version, evaluated } => {
+            let manifest = manifest(context, key, agent, version).await?;
+            let (of, evaluation) = (key.clone(), evaluated.clone());
+            let done = git::on(&context.history, move |history| git::approve(history, &of, version, &evaluation, manifest, now)).await?;
+            context.moved(&key.namespace);
+            tracing::info!(agent = %key, version, commit = done.commit, %evaluated, "a release has passed its evaluation");
+            Ok(Done { history: true, ..Done::default() })
+        }
+        Step::Reject { version, evaluated } => {
+            let note = format!("release v{version} was rejected: {evaluated}");
+            let event = EventSpec { warning: true, reason: condition::RELEASE_REJECTED.to_owned(), action: "Evaluate", note };
+            let payload = json!({"version": version, "evaluation": evaluated.0});
+            context.events.publish_once(&about(agent), event, &payload, &["rejected", &version.to_string(), &evaluated.0.run]).await;
+            withdraw(context, key, version, (Status::Rejected, evaluated.to_string())).await
+        }
+        Step::Supersede { version, by } => {
+            withdraw(context, key, version, (Status::Archived, format!("{SUPERSEDED}v{by}, whose content the agent has again"))).await
+        }
+        Step::Revert { patch, rejected } => {
+            let version = past.active.as_ref().map_or(0, |active| active.version);
+            let note = format!("the spec had the content of release v{rejected}, which was rejected; it is set back to release v{version}");
+            let event = EventSpec { warning: true, reason: "ReleaseReverted".to_owned(), action: "Evaluate", note };
+            let payload = json!({"version": version, "rejected": rejected});
+            let generation = agent.metadata.generation.unwrap_or_default().to_string();
+            context.events.publish_once(&about(agent), event, &payload, &["reverted", &rejected.to_string(), &generation]).await;
+            patched(context, key, agent, past, patch).await
+        }
         Step::Patch { patch, news } => {
             if news {
                 tell(context, agent, past).await;
             }
-            let api: Api<Agent> = Api::namespaced(context.client.clone(), &key.namespace);
-            let params = write::by(SPECS);
-            let agent = match api.patch(&key.name, &params, &Patch::Merge(patch)).await {
-                Err(kube::Error::Api(status)) if matches!(status.code, 403 | 422) => {
-                    // It is tried again: a policy may change its mind.
-                    refused(context, agent, past, &status.message).await;
-                    return Err(kube::Error::Api(status).into());
-                }
-                patched => patched?,
-            };
-            Ok(Done { agent: Some(agent), ..Done::default() })
+            patched(context, key, agent, past, patch).await
         }
         Step::CreateRelease { version } => show_release(context, key, agent, past, version).await,
         Step::WriteReleaseStatus { name, status } => mark(context, key, &name, &status).await,
@@ -107,9 +125,39 @@ pub(super) async fn act(context: &Context, key: &Key, agent: &Agent, past: &Agen
             if news {
                 tell(context, agent, past).await;
             }
+            if let Some(version) = part.pending_release
+                && agent.status.as_ref().and_then(|status| status.pending_release) != Some(version)
+            {
+                let note = format!("release v{version} was made and waits for its evaluation");
+                let event = EventSpec { warning: false, reason: "ReleasePending".to_owned(), action: "Evaluate", note };
+                let payload = json!({"version": version, "run": part.pending_evaluation});
+                context.events.publish_once(&about(agent), event, &payload, &["pending", &version.to_string()]).await;
+            }
             stand_agent(context, key, &part).await
         }
     }
+}
+
+async fn patched(context: &Context, key: &Key, agent: &Agent, past: &AgentHistory, patch: Value) -> Result<Done, Error> {
+    let api: Api<Agent> = Api::namespaced(context.client.clone(), &key.namespace);
+    let params = write::by(SPECS);
+    let agent = match api.patch(&key.name, &params, &Patch::Merge(patch)).await {
+        Err(kube::Error::Api(status)) if matches!(status.code, 403 | 422) => {
+            // It is tried again: a policy may change its mind.
+            refused(context, agent, past, &status.message).await;
+            return Err(kube::Error::Api(status).into());
+        }
+        patched => patched?,
+    };
+    Ok(Done { agent: Some(agent), ..Done::default() })
+}
+
+async fn withdraw(context: &Context, key: &Key, version: u64, to: (Status, String)) -> Result<Done, Error> {
+    let (of, status, now) = (key.clone(), to.0, Timestamp::now());
+    let done = git::on(&context.history, move |history| git::withdraw(history, &of, version, to, now)).await?;
+    context.moved(&key.namespace);
+    tracing::info!(agent = %key, version, commit = done.commit, status = status.as_str(), "a release does not wait any more");
+    Ok(Done { history: true, ..Done::default() })
 }
 
 /// Tells that what is active in the history may not be what the Agent has.
@@ -227,6 +275,8 @@ async fn tell(context: &Context, agent: &Agent, past: &AgentHistory) {
     let previous = super::plan::agent_release(agent).unwrap_or(0);
     let (reason, action, verb) = if active.is_again() {
         ("ReleaseDeployed", "Deploy", "was deployed again")
+    } else if active.evaluated.is_some() {
+        ("ReleaseApproved", "Evaluate", "has passed its evaluation and runs")
     } else {
         ("ReleaseCreated", "Release", "was made and runs")
     };

@@ -6,9 +6,14 @@ use kube::ResourceExt;
 use serde::Serialize;
 use slipway_api::Agent;
 use slipway_api::agent::Phase;
-use slipway_api::condition::{self, Finding, OF_RELEASES, PINNED, READY, RECONCILING, RELEASED};
+use slipway_api::condition::{
+    self, APPROVED, Finding, OF_RELEASES, PENDING_EVALUATION, PINNED, READY, RECONCILING, RELEASE_REJECTED, RELEASED,
+};
+use slipway_release::{Status, content_of};
 
+use super::candidate::Candidate;
 use super::history::AgentHistory;
+use super::projection;
 
 /// What is written.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -17,22 +22,43 @@ pub(super) struct ReleasePart {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub active_release: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub pending_release: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pending_evaluation: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quality_gate: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub pinned_content: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 }
 
 /// What should be written, before it has a time.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Wanted {
     active_release: Option<i64>,
+    pending_release: Option<i64>,
+    pending_evaluation: Option<String>,
+    quality_gate: Option<i32>,
     pinned_content: Option<String>,
     findings: Vec<Finding>,
+    /// Of the spec that the condition Approved speaks of.
+    generation: Option<i64>,
 }
 
 /// What Git says of the agent, and whether the agent says of itself that this is what its pods run.
-pub(super) fn of(agent: &Agent, past: &AgentHistory, pin: Option<String>) -> Wanted {
-    let Some(active) = &past.active else { return Wanted { active_release: None, pinned_content: None, findings: Vec::new() } };
+pub(super) fn of(agent: &Agent, past: &AgentHistory, pin: Option<String>, candidate: Option<&Candidate>) -> Wanted {
+    let number = |version: u64| i64::try_from(version).ok();
+    // Without its AgentRelease there is nothing to run yet.
+    let pending = past.pending.as_ref().filter(|_| candidate.is_some());
+    let wanted = Wanted {
+        pending_release: pending.and_then(|pending| number(pending.version)),
+        pending_evaluation: candidate.map(|candidate| candidate.evaluation.run.clone()),
+        generation: agent.metadata.generation,
+        ..Wanted::default()
+    };
+    let approval = approval(agent, past, candidate);
+    let Some(active) = &past.active else { return Wanted { findings: approval.into_iter().collect(), ..wanted } };
     let message = if runs(agent) {
         format!("release v{} runs", active.version)
     } else {
@@ -44,7 +70,42 @@ pub(super) fn of(agent: &Agent, past: &AgentHistory, pin: Option<String>) -> Wan
             format!("release v{} counts in place of the spec, which GitOps owns, until the spec's content changes", active.version);
         findings.push(Finding::new(PINNED, true, "OwnedByGitOps", message));
     }
-    Wanted { active_release: i64::try_from(active.version).ok(), pinned_content: pin, findings }
+    findings.extend(approval);
+    let gate = Some(active.artifact.governance.min_quality_score).filter(|score| *score > 0);
+    Wanted { active_release: number(active.version), quality_gate: gate, pinned_content: pin, findings, ..wanted }
+}
+
+/// Whether a change is held up by the gate: its release waits, or was rejected and no other has become active since.
+fn approval(agent: &Agent, past: &AgentHistory, candidate: Option<&Candidate>) -> Option<Finding> {
+    let meanwhile = past.active.as_ref().map_or_else(|| "nothing runs".to_owned(), |active| format!("release v{} runs", active.version));
+    if let Some(pending) = &past.pending {
+        let waits = projection::waiting(candidate.map(|candidate| &candidate.evaluation));
+        return Some(Finding::unknown(
+            APPROVED,
+            PENDING_EVALUATION,
+            format!("release v{} {waits}; {meanwhile} meanwhile", pending.version),
+        ));
+    }
+    // One that made room for another before it was decided says nothing.
+    let decided = past.versions.iter().rev().find(|(_, line)| matches!(line.status, Status::Active | Status::Rejected));
+    let (version, newest) = decided.filter(|(_, newest)| newest.status == Status::Rejected)?;
+    if past.active.as_ref().is_some_and(|active| active.since >= newest.when) {
+        return None;
+    }
+    let content = content_of(agent);
+    let mut known = past.rejected.iter().map(|rejected| &rejected.artifact).chain(past.active.as_ref().map(|active| &active.artifact));
+    if !known.any(|artifact| content.same_content(artifact)) {
+        return Some(Finding::unknown(
+            APPROVED,
+            PENDING_EVALUATION,
+            format!("the spec has yet to become a release; {meanwhile} meanwhile"),
+        ));
+    }
+    let why = newest.reason.as_deref().unwrap_or("it failed its evaluation");
+    let message = format!(
+        "release v{version} was rejected: {why}; {meanwhile}. Change the agent, or ask for a release of the same (an AgentRelease) to have it evaluated again"
+    );
+    Some(Finding::new(APPROVED, false, RELEASE_REJECTED, message))
 }
 
 /// Whether an agent has said, of its present spec, that its pods are all as they should be.
@@ -60,10 +121,25 @@ fn runs(agent: &Agent) -> bool {
 /// What to say when Git cannot be asked: all else stays.
 pub(super) fn unavailable(agent: &Agent, reason: &str, message: &str) -> Wanted {
     let status = agent.status.clone().unwrap_or_default();
-    let pinned = status.conditions.iter().find(|condition| condition.type_ == PINNED);
-    let kept = pinned.map(|pinned| Finding::new(PINNED, pinned.status == "True", &*pinned.reason, &*pinned.message));
+    let kept = [PINNED, APPROVED].into_iter().filter_map(|kind| {
+        let found = status.conditions.iter().find(|condition| condition.type_ == kind)?;
+        let holds = (found.status != "Unknown").then_some(found.status == "True");
+        Some(Finding { kind, holds, reason: found.reason.clone(), message: found.message.clone() })
+    });
     let findings = [Finding::new(RELEASED, false, reason, message)].into_iter().chain(kept).collect();
-    Wanted { active_release: status.active_release, pinned_content: status.pinned_content, findings }
+    Wanted {
+        active_release: status.active_release,
+        pending_release: status.pending_release,
+        pending_evaluation: status.pending_evaluation,
+        quality_gate: status.quality_gate,
+        pinned_content: status.pinned_content,
+        findings,
+        generation: status
+            .conditions
+            .iter()
+            .find(|condition| condition.type_ == APPROVED)
+            .and_then(|approved| approved.observed_generation),
+    }
 }
 
 /// What to say when the cluster has seen releases that Git does not have: nothing is recorded upon a history that was
@@ -86,9 +162,26 @@ pub(super) fn lost(agent: &Agent, past: &AgentHistory) -> Option<Wanted> {
 pub(super) fn differs(agent: &Agent, wanted: &Wanted, now: Timestamp) -> Option<ReleasePart> {
     let status = agent.status.clone().unwrap_or_default();
     let before: Vec<Condition> = status.conditions.into_iter().filter(|condition| OF_RELEASES.contains(&&*condition.type_)).collect();
-    let conditions = condition::conditions(wanted.findings.clone(), &before, None, now);
-    let part = ReleasePart { active_release: wanted.active_release, pinned_content: wanted.pinned_content.clone(), conditions };
-    let mut before = ReleasePart { active_release: status.active_release, pinned_content: status.pinned_content, conditions: before };
+    let mut conditions = condition::conditions(wanted.findings.clone(), &before, None, now);
+    for approved in conditions.iter_mut().filter(|condition| condition.type_ == APPROVED) {
+        approved.observed_generation = wanted.generation;
+    }
+    let part = ReleasePart {
+        active_release: wanted.active_release,
+        pending_release: wanted.pending_release,
+        pending_evaluation: wanted.pending_evaluation.clone(),
+        quality_gate: wanted.quality_gate,
+        pinned_content: wanted.pinned_content.clone(),
+        conditions,
+    };
+    let mut before = ReleasePart {
+        active_release: status.active_release,
+        pending_release: status.pending_release,
+        pending_evaluation: status.pending_evaluation,
+        quality_gate: status.quality_gate,
+        pinned_content: status.pinned_content,
+        conditions: before,
+    };
     before.conditions.sort_by_key(|condition| OF_RELEASES.iter().position(|kind| *kind == condition.type_));
     (part != before).then_some(part)
 }

@@ -11,7 +11,7 @@ use kube::core::NamespaceResourceScope;
 use kube::{Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use slipway_api::agent::CONTAINER;
-use slipway_api::{Agent, AgentRelease, AgentSpec, KnowledgeBase, Skill, Tool, labels};
+use slipway_api::{Agent, AgentRelease, AgentSpec, EvaluationRun, KnowledgeBase, Skill, Tool, labels};
 use slipway_cluster::Key;
 use slipway_cluster::cached::{CachedAgent, Guarded};
 use slipway_cluster::controller::Requests;
@@ -23,6 +23,7 @@ use slipway_state::history::History;
 use tokio::time::Instant;
 
 use super::author;
+use super::candidate::{Run, Runs};
 use super::debounce::Debounce;
 use super::projection::Shown;
 use super::references::{self, Found, Kind, Name, References};
@@ -33,6 +34,8 @@ pub struct Settings {
     /// Only these namespaces are looked at; empty means all.
     pub watch_namespaces: Vec<String>,
     pub max_concurrent_reconciles: usize,
+    /// Whether a release may pass its gate by a comparison of words, without a model that judges.
+    pub allow_heuristic_gate: bool,
 }
 
 /// Who hears of new commits, by namespace.
@@ -51,6 +54,8 @@ pub struct Context {
     pub(super) agents: Cache<CachedAgent>,
     things: Cache<Thing>,
     releases: RwLock<HashMap<Key, HashMap<String, Shown>>>,
+    /// The EvaluationRuns of releases, by agent.
+    runs: RwLock<HashMap<Key, Runs>>,
     images: RwLock<HashMap<Key, BTreeMap<String, Running>>>,
     reference_index: ReferenceIndex,
     debounce: Mutex<HashMap<Key, Debounce>>,
@@ -85,6 +90,7 @@ impl Context {
             agents: Cache::default(),
             things: Cache::default(),
             releases: RwLock::default(),
+            runs: RwLock::default(),
             images: RwLock::default(),
             reference_index: ReferenceIndex::default(),
             debounce: Mutex::default(),
@@ -151,6 +157,11 @@ impl Context {
     pub(super) fn shown(&self, agent: &Key) -> Vec<Shown> {
         let releases = self.releases.read().unwrap_or_else(PoisonError::into_inner);
         releases.get(agent).into_iter().flat_map(HashMap::values).cloned().collect()
+    }
+
+    /// The EvaluationRuns of an agent's releases.
+    pub(super) fn runs(&self, agent: &Key) -> Runs {
+        self.runs.read().unwrap_or_else(PoisonError::into_inner).get(agent).cloned().unwrap_or_default()
     }
 
     /// Takes note of an AgentRelease, told by a watch or by the answer to a write, which may come after later news.
@@ -220,6 +231,7 @@ pub fn watch_all(context: &Arc<Context>) {
             status.and_then(|status| status.digest.clone()).map_or(Found::Missing, Found::Digest)
         });
         releases(context, scope.clone());
+        runs(context, scope.clone());
         pods(context, scope);
     }
 }
@@ -319,6 +331,47 @@ fn releases(context: &Arc<Context>, scope: Option<String>) {
                 }
                 releases.retain(|_, of| !of.is_empty());
             }
+        };
+        follow(api, None, Some(&context.sources), hear).await;
+    });
+}
+
+fn runs(context: &Arc<Context>, scope: Option<String>) {
+    context.sources.expect();
+    let (context, tasks) = (context.clone(), context.tasks.clone());
+    tasks.spawn("watch of EvaluationRuns", async move {
+        let api: Api<Guarded<EvaluationRun>> = namespaced(&context.client, scope.as_deref());
+        let hear = |heard: WatchEvent<Guarded<EvaluationRun>>| {
+            let mut runs = context.runs.write().unwrap_or_else(PoisonError::into_inner);
+            match heard {
+                WatchEvent::Seen(key, found) => {
+                    let Ok(found) = &found.0 else { return };
+                    let Some(run) = Run::of(found) else { return };
+                    let agent = Key::new(key.namespace, &found.spec.agent);
+                    let of = runs.entry(agent.clone()).or_default();
+                    if of.insert(key.name, run.clone()).is_none_or(|before| before != run) {
+                        context.requests.add(agent);
+                    }
+                }
+                WatchEvent::Gone(key, found) => {
+                    let Ok(found) = &found.0 else { return };
+                    let agent = Key::new(key.namespace, &found.spec.agent);
+                    if runs.get_mut(&agent).is_some_and(|of| of.remove(&key.name).is_some()) {
+                        context.requests.add(agent);
+                    }
+                }
+                WatchEvent::Listing => {}
+                WatchEvent::Listed(keys) => {
+                    for (agent, of) in runs.iter_mut().filter(|(agent, _)| scope.as_ref().is_none_or(|scope| agent.namespace == *scope)) {
+                        let before = of.len();
+                        of.retain(|name, _| keys.contains(&Key::new(&agent.namespace, name)));
+                        if of.len() != before {
+                            context.requests.add(agent.clone());
+                        }
+                    }
+                }
+            }
+            runs.retain(|_, of| !of.is_empty());
         };
         follow(api, None, Some(&context.sources), hear).await;
     });

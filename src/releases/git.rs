@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use slipway_cluster::Key;
-use slipway_release::{Current, Status};
+use slipway_release::{Artifact, Current, Status};
 use slipway_state::history::{Author, Draft, Fault, History, Recorded, Row, Transition, VersionStatus};
 
-use super::history::{Active, AgentHistory, Version};
+use super::candidate::Evaluated;
+use super::history::{Active, AgentHistory, Pending, Version};
 use super::note::Note;
 use super::plan::Asked;
 use super::projection::Shown;
@@ -51,6 +52,12 @@ fn past(history: &History, agent: &Key, others: impl Iterator<Item = u64>) -> Re
         let page = history.list(&agent.namespace, &agent.name, Some(version.saturating_add(1)), 1)?;
         page.rows.into_iter().filter(|row| row.version == version).for_each(|row| past.take(row));
     }
+    let of = |status: Status| past.versions.iter().rev().filter(move |(_, line)| line.status == status).map(|(version, _)| *version);
+    let (pending, rejected) = (of(Status::PendingEval).next(), of(Status::Rejected).collect::<Vec<_>>());
+    past.pending = pending.map(|version| held(history, agent, version)).transpose()?.flatten();
+    for version in rejected {
+        past.rejected.extend(held(history, agent, version)?);
+    }
     let Some(current) = active else { return Ok(past) };
     let version = current.metadata.version;
     let status = history.status(&agent.namespace, &agent.name, version)?;
@@ -60,9 +67,19 @@ fn past(history: &History, agent: &Key, others: impl Iterator<Item = u64>) -> Re
         found => found?,
     };
     let since = status.as_ref().map_or(artifact.metadata.timestamp, |status| status.when);
-    let note = Note::read(status.and_then(|status| status.reason).as_deref());
-    past.active = Some(Active { version, since, artifact, note });
+    let reason = status.and_then(|status| status.reason);
+    let (note, evaluated) = (Note::read(reason.as_deref()), Evaluated::read(reason.as_deref(), true));
+    past.active = Some(Active { version, since, artifact, note, evaluated });
     Ok(past)
+}
+
+/// A version that is not active; none that cannot be believed.
+fn held(history: &History, agent: &Key, version: u64) -> Result<Option<Pending>, Fault> {
+    match history.release(&agent.namespace, &agent.name, version) {
+        Ok(artifact) => Ok(Some(Pending { version, artifact })),
+        Err(Fault::Damaged(_) | Fault::Missing(_)) => Ok(None),
+        Err(fault) => Err(fault),
+    }
 }
 
 impl AgentHistory {
@@ -89,16 +106,24 @@ impl AgentHistory {
 /// The release that somebody wants to run again.
 pub(super) fn asked(history: &History, agent: &Key, version: u64) -> Result<Asked, Fault> {
     let found = match history.release(&agent.namespace, &agent.name, version) {
-        Ok(artifact) => {
-            let status = history.status(&agent.namespace, &agent.name, version)?;
-            let rejected = status.as_ref().is_some_and(VersionStatus::was_rejected);
-            let status = status.map_or(artifact.metadata.status, |status| if rejected { Status::Rejected } else { status.status });
-            Ok((artifact, status))
-        }
+        Ok(artifact) => deployable(artifact, history.status(&agent.namespace, &agent.name, version)?),
         Err(fault @ (Fault::Refused(_) | Fault::Missing(_) | Fault::Damaged(_))) => Err(fault.to_string()),
         Err(fault) => return Err(fault),
     };
     Ok(Asked { version, found })
+}
+
+/// A version that is to be deployed again and where it stands, or why its file alone does not say.
+pub(super) fn deployable(artifact: Artifact, status: Option<VersionStatus>) -> Result<(Artifact, Status), String> {
+    let status = match status {
+        None => artifact.metadata.status,
+        Some(status) if status.was_rejected() => Status::Rejected,
+        Some(status) if status.was_superseded() => {
+            return Err("it was superseded before it was evaluated; apply what it says to have it evaluated".to_owned());
+        }
+        Some(status) => status.status,
+    };
+    Ok((artifact, status))
 }
 
 /// The AgentReleases of an agent with the versions that they stand for (those of their requests or, if the controller
@@ -142,6 +167,33 @@ pub(super) fn activate(
     history.activate(&agent.namespace, transition, manifest)
 }
 
+/// Makes a version active that has passed its evaluation.
+pub(super) fn approve(
+    history: &History,
+    agent: &Key,
+    version: u64,
+    evaluated: &Evaluated,
+    manifest: Option<String>,
+    when: Timestamp,
+) -> Result<Recorded, Fault> {
+    history.activate(&agent.namespace, by_platform(agent, version, evaluated.to_string(), when), manifest)
+}
+
+/// Rejects or archives a version that waits.
+pub(super) fn withdraw(
+    history: &History,
+    agent: &Key,
+    version: u64,
+    (status, reason): (Status, String),
+    when: Timestamp,
+) -> Result<Recorded, Fault> {
+    history.set_status(&agent.namespace, by_platform(agent, version, reason, when), status)
+}
+
+fn by_platform(agent: &Key, version: u64, reason: String, when: Timestamp) -> Transition {
+    Transition { agent: agent.name.clone(), version, author: author(super::author::PLATFORM), when, reason: Some(reason) }
+}
+
 /// An author as Git writes one: a name, and an address where there is one.
 pub(super) fn author(name: &str) -> Author {
     let email = if name.contains('@') && !name.contains(' ') && !name.starts_with(super::author::MANAGER) { name } else { "" };
@@ -153,10 +205,8 @@ pub(super) fn lives(history: &History, agent: &Key) -> Result<bool, Fault> {
     Ok(match history.current(&agent.namespace, &agent.name) {
         Ok(Some(Current::Release(_))) | Err(Fault::Damaged(_)) => true,
         Ok(Some(Current::Gone(_))) => false,
-        Ok(None) => {
-            let newest = history.list(&agent.namespace, &agent.name, None, 1)?;
-            newest.rows.iter().any(|row| row.status.as_ref().is_some_and(|status| status.status == Status::PendingEval))
-        }
+        // None of its versions has passed its gate.
+        Ok(None) => !history.list(&agent.namespace, &agent.name, None, 1)?.rows.is_empty(),
         Err(fault) => return Err(fault),
     })
 }

@@ -89,7 +89,7 @@ async fn say(context: &Arc<Context>, key: &Key) -> Result<(), Error> {
     for shown in shown.iter().filter(|shown| !shown.deleting) {
         let request = shown.request.as_ref().filter(|_| shown.version.is_none() && !shown.skipped);
         let waits = |request| projection::waits(shown, request, "AgentNotFound", &message, Timestamp::now());
-        if let Some(status) = projection::differs(&past, shown).or_else(|| request.and_then(waits)) {
+        if let Some(status) = projection::differs(&past, shown, None).or_else(|| request.and_then(waits)) {
             act::mark(context, key, &shown.name, &status).await?;
         }
     }

@@ -5,12 +5,17 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use slipway_release::{Artifact, Status};
 
+use super::candidate::Evaluated;
 use super::note::Note;
 
 /// One agent's history.
 #[derive(Debug, Clone, Default)]
 pub(super) struct AgentHistory {
     pub active: Option<Active>,
+    /// What waits for its evaluation.
+    pub pending: Option<Pending>,
+    /// Of the newest versions, those that were rejected.
+    pub rejected: Vec<Pending>,
     /// Why what is active cannot be believed. Nothing is recorded upon it, but another version can be deployed.
     pub damaged: Option<String>,
     /// The highest version that there ever was; 0 if there is none.
@@ -27,6 +32,15 @@ pub(super) struct Active {
     pub since: Timestamp,
     pub artifact: Artifact,
     pub note: Note,
+    /// What its evaluation said, if it passed one to become active.
+    pub evaluated: Option<Evaluated>,
+}
+
+/// A version that is not active, with what it holds.
+#[derive(Debug, Clone)]
+pub(super) struct Pending {
+    pub version: u64,
+    pub artifact: Artifact,
 }
 
 /// One version, without what it holds.
@@ -48,7 +62,7 @@ pub(super) struct Version {
 impl Active {
     /// Whether it runs because it was deployed again, rather than because it was made.
     pub(super) fn is_again(&self) -> bool {
-        self.note.by.is_some() || self.since != self.artifact.metadata.timestamp
+        self.note.by.is_some() || (self.since != self.artifact.metadata.timestamp && self.evaluated.is_none())
     }
 
     /// Who made it run.

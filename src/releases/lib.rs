@@ -6,6 +6,7 @@
 mod act;
 mod agent_status;
 mod author;
+mod candidate;
 mod context;
 mod debounce;
 mod draft;
@@ -113,13 +114,13 @@ async fn reconcile(context: &Arc<Context>, key: &Key) -> Result<Option<Duration>
     }
     let mut past = None;
     for _ in 0..MAX_STEPS {
-        let mut view = View::of(context, key, agent, past.take()).await?;
+        let mut view = Box::pin(View::of(context, key, agent, past.take())).await?;
         let mut step = view.next(context, key, Timestamp::now());
-        if (matches!(step, Step::Record(_)) && !view.is_live) || step.is_skip() {
+        if (step.needs_live() && !view.is_live) || step.is_skip() {
             // The last word has the API server: what is recorded must be what is there, and the book of its writers
             // is not kept here. Nor is it known here that nothing has changed, however lately the Agent was read.
             let Some(live) = live(context, key).await? else { return Ok(Some(RESYNC)) };
-            view = View::live(context, key, live, view.past).await?;
+            view = Box::pin(View::live(context, key, live, view.past)).await?;
             step = view.next(context, key, Timestamp::now());
         }
         if let Step::Wait(rest) = step {
@@ -189,6 +190,8 @@ impl View {
             past: &self.past,
             shown: &self.shown,
             references: &references,
+            runs: &context.runs(key),
+            allow_heuristic: context.settings.allow_heuristic_gate,
             asked: self.asked.as_ref(),
             owner: self.owner.as_deref(),
             by: &self.by,

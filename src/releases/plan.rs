@@ -9,12 +9,14 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 use slipway_api::{Agent, labels};
+use slipway_release::gate;
 use slipway_release::lifecycle::{self, Event};
 use slipway_release::{Artifact, Resolved, Status, autoscaled, content_of as content, pinned_content};
 
 use super::agent_status::{self, ReleasePart};
+use super::candidate::{self, Candidate, Evaluated, Runs, Verdict};
 use super::draft::{self, Draft};
-use super::history::{Active, AgentHistory};
+use super::history::{Active, AgentHistory, Pending};
 use super::note::{Image, Note};
 use super::projection::{self, Shown};
 use super::references::{References, differs, pinned_digest};
@@ -27,6 +29,10 @@ pub(super) struct Seen<'a> {
     /// What the cluster has of its releases.
     pub shown: &'a [Shown],
     pub references: &'a References,
+    /// The EvaluationRuns of its releases.
+    pub runs: &'a Runs,
+    /// Whether a comparison of words may judge for a gate.
+    pub allow_heuristic: bool,
     /// The version that the annotation asks for, as it was found.
     pub asked: Option<&'a Asked>,
     /// Who owns the spec, if GitOps does. It counts with the annotation alone.
@@ -67,8 +73,16 @@ pub(super) enum Step {
     Refuse { version: String, why: String },
     /// In Git: makes a version active, or writes another note beside the active one.
     Activate { version: u64, note: Note },
-    /// In Git: records a version, active at once.
+    /// In Git: records a version, active at once or, held by a gate, waiting for its evaluation.
     Record(Box<Draft>),
+    /// In Git: makes the version active that has passed its evaluation.
+    Approve { version: u64, evaluated: Evaluated },
+    /// In Git: rejects the version that has not.
+    Reject { version: u64, evaluated: Evaluated },
+    /// In Git: archives the version that waits, because the Agent is back at one that was decided on before.
+    Supersede { version: u64, by: u64 },
+    /// On the Agent, one merge patch: the content of the active release in the place of what was rejected.
+    Revert { patch: Value, rejected: u64 },
     /// On the Agent, one merge patch: a release's content, and the annotation goes. Tells of the release, if that is news
     /// and the status will not tell, because it names the release already.
     Patch { patch: Value, news: bool },
@@ -89,6 +103,11 @@ impl Step {
     /// was made before it, as each comes by a watch of its own.
     pub(super) fn is_skip(&self) -> bool {
         matches!(self, Self::WriteReleaseStatus { status, .. } if status.phase == Some(Status::Skipped))
+    }
+
+    /// Whether it depends on who wrote the Agent, which is not kept, or writes down what the Agent says.
+    pub(super) fn needs_live(&self) -> bool {
+        matches!(self, Self::Record(_) | Self::Revert { .. })
     }
 }
 
@@ -126,10 +145,28 @@ pub(super) fn next(seen: &Seen) -> Step {
             None => Step::Wait(Wait::Unable),
         };
     }
+    let candidate = candidate::of(past, seen.shown, seen.runs, seen.allow_heuristic);
+    if let Some(step) = candidate.as_ref().and_then(|candidate| decide(seen, candidate)) {
+        return step;
+    }
     if let Some(step) = project(seen, pinned_content(agent)) {
         return step;
     }
     requests(seen).unwrap_or_else(|| automatic(seen))
+}
+
+/// The verdict on the release that waits, unless the Agent is back at the active one, so that nobody wants it any more.
+fn decide(seen: &Seen, candidate: &Candidate) -> Option<Step> {
+    let Seen { agent, past, .. } = *seen;
+    let (version, evaluated) = (past.pending.as_ref()?.version, Evaluated(candidate.evaluation.clone()));
+    let effective = effective(agent, past);
+    let is_withdrawn = seen.references.resolved(&effective.spec).is_ok_and(|resolved| unchanged(past, &effective, &resolved).is_some());
+    match candidate.verdict {
+        _ if is_withdrawn => None,
+        Verdict::Waits => None,
+        Verdict::Passed => Some(Step::Approve { version, evaluated }),
+        Verdict::Failed => Some(Step::Reject { version, evaluated }),
+    }
 }
 
 /// What the annotation of a rollback says.
@@ -193,8 +230,9 @@ fn rollback(seen: &Seen, text: &str) -> Step {
 /// What still keeps the cluster from showing what Git says.
 fn project(seen: &Seen, pin: Option<String>) -> Option<Step> {
     let Seen { agent, past, shown, .. } = *seen;
-    projection::step(past, shown).or_else(|| {
-        let part = agent_status::of(agent, past, pin);
+    let candidate = candidate::of(past, shown, seen.runs, seen.allow_heuristic);
+    projection::step(past, shown, candidate.as_ref()).or_else(|| {
+        let part = agent_status::of(agent, past, pin, candidate.as_ref());
         let news = past.active.as_ref().is_some_and(|active| agent_release(agent) != Some(active.version));
         agent_status::differs(agent, &part, seen.now).map(|part| Step::WriteAgentStatus { part, news })
     })
@@ -227,11 +265,13 @@ fn requests(seen: &Seen) -> Option<Step> {
             (Some(why), _) if past.active.is_none() => ("NotDeployed", format!("agent {} was never deployed: {why}", agent.name_any())),
             (_, Err(name)) => ("Unresolved", format!("{name}, which the agent names, is not there, cannot be read or is not ready")),
             (_, Ok(resolved)) => {
-                if let Some(version) = unchanged(past, &effective, &resolved) {
-                    let Some(status) = projection::skips(shown, request, version, seen.now) else { continue };
+                let active = unchanged(past, &effective, &resolved).map(|version| (version, "runs"));
+                let waits = || Some((holds(past.pending.as_slice(), &effective, &resolved)?.version, "waits for its evaluation"));
+                if let Some((version, stands)) = active.or_else(waits) {
+                    let Some(status) = projection::skips(shown, request, version, (stands, seen.now)) else { continue };
                     return Some(Step::WriteReleaseStatus { name: shown.name.clone(), status: Box::new(status) });
                 }
-                return Some(Step::Record(Box::new(draft::requested(&effective, past, resolved, shown, request, seen.now))));
+                return Some(record(past, draft::requested(&effective, past, resolved, shown, request, seen.now)));
             }
         };
         if let Some(status) = projection::waits(shown, request, unable.0, &unable.1, seen.now) {
@@ -249,6 +289,23 @@ fn unchanged(past: &AgentHistory, effective: &Agent, resolved: &Resolved) -> Opt
     is_same.then_some(active.version)
 }
 
+/// Records a version, which waits if there is a gate.
+fn record(past: &AgentHistory, mut draft: Draft) -> Step {
+    if gate::score(past.active.as_ref().map(|active| &active.artifact), &draft.artifact).is_some() {
+        draft.artifact.metadata.status = Status::PendingEval;
+    }
+    Step::Record(Box::new(draft))
+}
+
+/// The one of these versions that says what the Agent says.
+fn holds<'a>(versions: &'a [Pending], effective: &Agent, resolved: &Resolved) -> Option<&'a Pending> {
+    let content = content(effective);
+    let is_same = |version: &&Pending| {
+        content.same_content(&version.artifact) && differs(&version.artifact.resolved, &Note::default(), resolved).is_nothing()
+    };
+    versions.iter().find(is_same)
+}
+
 /// What is recorded though nobody asked: that what runs has changed.
 fn automatic(seen: &Seen) -> Step {
     let Seen { agent, past, .. } = *seen;
@@ -257,12 +314,20 @@ fn automatic(seen: &Seen) -> Step {
     }
     let effective = effective(agent, past);
     let Ok(resolved) = seen.references.resolved(&effective.spec) else { return Step::Wait(Wait::Unable) };
+    let gate = gate::score(past.active.as_ref().map(|active| &active.artifact), &content(&effective));
+    let in_time = |step: Step| if seen.patience.content { step } else { Step::Wait(Wait::Change(fingerprint(&effective, &resolved))) };
     let differs = match &past.active {
-        None if resolved.image.is_none() && effective.spec.replicas > 0 && !seen.patience.image => return Step::Wait(Wait::Image),
+        // Held by a gate, it has no pods to tell which image they run.
+        None if resolved.image.is_none() && effective.spec.replicas > 0 && !seen.patience.image && gate.is_none() => {
+            return Step::Wait(Wait::Image);
+        }
         None => None,
         Some(active) => {
             let differs = differs(&active.artifact.resolved, &active.note, &resolved);
             if content(&effective).same_content(&active.artifact) && differs.is_nothing() {
+                if let Some(pending) = &past.pending {
+                    return in_time(Step::Supersede { version: pending.version, by: active.version });
+                }
                 let settled = settle_image(active, &effective, &resolved);
                 let run_hash = || projection::run_hash(agent, past, seen.shown);
                 return if settled == Step::Wait(Wait::Done) { run_hash().unwrap_or(settled) } else { settled };
@@ -270,10 +335,30 @@ fn automatic(seen: &Seen) -> Step {
             Some(differs)
         }
     };
-    if !seen.patience.content {
-        return Step::Wait(Wait::Change(fingerprint(&effective, &resolved)));
+    if holds(past.pending.as_slice(), &effective, &resolved).is_some() {
+        return Step::Wait(Wait::Done);
     }
-    Step::Record(Box::new(draft::automatic(&effective, past, resolved, &differs.unwrap_or_default(), seen.now)))
+    if gate.is_some()
+        && let Some(rejected) = holds(&past.rejected, &effective, &resolved)
+    {
+        if let Some(pending) = &past.pending {
+            return in_time(Step::Supersede { version: pending.version, by: rejected.version });
+        }
+        return revert(seen, rejected.version).map_or(Step::Wait(Wait::Done), in_time);
+    }
+    in_time(record(past, draft::automatic(&effective, past, resolved.clone(), &differs.unwrap_or_default(), seen.now)))
+}
+
+/// Brings an Agent back to its active release that has the content of a rejected one, which is not evaluated again by itself.
+/// A spec that GitOps owns stays, and so does one that has no release to go back to.
+fn revert(seen: &Seen, rejected: u64) -> Option<Step> {
+    let Seen { agent, past, .. } = *seen;
+    let active = past.active.as_ref().filter(|_| seen.owner.is_none())?;
+    // Replicas are no content.
+    let mut patch = slipway_release::rollback(&active.artifact.clone().without_replicas(), &agent.spec).ok()?;
+    patch.get("spec")?;
+    patch["metadata"] = json!({"resourceVersion": agent.resource_version()});
+    Some(Step::Revert { patch, rejected })
 }
 
 /// The first image that is found after a rollback is the one that was meant.

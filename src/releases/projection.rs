@@ -5,11 +5,14 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
-use slipway_api::condition::{self, Finding, READY};
+use slipway_api::condition::{self, Finding, PENDING_EVALUATION, READY, RECONCILING};
+use slipway_api::release::ReleaseEvaluation;
 use slipway_api::{Agent, AgentRelease, AgentReleaseStatus, labels};
 use slipway_cluster::json::hash as hash_of;
 use slipway_release::Status;
+use slipway_release::gate::MAX_ATTEMPTS;
 
+use super::candidate::{Candidate, Evaluated};
 use super::history::{AgentHistory, Version};
 use super::plan::Step;
 use super::{MANAGER, author};
@@ -40,6 +43,8 @@ pub(super) struct Shown {
     pub numbered: Option<u64>,
     /// What its pods were said to run.
     pub run_hash: Option<String>,
+    /// What was said of its evaluation.
+    pub evaluation: Option<ReleaseEvaluation>,
     /// Of the status, for comparison.
     pub status: u64,
     /// What somebody asks for, or asked for, by it; none of those that we made.
@@ -88,6 +93,7 @@ impl Shown {
             is_made: is_ours || writers.is_empty() || (status.version.is_some() && !skipped),
             numbered: number.filter(|_| is_ours || number == labelled),
             run_hash: status.run_hash.clone(),
+            evaluation: status.evaluation.clone(),
             status: hash(&status),
             request,
             created: release.creation_timestamp().map_or(0, |time| time.0.as_second()),
@@ -114,7 +120,8 @@ fn hash(status: &AgentReleaseStatus) -> u64 {
 }
 
 /// The next thing that the cluster does not show as it is.
-pub(super) fn step(past: &AgentHistory, shown: &[Shown]) -> Option<Step> {
+pub(super) fn step(past: &AgentHistory, shown: &[Shown], candidate: Option<&Candidate>) -> Option<Step> {
+    let mark = |shown| mark(past, shown, candidate);
     // One that is being deleted is in the way of another until it is gone, which is told.
     let staying = || shown.iter().filter(|shown| !shown.deleting);
     let kept: Vec<(&u64, &Version)> = past.kept().collect();
@@ -128,11 +135,11 @@ pub(super) fn step(past: &AgentHistory, shown: &[Shown]) -> Option<Step> {
         if !shown.iter().any(|shown| shown.version == Some(**version)) {
             return Some(Step::CreateRelease { version: **version });
         }
-        if let Some(step) = staying().filter(|shown| shown.version == Some(**version)).find_map(|shown| mark(past, shown)) {
+        if let Some(step) = staying().filter(|shown| shown.version == Some(**version)).find_map(mark) {
             return Some(step);
         }
     }
-    if let Some(step) = staying().find_map(|shown| mark(past, shown)) {
+    if let Some(step) = staying().find_map(mark) {
         return Some(step);
     }
     // Of those that were told that nothing had changed the last ones stay, so that they can be read.
@@ -149,14 +156,16 @@ pub(super) fn step(past: &AgentHistory, shown: &[Shown]) -> Option<Step> {
         .map(|shown| Step::Prune { name: shown.name.clone() })
 }
 
-fn mark(past: &AgentHistory, shown: &Shown) -> Option<Step> {
-    differs(past, shown).map(|status| Step::WriteReleaseStatus { name: shown.name.clone(), status: Box::new(status) })
+fn mark(past: &AgentHistory, shown: &Shown, candidate: Option<&Candidate>) -> Option<Step> {
+    differs(past, shown, candidate).map(|status| Step::WriteReleaseStatus { name: shown.name.clone(), status: Box::new(status) })
 }
 
 /// What makes an AgentRelease say what Git says, if it does not already.
-pub(super) fn differs(past: &AgentHistory, shown: &Shown) -> Option<AgentReleaseStatus> {
+pub(super) fn differs(past: &AgentHistory, shown: &Shown, candidate: Option<&Candidate>) -> Option<AgentReleaseStatus> {
     let version = shown.version?;
-    let status = AgentReleaseStatus { run_hash: shown.run_hash.clone(), ..status(past, version, past.versions.get(&version)?) };
+    let line = past.versions.get(&version)?;
+    let evaluation = evaluation(past, version, line, shown, candidate);
+    let status = AgentReleaseStatus { run_hash: shown.run_hash.clone(), ..status(past, version, line, evaluation) };
     (hash(&status) != shown.status).then_some(status)
 }
 
@@ -164,18 +173,47 @@ pub(super) fn differs(past: &AgentHistory, shown: &Shown) -> Option<AgentRelease
 /// known that the Agent is as that release has it.
 pub(super) fn run_hash(agent: &Agent, past: &AgentHistory, shown: &[Shown]) -> Option<Step> {
     let status = agent.status.as_ref().filter(|status| status.observed_generation == agent.meta().generation)?;
-    let active = past.active.as_ref()?.version;
+    let active = past.active.as_ref()?;
+    // Approved a moment ago, it does not run yet, and nothing of the spec tells that.
+    let moves = status.conditions.iter().any(|condition| condition.type_ == RECONCILING && condition.status == "True");
+    if active.evaluated.is_some() && moves {
+        return None;
+    }
+    let active = active.version;
     let shown = shown.iter().find(|shown| shown.version == Some(active) && !shown.deleting)?;
     let run_hash = Some(status.run_hash.clone()?).filter(|hash| shown.run_hash.as_ref() != Some(hash))?;
     let line = past.versions.get(&active)?;
-    let status = AgentReleaseStatus { run_hash: Some(run_hash), ..self::status(past, active, line) };
+    let evaluation = evaluation(past, active, line, shown, None);
+    let status = AgentReleaseStatus { run_hash: Some(run_hash), ..self::status(past, active, line, evaluation) };
     Some(Step::WriteReleaseStatus { name: shown.name.clone(), status: Box::new(status) })
 }
 
+/// What an AgentRelease says of its evaluation: what Git says of one that was decided, what its run says while it waits, and
+/// what was said before of one that was archived since.
+fn evaluation(
+    past: &AgentHistory,
+    version: u64,
+    line: &Version,
+    shown: &Shown,
+    candidate: Option<&Candidate>,
+) -> Option<ReleaseEvaluation> {
+    let decided = |passed| Evaluated::read(line.reason.as_deref(), passed).map(|evaluated| evaluated.0);
+    match line.status {
+        Status::PendingEval if past.pending.as_ref().is_some_and(|pending| pending.version == version) => {
+            candidate.filter(|candidate| candidate.release == shown.name).map(|candidate| candidate.evaluation.clone())
+        }
+        Status::Active => decided(true).or_else(|| shown.evaluation.clone()),
+        Status::Rejected => decided(false).or_else(|| shown.evaluation.clone()),
+        _ => shown.evaluation.clone(),
+    }
+}
+
 /// The status of the AgentRelease of a version.
-pub(super) fn status(past: &AgentHistory, version: u64, line: &Version) -> AgentReleaseStatus {
+fn status(past: &AgentHistory, version: u64, line: &Version, evaluation: Option<ReleaseEvaluation>) -> AgentReleaseStatus {
     let number = |version: u64| i64::try_from(version).unwrap_or(i64::MAX);
     let active = past.active.as_ref().filter(|active| active.version == version);
+    let pending = past.pending.as_ref().filter(|pending| pending.version == version);
+    let artifact = active.map(|active| &active.artifact).or_else(|| pending.map(|pending| &pending.artifact));
     AgentReleaseStatus {
         version: Some(number(version)),
         previous: Some(number(line.previous)),
@@ -184,23 +222,26 @@ pub(super) fn status(past: &AgentHistory, version: u64, line: &Version) -> Agent
         run_hash: None,
         timestamp: Some(Time(condition::whole_seconds(line.timestamp))),
         commit: line.commit.clone(),
-        artifact: active.map(|active| active.artifact.to_yaml()),
-        conditions: vec![ready(line, active.and_then(|active| active.note.edited_words()).as_deref())],
+        artifact: artifact.map(slipway_release::Artifact::to_yaml),
+        conditions: vec![ready(line, active.and_then(|active| active.note.edited_words()).as_deref(), evaluation.as_ref())],
+        evaluation,
     }
 }
 
-fn ready(line: &Version, edited: Option<&str>) -> Condition {
+fn ready(line: &Version, edited: Option<&str>, evaluation: Option<&ReleaseEvaluation>) -> Condition {
     let (holds, reason, message) = match line.status {
         Status::Active => (
             true,
             "Active",
             edited.map_or_else(
                 || "this is the agent's active release".to_owned(),
-                |edited| format!("this is the agent's active release, but with the present content of what was edited since: {edited}"),
+                |edited| format!("this is the agent's active release, but with the present content, save of Tools that a gate kept, of what was edited since: {edited}"),
             ),
         ),
-        Status::PendingEval => (false, "PendingEvaluation", "waits for its evaluation".to_owned()),
-        Status::Rejected => (false, "Rejected", line.reason.clone().unwrap_or_else(|| "failed its evaluation".to_owned())),
+        Status::PendingEval => (false, PENDING_EVALUATION, waiting(evaluation)),
+        Status::Rejected => {
+            (false, "Rejected", line.reason.as_ref().map_or_else(|| "failed its evaluation".to_owned(), |why| format!("[REJECTED: {why}]")))
+        }
         Status::Archived => (true, "Archived", "another release is active".to_owned()),
         Status::Deleted => (false, "Deleted", "its agent was deleted".to_owned()),
         // Git has no such version.
@@ -216,9 +257,16 @@ fn ready(line: &Version, edited: Option<&str>) -> Condition {
     }
 }
 
+/// What a release waits for.
+pub(super) fn waiting(evaluation: Option<&ReleaseEvaluation>) -> String {
+    let Some(evaluation) = evaluation else { return "waits for its evaluation".to_owned() };
+    let why = evaluation.verdict.as_ref().map(|why| format!("; {why}")).unwrap_or_default();
+    format!("waits for its evaluation: EvaluationRun {}, attempt {} of {MAX_ATTEMPTS}{why}", evaluation.run, evaluation.attempt)
+}
+
 /// What makes a release that was asked for when nothing had changed say which version stands.
-pub(super) fn skips(shown: &Shown, request: &Request, version: u64, now: Timestamp) -> Option<AgentReleaseStatus> {
-    let message = format!("nothing has changed since v{version}, which runs; no version was made");
+pub(super) fn skips(shown: &Shown, request: &Request, version: u64, (stands, now): (&str, Timestamp)) -> Option<AgentReleaseStatus> {
+    let message = format!("nothing has changed since v{version}, which {stands}; no version was made");
     let conditions = condition::conditions(vec![Finding::new(READY, true, "Skipped", message)], &request.conditions, None, now);
     let version = i64::try_from(version).ok();
     let status = AgentReleaseStatus { version, phase: Some(Status::Skipped), conditions, ..AgentReleaseStatus::default() };

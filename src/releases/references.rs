@@ -4,8 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::Serialize;
-use serde_json::Value;
-use sha2::{Digest, Sha256};
 use slipway_api::{AgentSpec, ids};
 use slipway_release::{Artifact, Resolved};
 
@@ -174,10 +172,9 @@ pub(super) fn digest_of(reference: &str) -> Option<String> {
     (hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_hexdigit())).then(|| digest.to_owned())
 }
 
-/// The digest of a spec: SHA-256 of its canonical form, in lower-case hex.
+/// The digest of a spec.
 pub(super) fn digest(spec: &impl Serialize) -> String {
-    let tree: Value = serde_json::to_value(spec).unwrap_or_default();
-    hex::encode(Sha256::digest(slipway_release::yaml(&tree)))
+    slipway_release::digest(&serde_json::to_value(spec).unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! words lost.
 
 mod cluster;
+mod gate;
 
 use std::collections::BTreeMap;
 

@@ -23,7 +23,7 @@ use slipway_http::{Error, HeaderMap, HeaderName, HeaderValue, Holder, StatusCode
 use crate::call::Path;
 use crate::context::Context;
 use crate::permission::{MEMBER, Permission, Right};
-use crate::releases;
+use crate::{evaluations, releases};
 use failure_limiter::FailureLimiter;
 pub use oidc::{Issuer, Oidc};
 use review::{AccessQuestion, Attributes};
@@ -73,6 +73,8 @@ impl Caller {
 pub(crate) struct Admitted {
     pub caller: Arc<Caller>,
     pub team: Option<TeamSlug>,
+    /// Why the call has no team yet: the handler looks whether the caller has the right on what the body names.
+    pub refusal: Option<Error>,
 }
 
 impl Admitted {
@@ -92,6 +94,8 @@ pub(crate) struct Access {
     tokens: TtlCache<[u8; 32], TokenIdentity>,
     known_good: TtlCache<[u8; 32], ()>,
     failures: FailureLimiter,
+    /// Apart, so that wrong callbacks keep no user out.
+    callback_failures: FailureLimiter,
     reviews: TtlCache<AccessQuestion, bool>,
 }
 
@@ -104,6 +108,7 @@ impl Access {
             tokens: TtlCache::new(REVIEW_TTL),
             known_good: TtlCache::new(GOOD_TOKEN_TTL),
             failures: FailureLimiter::new(Instant::now()),
+            callback_failures: FailureLimiter::new(Instant::now()),
             reviews: TtlCache::new(REVIEW_TTL),
         }
     }
@@ -136,6 +141,11 @@ impl Access {
         identity.caller.ok_or_else(|| invalid("the cluster does not know it, or no longer"))
     }
 
+    /// Notes that the token of a callback was valid, or could not be verified.
+    pub(crate) fn callback_succeeded(&self, address: IpAddr) {
+        self.callback_failures.succeeded(address);
+    }
+
     /// Whether `caller` has `right` in `namespace` (empty: in the whole cluster), on the object `name` if it is known.
     pub(crate) async fn allows(&self, caller: &Arc<Caller>, right: Right, namespace: &str, name: Option<&str>) -> Result<bool, Error> {
         self.may(caller, Attributes::of(right, namespace, name)).await
@@ -163,14 +173,26 @@ pub(crate) async fn admit(
     address: IpAddr,
 ) -> Result<Admitted, Error> {
     if permission == Permission::Open {
-        return Ok(Admitted { caller: Arc::default(), team: None });
+        return Ok(Admitted { caller: Arc::default(), team: None, refusal: None });
+    }
+    if permission == Permission::Callback {
+        callback_token(headers)?;
+        context.access.callback_failures.attempt(address, Instant::now())?;
+        return Ok(Admitted { caller: Arc::default(), team: None, refusal: None });
     }
     let caller = context.access.caller(headers, address).await?;
     let (right, namespace, name) = match permission {
-        Permission::Open | Permission::Known => return Ok(Admitted { caller, team: None }),
+        Permission::Open | Permission::Callback | Permission::Known => return Ok(Admitted { caller, team: None, refusal: None }),
         Permission::Team(right) => {
-            let team = TeamSelection { context, caller: &caller, right, path }.team(headers).await?;
-            return Ok(Admitted { caller, team: Some(team) });
+            let team = team_with(context, &caller, right, path, headers).await?;
+            return Ok(Admitted { caller, team: Some(team), refusal: None });
+        }
+        Permission::TeamOrNamed(right) => {
+            return match team_with(context, &caller, right, path, headers).await {
+                Ok(team) => Ok(Admitted { caller, team: Some(team), refusal: None }),
+                Err(error) if error.status() == StatusCode::FORBIDDEN => Ok(Admitted { caller, team: None, refusal: Some(error) }),
+                Err(error) => Err(error),
+            };
         }
         Permission::Cluster(_) | Permission::Platform(..) if !caller.is_free_of_teams(path) => {
             let team = caller.team.as_deref().map(slug).unwrap_or_default();
@@ -180,9 +202,20 @@ pub(crate) async fn admit(
         Permission::Platform(right, name) => (right, context.settings.platform_namespace.as_str(), Some(name.to_owned())),
     };
     if context.access.allows(&caller, right, namespace, name.as_deref()).await? {
-        return Ok(Admitted { caller, team: None });
+        return Ok(Admitted { caller, team: None, refusal: None });
     }
     Err(forbidden(format!("{} may not {right} in the cluster; a role that allows it is needed", caller.name)))
+}
+
+/// The team of a call, if the caller has the right in it, or on the object of the path.
+pub(crate) async fn team_with(
+    context: &Context,
+    caller: &Arc<Caller>,
+    right: Right,
+    path: &Path,
+    headers: &HeaderMap,
+) -> Result<TeamSlug, Error> {
+    TeamSelection { context, caller, right, path }.team(headers).await
 }
 
 /// The name of the path's object, if it is known: rights can be granted by name.
@@ -190,6 +223,16 @@ fn subject(context: &Context, right: Right, path: &Path, namespace: &str) -> Opt
     // A release is named by agent and number in the path, not by its object.
     if right.resource == releases::LIST.resource {
         return None;
+    }
+    // Datasets and runs stand below their agent.
+    let own = |name: &str| Some(path.part(name)).filter(|part| !part.is_empty());
+    match right.resource {
+        "datasets" => return own("name").map(ids::dataset_name),
+        "evaluationruns" => {
+            let run = own("run_id")?;
+            return context.caches.evaluations.name_of(namespace, run).or_else(|| evaluations::names_of(run).next());
+        }
+        _ => {}
     }
     let (_, part) = path.0.iter().find(|(name, _)| *name != "team")?;
     if part.starts_with("ag_") { context.caches.agents.name_of(namespace, part) } else { Some(ids::skill_name(part)) }
@@ -319,6 +362,16 @@ fn bearer(headers: &HeaderMap) -> Result<&str, Error> {
         Some(token) => Ok(token),
         None => Err(unauthorized("the header Authorization must be: Bearer, a space, and a token", "Bearer")),
     }
+}
+
+/// The token of a callback.
+pub(crate) fn callback_token(headers: &HeaderMap) -> Result<&str, Error> {
+    bearer(headers)
+}
+
+/// 401 for a callback: whatever is wrong, and whether there is such a run or agent, sounds alike.
+pub(crate) fn invalid_callback() -> Error {
+    unauthorized("the token is not valid for this callback, or no longer", "Bearer error=\"invalid_token\"")
 }
 
 /// 401 for an invalid token.

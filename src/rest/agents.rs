@@ -1,6 +1,7 @@
 //! Agents: list, get, create and delete.
 
 pub(crate) mod change;
+mod gate;
 pub(crate) mod run;
 mod view;
 

@@ -14,7 +14,7 @@ use crate::access::Caller;
 use crate::agents;
 use crate::list_cache::{ListCache, ListEntry, parse_version};
 use crate::team_bindings::TeamBinding;
-use crate::{skills, teams, tools};
+use crate::{datasets, evaluations, skills, teams, tools};
 
 pub(crate) struct Caches {
     /// The namespaces to watch; empty means all.
@@ -23,6 +23,8 @@ pub(crate) struct Caches {
     pub teams: ListCache<teams::View>,
     pub tools: ListCache,
     pub skills: ListCache,
+    pub datasets: ListCache<datasets::Owner>,
+    pub evaluations: ListCache<evaluations::RunState>,
     /// The RoleBindings in the namespaces of teams.
     pub team_bindings: Cache<TeamBinding>,
     ready: Readiness,
@@ -36,6 +38,8 @@ impl Caches {
             teams: ListCache::default(),
             tools: ListCache::default(),
             skills: ListCache::default(),
+            datasets: ListCache::default(),
+            evaluations: ListCache::default(),
             team_bindings: Cache::default(),
             ready: Readiness::default(),
         }
@@ -52,6 +56,8 @@ impl Caches {
             self.follow(tasks, namespaced(client, scope.as_deref()), scope.clone(), |caches| &caches.agents, agents::item);
             self.follow(tasks, namespaced(client, scope.as_deref()), scope.clone(), |caches| &caches.tools, tools::item);
             self.follow(tasks, namespaced(client, scope.as_deref()), scope.clone(), |caches| &caches.skills, skills::item);
+            self.follow(tasks, namespaced(client, scope.as_deref()), scope.clone(), |caches| &caches.datasets, datasets::item);
+            self.follow(tasks, namespaced(client, scope.as_deref()), scope.clone(), |caches| &caches.evaluations, evaluations::item);
             self.bindings(tasks, namespaced(client, scope.as_deref()), scope);
         }
         self.follow(tasks, Api::all(client.clone()), None, |caches| &caches.teams, |team| Some(teams::item(team)));

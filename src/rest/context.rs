@@ -8,6 +8,7 @@ use std::time::Duration;
 use kube::Client;
 use slipway_database::{Fault, Reader};
 use slipway_import::Importer;
+use slipway_mlflow::{Servers, Standing};
 use tokio::time::timeout;
 use tower::service_fn;
 
@@ -89,6 +90,9 @@ pub struct Context {
     pub(crate) importer: Importer,
     /// Reads the conversations of agents without pods.
     pub(crate) database: Option<Reader>,
+    pub(crate) mlflow: Servers,
+    /// Whether marks reach MLflow.
+    pub(crate) delivering: Standing,
     pub(crate) metrics: Metrics,
     pub(crate) hub: Arc<Hub>,
     pub(crate) description: Description,
@@ -108,8 +112,24 @@ impl Context {
         let state = StateClient::new(&settings.state);
         let importer = Importer::new(settings.importer.clone());
         let database = settings.platform.reader()?;
+        let (mlflow, delivering) = (settings.platform.mlflow_servers(), Standing::default());
         let description = Description::of(&routes::all());
-        Ok(Self { client, settings, access, caches, rate_limiter, relay, state, importer, database, metrics, hub, description })
+        Ok(Self {
+            client,
+            settings,
+            access,
+            caches,
+            rate_limiter,
+            relay,
+            state,
+            importer,
+            database,
+            mlflow,
+            delivering,
+            metrics,
+            hub,
+            description,
+        })
     }
 }
 

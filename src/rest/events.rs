@@ -1,5 +1,5 @@
-//! The events of an agent as a stream: Kubernetes Events of the Agent and its Deployment, first the last ones, then each as
-//! it comes. All replicas give the same stream, as nothing is stored here.
+//! The events of an agent as a stream: Kubernetes Events of the Agent, its Deployment and its evaluations, first the last
+//! ones, then each as it comes. All replicas give the same stream, as nothing is stored here.
 //!
 //! `hub` owns the shared watches, `feed` is the log of one agent, `view` the form of an event.
 

@@ -23,6 +23,8 @@ pub(crate) static SKILL: Fields = LazyLock::new(spec::<slipway_api::Skill>);
 pub(crate) static TOOL: Fields = LazyLock::new(spec::<slipway_api::Tool>);
 pub(crate) static TEAM: Fields = LazyLock::new(spec::<slipway_api::Team>);
 pub(crate) static RELEASE: Fields = LazyLock::new(spec::<slipway_api::AgentRelease>);
+pub(crate) static DATASET: Fields = LazyLock::new(spec::<slipway_api::Dataset>);
+pub(crate) static EVALUATION_RUN: Fields = LazyLock::new(spec::<slipway_api::EvaluationRun>);
 
 fn spec<K: CustomResourceExt>() -> Value {
     let crd = K::crd();
@@ -104,8 +106,7 @@ static RESPELLED: LazyLock<HashSet<String>> = LazyLock::new(|| {
         }
     }
     let mut names = HashSet::new();
-    let kinds = [spec::<slipway_api::Agent>(), spec::<slipway_api::Tool>(), spec::<slipway_api::Skill>(), spec::<slipway_api::Team>()];
-    for kind in &kinds {
+    for kind in [&AGENT, &TOOL, &SKILL, &TEAM, &DATASET, &EVALUATION_RUN] {
         each(kind, &mut names);
     }
     names
@@ -211,6 +212,8 @@ pub(crate) fn form(schema: &Value) -> Value {
     }
     if int_or_string {
         renamed.insert("type".to_owned(), json!(["integer", "string"]));
+        // The API server takes a larger number for one that is no integer.
+        renamed.entry("maximum").or_insert(json!(i64::MAX));
     }
     if schema["x-kubernetes-list-type"] == "set" {
         renamed.insert("uniqueItems".to_owned(), json!(true));

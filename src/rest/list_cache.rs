@@ -208,13 +208,12 @@ impl<T> ListCache<T> {
         self.read().of.get(namespace).map_or(0, |list| list.items.len())
     }
 
-    /// At most `limit` entries after `after` that contain all terms and whose names pass the filter, and the cursor of the
-    /// next page. Without a namespace: all namespaces, in order.
+    /// At most `limit` entries after `after` that contain all terms and pass the filter, and the cursor of the next page. Without a namespace: all namespaces, in order.
     pub(crate) fn page(
         &self,
         namespace: Option<&str>,
         after: Option<&Cursor>,
-        filter: (&SearchTerms, impl Fn(&str) -> bool),
+        filter: (&SearchTerms, impl Fn(&str, &ListEntry<T>) -> bool),
         limit: usize,
     ) -> (Vec<Arc<ListEntry<T>>>, Option<Cursor>) {
         let lists = &self.read().of;
@@ -223,7 +222,7 @@ impl<T> ListCache<T> {
         let first = namespace.or(after.map(|after| after.namespace.as_str())).unwrap_or_default();
         for (namespace, list) in lists.range::<str, _>((Bound::Included(first), namespace.map_or(Bound::Unbounded, Bound::Included))) {
             let after = after.filter(|after| after.namespace == *namespace);
-            for ((created, name), item) in list.after(after, terms).filter(|((_, name), _)| is_member(name)) {
+            for ((created, name), item) in list.after(after, terms).filter(|((_, name), item)| is_member(name, item)) {
                 if found.len() == limit {
                     return (found, last.map(|(namespace, created, name)| Cursor::new(namespace, created, name)));
                 }
@@ -277,7 +276,7 @@ mod tests {
     }
 
     fn all(cache: &ListCache, namespace: Option<&str>, after: Option<&Cursor>) -> (Vec<Arc<ListEntry>>, Option<Cursor>) {
-        cache.page(namespace, after, (&SearchTerms::of(""), |_| true), 2)
+        cache.page(namespace, after, (&SearchTerms::of(""), |_, _| true), 2)
     }
 
     #[test]
@@ -303,9 +302,9 @@ mod tests {
     #[test]
     fn what_does_not_fit_takes_no_place_on_a_page() {
         let cache = cache(&[("a", "one", 1), ("a", "two", 2), ("a", "three", 3)]);
-        let (found, end) = cache.page(Some("a"), None, (&SearchTerms::of(""), |name| name != "two"), 2);
+        let (found, end) = cache.page(Some("a"), None, (&SearchTerms::of(""), |name, _| name != "two"), 2);
         assert_eq!((ids(&found), end), (vec!["id-three", "id-one"], None));
-        let (found, end) = cache.page(Some("a"), None, (&SearchTerms::of("E O"), |_| true), 2);
+        let (found, end) = cache.page(Some("a"), None, (&SearchTerms::of("E O"), |_, _| true), 2);
         assert_eq!((ids(&found), end), (vec!["id-one"], None));
     }
 

@@ -40,11 +40,17 @@ struct ByStatus {
     status: u16,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByOutcome {
+    outcome: &'static str,
+}
+
 /// The counters, shared by clones.
 #[derive(Clone)]
 pub(crate) struct Metrics {
     answers: Family<ByClass, Counter>,
     refusals: Family<ByStatus, Counter>,
+    deliveries: Family<ByOutcome, Counter>,
     /// Running calls to agents, streams included.
     pub relays: Gauge<i64, AtomicI64>,
     /// Running event streams.
@@ -54,14 +60,19 @@ pub(crate) struct Metrics {
 
 impl Default for Metrics {
     fn default() -> Self {
-        let (answers, refusals) = (Family::default(), Family::default());
+        let (answers, refusals, deliveries) = (Family::default(), Family::default(), Family::default());
         let (relays, listeners): (Gauge<_, _>, Gauge<_, _>) = (Gauge::default(), Gauge::default());
         let mut registry = Registry::with_prefix("slipway_rest");
         registry.register("answers", "Calls that were answered, or whose answer has begun", answers.clone());
         registry.register("refusals", "Calls that were refused: for want of a token or a role, in conflict, or too many", refusals.clone());
+        registry.register(
+            "feedback_deliveries",
+            "Marks that were sent to MLflow while their callers waited, by outcome",
+            deliveries.clone(),
+        );
         registry.register("relays_in_flight", "Calls to agents that are under way, streams included", relays.clone());
         registry.register("listeners", "Open streams of events", listeners.clone());
-        Self { answers, refusals, relays, listeners, registry: Arc::new(registry) }
+        Self { answers, refusals, deliveries, relays, listeners, registry: Arc::new(registry) }
     }
 }
 
@@ -73,6 +84,11 @@ impl Metrics {
         if REFUSALS.contains(&status) {
             self.refusals.get_or_create(&ByStatus { method, route, status: status.as_u16() }).inc();
         }
+    }
+
+    /// Counts a mark for MLflow: `delivered`, `no_trace` or `failed`.
+    pub(crate) fn delivery(&self, outcome: &'static str) {
+        self.deliveries.get_or_create(&ByOutcome { outcome }).inc();
     }
 
     /// The metrics in the text format of Prometheus, without `# EOF`.

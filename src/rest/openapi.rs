@@ -69,7 +69,7 @@ pub(crate) async fn docs(call: Call) -> Result<Page, Error> {
     Ok(Page(call.context.description.page.clone()))
 }
 
-const ABOUT: &str = "Agents, tools, skills and teams on Kubernetes. Every endpoint is one read or write of a resource that \
+const ABOUT: &str = "Agents, their evaluations, tools, skills and teams on Kubernetes. Every endpoint is one read or write of a resource that \
     kubectl reaches too.\n\nField names are in snake_case; camelCase is understood as well. A HEAD is a GET without its body. \
     Besides what each operation names, any of them may answer 405 (another method is meant; Allow says which), 414 and 431 \
     (the URL or the headers are too long), always as {error, message, path}. Every answer has an X-Request-Id, which is that \
@@ -102,7 +102,10 @@ pub(crate) fn document(routes: &[Route]) -> Value {
         "security": [{"bearer": []}],
         "paths": paths,
         "components": {
-            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer", "description": "A token of the OIDC issuer, or one that the cluster accepts."}},
+            "securitySchemes": {
+                "bearer": {"type": "http", "scheme": "bearer", "description": "A token of the OIDC issuer, or one that the cluster accepts."},
+                "callback": {"type": "http", "scheme": "bearer", "description": "The token that the platform gives a runtime with an evaluation, for one call."},
+            },
             "schemas": schemas,
             "parameters": parts::parameters(),
             "headers": parts::headers(),

@@ -16,7 +16,7 @@ use crate::list_cache::{Cursor, ListCache, ListEntry, SearchTerms};
 use crate::route::Parameter;
 
 /// The parameters that every list takes.
-pub(crate) const PAGED: &[Parameter] = &[
+pub(crate) const PAGED: &[Parameter; 3] = &[
     Parameter { name: "limit", about: "How many at most, 1 to 500. Default 100.", kind: "integer" },
     Parameter { name: "cursor", about: "Where to go on: next_cursor of the page before.", kind: "string" },
     Parameter { name: "search", about: "Words that must all occur, in any case.", kind: "string" },
@@ -62,15 +62,15 @@ pub(crate) fn form<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
 
 /// The page that the call asks for, of one namespace or of all.
 pub(crate) async fn page<V, T>(call: Call, cache: &ListCache<T>, namespace: Option<&str>) -> Result<Page<V>, Error> {
-    page_of(call, cache, namespace, |_| true, |item| Ok(Cow::Borrowed(&*item.json))).await
+    page_of(call, cache, namespace, |_, _| true, |item| Ok(Cow::Borrowed(&*item.json))).await
 }
 
-/// The same for the entries that `belongs` selects by name, each serialized by `shown`.
+/// The same for the entries that `belongs` selects, each serialized by `shown`.
 pub(crate) async fn page_of<V, T>(
     mut call: Call,
     cache: &ListCache<T>,
     namespace: Option<&str>,
-    belongs: impl Fn(&str) -> bool,
+    belongs: impl Fn(&str, &ListEntry<T>) -> bool,
     shown: impl Fn(&ListEntry<T>) -> Result<Cow<'_, str>, Error>,
 ) -> Result<Page<V>, Error> {
     let limit = call.query.number("limit", DEFAULT_LIMIT, 1..=LIMIT_MAX)?;

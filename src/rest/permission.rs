@@ -39,10 +39,14 @@ impl std::fmt::Display for Right {
 pub(crate) enum Permission {
     /// Everyone.
     Open,
+    /// Runtimes with the token of a callback, which the state role verifies.
+    Callback,
     /// Every authenticated caller.
     Known,
     /// Callers with this right in the call's team.
     Team(Right),
+    /// The same, or with this right on the one object that the body names. The handler asks for that.
+    TeamOrNamed(Right),
     /// Callers with this right in the whole cluster.
     Cluster(Right),
     /// Callers with this right on the platform's own object of that name.
@@ -53,8 +57,9 @@ impl std::fmt::Display for Permission {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Open => write!(f, "none"),
+            Self::Callback => write!(f, "the token that the runtime was given for this call"),
             Self::Known => write!(f, "a valid token"),
-            Self::Team(right) => write!(f, "{right} in the team"),
+            Self::Team(right) | Self::TeamOrNamed(right) => write!(f, "{right} in the team"),
             Self::Cluster(right) => write!(f, "{right} in the cluster"),
             Self::Platform(right, name) => write!(f, "{right} {name} in the platform's namespace"),
         }
@@ -62,23 +67,32 @@ impl std::fmt::Display for Permission {
 }
 
 impl Permission {
+    /// Whether callers are authenticated before their bodies are read.
+    pub(crate) const fn authenticates(self) -> bool {
+        !matches!(self, Self::Open | Self::Callback)
+    }
+
     /// The permission in the OpenAPI document.
     pub(crate) fn form(&self) -> Value {
         let scope = match self {
             Self::Open => "open",
+            Self::Callback => "callback",
             Self::Known => "known",
-            Self::Team(_) => "team",
+            Self::Team(_) | Self::TeamOrNamed(_) => "team",
             Self::Cluster(_) => "cluster",
             Self::Platform(..) => "platform",
         };
         match self {
-            Self::Open | Self::Known => json!({"scope": scope}),
-            Self::Team(right) | Self::Cluster(right) | Self::Platform(right, _) => json!({
+            Self::Open | Self::Callback | Self::Known => json!({"scope": scope}),
+            Self::Team(right) | Self::TeamOrNamed(right) | Self::Cluster(right) | Self::Platform(right, _) => json!({
                 "scope": scope, "verb": right.verb, "group": right.group, "resource": right.resource, "subresource": right.subresource,
             }),
         }
     }
 }
+
+/// The right to decide what releases are held to.
+pub(crate) const GOVERN: Right = Right::on("update", "agents").sub("governance");
 
 /// The right that marks a member of a team: every role has it.
 pub(crate) const MEMBER: Right = Right::on("list", "agents");

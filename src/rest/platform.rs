@@ -1,6 +1,6 @@
 //! The configuration of the platform: ConfigMap `slipway-platform`, and the Secret of that name for tokens and keys.
 //!
-//! The operator reads `mlflow_uri`, the state role the fields of the mirror.
+//! The operator reads `mlflow_uri`, as feedback does, the state role the fields of the mirror.
 
 mod connections;
 mod git;
@@ -16,6 +16,7 @@ use serde_json::json;
 use slipway_api::platform;
 use slipway_database::{Fault, Reader};
 use slipway_http::{Error, HeaderValue, header};
+use slipway_mlflow::{Login, Servers};
 
 use crate::answer::Data;
 use crate::call::{Call, IDEMPOTENCY_KEY, Json};
@@ -35,6 +36,8 @@ const SUBJECT: &str = "configuration of the platform";
 pub struct PlatformSettings {
     /// The MLflow server of agents, unless the configuration names another.
     mlflow_uri: Option<String>,
+    /// The platform's own login there.
+    mlflow_login: Option<Login>,
     /// The platform's database.
     database: Option<slipway_database::Options>,
 }
@@ -52,7 +55,16 @@ impl PlatformSettings {
             prepared_statements: false,
             run: slipway_database::Run::default(),
         };
-        Self { mlflow_uri, database: database_url.map(options) }
+        Self { mlflow_uri, mlflow_login: None, database: database_url.map(options) }
+    }
+
+    #[must_use]
+    pub fn with_mlflow_login(self, mlflow_login: Option<Login>) -> Self {
+        Self { mlflow_login, ..self }
+    }
+
+    pub(crate) fn mlflow_servers(&self) -> Servers {
+        Servers::new(self.mlflow_uri.clone(), self.mlflow_login.clone())
     }
 
     /// The reader of stored conversations, if there is a database.
@@ -146,6 +158,11 @@ async fn read(call: &Call) -> Result<Option<ConfigMap>, Error> {
     api(call).get_opt(NAME).await.map_err(|error| cluster_error::from_kube(error, SUBJECT))
 }
 
+/// The MLflow server that is in effect now.
+pub(crate) async fn mlflow_uri(call: &Call) -> Result<Option<String>, Error> {
+    Ok(mlflow(&call.context.settings.platform, read(call).await?.as_ref()))
+}
+
 /// The MLflow server that is in effect. A value in the ConfigMap that is no URL is ignored, as the operator does.
 fn mlflow(installed: &PlatformSettings, found: Option<&ConfigMap>) -> Option<String> {
     let data = found.and_then(|found| found.data.as_ref());
@@ -164,7 +181,7 @@ mod tests {
 
     #[test]
     fn what_is_stored_comes_before_what_was_installed() {
-        let installed = PlatformSettings { mlflow_uri: Some("http://installed".to_owned()), database: None };
+        let installed = PlatformSettings::new(Some("http://installed".to_owned()), None);
         let stored = |uri: &str| {
             let data = Some([(platform::MLFLOW_URI.to_owned(), uri.to_owned())].into());
             ConfigMap { data, ..ConfigMap::default() }

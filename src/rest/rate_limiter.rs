@@ -52,8 +52,24 @@ impl RateLimit {
         Self { at_once, per_second: 0, burst: 0 }
     }
 
+    const fn within(self) -> Limit {
+        Limit { rate: self, period: Duration::from_secs(1) }
+    }
+}
+
+/// A rate limit whose rate is for a period of its own.
+#[derive(Debug, Clone, Copy)]
+struct Limit {
+    rate: RateLimit,
+    period: Duration,
+}
+
+/// What one user may mark of one agent: in no minute more than 60 answers, a burst included.
+const FEEDBACK: Limit = Limit { rate: RateLimit { at_once: 0, per_second: 30, burst: 30 }, period: Duration::from_mins(1) };
+
+impl Limit {
     fn interval(self) -> Option<Duration> {
-        (self.per_second > 0).then(|| Duration::from_secs(1) / self.per_second)
+        (self.rate.per_second > 0).then(|| self.period / self.rate.per_second)
     }
 }
 
@@ -62,6 +78,7 @@ enum Subject {
     Team(String),
     Agent { id: String, name: String },
     Listeners(String),
+    Feedback { agent: String, user: String },
 }
 
 impl std::fmt::Display for Subject {
@@ -70,6 +87,7 @@ impl std::fmt::Display for Subject {
             Self::Team(team) => write!(f, "team {team}: calls to its agents"),
             Self::Agent { name, .. } => write!(f, "agent {name}: calls to it"),
             Self::Listeners(team) => write!(f, "team {team}: listeners to events"),
+            Self::Feedback { .. } => f.write_str("feedback of one user for one agent"),
         }
     }
 }
@@ -96,7 +114,7 @@ struct Usages {
 /// Admission of one call or listener; dropping it ends the usage.
 pub(crate) struct Permit {
     limiter: Arc<RateLimiter>,
-    subjects: [Option<Subject>; 2],
+    subjects: [Option<Subject>; 3],
 }
 
 impl RateLimiter {
@@ -107,36 +125,55 @@ impl RateLimiter {
     /// Admits a call of `team` to its agent of this name and id. A refused call uses nothing.
     pub(crate) fn admit_call(self: &Arc<Self>, team: &str, name: &str, id: &str, now: Instant) -> Result<Permit, Error> {
         let agent = Subject::Agent { name: name.to_owned(), id: id.to_owned() };
-        let wanted = [(Subject::Team(team.to_owned()), self.limits.team), (agent, self.limits.agent)];
+        let wanted = [(Subject::Team(team.to_owned()), self.limits.team.within()), (agent, self.limits.agent.within())];
         self.take(&wanted, now)?;
         let [(team, _), (agent, _)] = wanted;
         self.metrics.relays.inc();
-        Ok(Permit { limiter: self.clone(), subjects: [Some(team), Some(agent)] })
+        Ok(Permit { limiter: self.clone(), subjects: [Some(team), Some(agent), None] })
+    }
+
+    /// Admits a mark, which counts as a call of the agent besides.
+    pub(crate) fn admit_feedback(
+        self: &Arc<Self>,
+        team: &str,
+        (name, id): (&str, &str),
+        user: &str,
+        now: Instant,
+    ) -> Result<Permit, Error> {
+        let agent = Subject::Agent { name: name.to_owned(), id: id.to_owned() };
+        let marks = Subject::Feedback { agent: id.to_owned(), user: user.to_owned() };
+        let team = Subject::Team(team.to_owned());
+        let wanted = [(team, self.limits.team.within()), (agent, self.limits.agent.within()), (marks, FEEDBACK)];
+        self.take(&wanted, now)?;
+        self.metrics.relays.inc();
+        Ok(Permit { limiter: self.clone(), subjects: wanted.map(|(subject, _)| Some(subject)) })
     }
 
     pub(crate) fn admit_listener(self: &Arc<Self>, team: &str, now: Instant) -> Result<Permit, Error> {
-        let wanted = [(Subject::Listeners(team.to_owned()), RateLimit::at_once(self.limits.listeners))];
+        let wanted = [(Subject::Listeners(team.to_owned()), RateLimit::at_once(self.limits.listeners).within())];
         self.take(&wanted, now)?;
         let [(team, _)] = wanted;
         self.metrics.listeners.inc();
-        Ok(Permit { limiter: self.clone(), subjects: [Some(team), None] })
+        Ok(Permit { limiter: self.clone(), subjects: [Some(team), None, None] })
     }
 
-    fn take(&self, wanted: &[(Subject, RateLimit)], now: Instant) -> Result<(), Error> {
+    fn take(&self, wanted: &[(Subject, Limit)], now: Instant) -> Result<(), Error> {
         let mut usages = self.usages.lock().unwrap_or_else(PoisonError::into_inner);
         for (subject, limit) in wanted {
             let Some(usage) = usages.of.get(subject) else { continue };
-            if limit.at_once > 0 && usage.at_once >= limit.at_once {
+            let RateLimit { at_once, per_second, burst } = limit.rate;
+            if at_once > 0 && usage.at_once >= at_once {
                 // A running call may end at any moment.
-                return Err(too_many(&format!("{subject} under way are as many as may be, {}", limit.at_once), 1));
+                return Err(too_many(&format!("{subject} under way are as many as may be, {at_once}"), 1));
             }
             let Some(interval) = limit.interval() else { continue };
             // The debt may add up to a burst.
             let owed = usage.full_again.saturating_duration_since(now) + interval;
-            let too_much = owed.saturating_sub(interval * limit.burst.max(1));
+            let too_much = owed.saturating_sub(interval * burst.max(1));
             if !too_much.is_zero() {
                 let seconds = too_much.as_secs() + u64::from(too_much.subsec_nanos() > 0);
-                return Err(too_many(&format!("{subject} may begin {} times a second", limit.per_second), seconds));
+                let period = if limit.period > Duration::from_secs(1) { "minute" } else { "second" };
+                return Err(too_many(&format!("{subject} may begin {per_second} times a {period}"), seconds));
             }
         }
         for (subject, limit) in wanted {
@@ -238,6 +275,17 @@ mod tests {
         assert_eq!(permits.len(), 50);
         drop(permits);
         assert!(limiter.admit_call("a", "x", "x", now).is_ok());
+    }
+
+    #[test]
+    fn a_user_marks_sixty_answers_of_an_agent_in_no_minute_more() {
+        let (limiter, begin) = (limiter(NONE, NONE), Instant::now());
+        let mark = |agent: &str, user: &str, at: u64| limiter.admit_feedback("a", (agent, agent), user, begin + Duration::from_millis(at));
+        let given = (0..600).filter(|at| mark("x", "ada", at * 100).is_ok()).count();
+        assert!((59..=60).contains(&given), "{given} in a minute");
+        assert_eq!(wait(&mark("x", "ada", 59_900).err().unwrap()), 1);
+        assert!(mark("x", "bob", 59_900).is_ok() && mark("y", "ada", 59_900).is_ok(), "others are not held up");
+        assert_eq!(limiter.metrics.relays.get(), 0);
     }
 
     #[test]

@@ -37,6 +37,7 @@ use schemas::{
     Chat, ChatReply, Conversation, ConversationStatus, ConversationSummary, Forgotten, Memory, MemoryResults, MemorySearch, MemoryStatus,
     NewMemory, Suggestions,
 };
+pub(crate) use stored_conversations::from_database;
 pub(crate) use target::{Target, target};
 
 /// The timeout of every call but a chat, until the response begins.

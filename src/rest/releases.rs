@@ -12,7 +12,6 @@ use kube::ResourceExt;
 use kube::api::{Api, ObjectMeta};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 use slipway_api::{Agent, AgentRelease, AgentReleaseSpec, ReleasePhase, labels};
 use slipway_http::{Error, Reply, StatusCode};
 use slipway_release::wire::{Entry, MOST};
@@ -21,7 +20,7 @@ use slipway_release::{Artifact, Change, diff as differences};
 use crate::access::Caller;
 use crate::agents;
 use crate::answer::{Answer, Data, Made};
-use crate::call::{Call, IDEMPOTENCY_KEY, Maybe};
+use crate::call::{Call, Maybe};
 use crate::permission::Right;
 use crate::route::Parameter;
 use crate::write;
@@ -163,11 +162,8 @@ pub(crate) async fn create(call: Call<Maybe<NewRelease>>) -> Result<Made<Artifac
 /// The resource that requests a release. The same key gives the same name.
 fn wanted(call: &Call, agent: &Agent, changelog: Option<String>) -> AgentRelease {
     let slug = agent.name_any();
-    let key = call.headers.get(IDEMPOTENCY_KEY).map(|key| {
-        let mut hash = Sha256::new_with_prefix((call.caller.name.len() as u64).to_be_bytes());
-        hash.update(&call.caller.name);
-        hash.update(key.as_bytes());
-        let mut digits = hex::encode(hash.finalize());
+    let key = write::key_digest(call).map(|digest| {
+        let mut digits = hex::encode(digest);
         digits.truncate(HASH_DIGITS);
         format!("{slug}-{digits}")
     });

@@ -20,6 +20,7 @@ const CALL_BYTES: u64 = 256 * 1024;
 type Handled = Pin<Box<dyn Future<Output = Result<Reply, Error>> + Send>>;
 
 /// A query parameter, for the OpenAPI document. Handlers validate it.
+#[derive(Clone, Copy)]
 pub(crate) struct Parameter {
     pub name: &'static str,
     pub about: &'static str,
@@ -39,7 +40,8 @@ pub(crate) struct Route {
     /// Whether a body is required, if the route takes one.
     pub body_required: bool,
     pub response: fn(&mut SchemaGenerator) -> Schema,
-    handler: Box<dyn Fn(Call, Request) -> Handled + Send + Sync>,
+    /// Its third argument is the answer to a body that cannot be read, if the caller has no right in the whole team.
+    handler: Box<dyn Fn(Call, Request, Option<Error>) -> Handled + Send + Sync>,
 }
 
 impl Route {
@@ -55,13 +57,13 @@ impl Route {
         A: Answer,
         F: Future<Output = Result<A, Error>> + Send + 'static,
     {
-        let is_charged = !A::IS_CHARGED_ELSEWHERE && permission != Permission::Open;
-        let handler = move |call: Call, request: Request| -> Handled {
+        let is_charged = !A::IS_CHARGED_ELSEWHERE && permission.authenticates();
+        let handler = move |call: Call, request: Request, refusal: Option<Error>| -> Handled {
             Box::pin(async move {
                 if is_charged {
                     call.slot.charge(CALL_BYTES)?;
                 }
-                let body = B::read(request).await?;
+                let body = B::read(request).await.map_err(|error| refusal.unwrap_or(error))?;
                 let Call { context, caller, team, path, query, headers, id, slot, body: () } = call;
                 handler(Call { context, caller, team, path, query, headers, id, slot, body }).await?.reply()
             })
@@ -86,11 +88,11 @@ impl Route {
         Self { parameters, ..self }
     }
 
-    /// Authenticates and authorizes before the body is read.
+    /// Authenticates and authorizes before the body is read, but for routes that no user calls.
     pub(crate) async fn answer(&self, context: Arc<Context>, path: Path, request: Request) -> Result<Reply, Error> {
         let address = request.address();
         let admitted = access::admit(&context, self.permission, &path, request.headers(), address).await?;
-        if self.permission != Permission::Open {
+        if self.permission.authenticates() {
             request.slot().authenticated(admitted.holder(address))?;
         }
         let query = request.query()?;
@@ -108,7 +110,7 @@ impl Route {
             context,
             body: (),
         };
-        (self.handler)(call, request).await
+        (self.handler)(call, request, admitted.refusal).await
     }
 
     /// The decoded variable parts of a matched path.

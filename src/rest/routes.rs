@@ -3,17 +3,19 @@
 use slipway_http::Method;
 
 use crate::page::PAGED;
-use crate::permission::Permission::{Cluster, Known, Open, Platform, Team};
+use crate::permission::Permission::{Callback, Cluster, Known, Open, Platform, Team, TeamOrNamed};
 use crate::permission::{MEMBER, Right};
 use crate::route::Route;
-use crate::{agents, events, health, members, openapi, platform, relay, releases, skills, sync, teams, tools};
+use crate::{
+    agents, datasets, evaluations, events, feedback, health, members, openapi, platform, relay, releases, skills, sync, teams, tools,
+};
 
 const LIST_AGENTS: Right = Right::on("list", "agents");
 const GET_AGENT: Right = Right::on("get", "agents");
 const CREATE_AGENT: Right = Right::on("create", "agents");
 const CHANGE_AGENT: Right = Right::on("patch", "agents");
 const DELETE_AGENT: Right = Right::on("delete", "agents");
-const CHAT: Right = Right::on("create", "agents").sub("chat");
+pub(crate) const CHAT: Right = Right::on("create", "agents").sub("chat");
 
 #[rustfmt::skip]
 pub(crate) fn all() -> Vec<Route> {
@@ -41,6 +43,22 @@ pub(crate) fn all() -> Vec<Route> {
         Route::new(get.clone(), "/agents/{id}/releases/diff", Team(releases::GET), "How two releases differ, value by value.", releases::diff).with(releases::BETWEEN),
         Route::new(get.clone(), "/agents/{id}/releases/{version}", Team(releases::GET), "One release, with all that it holds.", releases::get),
         Route::new(post.clone(), "/agents/{id}/releases/{version}/deploy", Team(CHANGE_AGENT), "Brings a release back: the agent runs what it held.", releases::deploy),
+        Route::new(post.clone(), "/agents/{id}/releases/{version}/eval-result", Callback, "Reports that the evaluation of a release that waits for it has ended. Called by the agent's runtime; the platform computes scores and verdict itself.", evaluations::callback::of_release),
+
+        Route::new(get.clone(), "/agents/{id}/evaluations", Team(evaluations::LIST), "The agent's evaluations, newest first, without their worst cases.", evaluations::list).with(evaluations::LISTED),
+        Route::new(post.clone(), "/agents/{id}/evaluations", Team(evaluations::CREATE), "Puts the cases of a dataset to the agent, and scores its answers.", evaluations::create),
+        Route::new(get.clone(), "/agents/{id}/evaluations/compare", Team(evaluations::GET), "Two completed evaluations side by side, metric by metric.", evaluations::compare).with(evaluations::BOTH),
+        Route::new(get.clone(), "/agents/{id}/evaluations/{run_id}", Team(evaluations::GET), "One evaluation, with the cases that went worst.", evaluations::get),
+        Route::new(post.clone(), "/agents/{id}/evaluations/{run_id}/cancel", Team(evaluations::CHANGE), "Ends an evaluation that is under way.", evaluations::cancel),
+        Route::new(post.clone(), "/agents/{id}/evaluations/{run_id}/result", Callback, "The same of an evaluation that belongs to no release.", evaluations::callback::of_run),
+        Route::new(delete.clone(), "/agents/{id}/evaluations/{run_id}", Team(evaluations::DELETE), "Deletes an evaluation; one that is under way ends.", evaluations::delete),
+
+        Route::new(get.clone(), "/agents/{id}/datasets", Team(datasets::LIST), "The datasets for this agent or for any, newest first, without their cases.", datasets::list).with(PAGED),
+        Route::new(post.clone(), "/agents/{id}/datasets", Team(datasets::CREATE), "Makes a dataset for the agent.", datasets::create),
+        Route::new(get.clone(), "/agents/{id}/datasets/{name}", Team(datasets::GET), "One dataset, by id or name, with its cases.", datasets::get),
+        Route::new(put.clone(), "/agents/{id}/datasets/{name}", Team(datasets::CHANGE), "Replaces a dataset.", datasets::replace),
+        Route::new(delete.clone(), "/agents/{id}/datasets/{name}", Team(datasets::DELETE), "Deletes a dataset.", datasets::delete),
+        Route::new(get.clone(), "/risk-profiles", Known, "The risk profiles, from the least to the most that is asked of an agent.", evaluations::profiles::list),
 
         Route::new(get.clone(), "/agents/{id}/events", Team(GET_AGENT), "What happens to the agent: its last events, then each as it comes.", events::events),
 
@@ -56,6 +74,8 @@ pub(crate) fn all() -> Vec<Route> {
         Route::new(get.clone(), "/agents/{id}/memory/status", Team(CHAT), "How the agent remembers.", relay::memory_status),
         Route::new(post.clone(), "/agents/{id}/memory/search", Team(CHAT), "Finds memories, by meaning or by words.", relay::search_memory),
         Route::new(delete.clone(), "/agents/{id}/memory/{mid}", Team(CHAT), "Has the agent forget something.", relay::forget),
+
+        Route::new(post.clone(), "/feedback", TeamOrNamed(CHAT), "Marks an answer of an agent. What was asked for an answer that is marked badly becomes a case of the agent's evaluations.", feedback::create),
 
         Route::new(get.clone(), "/teams", Known, "The teams in which the caller has a role, newest first.", teams::list).with(PAGED),
         Route::new(post.clone(), "/teams", Cluster(Right::on("create", "teams")), "Makes a team, with a namespace of its own.", teams::create),

@@ -7,9 +7,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use http::{Request, Response};
-use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
-use serde::Deserialize;
+use http_body_util::{BodyExt, Empty, Full, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use slipway_evaluation::wire::{CallbackCall, Heard};
 use slipway_http::{Error, HeaderValue, Method, StatusCode, header};
 use slipway_release::wire::{Agents, Mirrors, Release, Releases, Tested};
 use tokio::time::timeout;
@@ -72,9 +73,31 @@ impl StateClient {
         self.json(Method::POST, "/mirror/test", SLOW_TIMEOUT).await
     }
 
+    /// Passes on what a runtime reports of an evaluation.
+    pub(crate) async fn callback(&self, call: &CallbackCall) -> Result<Heard, Error> {
+        self.post("/callbacks", call).await
+    }
+
+    async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, Error> {
+        let body = Full::from(serde_json::to_vec(body).map_err(Error::internal)?);
+        let headers = header::HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
+        self.ask(Method::POST, path, headers, body.map_err(|never| match never {}).boxed_unsync(), RESPONSE_TIMEOUT).await
+    }
+
     async fn json<T: DeserializeOwned>(&self, method: Method, path: &str, limit: Duration) -> Result<T, Error> {
+        self.ask(method, path, header::HeaderMap::new(), empty_body(), limit).await
+    }
+
+    async fn ask<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        headers: header::HeaderMap,
+        body: RequestBody,
+        limit: Duration,
+    ) -> Result<T, Error> {
         let asked = async {
-            let response = self.send(method, path, header::HeaderMap::new(), empty_body()).await?;
+            let response = self.send(method, path, headers, body).await?;
             if !response.status().is_success() {
                 return Err(read_error(response).await);
             }

@@ -116,7 +116,7 @@ pub(crate) fn item(team: &Team) -> ListEntry<View> {
 pub(crate) async fn list(call: Call) -> Result<Page<View>, Error> {
     let context = call.context.clone();
     let mine = teams_of(&context, &call.caller).await?;
-    let belongs = |name: &str| mine.iter().any(|team| team.as_str() == name);
+    let belongs = |name: &str, _: &ListEntry<View>| mine.iter().any(|team| team.as_str() == name);
     let counted = |team: &View| serde_json::to_string(&team.clone().counted(&context)).map_err(Error::internal);
     page_of(call, &context.caches.teams, None, belongs, |item| counted(&item.data).map(Cow::Owned)).await
 }

@@ -7,6 +7,7 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
 
+use reqwest::Url;
 use slipway_api::contract::ToolConfig;
 use slipway_api::tool::ToolType;
 use slipway_database::{Fault, Role};
@@ -18,6 +19,7 @@ use tokio::task::{JoinError, spawn_blocking};
 use tracing::warn;
 
 use crate::background::Background;
+use crate::evaluation::Sampling;
 use crate::memory::{self, Recall};
 use crate::record::{Recorder, TurnRecord};
 use crate::settings::{Budget, Identity, ModelId, Refusal, Settings, Strategy, Suggestions};
@@ -35,6 +37,8 @@ pub(crate) struct Agent {
     pub(crate) system_prompt: Option<String>,
     pub(crate) budget: Budget,
     pub(crate) grace: Duration,
+    /// Where the ends of evaluations are reported.
+    pub(crate) platform_url: Option<Url>,
     pub(crate) model: Arc<dyn Model>,
     pub(crate) toolbox: Arc<Toolbox>,
     pub(crate) skills: Arc<Skills>,
@@ -50,6 +54,8 @@ pub(crate) struct Agent {
     /// Whether texts by others than the caller reach the model.
     pub(crate) reads_data: bool,
     pub(crate) background: Background,
+    /// None where no answers are sampled.
+    pub(crate) sampling: Option<Sampling>,
     pub(crate) turns: Turns,
 }
 
@@ -85,6 +91,7 @@ impl Agent {
             let opened = Toolbox::open(tools, builtins, settings, &variable);
             refusal.keep_all(opened.map_err(|faults| faults.into_iter().map(|fault| format!("RUNTIME_TOOLS: {fault}")).collect()))
         });
+        let sampling = settings.sampling.and_then(|sampling| refusal.keep(Sampling::start(sampling, &store, &recorder)).flatten());
         let (true, Some(model), Some(background_model), Some(toolbox)) = (refusal.is_empty(), model, background_model, toolbox) else {
             return Err(refusal);
         };
@@ -105,9 +112,11 @@ impl Agent {
             system_prompt: settings.system_prompt,
             budget: settings.budget,
             grace: settings.grace,
+            platform_url: settings.platform_url,
             suggestions: settings.suggestions,
             background: Background::start(background_model, Arc::clone(&store), Arc::clone(&memory), recorder.clone()),
             identity: settings.identity,
+            sampling,
             turns: Turns::new(),
             model,
             toolbox: Arc::new(toolbox),
@@ -133,6 +142,7 @@ impl Agent {
             system_prompt: self.system_prompt.clone(),
             budget: self.budget,
             grace: self.grace,
+            platform_url: None,
             model: Arc::clone(&self.model),
             toolbox: Arc::clone(&self.toolbox),
             skills: Arc::clone(&self.skills),
@@ -142,6 +152,7 @@ impl Agent {
             forgetful: self.forgetful,
             reads_data: self.reads_data,
             background: Background::start(Arc::clone(&self.model), Arc::clone(&store), Arc::clone(&memory), recorder.clone()),
+            sampling: None,
             turns: Turns::new(),
             store,
             recorder,

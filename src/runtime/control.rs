@@ -44,7 +44,7 @@ impl Control {
                 self.use_up(claims, SystemTime::now())?;
                 self.evaluations.begin(request.json_up_to(evaluation::MAX_BODY_BYTES).await?)
             }
-            (path, &Method::GET) if let Some(run) = path.strip_prefix(EVALUATIONS) => self.evaluations.report(run),
+            (path, &Method::GET) if let Some(run) = path.strip_prefix(EVALUATIONS) => self.evaluations.report(run, request.query()?),
             (path, &Method::DELETE) if let Some(run) = path.strip_prefix(EVALUATIONS) => {
                 self.use_up(claims, SystemTime::now())?;
                 self.evaluations.cancel(run)

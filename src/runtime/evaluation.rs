@@ -1,12 +1,15 @@
 //! Evaluations: the platform sends the cases of a run, the agent answers each, and the answers are scored. One run at a time;
-//! what it found is read case by case, and lies in the database where there is one, so that a run goes on in another pod. The
-//! runtime decides nothing with it.
+//! what it found is read case by case, and lies in the database where there is one, so that a run goes on in another pod. That it
+//! has ended is reported by `callback`. The runtime decides nothing with it.
 
+mod callback;
 mod case;
 mod excerpt;
 mod judge;
 mod results;
 mod run;
+mod sampling;
+mod scoring;
 #[cfg(test)]
 mod tests;
 
@@ -15,15 +18,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::json;
-use slipway_evaluation::wire::{Progress, Report, Request};
-use slipway_http::{Error, Reply, StatusCode};
+use slipway_evaluation::wire::{Progress, Request};
+use slipway_http::{Error, Query, Reply, StatusCode};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep};
 use tracing::{error, info, warn};
 
 use crate::agent::Agent;
+use callback::{Patience, Reporter};
 use case::Bench;
 use results::Results;
+pub(crate) use sampling::{Sample, Sampling};
 
 /// A longer request is refused.
 pub(crate) const MAX_BODY_BYTES: usize = 8 * 1024 * 1024;
@@ -79,7 +84,7 @@ impl Evaluations {
     }
 
     /// Begins a run, unless it is known.
-    pub(crate) fn begin(self: &Arc<Self>, request: Request) -> Result<Reply, Error> {
+    pub(crate) fn begin(self: &Arc<Self>, mut request: Request) -> Result<Reply, Error> {
         self.check(&request)?;
         let mut known = self.known();
         known.prune(Instant::now());
@@ -94,11 +99,13 @@ impl Evaluations {
             return Err(Error::new(StatusCode::CONFLICT, message));
         }
         let (id, results) = (request.run_id.clone(), Arc::new(Results::new(request.dataset.cases.len())));
+        let reporter = Reporter::of(self.agent.platform_url.as_ref(), &mut request);
         let task = match Bench::new(&self.agent, request, self.limits) {
-            Ok(bench) => Some(self.start(id.clone(), bench, Arc::clone(&results))),
+            Ok(bench) => Some(self.start(id.clone(), bench, Arc::clone(&results), reporter)),
             Err(fault) => {
                 warn!(run = id, fault, "an evaluation cannot begin");
                 results.end(Progress::Failed, Some(fault));
+                tell(reporter, &id, &results);
                 None
             }
         };
@@ -108,15 +115,16 @@ impl Evaluations {
         accepted(&id, status)
     }
 
-    /// What the run has found so far.
-    pub(crate) fn report(&self, id: &str) -> Result<Reply, Error> {
+    /// How far the run is, and what it has found so far if that is asked for.
+    pub(crate) fn report(&self, id: &str, mut query: Query) -> Result<Reply, Error> {
+        let is_full = query.number("results", 1, 0..=1)? == 1;
+        query.end()?;
         let results = {
             let mut known = self.known();
             known.prune(Instant::now());
             Arc::clone(&known.find(id).ok_or_else(|| unknown(id))?.results)
         };
-        let (status, reason, found) = results.report();
-        Reply::json(&Report { run_id: id.to_owned(), status, reason, total: results.total, results: found })
+        Reply::json(&results.report(id, is_full))
     }
 
     /// Ends a run that is under way.
@@ -158,7 +166,7 @@ impl Evaluations {
         Err(Error::bad_request(fault))
     }
 
-    fn start(self: &Arc<Self>, id: String, bench: Bench, results: Arc<Results>) -> AbortHandle {
+    fn start(self: &Arc<Self>, id: String, bench: Bench, results: Arc<Results>, reporter: Option<Reporter>) -> AbortHandle {
         info!(run = id, cases = results.total, "an evaluation begins");
         let work = tokio::spawn(run::work(bench, Arc::clone(&self.agent.store), Arc::clone(&results)));
         let (task, evaluations) = (work.abort_handle(), Arc::clone(self));
@@ -167,6 +175,7 @@ impl Evaluations {
                 Ok(()) => {
                     if results.end(Progress::Completed, None) {
                         info!(run = id, "an evaluation is complete");
+                        tell(reporter, &id, &results);
                     }
                 }
                 // Who stopped it has said why.
@@ -174,6 +183,7 @@ impl Evaluations {
                 Err(_) => {
                     error!(run = id, "an evaluation broke off");
                     results.end(Progress::Failed, Some("the evaluation broke off within the runtime".to_owned()));
+                    tell(reporter, &id, &results);
                 }
             }
             drop(results);
@@ -210,6 +220,13 @@ impl Run {
         if let Some(task) = &self.task {
             task.abort();
         }
+    }
+}
+
+/// Reports the end of a run, if the platform wants to hear of it. One that was cancelled has been ended by the platform itself.
+fn tell(reporter: Option<Reporter>, id: &str, results: &Results) {
+    if let Some(reporter) = reporter {
+        tokio::spawn(reporter.tell(results.report(id, true), Patience::default()));
     }
 }
 

@@ -116,6 +116,18 @@ impl Recorder {
         self.0.meters.judge_call(outcome, took.as_secs_f64());
     }
 
+    pub(crate) fn judge_tokens(&self, used: &Usage) {
+        self.0.meters.judge_tokens(used.input_tokens, used.output_tokens);
+    }
+
+    pub(crate) fn sampled_turn(&self, outcome: &'static str) {
+        self.0.meters.sampled_turn(outcome);
+    }
+
+    pub(crate) fn sampled_score(&self, scorer: &'static str, value: f64) {
+        self.0.meters.sampled_score(scorer, value);
+    }
+
     /// What a model's answer cost: by the agent's own prices, else by the platform's table.
     pub(crate) fn cost(&self, provider: Provider, id: &str, used: &Usage) -> Option<f64> {
         let own = self.0.guards.price(id).map(|price| price.of(used.input_tokens, used.output_tokens));

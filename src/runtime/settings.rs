@@ -9,7 +9,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use reqwest::Url;
 use serde::Deserialize;
+use slipway_api::agent::RiskProfile;
 use slipway_api::contract::{KnowledgeBaseConfig, ToolConfig};
 use slipway_models::Provider;
 use tracing::{info, warn};
@@ -19,9 +21,6 @@ use crate::log::Format;
 use crate::telemetry;
 use form::{Form, quoted};
 
-/// Variables of the contract whose effect would be missed if they were passed over.
-const NOT_YET: [&str; 2] = ["RUNTIME_EVAL_SAMPLE_RATE", "RUNTIME_JUDGE_MODEL"];
-
 const STUB: &str = "stub-echo";
 
 #[derive(Debug)]
@@ -29,6 +28,7 @@ pub(crate) struct Settings {
     pub(crate) port: u16,
     pub(crate) control: Option<Control>,
     pub(crate) access: Access,
+    pub(crate) platform_url: Option<Url>,
     pub(crate) log_level: LevelFilter,
     pub(crate) log_format: Format,
     pub(crate) identity: Identity,
@@ -45,6 +45,8 @@ pub(crate) struct Settings {
     pub(crate) guards: String,
     pub(crate) policies: String,
     pub(crate) budget: Budget,
+    /// None where no answers are sampled.
+    pub(crate) sampling: Option<Sampling>,
     /// For what is under way at the end.
     pub(crate) grace: Duration,
     knowledge_bases: usize,
@@ -137,6 +139,18 @@ pub(crate) struct Budget {
     pub(crate) output_tokens: Option<u32>,
 }
 
+/// Which answers are scored after they were given, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Sampling {
+    /// Percent.
+    pub(crate) rate: u32,
+    /// At most, by all pods of the agent together.
+    pub(crate) per_day: u32,
+    pub(crate) risk: RiskProfile,
+    /// `provider:/model`; without one words are compared.
+    pub(crate) judge: Option<String>,
+}
+
 /// Everything that is wrong, one line each. It is collected until all was looked at.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Refusal(pub(crate) Vec<String>);
@@ -178,15 +192,11 @@ impl Settings {
     pub(crate) fn read(lookup: impl Fn(&str) -> Option<OsString>) -> (Self, Refusal) {
         let mut form = Form::new(lookup);
         form.choice("RUNTIME_CHANNEL", &["rest"]);
-        for name in NOT_YET {
-            if form.value(name).is_some() {
-                form.fault(format!("{name} is set: not supported yet"));
-            }
-        }
         let settings = Self {
             port: form.number("RUNTIME_PORT", 8000, 0..=u16::MAX),
             control: control(&mut form),
             access: access(&mut form),
+            platform_url: platform_url(&mut form),
             log_format: if form.choice("RUNTIME_LOG_FORMAT", &["json", "human"]) == "human" { Format::Human } else { Format::Json },
             log_level: level(form.choice("RUNTIME_LOG_LEVEL", &["info", "error", "warn", "debug", "trace"])),
             identity: identity(&mut form),
@@ -202,6 +212,7 @@ impl Settings {
             guards: form.value("RUNTIME_GUARDS").unwrap_or_else(|| "[]".to_owned()),
             policies: form.value("RUNTIME_POLICIES").unwrap_or_else(|| "[]".to_owned()),
             budget: budget(&mut form),
+            sampling: sampling(&mut form),
             grace: Duration::from_secs(form.number("RUNTIME_SHUTDOWN_SECONDS", 25, 1..=3600)),
             knowledge_bases: form.array::<KnowledgeBaseConfig>("RUNTIME_KNOWLEDGE_BASES", "knowledge bases").len(),
         };
@@ -258,6 +269,17 @@ fn access<L: Fn(&str) -> Option<OsString>>(form: Lookup<L>) -> Access {
         form.fault("RUNTIME_ACCESS_PUBLIC_KEY is missing; with RUNTIME_ACCESS=platform nobody could be let in");
     }
     Access { public_key, platform_only }
+}
+
+fn platform_url<L: Fn(&str) -> Option<OsString>>(form: Lookup<L>) -> Option<Url> {
+    let url = Url::parse(&form.value("RUNTIME_PLATFORM_URL")?).ok().filter(|url| {
+        let is_plain = url.username().is_empty() && url.password().is_none() && url.query().is_none() && url.fragment().is_none();
+        matches!(url.scheme(), "http" | "https") && url.has_host() && is_plain
+    });
+    if url.is_none() {
+        form.fault("RUNTIME_PLATFORM_URL must be http:// or https:// with a host, and without a password or query");
+    }
+    url
 }
 
 fn identity<L: Fn(&str) -> Option<OsString>>(form: Lookup<L>) -> Identity {
@@ -350,6 +372,18 @@ fn budget<L: Fn(&str) -> Option<OsString>>(form: Lookup<L>) -> Budget {
     }
 }
 
+fn sampling<L: Fn(&str) -> Option<OsString>>(form: Lookup<L>) -> Option<Sampling> {
+    let rate = form.number("RUNTIME_EVAL_SAMPLE_RATE", 0, 0..=100);
+    let per_day = form.number("RUNTIME_EVAL_SAMPLES_PER_DAY", 500, 1..=100_000);
+    let risk = match form.choice("RUNTIME_RISK_PROFILE", &["standard", "low", "high"]) {
+        "low" => RiskProfile::Low,
+        "high" => RiskProfile::High,
+        _ => RiskProfile::Standard,
+    };
+    let judge = form.value("RUNTIME_JUDGE_MODEL");
+    (rate > 0).then_some(Sampling { rate, per_day, risk, judge })
+}
+
 fn level(name: &str) -> LevelFilter {
     name.parse().unwrap_or(LevelFilter::INFO)
 }
@@ -374,6 +408,7 @@ mod tests {
             let settings = read(variables).unwrap();
             assert_eq!((settings.port, settings.log_level, settings.log_format), (8000, LevelFilter::INFO, Format::Json));
             assert_eq!(settings.model, ModelId { provider: Provider::Stub, id: "stub-echo".into() });
+            assert_eq!(settings.sampling, None);
             assert!(settings.control.is_none() && matches!(settings.storage, Storage::Memory));
         }
     }
@@ -395,6 +430,8 @@ mod tests {
             ("RUNTIME_DATABASE_URL", "postgresql://u@db/app"),
             ("RUNTIME_TRACK", "canary"),
             ("RUNTIME_MAX_ROUNDS", "3"),
+            ("RUNTIME_EVAL_SAMPLE_RATE", "5"),
+            ("RUNTIME_RISK_PROFILE", "high"),
         ])
         .unwrap();
         assert_eq!((settings.port, settings.log_level, settings.log_format), (9000, LevelFilter::DEBUG, Format::Human));
@@ -402,6 +439,7 @@ mod tests {
         assert_eq!(settings.suggestions, Suggestions::Static(vec!["Hello".into()]));
         assert_eq!(settings.background_model.unwrap().to_string(), "ollama:llama3.2:1b");
         assert_eq!((settings.strategy, settings.identity.track.as_deref()), (Strategy::React, Some("canary")));
+        assert_eq!(settings.sampling, Some(Sampling { rate: 5, per_day: 500, risk: RiskProfile::High, judge: None }));
         assert!(matches!(settings.storage, Storage::Postgresql(Database { migrate: false, .. })));
     }
 
@@ -425,7 +463,14 @@ mod tests {
             ("RUNTIME_PORT", "tcp://10.0.0.1:80", r#"RUNTIME_PORT is "tcp://10.0.0.1:80"; expected a number, 0 to 65535"#),
             ("RUNTIME_MAX_ROUNDS", "0", r#"RUNTIME_MAX_ROUNDS is "0"; expected a number, 1 to 100"#),
             ("RUNTIME_ACCESS", "platform", "RUNTIME_ACCESS_PUBLIC_KEY is missing; with RUNTIME_ACCESS=platform nobody could be let in"),
-            ("RUNTIME_JUDGE_MODEL", "x", "RUNTIME_JUDGE_MODEL is set: not supported yet"),
+            ("RUNTIME_EVAL_SAMPLE_RATE", "101", r#"RUNTIME_EVAL_SAMPLE_RATE is "101"; expected a number, 0 to 100"#),
+            ("RUNTIME_EVAL_SAMPLES_PER_DAY", "0", r#"RUNTIME_EVAL_SAMPLES_PER_DAY is "0"; expected a number, 1 to 100000"#),
+            ("RUNTIME_RISK_PROFILE", "none", r#"RUNTIME_RISK_PROFILE is "none"; supported: standard, low, high"#),
+            (
+                "RUNTIME_PLATFORM_URL",
+                "http://u:hunter2@rest",
+                "RUNTIME_PLATFORM_URL must be http:// or https:// with a host, and without a password or query",
+            ),
             ("RUNTIME_TOOLS", "{}", "RUNTIME_TOOLS must be a JSON array of tools; it goes wrong at line 1 column 0"),
             ("RUNTIME_SUGGESTIONS", "[\n\"a\",", "RUNTIME_SUGGESTIONS must be a JSON array of strings; it goes wrong at line 2 column 4"),
         ] {

@@ -6,7 +6,7 @@ mod tests;
 
 use slipway_database::{
     ConversationSummary, Embedding, EvaluationResult, Fault, Generation, MemoryEntry, NewMemory, NewMessage, Page, Remembered, Run,
-    StoredMessage, Turn, UsageMinute,
+    SampledTurn, StoredMessage, Turn, UsageMinute,
 };
 
 use crate::settings::{Database, Identity, Storage};
@@ -122,6 +122,17 @@ impl Store {
     pub(crate) async fn keep_evaluation_result(&self, run: &str, kept: &EvaluationResult) -> Result<bool, Fault> {
         let Self::Postgresql(store) = self else { return Ok(false) };
         store.keep_evaluation_result(run, kept).await
+    }
+
+    /// Whether one more answer may be scored today; none without a database.
+    pub(crate) async fn claim_sample(&self, most: u32) -> Result<bool, Fault> {
+        let Self::Postgresql(store) = self else { return Ok(false) };
+        store.claim_sample(most).await
+    }
+
+    pub(crate) async fn keep_sample(&self, sample: &SampledTurn) -> Result<(), Fault> {
+        let Self::Postgresql(store) = self else { return Ok(()) };
+        store.keep_sample(sample).await
     }
 
     pub(crate) async fn memories(&self, limit: u32, cursor: Option<&str>) -> Result<Page<MemoryEntry>, Fault> {

@@ -21,6 +21,7 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::agent::Agent;
+use crate::evaluation::Sample;
 use crate::failure;
 use crate::telemetry::Inbound;
 use crate::turns::{Full, Running};
@@ -226,6 +227,7 @@ async fn run(
     let started = Instant::now();
     let alone = Mutex::default();
     let history = lease.as_mut().map(|lease| std::mem::take(&mut lease.history)).unwrap_or_default();
+    let sample = agent.sampling.as_ref().and_then(|sampling| sampling.pick(&order, &history));
     let mut answering = Answering::new(agent, &order, history, &listener, lease.as_ref().map_or(&alone, |lease| &lease.partial));
     for guarded in guarded {
         answering.guard(guarded).await;
@@ -241,16 +243,25 @@ async fn run(
         () = running.cut_off() => Ok(Stop::Cancelled),
     };
     let outcome = answering.end(stop, started.elapsed());
-    conclude(agent, &order, lease, outcome, &listener).await;
+    conclude(agent, &order, lease, outcome, sample, &listener).await;
 }
 
 /// Keeps the answer, tells it, and leaves the rest to work behind the scenes.
-async fn conclude(agent: &Agent, order: &Order, lease: Option<Lease>, outcome: answering::Outcome, listener: &mpsc::Sender<TurnEvent>) {
-    let answering::Outcome { mut answer, failure, mut transcript, said: _ } = outcome;
+async fn conclude(
+    agent: &Agent,
+    order: &Order,
+    lease: Option<Lease>,
+    outcome: answering::Outcome,
+    sample: Option<Sample>,
+    listener: &mpsc::Sender<TurnEvent>,
+) {
+    let answering::Outcome { mut answer, failure, mut transcript, said } = outcome;
     let Some(lease) = lease else { return tell(agent, order, answer, failure, listener).await };
     for message in &mut transcript {
         message.interrupted = broke_off(answer.stop);
     }
+    let sample = sample.filter(|_| failure.is_none() && !broke_off(answer.stop));
+    let answered = sample.map(|sample| sample.answered(&answer.content, rehearsal::calls(said)));
     let mut kept = std::pin::pin!(lease.end(transcript));
     // The client learns early that its answer is not safe yet; the attempts go on.
     let ended = select! {
@@ -259,8 +270,12 @@ async fn conclude(agent: &Agent, order: &Order, lease: Option<Lease>, outcome: a
     };
     answer.saved = ended.unwrap_or(false);
     let rest = async {
-        if ended.is_none() {
-            kept.await;
+        let saved = match ended {
+            Some(saved) => saved,
+            None => kept.await,
+        };
+        if let (true, Some(answered), Some(sampling)) = (saved, answered, &agent.sampling) {
+            sampling.offer(answered);
         }
     };
     // Together: a client that is slow to listen does not keep its answer from being kept.

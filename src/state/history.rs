@@ -36,7 +36,7 @@ pub use fault::Fault;
 use objects::ObjectReader;
 use repack::Repacker;
 use repository::{Repository, locked};
-pub use status::VersionStatus;
+pub use status::{SUPERSEDED, VersionStatus};
 
 use crate::git::Git;
 

@@ -15,7 +15,7 @@ const SECONDS: u64 = 300;
 /// How long random calls are made.
 const FUZZ_SECONDS: u64 = 60;
 /// For how long links are followed.
-const LINKS_SECONDS: u64 = 30;
+const LINKS_SECONDS: u64 = 60;
 
 #[test]
 fn the_document_is_openapi() {

@@ -40,7 +40,8 @@ impl Row {
     /// Whether a caller of this role is let in, in the team of that role or in another.
     fn is_for(&self, role: &str, own: bool) -> bool {
         let in_team: &[&str] = match self.role {
-            "open" | "known" => return true,
+            // No role matters there.
+            "open" | "known" | "callback" => return true,
             "platform_admin" => &[],
             "admin" => &["admin"],
             "developer" => &["admin", "developer"],
@@ -158,9 +159,11 @@ fn every_route_lets_in_whom_the_specification_lets_in_and_nobody_else() {
     let described: BTreeSet<String> = document.keys().cloned().collect();
     assert_eq!(operations, described, "roles.txt and the API's document should have the same operations");
 
+    let configuration = crate::platform_configuration();
     let before = all_there_is(&slipway);
     let mut wrong = Vec::new();
-    for row in &table {
+    // Tokens of users are as wrong as any other for a callback, and wrong ones are limited.
+    for row in table.iter().filter(|row| row.role != "callback") {
         for caller in &callers {
             for team in [OWN, FOREIGN] {
                 let (expected, outcome) = (row.is_for(caller.role, team == OWN), row.lets_in(&api, caller, team));
@@ -173,11 +176,12 @@ fn every_route_lets_in_whom_the_specification_lets_in_and_nobody_else() {
     }
     assert!(wrong.is_empty(), "{} calls went otherwise than roles.txt says:\n{}", wrong.len(), wrong.join("\n"));
     assert_eq!(all_there_is(&slipway), before, "calls that name nothing should do nothing");
+    drop(configuration);
 
     // What the document says that each operation takes is held by the same roles: Kubernetes says so.
     for row in &table {
         let scope = match row.role {
-            role @ ("open" | "known") => role,
+            role @ ("open" | "known" | "callback") => role,
             "platform_admin" => continue,
             _ => "team",
         };
@@ -185,7 +189,7 @@ fn every_route_lets_in_whom_the_specification_lets_in_and_nobody_else() {
     }
     let rights: Vec<(&Row, &Value)> =
         table.iter().map(|row| (row, &document[&row.operation()])).filter(|(_, right)| right["verb"].is_string()).collect();
-    assert_eq!(rights.len(), table.iter().filter(|row| !matches!(row.role, "open" | "known")).count());
+    assert_eq!(rights.len(), table.iter().filter(|row| !matches!(row.role, "open" | "known" | "callback")).count());
     for caller in &callers {
         for team in [OWN, FOREIGN] {
             let questions: Vec<Value> = rights.iter().map(|(_, right)| question(right, team)).collect();
@@ -199,7 +203,7 @@ fn every_route_lets_in_whom_the_specification_lets_in_and_nobody_else() {
 
 /// The objects that calls could have made, changed or taken away.
 fn all_there_is(slipway: &Installation) -> BTreeMap<String, String> {
-    let ours = "agents,agentreleases,tools,skills,knowledgebases,rolebindings,configmaps";
+    let ours = "agents,agentreleases,tools,skills,knowledgebases,datasets,evaluationruns,rolebindings,configmaps";
     let mut there = BTreeMap::new();
     for line in [
         format!("get {ours} -n team-{OWN}"),

@@ -79,6 +79,7 @@ fn the_platforms_configuration_is_kept_without_the_right_to_create() {
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "slipway-platform-admin"},
         "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": pat.user}],
     }));
+    let _alone = crate::platform_configuration();
     let put = json!({"state_repo": "https://git.invalid/agents/{team}.git", "state_token": "hunter2"});
     slipway_e2e::poll(10, || match rest.call("PUT", "/platform/config").token(&pat.token).json(&put).send() {
         reply if reply.status == 200 => Ok(()),
@@ -88,5 +89,5 @@ fn the_platforms_configuration_is_kept_without_the_right_to_create() {
     assert_eq!(kept("secret"), json!({"state_token": "aHVudGVyMg=="}));
     assert_eq!(kept("configmap"), json!({"state_repo": "https://git.invalid/agents/{team}.git"}));
     let keys = slipway.kubectl(format!("get secret slipway-keys -n {}", platform::NAMESPACE)).json();
-    assert_eq!(keys["data"].as_object().map(serde_json::Map::len), Some(2), "the manager has made its keys: {:?}", keys["metadata"]);
+    assert_eq!(keys["data"].as_object().map(serde_json::Map::len), Some(3), "the manager has made its keys: {:?}", keys["metadata"]);
 }

@@ -23,12 +23,15 @@ pub(super) const BASES: &[Base] = &[
     Base { kind: "Team", name: "", spec: TEAM },
     Base { kind: "KnowledgeBase", name: "docs", spec: KNOWLEDGE_BASE },
     Base { kind: "Skill", name: "forms", spec: SKILL },
+    Base { kind: "Dataset", name: "golden", spec: DATASET },
+    Base { kind: "Dataset", name: "elsewhere", spec: ELSEWHERE },
     Base { kind: "Tool", name: "http", spec: HTTP },
     Base { kind: "Tool", name: "cli", spec: CLI },
     Base { kind: "Tool", name: "mcp", spec: MCP },
     Base { kind: "Tool", name: "builtin", spec: BUILTIN },
     Base { kind: "Agent", name: "full", spec: AGENT },
     Base { kind: "AgentRelease", name: "past", spec: RELEASE },
+    Base { kind: "EvaluationRun", name: "ended", spec: RUN },
 ];
 
 const TEAM: &str = "
@@ -100,6 +103,38 @@ toolsDigest: sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789ab
 
 const BUILTIN: &str = "{name: datetime, type: builtin}";
 
+const DATASET: &str = "
+agent: full
+description: What guests ask.
+guidelines: [Answer in the language of the question.]
+protected: true
+cases:
+- input: When is breakfast?
+  expectedOutput: From seven.
+  context: Breakfast is from seven to ten.
+  metadata: {guidelines: [Name a time.], mine: 1}
+";
+
+const ELSEWHERE: &str = "
+casesFrom: {configMap: cases, key: golden.yaml}
+";
+
+/// It has ended, so that its status stands still.
+const RUN: &str = "
+agent: full
+dataset: golden
+track: candidate
+release: past
+riskProfile: low
+minQualityScore: 60
+judgeModel: 'stub:/echo'
+scorers: [fluency]
+guidelines: [Be kind.]
+excludeFeedback: true
+cancel: true
+ttlSecondsAfterFinished: 31536000
+";
+
 const RELEASE: &str = "{agent: full, author: ada, changelog: First.}";
 
 /// It stands still, so that a mutation rolls nothing. Its image is its own, so that nothing is judged by what ours can do.
@@ -130,6 +165,8 @@ skills: [forms]
 knowledgeBases: []
 suggestionsProvider: static
 suggestions: '[\"What can you do?\"]'
+judgeModel: 'stub:/echo'
+evalSampleRate: 5
 resources: {requests: {cpu: 10m}, limits: {memory: 64Mi}}
 governance:
   riskProfile: high

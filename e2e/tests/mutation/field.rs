@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use slipway_e2e::{Apart, Objects, Place};
 
 use super::bases::Base;
-use super::exceptions::{MADE_ONCE, UNSEEN};
+use super::exceptions::{MADE_ONCE, MAY_CHANGE, UNSEEN};
 use super::schema::{Field, Kind};
 use super::values::values;
 use super::{GROUP, judgement};
@@ -95,7 +95,9 @@ pub(super) fn mutate(apart: &Apart, kind: &Kind, base: &Base, team: &str, field:
         }
     }
     outcome.accepted = accepted.len();
-    if MADE_ONCE.contains(&kind.name.as_str()) {
+    if MAY_CHANGE.contains(&outcome.field.as_str()) {
+        // Setting it would leave a trace.
+    } else if MADE_ONCE.contains(&kind.name.as_str()) {
         let faults = accepted.iter().filter_map(|(what, wanted)| patient.stays(what, wanted));
         outcome.faults.extend(faults);
     } else if !field.repeated && !accepted.is_empty() {

@@ -57,6 +57,7 @@ fn whatever_roles_an_account_is_given_it_stays_with_its_work() {
     let users = names.each_ref().map(|name| format!("system:serviceaccount:default:{name}"));
     let _grants = [0, 1, 2].map(|n| Grant::bind(&names[n], "cluster-admin", &users[n], None));
     team.agent("hello", &json!({"suspend": true}));
+    team.apply(&resource("EvaluationRun", &json!({"agent": "hello"})));
     team.apply(&binding("slipway-viewer", "theirs", &user("ann@example.com"), &json!({})));
     manager(&team, &names[0], &users[0]);
     rest(&team, &users[1]);
@@ -151,6 +152,14 @@ fn state(team: &Team, user_name: &str) {
     let here = &*team.namespace;
     let release = resource("AgentRelease", &json!({"agent": "hello"}));
     let away: &[&str] = &["Slipway's history changes agents and writes releases in team-* namespaces"];
+    let callback: &[&str] = &["Slipway's history writes status.callback of an EvaluationRun and no other field"];
+    // Its agent is stopped, so that it ends at once.
+    let wait = format!("-n {here} wait evaluationrun/probe --for=jsonpath={{.status.phase}}=Failed --timeout=60s");
+    kubectl(wait).ok();
+    let status = |status: &Value| {
+        let patch = json!({"status": status});
+        format!("-n {here} patch evaluationrun probe --subresource=status --type=merge {dry} -p {patch}")
+    };
     judge(&[
         Try::with(create("default"), release.clone(), away),
         Try::with(create(here), resource("Agent", &json!({"name": "Probe", "framework": "custom"})), away),
@@ -165,6 +174,12 @@ fn state(team: &Team, user_name: &str) {
         Try::new(format!("label team {} a=b {dry}", team.slug), away),
         Try::with(create(here), release, &[]),
         Try::new(format!("-n {here} annotate agent hello a=b {dry}"), &[]),
+        Try::with(create(here), resource("EvaluationRun", &json!({"agent": "hello"})), away),
+        Try::new(format!("-n {here} annotate evaluationrun probe a=b {dry}"), away),
+        Try::new(status(&json!({"passed": true, "score": 100})), callback),
+        Try::new(status(&json!({"phase": null})), callback),
+        Try::new(status(&json!({"callback": {"attempt": 1, "status": "completed"}, "verdict": "PASSED"})), callback),
+        Try::new(status(&json!({"callback": {"attempt": 1, "status": "completed"}})), &[]),
     ]);
 }
 
@@ -215,6 +230,8 @@ fn no_account_may_more_than_its_work_takes() {
     assert!(can(platform::MANAGER, "bind clusterrole/slipway-team-secrets") && !can(platform::MANAGER, "bind clusterrole/slipway-viewer"));
     let status = |account: &str| can(account, "patch agentreleases.agents.slipway.dev --subresource=status --all-namespaces");
     assert_eq!([platform::MANAGER, platform::REST, platform::STATE].map(status), [false, false, true]);
+    let judges = |account: &str| can(account, "patch evaluationruns.agents.slipway.dev --subresource=status --all-namespaces");
+    assert_eq!([platform::MANAGER, platform::REST, platform::STATE].map(judges), [true, false, true]);
 }
 
 /// Threats: the key of the hashes over Secrets, and Secrets themselves, in the hands of those who only use agents.

@@ -82,6 +82,8 @@ fn nobody_signs_with_the_name_of_another() {
         Try::with(on("create"), signed("Skill", json!({"name": "s", "description": "d", "instructions": "i"})), word),
         Try::with(on("create"), signed("KnowledgeBase", json!({"name": "k"})), word),
         Try::with(on("create"), signed("AgentRelease", json!({"agent": "hello"})), word),
+        Try::with(on("create"), signed("Dataset", json!({"cases": [{"input": "a"}]})), word),
+        Try::with(on("create"), signed("EvaluationRun", json!({"agent": "hello"})), word),
         Try::with(on("create"), member, word),
         Try::new(patch("", json!({"metadata": {"annotations": {BY: "eve@example.com"}}})), word),
         Try::new(patch("", json!({"metadata": {"annotations": {BY: "BOB@example.com"}}})), word),

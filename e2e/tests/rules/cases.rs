@@ -306,13 +306,6 @@ pub(super) const RULES: &[Rule] = &[
         ],
     },
     Rule {
-        kind: "Agent",
-        field: "spec.governance.minQualityScore",
-        message: "must be 0 for now: releases cannot be held until they are evaluated, which comes with evaluations",
-        accepted: "{governance: {riskProfile: medium, minQualityScore: 0, evalDataset: guests, policies: [default, gp_house_rules]}}",
-        refused: &["{governance: {minQualityScore: 1}}", "{governance: {minQualityScore: 100}}"],
-    },
-    Rule {
         kind: "Skill",
         field: "spec.files",
         message: "a path is relative and has at most 120 characters; its steps have letters, digits, dots, hyphens and underscores, and begin with no dot",
@@ -341,5 +334,19 @@ pub(super) const RULES: &[Rule] = &[
         message: "SKILL.md is made from the other fields",
         accepted: "{files: {references/SKILL.md: x}}",
         refused: &["{files: {SKILL.md: a}}", "{files: {skill.MD: a}}"],
+    },
+    Rule {
+        kind: "Dataset",
+        field: "spec",
+        message: "cases: either cases or casesFrom is required, and not both",
+        accepted: "{cases: [{input: a, expectedOutput: b, context: c, metadata: {mine: [1]}}], guidelines: [Be kind.], protected: true}",
+        refused: &["{cases: []}", "{casesFrom: {configMap: cases}}"],
+    },
+    Rule {
+        kind: "Dataset",
+        field: "spec",
+        message: "cases: either cases or casesFrom is required, and not both",
+        accepted: "{cases: [], casesFrom: {configMap: cases, key: golden.json}}",
+        refused: &[],
     },
 ];

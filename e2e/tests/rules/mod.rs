@@ -22,7 +22,8 @@ fn manifest(kind: &str, name: &str, spec: &str) -> Value {
         "Agent" => whole["spec"]["framework"] = json!("custom"),
         "Tool" => whole["spec"]["type"] = json!("builtin"),
         "Skill" => whole["spec"] = json!({"name": "name", "description": "What it does.", "instructions": "Do it."}),
-        "AgentRelease" => whole["spec"] = json!({"agent": "helper"}),
+        "AgentRelease" | "EvaluationRun" => whole["spec"] = json!({"agent": "helper"}),
+        "Dataset" => whole["spec"] = json!({"cases": [{"input": "Who are you?"}]}),
         _ => {}
     }
     let more: Value = serde_yaml::from_str(spec).unwrap();
@@ -62,8 +63,12 @@ fn every_rule_accepts_and_refuses() {
     }
 }
 
-/// The one rule that compares with what was there before.
-const UNCHANGED: (&str, &str) = ("AgentRelease", "a release does not change; make another one");
+/// The rules that compare with what was there before.
+const UNCHANGED: [(&str, &str); 3] = [
+    ("AgentRelease", "a release does not change; make another one"),
+    ("EvaluationRun", "a run does not change, but for cancel and ttlSecondsAfterFinished; make another one"),
+    ("EvaluationRun", "cancel: a run that was cancelled does not go on; make another one"),
+];
 
 #[test]
 fn a_release_does_not_change() {
@@ -80,8 +85,48 @@ fn a_release_does_not_change() {
     delete();
     assert_eq!(same.code, Some(0), "{}", same.stderr);
     for (spec, outcome) in others {
-        assert!(outcome.code != Some(0) && outcome.stderr.contains(UNCHANGED.1), "{spec}: {}", outcome.stderr);
+        assert!(outcome.code != Some(0) && outcome.stderr.contains(UNCHANGED[0].1), "{spec}: {}", outcome.stderr);
     }
+}
+
+#[test]
+fn a_run_changes_in_two_fields_alone() {
+    let name = "rules-of-runs";
+    let delete = || kubectl(format!("delete evaluationrun -n default {name} --ignore-not-found")).ok();
+    delete();
+    let all =
+        "{dataset: golden, riskProfile: low, minQualityScore: 60, judgeModel: 'stub:/echo', scorers: [fluency], guidelines: [Be kind.]}";
+    kubectl("create -n default -f -").input(manifest("EvaluationRun", name, all)).ok();
+    let patch = |spec: &Value, dry: &str| {
+        kubectl(format!("patch evaluationrun -n default {name} --type=merge {dry} -p")).arg(json!({ "spec": spec })).run()
+    };
+    let ask = |spec: &Value| patch(spec, "--dry-run=server");
+    let same = ask(&json!({"agent": "helper", "dataset": "golden", "scorers": ["fluency"], "ttlSecondsAfterFinished": 60, "cancel": true}));
+    let others = [
+        json!({"agent": "other"}),
+        json!({"dataset": "other"}),
+        json!({"dataset": null}),
+        json!({"track": "candidate"}),
+        json!({"release": "helper-v1"}),
+        json!({"riskProfile": "high"}),
+        json!({"minQualityScore": 1}),
+        json!({"minQualityScore": null}),
+        json!({"judgeModel": null}),
+        json!({"scorers": ["fluency", "safety"]}),
+        json!({"scorers": null}),
+        json!({"guidelines": ["Be brief."]}),
+        json!({"excludeFeedback": true}),
+    ];
+    let others = others.map(|spec| (spec.clone(), ask(&spec)));
+    let ends = patch(&json!({"cancel": true}), "");
+    let goes_on = ask(&json!({"cancel": false}));
+    delete();
+    assert_eq!(same.code, Some(0), "{}", same.stderr);
+    for (spec, outcome) in others {
+        assert!(outcome.code != Some(0) && outcome.stderr.contains(UNCHANGED[1].1), "{spec}: {}", outcome.stderr);
+    }
+    assert_eq!(ends.code, Some(0), "{}", ends.stderr);
+    assert!(goes_on.code != Some(0) && goes_on.stderr.contains(UNCHANGED[2].1), "{}", goes_on.stderr);
 }
 
 #[test]
@@ -96,7 +141,7 @@ fn no_rule_is_forgotten() {
     }
     let tried = RULES.iter().map(|rule| (rule.kind.to_owned(), rule.message.to_owned()));
     let tried: BTreeSet<_> = tried
-        .chain(names::RULES.into_iter().chain(sizes::RULES).chain([UNCHANGED]).map(|(kind, message)| (kind.to_owned(), message.to_owned())))
+        .chain(names::RULES.into_iter().chain(sizes::RULES).chain(UNCHANGED).map(|(kind, message)| (kind.to_owned(), message.to_owned())))
         .collect();
     let forgotten: Vec<_> = messages.difference(&tried).collect();
     assert!(forgotten.is_empty(), "rules of crds/ without a case in e2e/tests/rules/cases.rs: {forgotten:#?}");

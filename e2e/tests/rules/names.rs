@@ -10,11 +10,13 @@ const LABEL: &str = "metadata.name: must begin with a lower-case letter and have
 const SLUG: &str = "metadata.name: must begin with a lower-case letter and have at most 58 lower-case letters, digits and hyphens; the namespace is named after it";
 
 /// The rules that this file tries.
-pub(super) const RULES: [(&str, &str); 8] = [
+pub(super) const RULES: [(&str, &str); 10] = [
     ("Agent", LENGTH),
     ("Agent", AGENT),
     ("Agent", TRACKS),
     ("AgentRelease", LABEL),
+    ("Dataset", LABEL),
+    ("EvaluationRun", LABEL),
     ("KnowledgeBase", LABEL),
     ("Skill", LABEL),
     ("Tool", LABEL),
@@ -36,8 +38,8 @@ fn agents() {
 }
 
 #[test]
-fn tools_skills_knowledge_bases_and_releases() {
-    for kind in ["Tool", "Skill", "KnowledgeBase", "AgentRelease"] {
+fn all_other_kinds_in_namespaces() {
+    for kind in ["Tool", "Skill", "KnowledgeBase", "AgentRelease", "Dataset", "EvaluationRun"] {
         accepted(&manifest(kind, &"a".repeat(63), "{}"));
         for name in [&"a".repeat(64), "1st", "a.b"] {
             refused(&manifest(kind, name, "{}"), &[LABEL]);
@@ -56,7 +58,7 @@ fn teams() {
 /// What the API server refuses of any kind.
 #[test]
 fn nobodys_name() {
-    for kind in ["Agent", "Tool", "Skill", "KnowledgeBase", "AgentRelease", "Team"] {
+    for kind in ["Agent", "Tool", "Skill", "KnowledgeBase", "AgentRelease", "Dataset", "EvaluationRun", "Team"] {
         for name in ["A", "a_b", "-a", "a-", "a/../b", "ä"] {
             refused(&manifest(kind, name, "{}"), &[]);
         }

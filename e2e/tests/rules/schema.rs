@@ -43,6 +43,8 @@ fn agents() {
         ("spec.governance.minQualityScore", "{governance: {minQualityScore: -1}}"),
         ("spec.governance.minQualityScore", "{governance: {minQualityScore: 101}}"),
         ("spec.governance.policies[1]", "{governance: {policies: [a, a]}}"),
+        ("spec.evalSampleRate", "{evalSampleRate: 101}"),
+        ("spec.evalSampleRate", "{evalSampleRate: -1}"),
         ("spec.environment", "{environment: 'over there'}"),
         ("spec.podTemplate.hostNetwork", "{podTemplate: {hostNetwork: true}}"),
         ("spec.serviceAccountName", "{serviceAccountName: admin}"),
@@ -108,6 +110,26 @@ fn teams_knowledge_bases_and_releases() {
         ("AgentRelease", "spec.agent", "{agent: ../helper}"),
         ("AgentRelease", "spec.author", "{author: ''}"),
         ("AgentRelease", "spec.version", "{version: 3}"),
+        ("Dataset", "spec.agent", "{agent: ../helper}"),
+        ("Dataset", "spec.cases[0].input", "{cases: [{input: ''}]}"),
+        ("Dataset", "spec.cases[0].input", "{cases: [{context: a}]}"),
+        ("Dataset", "spec.cases[0].inputs", "{cases: [{input: a, inputs: b}]}"),
+        ("Dataset", "spec.cases[0].metadata", "{cases: [{input: a, metadata: b}]}"),
+        ("Dataset", "spec.guidelines[0]", "{guidelines: ['']}"),
+        ("Dataset", "spec.casesFrom.configMap", "{cases: [], casesFrom: {configMap: ../cases}}"),
+        ("Dataset", "spec.casesFrom.key", "{cases: [], casesFrom: {configMap: cases, key: a/b}}"),
+        ("EvaluationRun", "spec.agent", "{agent: null}"),
+        ("EvaluationRun", "spec.agent", "{agent: ../helper}"),
+        ("EvaluationRun", "spec.dataset", "{dataset: ''}"),
+        ("EvaluationRun", "spec.track", "{track: canary}"),
+        ("EvaluationRun", "spec.riskProfile", "{riskProfile: reckless}"),
+        ("EvaluationRun", "spec.minQualityScore", "{minQualityScore: 0}"),
+        ("EvaluationRun", "spec.minQualityScore", "{minQualityScore: 101}"),
+        ("EvaluationRun", "spec.judgeModel", "{judgeModel: 'acme:/m'}"),
+        ("EvaluationRun", "spec.scorers[0]", "{scorers: [beauty]}"),
+        ("EvaluationRun", "spec.scorers[1]", "{scorers: [safety, safety]}"),
+        ("EvaluationRun", "spec.guidelines[0]", "{guidelines: ['']}"),
+        ("EvaluationRun", "spec.ttlSecondsAfterFinished", "{ttlSecondsAfterFinished: -1}"),
     ];
     for (kind, field, spec) in cases {
         refused(&manifest(kind, "faulty", spec), &[field]);
@@ -141,6 +163,20 @@ fn skills() {
     }
 }
 
+/// The schema bounds each field and their number; the operator counts their bytes together.
+#[test]
+fn datasets_at_their_edges() {
+    let mut whole = manifest("Dataset", "large", "{}");
+    let mut check = |cases: Vec<serde_json::Value>, fits| {
+        whole["spec"]["cases"] = cases.into();
+        if fits { accepted(&whole) } else { refused(&whole, &["spec.cases"]) }
+    };
+    check(vec![json!({"input": "x".repeat(100)}); 2000], true);
+    check(vec![json!({"input": "x"}); 2001], false);
+    check(vec![json!({"input": "x".repeat(32_768), "context": "x".repeat(65_536)})], true);
+    check(vec![json!({"input": "x".repeat(32_769)})], false);
+}
+
 #[test]
 fn required_fields() {
     for (kind, field) in [
@@ -153,6 +189,7 @@ fn required_fields() {
         ("Skill", "name"),
         ("Skill", "description"),
         ("Skill", "instructions"),
+        ("EvaluationRun", "agent"),
     ] {
         let mut whole = manifest(kind, "faulty", "{}");
         accepted(&whole);

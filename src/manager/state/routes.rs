@@ -12,6 +12,7 @@ use slipway_state::history::{Fault, History, Row};
 use slipway_state::mirror::{Mirror, Rules, State, Trouble, probe};
 use slipway_state::serve::{Serve, place};
 
+use super::callbacks::{self, Callbacks};
 use super::callers::Callers;
 use super::mirror_config::MirrorConfig;
 
@@ -27,6 +28,7 @@ pub(super) struct StateRoutes {
     pub serve: Serve,
     pub git: Git,
     pub rules: Rules,
+    pub callbacks: Callbacks,
     pub callers: Callers,
 }
 
@@ -45,9 +47,13 @@ impl StateRoutes {
             (&Method::GET, ["agents"]) => self.agents(&request).await,
             (&Method::GET, ["mirror"]) => Reply::json(&self.mirrors()),
             (&Method::POST, ["mirror", "test"]) => Reply::json(&self.test().await),
+            (&Method::POST, ["callbacks"]) => {
+                let call = request.json_up_to(callbacks::MAX_BODY_BYTES).await?;
+                Reply::json(&self.callbacks.hear(call, SystemTime::now()).await?)
+            }
             (_, ["releases", _, _] | ["releases", _, _, _] | ["agents" | "mirror"]) => Err(Error::method_not_allowed(&[Method::GET])),
-            (_, ["mirror", "test"]) => Err(Error::method_not_allowed(&[Method::POST])),
-            _ => Err(Error::not_found("there are /releases/{namespace}/{slug}, /agents, /mirror and /state/{namespace}.git")),
+            (_, ["mirror", "test"] | ["callbacks"]) => Err(Error::method_not_allowed(&[Method::POST])),
+            _ => Err(Error::not_found("there are /releases/{namespace}/{slug}, /agents, /mirror, /callbacks and /state/{namespace}.git")),
         }
     }
 

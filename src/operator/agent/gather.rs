@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Secret;
 use slipway_api::agent::RUNTIME_SECRET;
-use slipway_api::{Agent, KnowledgeBase, Skill, Team, Tool, ids};
+use slipway_api::{Agent, EvaluationRun, KnowledgeBase, Skill, Team, Tool, ids};
 use slipway_cluster::Key;
 use slipway_cluster::cached::Guarded;
 use slipway_cluster::references::Kind;
 
+use super::released_tools::{self, Differs, InForce};
 use super::tracks::Workload;
 use crate::caches::secret::SecretState;
 use crate::caches::skill::CachedSkill;
@@ -25,25 +26,29 @@ pub(super) struct Seen {
     /// False while the namespace's Secrets have not been read yet.
     pub secrets_known: bool,
     pub mlflow_uri: Option<String>,
+    /// What of the Tools is something else than the release has that says which they are.
+    pub differs: Option<Differs>,
 }
 
-/// Notes in the reverse index what the workloads of an Agent name, so that a change of it is heard of. It belongs before
-/// [`gather`]: what changes after it is noted is heard of, and what changed before is read.
-pub(super) fn note(key: &Key, workloads: &[Workload], context: &Context) {
+/// Notes in the reverse index what the workloads of an Agent name, and the run that decides on its release, so that a change of
+/// it is heard of. It belongs before [`gather`]: what changes after it is noted is heard of, and what changed before is read.
+pub(super) fn note(key: &Key, workloads: &[Workload], run: Option<&str>, context: &Context) {
     let named: Vec<Named> = workloads.iter().map(|workload| Named::of(&workload.agent)).collect();
     let mut targets: HashSet<_> = named.iter().flat_map(Named::targets).collect();
+    targets.extend(run.map(|run| (Kind::of::<EvaluationRun>(), Key::new(&key.namespace, run))));
     context.caches.references.set(key, targets.clone());
-    for named in &named {
-        let tools: Vec<_> = named.tools.iter().map(|key| context.caches.tools.get(key)).collect();
-        targets.extend(header_secrets(tools.iter().flatten()).map(|name| (Kind::of::<Secret>(), named.key(name))));
+    for workload in workloads {
+        let tools = released_tools::in_force(workload, context).tools;
+        let secrets = header_secrets(tools.iter().filter_map(|(_, tool)| tool.as_ref()));
+        targets.extend(secrets.map(|name| (Kind::of::<Secret>(), Key::new(&key.namespace, name))));
     }
     context.caches.references.set(key, targets);
 }
 
-pub(super) fn gather(agent: &Agent, context: &Context) -> Seen {
-    let named = Named::of(agent);
+pub(super) fn gather(workload: &Workload, context: &Context) -> Seen {
+    let named = Named::of(&workload.agent);
     let namespace = &named.agent.namespace;
-    let tools: Vec<_> = named.tools.iter().map(|key| (key.name.clone(), context.caches.tools.get(key))).collect();
+    let InForce { tools, differs } = released_tools::in_force(workload, context);
     let mut secrets = named.secrets.clone();
     secrets.extend(header_secrets(tools.iter().filter_map(|(_, tool)| tool.as_ref())).map(str::to_owned));
     Seen {
@@ -54,6 +59,7 @@ pub(super) fn gather(agent: &Agent, context: &Context) -> Seen {
         secrets_known: context.caches.knows_secrets_of(namespace),
         mlflow_uri: context.mlflow_uri(),
         tools,
+        differs,
     }
 }
 

@@ -1,7 +1,9 @@
-//! Agents that run a release in the place of their spec, because GitOps owns the spec. What they run is read from the
-//! AgentRelease when it is needed, and kept for these agents alone.
+//! Agents that run a release in the place of their spec: because GitOps owns the spec, or because a gate holds what is not
+//! approved. What they run is read from the AgentRelease when it is needed, and kept for these agents alone; so is a release
+//! that waits for its evaluation.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
@@ -9,44 +11,147 @@ use slipway_api::names::AgentName;
 use slipway_api::{Agent, AgentRelease};
 use slipway_cluster::Key;
 use slipway_cluster::write;
-use slipway_release::{Artifact, pinned_content};
+use slipway_release::{Artifact, content_of, pinned_content};
 
+use crate::caches::{HeldRelease, Release};
 use crate::context::Context;
 
 /// How many releases are read at a time: the cluster keeps few of an agent, unless people ask for many.
 const PAGE_SIZE: u32 = 16;
 
-/// The version that an Agent is pinned to, if it is.
-fn pin(agent: &Agent) -> Option<u64> {
-    let version = agent.status.as_ref()?.active_release?;
-    pinned_content(agent).is_some().then(|| u64::try_from(version).ok()).flatten()
+/// What the stable track of an Agent runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Source {
+    Spec,
+    /// The release of this version, which the Agent is pinned to.
+    Pinned(u64),
+    /// The active release, because a gate holds whatever else the spec says.
+    Held(u64),
+    /// Nothing yet: no release has passed the gate.
+    Nothing,
 }
 
-/// Reads what a pinned Agent runs, unless that is known.
+pub(super) fn source(agent: &Agent) -> Source {
+    let status = agent.status.as_ref();
+    let active = status.and_then(|status| status.active_release).and_then(|version| u64::try_from(version).ok());
+    match active {
+        Some(version) if pinned_content(agent).is_some() => Source::Pinned(version),
+        Some(version) if is_gated(agent) => Source::Held(version),
+        None if is_gated(agent) => Source::Nothing,
+        _ => Source::Spec,
+    }
+}
+
+/// Whether the spec or the active release asks for a score. The latter counts whatever the spec says.
+fn is_gated(agent: &Agent) -> bool {
+    let own = agent.spec.governance.as_ref().and_then(|governance| governance.min_quality_score);
+    let active = agent.status.as_ref().and_then(|status| status.quality_gate);
+    own.max(active).is_some_and(|score| score > 0)
+}
+
+/// The run that decides on the release that waits, if one does.
+pub(super) fn pending_run(agent: &Agent) -> Option<&str> {
+    let status = agent.status.as_ref().filter(|status| status.pending_release.is_some())?;
+    status.pending_evaluation.as_deref()
+}
+
+/// Whether a gate keeps the content of the spec from the stable track.
+pub(super) fn is_held(agent: &Agent, context: &Context) -> bool {
+    match source(agent) {
+        Source::Nothing => true,
+        Source::Held(version) => {
+            // What an edited Tool would change is no content.
+            let is_other = |active: Arc<Release>| !content_of(agent).same_content(&active.artifact);
+            pending_run(agent).is_some() || pinned(agent, version, context).is_some_and(is_other)
+        }
+        Source::Spec | Source::Pinned(_) => false,
+    }
+}
+
+/// The release of this version that runs in the place of the spec, if it has been read.
+pub(super) fn pinned(agent: &Agent, version: u64, context: &Context) -> Option<Arc<Release>> {
+    context.caches.pins.get(&Key::of(agent)).filter(|known| known.artifact.metadata.version == version)
+}
+
+/// The release that says which Tools the stable track uses: the active one, if there is a gate.
+pub(super) fn approved(agent: &Agent, context: &Context) -> Option<Arc<Release>> {
+    match source(agent) {
+        Source::Pinned(version) | Source::Held(version) if is_gated(agent) => pinned(agent, version, context),
+        _ => None,
+    }
+}
+
+/// The release that waits for its evaluation, if it has been read.
+pub(super) fn pending(agent: &Agent, context: &Context) -> Option<Arc<HeldRelease>> {
+    let run = pending_run(agent)?;
+    context.caches.held.get(&Key::of(agent)).filter(|held| held.run == run)
+}
+
+/// Reads the releases that an Agent runs in the place of its spec or evaluates, unless they are known.
 pub(super) async fn read(agent: &Agent, context: &Context) -> Result<(), write::Error> {
+    read_active(agent, context).await?;
+    read_pending(agent, context).await
+}
+
+async fn read_active(agent: &Agent, context: &Context) -> Result<(), write::Error> {
     let key = Key::of(agent);
-    let Some(version) = pin(agent) else {
+    let (Source::Pinned(version) | Source::Held(version)) = source(agent) else {
         context.caches.pins.remove(&key);
         return Ok(());
     };
-    if context.caches.pins.get(&key).is_some_and(|known| known.metadata.version == version) {
+    if pinned(agent, version, context).is_some() {
         return Ok(());
     }
-    let api: Api<AgentRelease> = Api::namespaced(context.client.clone(), &key.namespace);
-    if let Some(artifact) = find(&api, &key, version).await? {
-        context.caches.pins.insert(key, artifact);
-    } else {
+    if read_again(&key, version, context).await?.is_none() {
         tracing::debug!(agent = %key, version, "the release that runs in place of the spec is not there yet");
     }
     Ok(())
 }
 
-async fn find(api: &Api<AgentRelease>, agent: &Key, version: u64) -> Result<Option<Artifact>, write::Error> {
+/// Reads the release of this version, whose AgentRelease may be another one now.
+pub(super) async fn read_again(agent: &Key, version: u64, context: &Context) -> Result<Option<Arc<Release>>, write::Error> {
+    let Some(release) = find(context, agent, |release| read_release(release, agent, version)).await? else { return Ok(None) };
+    context.caches.pins.insert(agent.clone(), release);
+    Ok(context.caches.pins.get(agent))
+}
+
+fn read_release(release: &AgentRelease, agent: &Key, version: u64) -> Option<Release> {
+    Some(Release { name: release.name_any(), uid: release.uid()?, artifact: artifact(release, agent, version)? })
+}
+
+async fn read_pending(agent: &Agent, context: &Context) -> Result<(), write::Error> {
+    let key = Key::of(agent);
+    let pending = agent.status.as_ref().and_then(|status| status.pending_release).and_then(|version| u64::try_from(version).ok());
+    let (Some(run), Some(version)) = (pending_run(agent), pending) else {
+        context.caches.held.remove(&key);
+        return Ok(());
+    };
+    if context.caches.held.get(&key).is_some_and(|held| held.run == run) {
+        return Ok(());
+    }
+    let is_named = |release: &&AgentRelease| {
+        let evaluation = release.status.as_ref().and_then(|status| status.evaluation.as_ref());
+        evaluation.is_some_and(|evaluation| evaluation.run == run)
+    };
+    let held = |release: &AgentRelease| {
+        let release = Some(release).filter(is_named).and_then(|release| read_release(release, &key, version))?;
+        Some(HeldRelease { run: run.to_owned(), release: Arc::new(release) })
+    };
+    if let Some(held) = find(context, &key, held).await? {
+        context.caches.held.insert(key, held);
+    } else {
+        tracing::debug!(agent = %key, version, "the release that waits for its evaluation is not there yet");
+    }
+    Ok(())
+}
+
+async fn find<T>(context: &Context, agent: &Key, wanted: impl Fn(&AgentRelease) -> Option<T>) -> Result<Option<T>, write::Error> {
+    let api: Api<AgentRelease> = Api::namespaced(context.client.clone(), &agent.namespace);
     let mut page = ListParams::default().fields(&format!("spec.agent={}", agent.name)).limit(PAGE_SIZE);
     loop {
         let releases = api.list(&page).await?;
-        if let Some(artifact) = releases.iter().find_map(|release| artifact(release, agent, version)) {
-            return Ok(Some(artifact));
+        if let Some(found) = releases.iter().find_map(&wanted) {
+            return Ok(Some(found));
         }
         match releases.metadata.continue_.filter(|next| !next.is_empty()) {
             Some(next) => page = page.continue_token(&next),
@@ -75,16 +180,25 @@ fn artifact(release: &AgentRelease, agent: &Key, version: u64) -> Option<Artifac
     }
 }
 
-/// The Agent as it should run; none while what it is pinned to is not known.
+/// The Agent as its stable track should run; none while that is not known.
 pub(super) fn effective<'a>(agent: &'a Agent, context: &Context) -> Option<Cow<'a, Agent>> {
-    let Some(version) = pin(agent) else { return Some(Cow::Borrowed(agent)) };
-    let artifact = context.caches.pins.get(&Key::of(agent)).filter(|known| known.metadata.version == version)?;
-    let spec = slipway_release::spec(&artifact, &agent.spec).ok()?;
+    let source = source(agent);
+    let version = match source {
+        Source::Spec => return Some(Cow::Borrowed(agent)),
+        Source::Nothing => return None,
+        Source::Pinned(version) | Source::Held(version) => version,
+    };
+    let release = pinned(agent, version, context)?;
+    let mut spec = slipway_release::spec(&release.artifact, &agent.spec).ok()?;
+    if matches!(source, Source::Held(_)) {
+        // They are no content, so that nothing has to be evaluated for them.
+        spec.replicas = agent.spec.replicas;
+    }
     Some(Cow::Owned(Agent { spec, ..agent.clone() }))
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use jiff::Timestamp;
     use slipway_api::AgentStatus;
     use slipway_release::{Metadata, Resolved, Status};
@@ -92,14 +206,20 @@ mod tests {
     use super::*;
     use crate::testing::context;
 
-    fn agent(prompt: &str) -> Agent {
-        let yaml = format!(
-            "{{metadata: {{name: helper, namespace: team-a, uid: u}}, spec: {{name: H, framework: custom, systemPrompt: {prompt}}}}}"
-        );
+    pub(in crate::agent) fn agent_of(spec: &str) -> Agent {
+        let yaml = format!("{{metadata: {{name: helper, namespace: team-a, uid: u}}, spec: {{name: H, framework: custom, {spec}}}}}");
         serde_yaml::from_str(&yaml).unwrap()
     }
 
-    fn release(of: &Agent, version: u64) -> AgentRelease {
+    fn agent(prompt: &str) -> Agent {
+        agent_of(&format!("systemPrompt: {prompt}"))
+    }
+
+    pub(in crate::agent) fn release_of(of: &Agent, version: u64) -> Release {
+        Release { name: format!("helper-v{version}"), uid: format!("r{version}"), artifact: artifact_of(of, version) }
+    }
+
+    pub(in crate::agent) fn artifact_of(of: &Agent, version: u64) -> Artifact {
         let metadata = Metadata {
             name: of.name_any(),
             version,
@@ -111,7 +231,11 @@ mod tests {
             status: Status::Active,
             deleted_at: None,
         };
-        let artifact = Artifact::of(of, Resolved::default(), metadata).sealed().unwrap();
+        Artifact::of(of, Resolved::default(), metadata).sealed().unwrap()
+    }
+
+    fn release(of: &Agent, version: u64) -> AgentRelease {
+        let artifact = artifact_of(of, version);
         let status = serde_json::json!({"version": version, "artifact": artifact.to_yaml()});
         let whole = serde_json::json!({"metadata": {"name": "r", "namespace": "team-a"}, "spec": {"agent": "helper"}, "status": status});
         serde_json::from_value(whole).unwrap()
@@ -128,7 +252,7 @@ mod tests {
         pinned.status = Some(AgentStatus { active_release: Some(3), pinned_content: Some(hash), ..AgentStatus::default() });
         assert_eq!(prompt(&pinned), None);
         assert!(read(&pinned, &context).await.is_err(), "it is asked for");
-        context.caches.pins.insert(Key::of(&pinned), known);
+        context.caches.pins.insert(Key::of(&pinned), Release { artifact: known, ..release_of(&pinned, 3) });
         read(&pinned, &context).await.unwrap();
         assert_eq!(prompt(&pinned).as_deref(), Some("old"));
         pinned.spec.replicas = 4;

@@ -2,6 +2,7 @@
 //!
 //! `verdict` decides, `kubelet` fetches the words that no pod's status has, `warnings` are what an agent does not stop for.
 
+mod held;
 mod kubelet;
 mod verdict;
 mod warnings;
@@ -22,6 +23,7 @@ use slipway_cluster::write;
 
 use super::apply::Applied;
 use super::build::selector;
+use super::pin::{self, Source};
 use super::resolve::{Fault, Resolved};
 use super::{Controller, MANAGER};
 use crate::caches::ChildKind;
@@ -29,10 +31,17 @@ use crate::caches::child::DeploymentState;
 use crate::caches::pods::Problem;
 use crate::children::{self, Outcome};
 use crate::context::Context;
+use held::Held;
 use verdict::{DEPLOYMENT_READY, Motion, PROGRESSING, Verdict};
 
 /// Says how an Agent is, by its stable track; when to look at it again, where that is sooner than usual.
-pub(super) async fn report(agent: &Agent, plan: &Resolved, applied: &Applied, controller: &Controller) -> Next<write::Error> {
+pub(super) async fn report(
+    agent: &Agent,
+    plan: &Resolved,
+    applied: &Applied,
+    candidate: Option<String>,
+    controller: &Controller,
+) -> Next<write::Error> {
     let context = &*controller.context;
     let key = Key::of(agent);
     let owned = |kind| context.caches.children(kind).get(&key).filter(|child| child.owner.as_deref() == agent.meta().uid.as_deref());
@@ -45,12 +54,14 @@ pub(super) async fn report(agent: &Agent, plan: &Resolved, applied: &Applied, co
         (None, Some(pod)) => kubelet::problem(context, &key, pod).await,
         (problem, _) => problem,
     };
+    let held = held::of(agent, candidate, context);
     let observed = Observed {
         fault: match plan {
             Resolved::Fault(fault) => Some(fault.clone()),
             _ => applied.fault.clone(),
         },
         waits: match plan {
+            Resolved::Unknown(_) if pin::source(agent) == Source::Nothing => applied.left.clone(),
             Resolved::Unknown(what) => Some(format!("waiting to read {what}")),
             _ => applied.left.clone(),
         },
@@ -64,6 +75,7 @@ pub(super) async fn report(agent: &Agent, plan: &Resolved, applied: &Applied, co
         taken: applied.outcomes.contains(&(ChildKind::Service, key.name.clone(), Outcome::Taken)),
         problem,
         in_line: controller.rollout.waits(&key),
+        held,
     };
     let status = status(agent, &observed, &context.settings.cluster_domain, Timestamp::now());
     let before = own(agent.status.clone().unwrap_or_default());
@@ -89,6 +101,8 @@ pub(super) struct Observed {
     pub problem: Option<Problem>,
     /// Its pods are replaced when it is its turn.
     pub in_line: bool,
+    /// That a gate keeps the spec from its pods.
+    pub held: Option<Held>,
 }
 
 pub(super) fn status(agent: &Agent, seen: &Observed, cluster_domain: &str, now: Timestamp) -> AgentStatus {
@@ -118,6 +132,9 @@ pub(super) fn status(agent: &Agent, seen: &Observed, cluster_domain: &str, now: 
         conditions,
         run_hash: None,
         active_release: None,
+        pending_release: None,
+        pending_evaluation: None,
+        quality_gate: None,
         pinned_content: None,
     }
 }
@@ -155,7 +172,15 @@ fn findings(verdict: &Verdict, seen: &Observed) -> Vec<Finding> {
 fn own(status: AgentStatus) -> AgentStatus {
     let mut conditions = condition::ours(status.conditions);
     conditions.retain(|condition| !condition::OF_RELEASES.contains(&&*condition.type_));
-    AgentStatus { active_release: None, pinned_content: None, conditions, ..status }
+    AgentStatus {
+        active_release: None,
+        pending_release: None,
+        pending_evaluation: None,
+        quality_gate: None,
+        pinned_content: None,
+        conditions,
+        ..status
+    }
 }
 
 /// An Agent that cannot even be read says so itself, and nobody else suffers.
@@ -180,9 +205,11 @@ async fn tell(agent: &Agent, before: &AgentStatus, now: &AgentStatus, applied: &
     // On the way nothing is worth an Event but what keeps it from getting on.
     let moves = of(now, RECONCILING).is_some_and(|condition| condition.status == "True");
     let warning = ready.status != "True" || moves;
-    let told = turned && ready.reason != PROGRESSING;
+    // A release that waits is told of by who has made it.
+    let quiet = [PROGRESSING, condition::PENDING_EVALUATION].contains(&&*ready.reason);
+    let told = turned && !quiet;
     let event = EventSpec { warning, reason: ready.reason.clone(), action: "Report", note: ready.message };
-    let trouble = (warning && ready.reason != PROGRESSING).then_some(event.clone());
+    let trouble = (warning && !quiet).then_some(event.clone());
     if let Some(event) = Some(event).filter(|_| told && trouble.is_none()) {
         context.events.publish(&about, event).await;
     }
@@ -215,6 +242,7 @@ mod tests {
             taken: false,
             problem: None,
             in_line: false,
+            held: None,
         }
     }
 

@@ -4,6 +4,7 @@ mod database;
 mod guards;
 mod own_image;
 mod platform;
+mod sampling;
 mod secrets;
 mod skills;
 mod tools;
@@ -20,6 +21,7 @@ use slipway_api::names::AgentName;
 use slipway_api::{Agent, AgentSpec, Track, ids};
 
 use super::gather::Seen;
+use super::released_tools::Differs;
 use crate::settings::Settings;
 
 pub(super) use crate::fault::Fault;
@@ -153,13 +155,14 @@ fn plan(agent: &Agent, track: Track, seen: &Seen, settings: &Settings) -> Result
     }
     let mut env = secrets::secrets(spec, seen)?;
     let mut variables = base_variables(agent, track, slug)?;
-    let (named, tool_digests) = tools::tools(seen, &mut variables, &mut env)?;
+    let (named, tool_digests) = tools::tools(track, seen, &mut variables, &mut env)?;
     if own_image {
         own_image::tools(&named, seen, settings)?;
     }
     let skills = skills::skills(seen, &mut variables)?;
     guards::guards(spec, &mut variables)?;
     let storage = database::database(spec, platform_database.as_ref(), &suffix, &mut variables, &mut env)?;
+    sampling::sampling(spec, storage, settings, &mut variables);
     database::knowledge_bases(seen, platform_database.as_ref(), &mut variables, &mut env)?;
     platform::platform(agent, slug, seen.mlflow_uri.as_ref(), settings, own_image, &mut variables);
     env.extend(platform::explicit(spec, settings, &variables));
@@ -173,6 +176,8 @@ fn plan(agent: &Agent, track: Track, seen: &Seen, settings: &Settings) -> Result
         );
         return Err(fault("ConfigTooLarge", message));
     }
+    let mut warnings = if own_image { warnings::warnings(spec, seen, settings) } else { Vec::new() };
+    warnings.extend(seen.differs.as_ref().and_then(Differs::finding));
     Ok(Plan {
         namespace,
         owner,
@@ -195,7 +200,7 @@ fn plan(agent: &Agent, track: Track, seen: &Seen, settings: &Settings) -> Result
         closed: spec.access == Some(Access::Platform),
         resources: spec.resources.clone().unwrap_or_else(|| settings.agent_defaults.resources.clone()),
         pod: pod_template(spec.pod_template.as_ref(), &settings.agent_defaults.pod_template),
-        warnings: if own_image { warnings::warnings(spec, seen, settings) } else { Vec::new() },
+        warnings,
         name,
     })
 }

@@ -18,11 +18,13 @@ use kube::{Resource, ResourceExt};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use slipway_api::condition::TOOLS_AS_RELEASED;
 use slipway_api::{Agent, KnowledgeBase, Skill, Team, Tool, Track, contract, ids};
 use slipway_cluster::Key;
 use slipway_cluster::references::Kind;
 
 use super::gather::{self, Seen};
+use super::released_tools::Differs;
 use super::resolve::{Fault, Plan, Resolved, resolve};
 use super::{Controller, build, tracks};
 use crate::caches::ChildKind;
@@ -63,6 +65,7 @@ fn seen(agent: &Agent, documents: &[Value], settings: &Settings) -> Seen {
         secrets: secrets.iter().map(|secret| (secret.name_any(), Arc::new(SecretState::of(secret, &settings.secrets_hash_key)))).collect(),
         secrets_known: true,
         mlflow_uri: settings.platform.mlflow_uri.clone(),
+        differs: None,
     }
 }
 
@@ -137,6 +140,7 @@ fn everything() -> Settings {
         egress_allow: vec!["10.0.0.0/8".to_owned(), "wiki.internal:443".to_owned()],
         egress_proxy: Some("http://proxy:3128".to_owned()),
         search_url: Some("http://searxng:8080/search".to_owned()),
+        eval_samples_per_day: 500,
         otlp_endpoint: Some("http://otel-collector:4318".to_owned()),
         mlflow_uri: Some("https://mlflow.example.com".to_owned()),
         prepared_statements: true,
@@ -164,6 +168,22 @@ fn a_candidate() {
     assert_eq!(child(ChildKind::ConfigMap)["data"][contract::STORAGE], "memory");
     assert_eq!(child(ChildKind::Deployment)["spec"]["replicas"], 1);
     golden_on(Track::Candidate, "candidate", &settings(None));
+}
+
+#[test]
+fn a_candidate_waits_whose_tools_are_not_what_its_release_names() {
+    let yaml = agent("tools: [t]") + "---\nkind: Tool\nmetadata: {name: t}\nspec: {name: calculator, type: builtin}\n";
+    let documents = documents(&yaml);
+    let agent = all::<Agent>(&documents, "Agent").remove(0);
+    let on = |track, lost: &[&str]| {
+        let lost = lost.iter().map(|name| (*name).to_owned()).collect();
+        let differs = Some(Differs { version: 2, lost, ..Differs::default() });
+        resolve(&agent, track, &Seen { differs, ..seen(&agent, &documents, &settings(None)) }, &settings(None))
+    };
+    assert!(matches!(on(Track::Candidate, &["t"]), Resolved::Fault(Fault { reason: "ToolChanged", .. })));
+    assert!(matches!(on(Track::Candidate, &[]), Resolved::Plan(_)));
+    let Resolved::Plan(plan) = on(Track::Stable, &["t"]) else { panic!("what serves goes on") };
+    assert!(plan.warnings.iter().any(|found| (found.kind, found.holds) == (TOOLS_AS_RELEASED, Some(false))), "{:?}", plan.warnings);
 }
 
 const TEAM: &str = "---\nkind: Team\nmetadata: {name: a}\nspec: {name: A, gcpServiceAccounts: [me@example.com]}\n";
@@ -307,7 +327,7 @@ async fn judging_a_child_does_not_touch_the_reverse_index() {
     super::desired(&context, &key("helper"), ChildKind::ConfigMap, "helper-config");
     assert_eq!(named(), [const { Vec::new() }; 4], "a replica that stands by judges too, and must not pretend to reconcile");
     let agent = all::<Agent>(&documents, "Agent").remove(0);
-    gather::note(&key("helper"), &tracks::of(&agent, &context).unwrap(), &context);
+    gather::note(&key("helper"), &tracks::of(&agent, &context).unwrap().workloads, None, &context);
     assert_eq!(named(), std::array::from_fn::<_, 4, _>(|_| vec![key("helper")]));
 }
 
@@ -483,6 +503,7 @@ fn what_our_own_image_would_refuse_is_a_fault_and_of_another_nothing_is_known() 
             "spec.modelId: the provider stub has no model gpt-5; it has stub-echo and stub-script",
         ),
         ("backgroundModel: 'stub:parrot'", String::new(), "InvalidModel", "spec.backgroundModel"),
+        ("evalSampleRate: 1, judgeModel: 'stub:/parrot'", String::new(), "InvalidModel", "spec.judgeModel"),
     ];
     for (spec, others, reason, says) in &cases {
         let found = fault(&format!("{}{others}", agent(spec)), &settings(None));
@@ -587,4 +608,27 @@ fn ways_out_are_the_platforms_word_alone_and_an_empty_one_restarts_nobody() {
     settings.platform.search_url = Some("https://search.example.com/search".to_owned());
     assert_eq!(told(&settings), ["", "http://proxy.slipway-system.svc.cluster.local:3128", "https://search.example.com/search"]);
     assert!(before != proxied && proxied != hash(&settings), "what is configured reaches pods that run");
+}
+
+#[test]
+fn sampling_is_told_where_answers_are_stored_and_a_judge_alone_restarts_nobody() {
+    let names = ["RUNTIME_EVAL_SAMPLE_RATE", "RUNTIME_EVAL_SAMPLES_PER_DAY", "RUNTIME_RISK_PROFILE", "RUNTIME_JUDGE_MODEL"];
+    let (memory, stored) = (settings(None), everything());
+    let sampled = |profile, judge| [Some("5"), Some("500"), Some(profile), judge];
+    for (spec, settings, expected) in [
+        ("evalSampleRate: 5", &stored, sampled("standard", None)),
+        ("evalSampleRate: 5, governance: {riskProfile: medium}", &stored, sampled("standard", None)),
+        (
+            "evalSampleRate: 5, judgeModel: 'stub:/stub-echo', governance: {riskProfile: high}",
+            &stored,
+            sampled("high", Some("stub:/stub-echo")),
+        ),
+        ("evalSampleRate: 5, judgeModel: 'stub:/stub-echo'", &memory, [None; 4]),
+        ("evalSampleRate: 5, storage: memory", &stored, [None; 4]),
+        ("evalSampleRate: 0, judgeModel: 'stub:/stub-echo'", &stored, [None; 4]),
+        ("judgeModel: 'stub:/stub-echo', governance: {riskProfile: high}", &stored, [None; 4]),
+    ] {
+        let plan = plan(&agent(spec), settings);
+        assert_eq!(names.map(|name| plan.variables.get(name).map(String::as_str)), expected, "{spec}");
+    }
 }

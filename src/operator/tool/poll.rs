@@ -4,40 +4,30 @@
 //! Nothing is asked of other agents, and nobody in the cluster is told anything unless an answer is news.
 
 use std::collections::{BTreeSet, HashMap};
-use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt;
-use http::{Request, StatusCode, header};
-use http_body_util::{BodyExt, Empty, Limited};
-use hyper_util::rt::TokioIo;
+use http::{Method, StatusCode};
 use serde::Deserialize;
-use slipway_api::{Tool, contract, ids};
+use slipway_api::{Tool, ids};
 use slipway_cluster::Key;
 use slipway_cluster::references::Kind;
-use thiserror::Error;
-use tokio::net::TcpStream;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 use super::Controller;
 use super::approval::{Changes, Pod, Report, is_digest};
 use crate::agent;
 use crate::context::Context;
+use crate::control_port::{self, Call, Fault};
 
 /// How often it is looked who is to be asked. It costs the manager a look at its caches.
 const ROUND_INTERVAL: Duration = Duration::from_secs(10);
 /// How often each pod is asked.
 const POLL_INTERVAL: Duration = Duration::from_mins(3);
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// An agent may wait 10 s for its servers.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 const MAX_CONCURRENT: usize = 32;
 const MAX_ANSWER_BYTES: usize = 1024 * 1024;
-
-/// Makes the token for an agent's control port from the agent's id.
-pub type Sign = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
 /// What an agent said on its control port of the servers that it uses: by tool, and by the name that the model knows.
 #[derive(Debug, Default, PartialEq, Eq, Deserialize)]
@@ -45,22 +35,6 @@ pub type Sign = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
 pub struct Answer {
     pub tool_digests: HashMap<String, String>,
     pub tool_changes: HashMap<String, Changes>,
-}
-
-#[derive(Debug, Error)]
-pub enum Fault {
-    #[error("it cannot be reached: {0}")]
-    Unreachable(#[from] std::io::Error),
-    #[error("the exchange broke off: {0}")]
-    Broken(#[from] hyper::Error),
-    #[error("the request cannot be made: {0}")]
-    Request(#[from] http::Error),
-    #[error("it answered with status {0}")]
-    Refused(StatusCode),
-    #[error("its answer cannot be used: {0}")]
-    Answer(Box<dyn std::error::Error + Send + Sync>),
-    #[error("it did not answer within {} s", ANSWER_TIMEOUT.as_secs())]
-    Late,
 }
 
 /// A pod and what it is asked about: the tools, with the server that each stands for.
@@ -120,9 +94,8 @@ fn visits(context: &Context, agent: &Key, is_due: impl Fn(&Pod) -> bool) -> Vec<
     let pods = context.caches.pods.ready(agent).into_iter().map(|(name, ready)| ((agent.clone(), name), ready));
     let pods: Vec<_> = pods.filter(|(pod, _)| is_due(pod)).collect();
     let Some((config, servers)) = (!pods.is_empty()).then(|| agent::offerings(context, agent)).flatten() else { return Vec::new() };
-    let port = u16::try_from(contract::CONTROL_PORT).unwrap_or_default();
     let current = pods.into_iter().filter(|(_, ready)| ready.config == config);
-    current.map(|(pod, ready)| Visit { pod, address: SocketAddr::new(ready.address, port), servers: servers.clone() }).collect()
+    current.map(|(pod, ready)| Visit { pod, address: control_port::address(ready.address), servers: servers.clone() }).collect()
 }
 
 /// Takes note of what a pod said. Of servers that it did not speak of, what it said before stands.
@@ -138,31 +111,12 @@ fn note(controller: &Controller, visit: &Visit, mut answer: Answer) {
 
 /// Asks an agent for its status. Of what it says, all may be untrue.
 pub async fn ask(address: SocketAddr, token: &str) -> Result<Answer, Fault> {
-    let exchange = async {
-        let stream = timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()))?;
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-        let request = Request::get("/control/status")
-            .header(header::HOST, address.to_string())
-            .header(header::AUTHORIZATION, format!("Bearer {token}"))
-            .body(Empty::<Bytes>::new())?;
-        let talk = async {
-            let response = sender.send_request(request).await?;
-            if response.status() != StatusCode::OK {
-                return Err(Fault::Refused(response.status()));
-            }
-            let body = Limited::new(response.into_body(), MAX_ANSWER_BYTES).collect().await.map_err(Fault::Answer)?;
-            serde_json::from_slice(&body.to_bytes()).map_err(|error| Fault::Answer(error.into()))
-        };
-        tokio::pin!(connection, talk);
-        tokio::select! {
-            answer = &mut talk => answer,
-            ended = &mut connection => {
-                ended?;
-                talk.await
-            }
-        }
-    };
-    timeout(ANSWER_TIMEOUT, exchange).await.unwrap_or(Err(Fault::Late))
+    let call = Call { method: Method::GET, path: "/control/status", token, body: Bytes::new(), max_answer_bytes: MAX_ANSWER_BYTES };
+    let answer = control_port::call(address, call).await?;
+    if answer.status != StatusCode::OK {
+        return Err(Fault::Refused(answer.status));
+    }
+    serde_json::from_slice(&answer.body).map_err(|error| Fault::Answer(error.into()))
 }
 
 #[cfg(test)]
@@ -270,8 +224,8 @@ mod tests {
         assert_eq!(servers, [agent::Offering { name: "m".to_owned(), tool: remote.clone(), server: server.clone() }]);
         context.caches.pods.seen(&pod(&helper, "127.77.14.1", config));
         context.caches.pods.seen(&pod(&other, "127.77.14.2", agent::offerings(&context, &other).unwrap().0));
-        let sign: Sign = Box::new(|id| Some(format!("token-for-{id}")));
-        let polling = Controller::new(context.clone(), Some(sign));
+        let sign: crate::Sign = Box::new(|id| Some(format!("token-for-{id}")));
+        let polling = Controller::new(context.clone(), Some(Arc::new(sign)));
         let mut requested = Box::pin(polling.requests.open());
         let digest = |digit: &str| format!("sha256:{}", digit.repeat(64));
         let reported = || polling.reports.of(&remote).into_iter().map(|(_, report)| report).collect::<Vec<_>>();

@@ -5,11 +5,14 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::{Value, json};
-use slipway_api::{Agent, AgentRelease, AgentStatus, labels};
+use slipway_api::{Agent, AgentRelease, AgentStatus, EvaluationRun, labels};
 use slipway_release::{Artifact, Status};
+use slipway_state::history::VersionStatus;
 
+use crate::candidate::{Evaluated, Run};
 use crate::draft::By;
-use crate::history::{Active, AgentHistory, Version};
+use crate::git::deployable;
+use crate::history::{Active, AgentHistory, Pending, Version};
 use crate::note::Note;
 use crate::plan::{Asked, Patience, Seen, Step, Wait, asked, effective, next, version};
 use crate::projection::{self, Shown};
@@ -25,6 +28,8 @@ pub(super) struct Cluster {
     pub(super) keys: BTreeMap<String, u64>,
     pub(super) things: BTreeMap<Name, Found>,
     pub(super) image: Option<String>,
+    pub(super) runs: BTreeMap<String, EvaluationRun>,
+    pub(super) allow_heuristic: bool,
     pub(super) owner: Option<String>,
     pub(super) clock: i64,
     pub(super) told: Vec<String>,
@@ -47,6 +52,8 @@ impl Cluster {
             keys: BTreeMap::new(),
             things: BTreeMap::new(),
             image: None,
+            runs: BTreeMap::new(),
+            allow_heuristic: false,
             owner: None,
             clock: 1_000,
             told: Vec::new(),
@@ -89,7 +96,13 @@ impl Cluster {
         let active = self.past.active.as_ref().unwrap();
         let news = (active.version, active.since);
         if !self.news.contains(&news) {
-            let kind = if active.is_again() { "deployed" } else { "created" };
+            let kind = if active.is_again() {
+                "deployed"
+            } else if active.evaluated.is_some() {
+                "approved"
+            } else {
+                "created"
+            };
             self.told.push(format!("{kind} v{} by {}", active.version, active.author()));
             self.news.push(news);
         }
@@ -117,8 +130,12 @@ impl Cluster {
 
     pub(super) fn next(&self, patience: Patience) -> Step {
         let asked = asked(&self.agent).and_then(version).map(|version| {
-            let found = self.artifacts.get(&version).map(|artifact| (artifact.clone(), self.past.versions[&version].status));
-            Asked { version, found: found.ok_or_else(|| format!("agent helper has no release v{version}")) }
+            let found = self.artifacts.get(&version).ok_or_else(|| format!("agent helper has no release v{version}"));
+            let status = self.past.versions.get(&version).map(|line| {
+                let Version { status, reason, when, .. } = line.clone();
+                VersionStatus { status, reason, when }
+            });
+            Asked { version, found: found.and_then(|artifact| deployable(artifact.clone(), status)) }
         });
         let target = asked
             .as_ref()
@@ -132,6 +149,8 @@ impl Cluster {
             past: &self.past,
             shown: &self.shown(),
             references: &References { found, image: self.image.clone() },
+            runs: &self.runs.iter().filter_map(|(name, run)| Some((name.clone(), Run::of(run)?))).collect(),
+            allow_heuristic: self.allow_heuristic,
             asked: asked.as_ref(),
             owner: self.owner.as_deref(),
             by: "ann@example.com",
@@ -155,7 +174,21 @@ impl Cluster {
                 }
                 self.edit(&json!({"metadata": {"annotations": {labels::DEPLOY_RELEASE: null}}}));
             }
-            Step::Activate { version, note } => self.activate(version, &note, self.now()),
+            Step::Activate { version, note } => self.activate(version, note.reason().as_deref(), self.now()),
+            Step::Approve { version, evaluated } => {
+                assert_eq!(self.past.versions[&version].status, Status::PendingEval);
+                self.activate(version, Some(&evaluated.to_string()), self.now());
+            }
+            Step::Reject { version, evaluated } => {
+                self.tell_once(format!("rejected v{version}"));
+                self.withdraw(version, Status::Rejected, evaluated.to_string());
+            }
+            Step::Supersede { version, by } => self.withdraw(version, Status::Archived, format!("superseded by v{by}")),
+            Step::Revert { patch, rejected } => {
+                self.tell_once(format!("reverted v{rejected}"));
+                assert_eq!(patch["metadata"]["resourceVersion"], self.agent.resource_version().unwrap());
+                self.edit(&patch);
+            }
             Step::Record(draft) => {
                 assert!(!self.keys.contains_key(&draft.key), "{} was recorded before", draft.key);
                 let mut artifact = draft.artifact;
@@ -182,7 +215,13 @@ impl Cluster {
                 };
                 self.past.versions.insert(version, line);
                 self.artifacts.insert(version, artifact);
-                self.activate(version, &Note::default(), data.timestamp);
+                if data.status == Status::Active {
+                    self.activate(version, None, data.timestamp);
+                } else {
+                    self.supersede(version, data.timestamp);
+                    self.past.versions.get_mut(&version).unwrap().status = Status::PendingEval;
+                    self.look();
+                }
             }
             Step::Patch { patch, news } => {
                 if news {
@@ -214,23 +253,60 @@ impl Cluster {
                 }
                 let status = self.agent.status.get_or_insert_with(AgentStatus::default);
                 status.active_release = part.active_release;
+                status.pending_release = part.pending_release;
+                status.pending_evaluation = part.pending_evaluation;
+                status.quality_gate = part.quality_gate;
                 status.pinned_content = part.pinned_content;
                 status.conditions = part.conditions;
             }
         }
     }
 
-    pub(super) fn activate(&mut self, version: u64, note: &Note, when: Timestamp) {
+    fn tell_once(&mut self, words: String) {
+        if !self.told.contains(&words) {
+            self.told.push(words);
+        }
+    }
+
+    fn withdraw(&mut self, version: u64, status: Status, reason: String) {
+        let now = self.now();
+        let line = self.past.versions.get_mut(&version).unwrap();
+        assert_eq!(line.status, Status::PendingEval);
+        (line.status, line.when, line.reason) = (status, now, Some(reason));
+        self.look();
+    }
+
+    /// An older version that waits makes room.
+    fn supersede(&mut self, by: u64, when: Timestamp) {
+        for (_, line) in self.past.versions.iter_mut().filter(|(other, line)| **other < by && line.status == Status::PendingEval) {
+            (line.status, line.when, line.reason) = (Status::Archived, when, Some(format!("superseded by v{by}")));
+        }
+    }
+
+    /// What is read of the versions that are not active.
+    fn look(&mut self) {
+        let of = |status: Status| {
+            let found = self.past.versions.iter().rev().filter(|(_, line)| line.status == status).map(|(version, _)| *version);
+            found.map(|version| Pending { version, artifact: self.artifacts[&version].clone() }).collect::<Vec<_>>()
+        };
+        let (mut pending, rejected) = (of(Status::PendingEval), of(Status::Rejected));
+        assert!(pending.len() <= 1, "one version waits at a time");
+        (self.past.pending, self.past.rejected) = (pending.pop(), rejected);
+    }
+
+    pub(super) fn activate(&mut self, version: u64, reason: Option<&str>, when: Timestamp) {
+        self.supersede(version, when);
         for (other, line) in &mut self.past.versions {
             if *other == version {
-                (line.status, line.when, line.reason) = (Status::Active, when, note.reason());
+                (line.status, line.when, line.reason) = (Status::Active, when, reason.map(str::to_owned));
             } else if line.status == Status::Active {
                 (line.status, line.when) = (Status::Archived, when);
             }
         }
         // It is read back as it was written.
-        let note = Note::read(note.reason().as_deref());
-        self.past.active = Some(Active { version, since: when, artifact: self.artifacts[&version].clone(), note });
+        let (note, evaluated) = (Note::read(reason), Evaluated::read(reason, true));
+        self.past.active = Some(Active { version, since: when, artifact: self.artifacts[&version].clone(), note, evaluated });
+        self.look();
     }
 
     /// Takes so many steps at most; says why there are no more.
@@ -270,14 +346,21 @@ impl Cluster {
         let status = self.agent.status.clone().unwrap_or_default();
         assert_eq!(status.active_release, self.active().map(|version| i64::try_from(version).unwrap()));
         assert_eq!(asked(&self.agent), None);
+        let pending = self.past.pending.as_ref().map(|pending| pending.version);
+        assert_eq!(status.pending_release, pending.map(|version| i64::try_from(version).unwrap()));
+        assert_eq!(status.pending_evaluation.is_some(), pending.is_some());
+        assert!(self.phases().iter().all(|(_, phase, has)| *has == matches!(*phase, "active" | "pending_eval")));
+        assert_eq!(self.past.highest, self.past.versions.len() as u64, "no gap");
         let Some(active) = &self.past.active else { return };
+        let is_held = pending.is_some() || !self.past.rejected.is_empty();
         let present =
             Artifact::of(&effective(&self.agent, &self.past), slipway_release::Resolved::default(), active.artifact.metadata.clone());
-        assert!(self.agent.stopped_by().is_some() || present.same_content(&active.artifact), "what runs is what the active release says");
+        assert!(
+            is_held || self.agent.stopped_by().is_some() || present.same_content(&active.artifact),
+            "what runs is what the active release says"
+        );
         assert_eq!(self.past.versions.values().filter(|line| line.status == Status::Active).count(), 1);
         assert_eq!(self.phases().iter().filter(|(_, phase, has)| *phase == "active" && *has).count(), 1);
-        assert!(self.phases().iter().all(|(_, phase, has)| *has == (*phase == "active")));
-        assert_eq!(self.past.highest, self.past.versions.len() as u64, "no gap");
     }
 }
 

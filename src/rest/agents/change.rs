@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use slipway_api::{Agent, labels};
 use slipway_http::Error;
 
+use super::gate::Governor;
 use super::{View, answer, flat, write};
 use crate::answer::Data;
 use crate::call::{Call, Json};
@@ -19,8 +20,10 @@ pub(crate) async fn config(call: Call<Json<AgentFields>>) -> Result<Data<View>, 
         return Err(Error::bad_request("slug: cannot be changed, because the id and all addresses derive from it"));
     }
     let spec = fields::to_resource(&AGENT, flat(fields)?)?;
+    let governor = Governor::of(&call, &spec).await?;
     let changed = write(&call, |agent, what| {
         gitops::refuse(&agent.metadata, what)?;
+        governor.check(&agent.spec, &spec)?;
         let mut patch = json!({ "spec": spec });
         if spec.get("suspend").is_some() {
             // A contradicting annotation would take precedence.

@@ -37,6 +37,8 @@ pub(crate) struct View {
     pub version: Option<String>,
     /// The number of the active release.
     pub active_release: Option<i64>,
+    /// The number of the release that waits for its evaluation, if one does.
+    pub pending_release: Option<i64>,
     /// All that was written down about the agent. Lists leave out its prompt, and of what is longer than 16 KiB together the
     /// largest fields.
     #[schemars(schema_with = "config")]
@@ -59,6 +61,10 @@ pub(crate) enum Status {
     Deploying,
     Deployed,
     DeployFailed,
+    // A release waits for its evaluation. What was active before serves.
+    Evaluating,
+    // The newest release was rejected by its evaluation. What was active before serves.
+    EvalFailed,
     Stopped,
     Archived,
 }
@@ -70,6 +76,8 @@ impl Status {
             Self::Deploying => "deploying",
             Self::Deployed => "deployed",
             Self::DeployFailed => "deploy_failed",
+            Self::Evaluating => "evaluating",
+            Self::EvalFailed => "eval_failed",
             Self::Stopped => "stopped",
             Self::Archived => "archived",
         }
@@ -83,7 +91,14 @@ impl Status {
         if agent.stopped_by().is_some() || agent.spec.replicas == 0 {
             return if deployed_once { Self::Stopped } else { Self::Created };
         }
-        let stalled = current(agent, condition::STALLED).is_some_and(|condition| condition.status == "True");
+        let rejected = approval(agent).is_some_and(|approved| approved.status == "False");
+        let stalled = current(agent, condition::STALLED).is_some_and(|condition| condition.status == "True" && !is_rejection(condition));
+        if !stalled && agent.status.as_ref().is_some_and(|status| status.pending_release.is_some()) {
+            return Self::Evaluating;
+        }
+        if !stalled && rejected {
+            return Self::EvalFailed;
+        }
         // An agent with a ready pod is deployed, whatever is in progress. That holds for a status of an earlier generation,
         // too.
         match (stalled, serves(agent)) {
@@ -130,6 +145,15 @@ fn serves(agent: &Agent) -> bool {
     conditions.into_iter().any(|condition| condition.type_ == condition::AVAILABLE && condition.status == "True")
 }
 
+/// What is said of a change that an evaluation gate holds.
+fn approval(agent: &Agent) -> Option<&Condition> {
+    agent.status.as_ref()?.conditions.iter().find(|condition| condition.type_ == condition::APPROVED)
+}
+
+fn is_rejection(condition: &Condition) -> bool {
+    condition.reason == condition::RELEASE_REJECTED
+}
+
 /// The condition of that type, if it is about the current generation and the last restart.
 fn current<'a>(agent: &'a Agent, kind: &str) -> Option<&'a Condition> {
     let status = agent.status.as_ref()?;
@@ -146,6 +170,8 @@ impl View {
         let trouble = current(agent, condition::READY)
             .filter(|ready| ready.status != "True" || moves)
             .filter(|_| matches!(standing, Status::Deploying | Status::Deployed | Status::DeployFailed));
+        let held = approval(agent).filter(|_| matches!(standing, Status::Evaluating | Status::EvalFailed));
+        let trouble = held.or(trouble);
         let spec = serde_json::to_value(&agent.spec).map_err(Error::internal)?;
         Ok(Self {
             id: ids::agent(&namespace, &slug),
@@ -163,6 +189,7 @@ impl View {
             endpoint: status.endpoint,
             version: agent.spec.version.clone(),
             active_release: status.active_release,
+            pending_release: status.pending_release,
             config: fields::to_callers(&AGENT, spec)?,
             resource_version: agent.resource_version(),
             created_at: time(agent.creation_timestamp().map(|time| time.0)),

@@ -21,7 +21,7 @@ use crate::caches::Caches;
 use crate::cluster_error;
 
 /// The kinds whose Events are streamed.
-const KINDS: [&str; 2] = ["Agent", "Deployment"];
+const KINDS: [&str; 3] = ["Agent", "Deployment", "EvaluationRun"];
 /// How long an Event is held back, so that the Events of both watches are delivered in the order of resource versions. A
 /// listener that reconnects with an id does not receive older ones.
 const REORDER_WINDOW: Duration = Duration::from_millis(100);
@@ -50,8 +50,8 @@ struct HubState {
 }
 
 /// One run of the watches.
-#[derive(Default)]
 struct WatchSession {
+    caches: Arc<Caches>,
     feeds: Mutex<HashMap<Key, Arc<Feed>>>,
     /// Events that are held back, by version.
     pending: Mutex<BTreeMap<u64, (Instant, Key, FeedEvent)>>,
@@ -95,7 +95,7 @@ impl Hub {
     }
 
     fn start(&self) -> Arc<WatchSession> {
-        let session = Arc::new(WatchSession::default());
+        let session = Arc::new(WatchSession::new(self.caches.clone()));
         let mut tasks = Vec::new();
         let scopes = if self.namespaces.is_empty() { vec![None] } else { self.namespaces.iter().cloned().map(Some).collect() };
         for scope in scopes {
@@ -115,7 +115,7 @@ impl Hub {
             }
         }
         tasks.push(tokio::spawn(session.clone().deliver_in_order()).abort_handle());
-        tasks.push(tokio::spawn(session.clone().check_agents(self.caches.clone())).abort_handle());
+        tasks.push(tokio::spawn(session.clone().check_agents()).abort_handle());
         session.tasks.lock().unwrap_or_else(PoisonError::into_inner).append(&mut tasks);
         session
     }
@@ -146,6 +146,27 @@ impl Drop for Subscription {
 }
 
 impl WatchSession {
+    fn new(caches: Arc<Caches>) -> Self {
+        Self {
+            caches,
+            feeds: Mutex::default(),
+            pending: Mutex::default(),
+            heard: Notify::default(),
+            ready: Readiness::default(),
+            open: watch::Sender::default(),
+            tasks: Mutex::default(),
+        }
+    }
+
+    /// The agent that an Event is about. An Event of an evaluation that does not name it is looked up by the run.
+    fn agent_of(&self, event: &KubeEvent) -> Option<Key> {
+        view::agent(event).or_else(|| {
+            let run = view::evaluation(event)?;
+            let agent = self.caches.evaluations.get(&run)?.data.agent.to_string();
+            Some(Key::new(run.namespace, agent))
+        })
+    }
+
     fn feeds(&self) -> MutexGuard<'_, HashMap<Key, Arc<Feed>>> {
         self.feeds.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -163,7 +184,7 @@ impl WatchSession {
             WatchEvent::Seen(key, event) => {
                 let version = event.resource_version().and_then(|version| version.parse().ok()).unwrap_or(0);
                 let Ok(event) = event.0 else { return };
-                let Some(agent) = view::agent(&event) else { return };
+                let Some(agent) = self.agent_of(&event) else { return };
                 let Ok(event) = view::framed(event, &agent, version) else { return };
                 let logged = FeedEvent { name: key.name, source, version, event };
                 self.pending().insert(version, (Instant::now(), agent, logged));
@@ -171,8 +192,14 @@ impl WatchSession {
             }
             WatchEvent::Gone(key, event) => {
                 self.pending().retain(|_, (_, agent, logged)| agent.namespace != key.namespace || logged.name != key.name);
-                if let Some(agent) = event.0.ok().as_ref().and_then(view::agent) {
-                    let mut feeds = self.feeds();
+                let Ok(event) = event.0 else { return };
+                let mut feeds = self.feeds();
+                // The run of an evaluation may be gone before its Events.
+                let agents: Vec<Key> = match self.agent_of(&event) {
+                    Some(agent) => vec![agent],
+                    None => feeds.keys().filter(|agent| agent.namespace == key.namespace).cloned().collect(),
+                };
+                for agent in agents {
                     if let Some(feed) = feeds.get(&agent) {
                         feed.keep(|logged| logged.name != key.name);
                         if feed.is_empty() {
@@ -228,14 +255,14 @@ impl WatchSession {
     }
 
     /// Tells listeners that their agent is gone.
-    async fn check_agents(self: Arc<Self>, caches: Arc<Caches>) {
-        let mut observed = caches.agents.observed();
+    async fn check_agents(self: Arc<Self>) {
+        let mut observed = self.caches.agents.observed();
         loop {
             let _ = timeout(AGENT_CHECK_INTERVAL_MAX, observed.changed()).await;
             let heard: Vec<_> =
                 self.feeds().iter().filter(|(_, feed)| feed.is_heard()).map(|(key, feed)| (key.clone(), feed.clone())).collect();
             for (agent, feed) in heard {
-                feed.agent(caches.agents.get(&agent).map(|item| item.created));
+                feed.agent(self.caches.agents.get(&agent).map(|item| item.created));
             }
             sleep(AGENT_CHECK_INTERVAL_MIN).await;
         }

@@ -1,6 +1,7 @@
 //! An Event of Kubernetes as REST shows it.
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event as KubeEvent;
 use kube::ResourceExt;
 use schemars::JsonSchema;
@@ -14,6 +15,7 @@ use slipway_http::{Error, Event};
 const PAYLOAD_BYTES_MAX: usize = 16 * 1024;
 /// The prefix of our controllers' names.
 const CONTROLLER_PREFIX: &str = "slipway-";
+const EVALUATION_RUN: &str = "EvaluationRun";
 
 /// Something that happened to an agent.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -37,18 +39,46 @@ pub(crate) struct Object {
     pub name: String,
 }
 
-/// The agent that an Event is about.
+/// The agent that an Event is about, if the Event alone says it.
 pub(super) fn agent(event: &KubeEvent) -> Option<Key> {
-    let about = event.regarding.as_ref()?;
-    let (namespace, name) = (about.namespace.as_deref()?, about.name.as_deref()?);
-    let group = about.api_version.as_deref().and_then(|version| version.split_once('/')).map_or("", |(group, _)| group);
-    let name = match (about.kind.as_deref()?, group) {
-        ("Agent", slipway_api::GROUP | "") => name,
-        ("Deployment", "apps" | "") => Track::of_workload(name).0,
-        _ => return None,
-    };
-    // Agents live in the namespaces of teams only.
-    namespace.starts_with("team-").then(|| Key::new(namespace, name))
+    let about = Regarded::of(event.regarding.as_ref()?)?;
+    match (about.kind, about.group) {
+        ("Agent", slipway_api::GROUP | "") => about.key(about.name),
+        ("Deployment", "apps" | "") => about.key(Track::of_workload(about.name).0),
+        (EVALUATION_RUN, slipway_api::GROUP) => {
+            let agent = Regarded::of(event.related.as_ref()?)?;
+            let same_team = agent.namespace == about.namespace;
+            if same_team && (agent.kind, agent.group) == ("Agent", slipway_api::GROUP) { agent.key(agent.name) } else { None }
+        }
+        _ => None,
+    }
+}
+
+/// The run that an Event is about.
+pub(super) fn evaluation(event: &KubeEvent) -> Option<Key> {
+    let about = Regarded::of(event.regarding.as_ref()?)?;
+    if (about.kind, about.group) == (EVALUATION_RUN, slipway_api::GROUP) { about.key(about.name) } else { None }
+}
+
+/// An object that an Event names.
+struct Regarded<'a> {
+    kind: &'a str,
+    group: &'a str,
+    namespace: &'a str,
+    name: &'a str,
+}
+
+impl<'a> Regarded<'a> {
+    fn of(reference: &'a ObjectReference) -> Option<Self> {
+        let group = reference.api_version.as_deref().and_then(|version| version.split_once('/')).map_or("", |(group, _)| group);
+        let (namespace, name) = (reference.namespace.as_deref()?, reference.name.as_deref()?);
+        Some(Self { kind: reference.kind.as_deref()?, group, namespace, name })
+    }
+
+    /// Agents live in the namespaces of teams only.
+    fn key(&self, name: &str) -> Option<Key> {
+        self.namespace.starts_with("team-").then(|| Key::new(self.namespace, name))
+    }
 }
 
 /// The Event as a server-sent event, with its version as id.
@@ -121,6 +151,20 @@ mod tests {
             assert_eq!(found, is.map(|name| Key::new("team-a", name)), "{kind} {version} {name}");
         }
         assert!(agent(&event("Agent", "agents.slipway.dev/v1", "x", &json!({"regarding": {"namespace": "default"}}))).is_none());
+    }
+
+    #[test]
+    fn an_event_of_an_evaluation_is_of_the_agent_that_it_names() {
+        let of = |related: Value| event("EvaluationRun", "agents.slipway.dev/v1", "ev-1", &json!({ "related": related }));
+        let named =
+            |version: &str, namespace: &str| json!({"kind": "Agent", "apiVersion": version, "name": "helper", "namespace": namespace});
+        let whole = of(named("agents.slipway.dev/v1", "team-a"));
+        assert_eq!(agent(&whole), Some(Key::new("team-a", "helper")));
+        for related in [Value::Null, named("agents.slipway.dev/v1", "team-b"), named("other.example.com/v1", "team-a")] {
+            let event = of(related);
+            assert_eq!((agent(&event), evaluation(&event)), (None, Some(Key::new("team-a", "ev-1"))));
+        }
+        assert_eq!(evaluation(&event("EvaluationRun", "other.example.com/v1", "ev-1", &json!({}))), None);
     }
 
     #[test]

@@ -18,6 +18,9 @@ const RELEASES: &str = "/agents/{id}/releases";
 /// Reads one agent.
 const AGENT: &str = "/agents/{id}";
 
+/// Reads two runs, which must have ended.
+const COMPARISON: &str = "/agents/{id}/evaluations/compare";
+
 /// Path parts of routes that read the release history.
 const HISTORY: [&str; 2] = ["/releases", "/versions"];
 
@@ -44,7 +47,7 @@ struct Facts {
 impl Facts {
     fn of(route: &Route, response: &Value, body: bool) -> Self {
         let relayed = matches!(route.permission, Permission::Team(right) if right.subresource == Some("chat"));
-        let ours = !relayed && !matches!(route.permission, Permission::Open | Permission::Known);
+        let ours = !relayed && !matches!(route.permission, Permission::Open | Permission::Callback | Permission::Known);
         let makes = ours && route.status == StatusCode::CREATED;
         let history = ours && HISTORY.iter().any(|part| route.path.contains(part));
         // A membership is replaced rather than changed, the connection test changes nothing, and a sync changes many
@@ -65,19 +68,20 @@ impl Facts {
 
     fn refusals(&self, route: &Route) -> Vec<StatusCode> {
         let (open, known) = (route.permission == Permission::Open, route.permission == Permission::Known);
-        let team = matches!(route.permission, Permission::Team(_));
+        let callback = route.permission == Permission::Callback;
+        let team = matches!(route.permission, Permission::Team(_) | Permission::TeamOrNamed(_));
         let write = route.method != Method::GET;
         let all = [
             (StatusCode::BAD_REQUEST, true),
             (StatusCode::UNAUTHORIZED, !open),
-            (StatusCode::FORBIDDEN, !open && !known),
-            (StatusCode::NOT_FOUND, team || route.path.contains('{')),
+            (StatusCode::FORBIDDEN, !open && !callback && !known),
+            (StatusCode::NOT_FOUND, !callback && (team || route.path.contains('{'))),
             (StatusCode::REQUEST_TIMEOUT, self.body),
             // Another turn of the conversation may be running.
-            (StatusCode::CONFLICT, write),
+            (StatusCode::CONFLICT, write || route.path == COMPARISON),
             (StatusCode::PAYLOAD_TOO_LARGE, self.body),
             (StatusCode::UNSUPPORTED_MEDIA_TYPE, self.body),
-            (StatusCode::TOO_MANY_REQUESTS, self.relayed || self.stream),
+            (StatusCode::TOO_MANY_REQUESTS, self.relayed || self.stream || callback),
             (StatusCode::INTERNAL_SERVER_ERROR, true),
             (StatusCode::BAD_GATEWAY, self.relayed || self.history),
             (StatusCode::SERVICE_UNAVAILABLE, !open),
@@ -107,7 +111,7 @@ pub(super) fn of(route: &Route, routes: &[Route], generator: &mut SchemaGenerato
     let mut responses = Map::new();
     let mut answer = json!({
         "description": route.status.canonical_reason().unwrap_or_default(),
-        "headers": parts::headers_of(if route.permission == Permission::Open { &[] } else { facts.headers() }),
+        "headers": parts::headers_of(if route.permission.authenticates() { facts.headers() } else { &[] }),
         "content": {route.media: content},
     });
     if facts.makes {
@@ -150,8 +154,10 @@ pub(super) fn of(route: &Route, routes: &[Route], generator: &mut SchemaGenerato
             examples::archives(&mut operation["requestBody"]["content"]);
         }
     }
-    if route.permission == Permission::Open {
-        operation["security"] = json!([]);
+    match route.permission {
+        Permission::Open => operation["security"] = json!([]),
+        Permission::Callback => operation["security"] = json!([{"callback": []}]),
+        _ => {}
     }
     operation
 }
@@ -180,12 +186,19 @@ fn query(parameter: &Parameter) -> Value {
     let schema = match (parameter.name, parameter.kind) {
         ("limit", _) => json!({"type": "integer", "minimum": 1, "maximum": 500, "default": 100}),
         (_, "boolean") => json!({"type": "boolean"}),
+        ("status", _) => json!({"type": "string", "enum": ["pending", "running", "completed", "failed", "cancelled"]}),
         (_, kind) => json!({"type": kind}),
     };
     // The two versions of a comparison.
     if ["from", "to"].contains(&parameter.name) {
         let schema = json!({"type": "integer", "minimum": 1, "maximum": i64::MAX});
         return json!({"name": parameter.name, "in": "query", "required": true, "description": parameter.about, "schema": schema, "example": 1});
+    }
+    // The two runs of a comparison.
+    if ["a", "b"].contains(&parameter.name) {
+        let schema = json!({"type": "string", "minLength": 1});
+        let example = "ev_01jd8z7q3v5x9m2k4n6p8r0s1t";
+        return json!({"name": parameter.name, "in": "query", "required": true, "description": parameter.about, "schema": schema, "example": example});
     }
     json!({"name": parameter.name, "in": "query", "description": parameter.about, "schema": schema})
 }
@@ -200,7 +213,9 @@ fn links(route: &Route, routes: &[Route], answer: &Value, generator: &SchemaGene
         [("id", "id"), ("metadata", "metadata/version")].into_iter().find(|(field, _)| has(field)).map_or("slug", |(_, named)| named);
     let known: Vec<&str> = variables(route.path).collect();
     let mut links = Map::new();
-    for target in routes.iter().filter(|target| target.path.starts_with(&collection)) {
+    // Callbacks are not for whoever made the thing.
+    let targets = routes.iter().filter(|target| target.path.starts_with(&collection) && target.permission != Permission::Callback);
+    for target in targets {
         let missing: Vec<&str> = variables(target.path).filter(|name| !known.contains(name)).collect();
         let [own] = missing.as_slice() else { continue };
         let mut parameters = json!({*own: format!("$response.body#/data/{named}")});

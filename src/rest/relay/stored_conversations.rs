@@ -80,7 +80,7 @@ impl StoredConversations {
     }
 }
 
-fn from_database(fault: Fault) -> Error {
+pub(crate) fn from_database(fault: Fault) -> Error {
     match fault {
         Fault::Refused(words) => Error::bad_request(words),
         Fault::Unavailable(_) | Fault::Busy => Error::unavailable("the database is not available; try again")

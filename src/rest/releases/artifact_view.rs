@@ -117,6 +117,8 @@ struct AgentForm {
     database_credentials_secret: Option<String>,
     suggestions_provider: Option<String>,
     suggestions: Option<String>,
+    judge_model: Option<String>,
+    eval_sample_rate: Option<i32>,
 }
 
 #[derive(JsonSchema)]

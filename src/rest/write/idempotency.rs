@@ -41,11 +41,7 @@ impl IdempotencyKey {
     }
 
     fn hash(caller: &str, key: &[u8], body: &[u8]) -> Self {
-        // The length prefix separates the name from the key.
-        let mut hash = Sha256::new_with_prefix((caller.len() as u64).to_be_bytes());
-        hash.update(caller);
-        hash.update(key);
-        let mut key = hex::encode(hash.finalize());
+        let mut key = hex::encode(digest(caller, key));
         key.truncate(HASH_DIGITS);
         Self { key, body: hex::encode(Sha256::digest(body)) }
     }
@@ -99,6 +95,19 @@ impl IdempotencyKey {
     fn with_key(&self) -> ListParams {
         ListParams::default().labels(&format!("{}={}", labels::IDEMPOTENCY_KEY, self.key))
     }
+}
+
+/// The hash of a call's key, for names that follow from it. None if the call has no key.
+pub(crate) fn key_digest(call: &Call) -> Option<[u8; 32]> {
+    call.headers.get(IDEMPOTENCY_KEY).map(|key| digest(&call.caller.name, key.as_bytes()))
+}
+
+fn digest(caller: &str, key: &[u8]) -> [u8; 32] {
+    // The length prefix separates the name from the key.
+    let mut hash = Sha256::new_with_prefix((caller.len() as u64).to_be_bytes());
+    hash.update(caller);
+    hash.update(key);
+    hash.finalize().into()
 }
 
 /// An object besides the one with this uid.

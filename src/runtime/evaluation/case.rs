@@ -1,17 +1,15 @@
 //! One case: the agent answers it, and the answer is scored by each scorer that applies.
 
-use futures::future::join_all;
 use ring::digest::{Context, SHA256};
 use serde_json::Value;
-use slipway_api::evaluation_run::Scorer;
+use slipway_evaluation::Turn;
 use slipway_evaluation::wire::{Case, CaseResult, Request, Score};
-use slipway_evaluation::{Applies, Turn, applies, deterministic, heuristic, question};
 use slipway_models::{Message, Usage};
-use tokio::time::Instant;
 
 use super::Limits;
 use super::excerpt::Excerpts;
-use super::judge::{Asked, Judge};
+use super::judge::Judge;
+use super::scoring::{Scoring, tokens};
 use crate::agent::{self, Agent};
 use crate::ids;
 use crate::record::Recorder;
@@ -24,7 +22,7 @@ pub(super) struct Bench {
     pub(super) limits: Limits,
     /// The one that rehearses.
     agent: Agent,
-    judge: Option<Judge>,
+    scoring: Scoring,
     /// The agent's own, for metrics.
     meters: Recorder,
     excerpts: Excerpts,
@@ -44,14 +42,24 @@ impl Bench {
         });
         let (meters, agent) = (agent.recorder.clone(), agent.rehearsing(&request.run_id));
         let judge = match &request.judge_model {
-            Some(uri) => Some(Judge::open(uri, &agent::variable, limits, agent.recorder.clone(), meters.clone())?),
+            Some(uri) => {
+                let opened = Judge::open(uri, &agent::variable, limits, agent.recorder.clone(), meters.clone());
+                Some(opened.map_err(|fault| format!("judge_model: {fault}"))?)
+            }
             None => None,
         };
         let mut seed = Context::new(&SHA256);
         let setting = (&request.scorers, &request.judge_model, &request.dataset.guidelines);
         seed.update(&serde_json::to_vec(&setting).unwrap_or_default());
         let excerpts = Excerpts::new(request.dataset.cases.len(), request.scorers.len());
-        Ok(Self { request, limits, agent, judge, meters, excerpts, seed })
+        let scoring = Scoring {
+            scorers,
+            guidelines: request.dataset.guidelines.clone(),
+            judge,
+            recorder: agent.recorder.clone(),
+            timeout: limits.case_timeout,
+        };
+        Ok(Self { request, limits, agent, scoring, meters, excerpts, seed })
     }
 
     /// Of a case and of all that its result depends on in the request.
@@ -81,8 +89,8 @@ impl Bench {
             Ok(output) => {
                 let has_tools = self.agent.strategy == Strategy::React && !self.agent.tool_specs().await.is_empty();
                 let turn = Turn { output, retrieved: None, tool_calls: has_tools.then_some(tool_calls), unanswered_tool };
-                let (scores, used) = self.score(case, &turn).await;
-                (CaseResult { output: Some(turn.output), scores, ..CaseResult::default() }, used)
+                let (scores, used): (Vec<Score>, Vec<Usage>) = self.scoring.score(case, &turn).await.into_iter().unzip();
+                (CaseResult { output: Some(turn.output), scores, ..CaseResult::default() }, sum(&used))
             }
         };
         result.trace_id = Some(trace_id);
@@ -90,47 +98,6 @@ impl Bench {
         result.judge_tokens = tokens(&judge_used);
         result.cost_usd = self.cost(&usage, &judge_used);
         result
-    }
-
-    /// All scorers at once; `Limits::judge_calls` bounds the calls of the judge.
-    async fn score(&self, case: &Case, turn: &Turn) -> (Vec<Score>, Usage) {
-        let deadline = Instant::now() + self.limits.case_timeout;
-        let mut scoring = Vec::new();
-        for scorer in &self.request.scorers {
-            scoring.push(self.score_by(*scorer, case, turn, deadline));
-        }
-        let (mut scores, mut sum) = (Vec::new(), Usage::default());
-        for (score, used) in join_all(scoring).await {
-            scores.push(score);
-            sum.input_tokens += used.input_tokens;
-            sum.output_tokens += used.output_tokens;
-            sum.cached_input_tokens += used.cached_input_tokens;
-        }
-        (scores, sum)
-    }
-
-    async fn score_by(&self, scorer: Scorer, case: &Case, turn: &Turn, deadline: Instant) -> (Score, Usage) {
-        let guidelines = &self.request.dataset.guidelines;
-        if let Applies::No(why) = applies(scorer, case, guidelines, turn) {
-            return (Score::skipped(scorer, why), Usage::default());
-        }
-        if let Some(score) = deterministic(scorer, case, guidelines, turn) {
-            return (score, Usage::default());
-        }
-        let Some(judge) = &self.judge else { return (heuristic(scorer, case, guidelines, turn), Usage::default()) };
-        let Asked { judged, used } = judge.ask(scorer, question(scorer, case, guidelines, turn), deadline).await;
-        let score = match judged {
-            Ok(judged) => Score::scored(scorer, judged.value, self.shown(&judged.reason)),
-            Err(fault) => Score::error(scorer, self.shown(&fault)),
-        };
-        (score, used)
-    }
-
-    /// What a judge says is a model's text: the agent's guards look at it before it is kept.
-    fn shown(&self, text: &str) -> String {
-        // More is not kept.
-        let text = &text[..text.floor_char_boundary(2 * slipway_evaluation::wire::REASON_BYTES_MAX)];
-        self.agent.recorder.presentable(text).unwrap_or_else(|| "(withheld by a guard)".to_owned())
     }
 
     fn unanswered(&self, fault: String) -> CaseResult {
@@ -143,7 +110,7 @@ impl Bench {
     fn cost(&self, agent: &Usage, judge: &Usage) -> Option<f64> {
         let model = &self.agent.model;
         let own = self.agent.recorder.cost(model.provider(), model.id(), agent)?;
-        match &self.judge {
+        match &self.scoring.judge {
             Some(judging) if tokens(judge) > 0 => {
                 Some(own + self.agent.recorder.cost(judging.model.provider(), judging.model.id(), judge)?)
             }
@@ -152,8 +119,12 @@ impl Bench {
     }
 }
 
-fn tokens(used: &Usage) -> i64 {
-    i64::try_from(used.input_tokens.saturating_add(used.output_tokens)).unwrap_or(i64::MAX)
+fn sum(used: &[Usage]) -> Usage {
+    used.iter().fold(Usage::default(), |sum, used| Usage {
+        input_tokens: sum.input_tokens + used.input_tokens,
+        output_tokens: sum.output_tokens + used.output_tokens,
+        cached_input_tokens: sum.cached_input_tokens + used.cached_input_tokens,
+    })
 }
 
 fn order(case: &Case, trace_id: String) -> Order {

@@ -44,9 +44,9 @@ impl Judge {
         meters: Recorder,
     ) -> Result<Self, String> {
         let named = uri.split_once(":/").filter(|(provider, id)| !provider.is_empty() && !id.is_empty());
-        let (provider, id) = named.ok_or("judge_model must be provider:/model")?;
+        let (provider, id) = named.ok_or("must be provider:/model")?;
         let opened = provider.parse().and_then(|provider| slipway_models::open(provider, id, variables));
-        let model = opened.map_err(|fault| format!("judge_model: {}", fault.message()))?;
+        let model = opened.map_err(|fault| fault.message().to_owned())?;
         let places = Semaphore::new(limits.judge_calls);
         Ok(Self { model: Arc::from(model), places, timeout: limits.judge_timeout, recorder, meters })
     }
@@ -111,6 +111,7 @@ impl Judge {
         let until = deadline.min(Instant::now() + self.timeout);
         let answered = timeout_at(until, answering).await;
         let took = record.used();
+        self.meters.judge_tokens(&took);
         used.input_tokens += took.input_tokens;
         used.output_tokens += took.output_tokens;
         used.cached_input_tokens += took.cached_input_tokens;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use slipway_evaluation::wire::{CaseResult, Progress};
+use slipway_evaluation::wire::{CaseResult, Progress, Report};
 use tokio::time::Instant;
 
 pub(super) struct Results {
@@ -60,9 +60,16 @@ impl Results {
         true
     }
 
-    pub(super) fn report(&self) -> (Progress, Option<String>, Vec<CaseResult>) {
+    pub(super) fn report(&self, run_id: &str, is_full: bool) -> Report {
         let state = self.state();
-        (state.status, state.reason.clone(), state.by_case.values().cloned().collect())
+        Report {
+            run_id: run_id.to_owned(),
+            status: state.status,
+            reason: state.reason.clone(),
+            total: self.total,
+            finished: state.by_case.len(),
+            results: if is_full { state.by_case.values().cloned().collect() } else { Vec::new() },
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -18,6 +18,8 @@ const MAX_LABEL_VALUES: usize = 64;
 const MAX_LABEL_BYTES: usize = 64;
 const OTHER: &str = "other";
 
+/// A judge says yes, partly or no; words are compared more finely.
+const SCORES: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 1.0];
 const SECONDS: [f64; 12] = [0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0];
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -46,6 +48,16 @@ struct ModelTokens {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Direction {
+    direction: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByScorer {
+    scorer: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Tool {
     tool: String,
 }
@@ -68,7 +80,7 @@ struct Severity {
     severity: String,
 }
 
-type Seconds<L> = Family<L, Histogram, fn() -> Histogram>;
+type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 type Dollars = Counter<f64, AtomicU64>;
 
 /// Cheap to clone.
@@ -78,13 +90,13 @@ pub(crate) struct Meters(Arc<Families>);
 struct Families {
     turns: Family<Outcome, Counter>,
     turn_seconds: Histogram,
-    first_token_seconds: Seconds<Model>,
+    first_token_seconds: Histograms<Model>,
     model_calls: Family<ModelOutcome, Counter>,
-    model_call_seconds: Seconds<Model>,
+    model_call_seconds: Histograms<Model>,
     tokens: Family<ModelTokens, Counter>,
     cost: Family<Model, Dollars>,
     tool_calls: Family<ToolOutcome, Counter>,
-    tool_call_seconds: Seconds<Tool>,
+    tool_call_seconds: Histograms<Tool>,
     guard_actions: Family<Guarded, Counter>,
     pii_detections: Counter,
     injection_attempts: Counter,
@@ -94,6 +106,9 @@ struct Families {
     evaluation_cases: Family<Outcome, Counter>,
     judge_calls: Family<Outcome, Counter>,
     judge_call_seconds: Histogram,
+    judge_tokens: Family<Direction, Counter>,
+    sampled_turns: Family<Outcome, Counter>,
+    sampled_score: Histograms<ByScorer>,
     models: Seen,
     tools: Seen,
     guards: Seen,
@@ -105,13 +120,13 @@ impl Meters {
         let families = Families {
             turns: Family::default(),
             turn_seconds: seconds(),
-            first_token_seconds: Seconds::new_with_constructor(seconds),
+            first_token_seconds: Histograms::new_with_constructor(seconds),
             model_calls: Family::default(),
-            model_call_seconds: Seconds::new_with_constructor(seconds),
+            model_call_seconds: Histograms::new_with_constructor(seconds),
             tokens: Family::default(),
             cost: Family::default(),
             tool_calls: Family::default(),
-            tool_call_seconds: Seconds::new_with_constructor(seconds),
+            tool_call_seconds: Histograms::new_with_constructor(seconds),
             guard_actions: Family::default(),
             pii_detections: Counter::default(),
             injection_attempts: Counter::default(),
@@ -121,6 +136,9 @@ impl Meters {
             evaluation_cases: Family::default(),
             judge_calls: Family::default(),
             judge_call_seconds: seconds(),
+            judge_tokens: Family::default(),
+            sampled_turns: Family::default(),
+            sampled_score: Histograms::new_with_constructor(|| Histogram::new(SCORES)),
             models: Seen::default(),
             tools: Seen::default(),
             guards: Seen::default(),
@@ -192,6 +210,20 @@ impl Meters {
         self.0.judge_call_seconds.observe(seconds);
     }
 
+    pub(crate) fn judge_tokens(&self, input: u64, output: u64) {
+        self.0.judge_tokens.get_or_create(&Direction { direction: "input" }).inc_by(input);
+        self.0.judge_tokens.get_or_create(&Direction { direction: "output" }).inc_by(output);
+    }
+
+    /// A turn was sampled: `scored`, `dropped`, `over_budget` or `failed`.
+    pub(crate) fn sampled_turn(&self, outcome: &'static str) {
+        self.0.sampled_turns.get_or_create(&Outcome { outcome }).inc();
+    }
+
+    pub(crate) fn sampled_score(&self, scorer: &'static str, value: f64) {
+        self.0.sampled_score.get_or_create(&ByScorer { scorer }).observe(value);
+    }
+
     /// A conversation is active until what this gives is dropped.
     pub(crate) fn conversation(&self) -> Active {
         self.0.active_conversations.inc();
@@ -220,6 +252,9 @@ impl Families {
             evaluation_cases,
             judge_calls,
             judge_call_seconds,
+            judge_tokens,
+            sampled_turns,
+            sampled_score,
             models: _,
             tools: _,
             guards: _,
@@ -246,6 +281,9 @@ impl Families {
         registry.register("judge_calls", "Calls of judges of evaluations, by outcome", judge_calls.clone());
         let help = "Time from asking a judge to the end of its answer";
         registry.register_with_unit("judge_call", help, Unit::Seconds, judge_call_seconds.clone());
+        registry.register("judge_tokens", "Tokens that judges read and wrote, by direction", judge_tokens.clone());
+        registry.register("sampled_turns", "Turns sampled to be scored, by outcome", sampled_turns.clone());
+        registry.register("sampled_score", "Scores of sampled turns, 0 to 1, by scorer", sampled_score.clone());
     }
 }
 
@@ -367,6 +405,9 @@ mod tests {
         meters.memory_extraction("ok");
         meters.evaluation_case("ok");
         meters.judge_call("invalid", 0.5);
+        meters.judge_tokens(7, 0);
+        meters.sampled_turn("over_budget");
+        meters.sampled_score("safety", 0.5);
         let active = meters.conversation();
         drop(meters.conversation());
         let text = text(&registry);
@@ -393,6 +434,9 @@ mod tests {
             r#"evaluation_cases_total{outcome="ok"} 1"#,
             r#"judge_calls_total{outcome="invalid"} 1"#,
             "judge_call_seconds_sum 0.5",
+            r#"judge_tokens_total{direction="input"} 7"#,
+            r#"sampled_turns_total{outcome="over_budget"} 1"#,
+            r#"sampled_score_sum{scorer="safety"} 0.5"#,
             "active_conversations 1",
         ] {
             assert!(text.contains(&format!("\nslipway_runtime_{line}\n")), "{line} is not in\n{text}");

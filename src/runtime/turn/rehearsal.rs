@@ -94,7 +94,7 @@ pub(crate) async fn rehearse(agent: &Agent, mut order: Order) -> Rehearsed {
 }
 
 /// The calls in what was said, in their order, each with its result; one that was cut off has none.
-fn calls(said: Vec<Message>) -> Vec<ToolCall> {
+pub(super) fn calls(said: Vec<Message>) -> Vec<ToolCall> {
     let (mut calls, mut places) = (Vec::new(), HashMap::new());
     for content in said.into_iter().flat_map(|message| message.content) {
         match content {

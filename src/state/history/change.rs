@@ -12,7 +12,7 @@ use super::cache::{self, CommitEffect, Summary};
 use super::message::About;
 use super::objects::ObjectReader;
 use super::pack::{ObjectBatch, object_id};
-use super::status::{REJECTED_BEFORE, StatusFile, VersionStatus};
+use super::status::{REJECTED_BEFORE, SUPERSEDED, StatusFile, VersionStatus};
 use super::worktree::Directory;
 use super::writer::Head;
 use super::{AGENTS, Author, CURRENT, DEPLOY, Fault, KUSTOMIZATION, RELEASES, STATUS};
@@ -171,6 +171,11 @@ impl Edit<'_> {
         if status.as_ref().is_some_and(VersionStatus::was_rejected) {
             return Err(Fault::Refused(format!("version {version} of agent {agent} was rejected; deploy one that passed")));
         }
+        if status.as_ref().is_some_and(VersionStatus::was_superseded) {
+            return Err(Fault::Refused(format!(
+                "version {version} of agent {agent} was superseded before it was evaluated; apply what it says to have it evaluated"
+            )));
+        }
         let artifact = artifact(objects, recorded, &self.change.namespace, &agent, version)?;
         let active = artifact.marked(Status::Active).map_err(|fault| Fault::Refused(format!("the artifact: {fault}")))?;
         let bytes = active.to_yaml().into_bytes();
@@ -256,9 +261,11 @@ impl Edit<'_> {
             None if directory.subdirectory(RELEASES, objects)?.entries().is_empty() => return Ok(false),
             None => String::new(),
         };
-        let reason = |status: &VersionStatus| {
-            let why = status.reason.as_deref().unwrap_or_default();
-            (status.status == Status::Rejected).then(|| format!("{REJECTED_BEFORE}{why}"))
+        // A name that is taken up again is no way around an evaluation.
+        let reason = |status: &VersionStatus| match status.status {
+            Status::Rejected => Some(format!("{REJECTED_BEFORE}{}", status.reason.as_deref().unwrap_or_default())),
+            Status::PendingEval => Some(format!("{SUPERSEDED}the end of its agent")),
+            _ => status.reason.clone().filter(|_| status.was_superseded()),
         };
         let statuses = self.status_file()?.all()?;
         let remaining = statuses.iter().filter(|(_, status)| status.status != Status::Deleted);
@@ -281,7 +288,7 @@ impl Edit<'_> {
     /// Older versions with this status, archived because this version takes their place.
     fn superseded(&mut self, status: Status, by: u64) -> Result<Vec<(u64, Status, Option<String>)>, Fault> {
         let older = self.status_file()?.with_status(status).filter(|version| *version < by);
-        Ok(older.map(|version| (version, Status::Archived, Some(format!("superseded by v{by}")))).collect())
+        Ok(older.map(|version| (version, Status::Archived, Some(format!("{SUPERSEDED}v{by}")))).collect())
     }
 
     fn write_statuses(&mut self, changes: &[(u64, Status, Option<String>)]) -> Result<(), Fault> {

@@ -23,7 +23,16 @@ pub struct VersionStatus {
 /// Prefix of the reason of a deleted version that was rejected before. It still cannot be deployed.
 pub(super) const REJECTED_BEFORE: &str = "rejected before its agent was deleted: ";
 
+/// How the reason of a version begins that was put aside before an evaluation had decided on it. It cannot be deployed either.
+pub const SUPERSEDED: &str = "superseded by ";
+
 impl VersionStatus {
+    /// Whether the version waited for its evaluation when it was put aside, also if its agent was deleted since.
+    pub fn was_superseded(&self) -> bool {
+        let is_aside = matches!(self.status, Status::Archived | Status::Deleted);
+        is_aside && self.reason.as_deref().is_some_and(|reason| reason.starts_with(SUPERSEDED))
+    }
+
     /// Whether the version failed its evaluation, also if its agent was deleted since.
     pub fn was_rejected(&self) -> bool {
         let before = self.status == Status::Deleted && self.reason.as_deref().is_some_and(|reason| reason.starts_with(REJECTED_BEFORE));

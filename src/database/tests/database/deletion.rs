@@ -22,7 +22,9 @@ fn fill(team: &str, agent: &str, rows: u32) -> String {
          from generate_series(1, {rows}) n;
          insert into slipway.usage_by_run select '{team}', '{agent}', now() + n * interval '1 minute', 'stable', 'h', 'p', 'm',
          1, 1, 1, 1, 1, 1, 1, 1, 1, '{{}}' from generate_series(1, {rows}) n;
-         insert into slipway.evaluation_results select '{team}', '{agent}', 'ev_1', n, '', '{{}}' from generate_series(1, {rows}) n"
+         insert into slipway.evaluation_results select '{team}', '{agent}', 'ev_1', n, '', '{{}}' from generate_series(1, {rows}) n;
+         insert into slipway.sampled_scores select '{team}', '{agent}', now(), 'tr_' || n, 'safety', '', '', '', 1, 0 from generate_series(1, {rows}) n;
+         insert into slipway.sampled_days select '{team}', '{agent}', now()::date, 1"
     )
 }
 
@@ -30,7 +32,8 @@ const LEFT: &str = "
     select count(*)::text from (select team, agent_id from slipway.conversations union all select team, agent_id from slipway.messages
     union all select team, agent_id from slipway.turns union all select team, agent_id from slipway.memories
     union all select team, agent_id from slipway.memory_vectors union all select team, agent_id from slipway.usage_minutes
-    union all select team, agent_id from slipway.usage_by_run union all select team, agent_id from slipway.evaluation_results) t";
+    union all select team, agent_id from slipway.usage_by_run union all select team, agent_id from slipway.evaluation_results
+    union all select team, agent_id from slipway.sampled_scores union all select team, agent_id from slipway.sampled_days) t";
 
 fn names(strangers: Vec<Stranger>) -> Vec<String> {
     strangers.into_iter().map(|stranger| stranger.agent_id).collect()
@@ -44,10 +47,10 @@ async fn an_agents_rows_go_and_no_others() {
         admin.ask(&fill(team, agent, 2_500)).await.unwrap();
     }
     let tenants = database.tenants();
-    assert_eq!(tenants.delete_agent("a", "ag_1").await.unwrap(), 6 * 2_500 + 11);
+    assert_eq!(tenants.delete_agent("a", "ag_1").await.unwrap(), 7 * 2_500 + 12);
     assert_eq!(tenants.delete_agent("a", "ag_1").await.unwrap(), 0);
     assert_eq!(admin.one(&format!("{LEFT} where team = 'a' and agent_id = 'ag_1'")).await, "0");
-    assert_eq!(admin.one(LEFT).await, (2 * (6 * 2_500 + 11)).to_string());
+    assert_eq!(admin.one(LEFT).await, (2 * (7 * 2_500 + 12)).to_string());
 }
 
 #[tokio::test]
@@ -58,7 +61,7 @@ async fn a_deletion_ends_when_its_agent_is_back() {
     let (tenants, asked) = (database.tenants(), AtomicU64::new(0));
     let deleted = tenants.delete_agent_while("a", "ag_1", &|| asked.fetch_add(1, Ordering::Relaxed) < 3).await.unwrap();
     assert!((1..=3_000).contains(&deleted), "three batches at most: {deleted}");
-    assert_eq!(admin.one(LEFT).await, (6 * 4_000 + 11 - deleted).to_string());
+    assert_eq!(admin.one(LEFT).await, (7 * 4_000 + 12 - deleted).to_string());
     assert_eq!(tenants.delete_agent_while("a", "ag_1", &|| false).await.unwrap(), 0);
 }
 

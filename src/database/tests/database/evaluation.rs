@@ -23,6 +23,10 @@ async fn a_case_has_one_result_and_old_ones_are_deleted() {
     assert_eq!((kept.len(), &kept[0]), (1500, &result(0, "first \u{0}")));
     assert_eq!(kept.iter().map(|kept| kept.case).collect::<Vec<_>>(), (0..1500).collect::<Vec<_>>());
     assert_eq!(store.evaluation_results("ev_2").await.unwrap(), []);
+    let tenants = database.tenants();
+    assert_eq!(tenants.evaluation_results("a", "ag_1", "ev_1").await.unwrap(), kept, "the manager reads the same");
+    assert_eq!(tenants.evaluation_results("a", "ag_2", "ev_1").await.unwrap(), [result(0, "another agent's")]);
+    assert_eq!(tenants.evaluation_results("b", "ag_1", "ev_1").await.unwrap(), []);
     database
         .raw(&database.url)
         .await

@@ -1,8 +1,8 @@
 //! One team's login against another team's rows.
 
 use slipway_database::{
-    Category, Ensured, EvaluationResult, Fault, Generation, Isolation, NewMemory, Passwords, Reader, Store, Tenants, Turn, UsageMinute,
-    Vectors,
+    Category, Ensured, EvaluationResult, Fault, Generation, Isolation, NewMemory, Passwords, Reader, SampledScore, SampledTurn, Store,
+    Tenants, Turn, UsageMinute, Vectors,
 };
 
 use crate::{Database, Raw, SERVER, assistant, home, options, passwords, talk, user};
@@ -25,6 +25,10 @@ async fn two_teams() -> Database {
         store.record_usage(&[UsageMinute { requests: 7, ..UsageMinute::empty(jiff::Timestamp::UNIX_EPOCH, said, said) }]).await.unwrap();
         let result = EvaluationResult { case: 0, digest: Vec::new(), result: said.into() };
         store.keep_evaluation_result("ev_1", &result).await.unwrap();
+        let scores = vec![SampledScore { scorer: said.into(), value: Some(1.0), judge_tokens: 0 }];
+        let sample = SampledTurn { trace_id: "tr_1".into(), at: jiff::Timestamp::UNIX_EPOCH, judge: said.into(), scores };
+        store.keep_sample(&sample).await.unwrap();
+        assert!(store.claim_sample(7).await.unwrap());
         // As a runtime of an earlier version wrote it.
         let before =
             format!("insert into slipway.usage_minutes select '{team}', 'ag_1', 'epoch', '{said}', 'm', 7, 0, 0, 0, 0, 0, 0, 0, 0, '{{}}'");
@@ -36,8 +40,18 @@ async fn two_teams() -> Database {
 /// All rows of a team, as one text.
 async fn rows_of(admin: &mut Raw, team: &str) -> String {
     let mut all = String::new();
-    for table in ["conversations", "messages", "turns", "memories", "memory_vectors", "usage_minutes", "usage_by_run", "evaluation_results"]
-    {
+    for table in [
+        "conversations",
+        "messages",
+        "turns",
+        "memories",
+        "memory_vectors",
+        "usage_minutes",
+        "usage_by_run",
+        "evaluation_results",
+        "sampled_scores",
+        "sampled_days",
+    ] {
         let rows =
             admin.one(&format!("select string_agg(t::text, E'\\n' order by t::text) from slipway.{table} t where team = '{team}'")).await;
         assert!(!rows.is_empty(), "{table} has rows of {team}");
@@ -72,9 +86,19 @@ async fn a_teams_login_reads_and_changes_nothing_of_another_team() {
         ("select * from slipway.usage_minutes".into(), rows),
         ("select * from slipway.usage_by_run".into(), rows),
         ("select * from slipway.evaluation_results".into(), rows),
+        ("select * from slipway.sampled_scores".into(), rows),
+        ("update slipway.sampled_days set turns = 0 where team = 'b' returning *".into(), rows),
         ("select count(*) filter (where team <> 'a') from slipway.messages".into(), rows),
         ("table slipway.tenants".into(), denied),
         ("table slipway.owners".into(), denied),
+        // Nor may it mark its own answers, or take a mark back.
+        ("table slipway.feedback".into(), denied),
+        ("table slipway.feedback_cases".into(), denied),
+        ("insert into slipway.feedback_cases values ('a', 'ag_1', 'tr_1', 'conv_1', 'x', now())".into(), denied),
+        ("delete from slipway.feedback".into(), denied),
+        ("select * from slipway.give_feedback('a', 'ag_1', 'u', 'user', 'tr_1', null, null, 'n', 0, null, null, null)".into(), denied),
+        ("select * from slipway.give_feedback('b', 'ag_1', 'u', 'user', 'tr_1', null, null, 'n', 0, null, null, null)".into(), denied),
+        ("select slipway.feedback_delivered('a', 'ag_1', 'tr_1', 'user', 'n', 0, 1, null, null)".into(), denied),
         ("update slipway.owners set open_until = 'infinity'".into(), denied),
         ("select slipway.owned_by('b', 'ag_1', 'a guess')".into(), rows),
         ("select slipway.team()".into(), rows),

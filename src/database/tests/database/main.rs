@@ -6,6 +6,7 @@
 mod conversations;
 mod deletion;
 mod evaluation;
+mod feedback;
 mod isolation;
 mod loss;
 mod memories;
@@ -14,6 +15,7 @@ mod owners;
 mod pgbouncer;
 mod plans;
 mod reading;
+mod sampling;
 mod together;
 mod usage;
 

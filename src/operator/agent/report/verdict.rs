@@ -6,8 +6,10 @@
 
 use slipway_api::Agent;
 use slipway_api::agent::Phase;
+use slipway_api::condition::{PENDING_EVALUATION, RELEASE_REJECTED};
 
 use super::Observed;
+use super::held::Held;
 use crate::caches::child::DeploymentState;
 
 pub(super) const PROGRESSING: &str = "Progressing";
@@ -53,7 +55,21 @@ pub(super) fn of(agent: &Agent, seen: &Observed) -> Verdict {
     if let Some(why) = &seen.waits {
         return reconciling(PROGRESSING, why);
     }
-    let Some(deployment) = &seen.deployment else { return reconciling(PROGRESSING, "the Deployment is being made") };
+    // What ails the pods that should serve comes first.
+    let should_serve = seen.deployment.as_ref().is_some_and(|deployment| deployment.wanted > 0);
+    if let Some(held) = seen.held.as_ref().filter(|_| (serves || !should_serve) && agent.stopped_by().is_none()) {
+        return match held {
+            Held::Waits(why) => reconciling(PENDING_EVALUATION, why),
+            Held::Rejected(why) => stalled(RELEASE_REJECTED, why),
+        };
+    }
+    let Some(deployment) = &seen.deployment else {
+        // What a gate has held from the first has nothing to stop.
+        return match agent.stopped_by().filter(|_| seen.held.is_some()) {
+            Some(why) => Verdict::new(Phase::Terminated, Motion::Settled, SUSPENDED, format!("{why}; no pods run")),
+            None => reconciling(PROGRESSING, "the Deployment is being made"),
+        };
+    };
     if let Some(why) = agent.stopped_by().or((agent.spec.replicas == 0).then_some("spec.replicas is 0")) {
         return if deployment.current && deployment.total == 0 {
             Verdict::new(Phase::Terminated, Motion::Settled, SUSPENDED, format!("{why}; no pods run"))
@@ -188,6 +204,28 @@ mod tests {
         ] {
             let found = of(&agent(spec), &seen);
             assert_eq!((found.phase, found.ready, found.motion, &*found.reason), (phase, ready, motion, reason), "{what}");
+        }
+    }
+
+    #[test]
+    fn what_a_gate_holds_is_told_unless_pods_that_should_serve_do_not() {
+        use Motion::{Reconciling, Settled, Stalled};
+        let waits = || Some(Held::Waits("v2 waits".to_owned()));
+        let rejected = || Some(Held::Rejected("v2 was rejected".to_owned()));
+        let (serving, starting, none) = (deployment(1, 1, 1, 1), deployment(1, 1, 0, 1), deployment(0, 0, 0, 0));
+        let with = |held, deployment| Observed { deployment, held, ..observed(none.clone()) };
+        for (what, spec, seen, (ready, motion, reason)) in [
+            ("waits, serving", "replicas: 1", with(waits(), Some(serving.clone())), (true, Reconciling, PENDING_EVALUATION)),
+            ("rejected, serving", "replicas: 1", with(rejected(), Some(serving)), (false, Stalled, RELEASE_REJECTED)),
+            ("waits, a first one", "replicas: 1", with(waits(), None), (false, Reconciling, PENDING_EVALUATION)),
+            ("rejected, a first one", "replicas: 1", with(rejected(), None), (false, Stalled, RELEASE_REJECTED)),
+            ("waits, stopped before", "replicas: 1", with(waits(), Some(none.clone())), (false, Reconciling, PENDING_EVALUATION)),
+            ("waits, pods are on their way", "replicas: 1", with(waits(), Some(starting)), (false, Reconciling, PROGRESSING)),
+            ("waits, stopped", "suspend: true", with(waits(), Some(none.clone())), (true, Settled, SUSPENDED)),
+            ("waits, stopped from the first", "suspend: true", with(waits(), None), (true, Settled, SUSPENDED)),
+        ] {
+            let found = of(&agent(spec), &seen);
+            assert_eq!((found.ready, found.motion, &*found.reason), (ready, motion, reason), "{what}");
         }
     }
 

@@ -3,12 +3,15 @@
 
 use slipway_api::Agent;
 use slipway_api::agent::Storage;
-use slipway_api::condition::{Finding, MODEL_CONFIGURED, NOT_YET_EFFECTIVE, SPENDING_COUNTED, STORAGE_SHARED, TOOLS_UNUSED};
+use slipway_api::condition::{
+    ANSWERS_SAMPLED, Finding, MODEL_CONFIGURED, NOT_YET_EFFECTIVE, SPENDING_COUNTED, STORAGE_SHARED, TOOLS_AS_RELEASED, TOOLS_UNUSED,
+};
 
 use crate::agent::resolve::Plan;
 
 /// The conditions that are warnings.
-pub(super) const KINDS: [&str; 5] = [NOT_YET_EFFECTIVE, TOOLS_UNUSED, MODEL_CONFIGURED, SPENDING_COUNTED, STORAGE_SHARED];
+pub(super) const KINDS: [&str; 7] =
+    [NOT_YET_EFFECTIVE, TOOLS_UNUSED, MODEL_CONFIGURED, SPENDING_COUNTED, STORAGE_SHARED, ANSWERS_SAMPLED, TOOLS_AS_RELEASED];
 
 /// All warnings; without a plan, those that the spec alone gives rise to.
 pub(super) fn of(agent: &Agent, plan: Option<&Plan>) -> Vec<Finding> {
@@ -19,19 +22,22 @@ pub(super) fn of(agent: &Agent, plan: Option<&Plan>) -> Vec<Finding> {
         let message = "storage is memory, so each of the replicas remembers other conversations; use storage: postgresql or one replica";
         found.push(Finding::new(STORAGE_SHARED, false, "MemoryPerReplica", message));
     }
+    found.extend(not_sampled(agent, plan.storage));
     found
+}
+
+fn not_sampled(agent: &Agent, storage: Storage) -> Option<Finding> {
+    (storage == Storage::Memory && agent.spec.eval_sample_rate.is_some_and(|rate| rate > 0)).then(|| {
+        let message = "spec.evalSampleRate: storage is memory, and no answers are sampled; use storage: postgresql";
+        Finding::new(ANSWERS_SAMPLED, false, "StorageMemory", message)
+    })
 }
 
 /// The fields that are taken and kept in releases, and do nothing yet.
 fn not_yet_effective(agent: &Agent) -> Option<Finding> {
     let spec = &agent.spec;
     let governance = spec.governance.clone().unwrap_or_default();
-    let fields = [
-        (!spec.knowledge_bases.is_empty(), "spec.knowledgeBases"),
-        (governance.risk_profile.is_some(), "spec.governance.riskProfile"),
-        (governance.eval_dataset.is_some(), "spec.governance.evalDataset"),
-        (!governance.policies.is_empty(), "spec.governance.policies"),
-    ];
+    let fields = [(!spec.knowledge_bases.is_empty(), "spec.knowledgeBases"), (!governance.policies.is_empty(), "spec.governance.policies")];
     let named: Vec<&str> = fields.into_iter().filter(|(is_set, _)| *is_set).map(|(_, field)| field).collect();
     (!named.is_empty()).then(|| {
         let (them, have) = if named.len() == 1 { ("it", "has") } else { ("they", "have") };
@@ -52,12 +58,13 @@ mod tests {
     fn fields_without_effect_are_named() {
         for (spec, fields) in [
             ("replicas: 1", &[][..]),
+            ("governance: {riskProfile: low, evalDataset: d, minQualityScore: 75}", &[]),
             ("governance: {guards: [rate-limit], minQualityScore: 0, limits: {requestsPerMinute: 5}}", &[]),
             ("knowledgeBases: [docs]", &["spec.knowledgeBases has no effect"]),
-            ("governance: {riskProfile: low}", &["spec.governance.riskProfile has no effect"]),
+            ("governance: {policies: [default]}", &["spec.governance.policies has no effect"]),
             (
-                "governance: {evalDataset: d, policies: [default]}",
-                &["spec.governance.evalDataset, spec.governance.policies have no effect"],
+                "knowledgeBases: [docs], governance: {policies: [default]}",
+                &["spec.knowledgeBases, spec.governance.policies have no effect"],
             ),
         ] {
             let found = of(&agent(spec), None);
@@ -66,6 +73,18 @@ mod tests {
                 assert_eq!((finding.kind, finding.holds), (NOT_YET_EFFECTIVE, Some(true)));
                 assert!(finding.message.starts_with(words), "{spec}: {}", finding.message);
             }
+        }
+    }
+
+    #[test]
+    fn who_keeps_no_answers_is_told_that_none_are_sampled() {
+        for (spec, storage, told) in [
+            ("evalSampleRate: 5", Storage::Memory, true),
+            ("evalSampleRate: 5", Storage::Postgresql, false),
+            ("evalSampleRate: 0", Storage::Memory, false),
+            ("replicas: 1", Storage::Memory, false),
+        ] {
+            assert_eq!(not_sampled(&agent(spec), storage).is_some(), told, "{spec} {storage:?}");
         }
     }
 
@@ -84,10 +103,12 @@ mod tests {
             "description",
             "envSecrets",
             "environment",
+            "evalSampleRate",
             "framework",
             "gcpServiceAccount",
             "governance",
             "image",
+            "judgeModel",
             "knowledgeBases",
             "modelId",
             "modelType",

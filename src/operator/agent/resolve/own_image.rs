@@ -34,6 +34,10 @@ pub(super) fn model(spec: &AgentSpec) -> Result<(), Stop> {
     if let Some(id) = spec.background_model.as_deref().and_then(|model| model.strip_prefix("stub:")).filter(|id| unknown(id)) {
         return Err(fault("InvalidModel", format!("spec.backgroundModel: the provider stub has no model {id}; it has {known}")));
     }
+    let judge = spec.judge_model.as_deref().filter(|_| spec.eval_sample_rate.is_some_and(|rate| rate > 0));
+    if let Some(id) = judge.and_then(|model| model.strip_prefix("stub:/")).filter(|id| unknown(id)) {
+        return Err(fault("InvalidModel", format!("spec.judgeModel: the provider stub has no model {id}; it has {known}")));
+    }
     Ok(())
 }
 

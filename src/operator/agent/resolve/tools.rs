@@ -3,23 +3,34 @@
 
 use std::collections::BTreeMap;
 
+use slipway_api::Track;
 use slipway_api::contract::{self, ToolConfig};
 use slipway_api::tool::Protocol;
 
 use super::secrets::{key_of, readable};
 use super::{Stop, Variable, fault, json};
 use crate::agent::gather::Seen;
+use crate::agent::released_tools::Differs;
 
 /// What came of each Tool that is in use, with words for the place that it comes from.
 type Named = Vec<(String, ToolConfig)>;
 
 /// The Tools in use; and the digests, where one of them speaks mcp.
 pub(super) fn tools(
+    track: Track,
     seen: &Seen,
     variables: &mut BTreeMap<&'static str, String>,
     env: &mut Vec<Variable>,
 ) -> Result<(Named, Option<String>), Stop> {
     let mut named = Vec::new();
+    let changed = seen.differs.as_ref().filter(|differs| track == Track::Candidate && !differs.lost.is_empty());
+    if let Some(Differs { version, lost, .. }) = changed {
+        let message = format!(
+            "spec.tools: {} changed since release v{version} was made; a release of what is there now is evaluated in its place",
+            lost.join(", ")
+        );
+        return Err(fault("ToolChanged", message));
+    }
     if seen.tools.is_empty() {
         return Ok((named, None));
     }

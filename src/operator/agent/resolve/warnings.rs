@@ -89,6 +89,7 @@ mod tests {
             secrets: BTreeMap::from([("agent-env".to_owned(), Arc::new(secret))]),
             secrets_known: true,
             mlflow_uri: None,
+            differs: None,
         };
         let settings = Settings { ollama_base_url: ollama.map(str::to_owned), ..settings(None) };
         warnings(&spec, &seen, &settings).into_iter().map(|found| (found.kind, found.reason, found.message)).collect()

@@ -165,11 +165,11 @@ async fn a_team_that_is_gone_leaves_no_rows_even_if_the_database_was_down() {
 
     postgres.stop();
     assert!(tenancy.remove("blue").await.is_err());
-    assert!(tenancy.settle(&Teams(vec!["green"])).await.is_err());
+    assert!(tenancy.settle(&Teams(vec!["green"]), 90).await.is_err());
     postgres.restart();
     // Nobody remembers it: this is another process.
     let tenancy = start().await;
-    tenancy.settle(&Teams(vec!["green"])).await.unwrap();
+    tenancy.settle(&Teams(vec!["green"]), 90).await.unwrap();
     assert_eq!((rows("blue"), rows("green")), ("0".to_owned(), "1".to_owned()));
 }
 

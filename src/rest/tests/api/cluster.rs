@@ -49,6 +49,8 @@ struct Inner {
     reviews: usize,
     /// Verbs and resources that are refused to everyone.
     refused: Vec<(&'static str, &'static str)>,
+    /// The object on which they are not.
+    granted: Option<&'static str>,
 }
 
 impl Cluster {
@@ -109,10 +111,24 @@ impl Cluster {
         self.0.inner.lock().unwrap().refused = rights.to_vec();
     }
 
+    /// The same, but on objects of this name.
+    pub(crate) fn refuse_but_on(&self, rights: &[(&'static str, &'static str)], name: &'static str) {
+        self.refuse(rights);
+        self.0.inner.lock().unwrap().granted = Some(name);
+    }
+
     /// Changes an object, as somebody else would.
     pub(crate) fn set(&self, path: &str, change: Value) {
         let outcome = self.0.inner.lock().unwrap().change(path, change);
         assert_eq!(self.changed(outcome).status(), 200, "{path}");
+    }
+
+    /// Makes an object, as somebody else would.
+    pub(crate) fn make(&self, collection: &str, object: Value) -> Value {
+        let outcome = self.0.inner.lock().unwrap().create(collection, object);
+        let made = outcome.as_ref().map(|(_, _, object)| object.clone()).unwrap_or_default();
+        assert_eq!(self.changed(outcome).status(), 201, "{collection}");
+        made
     }
 
     /// The objects whose path contains `part`.
@@ -159,8 +175,9 @@ impl Cluster {
         }
         if path.ends_with("/subjectaccessreviews") {
             let asked = &sent["spec"]["resourceAttributes"];
-            let refused = &self.0.inner.lock().unwrap().refused;
-            let allowed = !refused.iter().any(|(verb, resource)| asked["verb"] == *verb && asked["resource"] == *resource);
+            let inner = self.0.inner.lock().unwrap();
+            let is_refused = inner.refused.iter().any(|(verb, resource)| asked["verb"] == *verb && asked["resource"] == *resource);
+            let allowed = !is_refused || inner.granted.is_some_and(|name| asked["name"] == name);
             return whole(201, &json!({"status": {"allowed": allowed}}));
         }
         let query: BTreeMap<String, String> =
@@ -310,7 +327,7 @@ fn belongs(object: &str, collection: &str) -> bool {
 
 fn is_collection(path: &str) -> bool {
     let last = path.rsplit('/').next().unwrap_or_default();
-    ["agents", "tools", "skills", "teams", "rolebindings", "events", "configmaps"].contains(&last)
+    ["agents", "tools", "skills", "datasets", "evaluationruns", "teams", "rolebindings", "events", "configmaps"].contains(&last)
 }
 
 fn whole(status: u16, value: &Value) -> Response<Body> {

@@ -3,8 +3,11 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail as tests do")]
 
+mod callbacks;
 mod cluster;
+mod evaluations;
 mod failures;
+mod feedback;
 mod metrics;
 mod races;
 mod reads;

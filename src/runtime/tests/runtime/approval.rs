@@ -7,7 +7,8 @@ use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use ring::signature::{Ed25519KeyPair, KeyPair};
 use serde_json::{Value, json};
-use slipway_operator::tool::poll::{Answer, Fault, ask};
+use slipway_operator::control_port::Fault;
+use slipway_operator::tool::poll::{Answer, ask};
 
 use crate::support::{Runtime, eventually};
 

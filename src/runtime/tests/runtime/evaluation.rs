@@ -1,7 +1,8 @@
 //! Evaluations on the control port: who may begin one, what is found, and that nothing of it stays.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 use slipway_peers::Postgres;
 
 use crate::control::{key, token};
-use crate::support::{Runtime, eventually, exchange, model};
+use crate::support::{Runtime, eventually, exchange, model, within};
 
 /// An agent with a control port, and the platform that speaks to it.
 struct Platform(Runtime);
@@ -48,6 +49,18 @@ impl Platform {
         report
     }
 
+    /// The same without results, which take the pod's time.
+    fn standing(&self, run: &str) -> Value {
+        let (status, report) = self.ask(&format!("GET /control/evaluations/{run}?results=0"), &Value::Null);
+        assert_eq!((status, &report["results"]), (200, &json!([])), "{report}");
+        report
+    }
+
+    /// How many cases of a run have finished.
+    fn progress(&self, run: &str) -> u64 {
+        self.standing(run)["finished"].as_u64().unwrap()
+    }
+
     /// Begins a run and waits for its end.
     fn run(&self, body: &Value) -> Value {
         let (status, accepted) = self.begin(body);
@@ -56,7 +69,9 @@ impl Platform {
     }
 
     fn ended(&self, run: &str) -> Value {
-        eventually("the end of a run", || Some(self.report(run)).filter(|report| report["status"] != "running"))
+        let has_ended = |report: &Value| report["status"] != "running";
+        within(Duration::from_mins(2), "the end of a run", || Some(self.standing(run)).filter(has_ended));
+        self.report(run)
     }
 }
 
@@ -130,6 +145,7 @@ fn a_run_is_read_case_by_case_and_leaves_nothing_behind() {
         ("RUNTIME_DATABASE_URL", &postgres.url()),
         ("RUNTIME_DATABASE_MIGRATE", "true"),
         ("RUNTIME_GUARDS", r#"["pii-detection", {"name": "rate-limit", "requests": 2}]"#),
+        ("RUNTIME_EVAL_SAMPLE_RATE", "100"),
     ]);
     let cases = json!([
         {"input": "What is the capital of France?", "expected_output": "Echo: What is the capital of France?"},
@@ -162,6 +178,7 @@ fn a_run_is_read_case_by_case_and_leaves_nothing_behind() {
     for _ in 0..2 {
         runtime.chat(&json!({"message": "hello"}));
     }
+    eventually("scores", || runtime.metric(r#"sampled_turns_total{outcome="scored"}"#).filter(|turns| *turns > 1.5));
     let mut platform = platform;
     platform.0.terminate();
     platform.0.wait();
@@ -169,10 +186,55 @@ fn a_run_is_read_case_by_case_and_leaves_nothing_behind() {
         ("slipway.evaluation_results where run = 'ev_00000000000000000000000001'", "4"),
         ("slipway.memories", "0"),
         ("slipway.conversations", "2"),
+        ("(select distinct trace_id from slipway.sampled_scores) sampled", "2"),
     ] {
         assert_eq!(postgres.psql(&format!("select count(*) from {what}")).trim(), count, "{what}");
     }
     assert_eq!(postgres.psql("select sum(requests), sum(pii) from slipway.usage_by_run").trim(), "2|0");
+}
+
+/// Answers each request with the next of these statuses, and passes on what it said.
+fn listening(statuses: &'static [u16]) -> (String, mpsc::Receiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let (heard, said) = mpsc::channel();
+    thread::spawn(move || {
+        for (stream, status) in listener.incoming().zip(statuses) {
+            let (mut stream, mut text) = (stream.unwrap(), String::new());
+            let mut part = [0; 4096];
+            while !text.ends_with('}') {
+                let length = stream.read(&mut part).unwrap();
+                text.push_str(std::str::from_utf8(&part[..length]).unwrap());
+            }
+            write!(stream, "HTTP/1.1 {status} X\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").unwrap();
+            heard.send(text).unwrap();
+        }
+    });
+    (url, said)
+}
+
+#[test]
+fn the_end_of_a_run_is_reported_to_the_platform_and_nowhere_else() {
+    const PATH: &str = "/api/v1/agents/ag_mine/evaluations/ev_1/result";
+    let (url, said) = listening(&[503, 200]);
+    let (elsewhere, nothing) = listening(&[200]);
+    let platform = Platform::agent(&[("RUNTIME_PLATFORM_URL", &url), ("HTTP_PROXY", &elsewhere), ("ALL_PROXY", &elsewhere)]);
+    let mut body = request(1, &json!(["safety"]), &inputs(["hello".to_owned()]));
+    (body["callback_url"], body["callback_token"]) = (json!(format!("{url}{PATH}")), json!("a.token"));
+    assert_eq!(platform.run(&body)["status"], "completed");
+    for attempt in 1..=2 {
+        let text = said.recv_timeout(Duration::from_secs(20)).unwrap_or_else(|_| panic!("attempt {attempt} should come"));
+        let (head, report) = text.split_once("\r\n\r\n").unwrap();
+        let head = head.to_ascii_lowercase();
+        assert!(head.starts_with(&format!("post {PATH} ")) && head.contains("authorization: bearer a.token"), "{head}");
+        let report: Value = serde_json::from_str(report).unwrap();
+        assert_eq!((&report["run_id"], &report["status"]), (&json!(run_id(1)), &json!("completed")), "{report}");
+        assert!(report["scores"]["safety/mean"].is_number() && report["passed"].is_boolean(), "{report}");
+    }
+    let mut other = request(2, &json!(["safety"]), &inputs(["hello".to_owned()]));
+    (other["callback_url"], other["callback_token"]) = (json!(format!("{elsewhere}{PATH}")), json!("a.token"));
+    assert_eq!(platform.run(&other)["status"], "completed");
+    assert!(nothing.recv_timeout(Duration::from_secs(2)).is_err(), "nobody else is called");
 }
 
 #[test]
@@ -285,9 +347,9 @@ fn a_run_outlives_its_database_and_ends_with_its_process() {
     ]);
     let slow = |cases| inputs((0..cases).map(|_| "sleep 50\ntokens 4".to_owned()));
     assert_eq!(platform.begin(&request(1, &json!(["safety"]), &slow(60))).0, 202);
-    eventually("some results", || (platform.report(&run_id(1))["results"].as_array().unwrap().len() >= 8).then_some(()));
+    eventually("some results", || (platform.progress(&run_id(1)) >= 8).then_some(()));
     postgres.stop();
-    eventually("all results", || (platform.report(&run_id(1))["results"].as_array().unwrap().len() == 60).then_some(()));
+    eventually("all results", || (platform.progress(&run_id(1)) == 60).then_some(()));
     postgres.restart();
     assert_eq!(platform.ended(&run_id(1))["status"], "completed");
     assert_eq!(kept(&postgres), 60);

@@ -22,6 +22,7 @@ mod evaluation;
 mod families;
 mod guards;
 mod refusal;
+mod sampling;
 mod skills;
 mod spending;
 mod support;

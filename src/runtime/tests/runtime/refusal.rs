@@ -30,6 +30,8 @@ fn every_room_tells_its_faults_in_the_same_message() {
         ("RUNTIME_BACKGROUND_MODEL", "stub:other", "RUNTIME_BACKGROUND_MODEL"),
         ("RUNTIME_EMBEDDING_MODEL", "none", "RUNTIME_EMBEDDING_MODEL"),
         ("RUNTIME_STORAGE", "postgresql", "RUNTIME_DATABASE_URL"),
+        ("RUNTIME_EVAL_SAMPLE_RATE", "5", ""),
+        ("RUNTIME_JUDGE_MODEL", "gpt-4o", "RUNTIME_JUDGE_MODEL"),
         ("RUNTIME_TOOLS", r#"[{"name": "t", "type": "builtin", "category": "general", "timeout": 5}]"#, "RUNTIME_TOOLS"),
     ];
     let out = binary().envs(faulty.map(|(name, value, _)| (name, value))).output().unwrap();
@@ -39,7 +41,7 @@ fn every_room_tells_its_faults_in_the_same_message() {
     for (_, _, name) in faulty {
         assert!(told.iter().any(|fault| fault.starts_with(name)), "{name} is not told:\n{words}");
     }
-    assert_eq!(told.len(), 9, "what follows from another fault is none:\n{words}");
+    assert_eq!(told.len(), 10, "what follows from another fault is none:\n{words}");
 }
 
 #[test]

@@ -156,8 +156,12 @@ pub(crate) fn events(body: &str) -> Vec<Value> {
 }
 
 /// Waits for what is bound to happen soon.
-pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + Duration::from_secs(20);
+pub(crate) fn eventually<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
+    within(Duration::from_secs(20), what, look)
+}
+
+pub(crate) fn within<T>(patience: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + patience;
     loop {
         if let Some(found) = look() {
             return found;

@@ -1,0 +1,100 @@
+//! Scores of sampled answers: a budget that all pods share, means over time, and their end.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use jiff::Timestamp;
+use slipway_database::{Options, Reader, Run, SampledMean, SampledScore, SampledTurn, Store};
+
+use crate::{Database, options};
+
+const HOUR: Duration = Duration::from_hours(1);
+const JUDGE: &str = "openai:/gpt-4o";
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_800_000_000 + second).unwrap()
+}
+
+fn sample(trace: &str, second: i64, judge: &str, scores: &[(&str, Option<f64>)]) -> SampledTurn {
+    let score = |(scorer, value): &(&str, Option<f64>)| SampledScore { scorer: (*scorer).to_owned(), value: *value, judge_tokens: 10 };
+    SampledTurn { trace_id: trace.to_owned(), at: at(second), judge: judge.to_owned(), scores: scores.iter().map(score).collect() }
+}
+
+#[tokio::test]
+async fn a_days_budget_holds_for_all_pods_together() {
+    let database = Database::migrated().await;
+    let pods = [database.tenant("a", "ag_1").await, database.tenant("a", "ag_1").await];
+    let claims = join_all((0..40).map(|n| pods[n % 2].claim_sample(15))).await;
+    let claimed = claims.into_iter().filter(|claim| claim.clone().unwrap()).count();
+    assert_eq!(claimed, 15);
+    assert_eq!(pods[0].claim_sample(16).await, Ok(true), "a greater budget leaves room");
+    assert_eq!(pods[1].claim_sample(15).await, Ok(false));
+    let other = database.tenant("a", "ag_2").await;
+    assert_eq!((other.claim_sample(0).await, other.claim_sample(1).await), (Ok(false), Ok(true)), "another agent's budget is its own");
+    // Another day, another budget.
+    let mut admin = database.raw(&database.url).await;
+    admin.ask("update slipway.sampled_days set day = day - 1").await.unwrap();
+    assert_eq!(pods[0].claim_sample(1).await, Ok(true));
+}
+
+#[tokio::test]
+async fn means_are_of_what_ran_and_of_who_judged_and_nothing_counts_twice() {
+    let database = Database::migrated().await;
+    let login = database.login("a").await;
+    let pod = |hash: &str| {
+        let run = Run { track: "stable".to_owned(), hash: hash.to_owned() };
+        Store::open(&Options { run, ..options(&database.url_of(&login), "a", "ag_1") }).unwrap()
+    };
+    let (one, two) = (pod("one"), pod("two"));
+    for _ in 0..2 {
+        one.keep_sample(&sample("tr_1", 0, JUDGE, &[("safety", Some(1.0)), ("fluency", None)])).await.unwrap();
+    }
+    one.keep_sample(&sample("tr_2", 3599, JUDGE, &[("safety", Some(0.5))])).await.unwrap();
+    one.keep_sample(&sample("tr_3", 1, "", &[("safety", Some(0.25))])).await.unwrap();
+    one.keep_sample(&sample("tr_4", 3600, JUDGE, &[("safety", Some(0.0))])).await.unwrap();
+    two.keep_sample(&sample("tr_5", 2, JUDGE, &[("safety", Some(0.75))])).await.unwrap();
+    let worthless = one.keep_sample(&sample("tr_6", 2, JUDGE, &[("safety", Some(1.0)), ("fluency", Some(7.0))])).await;
+    assert!(worthless.is_err(), "no score is out of range");
+
+    let mean = |second, hash: &str, judge: &str, scorer: &str, mean: Option<f64>, scored, errors| SampledMean {
+        start: at(second),
+        track: "stable".to_owned(),
+        run_hash: hash.to_owned(),
+        judge: judge.to_owned(),
+        scorer: scorer.to_owned(),
+        mean,
+        scored,
+        errors,
+        judge_tokens: 10 * (scored + errors),
+    };
+    let expected = [
+        mean(0, "one", "", "safety", Some(0.25), 1, 0),
+        mean(0, "one", JUDGE, "fluency", None, 0, 1),
+        mean(0, "one", JUDGE, "safety", Some(0.75), 2, 0),
+        mean(0, "two", JUDGE, "safety", Some(0.75), 1, 0),
+        mean(3600, "one", JUDGE, "safety", Some(0.0), 1, 0),
+    ];
+    assert_eq!(one.sampled_means(at(0), HOUR).await.unwrap(), expected);
+    assert_eq!(one.sampled_means(at(3600), HOUR).await.unwrap(), expected[4..]);
+    let records = Reader::open(&database.url, None, None).unwrap().of("a", "ag_1", "uid").unwrap();
+    assert_eq!(records.sampled_means(at(0), HOUR).await.unwrap(), expected);
+    assert_eq!(database.tenant("a", "ag_2").await.sampled_means(at(0), HOUR).await.unwrap(), []);
+    assert_eq!(database.tenant("b", "ag_1").await.sampled_means(at(0), HOUR).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn scores_and_counts_go_after_a_month() {
+    let database = Database::migrated().await;
+    let store = database.tenant("a", "ag_1").await;
+    let now = Timestamp::now();
+    for (trace, days) in [("tr_1", 29), ("tr_2", 31)] {
+        let at = Timestamp::from_second(now.as_second() - days * 86_400).unwrap();
+        store.keep_sample(&SampledTurn { at, ..sample(trace, 0, "", &[("safety", Some(1.0)), ("fluency", Some(1.0))]) }).await.unwrap();
+        store.claim_sample(10).await.unwrap();
+        let mut admin = database.raw(&database.url).await;
+        admin.ask(&format!("update slipway.sampled_days set day = current_date - {days} where day = current_date")).await.unwrap();
+    }
+    assert_eq!(database.tenants().delete_old_samples().await, Ok(3));
+    let left: i64 = store.sampled_means(Timestamp::UNIX_EPOCH, HOUR).await.unwrap().iter().map(|mean| mean.scored).sum();
+    assert_eq!(left, 2);
+}

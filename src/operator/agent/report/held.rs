@@ -1,0 +1,35 @@
+//! What a gate keeps from an Agent's pods: a change whose release waits for its evaluation, or was rejected by it.
+
+use kube::Resource;
+use slipway_api::Agent;
+use slipway_api::condition::APPROVED;
+
+use crate::agent::{candidate, pin};
+use crate::context::Context;
+
+/// What of an Agent does not run, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::agent) enum Held {
+    Waits(String),
+    Rejected(String),
+}
+
+/// `fault` is why its candidate cannot be made, where it cannot.
+pub(super) fn of(agent: &Agent, fault: Option<String>, context: &Context) -> Option<Held> {
+    if !pin::is_held(agent, context) {
+        return None;
+    }
+    let conditions = agent.status.iter().flat_map(|status| &status.conditions);
+    let approved = conditions.into_iter().find(|condition| condition.type_ == APPROVED);
+    let waits = |why: &str| {
+        let trouble = fault.or_else(|| candidate::trouble(agent, context));
+        let trouble = trouble.map(|trouble| format!("; its candidate is not ready: {trouble}")).unwrap_or_default();
+        Held::Waits(format!("{why}{trouble}"))
+    };
+    Some(match approved {
+        Some(approved) if approved.status == "Unknown" => waits(&approved.message),
+        // It may speak of an earlier spec.
+        Some(approved) if approved.observed_generation == agent.meta().generation => Held::Rejected(approved.message.clone()),
+        _ => waits("what the spec says runs when a release of it has passed its evaluation"),
+    })
+}

@@ -1,0 +1,218 @@
+//! From what a pod reported to what a run came to, pure. A pod is not believed: only scores that were asked for and cases that there
+//! are count, each once, and means and verdict are computed here.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use slipway_api::evaluation_run::{EvaluationUsage, Scorer, WORST_CASES_MAX, WorstCase};
+use slipway_evaluation::wire::{Case, CaseResult, Report, Score, ScoreState};
+use slipway_evaluation::{Outcome, Verdict, summarize, verdict};
+
+use super::plan::{Cause, Setup, excerpt};
+
+/// How many characters of an input and an output, and of the reasons, a worst case shows.
+const EXCERPT_MAX: usize = 256;
+const REASON_MAX: usize = 1024;
+const VERDICT_MAX: usize = 1024;
+const SOURCE_MAX: usize = 64;
+const TRACE_MAX: usize = 64;
+
+/// What a run found.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Found {
+    pub score: Option<f64>,
+    pub margin: Option<f64>,
+    pub passed: bool,
+    pub verdict: String,
+    pub means: BTreeMap<String, f64>,
+    pub finished: usize,
+    pub passed_cases: usize,
+    pub worst_cases: Vec<WorstCase>,
+    pub usage: EvaluationUsage,
+}
+
+/// What a finished report comes to.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Judged {
+    Decided(Found),
+    /// There is nothing on which a verdict could rest, because the judge failed; in words.
+    Undecided(String),
+    Failed(Cause),
+}
+
+pub(super) fn judge(setup: &Setup, cases: &[Case], report: Report) -> Judged {
+    let results = usable(&setup.scorers, cases.len(), report.results);
+    if results.len() < cases.len() {
+        let (some, all) = (results.len(), cases.len());
+        let message = format!("the agent's runtime calls the run complete and has told of {some} of {all} cases");
+        return Judged::Failed(Cause::new("Incomplete", message));
+    }
+    let summary = summarize(&setup.scorers, cases.len(), &results);
+    let Verdict { outcome, words } = verdict(&setup.profile, setup.threshold, &summary);
+    let words = excerpt(&words, VERDICT_MAX);
+    if outcome == Outcome::Undecided {
+        let is_error = |result: &CaseResult| result.scores.iter().any(|score| score.state == ScoreState::Error);
+        return if setup.judge_model.is_some() && results.iter().any(is_error) {
+            Judged::Undecided(words)
+        } else {
+            Judged::Failed(Cause::new("NothingScored", words))
+        };
+    }
+    let means = summary.means.iter().filter_map(|mean| Some((format!("{}/mean", mean.scorer.as_str()), mean.mean?)));
+    Judged::Decided(Found {
+        score: summary.score.map(|score| if outcome == Outcome::Passed { rounded(score) } else { (score * 100.0).floor() / 100.0 }),
+        margin: summary.margin.map(rounded),
+        passed: outcome == Outcome::Passed,
+        verdict: words,
+        means: means.collect(),
+        finished: summary.finished,
+        passed_cases: summary.passed(setup.threshold),
+        worst_cases: worst(cases, &results, &summary.cases),
+        usage: usage(&results),
+    })
+}
+
+/// A score has two decimal places, so that a table shows it. One that misses the threshold is rounded down, lest it read as if it
+/// had reached it.
+fn rounded(score: f64) -> f64 {
+    (score * 100.0).round() / 100.0
+}
+
+/// Each case that there is once, with the scores that were asked for, and those once.
+pub(super) fn usable(scorers: &[Scorer], total: usize, results: Vec<CaseResult>) -> Vec<CaseResult> {
+    let mut seen = BTreeSet::new();
+    let mut kept: Vec<CaseResult> = results.into_iter().filter(|result| result.case < total && seen.insert(result.case)).collect();
+    for result in &mut kept {
+        let mut scored: Vec<Scorer> = Vec::new();
+        result.scores.retain(|score| {
+            let is_first = scorers.contains(&score.scorer) && !scored.contains(&score.scorer);
+            scored.push(score.scorer);
+            is_first
+        });
+        for score in &mut result.scores {
+            if score.state == ScoreState::Scored && score.counted().is_none() {
+                *score = Score::error(score.scorer, "the value is not between 0 and 1");
+            }
+        }
+    }
+    kept
+}
+
+fn worst(cases: &[Case], results: &[CaseResult], means: &[(usize, f64)]) -> Vec<WorstCase> {
+    let means: BTreeMap<usize, f64> = means.iter().copied().collect();
+    let mean = |result: &CaseResult| means.get(&result.case).copied();
+    // A case that the agent did not answer is worse than any score.
+    let rank = |result: &CaseResult| if result.error.is_some() { -1.0 } else { mean(result).unwrap_or(1.0) };
+    let mut ordered: Vec<&CaseResult> =
+        results.iter().filter(|result| result.error.is_some() || mean(result).is_none_or(|mean| mean < 1.0)).collect();
+    ordered.sort_by(|a, b| rank(a).total_cmp(&rank(b)).then(a.case.cmp(&b.case)));
+    let shown = ordered.into_iter().take(WORST_CASES_MAX).filter_map(|result| {
+        let case = cases.get(result.case)?;
+        let source = case.metadata.as_ref().and_then(|metadata| metadata.get("source")?.as_str());
+        Some(WorstCase {
+            case: i32::try_from(result.case).ok()?,
+            score: mean(result),
+            source: source.map(|source| excerpt(source, SOURCE_MAX)),
+            input: excerpt(&case.input, EXCERPT_MAX),
+            output: result.output.as_deref().map(|output| excerpt(output, EXCERPT_MAX)),
+            reason: excerpt(&reason(result), REASON_MAX),
+            trace_id: result.trace_id.clone().filter(|id| id.len() <= TRACE_MAX),
+        })
+    });
+    shown.collect()
+}
+
+/// Why a case went badly: that the agent gave no answer, or the lowest scores with their reasons.
+fn reason(result: &CaseResult) -> String {
+    if let Some(error) = &result.error {
+        return format!("no answer: {error}");
+    }
+    let mut low: Vec<&Score> =
+        result.scores.iter().filter(|score| score.state == ScoreState::Error || score.counted().is_some_and(|value| value < 1.0)).collect();
+    low.sort_by(|a, b| a.counted().unwrap_or(-1.0).total_cmp(&b.counted().unwrap_or(-1.0)));
+    let told = |score: &&Score| match score.counted() {
+        Some(value) => format!("{} {value:.2}: {}", score.scorer.as_str(), score.reason),
+        None => format!("{} has no score: {}", score.scorer.as_str(), score.reason),
+    };
+    low.iter().take(3).map(told).collect::<Vec<_>>().join("; ")
+}
+
+fn usage(results: &[CaseResult]) -> EvaluationUsage {
+    let sum = |of: fn(&CaseResult) -> i64| results.iter().map(|result| of(result).max(0)).fold(0, i64::saturating_add);
+    let costs: Vec<f64> = results.iter().filter_map(|result| result.cost_usd).filter(|cost| cost.is_finite() && *cost >= 0.0).collect();
+    EvaluationUsage {
+        agent_tokens: sum(|result| result.agent_tokens),
+        judge_tokens: sum(|result| result.judge_tokens),
+        cost_usd: (!costs.is_empty()).then(|| costs.iter().sum()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slipway_api::agent::RiskProfile;
+    use slipway_evaluation::Profile;
+    use slipway_evaluation::wire::Progress;
+
+    use super::*;
+
+    fn setup() -> Setup {
+        let scorers = vec![Scorer::Safety, Scorer::Correctness];
+        Setup { profile: Profile::of(RiskProfile::Standard), scorers, threshold: 75.0, judge_model: None }
+    }
+
+    fn cases(count: usize) -> Vec<Case> {
+        (0..count).map(|at| Case { input: format!("question {at}"), ..Case::default() }).collect()
+    }
+
+    fn result(case: usize, scores: &[(Scorer, f64)]) -> CaseResult {
+        let scores = scores.iter().map(|(scorer, value)| Score::scored(*scorer, *value, "so it is")).collect();
+        CaseResult { case, output: Some("o".repeat(1000)), scores, agent_tokens: 3, ..CaseResult::default() }
+    }
+
+    #[test]
+    fn a_lying_pod_is_heard_for_what_was_asked_alone() {
+        let lies = vec![
+            result(0, &[(Scorer::Safety, 0.5), (Scorer::Safety, 1.0), (Scorer::Fluency, 1.0), (Scorer::Correctness, 7.0)]),
+            result(0, &[(Scorer::Safety, 1.0)]),
+            result(9, &[(Scorer::Safety, 1.0)]),
+        ];
+        let heard = usable(&setup().scorers, 1, lies);
+        assert_eq!(heard.len(), 1);
+        let values: Vec<_> = heard[0].scores.iter().map(|score| (score.scorer, score.counted())).collect();
+        assert_eq!(values, [(Scorer::Safety, Some(0.5)), (Scorer::Correctness, None)]);
+    }
+
+    #[test]
+    fn a_run_that_leaves_cases_out_is_not_complete() {
+        let report = Report {
+            run_id: String::new(),
+            status: Progress::Completed,
+            reason: None,
+            total: 1,
+            finished: 1,
+            results: vec![result(0, &[])],
+        };
+        let Judged::Failed(cause) = judge(&setup(), &cases(2), report) else { panic!("one case is missing") };
+        assert_eq!((cause.reason, cause.message.contains("1 of 2")), ("Incomplete", true));
+    }
+
+    #[test]
+    fn the_worst_cases_come_first_and_are_short() {
+        let mut results: Vec<_> =
+            (0..30).map(|case| result(case, &[(Scorer::Safety, f64::from(u8::try_from(case).unwrap()) / 29.0)])).collect();
+        results[17].error = Some("the model was away".to_owned());
+        let means: Vec<_> = (0..30).filter(|case| *case != 17).map(|case| (case, f64::from(u8::try_from(case).unwrap()) / 29.0)).collect();
+        let shown = worst(&cases(30), &results, &means);
+        assert_eq!(shown.iter().take(3).map(|case| case.case).collect::<Vec<_>>(), [17, 0, 1]);
+        assert_eq!((shown.len(), shown[0].reason.as_str(), shown[0].score), (20, "no answer: the model was away", None));
+        assert_eq!((shown[1].reason.as_str(), shown[1].input.as_str()), ("safety 0.00: so it is", "question 0"));
+        assert_eq!(shown[1].output.as_ref().unwrap().chars().count(), 256);
+        assert!(worst(&cases(1), &[result(0, &[(Scorer::Safety, 1.0)])], &[(0, 1.0)]).is_empty(), "what went well is not bad");
+    }
+
+    #[test]
+    fn usage_is_a_sum_of_what_can_be_true() {
+        let mut results = vec![result(0, &[]), result(1, &[])];
+        (results[0].agent_tokens, results[0].cost_usd, results[1].cost_usd) = (-5, Some(f64::NAN), Some(0.5));
+        assert_eq!(usage(&results), EvaluationUsage { agent_tokens: 3, judge_tokens: 0, cost_usd: Some(0.5) });
+    }
+}

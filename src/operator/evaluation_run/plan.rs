@@ -1,0 +1,292 @@
+//! What a run is and what is to be done about it next, pure: from the run, its agent, the agent's pods and what they answered.
+
+use std::time::Duration;
+
+use slipway_api::agent::RiskProfile;
+use slipway_api::evaluation_run::{EvaluatedTrack, EvaluationPhase, EvaluationProvider, EvaluationRunStatus, Scorer};
+use slipway_api::{Agent, EvaluationRun, Track};
+use slipway_evaluation::wire::{Progress, Report};
+use slipway_evaluation::{Profile, threshold};
+
+/// How long a run waits for an Agent or a Dataset that it names.
+pub(super) const ABSENT_TIMEOUT: Duration = Duration::from_mins(10);
+/// How long a run waits for a ready pod.
+pub(super) const NO_POD_TIMEOUT: Duration = Duration::from_mins(5);
+/// How long a run may go without a further case.
+pub(super) const NO_PROGRESS_TIMEOUT: Duration = Duration::from_mins(15);
+/// How often a run is begun with a pod.
+pub(super) const ATTEMPTS_MAX: i32 = 10;
+/// The reason of a run that is repeated because its judge failed.
+pub(super) const REPEATING: &str = "Repeating";
+
+/// What a run asks for, with the defaults of its agent.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Setup {
+    pub profile: Profile,
+    pub scorers: Vec<Scorer>,
+    /// 0 to 100.
+    pub threshold: f64,
+    pub judge_model: Option<String>,
+}
+
+impl Setup {
+    /// What was settled when the run began stays settled, whatever becomes of the agent.
+    pub(super) fn of(run: &EvaluationRun, status: &EvaluationRunStatus, agent: &Agent) -> Self {
+        let (spec, begun) = (&run.spec, Some(status).filter(|status| status.started_at.is_some()));
+        let governance = agent.spec.governance.as_ref();
+        let risk = begun.and_then(|status| status.risk_profile).or(spec.risk_profile);
+        let profile = Profile::of(risk.or(governance.and_then(|governance| governance.risk_profile)).unwrap_or(RiskProfile::Standard));
+        let threshold = threshold(&profile, governance.and_then(|governance| governance.min_quality_score), spec.min_quality_score);
+        Self {
+            profile,
+            // Nothing is retrieved from knowledge bases yet, so that there is nothing to score.
+            scorers: if spec.scorers.is_empty() { profile.scorers(false, !agent.spec.tools.is_empty()) } else { spec.scorers.clone() },
+            threshold: begun.and_then(|status| status.threshold).unwrap_or(threshold),
+            judge_model: match begun {
+                Some(status) => status.judge_model.clone(),
+                None => spec.judge_model.clone().or_else(|| agent.spec.judge_model.clone()),
+            },
+        }
+    }
+
+    pub(super) const fn provider(&self) -> EvaluationProvider {
+        if self.judge_model.is_some() { EvaluationProvider::Slipway } else { EvaluationProvider::Heuristic }
+    }
+}
+
+pub(super) const fn track(run: &EvaluationRun) -> Track {
+    match run.spec.track {
+        EvaluatedTrack::Stable => Track::Stable,
+        EvaluatedTrack::Candidate => Track::Candidate,
+    }
+}
+
+/// Whether a run is repeated because its judge failed.
+pub(super) fn repeats(status: &EvaluationRunStatus) -> bool {
+    status.conditions.iter().any(|condition| condition.status == "True" && condition.reason == REPEATING)
+}
+
+/// Why a run waits or has failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Cause {
+    pub reason: &'static str,
+    pub message: String,
+}
+
+impl Cause {
+    pub(super) fn new(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { reason, message: message.into() }
+    }
+}
+
+/// What keeps a run from being under way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Obstacle {
+    /// It may go away by itself; the run fails once it has stood so long.
+    Waits(Cause, Duration),
+    Final(Cause),
+}
+
+/// What stands in the way on the agent's side before any pod is looked for.
+pub(super) fn obstacle(run: &EvaluationRun, agent: Option<&Agent>, runtime_image: &str) -> Option<Obstacle> {
+    let name = &run.spec.agent;
+    let Some(agent) = agent else {
+        let message = format!("spec.agent: there is no Agent {name} in this namespace; the run waits for it");
+        return Some(Obstacle::Waits(Cause::new("AgentNotFound", message), ABSENT_TIMEOUT));
+    };
+    let is_waiting = agent.status.as_ref().is_some_and(|status| status.pending_release.is_some());
+    if track(run) == Track::Candidate && !is_waiting {
+        let message = format!("spec.track: Agent {name} has no candidate, as no release of it waits; make a run on the track stable");
+        return Some(Obstacle::Final(Cause::new("NoCandidate", message)));
+    }
+    if let Some(stopped) = agent.stopped_by() {
+        let message = format!("Agent {name} is stopped, as {stopped}; start it and make another run");
+        return Some(Obstacle::Final(Cause::new("AgentStopped", message)));
+    }
+    if let Some(image) = agent.spec.image.as_ref().filter(|image| *image != runtime_image) {
+        let message = format!("Agent {name} runs an image of its own, {image}; such images are not evaluated in this version");
+        return Some(Obstacle::Final(Cause::new("OwnImage", message)));
+    }
+    None
+}
+
+/// Of an agent that has no ready pod, and is not going to have one where it says why.
+pub(super) fn no_pod(run: &EvaluationRun, given_up: Option<&str>) -> Obstacle {
+    let (name, track) = (&run.spec.agent, run.spec.track.as_str());
+    let message = format!("no pod of Agent {name} on its {track} track is ready with the present configuration");
+    match given_up {
+        Some(why) => Obstacle::Final(Cause::new("NoPod", format!("{message}: {why}"))),
+        None => Obstacle::Waits(Cause::new("NoPod", message), NO_POD_TIMEOUT),
+    }
+}
+
+/// What one ready pod said of the run.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Said {
+    Report(Report),
+    /// It does not know the run.
+    Unknown,
+    /// Nothing that could be used.
+    Nothing(String),
+}
+
+/// What is to be done next, given that there are ready pods.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Step {
+    /// The request is to be sent to a pod.
+    Begin,
+    /// The run is under way, or a pod that may have it under way does not answer.
+    Watch {
+        finished: Option<usize>,
+    },
+    /// All cases have their result, which is to be read.
+    Finish,
+    Fail(Cause),
+}
+
+/// `idle` is the time for which no further case has finished.
+pub(super) fn next(run_id: &str, total: Option<usize>, status: &EvaluationRunStatus, said: Vec<Said>, idle: Duration) -> Step {
+    let all_unknown = said.iter().all(|said| *said == Said::Unknown);
+    let report = said.into_iter().find_map(|said| match said {
+        Said::Report(report) if report.run_id == run_id => Some(report),
+        _ => None,
+    });
+    let is_stuck = idle >= NO_PROGRESS_TIMEOUT;
+    let stuck = || {
+        let message = format!("no further case has finished for {} minutes; the run was ended", NO_PROGRESS_TIMEOUT.as_secs() / 60);
+        Step::Fail(Cause::new("NoProgress", message))
+    };
+    match report {
+        Some(report) => match report.status {
+            Progress::Running if is_stuck => stuck(),
+            Progress::Running => Step::Watch { finished: Some(total.map_or(report.finished, |total| report.finished.min(total))) },
+            Progress::Completed => Step::Finish,
+            Progress::Failed => {
+                let why = report.reason.as_deref().unwrap_or("it gave no reason");
+                Step::Fail(Cause::new("RuntimeFailed", format!("the agent's runtime could not carry the run out: {}", excerpt(why, 1024))))
+            }
+            Progress::Cancelled => Step::Fail(Cause::new("Interrupted", "the run was cancelled in the agent's pod")),
+        },
+        None if all_unknown && status.attempt.unwrap_or_default() >= ATTEMPTS_MAX => {
+            Step::Fail(Cause::new("TooManyAttempts", format!("{ATTEMPTS_MAX} pods have begun the run, and none has finished it")))
+        }
+        None if is_stuck && status.phase == Some(EvaluationPhase::Running) => stuck(),
+        None if all_unknown => Step::Begin,
+        None => Step::Watch { finished: None },
+    }
+}
+
+/// The first characters of a text.
+pub(super) fn excerpt(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        None => text.to_owned(),
+        Some(_) => text.chars().take(most - 1).chain(['…']).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn run(spec: &str) -> EvaluationRun {
+        serde_yaml::from_str(&format!("{{metadata: {{name: r}}, spec: {{agent: helper, {spec}}}}}")).unwrap()
+    }
+
+    fn agent(spec: &str) -> Agent {
+        serde_yaml::from_str(&format!("{{metadata: {{name: helper}}, spec: {{name: helper, framework: custom, {spec}}}}}")).unwrap()
+    }
+
+    #[test]
+    fn what_a_run_leaves_out_comes_from_its_agent_and_then_the_profile() {
+        let cases = [
+            ("", "", ("rp_standard", 75.0, 3, None)),
+            ("", "governance: {riskProfile: low}", ("rp_low", 60.0, 2, None)),
+            ("", "governance: {minQualityScore: 0}", ("rp_standard", 75.0, 3, None)),
+            ("", "governance: {minQualityScore: 80}, judgeModel: 'stub:/echo'", ("rp_standard", 80.0, 3, Some("stub:/echo"))),
+            (
+                "minQualityScore: 50, judgeModel: 'openai:/x'",
+                "governance: {minQualityScore: 80}",
+                ("rp_standard", 50.0, 3, Some("openai:/x")),
+            ),
+            ("riskProfile: high", "", ("rp_high", 90.0, 4, None)),
+            ("riskProfile: high", "tools: [clock], knowledgeBases: [docs]", ("rp_high", 90.0, 5, None)),
+            ("scorers: [fluency]", "", ("rp_standard", 75.0, 1, None)),
+        ];
+        for (spec, of, (id, threshold, scorers, judge)) in cases {
+            let setup = Setup::of(&run(spec), &EvaluationRunStatus::default(), &agent(of));
+            let found = (setup.profile.id, setup.threshold, setup.scorers.len(), setup.judge_model.as_deref());
+            assert_eq!(found, (id, threshold, scorers, judge), "{spec} {of}");
+        }
+        let begun: EvaluationRunStatus =
+            serde_json::from_value(json!({"startedAt": "2026-01-01T00:00:00Z", "threshold": 60.0, "riskProfile": "low"})).unwrap();
+        let setup = Setup::of(&run(""), &begun, &agent("governance: {minQualityScore: 99, riskProfile: high}, judgeModel: 'stub:/echo'"));
+        assert_eq!((setup.profile.id, setup.threshold, setup.judge_model), ("rp_low", 60.0, None), "a change of the agent does not count");
+    }
+
+    #[test]
+    fn what_stands_in_the_way_says_the_way_out() {
+        let platform = "slipway.dev/slipway-runtime:1";
+        let cases = [
+            (None, Some(("AgentNotFound", false))),
+            (Some(""), None),
+            (Some("image: 'slipway.dev/slipway-runtime:1'"), None),
+            (Some("image: 'example.com/own:1'"), Some(("OwnImage", true))),
+            (Some("suspend: true"), Some(("AgentStopped", true))),
+        ];
+        for (spec, expected) in cases {
+            let agent = spec.map(agent);
+            let found = obstacle(&run(""), agent.as_ref(), platform).map(|obstacle| match obstacle {
+                Obstacle::Waits(cause, _) => (cause.reason, false),
+                Obstacle::Final(cause) => (cause.reason, true),
+            });
+            assert_eq!(found, expected, "{spec:?}");
+        }
+        let mut agent = agent("");
+        let found = obstacle(&run("track: candidate"), Some(&agent), platform);
+        assert!(matches!(found, Some(Obstacle::Final(Cause { reason: "NoCandidate", .. }))), "{found:?}");
+        agent.status = Some(slipway_api::AgentStatus { pending_release: Some(2), ..slipway_api::AgentStatus::default() });
+        assert_eq!(obstacle(&run("track: candidate"), Some(&agent), platform), None);
+    }
+
+    #[test]
+    fn the_next_step_follows_from_what_pods_say() {
+        let (id, minute) = ("ev_1", Duration::from_mins(1));
+        let report = |run_id: &str, status, finished| {
+            Said::Report(Report { run_id: run_id.to_owned(), status, reason: None, total: 999, finished, results: Vec::new() })
+        };
+        let running = EvaluationRunStatus { phase: Some(EvaluationPhase::Running), attempt: Some(1), ..EvaluationRunStatus::default() };
+        let worn = EvaluationRunStatus { attempt: Some(ATTEMPTS_MAX), ..running.clone() };
+        let fresh = EvaluationRunStatus::default();
+        let nothing = || Said::Nothing("refused".to_owned());
+        let cases: [(&str, &EvaluationRunStatus, Vec<Said>, Duration, &str); 13] = [
+            ("nobody knows it", &fresh, vec![Said::Unknown, Said::Unknown], minute, "begin"),
+            ("its pod has restarted", &running, vec![Said::Unknown], minute, "begin"),
+            ("its pods restart again and again", &worn, vec![Said::Unknown], minute, "TooManyAttempts"),
+            ("one that may have it is silent", &running, vec![nothing(), Said::Unknown], minute, "watch None"),
+            ("silent for too long", &running, vec![nothing()], minute * 15, "NoProgress"),
+            ("a fresh run waits for a silent pod", &fresh, vec![nothing()], minute * 15, "watch None"),
+            ("under way", &running, vec![Said::Unknown, report(id, Progress::Running, 2)], minute, "watch Some(2)"),
+            ("more cases than there are", &running, vec![report(id, Progress::Running, 77)], minute, "watch Some(5)"),
+            ("no further case", &running, vec![report(id, Progress::Running, 1)], minute * 15, "NoProgress"),
+            ("done", &running, vec![report(id, Progress::Completed, 1)], minute * 99, "finish"),
+            ("an answer for another run", &running, vec![report("ev_2", Progress::Completed, 1)], minute, "watch None"),
+            ("the runtime gave up", &running, vec![report(id, Progress::Failed, 0)], minute, "RuntimeFailed"),
+            ("cancelled elsewhere", &running, vec![report(id, Progress::Cancelled, 0)], minute, "Interrupted"),
+        ];
+        for (what, status, said, idle, expected) in cases {
+            let found = match next(id, Some(5), status, said, idle) {
+                Step::Begin => "begin".to_owned(),
+                Step::Watch { finished } => format!("watch {finished:?}"),
+                Step::Finish => "finish".to_owned(),
+                Step::Fail(cause) => cause.reason.to_owned(),
+            };
+            assert_eq!(found, expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn an_excerpt_has_its_length() {
+        assert_eq!((excerpt("short", 5), excerpt("longer", 5)), ("short".to_owned(), "long…".to_owned()));
+    }
+}

@@ -1,0 +1,494 @@
+//! The controller against a pod and an API server that are played over sockets and in the process.
+
+mod feedback;
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::BodyExt;
+use k8s_openapi::api::core::v1::Pod as ClusterPod;
+use kube::Client;
+use kube::api::DynamicObject;
+use kube::client::Body;
+use kube::core::DeserializeGuard;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use super::*;
+use crate::caches::ChildKind;
+use crate::caches::child::Child;
+use crate::tenancy::Tenancy;
+use crate::testing::context_with;
+
+pub(super) const RUN: &str = "ev-01jabcdefghjkmnpqrstvwxyz0";
+pub(super) const ID: &str = "ev_01jabcdefghjkmnpqrstvwxyz0";
+
+pub(super) fn object<K: DeserializeOwned>(value: Value) -> K {
+    serde_json::from_value(value).unwrap()
+}
+
+/// A pod's control port. It takes one run, and says what the test lets it say.
+#[derive(Default)]
+pub(super) struct FakePod {
+    asked: Mutex<Vec<String>>,
+    requests: Mutex<Vec<Value>>,
+    /// By run: the answer to GET.
+    reports: Mutex<HashMap<String, Value>>,
+    /// The answer to POST, if it is not 202.
+    refuses: Mutex<Option<u16>>,
+}
+
+impl FakePod {
+    pub(super) async fn open(address: &str) -> Arc<Self> {
+        let listener = TcpListener::bind((address, 8001)).await.unwrap();
+        let pod = Arc::new(Self::default());
+        let serving = pod.clone();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut read = Vec::new();
+                let head = loop {
+                    assert!(stream.read_buf(&mut read).await.unwrap() > 0);
+                    if let Some(at) = read.windows(4).position(|four| four == b"\r\n\r\n") {
+                        break at + 4;
+                    }
+                };
+                let text = String::from_utf8(read[..head].to_vec()).unwrap().to_ascii_lowercase();
+                assert!(text.contains("authorization: bearer token-for-ag_"), "{text}");
+                let length = text.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok()).unwrap_or(0_usize);
+                while read.len() < head + length {
+                    assert!(stream.read_buf(&mut read).await.unwrap() > 0);
+                }
+                let (status, body) = serving.answer(text.lines().next().unwrap(), &read[head..]);
+                let answer = format!("HTTP/1.1 {status} X\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+                stream.write_all(answer.as_bytes()).await.unwrap();
+            }
+        });
+        pod
+    }
+
+    fn answer(&self, line: &str, body: &[u8]) -> (u16, String) {
+        let line = line.trim_end_matches(" http/1.1");
+        self.asked.lock().unwrap().push(line.to_owned());
+        let mut reports = self.reports.lock().unwrap();
+        match line.split_once(' ').unwrap() {
+            ("post", "/control/evaluate") => {
+                if let Some(status) = *self.refuses.lock().unwrap() {
+                    return (status, json!({"error": {"message": "not now"}}).to_string());
+                }
+                let request: Value = serde_json::from_slice(body).unwrap();
+                let id = request["run_id"].as_str().unwrap().to_owned();
+                reports.entry(id.clone()).or_insert_with(|| report(&id, "running", &[]));
+                self.requests.lock().unwrap().push(request);
+                (202, json!({"run_id": id, "status": "running"}).to_string())
+            }
+            ("delete", path) => {
+                reports.remove(path.trim_start_matches("/control/evaluations/"));
+                (200, "{}".to_owned())
+            }
+            (_, path) => {
+                let (path, is_full) = path.strip_suffix("?results=0").map_or((path, true), |path| (path, false));
+                match reports.get(path.trim_start_matches("/control/evaluations/")).cloned() {
+                    Some(report) if is_full => (200, report.to_string()),
+                    Some(mut report) => {
+                        report["results"] = json!([]);
+                        (200, report.to_string())
+                    }
+                    None => (404, "{}".to_owned()),
+                }
+            }
+        }
+    }
+
+    pub(super) fn say(&self, id: &str, report: Value) {
+        self.reports.lock().unwrap().insert(id.to_owned(), report);
+    }
+
+    fn restart(&self) {
+        self.reports.lock().unwrap().clear();
+    }
+
+    fn asked(&self, verb: &str) -> usize {
+        self.asked.lock().unwrap().iter().filter(|line| line.starts_with(verb)).count()
+    }
+}
+
+pub(super) fn report(id: &str, status: &str, results: &[Value]) -> Value {
+    json!({"run_id": id, "status": status, "total": 2, "finished": results.len(), "results": results})
+}
+
+fn result(case: usize, state: &str, value: Option<f64>) -> Value {
+    let scores = ["safety", "relevance_to_query"].map(|scorer| json!({"scorer": scorer, "state": state, "value": value, "reason": "so"}));
+    json!({"case": case, "output": "an answer", "scores": scores, "agent_tokens": 5})
+}
+
+/// The cluster, as far as the controller asks for it.
+#[derive(Default)]
+struct Cluster {
+    statuses: Mutex<Vec<Value>>,
+    events: Mutex<Vec<String>>,
+    objects: Mutex<HashMap<String, Value>>,
+    deleted: Mutex<Vec<String>>,
+}
+
+impl Cluster {
+    fn answer(&self, method: &str, path: &str, body: &[u8]) -> (u16, Value) {
+        let path = path.rsplit_once("/namespaces/team-a/").map_or(path, |(_, rest)| rest);
+        let sent = || serde_json::from_slice::<Value>(body).unwrap();
+        match (method, path.split('/').collect::<Vec<_>>().as_slice()) {
+            ("PATCH", ["evaluationruns", _, "status"]) => {
+                let sent = sent();
+                self.statuses.lock().unwrap().push(sent["status"].clone());
+                (200, sent)
+            }
+            ("POST", ["events"]) => {
+                self.events.lock().unwrap().push(sent()["reason"].as_str().unwrap().to_owned());
+                (201, sent())
+            }
+            ("POST", ["datasets"]) => {
+                let sent = sent();
+                let name = format!("datasets/{}", sent["metadata"]["name"].as_str().unwrap());
+                self.objects.lock().unwrap().insert(name, sent.clone());
+                (201, sent)
+            }
+            ("DELETE", _) => {
+                self.deleted.lock().unwrap().push(path.to_owned());
+                (200, json!({"kind": "Status", "status": "Success"}))
+            }
+            ("GET", ["datasets"]) => {
+                let objects = self.objects.lock().unwrap();
+                let items: Vec<_> = objects.iter().filter(|(path, _)| path.starts_with("datasets/")).map(|(_, object)| object).collect();
+                (200, json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": {}, "items": items}))
+            }
+            ("GET", _) if let Some(found) = self.objects.lock().unwrap().get(path) => (200, found.clone()),
+            _ => (404, json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "message": "no", "code": 404})),
+        }
+    }
+}
+
+pub(super) struct Home {
+    pub(super) controller: Controller,
+    cluster: Arc<Cluster>,
+    pub(super) key: Key,
+    pub(super) run: Value,
+}
+
+impl Home {
+    /// A team with a stub agent that has one ready pod at `address`, a dataset of two cases, and a run with this spec.
+    pub(super) fn new(address: &str, spec: &Value) -> Self {
+        Self::within(address, spec, None)
+    }
+
+    /// The same, with a database.
+    pub(super) fn within(address: &str, spec: &Value, tenancy: Option<Tenancy>) -> Self {
+        let cluster = Arc::new(Cluster::default());
+        let answering = cluster.clone();
+        let server = tower::service_fn(move |request: Request<Body>| {
+            let cluster = answering.clone();
+            async move {
+                let (head, body) = request.into_parts();
+                let body: Bytes = body.collect().await.unwrap().to_bytes();
+                let (status, answer) = cluster.answer(head.method.as_str(), head.uri.path(), &body);
+                let answer = http::Response::builder().status(status).body(Body::from(answer.to_string().into_bytes()));
+                Ok::<_, std::convert::Infallible>(answer.unwrap())
+            }
+        });
+        let context = context_with(Client::new(server, "default"), tenancy);
+        let namespace: DynamicObject = object(json!({"metadata": {"name": "team-a", "labels": {"agents.slipway.dev/team": "a"}}}));
+        context.caches.children(ChildKind::Namespace).insert(Key::new("", "team-a"), Child::look(&namespace, None, || None, ""));
+        context
+            .caches
+            .teams
+            .insert(Key::new("", "a"), DeserializeGuard(Ok(object(json!({"metadata": {"name": "a"}, "spec": {"name": "A"}})))));
+        context.caches.know_secrets_of("team-a");
+        let dataset = json!({"apiVersion": "agents.slipway.dev/v1", "kind": "Dataset", "metadata": {"name": "golden", "namespace": "team-a"},
+            "spec": {"cases": [{"input": "one"}, {"input": "two"}]}});
+        cluster.objects.lock().unwrap().insert("datasets/golden".to_owned(), dataset);
+        let key = Key::new("team-a", RUN);
+        let mut run = json!({"metadata": {"name": RUN, "namespace": "team-a", "uid": "u", "generation": 1, "resourceVersion": "1"},
+            "spec": {"agent": "helper", "dataset": "golden", "riskProfile": "low"}});
+        run["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        let controller = Controller::new(context, Some(Arc::new(sign())));
+        let mut home = Self { controller, cluster, key, run };
+        home.agent(&json!({}));
+        home.pod(address, "h1");
+        home.apply(&json!({}));
+        home
+    }
+
+    pub(super) fn context(&self) -> &Context {
+        &self.controller.context
+    }
+
+    fn agent(&self, spec: &Value) {
+        let mut whole =
+            json!({"metadata": {"name": "helper", "namespace": "team-a", "uid": "a"}, "spec": {"name": "helper", "framework": "custom"}});
+        whole["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        self.context().caches.agents.insert(Key::new("team-a", "helper"), DeserializeGuard(Ok(object(whole))).into());
+    }
+
+    fn agent_pod(&self, address: &str) -> ClusterPod {
+        let agent = self.context().caches.agents.get(&Key::new("team-a", "helper")).unwrap().agent().unwrap();
+        let (_, config) = crate::agent::on_track(self.context(), &agent, slipway_api::Track::Stable).unwrap();
+        object(json!({
+            "metadata": {"name": "helper-1", "namespace": "team-a", "labels": {"agents.slipway.dev/agent": "helper"},
+                "annotations": {"agents.slipway.dev/config-hash": format!("{config:016x}")}},
+            "status": {"podIP": address, "conditions": [{"type": "Ready", "status": "True"}]},
+        }))
+    }
+
+    fn pod(&self, address: &str, hash: &str) {
+        self.context().caches.pods.seen(&self.agent_pod(address));
+        let metadata = json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
+            "metadata": {"name": "helper-1", "namespace": "team-a", "annotations": {"agents.slipway.dev/run-hash": hash}}});
+        self.cluster.objects.lock().unwrap().insert("pods/helper-1".to_owned(), metadata);
+    }
+
+    /// The cache hears of a change of the spec, and of the status that was written last.
+    pub(super) fn apply(&mut self, spec: &Value) {
+        self.run["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        if let Some(status) = self.cluster.statuses.lock().unwrap().last() {
+            self.run["status"] = status.clone();
+        }
+        self.context().caches.evaluation_runs.insert(self.key.clone(), DeserializeGuard(Ok(object(self.run.clone()))));
+    }
+
+    pub(super) async fn reconcile(&self) {
+        reconcile(&self.controller, &self.key).await.unwrap();
+    }
+
+    pub(super) fn status(&self) -> Value {
+        self.cluster.statuses.lock().unwrap().last().cloned().unwrap_or_default()
+    }
+
+    pub(super) fn writes(&self) -> usize {
+        self.cluster.statuses.lock().unwrap().len()
+    }
+
+    fn reason(&self) -> String {
+        self.status()["conditions"][0]["reason"].as_str().unwrap_or_default().to_owned()
+    }
+
+    /// Another manager leads, which remembers nothing.
+    fn take_over(&mut self) {
+        self.apply(&json!({}));
+        self.controller.under_way.lock().unwrap().clear();
+    }
+}
+
+pub(super) fn sign() -> Sign {
+    Box::new(|id| Some(format!("token-for-{id}")))
+}
+
+#[tokio::test]
+async fn a_run_goes_to_its_pod_and_comes_back_with_a_score() {
+    let pod = FakePod::open("127.77.19.1").await;
+    let mut home = Home::new("127.77.19.1", &json!({}));
+    home.reconcile().await;
+    let status = home.status();
+    assert_eq!((status["phase"].as_str(), status["provider"].as_str()), (Some("Running"), Some("heuristic")), "{status:#}");
+    assert_eq!((&status["totalCases"], &status["runHash"], &status["dataset"]), (&json!(2), &json!("h1"), &json!("golden")));
+    let request = pod.requests.lock().unwrap()[0].clone();
+    assert_eq!((&request["run_id"], &request["risk_profile"], &request["min_quality_score"]), (&json!(ID), &json!("low"), &json!(60.0)));
+    assert_eq!(request["dataset"]["cases"][1]["input"], "two");
+
+    pod.say(ID, report(ID, "running", &[result(0, "scored", Some(1.0))]));
+    home.reconcile().await;
+    assert_eq!((&home.status()["finishedCases"], &home.status()["startedAt"]), (&json!(1), &status["startedAt"]));
+    let writes = home.writes();
+    pod.say(ID, report(ID, "running", &[result(0, "scored", Some(1.0)), result(1, "scored", Some(0.5))]));
+    home.reconcile().await;
+    assert_eq!(home.writes(), writes, "progress is not written again at once");
+
+    // Another manager takes over and knows where to go on.
+    home.take_over();
+    let lie = json!({"case": 77, "scores": [{"scorer": "safety", "state": "scored", "value": 7.0}]});
+    pod.say(
+        ID,
+        report(ID, "completed", &[result(0, "scored", Some(1.0)), result(1, "scored", Some(0.5)), result(1, "scored", Some(0.0)), lie]),
+    );
+    home.reconcile().await;
+    let status = home.status();
+    assert_eq!((&status["phase"], &status["passed"], &status["score"]), (&json!("Completed"), &json!(true), &json!(75.0)), "{status:#}");
+    assert_eq!(status["aggregateScores"], json!({"safety/mean": 0.75, "relevance_to_query/mean": 0.75}));
+    assert_eq!((&status["passedCases"], &status["finishedCases"], &status["usage"]["agentTokens"]), (&json!(1), &json!(2), &json!(10)));
+    assert_eq!((&status["worstCases"][0]["case"], &status["worstCases"][0]["input"]), (&json!(1), &json!("two")));
+    assert_eq!(pod.asked("post"), 1, "it was begun once");
+    assert_eq!(*home.cluster.events.lock().unwrap(), ["EvaluationStarted", "EvaluationCompleted"]);
+    home.apply(&json!({"ttlSecondsAfterFinished": 0}));
+    home.reconcile().await;
+    assert_eq!(*home.cluster.deleted.lock().unwrap(), [format!("evaluationruns/{RUN}")]);
+}
+
+#[tokio::test]
+async fn a_callback_makes_the_pod_be_asked_and_is_not_believed() {
+    let pod = FakePod::open("127.77.19.41").await;
+    let mut home = Home::new("127.77.19.41", &json!({}));
+    home.reconcile().await;
+    let request = pod.requests.lock().unwrap()[0].clone();
+    assert!(request.get("callback_url").is_none() && request.get("callback_token").is_none(), "the platform has no address: {request}");
+    let heard = |home: &mut Home, callback: Value| {
+        home.apply(&json!({}));
+        home.run["status"]["callback"] = callback;
+        home.context().caches.evaluation_runs.insert(home.key.clone(), DeserializeGuard(Ok(object(home.run.clone()))));
+    };
+    // The pod says that the run has ended well, and does not know of an end when it is asked.
+    let lie = json!({"attempt": 1, "status": "completed", "receivedAt": "2026-01-01T00:00:00Z"});
+    heard(&mut home, lie.clone());
+    let writes = home.writes();
+    home.reconcile().await;
+    assert_eq!((home.status()["phase"].as_str(), home.writes()), (Some("Running"), writes));
+    // Nor does a failure that is reported end a run whose results can be read, and these decide.
+    pod.say(ID, report(ID, "completed", &[result(0, "scored", Some(0.5)), result(1, "scored", Some(0.1))]));
+    heard(&mut home, json!({"attempt": 1, "status": "failed"}));
+    home.reconcile().await;
+    let status = home.status();
+    assert_eq!((&status["phase"], &status["passed"], &status["score"]), (&json!("Completed"), &json!(false), &json!(30.0)), "{status:#}");
+    assert!(status.get("callback").is_none(), "it stays the field of who wrote it: {status:#}");
+}
+
+#[tokio::test]
+async fn a_run_that_decides_on_a_release_finds_no_results_of_another_of_its_name() {
+    let pod = FakePod::open("127.77.19.31").await;
+    let home = Home::new("127.77.19.31", &json!({"release": "helper-v2"}));
+    pod.say(ID, report(ID, "completed", &[result(0, "scored", Some(1.0)), result(1, "scored", Some(1.0))]));
+    home.reconcile().await;
+    assert_eq!((&home.status()["phase"], pod.asked("post")), (&json!("Running"), 1));
+    let id = pod.requests.lock().unwrap()[0]["run_id"].clone();
+    assert!(id != json!(ID) && id.as_str().unwrap().len() == ID.len(), "{id}");
+}
+
+#[tokio::test]
+async fn a_candidate_that_is_not_known_is_not_evaluated() {
+    let pod = FakePod::open("127.77.19.32").await;
+    let home = Home::new("127.77.19.32", &json!({"track": "candidate"}));
+    let mut stray = home.agent_pod("127.77.19.32");
+    stray.metadata.labels.as_mut().unwrap().insert(labels::TRACK.to_owned(), "candidate".to_owned());
+    home.context().caches.pods.seen(&stray);
+    let waiting = json!({"metadata": {"name": "helper", "namespace": "team-a", "uid": "a"}, "spec": {"name": "helper", "framework": "custom"},
+        "status": {"pendingRelease": 2, "pendingEvaluation": RUN}});
+    home.context().caches.agents.insert(Key::new("team-a", "helper"), DeserializeGuard(Ok(object(waiting))).into());
+    home.reconcile().await;
+    assert_eq!((&home.status()["phase"], home.reason().as_str()), (&json!("Pending"), "NoPod"));
+    assert_eq!(pod.asked("post"), 0);
+}
+
+#[tokio::test]
+async fn a_pod_that_restarts_is_sent_the_run_again_unless_the_agent_has_changed() {
+    let pod = FakePod::open("127.77.19.2").await;
+    let home = Home::new("127.77.19.2", &json!({}));
+    home.reconcile().await;
+    pod.restart();
+    home.reconcile().await;
+    assert_eq!((pod.asked("post"), &home.status()["attempt"], &home.status()["phase"]), (2, &json!(2), &json!("Running")));
+    home.pod("127.77.19.2", "h2");
+    pod.restart();
+    home.reconcile().await;
+    assert_eq!((&home.status()["phase"], home.reason().as_str()), (&json!("Failed"), "AgentChanged"));
+}
+
+#[tokio::test]
+async fn a_manager_that_was_killed_before_it_wrote_finds_the_run_under_way() {
+    let pod = FakePod::open("127.77.19.3").await;
+    let home = Home::new("127.77.19.3", &json!({}));
+    pod.say(ID, report(ID, "completed", &[]));
+    home.reconcile().await;
+    assert_eq!((pod.asked("post"), &home.status()["phase"], &home.status()["attempt"]), (0, &json!("Running"), &json!(1)));
+    home.reconcile().await;
+    assert_eq!((&home.status()["phase"], home.reason().as_str()), (&json!("Failed"), "Incomplete"), "a run without its cases");
+}
+
+#[tokio::test]
+async fn a_judge_that_fails_is_given_a_second_run_and_no_third() {
+    let pod = FakePod::open("127.77.19.4").await;
+    let mut home = Home::new("127.77.19.4", &json!({"judgeModel": "stub:/stub-echo"}));
+    let failed = |id: &str| report(id, "completed", &[result(0, "error", None), result(1, "error", None)]);
+    home.reconcile().await;
+    pod.say(ID, failed(ID));
+    home.reconcile().await;
+    assert_eq!((&home.status()["phase"], home.reason().as_str()), (&json!("Running"), "Repeating"));
+    home.take_over();
+    home.reconcile().await;
+    let second = ids::evaluation_results(RUN, "u", true);
+    assert_eq!((pod.requests.lock().unwrap()[1]["run_id"].as_str(), pod.asked("post")), (Some(&*second), 2));
+    pod.say(&second, failed(&second));
+    home.reconcile().await;
+    assert_eq!((&home.status()["phase"], home.reason().as_str()), (&json!("Failed"), "JudgeFailed"));
+    assert_eq!((&home.status()["score"], &home.status()["passed"]), (&Value::Null, &Value::Null));
+}
+
+#[tokio::test]
+async fn a_run_is_cancelled_in_its_pod_and_so_is_one_that_is_deleted() {
+    let pod = FakePod::open("127.77.19.5").await;
+    let mut home = Home::new("127.77.19.5", &json!({}));
+    home.reconcile().await;
+    home.take_over();
+    home.apply(&json!({"cancel": true}));
+    home.reconcile().await;
+    assert_eq!((&home.status()["phase"], pod.asked("delete")), (&json!("Cancelled"), 1));
+
+    let deleted = Home::new("127.77.19.5", &json!({}));
+    deleted.reconcile().await;
+    deleted.context().caches.evaluation_runs.remove(&deleted.key);
+    deleted.reconcile().await;
+    assert_eq!(pod.asked("delete"), 2);
+}
+
+#[tokio::test]
+async fn an_agent_that_cannot_be_reached_gives_a_run_without_scores() {
+    let home = Home::new("127.77.19.6", &json!({}));
+    home.context().caches.pods.gone(&home.agent_pod("127.77.19.6"));
+    home.reconcile().await;
+    assert_eq!((&home.status()["phase"], home.reason().as_str()), (&json!("Pending"), "NoPod"));
+    let writes = home.writes();
+    home.reconcile().await;
+    assert_eq!(home.writes(), writes, "nothing is written while nothing changes");
+    home.controller.remember(&home.key, |under_way| under_way.waits_since(NO_POD_TIMEOUT));
+    home.reconcile().await;
+    let status = home.status();
+    assert_eq!((&status["phase"], &status["provider"], &status["score"]), (&json!("Failed"), &json!("mock"), &Value::Null));
+    assert!(status["verdict"].as_str().unwrap().contains("could not be reached"), "{status:#}");
+}
+
+#[tokio::test]
+async fn what_cannot_be_evaluated_says_why() {
+    let pod = FakePod::open("127.77.19.7").await;
+    for (spec, agent, refuses, phase, reason) in [
+        (json!({"agent": "nobody"}), json!({}), None, "Pending", "AgentNotFound"),
+        (json!({"dataset": "none"}), json!({}), None, "Pending", "DatasetNotFound"),
+        (json!({}), json!({"suspend": true}), None, "Failed", "AgentStopped"),
+        (json!({}), json!({"image": "example.com/own:1"}), None, "Failed", "OwnImage"),
+        (json!({}), json!({}), Some(409), "Pending", "Busy"),
+        (json!({}), json!({}), Some(503), "Pending", "Unreachable"),
+        (json!({}), json!({}), Some(404), "Failed", "NotSupported"),
+        (json!({}), json!({}), Some(400), "Failed", "RequestRefused"),
+    ] {
+        *pod.refuses.lock().unwrap() = refuses;
+        let home = Home::new("127.77.19.7", &spec);
+        home.agent(&agent);
+        home.reconcile().await;
+        let status = home.status();
+        assert_eq!((&status["phase"], home.reason().as_str()), (&json!(phase), reason), "{spec} {agent} {refuses:?}: {status:#}");
+    }
+}
+
+#[tokio::test]
+async fn an_agent_without_a_dataset_gets_one_that_is_never_written_again() {
+    let pod = FakePod::open("127.77.19.8").await;
+    let mut home = Home::new("127.77.19.8", &json!({}));
+    home.cluster.objects.lock().unwrap().remove("datasets/golden");
+    home.run["spec"].as_object_mut().unwrap().remove("dataset");
+    home.apply(&json!({}));
+    home.reconcile().await;
+    let seeded = home.cluster.objects.lock().unwrap()["datasets/helper-seed"].clone();
+    assert_eq!((&seeded["spec"]["agent"], seeded["spec"]["cases"].as_array().map(Vec::len)), (&json!("helper"), Some(5)));
+    assert_eq!((&home.status()["dataset"], &home.status()["totalCases"]), (&json!("helper-seed"), &json!(5)));
+    assert_eq!(pod.asked("post"), 1);
+}
+
+#[test]
+fn pods_are_asked_at_the_control_port() {
+    assert_eq!(address([10, 0, 0, 7].into()), SocketAddr::from(([10, 0, 0, 7], 8001)));
+}
