@@ -1,6 +1,7 @@
-//! Evaluation: cases per second beside the bare chats of the same runtime, what a judge costs beside asking it directly, and
-//! the memory of a run of 1,000 cases.
+//! Evaluation: cases per second beside the bare chats of the same runtime, what a judge costs beside asking it directly and beside
+//! MLflow on the same cases, and the memory of a run of 1,000 cases.
 
+use std::fs;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, bail};
@@ -20,7 +21,8 @@ const CONCURRENCY: u32 = 4;
 const JUDGED_CASES: u32 = 200;
 const DEADLINE: Duration = Duration::from_mins(5);
 
-/// A judge that finds every answer right, at once. Another party's server.
+/// A judge that finds every answer right, at once. Another party's server, that answers MLflow at an address of its own, in the
+/// form that MLflow reads.
 const JUDGE: &str = r#"
 streaming: {chunkSize: 1000, chunkIntervalMs: 1}
 rules:
@@ -31,6 +33,14 @@ rules:
       content: |
         {"id": "1", "object": "chat.completion", "created": 1, "model": "judge",
          "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "{\"verdict\": \"yes\", \"reason\": \"It is right.\"}"}}],
+         "usage": {"prompt_tokens": 9, "completion_tokens": 9, "total_tokens": 18}}
+  - path: "/mlflow/v1/chat/completions"
+    match: "@"
+    response:
+      status: 200
+      content: |
+        {"id": "1", "object": "chat.completion", "created": 1, "model": "judge",
+         "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "{\"result\": \"yes\", \"rationale\": \"It is right.\"}"}}],
          "usage": {"prompt_tokens": 9, "completion_tokens": 9, "total_tokens": 18}}
 "#;
 
@@ -87,7 +97,35 @@ fn judged(core: &str) -> anyhow::Result<()> {
         "the floor is the judge asked by {CONCURRENCY} clients at once; the runtime adds {} a call",
         table::milliseconds(took - floor)
     ));
+    let theirs = mlflow(&format!("{}/mlflow/v1", judge.url()))? / f64::from(JUDGED_CASES);
+    table::beside("a case beside MLflow", (&table::milliseconds(took), took), (&table::milliseconds(theirs), theirs), "<= 0.05 x");
+    table::remark(&format!(
+        "the floor is mlflow.genai.evaluate on the same {JUDGED_CASES} cases with the same judge: on all cores, its rate limits lifted, \
+         and with an agent that answers at once; it writes traces and scores to SQLite, the runtime keeps its own in memory"
+    ));
     Ok(())
+}
+
+/// The seconds that MLflow takes for the same cases.
+fn mlflow(judge: &str) -> anyhow::Result<f64> {
+    let folder = tempfile::tempdir()?;
+    let (request, database) = (folder.path().join("request.json"), folder.path().join("mlflow.db"));
+    let case = |case| json!({"inputs": {"question": question(case)}, "outputs": format!("Echo: {}", question(case)), "expectations": {}});
+    let cases: Vec<Value> = (0..JUDGED_CASES).map(case).collect();
+    fs::write(&request, json!({"scorers": ["fluency"], "guidelines": [], "tools": [], "cases": cases}).to_string())?;
+    fs::copy(slipway_peers::root().join("mlflow.db"), &database)?;
+    let paths = [&request, &database].map(|path| path.to_string_lossy().into_owned());
+    let script = slipway_peers::repository().join("peers/scorers.py");
+    let output = slipway_peers::python(&script, &["evaluate", &paths[0], judge, &paths[1]], &[]);
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    match (answer["seconds"].as_f64(), answer["means"]["fluency/mean"].as_f64()) {
+        (Some(seconds), Some(mean)) if mean >= 1.0 => Ok(seconds),
+        _ => bail!("MLflow did not evaluate: {answer} {}", String::from_utf8_lossy(&output.stderr)),
+    }
+}
+
+fn question(case: u32) -> String {
+    format!("How do I get to station {case}?")
 }
 
 /// A runtime with its control port.
@@ -117,7 +155,7 @@ impl Agent {
 
     /// The seconds that a run takes.
     fn run(&self, cases: u32, scorers: &[&str], judge: Option<&str>) -> anyhow::Result<f64> {
-        let cases: Vec<Value> = (0..cases).map(|case| json!({"input": format!("How do I get to station {case}?")})).collect();
+        let cases: Vec<Value> = (0..cases).map(|case| json!({"input": question(case)})).collect();
         let run = format!("ev_{:026}", SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_nanos());
         let total = cases.len();
         let mut body =

@@ -15,7 +15,7 @@ mod traces;
 pub use client::Mlflow;
 pub use fault::Fault;
 pub use login::Login;
-pub use marks::{AGENT_TAG, Mark};
+pub use marks::Mark;
 pub use runs::{Facts, Input, RunStatus};
 pub use server::{Servers, Standing};
 pub use traces::{Assessment, Found, Source, trace_id};

@@ -9,9 +9,6 @@ use sha2::{Digest, Sha256};
 
 use crate::{Fault, Mlflow, trace_id};
 
-/// The tag of a trace that says whose it is.
-pub const AGENT_TAG: &str = "slipway.agent_id";
-
 /// A mark of an answer. Agent, trace, user and name say which one it is.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Mark {
@@ -33,7 +30,7 @@ impl Mlflow {
     /// Writes a mark on its trace; says whether there is such a trace of the mark's agent.
     pub async fn mark(&self, mark: &Mark) -> Result<bool, Fault> {
         let Some(trace) = trace_id(&mark.trace) else { return Ok(false) };
-        let found = self.traces(slice::from_ref(&trace), (AGENT_TAG, &mark.agent_id)).await?;
+        let found = self.traces(slice::from_ref(&trace), &mark.agent_id).await?;
         let Some(known) = found.get(&trace) else { return Ok(false) };
         let (id, path) = (mark.assessment_id(), format!("3.0/mlflow/traces/{trace}/assessments"));
         let assessment = mark.assessment(&id, &trace);

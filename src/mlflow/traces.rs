@@ -13,6 +13,8 @@ use crate::{Fault, Mlflow};
 
 /// The most traces of a request: MLflow links 100, and tells of each with all its assessments.
 const BATCH: usize = 50;
+/// The tag of a trace that says whose it is.
+const AGENT_TAG: &str = "slipway.agent_id";
 
 /// By trace: the ids of its assessments.
 pub type Found = BTreeMap<String, BTreeSet<String>>;
@@ -67,12 +69,12 @@ pub fn trace_id(own: &str) -> Option<String> {
 }
 
 impl Mlflow {
-    /// Those of the traces that there are and that have this tag.
-    pub async fn traces(&self, ids: &[String], (tag, value): (&str, &str)) -> Result<Found, Fault> {
+    /// Those of the traces that there are and that are this agent's.
+    pub async fn traces(&self, ids: &[String], agent_id: &str) -> Result<Found, Fault> {
         let mut found = Found::new();
         for ids in ids.chunks(BATCH) {
             let infos: Infos = self.post("3.0/mlflow/traces/batchGetInfos", &json!({"trace_ids": ids})).await?;
-            for info in infos.trace_infos.into_iter().filter(|info| info.tags.get(tag).is_some_and(|own| own == value)) {
+            for info in infos.trace_infos.into_iter().filter(|info| info.tags.get(AGENT_TAG).is_some_and(|own| own == agent_id)) {
                 found.insert(info.trace_id, info.assessments.into_iter().map(|known| known.assessment_id).collect());
             }
         }

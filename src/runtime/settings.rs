@@ -271,11 +271,15 @@ fn access<L: Fn(&str) -> Option<OsString>>(form: Lookup<L>) -> Access {
     Access { public_key, platform_only }
 }
 
+/// Whether a URL is nothing but scheme, host, port and path.
+pub(crate) fn is_plain(url: &Url) -> bool {
+    url.username().is_empty() && url.password().is_none() && url.query().is_none() && url.fragment().is_none()
+}
+
 fn platform_url<L: Fn(&str) -> Option<OsString>>(form: Lookup<L>) -> Option<Url> {
-    let url = Url::parse(&form.value("RUNTIME_PLATFORM_URL")?).ok().filter(|url| {
-        let is_plain = url.username().is_empty() && url.password().is_none() && url.query().is_none() && url.fragment().is_none();
-        matches!(url.scheme(), "http" | "https") && url.has_host() && is_plain
-    });
+    let url = Url::parse(&form.value("RUNTIME_PLATFORM_URL")?)
+        .ok()
+        .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host() && is_plain(url));
     if url.is_none() {
         form.fault("RUNTIME_PLATFORM_URL must be http:// or https:// with a host, and without a password or query");
     }

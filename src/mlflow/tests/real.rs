@@ -58,9 +58,9 @@ async fn write(mlflow: &Mlflow, records: &[Value]) -> Result<String, Fault> {
     let tags = Map::from_iter([("slipway.dataset".to_owned(), json!("golden"))]);
     mlflow.dataset(&experiment, "team-a/golden@0123", &tags, records).await?;
     let (trace, absent) = (trace_id(TRACE).unwrap(), trace_id("tr_01ARZ3NDEKTSV4RRFFQ69G5FAW").unwrap());
-    let found = mlflow.traces(&[trace.clone(), absent], ("slipway.agent_id", "ag_1")).await?;
+    let found = mlflow.traces(&[trace.clone(), absent], "ag_1").await?;
     assert_eq!(found.keys().collect::<Vec<_>>(), [&trace], "only the trace that is there");
-    assert!(mlflow.traces(std::slice::from_ref(&trace), ("slipway.agent_id", "ag_2")).await?.is_empty(), "another agent's trace");
+    assert!(mlflow.traces(std::slice::from_ref(&trace), "ag_2").await?.is_empty(), "another agent's trace");
     mlflow.link(&run, &[trace]).await?;
     let known: BTreeSet<String> = found.into_values().flatten().collect();
     for (name, value) in [("safety", Ok(0.5)), ("fluency", Err("the judge is away".to_owned()))] {

@@ -24,7 +24,7 @@ use slipway_api::{EvaluationRun, ids};
 use slipway_cluster::controller::{Next, Phase, Requests};
 use slipway_cluster::{Key, write};
 use slipway_evaluation::wire::CaseResult;
-use slipway_mlflow::{AGENT_TAG, Assessment, Fault, Mlflow};
+use slipway_mlflow::{Assessment, Fault, Mlflow};
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -200,7 +200,7 @@ impl Attempt<'_> {
         let traces = content::traces(&results);
         // A pod may name the traces of other agents, which are none of its business.
         let agent_id = ids::agent(&self.key.namespace, &run.spec.agent);
-        let found = mlflow.traces(&traces.values().cloned().collect::<Vec<_>>(), (AGENT_TAG, &agent_id)).await?;
+        let found = mlflow.traces(&traces.values().cloned().collect::<Vec<_>>(), &agent_id).await?;
         if found.len() < traces.len() && self.is_young() {
             return Ok(Sent::Waits);
         }

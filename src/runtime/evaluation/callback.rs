@@ -13,6 +13,8 @@ use slipway_evaluation::{Outcome, Profile, summarize, verdict};
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
+use crate::settings::is_plain;
+
 /// The part of the API in which callbacks are.
 const API: &str = "/api/v1/agents/";
 
@@ -129,10 +131,9 @@ impl Reporter {
 fn within(platform: &Url, asked: &str) -> Option<Url> {
     let asked = Url::parse(asked).ok()?;
     let path = asked.path().strip_prefix(platform.path().trim_end_matches('/'))?;
-    let is_plain = asked.username().is_empty() && asked.password().is_none() && asked.query().is_none() && asked.fragment().is_none();
     let mut url = platform.clone();
     url.set_path(asked.path());
-    (asked.origin() == platform.origin() && is_plain && path.starts_with(API)).then_some(url)
+    (asked.origin() == platform.origin() && is_plain(&asked) && path.starts_with(API)).then_some(url)
 }
 
 /// Whether asking again would change nothing.

@@ -21,6 +21,7 @@ mod database;
 mod evaluation;
 mod families;
 mod guards;
+mod parity;
 mod refusal;
 mod sampling;
 mod skills;
