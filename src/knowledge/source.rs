@@ -5,11 +5,17 @@
 //! nothing; its saved [`ResumePoint`] goes on where the last page ended.
 
 pub mod config;
+mod confluence;
 mod credentials;
+mod databricks;
 mod error;
+mod google_drive;
 mod http;
+mod jira;
 mod local;
+mod markup;
 mod s3;
+mod since;
 mod traversal;
 
 use std::fs::File;
@@ -36,7 +42,7 @@ pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, SourceError>> + 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Item {
     /// Names the document within its source for as long as it exists: an object's key, a file's or a page's id. Where sources
-    /// have ids, a rename keeps the key; elsewhere a rename is a deletion and an addition.
+    /// have ids, a rename keeps the key, and often the version too; elsewhere a rename is a deletion and an addition.
     pub key: String,
     /// Where people find the document: a URL, or a path.
     pub uri: String,
@@ -106,6 +112,9 @@ pub struct Changes {
     /// them.
     pub removed: Vec<String>,
     pub skipped: Vec<Skipped>,
+    /// Whether a complete traversal is due: something has changed that a list of changes does not tell in full, such as a
+    /// folder that was moved with all that is in it.
+    pub traverse: bool,
     /// Where to go on, after the changes are stored.
     pub next: ChangeCursor,
     /// Whether there are more changes now.
@@ -119,7 +128,8 @@ pub trait Incremental: Send + Sync {
 
     fn changes<'a>(&'a self, since: &'a ChangeCursor) -> Pending<'a, Changes>;
 
-    /// Whether `changes` tells every deletion. Without it, deletions are found by complete traversals only.
+    /// Whether `changes` tells deletions, or asks for a traversal where it does not. Without it, deletions are found by complete
+    /// traversals only, which have to be made now and then.
     fn tells_deletions(&self) -> bool;
 }
 
@@ -141,10 +151,12 @@ pub fn open(config: &SourceConfig, surroundings: &Surroundings) -> Result<Box<dy
     Ok(match config {
         SourceConfig::Local(config) => Box::new(local::Local::new(config, surroundings)?),
         SourceConfig::S3(config) => Box::new(s3::S3::new(config, surroundings)?),
-        _ => return Err(SourceError::broken("later")),
+        SourceConfig::GoogleDrive(config) => Box::new(google_drive::GoogleDrive::new(config, surroundings)?),
+        SourceConfig::Confluence(config) => Box::new(confluence::Confluence::new(config, surroundings)?),
+        SourceConfig::Jira(config) => Box::new(jira::Jira::new(config, surroundings)?),
+        SourceConfig::Databricks(config) => Box::new(databricks::Databricks::new(config, surroundings)?),
     })
 }
-
 
 #[cfg(test)]
 mod tests;

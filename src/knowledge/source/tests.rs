@@ -1,6 +1,7 @@
 //! Sources against the file system, other people's servers, and a scripted server for what those do not do.
 
 mod faults;
+mod google_drive;
 mod local;
 mod s3;
 mod scripted;

@@ -7,7 +7,10 @@ use super::*;
 
 const KEYS: [(&str, &str); 2] = [("access_key_id", "AKIAIOSFODNN7EXAMPLE"), ("secret_access_key", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY")];
 
-/// A bucket, filled by plain requests: Moto takes them unsigned unless it is told otherwise.
+/// Whom Moto takes for the bucket's owner; it does not look at the signature unless it is told to.
+const OWNER: &str = "AWS4-HMAC-SHA256 Credential=x/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=x";
+
+/// A bucket, filled by plain requests.
 struct Bucket {
     moto: Server,
     client: reqwest::Client,
@@ -26,12 +29,12 @@ impl Bucket {
 
     async fn put(&self, key: &str, content: &str) {
         let slash = if key.is_empty() { "" } else { "/" };
-        let request = self.client.put(format!("{}/papers{slash}{key}", self.moto.url())).header("content-type", "text/plain");
+        let request = self.client.put(format!("{}/papers{slash}{key}", self.moto.url())).header("authorization", OWNER).header("content-type", "text/plain");
         assert!(request.body(content.to_owned()).send().await.unwrap().status().is_success(), "{key}");
     }
 
     async fn delete(&self, key: &str) {
-        let request = self.client.delete(format!("{}/papers/{key}", self.moto.url()));
+        let request = self.client.delete(format!("{}/papers/{key}", self.moto.url())).header("authorization", OWNER);
         assert!(request.send().await.unwrap().status().is_success(), "{key}");
     }
 
