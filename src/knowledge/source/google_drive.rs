@@ -141,14 +141,17 @@ impl GoogleDrive {
         // While a folder has further pages it stays the last.
         let at = place.folders.len() - usize::from(place.page.is_some());
         place.folders.splice(at..at, subfolders);
-        if !place.folders.is_empty() {
+        if place.folders.is_empty() {
+            // A folder that is no longer shared looks like an empty one: then what was listed last is not the whole.
+            self.check_folder().await?;
+        } else {
             let token = serde_json::to_string(&place).map_err(|_| SourceError::broken("the traversal's place cannot be written"))?;
             page.next = Some(PageToken(token));
         }
         Ok(page)
     }
 
-    /// Drive answers a search in a folder that is not there with no files, which must not pass for an empty folder.
+    /// Drive answers a search in a folder that is not there, or not shown, with no files. This must not pass for an empty folder.
     async fn check_folder(&self) -> Result<(), SourceError> {
         let file: DriveFile = self.ask(&format!("files/{}", self.folder), &file_query(), Subject::Folder).await?;
         if file.is_folder() && !file.trashed { Ok(()) } else { Err(SourceError::field("folder_id", "is no folder, or lies in the trash")) }

@@ -63,6 +63,8 @@ pub(crate) struct Http {
     pub(crate) limits: HttpLimits,
     /// The field of the configuration that names the server.
     field: &'static str,
+    /// Refuses answers that are successful by their status alone.
+    pub(crate) suspect: Option<fn(&HeaderMap) -> Option<SourceError>>,
 }
 
 /// One request. Made anew for each attempt, because signatures hold the time.
@@ -119,7 +121,7 @@ impl Refusal {
 impl Http {
     pub(crate) fn new(surroundings: &Surroundings, field: &'static str) -> Self {
         let egress = Egress::without_redirects(PROFILE, &surroundings.allow, surroundings.proxy.clone());
-        Self { egress, limits: HttpLimits::default(), field }
+        Self { egress, limits: HttpLimits::default(), field, suspect: None }
     }
 
     /// The body of a successful answer, as JSON.
@@ -224,7 +226,7 @@ impl Http {
             let slow = || SourceError::unavailable(format!("{} does not answer within {} s", slipway_egress::redacted(&url), self.limits.answer_timeout.as_secs()));
             let response = head.map_err(|_| slow())?.map_err(|error| self.failed(&error, &url))?;
             if response.status().is_success() {
-                return Ok(Ok(response));
+                return self.suspect.and_then(|suspect| suspect(response.headers())).map_or(Ok(Ok(response)), Err);
             }
             let location = response.headers().get(LOCATION).and_then(|value| value.to_str().ok());
             if let (true, Some(location)) = (call.method == Method::GET && response.status().is_redirection(), location) {

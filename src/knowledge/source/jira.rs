@@ -8,7 +8,7 @@ use std::fmt::Write;
 use std::fs::File;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderValue};
+use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderMap, HeaderValue};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use url::Url;
@@ -31,6 +31,7 @@ pub(super) struct Jira {
     query: String,
     /// The field of the configuration that the query comes from.
     query_field: &'static str,
+    project: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -47,6 +48,16 @@ struct Issue {
     key: String,
     #[serde(default)]
     fields: Value,
+}
+
+#[derive(Deserialize)]
+struct Projects {
+    values: Vec<Project>,
+}
+
+#[derive(Deserialize)]
+struct Project {
+    key: String,
 }
 
 #[derive(Deserialize)]
@@ -72,7 +83,27 @@ impl Jira {
         };
         let authorization = Credentials::of(surroundings)?.atlassian()?;
         let base = config::url("base_url", &config.base_url)?;
-        Ok(Self { http: Http::new(surroundings, "base_url"), authorization, base, query, query_field })
+        let mut http = Http::new(surroundings, "base_url");
+        http.suspect = Some(anonymous);
+        Ok(Self { http, authorization, base, query, query_field, project: config.project_key.clone() })
+    }
+
+    /// Jira answers a user without rights, and credentials that it does not know, as it answers anybody: with the issues that
+    /// anybody may see, which are mostly none. This must not pass for a project without issues, so that a traversal asks for
+    /// the project, or the user, as it begins and as it ends.
+    async fn check(&self) -> Result<(), SourceError> {
+        let Some(project) = &self.project else {
+            let make = || Ok(self.dressed(Call::get(self.url("myself")?)));
+            return self.http.json::<Value>(&make, &|refusal| self.judged(refusal, None)).await.map(drop);
+        };
+        let make = || {
+            let mut url = self.url("project/search")?;
+            url.query_pairs_mut().append_pair("keys", project);
+            Ok(self.dressed(Call::get(url)))
+        };
+        let found: Projects = self.http.json(&make, &|refusal| self.judged(refusal, None)).await?;
+        let is_shown = found.values.iter().any(|found| found.key.eq_ignore_ascii_case(project));
+        is_shown.then_some(()).ok_or_else(|| SourceError::field("project_key", "is no project that the user of api_token may browse"))
     }
 
     fn url(&self, path: &str) -> Result<Url, SourceError> {
@@ -172,12 +203,25 @@ impl Jira {
     }
 }
 
+/// Jira tells a failed login in a header of an answer that it gives to anybody.
+fn anonymous(headers: &HeaderMap) -> Option<SourceError> {
+    let reason = headers.get("x-seraph-loginreason")?.to_str().unwrap_or_default();
+    let refused = reason.split(',').any(|reason| !matches!(reason.trim(), "OK" | ""));
+    refused.then(|| SourceError::credentials("Jira does not know email and api_token, or token"))
+}
+
 impl Source for Jira {
     fn page<'a>(&'a self, after: Option<&'a PageToken>) -> Pending<'a, Page> {
         Box::pin(async move {
+            if after.is_none() {
+                self.check().await?;
+            }
             // In an order that no edit changes.
             let jql = format!("({}) ORDER BY created ASC, key ASC", self.query);
             let (items, next) = self.found(&jql, after.map(|token| token.0.as_str())).await?;
+            if next.is_none() {
+                self.check().await?;
+            }
             Ok(Page { items, skipped: Vec::new(), next: next.map(PageToken) })
         })
     }

@@ -1,5 +1,7 @@
 //! Sources against the file system, other people's servers, and a scripted server for what those do not do.
 
+mod atlassian;
+mod databricks;
 mod faults;
 mod google_drive;
 mod local;

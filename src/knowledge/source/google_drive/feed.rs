@@ -2,7 +2,7 @@
 //! a file belongs to the folder is found by walking up. A folder that moves into the folder, out of it or to the trash says
 //! nothing of the files in it, so that it takes a traversal.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde::Deserialize;
 
@@ -69,23 +69,29 @@ impl GoogleDrive {
         let next = list.next_page_token.or(list.new_start_page_token).ok_or_else(|| SourceError::broken("Drive's list of changes has no end"))?;
         let mut changes = Changes { changed: Vec::new(), removed: Vec::new(), skipped: Vec::new(), next: ChangeCursor(next), more, traverse: false };
         let mut known = HashMap::from([(self.folder.clone(), true)]);
+        // Of several changes of one file the last counts.
+        let mut last = BTreeMap::new();
         for change in list.changes {
             let Some(id) = change.file_id else { continue };
+            let id = plain_id(id)?;
             let Some(file) = change.file.filter(|_| !change.removed) else {
                 // What is removed may have been a folder, which takes its files along.
-                changes.removed.push(plain_id(id)?);
                 changes.traverse = true;
+                last.insert(id, None);
                 continue;
             };
             if file.is_folder() {
                 changes.traverse = true;
-            } else if file.trashed || !self.belongs(&file.parents, &mut known).await? {
-                changes.removed.push(plain_id(id)?);
-            } else {
-                match file.into_item()? {
-                    Ok(item) => changes.changed.push(item),
-                    Err(skipped) => changes.skipped.push(skipped),
-                }
+                continue;
+            }
+            let belongs = !file.trashed && self.belongs(&file.parents, &mut known).await?;
+            last.insert(id, belongs.then_some(file));
+        }
+        for (id, file) in last {
+            match file.map(DriveFile::into_item).transpose()? {
+                None => changes.removed.push(id),
+                Some(Ok(item)) => changes.changed.push(item),
+                Some(Err(skipped)) => changes.skipped.push(skipped),
             }
         }
         Ok(changes)
@@ -93,8 +99,16 @@ impl GoogleDrive {
 
     /// Whether one of the parents is the folder, or lies in it.
     async fn belongs(&self, parents: &[String], known: &mut HashMap<String, bool>) -> Result<bool, SourceError> {
-        let mut path = Vec::new();
-        let mut next = parents.first().cloned();
+        for parent in parents {
+            if self.leads_up(parent, known).await? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    async fn leads_up(&self, folder: &str, known: &mut HashMap<String, bool>) -> Result<bool, SourceError> {
+        let (mut path, mut next) = (Vec::new(), Some(folder.to_owned()));
         let found = loop {
             let Some(id) = next else { break false };
             if let Some(found) = known.get(&id) {
