@@ -22,9 +22,9 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::pin::Pin;
 
-use url::Url;
 use serde::{Deserialize, Serialize};
 use slipway_egress::Allowed;
+use url::Url;
 
 pub use config::SourceConfig;
 pub use credentials::Credentials;

@@ -1,7 +1,7 @@
 //! The configurations of sources, as the REST API and the resources spell them. Bounds are in bytes.
 
-use url::Url;
 use serde::{Deserialize, Serialize};
+use url::Url;
 
 use super::SourceError;
 

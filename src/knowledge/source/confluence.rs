@@ -72,7 +72,8 @@ impl Confluence {
     async fn list(&self, after: Option<&PageToken>) -> Result<Page, SourceError> {
         let (space, cursor) = match after {
             Some(token) => {
-                let place: Place = serde_json::from_str(&token.0).map_err(|_| SourceError::broken("the traversal's place is none of Confluence's"))?;
+                let place: Place =
+                    serde_json::from_str(&token.0).map_err(|_| SourceError::broken("the traversal's place is none of Confluence's"))?;
                 (place.space, Some(place.cursor))
             }
             None => (self.space_id().await?, None),
@@ -141,7 +142,11 @@ impl Confluence {
             return Err(SourceError::gone("the place in the list of changes is none of Confluence's"));
         };
         let window = place.since.begun();
-        let cql = format!("space = \"{}\" and type in (page, attachment) and lastmodified >= now(\"-{}m\") order by created", self.space, window.minutes());
+        let cql = format!(
+            "space = \"{}\" and type in (page, attachment) and lastmodified >= now(\"-{}m\") order by created",
+            self.space,
+            window.minutes()
+        );
         let mut query = vec![("cql", cql.as_str()), ("limit", "100"), ("expand", "content.version,content.extensions")];
         query.extend(place.cursor.as_deref().map(|cursor| ("cursor", cursor)));
         let list: List<Found> = self.ask("rest/api/search", &query, Subject::Search).await?;
@@ -149,9 +154,11 @@ impl Confluence {
         let more = cursor.is_some();
         let next = if more {
             let place = ChangePlace { since: window, cursor };
-            ChangeCursor(serde_json::to_string(&place).map_err(|_| SourceError::broken("the place in the list of changes cannot be written"))?)
+            ChangeCursor(
+                serde_json::to_string(&place).map_err(|_| SourceError::broken("the place in the list of changes cannot be written"))?,
+            )
         } else {
-            window.done().cursor()?
+            window.done().cursor()
         };
         let mut changed = Vec::new();
         for found in list.results {
@@ -197,7 +204,7 @@ impl Source for Confluence {
 
 impl Incremental for Confluence {
     fn now(&self) -> Pending<'_, ChangeCursor> {
-        Box::pin(async { Since::now().cursor() })
+        Box::pin(async { Ok(Since::now().cursor()) })
     }
 
     fn changes<'a>(&'a self, since: &'a ChangeCursor) -> Pending<'a, Changes> {

@@ -41,7 +41,7 @@ struct Server {
 /// Where a traversal stands.
 #[derive(Serialize, Deserialize)]
 struct Folders {
-    folders: Vec<String>,
+    waiting: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     page: Option<String>,
     found: usize,
@@ -89,10 +89,12 @@ impl Databricks {
 
     async fn list(&self, root: &str, after: Option<&PageToken>) -> Result<Page, SourceError> {
         let mut place = match after {
-            Some(token) => serde_json::from_str(&token.0).map_err(|_| SourceError::broken("the traversal's place is none of Databricks'"))?,
-            None => Folders { folders: vec![root.to_owned()], page: None, found: 1 },
+            Some(token) => {
+                serde_json::from_str(&token.0).map_err(|_| SourceError::broken("the traversal's place is none of Databricks'"))?
+            }
+            None => Folders { waiting: vec![root.to_owned()], page: None, found: 1 },
         };
-        let Some(folder) = place.folders.last().cloned() else { return Ok(Page::default()) };
+        let Some(folder) = place.waiting.last().cloned() else { return Ok(Page::default()) };
         let make = || {
             let mut url = self.server.url(&format!("api/2.0/fs/directories{}", utf8_percent_encode(&folder, PATH)))?;
             url.query_pairs_mut().append_pair("page_size", "1000").extend_pairs(place.page.as_deref().map(|page| ("page_token", page)));
@@ -107,7 +109,7 @@ impl Databricks {
         let contents: Contents = self.server.http.json(&make, &judge).await?;
         let next_page = contents.next_page_token.filter(|token| !token.is_empty());
         if next_page.is_none() {
-            place.folders.pop();
+            place.waiting.pop();
         }
         place.page = next_page;
         let (mut page, mut subfolders) = (Page::default(), Vec::new());
@@ -123,16 +125,23 @@ impl Databricks {
                 page.skipped.push(Skipped { name: path, why: "has a name that no URL can hold".to_owned() });
             } else {
                 let version = entry.last_modified.map(|time| format!("{time}-{}", entry.file_size.unwrap_or_default()));
-                page.items.push(Item { uri: path.clone(), key: path, filename: name, content_type: None, version, size: Some(entry.file_size.unwrap_or_default()) });
+                page.items.push(Item {
+                    uri: path.clone(),
+                    key: path,
+                    filename: name,
+                    content_type: None,
+                    version,
+                    size: Some(entry.file_size.unwrap_or_default()),
+                });
             }
         }
         place.found += subfolders.len();
         if place.found > MAX_FOLDERS {
             return Err(SourceError::field("path", format!("has more than {MAX_FOLDERS} folders in it; choose a part of it")));
         }
-        let at = place.folders.len() - usize::from(place.page.is_some());
-        place.folders.splice(at..at, subfolders);
-        if !place.folders.is_empty() {
+        let at = place.waiting.len() - usize::from(place.page.is_some());
+        place.waiting.splice(at..at, subfolders);
+        if !place.waiting.is_empty() {
             let token = serde_json::to_string(&place).map_err(|_| SourceError::broken("the traversal's place cannot be written"))?;
             page.next = Some(PageToken(token));
         }
@@ -173,7 +182,9 @@ impl Source for Databricks {
             if let Place::Table(table) = &self.place {
                 return table.fetch(&self.server, file).await;
             }
-            let make = || Ok(self.server.dressed(Call::get(self.server.url(&format!("api/2.0/fs/files{}", utf8_percent_encode(&item.key, PATH)))?)));
+            let make = || {
+                Ok(self.server.dressed(Call::get(self.server.url(&format!("api/2.0/fs/files{}", utf8_percent_encode(&item.key, PATH)))?)))
+            };
             let judge = |refusal: &Refusal| match refusal.status.as_u16() {
                 404 => SourceError::gone("the file is gone"),
                 _ => judged(refusal),

@@ -17,9 +17,7 @@ use url::Url;
 
 use super::config::{self, GoogleDriveConfig};
 use super::http::{Call, Http, Refusal};
-use super::{
-    Credentials, Fetched, Incremental, Item, Page, PageToken, Pending, Source, SourceError, SourceErrorKind, Surroundings,
-};
+use super::{Credentials, Fetched, Incremental, Item, Page, PageToken, Pending, Source, SourceError, SourceErrorKind, Surroundings};
 use file::{DriveFile, FIELDS};
 use token::ServiceAccount;
 
@@ -100,12 +98,11 @@ impl GoogleDrive {
     }
 
     async fn list(&self, after: Option<&PageToken>) -> Result<Page, SourceError> {
-        let mut place = match after {
-            Some(token) => serde_json::from_str(&token.0).map_err(|_| SourceError::broken("the traversal's place is none of Drive's"))?,
-            None => {
-                self.check_folder().await?;
-                Place { folders: vec![self.folder.clone()], page: None, found: 1 }
-            }
+        let mut place = if let Some(token) = after {
+            serde_json::from_str(&token.0).map_err(|_| SourceError::broken("the traversal's place is none of Drive's"))?
+        } else {
+            self.check_folder().await?;
+            Place { folders: vec![self.folder.clone()], page: None, found: 1 }
         };
         let Some(folder) = place.folders.last().cloned() else { return Ok(Page::default()) };
         let filter = format!("'{folder}' in parents and trashed = false");
@@ -186,9 +183,11 @@ fn judged(refusal: &Refusal, subject: Subject) -> SourceError {
             SourceError::credentials("the Drive API is not enabled in the project of service_account.json")
         }
         (403, "exportSizeLimitExceeded", _) => SourceError::unfetchable("the document is larger than what Drive exports (10 MB)"),
-        (403, "cannotDownloadFile" | "cannotDownloadAbusiveFile" | "fileNotDownloadable" | "fileNotExportable" | "badRequest", Subject::File) => {
-            SourceError::unfetchable("Drive does not let this file be downloaded")
-        }
+        (
+            403,
+            "cannotDownloadFile" | "cannotDownloadAbusiveFile" | "fileNotDownloadable" | "fileNotExportable" | "badRequest",
+            Subject::File,
+        ) => SourceError::unfetchable("Drive does not let this file be downloaded"),
         (404, _, Subject::Folder) => {
             SourceError::field("folder_id", "is no folder that is shared with the service account of service_account.json")
         }

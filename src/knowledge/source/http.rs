@@ -163,7 +163,8 @@ impl Http {
         let (timeout, mut sent) = (self.limits.document_timeout, 1);
         loop {
             file.set_len(start).and_then(|()| file.seek(SeekFrom::Start(start)).map(drop)).map_err(|error| unwritable(&error))?;
-            let outcome = tokio::time::timeout(timeout, self.document(make()?, judge, file, MAX_DOCUMENT_BYTES.saturating_sub(start))).await;
+            let outcome =
+                tokio::time::timeout(timeout, self.document(make()?, judge, file, MAX_DOCUMENT_BYTES.saturating_sub(start))).await;
             match outcome {
                 Ok(Ok(fetched)) => return Ok(fetched),
                 Ok(Err(error)) => self.pause(error, &mut sent).await?,
@@ -223,7 +224,13 @@ impl Http {
                 request = request.timeout(timeout);
             }
             let head = tokio::time::timeout(self.limits.answer_timeout, request.send()).await;
-            let slow = || SourceError::unavailable(format!("{} does not answer within {} s", slipway_egress::redacted(&url), self.limits.answer_timeout.as_secs()));
+            let slow = || {
+                SourceError::unavailable(format!(
+                    "{} does not answer within {} s",
+                    slipway_egress::redacted(&url),
+                    self.limits.answer_timeout.as_secs()
+                ))
+            };
             let response = head.map_err(|_| slow())?.map_err(|error| self.failed(&error, &url))?;
             if response.status().is_success() {
                 return self.suspect.and_then(|suspect| suspect(response.headers())).map_or(Ok(Ok(response)), Err);

@@ -130,7 +130,8 @@ impl Jira {
     }
 
     fn item(&self, issue: Issue) -> Result<Item, SourceError> {
-        let is_plain = |text: &str| (1..=255).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
+        let is_plain =
+            |text: &str| (1..=255).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
         if !is_plain(&issue.id) || !is_plain(&issue.key) {
             return Err(SourceError::broken("Jira answers with an id that is none"));
         }
@@ -237,7 +238,7 @@ impl Source for Jira {
 
 impl Incremental for Jira {
     fn now(&self) -> Pending<'_, ChangeCursor> {
-        Box::pin(async { Since::now().cursor() })
+        Box::pin(async { Ok(Since::now().cursor()) })
     }
 
     fn changes<'a>(&'a self, since: &'a ChangeCursor) -> Pending<'a, Changes> {
@@ -250,7 +251,7 @@ impl Incremental for Jira {
             let jql = format!("({}) AND updated >= \"-{}m\" ORDER BY created ASC, key ASC", self.query, place.since.minutes());
             let (changed, page) = self.found(&jql, place.page.as_deref()).await?;
             let more = page.is_some();
-            let next = if more { Place { since: place.since, page }.cursor()? } else { place.since.done().cursor()? };
+            let next = if more { Place { since: place.since, page }.cursor()? } else { place.since.done().cursor() };
             Ok(Changes { changed, removed: Vec::new(), skipped: Vec::new(), traverse: false, next, more })
         })
     }

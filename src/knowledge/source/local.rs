@@ -6,7 +6,6 @@ mod walk;
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -97,16 +96,11 @@ fn kind(stat: &Stat) -> FileType {
     FileType::from_raw_mode(stat.st_mode)
 }
 
-/// A rename within the folder keeps it, a new file of the same name and time does not.
-#[expect(clippy::useless_conversion, clippy::unnecessary_fallible_conversions, reason = "the fields' types differ between architectures")]
+/// The inode tells a file from another one of the same name, size and time.
 fn version(stat: &Stat) -> String {
-    let nanoseconds = u64::try_from(stat.st_mtime_nsec).unwrap_or_default();
-    format!("{}.{nanoseconds:09}-{}-{}", stat.st_mtime, stat.st_size, stat.st_ino)
+    format!("{}.{:09}-{}-{}", stat.st_mtime, stat.st_mtime_nsec, stat.st_size, stat.st_ino)
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, SourceError> + Send + 'static) -> Result<T, SourceError> {
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| Err(SourceError::unavailable("the volume's reader was stopped")))
 }
-
-/// A folder or file, opened.
-type Opened = OwnedFd;

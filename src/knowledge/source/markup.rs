@@ -27,7 +27,9 @@ pub(crate) fn escaped(text: &str) -> String {
 /// Writes a page with this title and body.
 pub(crate) fn write_page(file: &mut File, title: &str, body: &str) -> Result<Fetched, SourceError> {
     let title = escaped(title);
-    let page = format!("<!DOCTYPE html><html><head><meta charset=\"utf-8\"><title>{title}</title></head><body><h1>{title}</h1>\n{body}</body></html>\n");
+    let page = format!(
+        "<!DOCTYPE html><html><head><meta charset=\"utf-8\"><title>{title}</title></head><body><h1>{title}</h1>\n{body}</body></html>\n"
+    );
     let bytes = page.len() as u64;
     if bytes > MAX_DOCUMENT_BYTES {
         return Err(too_large());

@@ -77,7 +77,7 @@ impl S3 {
             query.extend(after.map(|after| ("start-after", after)));
             self.call("", &query)
         };
-        let body = self.http.bytes(&make, &|refusal| self.judge(refusal, "list")).await?;
+        let body = self.http.bytes(&make, &|refusal| judged(refusal, "list")).await?;
         let listed = list::read(&body)?;
         let mut page = Page::default();
         let mut last = after.map(str::to_owned);
@@ -111,31 +111,31 @@ impl S3 {
         }
         Ok(page)
     }
+}
 
-    fn judge(&self, refusal: &Refusal, act: &str) -> SourceError {
-        let code = list::error_code(&refusal.body);
-        let status = refusal.status.as_u16();
-        let denied = |what: &str| SourceError::credentials(what);
-        match (status, code.as_str()) {
-            (_, "InvalidAccessKeyId") => denied("access_key_id is not known to the server"),
-            (_, "SignatureDoesNotMatch") => denied("secret_access_key does not belong to access_key_id"),
-            (_, "ExpiredToken" | "InvalidToken") => denied("session_token has expired or is wrong"),
-            (_, "RequestTimeTooSkewed") => SourceError::unavailable("the clock of this machine and that of the server differ too much"),
-            (_, "NoSuchBucket" | "InvalidBucketName") => SourceError::field("bucket", "the server has no bucket of this name"),
-            (_, "NoSuchKey") => SourceError::gone("the object is gone"),
-            (_, "InvalidObjectState") => SourceError::unfetchable("the object is archived; restore it first"),
-            (301 | 307 | 308, _) | (_, "AuthorizationHeaderMalformed" | "IllegalLocationConstraintException") => {
-                let hint = refusal.headers.get("x-amz-bucket-region").and_then(|value| value.to_str().ok()).unwrap_or_default();
-                let is_region = !hint.is_empty() && hint.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-                let hint = if is_region { format!(", which is {hint}") } else { String::new() };
-                SourceError::field("region", format!("is not the bucket's{hint}"))
-            }
-            (404, _) if act == "get" => SourceError::gone("the object is gone"),
-            (404, _) => SourceError::field("bucket", "the server has no bucket of this name"),
-            (401 | 403, _) if act == "get" => denied("access_key_id may not get this object (s3:GetObject)"),
-            (401 | 403, _) => denied("access_key_id may not list the bucket (s3:ListBucket)"),
-            _ => refusal.other(&code),
+fn judged(refusal: &Refusal, act: &str) -> SourceError {
+    let code = list::error_code(&refusal.body);
+    let status = refusal.status.as_u16();
+    let denied = |what: &str| SourceError::credentials(what);
+    match (status, code.as_str()) {
+        (_, "InvalidAccessKeyId") => denied("access_key_id is not known to the server"),
+        (_, "SignatureDoesNotMatch") => denied("secret_access_key does not belong to access_key_id"),
+        (_, "ExpiredToken" | "InvalidToken") => denied("session_token has expired or is wrong"),
+        (_, "RequestTimeTooSkewed") => SourceError::unavailable("the clock of this machine and that of the server differ too much"),
+        (_, "NoSuchBucket" | "InvalidBucketName") => SourceError::field("bucket", "the server has no bucket of this name"),
+        (_, "NoSuchKey") => SourceError::gone("the object is gone"),
+        (_, "InvalidObjectState") => SourceError::unfetchable("the object is archived; restore it first"),
+        (301 | 307 | 308, _) | (_, "AuthorizationHeaderMalformed" | "IllegalLocationConstraintException") => {
+            let hint = refusal.headers.get("x-amz-bucket-region").and_then(|value| value.to_str().ok()).unwrap_or_default();
+            let is_region = !hint.is_empty() && hint.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+            let hint = if is_region { format!(", which is {hint}") } else { String::new() };
+            SourceError::field("region", format!("is not the bucket's{hint}"))
         }
+        (404, _) if act == "get" => SourceError::gone("the object is gone"),
+        (404, _) => SourceError::field("bucket", "the server has no bucket of this name"),
+        (401 | 403, _) if act == "get" => denied("access_key_id may not get this object (s3:GetObject)"),
+        (401 | 403, _) => denied("access_key_id may not list the bucket (s3:ListBucket)"),
+        _ => refusal.other(&code),
     }
 }
 
@@ -154,7 +154,7 @@ impl Source for S3 {
     fn fetch<'a>(&'a self, item: &'a Item, file: &'a mut File) -> Pending<'a, Fetched> {
         Box::pin(async move {
             let make = || self.call(&item.key, &[]);
-            self.http.download(&make, &|refusal| self.judge(refusal, "get"), file).await
+            self.http.download(&make, &|refusal| judged(refusal, "get"), file).await
         })
     }
 }

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{ChangeCursor, SourceError};
+use super::ChangeCursor;
 
 const OVERLAP_SECONDS: i64 = 300;
 
@@ -40,8 +40,8 @@ impl Since {
         Self { from: self.window.map_or(self.from, |(begun, _)| begun), window: None }
     }
 
-    pub(crate) fn cursor(self) -> Result<ChangeCursor, SourceError> {
-        Ok(ChangeCursor(json!({"since": self}).to_string()))
+    pub(crate) fn cursor(self) -> ChangeCursor {
+        ChangeCursor(json!({"since": self}).to_string())
     }
 }
 

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{MAX_ITEMS, PageToken, Page, Skipped, Item, Source, SourceError};
+use super::{Item, MAX_ITEMS, Page, PageToken, Skipped, Source, SourceError};
 
 /// Where a traversal stands, to be kept in the database once the items of a page are.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,7 +65,10 @@ impl<'a> Traversal<'a> {
         }
         self.at.items += items.len() as u64;
         if self.at.items > MAX_ITEMS {
-            return Err(SourceError::new(super::SourceErrorKind::Misconfigured, format!("the source has more than {MAX_ITEMS} documents; choose a part of it")));
+            return Err(SourceError::new(
+                super::SourceErrorKind::Misconfigured,
+                format!("the source has more than {MAX_ITEMS} documents; choose a part of it"),
+            ));
         }
         self.at.ended = next.is_none();
         self.at.after = next;

@@ -24,7 +24,8 @@ pub(super) struct Table {
 
 #[derive(Deserialize)]
 struct Statement {
-    statement_id: String,
+    #[serde(rename = "statement_id")]
+    id: String,
     status: Status,
     result: Option<Piece>,
 }
@@ -59,7 +60,8 @@ impl Table {
             return Err(SourceError::field("path", "has to be a volume's folder, as in /Volumes/a/b/c, or a table, as in a.b.c"));
         }
         let warehouse = config.warehouse_id.clone();
-        let warehouse = warehouse.ok_or_else(|| SourceError::field("warehouse_id", "has to name the SQL warehouse that reads the table"))?;
+        let warehouse =
+            warehouse.ok_or_else(|| SourceError::field("warehouse_id", "has to name the SQL warehouse that reads the table"))?;
         Ok(Self { parts, warehouse })
     }
 
@@ -95,7 +97,7 @@ impl Table {
             // The links live for minutes only; a part that cannot be had by then takes the whole statement again.
             bytes += server.http.download(&|| Ok(Call::get(url.clone())), &judge, file).await?.bytes;
             let Some(next) = link.next_chunk_index else { break };
-            let path = format!("api/2.0/sql/statements/{}/result/chunks/{next}", statement.statement_id);
+            let path = format!("api/2.0/sql/statements/{}/result/chunks/{next}", statement.id);
             piece = server.http.json(&|| Ok(server.dressed(Call::get(server.url(&path)?))), &judged).await?;
         }
         Ok(Fetched { bytes, content_type: Some("text/csv".to_owned()) })
@@ -113,10 +115,10 @@ impl Table {
             _ => judged(refusal),
         };
         let mut statement: Statement = server.http.json(&make, &judge).await?;
-        if statement.statement_id.is_empty() || !statement.statement_id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
+        if statement.id.is_empty() || !statement.id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
             return Err(SourceError::broken("Databricks answers with an id that is none"));
         }
-        let path = format!("api/2.0/sql/statements/{}", statement.statement_id);
+        let path = format!("api/2.0/sql/statements/{}", statement.id);
         let began = Instant::now();
         while matches!(statement.status.state.as_str(), "PENDING" | "RUNNING") {
             if began.elapsed() > STATEMENT_TIMEOUT {
@@ -133,7 +135,11 @@ impl Table {
             "FAILED" => {
                 let code = statement.status.error.and_then(|error| error.error_code).unwrap_or_default();
                 let known = matches!(code.as_str(), "BAD_REQUEST" | "NOT_FOUND" | "INVALID_PARAMETER_VALUE");
-                Err(if known { SourceError::field("path", "is no table that can be read") } else { SourceError::unavailable("the statement that reads the table failed") })
+                Err(if known {
+                    SourceError::field("path", "is no table that can be read")
+                } else {
+                    SourceError::unavailable("the statement that reads the table failed")
+                })
             }
             _ => Err(SourceError::unavailable("the statement that reads the table was ended")),
         }

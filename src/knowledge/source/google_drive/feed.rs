@@ -66,18 +66,20 @@ impl GoogleDrive {
         ];
         let list: ChangeList = self.ask("changes", &query, Subject::Feed).await?;
         let more = list.next_page_token.is_some();
-        let next = list.next_page_token.or(list.new_start_page_token).ok_or_else(|| SourceError::broken("Drive's list of changes has no end"))?;
-        let mut changes = Changes { changed: Vec::new(), removed: Vec::new(), skipped: Vec::new(), next: ChangeCursor(next), more, traverse: false };
+        let next =
+            list.next_page_token.or(list.new_start_page_token).ok_or_else(|| SourceError::broken("Drive's list of changes has no end"))?;
+        let mut changes =
+            Changes { changed: Vec::new(), removed: Vec::new(), skipped: Vec::new(), next: ChangeCursor(next), more, traverse: false };
         let mut known = HashMap::from([(self.folder.clone(), true)]);
         // Of several changes of one file the last counts.
-        let mut last = BTreeMap::new();
+        let mut outcomes = BTreeMap::new();
         for change in list.changes {
             let Some(id) = change.file_id else { continue };
             let id = plain_id(id)?;
             let Some(file) = change.file.filter(|_| !change.removed) else {
                 // What is removed may have been a folder, which takes its files along.
                 changes.traverse = true;
-                last.insert(id, None);
+                outcomes.insert(id, None);
                 continue;
             };
             if file.is_folder() {
@@ -85,9 +87,9 @@ impl GoogleDrive {
                 continue;
             }
             let belongs = !file.trashed && self.belongs(&file.parents, &mut known).await?;
-            last.insert(id, belongs.then_some(file));
+            outcomes.insert(id, belongs.then_some(file));
         }
-        for (id, file) in last {
+        for (id, file) in outcomes {
             match file.map(DriveFile::into_item).transpose()? {
                 None => changes.removed.push(id),
                 Some(Ok(item)) => changes.changed.push(item),

@@ -11,12 +11,11 @@ const MAX_RETRY_AFTER: Duration = Duration::from_hours(1);
 /// What the answer asks for, in seconds or as a date.
 pub(super) fn asked(headers: &HeaderMap) -> Option<Duration> {
     let value = headers.get(RETRY_AFTER)?.to_str().ok()?;
-    let wait = match value.trim().parse::<u64>() {
-        Ok(seconds) => Duration::from_secs(seconds),
-        Err(_) => {
-            let until = jiff::fmt::rfc2822::parse(value).ok()?.timestamp();
-            Duration::try_from(until.duration_since(Timestamp::now())).unwrap_or_default()
-        }
+    let wait = if let Ok(seconds) = value.trim().parse() {
+        Duration::from_secs(seconds)
+    } else {
+        let until = jiff::fmt::rfc2822::parse(value).ok()?.timestamp();
+        Duration::try_from(until.duration_since(Timestamp::now())).unwrap_or_default()
     };
     Some(wait.min(MAX_RETRY_AFTER))
 }

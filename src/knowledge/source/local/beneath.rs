@@ -2,15 +2,13 @@
 //! of the path is opened by itself, and links are refused.
 
 use std::ffi::OsStr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, Stat, openat, openat2, statat};
 use rustix::io::Errno;
 
-use super::Opened;
-
-pub(in crate::source) struct Root(Opened);
+pub(in crate::source) struct Root(OwnedFd);
 
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 /// A FIFO that has taken a file's name does not block.
@@ -26,7 +24,7 @@ impl Root {
         self.beneath(path, FOLDER).map(Self)
     }
 
-    pub(super) fn open_file(&self, path: &str) -> Result<Opened, Errno> {
+    pub(super) fn open_file(&self, path: &str) -> Result<OwnedFd, Errno> {
         self.beneath(path, FILE)
     }
 
@@ -39,7 +37,7 @@ impl Root {
         self.0.as_fd()
     }
 
-    fn beneath(&self, path: &str, flags: OFlags) -> Result<Opened, Errno> {
+    fn beneath(&self, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         match openat2(&self.0, path, flags, Mode::empty(), resolve) {
             // Seccomp filters of old container runtimes answer with one of these.
@@ -48,7 +46,7 @@ impl Root {
         }
     }
 
-    pub(in crate::source) fn part_by_part(&self, path: &str, flags: OFlags) -> Result<Opened, Errno> {
+    pub(in crate::source) fn part_by_part(&self, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
         let mut parts = path.split('/').peekable();
         let mut folder = openat(&self.0, ".", FOLDER, Mode::empty())?;
         while let Some(part) = parts.next() {
@@ -65,7 +63,7 @@ impl Root {
 }
 
 /// A folder's own folder, never through a link.
-pub(super) fn subfolder(folder: &impl AsFd, name: &str) -> Result<Opened, Errno> {
+pub(super) fn subfolder(folder: &impl AsFd, name: &str) -> Result<OwnedFd, Errno> {
     openat(folder, name, FOLDER | OFlags::NOFOLLOW, Mode::empty())
 }
 

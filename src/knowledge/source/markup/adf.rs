@@ -105,7 +105,10 @@ mod tests {
                 json!({"type": "table", "content": [{"type": "tableRow", "content": [{"type": "tableHeader", "content": [text("h")]}, {"type": "tableCell", "content": [text("c")]}]}]}),
                 "<table><tr><th>h</th>\n<td>c</td>\n</tr>\n</table>\n",
             ),
-            (json!({"type": "text", "text": "x", "marks": [{"type": "link", "attrs": {"href": "https://a/?b=\"c"}}]}), "<a href=\"https://a/?b=&quot;c\">x</a>"),
+            (
+                json!({"type": "text", "text": "x", "marks": [{"type": "link", "attrs": {"href": "https://a/?b=\"c"}}]}),
+                "<a href=\"https://a/?b=&quot;c\">x</a>",
+            ),
             (json!({"type": "mention", "attrs": {"id": "1", "text": "@Ava"}}), "@Ava"),
             (json!({"type": "date", "attrs": {"timestamp": "1767225600000"}}), "2026-01-01"),
             (json!({"type": "tomorrow", "content": [paragraph(text("inside"))]}), "<p>inside</p>\n"),

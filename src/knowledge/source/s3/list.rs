@@ -26,8 +26,8 @@ pub(super) fn read(xml: &[u8]) -> Result<Listed, SourceError> {
     let closed = leaves(xml, "ListBucketResult", |path, text| match path {
         ["IsTruncated"] => truncated = text.parse().ok(),
         ["EncodingType"] => encoded = text == "url",
-        ["Contents", "Key"] => object.get_or_insert_default().key = text.to_owned(),
-        ["Contents", "ETag"] => object.get_or_insert_default().etag = text.trim_matches('"').to_owned(),
+        ["Contents", "Key"] => text.clone_into(&mut object.get_or_insert_default().key),
+        ["Contents", "ETag"] => text.trim_matches('"').clone_into(&mut object.get_or_insert_default().etag),
         ["Contents", "Size"] => match text.parse() {
             Ok(size) => object.get_or_insert_default().size = size,
             Err(_) => broken = true,
@@ -86,7 +86,7 @@ fn leaves(xml: &[u8], root: &str, mut visit: impl FnMut(&[&str], &str)) -> bool 
             Ok(Event::Text(piece)) => text.push_str(&piece),
             Ok(Event::CData(piece)) => text.push_str(&piece),
             Ok(Event::GeneralRef(reference)) => {
-                                match (reference.resolve_char_ref(), quick_xml::escape::resolve_predefined_entity(&reference)) {
+                match (reference.resolve_char_ref(), quick_xml::escape::resolve_predefined_entity(&reference)) {
                     (Ok(Some(character)), _) => text.push(character),
                     (_, Some(known)) => text.push_str(known),
                     _ => return false,

@@ -39,7 +39,14 @@ async fn issues_are_listed_in_pages_and_read_with_comments() {
     let item = items.values().find(|item| item.filename == "PLAT-1.html").unwrap();
     assert!(item.uri.ends_with("/atlassian/browse/PLAT-1") && item.version.as_ref().unwrap().starts_with("2026-02-17"), "{item:?}");
     let page = String::from_utf8(content(&*source, item).await.unwrap()).unwrap();
-    for expected in ["<h1>PLAT-1: Ingest &lt;lag&gt;</h1>", "Lag peaked at 21 minutes.", "First comment.", "Second comment.", "Bob, 2026-02-18", "reliability"] {
+    for expected in [
+        "<h1>PLAT-1: Ingest &lt;lag&gt;</h1>",
+        "Lag peaked at 21 minutes.",
+        "First comment.",
+        "Second comment.",
+        "Bob, 2026-02-18",
+        "reliability",
+    ] {
         assert!(page.contains(expected), "{expected} in {page}");
     }
     let gone = content(&*source, &Item { key: "99999".into(), ..item.clone() }).await.unwrap_err();
@@ -58,11 +65,13 @@ async fn credentials_that_jira_forgets_do_not_empty_the_index() {
     assert!(matches!(error.wrong_field(), Some("credentials_secret" | "project_key")), "{error}");
     assert!(!error.to_string().contains("expired"), "{error}");
 
-    let forgets = |header: &'static str| move |asked: &Asked, before: usize| match before {
-        0 => Answer::json(&json!({"values": [{"id": "1", "key": "PLAT"}]})),
-        1 => Answer::json(&json!({"issues": [{"id": "1", "key": "PLAT-1", "fields": {}}], "nextPageToken": "t", "isLast": false})),
-        _ if asked.target.contains("/project/search?keys=PLAT") => Answer::json(&json!({"values": []})),
-        _ => Answer(format!("200 OK{header}"), json!({"issues": [], "isLast": true}).to_string().into_bytes()),
+    let forgets = |header: &'static str| {
+        move |asked: &Asked, before: usize| match before {
+            0 => Answer::json(&json!({"values": [{"id": "1", "key": "PLAT"}]})),
+            1 => Answer::json(&json!({"issues": [{"id": "1", "key": "PLAT-1", "fields": {}}], "nextPageToken": "t", "isLast": false})),
+            _ if asked.target.contains("/project/search?keys=PLAT") => Answer::json(&json!({"values": []})),
+            _ => Answer(format!("200 OK{header}"), json!({"issues": [], "isLast": true}).to_string().into_bytes()),
+        }
     };
     for (header, field) in [("\r\nX-Seraph-LoginReason: AUTHENTICATED_FAILED", "credentials_secret"), ("", "project_key")] {
         let server = Scripted::start(forgets(header)).await;
@@ -118,7 +127,9 @@ fn confluence(pages: usize, media: String) -> impl Fn(&Asked, usize) -> Answer {
             "attachments/att9" => Answer::json(&json!({"id": "att9", "title": "plan.pdf", "mediaType": "application/pdf",
                 "downloadLink": "/rest/api/content/1/child/attachment/att9/download"})),
             "/wiki/rest/api/content/1/child/attachment/att9/download" => Answer::status(&format!("302 Found\r\nLocation: {media}/file")),
-            "pages/1" => Answer::json(&json!({"id": "1", "title": "Page & 1", "body": {"view": {"value": "<p>Text</p>", "representation": "view"}}})),
+            "pages/1" => {
+                Answer::json(&json!({"id": "1", "title": "Page & 1", "body": {"view": {"value": "<p>Text</p>", "representation": "view"}}}))
+            }
             path if path.ends_with("/attachments") => Answer::json(&json!({"results": [], "_links": {}})),
             _ => Answer::status("404 Not Found"),
         }
@@ -155,11 +166,13 @@ async fn a_search_of_confluence_tells_changed_pages() {
     let server = backlot(&(0..130).map(page).collect::<Vec<_>>());
     drop(rustls::crypto::ring::default_provider().install_default());
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
-    let spaces = client.get(format!("{}/atlassian/wiki/rest/api/space", server.url())).header("authorization", "Bearer admin-service-token");
+    let spaces =
+        client.get(format!("{}/atlassian/wiki/rest/api/space", server.url())).header("authorization", "Bearer admin-service-token");
     let spaces: Value = serde_json::from_str(&spaces.send().await.unwrap().text().await.unwrap()).unwrap();
     let key = spaces["results"][0]["key"].as_str().unwrap();
     let base = format!("{}/atlassian", server.url());
-    let source = mounts("admin-service-token").open(json!({"type": "confluence", "space_key": key, "base_url": base, "credentials_secret": "s"}));
+    let source =
+        mounts("admin-service-token").open(json!({"type": "confluence", "space_key": key, "base_url": base, "credentials_secret": "s"}));
     let feed = source.incremental().unwrap();
     let (mut seen, mut at) = (BTreeMap::new(), feed.now().await.unwrap());
     loop {
@@ -171,5 +184,23 @@ async fn a_search_of_confluence_tells_changed_pages() {
         }
     }
     assert_eq!(seen.len(), 130);
-    assert!(seen.values().all(|item| item.version.as_deref() == Some("2") && item.filename.ends_with(".html")), "{seen:?}");
+    assert!(seen.values().all(|item| item.version.as_deref() == Some("2") && item.filename.starts_with("Page ")), "{seen:?}");
+}
+
+#[tokio::test]
+async fn a_change_and_a_deletion_of_issues_are_seen() {
+    let before = backlot(&[issue(1, "One", "Text.", &[]), issue(2, "Two", "Text.", &[]), issue(3, "Three", "Text.", &[])]);
+    let mut changed = issue(1, "One, renamed", "Text.", &[]);
+    changed["updated"] = json!("2026-03-01T00:00:00Z");
+    let after = backlot(&[changed, issue(3, "Three", "Text.", &[])]);
+    let mounts = mounts("admin-service-token");
+    let (before, after) = (listed(&*mounts.open(jira(&before))).await, listed(&*mounts.open(jira(&after))).await);
+    let by_name = |items: &BTreeMap<String, Item>| -> BTreeMap<String, (String, Option<String>)> {
+        items.values().map(|item| (item.filename.clone(), (item.key.clone(), item.version.clone()))).collect()
+    };
+    let (before, after) = (by_name(&before), by_name(&after));
+    assert_eq!(after.keys().collect::<Vec<_>>(), ["PLAT-1.html", "PLAT-3.html"]);
+    assert_eq!(before["PLAT-3.html"], after["PLAT-3.html"]);
+    assert_eq!(before["PLAT-1.html"].0, after["PLAT-1.html"].0, "the same issue");
+    assert_ne!(before["PLAT-1.html"].1, after["PLAT-1.html"].1, "another version");
 }

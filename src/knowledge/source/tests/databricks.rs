@@ -90,7 +90,9 @@ async fn a_table_becomes_a_csv_file() {
     assert_eq!((item.filename.as_str(), &item.version), ("trade.shop.prices.csv", &None));
     let csv = String::from_utf8(content(&*source, item).await.unwrap()).unwrap();
     assert_eq!(csv.replace('\r', ""), "tier,price\n\"Small, but fine\",12\nLarge,480\n");
-    for (path, warehouse, field) in [("trade.shop.prices", Some("absent"), "path"), ("trade.shop.prices", None, "warehouse_id"), ("trade.shop", Some("w"), "path")] {
+    for (path, warehouse, field) in
+        [("trade.shop.prices", Some("absent"), "path"), ("trade.shop.prices", None, "warehouse_id"), ("trade.shop", Some("w"), "path")]
+    {
         let opened = open(&serde_json::from_value(config(lake.server.url(), path, warehouse)).unwrap(), &mounts.surroundings());
         let error = match opened {
             Ok(source) => traversed(&*source).await.unwrap_err(),
@@ -102,18 +104,24 @@ async fn a_table_becomes_a_csv_file() {
 
 #[tokio::test]
 async fn a_result_in_pieces_is_put_together_without_the_token() {
-    let storage = Scripted::start(|asked, _| Answer("200 OK".into(), if asked.target == "/0" { b"a,b\n1,2\n".to_vec() } else { b"3,4\n".to_vec() })).await;
+    let storage =
+        Scripted::start(|asked, _| Answer("200 OK".into(), if asked.target == "/0" { b"a,b\n1,2\n".to_vec() } else { b"3,4\n".to_vec() }))
+            .await;
     let url = storage.url.clone();
-    let piece = move |at: u64| json!({"external_links": [{"external_link": format!("{url}/{at}"), "next_chunk_index": (at == 0).then_some(1)}]});
+    let piece =
+        move |at: u64| json!({"external_links": [{"external_link": format!("{url}/{at}"), "next_chunk_index": (at == 0).then_some(1)}]});
     let server = Scripted::start(move |asked, before| match (before, asked.target.as_str()) {
         (0, _) => Answer::json(&json!({"statement_id": "01ab-c", "status": {"state": "PENDING"}})),
-        (1, "/api/2.0/sql/statements/01ab-c") => Answer::json(&json!({"statement_id": "01ab-c", "status": {"state": "SUCCEEDED"}, "result": piece(0)})),
+        (1, "/api/2.0/sql/statements/01ab-c") => {
+            Answer::json(&json!({"statement_id": "01ab-c", "status": {"state": "SUCCEEDED"}, "result": piece(0)}))
+        }
         (2, "/api/2.0/sql/statements/01ab-c/result/chunks/1") => Answer::json(&piece(1)),
         _ => Answer::status("404 Not Found"),
     })
     .await;
     let source = Mounts::with(&[("token", "dapi1")]).open(config(&server.url, "a.b.c", Some("w")));
-    let item = Item { key: "a.b.c".into(), uri: String::new(), filename: "a.b.c.csv".into(), content_type: None, version: None, size: None };
+    let item =
+        Item { key: "a.b.c".into(), uri: String::new(), filename: "a.b.c.csv".into(), content_type: None, version: None, size: None };
     assert_eq!(content(&*source, &item).await.unwrap(), b"a,b\n1,2\n3,4\n");
     assert!(server.asked().iter().all(|asked| asked.headers["authorization"] == "Bearer dapi1"));
     assert!(storage.asked().iter().all(|asked| !asked.headers.contains_key("authorization")));

@@ -55,13 +55,20 @@ async fn a_folder_is_listed_exported_and_paged() {
     let url = format!("{}/drive/v3/files?q=%27root%27+in+parents", backlot.url());
     let answer = client().get(url).header("authorization", "Bearer admin-service-token").send().await.unwrap();
     let folders: Value = serde_json::from_str(&answer.text().await.unwrap()).unwrap();
-    let id = |name: &str| folders["files"].as_array().unwrap().iter().find(|file| file["name"] == name).unwrap()["id"].as_str().unwrap().to_owned();
+    let id = |name: &str| {
+        folders["files"].as_array().unwrap().iter().find(|file| file["name"] == name).unwrap()["id"].as_str().unwrap().to_owned()
+    };
 
     let source = mounts.open(config(&id("handbook"), backlot.url()));
     let items = listed(&*source).await;
     let by_name: BTreeMap<&str, &Item> = items.values().map(|item| (item.filename.as_str(), item)).collect();
     assert_eq!(by_name.keys().copied().collect::<Vec<_>>(), ["Onboarding.docx", "Overview.pdf", "Prices.csv", "notes.txt"]);
-    for (name, expected) in [("Onboarding.docx", "Day one: accounts."), ("Prices.csv", "Small,12"), ("Overview.pdf", "Slide one."), ("notes.txt", "Plain notes.")] {
+    for (name, expected) in [
+        ("Onboarding.docx", "Day one: accounts."),
+        ("Prices.csv", "Small,12"),
+        ("Overview.pdf", "Slide one."),
+        ("notes.txt", "Plain notes."),
+    ] {
         let content = String::from_utf8(content(&*source, by_name[name]).await.unwrap()).unwrap();
         assert!(content.contains(expected), "{name}: {content}");
     }
@@ -98,7 +105,8 @@ impl Drive {
     }
 
     async fn call(&self, method: reqwest::Method, path: &str, body: &Value) -> Value {
-        let request = self.client.request(method, format!("{}/drive/v3/{path}", self.server.url())).header("authorization", "Bearer valid-token");
+        let request =
+            self.client.request(method, format!("{}/drive/v3/{path}", self.server.url())).header("authorization", "Bearer valid-token");
         let answer = request.header("content-type", "application/json").body(body.to_string()).send().await.unwrap();
         assert!(answer.status().is_success(), "{path}: {}", answer.status());
         serde_json::from_str(&answer.text().await.unwrap()).unwrap_or_default()
@@ -141,11 +149,11 @@ async fn changes_renames_moves_and_deletions_are_told() {
     drive.patch(&ids["g"], json!({"name": "still elsewhere"})).await;
     let (mut changed, mut removed, mut at) = (BTreeMap::new(), Vec::new(), cursor);
     loop {
-        let changes = feed.changes(&at).await.unwrap();
-        changed.extend(changes.changed.into_iter().map(|item| (item.key.clone(), item.filename)));
-        removed.extend(changes.removed);
-        at = changes.next;
-        if !changes.more {
+        let told = feed.changes(&at).await.unwrap();
+        changed.extend(told.changed.into_iter().map(|item| (item.key.clone(), item.filename)));
+        removed.extend(told.removed);
+        at = told.next;
+        if !told.more {
             break;
         }
     }

@@ -14,7 +14,9 @@ fn make_fifo(path: &Path) {
 #[tokio::test]
 async fn files_are_listed_in_order_and_fetched() {
     let mounts = Mounts::with(&[]);
-    for name in ["docs/b.txt", "docs/a/z.txt", "docs/a/ä.txt", "docs/a.txt", "docs/c d.txt", "docs/.hidden", "docs/.git/config", "other.txt"] {
+    for name in
+        ["docs/b.txt", "docs/a/z.txt", "docs/a/ä.txt", "docs/a.txt", "docs/c d.txt", "docs/.hidden", "docs/.git/config", "other.txt"]
+    {
         write(&mounts.volume(), name, name);
     }
     let source = source(&mounts, "/docs/");
@@ -91,9 +93,14 @@ fn without_openat2_links_are_refused() {
     symlink("b", mounts.volume().join("a/link")).unwrap();
     symlink("c.txt", mounts.volume().join("a/b/file")).unwrap();
     let root = crate::source::local::Root::open(&mounts.volume()).unwrap();
-    for (path, expected) in
-        [("a/b/c.txt", true), ("a/link/c.txt", false), ("a/b/file", false), ("a/../a/b/c.txt", false), ("/etc/passwd", false), ("a//b/c.txt", false)]
-    {
+    for (path, expected) in [
+        ("a/b/c.txt", true),
+        ("a/link/c.txt", false),
+        ("a/b/file", false),
+        ("a/../a/b/c.txt", false),
+        ("/etc/passwd", false),
+        ("a//b/c.txt", false),
+    ] {
         assert_eq!(root.part_by_part(path, rustix::fs::OFlags::RDONLY).is_ok(), expected, "{path}");
     }
 }

@@ -5,7 +5,8 @@ use slipway_peers::Server;
 use super::scripted::{Answer, Scripted};
 use super::*;
 
-const KEYS: [(&str, &str); 2] = [("access_key_id", "AKIAIOSFODNN7EXAMPLE"), ("secret_access_key", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY")];
+const KEYS: [(&str, &str); 2] =
+    [("access_key_id", "AKIAIOSFODNN7EXAMPLE"), ("secret_access_key", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY")];
 
 /// Whom Moto takes for the bucket's owner; it does not look at the signature unless it is told to.
 const OWNER: &str = "AWS4-HMAC-SHA256 Credential=x/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=x";
@@ -29,7 +30,11 @@ impl Bucket {
 
     async fn put(&self, key: &str, content: &str) {
         let slash = if key.is_empty() { "" } else { "/" };
-        let request = self.client.put(format!("{}/papers{slash}{key}", self.moto.url())).header("authorization", OWNER).header("content-type", "text/plain");
+        let request = self
+            .client
+            .put(format!("{}/papers{slash}{key}", self.moto.url()))
+            .header("authorization", OWNER)
+            .header("content-type", "text/plain");
         assert!(request.body(content.to_owned()).send().await.unwrap().status().is_success(), "{key}");
     }
 
@@ -78,7 +83,17 @@ async fn a_change_a_rename_and_a_deletion_are_seen() {
 #[tokio::test]
 async fn any_key_is_listed_and_fetched() {
     let bucket = Bucket::new().await;
-    let names = ["a b.txt", "a+b.txt", "a%20b.txt", "ä€😀.txt", "a//b.txt", "a&b=c?d#e.txt", "a'(b)*!~.txt", "<x>&amp;.txt", "a\"b\\c|d^e`f{g}.txt"];
+    let names = [
+        "a b.txt",
+        "a+b.txt",
+        "a%20b.txt",
+        "ä€😀.txt",
+        "a//b.txt",
+        "a&b=c?d#e.txt",
+        "a'(b)*!~.txt",
+        "<x>&amp;.txt",
+        "a\"b\\c|d^e`f{g}.txt",
+    ];
     for name in names {
         let encoded = percent_encoding::utf8_percent_encode(name, percent_encoding::NON_ALPHANUMERIC).to_string().replace("%2F", "/");
         bucket.put(&format!("x/{encoded}"), name).await;

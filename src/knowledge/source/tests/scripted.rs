@@ -79,7 +79,8 @@ async fn serve(mut stream: TcpStream, log: &Mutex<Vec<Asked>>, answer: &(impl Fn
         log.len() - 1
     };
     let Answer(head, body) = answer(&asked, before);
-    let length = if head.to_ascii_lowercase().contains("content-length") { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
+    let length =
+        if head.to_ascii_lowercase().contains("content-length") { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
     stream.write_all(format!("HTTP/1.1 {head}\r\n{length}Connection: close\r\n\r\n").as_bytes()).await.ok()?;
     stream.write_all(&body).await.ok()?;
     stream.shutdown().await.ok()
