@@ -32,7 +32,7 @@ pub use port::free_port;
 pub use postgres::Postgres;
 pub use process::is_root;
 pub use python::{changing_server, changing_server_at, mcp_time, mlflow, moto, openapi_validator, python, schemathesis};
-pub use saas::{backlot, google_drive, minilake};
+pub use saas::{backlot, confluence_client, google_drive, minilake};
 pub use server::Server;
 pub use skip::skip;
 pub use sshd::Sshd;

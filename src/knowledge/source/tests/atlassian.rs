@@ -1,5 +1,5 @@
 //! Jira against Backlot, whose answers were measured at Jira Cloud. Confluence's searches too; its REST v2 is played by a script,
-//! with answers as Atlassian's documentation has them, because no server is to be had that speaks it.
+//! because no server is to be had that speaks it; a client that was made from Atlassian's OpenAPI document checks the script.
 
 use slipway_peers::Server;
 
@@ -203,4 +203,17 @@ async fn a_change_and_a_deletion_of_issues_are_seen() {
     assert_eq!(before["PLAT-3.html"], after["PLAT-3.html"]);
     assert_eq!(before["PLAT-1.html"].0, after["PLAT-1.html"].0, "the same issue");
     assert_ne!(before["PLAT-1.html"].1, after["PLAT-1.html"].1, "another version");
+}
+
+/// The script that plays REST v2 answers as Atlassian's OpenAPI document says: a client that checks each answer takes them.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_plays_confluence_speaks_as_its_vendor_says() {
+    let server = Scripted::start(confluence(120, String::new())).await;
+    let output = slipway_peers::confluence_client(&server.url, "ENG", "1", "att9");
+    let (said, failed) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let expected = json!([50, "<p>Text</p>", 2, "/rest/api/content/1/child/attachment/att9/download"]);
+    assert_eq!(serde_json::from_str::<Value>(&said).ok(), Some(expected), "{said}{failed}");
+    // It is asked what the source asks.
+    let asked = server.asked();
+    assert!(asked.iter().all(|asked| asked.target.starts_with("/wiki/api/v2/")), "{asked:?}");
 }
