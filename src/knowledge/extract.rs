@@ -1,0 +1,53 @@
+//! Reads documents into blocks: one file per format. Extractors parse strangers' bytes and run in a subprocess with limits
+//! of memory and time; a hostile file costs itself only.
+
+use std::io;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use thiserror::Error;
+
+use crate::Block;
+
+/// The formats of documents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    Pdf,
+    Docx,
+    Html,
+    Csv,
+    /// Plain text and Markdown.
+    Text,
+}
+
+/// Why a document cannot be read, in words for its owner.
+#[derive(Debug, Error)]
+pub enum Unreadable {
+    #[error("the document is encrypted; upload it without a password")]
+    Encrypted,
+    /// The format's rules are broken; the text says where.
+    #[error("the document is broken: {0}")]
+    Broken(String),
+    /// A limit of pages, text, memory or time.
+    #[error("the document is too large: {0}")]
+    TooLarge(String),
+    #[error("the document cannot be read: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// What was read besides the blocks.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Summary {
+    /// The number of pages, where the format has pages.
+    pub pages: Option<u32>,
+    /// What was left out, in words: "page 7 is an image and was read by OCR with low confidence".
+    pub notes: Vec<String>,
+}
+
+/// Takes blocks in reading order. `Break` ends the extraction early, without a fault.
+pub type Sink<'a> = dyn FnMut(Block) -> ControlFlow<()> + 'a;
+
+/// Reads one format.
+pub trait Extractor {
+    fn extract(&self, file: &Path, sink: &mut Sink<'_>) -> Result<Summary, Unreadable>;
+}

@@ -1,0 +1,11 @@
+//! Documents to answers: a source lists documents, an extractor reads one into blocks, the chunker cuts blocks into chunks.
+//! Each stage is a trait and a file per kind.
+
+pub mod block;
+pub mod chunk;
+pub mod extract;
+pub mod source;
+
+pub use block::{Block, BlockKind};
+pub use chunk::{Chunk, ChunkSize, TokenCounter};
+pub use extract::{Format, Unreadable};
