@@ -78,6 +78,8 @@ pub(crate) fn recall(expected: &[usize], hits: &[Hit]) -> f64 {
 }
 
 const COUNT: usize = 5_000;
+/// Whether a filter lets a place through.
+type Through = fn(usize) -> bool;
 
 /// A base of documents of one chunk each, written past the doors to save time: the key is the place, of ten one is of `drive`.
 async fn filled(platform: &Platform, base: &KnowledgeBase, vectors: &[(Vec<f32>, usize)]) {
@@ -130,13 +132,13 @@ async fn search_finds_what_an_exact_computation_finds() {
             Filter { sources: vec!["drive".into()], ..Filter::default() },
             Filter { filenames: vec!["file3".into()], ..Filter::default() },
         );
-        let cases: [(&Filter, u32, &dyn Fn(usize) -> bool); 5] = [
-            (&all, 10, &|_| true),
+        let cases: [(&Filter, u32, Through); 5] = [
+            (&all, 10, |_| true),
             // More documents than are compared one by one.
-            (&most, 10, &|place| !place.is_multiple_of(10)),
-            (&drive, 10, &|place| place.is_multiple_of(10)),
-            (&file, 10, &|place| place % 1000 == 3),
-            (&most, 100, &|place| !place.is_multiple_of(10)),
+            (&most, 10, |place| !place.is_multiple_of(10)),
+            (&drive, 10, |place| place.is_multiple_of(10)),
+            (&file, 10, |place| place % 1000 == 3),
+            (&most, 100, |place| !place.is_multiple_of(10)),
         ];
         for (filter, top_k, through) in cases {
             let mut total = 0.0;
