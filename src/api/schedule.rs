@@ -48,7 +48,7 @@ impl FromStr for Schedule {
             days: bits("day of the month", days, 1, 31, &[])?,
             months: bits("month", months, 1, 12, &MONTHS)?,
             // Seven is Sunday too.
-            weekdays: weekday_bits | (weekday_bits >> 7 & 1),
+            weekdays: weekday_bits | ((weekday_bits >> 7) & 1),
             needs_both: days.starts_with('*') || weekdays.starts_with('*'),
         };
         // Any leap year has every day of the month; with days of the week it may take a few years.
@@ -90,15 +90,20 @@ impl Schedule {
 
     /// The first time of a day that is after `after`.
     fn first_on(&self, date: Date, after: Option<Time>) -> Option<DateTime> {
-        let begins = |hour: i8, minute: i8| Time::new(hour, minute, 0, 0).ok();
-        let hours = (0..24).filter(|hour| has(self.hours, *hour));
-        let mut times = hours.flat_map(|hour| (0..60).filter(|minute| has(self.minutes, *minute)).filter_map(move |minute| begins(hour, minute)));
-        times.find(|time| after.is_none_or(|after| *time > after)).map(|time| date.to_datetime(time))
+        for hour in (0..24).filter(|hour| has(self.hours, *hour)) {
+            let begins = |minute: i8| Time::new(hour, minute, 0, 0).ok();
+            let mut times = (0..60).filter(|minute| has(self.minutes, *minute)).filter_map(begins);
+            let found = times.find(|time| after.is_none_or(|after| *time > after));
+            if let Some(time) = found {
+                return Some(date.to_datetime(time));
+            }
+        }
+        None
     }
 }
 
 fn has(bits: u64, number: i8) -> bool {
-    u32::try_from(number).is_ok_and(|number| bits >> number & 1 == 1)
+    u32::try_from(number).is_ok_and(|number| (bits >> number) & 1 == 1)
 }
 
 /// The numbers of a field. The names stand for its numbers in order, the first for the least.
@@ -126,7 +131,7 @@ fn bits(field: &'static str, text: &str, least: u8, most: u8, names: &[&str]) ->
         if from > to {
             return Err(malformed());
         }
-        bits |= (from..=to).step_by(usize::from(step.unwrap_or(1))).fold(0, |bits, number| bits | 1 << number);
+        bits |= (from..=to).step_by(usize::from(step.unwrap_or(1))).fold(0, |bits, number| bits | (1 << number));
     }
     Ok(bits)
 }

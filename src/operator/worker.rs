@@ -67,6 +67,8 @@ pub(crate) fn pod(settings: &Settings, of: Pod) -> Option<PodSpec> {
             ..SecurityContext::default()
         }),
         volume_mounts: Some(mounts),
+        // Of a process that was killed, the last lines of its log.
+        termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
         ..Container::default()
     };
     Some(PodSpec {

@@ -180,13 +180,14 @@ pub(crate) fn problem(pod: &Pod) -> Option<Problem> {
         message: c.message.clone().unwrap_or_default(),
         fatal: false,
     });
-    let evicted = (status.phase.as_deref() == Some("Failed")).then(|| Problem {
-        reason: status.reason.clone().unwrap_or_else(|| "PodFailed".to_owned()),
+    let failed = |reason: &str| (status.phase.as_deref() == Some("Failed")).then(|| Problem {
+        reason: reason.to_owned(),
         message: status.message.clone().unwrap_or_default(),
         fatal: false,
     });
+    let evicted = status.reason.as_deref().and_then(failed);
     let mut containers = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
-    unschedulable.or(evicted).or_else(|| containers.find_map(container_problem))
+    unschedulable.or(evicted).or_else(|| containers.find_map(container_problem)).or_else(|| failed("PodFailed"))
 }
 
 fn container_problem(status: &ContainerStatus) -> Option<Problem> {
@@ -263,6 +264,12 @@ mod tests {
                 Some(("Unschedulable", "0/1 nodes", false)),
             ),
             ("  phase: Running", None),
+            ("  phase: Failed\n  reason: Evicted\n  message: low on memory", Some(("Evicted", "low on memory", false))),
+            (
+                "  phase: Failed\n  containerStatuses: [{name: ingestion, image: x, imageID: '', ready: false, restartCount: 0, state: {terminated: {exitCode: 1, message: no bucket}}}]",
+                Some(("Error", "exited with code 1: no bucket", false)),
+            ),
+            ("  phase: Failed", Some(("PodFailed", "", false))),
         ];
         for (status, expected) in cases {
             let found = problem(&pod(status)).map(|p| (p.reason, p.message, p.fatal));

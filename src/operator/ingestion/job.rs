@@ -1,6 +1,10 @@
 //! The Job of an ingestion, pure. It is made once and never changed: what a Job's pods run cannot be.
 
-use k8s_openapi::api::batch::v1::{Job, JobSpec, PodFailurePolicy, PodFailurePolicyOnPodConditionsPattern, PodFailurePolicyRule};
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::batch::v1::{
+    Job, JobSpec, PodFailurePolicy, PodFailurePolicyOnExitCodesRequirement, PodFailurePolicyOnPodConditionsPattern, PodFailurePolicyRule,
+};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaimVolumeSource, PodSpec, PodTemplateSpec, SecretVolumeSource, Volume, VolumeMount};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource, ResourceExt};
@@ -10,6 +14,8 @@ use super::plan::Work;
 use crate::settings::Settings;
 use crate::worker::{self, INGESTION, escaped, mount, plain};
 
+/// By which the program says that another attempt would end like this one.
+const REFUSED: i32 = 2;
 /// How often a pod that failed is replaced.
 const RETRIES: i32 = 3;
 /// How long a Job stays that has ended. What came of it is in the database by then, and in the status.
@@ -55,7 +61,7 @@ pub(super) fn build(settings: &Settings, team: &str, ingestion: &Ingestion, work
             backoff_limit: Some(RETRIES),
             active_deadline_seconds: Some(i64::from(limits.deadline_seconds)),
             ttl_seconds_after_finished: Some(JOB_TTL_SECONDS),
-            pod_failure_policy: Some(undisturbed()),
+            pod_failure_policy: Some(failure_policy()),
             template: PodTemplateSpec {
                 metadata: Some(ObjectMeta {
                     labels: Some(all),
@@ -70,18 +76,28 @@ pub(super) fn build(settings: &Settings, team: &str, ingestion: &Ingestion, work
     })
 }
 
-fn labels(ingestion: &str) -> std::collections::BTreeMap<String, String> {
+fn labels(ingestion: &str) -> BTreeMap<String, String> {
     let mut all = worker::component_labels("slipway-ingestion", INGESTION);
     let fixed = [(labels::PART_OF, labels::PLATFORM), (labels::MANAGED_BY, labels::OPERATOR), (labels::INGESTION, ingestion)];
     all.extend(fixed.map(|(key, value)| (key.to_owned(), value.to_owned())));
     all
 }
 
-/// A pod whose node is drained has not failed: what it has read is kept, and the next one goes on.
-fn undisturbed() -> PodFailurePolicy {
+/// A pod whose node is drained has not failed: what it has read is kept, and the next one goes on. One that says that there is
+/// no use in another is the last.
+fn failure_policy() -> PodFailurePolicy {
     let disrupted = PodFailurePolicyOnPodConditionsPattern { type_: "DisruptionTarget".to_owned(), status: Some("True".to_owned()) };
-    let rule = PodFailurePolicyRule { action: "Ignore".to_owned(), on_pod_conditions: Some(vec![disrupted]), on_exit_codes: None };
-    PodFailurePolicy { rules: vec![rule] }
+    let refused = PodFailurePolicyOnExitCodesRequirement {
+        container_name: Some(INGESTION.to_owned()),
+        operator: "In".to_owned(),
+        values: vec![REFUSED],
+    };
+    PodFailurePolicy {
+        rules: vec![
+            PodFailurePolicyRule { action: "Ignore".to_owned(), on_pod_conditions: Some(vec![disrupted]), on_exit_codes: None },
+            PodFailurePolicyRule { action: "FailJob".to_owned(), on_pod_conditions: None, on_exit_codes: Some(refused) },
+        ],
+    }
 }
 
 fn volumes(work: &Work) -> Vec<(Volume, VolumeMount)> {
