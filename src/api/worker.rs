@@ -134,8 +134,8 @@ pub struct Document {
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "KnowledgeDocumentStatus")]
 pub enum DocumentStatus {
-    Processing,
     Ready,
+    /// Its newest state could not be read. What was read before is still found.
     Error,
 }
 
