@@ -181,7 +181,7 @@ image_git() {
 
 # What reads scanned and other pages of documents: poppler's programs, and tesseract for English.
 image_ocr() {
-  image_packages ocr 'libpango.*|libcairo.*|libx.*|libperl.*|libtcl.*|libsasl2-modules-db' \
+  image_packages ocr 'libpango.*|libcairo.*|libx11.*|libxcb.*|libxext6|libxrender1|libxft2|libxau6|libxdmcp6|libsasl2-modules-db' \
     poppler-utils tesseract-ocr tesseract-ocr-eng fontconfig-config
 }
 
