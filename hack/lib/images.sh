@@ -110,7 +110,7 @@ image_build() {
     image_model
     image_ocr
     layers=("$STATE/images/minilm.tar" "$STATE/images/ocr.tar")
-    variables=', "Env": ["PATH=/usr/bin:/bin", "TESSDATA_PREFIX=/usr/share/tesseract-ocr/5/tessdata"]'
+    variables=', "Env": ["PATH=/usr/bin:/bin"]'
   fi
   version=$(sed -n 's/^appVersion: *"\{0,1\}\([^"]*\)"\{0,1\}$/\1/p' Chart.yaml)
   [[ -z ${layers[*]-} ]] || cat "${layers[@]/%.tar/.bill}" >"$rootfs.layers"
