@@ -2,12 +2,19 @@
 
 use std::fs;
 use std::io::Write;
-use std::time::SystemTime;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, SystemTime};
 
 use serde_json::json;
 use slipway_http::token::{RELAY_LIFE, Signer};
+use slipway_peers::is_root;
 
-use crate::support::{BASE, Platform, answer, binary};
+use crate::support::{BASE, PROGRAM, Platform, answer, binary};
+
+const NOBODY: u32 = 65_534;
 
 #[test]
 fn settings_that_cannot_work_are_refused_all_at_once() {
@@ -40,12 +47,21 @@ async fn only_the_platform_is_answered_where_there_is_a_key() {
 #[tokio::test]
 async fn nobody_of_its_user_reads_its_environment() {
     let team = Platform::new().await.team("tk_a").await;
-    let worker = team.worker();
-    let status = fs::read_to_string(format!("/proc/{}/status", worker.id())).unwrap();
-    assert!(status.contains("slipway-worker"), "{status}");
-    // What is not dumpable belongs to root, whoever runs it. Root itself reads everything.
-    let owner = std::os::unix::fs::MetadataExt::uid(&fs::metadata(format!("/proc/{}/environ", worker.id())).unwrap());
-    assert_eq!(owner, 0);
+    // Root reads everything, so that it runs as somebody else, in a folder that is open to them.
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let program = folder.path().join("slipway-worker");
+    fs::copy(PROGRAM, &program).unwrap();
+    let mut command = Command::new(program);
+    command.env_clear().arg("serve").current_dir("/");
+    if is_root() {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    let worker = team.start(command, &[]);
+    let owner = |part: &str| fs::metadata(format!("/proc/{}{part}", worker.id())).unwrap().uid();
+    assert_ne!(fs::read_to_string(format!("/proc/{}/status", worker.id())).unwrap().lines().find(|line| line.starts_with("Uid:")), Some("Uid:\t0\t0\t0\t0"));
+    // What may not be dumped belongs to root.
+    assert_eq!(owner("/environ"), 0);
 }
 
 #[tokio::test]
@@ -65,9 +81,9 @@ async fn requests_are_counted_and_a_running_one_is_finished() {
     let mut stream = worker.connect();
     let head = format!("POST /knowledge-bases/{BASE}/uploads HTTP/1.1\r\nhost: w\r\ncontent-length: 6\r\nx-filename: a.csv\r\n\r\na,b");
     stream.write_all(head.as_bytes()).unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    sleep(Duration::from_millis(300));
     worker.terminate();
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    sleep(Duration::from_millis(300));
     stream.write_all(b"\n1,").unwrap();
     assert_eq!(answer(stream).0, 201);
     assert!(worker.wait().success());

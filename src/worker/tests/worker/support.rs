@@ -121,9 +121,12 @@ impl Team {
     }
 
     pub(crate) fn worker_with(&self, more: &[(&str, &str)]) -> Worker {
+        self.start(binary("serve"), more)
+    }
+
+    pub(crate) fn start(&self, mut command: Command, more: &[(&str, &str)]) -> Worker {
         let folder = minilm();
         let own = [("SLIPWAY_KNOWLEDGE_URL", &*self.url), ("RUNTIME_TEAM", &self.id), ("RUNTIME_EMBEDDING_DIR", folder.to_str().unwrap())];
-        let mut command = binary("serve");
         command.env("RUNTIME_PORT", "0").envs(own).envs(more.iter().copied());
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut said = Vec::new();
@@ -136,8 +139,10 @@ impl Team {
     }
 }
 
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_slipway-worker");
+
 pub(crate) fn binary(role: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_slipway-worker"));
+    let mut command = Command::new(PROGRAM);
     command.env_clear().arg(role);
     command
 }
