@@ -172,7 +172,8 @@ pub(crate) fn config(hash: Option<&String>) -> u64 {
     hash.and_then(|hash| u64::from_str_radix(hash.get(..16)?, 16).ok()).unwrap_or_default()
 }
 
-fn problem(pod: &Pod) -> Option<Problem> {
+/// What keeps a pod from running, if something does.
+pub(crate) fn problem(pod: &Pod) -> Option<Problem> {
     let status = pod.status.as_ref()?;
     let unschedulable = status.conditions.iter().flatten().find(|c| c.type_ == "PodScheduled" && c.status == "False").map(|c| Problem {
         reason: c.reason.clone().unwrap_or_else(|| "Unschedulable".to_owned()),
