@@ -15,7 +15,7 @@ use super::{find, upload};
 use crate::answer::{Accepted, Data};
 use crate::call::{Body, Call};
 use crate::evaluations::ulid;
-use crate::write;
+use crate::{cluster_error, write};
 
 /// What is read: a source, or a source of the knowledge base by its name.
 #[derive(Debug, Deserialize)]
@@ -63,21 +63,38 @@ pub(crate) async fn ingest(call: Call<Ingestible>) -> Result<Accepted<Begun>, Er
         Err(error) => return Err(request.refuse(error).await),
     };
     let name = base.name_any();
-    let spec = if multipart::is_form(request.headers()) {
+    let id = format!("ing-{}", ulid(&call)?);
+    let is_form = multipart::is_form(request.headers());
+    if is_form && let Some(job) = made_before(&call, &id).await? {
+        upload::skip(request).await?;
+        return Ok(begun(&job));
+    }
+    let spec = if is_form {
         IngestionSpec { upload: Some(upload::pass(&call, &name, request).await?), ..IngestionSpec::default() }
     } else {
         let known = |wanted: &str| base.spec.sources.iter().any(|source| source.name == wanted);
         read(request.json().await?, known)?
     };
-    let id = format!("ing-{}", ulid(&call)?);
     let job = Ingestion {
         metadata: ObjectMeta { name: Some(id.clone()), namespace: Some(call.namespace()), ..ObjectMeta::default() },
         spec: IngestionSpec { knowledge_base: name, ..spec },
         status: None,
     };
     let made = write::create(&call, &jobs::api(&call), job, &format!("job {id}")).await?;
-    let begun = Begun { job_id: made.name_any(), status: Status::of(&made) };
-    Ok(Accepted(Data::since(begun, made.resource_version())))
+    Ok(begun(&made))
+}
+
+fn begun(job: &Ingestion) -> Accepted<Begun> {
+    Accepted(Data::since(Begun { job_id: job.name_any(), status: Status::of(job) }, job.resource_version()))
+}
+
+/// The job of an earlier upload with the call's Idempotency-Key. A second upload would be another one.
+async fn made_before(call: &Call, id: &str) -> Result<Option<Ingestion>, Error> {
+    if write::key_digest(call).is_none() {
+        return Ok(None);
+    }
+    let found = jobs::api(call).get_opt(id).await.map_err(|error| cluster_error::from_kube(error, &format!("job {id}")))?;
+    Ok(found.filter(|job| job.spec.upload.is_some()))
 }
 
 fn read(given: Ingest, is_known: impl Fn(&str) -> bool) -> Result<IngestionSpec, Error> {

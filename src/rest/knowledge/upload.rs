@@ -26,6 +26,7 @@ const FORM_BYTES_MAX: u64 = 64 * 1024;
 const PAUSE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The longest time of an upload: 100 MiB at 1 Mbit/s take 14 minutes.
 const TOTAL_TIMEOUT: Duration = Duration::from_mins(15);
+const LIMITS: BodyLimits = BodyLimits { bytes: UPLOAD_BYTES_MAX + FORM_BYTES_MAX, pause: PAUSE_TIMEOUT, total: TOTAL_TIMEOUT };
 /// The memory of an upload: what the parser holds, and the buffers of both connections.
 const UPLOAD_BYTES: u64 = 128 * 1024;
 
@@ -42,8 +43,7 @@ pub(super) async fn pass(call: &Call, base: &str, request: Request) -> Result<St
         return Err(request.refuse(exhausted).await);
     }
     let headers = request.headers().clone();
-    let limits = BodyLimits { bytes: UPLOAD_BYTES_MAX + FORM_BYTES_MAX, pause: PAUSE_TIMEOUT, total: TOTAL_TIMEOUT };
-    let mut form = Form::new(&headers, request.into_body(limits))?;
+    let mut form = Form::new(&headers, request.into_body(LIMITS))?;
     let begun = match form.is_too_large() {
         true => Err(too_large()),
         false => file(&mut form).await,
@@ -67,6 +67,13 @@ pub(super) async fn pass(call: &Call, base: &str, request: Request) -> Result<St
             Err(passing.refusal.take().unwrap_or(error))
         }
     }
+}
+
+/// Reads a form that is not needed, so that its client can end sending it.
+pub(super) async fn skip(request: Request) -> Result<(), Error> {
+    let mut body = request.into_body(LIMITS);
+    while body.next().await?.is_some() {}
+    Ok(())
 }
 
 /// The headers of the request to the worker, once the file begins.

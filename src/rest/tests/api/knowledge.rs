@@ -104,7 +104,14 @@ fn form(parts: &[(&str, &[u8])]) -> Vec<u8> {
 }
 
 async fn send(api: &Api, body: Vec<u8>) -> (StatusCode, Value) {
-    let request = api.http.post(format!("http://{}/api/v1/knowledge-bases/docs/ingest", api.address));
+    send_with(api, body, &[]).await
+}
+
+async fn send_with(api: &Api, body: Vec<u8>, headers: &[(&str, &str)]) -> (StatusCode, Value) {
+    let mut request = api.http.post(format!("http://{}/api/v1/knowledge-bases/docs/ingest", api.address));
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
     let answer = request.header("content-type", "multipart/form-data; boundary=b").body(body).send().await.unwrap();
     (answer.status(), serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap())
 }
@@ -198,6 +205,18 @@ async fn a_file_is_passed_on_and_becomes_a_job() {
     let job = &ingestions(&api)[0];
     assert_eq!((&job["spec"]["upload"], &job["spec"]["knowledgeBase"]), (&json!("up_1"), &json!("docs")), "{job}");
     assert_eq!(begun["data"]["job_id"], job["metadata"]["name"]);
+}
+
+#[tokio::test]
+async fn an_upload_that_is_repeated_makes_one_job() {
+    let (api, worker) = with_worker().await;
+    let (first, again) = {
+        let send = || send_with(&api, form(&[(FILE_HEAD, b"a,b")]), &[("idempotency-key", "upload-1")]);
+        (send().await, send().await)
+    };
+    assert_eq!((first.0.as_u16(), again.0.as_u16()), (202, 202), "{} {}", first.1, again.1);
+    assert_eq!(first.1["data"]["job_id"], again.1["data"]["job_id"]);
+    assert_eq!((worker.asked().len(), ingestions(&api).len()), (1, 1));
 }
 
 #[tokio::test]
