@@ -27,6 +27,7 @@ pub mod team;
 pub mod tool;
 pub mod track;
 mod words;
+pub mod worker;
 pub mod yaml;
 
 pub use agent::{Agent, AgentSpec, AgentStatus};
