@@ -3,7 +3,7 @@
 //!
 //! A team's password is derived from the platform's key: nothing has to remember it, and all replicas make the same.
 
-pub(crate) mod knowledge;
+pub mod knowledge;
 pub mod rows;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -151,14 +151,24 @@ impl Tenancy {
         Home { team: ids::team(slug), uid: uid.to_owned(), created, adopts, cluster }
     }
 
-    /// Brings the schema up to date.
+    /// Brings the schema up to date, and that of the sibling database. Without the second there are no knowledge bases.
     pub async fn migrate(&self) -> Result<Migrated, Fault> {
         let outcome = migrate(self.url.complete(), None, None).await;
         *locked(&self.schema) = match &outcome {
             Ok(_) => Schema::Ready,
             Err(fault) => Schema::Behind(Some(fault.clone())),
         };
+        if outcome.is_ok()
+            && let Err(fault) = self.migrate_knowledge().await
+        {
+            tracing::warn!(fault, "the database of knowledge bases could not be brought up to date; all else goes on");
+        }
         outcome
+    }
+
+    /// Whether the platform's own schema is up to date.
+    pub(crate) fn is_migrated(&self) -> bool {
+        matches!(&*locked(&self.schema), Schema::Ready)
     }
 
     /// Makes or mends a Team's login, unless that was done a moment ago, and lets it in to its knowledge bases.

@@ -16,7 +16,9 @@ use crate::quantity::canonical;
 use crate::settings::Settings;
 
 /// The name of a team's worker: of its Deployment, its Service and its network policy.
-pub(crate) const NAME: &str = "slipway-worker";
+pub(crate) use slipway_api::worker::NAME;
+/// What the pods of ingestions are called in their labels.
+pub(crate) const INGESTION_NAME: &str = "slipway-ingestion";
 /// The network policy of ingestions.
 pub(crate) const INGESTIONS: &str = "slipway-ingestions";
 /// Values of [`labels::COMPONENT`].

@@ -12,7 +12,7 @@ use slipway_api::{Ingestion, contract, labels};
 
 use super::plan::Work;
 use crate::settings::Settings;
-use crate::worker::{self, INGESTION, escaped, mount, plain};
+use crate::worker::{self, INGESTION, INGESTION_NAME, escaped, mount, plain};
 
 /// By which the program says that another attempt would end like this one.
 const REFUSED: i32 = 2;
@@ -77,7 +77,7 @@ pub(super) fn build(settings: &Settings, team: &str, ingestion: &Ingestion, work
 }
 
 fn labels(ingestion: &str) -> BTreeMap<String, String> {
-    let mut all = worker::component_labels("slipway-ingestion", INGESTION);
+    let mut all = worker::component_labels(INGESTION_NAME, INGESTION);
     let fixed = [(labels::PART_OF, labels::PLATFORM), (labels::MANAGED_BY, labels::OPERATOR), (labels::INGESTION, ingestion)];
     all.extend(fixed.map(|(key, value)| (key.to_owned(), value.to_owned())));
     all

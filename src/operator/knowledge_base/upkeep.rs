@@ -24,9 +24,12 @@ const COMPARE_INTERVAL: Duration = Duration::from_mins(5);
 /// How long a KnowledgeBase is gone before its rows go: in that time a watch has told what there is.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Makes the database, and from then on drops what is owed.
+/// Makes the database, after the platform's, and from then on drops what is owed.
 pub(super) async fn run(context: &Context, tenancy: &Tenancy, departure: &Notify) {
     let mut pause = FIRST_PAUSE;
+    while !tenancy.is_migrated() {
+        tokio::time::sleep(FIRST_PAUSE).await;
+    }
     loop {
         match tenancy.migrate_knowledge().await {
             Ok(migrated) => {

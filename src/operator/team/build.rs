@@ -320,7 +320,7 @@ mod tests {
         assert!(pod["metadata"]["labels"].get("agents.slipway.dev/agent").is_none(), "what holds for agents does not hold for it");
         assert_eq!(pod["spec"]["containers"][0]["args"], serde_json::json!(["serve"]));
         assert!(!deployment.to_string().contains("hunter2"), "{deployment}");
-        let selects = serde_json::json!({"app.kubernetes.io/component": "worker", "app.kubernetes.io/part-of": "slipway"});
+        let selects = serde_json::json!({"app.kubernetes.io/component": "worker", "app.kubernetes.io/name": "slipway-worker"});
         assert_eq!(of(ChildKind::Service, "slipway-worker")["spec"]["selector"], selects);
         assert_eq!(deployment["spec"]["selector"]["matchLabels"], selects);
         let worker = of(ChildKind::NetworkPolicy, "slipway-worker");

@@ -12,7 +12,7 @@ use slipway_api::{Team, contract, labels};
 
 use super::build::{both, meta, namespace_peer, port, tcp};
 use crate::settings::Settings;
-use crate::worker::{self, INGESTION, INGESTIONS, NAME, WORKER};
+use crate::worker::{self, INGESTION, INGESTION_NAME, INGESTIONS, NAME, WORKER};
 
 const HTTP: &str = "http";
 /// The most bytes of files that a worker writes for a while: an upload goes to the database in parts.
@@ -45,7 +45,7 @@ pub(super) fn deployment(team: &Team, settings: &Settings, secrets_hash: Option<
         metadata,
         spec: Some(DeploymentSpec {
             replicas: Some(1),
-            selector: selector(WORKER),
+            selector: selector(NAME, WORKER),
             revision_history_limit: Some(3),
             template: PodTemplateSpec {
                 metadata: Some(ObjectMeta {
@@ -92,7 +92,7 @@ pub(super) fn service(team: &Team) -> Service {
         metadata,
         spec: Some(ServiceSpec {
             type_: Some("ClusterIP".to_owned()),
-            selector: selector(WORKER).match_labels,
+            selector: selector(NAME, WORKER).match_labels,
             ports: Some(vec![ServicePort {
                 name: Some(HTTP.to_owned()),
                 port: contract::PORT,
@@ -119,23 +119,19 @@ pub(super) fn network_policies(team: &Team, settings: &Settings) -> [NetworkPoli
     egress.push(NetworkPolicyEgressRule { to: Some(platform.clone()), ports: None });
     egress.extend(settings.worker.egress.clone());
     let called = NetworkPolicyIngressRule { from: Some(platform), ports: Some(vec![tcp(contract::PORT)]) };
-    let policy = |name: &str, component: &str, ingress: Vec<NetworkPolicyIngressRule>| NetworkPolicy {
+    let policy = |name: &str, pods: LabelSelector, ingress: Vec<NetworkPolicyIngressRule>| NetworkPolicy {
         metadata: meta(team, name),
         spec: Some(NetworkPolicySpec {
-            pod_selector: Some(selector(component)),
+            pod_selector: Some(pods),
             policy_types: Some(both()),
             ingress: Some(ingress).filter(|rules| !rules.is_empty()),
             egress: Some(egress.clone()),
         }),
     };
-    [policy(NAME, WORKER, vec![called]), policy(INGESTIONS, INGESTION, Vec::new())]
+    [policy(NAME, selector(NAME, WORKER), vec![called]), policy(INGESTIONS, selector(INGESTION_NAME, INGESTION), Vec::new())]
 }
 
-/// By their component, which agents' pods do not bear: their labels have nothing of `app.kubernetes.io` but what Slipway sets.
-fn selector(component: &str) -> LabelSelector {
-    let labels = [(labels::COMPONENT, component), (labels::PART_OF, labels::PLATFORM)];
-    LabelSelector {
-        match_labels: Some(labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into()),
-        ..LabelSelector::default()
-    }
+/// By labels of `app.kubernetes.io`, of which agents' pods have those alone that Slipway sets.
+fn selector(name: &str, component: &str) -> LabelSelector {
+    LabelSelector { match_labels: Some(worker::component_labels(name, component)), ..LabelSelector::default() }
 }

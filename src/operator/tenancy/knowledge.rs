@@ -15,6 +15,7 @@ use super::{LOGIN_TTL, Tenancy, UNAVAILABLE_TTL, locked};
 /// How many bytes of files may wait to be ingested into a base, and into all bases of a team.
 const UPLOAD_QUOTA: u64 = 1024 * 1024 * 1024;
 const TEAM_UPLOAD_QUOTA: u64 = 4 * UPLOAD_QUOTA;
+const NOT_YET: &str = "the database of knowledge bases has not been looked at yet";
 /// How a report says that the ingestion itself has failed, and not one of its documents.
 const WHOLE: &str = "";
 
@@ -27,8 +28,7 @@ struct Doors {
 pub(super) struct Knowledge {
     /// Or why there is none, for good.
     doors: Result<Doors, String>,
-    /// Whether its schema is up to date; else what kept it from that, if it was tried.
-    schema: Mutex<Result<(), Option<String>>>,
+    schema: Mutex<Schema>,
     away: Mutex<Option<(Instant, String)>>,
     /// By team: the login that was let in, the Team's UID, and when.
     admitted: Mutex<HashMap<String, (String, String, Instant)>>,
@@ -36,9 +36,18 @@ pub(super) struct Knowledge {
     made: Mutex<HashMap<String, String>>,
 }
 
+/// The schema of the sibling database.
+enum Schema {
+    /// Not looked at yet, or what kept it from being brought up to date and may pass.
+    Behind(Option<String>),
+    /// Somebody has to change something first. There are no knowledge bases.
+    Refused(String),
+    Ready,
+}
+
 /// How far an ingestion is, in its pod's words.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Progress {
+pub struct Progress {
     pub stage: Stage,
     pub documents: IngestedDocuments,
     pub pages: i64,
@@ -49,7 +58,7 @@ pub(crate) struct Progress {
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub enum Stage {
     #[default]
     Running,
     Completed,
@@ -64,7 +73,7 @@ impl Knowledge {
             .map_err(|fault| fault.to_string());
         Self {
             doors,
-            schema: Mutex::new(Err(None)),
+            schema: Mutex::new(Schema::Behind(None)),
             away: Mutex::default(),
             admitted: Mutex::default(),
             made: Mutex::default(),
@@ -78,8 +87,10 @@ impl Knowledge {
     /// The doors, if there is any use in trying them now.
     fn doors(&self) -> Result<&Doors, String> {
         let doors = self.doors.as_ref().map_err(Clone::clone)?;
-        if let Err(why) = &*locked(&self.schema) {
-            return Err(why.clone().unwrap_or_else(|| "the database of knowledge bases has not been looked at yet".to_owned()));
+        match &*locked(&self.schema) {
+            Schema::Behind(why) => return Err(why.clone().unwrap_or_else(|| NOT_YET.to_owned())),
+            Schema::Refused(why) => return Err(why.clone()),
+            Schema::Ready => {}
         }
         match &*locked(&self.away) {
             Some((at, why)) if at.elapsed() < UNAVAILABLE_TTL => Err(why.clone()),
@@ -114,11 +125,13 @@ impl Knowledge {
     /// Before a team's login and rows go: what it has here.
     pub(super) async fn leave(&self, team: &str) -> Result<(), Fault> {
         locked(&self.admitted).remove(team);
-        if matches!(&*locked(&self.schema), Err(None)) && self.doors.is_ok() {
-            return Err(Fault::Unavailable("the database of knowledge bases has not been looked at yet".to_owned()));
+        let Ok(Doors { admin, .. }) = &self.doors else { return Ok(()) };
+        match &*locked(&self.schema) {
+            Schema::Behind(why) => return Err(Fault::Unavailable(why.clone().unwrap_or_else(|| NOT_YET.to_owned()))),
+            // Where it cannot be made there is nothing in it.
+            Schema::Refused(_) => return Ok(()),
+            Schema::Ready => {}
         }
-        // Where it cannot be made there is nothing in it.
-        let Ok(admin) = self.admin() else { return Ok(()) };
         admin.shut_out(team).await?;
         for base in admin.bases().await?.into_iter().filter(|base| base.team == team) {
             admin.drop_base(&base.uid).await?;
@@ -129,15 +142,19 @@ impl Knowledge {
 
 impl Tenancy {
     /// Makes the sibling database, or brings its schema up to date.
-    pub(crate) async fn migrate_knowledge(&self) -> Result<KnowledgeMigrated, String> {
+    pub async fn migrate_knowledge(&self) -> Result<KnowledgeMigrated, String> {
         let doors = self.knowledge.doors.as_ref().map_err(Clone::clone)?;
-        let outcome = doors.admin.migrate().await.map_err(|fault| fault.to_string());
-        *locked(&self.knowledge.schema) = outcome.as_ref().map(drop).map_err(|why| Some(why.clone()));
-        outcome
+        let outcome = doors.admin.migrate().await;
+        *locked(&self.knowledge.schema) = match &outcome {
+            Ok(_) => Schema::Ready,
+            Err(fault) if fault.is_passing() => Schema::Behind(Some(fault.to_string())),
+            Err(fault) => Schema::Refused(fault.to_string()),
+        };
+        outcome.map_err(|fault| fault.to_string())
     }
 
     /// Makes a team's base, unless this process has seen it; or says why it cannot.
-    pub(crate) async fn ensure_base(&self, home: &Home, uid: &str, name: &str) -> Result<(), String> {
+    pub async fn ensure_base(&self, home: &Home, uid: &str, name: &str) -> Result<(), String> {
         let admin = self.knowledge.admin()?;
         if locked(&self.knowledge.made).get(uid) == Some(&home.uid) {
             return Ok(());
@@ -156,7 +173,7 @@ impl Tenancy {
     }
 
     /// What is in a base.
-    pub(crate) async fn base(&self, uid: &str) -> Result<Option<(BaseInfo, Counts)>, String> {
+    pub async fn base(&self, uid: &str) -> Result<Option<(BaseInfo, Counts)>, String> {
         let found = self.knowledge.admin()?.base(uid).await.map_err(|fault| self.knowledge.noted(&fault))?;
         if found.is_none() {
             // It was dropped, by whomever: it is made again.
@@ -166,22 +183,22 @@ impl Tenancy {
     }
 
     /// All bases, by UID, with the team's id.
-    pub(crate) async fn bases(&self) -> Result<Vec<BaseInfo>, String> {
+    pub async fn bases(&self) -> Result<Vec<BaseInfo>, String> {
         self.knowledge.admin()?.bases().await.map_err(|fault| self.knowledge.noted(&fault))
     }
 
-    pub(crate) async fn drop_base(&self, uid: &str) -> Result<(), String> {
+    pub async fn drop_base(&self, uid: &str) -> Result<(), String> {
         locked(&self.knowledge.made).remove(uid);
         self.knowledge.admin()?.drop_base(uid).await.map_err(|fault| self.knowledge.noted(&fault))
     }
 
     /// Deletes files that were uploaded and that nobody ingests, and ends what was begun and broken off.
-    pub(crate) async fn prune_knowledge(&self) -> Result<(), String> {
+    pub async fn prune_knowledge(&self) -> Result<(), String> {
         self.knowledge.admin()?.prune().await.map_err(|fault| self.knowledge.noted(&fault))
     }
 
     /// How far an ingestion into a team's base is, by name and UID of the base. None before its pod has begun.
-    pub(crate) async fn ingestion_progress(&self, team: &str, (name, uid): (&str, &str), ingestion: &str) -> Result<Option<Progress>, String> {
+    pub async fn ingestion_progress(&self, team: &str, (name, uid): (&str, &str), ingestion: &str) -> Result<Option<Progress>, String> {
         let reader = &self.knowledge.doors()?.reader;
         let found = reader.ingestion(&ids::team(team), &ids::knowledge_base(name), uid, ingestion).await;
         Ok(found.map_err(|fault| self.knowledge.noted(&fault))?.map(Progress::from))
