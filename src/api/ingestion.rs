@@ -1,5 +1,7 @@
 //! `Ingestion`: one run of one source, or of one uploaded file, into a knowledge base. And the sources that there are.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
@@ -316,7 +318,9 @@ impl Source {
     /// are one source, so that what has gone there is noticed.
     pub fn name(&self) -> Option<String> {
         let config = self.config()?;
-        let digest = hex::encode(Sha256::digest(config.to_string()));
+        // Sorted, whatever order a map of JSON keeps.
+        let fields: BTreeMap<&String, &Value> = config.as_object()?.iter().collect();
+        let digest = hex::encode(Sha256::digest(serde_json::to_string(&fields).ok()?));
         Some(format!("{}-{}", config["type"].as_str()?, digest.get(..10)?))
     }
 }

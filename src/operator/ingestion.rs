@@ -9,6 +9,8 @@ mod plan;
 mod pods;
 mod retention;
 mod status;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -262,7 +264,8 @@ impl Turn<'_> {
             running += usize::from(has_job);
             let is_same = ids::knowledge_base_name(&other.spec.knowledge_base) == ids::knowledge_base_name(&self.ingestion.spec.knowledge_base)
                 && source.is_some_and(|source| plan::source_name(other) == source);
-            let is_before = || (other.creation_timestamp(), &key.name) < (self.ingestion.creation_timestamp(), &self.key.name);
+            let created = |of: &Ingestion| of.creation_timestamp().map(|time| time.0);
+            let is_before = || (created(other), &key.name) < (created(self.ingestion), &self.key.name);
             if is_same && (has_job || is_before()) {
                 same = Some(key.name.clone());
             }

@@ -5,7 +5,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use kube::ResourceExt;
+use kube::Resource;
 use kube::api::Api;
 use slipway_api::names::TeamSlug;
 use slipway_api::{KnowledgeBase, ids};
