@@ -63,6 +63,14 @@ pub(crate) fn script(file: &std::path::Path) -> Command {
     command
 }
 
+/// Node.js with a line of ours, which can require what is installed.
+pub(crate) fn evaluated(line: &str) -> Command {
+    let folder = root().join("node");
+    let mut command = Command::new(folder.join("bin/node"));
+    command.args(["--eval", line]).env("NODE_PATH", folder.join("node_modules"));
+    command
+}
+
 fn run(script: &[&str]) -> Command {
     let words = words(script);
     let mut command = Command::new(&words[0]);

@@ -77,7 +77,7 @@ pub fn openapi_validator(document: &Path) -> Output {
 }
 
 /// Nobody's usage is reported from our tests, nothing is asked of the internet, and a script's output is its own.
-const QUIET: [(&str, &str); 5] = [
+pub(crate) const QUIET: [(&str, &str); 5] = [
     ("MLFLOW_DISABLE_TELEMETRY", "true"),
     ("MLFLOW_MODEL_CATALOG_URI", ""),
     ("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true"),
@@ -85,6 +85,6 @@ const QUIET: [(&str, &str); 5] = [
     ("PYTHONDONTWRITEBYTECODE", "1"),
 ];
 
-fn interpreter() -> PathBuf {
+pub(crate) fn interpreter() -> PathBuf {
     root().join("python/bin/python")
 }

@@ -63,6 +63,7 @@ struct EgressState {
     profile: EgressProfile,
     allow: Arc<[Allowed]>,
     proxy: Option<Url>,
+    follows_redirects: bool,
     resolver: Arc<dyn Resolver>,
     /// A name has resolved to no address, or to one that is not public.
     saw_non_public: Arc<AtomicBool>,
@@ -76,9 +77,25 @@ impl Egress {
         Self::with_resolver(profile, allow, proxy, Arc::new(SystemResolver))
     }
 
+    /// Hands redirects back as answers. The caller follows one by asking for the client of its URL, which is checked like the
+    /// first, and sends credentials to no other origin.
+    pub fn without_redirects(profile: EgressProfile, allow: &[Allowed], proxy: Option<Url>) -> Self {
+        Self::build_state(profile, allow, proxy, false, Arc::new(SystemResolver))
+    }
+
     fn with_resolver(profile: EgressProfile, allow: &[Allowed], proxy: Option<Url>, resolver: Arc<dyn Resolver>) -> Self {
+        Self::build_state(profile, allow, proxy, true, resolver)
+    }
+
+    fn build_state(
+        profile: EgressProfile,
+        allow: &[Allowed],
+        proxy: Option<Url>,
+        follows_redirects: bool,
+        resolver: Arc<dyn Resolver>,
+    ) -> Self {
         let (allow, saw_non_public, public, allowed_hosts) = (allow.into(), Arc::default(), OnceLock::new(), OnceLock::new());
-        Self(Arc::new(EgressState { profile, allow, proxy, resolver, saw_non_public, public, allowed_hosts }))
+        Self(Arc::new(EgressState { profile, allow, proxy, follows_redirects, resolver, saw_non_public, public, allowed_hosts }))
     }
 
     /// Refuses a URL that is forbidden as it is written. Names are checked once they are resolved.
@@ -159,11 +176,15 @@ impl EgressState {
             .connect_timeout(CONNECT_TIMEOUT)
             .pool_idle_timeout(IDLE_TIMEOUT)
             .pool_max_idle_per_host(4)
-            .referer(false)
-            .redirect(Policy::custom(|attempt| match check_redirect(attempt.previous(), attempt.url()) {
+            .referer(false);
+        let builder = if self.follows_redirects {
+            builder.redirect(Policy::custom(|attempt| match check_redirect(attempt.previous(), attempt.url()) {
                 Ok(()) => attempt.follow(),
                 Err(blocked) => attempt.error(blocked),
-            }));
+            }))
+        } else {
+            builder.redirect(Policy::none())
+        };
         let (resolver, saw_non_public) = (self.resolver.clone(), self.saw_non_public.clone());
         let checked = CheckedResolver { profile: self.profile, allow: self.allow.clone(), host_allowed, resolver, saw_non_public };
         let builder = match &self.proxy {

@@ -261,3 +261,14 @@ fn exceptions_are_known_before_a_name_is_resolved() {
         assert_eq!(egress.is_allowed(&Url::parse(url).unwrap()), expected, "{url}");
     }
 }
+
+#[tokio::test]
+async fn redirects_are_handed_back_to_who_asks_for_them() {
+    let (port, connections) = server("127.0.0.1:0", "302 Found\r\nLocation: /again").await;
+    let profile = EgressProfile { name: "tools", setting: "RUNTIME_EGRESS_ALLOW", user_agent: "slipway-tests" };
+    let egress = Egress::without_redirects(profile, &["127.0.0.0/8".parse().unwrap()], None);
+    assert_eq!(get(&egress, &format!("http://127.0.0.1:{port}/")).await, Ok(302));
+    assert_eq!(connections.load(Ordering::SeqCst), 1);
+    let private = Egress::without_redirects(profile, &[], None);
+    assert!(get(&private, &format!("http://127.0.0.1:{port}/")).await.is_err());
+}

@@ -1,0 +1,206 @@
+//! Jira against Backlot, whose answers were measured at Jira Cloud. Confluence's searches too; its REST v2 is played by a script,
+//! with answers as Atlassian's documentation has them, because no server is to be had that speaks it.
+
+use slipway_peers::Server;
+
+use super::scripted::{Answer, Asked, Scripted};
+use super::*;
+
+fn issue(at: usize, title: &str, content: &str, comments: &[&str]) -> Value {
+    let comments: Vec<Value> = comments
+        .iter()
+        .map(|text| json!({"content": text, "author_email": "bob@acme.com", "author_name": "Bob", "created_ts": "2026-02-18T00:00:00Z"}))
+        .collect();
+    json!({"source_type": "jira", "doc_id": format!("i{at}"), "project": "platform", "title": title, "content": content, "comments": comments,
+        "issuetype": "Task", "status": "Done", "created": "2026-02-17T02:20:00Z", "updated": "2026-02-17T03:00:00Z", "visibility": "public",
+        "labels": ["reliability"], "author_email": "ava@acme.com", "key": format!("PLAT-{at}")})
+}
+
+fn backlot(documents: &[Value]) -> Server {
+    slipway_peers::backlot(&documents.iter().map(Value::to_string).collect::<Vec<_>>().join("\n"))
+}
+
+fn mounts(token: &str) -> Mounts {
+    Mounts::with(&[("token", token)])
+}
+
+fn jira(server: &Server) -> Value {
+    json!({"type": "jira", "base_url": format!("{}/atlassian", server.url()), "project_key": "PLAT", "credentials_secret": "s"})
+}
+
+#[tokio::test]
+async fn issues_are_listed_in_pages_and_read_with_comments() {
+    let mut issues: Vec<Value> = (2..=250).map(|at| issue(at, &format!("Issue {at}"), "Nothing.", &[])).collect();
+    issues.push(issue(1, "Ingest <lag>", "Lag peaked at 21 minutes.", &["First comment.", "Second comment."]));
+    let server = backlot(&issues);
+    let source = mounts("admin-service-token").open(jira(&server));
+    let items = listed(&*source).await;
+    assert_eq!(items.len(), 250);
+    let item = items.values().find(|item| item.filename == "PLAT-1.html").unwrap();
+    assert!(item.uri.ends_with("/atlassian/browse/PLAT-1") && item.version.as_ref().unwrap().starts_with("2026-02-17"), "{item:?}");
+    let page = String::from_utf8(content(&*source, item).await.unwrap()).unwrap();
+    for expected in [
+        "<h1>PLAT-1: Ingest &lt;lag&gt;</h1>",
+        "Lag peaked at 21 minutes.",
+        "First comment.",
+        "Second comment.",
+        "Bob, 2026-02-18",
+        "reliability",
+    ] {
+        assert!(page.contains(expected), "{expected} in {page}");
+    }
+    let gone = content(&*source, &Item { key: "99999".into(), ..item.clone() }).await.unwrap_err();
+    assert_eq!(gone.kind(), SourceErrorKind::Gone, "{gone}");
+
+    let feed = source.incremental().unwrap();
+    let changes = feed.changes(&feed.now().await.unwrap()).await.unwrap();
+    assert!(!feed.tells_deletions() && changes.removed.is_empty() && changes.more, "{changes:?}");
+}
+
+#[tokio::test]
+async fn credentials_that_jira_forgets_do_not_empty_the_index() {
+    let server = backlot(&[issue(1, "One", "Nothing.", &[])]);
+    // Jira answers strangers with what anybody may see: 200, and no issues.
+    let error = traversed(&*mounts("expired").open(jira(&server))).await.unwrap_err();
+    assert!(matches!(error.wrong_field(), Some("credentials_secret" | "project_key")), "{error}");
+    assert!(!error.to_string().contains("expired"), "{error}");
+
+    let forgets = |header: &'static str| {
+        move |asked: &Asked, before: usize| match before {
+            0 => Answer::json(&json!({"values": [{"id": "1", "key": "PLAT"}]})),
+            1 => Answer::json(&json!({"issues": [{"id": "1", "key": "PLAT-1", "fields": {}}], "nextPageToken": "t", "isLast": false})),
+            _ if asked.target.contains("/project/search?keys=PLAT") => Answer::json(&json!({"values": []})),
+            _ => Answer(format!("200 OK{header}"), json!({"issues": [], "isLast": true}).to_string().into_bytes()),
+        }
+    };
+    for (header, field) in [("\r\nX-Seraph-LoginReason: AUTHENTICATED_FAILED", "credentials_secret"), ("", "project_key")] {
+        let server = Scripted::start(forgets(header)).await;
+        let source = mounts("t").open(json!({"type": "jira", "base_url": server.url, "project_key": "PLAT", "credentials_secret": "s"}));
+        let error = traversed(&*source).await.unwrap_err();
+        assert_eq!(error.wrong_field(), Some(field), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn jira_is_asked_as_it_documents() {
+    let server = Scripted::start(|asked, _| match asked.target.as_str() {
+        "/rest/api/3/myself" => Answer::json(&json!({"accountId": "1"})),
+        _ => Answer::json(&json!({"issues": [], "isLast": true})),
+    })
+    .await;
+    let mounts = Mounts::with(&[("email", "ava@acme.com"), ("api_token", "abc")]);
+    let source = mounts.open(json!({"type": "jira", "base_url": server.url, "jql": "labels = x", "credentials_secret": "s"}));
+    assert_eq!(listed(&*source).await.len(), 0);
+    source.incremental().unwrap().changes(&ChangeCursor(r#"{"since":{"from":0}}"#.into())).await.unwrap();
+    let asked = server.asked();
+    let targets: Vec<(&str, &str)> = asked.iter().map(|asked| (asked.method.as_str(), asked.target.as_str())).collect();
+    let search = ("POST", "/rest/api/3/search/jql");
+    assert_eq!(targets, [("GET", "/rest/api/3/myself"), search, ("GET", "/rest/api/3/myself"), search]);
+    assert_eq!(asked[1].headers["authorization"], "Basic YXZhQGFjbWUuY29tOmFiYw==");
+    let jql = |at: usize| serde_json::from_str::<Value>(&asked[at].body).unwrap()["jql"].as_str().unwrap().to_owned();
+    assert_eq!(jql(1), "(labels = x) ORDER BY created ASC, key ASC");
+    assert!(jql(3).starts_with("(labels = x) AND updated >= \"-") && jql(3).contains("m\" ORDER BY"), "{}", jql(3));
+}
+
+fn page(id: usize, version: u64) -> Value {
+    json!({"id": id.to_string(), "status": "current", "title": format!("Page {id}"), "spaceId": "77", "version": {"number": version},
+        "_links": {"webui": format!("/spaces/ENG/pages/{id}/Page")}})
+}
+
+/// Confluence's REST v2 with a space of `pages`, 50 to an answer, the first with two attachments.
+fn confluence(pages: usize, media: String) -> impl Fn(&Asked, usize) -> Answer {
+    move |asked, _| {
+        let (path, query) = asked.target.split_once('?').unwrap_or((&asked.target, ""));
+        match path.strip_prefix("/wiki/api/v2/").unwrap_or(path) {
+            "spaces" if query.contains("keys=ENG") => Answer::json(&json!({"results": [{"id": "77", "key": "ENG"}], "_links": {}})),
+            "spaces" => Answer::json(&json!({"results": [], "_links": {}})),
+            "spaces/77/pages" => {
+                let start = query.split("cursor=c").nth(1).and_then(|at| at.split('&').next()?.parse().ok()).unwrap_or(1);
+                let results: Vec<Value> = (start..=pages).take(50).map(|id| page(id, 1)).collect();
+                let next = (start + 50 <= pages).then(|| format!("/wiki/api/v2/spaces/77/pages?limit=50&cursor=c{}", start + 50));
+                Answer::json(&json!({"results": results, "_links": {"next": next, "base": "https://x/wiki"}}))
+            }
+            "pages/1/attachments" => Answer::json(&json!({"results": [
+                {"id": "att9", "title": "plan.pdf", "mediaType": "application/pdf", "fileSize": 4, "version": {"number": 3}, "webuiLink": "/x",
+                    "downloadLink": "/rest/api/content/1/child/attachment/att9/download"},
+                {"id": "att10", "title": "logo.png", "mediaType": "image/png", "fileSize": 4, "version": {"number": 1}}], "_links": {}})),
+            "attachments/att9" => Answer::json(&json!({"id": "att9", "title": "plan.pdf", "mediaType": "application/pdf",
+                "downloadLink": "/rest/api/content/1/child/attachment/att9/download"})),
+            "/wiki/rest/api/content/1/child/attachment/att9/download" => Answer::status(&format!("302 Found\r\nLocation: {media}/file")),
+            "pages/1" => {
+                Answer::json(&json!({"id": "1", "title": "Page & 1", "body": {"view": {"value": "<p>Text</p>", "representation": "view"}}}))
+            }
+            path if path.ends_with("/attachments") => Answer::json(&json!({"results": [], "_links": {}})),
+            _ => Answer::status("404 Not Found"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn pages_of_a_space_come_with_their_documents() {
+    let media = Scripted::start(|_, _| Answer("200 OK\r\nContent-Type: application/pdf".into(), b"%PDF".to_vec())).await;
+    let server = Scripted::start(confluence(120, media.url.clone())).await;
+    let config = |space: &str| json!({"type": "confluence", "space_key": space, "base_url": server.url, "credentials_secret": "s"});
+    let source = mounts("t").open(config("ENG"));
+    let items = listed(&*source).await;
+    assert_eq!(items.len(), 121);
+    let (one, plan) = (&items["1"], &items["att9"]);
+    assert_eq!((one.filename.as_str(), one.version.as_deref()), ("Page 1.html", Some("1")));
+    assert_eq!(one.uri, format!("{}/wiki/spaces/ENG/pages/1/Page", server.url));
+    assert_eq!((plan.filename.as_str(), plan.version.as_deref(), plan.size), ("plan.pdf", Some("3"), Some(4)));
+    let html = String::from_utf8(content(&*source, one).await.unwrap()).unwrap();
+    assert!(html.contains("<h1>Page &amp; 1</h1>\n<p>Text</p>"), "{html}");
+    assert_eq!(content(&*source, plan).await.unwrap(), b"%PDF");
+    assert!(!media.asked()[0].headers.contains_key("authorization"), "the media host gets no credentials");
+    assert_eq!(content(&*source, &items["2"]).await.unwrap_err().kind(), SourceErrorKind::Gone);
+    let error = traversed(&*mounts("t").open(config("NONE"))).await.unwrap_err();
+    assert_eq!(error.wrong_field(), Some("space_key"), "{error}");
+}
+
+#[tokio::test]
+async fn a_search_of_confluence_tells_changed_pages() {
+    let page = |at: usize| {
+        json!({"source_type": "confluence", "doc_id": format!("c{at}"), "space": "handbook", "title": format!("Page {at}"), "content": "Text.",
+            "subtype": "page", "created": "2026-01-06T09:00:00Z", "updated": "2026-01-06T09:00:00Z", "version_number": 2, "visibility": "public", "author_email": "ava@acme.com"})
+    };
+    let server = backlot(&(0..130).map(page).collect::<Vec<_>>());
+    drop(rustls::crypto::ring::default_provider().install_default());
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let spaces =
+        client.get(format!("{}/atlassian/wiki/rest/api/space", server.url())).header("authorization", "Bearer admin-service-token");
+    let spaces: Value = serde_json::from_str(&spaces.send().await.unwrap().text().await.unwrap()).unwrap();
+    let key = spaces["results"][0]["key"].as_str().unwrap();
+    let base = format!("{}/atlassian", server.url());
+    let source =
+        mounts("admin-service-token").open(json!({"type": "confluence", "space_key": key, "base_url": base, "credentials_secret": "s"}));
+    let feed = source.incremental().unwrap();
+    let (mut seen, mut at) = (BTreeMap::new(), feed.now().await.unwrap());
+    loop {
+        let changes = feed.changes(&at).await.unwrap();
+        seen.extend(changes.changed.into_iter().map(|item| (item.key.clone(), item)));
+        at = changes.next;
+        if !changes.more {
+            break;
+        }
+    }
+    assert_eq!(seen.len(), 130);
+    assert!(seen.values().all(|item| item.version.as_deref() == Some("2") && item.filename.starts_with("Page ")), "{seen:?}");
+}
+
+#[tokio::test]
+async fn a_change_and_a_deletion_of_issues_are_seen() {
+    let before = backlot(&[issue(1, "One", "Text.", &[]), issue(2, "Two", "Text.", &[]), issue(3, "Three", "Text.", &[])]);
+    let mut changed = issue(1, "One, renamed", "Text.", &[]);
+    changed["updated"] = json!("2026-03-01T00:00:00Z");
+    let after = backlot(&[changed, issue(3, "Three", "Text.", &[])]);
+    let mounts = mounts("admin-service-token");
+    let (before, after) = (listed(&*mounts.open(jira(&before))).await, listed(&*mounts.open(jira(&after))).await);
+    let by_name = |items: &BTreeMap<String, Item>| -> BTreeMap<String, (String, Option<String>)> {
+        items.values().map(|item| (item.filename.clone(), (item.key.clone(), item.version.clone()))).collect()
+    };
+    let (before, after) = (by_name(&before), by_name(&after));
+    assert_eq!(after.keys().collect::<Vec<_>>(), ["PLAT-1.html", "PLAT-3.html"]);
+    assert_eq!(before["PLAT-3.html"], after["PLAT-3.html"]);
+    assert_eq!(before["PLAT-1.html"].0, after["PLAT-1.html"].0, "the same issue");
+    assert_ne!(before["PLAT-1.html"].1, after["PLAT-1.html"].1, "another version");
+}

@@ -1,0 +1,87 @@
+//! A server that answers as a test says, for what other people's servers do not do: errors, pauses, lies.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// What a client asked for.
+#[derive(Debug, Clone)]
+pub(super) struct Asked {
+    pub(super) method: String,
+    /// Path and query.
+    pub(super) target: String,
+    pub(super) headers: HashMap<String, String>,
+    pub(super) body: String,
+}
+
+/// An answer: the status line and headers without the last line break, and the body.
+pub(super) struct Answer(pub(super) String, pub(super) Vec<u8>);
+
+impl Answer {
+    pub(super) fn json(body: &serde_json::Value) -> Self {
+        Self("200 OK\r\nContent-Type: application/json".into(), body.to_string().into_bytes())
+    }
+
+    pub(super) fn status(head: &str) -> Self {
+        Self(head.into(), Vec::new())
+    }
+}
+
+pub(super) struct Scripted {
+    pub(super) url: String,
+    asked: Arc<Mutex<Vec<Asked>>>,
+}
+
+impl Scripted {
+    /// `answer` gets the request and how many came before it.
+    pub(super) async fn start(answer: impl Fn(&Asked, usize) -> Answer + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let (log, answer) = (asked.clone(), Arc::new(answer));
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (log, answer) = (log.clone(), answer.clone());
+                tokio::spawn(async move { serve(stream, &log, &*answer).await });
+            }
+        });
+        Self { url, asked }
+    }
+
+    pub(super) fn asked(&self) -> Vec<Asked> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+async fn serve(mut stream: TcpStream, log: &Mutex<Vec<Asked>>, answer: &(impl Fn(&Asked, usize) -> Answer + ?Sized)) -> Option<()> {
+    let mut bytes = Vec::new();
+    let (head, body) = loop {
+        if stream.read_buf(&mut bytes).await.ok()? == 0 {
+            return None;
+        }
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length = head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse::<usize>().ok());
+            if body.len() >= length.unwrap_or(0) {
+                break (head.to_owned(), body.to_owned());
+            }
+        }
+    };
+    let mut lines = head.lines();
+    let mut first = lines.next()?.split(' ').map(str::to_owned);
+    let headers = lines.filter_map(|line| line.split_once(": ").map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned())));
+    let asked = Asked { method: first.next()?, target: first.next()?, headers: headers.collect(), body };
+    let before = {
+        let mut log = log.lock().unwrap();
+        log.push(asked.clone());
+        log.len() - 1
+    };
+    let Answer(head, body) = answer(&asked, before);
+    let length =
+        if head.to_ascii_lowercase().contains("content-length") { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
+    stream.write_all(format!("HTTP/1.1 {head}\r\n{length}Connection: close\r\n\r\n").as_bytes()).await.ok()?;
+    stream.write_all(&body).await.ok()?;
+    stream.shutdown().await.ok()
+}

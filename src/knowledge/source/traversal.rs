@@ -1,0 +1,89 @@
+//! A walk through everything that a source has. Its end is the only maker of [`Complete`], and a fault takes the walk away:
+//! whoever holds a `Complete` has seen each page.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Item, MAX_ITEMS, Page, PageToken, Skipped, Source, SourceError};
+
+/// Where a traversal stands, to be kept in the database once the items of a page are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResumePoint {
+    traversal: String,
+    items: u64,
+    /// None before the first page; then where the next one begins.
+    after: Option<PageToken>,
+    /// Whether the last page is behind.
+    ended: bool,
+}
+
+/// A walk through everything that a source has, page by page.
+pub struct Traversal<'a> {
+    source: &'a dyn Source,
+    at: ResumePoint,
+}
+
+/// What a step of a traversal brings.
+pub enum Step<'a> {
+    /// Items, and the traversal that goes on behind them.
+    Page { items: Vec<Item>, skipped: Vec<Skipped>, rest: Traversal<'a> },
+    /// Nothing is left.
+    Complete(Complete),
+}
+
+/// Every page of the traversal of this name was handed out: what none of them had is gone at the source.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Complete {
+    traversal: String,
+    items: u64,
+}
+
+impl<'a> Traversal<'a> {
+    /// Begins at the first page. Documents seen have to be marked with the traversal's name, so that those of a traversal that
+    /// was interrupted and resumed are told from those of an older one.
+    pub fn begin(source: &'a dyn Source, name: impl Into<String>) -> Self {
+        Self { source, at: ResumePoint { traversal: name.into(), items: 0, after: None, ended: false } }
+    }
+
+    /// Goes on where an interrupted traversal of the same source and configuration stood.
+    pub fn resume(source: &'a dyn Source, at: ResumePoint) -> Self {
+        Self { source, at }
+    }
+
+    /// To be stored together with the items handed out so far.
+    pub fn resume_point(&self) -> &ResumePoint {
+        &self.at
+    }
+
+    /// The next page, or the end. After a fault the traversal is gone, and `Traversal::resume` takes up the stored point.
+    pub async fn next(mut self) -> Result<Step<'a>, SourceError> {
+        if self.at.ended {
+            return Ok(Step::Complete(Complete { traversal: self.at.traversal, items: self.at.items }));
+        }
+        let Page { items, skipped, next } = self.source.page(self.at.after.as_ref()).await?;
+        if next.is_some() && next == self.at.after {
+            return Err(SourceError::broken("the source answers with the same page again and again"));
+        }
+        self.at.items += items.len() as u64;
+        if self.at.items > MAX_ITEMS {
+            return Err(SourceError::new(
+                super::SourceErrorKind::Misconfigured,
+                format!("the source has more than {MAX_ITEMS} documents; choose a part of it"),
+            ));
+        }
+        self.at.ended = next.is_none();
+        self.at.after = next;
+        Ok(Step::Page { items, skipped, rest: self })
+    }
+}
+
+impl Complete {
+    /// The traversal's name: documents of the source without this mark are gone.
+    pub fn traversal(&self) -> &str {
+        &self.traversal
+    }
+
+    /// The number of documents that were seen.
+    pub fn items(&self) -> u64 {
+        self.items
+    }
+}
