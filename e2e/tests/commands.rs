@@ -91,7 +91,7 @@ fn explain_documents_every_kind() {
         ("agent.spec.envSecrets", "agents.slipway.dev/agent-readable=true"),
         ("agent.spec.podTemplate.nodeSelector", "node"),
         ("agent.status.phase", "Terminated"),
-        ("agent.spec.knowledgeBases", "NotYetEffective"),
+        ("agent.spec.knowledgeBases", "searches"),
         ("agent.spec.governance.policies", "NotYetEffective"),
         ("agent.spec.governance.limits.prices", "SpendingCounted"),
         ("tool.spec.timeout", "seconds"),
@@ -99,6 +99,11 @@ fn explain_documents_every_kind() {
         ("tool.spec.parameters.required", "Default false"),
         ("team.spec.quota", "ResourceQuota"),
         ("knowledgebase.spec.chunkSize", "tokens"),
+        ("knowledgebase.spec.sources.schedule", "cron"),
+        ("knowledgebase.spec.sources.s3.bucket", "bucket"),
+        ("ingestion.spec.sourceName", "spec.sources"),
+        ("ingestion.status.documents.removed", "no more"),
+        ("team.spec.knowledgeVolume", "PersistentVolumeClaim"),
     ];
     for (field, words) in cases {
         let text = kubectl(format!("explain {field}")).ok();

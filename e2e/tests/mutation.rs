@@ -30,7 +30,7 @@ const ENOUGH: usize = 20;
 const MADE: u64 = 30;
 const GROUP: &str = "/apis/agents.slipway.dev/v1";
 /// The kinds of children, and where they are.
-const CHILDREN: [&str; 10] = [
+const CHILDREN: [&str; 11] = [
     "/api/v1/configmaps",
     "/api/v1/limitranges",
     "/api/v1/namespaces",
@@ -39,6 +39,7 @@ const CHILDREN: [&str; 10] = [
     "/api/v1/serviceaccounts",
     "/api/v1/services",
     "/apis/apps/v1/deployments",
+    "/apis/batch/v1/jobs",
     "/apis/networking.k8s.io/v1/networkpolicies",
     "/apis/rbac.authorization.k8s.io/v1/rolebindings",
 ];
@@ -164,7 +165,8 @@ fn furnish(apart: &Apart, kinds: &[Kind], team: &str) {
                 }
             }
             let mut spoken_of = objects.iter().filter(|((resource, place, _), _)| {
-                *place == namespace && ["tools", "skills", "datasets", "evaluationruns"].contains(&resource.as_str())
+                *place == namespace
+                    && ["tools", "skills", "knowledgebases", "ingestions", "datasets", "evaluationruns"].contains(&resource.as_str())
             });
             if let Some((place, object)) = spoken_of.find(|(_, object)| object["status"]["conditions"].is_null()) {
                 return Err(format!("{place:?} should have its status: {object:#}"));

@@ -33,7 +33,7 @@ bill_crates() {
   cargo metadata --locked --quiet --format-version 1 --filter-platform "$host" >"$work/metadata.json"
   cargo tree --locked --quiet --workspace --target "$host" --edges normal,no-proc-macro --prefix depth --no-dedupe --format ' {p}' |
     awk -v folder="$work" '
-      $1 == "0" {program = $2 ~ /^slipway-(manager|runtime)$/ ? $2 : ""}
+      $1 == "0" {program = $2 ~ /^slipway-(manager|runtime|worker)$/ ? $2 : ""}
       program && $2 {seen[program, $2 " " substr($3, 2)] = 1}
       END {for (key in seen) {split(key, part, SUBSEP); print part[2] >(folder "/" part[1] ".crates")}}'
   awk '/^name = / {name = $3} /^version = / {version = $3} /^checksum = / {print name, version, $3}' "$ROOT/Cargo.lock" | tr -d '"' >"$work/locked"

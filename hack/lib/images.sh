@@ -80,9 +80,9 @@ images_programs() {
   local folder
   folder=$(binaries)
   # Of the whole workspace, as everything: another selection would have other features, and compile the world again.
-  cargo_telling build --release --locked --workspace --bin slipway-manager --bin slipway-runtime &&
+  cargo_telling build --release --locked --workspace --bin slipway-manager --bin slipway-runtime --bin slipway-worker &&
     mkdir -p "$STATE/images/programs" &&
-    cp "$folder/slipway-manager" "$folder/slipway-runtime" "$STATE/images/programs/"
+    cp "$folder/slipway-manager" "$folder/slipway-runtime" "$folder/slipway-worker" "$STATE/images/programs/"
 }
 
 # What images have beside the programs, which takes downloads and no compiler.
@@ -92,6 +92,7 @@ images_layers() {
   peers_files
   image_model
   image_git
+  image_ocr
 }
 
 # image_build PROGRAM: .local/images/PROGRAM.tar, and its tag beside it. The state role is the manager, with git.
@@ -105,9 +106,15 @@ image_build() {
     image_git
     layers=("$STATE/images/git.tar")
     variables=', "Env": ["PATH=/usr/bin:/bin"]'
+  elif [[ $1 == slipway-worker ]]; then
+    image_model
+    image_ocr
+    layers=("$STATE/images/minilm.tar" "$STATE/images/ocr.tar")
+    variables=', "Env": ["PATH=/usr/bin:/bin"]'
   fi
   version=$(sed -n 's/^appVersion: *"\{0,1\}\([^"]*\)"\{0,1\}$/\1/p' Chart.yaml)
-  bill "$1" "$version" "$rootfs" ${layers[@]+"${layers[@]/%.tar/.bill}"}
+  [[ -z ${layers[*]-} ]] || cat "${layers[@]/%.tar/.bill}" >"$rootfs.layers"
+  bill "$1" "$version" "$rootfs" ${layers[@]+"$rootfs.layers"}
   image_seal "$1" "$version" \
     "{\"Entrypoint\": [\"/$program\"], \"User\": \"65532:65532\"$variables}" ${layers[@]+"${layers[@]}"}
 }
@@ -166,22 +173,32 @@ image_model() {
   echo "$source" >"$layer.source"
 }
 
-# Git with https and ssh, as a layer of its own: what images.d/git-files names of Debian's packages, the libraries that
-# those load, and the packages' terms. It changes with the packages alone.
+# Git with https and ssh. What else these packages' programs load is for what we leave out: Perl, terminals, keys in hardware.
 image_git() {
-  local source layer=$STATE/images/git files programs library libraries loader
-  # What else these packages' programs load is for what we leave out: Perl, terminals, keys in hardware.
-  source=$(packages_unpack 'libexpat1|libcbor0.8|libfido2-1|libudev1|libedit2|libtinfo6|libbsd0|libmd0|libdb5.3|libsasl2-modules-db|libgcc-s1' \
-    git openssh-client dash)
-  [[ $(cat "$layer.source" 2>/dev/null) != "$source $(sha256sum <"$ROOT/hack/images.d/git-files")" || ! -s $layer.tar.digest || ! -s $layer.bill ]] || return 0
-  mapfile -t files <"$ROOT/hack/images.d/git-files"
-  mapfile -t programs < <(cd "$source" && find "${files[@]}" -type f)
+  image_packages git 'libexpat1|libcbor0.8|libfido2-1|libudev1|libedit2|libtinfo6|libbsd0|libmd0|libdb5.3|libsasl2-modules-db|libgcc-s1' \
+    git openssh-client dash
+}
+
+# What reads scanned and other pages of documents: poppler's programs, and tesseract for English.
+image_ocr() {
+  image_packages ocr 'libpango.*|libcairo.*|libx11.*|libxcb.*|libxext6|libxrender1|libxft2|libxau6|libxdmcp6|libsasl2-modules-db' \
+    poppler-utils tesseract-ocr tesseract-ocr-eng fontconfig-config
+}
+
+# image_packages LAYER WITHOUT PACKAGE...: a layer of its own with what images.d/LAYER-files names of Debian's packages, the
+# libraries that those programs load, and the packages' terms. It changes with the packages alone.
+image_packages() {
+  local layer=$STATE/images/$1 list=$ROOT/hack/images.d/$1-files source files programs library libraries loader
+  source=$(packages_unpack "${@:2}")
+  [[ $(cat "$layer.source" 2>/dev/null) != "$source $(sha256sum <"$list")" || ! -s $layer.tar.digest || ! -s $layer.bill ]] || return 0
+  mapfile -t files <"$list"
+  mapfile -t programs < <(cd "$source" && find "${files[@]}" -type f -path '*bin/*' -o -type f -path '*/git-core/*')
   libraries=$(packages_libraries "$source" "${programs[@]}")
   rm -rf "$layer"
   mkdir -p "$layer"
   (cd "$source" && cp --no-dereference --preserve=links,mode --parents "${files[@]}" usr/share/doc/*/copyright "$layer")
   # Where programs look for the loader is written at their beginning.
-  loader=$(head -c 4096 "$layer/usr/bin/git" | tr '\0' '\n' | grep -am1 '/ld-linux')
+  loader=$(head -c 4096 "$layer/${programs[0]}" | tr '\0' '\n' | grep -am1 '/ld-linux')
   install_file "$(head -1 <<<"$libraries")" "$layer$loader"
   tail -n +2 <<<"$libraries" | while read -r library; do
     install_file "$library" "$layer${library#"$source"}" 644
@@ -191,7 +208,7 @@ image_git() {
   plain_tar "$layer.tar" "$layer"
   rm -rf "$layer"
   sha256sum "$layer.tar" | cut -d' ' -f1 >"$layer.tar.digest"
-  echo "$source $(sha256sum <"$ROOT/hack/images.d/git-files")" >"$layer.source"
+  echo "$source $(sha256sum <"$list")" >"$layer.source"
 }
 
 # PostgreSQL with pgvector for a cluster that has no database: the programs that hack/peers pins, this machine's
@@ -263,7 +280,7 @@ image_name() { echo "slipway.dev/$1:$(cat "$STATE/images/$1.tag")"; }
 # What Helm must be told, so that the cluster runs these very images.
 image_settings() {
   local registry=${1:-slipway.dev} part
-  for part in manager state runtime; do
+  for part in manager state runtime worker; do
     printf '%s\n' --set "$part.image.repository=$registry/slipway-$part" \
       --set-string "$part.image.tag=$(cat "$STATE/images/slipway-$part.tag")"
   done

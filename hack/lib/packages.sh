@@ -96,7 +96,8 @@ packages_libraries() {
   paths=$(find "$folder" -path '*-linux-*' -name '*.so.*' -printf '%h\n' | sort -u | paste -sd:)
   echo "$loader"
   for program in "$@"; do
-    library=$("$loader" --inhibit-cache --library-path "$paths" --list "$folder/$program") || die "$program does not load:" "$library"
+    library=$("$loader" --inhibit-cache --library-path "$paths" --list "$folder/$program") && [[ $library != *"not found"* ]] ||
+      die "$program does not load:" "$library"
     grep -oE "$folder/[^ ]+" <<<"$library"
   done | grep -v '/ld-linux' | sort -u
 }

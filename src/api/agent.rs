@@ -128,7 +128,7 @@ pub struct AgentSpec {
     #[x_kube(merge_strategy = kube::core::ListMerge::Set)]
     pub tools: Vec<String>,
 
-    /// Knowledge bases of the same namespace, by name or by id (kb_...). This version of Slipway does not search them yet; the condition NotYetEffective says so.
+    /// Knowledge bases of the same namespace that the agent searches, by name or by id (kb_...). They lie in the platform's database.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), inner(length(min = 1, max = 66)))]
     #[x_kube(merge_strategy = kube::core::ListMerge::Set)]

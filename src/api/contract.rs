@@ -8,6 +8,7 @@ pub mod tools;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::agent::Guard;
 use crate::tool::{Method, Parameter, Protocol, ToolType};
@@ -16,6 +17,8 @@ pub const PORT: i32 = 8000;
 pub const CONTROL_PORT: i32 = 8001;
 /// Where `credentialSecret` is mounted.
 pub const CREDENTIALS: &str = "/var/run/slipway/credentials";
+/// Where an ingestion finds the team's volume.
+pub const LOCAL_FOLDER: &str = "/var/lib/slipway/local";
 /// Where skills are mounted, each in a folder of its name.
 pub const SKILLS_FOLDER: &str = "/var/run/slipway/skills";
 /// Linux allows 128 KiB for one variable; this leaves room for its name.
@@ -52,6 +55,9 @@ pub const OTEL_ATTRIBUTES: &str = "OTEL_RESOURCE_ATTRIBUTES";
 pub const DATABASE_MIGRATE: &str = "RUNTIME_DATABASE_MIGRATE";
 pub const DATABASE_PREPARED_STATEMENTS: &str = "RUNTIME_DATABASE_PREPARED_STATEMENTS";
 pub const KNOWLEDGE_BASES: &str = "RUNTIME_KNOWLEDGE_BASES";
+/// The database of chunks, for workers and ingestions.
+pub const KNOWLEDGE_URL: &str = "SLIPWAY_KNOWLEDGE_URL";
+pub const INGESTION: &str = "SLIPWAY_INGESTION";
 /// Percent of answers that are scored; set together with the next three, and only where answers are stored.
 pub const EVAL_SAMPLE_RATE: &str = "RUNTIME_EVAL_SAMPLE_RATE";
 pub const EVAL_SAMPLES_PER_DAY: &str = "RUNTIME_EVAL_SAMPLES_PER_DAY";
@@ -163,6 +169,21 @@ pub struct KnowledgeBaseConfig {
     pub store: String,
     pub connection_url: String,
     pub embedding: EmbeddingConfig,
+}
+
+/// `SLIPWAY_INGESTION`: what the pod of an ingestion is to do.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq)]
+pub struct IngestionConfig {
+    /// Of the Ingestion. The progress in the database bears it.
+    pub uid: String,
+    pub name: String,
+    pub kb_id: String,
+    pub embedding: EmbeddingConfig,
+    /// The source that the documents belong to.
+    pub source_name: String,
+    /// As the REST API has it, with `type`; none of an upload.
+    pub source: Option<Value>,
+    pub upload: Option<String>,
 }
 
 /// How the chunks of a knowledge base were made.

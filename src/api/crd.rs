@@ -14,6 +14,7 @@ pub fn all() -> Vec<CustomResourceDefinition> {
         crate::Team::crd(),
         crate::Tool::crd(),
         crate::KnowledgeBase::crd(),
+        crate::Ingestion::crd(),
         crate::Skill::crd(),
         crate::Agent::crd(),
         crate::AgentRelease::crd(),

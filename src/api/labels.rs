@@ -12,6 +12,10 @@ pub const OPERATOR: &str = "slipway-manager";
 
 /// The agent that an object belongs to.
 pub const AGENT: &str = "agents.slipway.dev/agent";
+/// The ingestion that a Job or pod carries out.
+pub const INGESTION: &str = "agents.slipway.dev/ingestion";
+/// On pods that are no agent's: what they are of the platform, `worker` or `ingestion`. NetworkPolicies of the team select by it.
+pub const COMPONENT: &str = "app.kubernetes.io/component";
 /// The skill that a ConfigMap holds.
 pub const SKILL: &str = "agents.slipway.dev/skill";
 /// The track of the agent that an object belongs to: [`crate::Track::as_str`].

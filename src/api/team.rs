@@ -50,6 +50,10 @@ pub struct TeamSpec {
     #[schemars(length(max = 64), inner(length(min = 1, max = 256)))]
     #[x_kube(merge_strategy = kube::core::ListMerge::Set)]
     pub gcp_service_accounts: Vec<String>,
+    /// A PersistentVolumeClaim in the team's namespace whose files knowledge bases of the team can read, as sources of type local. It is mounted read-only. Default is none: such sources are refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"))]
+    pub knowledge_volume: Option<String>,
     /// What agents of this team may ask for in podTemplate, beyond what the chart allows in every team. Whoever writes an Agent cannot allow it to themselves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allowed_pod_settings: Option<AllowedPodSettings>,

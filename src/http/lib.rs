@@ -1,6 +1,8 @@
 //! The HTTP server that Slipway's processes share: connections and their limits, bounded JSON bodies, replies, errors and
 //! event streams. A server is one call, see `examples/hello.rs`.
 
+pub mod access;
+mod body;
 mod budget;
 pub mod callback;
 mod connection;
@@ -11,6 +13,7 @@ mod id;
 mod listen;
 pub mod memory;
 mod metered;
+pub mod multipart;
 mod proxies;
 mod query;
 mod reply;
@@ -19,6 +22,7 @@ mod serve;
 mod slots;
 pub mod token;
 
+pub use body::{BodyLimits, BodyReader};
 pub use budget::{CONNECTION_BYTES, HEAD_BYTES, Holder, MemoryPlan, RELAYED_BYTES, STREAM_BYTES};
 pub use error::Error;
 pub use events::Event;

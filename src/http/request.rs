@@ -14,6 +14,7 @@ use serde_json::error::Category;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
+use crate::body::{BodyLimits, BodyReader};
 use crate::budget::{FREE_BYTES, VALUE_BYTES};
 use crate::error::Error;
 use crate::id::RequestId;
@@ -25,7 +26,7 @@ const MAX_JSON_BYTES: usize = 1024 * 1024;
 /// The most that is read of a refused body before the answer, so that a client that is still sending sees the answer instead
 /// of a reset connection.
 const MAX_DISCARDED_BYTES: usize = 8 * 1024 * 1024;
-const DISCARD_TIMEOUT: Duration = Duration::from_secs(2);
+pub(crate) const DISCARD_TIMEOUT: Duration = Duration::from_secs(2);
 /// The longest message that quotes a body.
 const MAX_MESSAGE_BYTES: usize = 300;
 
@@ -133,6 +134,11 @@ impl Request {
         }
     }
 
+    /// The body, to be read piece by piece.
+    pub fn into_body(self, limits: BodyLimits) -> BodyReader {
+        BodyReader::new(self.body, &self.head.headers, limits)
+    }
+
     async fn too_large(&mut self, limit: impl Display) -> Error {
         self.refused(Error::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the body may have at most {limit} bytes"))).await
     }
@@ -143,12 +149,16 @@ impl Request {
     }
 
     async fn refused(&mut self, error: Error) -> Error {
-        // A client that waits for `100 Continue` has not sent the body.
-        if !self.head.headers.contains_key(header::EXPECT) {
+        if !waits_to_continue(&self.head.headers) {
             let _ = timeout(DISCARD_TIMEOUT, discarded(&mut self.body)).await;
         }
         error
     }
+}
+
+/// A client that waits for `100 Continue` has not sent the body.
+pub(crate) fn waits_to_continue(headers: &HeaderMap) -> bool {
+    headers.contains_key(header::EXPECT)
 }
 
 fn slow() -> Error {
@@ -214,7 +224,7 @@ fn parsed_bytes(json: &[u8]) -> u64 {
     2 * json.len() as u64 + values * VALUE_BYTES
 }
 
-async fn discarded(body: &mut Incoming) {
+pub(crate) async fn discarded(body: &mut Incoming) {
     let mut seen = 0;
     while seen < MAX_DISCARDED_BYTES {
         match body.frame().await {

@@ -14,7 +14,7 @@ use slipway_egress::Allowed;
 use slipway_http::Network;
 use slipway_mlflow::Login;
 use slipway_operator::database::{DatabaseUrl, DatabaseUrlError};
-use slipway_operator::settings::{AgentDefaults, TeamNetwork};
+use slipway_operator::settings::{AgentDefaults, TeamNetwork, WorkerSettings};
 use slipway_operator::tenancy::Wanted;
 use slipway_rest::RateLimits;
 
@@ -153,6 +153,10 @@ pub(crate) struct Arguments {
     /// The network policies of teams, beyond the connections that every agent needs, as JSON: {"enabled": true, "dns": [...], "egress": [], "ingress": []}.
     #[arg(long, env = "SLIPWAY_TEAM_NETWORK", default_value = "{}", value_parser = json::<TeamNetwork>)]
     pub team_network: TeamNetwork,
+
+    /// What searches and fills knowledge bases, as JSON: {"image": ..., "resources": ..., "ingestion": {...}, "egress": []}.
+    #[arg(long, env = "SLIPWAY_WORKER", default_value = "{}", value_parser = json::<WorkerSettings>)]
+    pub worker: WorkerSettings,
 
     /// The podTemplate settings that agents of every team may use, as JSON: {"priorityClassNames": [], "annotations": [], ...}.
     #[arg(long, env = "SLIPWAY_ALLOWED_POD_SETTINGS", default_value = "{}", value_parser = json::<AllowedPodSettings>)]

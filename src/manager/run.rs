@@ -172,6 +172,7 @@ fn settings(arguments: &Arguments, keys: &Keys, relay: &Signer) -> anyhow::Resul
         runtime_image: arguments.runtime_image.clone(),
         agent_defaults: arguments.agent_defaults.clone(),
         team_network: arguments.team_network.clone(),
+        worker: arguments.worker.clone(),
         allowed_pod_settings: arguments.allowed_pod_settings.clone(),
         team_quota: arguments.team_quota.clone(),
         database,

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use kube::api::{ApiResource, TypeMeta};
-use slipway_api::{EvaluationRun, KnowledgeBase, Team, Tool};
+use slipway_api::{EvaluationRun, Ingestion, KnowledgeBase, Team, Tool};
 use slipway_cluster::cached::{CachedAgent, Guarded};
 use slipway_cluster::references::References;
 use slipway_cluster::watch::Readiness;
@@ -31,6 +31,7 @@ pub(crate) struct Caches {
     pub agents: Cache<CachedAgent>,
     pub tools: Cache<Guarded<Tool>>,
     pub knowledge_bases: Cache<Guarded<KnowledgeBase>>,
+    pub ingestions: Cache<Guarded<Ingestion>>,
     pub skills: Cache<CachedSkill>,
     pub datasets: Cache<CachedDataset>,
     pub evaluation_runs: Cache<Guarded<EvaluationRun>>,
@@ -132,10 +133,11 @@ pub(crate) enum ChildKind {
     NetworkPolicy,
     ResourceQuota,
     LimitRange,
+    Job,
 }
 
 impl ChildKind {
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::ConfigMap,
         Self::Deployment,
         Self::Service,
@@ -146,10 +148,11 @@ impl ChildKind {
         Self::NetworkPolicy,
         Self::ResourceQuota,
         Self::LimitRange,
+        Self::Job,
     ];
 
     pub(crate) fn resource(self) -> ApiResource {
-        use k8s_openapi::api::{apps, core, networking, rbac};
+        use k8s_openapi::api::{apps, batch, core, networking, rbac};
         match self {
             Self::ConfigMap => ApiResource::erase::<core::v1::ConfigMap>(&()),
             Self::Deployment => ApiResource::erase::<apps::v1::Deployment>(&()),
@@ -161,6 +164,7 @@ impl ChildKind {
             Self::NetworkPolicy => ApiResource::erase::<networking::v1::NetworkPolicy>(&()),
             Self::ResourceQuota => ApiResource::erase::<core::v1::ResourceQuota>(&()),
             Self::LimitRange => ApiResource::erase::<core::v1::LimitRange>(&()),
+            Self::Job => ApiResource::erase::<batch::v1::Job>(&()),
         }
     }
 

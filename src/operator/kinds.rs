@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use kube::Api;
-use slipway_api::{Agent, Dataset, EvaluationRun, KnowledgeBase, Skill, Team, Tool};
+use slipway_api::{Agent, Dataset, EvaluationRun, Ingestion, KnowledgeBase, Skill, Team, Tool};
 use slipway_cluster::cached::{CachedAgent, trimmed};
 use slipway_cluster::watch::{namespaced, scopes};
 
@@ -15,7 +15,7 @@ use crate::context::Context;
 use crate::control_port::Sign;
 use crate::feedback::FeedbackDelivery;
 use crate::upkeep::Upkeep;
-use crate::{agent, dataset, evaluation_run, skill, team, tool, watches};
+use crate::{agent, dataset, evaluation_run, ingestion, knowledge_base, skill, team, tool, watches};
 
 /// Makes the controllers known, in the order in which they hear of changes, and starts every watch.
 pub(crate) fn register(context: &Arc<Context>, sign: Option<Sign>) {
@@ -29,6 +29,8 @@ pub(crate) fn register(context: &Arc<Context>, sign: Option<Sign>) {
         Arc::new(evaluation_run::Controller::new(context.clone(), sign.clone())),
         Arc::new(evaluation_run::Delivery::new(context.clone(), sign)),
         Arc::new(FeedbackDelivery::new(context.clone())),
+        Arc::new(knowledge_base::Controller::new(context.clone())),
+        Arc::new(ingestion::Controller::new(context.clone())),
         Arc::new(Upkeep::new(context.clone())),
     ]);
     let scopes = scopes(&context.settings.watch_namespaces);
@@ -37,6 +39,7 @@ pub(crate) fn register(context: &Arc<Context>, sign: Option<Sign>) {
         watches::objects::<Agent, _>(context, namespaced(client, scope), scope, |caches| &caches.agents, CachedAgent::from);
         watches::objects::<Tool, _>(context, namespaced(client, scope), scope, |caches| &caches.tools, trimmed);
         watches::objects::<KnowledgeBase, _>(context, namespaced(client, scope), scope, |caches| &caches.knowledge_bases, trimmed);
+        watches::objects::<Ingestion, _>(context, namespaced(client, scope), scope, |caches| &caches.ingestions, trimmed);
         watches::objects::<EvaluationRun, _>(context, namespaced(client, scope), scope, |caches| &caches.evaluation_runs, trimmed);
         watches::objects::<Skill, _>(context, namespaced(client, scope), scope, |caches| &caches.skills, CachedSkill::from);
         watches::objects::<Dataset, _>(context, namespaced(client, scope), scope, |caches| &caches.datasets, CachedDataset::from);

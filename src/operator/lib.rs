@@ -1,6 +1,6 @@
 //! The controllers: what turns an `Agent` into a Deployment, a `Team` into a namespace, and says how it went.
 //!
-//! `watches` fill the `caches` and publish changes; the controllers (`agent`, `evaluation_run`, `skill`, `team`, `tool`) hear of them, request
+//! `watches` fill the `caches` and publish changes; the controllers (`agent`, `evaluation_run`, `ingestion`, `knowledge_base`, `skill`, `team`, `tool` and so on) hear of them, request
 //! what depends on them, and reconcile while this process leads; `children` are written in one place. `kinds` is the list.
 
 mod admission;
@@ -15,7 +15,9 @@ mod drift;
 mod evaluation_run;
 mod fault;
 mod feedback;
+mod ingestion;
 mod kinds;
+mod knowledge_base;
 pub mod metrics;
 mod pending_warnings;
 mod quantity;
@@ -33,6 +35,7 @@ mod tool_rules;
 mod unchanged;
 mod upkeep;
 mod watches;
+mod worker;
 
 use std::sync::Arc;
 

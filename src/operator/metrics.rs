@@ -11,7 +11,7 @@ use prometheus_client::metrics::histogram::Histogram;
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ByOutcome {
     /// Of a run: `started`, `passed`, `not_passed`, `failed` or `cancelled`; of a delivery: `delivered` or `failed`,
-    /// of a mark besides `no_trace` or `refused`.
+    /// of a mark besides `no_trace` or `refused`; of an ingestion `started`, `completed`, `failed` or `cancelled`.
     pub outcome: &'static str,
 }
 
@@ -28,6 +28,7 @@ pub struct Metrics {
     pub evaluation_durations: Histogram,
     pub evaluation_deliveries: Family<ByOutcome, Counter>,
     pub feedback_deliveries: Family<ByOutcome, Counter>,
+    pub ingestions: Family<ByOutcome, Counter>,
 }
 
 impl Metrics {
@@ -43,6 +44,7 @@ impl Metrics {
             evaluation_durations: Histogram::new([1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0]),
             evaluation_deliveries: Family::default(),
             feedback_deliveries: Family::default(),
+            ingestions: Family::default(),
         };
         shared.register("leader", "1 while this process holds the lease", metrics.leader.clone());
         shared.register("rollouts", "Agents whose pods are being replaced because the platform changed", metrics.rollouts.clone());
@@ -73,6 +75,7 @@ impl Metrics {
             "Marks that were sent to MLflow after their callers had gone, by outcome",
             metrics.feedback_deliveries.clone(),
         );
+        shared.register("ingestions", "Ingestions that started or ended, by outcome", metrics.ingestions.clone());
         metrics
     }
 }

@@ -31,6 +31,8 @@ pub(crate) enum Change {
     Platform,
     /// The database was asked to bring its schema up to date, and has done so or not.
     Database { ready: bool },
+    /// The same of the database of knowledge bases.
+    Knowledge,
     /// A Team waits until rows of an earlier one have gone.
     RowsInTheWay(Key),
 }

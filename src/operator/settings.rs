@@ -26,6 +26,7 @@ pub struct Settings {
     pub runtime_image: String,
     pub agent_defaults: AgentDefaults,
     pub team_network: TeamNetwork,
+    pub worker: WorkerSettings,
     /// What agents of every team may ask for in podTemplate.
     pub allowed_pod_settings: AllowedPodSettings,
     /// What a team may have unless it says otherwise, as in a ResourceQuota.
@@ -80,6 +81,67 @@ pub struct AgentDefaults {
     pub pod_template: PodTemplate,
 }
 
+/// What searches and fills knowledge bases, in the namespace of each team that has one.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct WorkerSettings {
+    pub image: String,
+    /// Of the worker. Requests and limits of cpu and memory are always set, for the sake of quotas.
+    pub resources: Resources,
+    pub ingestion: IngestionSettings,
+    /// Where workers and ingestions may connect to, beyond name servers and the platform's namespace.
+    pub egress: Vec<NetworkPolicyEgressRule>,
+}
+
+/// The Jobs that carry ingestions out.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct IngestionSettings {
+    pub resources: Resources,
+    /// The most bytes of files that a pod writes for a while.
+    pub scratch: Quantity,
+    /// How long one may take, in seconds, all attempts together.
+    pub deadline_seconds: u32,
+    /// How many of a team run at once.
+    pub concurrency: u32,
+    /// How many that have ended are kept of a knowledge base.
+    pub history: u32,
+    /// For how many seconds one that has ended is kept.
+    pub ttl_seconds: u32,
+}
+
+impl Default for WorkerSettings {
+    fn default() -> Self {
+        Self {
+            image: concat!("slipway.dev/slipway-worker:", env!("CARGO_PKG_VERSION")).to_owned(),
+            resources: resources(["50m", "128Mi"], ["1", "512Mi"]),
+            ingestion: IngestionSettings::default(),
+            egress: Vec::new(),
+        }
+    }
+}
+
+impl Default for IngestionSettings {
+    fn default() -> Self {
+        Self {
+            resources: resources(["250m", "256Mi"], ["1", "1Gi"]),
+            scratch: Quantity("1Gi".to_owned()),
+            deadline_seconds: 6 * 3600,
+            concurrency: 4,
+            history: 20,
+            ttl_seconds: 7 * 24 * 3600,
+        }
+    }
+}
+
+/// Of cpu and memory.
+fn resources(requests: [&str; 2], limits: [&str; 2]) -> Resources {
+    let amounts = |[cpu, memory]: [&str; 2]| {
+        [("cpu", cpu), ("memory", memory)].map(|(name, amount)| (name.to_owned(), Quantity(amount.to_owned()))).into()
+    };
+    Resources { requests: amounts(requests), limits: amounts(limits) }
+}
+
 /// What the network policies of every team allow beyond what agents always need.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
@@ -89,6 +151,19 @@ pub struct TeamNetwork {
     pub dns: Vec<NetworkPolicyPeer>,
     pub egress: Vec<NetworkPolicyEgressRule>,
     pub ingress: Vec<NetworkPolicyIngressRule>,
+}
+
+impl Settings {
+    /// The model of knowledge bases that name none: one of the platform's own server, if it has one, else the one that comes
+    /// with the images.
+    pub(crate) fn embedding_model(&self) -> &'static str {
+        if self.ollama_base_url.is_some() { "nomic-embed-text" } else { "builtin:all-minilm-l6-v2" }
+    }
+
+    /// What completes the name of a Service in the platform's namespace.
+    pub(crate) fn platform_suffix(&self) -> String {
+        format!("{}.svc.{}", self.platform_namespace, self.cluster_domain)
+    }
 }
 
 impl Default for TeamNetwork {

@@ -1,19 +1,22 @@
 //! The team controller: a namespace for each Team, and all that keeps tenants apart in it.
 
 mod build;
+mod worker;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{Namespace, NamespaceStatus};
+use k8s_openapi::api::core::v1::{Namespace, NamespaceStatus, Secret};
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::{Resource, ResourceExt};
 use serde_json::Value;
+use slipway_api::agent::{AGENT_ENV, RUNTIME_SECRET};
 use slipway_api::condition::{self, DATABASE_ISOLATED, Finding, READY, STALLED};
 use slipway_api::names::TeamSlug;
-use slipway_api::{Agent, Team, TeamStatus, ids, labels};
+use slipway_api::{Agent, KnowledgeBase, Team, TeamStatus, ids, labels};
 use slipway_cluster::controller::{Next, Phase, RESYNC, Requests};
 use slipway_cluster::event::EventSpec;
 use slipway_cluster::{Key, write};
@@ -22,6 +25,7 @@ use tokio::task::JoinHandle;
 
 use crate::admission;
 use crate::caches::ChildKind;
+use crate::caches::secret::keyed_hash;
 use crate::children::{self, Outcome};
 use crate::context::Context;
 use crate::registry::{Change, Maker, Registered};
@@ -39,6 +43,8 @@ const MAKER: Maker = Maker {
         ChildKind::NetworkPolicy,
         ChildKind::ResourceQuota,
         ChildKind::LimitRange,
+        ChildKind::Deployment,
+        ChildKind::Service,
     ],
     is_namespaced: false,
 };
@@ -79,11 +85,16 @@ impl Registered for Controller {
             self.requests.add(key.clone());
         } else if let Some(team) = change.of::<Agent>().and_then(|agent| of(&agent.namespace)) {
             self.requests.add_after(team, COUNT_DELAY);
+        } else if let Some(team) = change.of::<KnowledgeBase>().and_then(|base| of(&base.namespace)) {
+            // Whether it has one decides whether it has a worker; its status moves while it is filled.
+            self.requests.add_after(team, COUNT_DELAY);
+        } else if let Some(secret) = change.of::<Secret>().filter(|secret| [AGENT_ENV, RUNTIME_SECRET].contains(&&*secret.name)) {
+            self.requests.add_all(of(&secret.namespace));
         }
         match change {
             Change::Child("Team", key) => self.requests.add(key.clone()),
             Change::Namespace(namespace) => self.requests.add_all(of(namespace)),
-            Change::Database { .. } => self.request_all(),
+            Change::Database { .. } | Change::Knowledge => self.request_all(),
             Change::RowsInTheWay(key) => self.requests.add_after(key.clone(), UNAVAILABLE_TTL),
             _ => {}
         }
@@ -93,7 +104,7 @@ impl Registered for Controller {
         Some(&MAKER)
     }
 
-    /// A Team has a dozen children at most and several of a kind, so that all are built to find one.
+    /// A Team has a score of children at most and several of a kind, so that all are built to find one.
     fn desired(&self, owner: &Key, kind: ChildKind, live: &DynamicObject) -> Option<Value> {
         let name = live.metadata.name.as_deref()?;
         let all = desired(self, owner)?;
@@ -147,7 +158,9 @@ async fn reconcile(controller: &Controller, key: &Key) -> Next<write::Error> {
     };
     let mut outcomes = Vec::new();
     let mut verdict = Verdict { ready: true, stalled: false, reason: "NamespaceReady", message: "the namespace is in shape".to_owned() };
-    for (kind, value) in desired(controller, key).unwrap_or_default() {
+    let all = desired(controller, key).unwrap_or_default();
+    let wanted: BTreeSet<(ChildKind, String)> = all.iter().map(|(kind, body)| (*kind, children::name(body).to_owned())).collect();
+    for (kind, value) in all {
         let name = value["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let outcome = children::apply(context, kind, team.uid().as_deref().unwrap_or_default(), &value, MANAGER).await?;
         verdict = match &outcome {
@@ -181,8 +194,8 @@ async fn reconcile(controller: &Controller, key: &Key) -> Next<write::Error> {
             return Ok(Some(BINDING_TAKES));
         }
     }
-    if !verdict.stalled {
-        remove_orphans(controller, team).await?;
+    if !verdict.stalled && !wanted.is_empty() {
+        remove_orphans(context, team, &wanted).await?;
     }
     if let Some(names) = children::named(&outcomes, &Outcome::Repaired) {
         let note = format!("Put back after a change by somebody else: {names}");
@@ -202,7 +215,25 @@ fn desired(controller: &Controller, key: &Key) -> Option<Vec<(ChildKind, Value)>
     let team = object.0.as_ref().ok()?;
     let uid = team.uid().unwrap_or_default();
     let access = context.tenancy.as_ref().map_or(Access::Without, |tenancy| tenancy.access(&key.name, &uid));
-    build::build(team, build::Surroundings { settings: &context.settings, access: &access, counts: counts(controller) }).ok()
+    let namespace = namespace(team);
+    let has_knowledge = !context.caches.knowledge_bases.in_namespace(&namespace).is_empty();
+    let secrets_hash = if has_knowledge { secrets_hash(context, &namespace) } else { None };
+    let surroundings = build::Surroundings {
+        settings: &context.settings,
+        access: &access,
+        counts: counts(controller),
+        has_knowledge,
+        secrets_hash: secrets_hash.as_deref(),
+    };
+    build::build(team, surroundings).ok()
+}
+
+/// A keyed hash over the Secrets that the team's worker reads.
+fn secrets_hash(context: &Context, namespace: &str) -> Option<String> {
+    let secret = |name: &'static str| Some((name, context.caches.secrets.get(&Key::new(namespace, name))?.hash));
+    let used: Vec<_> = [AGENT_ENV, RUNTIME_SECRET].into_iter().filter_map(secret).collect();
+    let pairs = used.iter().map(|(name, hash)| (name.as_bytes(), hash.as_slice()));
+    (!used.is_empty()).then(|| hex::encode(keyed_hash(&context.settings.secrets_hash_key, pairs)))
 }
 
 /// Whether Kubernetes' quota controller can be taken to know our kinds, which it looks for every 30 s. What a quota names
@@ -225,18 +256,14 @@ fn counts(controller: &Controller) -> bool {
     counts
 }
 
-/// A quota or limit that is no longer wanted goes.
-async fn remove_orphans(controller: &Controller, team: &Team) -> Result<(), write::Error> {
-    let context = &*controller.context;
+/// A quota, a limit, a network policy or a worker that is no longer wanted goes. What else a Team makes it always wants.
+async fn remove_orphans(context: &Context, team: &Team, wanted: &BTreeSet<(ChildKind, String)>) -> Result<(), write::Error> {
     let namespace = namespace(team);
-    let unwanted = [
-        (ChildKind::ResourceQuota, build::amounts(team, &context.settings, counts(controller)).is_empty()),
-        (ChildKind::LimitRange, team.spec.container_limits.is_none()),
-        (ChildKind::NetworkPolicy, !context.settings.team_network.enabled),
-    ];
-    for (kind, _) in unwanted.into_iter().filter(|(_, unwanted)| *unwanted) {
+    let kinds =
+        [ChildKind::ResourceQuota, ChildKind::LimitRange, ChildKind::NetworkPolicy, ChildKind::Deployment, ChildKind::Service];
+    for kind in kinds {
         for (key, child) in context.caches.children(kind).in_namespace(&namespace) {
-            if child.owner == team.uid() && !child.deleting {
+            if child.owner == team.uid() && !child.deleting && !wanted.contains(&(kind, key.name.clone())) {
                 children::delete(context, kind, &key).await?;
             }
         }

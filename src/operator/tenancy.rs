@@ -3,6 +3,7 @@
 //!
 //! A team's password is derived from the platform's key: nothing has to remember it, and all replicas make the same.
 
+pub mod knowledge;
 pub mod rows;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -19,6 +20,7 @@ use tokio::time::Instant;
 
 use crate::caches::secret::keyed_hash;
 use crate::database::DatabaseUrl;
+use knowledge::Knowledge;
 use rows::{Census, Departures};
 
 /// How long a login that was made is believed to be as it was made: a team may give it another password, which is taken
@@ -88,6 +90,7 @@ pub struct Tenancy {
     /// The UID of the cluster, once it has been asked for; empty when this manager may not know it.
     cluster: OnceLock<String>,
     departures: Departures,
+    knowledge: Knowledge,
 }
 
 enum Schema {
@@ -133,6 +136,7 @@ impl Tenancy {
             handed: Mutex::default(),
             cluster: OnceLock::new(),
             departures: Departures::default(),
+            knowledge: Knowledge::open(url.complete()),
         })
     }
 
@@ -147,18 +151,38 @@ impl Tenancy {
         Home { team: ids::team(slug), uid: uid.to_owned(), created, adopts, cluster }
     }
 
-    /// Brings the schema up to date.
+    /// Brings the schema up to date, and that of the sibling database. Without the second there are no knowledge bases.
     pub async fn migrate(&self) -> Result<Migrated, Fault> {
         let outcome = migrate(self.url.complete(), None, None).await;
         *locked(&self.schema) = match &outcome {
             Ok(_) => Schema::Ready,
             Err(fault) => Schema::Behind(Some(fault.clone())),
         };
+        if outcome.is_ok()
+            && let Err(fault) = self.migrate_knowledge().await
+        {
+            tracing::warn!(fault, "the database of knowledge bases could not be brought up to date; all else goes on");
+        }
         outcome
     }
 
-    /// Makes or mends a Team's login, unless that was done a moment ago.
+    /// Whether the platform's own schema is up to date.
+    pub(crate) fn is_migrated(&self) -> bool {
+        matches!(&*locked(&self.schema), Schema::Ready)
+    }
+
+    /// Makes or mends a Team's login, unless that was done a moment ago, and lets it in to its knowledge bases.
     pub async fn ensure(&self, home: &Home) -> Standing {
+        let standing = self.ensure_login(home).await;
+        if standing == Standing::Isolated
+            && let Access::Url(url) = self.access(ids::team_slug(&home.team), &home.uid)
+        {
+            self.knowledge.admit(home, url.user()).await;
+        }
+        standing
+    }
+
+    async fn ensure_login(&self, home: &Home) -> Standing {
         if self.wanted == Wanted::Shared {
             return Standing::Shared(Isolation::Shared { why: "the chart's value database.isolation is shared".to_owned() }.to_string());
         }
@@ -303,6 +327,7 @@ impl Tenancy {
     /// Deletes a team's rows, and its login. Begun and broken off, it is taken up again by the next call.
     pub async fn remove(&self, team: &str) -> Result<u64, Fault> {
         locked(&self.logins).remove(team);
+        self.knowledge.leave(&ids::team(team)).await?;
         self.tenants.remove(&ids::team(team)).await
     }
 

@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use crate::context::Context;
 use crate::database::DatabaseUrl;
 use crate::metrics::Metrics;
-use crate::settings::{AgentDefaults, Platform, Settings, TeamNetwork};
+use crate::settings::{AgentDefaults, Platform, Settings, TeamNetwork, WorkerSettings};
 use crate::tenancy::Tenancy;
 
 pub(crate) fn settings(database: Option<&str>) -> Settings {
@@ -28,6 +28,7 @@ pub(crate) fn settings(database: Option<&str>) -> Settings {
         runtime_image: "slipway.dev/slipway-runtime:1".to_owned(),
         agent_defaults: AgentDefaults::default(),
         team_network: TeamNetwork::default(),
+        worker: WorkerSettings { image: "slipway.dev/slipway-worker:1".to_owned(), ..WorkerSettings::default() },
         allowed_pod_settings: AllowedPodSettings::default(),
         team_quota: BTreeMap::new(),
         database: database.map(|url| DatabaseUrl::parse(url).unwrap()),

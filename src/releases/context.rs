@@ -225,7 +225,9 @@ pub fn watch_all(context: &Arc<Context>) {
         things(context, scope.clone(), Kind::Tool, |tool: &Tool| {
             if tool.spec.enabled { Found::Digest(references::digest(&tool.spec)) } else { Found::Off }
         });
-        things(context, scope.clone(), Kind::KnowledgeBase, |base: &KnowledgeBase| Found::Digest(references::digest(&base.spec)));
+        things(context, scope.clone(), Kind::KnowledgeBase, |base: &KnowledgeBase| {
+            Found::Digest(references::digest(&base.spec.without_sources()))
+        });
         things(context, scope.clone(), Kind::Skill, |skill: &Skill| {
             let status = skill.status.as_ref().filter(|status| status.observed_generation == skill.meta().generation);
             status.and_then(|status| status.digest.clone()).map_or(Found::Missing, Found::Digest)

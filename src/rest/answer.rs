@@ -126,6 +126,21 @@ impl<T: Serialize + JsonSchema + Send + 'static> Answer for Made<T> {
     }
 }
 
+/// `Data` with status 202: the work has begun.
+pub(crate) struct Accepted<T>(pub Data<T>);
+
+impl<T: Serialize + JsonSchema + Send + 'static> Answer for Accepted<T> {
+    const STATUS: StatusCode = StatusCode::ACCEPTED;
+
+    fn form(generator: &mut SchemaGenerator) -> Schema {
+        Data::<T>::form(generator)
+    }
+
+    fn reply(self) -> Result<Reply, Error> {
+        Ok(self.0.reply()?.with_status(Self::STATUS))
+    }
+}
+
 /// A body without `data` around it.
 pub(crate) struct Plain<T>(pub T);
 

@@ -14,7 +14,7 @@ use crate::access::Caller;
 use crate::agents;
 use crate::list_cache::{ListCache, ListEntry, parse_version};
 use crate::team_bindings::TeamBinding;
-use crate::{datasets, evaluations, skills, teams, tools};
+use crate::{datasets, evaluations, knowledge, skills, teams, tools};
 
 pub(crate) struct Caches {
     /// The namespaces to watch; empty means all.
@@ -25,6 +25,8 @@ pub(crate) struct Caches {
     pub skills: ListCache,
     pub datasets: ListCache<datasets::Owner>,
     pub evaluations: ListCache<evaluations::RunState>,
+    pub knowledge_bases: ListCache,
+    pub ingestions: ListCache<knowledge::JobState>,
     /// The RoleBindings in the namespaces of teams.
     pub team_bindings: Cache<TeamBinding>,
     ready: Readiness,
@@ -40,6 +42,8 @@ impl Caches {
             skills: ListCache::default(),
             datasets: ListCache::default(),
             evaluations: ListCache::default(),
+            knowledge_bases: ListCache::default(),
+            ingestions: ListCache::default(),
             team_bindings: Cache::default(),
             ready: Readiness::default(),
         }
@@ -58,6 +62,8 @@ impl Caches {
             self.follow(tasks, namespaced(client, scope.as_deref()), scope.clone(), |caches| &caches.skills, skills::item);
             self.follow(tasks, namespaced(client, scope.as_deref()), scope.clone(), |caches| &caches.datasets, datasets::item);
             self.follow(tasks, namespaced(client, scope.as_deref()), scope.clone(), |caches| &caches.evaluations, evaluations::item);
+            self.follow(tasks, namespaced(client, scope.as_deref()), scope.clone(), |caches| &caches.knowledge_bases, knowledge::item);
+            self.follow(tasks, namespaced(client, scope.as_deref()), scope.clone(), |caches| &caches.ingestions, knowledge::job_item);
             self.bindings(tasks, namespaced(client, scope.as_deref()), scope);
         }
         self.follow(tasks, Api::all(client.clone()), None, |caches| &caches.teams, |team| Some(teams::item(team)));

@@ -164,8 +164,13 @@ fn default_dataset(agent: &Agent) -> String {
     named.map_or_else(|| format!("{}{SEED}", agent.name_any()), ids::dataset_name)
 }
 
-/// `ev-` and a ULID, which follows from the Idempotency-Key if there is one.
+/// `ev-` and a ULID.
 fn name(call: &Call) -> Result<String, Error> {
+    Ok(format!("ev-{}", ulid(call)?))
+}
+
+/// A ULID in lower case, which follows from the Idempotency-Key if there is one.
+pub(crate) fn ulid(call: &Call) -> Result<String, Error> {
     let (time, random) = if let Some(digest) = write::key_digest(call) {
         let [head, tail] = [0, 16].map(|at| digest[at..at + 16].iter().fold(0, |number, byte| number << 8 | u128::from(*byte)));
         (UNIX_EPOCH + Duration::from_millis(u64::try_from(head >> 80).unwrap_or_default()), tail)
@@ -174,7 +179,7 @@ fn name(call: &Call) -> Result<String, Error> {
         SystemRandom::new().fill(&mut random).map_err(|_| Error::internal("the kernel gave no random bytes"))?;
         (SystemTime::now(), u128::from_ne_bytes(random))
     };
-    Ok(format!("ev-{}", slipway_http::ulid(time, random).to_string().to_lowercase()))
+    Ok(slipway_http::ulid(time, random).to_string().to_lowercase())
 }
 
 fn api(call: &Call) -> Api<EvaluationRun> {

@@ -25,6 +25,8 @@ pub(crate) static TEAM: Fields = LazyLock::new(spec::<slipway_api::Team>);
 pub(crate) static RELEASE: Fields = LazyLock::new(spec::<slipway_api::AgentRelease>);
 pub(crate) static DATASET: Fields = LazyLock::new(spec::<slipway_api::Dataset>);
 pub(crate) static EVALUATION_RUN: Fields = LazyLock::new(spec::<slipway_api::EvaluationRun>);
+pub(crate) static KNOWLEDGE_BASE: Fields = LazyLock::new(spec::<slipway_api::KnowledgeBase>);
+pub(crate) static INGESTION: Fields = LazyLock::new(spec::<slipway_api::Ingestion>);
 
 fn spec<K: CustomResourceExt>() -> Value {
     let crd = K::crd();
@@ -106,7 +108,7 @@ static RESPELLED: LazyLock<HashSet<String>> = LazyLock::new(|| {
         }
     }
     let mut names = HashSet::new();
-    for kind in [&AGENT, &TOOL, &SKILL, &TEAM, &DATASET, &EVALUATION_RUN] {
+    for kind in [&AGENT, &TOOL, &SKILL, &TEAM, &DATASET, &EVALUATION_RUN, &KNOWLEDGE_BASE, &INGESTION] {
         each(kind, &mut names);
     }
     names
@@ -153,7 +155,7 @@ pub(crate) fn without_nulls(value: Value) -> Value {
     }
 }
 
-fn camel(name: &str) -> String {
+pub(crate) fn camel(name: &str) -> String {
     let mut parts = name.split('_');
     let mut camel = parts.next().unwrap_or_default().to_owned();
     for part in parts {

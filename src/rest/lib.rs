@@ -21,6 +21,7 @@ mod gitops;
 mod health;
 mod http_client;
 mod impersonate;
+mod knowledge;
 mod list_cache;
 mod members;
 mod metrics;

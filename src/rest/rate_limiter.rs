@@ -78,6 +78,8 @@ enum Subject {
     Team(String),
     Agent { id: String, name: String },
     Listeners(String),
+    /// The worker of a team.
+    Worker(String),
     Feedback { agent: String, user: String },
 }
 
@@ -87,6 +89,7 @@ impl std::fmt::Display for Subject {
             Self::Team(team) => write!(f, "team {team}: calls to its agents"),
             Self::Agent { name, .. } => write!(f, "agent {name}: calls to it"),
             Self::Listeners(team) => write!(f, "team {team}: listeners to events"),
+            Self::Worker(team) => write!(f, "team {team}: calls to its worker"),
             Self::Feedback { .. } => f.write_str("feedback of one user for one agent"),
         }
     }
@@ -147,6 +150,16 @@ impl RateLimiter {
         self.take(&wanted, now)?;
         self.metrics.relays.inc();
         Ok(Permit { limiter: self.clone(), subjects: wanted.map(|(subject, _)| Some(subject)) })
+    }
+
+    /// Admits a call to the worker of a team, which may take as many as an agent.
+    pub(crate) fn admit_worker_call(self: &Arc<Self>, team: &str, now: Instant) -> Result<Permit, Error> {
+        let wanted =
+            [(Subject::Team(team.to_owned()), self.limits.team.within()), (Subject::Worker(team.to_owned()), self.limits.agent.within())];
+        self.take(&wanted, now)?;
+        let [(team, _), (worker, _)] = wanted;
+        self.metrics.relays.inc();
+        Ok(Permit { limiter: self.clone(), subjects: [Some(team), Some(worker), None] })
     }
 
     pub(crate) fn admit_listener(self: &Arc<Self>, team: &str, now: Instant) -> Result<Permit, Error> {

@@ -2,7 +2,7 @@
 //!
 //! `target` finds the agent, `endpoint` resolves and verifies its Service, `agent_transport` sends the request, `headers`
 //! selects the headers, `response` passes the reply on. `stored_conversations` answers for agents without pods from the
-//! database.
+//! database. `worker` calls the workers of teams by the same way.
 
 mod agent_transport;
 mod endpoint;
@@ -11,6 +11,7 @@ mod response;
 mod schemas;
 mod stored_conversations;
 mod target;
+mod worker;
 
 use std::fmt::Write;
 use std::marker::PhantomData;
@@ -30,7 +31,7 @@ use crate::context::RestSettings;
 use crate::page::Page;
 use crate::rate_limiter::Permit;
 use crate::route::Parameter;
-use agent_transport::{AgentRequest, AgentTransport, TransportError};
+use agent_transport::{AgentRequest, AgentTransport, Content, TransportError};
 use endpoint::Endpoints;
 use response::BodyForm;
 use schemas::{
@@ -39,6 +40,8 @@ use schemas::{
 };
 pub(crate) use stored_conversations::from_database;
 pub(crate) use target::{Target, target};
+use worker::Workers;
+pub(crate) use worker::{WorkerBody, WorkerCall};
 
 /// The timeout of every call but a chat, until the response begins.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -57,6 +60,7 @@ pub(crate) const LISTED: &[Parameter] = &[
 pub(crate) struct Relay {
     transport: AgentTransport,
     endpoints: Endpoints,
+    workers: Workers,
     /// The timeout of a chat until the response begins.
     chat_timeout: Duration,
 }
@@ -69,7 +73,8 @@ impl Relay {
             None if settings.in_cluster => AgentTransport::service(&settings.cluster_domain),
             None => AgentTransport::ApiServer(untimed),
         };
-        Self { transport, endpoints: Endpoints::new(client, settings.sign.clone()), chat_timeout: settings.chat_time }
+        let workers = Workers::new(client.clone(), settings.sign.clone());
+        Self { transport, endpoints: Endpoints::new(client, settings.sign.clone()), workers, chat_timeout: settings.chat_time }
     }
 }
 
@@ -266,7 +271,8 @@ async fn send(
         Err(error) => return Err(body.refuse(error).await),
     };
     let body = body.bytes().await?;
-    let request = AgentRequest { method, path, headers: headers(&call.headers, &call.id, endpoint.token.as_ref(), &body), body };
+    let headers = headers(&call.headers, &call.id, endpoint.token.as_ref(), &body);
+    let request = AgentRequest { method, path, headers, content: Content::Whole(body) };
     let sent = timeout(response_timeout, transport.send(&target.key, endpoint.address, request)).await;
     let response = match sent {
         Ok(Ok(response)) => response,

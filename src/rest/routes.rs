@@ -7,7 +7,7 @@ use crate::permission::Permission::{Callback, Cluster, Known, Open, Platform, Te
 use crate::permission::{MEMBER, Right};
 use crate::route::Route;
 use crate::{
-    agents, datasets, evaluations, events, feedback, health, members, openapi, platform, relay, releases, skills, sync, teams, tools,
+    agents, datasets, evaluations, events, feedback, health, knowledge, members, openapi, platform, relay, releases, skills, sync, teams, tools,
 };
 
 const LIST_AGENTS: Right = Right::on("list", "agents");
@@ -98,6 +98,19 @@ pub(crate) fn all() -> Vec<Route> {
         Route::new(get.clone(), "/skills/{id}", Team(Right::on("get", "skills")), "One skill, by id or name.", skills::get),
         Route::new(put.clone(), "/skills/{id}", Team(Right::on("patch", "skills")), "Replaces a skill.", skills::replace),
         Route::new(delete.clone(), "/skills/{id}", Team(Right::on("delete", "skills")), "Deletes a skill.", skills::delete),
+
+        Route::new(get.clone(), "/knowledge-bases", Team(knowledge::LIST), "The team's knowledge bases, newest first.", knowledge::list).with(PAGED),
+        Route::new(post.clone(), "/knowledge-bases", Team(knowledge::CREATE), "Makes a knowledge base, without documents.", knowledge::create),
+        Route::new(get.clone(), "/knowledge-bases/{id}", Team(knowledge::GET), "One knowledge base, by id or slug.", knowledge::get),
+        Route::new(put.clone(), "/knowledge-bases/{id}", Team(knowledge::CHANGE), "Replaces the settings of a knowledge base, and leaves its documents.", knowledge::replace),
+        Route::new(delete.clone(), "/knowledge-bases/{id}", Team(knowledge::DELETE), "Deletes a knowledge base, with its documents.", knowledge::delete),
+        Route::new(get.clone(), "/knowledge-bases/{id}/documents", Team(knowledge::GET), "The documents of a knowledge base, newest first.", knowledge::content::documents).with(knowledge::content::LISTED),
+        Route::new(delete.clone(), "/knowledge-bases/{id}/documents/{doc}", Team(knowledge::CHANGE), "Deletes a document, which an ingestion of its source brings back.", knowledge::content::delete_document),
+        Route::new(post.clone(), "/knowledge-bases/{id}/ingest", Team(knowledge::INGEST), "Reads a source, or an uploaded file, into the knowledge base.", knowledge::ingest::ingest),
+        Route::new(get.clone(), "/knowledge-bases/{id}/jobs", Team(knowledge::LIST_JOBS), "The ingestions into a knowledge base, newest first, without their errors.", knowledge::jobs::list).with(knowledge::jobs::LISTED),
+        Route::new(get.clone(), "/knowledge-bases/{id}/jobs/{job_id}", Team(knowledge::GET_JOB), "How far an ingestion is, and which documents could not be read.", knowledge::jobs::get),
+        Route::new(post.clone(), "/knowledge-bases/{id}/jobs/{job_id}/cancel", Team(knowledge::CHANGE_JOB), "Ends an ingestion. Documents that it has read stay.", knowledge::jobs::cancel),
+        Route::new(post.clone(), "/knowledge-bases/{id}/search", Team(knowledge::GET), "Finds the pieces of documents that fit a question.", knowledge::content::search),
 
         Route::new(get.clone(), "/platform/config", Platform(platform::READ, platform::NAME), "The platform's configuration.", platform::get),
         Route::new(put.clone(), "/platform/config", Platform(platform::CHANGE, platform::NAME), "Changes the fields that are given, and no others; null clears a field.", platform::change),

@@ -2,7 +2,6 @@
 //! cannot do, serves chat on one port, and drains on SIGTERM. `docs/runtime-contract.md` is what it
 //! promises to the operator and to those who bring an image of their own.
 
-mod access;
 mod agent;
 mod background;
 mod chat;
@@ -33,9 +32,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use slipway_guards::Guards;
+use slipway_http::access::Access;
 use slipway_http::token::Verifier;
 
-use crate::access::Access;
 use crate::agent::Agent;
 use crate::control::Control;
 use crate::metrics::Metrics;

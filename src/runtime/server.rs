@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
+use slipway_http::access::Access;
 use slipway_http::memory::{MIB, for_clients, limit as memory_limit};
 use slipway_http::{Drained, Error, Method, Reply, Request, ServerLimits, listen, serve};
 use tokio::net::TcpListener;
@@ -16,7 +17,6 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use tracing::{info, warn};
 
-use crate::access::Access;
 use crate::agent::Agent;
 use crate::chat::{self, Turn};
 use crate::control::Control;

@@ -1,5 +1,5 @@
 //! The objects that are mutated: between them they have every field that a kind has, with a value that works. A Tool has
-//! different fields for each type.
+//! different fields for each type, and so has a source of documents.
 
 use serde_json::Value;
 
@@ -22,6 +22,12 @@ pub(super) const SECRETS: [&str; 3] = ["login", "cloud", "token"];
 pub(super) const BASES: &[Base] = &[
     Base { kind: "Team", name: "", spec: TEAM },
     Base { kind: "KnowledgeBase", name: "docs", spec: KNOWLEDGE_BASE },
+    Base { kind: "KnowledgeBase", name: "bucket", spec: "{name: Bucket, sources: [{name: s, s3: {bucket: docs, prefix: a/, endpoint: 'http://s3', region: eu-1}, credentialsSecret: token}]}" },
+    Base { kind: "KnowledgeBase", name: "drive", spec: "{name: Drive, sources: [{name: s, googleDrive: {folderId: f, endpoint: 'https://private'}, credentialsSecret: token}]}" },
+    Base { kind: "KnowledgeBase", name: "wiki", spec: "{name: Wiki, sources: [{name: s, confluence: {baseUrl: 'https://wiki', spaceKey: K}, credentialsSecret: token}]}" },
+    Base { kind: "KnowledgeBase", name: "project", spec: "{name: Project, sources: [{name: s, jira: {baseUrl: 'https://jira', projectKey: P}, credentialsSecret: token}]}" },
+    Base { kind: "KnowledgeBase", name: "issues", spec: "{name: Issues, sources: [{name: s, jira: {baseUrl: 'https://jira', jql: status = Done}, credentialsSecret: token}]}" },
+    Base { kind: "KnowledgeBase", name: "table", spec: "{name: Table, sources: [{name: s, databricks: {host: bricks, path: a.b.c, warehouseId: w}, credentialsSecret: token}]}" },
     Base { kind: "Skill", name: "forms", spec: SKILL },
     Base { kind: "Dataset", name: "golden", spec: DATASET },
     Base { kind: "Dataset", name: "elsewhere", spec: ELSEWHERE },
@@ -32,6 +38,15 @@ pub(super) const BASES: &[Base] = &[
     Base { kind: "Agent", name: "full", spec: AGENT },
     Base { kind: "AgentRelease", name: "past", spec: RELEASE },
     Base { kind: "EvaluationRun", name: "ended", spec: RUN },
+    Base { kind: "Ingestion", name: "files", spec: "{knowledgeBase: docs, source: {local: {path: a}}, cancel: true, ttlSecondsAfterFinished: 31536000}" },
+    Base { kind: "Ingestion", name: "named", spec: "{knowledgeBase: kb_docs, sourceName: files, cancel: true}" },
+    Base { kind: "Ingestion", name: "uploaded", spec: "{knowledgeBase: docs, upload: up_1, cancel: true}" },
+    Base { kind: "Ingestion", name: "bucket", spec: "{knowledgeBase: docs, source: {s3: {bucket: docs, prefix: a/, endpoint: 'http://s3', region: eu-1}, credentialsSecret: token}, cancel: true}" },
+    Base { kind: "Ingestion", name: "drive", spec: "{knowledgeBase: docs, source: {googleDrive: {folderId: f, endpoint: 'https://private'}, credentialsSecret: token}, cancel: true}" },
+    Base { kind: "Ingestion", name: "wiki", spec: "{knowledgeBase: docs, source: {confluence: {baseUrl: 'https://wiki', spaceKey: K}, credentialsSecret: token}, cancel: true}" },
+    Base { kind: "Ingestion", name: "project", spec: "{knowledgeBase: docs, source: {jira: {baseUrl: 'https://jira', projectKey: P}, credentialsSecret: token}, cancel: true}" },
+    Base { kind: "Ingestion", name: "issues", spec: "{knowledgeBase: docs, source: {jira: {baseUrl: 'https://jira', jql: status = Done}, credentialsSecret: token}, cancel: true}" },
+    Base { kind: "Ingestion", name: "table", spec: "{knowledgeBase: docs, source: {databricks: {host: bricks, path: a.b.c, warehouseId: w}, credentialsSecret: token}, cancel: true}" },
 ];
 
 const TEAM: &str = "
@@ -40,6 +55,7 @@ description: All who stay here.
 quota: {pods: '20', requests.cpu: '4'}
 containerLimits: {default: {memory: 256Mi}, defaultRequest: {memory: 64Mi}, max: {memory: 1Gi}}
 gcpServiceAccounts: [hello@project.example]
+knowledgeVolume: files
 allowedPodSettings:
   priorityClassNames: [important]
   runtimeClassNames: [sandboxed]
@@ -54,6 +70,7 @@ description: What guests ask about.
 embeddingModel: nomic-embed-text
 chunkSize: 256
 chunkOverlap: 32
+sources: [{name: files, schedule: 0 0 1 1 *, local: {path: a}}]
 ";
 
 const SKILL: &str = "

@@ -7,11 +7,16 @@ use super::bases::BASES;
 use super::schema;
 
 /// Kinds whose objects stay as they were made: their fields are tried in the making, and every change is refused.
-pub(super) const MADE_ONCE: [&str; 2] = ["AgentRelease", "EvaluationRun"];
+pub(super) const MADE_ONCE: [&str; 3] = ["AgentRelease", "EvaluationRun", "Ingestion"];
 /// Fields of such kinds that may change all the same, by rules that `e2e/tests/rules` tries.
-pub(super) const MAY_CHANGE: [&str; 2] = ["EvaluationRun.spec.cancel", "EvaluationRun.spec.ttlSecondsAfterFinished"];
-/// Kinds without a controller, and so without a status that could speak: agents' pods read them.
-pub(super) const UNSEEN: [&str; 1] = ["KnowledgeBase"];
+pub(super) const MAY_CHANGE: [&str; 4] = [
+    "EvaluationRun.spec.cancel",
+    "EvaluationRun.spec.ttlSecondsAfterFinished",
+    "Ingestion.spec.cancel",
+    "Ingestion.spec.ttlSecondsAfterFinished",
+];
+/// Kinds without a controller, and so without a status that could speak.
+pub(super) const UNSEEN: [&str; 0] = [];
 
 /// Fields of which the API server accepts one value alone.
 const ONE_VALUE: [(&str, &str); 2] = [

@@ -45,6 +45,22 @@ fn daemons() -> Value {
     json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "probe"}, "spec": spec})
 }
 
+/// The Job of an Ingestion, as the manager makes it.
+fn job(change: impl FnOnce(&mut Value)) -> Value {
+    let version = env!("CARGO_PKG_VERSION");
+    let mut spec = pod()["spec"].clone();
+    spec["restartPolicy"] = json!("Never");
+    spec["automountServiceAccountToken"] = json!(false);
+    spec["containers"][0]["image"] = json!(format!("slipway.dev/slipway-worker:{version}"));
+    let owner = json!({"apiVersion": "agents.slipway.dev/v1", "kind": "Ingestion", "name": "probe", "uid": "u"});
+    let mut job = json!({
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "ingest-probe", "ownerReferences": [owner]},
+        "spec": {"template": {"spec": spec}},
+    });
+    change(&mut job);
+    job
+}
+
 /// The chart's policies again, for three accounts that are administrators of the cluster, and would be stopped by nothing else.
 #[test]
 fn whatever_roles_an_account_is_given_it_stays_with_its_work() {
@@ -53,7 +69,7 @@ fn whatever_roles_an_account_is_given_it_stays_with_its_work() {
     let settings = ["manager", "rest", "state"].map(|part| format!("{part}.serviceAccount.name={}-{part}", team.slug));
     let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
     let _policies =
-        Policies::apply(&team.slug, &settings, &["-confine-manager", "-confine-bindings", "-confine-rest", "-confine-state"], None);
+        Policies::apply(&team.slug, &settings, &["-confine-manager", "-confine-bindings", "-confine-jobs", "-confine-rest", "-confine-state"], None);
     let users = names.each_ref().map(|name| format!("system:serviceaccount:default:{name}"));
     let _grants = [0, 1, 2].map(|n| Grant::bind(&names[n], "cluster-admin", &users[n], None));
     team.agent("hello", &json!({"suspend": true}));
@@ -75,6 +91,10 @@ fn manager(team: &Team, name: &str, user_name: &str) {
     let bind: &[&str] = &["may bind slipway-team-secrets to itself", "see roleRef and subjects"];
     let rights: &[&str] = &["RoleBindings in team-* namespaces, and no other rights: not roles"];
     let delete: &[&str] = &["deletes its own, slipway-team-secrets"];
+    let named: &[&str] = &["writes Jobs named ingest-*"];
+    let owned: &[&str] = &["metadata.ownerReferences", "belongs to the Ingestion that it is named after"];
+    let image: &[&str] = &["runs the image of the chart's value worker.image"];
+    let none: &[&str] = &["has no account of the cluster"];
     let standard: &[&str] = &["metadata.labels", "pod-security.kubernetes.io/enforce: restricted"];
     let namespace = |standard: &str| {
         let labels = json!({"pod-security.kubernetes.io/enforce": standard});
@@ -92,6 +112,16 @@ fn manager(team: &Team, name: &str, user_name: &str) {
         Try::new(own("default", "slipway-keys"), away),
         Try::with(create("default"), pod(), away),
         Try::with(create("kube-system"), daemons(), away),
+        Try::with(create("default"), job(|_| ()), away),
+        Try::with(create(here), job(|_| ()), &[]),
+        Try::with(create(here), job(|job| job["metadata"]["name"] = json!("other")), named),
+        Try::with(create(here), job(|job| job["metadata"]["ownerReferences"] = json!([])), owned),
+        Try::with(create(here), job(|job| job["metadata"]["ownerReferences"][0]["name"] = json!("other")), owned),
+        Try::with(create(here), job(|job| job["spec"]["template"]["spec"]["containers"][0]["image"] = json!("example.com/c")), image),
+        Try::with(create(here), job(|job| job["spec"]["template"]["spec"]["initContainers"] = pod()["spec"]["containers"].clone()), image),
+        Try::with(create(here), job(|job| job["spec"]["template"]["spec"]["automountServiceAccountToken"] = json!(true)), none),
+        Try::with(create(here), job(|job| job["spec"]["template"]["spec"]["serviceAccountName"] = json!("robot")), none),
+        Try::new(format!("-n {here} create cronjob ingest-probe --image=c --schedule=@daily {dry}"), named),
         Try::with(create("default"), secrets(&account(name)), away),
         Try::new(format!("create clusterrolebinding probe --clusterrole=cluster-admin --user=mallory {dry}"), away),
         Try::new(format!("create clusterrole probe --verb=* --resource=* {dry}"), away),
@@ -141,6 +171,8 @@ fn rest(team: &Team, user_name: &str) {
         Try::new(format!("-n {here} delete rolebinding slipway-team-secrets {dry}"), bind),
         Try::with(create(here), agent, &[]),
         Try::with(create(here), resource("Tool", &json!({"name": "datetime", "type": "builtin"})), &[]),
+        Try::with(create("default"), resource("Ingestion", &json!({"knowledgeBase": "docs", "upload": "up_1"})), away),
+        Try::with(create(here), resource("Ingestion", &json!({"knowledgeBase": "docs", "upload": "up_1"})), &[]),
         Try::with(create(here), binding("slipway-admin", "probe", &user("ann@example.com"), &member), &[]),
         Try::new(format!("-n {here} delete agent hello {dry}"), &[]),
     ]);
@@ -209,6 +241,7 @@ fn no_account_may_more_than_its_work_takes() {
         "create pods --all-namespaces",
         "create pods --subresource=exec --all-namespaces",
         "create daemonsets.apps --all-namespaces",
+        "create cronjobs.batch --all-namespaces",
         "delete nodes",
         "patch validatingadmissionpolicies",
         "delete validatingadmissionpolicybindings",
@@ -230,6 +263,10 @@ fn no_account_may_more_than_its_work_takes() {
     assert!(can(platform::MANAGER, "bind clusterrole/slipway-team-secrets") && !can(platform::MANAGER, "bind clusterrole/slipway-viewer"));
     let status = |account: &str| can(account, "patch agentreleases.agents.slipway.dev --subresource=status --all-namespaces");
     assert_eq!([platform::MANAGER, platform::REST, platform::STATE].map(status), [false, false, true]);
+    let jobs = |account: &str| can(account, "create jobs.batch --all-namespaces");
+    assert_eq!([platform::MANAGER, platform::REST, platform::STATE].map(jobs), [true, false, false]);
+    let fills = |account: &str| can(account, "patch ingestions.agents.slipway.dev --subresource=status --all-namespaces");
+    assert_eq!([platform::MANAGER, platform::REST, platform::STATE].map(fills), [true, false, false]);
     let judges = |account: &str| can(account, "patch evaluationruns.agents.slipway.dev --subresource=status --all-namespaces");
     assert_eq!([platform::MANAGER, platform::REST, platform::STATE].map(judges), [true, false, true]);
 }
@@ -259,6 +296,8 @@ fn roles_for_people_open_no_secret() {
             format!("patch deployments.apps -n {here}"),
             format!("create pods --subresource=exec -n {here}"),
             format!("patch agents.agents.slipway.dev --subresource=status -n {here}"),
+            format!("patch knowledgebases.agents.slipway.dev --subresource=status -n {here}"),
+            format!("create jobs.batch -n {here}"),
             "patch namespaces".to_owned(),
         ] {
             assert!(!can(&what), "{role} should not be able to {what}");

@@ -81,6 +81,7 @@ fn nobody_signs_with_the_name_of_another() {
         Try::with(on("create"), signed("Tool", json!({"name": "datetime", "type": "builtin"})), word),
         Try::with(on("create"), signed("Skill", json!({"name": "s", "description": "d", "instructions": "i"})), word),
         Try::with(on("create"), signed("KnowledgeBase", json!({"name": "k"})), word),
+        Try::with(on("create"), signed("Ingestion", json!({"knowledgeBase": "k", "upload": "up_1"})), word),
         Try::with(on("create"), signed("AgentRelease", json!({"agent": "hello"})), word),
         Try::with(on("create"), signed("Dataset", json!({"cases": [{"input": "a"}]})), word),
         Try::with(on("create"), signed("EvaluationRun", json!({"agent": "hello"})), word),

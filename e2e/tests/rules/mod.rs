@@ -23,6 +23,7 @@ fn manifest(kind: &str, name: &str, spec: &str) -> Value {
         "Tool" => whole["spec"]["type"] = json!("builtin"),
         "Skill" => whole["spec"] = json!({"name": "name", "description": "What it does.", "instructions": "Do it."}),
         "AgentRelease" | "EvaluationRun" => whole["spec"] = json!({"agent": "helper"}),
+        "Ingestion" => whole["spec"] = json!({"knowledgeBase": "docs"}),
         "Dataset" => whole["spec"] = json!({"cases": [{"input": "Who are you?"}]}),
         _ => {}
     }
@@ -64,10 +65,12 @@ fn every_rule_accepts_and_refuses() {
 }
 
 /// The rules that compare with what was there before.
-const UNCHANGED: [(&str, &str); 3] = [
+const UNCHANGED: [(&str, &str); 5] = [
     ("AgentRelease", "a release does not change; make another one"),
     ("EvaluationRun", "a run does not change, but for cancel and ttlSecondsAfterFinished; make another one"),
     ("EvaluationRun", "cancel: a run that was cancelled does not go on; make another one"),
+    ("Ingestion", "an ingestion does not change, but for cancel and ttlSecondsAfterFinished; make another one"),
+    ("Ingestion", "cancel: an ingestion that was cancelled does not go on; make another one"),
 ];
 
 #[test]
@@ -127,6 +130,39 @@ fn a_run_changes_in_two_fields_alone() {
     }
     assert_eq!(ends.code, Some(0), "{}", ends.stderr);
     assert!(goes_on.code != Some(0) && goes_on.stderr.contains(UNCHANGED[2].1), "{}", goes_on.stderr);
+}
+
+#[test]
+fn an_ingestion_changes_in_two_fields_alone() {
+    let name = "rules-of-ingestions";
+    let delete = || kubectl(format!("delete ingestion -n default {name} --ignore-not-found")).ok();
+    delete();
+    let all = "{source: {s3: {bucket: docs, prefix: a/}, credentialsSecret: login}}";
+    kubectl("create -n default -f -").input(manifest("Ingestion", name, all)).ok();
+    let patch = |spec: &Value, dry: &str| {
+        kubectl(format!("patch ingestion -n default {name} --type=merge {dry} -p")).arg(json!({ "spec": spec })).run()
+    };
+    let ask = |spec: &Value| patch(spec, "--dry-run=server");
+    let same = ask(&json!({"knowledgeBase": "docs", "source": {"s3": {"bucket": "docs"}}, "ttlSecondsAfterFinished": 60, "cancel": true}));
+    let others = [
+        json!({"knowledgeBase": "other"}),
+        json!({"source": {"s3": {"bucket": "other"}}}),
+        json!({"source": {"s3": {"prefix": null}}}),
+        json!({"source": {"s3": null, "local": {"path": "a"}, "credentialsSecret": null}}),
+        json!({"source": {"credentialsSecret": "other"}}),
+        json!({"source": null, "sourceName": "files"}),
+        json!({"source": null, "upload": "up_1"}),
+    ];
+    let others = others.map(|spec| (spec.clone(), ask(&spec)));
+    let ends = patch(&json!({"cancel": true}), "");
+    let goes_on = ask(&json!({"cancel": false}));
+    delete();
+    assert_eq!(same.code, Some(0), "{}", same.stderr);
+    for (spec, outcome) in others {
+        assert!(outcome.code != Some(0) && outcome.stderr.contains(UNCHANGED[3].1), "{spec}: {}", outcome.stderr);
+    }
+    assert_eq!(ends.code, Some(0), "{}", ends.stderr);
+    assert!(goes_on.code != Some(0) && goes_on.stderr.contains(UNCHANGED[4].1), "{}", goes_on.stderr);
 }
 
 #[test]

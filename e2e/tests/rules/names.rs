@@ -7,16 +7,18 @@ const AGENT: &str =
     "metadata.name: must begin with a lower-case letter and have only lower-case letters, digits and hyphens; a Service is named after it";
 const TRACKS: &str = "metadata.name: must not end with -canary, -candidate or -primary; other tracks of an agent use these";
 const LABEL: &str = "metadata.name: must begin with a lower-case letter and have at most 63 lower-case letters, digits and hyphens";
+const INGESTION: &str = "metadata.name: must begin with a lower-case letter and have at most 56 lower-case letters, digits and hyphens; the Job is named after it";
 const SLUG: &str = "metadata.name: must begin with a lower-case letter and have at most 58 lower-case letters, digits and hyphens; the namespace is named after it";
 
 /// The rules that this file tries.
-pub(super) const RULES: [(&str, &str); 10] = [
+pub(super) const RULES: [(&str, &str); 11] = [
     ("Agent", LENGTH),
     ("Agent", AGENT),
     ("Agent", TRACKS),
     ("AgentRelease", LABEL),
     ("Dataset", LABEL),
     ("EvaluationRun", LABEL),
+    ("Ingestion", INGESTION),
     ("KnowledgeBase", LABEL),
     ("Skill", LABEL),
     ("Tool", LABEL),
@@ -48,6 +50,14 @@ fn all_other_kinds_in_namespaces() {
 }
 
 #[test]
+fn ingestions() {
+    accepted(&manifest("Ingestion", &"a".repeat(56), "{upload: up_1}"));
+    for name in [&"a".repeat(57), "1st", "a.b"] {
+        refused(&manifest("Ingestion", name, "{upload: up_1}"), &[INGESTION]);
+    }
+}
+
+#[test]
 fn teams() {
     accepted(&manifest("Team", &"a".repeat(58), "{}"));
     for name in [&"a".repeat(59), "1st", "a.b"] {
@@ -58,7 +68,7 @@ fn teams() {
 /// What the API server refuses of any kind.
 #[test]
 fn nobodys_name() {
-    for kind in ["Agent", "Tool", "Skill", "KnowledgeBase", "AgentRelease", "Dataset", "EvaluationRun", "Team"] {
+    for kind in ["Agent", "Tool", "Skill", "KnowledgeBase", "AgentRelease", "Dataset", "EvaluationRun", "Ingestion", "Team"] {
         for name in ["A", "a_b", "-a", "a-", "a/../b", "ä"] {
             refused(&manifest(kind, name, "{}"), &[]);
         }

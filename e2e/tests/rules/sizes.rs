@@ -7,10 +7,24 @@ use super::{accepted, manifest, refused};
 const PROMPT: &str = "must have at most 120 KiB (122880 bytes), the most that reaches the agent";
 const INSTRUCTIONS: &str = "must have at most 64 KiB (65536 bytes)";
 const FILES: &str = "the files have more than 256 KiB together";
+const PATH: &str = "must have at most 1024 bytes";
+const PREFIX: &str = "must have at most 1024 bytes, as keys of objects have";
+const JQL: &str = "must have at most 4096 bytes";
 const TOGETHER: &str = "must have at most 120 KiB (122880 bytes) together, the most that reaches an agent";
 
 /// The rules that this file tries.
-pub(super) const RULES: [(&str, &str); 4] = [("Agent", PROMPT), ("Skill", INSTRUCTIONS), ("Skill", FILES), ("Tool", TOGETHER)];
+pub(super) const RULES: [(&str, &str); 10] = [
+    ("Agent", PROMPT),
+    ("Skill", INSTRUCTIONS),
+    ("Skill", FILES),
+    ("Tool", TOGETHER),
+    ("KnowledgeBase", PATH),
+    ("KnowledgeBase", PREFIX),
+    ("KnowledgeBase", JQL),
+    ("Ingestion", PATH),
+    ("Ingestion", PREFIX),
+    ("Ingestion", JQL),
+];
 
 fn with(kind: &str, fields: &Value) -> Value {
     let mut whole = manifest(kind, "large", "{}");
@@ -32,6 +46,32 @@ fn prompts_and_instructions() {
     let instructions = |bytes| with("Skill", &json!({"instructions": text(bytes)}));
     accepted(&instructions(65_536));
     refused(&instructions(65_537), &["spec.instructions", INSTRUCTIONS]);
+}
+
+#[test]
+fn sources_of_documents() {
+    for (part, field, most, says, others) in [
+        ("local", "path", 1024, PATH, json!({})),
+        ("s3", "prefix", 1024, PREFIX, json!({"bucket": "docs"})),
+        ("jira", "jql", 4096, JQL, json!({"baseUrl": "https://j"})),
+        ("databricks", "path", 1024, PATH, json!({"host": "d"})),
+    ] {
+        let source = |bytes: usize| {
+            let mut of = others.clone();
+            of[field] = json!(text(bytes));
+            if part == "local" { json!({"local": of}) } else { json!({part: of, "credentialsSecret": "login"}) }
+        };
+        let named = |bytes: usize| {
+            let mut source = source(bytes);
+            source["name"] = json!("a");
+            with("KnowledgeBase", &json!({"sources": [source]}))
+        };
+        let once = |bytes: usize| with("Ingestion", &json!({"source": source(bytes)}));
+        accepted(&named(most));
+        refused(&named(most + 1), &[&format!("spec.sources[0].{part}.{field}"), says]);
+        accepted(&once(most));
+        refused(&once(most + 1), &[&format!("spec.source.{part}.{field}"), says]);
+    }
 }
 
 #[test]

@@ -146,7 +146,7 @@ fn plan(agent: &Agent, track: Track, seen: &Seen, settings: &Settings) -> Result
         );
         return Err(fault("ServiceAccountNotAllowed", message));
     }
-    let suffix = format!("{}.svc.{}", settings.platform_namespace, settings.cluster_domain);
+    let suffix = settings.platform_suffix();
     let platform_database = settings.database.clone().map(|url| url.qualified(&suffix));
 
     let own_image = own_image::runs_it(spec, settings);
@@ -163,7 +163,7 @@ fn plan(agent: &Agent, track: Track, seen: &Seen, settings: &Settings) -> Result
     guards::guards(spec, &mut variables)?;
     let storage = database::database(spec, platform_database.as_ref(), &suffix, &mut variables, &mut env)?;
     sampling::sampling(spec, storage, settings, &mut variables);
-    database::knowledge_bases(seen, platform_database.as_ref(), &mut variables, &mut env)?;
+    database::knowledge_bases(seen, platform_database.as_ref(), settings.embedding_model(), &mut variables, &mut env)?;
     platform::platform(agent, slug, seen.mlflow_uri.as_ref(), settings, own_image, &mut variables);
     env.extend(platform::explicit(spec, settings, &variables));
     access(spec, settings, own_image, &mut variables)?;

@@ -4,6 +4,7 @@
 //! comparing each as it arrives and keeping the verdict costs a few dozen bytes.
 
 use k8s_openapi::api::apps::v1::DeploymentStatus;
+use k8s_openapi::api::batch::v1::JobStatus;
 use kube::api::DynamicObject;
 use kube::{Resource, ResourceExt};
 use serde::Deserialize;
@@ -33,6 +34,24 @@ pub(crate) struct Child {
     /// Whether this process has seen it as it should be. What differs at first sight, another manager may have wanted so.
     pub ever_matched: bool,
     pub deployment: Option<Box<DeploymentState>>,
+    pub job: Option<Box<JobState>>,
+}
+
+/// The part of a Job's status that ingestions' statuses are made from.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct JobState {
+    /// None while it is under way.
+    pub outcome: Option<JobOutcome>,
+    /// Pods that there are now, and those that have failed.
+    pub active: i32,
+    pub failed: i32,
+}
+
+/// How a Job ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum JobOutcome {
+    Complete,
+    Failed { reason: String, message: String },
 }
 
 /// The part of a Deployment's status that agents' statuses are made from.
@@ -78,6 +97,7 @@ impl Child {
             compared,
             ever_matched,
             deployment: DeploymentState::of(object).map(Box::new),
+            job: JobState::of(object).map(Box::new),
         }
     }
 
@@ -91,7 +111,7 @@ impl Child {
 pub(crate) fn is_labelled(object: &impl ResourceExt) -> bool {
     let owner = object.owner_references().iter().find(|owner| owner.controller == Some(true));
     owner.filter(|owner| owner.api_version.starts_with(slipway_api::GROUP)).is_some_and(|owner| {
-        [labels::AGENT, labels::SKILL, labels::TEAM].iter().any(|label| object.labels().get(*label) == Some(&owner.name))
+        [labels::AGENT, labels::SKILL, labels::TEAM, labels::INGESTION].iter().any(|label| object.labels().get(*label) == Some(&owner.name))
     })
 }
 
@@ -107,6 +127,24 @@ fn matches(desired: &Value, object: &DynamicObject, manager: &str) -> bool {
 /// Resource versions are numbers that grow; kubernetes promises so since 1.35.
 pub(crate) fn version(object: &DynamicObject) -> u64 {
     object.meta().resource_version.as_deref().and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+impl JobState {
+    fn of(object: &DynamicObject) -> Option<Self> {
+        if object.types.as_ref().is_none_or(|types| types.kind != "Job") {
+            return None;
+        }
+        let status = object.data.get("status").and_then(|status| JobStatus::deserialize(status).ok()).unwrap_or_default();
+        let outcome = status.conditions.iter().flatten().filter(|condition| condition.status == "True").find_map(|condition| {
+            let words = |text: &Option<String>| text.clone().unwrap_or_default();
+            match condition.type_.as_str() {
+                "Complete" => Some(JobOutcome::Complete),
+                "Failed" => Some(JobOutcome::Failed { reason: words(&condition.reason), message: words(&condition.message) }),
+                _ => None,
+            }
+        });
+        Some(Self { outcome, active: status.active.unwrap_or(0), failed: status.failed.unwrap_or(0) })
+    }
 }
 
 impl DeploymentState {
@@ -146,6 +184,22 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_job_tells_how_it_ended() {
+        let state = |status: Value| {
+            let body = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": {}, "status": status});
+            Child::look(&serde_json::from_value(body).unwrap(), None, || None, "us").job.unwrap()
+        };
+        assert_eq!(*state(json!({"active": 1, "failed": 2})), JobState { outcome: None, active: 1, failed: 2 });
+        let ends = |kind: &str, status: &str| json!({"conditions": [{"type": kind, "status": status, "reason": "R", "message": "m"}]});
+        assert_eq!(state(ends("Complete", "True")).outcome, Some(JobOutcome::Complete));
+        let failed = JobOutcome::Failed { reason: "R".to_owned(), message: "m".to_owned() };
+        assert_eq!(state(ends("Failed", "True")).outcome, Some(failed));
+        assert_eq!(state(ends("Failed", "False")).outcome, None);
+        // Its pods have yet to go.
+        assert_eq!(state(ends("FailureTarget", "True")).outcome, None);
+    }
 
     #[test]
     fn what_could_not_be_compared_is_compared_when_it_can_be() {

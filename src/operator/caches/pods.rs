@@ -172,20 +172,22 @@ pub(crate) fn config(hash: Option<&String>) -> u64 {
     hash.and_then(|hash| u64::from_str_radix(hash.get(..16)?, 16).ok()).unwrap_or_default()
 }
 
-fn problem(pod: &Pod) -> Option<Problem> {
+/// What keeps a pod from running, if something does.
+pub(crate) fn problem(pod: &Pod) -> Option<Problem> {
     let status = pod.status.as_ref()?;
     let unschedulable = status.conditions.iter().flatten().find(|c| c.type_ == "PodScheduled" && c.status == "False").map(|c| Problem {
         reason: c.reason.clone().unwrap_or_else(|| "Unschedulable".to_owned()),
         message: c.message.clone().unwrap_or_default(),
         fatal: false,
     });
-    let evicted = (status.phase.as_deref() == Some("Failed")).then(|| Problem {
-        reason: status.reason.clone().unwrap_or_else(|| "PodFailed".to_owned()),
+    let failed = |reason: &str| (status.phase.as_deref() == Some("Failed")).then(|| Problem {
+        reason: reason.to_owned(),
         message: status.message.clone().unwrap_or_default(),
         fatal: false,
     });
+    let evicted = status.reason.as_deref().and_then(failed);
     let mut containers = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
-    unschedulable.or(evicted).or_else(|| containers.find_map(container_problem))
+    unschedulable.or(evicted).or_else(|| containers.find_map(container_problem)).or_else(|| failed("PodFailed"))
 }
 
 fn container_problem(status: &ContainerStatus) -> Option<Problem> {
@@ -262,6 +264,12 @@ mod tests {
                 Some(("Unschedulable", "0/1 nodes", false)),
             ),
             ("  phase: Running", None),
+            ("  phase: Failed\n  reason: Evicted\n  message: low on memory", Some(("Evicted", "low on memory", false))),
+            (
+                "  phase: Failed\n  containerStatuses: [{name: ingestion, image: x, imageID: '', ready: false, restartCount: 0, state: {terminated: {exitCode: 1, message: no bucket}}}]",
+                Some(("Error", "exited with code 1: no bucket", false)),
+            ),
+            ("  phase: Failed", Some(("PodFailed", "", false))),
         ];
         for (status, expected) in cases {
             let found = problem(&pod(status)).map(|p| (p.reason, p.message, p.fatal));

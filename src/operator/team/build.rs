@@ -18,6 +18,7 @@ use slipway_api::agent::RUNTIME_SECRET;
 use slipway_api::{Team, agent, contract, ids, labels};
 use slipway_cluster::write::value;
 
+use super::worker;
 use crate::caches::ChildKind;
 use crate::quantity::canonical;
 use crate::settings::Settings;
@@ -35,10 +36,14 @@ pub(super) struct Surroundings<'a> {
     pub access: &'a Access,
     /// Whether Kubernetes can count objects of our kinds by now.
     pub counts: bool,
+    /// Whether the team has a KnowledgeBase.
+    pub has_knowledge: bool,
+    /// A hash over the Secrets that the worker reads.
+    pub secrets_hash: Option<&'a str>,
 }
 
 pub(super) fn build(team: &Team, surroundings: Surroundings) -> Result<Vec<(ChildKind, Value)>, serde_json::Error> {
-    let Surroundings { settings, access, counts } = surroundings;
+    let Surroundings { settings, access, counts, has_knowledge, secrets_hash } = surroundings;
     let mut all =
         vec![(ChildKind::Namespace, value(&namespace(team, settings))?), (ChildKind::RoleBinding, value(&role_binding(team, settings))?)];
     if let Some(secret) = secret(team, settings, access) {
@@ -56,6 +61,15 @@ pub(super) fn build(team: &Team, surroundings: Surroundings) -> Result<Vec<(Chil
     if team.spec.container_limits.is_some() {
         all.push((ChildKind::LimitRange, value(&limits(team))?));
     }
+    if let Some(deployment) = worker::deployment(team, settings, secrets_hash).filter(|_| has_knowledge) {
+        if settings.team_network.enabled {
+            for policy in worker::network_policies(team, settings) {
+                all.push((ChildKind::NetworkPolicy, value(&policy)?));
+            }
+        }
+        all.push((ChildKind::Deployment, value(&deployment)?));
+        all.push((ChildKind::Service, value(&worker::service(team))?));
+    }
     Ok(all)
 }
 
@@ -66,7 +80,7 @@ fn own_labels(team: &Team) -> BTreeMap<String, String> {
         .into()
 }
 
-fn meta(team: &Team, name: &str) -> ObjectMeta {
+pub(super) fn meta(team: &Team, name: &str) -> ObjectMeta {
     ObjectMeta {
         name: Some(name.to_owned()),
         namespace: Some(super::namespace(team)),
@@ -230,21 +244,21 @@ fn allow_agents(team: &Team, settings: &Settings) -> NetworkPolicy {
     }
 }
 
-fn both() -> Vec<String> {
+pub(super) fn both() -> Vec<String> {
     ["Ingress", "Egress"].map(str::to_owned).into()
 }
 
-fn namespace_peer(name: &str) -> NetworkPolicyPeer {
+pub(super) fn namespace_peer(name: &str) -> NetworkPolicyPeer {
     let labels = BTreeMap::from([("kubernetes.io/metadata.name".to_owned(), name.to_owned())]);
     let selector = LabelSelector { match_labels: Some(labels), ..LabelSelector::default() };
     NetworkPolicyPeer { namespace_selector: Some(selector), ..NetworkPolicyPeer::default() }
 }
 
-fn tcp(number: i32) -> NetworkPolicyPort {
+pub(super) fn tcp(number: i32) -> NetworkPolicyPort {
     port("TCP", number)
 }
 
-fn port(protocol: &str, number: i32) -> NetworkPolicyPort {
+pub(super) fn port(protocol: &str, number: i32) -> NetworkPolicyPort {
     NetworkPolicyPort { protocol: Some(protocol.to_owned()), port: Some(IntOrString::Int(number)), end_port: None }
 }
 
@@ -277,6 +291,48 @@ mod tests {
         policy["spec"][direction].as_array().into_iter().flatten().map(line).collect()
     }
 
+    fn around(settings: &Settings) -> Surroundings<'_> {
+        Surroundings { settings, access: &Access::Without, counts: true, has_knowledge: false, secrets_hash: None }
+    }
+
+    #[test]
+    fn a_team_with_a_knowledge_base_has_a_worker() {
+        let team: Team = serde_json::from_value(serde_json::json!({"metadata": {"name": "a", "uid": "u"}, "spec": {"name": "A"}})).unwrap();
+        let egress = serde_json::json!([{"to": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "sources"}}}]}]);
+        let mut settings = settings(Some("postgres://u:hunter2@db/app"));
+        settings.worker.egress = serde_json::from_value(egress).unwrap();
+        let named = |settings: &Settings, has_knowledge| {
+            let children = build(&team, Surroundings { has_knowledge, secrets_hash: Some("h"), ..around(settings) }).unwrap();
+            let of_worker = |(kind, body): (ChildKind, Value)| {
+                let name = body["metadata"]["name"].as_str()?.to_owned();
+                ["slipway-worker", "slipway-ingestions"].contains(&name.as_str()).then_some(((kind, name), body))
+            };
+            children.into_iter().filter_map(of_worker).collect::<BTreeMap<_, _>>()
+        };
+        assert!(named(&settings, false).is_empty());
+        assert!(named(&crate::testing::settings(None), true).is_empty(), "without a database there is nothing to search");
+        let all = named(&settings, true);
+        let of = |kind, name: &str| &all[&(kind, name.to_owned())];
+        assert_eq!(all.len(), 4);
+        let deployment = of(ChildKind::Deployment, "slipway-worker");
+        let pod = &deployment["spec"]["template"];
+        assert_eq!(pod["metadata"]["annotations"], serde_json::json!({"agents.slipway.dev/secrets-hash": "h"}));
+        assert!(pod["metadata"]["labels"].get("agents.slipway.dev/agent").is_none(), "what holds for agents does not hold for it");
+        assert_eq!(pod["spec"]["containers"][0]["args"], serde_json::json!(["serve"]));
+        assert!(!deployment.to_string().contains("hunter2"), "{deployment}");
+        let selects = serde_json::json!({"app.kubernetes.io/component": "worker", "app.kubernetes.io/name": "slipway-worker"});
+        assert_eq!(of(ChildKind::Service, "slipway-worker")["spec"]["selector"], selects);
+        assert_eq!(deployment["spec"]["selector"]["matchLabels"], selects);
+        let worker = of(ChildKind::NetworkPolicy, "slipway-worker");
+        assert_eq!(rules(worker, "ingress", "from"), ["slipway-system: TCP/8000"]);
+        assert_eq!(rules(worker, "egress", "to"), ["kube-system/kube-dns: UDP/53 TCP/53", "slipway-system: ", "sources: "]);
+        let ingestions = of(ChildKind::NetworkPolicy, "slipway-ingestions");
+        assert!(ingestions["spec"]["ingress"].is_null() && ingestions["spec"]["policyTypes"][0] == "Ingress", "nobody calls them");
+        assert_eq!(rules(ingestions, "egress", "to"), rules(worker, "egress", "to"));
+        settings.team_network.enabled = false;
+        assert_eq!(named(&settings, true).len(), 2);
+    }
+
     #[test]
     fn the_teams_word_counts_before_the_platforms() {
         let mut settings = settings(None);
@@ -288,7 +344,7 @@ mod tests {
             serde_json::from_value(serde_json::json!({"metadata": {"name": "a"}, "spec": {"name": "A", "quota": quota}})).unwrap()
         };
         let hard = |team: &Team, counts: bool| {
-            let surroundings = Surroundings { settings: &settings, access: &Access::Without, counts };
+            let surroundings = Surroundings { counts, ..around(&settings) };
             let quota = build(team, surroundings).unwrap().into_iter().find(|(kind, _)| *kind == ChildKind::ResourceQuota);
             quota.map_or(Value::Null, |(_, quota)| quota["spec"]["hard"].clone())
         };
@@ -305,8 +361,8 @@ mod tests {
     #[test]
     fn agents_call_their_neighbours_and_nobody_but_the_platform_their_control_port() {
         let team: Team = serde_json::from_value(serde_json::json!({"metadata": {"name": "a"}, "spec": {"name": "A"}})).unwrap();
-        let (settings, access) = (settings(None), Access::Without);
-        let children = build(&team, Surroundings { settings: &settings, access: &access, counts: true }).unwrap();
+        let settings = settings(None);
+        let children = build(&team, around(&settings)).unwrap();
         let policies: Vec<&Value> =
             children.iter().filter(|(kind, _)| *kind == ChildKind::NetworkPolicy).map(|(_, policy)| policy).collect();
         let [closed, callers, open] = policies[..] else { panic!("three policies, not {policies:#?}") };
@@ -328,7 +384,7 @@ mod tests {
         let team: Team = serde_json::from_value(serde_json::json!({"metadata": {"name": "a"}, "spec": spec})).unwrap();
         let mut settings = settings(None);
         settings.allowed_pod_settings.annotations = vec!["a".to_owned(), "b".to_owned()];
-        let children = build(&team, Surroundings { settings: &settings, access: &Access::Without, counts: true }).unwrap();
+        let children = build(&team, around(&settings)).unwrap();
         let [(ChildKind::Namespace, home), ..] = &children[..] else { panic!("{children:#?}") };
         for (list, lines) in [("annotations", "a\nb\nexample.com/*"), ("labels", ""), ("priorityClassNames", ""), ("tolerations", "gpu")] {
             assert_eq!(home["metadata"]["annotations"][format!("allowed.agents.slipway.dev/{list}")], lines, "{list}");

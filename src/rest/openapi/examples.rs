@@ -38,6 +38,13 @@ pub(super) fn all() -> Vec<(&'static str, Value)> {
             "postFeedback",
             json!({"agent_id": "helper", "trace_id": "tr_01JD8Z7Q3V5X9M2K4N6P8R0S1T", "name": "helpful", "value": 0, "source": "human", "comment": "It did not answer."}),
         ),
+        (
+            "postKnowledgeBases",
+            json!({"name": "Product Docs", "description": "Manuals of all products.", "sources": [{"name": "manuals", "schedule": "0 3 * * *", "type": "s3", "bucket": "product-docs", "prefix": "manuals/", "credentials_secret": "product-docs"}]}),
+        ),
+        ("putKnowledgeBasesId", json!({"name": "Product Docs", "description": "Manuals of all products, and their notes."})),
+        ("postKnowledgeBasesIdIngest", json!({"source": {"type": "s3", "bucket": "product-docs", "prefix": "manuals/"}})),
+        ("postKnowledgeBasesIdSearch", json!({"query": "How is the filter changed?", "top_k": 5})),
         ("postTeams", json!({"name": "Research", "description": "Those who find things out."})),
         ("postTeamsTeamMembers", json!({"email": "ada@example.com", "role": "developer"})),
         ("patchTeamsTeamMembersUser", json!({"role": "viewer"})),
@@ -66,6 +73,9 @@ pub(super) fn part(kind: &str, name: &str) -> (&'static str, &'static str) {
     match (kind, name) {
         ("agents", "id") => ("The agent, by id (ag_…) or slug.", "helper"),
         ("skills", "id") => ("The skill, by id (sk_…) or name.", "greeting"),
+        ("knowledge-bases", "id") => ("The knowledge base, by id (kb_…) or slug.", "product-docs"),
+        (_, "doc") => ("The document's id (doc_…).", "doc_01JD8Z7Q3V5X9M2K4N6P8R0S1T"),
+        (_, "job_id") => ("The job's id.", "ing-01jd8z7q3v5x9m2k4n6p8r0s1t"),
         ("agents", "name") => ("The dataset, by id (ds_…) or name.", "hard-cases"),
         ("tools", "name") => ("The tool, by its slug.", "weather"),
         (_, "team") => ("The team, by id (tk_…) or slug.", "research"),
@@ -83,6 +93,13 @@ pub(super) fn archives(content: &mut Value) {
     let archive = json!({"type": "string", "contentMediaType": "application/zip", "description": "The archive, of at most 100 MiB."});
     content["application/zip"] = json!({"schema": archive});
     let form = json!({"type": "object", "properties": {"file": archive}, "required": ["file"], "additionalProperties": false});
+    content["multipart/form-data"] = json!({ "schema": form });
+}
+
+/// The body with a file.
+pub(super) fn documents(content: &mut Value) {
+    let file = json!({"type": "string", "contentMediaType": "application/octet-stream", "description": "The file, of at most 100 MiB: .pdf, .docx, .html or .csv."});
+    let form = json!({"type": "object", "properties": {"file": file}, "required": ["file"], "additionalProperties": false});
     content["multipart/form-data"] = json!({ "schema": form });
 }
 

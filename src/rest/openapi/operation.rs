@@ -9,8 +9,14 @@ use crate::permission::Permission;
 use crate::route::{Parameter, Route};
 
 const STREAM: &str = "text/event-stream";
-/// The only endpoint with several media types, and with 200 for a replacement.
+/// Endpoints with several media types; the first has 200 for a replacement, too.
 const IMPORT: &str = "/skills/import";
+const INGEST: &str = "/knowledge-bases/{id}/ingest";
+/// The collection that the latter adds to.
+const JOBS: &str = "/knowledge-bases/{id}/jobs";
+/// Endpoints that ask the team's worker: also `INGEST`, for an upload.
+const CONTENT: [&str; 3] =
+    ["/knowledge-bases/{id}/documents", "/knowledge-bases/{id}/documents/{doc}", "/knowledge-bases/{id}/search"];
 
 /// Creates a release only if anything has changed.
 const RELEASES: &str = "/agents/{id}/releases";
@@ -29,6 +35,10 @@ const HISTORY: [&str; 2] = ["/releases", "/versions"];
 struct Facts {
     /// It is relayed to an agent.
     relayed: bool,
+    /// The team's worker answers.
+    content: bool,
+    /// It may ask the team's worker.
+    worker: bool,
     stream: bool,
     /// Its reply is a list.
     list: bool,
@@ -48,20 +58,23 @@ impl Facts {
     fn of(route: &Route, response: &Value, body: bool) -> Self {
         let relayed = matches!(route.permission, Permission::Team(right) if right.subresource == Some("chat"));
         let ours = !relayed && !matches!(route.permission, Permission::Open | Permission::Callback | Permission::Known);
-        let makes = ours && route.status == StatusCode::CREATED;
+        let content = CONTENT.contains(&route.path);
+        let makes = ours && matches!(route.status, StatusCode::CREATED | StatusCode::ACCEPTED);
         let history = ours && HISTORY.iter().any(|part| route.path.contains(part));
         // A membership is replaced rather than changed, the connection test changes nothing, and a sync changes many
         // things.
         let apart = ["/members", "/platform/config/test", "/platform/sync"].iter().any(|part| route.path.contains(part));
         Self {
             relayed,
+            content,
+            worker: content || route.path == INGEST,
             history,
             stream: route.media == STREAM,
             list: response["properties"]["data"]["type"] == "array",
-            paged: !relayed && !history && route.parameters.iter().any(|parameter| parameter.name == "cursor"),
+            paged: !relayed && !content && !history && route.parameters.iter().any(|parameter| parameter.name == "cursor"),
             cached: route.method == Method::GET && route.path == AGENT,
             makes,
-            changes: ours && !makes && !apart && route.method != Method::GET,
+            changes: ours && !makes && !apart && !content && route.method != Method::GET,
             body,
         }
     }
@@ -81,18 +94,18 @@ impl Facts {
             (StatusCode::CONFLICT, write || route.path == COMPARISON),
             (StatusCode::PAYLOAD_TOO_LARGE, self.body),
             (StatusCode::UNSUPPORTED_MEDIA_TYPE, self.body),
-            (StatusCode::TOO_MANY_REQUESTS, self.relayed || self.stream || callback),
+            (StatusCode::TOO_MANY_REQUESTS, self.relayed || self.worker || self.stream || callback),
             (StatusCode::INTERNAL_SERVER_ERROR, true),
-            (StatusCode::BAD_GATEWAY, self.relayed || self.history),
+            (StatusCode::BAD_GATEWAY, self.relayed || self.worker || self.history),
             (StatusCode::SERVICE_UNAVAILABLE, !open),
-            (StatusCode::GATEWAY_TIMEOUT, self.relayed),
+            (StatusCode::GATEWAY_TIMEOUT, self.relayed || self.worker),
         ];
         all.into_iter().filter(|(_, comes)| *comes).map(|(status, _)| status).collect()
     }
 
     fn headers(&self) -> &'static [&'static str] {
         match () {
-            () if self.relayed || self.stream || (self.list && !self.paged) || (self.history && !self.changes) => &[],
+            () if self.relayed || self.content || self.stream || (self.list && !self.paged) || (self.history && !self.changes) => &[],
             () if self.list => &["X-Resource-Version"],
             () => &["X-Resource-Version", "ETag"],
         }
@@ -153,6 +166,9 @@ pub(super) fn of(route: &Route, routes: &[Route], generator: &mut SchemaGenerato
         if route.path == IMPORT {
             examples::archives(&mut operation["requestBody"]["content"]);
         }
+        if route.path == INGEST {
+            examples::documents(&mut operation["requestBody"]["content"]);
+        }
     }
     match route.permission {
         Permission::Open => operation["security"] = json!([]),
@@ -205,12 +221,12 @@ fn query(parameter: &Parameter) -> Value {
 
 /// The operations that need only the id of the created object.
 fn links(route: &Route, routes: &[Route], answer: &Value, generator: &SchemaGenerator) -> Value {
-    let collection = format!("{}/{{", route.path.trim_end_matches("/import"));
+    let collection = format!("{}/{{", if route.path == INGEST { JOBS } else { route.path.trim_end_matches("/import") });
     let made =
         answer["properties"]["data"]["$ref"].as_str().and_then(|reference| generator.definitions().get(reference.rsplit('/').next()?));
     let has = |name: &str| made.is_none_or(|made| made["properties"].get(name).is_some());
     let named =
-        [("id", "id"), ("metadata", "metadata/version")].into_iter().find(|(field, _)| has(field)).map_or("slug", |(_, named)| named);
+        [("id", "id"), ("metadata", "metadata/version"), ("job_id", "job_id")].into_iter().find(|(field, _)| has(field)).map_or("slug", |(_, named)| named);
     let known: Vec<&str> = variables(route.path).collect();
     let mut links = Map::new();
     // Callbacks are not for whoever made the thing.

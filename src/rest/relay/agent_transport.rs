@@ -1,4 +1,4 @@
-//! How agents are reached: within the cluster at their Service's address, over pooled connections; from outside through the
+//! How agents and workers are reached: within the cluster at their Service's address, over pooled connections; from outside through the
 //! API server's proxy. The caller's credentials are never sent.
 
 use std::net::{IpAddr, SocketAddr};
@@ -7,28 +7,48 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, header};
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full};
+use http_body_util::{BodyExt, Full, Limited};
 use kube::Client;
 use slipway_cluster::Key;
 
 use crate::http_client::{self, BoxError, HttpClient, RequestBody, SendError};
 
-const AGENT_PORT: u16 = 8000;
+/// Agents and workers have the same.
+const AGENT_PORT: u16 = slipway_api::worker::PORT;
 /// The timeout of a connection to an agent.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The API server's proxy takes whole bodies only.
+const PROXIED_BYTES_MAX: usize = 8 * 1024 * 1024;
 pub(super) type AgentBody = UnsyncBoxBody<Bytes, BoxError>;
 
 /// A request to an agent.
-#[derive(Debug, Clone)]
 pub(super) struct AgentRequest {
     pub method: Method,
     /// Path and query, as the agent knows them.
     pub path: String,
     pub headers: HeaderMap,
-    pub body: Bytes,
+    pub content: Content,
+}
+
+/// The body of a request.
+pub(super) enum Content {
+    Whole(Bytes),
+    /// Sent as it comes, with chunked encoding.
+    Stream(RequestBody),
 }
 
 impl AgentRequest {
+    /// The request to repeat if the connection was closed: of a GET, as anything else may have had an effect.
+    fn repeatable(&self) -> Option<Self> {
+        let Content::Whole(body) = &self.content else { return None };
+        (self.method == Method::GET).then(|| Self {
+            method: self.method.clone(),
+            path: self.path.clone(),
+            headers: self.headers.clone(),
+            content: Content::Whole(body.clone()),
+        })
+    }
+
     /// The same request below a base path.
     fn below(mut self, path: &str) -> Self {
         self.path.insert_str(0, path);
@@ -95,7 +115,13 @@ impl AgentTransport {
             }
             Self::ApiServer(client) => {
                 let request = request.below(&format!("/api/v1/namespaces/{namespace}/services/{name}:{AGENT_PORT}/proxy"));
-                let response = Box::pin(client.send(build(request, kube::client::Body::from)?)).await.map_err(TransportError::ApiServer)?;
+                let (request, content) = build(request)?;
+                let body = match content {
+                    Content::Whole(bytes) => bytes,
+                    Content::Stream(body) => Limited::new(body, PROXIED_BYTES_MAX).collect().await.map_err(TransportError::Closed)?.to_bytes(),
+                };
+                let request = request.map(|()| kube::client::Body::from(body));
+                let response = Box::pin(client.send(request)).await.map_err(TransportError::ApiServer)?;
                 Ok(response.map(|body| body.map_err(Into::into).boxed_unsync()))
             }
         }
@@ -103,10 +129,10 @@ impl AgentTransport {
 }
 
 async fn direct(http: &HttpClient, server: String, request: AgentRequest) -> Result<Response<AgentBody>, TransportError> {
-    // A pooled connection may be closed just when it is used. A GET is sent again; anything else may have had an effect.
-    let again = (request.method == Method::GET).then(|| (server.clone(), request.clone()));
-    let answer = match (http.send(server, build(request, whole)?).await, again) {
-        (Err(SendError::Closed(_)), Some((server, request))) => http.send(server, build(request, whole)?).await,
+    // A pooled connection may be closed just when it is used.
+    let again = request.repeatable().map(|request| (server.clone(), request));
+    let answer = match (http.send(server, sent(request)?).await, again) {
+        (Err(SendError::Closed(_)), Some((server, request))) => http.send(server, sent(request)?).await,
         (answer, _) => answer,
     };
     match answer {
@@ -116,14 +142,18 @@ async fn direct(http: &HttpClient, server: String, request: AgentRequest) -> Res
     }
 }
 
-fn build<B>(request: AgentRequest, body: fn(Bytes) -> B) -> Result<Request<B>, TransportError> {
-    let mut built = Request::new(body(request.body));
+fn sent(request: AgentRequest) -> Result<Request<RequestBody>, TransportError> {
+    let (request, content) = build(request)?;
+    Ok(request.map(|()| match content {
+        Content::Whole(bytes) => Full::new(bytes).map_err(|never| match never {}).boxed_unsync(),
+        Content::Stream(body) => body,
+    }))
+}
+
+fn build(request: AgentRequest) -> Result<(Request<()>, Content), TransportError> {
+    let mut built = Request::new(());
     *built.method_mut() = request.method;
     *built.uri_mut() = Uri::try_from(request.path).map_err(|error| TransportError::Internal(error.into()))?;
     *built.headers_mut() = request.headers;
-    Ok(built)
-}
-
-fn whole(bytes: Bytes) -> RequestBody {
-    Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
+    Ok((built, request.content))
 }

@@ -83,32 +83,44 @@ impl Endpoints {
     }
 
     fn token(&self, agent: &str) -> Option<HeaderValue> {
-        let mut token = HeaderValue::try_from(self.sign.as_ref()?.token(agent)?).ok()?;
-        token.set_sensitive(true);
-        Some(token)
+        token(self.sign.as_ref(), agent)
     }
+}
+
+/// The token for calls to `audience`, as a header.
+pub(super) fn token(sign: Option<&Sign>, audience: &str) -> Option<HeaderValue> {
+    let mut token = HeaderValue::try_from(sign?.token(audience)?).ok()?;
+    token.set_sensitive(true);
+    Some(token)
 }
 
 /// The cluster address of the Service, if it is this Agent's own; otherwise what is wrong.
 fn address(agent: &PartialObjectMeta<Agent>, service: Option<&Service>) -> Result<IpAddr, String> {
     let name = agent.name_any();
     let Some(service) = service else { return Err(format!("there is no Service {name} yet")) };
-    let owner = service.owner_references().iter().find(|owner| owner.controller == Some(true));
-    let ours = owner.is_some_and(|owner| {
-        let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
-        group == GROUP && owner.kind == "Agent" && Some(&owner.uid) == agent.metadata.uid.as_ref()
-    });
-    if !ours {
+    if !is_owned(service, "Agent", agent.metadata.uid.as_deref()) {
         return Err(format!("Service {name} does not belong to this Agent; delete it or give the Agent another name"));
     }
-    let spec = service.spec.clone().unwrap_or_default();
-    let leads = spec.selector.unwrap_or_default().get(labels::AGENT) == Some(&name);
+    cluster_address(service, (labels::AGENT, &name))
+        .ok_or_else(|| format!("Service {name} is not as the operator makes it: of type ClusterIP, with an address, for the agent's pods"))
+}
+
+/// Whether the object of ours with this UID controls the Service.
+pub(super) fn is_owned(service: &Service, kind: &str, uid: Option<&str>) -> bool {
+    let owner = service.owner_references().iter().find(|owner| owner.controller == Some(true));
+    owner.is_some_and(|owner| {
+        let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
+        group == GROUP && owner.kind == kind && Some(&*owner.uid) == uid
+    })
+}
+
+/// The cluster address of a Service of type ClusterIP that selects pods by this label.
+pub(super) fn cluster_address(service: &Service, (label, value): (&str, &str)) -> Option<IpAddr> {
+    let spec = service.spec.as_ref()?;
+    let leads = spec.selector.as_ref().and_then(|selector| selector.get(label)).is_some_and(|selected| selected == value);
     let plain = spec.type_.as_deref().is_none_or(|kind| kind == "ClusterIP") && spec.external_name.is_none();
-    let address = spec.cluster_ip.and_then(|address| address.parse().ok());
-    match address {
-        Some(address) if leads && plain => Ok(address),
-        _ => Err(format!("Service {name} is not as the operator makes it: of type ClusterIP, with an address, for the agent's pods")),
-    }
+    let address = spec.cluster_ip.as_ref().and_then(|address| address.parse().ok());
+    address.filter(|_| leads && plain)
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ use crate::rate_limiter::Permit;
 /// JSON up to this size is validated as a whole before any of it is sent.
 const BUFFERED_BYTES_MAX: usize = 1024 * 1024;
 /// The size of an error that is read, and of its message that is passed on.
-const ERROR_BYTES_MAX: usize = 64 * 1024;
+pub(super) const ERROR_BYTES_MAX: usize = 64 * 1024;
 const MESSAGE_BYTES_MAX: usize = 2048;
 /// How long a large response may pause.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
@@ -127,8 +127,8 @@ pub(super) async fn json(
 
 /// An agent's error.
 #[derive(Deserialize)]
-struct ErrorBody {
-    message: String,
+pub(super) struct ErrorBody {
+    pub(super) message: String,
 }
 
 /// An error of the API server's proxy.
@@ -210,7 +210,7 @@ fn bad_response(target: &Target, what: &str) -> Error {
     Error::new(StatusCode::BAD_GATEWAY, format!("{target} {what}"))
 }
 
-fn truncate(mut message: String) -> String {
+pub(super) fn truncate(mut message: String) -> String {
     if message.len() > MESSAGE_BYTES_MAX {
         message.truncate(message.floor_char_boundary(MESSAGE_BYTES_MAX));
         message.push('…');
@@ -219,13 +219,17 @@ fn truncate(mut message: String) -> String {
 }
 
 /// Why the start of a body could not be read.
-enum ReadError {
+pub(super) enum ReadError {
     BoxError(BoxError),
     Refused(Error),
 }
 
 /// The body up to `most` bytes, and whether it ended there. Buffered bytes are charged first.
-async fn read_start(body: &mut AgentBody, most: usize, charge: impl Fn(u64) -> Result<(), Error>) -> Result<(Bytes, bool), ReadError> {
+pub(super) async fn read_start(
+    body: &mut AgentBody,
+    most: usize,
+    charge: impl Fn(u64) -> Result<(), Error>,
+) -> Result<(Bytes, bool), ReadError> {
     let mut begin = BytesMut::new();
     while let Some(frame) = body.frame().await.transpose().map_err(ReadError::BoxError)? {
         let Ok(data) = frame.into_data() else { continue };

@@ -35,16 +35,9 @@ fn not_sampled(agent: &Agent, storage: Storage) -> Option<Finding> {
 
 /// The fields that are taken and kept in releases, and do nothing yet.
 fn not_yet_effective(agent: &Agent) -> Option<Finding> {
-    let spec = &agent.spec;
-    let governance = spec.governance.clone().unwrap_or_default();
-    let fields = [(!spec.knowledge_bases.is_empty(), "spec.knowledgeBases"), (!governance.policies.is_empty(), "spec.governance.policies")];
-    let named: Vec<&str> = fields.into_iter().filter(|(is_set, _)| *is_set).map(|(_, field)| field).collect();
-    (!named.is_empty()).then(|| {
-        let (them, have) = if named.len() == 1 { ("it", "has") } else { ("they", "have") };
-        let message = format!(
-            "{} {have} no effect in this version of Slipway; {them} can stay, and take effect when that is built",
-            named.join(", ")
-        );
+    let governance = agent.spec.governance.clone().unwrap_or_default();
+    (!governance.policies.is_empty()).then(|| {
+        let message = "spec.governance.policies has no effect in this version of Slipway; it can stay, and takes effect when that is built";
         Finding::new(NOT_YET_EFFECTIVE, true, "NotBuiltYet", message)
     })
 }
@@ -60,12 +53,8 @@ mod tests {
             ("replicas: 1", &[][..]),
             ("governance: {riskProfile: low, evalDataset: d, minQualityScore: 75}", &[]),
             ("governance: {guards: [rate-limit], minQualityScore: 0, limits: {requestsPerMinute: 5}}", &[]),
-            ("knowledgeBases: [docs]", &["spec.knowledgeBases has no effect"]),
+            ("knowledgeBases: [docs]", &[]),
             ("governance: {policies: [default]}", &["spec.governance.policies has no effect"]),
-            (
-                "knowledgeBases: [docs], governance: {policies: [default]}",
-                &["spec.knowledgeBases, spec.governance.policies have no effect"],
-            ),
         ] {
             let found = of(&agent(spec), None);
             assert_eq!(found.len(), usize::from(!fields.is_empty()), "{spec}: {found:?}");

@@ -10,6 +10,7 @@ use slipway_api::{KnowledgeBaseSpec, ids};
 use super::{Stop, Variable, fault, json};
 use crate::agent::gather::Seen;
 use crate::database::DatabaseUrl;
+use crate::worker::{escaped, knowledge_url};
 
 /// Storage, and the URL of the database: without its password here, complete from the team's Secret.
 pub(super) fn database(
@@ -43,6 +44,7 @@ pub(super) fn database(
 pub(super) fn knowledge_bases(
     seen: &Seen,
     platform: Option<&DatabaseUrl>,
+    model: &str,
     variables: &mut BTreeMap<&'static str, String>,
     env: &mut Vec<Variable>,
 ) -> Result<(), Stop> {
@@ -75,7 +77,7 @@ pub(super) fn knowledge_bases(
             store: "pgvector".to_owned(),
             connection_url: connection_url.to_owned(),
             embedding: EmbeddingConfig {
-                model: plain(&spec.embedding_model),
+                model: plain(spec.embedding_model.as_deref().unwrap_or(model)),
                 chunk_size: spec.chunk_size,
                 chunk_overlap: spec.chunk_overlap,
             },
@@ -86,11 +88,9 @@ pub(super) fn knowledge_bases(
     if let Some(mode) = database.sslmode() {
         variables.insert(contract::PGSSLMODE, mode);
     }
-    let login = format!("://$({}):$({})@", contract::DATABASE_USER, contract::DATABASE_PASSWORD);
-    let url = database.knowledge().replace('$', "$$").replacen("://", &login, 1);
     for variable in [contract::DATABASE_USER, contract::DATABASE_PASSWORD] {
         env.push(Variable::secret(variable, RUNTIME_SECRET, variable));
     }
-    env.push(Variable::Plain { name: contract::KNOWLEDGE_BASES.to_owned(), value: text(&url, |text| text.replace('$', "$$")) });
+    env.push(Variable::Plain { name: contract::KNOWLEDGE_BASES.to_owned(), value: text(&knowledge_url(database), escaped) });
     Ok(())
 }

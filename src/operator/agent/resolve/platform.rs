@@ -34,7 +34,7 @@ pub(super) fn platform(
     own_image: bool,
     variables: &mut BTreeMap<&'static str, String>,
 ) {
-    let suffix = format!("{}.svc.{}", settings.platform_namespace, settings.cluster_domain);
+    let suffix = settings.platform_suffix();
     let platform = &settings.platform;
     let url = |url: Option<&String>| url.map(|url| qualified_url(url, &suffix));
     let optional = [

@@ -8,6 +8,7 @@ mod cluster;
 mod evaluations;
 mod failures;
 mod feedback;
+mod knowledge;
 mod metrics;
 mod races;
 mod reads;

@@ -1,22 +1,24 @@
-//! Port 8000: which agent a request is for. A relayed call carries a token of the platform that names the agent, so that a
-//! Service cannot be pointed at another team's agent. Requests without a token are served, because network policies guard the
-//! port, unless only the platform may call the agent.
+//! Port 8000 of agents and workers: whom a request is for. A relayed call carries a token of the platform that names the agent,
+//! or the team of the worker, so that a Service cannot be pointed at another team's. Requests without a token are served,
+//! because network policies guard the port, unless only the platform may call.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
+use http::{HeaderMap, StatusCode};
 use ring::digest::{SHA256, digest};
-use slipway_http::token::{RELAY_LIFE, Verifier, unix_seconds};
-use slipway_http::{Error, HeaderMap, StatusCode};
+
+use crate::error::Error;
+use crate::token::{RELAY_LIFE, Verifier, unix_seconds};
 
 /// Carries the token. `Authorization` is what clients of the chat completions protocol send, with values of their own.
-pub(crate) const HEADER: &str = "x-slipway-token";
+pub const HEADER: &str = "x-slipway-token";
 /// Each replica of the REST API has a token of its own.
 const MAX_CACHED_TOKENS: usize = 64;
 
-pub(crate) struct Access {
-    agent_id: String,
+pub struct Access {
+    audience: String,
     key: Option<Verifier>,
     /// Whether a request without a token is refused.
     platform_only: bool,
@@ -25,15 +27,15 @@ pub(crate) struct Access {
 }
 
 impl Access {
-    pub(crate) fn new(agent_id: String, key: Option<Verifier>, platform_only: bool) -> Self {
-        Self { agent_id, key, platform_only, cached: Mutex::default() }
+    pub fn new(audience: String, key: Option<Verifier>, platform_only: bool) -> Self {
+        Self { audience, key, platform_only, cached: Mutex::default() }
     }
 
-    /// Refuses a request for another agent, or without a valid token where one is needed.
-    pub(crate) fn check(&self, headers: &HeaderMap, now: SystemTime) -> Result<(), Error> {
+    /// Refuses a request for another, or without a valid token where one is needed.
+    pub fn check(&self, headers: &HeaderMap, now: SystemTime) -> Result<(), Error> {
         let Some(key) = &self.key else { return Ok(()) };
         let Some(token) = headers.get(HEADER) else {
-            return if self.platform_only { Err(refused("this agent answers the platform alone")) } else { Ok(()) };
+            return if self.platform_only { Err(refused("only the platform may call this")) } else { Ok(()) };
         };
         let now = unix_seconds(now);
         let print = print(token.as_bytes());
@@ -42,8 +44,8 @@ impl Access {
         }
         let claims = token.to_str().ok().and_then(|token| key.claims(token, now, RELAY_LIFE));
         let Some(claims) = claims else { return Err(refused("the token is not the platform's, or no longer valid")) };
-        if claims.aud != self.agent_id {
-            return Err(Error::new(StatusCode::MISDIRECTED_REQUEST, "the request is meant for another agent"));
+        if claims.aud != self.audience {
+            return Err(Error::new(StatusCode::MISDIRECTED_REQUEST, "the request is meant for another"));
         }
         let mut cached = self.cached();
         cached.retain(|_, until| now < *until);
@@ -72,9 +74,9 @@ mod tests {
 
     use base64::Engine;
     use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+    use http::HeaderValue;
     use ring::signature::{Ed25519KeyPair, KeyPair};
     use serde_json::json;
-    use slipway_http::HeaderValue;
 
     use super::*;
 

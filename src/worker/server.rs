@@ -1,0 +1,211 @@
+//! `slipway-worker serve`: a table of routes, each request counted and with a time limit, and an end that lets running requests
+//! finish.
+
+use std::net::Ipv6Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+
+use anyhow::Context;
+use slipway_http::access::Access;
+use slipway_http::memory::{MIB, for_clients, limit as memory_limit};
+use slipway_http::{Drained, Error, Method, Reply, Request, ServerLimits, StatusCode, listen, serve};
+use tokio::select;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::timeout;
+use tracing::{info, warn};
+
+use crate::embedders::Embedders;
+use crate::metrics::{self, Metrics};
+use crate::settings::Settings;
+use crate::store::Store;
+use crate::uploads::{self, UPLOADS_BUDGET_BYTES, Uploads};
+use crate::{documents, search};
+
+/// REST's replicas keep connections open.
+const MAX_CONNECTIONS: usize = 512;
+/// Of the pod's memory, for the built-in embedding model and its computations.
+const MODEL_BYTES: u64 = 128 * MIB;
+/// The time limit of every request but an upload.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(25);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Endpoint {
+    Alive,
+    Ready,
+    Metrics,
+    Search,
+    Documents,
+    DeleteDocument,
+    Upload,
+}
+
+/// Method, path and what is there; `*` stands for an id.
+const ROUTES: [(Method, &str, Endpoint); 10] = [
+    (Method::GET, "/healthz", Endpoint::Alive),
+    (Method::HEAD, "/healthz", Endpoint::Alive),
+    (Method::GET, "/readyz", Endpoint::Ready),
+    (Method::HEAD, "/readyz", Endpoint::Ready),
+    (Method::GET, "/metrics", Endpoint::Metrics),
+    (Method::HEAD, "/metrics", Endpoint::Metrics),
+    (Method::POST, "/knowledge-bases/*/search", Endpoint::Search),
+    (Method::GET, "/knowledge-bases/*/documents", Endpoint::Documents),
+    (Method::DELETE, "/knowledge-bases/*/documents/*", Endpoint::DeleteDocument),
+    (Method::POST, "/knowledge-bases/*/uploads", Endpoint::Upload),
+];
+
+/// The longest id in a path: `kb_` and a name.
+const ID_LEN_MAX: usize = 66;
+
+pub(crate) struct Server {
+    pub(crate) store: Store,
+    pub(crate) embedders: Embedders,
+    pub(crate) uploads: Uploads,
+    pub(crate) metrics: Arc<Metrics>,
+    access: Access,
+    draining: AtomicBool,
+}
+
+/// Serves until SIGTERM or SIGINT, then drains.
+pub(crate) async fn main(settings: Settings) -> anyhow::Result<()> {
+    let Settings { port, team, database, access_key, grace, .. } = settings;
+    let listener =
+        listen((Ipv6Addr::UNSPECIFIED, port).into()).with_context(|| format!("cannot listen on port {port} (RUNTIME_PORT)"))?;
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
+    let store = Store::open(&database, &team).map_err(|fault| anyhow::anyhow!("SLIPWAY_KNOWLEDGE_URL: {fault}"))?;
+    let metrics = Arc::new(Metrics::new());
+    let is_restricted = access_key.is_some();
+    let server = Arc::new(Server {
+        store,
+        embedders: Embedders::default(),
+        uploads: Uploads::new(Arc::clone(&metrics)),
+        metrics,
+        access: Access::new(team.clone(), access_key, true),
+        draining: AtomicBool::new(false),
+    });
+    info!(worker = env!("CARGO_PKG_VERSION"), team, port = listener.local_addr()?.port(), is_restricted, "listening");
+    let asked = Arc::clone(&server);
+    let shutdown = async move {
+        select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+        asked.draining.store(true, Ordering::Relaxed);
+        info!("draining");
+    };
+    let handler = move |request| {
+        let server = Arc::clone(&server);
+        async move { server.answer(request).await }
+    };
+    let memory = for_clients(memory_limit(), MODEL_BYTES + UPLOADS_BUDGET_BYTES);
+    let limits = ServerLimits { memory, connections: MAX_CONNECTIONS, grace, ..ServerLimits::default() };
+    match serve(listener, limits, handler, shutdown).await {
+        Drained { cut: 0 } => info!("every request was answered"),
+        Drained { cut: connections } => warn!(connections, "requests were still under way at the end of the grace period"),
+    }
+    Ok(())
+}
+
+impl Server {
+    async fn answer(self: &Arc<Self>, request: Request) -> Result<Reply, Error> {
+        let found = find(request.method(), request.path());
+        let watch = self.metrics.watch(found.as_ref().map_or("other", |found| found.path));
+        let result = match found {
+            None => Err(Error::not_found("there is nothing at this path")),
+            Some(Found { endpoint: None, path, .. }) => Err(Error::method_not_allowed(&allowed(path))),
+            Some(Found { endpoint: Some(endpoint), ids, .. }) => self.reply(endpoint, &ids, request).await,
+        };
+        watch.answered(result.as_ref().map_or_else(Error::status, Reply::status).as_u16());
+        result
+    }
+
+    async fn reply(self: &Arc<Self>, endpoint: Endpoint, ids: &[String], request: Request) -> Result<Reply, Error> {
+        // Neither the kubelet nor Prometheus has a token, and they learn nothing of documents.
+        match endpoint {
+            Endpoint::Ready if self.draining.load(Ordering::Relaxed) => return Err(Error::unavailable("draining")),
+            Endpoint::Alive | Endpoint::Ready => return Ok(Reply::text("ok\n")),
+            Endpoint::Metrics => return Ok(Reply::bytes(metrics::CONTENT_TYPE, self.metrics.text().map_err(Error::internal)?)),
+            Endpoint::Search | Endpoint::Documents | Endpoint::DeleteDocument | Endpoint::Upload => {}
+        }
+        if let Err(refused) = self.access.check(request.headers(), SystemTime::now()) {
+            return Err(request.refuse(refused).await);
+        }
+        let [base, more @ ..] = ids else { return Err(Error::not_found("there is nothing at this path")) };
+        let document = more.first().map(String::as_str).unwrap_or_default();
+        let work = async {
+            match endpoint {
+                Endpoint::Search => search::search(self, base, request).await,
+                Endpoint::Documents => documents::list(self, base, request.query()?).await,
+                Endpoint::DeleteDocument => documents::delete(self, base, document).await,
+                _ => uploads::receive(self, base, request).await,
+            }
+        };
+        if endpoint == Endpoint::Upload {
+            return work.await;
+        }
+        let late = || Error::new(StatusCode::GATEWAY_TIMEOUT, "the answer took too long");
+        timeout(REQUEST_TIMEOUT, work).await.unwrap_or_else(|_| Err(late()))
+    }
+}
+
+/// A path that exists; the endpoint is missing where its method is another.
+struct Found {
+    path: &'static str,
+    endpoint: Option<Endpoint>,
+    ids: Vec<String>,
+}
+
+fn find(method: &Method, path: &str) -> Option<Found> {
+    let mut found = None;
+    for (allowed, pattern, endpoint) in &ROUTES {
+        let Some(ids) = matched(pattern, path) else { continue };
+        if allowed == method {
+            return Some(Found { path: pattern, endpoint: Some(*endpoint), ids });
+        }
+        found = Some(Found { path: pattern, endpoint: None, ids });
+    }
+    found
+}
+
+/// The ids in a path that fits the pattern.
+fn matched(pattern: &str, path: &str) -> Option<Vec<String>> {
+    let (mut patterns, mut parts) = (pattern.split('/'), path.split('/'));
+    let mut ids = Vec::new();
+    loop {
+        match (patterns.next(), parts.next()) {
+            (None, None) => return Some(ids),
+            (Some("*"), Some(id)) if is_id(id) => ids.push(id.to_owned()),
+            (Some(pattern), Some(part)) if pattern == part => {}
+            _ => return None,
+        }
+    }
+}
+
+fn is_id(text: &str) -> bool {
+    (1..=ID_LEN_MAX).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+}
+
+fn allowed(path: &str) -> Vec<Method> {
+    ROUTES.iter().filter(|(_, pattern, _)| *pattern == path).map(|(method, ..)| method.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_leads_to_its_endpoint() {
+        for (method, path, endpoint, ids) in [
+            (Method::GET, "/healthz", Some(Endpoint::Alive), &[][..]),
+            (Method::POST, "/healthz", None, &[]),
+            (Method::POST, "/knowledge-bases/kb_docs/search", Some(Endpoint::Search), &["kb_docs"]),
+            (Method::GET, "/knowledge-bases/kb_docs/search", None, &["kb_docs"]),
+            (Method::DELETE, "/knowledge-bases/kb_docs/documents/doc_1", Some(Endpoint::DeleteDocument), &["kb_docs", "doc_1"]),
+        ] {
+            let found = find(&method, path).unwrap();
+            assert_eq!((found.endpoint, found.ids.iter().map(String::as_str).collect::<Vec<_>>()), (endpoint, ids.to_vec()), "{method} {path}");
+        }
+        let long = format!("/knowledge-bases/{}/search", "x".repeat(ID_LEN_MAX + 1));
+        for path in ["/", "/knowledge-bases//search", "/knowledge-bases/../search", "/knowledge-bases/a/documents/b/c", "/*", &long] {
+            assert!(find(&Method::POST, path).is_none(), "{path}");
+        }
+    }
+}
