@@ -6,5 +6,5 @@ pub mod chunk;
 pub mod extract;
 
 pub use block::{Block, BlockKind};
-pub use chunk::{Chunk, ChunkSize, TokenCounter};
+pub use chunk::{Chunk, ChunkSize, Chunker, TokenCounter};
 pub use extract::{Format, Unreadable};
