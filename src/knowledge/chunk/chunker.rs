@@ -15,6 +15,9 @@ use crate::{Block, BlockKind};
 /// A chunk with fewer tokens, as a share of the size, takes in the next section, as a chunk of a few words is found by chance.
 const MIN_SECTION_SHARE: u32 = 16;
 
+/// Headings without text between stay together up to this share of the size.
+const MAX_HEADINGS_SHARE: u32 = 4;
+
 pub struct Chunker<C> {
     counts: Counts<C>,
     size: ChunkSize,
@@ -105,7 +108,7 @@ impl<C: TokenCounter> Chunker<C> {
     fn enter(&mut self, block: &Block, sink: &mut impl FnMut(Chunk)) {
         let Block { kind, text, .. } = block;
         match kind {
-            BlockKind::Heading(level) => {
+            BlockKind::Heading(level) if !text.trim().is_empty() => {
                 if !self.takes_another_section() {
                     self.close(sink);
                 }
@@ -131,7 +134,8 @@ impl<C: TokenCounter> Chunker<C> {
     /// Whether a heading need not begin a new chunk.
     fn takes_another_section(&self) -> bool {
         let only_headings = self.shared.is_none();
-        self.carried == 0 && (only_headings || self.tokens < self.size.tokens / MIN_SECTION_SHARE)
+        let share = if only_headings { MAX_HEADINGS_SHARE } else { MIN_SECTION_SHARE };
+        self.carried == 0 && self.tokens < self.size.tokens / share
     }
 
     /// The most tokens of text in this chunk.

@@ -26,7 +26,7 @@ impl Section {
         self.levels.truncate(above);
         self.titles.truncate(above);
         self.tokens.truncate(above);
-        let title = text.lines().next().unwrap_or_default();
+        let title = text.trim().lines().next().unwrap_or_default();
         let end = title.char_indices().nth(MAX_HEADING_CHARS).map_or(title.len(), |(at, _)| at);
         self.levels.push(level);
         self.titles.push(title[..end].to_owned());

@@ -36,6 +36,10 @@ fn counted(counter: fn(&str) -> u32, blocks: &[Block], size: ChunkSize) -> Vec<C
     found
 }
 
+fn document(blocks: &[Block]) -> String {
+    blocks.iter().flat_map(|block| [block.text.as_str(), "\n"]).collect()
+}
+
 fn texts(chunks: &[Chunk]) -> Vec<&str> {
     chunks.iter().map(|chunk| chunk.text.as_str()).collect()
 }
@@ -107,7 +111,7 @@ fn rows_stay_whole_under_a_copy_of_their_tables_head() {
             "| a | b |\n| r8 | v8 |\nAnd then.",
         ]
     );
-    let text: String = blocks.iter().map(|block| format!("{}\n", block.text)).collect();
+    let text = document(&blocks);
     let place = |chunk: &Chunk| usize::try_from(chunk.start).unwrap()..usize::try_from(chunk.end).unwrap();
     assert_eq!(&text[place(&found[3])], "| r8 | v8 |\nAnd then.", "the copy has no place in the document");
 }
@@ -181,7 +185,7 @@ fn documents() -> impl Strategy<Value = Vec<Block>> {
 
 /// What every list of chunks must be.
 fn check(blocks: &[Block], size: ChunkSize) -> Result<(), TestCaseError> {
-    let document: String = blocks.iter().map(|block| format!("{}\n", block.text)).collect();
+    let document = document(blocks);
     let found = counted(letters, blocks, size);
     let mut covered = 0;
     for (ordinal, chunk) in found.iter().enumerate() {
