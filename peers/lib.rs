@@ -50,6 +50,12 @@ pub fn root() -> PathBuf {
     link.canonicalize().unwrap_or_else(|_| panic!("{} does not exist: run hack/peers", link.display()))
 }
 
+/// The documents of Debian's packages that `hack/peers` unpacked.
+pub fn documents() -> PathBuf {
+    let link = repository().join(".local/documents");
+    link.canonicalize().unwrap_or_else(|_| panic!("{} does not exist: run hack/peers", link.display()))
+}
+
 /// Git over https, at a server that takes pushes.
 pub fn git_http() -> GitHttp {
     GitHttp::start()

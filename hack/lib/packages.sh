@@ -111,3 +111,12 @@ packages_servers() {
   folder=$(packages_unpack 'libc6|libgcc-s1' lighttpd lighttpd-mod-openssl openssh-server)
   ln -sfn "$folder" "$STATE/servers"
 }
+
+# Documents that tests read: Python's documentation, whose package is named after the version.
+packages_documents() {
+  mkdir -p "$STATE"
+  local package folder
+  package=$(apt-cache depends python3-doc | awk '/Depends: python3[.0-9]*-doc$/ {print $2; exit}')
+  folder=$(packages_unpack 'lib.*' "${package:-python3-doc}")
+  ln -sfn "$folder" "$STATE/documents"
+}

@@ -7,5 +7,5 @@ pub mod extract;
 pub mod source;
 
 pub use block::{Block, BlockKind};
-pub use chunk::{Chunk, ChunkSize, TokenCounter};
+pub use chunk::{Chunk, ChunkSize, Chunker, TokenCounter};
 pub use extract::{Format, Unreadable};

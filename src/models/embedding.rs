@@ -1,26 +1,31 @@
 //! Embeddings of texts, for memory and knowledge bases. `open` builds an `Embedder` from a name such as
 //! `builtin:all-minilm-l6-v2`. An embedder returns one normalised vector of the announced length for each text, in order. It
-//! cuts texts that exceed the model's input, and refuses blank ones. Vectors of different embedders must never be compared:
+//! cuts texts that exceed the model's input, and refuses blank ones; `PassageEmbedder` reads long texts to their end. Vectors of different embedders must never be compared:
 //! store `id` with them.
 
 mod builtin;
 mod catalog;
 mod checked;
+mod counter;
 mod kernels;
 mod network;
 mod ollama;
 mod openai;
+mod passages;
 mod remote;
 mod safetensors;
 mod vertex_ai;
 mod vocabulary;
+mod windows;
 mod words;
 
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 
-pub use catalog::open;
+pub use catalog::{open, window};
+pub use counter::EmbeddingTokens;
+pub use passages::PassageEmbedder;
 
 use crate::Fault;
 

@@ -8,7 +8,7 @@ use crate::message::{Content, Message, Request, Role};
 use crate::provider::Provider;
 
 mod shorten;
-mod vocabulary;
+pub(crate) mod vocabulary;
 
 use vocabulary::Vocabulary;
 

@@ -45,8 +45,7 @@ struct State {
 
 impl Builtin {
     pub(super) fn open(dimensions: usize, variables: Variables<'_>) -> Result<Self, Fault> {
-        let folder = settings::first(variables, &["RUNTIME_EMBEDDING_DIR"]).map_or(DEFAULT_FOLDER.to_owned(), |(_, folder)| folder);
-        let folder = PathBuf::from(folder);
+        let folder = folder(variables);
         if !folder.join("model.safetensors").is_file() {
             let why = "there is no model.safetensors; RUNTIME_EMBEDDING_DIR names the folder with the files of all-MiniLM-L6-v2";
             return Err(Fault::new(
@@ -63,6 +62,11 @@ impl Builtin {
             shared
         })))
     }
+}
+
+/// The folder with the model's files.
+pub(super) fn folder(variables: Variables<'_>) -> PathBuf {
+    PathBuf::from(settings::first(variables, &["RUNTIME_EMBEDDING_DIR"]).map_or(DEFAULT_FOLDER.to_owned(), |(_, folder)| folder))
 }
 
 impl EmbeddingApi for Builtin {

@@ -25,29 +25,76 @@ pub(super) struct CatalogEntry {
     pub(super) dimensions: usize,
     /// Whether the model supports shorter vectors.
     pub(super) shortens: bool,
+    /// The most tokens of a text, with the special ones and the prefix.
+    pub(super) window: u32,
+    pub(super) tokenizer: Tokenizer,
     /// The prefixes of queries and passages that the model was trained with.
     prefixes: [&'static str; 2],
 }
 
+/// The vocabulary of a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tokenizer {
+    /// That of BERT without case, which the built-in model has in a file.
+    Bert,
+    Cl100k,
+    /// Not published, or not known.
+    Unknown,
+}
+
+impl Tokenizer {
+    /// The special tokens around a text.
+    pub(super) fn specials(self) -> u32 {
+        match self {
+            Self::Bert | Self::Unknown => 2,
+            Self::Cl100k => 0,
+        }
+    }
+}
+
 const CATALOG: [CatalogEntry; 11] = [
-    known(Provider::Builtin, "all-minilm-l6-v2", 384),
-    CatalogEntry { prefixes: ["search_query: ", "search_document: "], ..known(Provider::Ollama, "nomic-embed-text", 768) },
+    bert(Provider::Builtin, "all-minilm-l6-v2", 384, 256),
+    // Trained for 2048 tokens. Its makers stretch it to 8192; Ollama does not (github.com/ollama/ollama/issues/11214).
+    CatalogEntry { prefixes: ["search_query: ", "search_document: "], ..bert(Provider::Ollama, "nomic-embed-text", 768, 2048) },
     CatalogEntry {
         prefixes: ["Represent this sentence for searching relevant passages: ", ""],
-        ..known(Provider::Ollama, "mxbai-embed-large", 1024)
+        ..bert(Provider::Ollama, "mxbai-embed-large", 1024, 512)
     },
-    known(Provider::Ollama, "all-minilm", 384),
-    CatalogEntry { shortens: true, ..known(Provider::OpenAi, "text-embedding-3-small", 1536) },
-    CatalogEntry { shortens: true, ..known(Provider::OpenAi, "text-embedding-3-large", 3072) },
-    known(Provider::OpenAi, "text-embedding-ada-002", 1536),
-    known(Provider::VertexAi, "textembedding-gecko", 768),
-    CatalogEntry { shortens: true, ..known(Provider::VertexAi, "text-embedding-005", 768) },
-    CatalogEntry { shortens: true, ..known(Provider::VertexAi, "text-multilingual-embedding-002", 768) },
-    CatalogEntry { shortens: true, ..known(Provider::VertexAi, "gemini-embedding-001", 3072) },
+    bert(Provider::Ollama, "all-minilm", 384, 256),
+    CatalogEntry { shortens: true, ..openai("text-embedding-3-small", 1536) },
+    CatalogEntry { shortens: true, ..openai("text-embedding-3-large", 3072) },
+    openai("text-embedding-ada-002", 1536),
+    vertex_ai("textembedding-gecko", 768),
+    CatalogEntry { shortens: true, ..vertex_ai("text-embedding-005", 768) },
+    CatalogEntry { shortens: true, ..vertex_ai("text-multilingual-embedding-002", 768) },
+    CatalogEntry { shortens: true, ..vertex_ai("gemini-embedding-001", 3072) },
 ];
 
+/// The window of a model that is not in the catalog: the least of those in use.
+const UNKNOWN_WINDOW: u32 = 512;
+
+const fn bert(provider: Provider, name: &'static str, dimensions: usize, window: u32) -> CatalogEntry {
+    CatalogEntry { window, tokenizer: Tokenizer::Bert, ..known(provider, name, dimensions) }
+}
+
+const fn openai(name: &'static str, dimensions: usize) -> CatalogEntry {
+    CatalogEntry { window: 8191, tokenizer: Tokenizer::Cl100k, ..known(Provider::OpenAi, name, dimensions) }
+}
+
+const fn vertex_ai(name: &'static str, dimensions: usize) -> CatalogEntry {
+    CatalogEntry { window: 2048, ..known(Provider::VertexAi, name, dimensions) }
+}
+
 const fn known(provider: Provider, name: &'static str, dimensions: usize) -> CatalogEntry {
-    CatalogEntry { provider, name, dimensions, shortens: false, prefixes: ["", ""] }
+    CatalogEntry {
+        provider,
+        name,
+        dimensions,
+        shortens: false,
+        window: UNKNOWN_WINDOW,
+        tokenizer: Tokenizer::Unknown,
+        prefixes: ["", ""],
+    }
 }
 
 /// The limit of pgvector.
@@ -76,6 +123,11 @@ pub fn open(uri: &str, variables: &dyn Fn(&str) -> Option<String>) -> Result<Box
         Provider::VertexAi => Box::new(VertexAi::open(&chosen, variables)?),
     };
     Ok(Box::new(CheckedEmbedder::new(&chosen, source)))
+}
+
+/// The most tokens of a text that a model reads at once. An estimate of 512 for models that are not in the catalog.
+pub fn window(uri: &str) -> Result<u32, Fault> {
+    Ok(choose(uri)?.window())
 }
 
 pub(super) fn choose(uri: &str) -> Result<ResolvedModel, Fault> {
@@ -155,6 +207,19 @@ impl CatalogEntry {
 }
 
 impl ResolvedModel {
+    /// The most tokens of a text, with the special ones and the prefix.
+    pub(super) fn window(&self) -> u32 {
+        self.known.map_or(UNKNOWN_WINDOW, |known| known.window)
+    }
+
+    pub(super) fn tokenizer(&self) -> Tokenizer {
+        self.known.map_or(Tokenizer::Unknown, |known| known.tokenizer)
+    }
+
+    pub(super) fn prefix(&self, purpose: Purpose) -> &'static str {
+        self.known.map_or("", |known| known.prefix(purpose))
+    }
+
     pub(super) fn id(&self) -> String {
         let own = self.known.is_some() && self.shortened.is_none();
         let length = if own { String::new() } else { format!("?dimensions={}", self.dimensions) };

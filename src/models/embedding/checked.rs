@@ -46,8 +46,7 @@ impl CheckedEmbedder {
         let prefix = self.known.map_or("", |known| known.prefix(purpose));
         let prepared = texts.iter().enumerate().map(|(index, text)| {
             if text.trim().is_empty() {
-                let which = format!("text {} of {}", index + 1, texts.len());
-                return Err(Fault::new(FaultKind::Refused, format!("{which} is blank: there is nothing to embed; leave it out")));
+                return Err(blank(index, texts.len()));
             }
             Ok(format!("{prefix}{text}"))
         });
@@ -91,6 +90,11 @@ impl Embedder for CheckedEmbedder {
     }
 }
 
+pub(super) fn blank(index: usize, texts: usize) -> Fault {
+    let which = format!("text {} of {texts}", index + 1);
+    Fault::new(FaultKind::Refused, format!("{which} is blank: there is nothing to embed; leave it out"))
+}
+
 /// Splits texts into as few batches as possible, in order. A text that exceeds the limit gets a batch of its own.
 fn split(texts: Vec<String>, limit: BatchLimit) -> Vec<Vec<String>> {
     let mut batches: Vec<Vec<String>> = Vec::new();
@@ -111,7 +115,7 @@ fn split(texts: Vec<String>, limit: BatchLimit) -> Vec<Vec<String>> {
 }
 
 /// `None` if all numbers are zero or one is not finite. Summed in f64, where no square of an f32 overflows.
-fn normalised(mut numbers: Vec<f32>) -> Option<Vector> {
+pub(super) fn normalised(mut numbers: Vec<f32>) -> Option<Vector> {
     let length = numbers.iter().map(|&number| f64::from(number).powi(2)).sum::<f64>().sqrt();
     if !length.is_finite() || length < f64::from(f32::MIN_POSITIVE) {
         return None;

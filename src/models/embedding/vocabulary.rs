@@ -73,6 +73,15 @@ impl Vocabulary {
         pieces
     }
 
+    /// The number of pieces of a text, without the special ones.
+    pub(super) fn count(&self, text: &str) -> usize {
+        let mut pieces = Vec::new();
+        for word in words(text) {
+            self.split(&word, &mut pieces);
+        }
+        pieces.len()
+    }
+
     fn split(&self, word: &str, pieces: &mut Vec<u32>) {
         let before = pieces.len();
         let mut rest = word;
@@ -138,6 +147,7 @@ mod tests {
         ];
         for (text, expected) in cases {
             assert_eq!(vocabulary.encode(text, 256), expected, "{text:?}");
+            assert_eq!(vocabulary.count(text), expected.len() - 2, "{text:?}");
         }
     }
 

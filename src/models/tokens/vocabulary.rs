@@ -51,22 +51,23 @@ impl Vocabulary {
 
     pub(super) fn count(&self, text: &str) -> u64 {
         let tokens = match &self.margin {
-            None => self.words(text),
-            Some(margin) => margin.over(text, |text| self.words(text)),
+            None => count(self.words, text),
+            Some(margin) => margin.over(text, |text| count(self.words, text)),
         };
         tokens.min(text.len() as u64)
     }
+}
 
-    fn words(&self, text: &str) -> u64 {
-        let mut rest = text;
-        let mut tokens = 0;
-        while !rest.is_empty() {
-            let (slice, after) = rest.split_at(rest.floor_char_boundary(SLICE_BYTES));
-            tokens += self.words.encode_ordinary(slice).len() as u64;
-            rest = after;
-        }
-        tokens
+/// The tokens of a text in a vocabulary, counted in slices.
+pub(crate) fn count(words: &CoreBPE, text: &str) -> u64 {
+    let mut rest = text;
+    let mut tokens = 0;
+    while !rest.is_empty() {
+        let (slice, after) = rest.split_at(rest.floor_char_boundary(SLICE_BYTES));
+        tokens += words.encode_ordinary(slice).len() as u64;
+        rest = after;
     }
+    tokens
 }
 
 /// Families of open models with large vocabularies, which were measured; others may be as small as that of Llama 2.

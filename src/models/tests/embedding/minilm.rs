@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use slipway_models::FaultKind;
-use slipway_models::embedding::{Embedder, Purpose, Vector, open};
+use slipway_models::embedding::{Embedder, PassageEmbedder, Purpose, Vector, open};
 
 use crate::{opened, strings};
 
@@ -101,6 +101,42 @@ async fn a_blank_text_is_refused_and_named() {
         assert!(fault.message().contains("text 2 of 2"), "{fault}");
     }
     assert!(minilm().embed(&[], Purpose::Query).await.unwrap().is_empty());
+}
+
+fn passages() -> PassageEmbedder {
+    PassageEmbedder::open(NAME, &|_| Some(slipway_peers::minilm().display().to_string())).unwrap()
+}
+
+#[tokio::test]
+async fn a_long_passage_is_read_to_its_end() {
+    let cooking = "Stir the onions in butter until they are golden, then add the flour and let it simmer. ";
+    let database = "The database writes its log to disk before a transaction is committed. ";
+    let text = format!("{}{}", cooking.repeat(20), database.repeat(24));
+    let texts = [text, database.to_owned(), database.repeat(200)];
+    let (read, cut) = (passages().embed(&texts).await.unwrap(), vectors(&texts).await);
+    let question = vectors(&strings(&["How are transactions made durable?"])).await.remove(0);
+    let (of_whole, of_beginning) = (question.cosine(&read[0]), question.cosine(&cut[0]));
+    assert!(of_whole > of_beginning + 0.1, "{of_whole} and {of_beginning}: the end is not in the vector");
+    assert!(read[1].cosine(&cut[1]) > 0.999_999, "a short text is read as always");
+    assert!(read[2].cosine(&cut[2]) > 0.99, "windows that say the same have the same mean");
+    for vector in &read {
+        assert!((vector.cosine(vector) - 1.0).abs() < 1e-5);
+    }
+    let fault = passages().embed(&strings(&["something", " \n"])).await.unwrap_err();
+    assert!(fault.message().contains("text 2 of 2"), "{fault}");
+}
+
+#[tokio::test]
+async fn a_passages_vector_is_the_mean_of_its_windows() {
+    let words = ["red", "ship", "lake", "tree"];
+    let window = |from: usize| (0..171).map(|at| words[(from + at / 30) % 4]).collect::<Vec<_>>().join(" ");
+    let whole = vec![format!("{} {} {}", window(0), window(1), window(2))];
+    let parts = vectors(&[0, 1, 2].map(window)).await;
+    let mean = parts[0].0.iter().zip(&parts[1].0).zip(&parts[2].0).map(|((a, b), c)| a + b + c).collect::<Vec<f32>>();
+    let length = mean.iter().map(|x| x * x).sum::<f32>().sqrt();
+    let mean = Vector(mean.iter().map(|x| x / length).collect());
+    let found = passages().embed(&whole).await.unwrap();
+    assert!(found[0].cosine(&mean) > 0.999_99, "{}: three windows of 171 tokens each", found[0].cosine(&mean));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

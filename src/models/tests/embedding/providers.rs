@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use slipway_models::FaultKind;
-use slipway_models::embedding::{Purpose, Vector};
+use slipway_models::embedding::{PassageEmbedder, Purpose, Vector};
 
 use crate::replay::{Asked, Replay, Reply};
 use crate::{opened, strings};
@@ -213,4 +213,42 @@ async fn a_text_of_100_kb_is_cut_for_openai_which_would_refuse_it() {
     let asked = server.asked().remove(0);
     let sent = asked.body["input"][0].as_str().unwrap();
     assert!(long.starts_with(sent) && sent.len() < long.len() && sent.len() > 20_000, "{} bytes were sent", sent.len());
+}
+
+#[tokio::test]
+async fn long_passages_are_sent_in_windows_and_bounded_batches() {
+    let server = Replay::start(|_, asked| {
+        let inputs = asked.body["input"].as_array().unwrap().len();
+        Reply::ok(&json!({"embeddings": vec![vec![1.0; 768]; inputs]}))
+    })
+    .await;
+    let folder = slipway_peers::minilm();
+    let variables = |name: &str| match name {
+        "OLLAMA_BASE_URL" => Some(server.url.clone()),
+        "RUNTIME_EMBEDDING_DIR" => Some(folder.display().to_string()),
+        _ => None,
+    };
+    let embedder = PassageEmbedder::open("nomic-embed-text", &variables).unwrap();
+    let words: Vec<String> = (0..200_000).map(|number| number.to_string()).collect();
+    let texts = [words.join(" "), "short".to_owned()];
+    let found = embedder.embed(&texts).await.unwrap();
+    assert_eq!(found.len(), 2);
+    let asked = server.asked();
+    let batches: Vec<Vec<&str>> =
+        asked.iter().map(|asked| asked.body["input"].as_array().unwrap().iter().map(|input| input.as_str().unwrap()).collect()).collect();
+    let prefix = "search_document: ";
+    for input in batches.iter().flatten() {
+        assert!(input.starts_with(prefix));
+        let tokens = embedder.tokens().count(input) + 2;
+        assert!(tokens <= 2048, "{tokens} tokens");
+    }
+    for batch in &batches {
+        let bytes: usize = batch.iter().map(|input| input.len()).sum();
+        assert!(bytes <= 300 << 10, "{bytes} bytes at once");
+    }
+    let mut together: Vec<&str> = batches.iter().flatten().flat_map(|input| input[prefix.len()..].split_whitespace()).collect();
+    // Batches run beside each other.
+    together.sort_by_key(|word| word.parse::<u32>().unwrap_or(u32::MAX));
+    assert_eq!(together.len(), words.len() + 1);
+    assert!(together.iter().zip(&words).all(|(found, word)| found == word), "every word was sent once");
 }

@@ -1,0 +1,153 @@
+//! Questions of Python's FAQ against their answers: the question is taken out of the answer's text and path, so that it is found
+//! by what the answer says.
+
+use std::collections::HashMap;
+
+use slipway_knowledge::{BlockKind, ChunkSize};
+use slipway_models::embedding::{PassageEmbedder, Purpose};
+
+use crate::lexical::Lexical;
+use crate::{MODELS, chunks, counter, faq};
+
+/// The candidates of each half.
+const CANDIDATES: usize = 50;
+
+/// The constant of reciprocal-rank fusion.
+const RANK_CONSTANT: f64 = 60.0;
+
+struct Passage {
+    /// What is embedded with and without the headings above.
+    under_headings: String,
+    alone: String,
+    /// The questions that it answers.
+    questions: Vec<usize>,
+}
+
+struct Corpus {
+    questions: Vec<String>,
+    passages: Vec<Passage>,
+}
+
+impl Corpus {
+    fn read(tokens: u32) -> Self {
+        let mut corpus = Self { questions: Vec::new(), passages: Vec::new() };
+        for blocks in faq::pages() {
+            let (mut place, mut begins) = (0, Vec::new());
+            for block in &blocks {
+                if matches!(block.kind, BlockKind::Heading(_)) {
+                    begins.push((place, block.text.ends_with('?').then(|| corpus.questions.len())));
+                    if block.text.ends_with('?') {
+                        corpus.questions.push(block.text.clone());
+                    }
+                }
+                place += block.text.len() as u64 + 1;
+            }
+            let is_question = |text: &str| text.ends_with('?') && corpus.questions.iter().any(|question| question == text);
+            for chunk in chunks(&blocks, ChunkSize { tokens, overlap: tokens / 10 }, counter(MODELS[0])) {
+                let own = chunk.start + u64::from(chunk.overlap);
+                let first = begins.partition_point(|(begin, _)| *begin <= own).saturating_sub(1);
+                let sections = begins[first..].iter().take_while(|(begin, _)| *begin < chunk.end);
+                let questions: Vec<usize> = sections.filter_map(|(_, question)| *question).collect();
+                let alone: Vec<&str> = chunk.text.lines().filter(|line| !is_question(line)).collect();
+                let alone = alone.join("\n");
+                if alone.trim().is_empty() {
+                    continue;
+                }
+                let line = chunk.embedded().strip_suffix(&chunk.text).unwrap_or_default().trim_end().to_owned();
+                let path: Vec<&str> = line.split(" > ").filter(|title| !is_question(title) && !title.is_empty()).collect();
+                let under_headings = if path.is_empty() { alone.clone() } else { format!("{}\n{alone}", path.join(" > ")) };
+                corpus.passages.push(Passage { under_headings, alone, questions });
+            }
+        }
+        corpus
+    }
+
+    fn texts(&self, headings: bool) -> Vec<String> {
+        self.passages.iter().map(|passage| if headings { passage.under_headings.clone() } else { passage.alone.clone() }).collect()
+    }
+
+    /// nDCG@10 and recall@10 of rankings of passages, each section counted at its first passage.
+    #[expect(clippy::cast_precision_loss, reason = "ten places, some hundred questions")]
+    fn quality(&self, rankings: &[Vec<usize>]) -> Quality {
+        let (mut gain, mut found) = (0.0, 0.0);
+        for (question, ranking) in rankings.iter().enumerate() {
+            let mut sections = Vec::new();
+            for section in ranking.iter().flat_map(|&passage| &self.passages[passage].questions) {
+                if !sections.contains(section) {
+                    sections.push(*section);
+                }
+            }
+            if let Some(place) = sections.iter().take(10).position(|&section| section == question) {
+                gain += 1.0 / (place as f64 + 2.0).log2();
+                found += 1.0;
+            }
+        }
+        Quality { ndcg: gain / rankings.len() as f64, recall: found / rankings.len() as f64 }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Quality {
+    ndcg: f64,
+    recall: f64,
+}
+
+async fn nearest(embedder: &PassageEmbedder, questions: &[String], texts: &[String]) -> Vec<Vec<usize>> {
+    let passages = embedder.embed(texts).await.unwrap();
+    let asked = embedder.embedder().embed(questions, Purpose::Query).await.unwrap();
+    let ranked = asked.iter().map(|question| {
+        let mut near: Vec<(usize, f32)> = passages.iter().map(|passage| question.cosine(passage)).enumerate().collect();
+        near.sort_by(|a, b| b.1.total_cmp(&a.1));
+        near.into_iter().take(CANDIDATES).map(|(passage, _)| passage).collect()
+    });
+    ranked.collect()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "fifty places")]
+fn fused(one: &[usize], other: &[usize]) -> Vec<usize> {
+    let mut scores: HashMap<usize, f64> = HashMap::new();
+    for (place, &passage) in one.iter().enumerate().chain(other.iter().enumerate()) {
+        *scores.entry(passage).or_default() += 1.0 / (RANK_CONSTANT + 1.0 + place as f64);
+    }
+    let mut fused: Vec<(usize, f64)> = scores.into_iter().collect();
+    fused.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+    fused.into_iter().map(|(passage, _)| passage).collect()
+}
+
+/// Vectors alone, words alone, and both.
+async fn measured(corpus: &Corpus, headings: bool, embedder: &PassageEmbedder, lexical: &Lexical) -> [Quality; 3] {
+    let texts = corpus.texts(headings);
+    let near = nearest(embedder, &corpus.questions, &texts).await;
+    let matching = lexical.ranked(&corpus.questions, &texts, CANDIDATES);
+    let both: Vec<Vec<usize>> = near.iter().zip(&matching).map(|(near, matching)| fused(near, matching)).collect();
+    [near, matching, both].map(|rankings| corpus.quality(&rankings))
+}
+
+fn embedder() -> PassageEmbedder {
+    PassageEmbedder::open(MODELS[0], &crate::variables).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn both_halves_find_more_answers_than_either_alone() {
+    let corpus = Corpus::read(256);
+    assert!(corpus.questions.len() > 120, "{} questions", corpus.questions.len());
+    let [vectors, words, both] = measured(&corpus, true, &embedder(), &Lexical::start()).await;
+    assert!(both.ndcg > vectors.ndcg && both.ndcg > words.ndcg, "{both:?} of {vectors:?} and {words:?}");
+    assert!(both.recall >= vectors.recall && both.recall >= words.recall, "{both:?} of {vectors:?} and {words:?}");
+}
+
+/// Not a test but a measurement: `cargo test --release -p slipway-knowledge --test chunks figures -- --ignored --nocapture`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a measurement"]
+async fn figures() {
+    let (embedder, lexical) = (embedder(), Lexical::start());
+    println!("| tokens | headings | chunks | vectors | words | both |");
+    for tokens in [128, 256, 512] {
+        let corpus = Corpus::read(tokens);
+        for headings in [false, true] {
+            let found = measured(&corpus, headings, &embedder, &lexical).await;
+            let [vectors, words, both] = found.map(|Quality { ndcg, recall }| format!("{ndcg:.3} / {recall:.3}"));
+            println!("| {tokens} | {headings} | {} | {vectors} | {words} | {both} |", corpus.passages.len());
+        }
+    }
+}
