@@ -1,0 +1,302 @@
+//! Finds tables by how words are aligned: consecutive lines across the page whose words leave the same gutters free. Rules
+//! are not drawn on in the text that poppler prints, so rows are told from lines of one cell by the space between them.
+
+use std::collections::HashSet;
+use std::ops::Deref;
+
+use super::page::{Area, Line, Page, Word};
+
+/// Gaps between words, in heights of the text: what is wider begins another cell.
+const CELL_GAP: f32 = 0.85;
+/// Where other lines have a gutter, a gap like this is enough.
+const GUTTER_GAP: f32 = 0.4;
+/// More space between two lines ends a table.
+const MAX_ROW_GAP: f32 = 2.6;
+/// The space between lines above which a row ends, where a table has different spaces.
+const ROW_GAP: f32 = 0.3;
+const MAX_COLUMNS: usize = 40;
+/// A page with more lines across it is not looked at.
+const MAX_ROWS: usize = 1000;
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Table {
+    pub(super) area: Area,
+    /// The left edges of its columns.
+    pub(super) columns: Vec<f32>,
+    pub(super) rows: Vec<Vec<String>>,
+}
+
+/// What a page has in reading order.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Item {
+    Line(Line),
+    Table(Table),
+}
+
+/// A word, and the how manieth of the page it is.
+#[derive(Clone, Copy)]
+struct Placed<'a> {
+    at: usize,
+    word: &'a Word,
+}
+
+impl Deref for Placed<'_> {
+    type Target = Word;
+
+    fn deref(&self) -> &Word {
+        self.word
+    }
+}
+
+/// Words on one height across the page.
+struct Row<'a> {
+    area: Area,
+    words: Vec<Placed<'a>>,
+}
+
+impl Row<'_> {
+    /// The stretches of words without a wide gap between them.
+    fn stretches(&self) -> Vec<(f32, f32)> {
+        let mut stretches: Vec<(f32, f32)> = Vec::new();
+        for word in &self.words {
+            match stretches.last_mut() {
+                Some((_, right)) if word.area.left - *right < CELL_GAP * word.area.height() => *right = right.max(word.area.right),
+                _ => stretches.push((word.area.left, word.area.right)),
+            }
+        }
+        stretches
+    }
+}
+
+pub(super) fn split(page: Page) -> Vec<Item> {
+    let tables = find(&page);
+    if tables.is_empty() {
+        return page.lines.into_iter().map(Item::Line).collect();
+    }
+    let mut items = Vec::new();
+    let mut told = vec![false; tables.len()];
+    let mut at = 0;
+    for line in page.lines {
+        let mut rest = Vec::new();
+        for word in line.words {
+            match tables.iter().position(|(_, words)| words.contains(&at)) {
+                None => rest.push(word),
+                Some(table) if !told[table] => {
+                    told[table] = true;
+                    items.extend(Line::new(line.block, std::mem::take(&mut rest)).map(Item::Line));
+                    items.push(Item::Table(tables[table].0.clone()));
+                }
+                Some(_) => {}
+            }
+            at += 1;
+        }
+        items.extend(Line::new(line.block, rest).map(Item::Line));
+    }
+    items
+}
+
+/// Tables, and which of the page's words are theirs.
+fn find(page: &Page) -> Vec<(Table, HashSet<usize>)> {
+    let rows = rows(page);
+    let mut tables = Vec::new();
+    let mut at = 0;
+    while at < rows.len() && rows.len() <= MAX_ROWS {
+        match grow(&rows, at) {
+            Some((first, end, gutters)) if could_be_table(&rows[first..end], &gutters) => {
+                let table = table(&rows[first..end], &gutters);
+                let full = table.rows.iter().filter(|row| row.iter().filter(|cell| !cell.is_empty()).count() > 1).count();
+                if full > 1 && full * 2 >= table.rows.len() {
+                    tables.push((table, rows[first..end].iter().flat_map(|row| row.words.iter().map(|word| word.at)).collect()));
+                    at = end;
+                } else {
+                    at += 1;
+                }
+            }
+            _ => at += 1,
+        }
+    }
+    tables
+}
+
+fn rows(page: &Page) -> Vec<Row<'_>> {
+    let mut words: Vec<Placed<'_>> = page.lines.iter().flat_map(|line| &line.words).enumerate().map(|(at, word)| Placed { at, word }).collect();
+    words.sort_by(|one, other| one.area.middle().total_cmp(&other.area.middle()));
+    let mut rows: Vec<Row<'_>> = Vec::new();
+    for word in words {
+        match rows.last_mut() {
+            // Compared with the last word, and not with what has grown from many.
+            Some(row) if row.words.last().is_some_and(|last| (word.area.middle() - last.area.middle()).abs() < 0.2 * word.area.height()) => {
+                row.area.join(&word.area);
+                row.words.push(word);
+            }
+            _ => rows.push(Row { area: word.area, words: vec![word] }),
+        }
+    }
+    for row in &mut rows {
+        row.words.sort_by(|one, other| one.area.left.total_cmp(&other.area.left));
+    }
+    rows
+}
+
+/// The free stretches between columns.
+type Gutters = Vec<(f32, f32)>;
+
+/// The most rows from `at` that share gutters, and with those before them that are lines of their first cells.
+fn grow(rows: &[Row<'_>], at: usize) -> Option<(usize, usize, Gutters)> {
+    let first = rows[at].stretches();
+    if first.len() < 2 || first.len() > MAX_COLUMNS {
+        return None;
+    }
+    let mut gutters: Gutters = first.windows(2).map(|pair| (pair[0].1, pair[1].0)).collect();
+    let mut end = at + 1;
+    while let Some(row) = rows.get(end) {
+        let height = row.area.height();
+        if row.area.top - rows[end - 1].area.bottom > MAX_ROW_GAP * height {
+            break;
+        }
+        let narrowed = narrow(&gutters, row);
+        // A table has columns that all its rows keep; a line of prose crosses them.
+        if narrowed.is_empty() || (narrowed.len() < gutters.len() && row.stretches().len() < 2) {
+            break;
+        }
+        // A row with more columns than those before it: a title that spans columns was taken for the head.
+        gutters = narrowed;
+        end += 1;
+    }
+    // Single lines below a table that only happen to be short.
+    while end > at + 1 && rows[end - 1].stretches().len() < 2 && !continues(&rows[end - 2], &rows[end - 1], &rows[at..end]) {
+        end -= 1;
+    }
+    let mut begin = at;
+    while begin > 0 {
+        let above = &rows[begin - 1];
+        let near = rows[begin].area.top - above.area.bottom < ROW_GAP * above.area.height();
+        let narrowed = narrow(&gutters, above);
+        if !near || narrowed.len() < gutters.len() || above.area.right < gutters[0].1 || above.area.right - above.area.left > widest(&gutters, above) {
+            break;
+        }
+        gutters = narrowed;
+        begin -= 1;
+    }
+    Some((begin, end, gutters))
+}
+
+fn widest(gutters: &Gutters, row: &Row<'_>) -> f32 {
+    let (first, last) = (gutters.first().map_or(0.0, |gutter| gutter.0), gutters.last().map_or(0.0, |gutter| gutter.1));
+    (last - first).max(row.area.height() * 30.0)
+}
+
+/// Whether the lower line is closer to the upper one than a paragraph below a table would be.
+fn continues(upper: &Row<'_>, lower: &Row<'_>, rows: &[Row<'_>]) -> bool {
+    let gap = lower.area.top - upper.area.bottom;
+    let usual = rows.windows(2).map(|pair| pair[1].area.top - pair[0].area.bottom).fold(0.0, f32::max);
+    gap < ROW_GAP * lower.area.height() || (gap <= usual && lower.words.first().is_some_and(|word| word.area.left > upper.area.left + 1.0))
+}
+
+/// What is left of the gutters beside the row's words.
+fn narrow(gutters: &Gutters, row: &Row<'_>) -> Gutters {
+    gutters
+        .iter()
+        .filter_map(|(left, right)| {
+            let middle = f32::midpoint(*left, *right);
+            // The word's own side is where most of it lies.
+            let side = |word: &&Placed<'_>| f32::midpoint(word.area.left, word.area.right) < middle;
+            let left = row.words.iter().filter(side).map(|word| word.area.right).fold(*left, f32::max);
+            let right = row.words.iter().filter(|word| !side(word)).map(|word| word.area.left).fold(*right, f32::min);
+            (right - left >= GUTTER_GAP * row.area.height()).then_some((left, right))
+        })
+        .collect()
+}
+
+fn could_be_table(rows: &[Row<'_>], gutters: &Gutters) -> bool {
+    if rows.iter().filter(|row| row.stretches().len() > 1).count() < 2 {
+        return false;
+    }
+    let words: Vec<Placed<'_>> = rows.iter().flat_map(|row| row.words.iter().copied()).collect();
+    // Listings of programs are aligned as well.
+    let mono = words.iter().filter(|word| word.font.mono).count();
+    // The leaders of a table of contents.
+    let dots = words.iter().filter(|word| word.text.chars().all(|letter| letter == '.')).count();
+    if mono * 10 > words.len() * 9 || dots * 4 > words.len() {
+        return false;
+    }
+    let cells: Vec<Vec<Vec<Placed<'_>>>> = rows.iter().map(|row| cells(row, gutters)).collect();
+    // Bullets and numbers before the text of a list, or of notes.
+    let labels = cells.iter().all(|row| row[0].is_empty() || (row[0].len() == 1 && is_label(&row[0][0].text)));
+    if labels && gutters.len() == 1 {
+        return false;
+    }
+    // Columns of prose: long lines, all of them nearly as wide as their column.
+    let mut prose = 0;
+    for column in 0..=gutters.len() {
+        let lines: Vec<&Vec<Placed<'_>>> = cells.iter().map(|row| &row[column]).filter(|cell| !cell.is_empty()).collect();
+        let width = |cell: &Vec<Placed<'_>>| cell[cell.len() - 1].area.right - cell[0].area.left;
+        let widest = lines.iter().map(|cell| width(cell)).fold(0.0, f32::max);
+        let long = lines.iter().filter(|cell| cell.len() > 3 && width(cell) > 0.75 * widest).count();
+        prose += usize::from(long * 3 > lines.len() * 2 && lines.len() > 3);
+    }
+    prose * 2 < gutters.len() + 1 || (prose == 1 && gutters.len() == 1 && has_row_gaps(rows))
+}
+
+fn is_label(text: &str) -> bool {
+    let short = text.chars().count() <= 4;
+    short && (text.chars().all(|letter| !letter.is_alphanumeric()) || text.ends_with(['.', ')', ']']))
+}
+
+/// The words of each column.
+fn cells<'a>(row: &Row<'a>, gutters: &Gutters) -> Vec<Vec<Placed<'a>>> {
+    let mut cells = vec![Vec::new(); gutters.len() + 1];
+    for word in &row.words {
+        let middle = f32::midpoint(word.area.left, word.area.right);
+        let column = gutters.partition_point(|(left, right)| f32::midpoint(*left, *right) < middle);
+        cells[column].push(*word);
+    }
+    cells
+}
+
+fn gaps(rows: &[Row<'_>]) -> Vec<f32> {
+    let mut bottom = f32::MAX;
+    rows.iter()
+        .map(|row| {
+            let gap = (row.area.top - bottom) / row.area.height();
+            bottom = if bottom.total_cmp(&f32::MAX).is_eq() { row.area.bottom } else { bottom.max(row.area.bottom) };
+            gap
+        })
+        .skip(1)
+        .collect()
+}
+
+/// Lines of one cell lie closer than rows do.
+fn has_row_gaps(rows: &[Row<'_>]) -> bool {
+    let gaps = gaps(rows);
+    let (least, most) = gaps.iter().fold((f32::MAX, f32::MIN), |(least, most), gap| (least.min(*gap), most.max(*gap)));
+    most - least > ROW_GAP
+}
+
+fn table(rows: &[Row<'_>], gutters: &Gutters) -> Table {
+    let mut area = rows[0].area;
+    rows.iter().for_each(|row| area.join(&row.area));
+    let gaps = gaps(rows);
+    let by_gap = has_row_gaps(rows);
+    let (least, most) = gaps.iter().fold((f32::MAX, f32::MIN), |(least, most), gap| (least.min(*gap), most.max(*gap)));
+    let limit = f32::midpoint(least, most).min(least + 2.0 * ROW_GAP);
+    let mut table: Vec<Vec<String>> = Vec::new();
+    for (at, row) in rows.iter().enumerate() {
+        let cells = cells(row, gutters);
+        let begins = at == 0 || if by_gap { gaps[at - 1] > limit } else { !cells[0].is_empty() };
+        if begins {
+            table.push(vec![String::new(); gutters.len() + 1]);
+        }
+        let Some(last) = table.last_mut() else { continue };
+        for (cell, words) in last.iter_mut().zip(cells) {
+            for word in words {
+                if !cell.is_empty() {
+                    cell.push(' ');
+                }
+                cell.push_str(&word.text);
+            }
+        }
+    }
+    let columns = std::iter::once(area.left).chain(gutters.iter().map(|(_, right)| *right)).collect();
+    Table { area, columns, rows: table }
+}
