@@ -110,3 +110,12 @@ packages_servers() {
   folder=$(packages_unpack 'libc6|libgcc-s1' lighttpd lighttpd-mod-openssl openssh-server)
   ln -sfn "$folder" "$STATE/servers"
 }
+
+# What reads PDF, and manuals of Debian's that have both PDF and plain text, which tell how well it is read.
+packages_manuals() {
+  install pdftotext=poppler-utils tesseract=tesseract-ocr gzip=gzip
+  mkdir -p "$STATE"
+  local folder
+  folder=$(packages_unpack 'lib.*' debian-policy debian-reference-en developers-reference)
+  ln -sfn "$folder" "$STATE/manuals"
+}

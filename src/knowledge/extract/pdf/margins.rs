@@ -24,6 +24,10 @@ struct Row {
     /// The words without digits.
     text: String,
     numbers: Vec<i64>,
+    /// A number that the row begins or ends with, as page numbers do.
+    ends: Vec<i64>,
+    /// How many rows are between this one and the edge.
+    depth: usize,
     lines: Vec<usize>,
 }
 
@@ -53,20 +57,28 @@ impl Margins {
         let at = self.given;
         let (page, rows) = self.pages.get(at)?;
         let number = i64::from(page.number);
-        let mut gone = Vec::new();
+        let mut gone: Vec<usize> = Vec::new();
+        // Rows come from the edges inwards: what is within a row of the text is text.
+        let mut outer_gone = true;
         for row in rows {
-            let repeated = self.pages.iter().enumerate().filter(|(other, _)| *other != at).any(|(_, (page, rows))| {
-                let away = i64::from(page.number) - number;
-                rows.iter().any(|other| same_running(row, other, away))
-            });
-            let proven = self.proven.get(&row.slot).is_some_and(|count| *count >= PROVEN);
-            if repeated {
+            let others = self.pages.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, other)| other);
+            let repeats = others
+                .filter(|(page, rows)| {
+                    let away = i64::from(page.number) - number;
+                    rows.iter().any(|other| same_running(row, other, away))
+                })
+                .count();
+            outer_gone |= row.depth == 0;
+            let repeated = outer_gone && repeats > usize::from(row.depth > 0);
+            let proven = row.depth == 0 && self.proven.get(&row.slot).is_some_and(|count| *count >= PROVEN);
+            if repeated && row.depth == 0 {
                 for slot in row.slot - 1..=row.slot + 1 {
                     let count = self.proven.entry(slot).or_default();
                     *count = count.saturating_add(1);
                 }
             }
-            if repeated || proven {
+            outer_gone = repeated || proven;
+            if outer_gone {
                 gone.extend(&row.lines);
             }
         }
@@ -92,9 +104,10 @@ fn same_running(one: &Row, other: &Row, away: i64) -> bool {
         return false;
     }
     let counts = one.numbers.iter().any(|number| other.numbers.contains(&(number.saturating_add(away))));
+    let counts_at_end = one.ends.iter().any(|number| other.ends.contains(&number.saturating_add(away)));
     let same_text = one.text == other.text;
     // Text that repeats with other numbers is a caption or a heading rather than a header.
-    (same_text && !one.text.is_empty() && (one.numbers == other.numbers || counts)) || (counts && one.numbers.len() <= 4)
+    (same_text && !one.text.is_empty() && (one.numbers == other.numbers || counts)) || (one.depth == 0 && counts_at_end)
 }
 
 fn rows(page: &Page) -> Vec<Row> {
@@ -112,21 +125,24 @@ fn rows(page: &Page) -> Vec<Row> {
     }
     let bottoms = found.iter().rev().take(ROWS).filter(|(area, _)| area.top > page.height * (1.0 - ZONE));
     let tops = found.iter().take(ROWS).filter(|(area, _)| area.bottom < page.height * ZONE);
-    tops.chain(bottoms).filter_map(|(area, lines)| row(page, area, lines)).collect()
+    let tops = tops.enumerate().filter_map(|(depth, (area, lines))| row(page, area, lines, depth));
+    let bottoms = bottoms.enumerate().filter_map(|(depth, (area, lines))| row(page, area, lines, depth));
+    tops.chain(bottoms).collect()
 }
 
-fn row(page: &Page, area: &Area, lines: &[usize]) -> Option<Row> {
+fn row(page: &Page, area: &Area, lines: &[usize], depth: usize) -> Option<Row> {
     let text: Vec<String> = lines.iter().map(|line| page.lines[*line].text()).collect();
     let text = text.join(" ");
     if text.len() > MAX_LENGTH {
         return None;
     }
     let words = text.split(|letter: char| !letter.is_alphanumeric()).filter(|word| !word.is_empty());
+    let ends = words.clone().next().into_iter().chain(words.clone().next_back()).filter_map(number).collect();
     let numbers = words.clone().filter_map(number).collect();
     let text = words.filter(|word| number(word).is_none()).collect::<Vec<_>>().join(" ");
     #[expect(clippy::cast_possible_truncation, reason = "a place on a page; one out of range is at the edge")]
     let slot = (area.middle() * 2.0).round() as i32;
-    Some(Row { slot, text, numbers, lines: lines.to_vec() })
+    Some(Row { slot, text, numbers, ends, depth, lines: lines.to_vec() })
 }
 
 /// A number in digits, or in small Roman numerals, as prefaces have.

@@ -3,12 +3,10 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use super::super::*;
-use crate::{Block, BlockKind};
+use super::*;
 
 const ORDER: usize = 5;
 
@@ -41,28 +39,12 @@ fn f1(words: &[String], twin: &[String], length: usize) -> f64 {
     2.0 * same as f64 / (words.len() + twin.len() + 2 - 2 * length) as f64
 }
 
-fn unpacked(file: &Path) -> Vec<u8> {
+pub(super) fn unpacked(file: &Path) -> Vec<u8> {
     if file.extension().is_some_and(|end| end == "gz") {
         Command::new("gzip").arg("-dc").arg(file).output().unwrap().stdout
     } else {
         fs::read(file).unwrap()
     }
-}
-
-fn manuals() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.local/manuals")
-}
-
-pub(super) fn blocks(file: &Path) -> (Vec<Block>, Summary) {
-    let mut blocks = Vec::new();
-    let summary = Pdf::new(Limits::default(), "eng")
-        .unwrap()
-        .extract(file, &mut |block| {
-            blocks.push(block);
-            ControlFlow::Continue(())
-        })
-        .unwrap();
-    (blocks, summary)
 }
 
 fn plain(blocks: &[Block]) -> String {
@@ -84,10 +66,10 @@ struct Figures {
 fn measure(pdf: &str, text: &str) -> Figures {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("manual.pdf");
-    fs::write(&file, unpacked(&manuals().join(pdf))).unwrap();
-    let twin = words(&String::from_utf8_lossy(&unpacked(&manuals().join(text))));
+    fs::write(&file, unpacked(&manual(pdf))).unwrap();
+    let twin = words(&String::from_utf8_lossy(&unpacked(&manual(text))));
     let began = Instant::now();
-    let (blocks, summary) = blocks(&file);
+    let (blocks, summary) = extract(&super::pdf(), &file).unwrap();
     let time = began.elapsed();
     let began = Instant::now();
     let output = Command::new("pdftotext").arg(&file).arg("-").output().unwrap();
@@ -99,6 +81,15 @@ fn measure(pdf: &str, text: &str) -> Figures {
     let name = Path::new(pdf).file_name().unwrap().to_string_lossy().into_owned();
     let popplers = score(&String::from_utf8_lossy(&output.stdout));
     Figures { name, pages: summary.pages.unwrap(), ours: score(&plain(&blocks)), popplers, time, poppler_time, blocks, notes: summary.notes }
+}
+
+#[test]
+fn text_is_no_worse_than_that_of_pdftotext() {
+    for (pdf, text) in MANUALS {
+        let figures = measure(pdf, text);
+        let told = || format!("{}: words and order are {:?}, those of pdftotext {:?}", figures.name, figures.ours, figures.popplers);
+        assert!(figures.ours.0 >= figures.popplers.0 && figures.ours.1 >= figures.popplers.1, "{}", told());
+    }
 }
 
 #[test]
