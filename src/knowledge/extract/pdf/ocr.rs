@@ -28,7 +28,7 @@ const MIN_CONFIDENCE: f32 = 20.0;
 pub(super) struct Ocr {
     rasterer: Option<PathBuf>,
     lister: Option<PathBuf>,
-    reader: Option<PathBuf>,
+    pub(super) reader: Option<PathBuf>,
     /// As tesseract takes them: `eng+deu`.
     languages: String,
     time: Duration,

@@ -6,10 +6,10 @@ use std::ops::Deref;
 
 use super::page::{Area, Line, Page, Word};
 
-/// Gaps between words, in heights of the text: what is wider begins another cell.
+/// Gaps between words, in heights of the text: a table begins with a line that has one as wide as this.
 const CELL_GAP: f32 = 0.85;
-/// Where other lines have a gutter, a gap like this is enough.
-const GUTTER_GAP: f32 = 0.4;
+/// In other lines a gap like this parts cells, where all of them have one. Between words of a sentence there is less.
+const RUN_GAP: f32 = 0.45;
 /// More space between two lines ends a table.
 const MAX_ROW_GAP: f32 = 2.6;
 /// The space between lines above which a row ends, where a table has different spaces.
@@ -55,12 +55,12 @@ struct Row<'a> {
 }
 
 impl Row<'_> {
-    /// The stretches of words without a wide gap between them.
-    fn stretches(&self) -> Vec<(f32, f32)> {
+    /// The stretches of words without a gap of so many heights between them.
+    fn stretches(&self, gap: f32) -> Vec<(f32, f32)> {
         let mut stretches: Vec<(f32, f32)> = Vec::new();
         for word in &self.words {
             match stretches.last_mut() {
-                Some((_, right)) if word.area.left - *right < CELL_GAP * word.area.height() => *right = right.max(word.area.right),
+                Some((_, right)) if word.area.left - *right < gap * word.area.height() => *right = right.max(word.area.right),
                 _ => stretches.push((word.area.left, word.area.right)),
             }
         }
@@ -141,49 +141,63 @@ fn rows(page: &Page) -> Vec<Row<'_>> {
 /// The free stretches between columns.
 type Gutters = Vec<(f32, f32)>;
 
+/// The stretches of rows laid over each other: the columns of a table.
+fn over(columns: &[(f32, f32)], row: &Row<'_>) -> Vec<(f32, f32)> {
+    let mut all = row.stretches(RUN_GAP);
+    all.extend(columns);
+    all.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let mut merged: Vec<(f32, f32)> = Vec::new();
+    for (left, right) in all {
+        match merged.last_mut() {
+            Some(last) if left <= last.1 + 0.1 * row.area.height() => last.1 = last.1.max(right),
+            _ => merged.push((left, right)),
+        }
+    }
+    merged
+}
+
 /// The most rows from `at` that share gutters, and with those before them that are lines of their first cells.
 fn grow(rows: &[Row<'_>], at: usize) -> Option<(usize, usize, Gutters)> {
-    let first = rows[at].stretches();
-    if first.len() < 2 || first.len() > MAX_COLUMNS {
+    let parted = |row: &Row<'_>| (2..=MAX_COLUMNS).contains(&row.stretches(CELL_GAP).len());
+    if !parted(&rows[at]) {
         return None;
     }
-    let mut gutters: Gutters = first.windows(2).map(|pair| (pair[0].1, pair[1].0)).collect();
+    let mut columns = rows[at].stretches(RUN_GAP);
     let mut end = at + 1;
+    let mut bottom = rows[at].area.bottom;
     while let Some(row) = rows.get(end) {
-        let height = row.area.height();
-        if row.area.top - rows[end - 1].area.bottom > MAX_ROW_GAP * height {
+        if row.area.top - bottom > MAX_ROW_GAP * row.area.height() {
             break;
         }
-        let narrowed = narrow(&gutters, row);
+        let merged = over(&columns, row);
+        let crosses = row.stretches(RUN_GAP).len() < 2 && merged.len() < columns.len();
         // A table has columns that all its rows keep; a line of prose crosses them.
-        if narrowed.is_empty() || (narrowed.len() < gutters.len() && row.stretches().len() < 2) {
+        if merged.len() < 2 || crosses || merged.len() * 2 < columns.len() {
             break;
         }
-        // A row with more columns than those before it: a title that spans columns was taken for the head.
-        gutters = narrowed;
+        columns = merged;
+        bottom = bottom.max(row.area.bottom);
         end += 1;
     }
     // Single lines below a table that only happen to be short.
-    while end > at + 1 && rows[end - 1].stretches().len() < 2 && !continues(&rows[end - 2], &rows[end - 1], &rows[at..end]) {
+    while end > at + 1 && rows[end - 1].stretches(RUN_GAP).len() < 2 && !continues(&rows[end - 2], &rows[end - 1], &rows[at..end]) {
         end -= 1;
     }
     let mut begin = at;
     while begin > 0 {
         let above = &rows[begin - 1];
         let near = rows[begin].area.top - above.area.bottom < ROW_GAP * above.area.height();
-        let narrowed = narrow(&gutters, above);
-        if !near || narrowed.len() < gutters.len() || above.area.right < gutters[0].1 || above.area.right - above.area.left > widest(&gutters, above) {
+        let merged = over(&columns, above);
+        if !near || merged.len() < columns.len() || above.area.left < columns[0].1 {
             break;
         }
-        gutters = narrowed;
+        columns = merged;
         begin -= 1;
     }
-    Some((begin, end, gutters))
-}
-
-fn widest(gutters: &Gutters, row: &Row<'_>) -> f32 {
-    let (first, last) = (gutters.first().map_or(0.0, |gutter| gutter.0), gutters.last().map_or(0.0, |gutter| gutter.1));
-    (last - first).max(row.area.height() * 30.0)
+    // Once more, of those rows alone that are left.
+    let columns = rows[begin..end].iter().fold(Vec::new(), |columns, row| over(&columns, row));
+    let gutters: Gutters = columns.windows(2).map(|pair| (pair[0].1, pair[1].0)).collect();
+    (!gutters.is_empty()).then_some((begin, end, gutters))
 }
 
 /// Whether the lower line is closer to the upper one than a paragraph below a table would be.
@@ -193,23 +207,8 @@ fn continues(upper: &Row<'_>, lower: &Row<'_>, rows: &[Row<'_>]) -> bool {
     gap < ROW_GAP * lower.area.height() || (gap <= usual && lower.words.first().is_some_and(|word| word.area.left > upper.area.left + 1.0))
 }
 
-/// What is left of the gutters beside the row's words.
-fn narrow(gutters: &Gutters, row: &Row<'_>) -> Gutters {
-    gutters
-        .iter()
-        .filter_map(|(left, right)| {
-            let middle = f32::midpoint(*left, *right);
-            // The word's own side is where most of it lies.
-            let side = |word: &&Placed<'_>| f32::midpoint(word.area.left, word.area.right) < middle;
-            let left = row.words.iter().filter(side).map(|word| word.area.right).fold(*left, f32::max);
-            let right = row.words.iter().filter(|word| !side(word)).map(|word| word.area.left).fold(*right, f32::min);
-            (right - left >= GUTTER_GAP * row.area.height()).then_some((left, right))
-        })
-        .collect()
-}
-
 fn could_be_table(rows: &[Row<'_>], gutters: &Gutters) -> bool {
-    if rows.iter().filter(|row| row.stretches().len() > 1).count() < 2 {
+    if rows.iter().filter(|row| row.stretches(CELL_GAP).len() > 1).count() < 2 {
         return false;
     }
     let words: Vec<Placed<'_>> = rows.iter().flat_map(|row| row.words.iter().copied()).collect();
@@ -279,7 +278,9 @@ fn table(rows: &[Row<'_>], gutters: &Gutters) -> Table {
     let gaps = gaps(rows);
     let by_gap = has_row_gaps(rows);
     let (least, most) = gaps.iter().fold((f32::MAX, f32::MIN), |(least, most), gap| (least.min(*gap), most.max(*gap)));
-    let limit = f32::midpoint(least, most).min(least + 2.0 * ROW_GAP);
+    // Cells in the middle of their rows overlap others' lines.
+    let least = least.max(0.0);
+    let limit = f32::midpoint(least, most).min(least + 1.5 * ROW_GAP);
     let mut table: Vec<Vec<String>> = Vec::new();
     for (at, row) in rows.iter().enumerate() {
         let cells = cells(row, gutters);

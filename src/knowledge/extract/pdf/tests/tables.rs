@@ -6,7 +6,7 @@ use super::*;
 type Rows = Vec<Vec<String>>;
 
 fn cells(row: &str) -> Vec<String> {
-    let inner = row.trim_start_matches("| ").trim_end_matches('|').trim_end_matches(' ');
+    let inner = row.strip_prefix("| ").unwrap().strip_suffix(" |").unwrap();
     inner.split(" | ").map(|cell| cell.trim().to_owned()).collect()
 }
 
