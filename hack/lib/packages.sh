@@ -120,3 +120,12 @@ packages_documents() {
   folder=$(packages_unpack 'lib.*' "${package:-python3-doc}")
   ln -sfn "$folder" "$STATE/documents"
 }
+
+# What reads PDF, and manuals of Debian's that have both PDF and plain text, which tell how well it is read.
+packages_manuals() {
+  install pdftotext=poppler-utils tesseract=tesseract-ocr gzip=gzip
+  mkdir -p "$STATE"
+  local folder
+  folder=$(packages_unpack 'lib.*' debian-policy debian-reference-en developers-reference)
+  ln -sfn "$folder" "$STATE/manuals"
+}

@@ -1,11 +1,14 @@
 //! Reads documents into blocks: one file per format. Extractors parse strangers' bytes and run in a subprocess with limits
 //! of memory and time; a hostile file costs itself only.
 
+pub mod pdf;
+
 use std::io;
 use std::ops::ControlFlow;
 use std::path::Path;
 
 use thiserror::Error;
+
 
 use crate::Block;
 

@@ -1,0 +1,150 @@
+//! Reads pages that are pictures: `pdftoppm` rasters one page at a time straight into tesseract.
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::page::Page;
+use super::program::{Allowance, Running, command, find, told};
+
+const RESOLUTION: f32 = 300.0;
+/// A page larger than this at that resolution is rastered with less: some 550 mm square.
+const MAX_PIXELS: f32 = 40e6;
+const RASTER_MEMORY_BYTES: u64 = 384 << 20;
+const OCR_MEMORY_BYTES: u64 = 512 << 20;
+const MAX_OUTPUT_BYTES: u64 = 4 << 20;
+/// A page with fewer words may be a picture with a number below it.
+const FEW_WORDS: usize = 12;
+/// A picture that may hold a page's text, in pixels of each side.
+const PICTURE_SIDE: u32 = 500;
+/// The longest side of the small picture by which an empty page is told.
+const GLANCE_PIXELS: &str = "200";
+const GLANCE_TIME: Duration = Duration::from_secs(20);
+/// Words that tesseract is less sure of, in percent, are left out: specks and lines.
+const MIN_CONFIDENCE: f32 = 20.0;
+
+#[derive(Debug)]
+pub(super) struct Ocr {
+    rasterer: Option<PathBuf>,
+    lister: Option<PathBuf>,
+    pub(super) reader: Option<PathBuf>,
+    /// As tesseract takes them: `eng+deu`.
+    languages: String,
+    time: Duration,
+}
+
+/// What OCR made of a page.
+#[derive(Debug, PartialEq)]
+pub(super) enum Seen {
+    Text {
+        paragraphs: Vec<String>,
+        /// The mean over words, in percent.
+        confidence: u32,
+    },
+    /// There are no words in the picture.
+    Nothing,
+    /// Why it could not be read.
+    Failed(String),
+}
+
+impl Ocr {
+    pub(super) fn new(languages: &str, time: Duration) -> Self {
+        Self { rasterer: find("pdftoppm"), lister: find("pdfimages"), reader: find("tesseract"), languages: languages.to_owned(), time }
+    }
+
+    /// Whether the page's text is in a picture: it has next to none and is not empty.
+    pub(super) fn is_picture(&self, file: &Path, page: &Page) -> bool {
+        match page.words() {
+            0 => self.has_ink(file, page.number).unwrap_or(true),
+            1..FEW_WORDS => self.has_picture(file, page.number).unwrap_or(false),
+            _ => false,
+        }
+    }
+
+    /// Whether not all of the page has the same colour, whatever it is drawn with.
+    fn has_ink(&self, file: &Path, page: u32) -> Option<bool> {
+        let number = page.to_string();
+        let mut command = command(self.rasterer.as_ref()?, ["-q", "-gray", "-scale-to", GLANCE_PIXELS, "-singlefile", "-f", &number, "-l", &number]);
+        command.arg(file);
+        let glance = Allowance { memory_bytes: RASTER_MEMORY_BYTES, time: GLANCE_TIME };
+        let ended = Running::start(command, glance).and_then(|running| running.finish(glance, MAX_OUTPUT_BYTES)).ok()?;
+        // Three lines of a header come before the bytes: `P5`, the sides, the largest value.
+        let pixels = ended.output.splitn(4, |byte| *byte == b'\n').nth(3)?;
+        Some(pixels.windows(2).any(|pair| pair[0] != pair[1]))
+    }
+
+    fn has_picture(&self, file: &Path, page: u32) -> Option<bool> {
+        let number = page.to_string();
+        let mut command = command(self.lister.as_ref()?, ["-list", "-f", &number, "-l", &number]);
+        command.arg(file);
+        let glance = Allowance { memory_bytes: RASTER_MEMORY_BYTES, time: GLANCE_TIME };
+        let ended = Running::start(command, glance).and_then(|running| running.finish(glance, MAX_OUTPUT_BYTES)).ok()?;
+        let output = String::from_utf8_lossy(&ended.output).into_owned();
+        let large = |row: &str| {
+            let side = |at| row.split_whitespace().nth(at).and_then(|side| side.parse::<u32>().ok()).is_some_and(|side| side >= PICTURE_SIDE);
+            side(3) && side(4)
+        };
+        Some(output.lines().any(large))
+    }
+
+    pub(super) fn read(&self, file: &Path, page: &Page) -> Seen {
+        match self.try_read(file, page) {
+            Ok(seen) => seen,
+            Err(error) => Seen::Failed(error.to_string()),
+        }
+    }
+
+    fn try_read(&self, file: &Path, page: &Page) -> io::Result<Seen> {
+        let missing = |name| io::Error::new(ErrorKind::NotFound, format!("{name} is not installed"));
+        let reader = self.reader.as_ref().ok_or_else(|| missing("tesseract"))?;
+        let rasterer = self.rasterer.as_ref().ok_or_else(|| missing("pdftoppm"))?;
+        let inches = (page.width.max(1.0) / 72.0) * (page.height.max(1.0) / 72.0);
+        let resolution = RESOLUTION.min((MAX_PIXELS / inches).sqrt()).floor().max(1.0).to_string();
+        let number = page.number.to_string();
+
+        let mut raster = command(rasterer, ["-q", "-gray", "-r", &resolution, "-singlefile", "-f", &number, "-l", &number]);
+        raster.arg(file);
+        let mut raster = Running::start(raster, Allowance { memory_bytes: RASTER_MEMORY_BYTES, time: self.time })?;
+        let picture = raster.pipe().ok_or_else(|| io::Error::other("pdftoppm has no output"))?;
+        let arguments = ["stdin", "stdout", "-l", &self.languages, "--dpi", &resolution, "-c", "tessedit_create_tsv=1"];
+        let mut read = command(reader, arguments);
+        read.stdin(picture);
+        let allowance = Allowance { memory_bytes: OCR_MEMORY_BYTES, time: self.time };
+        let ended = Running::start(read, allowance)?.finish(allowance, MAX_OUTPUT_BYTES)?;
+        if ended.status.success() { Ok(seen(&String::from_utf8_lossy(&ended.output))) } else { Err(io::Error::other(told(ended.status))) }
+    }
+}
+
+/// Reads tesseract's rows: level, page, block, paragraph, line, word, four of place, confidence, text.
+fn seen(output: &str) -> Seen {
+    let mut paragraphs: BTreeMap<(u32, u32), String> = BTreeMap::new();
+    let mut confidences = Vec::new();
+    let mut line_before = 0;
+    for row in output.lines() {
+        let cells: Vec<&str> = row.splitn(12, '\t').collect();
+        let [level, _, block, paragraph, line, _, _, _, _, _, confidence, text] = cells[..] else { continue };
+        let (Ok(block), Ok(paragraph), Ok(line), Ok(confidence)) = (block.parse(), paragraph.parse(), line.parse::<u32>(), confidence.parse::<f32>()) else {
+            continue;
+        };
+        let text = text.trim();
+        if level != "5" || text.is_empty() || confidence < MIN_CONFIDENCE {
+            continue;
+        }
+        confidences.push(confidence);
+        let paragraph = paragraphs.entry((block, paragraph)).or_default();
+        if line != line_before && paragraph.ends_with('-') && text.starts_with(char::is_lowercase) {
+            paragraph.pop();
+        } else if !paragraph.is_empty() {
+            paragraph.push(' ');
+        }
+        paragraph.push_str(text);
+        line_before = line;
+    }
+    if confidences.is_empty() {
+        return Seen::Nothing;
+    }
+    #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "percent of a page's words")]
+    let confidence = (confidences.iter().sum::<f32>() / confidences.len() as f32).round() as u32;
+    Seen::Text { paragraphs: paragraphs.into_values().collect(), confidence }
+}
