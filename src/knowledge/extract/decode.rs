@@ -87,39 +87,40 @@ pub(super) fn whole(bytes: &[u8], declared: Option<&'static Encoding>) -> io::Re
 pub(super) struct Utf8<R> {
     stream: R,
     decoder: Decoder,
-    /// Bytes that are not decoded yet.
     raw: Vec<u8>,
+    /// What is decoded and not yet taken. Callers may have no room for a whole character.
+    text: Vec<u8>,
     at: usize,
     has_ended: bool,
-    is_flushed: bool,
 }
 
 impl<R: Read> Utf8<R> {
     pub(super) fn new(stream: R, encoding: &'static Encoding) -> Self {
-        Self { stream, decoder: encoding.new_decoder(), raw: Vec::new(), at: 0, has_ended: false, is_flushed: false }
+        let raw = vec![0; BUFFER_BYTES];
+        Self { stream, decoder: encoding.new_decoder(), raw, text: Vec::new(), at: 0, has_ended: false }
+    }
+
+    fn fill(&mut self) -> io::Result<()> {
+        let length = self.stream.read(&mut self.raw)?;
+        self.has_ended = length == 0;
+        // Room for any character of which each byte becomes the longest in UTF-8.
+        self.text.resize(length * 3 + 64, 0);
+        let (_, _, written, _) = self.decoder.decode_to_utf8(&self.raw[..length], &mut self.text, self.has_ended);
+        self.text.truncate(written);
+        self.at = 0;
+        Ok(())
     }
 }
 
 impl<R: Read> Read for Utf8<R> {
-    /// The buffer must have room for a character.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        loop {
-            if self.at == self.raw.len() && !self.has_ended {
-                self.raw.resize(BUFFER_BYTES, 0);
-                let read = self.stream.read(&mut self.raw)?;
-                self.raw.truncate(read);
-                (self.at, self.has_ended) = (0, read == 0);
-            }
-            if self.is_flushed {
-                return Ok(0);
-            }
-            let (result, read, written, _) = self.decoder.decode_to_utf8(&self.raw[self.at..], buffer, self.has_ended);
-            self.at += read;
-            self.is_flushed = self.has_ended && result == encoding_rs::CoderResult::InputEmpty;
-            if written > 0 || self.is_flushed {
-                return Ok(written);
-            }
+        while self.at == self.text.len() && !self.has_ended {
+            self.fill()?;
         }
+        let length = buffer.len().min(self.text.len() - self.at);
+        buffer[..length].copy_from_slice(&self.text[self.at..self.at + length]);
+        self.at += length;
+        Ok(length)
     }
 }
 

@@ -73,14 +73,15 @@ impl Page<'_, '_> {
             Tag::Heading { level, .. } => BlockKind::Heading(*level as u8),
             Tag::CodeBlock(_) | Tag::MetadataBlock(_) => BlockKind::Code,
             Tag::Item => BlockKind::ListItem,
-            Tag::Paragraph | Tag::HtmlBlock | Tag::BlockQuote(_) | Tag::FootnoteDefinition(_) | Tag::List(_) => {
-                // What stands in an item before its first other block is the item.
-                let is_item = self.open.last() == Some(&BlockKind::ListItem) && self.text.is_empty();
-                let kind = if is_item { BlockKind::ListItem } else { BlockKind::Paragraph };
+            Tag::Paragraph | Tag::BlockQuote(_) => {
+                // The first block of an item is the item.
+                let item = self.open.last_mut().filter(|last| **last == BlockKind::ListItem && self.text.is_empty());
+                let kind = item.map_or(BlockKind::Paragraph, |item| std::mem::replace(item, BlockKind::Paragraph));
                 self.flush()?;
                 self.open.push(kind);
                 return Ok(());
             }
+            Tag::HtmlBlock | Tag::FootnoteDefinition(_) | Tag::List(_) => BlockKind::Paragraph,
             Tag::Table(_) => {
                 self.flush()?;
                 self.table = Some(Table::default());

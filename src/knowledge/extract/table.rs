@@ -164,6 +164,12 @@ pub(super) fn text(kind: BlockKind, cells: &[String]) -> String {
     }
 }
 
+/// The text of a row within a cell of another table.
+pub(super) fn flat(row: &str) -> String {
+    let cells = row.strip_prefix('|').unwrap_or(row);
+    cells.strip_suffix('|').unwrap_or(cells).trim().replace(" |", "").replace("\\|", "|")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -175,7 +181,7 @@ mod tests {
     #[test]
     fn a_row_is_one_line() {
         assert_eq!(row(&["a", "", "b|c", " d\n e "]), ("| a | | b\\|c | d e |".to_owned(), false));
-        let (long, cut) = row(&["x".repeat(1000); 100]);
+        let (long, cut) = row(&vec!["x".repeat(1000); 100]);
         assert!(cut && long.len() < ROW_BYTES_MAX && long.ends_with("x |"));
         assert!(row(&vec!["1"; COLUMNS_MAX + 1]).1);
     }

@@ -32,7 +32,7 @@ fn encodings_titles_and_ragged_rows_are_read() {
 fn endless_fields_and_rows_are_bounded() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     write!(file, "a,b\n1,\"").unwrap();
-    for _ in 0..100 {
+    for _ in 0..16 {
         file.write_all(&vec![b'x'; 1 << 20]).unwrap();
     }
     write!(file, "\"\n2,y\n{}\n3,z\n", ",1".repeat(1_000_000)).unwrap();

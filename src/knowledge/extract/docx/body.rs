@@ -10,7 +10,7 @@ use super::xml::{Element, Node, Xml};
 use crate::BlockKind;
 use crate::extract::Unreadable;
 use crate::extract::output::{Output, Stop};
-use crate::extract::table::{Rows, text};
+use crate::extract::table::{Rows, flat, text};
 
 /// Elements whose content is not of the text as it stands: what was deleted, what was before a change, properties.
 const SKIPPED: [&str; 17] = [
@@ -390,7 +390,7 @@ impl<'a> Body<'a> {
             Some(Open::Paragraph(paragraph)) => paragraph.after.push(block),
             Some(Open::Table(table)) => {
                 if is_row {
-                    block.text = block.text.trim_matches(['|', ' ']).replace("\\|", "\u{1}").replace(" |", "").replace('\u{1}', "|");
+                    block.text = flat(&block.text);
                 }
                 table.push(block);
             }

@@ -413,6 +413,11 @@ impl Page {
                 self.flush();
             }
             self.open.pop();
+            if element.name.is(&["thead"])
+                && let Some(table) = self.tables.last_mut()
+            {
+                table.is_in_head = false;
+            }
             match element.part {
                 Part::None => {}
                 Part::Cell => self.tables.last_mut().map_or((), Table::end_cell),

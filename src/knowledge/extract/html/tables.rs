@@ -134,9 +134,7 @@ impl Table {
 /// The text of a cell, in which rows of a table within it lose their bars.
 fn flat(pieces: &[Piece]) -> String {
     let texts = pieces.iter().map(|piece| match piece.kind {
-        BlockKind::TableHead | BlockKind::TableRow => {
-            piece.text.trim_matches(['|', ' ']).replace("\\|", "\u{1}").replace(" |", "").replace('\u{1}', "|")
-        }
+        BlockKind::TableHead | BlockKind::TableRow => table::flat(&piece.text),
         _ => piece.text.clone(),
     });
     texts.collect::<Vec<_>>().join(" ")
