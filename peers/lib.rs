@@ -50,10 +50,11 @@ pub fn root() -> PathBuf {
     link.canonicalize().unwrap_or_else(|_| panic!("{} does not exist: run hack/peers", link.display()))
 }
 
-/// The documents of Debian's packages that `hack/peers` unpacked.
+/// The documents that `hack/peers` unpacked: `debian` has those of Debian's packages, `tika` those that Apache Tika is tested with.
 pub fn documents() -> PathBuf {
-    let link = repository().join(".local/documents");
-    link.canonicalize().unwrap_or_else(|_| panic!("{} does not exist: run hack/peers", link.display()))
+    let folder = repository().join(".local/documents");
+    assert!(folder.join("debian").exists(), "{} is not complete: run hack/peers", folder.display());
+    folder
 }
 
 /// Git over https, at a server that takes pushes.

@@ -111,21 +111,3 @@ packages_servers() {
   folder=$(packages_unpack 'libc6|libgcc-s1' lighttpd lighttpd-mod-openssl openssh-server)
   ln -sfn "$folder" "$STATE/servers"
 }
-
-# Documents that tests read: Python's documentation, whose package is named after the version.
-packages_documents() {
-  mkdir -p "$STATE"
-  local package folder
-  package=$(apt-cache depends python3-doc | awk '/Depends: python3[.0-9]*-doc$/ {print $2; exit}')
-  folder=$(packages_unpack 'lib.*' "${package:-python3-doc}")
-  ln -sfn "$folder" "$STATE/documents"
-}
-
-# What reads PDF, and manuals of Debian's that have both PDF and plain text, which tell how well it is read.
-packages_manuals() {
-  install pdftotext=poppler-utils tesseract=tesseract-ocr gzip=gzip
-  mkdir -p "$STATE"
-  local folder
-  folder=$(packages_unpack 'lib.*' debian-policy debian-reference-en developers-reference)
-  ln -sfn "$folder" "$STATE/manuals"
-}

@@ -5,6 +5,7 @@ pub mod block;
 pub mod chunk;
 pub mod extract;
 pub mod source;
+pub mod subprocess;
 
 pub use block::{Block, BlockKind};
 pub use chunk::{Chunk, ChunkSize, Chunker, TokenCounter};

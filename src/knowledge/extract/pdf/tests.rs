@@ -39,7 +39,7 @@ fn folder() -> TempDir {
 
 /// The folder of Debian's manuals.
 fn manual(name: &str) -> PathBuf {
-    let file = slipway_peers::repository().join(".local/manuals").join(name);
+    let file = slipway_peers::documents().join("debian").join(name);
     assert!(file.exists(), "{} does not exist: run hack/peers", file.display());
     file
 }

@@ -6,7 +6,7 @@ use slipway_knowledge::{Block, BlockKind};
 
 /// The HTML of Python's documentation.
 pub(crate) fn folder() -> PathBuf {
-    let documents = slipway_peers::documents().join("usr/share/doc");
+    let documents = slipway_peers::documents().join("debian/usr/share/doc");
     let entries = std::fs::read_dir(&documents).unwrap_or_else(|error| panic!("{}: {error}", documents.display()));
     let folders = entries.flatten().map(|entry| entry.path().join("html"));
     folders.filter(|html| html.join("faq").is_dir()).max().unwrap_or_else(|| panic!("{} has no FAQ: run hack/peers", documents.display()))
