@@ -1,6 +1,16 @@
 //! Reads documents into blocks: one file per format. Extractors parse strangers' bytes and run in a subprocess with limits
 //! of memory and time; a hostile file costs itself only.
 
+pub mod csv;
+mod decode;
+pub mod docx;
+mod format;
+pub mod html;
+pub mod markdown;
+mod output;
+mod table;
+pub mod text;
+
 use std::io;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -8,6 +18,7 @@ use std::path::Path;
 use thiserror::Error;
 
 use crate::Block;
+pub use format::SNIFFED_BYTES;
 
 /// The formats of documents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,8 +27,8 @@ pub enum Format {
     Docx,
     Html,
     Csv,
-    /// Plain text and Markdown.
     Text,
+    Markdown,
 }
 
 /// Why a document cannot be read, in words for its owner.
@@ -50,4 +61,33 @@ pub type Sink<'a> = dyn FnMut(Block) -> ControlFlow<()> + 'a;
 /// Reads one format.
 pub trait Extractor {
     fn extract(&self, file: &Path, sink: &mut Sink<'_>) -> Result<Summary, Unreadable>;
+}
+
+/// The extractor of a format; none where this program has none.
+pub fn extractor(format: Format) -> Option<Box<dyn Extractor>> {
+    Some(match format {
+        Format::Pdf => return None,
+        Format::Docx => Box::new(docx::Docx::default()),
+        Format::Html => Box::new(html::Html),
+        Format::Csv => Box::new(csv::Csv),
+        Format::Text => Box::new(text::Text),
+        Format::Markdown => Box::new(markdown::Markdown),
+    })
+}
+
+#[cfg(test)]
+type Extracted = (Vec<(crate::BlockKind, String)>, Result<Summary, Unreadable>);
+
+/// What an extractor reads of a document with these bytes.
+#[cfg(test)]
+fn extracted(extractor: &impl Extractor, bytes: &[u8]) -> Extracted {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), bytes).unwrap();
+    let mut blocks = Vec::new();
+    let mut sink = |block: Block| {
+        blocks.push((block.kind, block.text));
+        ControlFlow::Continue(())
+    };
+    let summary = extractor.extract(file.path(), &mut sink);
+    (blocks, summary)
 }

@@ -4,6 +4,7 @@
 pub mod block;
 pub mod chunk;
 pub mod extract;
+pub mod subprocess;
 
 pub use block::{Block, BlockKind};
 pub use chunk::{Chunk, ChunkSize, TokenCounter};
