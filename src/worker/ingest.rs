@@ -14,6 +14,6 @@ pub(crate) async fn main(_settings: Settings) -> anyhow::Result<()> {
 }
 
 /// Reads the document that the arguments name, within limits that this process sets itself.
-pub(crate) fn extract(_arguments: &[OsString]) -> ExitCode {
-    ExitCode::FAILURE
+pub(crate) fn extract(arguments: &[OsString]) -> ExitCode {
+    slipway_knowledge::subprocess::child_main(arguments.iter().cloned())
 }
