@@ -12,6 +12,7 @@ mod conversations;
 mod evaluation;
 mod failure;
 mod ids;
+mod knowledge;
 mod log;
 mod memory;
 mod metrics;

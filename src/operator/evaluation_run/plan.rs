@@ -39,8 +39,11 @@ impl Setup {
         let threshold = threshold(&profile, governance.and_then(|governance| governance.min_quality_score), spec.min_quality_score);
         Self {
             profile,
-            // Nothing is retrieved from knowledge bases yet, so that there is nothing to score.
-            scorers: if spec.scorers.is_empty() { profile.scorers(false, !agent.spec.tools.is_empty()) } else { spec.scorers.clone() },
+            scorers: if spec.scorers.is_empty() {
+                profile.scorers(!agent.spec.knowledge_bases.is_empty(), !agent.spec.tools.is_empty())
+            } else {
+                spec.scorers.clone()
+            },
             threshold: begun.and_then(|status| status.threshold).unwrap_or(threshold),
             judge_model: match begun {
                 Some(status) => status.judge_model.clone(),
@@ -210,7 +213,9 @@ mod tests {
                 ("rp_standard", 50.0, 3, Some("openai:/x")),
             ),
             ("riskProfile: high", "", ("rp_high", 90.0, 4, None)),
-            ("riskProfile: high", "tools: [clock], knowledgeBases: [docs]", ("rp_high", 90.0, 5, None)),
+            ("riskProfile: high", "tools: [clock]", ("rp_high", 90.0, 5, None)),
+            ("riskProfile: high", "tools: [clock], knowledgeBases: [docs]", ("rp_high", 90.0, 6, None)),
+            ("", "knowledgeBases: [docs]", ("rp_standard", 75.0, 3, None)),
             ("scorers: [fluency]", "", ("rp_standard", 75.0, 1, None)),
         ];
         for (spec, of, (id, threshold, scorers, judge)) in cases {

@@ -16,10 +16,10 @@ use crate::control::{key, token};
 use crate::support::{Runtime, eventually, exchange, model, within};
 
 /// An agent with a control port, and the platform that speaks to it.
-struct Platform(Runtime);
+pub(crate) struct Platform(pub(crate) Runtime);
 
 impl Platform {
-    fn agent(variables: &[(&str, &str)]) -> Self {
+    pub(crate) fn agent(variables: &[(&str, &str)]) -> Self {
         let public = STANDARD.encode(key(7).public_key());
         let own = [("RUNTIME_CONTROL_PUBLIC_KEY", public.as_str()), ("RUNTIME_AGENT_ID", "ag_mine"), ("RUNTIME_TEAM", "red")];
         Self(Runtime::with(&[&own, variables].concat()))
@@ -62,7 +62,7 @@ impl Platform {
     }
 
     /// Begins a run and waits for its end.
-    fn run(&self, body: &Value) -> Value {
+    pub(crate) fn run(&self, body: &Value) -> Value {
         let (status, accepted) = self.begin(body);
         assert_eq!((status, &accepted["status"]), (202, &json!("running")), "{accepted}");
         self.ended(body["run_id"].as_str().unwrap())
@@ -79,7 +79,7 @@ fn run_id(number: u32) -> String {
     format!("ev_{number:026}")
 }
 
-fn request(number: u32, scorers: &Value, cases: &Value) -> Value {
+pub(crate) fn request(number: u32, scorers: &Value, cases: &Value) -> Value {
     json!({
         "run_id": run_id(number),
         "agent": "ag_mine",
@@ -94,7 +94,7 @@ fn inputs(inputs: impl IntoIterator<Item = String>) -> Value {
     inputs.into_iter().map(|input| json!({"input": input})).collect()
 }
 
-fn score<'a>(report: &'a Value, case: usize, scorer: &str) -> &'a Value {
+pub(crate) fn score<'a>(report: &'a Value, case: usize, scorer: &str) -> &'a Value {
     let all = report["results"][case]["scores"].as_array().unwrap();
     all.iter().find(|score| score["scorer"] == scorer).unwrap_or_else(|| panic!("no {scorer} in {report}"))
 }
