@@ -150,7 +150,7 @@ impl Base {
         let is_address = uri.starts_with("https://") || uri.starts_with("http://");
         Passage {
             content,
-            section: (!section.is_empty()).then(|| section.join(" > ")),
+            section: (!section.is_empty()).then(|| section.join(" / ")),
             cosine,
             source: Source {
                 source,
