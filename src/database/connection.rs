@@ -8,14 +8,14 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::pin::Pin;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures::TryStreamExt;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgArguments, PgConnectOptions, PgPoolOptions, PgRow, PgSslMode};
 use sqlx::query::Query;
-use sqlx::{ConnectOptions, Executor, PgConnection, PgPool, Postgres, SqlSafeStr};
+use sqlx::{AssertSqlSafe, ConnectOptions, Executor, PgConnection, PgPool, Postgres, SqlSafeStr, SqlStr};
 use url::Url;
 
 use crate::Fault;
@@ -111,19 +111,27 @@ pub(crate) struct Door {
     settings: PgConnectOptions,
     most: u32,
     /// How a transaction begins.
-    beginning: &'static str,
+    beginning: SqlStr,
+    /// The same for work in the background.
+    long_beginning: SqlStr,
     prepared: bool,
     pool: OnceLock<PgPool>,
 }
 
 impl Door {
     pub(crate) fn new(settings: PgConnectOptions, most: u32) -> Self {
-        Self { settings, most, beginning: STATEMENT, prepared: false, pool: OnceLock::new() }
+        Self { settings, most, beginning: STATEMENT.into_sql_str(), long_beginning: LONG.into_sql_str(), prepared: false, pool: OnceLock::new() }
     }
 
     /// One through which nothing is written.
     pub(crate) fn read_only(settings: PgConnectOptions, most: u32) -> Self {
-        Self { beginning: READING, ..Self::new(settings, most) }
+        Self { beginning: READING.into_sql_str(), ..Self::new(settings, most) }
+    }
+
+    /// One whose transactions set more than limits. The statements are not a caller's words.
+    pub(crate) fn with_statements(self, statements: &str) -> Self {
+        let more = |beginning: &SqlStr| AssertSqlSafe(Arc::<str>::from(format!("{}; {statements}", beginning.as_str()))).into_sql_str();
+        Self { beginning: more(&self.beginning), long_beginning: more(&self.long_beginning), ..self }
     }
 
     pub(crate) fn with_prepared_statements(self, prepared: bool) -> Self {
@@ -199,18 +207,18 @@ impl Door {
     }
 
     pub(crate) async fn begin(&self) -> Result<Work, Fault> {
-        self.begin_with(self.beginning).await
+        self.begin_with(&self.beginning).await
     }
 
     pub(crate) async fn begin_long(&self) -> Result<Work, Fault> {
-        self.begin_with(LONG).await
+        self.begin_with(&self.long_beginning).await
     }
 
-    async fn begin_with(&self, statement: &'static str) -> Result<Work, Fault> {
+    async fn begin_with(&self, statements: &SqlStr) -> Result<Work, Fault> {
         let mut dead = 0;
         loop {
             let mut work = self.reach().await?;
-            match work.execute(sqlx::raw_sql(statement)).await {
+            match work.execute(sqlx::raw_sql(statements.clone())).await {
                 Ok(_) => return Ok(work),
                 Err(error) if dead < self.most && is_dead(&error) => dead += 1,
                 Err(error) => return Err(error.into()),

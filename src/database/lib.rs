@@ -1,8 +1,8 @@
 //! What agents say, know and use, in PostgreSQL.
 //!
 //! A runtime opens a [`Store`], which is one agent's rows and no more. The manager makes the schema with
-//! [`migrate`] and gives each team a login of its own with [`Tenants`]. REST has a [`Reader`]. `docs/database.md` has
-//! the schema, who may see what, and what a PgBouncer in between has to know.
+//! [`migrate`] and gives each team a login of its own with [`Tenants`]. REST has a [`Reader`]. Knowledge bases are in a
+//! database of their own, see [`knowledge`]. `docs/database.md` has the schema, who may see what, and what a PgBouncer in between has to know.
 
 mod batch;
 mod connection;
@@ -12,6 +12,7 @@ mod evaluation;
 mod fault;
 mod feedback;
 mod id;
+pub mod knowledge;
 mod login;
 mod memory;
 mod memory_search;
@@ -21,6 +22,7 @@ mod reader;
 mod roles;
 mod sampling;
 mod shown;
+mod steps;
 mod store;
 mod strangers;
 mod tenants;

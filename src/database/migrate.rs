@@ -6,19 +6,13 @@
 //! done. `docs/database.md` says who migrates which database.
 
 use std::fmt;
-use std::time::Duration;
 
 use sqlx::postgres::PgConnectOptions;
-use sqlx::{ConnectOptions, Connection, Executor, PgConnection, Row};
+use sqlx::{Connection, Executor, PgConnection, Row};
 
 use crate::connection::{ask, settings};
+use crate::steps::{self, Step};
 use crate::{Fault, roles};
-
-struct Step {
-    version: i32,
-    name: &'static str,
-    sql: &'static str,
-}
 
 const STEPS: [Step; 13] = [
     Step { version: 1, name: "conversations", sql: include_str!("migrations/0001_conversations.sql") },
@@ -40,11 +34,6 @@ const STEPS: [Step; 13] = [
 pub const LATEST: i32 = STEPS[STEPS.len() - 1].version;
 /// The oldest schema that this runtime can work with.
 pub const MINIMUM: i32 = 8;
-
-const CONNECT: Duration = Duration::from_secs(10);
-/// Until one table that somebody else is reading can be changed. Short: whoever reads next queues up behind.
-const LOCK: &str = "SET LOCAL lock_timeout = '5s'";
-const BEGIN: &str = "BEGIN; SET LOCAL statement_timeout = '10min'; SET LOCAL lock_timeout = '60s'; SET LOCAL search_path = pg_catalog";
 
 /// What was there, what is there, and what had to be left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,89 +77,21 @@ pub async fn migrate_up_to(url: &str, target: i32) -> Result<Migrated, Fault> {
 }
 
 async fn migrate_to(settings: PgConnectOptions, target: i32) -> Result<Migrated, Fault> {
-    let connecting = tokio::time::timeout(CONNECT, settings.connect()).await;
-    let mut connection = connecting.map_err(|_| Fault::Unavailable(format!("no connection within {} s", CONNECT.as_secs())))??;
-    let outcome = steps(&mut connection, target).await;
+    let mut connection = steps::connect(&settings).await?;
+    let outcome = migrate_through(&mut connection, target).await;
     // A failed step's transaction ends with its connection.
     drop(connection.close().await);
     outcome
 }
 
-async fn steps(connection: &mut PgConnection, target: i32) -> Result<Migrated, Fault> {
-    make_room(connection).await?;
-    let from = begin(connection).await?;
-    let mut version = from;
-    for step in STEPS.iter().filter(|step| step.version <= target) {
-        if step.version > version {
-            tracing::info!(version = step.version, name = step.name, "changing the schema");
-            connection.execute(sqlx::raw_sql(step.sql)).await?;
-            ask("INSERT INTO slipway.migrations (version, name) VALUES ($1, $2)")
-                .bind(step.version)
-                .bind(step.name)
-                .execute(&mut *connection)
-                .await?;
-            settle(connection).await?;
-            connection.execute("COMMIT").await?;
-            version = begin(connection).await?.max(step.version);
-        }
-    }
-    let vectors = if version >= 2 { vectors(connection).await? } else { Vectors::Missing("the schema has no memories yet".to_owned()) };
+async fn migrate_through(connection: &mut PgConnection, target: i32) -> Result<Migrated, Fault> {
+    steps::make_room(connection).await?;
+    let taken = steps::take(connection, &STEPS, target, |connection| Box::pin(settle(connection))).await?;
+    let vectors = if taken.to >= 2 { vectors(connection).await? } else { Vectors::Missing("the schema has no memories yet".to_owned()) };
     settle(connection).await?;
     roles::grant_to_teams(connection).await?;
     connection.execute("COMMIT").await?;
-    Ok(Migrated { from, to: version, vectors })
-}
-
-/// The schema and the table of its versions. Who finds them missing queues up by an advisory lock, for want of
-/// anything else to lock; from then on the table itself is locked, since an advisory lock could be taken, and
-/// kept, by any team's login.
-async fn make_room(connection: &mut PgConnection) -> Result<(), Fault> {
-    // Not by to_regclass: waiting for an advisory lock does not bring up to date what that looks into.
-    const THERE: &str = "
-        SELECT EXISTS (SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-                       WHERE n.nspname = 'slipway' AND c.relname = 'migrations') AS there,
-               EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = 'slipway') AS schema_there";
-    const TABLE: &str = "
-        CREATE TABLE slipway.migrations (
-            version integer PRIMARY KEY,
-            name text NOT NULL,
-            applied_at timestamptz NOT NULL DEFAULT now())";
-    let look = |row: sqlx::postgres::PgRow| Ok::<(bool, bool), Fault>((row.try_get("there")?, row.try_get("schema_there")?));
-    if look(ask(THERE).fetch_one(&mut *connection).await?)?.0 {
-        return Ok(());
-    }
-    connection.execute(sqlx::raw_sql(BEGIN)).await?;
-    // The letters of "slipway", as a number.
-    connection.execute("SELECT pg_advisory_xact_lock(32488822435963257)").await?;
-    let (there, schema_there) = look(ask(THERE).fetch_one(&mut *connection).await?)?;
-    if !schema_there {
-        connection.execute("CREATE SCHEMA slipway").await.map_err(schema_refused)?;
-    }
-    if !there {
-        connection.execute(TABLE).await?;
-    }
-    connection.execute("COMMIT").await?;
-    Ok(())
-}
-
-fn schema_refused(error: sqlx::Error) -> Fault {
-    let may_not = error.as_database_error().and_then(sqlx::error::DatabaseError::code).is_some_and(|code| code == "42501");
-    if !may_not {
-        return error.into();
-    }
-    Fault::Refused(
-        "this login may not create the schema slipway; let it create schemas in this database, or create one that it owns".to_owned(),
-    )
-}
-
-/// A transaction that holds the migration lock, and the version found in it.
-async fn begin(connection: &mut PgConnection) -> Result<i32, Fault> {
-    connection.execute(sqlx::raw_sql(BEGIN)).await?;
-    // Reading goes on.
-    connection.execute("LOCK TABLE slipway.migrations IN EXCLUSIVE MODE").await?;
-    connection.execute(LOCK).await?;
-    let row = ask("SELECT coalesce(max(version), 0) AS version FROM slipway.migrations").fetch_one(connection).await?;
-    Ok(row.try_get("version")?)
+    Ok(Migrated { from: taken.from, to: taken.to, vectors })
 }
 
 /// What holds for every table with a team's rows: row-level security, for its owner too, and no statistics.

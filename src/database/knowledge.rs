@@ -1,0 +1,29 @@
+//! Knowledge bases: documents, their chunks with vectors, ingestions and uploads, in a sibling database of the same server.
+//!
+//! The manager makes and migrates the sibling, and makes and drops bases, with [`KnowledgeAdmin`]. Ingestions, workers and
+//! agents open a [`KnowledgeBase`] with their team's login, which may call the functions of `migrations/knowledge` and has no
+//! right on any table. REST has a [`KnowledgeReader`].
+
+mod admin;
+mod base;
+mod draft;
+mod ingestion;
+mod migrate;
+mod reader;
+mod search;
+mod teams;
+mod types;
+mod uploads;
+
+pub use admin::KnowledgeAdmin;
+pub use base::{KnowledgeBase, KnowledgeOptions};
+pub use draft::Draft;
+pub use ingestion::{Begun, Changed, Ingestion, LEASE_DURATION};
+pub use migrate::{KnowledgeMigrated, sibling};
+pub use reader::KnowledgeReader;
+pub use search::{Filter, Hit, MAX_RESULTS, SearchQuery};
+pub use types::{
+    BaseInfo, BaseSpec, Counts, Document, DocumentError, DocumentMeta, DocumentStatus, INDEX_THRESHOLD, IngestionState, MAX_REPORTED_ERRORS,
+    NewChunk, Report,
+};
+pub use uploads::{MAX_PART_BYTES, Upload};

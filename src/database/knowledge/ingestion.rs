@@ -1,0 +1,203 @@
+//! An ingestion: one process that has one source of a base to itself, for as long as it reports.
+//!
+//! A process that has lost its ingestion to another is refused whatever it still writes.
+
+use std::time::Duration;
+
+use sqlx::Row;
+
+use super::base::KnowledgeBase;
+use super::draft::Draft;
+use super::types::{DocumentMeta, NewChunk, Report, json};
+use crate::connection::ask;
+use crate::conversation::clean;
+use crate::{Fault, id};
+
+/// How long after its last report an ingestion is taken over by whoever wants its source.
+pub const LEASE_DURATION: Duration = Duration::from_secs(60);
+/// How many keys go in one statement.
+const KEYS: usize = 1_000;
+
+/// What came of wanting to ingest.
+#[derive(Debug)]
+pub enum Begun {
+    Ingestion(Ingestion),
+    /// Another process ingests this source: which Ingestion it runs, and for how long at least.
+    Held { by: String, remaining: Duration },
+    /// This Ingestion has succeeded before.
+    Succeeded,
+}
+
+/// A document that a source lists and that needs work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Changed {
+    pub key: String,
+    /// SHA-256 of the bytes that are shown of it. If what is fetched has the same, [`Ingestion::mark_seen`] is enough.
+    pub content_hash: Option<[u8; 32]>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Ingestion {
+    pub(super) base: KnowledgeBase,
+    pub(super) uid: String,
+    /// This process, this time: what an earlier attempt of the same Ingestion has seen does not count as seen.
+    pub(super) holder: String,
+}
+
+impl KnowledgeBase {
+    /// `uid` is the Ingestion's, `source` names the source within the base.
+    pub async fn begin_ingestion(&self, uid: &str, source: &str) -> Result<Begun, Fault> {
+        id::check("uid of an ingestion", uid)?;
+        check_text("name of a source", source)?;
+        let holder = id::new("ing");
+        let question = ask("SELECT * FROM slipway.begin_ingestion($1, $2, $3, $4)").bind(&*self.kb).bind(uid).bind(source).bind(&holder);
+        let rows = self.rows(question).await?;
+        let row = rows.first().ok_or_else(|| Fault::Broken("an ingestion neither began nor was held".to_owned()))?;
+        Ok(match row.try_get("outcome")? {
+            "begun" => Begun::Ingestion(Ingestion { base: self.clone(), uid: uid.to_owned(), holder }),
+            "held" => {
+                let seconds: f64 = row.try_get("held_for")?;
+                Begun::Held { by: row.try_get("held_by")?, remaining: Duration::from_secs_f64(seconds.clamp(0.0, 3_600.0)) }
+            }
+            _ => Begun::Succeeded,
+        })
+    }
+}
+
+impl Ingestion {
+    pub fn base(&self) -> &KnowledgeBase {
+        &self.base
+    }
+
+    /// Reports, which is also the heartbeat: at least every 20 s. False once another process has the ingestion, or it has
+    /// ended: then there is nothing more to do here.
+    pub async fn report(&self, report: &Report) -> Result<bool, Fault> {
+        self.send(report, false).await
+    }
+
+    /// Ends it. An ingestion that succeeds has been [`Self::settle`]d before. False if another process has it.
+    pub async fn end(&self, report: &Report, succeeded: bool) -> Result<bool, Fault> {
+        let phase = if succeeded { "succeeded" } else { "failed" };
+        self.base.run(ask("SELECT slipway.discard_drafts($1, $2)").bind(&*self.base.kb).bind(&self.holder)).await?;
+        self.send(&Report { phase: phase.to_owned(), ..report.clone() }, true).await
+    }
+
+    /// What follows the last document: deletes what is shown no more and makes the index. It may take minutes; reports go on.
+    pub async fn settle(&self, threshold: u32) -> Result<(), Fault> {
+        self.base.sweep().await?;
+        self.base.build(threshold).await?;
+        Ok(())
+    }
+
+    async fn send(&self, report: &Report, ends: bool) -> Result<bool, Fault> {
+        let report = json(report)?.to_string();
+        let question = ask("SELECT slipway.report_ingestion($1, $2, $3, $4::jsonb, $5) AS held");
+        let rows = self.base.rows(self.mine(question).bind(report).bind(ends)).await?;
+        Ok(rows.first().map_or(Ok(false), |row| row.try_get("held"))?)
+    }
+
+    /// Of documents that the source lists, by key and version, those that need work: new, changed, or not readable the last
+    /// time. The others are marked as seen.
+    pub async fn changed(&self, listed: &[(String, Option<String>)]) -> Result<Vec<Changed>, Fault> {
+        let mut changed = Vec::new();
+        for listed in listed.chunks(KEYS) {
+            let (keys, versions) = keys(listed)?;
+            let question = ask("SELECT key, content_hash FROM slipway.changed($1, $2, $3, $4, $5)");
+            for row in self.base.rows(self.mine(question).bind(keys).bind(versions)).await? {
+                let hash: Option<&[u8]> = row.try_get("content_hash")?;
+                changed.push(Changed { key: row.try_get("key")?, content_hash: hash.and_then(|hash| hash.try_into().ok()) });
+            }
+        }
+        Ok(changed)
+    }
+
+    /// Documents that need no work after all, such as ones whose content is the same under a new version. How many are known.
+    pub async fn mark_seen(&self, seen: &[(String, Option<String>)]) -> Result<u64, Fault> {
+        let mut marked = 0;
+        for seen in seen.chunks(KEYS) {
+            let (keys, versions) = keys(seen)?;
+            let question = ask("SELECT slipway.mark_seen($1, $2, $3, $4, $5) AS marked");
+            marked += self.base.count(self.mine(question).bind(keys).bind(versions), "marked").await?;
+        }
+        Ok(marked)
+    }
+
+    /// Begins a document that is shown once it is published. One may be written for an hour between two batches.
+    pub async fn draft(&self) -> Result<Draft, Fault> {
+        let rows = self.base.rows(self.mine(ask("SELECT slipway.begin_draft($1, $2, $3) AS revision"))).await?;
+        let row = rows.first().ok_or_else(|| Fault::Broken("a draft did not begin".to_owned()))?;
+        Ok(Draft::new(self.clone(), row.try_get("revision")?))
+    }
+
+    /// A whole document, in place of what was shown under its key; returns its id.
+    pub async fn put_document(&self, meta: &DocumentMeta, chunks: Vec<NewChunk>) -> Result<String, Fault> {
+        let mut draft = self.draft().await?;
+        for chunk in chunks {
+            draft.add(chunk).await?;
+        }
+        draft.publish(meta).await
+    }
+
+    /// A document that could not be read. What an earlier state of it has put here stays, and the next ingestion tries again.
+    pub async fn fail_document(&self, meta: &DocumentMeta, error: &str) -> Result<String, Fault> {
+        self.publish(None, meta, Some(error)).await
+    }
+
+    /// Removes the documents of the source that this ingestion has not seen; how many. Only after a complete traversal.
+    pub async fn remove_unseen(&self) -> Result<u64, Fault> {
+        let mut removed = 0;
+        loop {
+            let batch = self.base.count(self.mine(ask("SELECT slipway.remove_unseen($1, $2, $3) AS removed")), "removed").await?;
+            removed += batch;
+            if batch == 0 {
+                self.base.sweep().await?;
+                return Ok(removed);
+            }
+        }
+    }
+
+    pub(super) async fn publish(&self, revision: Option<&str>, meta: &DocumentMeta, error: Option<&str>) -> Result<String, Fault> {
+        check_text("key of a document", &meta.key)?;
+        check_text("filename", &meta.filename)?;
+        let mut value = json(meta)?;
+        if let (Some(object), Some(error)) = (value.as_object_mut(), error) {
+            object.insert("error".to_owned(), clean(error).chars().take(2_000).collect::<String>().into());
+        }
+        let question = self.mine(ask("SELECT slipway.publish($1, $2, $3, $4, $5, $6::jsonb, $7) AS id"));
+        let question = question.bind(revision).bind(id::new("doc")).bind(value.to_string());
+        let rows = self.base.rows(question.bind(meta.content_hash.as_ref().map(<[u8; 32]>::as_slice))).await?;
+        let row = rows.first().ok_or_else(|| Fault::Broken("a document was published without an id".to_owned()))?;
+        Ok(row.try_get("id")?)
+    }
+
+    /// The first three parameters of every function that only the holder may call.
+    pub(super) fn mine<'q>(&'q self, question: crate::connection::Question<'q>) -> crate::connection::Question<'q> {
+        question.bind(&*self.base.kb).bind(&self.uid).bind(&self.holder)
+    }
+}
+
+impl KnowledgeBase {
+    /// Documents that the source says are gone; how many there were.
+    pub async fn remove_keys(&self, source: &str, keys: &[&str]) -> Result<u64, Fault> {
+        let mut removed = 0;
+        for keys in keys.chunks(KEYS) {
+            removed += self.remove(Some(source), Some(keys), &[]).await?;
+        }
+        Ok(removed)
+    }
+}
+
+type Listed<'a> = (Vec<&'a str>, Vec<Option<String>>);
+
+fn keys(listed: &[(String, Option<String>)]) -> Result<Listed<'_>, Fault> {
+    for (key, _) in listed {
+        check_text("key of a document", key)?;
+    }
+    Ok(listed.iter().map(|(key, version)| (key.as_str(), version.as_deref().map(clean))).unzip())
+}
+
+/// Part of a key of the database.
+fn check_text(what: &str, text: &str) -> Result<(), Fault> {
+    let fits = (1..=1_024).contains(&text.len()) && !text.contains('\0');
+    if fits { Ok(()) } else { Err(Fault::Refused(format!("a {what} has 1 to 1,024 bytes, none of them zero"))) }
+}
