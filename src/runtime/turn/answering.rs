@@ -102,7 +102,7 @@ impl<'a> Answering<'a> {
         let passages = self.admit(found.passages).await;
         let known = Known { memories, passages: &passages };
         let first = prompt::first(self.agent, self.order, std::mem::take(&mut self.history), tools, known).await?;
-        self.tell_sources(if first.has_passages { &passages } else { &[] }, found.unavailable).await;
+        self.tell_sources(if first.has_passages { &passages[..] } else { &[] }, found.unavailable).await;
         let mut prompt = first.prompt;
         self.record.asked(&prompt.request);
         for round in 1.. {

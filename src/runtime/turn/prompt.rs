@@ -58,7 +58,7 @@ pub(super) async fn first(
         Said::InConversation { .. } => history.into_iter().flat_map(recalled).collect(),
     };
     // A model that repeats what it hears is shown none.
-    let passages = if agent.forgetful { &[] } else { known.passages };
+    let passages: &[Passage] = if agent.forgetful { &[] } else { known.passages };
     let plain = messages.last().filter(|_| !passages.is_empty()).cloned();
     if let (Some(plain), Some(newest)) = (&plain, messages.last_mut()) {
         *newest = Message::user(knowledge::before(&plain.text(), passages));

@@ -71,7 +71,7 @@ impl Answering<'_> {
                     messages.iter().rev().filter(|message| message.role == slipway_models::Role::User).map(slipway_models::Message::text);
                 let newest = asked.next().unwrap_or_default();
                 // What else stands in a case is not what is asked.
-                let question = rehearsal.as_ref().map_or(newest.as_str(), |rehearsal| &rehearsal.question);
+                let question = rehearsal.as_ref().map_or(newest.as_str(), |rehearsal| rehearsal.question.as_str());
                 Query::of(question, asked.next().as_deref())
             }
         }
@@ -132,7 +132,11 @@ impl Answering<'_> {
     /// The result of a search as the model gets it, and the passages in it.
     pub(super) async fn show_found(&mut self, result: &mut ToolResult, retrieval: Option<RetrievalRecord>) -> Vec<Passage> {
         let found = serde_json::from_str(&result.content).ok().filter(|_| !result.is_error);
-        let finish = |outcome| retrieval.map(|retrieval| retrieval.finish(outcome));
+        let finish = |outcome: Result<&[Passage], &str>| {
+            if let Some(retrieval) = retrieval {
+                retrieval.finish(outcome);
+            }
+        };
         match found {
             Some(Found::Passages(passages)) => {
                 finish(Ok(&passages));
