@@ -32,8 +32,8 @@ const MAX_PROMPT_PASSAGES: usize = 8;
 const MAX_PROMPT_TOKENS: u64 = 3000;
 /// A passage that is less like the question is about something else.
 const MIN_COSINE: f64 = 0.25;
-/// Of a pod, to all bases of a database.
-const CONNECTIONS: u32 = 4;
+/// Of a pod, to all bases of a database. They are among those that the team's login may have.
+const CONNECTIONS: u32 = 2;
 /// An agent with more bases is not made by the platform.
 const MAX_BASES: usize = 32;
 
@@ -108,7 +108,7 @@ impl Knowledge {
             let documents = match documents {
                 Ok(documents) => documents,
                 Err(refused) => {
-                    fault(format!("connection_url: {refused}"));
+                    fault(refused.to_string());
                     continue;
                 }
             };

@@ -297,7 +297,7 @@ fn what_is_wrong_with_a_base_is_said_at_the_start() {
     let good = base(&|_| {});
     for (bases, says) in [
         (json!([base(&|base| base["store"] = json!("files"))]), "store must be pgvector"),
-        (json!([base(&|base| base["connection_url"] = json!("mysql://u:hunter2@db/x"))]), "connection_url"),
+        (json!([base(&|base| base["connection_url"] = json!("mysql://u:hunter2@db/x"))]), "the database URL begins with another scheme"),
         (json!([base(&|base| base["embedding"]["model"] = json!("nobody:nothing"))]), "embedding.model"),
         (json!([good.clone(), good]), "kb_id must be there, and differ"),
     ] {
