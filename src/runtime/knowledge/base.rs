@@ -145,23 +145,14 @@ impl Base {
     }
 
     fn passage(&self, hit: Hit) -> Passage {
-        let Hit { chunk_id, page, section, mut content, document_id, source, uri, filename, score, cosine, .. } = hit;
+        let Hit { chunk_id, page, section, mut content, document_id, key, uri, filename, score, cosine, .. } = hit;
         content.truncate(content.floor_char_boundary(MAX_PASSAGE_BYTES));
-        let is_address = uri.starts_with("https://") || uri.starts_with("http://");
+        let source = if uri.is_empty() { key } else { uri };
         Passage {
             content,
             section: (!section.is_empty()).then(|| section.join(" / ")),
             cosine,
-            source: Source {
-                source,
-                filename,
-                page,
-                uri: is_address.then_some(uri),
-                document_id,
-                chunk_id,
-                kb_id: self.kb_id.clone(),
-                score,
-            },
+            source: Source { source, filename, page, document_id, chunk_id, kb_id: self.kb_id.clone(), score },
         }
     }
 }

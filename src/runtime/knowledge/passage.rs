@@ -24,14 +24,11 @@ pub(crate) struct Passage {
 /// Where a passage stands, as callers are told.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Source {
-    /// The name of the base's source.
+    /// The document's address, or what else its source calls it.
     pub(crate) source: String,
     pub(crate) filename: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) page: Option<u32>,
-    /// Where it can be opened in a browser.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) uri: Option<String>,
     pub(crate) document_id: String,
     pub(crate) chunk_id: String,
     pub(crate) kb_id: String,
@@ -95,7 +92,6 @@ pub(crate) mod tests {
             source: "manuals".into(),
             filename: "handbook.pdf".into(),
             page: Some(7),
-            uri: None,
             document_id: "doc_1".into(),
             chunk_id: chunk_id.into(),
             kb_id: "kb_docs".into(),
