@@ -120,7 +120,14 @@ pub(crate) struct Door {
 
 impl Door {
     pub(crate) fn new(settings: PgConnectOptions, most: u32) -> Self {
-        Self { settings, most, beginning: STATEMENT.into_sql_str(), long_beginning: LONG.into_sql_str(), prepared: false, pool: OnceLock::new() }
+        Self {
+            settings,
+            most,
+            beginning: STATEMENT.into_sql_str(),
+            long_beginning: LONG.into_sql_str(),
+            prepared: false,
+            pool: OnceLock::new(),
+        }
     }
 
     /// One through which nothing is written.

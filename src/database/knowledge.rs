@@ -23,7 +23,7 @@ pub use migrate::{KnowledgeMigrated, sibling};
 pub use reader::KnowledgeReader;
 pub use search::{Filter, Hit, MAX_RESULTS, SearchQuery};
 pub use types::{
-    BaseInfo, BaseSpec, Counts, Document, DocumentError, DocumentMeta, DocumentStatus, INDEX_THRESHOLD, IngestionState, MAX_REPORTED_ERRORS,
-    NewChunk, Report,
+    BaseInfo, BaseSpec, Counts, Document, DocumentError, DocumentMeta, DocumentStatus, INDEX_THRESHOLD, IngestionState,
+    MAX_REPORTED_ERRORS, NewChunk, Report,
 };
 pub use uploads::{MAX_PART_BYTES, Upload};

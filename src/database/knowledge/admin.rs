@@ -5,8 +5,8 @@ use sqlx::Row;
 use sqlx::postgres::PgConnectOptions;
 
 use super::migrate::{KnowledgeMigrated, migrate, quoted, sibling};
-use super::types::{self, BaseInfo, BaseSpec, Counts, signed};
 use super::teams;
+use super::types::{self, BaseInfo, BaseSpec, Counts, signed};
 use crate::connection::{Door, Work, ask, in_long_time, settings};
 use crate::tenants::run;
 use crate::{Fault, id, roles};
@@ -54,7 +54,11 @@ impl KnowledgeAdmin {
             }
             teams::grant(&mut work, &self.group).await?;
             // A login that an earlier Team of another name had, or one of this name.
-            ask("UPDATE slipway.tenants SET team = 'gone ' || role WHERE team = $1 AND role <> $2::text::name").bind(team).bind(user).execute(&mut *work).await?;
+            ask("UPDATE slipway.tenants SET team = 'gone ' || role WHERE team = $1 AND role <> $2::text::name")
+                .bind(team)
+                .bind(user)
+                .execute(&mut *work)
+                .await?;
             ask("DELETE FROM slipway.tenants WHERE role = $2::text::name AND team <> $1").bind(team).bind(user).execute(&mut *work).await?;
             ask(ADMIT).bind(team).bind(user).bind(team_uid).execute(&mut *work).await?;
             work.commit().await
@@ -87,7 +91,8 @@ impl KnowledgeAdmin {
         const TEAM: &str = "
             INSERT INTO slipway.teams AS t (team, upload_quota) VALUES ($1, $2)
             ON CONFLICT (team) DO UPDATE SET upload_quota = excluded.upload_quota WHERE t.upload_quota <> excluded.upload_quota";
-        const FORMER: &str = "UPDATE slipway.bases SET gone_since = now() WHERE team = $1 AND kb_id = $2 AND uid <> $3 AND gone_since IS NULL";
+        const FORMER: &str =
+            "UPDATE slipway.bases SET gone_since = now() WHERE team = $1 AND kb_id = $2 AND uid <> $3 AND gone_since IS NULL";
         const MEND: &str = "
             UPDATE slipway.bases SET team_uid = $2, upload_quota = $3 WHERE uid = $1 AND team = $4 AND kb_id = $5 AND gone_since IS NULL";
         const BASE: &str = "
@@ -128,7 +133,8 @@ impl KnowledgeAdmin {
         if !admitted {
             self.shut_out(team).await?;
         }
-        self.mark("UPDATE slipway.bases SET gone_since = now() WHERE team = $1 AND team_uid = $2 AND gone_since IS NULL", &[team, uid]).await?;
+        self.mark("UPDATE slipway.bases SET gone_since = now() WHERE team = $1 AND team_uid = $2 AND gone_since IS NULL", &[team, uid])
+            .await?;
         self.drop_gone().await
     }
 
@@ -136,9 +142,11 @@ impl KnowledgeAdmin {
     pub async fn bases(&self) -> Result<Vec<BaseInfo>, Fault> {
         in_long_time(async {
             let mut work = self.door.begin().await?;
-            let rows = ask("SELECT uid, team, team_uid, kb_id, model, dimensions, indexed FROM slipway.bases WHERE gone_since IS NULL ORDER BY uid")
-                .fetch_all(&mut *work)
-                .await?;
+            let rows = ask(
+                "SELECT uid, team, team_uid, kb_id, model, dimensions, indexed FROM slipway.bases WHERE gone_since IS NULL ORDER BY uid",
+            )
+            .fetch_all(&mut *work)
+            .await?;
             work.commit().await?;
             rows.iter().map(types::info).collect()
         })

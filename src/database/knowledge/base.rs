@@ -126,7 +126,7 @@ impl KnowledgeBase {
         let limit = limit.clamp(1, 1_000);
         let query = sqlx::AssertSqlSafe(format!("SELECT {DOCUMENT} FROM slipway.list_documents($1, $2, $3) d"));
         let rows = self.rows(ask(query).bind(&*self.kb).bind(cursor).bind(small(limit + 1))).await?;
-        page(rows.iter().map(document).collect::<Result<_, _>>()?, limit)
+        Ok(page(rows.iter().map(document).collect::<Result<_, _>>()?, limit))
     }
 
     pub async fn counts(&self) -> Result<Counts, Fault> {
@@ -171,7 +171,7 @@ impl KnowledgeBase {
     /// Makes the index of vectors, if the base has so many of them and it has none, and takes stock of its words. Whoever
     /// writes to the base meanwhile waits or is refused with a fault that passes; searches go on. False if another is at it.
     pub async fn build(&self, threshold: u32) -> Result<bool, Fault> {
-        const LIMIT: Duration = Duration::from_secs(2 * 60 * 60);
+        const LIMIT: Duration = Duration::from_hours(2);
         let building = async {
             let mut work = self.door.begin_long().await?;
             sqlx::Executor::execute(&mut *work, "SET LOCAL statement_timeout = '2h'").await?;
@@ -207,11 +207,11 @@ impl KnowledgeBase {
 }
 
 /// A page and whether there is another, of one document more than it has.
-pub(super) fn page(mut items: Vec<Document>, limit: u32) -> Result<Page<Document>, Fault> {
+pub(super) fn page(mut items: Vec<Document>, limit: u32) -> Page<Document> {
     let more = items.len() > limit as usize;
     items.truncate(limit as usize);
     let next_cursor = items.last().filter(|_| more).map(|last| last.id.clone());
-    Ok(Page { items, next_cursor })
+    Page { items, next_cursor }
 }
 
 fn check_dimensions(dimensions: usize) -> Result<(), Fault> {

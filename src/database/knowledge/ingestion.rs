@@ -14,7 +14,7 @@ use crate::conversation::clean;
 use crate::{Fault, id};
 
 /// How long after its last report an ingestion is taken over by whoever wants its source.
-pub const LEASE_DURATION: Duration = Duration::from_secs(60);
+pub const LEASE_DURATION: Duration = Duration::from_mins(1);
 /// How many keys go in one statement.
 const KEYS: usize = 1_000;
 
@@ -23,7 +23,10 @@ const KEYS: usize = 1_000;
 pub enum Begun {
     Ingestion(Ingestion),
     /// Another process ingests this source: which Ingestion it runs, and for how long at least.
-    Held { by: String, remaining: Duration },
+    Held {
+        by: String,
+        remaining: Duration,
+    },
     /// This Ingestion has succeeded before.
     Succeeded,
 }

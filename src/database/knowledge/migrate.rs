@@ -66,7 +66,8 @@ async fn migrate_through(connection: &mut PgConnection, name: &str, group: &str)
 /// Whether this made it. Of two that make it at once the second finds it made.
 async fn create(platform: &PgConnectOptions, name: &str) -> Result<bool, Fault> {
     let mut connection = steps::connect(platform).await?;
-    let there = ask("SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_database WHERE datname = $1::text) AS there").bind(name).fetch_one(&mut connection);
+    let there =
+        ask("SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_database WHERE datname = $1::text) AS there").bind(name).fetch_one(&mut connection);
     if there.await?.try_get("there")? {
         return Ok(false);
     }
@@ -96,7 +97,9 @@ async fn close(connection: &mut PgConnection, name: &str) -> Result<(), Fault> {
     }
     let refused = || {
         let name = quoted(name);
-        Fault::Refused(format!("the database {name} is open to every login and is not ours; an administrator runs: REVOKE ALL ON DATABASE {name} FROM PUBLIC"))
+        Fault::Refused(format!(
+            "the database {name} is open to every login and is not ours; an administrator runs: REVOKE ALL ON DATABASE {name} FROM PUBLIC"
+        ))
     };
     let revoke = AssertSqlSafe(format!("REVOKE ALL ON DATABASE {} FROM PUBLIC", quoted(name)));
     if let Err(error) = connection.execute(sqlx::raw_sql(revoke)).await {
@@ -125,7 +128,8 @@ async fn extension(connection: &mut PgConnection, name: &str) -> Result<(), Faul
         None if row.try_get("available")? => "CREATE EXTENSION vector SCHEMA slipway",
         None => {
             return Err(Fault::Refused(
-                "the server has no pgvector, without which there are no knowledge bases; once it is installed, the next migration uses it".to_owned(),
+                "the server has no pgvector, without which there are no knowledge bases; once it is installed, the next migration uses it"
+                    .to_owned(),
             ));
         }
     };
@@ -141,7 +145,13 @@ async fn extension(connection: &mut PgConnection, name: &str) -> Result<(), Faul
 fn recent(version: &str) -> Result<(), Fault> {
     let mut parts = version.split('.').map(|part| part.parse().unwrap_or(0_u32));
     let version_is_recent = (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= (0, 8);
-    if version_is_recent { Ok(()) } else { Err(Fault::Refused(format!("knowledge bases need pgvector 0.8 or later, and this is {version}; an administrator runs: ALTER EXTENSION vector UPDATE"))) }
+    if version_is_recent {
+        Ok(())
+    } else {
+        Err(Fault::Refused(format!(
+            "knowledge bases need pgvector 0.8 or later, and this is {version}; an administrator runs: ALTER EXTENSION vector UPDATE"
+        )))
+    }
 }
 
 pub(super) fn quoted(name: &str) -> String {

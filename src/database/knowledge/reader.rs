@@ -43,7 +43,7 @@ impl KnowledgeReader {
             "SELECT {DOCUMENT} FROM slipway.documents d WHERE d.base = ({BASE}) AND ($4::text IS NULL OR d.id < $4) ORDER BY d.id DESC LIMIT $5"
         ));
         let rows = self.rows(ask(query).bind(team).bind(kb_id).bind(uid).bind(cursor).bind(i64::from(limit) + 1)).await?;
-        page(rows.iter().map(document).collect::<Result<_, _>>()?, limit)
+        Ok(page(rows.iter().map(document).collect::<Result<_, _>>()?, limit))
     }
 
     pub async fn counts(&self, team: &str, kb_id: &str, uid: &str) -> Result<Counts, Fault> {

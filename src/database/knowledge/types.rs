@@ -153,7 +153,8 @@ pub struct IngestionState {
 }
 
 /// The columns that [`document`] reads of a document `d`.
-pub(super) const DOCUMENT: &str = "d.id, d.source, d.key, d.uri, d.filename, d.content_type, d.version, d.status, d.error, d.pages, d.chunk_count, d.bytes,
+pub(super) const DOCUMENT: &str =
+    "d.id, d.source, d.key, d.uri, d.filename, d.content_type, d.version, d.status, d.error, d.pages, d.chunk_count, d.bytes,
     (extract(epoch FROM d.created_at) * 1000000)::bigint AS created, (extract(epoch FROM d.updated_at) * 1000000)::bigint AS updated";
 
 pub(super) fn document(row: &PgRow) -> Result<Document, Fault> {

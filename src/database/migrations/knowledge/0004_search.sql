@@ -115,9 +115,11 @@ CREATE FUNCTION slipway.search(kb text, query text, vector slipway.halfvec, top 
         IF vector IS NOT NULL THEN
             halves := 1;
             IF b.indexed AND revisions IS NULL THEN
-                PERFORM set_config('hnsw.iterative_scan', 'strict_order', true), set_config('hnsw.ef_search', greatest(100, depth)::text, true),
+                -- In whatever order an index gives them: it compares rounded vectors, so they are put in order after it. (+ 0 keeps
+                -- the planner from taking them as sorted.)
+                PERFORM set_config('hnsw.iterative_scan', 'relaxed_order', true), set_config('hnsw.ef_search', greatest(100, depth)::text, true),
                         set_config('enable_seqscan', 'off', true);
-                EXECUTE format('SELECT array_agg(n.revision ORDER BY n.distance), array_agg(n.ordinal ORDER BY n.distance)
+                EXECUTE format('SELECT array_agg(n.revision ORDER BY n.distance + 0), array_agg(n.ordinal ORDER BY n.distance + 0)
                                 FROM (SELECT c.revision, c.ordinal, c.embedding::halfvec(%1$s) <=> $6::halfvec(%1$s) AS distance FROM slipway.%2$I c
                                       WHERE %3$s ORDER BY c.embedding::halfvec(%1$s) <=> $6::halfvec(%1$s) LIMIT $7) n', b.dimensions, b.chunks, visible)
                 INTO near_revisions, near_ordinals USING b.uid, sources, filenames, documents, revisions, vector, depth;

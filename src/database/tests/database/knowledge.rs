@@ -130,11 +130,18 @@ async fn a_document_is_put_found_replaced_and_removed() {
         assert!(matches!(&refused, Fault::Refused(words) if words.contains("embedded again")), "{refused:?}");
     }
     let ingestion = begin(&base, "one", "s3").await;
-    let id = ingestion.put_document(&meta("dir/a.txt", "1"), vec![chunk(0, "apples are red", Some(vec![1.0, 0.0])), chunk(1, "pears \0 are green", None)]).await.unwrap();
-    let hit = base.search(&SearchQuery { text: "apple".into(), vector: Some(vec![1.0, 0.0]), top_k: 10, ..Default::default() }).await.unwrap().remove(0);
+    let id = ingestion
+        .put_document(&meta("dir/a.txt", "1"), vec![chunk(0, "apples are red", Some(vec![1.0, 0.0])), chunk(1, "pears \0 are green", None)])
+        .await
+        .unwrap();
+    let query = SearchQuery { text: "apple".into(), vector: Some(vec![1.0, 0.0]), top_k: 10, ..Default::default() };
+    let hit = base.search(&query).await.unwrap().remove(0);
     assert_eq!((hit.content.as_str(), hit.page, hit.ordinal, hit.score), ("apples are red", Some(1), 0, 1.0));
     assert_eq!((hit.vector_rank, hit.text_rank, hit.cosine), (Some(1), Some(1), Some(1.0)));
-    assert_eq!((hit.section, hit.filename.as_str(), hit.uri.as_str()), (vec!["Guide".to_owned(), "Part".into()], "a.txt", "s3://bucket/dir/a.txt"));
+    assert_eq!(
+        (hit.section, hit.filename.as_str(), hit.uri.as_str()),
+        (vec!["Guide".to_owned(), "Part".into()], "a.txt", "s3://bucket/dir/a.txt")
+    );
     assert!(hit.document_id == id && hit.chunk_id.starts_with("chunk_") && hit.source == "s3" && hit.key == "dir/a.txt");
     assert_eq!(found(&base, "pears").await, ["pears \u{fffd} are green"]);
     assert_eq!(base.vectors_of(&[hash("apples are red"), hash("unknown")]).await.unwrap(), [(hash("apples are red"), vec![1.0, 0.0])]);
@@ -148,7 +155,10 @@ async fn a_document_is_put_found_replaced_and_removed() {
     ingestion.fail_document(&meta("dir/a.txt", "3"), "the file is\0 broken").await.unwrap();
     ingestion.fail_document(&meta("b.txt", "1"), "too long").await.unwrap();
     let documents = base.documents(1, None).await.unwrap();
-    assert_eq!((documents.items[0].key.as_str(), documents.items[0].status, documents.items[0].chunk_count), ("b.txt", DocumentStatus::Error, 0));
+    assert_eq!(
+        (documents.items[0].key.as_str(), documents.items[0].status, documents.items[0].chunk_count),
+        ("b.txt", DocumentStatus::Error, 0)
+    );
     let documents = base.documents(1, documents.next_cursor.as_deref()).await.unwrap();
     assert_eq!((documents.items[0].error.as_deref(), documents.items[0].chunk_count), (Some("the file is\u{fffd} broken"), 1));
     assert_eq!(documents.next_cursor, None);
@@ -176,7 +186,8 @@ async fn a_document_is_put_found_replaced_and_removed() {
 async fn only_what_changed_needs_work_and_the_unseen_goes() {
     let platform = Platform::start().await;
     let base = platform.base("a", "kb_docs").await;
-    let listed = |keys: &[(&str, &str)]| keys.iter().map(|(key, version)| ((*key).to_owned(), Some((*version).to_owned()))).collect::<Vec<_>>();
+    let listed =
+        |keys: &[(&str, &str)]| keys.iter().map(|(key, version)| ((*key).to_owned(), Some((*version).to_owned()))).collect::<Vec<_>>();
     let first = begin(&base, "one", "s3").await;
     let other = begin(&base, "other", "drive").await;
     other.put_document(&meta("z", "1"), vec![chunk(0, "zebra", None)]).await.unwrap();
@@ -234,14 +245,21 @@ async fn two_ingestions_of_a_source_exclude_each_other() {
     let draft = first.draft().await.unwrap();
     let later = begin_after_lease(&platform, &base, "later").await;
     assert!(!first.report(&report).await.unwrap());
-    for lost in [draft.publish(&meta("a", "1")).await, first.put_document(&meta("a", "1"), vec![]).await, first.fail_document(&meta("a", "1"), "x").await] {
+    for lost in [
+        draft.publish(&meta("a", "1")).await,
+        first.put_document(&meta("a", "1"), vec![]).await,
+        first.fail_document(&meta("a", "1"), "x").await,
+    ] {
         assert!(matches!(lost, Err(Fault::Refused(_))), "{lost:?}");
     }
     assert!(!first.end(&report, true).await.unwrap());
     assert!(later.end(&report, false).await.unwrap());
     let reader = KnowledgeReader::open(&platform.database.url, None, None).unwrap();
     let state = reader.ingestion("a", "kb_docs", &spec("a", "kb_docs", 1).uid, "later").await.unwrap().unwrap();
-    assert_eq!((state.report.phase.as_str(), state.report.seen, state.report.errors.len(), state.ended_at.is_some()), ("failed", 5, 1, true));
+    assert_eq!(
+        (state.report.phase.as_str(), state.report.seen, state.report.errors.len(), state.ended_at.is_some()),
+        ("failed", 5, 1, true)
+    );
     // A failed one may try again.
     begin(&base, "later", "s3").await;
 }
@@ -253,7 +271,7 @@ async fn a_kill_in_the_middle_leaves_the_old_document() {
     base.fix_model("mini", 2).await.unwrap();
     let ingestion = begin(&base, "one", "s3").await;
     ingestion.put_document(&meta("a", "1"), vec![chunk(0, "old words", None)]).await.unwrap();
-    let many = |text: &'static str| (0..700).map(move |n| chunk(n, &format!("{text} {n}"), Some(vec![1.0, n as f32])));
+    let many = |text: &'static str| (0..700_u16).map(move |n| chunk(n.into(), &format!("{text} {n}"), Some(vec![1.0, n.into()])));
     let mut draft = ingestion.draft().await.unwrap();
     for chunk in many("new") {
         draft.add(chunk).await.unwrap();
@@ -264,7 +282,9 @@ async fn a_kill_in_the_middle_leaves_the_old_document() {
     assert!(written > 256, "batches have been written: {written}");
     // While it is being written readers see the old one, and so they do after the process and its connections are gone.
     assert_eq!((found(&base, "old").await.len(), found(&base, "new").await.len()), (1, 0));
-    raw.ask("select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()").await.unwrap();
+    raw.ask("select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()")
+        .await
+        .unwrap();
     drop(draft);
     assert_eq!((found(&base, "old").await.len(), found(&base, "new").await.len()), (1, 0));
     assert_eq!(base.counts().await.unwrap().chunks, 1);
@@ -326,7 +346,10 @@ async fn another_model_empties_vectors_and_needs_all_documents() {
     base.replace_model("big", 3).await.unwrap();
     assert_eq!(base.model().await.unwrap(), Some(("big".into(), 3)));
     assert!(matches!(draft.publish(&meta("c", "1")).await, Err(Fault::Refused(_))), "it was embedded by the former model");
-    assert_eq!(ingestion.changed(&[("a".into(), Some("1".into()))]).await.unwrap(), [slipway_database::knowledge::Changed { key: "a".into(), content_hash: None }]);
+    assert_eq!(
+        ingestion.changed(&[("a".into(), Some("1".into()))]).await.unwrap(),
+        [slipway_database::knowledge::Changed { key: "a".into(), content_hash: None }]
+    );
     assert!(base.vectors_of(&[hash("apples")]).await.unwrap().is_empty());
     let query = |vector: Vec<f32>| SearchQuery { text: "apples".into(), vector: Some(vector), top_k: 3, ..SearchQuery::default() };
     let hits = base.search(&query(vec![1.0, 0.0, 0.0])).await.unwrap();
@@ -334,7 +357,7 @@ async fn another_model_empties_vectors_and_needs_all_documents() {
     assert!(matches!(base.search(&query(vec![1.0, 0.0])).await, Err(Fault::Refused(_))));
     ingestion.put_document(&meta("a", "1"), vec![chunk(0, "apples", Some(vec![0.0, 0.0, 2.0]))]).await.unwrap();
     ingestion.settle(1).await.unwrap();
-    assert_eq!(base.search(&query(vec![0.0, 0.0, 1.0])).await.unwrap()[0].score, 1.0);
+    assert_eq!(base.search(&query(vec![0.0, 0.0, 1.0])).await.unwrap()[0].vector_rank, Some(1));
 }
 
 #[tokio::test]
@@ -445,7 +468,10 @@ async fn many_doors_share_few_connections_of_a_pgbouncer() {
                 for m in 0..5 {
                     let chunks = vec![chunk(0, &format!("words of {team}"), Some(vec![1.0, 1.0]))];
                     ingestion.put_document(&meta(&format!("{n}-{m}"), "1"), chunks).await.unwrap();
-                    let hits = base.search(&SearchQuery { text: "words".into(), vector: Some(vec![1.0, 1.0]), top_k: 100, ..Default::default() }).await.unwrap();
+                    let hits = base
+                        .search(&SearchQuery { text: "words".into(), vector: Some(vec![1.0, 1.0]), top_k: 100, ..Default::default() })
+                        .await
+                        .unwrap();
                     assert!(!hits.is_empty() && hits.iter().all(|hit| hit.content.ends_with(team)));
                     assert_eq!(base.vectors_of(&[hash(&format!("words of {team}"))]).await.unwrap().len(), 1);
                 }

@@ -36,7 +36,9 @@ async fn rows_of(admin: &mut Raw, team: &str) -> String {
     for base in bases {
         let (uid, chunks) = (base[0].clone().unwrap(), base[1].clone().unwrap());
         for table in ["documents", "ingestions", "drafts", "uploads", "upload_parts", "frequencies"] {
-            all += &admin.one(&format!("select coalesce(string_agg(t::text, ';' order by t::text), '') from slipway.{table} t where base = '{uid}'")).await;
+            all += &admin
+                .one(&format!("select coalesce(string_agg(t::text, ';' order by t::text), '') from slipway.{table} t where base = '{uid}'"))
+                .await;
         }
         all += &admin.one(&format!("select coalesce(string_agg(t::text, ';' order by t::text), '') from slipway.{chunks} t")).await;
         all += &admin.one(&format!("select t::text from slipway.bases t where uid = '{uid}'")).await;
@@ -44,6 +46,7 @@ async fn rows_of(admin: &mut Raw, team: &str) -> String {
     all + &admin.one(&format!("select string_agg(t::text, ';') from slipway.tenants t where team = '{team}'")).await
 }
 
+#[expect(clippy::too_many_lines, reason = "a list of attempts")]
 #[tokio::test]
 async fn one_team_finds_nothing_of_anothers_knowledge() {
     let platform = two_teams().await;
@@ -59,7 +62,20 @@ async fn one_team_finds_nothing_of_anothers_knowledge() {
     let owned_by = admin.one("select current_user::text").await;
     let mut raw = Raw::connect(&platform.url_of(&a)).await;
     let mut attempts: Vec<String> = Vec::new();
-    for table in [&chunks, "bases", "documents", "drafts", "ingestions", "uploads", "upload_parts", "tenants", "teams", "frequencies", "builds", "migrations"] {
+    for table in [
+        &chunks,
+        "bases",
+        "documents",
+        "drafts",
+        "ingestions",
+        "uploads",
+        "upload_parts",
+        "tenants",
+        "teams",
+        "frequencies",
+        "builds",
+        "migrations",
+    ] {
         for attempt in [
             "select t::text from slipway.TABLE t",
             "table slipway.TABLE",
@@ -109,7 +125,9 @@ async fn one_team_finds_nothing_of_anothers_knowledge() {
         &format!("report_ingestion('kb_own', 'one', '{holder}', '{{}}', true)"),
         &format!("begin_draft('kb_docs', 'one', '{holder}')"),
         &format!("begin_draft('kb_own', 'one', '{holder}')"),
-        &format!("add_chunks('kb_own', 'one', '{holder}', '{revision}', '{{9}}', '{{1}}', '{{1}}', '{{1}}', '{{1}}', '{{x}}', '{{x}}', '{{x}}', null)"),
+        &format!(
+            "add_chunks('kb_own', 'one', '{holder}', '{revision}', '{{9}}', '{{1}}', '{{1}}', '{{1}}', '{{1}}', '{{x}}', '{{x}}', '{{x}}', null)"
+        ),
         &format!("publish('kb_own', 'one', '{holder}', '{revision}', 'doc_1', '{{}}', null)"),
         &format!("changed('kb_own', 'one', '{holder}', '{{{SECRET}}}', '{{x}}')"),
         &format!("mark_seen('kb_docs', 'one', '{holder}', '{{{SECRET}}}', '{{x}}')"),
@@ -207,7 +225,11 @@ async fn one_team_finds_nothing_of_anothers_knowledge() {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    use std::fmt::Write;
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").unwrap();
+        text
+    })
 }
 
 /// With the doors that our own processes use.
@@ -224,7 +246,10 @@ async fn a_door_of_another_team_opens_nothing() {
     no(base.vectors_of(&[hash(SECRET)]).await.unwrap_err());
     // Its own base of the same name as one of b's is its own.
     let own = open(&platform.url_of(&a), "b", "kb_own");
-    let hits = own.search(&SearchQuery { text: "planted words".into(), vector: Some(vec![1.0, 0.5]), top_k: 10, ..Default::default() }).await.unwrap();
+    let hits = own
+        .search(&SearchQuery { text: "planted words".into(), vector: Some(vec![1.0, 0.5]), top_k: 10, ..Default::default() })
+        .await
+        .unwrap();
     assert!(hits.len() == 1 && hits[0].content == "own words");
 }
 
@@ -247,7 +272,10 @@ async fn two_managers_make_the_sibling_at_once() {
     let admins: Vec<_> = (0..3).map(|_| KnowledgeAdmin::open(&database.url, None, None).unwrap()).collect();
     let made = futures::future::join_all(admins.iter().map(KnowledgeAdmin::migrate)).await;
     assert!(made.iter().any(Result::is_ok), "{made:?}");
-    assert!(made.iter().all(|made| made.as_ref().is_ok_and(|made| made.to == 5) || made.as_ref().is_err_and(Fault::is_passing)), "{made:?}");
+    assert!(
+        made.iter().all(|made| made.as_ref().is_ok_and(|made| made.to == 5) || made.as_ref().is_err_and(Fault::is_passing)),
+        "{made:?}"
+    );
     assert_eq!(admins[0].migrate().await.unwrap().from, 5);
     let mut raw = Raw::connect(&SERVER.url_of("postgres", "postgres", admins[0].database())).await;
     assert_eq!(raw.one("select string_agg(version::text, ',' order by version) from slipway.migrations").await, "1,2,3,4,5");
