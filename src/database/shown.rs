@@ -3,6 +3,7 @@
 
 use jiff::Timestamp;
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::types::{ConversationSummary, Page, Role, StoredMessage};
 
@@ -46,11 +47,15 @@ struct Message {
     /// The answer ended before it was whole.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     interrupted: bool,
+    /// Where in documents the answer may come from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sources: Option<Value>,
 }
 
 impl From<StoredMessage> for Message {
     fn from(message: StoredMessage) -> Self {
-        let StoredMessage { id, role, content, trace_id, interrupted, created_at, parts: _ } = message;
-        Self { id, role, content, created_at, trace_id, interrupted }
+        let StoredMessage { id, role, content, trace_id, interrupted, created_at, parts } = message;
+        let sources = parts.and_then(|mut parts| parts.as_object_mut()?.remove("sources"));
+        Self { id, role, content, created_at, trace_id, interrupted, sources }
     }
 }

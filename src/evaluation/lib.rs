@@ -21,6 +21,7 @@ pub mod wire;
 pub use comparison::{Comparison, Metric, Winner, compare};
 pub use judge::{Judged, Question, question, read_answer, repair};
 pub use profile::{Profile, threshold};
+pub use prompt::sealed;
 pub use scoring::{Applies, applies, deterministic, heuristic};
 pub use seed::seed;
 pub use summary::{Mean, Summary, summarize};

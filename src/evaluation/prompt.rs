@@ -118,7 +118,7 @@ fn cut(text: &str, bytes: usize) -> String {
 
 /// JSON in which no text can spell a mark, end its string, or hide what it says: angle brackets, ampersands, backticks and
 /// letters that are not seen are escaped.
-fn sealed(data: &Value) -> String {
+pub fn sealed(data: &Value) -> String {
     let mut sealed = String::new();
     for letter in data.to_string().chars() {
         if matches!(letter, '<' | '>' | '&' | '`') || is_invisible(letter) {

@@ -20,6 +20,7 @@ use tracing::warn;
 
 use crate::background::Background;
 use crate::evaluation::Sampling;
+use crate::knowledge::Knowledge;
 use crate::memory::{self, Recall};
 use crate::record::{Recorder, TurnRecord};
 use crate::settings::{Budget, Identity, ModelId, Refusal, Settings, Strategy, Suggestions};
@@ -48,6 +49,7 @@ pub(crate) struct Agent {
     pub(crate) unpriced: Option<String>,
     pub(crate) recorder: Recorder,
     pub(crate) memory: Arc<Recall>,
+    pub(crate) knowledge: Arc<Knowledge>,
     pub(crate) suggestions: Suggestions,
     /// A model that repeats what it hears is shown neither past nor memories.
     pub(crate) forgetful: bool,
@@ -87,11 +89,17 @@ impl Agent {
             builtins.extend(memory::tools(&memory));
         }
         builtins.extend(crate::skills::tools(&skills));
+        let taken = tools.iter().map(|tool| tool.name.clone()).chain(builtins.iter().map(|builtin| builtin.spec().name)).collect();
+        let knowledge = Knowledge::open(settings.knowledge, &settings.identity.team, &taken, &variable);
+        let knowledge = Arc::new(refusal.keep_all(knowledge).unwrap_or_default());
+        builtins.extend(knowledge.tools());
         let toolbox = tool_settings.and_then(|settings| {
             let opened = Toolbox::open(tools, builtins, settings, &variable);
             refusal.keep_all(opened.map_err(|faults| faults.into_iter().map(|fault| format!("RUNTIME_TOOLS: {fault}")).collect()))
         });
-        let sampling = settings.sampling.and_then(|sampling| refusal.keep(Sampling::start(sampling, &store, &recorder)).flatten());
+        let sampling = settings
+            .sampling
+            .and_then(|sampling| refusal.keep(Sampling::start(sampling, !knowledge.is_empty(), &store, &recorder)).flatten());
         let (true, Some(model), Some(background_model), Some(toolbox)) = (refusal.is_empty(), model, background_model, toolbox) else {
             return Err(refusal);
         };
@@ -126,12 +134,13 @@ impl Agent {
             unpriced,
             recorder,
             memory,
+            knowledge,
             forgetful,
         };
         Ok(Arc::new(agent))
     }
 
-    /// The same agent for the turns of an evaluation: with its model, tools, skills and the guards of texts, and without a
+    /// The same agent for the turns of an evaluation: with its model, tools, skills, knowledge bases and the guards of texts, and without a
     /// past, memories and limits. What these turns do counts nowhere, and nothing of it is kept.
     pub(crate) fn rehearsing(&self, run: &str) -> Self {
         let (store, recorder) = (Arc::new(Store::Memory(Box::default())), self.recorder.rehearsing(run));
@@ -157,6 +166,7 @@ impl Agent {
             store,
             recorder,
             memory,
+            knowledge: Arc::clone(&self.knowledge),
         }
     }
 

@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use tracing::error;
 
 use crate::agent::Agent;
+use crate::knowledge::Source;
 use crate::turn::{self, Answer, Caller, Guarded, Order, Said, Stop, TurnEvent};
 use crate::{failure, ids};
 
@@ -86,6 +87,12 @@ enum Part<'a> {
         content: &'a str,
         duration_ms: u128,
     },
+    Sources {
+        sources: &'a [Source],
+        /// Ids of knowledge bases that did not answer.
+        #[serde(skip_serializing_if = "<[_]>::is_empty")]
+        unavailable: &'a [String],
+    },
     Guard(&'a Guarded),
     Suggestions {
         suggestions: &'a [String],
@@ -159,7 +166,11 @@ pub(crate) async fn whole(agent: &Arc<Agent>, turn: Turn, caller: Caller) -> Res
                 let receipt = ids.receipt(&answer);
                 return Reply::json(&Whole { output: &answer.content, receipt, guards: &guards });
             }
-            TurnEvent::Text(_) | TurnEvent::ToolStart { .. } | TurnEvent::ToolEnd { .. } | TurnEvent::Suggestions(_) => {}
+            TurnEvent::Text(_)
+            | TurnEvent::ToolStart { .. }
+            | TurnEvent::ToolEnd { .. }
+            | TurnEvent::Sources { .. }
+            | TurnEvent::Suggestions(_) => {}
         }
     }
     Err(Error::internal("the turn ended without a word"))
@@ -199,6 +210,7 @@ impl Ids {
             TurnEvent::ToolEnd { id, name, is_error, content, took } => {
                 Part::ToolEnd { id, name, is_error: *is_error, content, duration_ms: took.as_millis() }
             }
+            TurnEvent::Sources { sources, unavailable } => Part::Sources { sources, unavailable },
             TurnEvent::Guard(guarded) => Part::Guard(guarded),
             TurnEvent::Suggestions(suggestions) => Part::Suggestions { suggestions },
             TurnEvent::Done(answer) => Part::Done { content: &answer.content, receipt: self.receipt(answer) },

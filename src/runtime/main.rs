@@ -11,6 +11,7 @@ mod conversations;
 mod evaluation;
 mod failure;
 mod ids;
+mod knowledge;
 mod log;
 mod memory;
 mod metrics;

@@ -3,6 +3,7 @@
 //! was cut off, and is counted all the same.
 
 mod call;
+mod retrieval;
 mod spending;
 mod spoken;
 mod tally;
@@ -26,6 +27,7 @@ use crate::telemetry::metrics::{Active, Meters, ModelMeter};
 use crate::telemetry::usage::{Sample, Usage as Minutes};
 use crate::telemetry::{Inbound, Message, ModelSpan, StepSpan, Telemetry, ToolSpan, TurnSpan};
 use crate::turn::{Guarded, Stop};
+pub(crate) use retrieval::RetrievalRecord;
 pub(crate) use spoken::json;
 use tally::Tally;
 

@@ -49,7 +49,7 @@ pub(crate) struct Settings {
     pub(crate) sampling: Option<Sampling>,
     /// For what is under way at the end.
     pub(crate) grace: Duration,
-    knowledge_bases: usize,
+    pub(crate) knowledge: KnowledgeBases,
 }
 
 /// Who this is. An agent that was not told has a name of its own, so that it can run anywhere.
@@ -95,6 +95,22 @@ pub(crate) struct Database {
 impl fmt::Debug for Database {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Database").field("migrate", &self.migrate).finish_non_exhaustive()
+    }
+}
+
+/// The knowledge bases, and how their database is reached beside their URLs.
+#[derive(Default)]
+pub(crate) struct KnowledgeBases {
+    pub(crate) configs: Vec<KnowledgeBaseConfig>,
+    /// For URLs without one.
+    pub(crate) password: Option<String>,
+    pub(crate) sslmode: Option<String>,
+}
+
+/// Without URLs, which hold passwords.
+impl fmt::Debug for KnowledgeBases {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.configs.iter().map(|config| &config.kb_id)).finish()
     }
 }
 
@@ -214,7 +230,7 @@ impl Settings {
             budget: budget(&mut form),
             sampling: sampling(&mut form),
             grace: Duration::from_secs(form.number("RUNTIME_SHUTDOWN_SECONDS", 25, 1..=3600)),
-            knowledge_bases: form.array::<KnowledgeBaseConfig>("RUNTIME_KNOWLEDGE_BASES", "knowledge bases").len(),
+            knowledge: knowledge(&mut form),
         };
         (settings, Refusal(form.faults))
     }
@@ -233,9 +249,6 @@ impl Settings {
             run_hash = run_hash.as_deref(),
             "starting"
         );
-        if self.knowledge_bases > 0 {
-            warn!(count = self.knowledge_bases, "knowledge bases are configured, but this runtime does not search them yet");
-        }
         if self.strategy == Strategy::Simple && !self.tools.is_empty() {
             warn!(count = self.tools.len(), "tools are configured, but only the strategy agent-react calls them");
         }
@@ -357,6 +370,15 @@ fn storage<L: Fn(&str) -> Option<OsString>>(form: Lookup<L>) -> Storage {
     };
     let (password, sslmode) = (form.value("RUNTIME_DATABASE_PASSWORD").or_else(|| form.value("PGPASSWORD")), form.value("PGSSLMODE"));
     Storage::Postgresql(Database { url, password, sslmode, migrate, prepared_statements })
+}
+
+fn knowledge<L: Fn(&str) -> Option<OsString>>(form: Lookup<L>) -> KnowledgeBases {
+    let configs = form.array("RUNTIME_KNOWLEDGE_BASES", "knowledge bases");
+    if configs.is_empty() {
+        return KnowledgeBases::default();
+    }
+    let (password, sslmode) = (form.value("RUNTIME_DATABASE_PASSWORD").or_else(|| form.value("PGPASSWORD")), form.value("PGSSLMODE"));
+    KnowledgeBases { configs, password, sslmode }
 }
 
 fn suggestions<L: Fn(&str) -> Option<OsString>>(form: Lookup<L>) -> Suggestions {
@@ -502,8 +524,14 @@ mod tests {
             ("RUNTIME_STORAGE", "postgresql"),
             ("RUNTIME_DATABASE_URL", "postgresql://u:hunter2@db/app"),
             ("RUNTIME_DATABASE_PASSWORD", "hunter2"),
+            (
+                "RUNTIME_KNOWLEDGE_BASES",
+                r#"[{"kb_id": "kb_docs", "name": "Docs", "store": "pgvector", "connection_url": "postgresql://u:hunter2@db/app_knowledge",
+                     "embedding": {"model": "builtin:all-minilm-l6-v2", "chunk_size": 512, "chunk_overlap": 50}}]"#,
+            ),
         ])
         .unwrap();
+        assert!(format!("{settings:?}").contains("kb_docs"));
         assert!(!format!("{settings:?}").contains("hunter2"));
     }
 

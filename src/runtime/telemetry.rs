@@ -37,7 +37,7 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-pub(crate) use self::call::{Answered, ModelSpan, StepSpan, ToolSpan};
+pub(crate) use self::call::{Answered, ModelSpan, RetrievalSpan, StepSpan, ToolSpan};
 pub(crate) use self::content::{Message, Part};
 pub(crate) use self::settings::{Identity, Settings};
 pub(crate) use self::turn::TurnSpan;

@@ -5,8 +5,10 @@ mod answering;
 mod bounds;
 mod event;
 mod lease;
+mod parts;
 mod prompt;
 mod rehearsal;
+mod retrieval;
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
@@ -255,13 +257,14 @@ async fn conclude(
     sample: Option<Sample>,
     listener: &mpsc::Sender<TurnEvent>,
 ) {
-    let answering::Outcome { mut answer, failure, mut transcript, said } = outcome;
+    let answering::Outcome { mut answer, failure, mut transcript, said, retrieved } = outcome;
     let Some(lease) = lease else { return tell(agent, order, answer, failure, listener).await };
     for message in &mut transcript {
         message.interrupted = broke_off(answer.stop);
     }
     let sample = sample.filter(|_| failure.is_none() && !broke_off(answer.stop));
-    let answered = sample.map(|sample| sample.answered(&answer.content, rehearsal::calls(said)));
+    let retrieved = (!agent.knowledge.is_empty()).then_some(retrieved);
+    let answered = sample.map(|sample| sample.answered(&answer.content, rehearsal::calls(said), retrieved));
     let mut kept = std::pin::pin!(lease.end(transcript));
     // The client learns early that its answer is not safe yet; the attempts go on.
     let ended = select! {

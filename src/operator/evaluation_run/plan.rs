@@ -215,6 +215,7 @@ mod tests {
             ("riskProfile: high", "", ("rp_high", 90.0, 4, None)),
             ("riskProfile: high", "tools: [clock]", ("rp_high", 90.0, 5, None)),
             ("riskProfile: high", "tools: [clock], knowledgeBases: [docs]", ("rp_high", 90.0, 6, None)),
+            ("", "knowledgeBases: [docs]", ("rp_standard", 75.0, 3, None)),
             ("scorers: [fluency]", "", ("rp_standard", 75.0, 1, None)),
         ];
         for (spec, of, (id, threshold, scorers, judge)) in cases {

@@ -83,12 +83,13 @@ impl Bench {
     /// Puts a case to the agent and scores the answer.
     async fn put(&self, case: &Case, trace_id: String) -> CaseResult {
         let order = order(case, trace_id.clone());
-        let Rehearsed { answer, tool_calls, unanswered_tool, usage } = rehearse(&self.agent, order).await;
+        let Rehearsed { answer, tool_calls, retrieved, unanswered_tool, usage } = rehearse(&self.agent, order).await;
         let (mut result, judge_used) = match answer {
             Err(fault) => (self.unanswered(fault), Usage::default()),
             Ok(output) => {
                 let has_tools = self.agent.strategy == Strategy::React && !self.agent.tool_specs().await.is_empty();
-                let turn = Turn { output, retrieved: None, tool_calls: has_tools.then_some(tool_calls), unanswered_tool };
+                let retrieved = (!self.agent.knowledge.is_empty()).then_some(retrieved);
+                let turn = Turn { output, retrieved, tool_calls: has_tools.then_some(tool_calls), unanswered_tool };
                 let (scores, used): (Vec<Score>, Vec<Usage>) = self.scoring.score(case, &turn).await.into_iter().unzip();
                 (CaseResult { output: Some(turn.output), scores, ..CaseResult::default() }, sum(&used))
             }
@@ -138,7 +139,7 @@ fn order(case: &Case, trace_id: String) -> Order {
         max_output_tokens: None,
         temperature: None,
         stop: Vec::new(),
-        rehearsal: Some(Rehearsal::new(results.cloned().unwrap_or_default())),
+        rehearsal: Some(Rehearsal::new(case.input.clone(), results.cloned().unwrap_or_default())),
     }
 }
 

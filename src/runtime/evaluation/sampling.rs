@@ -25,7 +25,7 @@ use crate::turn::{Order, Said};
 const QUEUE_LENGTH: usize = 32;
 /// More than a judge reads of a text, so that it is told where one was cut.
 const MAX_TEXT_BYTES: usize = 40 * 1024;
-/// The same of what a tool answered; and as many calls as a judge reads.
+/// The same of what a tool answered, and of a passage; and as many of them as a judge reads.
 const MAX_RESULT_BYTES: usize = 5 * 1024;
 const MAX_CALLS: usize = 32;
 /// What was said before the question, for what it refers to.
@@ -56,7 +56,12 @@ pub(crate) struct Answered {
 
 impl Sampling {
     /// Without a database nothing is sampled. Says what is wrong with the judge, if anything is.
-    pub(crate) fn start(settings: settings::Sampling, store: &Arc<Store>, recorder: &Recorder) -> Result<Option<Self>, String> {
+    pub(crate) fn start(
+        settings: settings::Sampling,
+        has_knowledge: bool,
+        store: &Arc<Store>,
+        recorder: &Recorder,
+    ) -> Result<Option<Self>, String> {
         let settings::Sampling { rate, per_day, risk, judge: name } = settings;
         let open = |uri: &String| {
             // What the judge takes counts for no budget of the agent.
@@ -69,7 +74,7 @@ impl Sampling {
             return Ok(None);
         }
         // Whether tools were called rightly, words cannot say.
-        let scorers = Profile::of(risk).scorers(false, judge.is_some());
+        let scorers = Profile::of(risk).scorers(has_knowledge, judge.is_some());
         let scoring = Scoring { scorers, guidelines: Vec::new(), judge, recorder: recorder.clone(), timeout: LIMITS.case_timeout };
         let (queue, answered) = mpsc::channel(QUEUE_LENGTH);
         let worker = Worker { scoring, judge: name.unwrap_or_default(), per_day, store: Arc::clone(store), recorder: recorder.clone() };
@@ -95,12 +100,13 @@ impl Sampling {
 }
 
 impl Sample {
-    pub(crate) fn answered(self, output: &str, mut calls: Vec<ToolCall>) -> Answered {
+    pub(crate) fn answered(self, output: &str, mut calls: Vec<ToolCall>, retrieved: Option<Vec<String>>) -> Answered {
         calls.truncate(MAX_CALLS);
         for call in &mut calls {
             call.result = cut(&call.result, MAX_RESULT_BYTES);
         }
-        let turn = Turn { output: cut(output, MAX_TEXT_BYTES), tool_calls: Some(calls), ..Turn::default() };
+        let retrieved = retrieved.map(|passages| passages.iter().take(MAX_CALLS).map(|passage| cut(passage, MAX_RESULT_BYTES)).collect());
+        let turn = Turn { output: cut(output, MAX_TEXT_BYTES), retrieved, tool_calls: Some(calls), ..Turn::default() };
         Answered { sample: self, at: Timestamp::now(), turn }
     }
 }

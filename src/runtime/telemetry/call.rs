@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+
 use super::content::{self, Message};
 use super::otlp::Value;
 use super::span::{Record, Span, captured};
@@ -18,6 +20,9 @@ pub(crate) struct ToolSpan {
 
 /// A search in documents or memories, or a change of memories.
 pub(crate) struct StepSpan(pub(super) Option<Span>);
+
+/// A search of a knowledge base.
+pub(crate) struct RetrievalSpan(Option<Span>);
 
 /// How a model's answer ended.
 #[derive(Debug, Clone, Copy, Default)]
@@ -94,6 +99,11 @@ impl ToolSpan {
         turn::tracestate(self.span.as_ref(), self.passed.as_deref())
     }
 
+    /// The search that the tool makes.
+    pub(crate) fn retrieval(&self, base: &str, top: u32) -> RetrievalSpan {
+        RetrievalSpan::begin(self.span.as_ref(), base, top)
+    }
+
     /// The arguments as JSON, asked for only where content is captured.
     pub(crate) fn arguments(&self, json: impl FnOnce() -> String) {
         if let Some(span) = &self.span {
@@ -110,6 +120,34 @@ impl ToolSpan {
     /// `error` is a word for the kind of failure; none where the tool did what it should.
     pub(crate) fn finish(self, error: Option<&str>) {
         end(self.span.as_ref(), error);
+    }
+}
+
+impl RetrievalSpan {
+    pub(super) fn begin(parent: Option<&Span>, base: &str, top: u32) -> Self {
+        let span = parent.and_then(|parent| parent.child(SpanKind::Client, ["retrieval", base]));
+        if let Some(span) = &span {
+            span.with(|record| {
+                record.text("gen_ai.data_source.id", base);
+                record.set("gen_ai.retrieval.top_k", &Value::Count(top.into()));
+            });
+        }
+        Self(span)
+    }
+
+    /// What is searched for, asked for only where content is captured.
+    pub(crate) fn query(&self, text: impl FnOnce() -> String) {
+        if let Some(span) = &self.0 {
+            span.capture("gen_ai.retrieval.query.text", || captured(text()));
+        }
+    }
+
+    /// Ids and scores of what was found, in the conventions' JSON.
+    pub(crate) fn finish(self, documents: Option<&str>, error: Option<&str>) {
+        if let Some((span, documents)) = self.0.as_ref().zip(documents) {
+            span.with(|record| record.set("gen_ai.retrieval.documents", &Value::Text(documents)));
+        }
+        end(self.0.as_ref(), error);
     }
 }
 

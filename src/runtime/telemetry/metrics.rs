@@ -69,6 +69,17 @@ struct ToolOutcome {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KnowledgeBase {
+    knowledge_base: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RetrievalOutcome {
+    knowledge_base: String,
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Guarded {
     guard: String,
     action: String,
@@ -97,6 +108,8 @@ struct Families {
     cost: Family<Model, Dollars>,
     tool_calls: Family<ToolOutcome, Counter>,
     tool_call_seconds: Histograms<Tool>,
+    retrievals: Family<RetrievalOutcome, Counter>,
+    retrieval_seconds: Histograms<KnowledgeBase>,
     guard_actions: Family<Guarded, Counter>,
     pii_detections: Counter,
     injection_attempts: Counter,
@@ -127,6 +140,8 @@ impl Meters {
             cost: Family::default(),
             tool_calls: Family::default(),
             tool_call_seconds: Histograms::new_with_constructor(seconds),
+            retrievals: Family::default(),
+            retrieval_seconds: Histograms::new_with_constructor(seconds),
             guard_actions: Family::default(),
             pii_detections: Counter::default(),
             injection_attempts: Counter::default(),
@@ -178,6 +193,13 @@ impl Meters {
         let tool = self.0.tools.bounded(tool);
         self.0.tool_call_seconds.get_or_create(&Tool { tool: tool.clone() }).observe(seconds);
         self.0.tool_calls.get_or_create(&ToolOutcome { tool, outcome }).inc();
+    }
+
+    /// A knowledge base was searched: `ok`, `empty`, `error` or `cancelled`. There are as many as the operator configured.
+    pub(crate) fn retrieval(&self, knowledge_base: &str, outcome: &'static str, seconds: f64) {
+        let knowledge_base = bounded(knowledge_base);
+        self.0.retrieval_seconds.get_or_create(&KnowledgeBase { knowledge_base: knowledge_base.clone() }).observe(seconds);
+        self.0.retrievals.get_or_create(&RetrievalOutcome { knowledge_base, outcome }).inc();
     }
 
     /// A guard found something; what the scorecard asks for is counted apart.
@@ -243,6 +265,8 @@ impl Families {
             cost,
             tool_calls,
             tool_call_seconds,
+            retrievals,
+            retrieval_seconds,
             guard_actions,
             pii_detections,
             injection_attempts,
@@ -270,6 +294,8 @@ impl Families {
         registry.register("cost_usd", "Cost of models' answers by the price table, in US dollars", cost.clone());
         registry.register("tool_calls", "Calls of tools, by outcome", tool_calls.clone());
         registry.register_with_unit("tool_call", "Time a call of a tool took", Unit::Seconds, tool_call_seconds.clone());
+        registry.register("retrievals", "Searches of knowledge bases, by outcome", retrievals.clone());
+        registry.register_with_unit("retrieval", "Time a search of a knowledge base took", Unit::Seconds, retrieval_seconds.clone());
         registry.register("guard_actions", "What guards did, by what they found", guard_actions.clone());
         registry.register("pii_detections", "Personal data found by guards", pii_detections.clone());
         registry.register("injection_attempts", "Prompt injections found by guards", injection_attempts.clone());
@@ -399,6 +425,7 @@ mod tests {
         meters.model("openai", "gpt-x").tokens(1, 0, 0);
         meters.tool_call("weather", "ok", 0.01);
         meters.tool_call("weather", "error", 0.01);
+        meters.retrieval("kb_docs", "empty", 0.01);
         meters.guard("pii-detection", "mask", "email");
         meters.guard("prompt-injection", "block", "override");
         meters.violation("critical");
@@ -426,6 +453,8 @@ mod tests {
             r#"tool_calls_total{tool="weather",outcome="ok"} 1"#,
             r#"tool_calls_total{tool="weather",outcome="error"} 1"#,
             r#"tool_call_seconds_count{tool="weather"} 2"#,
+            r#"retrievals_total{knowledge_base="kb_docs",outcome="empty"} 1"#,
+            r#"retrieval_seconds_count{knowledge_base="kb_docs"} 1"#,
             r#"guard_actions_total{guard="pii-detection",action="mask",kind="email"} 1"#,
             "pii_detections_total 1",
             "injection_attempts_total 1",

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 
-use super::call::{ModelSpan, StepSpan, ToolSpan, capture, end};
+use super::call::{ModelSpan, RetrievalSpan, StepSpan, ToolSpan, capture, end};
 use super::content::Message;
 use super::span::Span;
 
@@ -71,6 +71,11 @@ impl TurnSpan {
 
     pub(crate) fn memory_search(&self) -> StepSpan {
         StepSpan(self.child(SpanKind::Client, ["search_memory", ""]))
+    }
+
+    /// A search of a knowledge base, by its id.
+    pub(crate) fn retrieval(&self, base: &str, top: u32) -> RetrievalSpan {
+        RetrievalSpan::begin(self.span.as_ref(), base, top)
     }
 
     /// The turn is taken for a case of an evaluation.

@@ -15,9 +15,12 @@ use tokio::task::coop::consume_budget;
 use tokio::time::Instant;
 
 use super::event::{Answer, Guarded, Stop, TurnEvent};
-use super::prompt::{self, Prompt};
+use super::parts::Parts;
+use super::prompt::{self, Known, Prompt};
+use super::retrieval::Findings;
 use super::{Order, Said};
 use crate::agent::Agent;
+use crate::knowledge;
 use crate::record::{self, TurnRecord};
 use crate::settings::Strategy;
 
@@ -32,17 +35,20 @@ pub(super) struct Outcome {
     pub(super) transcript: Vec<NewMessage>,
     /// What the model said and what its tools answered, in order.
     pub(super) said: Vec<Message>,
+    /// The passages that it was shown.
+    pub(super) retrieved: Vec<String>,
 }
 
 pub(super) struct Answering<'a> {
-    agent: &'a Agent,
-    order: &'a Order,
+    pub(super) agent: &'a Agent,
+    pub(super) order: &'a Order,
     /// Of the conversation, with the message to answer.
-    history: Vec<StoredMessage>,
-    listener: &'a mpsc::Sender<TurnEvent>,
+    pub(super) history: Vec<StoredMessage>,
+    pub(super) listener: &'a mpsc::Sender<TurnEvent>,
     /// The partial answer, which the lease writes to the store.
     partial: &'a Mutex<String>,
-    record: TurnRecord,
+    pub(super) record: TurnRecord,
+    pub(super) findings: Findings,
     guard: Option<slipway_guards::GuardStream>,
     /// What was blocked in the answer, in words for the caller.
     blocked: Option<String>,
@@ -74,6 +80,7 @@ impl<'a> Answering<'a> {
             listener,
             partial,
             record: agent.recorder.turn(order.inbound(), order.said.conversation(), &order.trace_id),
+            findings: Findings::default(),
             guard: (!agent.guards.is_empty()).then(|| agent.guards.stream()),
             blocked: None,
             said: Vec::new(),
@@ -90,7 +97,13 @@ impl<'a> Answering<'a> {
             Strategy::Simple => Vec::new(),
             Strategy::React => self.agent.tool_specs().await,
         };
-        let mut prompt = prompt::first(self.agent, self.order, std::mem::take(&mut self.history), tools, &self.record).await?;
+        let newest = self.order.said.newest();
+        let (memories, found) = tokio::join!(self.agent.recall(&newest, &self.record), self.retrieve());
+        let passages = self.admit(found.passages).await;
+        let known = Known { memories, passages: &passages };
+        let first = prompt::first(self.agent, self.order, std::mem::take(&mut self.history), tools, known).await?;
+        self.tell_sources(if first.has_passages { &passages[..] } else { &[] }, found.unavailable).await;
+        let mut prompt = first.prompt;
         self.record.asked(&prompt.request);
         for round in 1.. {
             let last = round > self.agent.budget.rounds;
@@ -181,8 +194,17 @@ impl<'a> Answering<'a> {
                         continue;
                     }
                 };
+                let base = self.agent.knowledge.of_tool(&call.name);
+                if base.is_some()
+                    && let Err(told) = self.count_search()
+                {
+                    results[index].content = told;
+                    continue;
+                }
                 let (toolbox, rehearsal) = (&self.agent.toolbox, self.order.rehearsal.as_ref());
                 let record = self.record.tool_call(&call, &shown, toolbox.kind(&call.name));
+                let query = call.arguments["query"].as_str().unwrap_or_default();
+                let retrieval = base.and_then(|base| record.retrieval(base, query, knowledge::wanted(&call.arguments)));
                 let start = TurnEvent::ToolStart { id: call.id, name: call.name.clone(), arguments: shown };
                 let _ = self.listener.send(start).await;
                 let context = Context::until(self.deadline).with_trace(record.trace());
@@ -192,18 +214,24 @@ impl<'a> Answering<'a> {
                         None => toolbox.call(&call.name, call.arguments, &context).await,
                         Some(rehearsal) => rehearsal.call(toolbox, &call.name, call.arguments, &context).await,
                     };
-                    (index, record, outcome, started.elapsed())
+                    (index, record, base.is_some(), retrieval, outcome, started.elapsed())
                 });
             }
-            let Some((index, record, outcome, took)) = running.next().await else { return results };
+            let Some((index, record, is_search, retrieval, outcome, took)) = running.next().await else { return results };
             let result = &mut results[index];
             result.is_error = outcome.is_error;
             result.content = outcome.content;
             // Nobody hears of a result before the guards have seen it.
-            self.guard_result(result).await;
+            let passages = if is_search {
+                self.show_found(result, retrieval).await
+            } else {
+                self.guard_result(result).await;
+                Vec::new()
+            };
             record.finish(result.is_error, &result.content);
             let ToolResult { id, name, content, is_error } = result.clone();
             let _ = self.listener.send(TurnEvent::ToolEnd { id, name, is_error, content, took }).await;
+            self.tell_sources(&passages, Vec::new()).await;
         }
     }
 
@@ -222,7 +250,7 @@ impl<'a> Answering<'a> {
     }
 
     /// What a tool brings in is looked at like what a person says.
-    async fn guard_result(&mut self, result: &mut ToolResult) {
+    pub(super) async fn guard_result(&mut self, result: &mut ToolResult) {
         if self.agent.guards.is_empty() {
             return;
         }
@@ -302,7 +330,8 @@ impl<'a> Answering<'a> {
         let transcript = self.transcript(&content, stop);
         let usage = self.record.used();
         self.record.finish(stop, failure.as_ref().map(|fault| fault.kind().name()), &content, took);
-        Outcome { answer: Answer { content, usage, stop, saved: true }, failure, transcript, said: self.said }
+        let retrieved = self.findings.passages.into_iter().map(|passage| passage.content).collect();
+        Outcome { answer: Answer { content, usage, stop, saved: true }, failure, transcript, said: self.said, retrieved }
     }
 
     /// What was held back when the turn was cut off belongs to what is kept of it.
@@ -332,7 +361,10 @@ impl<'a> Answering<'a> {
         // What a guard withheld, and a call without its result, are not for later prompts.
         let answered = self.said.last().is_some_and(|message| !message.content.iter().any(|part| matches!(part, Content::ToolCall(_))));
         let whole = answered && matches!(stop, Stop::EndTurn | Stop::MaxTokens | Stop::MaxRounds);
-        let parts = (called && whole && self.agent.guards.is_empty()).then(|| serde_json::to_value(&self.said).ok()).flatten();
+        let steps = (called && whole && self.agent.guards.is_empty()).then(|| self.said.clone()).unwrap_or_default();
+        // What a guard says in place of an answer has no sources.
+        let sources = if stop == Stop::Guard { Vec::new() } else { self.findings.sources() };
+        let parts = Parts { steps, sources }.write();
         let message = NewMessage { parts, ..NewMessage::new(slipway_database::Role::Assistant, content) };
         vec![message.with_trace(&self.order.trace_id)]
     }

@@ -4,6 +4,8 @@
 use slipway_database::{LONGEST_MESSAGE, NewMessage};
 use slipway_models::{Content, Message};
 
+use super::parts::Parts;
+
 /// The stored steps of an answer, as JSON. More would hardly fit a later prompt.
 const MAX_PARTS_BYTES: usize = 1 << 20;
 /// A shorter result of a tool is never cut.
@@ -20,12 +22,14 @@ pub(super) fn fitted(mut message: NewMessage) -> NewMessage {
         if parts.to_string().len() <= MAX_PARTS_BYTES {
             return Some(parts);
         }
-        let whole: Vec<Message> = serde_json::from_value(parts).ok()?;
+        let Parts { steps: whole, sources } = Parts::read(parts)?;
         let longest = whole.iter().flat_map(|message| &message.content).map(result).max().unwrap_or_default();
         // Half as long, and half again, until all of it fits; without results that help, the answer stands alone.
         let lengths = std::iter::successors(Some(longest / 2), |length| Some(length / 2)).take_while(|length| *length >= MIN_CUT_BYTES);
         let mut shorter = lengths.map(|most| cut(&whole, most));
-        shorter.find(|messages| size(messages) <= MAX_PARTS_BYTES).and_then(|messages| serde_json::to_value(messages).ok())
+        // Sources are few and short.
+        let steps = shorter.find(|messages| size(messages) <= MAX_PARTS_BYTES).unwrap_or_default();
+        Parts { steps, sources }.write()
     });
     message
 }

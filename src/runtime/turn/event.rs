@@ -7,6 +7,8 @@ use serde_json::Value;
 use slipway_guards::{Action, Breach, Finding, GuardName, Side};
 use slipway_models::{Fault, Usage};
 
+use crate::knowledge::Source;
+
 #[derive(Debug)]
 pub(crate) enum TurnEvent {
     Text(String),
@@ -21,6 +23,11 @@ pub(crate) enum TurnEvent {
         is_error: bool,
         content: String,
         took: Duration,
+    },
+    /// Where an answer may come from, and the knowledge bases that did not answer.
+    Sources {
+        sources: Vec<Source>,
+        unavailable: Vec<String>,
     },
     Guard(Guarded),
     Suggestions(Vec<String>),

@@ -22,6 +22,8 @@ const NOT_CALLED: &str = "This tool is not called in evaluations, and the case h
 /// What a case has for tools that are not called.
 #[derive(Debug, Default)]
 pub(crate) struct Rehearsal {
+    /// What is asked, without what else stands in the case.
+    pub(super) question: String,
     results: Map<String, Value>,
     /// The first tool that was to be called and had no result.
     unanswered: Mutex<Option<String>>,
@@ -33,13 +35,15 @@ pub(crate) struct Rehearsed {
     /// The answer, or why there is none.
     pub(crate) answer: Result<String, String>,
     pub(crate) tool_calls: Vec<ToolCall>,
+    /// Passages of knowledge bases.
+    pub(crate) retrieved: Vec<String>,
     pub(crate) unanswered_tool: Option<String>,
     pub(crate) usage: Usage,
 }
 
 impl Rehearsal {
-    pub(crate) fn new(results: Map<String, Value>) -> Self {
-        Self { results, unanswered: Mutex::default() }
+    pub(crate) fn new(question: String, results: Map<String, Value>) -> Self {
+        Self { question, results, unanswered: Mutex::default() }
     }
 
     /// A tool that may change something has the result that stands in the case, or none.
@@ -63,7 +67,8 @@ impl Rehearsal {
 
 /// Takes the turn within this task, so that dropping the future ends the turn. The agent is one that rehearses.
 pub(crate) async fn rehearse(agent: &Agent, mut order: Order) -> Rehearsed {
-    let refused = |answer| Rehearsed { answer, tool_calls: Vec::new(), unanswered_tool: None, usage: Usage::default() };
+    let refused =
+        |answer| Rehearsed { answer, tool_calls: Vec::new(), retrieved: Vec::new(), unanswered_tool: None, usage: Usage::default() };
     let found = match guard_input(agent, &mut order).await {
         Ok(found) => found,
         Err(error) => return refused(Err(error.message().to_owned())),
@@ -83,11 +88,12 @@ pub(crate) async fn rehearse(agent: &Agent, mut order: Order) -> Rehearsed {
         stop = answering.work() => stop,
         () = sleep_until(started + agent.budget.time) => Ok(Stop::TimeBudget),
     };
-    let Outcome { answer, failure, said, transcript: _ } = answering.end(stop, started.elapsed());
+    let Outcome { answer, failure, said, retrieved, transcript: _ } = answering.end(stop, started.elapsed());
     let unanswered = order.rehearsal.and_then(|rehearsal| rehearsal.unanswered.into_inner().unwrap_or_else(PoisonError::into_inner));
     Rehearsed {
         answer: failure.map_or(Ok(answer.content), |fault| Err(fault.message().to_owned())),
         tool_calls: calls(said),
+        retrieved,
         unanswered_tool: unanswered,
         usage: answer.usage,
     }

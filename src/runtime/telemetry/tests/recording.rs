@@ -104,6 +104,39 @@ async fn a_turn_is_one_tree_in_the_words_of_the_conventions() {
 }
 
 #[tokio::test]
+async fn a_search_tells_what_it_found_and_stands_within_its_tool() {
+    for (capture, told) in [(("UNRELATED", ""), None), (CAPTURE, Some("days of leave"))] {
+        let receiver = Receiver::start([]).await;
+        let telemetry = telemetry(&[("OTEL_EXPORTER_OTLP_ENDPOINT", &receiver.url), capture]);
+        let turn = telemetry.turn(Inbound::default(), "", SHOWN);
+        let tool = turn.tool_call("search_docs", "call_1", "builtin");
+        let search = tool.retrieval("kb_docs", 5);
+        search.query(|| "days of leave".to_owned());
+        search.finish(Some(r#"[{"id":"doc_1","score":0.9}]"#), None);
+        tool.finish(None);
+        turn.retrieval("kb_away", 8).finish(None, Some("unavailable"));
+        turn.finish(Ok(()));
+        assert_eq!(telemetry.flush(soon()).await, 0);
+        let (root, tool) = (receiver.span("invoke_agent helper"), receiver.span("execute_tool search_docs"));
+        let (within, beside) = (receiver.span("retrieval kb_docs"), receiver.span("retrieval kb_away"));
+        assert_eq!((&within.parent_span_id, &beside.parent_span_id), (&tool.span_id, &root.span_id));
+        assert_eq!((within.kind(), beside.status.unwrap().code()), (SpanKind::Client, StatusCode::Error));
+        let expected = [
+            ("gen_ai.operation.name", "retrieval"),
+            ("gen_ai.data_source.id", "kb_docs"),
+            ("gen_ai.retrieval.top_k", "5"),
+            ("gen_ai.retrieval.documents", r#"[{"id":"doc_1","score":0.9}]"#),
+        ];
+        let mut found = shown(&within.attributes);
+        found.retain(|(key, _)| *key != "gen_ai.retrieval.query.text");
+        assert_eq!(found, expected.map(|(key, value)| (key, value.to_owned())));
+        let all = shown(&within.attributes);
+        let query = all.iter().find(|(key, _)| *key == "gen_ai.retrieval.query.text").map(|(_, value)| value.as_str());
+        assert_eq!(query, told);
+    }
+}
+
+#[tokio::test]
 async fn what_was_said_is_told_only_to_those_who_ask_for_it() {
     for (capture, told) in [(("UNRELATED", ""), false), (CAPTURE, true)] {
         let receiver = Receiver::start([]).await;

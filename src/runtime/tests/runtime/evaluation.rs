@@ -16,7 +16,7 @@ use crate::control::{key, token};
 use crate::support::{Runtime, eventually, exchange, model, within};
 
 /// An agent with a control port, and the platform that speaks to it.
-pub(crate) struct Platform(Runtime);
+pub(crate) struct Platform(pub(crate) Runtime);
 
 impl Platform {
     pub(crate) fn agent(variables: &[(&str, &str)]) -> Self {
@@ -94,7 +94,7 @@ fn inputs(inputs: impl IntoIterator<Item = String>) -> Value {
     inputs.into_iter().map(|input| json!({"input": input})).collect()
 }
 
-fn score<'a>(report: &'a Value, case: usize, scorer: &str) -> &'a Value {
+pub(crate) fn score<'a>(report: &'a Value, case: usize, scorer: &str) -> &'a Value {
     let all = report["results"][case]["scores"].as_array().unwrap();
     all.iter().find(|score| score["scorer"] == scorer).unwrap_or_else(|| panic!("no {scorer} in {report}"))
 }

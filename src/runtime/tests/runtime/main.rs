@@ -21,6 +21,8 @@ mod database;
 mod evaluation;
 mod families;
 mod guards;
+mod knowledge;
+mod library;
 mod parity;
 mod refusal;
 mod sampling;

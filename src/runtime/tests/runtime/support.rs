@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -33,6 +34,34 @@ pub(crate) fn model(fragments: (u32, u32), rules: &[(&str, &str)]) -> Server {
         writeln!(config, "  - {rule}").unwrap();
     }
     mock_llm(&config)
+}
+
+/// A model server of our own, which passes on what it is asked, and says the same to all.
+pub(crate) fn recorded_model(answer: &str) -> (String, mpsc::Receiver<Value>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/v1", listener.local_addr().unwrap());
+    let (asked, questions) = mpsc::channel();
+    let delta = json!({"choices": [{"index": 0, "delta": {"role": "assistant", "content": answer}}]});
+    let end = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]});
+    let events = format!("data: {delta}\n\ndata: {end}\n\ndata: [DONE]\n\n");
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut reader = BufReader::new(stream.unwrap());
+            let mut length = 0;
+            for line in reader.by_ref().lines().map(Result::unwrap).take_while(|line| !line.is_empty()) {
+                if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                    length = value.trim().parse().unwrap();
+                }
+            }
+            let mut body = vec![0; length];
+            reader.read_exact(&mut body).unwrap();
+            // Whoever does not listen any more has heard enough.
+            let _ = asked.send(serde_json::from_slice(&body).unwrap());
+            let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n";
+            write!(reader.into_inner(), "{head}content-length: {}\r\n\r\n{events}", events.len()).unwrap();
+        }
+    });
+    (url, questions)
 }
 
 pub(crate) struct Runtime {
@@ -121,6 +150,13 @@ impl Runtime {
 
     pub(crate) fn post(&self, path: &str, body: &str) -> (String, String) {
         self.send(&format!("POST {path}"), "content-type: application/json\r\n", body)
+    }
+
+    /// Of its resident memory, in bytes.
+    pub(crate) fn memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
     }
 
     pub(crate) fn terminate(&self) {
