@@ -223,6 +223,6 @@ fn of_source(error: SourceError) -> Trouble {
 }
 
 fn of_model(fault: slipway_models::Fault) -> Trouble {
-    let passes = matches!(fault.kind, FaultKind::RateLimited { .. } | FaultKind::Overloaded | FaultKind::Timeout | FaultKind::Unreachable);
+    let passes = matches!(fault.kind(), FaultKind::RateLimited { .. } | FaultKind::Overloaded | FaultKind::Timeout | FaultKind::Unreachable);
     if passes { Trouble::Passing(fault.to_string()) } else { Trouble::Lasting(fault.into()) }
 }
