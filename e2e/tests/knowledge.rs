@@ -170,16 +170,12 @@ fn a_base_follows_its_source_and_agents_answer_from_it() {
 #[track_caller]
 fn sources_until(agent: &Agent, question: &str, want: impl Fn(&[String]) -> bool) {
     poll(30, || {
-        let sources: Vec<String> = agent
-            .stream(question)
-            .into_iter()
-            .filter(|sent| sent.event == "sources")
-            .flat_map(|sent| {
-                let data: Value = serde_json::from_str(&sent.data).unwrap_or_default();
-                data["sources"].as_array().cloned().unwrap_or_default()
-            })
-            .map(|source| source["source"].as_str().unwrap_or_default().to_owned())
-            .collect();
+        let answer = agent.post("/chat/stream", &json!({"message": question}));
+        let mut lines = answer.body.lines();
+        let data = lines.find(|line| *line == "event: sources").and_then(|_| lines.find_map(|line| line.strip_prefix("data: ")));
+        let data: Value = data.and_then(|data| serde_json::from_str(data).ok()).unwrap_or_default();
+        let sources = data["sources"].as_array().cloned().unwrap_or_default();
+        let sources: Vec<String> = sources.iter().map(|source| source["source"].as_str().unwrap_or_default().to_owned()).collect();
         if want(&sources) { Ok(()) } else { Err(format!("the answer should have other sources: {sources:?}")) }
     });
 }
