@@ -26,6 +26,7 @@ mod evaluations;
 mod faults;
 mod gitops;
 mod guards;
+mod knowledge;
 mod manager;
 mod mutation;
 mod network;

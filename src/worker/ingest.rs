@@ -1,19 +1,150 @@
-//! `slipway-worker ingest` and the subprocess `extract`. The Job names its ingestion in `SLIPWAY_INGESTION`.
+//! `slipway-worker ingest`: reads one source into one knowledge base, as a Job, and ends with 0 when all of it has been seen.
+//! `slipway-worker extract` is the subprocess that reads one document.
+//!
+//! Killed at any moment, it is begun anew and goes on: documents that are there in their present version need no work, and
+//! texts that were embedded before have their vectors.
 
+mod document;
+mod heartbeat;
+mod run;
+mod upload;
+
+use std::env;
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{Context as _, anyhow, bail};
+use slipway_api::contract::{self, IngestionConfig};
+use slipway_database::knowledge::{Begun, Ingestion, KnowledgeBase, KnowledgeOptions};
+use slipway_egress::Allowed;
+use slipway_knowledge::ChunkSize;
+use slipway_knowledge::source::{self, Source, SourceConfig, Surroundings};
+use slipway_models::embedding::PassageEmbedder;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{Instant, sleep};
+use tracing::{info, warn};
 
-use crate::settings::Settings;
+use crate::embedders::variable;
+use crate::settings::{Refusal, Settings};
+use document::Reader;
+use run::Run;
+use upload::UploadedFile;
 
-/// Reads one source into one knowledge base, and ends with 0 when all of it has been read.
-#[expect(clippy::unused_async, reason = "roles are async")]
-pub(crate) async fn main(_settings: Settings) -> anyhow::Result<()> {
-    bail!("this build ingests nothing yet")
+/// The ingestion and its heartbeat.
+const CONNECTIONS: u32 = 2;
+/// How long another ingestion of the same source is waited for. The Job tries again.
+const MAX_WAIT: Duration = Duration::from_secs(600);
+/// How often it is looked for whether that one has ended.
+const WAIT_INTERVAL: Duration = Duration::from_secs(5);
+
+pub(crate) async fn main(settings: Settings) -> anyhow::Result<()> {
+    let config = config()?;
+    let mut terminated = signal(SignalKind::terminate())?;
+    tokio::select! {
+        ended = ingest(&settings, &config) => ended,
+        // What is written so far stays, and the next attempt goes on.
+        _ = terminated.recv() => bail!("ended from outside before all of the source was read"),
+    }
 }
 
 /// Reads the document that the arguments name, within limits that this process sets itself.
 pub(crate) fn extract(arguments: &[OsString]) -> ExitCode {
     slipway_knowledge::subprocess::child_main(arguments.iter().cloned())
+}
+
+fn config() -> Result<IngestionConfig, Refusal> {
+    let refused = |why: String| Refusal(vec![format!("{} {why}", contract::INGESTION)]);
+    let text = variable(contract::INGESTION).ok_or_else(|| refused("is missing; it says what is to be ingested".to_owned()))?;
+    serde_json::from_str(&text).map_err(|error| refused(format!("cannot be read: {error}")))
+}
+
+async fn ingest(settings: &Settings, config: &IngestionConfig) -> anyhow::Result<()> {
+    let base = open_base(settings, config)?;
+    let Some(ingestion) = begin(&base, config).await? else {
+        info!("this ingestion has succeeded before");
+        return Ok(());
+    };
+    let mut run = Run::new(ingestion);
+    let outcome = match prepare(&base, config).await {
+        Ok((source, reader)) => run.drive(&*source, &reader, config.upload.is_none()).await,
+        Err(error) => Err(error),
+    };
+    if outcome.is_ok() && let Some(upload) = &config.upload {
+        // Its documents are there. What is left of it goes by itself if this fails.
+        if let Err(fault) = base.remove_upload(upload).await {
+            warn!(%fault, "the uploaded file was not removed");
+        }
+    }
+    run.end(outcome).await
+}
+
+/// The source, and what reads its documents. Fixes the model of the base.
+async fn prepare(base: &KnowledgeBase, config: &IngestionConfig) -> anyhow::Result<(Box<dyn Source>, Reader)> {
+    let model = PassageEmbedder::open(&config.embedding.model, &variable)?;
+    let (id, dimensions) = (model.embedder().id().to_owned(), u32::try_from(model.embedder().dimensions())?);
+    match base.model().await? {
+        Some(known) if known != (id.clone(), dimensions) => {
+            info!(before = known.0, now = id, "another embedding model: all documents are embedded anew");
+            base.replace_model(&id, dimensions).await?;
+        }
+        _ => base.fix_model(&id, dimensions).await?,
+    }
+    let length = |tokens: i32| u32::try_from(tokens).map_err(|_| anyhow!("a chunk cannot have {tokens} tokens"));
+    let size = ChunkSize { tokens: length(config.embedding.chunk_size)?, overlap: length(config.embedding.chunk_overlap)? };
+    let program = env::current_exe().context("this program cannot be found")?.into_os_string();
+    let reader = Reader::new(model, size, vec![program, "extract".into()]);
+    Ok((open_source(base, config)?, reader))
+}
+
+fn open_source(base: &KnowledgeBase, config: &IngestionConfig) -> anyhow::Result<Box<dyn Source>> {
+    if let Some(upload) = &config.upload {
+        return Ok(Box::new(UploadedFile::new(base.clone(), upload)));
+    }
+    let source = config.source.clone().ok_or_else(|| anyhow!("{} names neither a source nor an upload", contract::INGESTION))?;
+    let source: SourceConfig = serde_json::from_value(source).with_context(|| format!("the source in {}", contract::INGESTION))?;
+    let there = |folder: &str| Some(Path::new(folder).to_owned()).filter(|folder| folder.is_dir());
+    let surroundings = Surroundings {
+        credentials: there(contract::CREDENTIALS),
+        volume: there(contract::LOCAL_FOLDER),
+        allow: allowed()?,
+        proxy: None,
+    };
+    Ok(source::open(&source, &surroundings)?)
+}
+
+/// The operator's exceptions from the rule that only public addresses may be reached, as tools have them.
+fn allowed() -> anyhow::Result<Vec<Allowed>> {
+    let text = variable(contract::EGRESS_ALLOW).unwrap_or_default();
+    let entries = text.split(',').map(str::trim).filter(|entry| !entry.is_empty());
+    entries.map(|entry| entry.parse().map_err(|error| anyhow!("{}: {error}", contract::EGRESS_ALLOW))).collect()
+}
+
+fn open_base(settings: &Settings, config: &IngestionConfig) -> anyhow::Result<KnowledgeBase> {
+    let options = KnowledgeOptions {
+        url: settings.database.url.clone(),
+        password: None,
+        sslmode: settings.database.sslmode.clone(),
+        team: settings.team.clone(),
+        kb_id: config.kb_id.clone(),
+        connections: CONNECTIONS,
+    };
+    Ok(KnowledgeBase::open(&options)?)
+}
+
+/// Waits until no other process ingests the source. None if this ingestion has succeeded before.
+async fn begin(base: &KnowledgeBase, config: &IngestionConfig) -> anyhow::Result<Option<Ingestion>> {
+    let deadline = Instant::now() + MAX_WAIT;
+    loop {
+        match base.begin_ingestion(&config.uid, &config.source_name).await {
+            Ok(Begun::Ingestion(ingestion)) => return Ok(Some(ingestion)),
+            Ok(Begun::Succeeded) => return Ok(None),
+            Ok(Begun::Held { by, .. }) if Instant::now() >= deadline => bail!("the source is being ingested by {by}"),
+            Ok(Begun::Held { by, .. }) => info!(by, "waits for another ingestion of the source"),
+            Err(fault) if fault.is_passing() && Instant::now() < deadline => warn!(%fault, "the database cannot be reached"),
+            Err(fault) => return Err(fault.into()),
+        }
+        sleep(WAIT_INTERVAL).await;
+    }
 }

@@ -31,7 +31,7 @@ pub struct SourceError {
 }
 
 impl SourceError {
-    pub(crate) fn new(kind: SourceErrorKind, message: impl Into<String>) -> Self {
+    pub fn new(kind: SourceErrorKind, message: impl Into<String>) -> Self {
         Self { kind, field: None, message: message.into(), retry_after: None }
     }
 

@@ -1,0 +1,244 @@
+//! Knowledge bases: filled from a volume and by uploads, searched by REST and by agents, and gone with all that is in them.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use slipway_e2e::{Agent, Api, Team, condition, fresh, kubectl, platform, poll, until};
+use slipway_peers::skip;
+
+/// How long an ingestion of a few files may take, the start of its pod included.
+const SECONDS: u64 = 120;
+
+fn object(kind: &str, name: &str, spec: &Value) -> Value {
+    json!({"apiVersion": "agents.slipway.dev/v1", "kind": kind, "metadata": {"name": name}, "spec": spec})
+}
+
+fn base(team: &Team, name: &str, spec: &Value) {
+    let mut whole = object("KnowledgeBase", name, &json!({"name": name, "description": "Rules of the house."}));
+    whole["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    team.apply(&whole);
+}
+
+/// Waits until an Ingestion has ended, and returns its status.
+#[track_caller]
+fn ended(team: &Team, name: &str) -> Value {
+    until(&format!("ingestions -n {} --field-selector metadata.name={name}", team.namespace), SECONDS, |found| {
+        let status = found.first().map(|found| found["status"].clone()).unwrap_or_default();
+        match status["phase"].as_str() {
+            Some("Completed" | "Failed" | "Cancelled") => Ok(status),
+            _ => Err(format!("ingestion {name} should end: {status:#}")),
+        }
+    })
+}
+
+#[track_caller]
+fn ingested(team: &Team, name: &str, source: &str) -> Value {
+    team.apply(&object("Ingestion", name, &json!({"knowledgeBase": "docs", "sourceName": source})));
+    let status = ended(team, name);
+    assert_eq!(status["phase"], "Completed", "{status:#}");
+    status["documents"].clone()
+}
+
+#[track_caller]
+fn base_until(team: &Team, what: &str, want: impl Fn(&Value) -> bool) -> Value {
+    until(&format!("knowledgebases -n {} --field-selector metadata.name=docs", team.namespace), 30, |found| {
+        let found = found.first().cloned().unwrap_or_default();
+        if want(&found) { Ok(found) } else { Err(format!("the base should be {what}: {:#}", found["status"])) }
+    })
+}
+
+/// The sources of what is found, by their files' names.
+#[track_caller]
+fn found(api: &Api, query: &str) -> Vec<String> {
+    let body = json!({"query": query, "top_k": 5});
+    let answer = api.call("POST", "/knowledge-bases/kb_docs/search").json(&body).expect(200);
+    let results = answer["data"]["results"].as_array().cloned().unwrap_or_default();
+    for result in &results {
+        assert!(result["score"].as_f64().is_some_and(|score| (0.0..=1.0).contains(&score)), "{result:#}");
+        assert!(result["content"].is_string() && result["metadata"]["chunk_id"].as_str().is_some_and(|id| id.starts_with("chunk_")));
+    }
+    results.iter().map(|result| result["metadata"]["source"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+/// A volume of the team whose files the test writes. None where the node is another machine.
+struct Volume {
+    folder: tempfile::TempDir,
+    name: String,
+}
+
+impl Volume {
+    #[track_caller]
+    fn of(team: &Team) -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        // Pods read it as another user.
+        fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let address = kubectl("get nodes -o jsonpath={.items[*].status.addresses[?(@.type=='InternalIP')].address}").ok();
+        let here = fs::read_to_string("/proc/net/fib_trie").unwrap_or_default();
+        if !address.split_whitespace().all(|address| here.contains(address)) {
+            skip("files on a node are written only where the node is this machine");
+            return None;
+        }
+        let name = format!("{}-handbook", team.slug);
+        let common = json!({"accessModes": ["ReadOnlyMany"], "storageClassName": ""});
+        let mut volume = json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": common});
+        volume["spec"]["capacity"] = json!({"storage": "1Mi"});
+        volume["spec"]["hostPath"] = json!({"path": folder.path()});
+        kubectl("apply -f -").input(volume).ok();
+        let mut claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "handbook"}, "spec": common});
+        claim["spec"]["volumeName"] = json!(name);
+        claim["spec"]["resources"] = json!({"requests": {"storage": "1Mi"}});
+        team.apply(&claim);
+        Some(Self { folder, name })
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.folder.path().join(name), text).unwrap();
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+impl Drop for Volume {
+    fn drop(&mut self) {
+        kubectl(format!("delete persistentvolume {} --wait=false --ignore-not-found", self.name)).run();
+    }
+}
+
+#[test]
+fn a_base_follows_its_source_and_agents_answer_from_it() {
+    if !platform::has_database() {
+        skip("the platform has no database");
+        return;
+    }
+    let team = Team::with(&fresh("knowledge"), &json!({"knowledgeVolume": "handbook"}));
+    let Some(volume) = Volume::of(&team) else { return };
+    volume.write("leave.html", "<main><h1>Leave</h1><p>Every employee has thirty days of paid holiday a year.</p></main>");
+    volume.write("travel.md", "# Travel\n\nTrains are booked in second class. Flights need the consent of the head of department.\n");
+    volume.write("prices.csv", "item,price\ncoffee,2.50\ntea,1.80\n");
+    volume.write("broken.docx", "this is no archive");
+    base(&team, "docs", &json!({"sources": [{"name": "handbook", "local": {"path": "/"}}]}));
+    let empty = base_until(&team, "empty", |base| base["status"]["phase"] == "Empty");
+    assert_eq!(empty["status"]["id"], "kb_docs", "{:#}", empty["status"]);
+
+    let documents = ingested(&team, "first", "handbook");
+    assert_eq!((&documents["seen"], &documents["changed"], &documents["failed"]), (&json!(4), &json!(3), &json!(1)), "{documents}");
+    let errors = team.get("ingestion first")["status"]["errors"].clone();
+    assert!(errors[0]["document"].as_str().is_some_and(|name| name.contains("broken.docx")), "{errors}");
+    let ready = base_until(&team, "ready", |base| base["status"]["phase"] == "Ready");
+    assert_eq!((&ready["status"]["documents"], &ready["status"]["failedDocuments"]), (&json!(3), &json!(1)), "{:#}", ready["status"]);
+    assert_eq!(condition(&ready, "Ready")["status"], "True");
+    let table = team.kubectl("get knowledgebases docs").ok();
+    for column in ["PHASE", "DOCUMENTS", "Ready"] {
+        assert!(table.contains(column), "{column} should be in {table}");
+    }
+
+    let api = Api::of(&team);
+    poll(30, || match api.call("POST", "/knowledge-bases/docs/search").json(&json!({"query": "holiday"})).send() {
+        reply if reply.status == 200 => Ok(()),
+        reply => Err(format!("the worker should be there: {reply:?}")),
+    });
+    assert!(found(&api, "How many days of vacation do I get?")[0].contains("leave.html"));
+    assert!(found(&api, "price of tea")[0].contains("prices.csv"));
+
+    // An agent is given what is found, and says where it is from.
+    let agent = team.agent("helper", &json!({"knowledgeBases": ["kb_docs"]}));
+    agent.ready();
+    sources_until(&agent, "May I book a flight?", |sources| sources.iter().any(|source| source.contains("travel.md")));
+
+    // What has not changed is not read again; what is gone is found no more.
+    assert_eq!(ingested(&team, "again", "handbook")["changed"], 0);
+    fs::remove_file(volume.path().join("leave.html")).unwrap();
+    fs::rename(volume.path().join("prices.csv"), volume.path().join("menu.csv")).unwrap();
+    volume.write("travel.md", "# Travel\n\nBicycles are lent by the porter.\n");
+    let documents = ingested(&team, "later", "handbook");
+    assert_eq!((&documents["changed"], &documents["removed"]), (&json!(2), &json!(2)), "{documents}");
+    assert!(found(&api, "vacation days of employees").iter().all(|source| !source.contains("leave.html")));
+    assert!(found(&api, "price of tea")[0].contains("menu.csv"));
+    assert!(found(&api, "borrow a bicycle")[0].contains("travel.md"));
+
+    // Another base of its name has nothing of it.
+    team.kubectl("delete knowledgebase docs --wait").ok();
+    base(&team, "docs", &json!({}));
+    base_until(&team, "empty", |base| base["status"]["phase"] == "Empty");
+    assert_eq!(found(&api, "price of tea"), [String::new(); 0]);
+}
+
+/// Asks until the answer's sources are as wanted: a pod that runs since before an ingestion may know an older state.
+#[track_caller]
+fn sources_until(agent: &Agent, question: &str, want: impl Fn(&[String]) -> bool) {
+    poll(30, || {
+        let answer = agent.post("/chat/stream", &json!({"message": question}));
+        let mut lines = answer.body.lines();
+        let data = lines.find(|line| *line == "event: sources").and_then(|_| lines.find_map(|line| line.strip_prefix("data: ")));
+        let data: Value = data.and_then(|data| serde_json::from_str(data).ok()).unwrap_or_default();
+        let sources = data["sources"].as_array().cloned().unwrap_or_default();
+        let sources: Vec<String> = sources.iter().map(|source| source["source"].as_str().unwrap_or_default().to_owned()).collect();
+        if want(&sources) { Ok(()) } else { Err(format!("the answer should have other sources: {sources:?}")) }
+    });
+}
+
+const BOUNDARY: &str = "e2e-boundary";
+
+/// A form with one file.
+fn form(filename: &str, media: &str, content: &str) -> String {
+    format!(
+        "--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"file\"; filename=\"{filename}\"\r\nContent-Type: {media}\r\n\r\n{content}\r\n--{BOUNDARY}--\r\n"
+    )
+}
+
+#[test]
+fn a_file_is_uploaded_found_by_its_team_alone_and_deleted() {
+    if !platform::has_database() {
+        skip("the platform has no database");
+        return;
+    }
+    let team = Team::new(&fresh("uploads"));
+    let api = Api::of(&team);
+    let made = api.call("POST", "/knowledge-bases").json(&json!({"name": "Docs"})).expect(201)["data"].clone();
+    assert_eq!(
+        (&made["id"], &made["slug"], &made["status"], &made["document_count"], &made["chunk_size"], &made["chunk_overlap"]),
+        (&json!("kb_docs"), &json!("docs"), &json!("empty"), &json!(0), &json!(512), &json!(50)),
+        "{made:#}"
+    );
+    let upload = |name: &str, text: &str| {
+        let media = format!("multipart/form-data; boundary={BOUNDARY}");
+        poll(60, || {
+            let reply = api.call("POST", "/knowledge-bases/kb_docs/ingest").body(&media, form(name, "text/html", text)).send();
+            // Its worker may be on its way.
+            if reply.status == 503 { Err(format!("{reply:?}")) } else { Ok(reply) }
+        })
+    };
+    let begun = upload("rules.html", "<h1>Rules</h1><p>The gate closes at ten in the evening.</p>");
+    assert_eq!(begun.status, 202, "{begun:?}");
+    let begun = begun.json();
+    let job = begun["data"]["job_id"].as_str().or(begun["job_id"].as_str()).unwrap().to_owned();
+    let status = poll(SECONDS, || {
+        let job = api.call("GET", &format!("/knowledge-bases/kb_docs/jobs/{job}")).expect(200)["data"].clone();
+        match job["status"].as_str() {
+            Some("completed" | "failed" | "cancelled") => Ok(job),
+            _ => Err(format!("the job should end: {job:#}")),
+        }
+    });
+    assert_eq!(status["status"], "completed", "{status:#}");
+    let documents = api.call("GET", "/knowledge-bases/kb_docs/documents").expect(200)["data"].clone();
+    let document = documents[0].clone();
+    assert_eq!((&document["filename"], &document["status"]), (&json!("rules.html"), &json!("ready")), "{documents:#}");
+    assert_eq!(found(&api, "When is the gate shut?"), ["rules.html"]);
+
+    // Another team's base of the same name knows nothing of it.
+    let other = team.beside(&fresh("uploads-other"));
+    let theirs = Api::of(&other);
+    theirs.call("POST", "/knowledge-bases").json(&json!({"name": "Docs"})).expect(201);
+    poll(60, || match theirs.call("POST", "/knowledge-bases/kb_docs/search").json(&json!({"query": "gate"})).send() {
+        reply if reply.status == 200 => Ok(assert_eq!(reply.json()["data"]["results"], json!([]))),
+        reply => Err(format!("the worker should be there: {reply:?}")),
+    });
+
+    let path = format!("/knowledge-bases/kb_docs/documents/{}", document["id"].as_str().unwrap());
+    let gone = api.call("DELETE", &path).send();
+    assert!(matches!(gone.status, 200 | 204), "{gone:?}");
+    assert_eq!(found(&api, "When is the gate shut?"), [String::new(); 0]);
+}

@@ -1,0 +1,228 @@
+//! One document: fetched into a file, read by a subprocess, cut into chunks, embedded, written. Chunk by chunk, so that a
+//! document's size does not decide how much memory it takes.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read, Seek};
+
+use anyhow::anyhow;
+use sha2::{Digest, Sha256};
+use slipway_database::knowledge::{DocumentMeta, Draft, Ingestion, NewChunk};
+use slipway_knowledge::source::{Item, MAX_DOCUMENT_BYTES, Source, SourceError, SourceErrorKind};
+use slipway_knowledge::subprocess::{Extraction, Limits};
+use slipway_knowledge::{Chunk, ChunkSize, Chunker, Format, Unreadable};
+use slipway_models::FaultKind;
+use slipway_models::embedding::PassageEmbedder;
+use tracing::debug;
+
+/// Counts up when documents are read or cut in another way, so that all are read anew.
+const READER: u32 = 1;
+/// How many chunks are looked up and embedded together.
+const BATCH: usize = 64;
+/// What of a file is looked at to find its format.
+const FIRST_BYTES: usize = 4096;
+
+/// What came of a document.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// Its content is what is there already.
+    Same,
+    /// It was listed and has gone since.
+    Gone,
+    Written { pages: u64, chunks: u64 },
+    /// It cannot be read: why.
+    Failed(String),
+}
+
+/// What keeps the ingestion from going on.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// Trying again may help.
+    Passing(String),
+    Lasting(anyhow::Error),
+}
+
+pub(super) struct Reader {
+    model: PassageEmbedder,
+    size: ChunkSize,
+    /// The subprocess that extracts.
+    program: Vec<OsString>,
+}
+
+impl Reader {
+    pub(super) fn new(model: PassageEmbedder, size: ChunkSize, program: Vec<OsString>) -> Self {
+        Self { model, size, program }
+    }
+
+    /// What a document's state is called, if its source says it: by another reader it has to be read anew.
+    pub(super) fn version(&self, item: &Item) -> Option<String> {
+        item.version.as_ref().map(|version| format!("{} {version}", self.fingerprint()))
+    }
+
+    /// All but the document that decides on chunks and vectors.
+    fn fingerprint(&self) -> String {
+        let ChunkSize { tokens, overlap } = self.size;
+        format!("{READER}-{tokens}-{overlap}-{}", self.model.embedder().id())
+    }
+
+    /// `known` is the hash of what is there of the document.
+    pub(super) async fn read(
+        &self,
+        ingestion: &Ingestion,
+        source: &dyn Source,
+        item: &Item,
+        known: Option<[u8; 32]>,
+    ) -> Result<Outcome, Trouble> {
+        let mut file = tempfile::NamedTempFile::new().map_err(disk)?;
+        let mut meta = DocumentMeta {
+            key: item.key.clone(),
+            uri: item.uri.clone(),
+            filename: item.filename.clone(),
+            content_type: item.content_type.clone().unwrap_or_default(),
+            version: self.version(item),
+            bytes: item.size.unwrap_or_default(),
+            ..DocumentMeta::default()
+        };
+        if item.size.is_some_and(|size| size > MAX_DOCUMENT_BYTES) {
+            let why = format!("it has {} bytes; {MAX_DOCUMENT_BYTES} are read at most", meta.bytes);
+            return failed(ingestion, &meta, why).await;
+        }
+        match source.fetch(item, file.as_file_mut()).await {
+            Ok(fetched) => {
+                meta.bytes = fetched.bytes;
+                if let Some(content_type) = fetched.content_type {
+                    meta.content_type = content_type;
+                }
+            }
+            Err(error) if error.kind() == SourceErrorKind::Gone => return Ok(Outcome::Gone),
+            Err(error) if error.kind() == SourceErrorKind::Unfetchable => return failed(ingestion, &meta, error.to_string()).await,
+            Err(error) => return Err(of_source(error)),
+        }
+        let hash = self.hash(file.as_file_mut()).map_err(disk)?;
+        if known == Some(hash) {
+            let marked = ingestion.mark_seen(&[(meta.key.clone(), meta.version.clone())]).await.map_err(of_database)?;
+            if marked > 0 {
+                return Ok(Outcome::Same);
+            }
+        }
+        meta.content_hash = Some(hash);
+        let first = first_bytes(file.as_file_mut()).map_err(disk)?;
+        let format = match Format::of(&meta.filename, Some(&meta.content_type).filter(|name| !name.is_empty()).map(String::as_str), &first) {
+            Ok(format) => format,
+            Err(unreadable) => return failed(ingestion, &meta, unreadable.to_string()).await,
+        };
+        self.write(ingestion, (format, &file), meta).await
+    }
+
+    async fn write(
+        &self,
+        ingestion: &Ingestion,
+        (format, file): (Format, &tempfile::NamedTempFile),
+        mut meta: DocumentMeta,
+    ) -> Result<Outcome, Trouble> {
+        let mut draft = ingestion.draft().await.map_err(of_database)?;
+        let mut extraction = match Extraction::start(&self.program, format, file.path(), Limits::default()) {
+            Ok(extraction) => extraction,
+            Err(unreadable) => return Err(Trouble::Lasting(anyhow!(unreadable))),
+        };
+        let tokens = self.model.tokens();
+        let mut chunker = Chunker::new(self.size, |text: &str| tokens.count(text));
+        let (mut waiting, mut chunks) = (Vec::new(), 0);
+        while let Some(block) = extraction.next().await {
+            chunker.push(&block, &mut |chunk| waiting.push(chunk));
+            while waiting.len() >= BATCH {
+                let batch: Vec<_> = waiting.drain(..BATCH).collect();
+                chunks += self.add(ingestion, &mut draft, batch).await?;
+            }
+        }
+        let summary = match extraction.finish().await {
+            Ok(summary) => summary,
+            Err(Unreadable::Io(error)) => return Err(disk(error)),
+            // What was written of it is never shown.
+            Err(unreadable) => return failed(ingestion, &meta, unreadable.to_string()).await,
+        };
+        chunker.finish(&mut |chunk| waiting.push(chunk));
+        chunks += self.add(ingestion, &mut draft, waiting).await?;
+        summary.notes.iter().for_each(|note| debug!(document = meta.uri, note, "was read in part"));
+        if chunks == 0 {
+            let why = summary.notes.first().map_or_else(String::new, |note| format!(": {note}"));
+            return failed(ingestion, &meta, format!("it has no text{why}")).await;
+        }
+        meta.pages = summary.pages;
+        draft.publish(&meta).await.map_err(of_database)?;
+        Ok(Outcome::Written { pages: u64::from(summary.pages.unwrap_or_default()), chunks })
+    }
+
+    /// Writes chunks, and embeds those whose text has no vector yet.
+    async fn add(&self, ingestion: &Ingestion, draft: &mut Draft, chunks: Vec<Chunk>) -> Result<u64, Trouble> {
+        let hashes: Vec<_> = chunks.iter().map(|chunk| chunk.hash).collect();
+        let mut vectors: std::collections::HashMap<_, _> =
+            ingestion.base().vectors_of(&hashes).await.map_err(of_database)?.into_iter().collect();
+        let mut missing: Vec<&Chunk> = chunks.iter().filter(|chunk| !vectors.contains_key(&chunk.hash)).collect();
+        missing.sort_by_key(|chunk| chunk.hash);
+        missing.dedup_by_key(|chunk| chunk.hash);
+        let texts: Vec<String> = missing.iter().map(|chunk| chunk.embedded()).collect();
+        let embedded = self.model.embed(&texts).await.map_err(of_model)?;
+        vectors.extend(missing.iter().map(|chunk| chunk.hash).zip(embedded.into_iter().map(|vector| vector.0)));
+        let added = chunks.len() as u64;
+        for chunk in chunks {
+            let Chunk { ordinal, text, page, section, tokens, start, end, hash, overlap: _ } = chunk;
+            let vector = vectors.get(&hash).cloned();
+            let chunk = NewChunk { ordinal, text, page, section, tokens, start, end, hash, vector };
+            draft.add(chunk).await.map_err(of_database)?;
+        }
+        Ok(added)
+    }
+
+    /// Of the reader and the bytes: the same hash, the same chunks.
+    fn hash(&self, file: &mut File) -> io::Result<[u8; 32]> {
+        file.rewind()?;
+        let mut hash = Sha256::new();
+        hash.update(self.fingerprint());
+        hash.update([0]);
+        io::copy(file, &mut HashWriter(&mut hash))?;
+        Ok(hash.finalize().into())
+    }
+}
+
+struct HashWriter<'a>(&'a mut Sha256);
+
+impl io::Write for HashWriter<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+async fn failed(ingestion: &Ingestion, meta: &DocumentMeta, why: String) -> Result<Outcome, Trouble> {
+    ingestion.fail_document(meta, &why).await.map_err(of_database)?;
+    Ok(Outcome::Failed(why))
+}
+
+fn first_bytes(file: &mut File) -> io::Result<Vec<u8>> {
+    file.rewind()?;
+    let mut first = Vec::with_capacity(FIRST_BYTES);
+    file.take(FIRST_BYTES as u64).read_to_end(&mut first)?;
+    Ok(first)
+}
+
+fn disk(error: io::Error) -> Trouble {
+    Trouble::Lasting(anyhow!(error).context("the pod's folder for temporary files"))
+}
+
+fn of_database(fault: slipway_database::Fault) -> Trouble {
+    if fault.is_passing() { Trouble::Passing(fault.to_string()) } else { Trouble::Lasting(fault.into()) }
+}
+
+fn of_source(error: SourceError) -> Trouble {
+    if error.kind() == SourceErrorKind::Unavailable { Trouble::Passing(error.to_string()) } else { Trouble::Lasting(error.into()) }
+}
+
+fn of_model(fault: slipway_models::Fault) -> Trouble {
+    let passes = matches!(fault.kind(), FaultKind::RateLimited { .. } | FaultKind::Overloaded | FaultKind::Timeout | FaultKind::Unreachable);
+    if passes { Trouble::Passing(fault.to_string()) } else { Trouble::Lasting(fault.into()) }
+}
