@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, header};
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full};
 use kube::Client;
 use slipway_cluster::Key;
 
@@ -118,7 +118,7 @@ impl AgentTransport {
                 let (request, content) = build(request)?;
                 let body = match content {
                     Content::Whole(bytes) => bytes,
-                    Content::Stream(body) => Limited::new(body, PROXIED_BYTES_MAX).collect().await.map_err(TransportError::Closed)?.to_bytes(),
+                    Content::Stream(body) => collected(body).await.map_err(TransportError::Closed)?,
                 };
                 let request = request.map(|()| kube::client::Body::from(body));
                 let response = Box::pin(client.send(request)).await.map_err(TransportError::ApiServer)?;
@@ -140,6 +140,20 @@ async fn direct(http: &HttpClient, server: String, request: AgentRequest) -> Res
         Err(SendError::Connect(cause)) => Err(TransportError::Unreachable(cause)),
         Err(SendError::Closed(cause)) => Err(TransportError::Closed(cause)),
     }
+}
+
+/// A whole body. (`Limited` makes futures that the compiler cannot prove to be `Send`.)
+async fn collected(mut body: RequestBody) -> Result<Bytes, BoxError> {
+    let mut whole = Vec::new();
+    while let Some(frame) = body.frame().await {
+        if let Ok(piece) = frame?.into_data() {
+            if whole.len() + piece.len() > PROXIED_BYTES_MAX {
+                return Err(format!("the API server's proxy takes {PROXIED_BYTES_MAX} bytes at most").into());
+            }
+            whole.extend_from_slice(&piece);
+        }
+    }
+    Ok(whole.into())
 }
 
 fn sent(request: AgentRequest) -> Result<Request<RequestBody>, TransportError> {
