@@ -160,12 +160,13 @@ mod tests {
                 Facts { base: &base, obstacle: None, content, model: "builtin:m", ingestions: &[], schedules: Vec::new(), now: Timestamp::UNIX_EPOCH };
             status(facts, before)
         };
-        let known = of(Some(&content(3, Some("nomic-embed-text"))), &KnowledgeBaseStatus::default());
+        let (filled, empty) = (content(3, Some("nomic-embed-text")), content(0, None));
+        let known = of(Some(&filled), &KnowledgeBaseStatus::default());
         assert_eq!((known.documents, known.failed_documents, known.chunks, known.dimensions), (Some(3), Some(1), Some(30), Some(384)));
         assert_eq!(known.embedding_model.as_deref(), Some("nomic-embed-text"), "the model that was fixed by the first ingestion");
         let away = of(None, &known);
         assert_eq!((away.documents, away.dimensions, away.slug.as_deref()), (Some(3), Some(384), Some("product-docs")));
-        let fresh = of(Some(&content(0, None)), &KnowledgeBaseStatus::default());
+        let fresh = of(Some(&empty), &KnowledgeBaseStatus::default());
         assert_eq!((fresh.embedding_model.as_deref(), fresh.dimensions), (Some("builtin:m"), None));
     }
 }
