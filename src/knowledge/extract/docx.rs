@@ -11,7 +11,7 @@ mod xml;
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use super::output::{Output, Stop};
@@ -25,6 +25,8 @@ use xml::Xml;
 
 /// Where Debian has tesseract.
 const TESSERACT: &str = "/usr/bin/tesseract";
+/// How much of an OLE container's directory is looked at.
+const DIRECTORY_BYTES_MAX: u64 = 1024 * 1024;
 /// The text of all footnotes, or of all endnotes.
 const NOTES_BYTES_MAX: usize = 8 * 1024 * 1024;
 
@@ -85,7 +87,7 @@ fn refuse_others(file: &Path) -> Result<(), Unreadable> {
     Err(Unreadable::Broken(format!("it is {what}")))
 }
 
-/// What an OLE container holds, by the names in its directory, which may lie anywhere in it.
+/// What an OLE container holds, by the first known name in its directory; what is embedded in it comes later.
 fn ole(file: &Path) -> Result<Unreadable, Unreadable> {
     let names = [
         ("EncryptedPackage", None),
@@ -94,13 +96,24 @@ fn ole(file: &Path) -> Result<Unreadable, Unreadable> {
         ("PowerPoint Document", Some("a PowerPoint presentation of before 2007 (.ppt)")),
         ("__substg1.0", Some("an Outlook message (.msg)")),
     ];
-    for (name, what) in names {
+    let mut file = File::open(file)?;
+    let mut header = [0; 52];
+    file.read_exact(&mut header)?;
+    let [.., a, b, c, d] = header;
+    // Sectors of 512 bytes begin after the header, which is as long.
+    file.seek(SeekFrom::Start((u64::from(u32::from_le_bytes([a, b, c, d])) + 1) * 512))?;
+    let mut directory = Vec::new();
+    file.take(DIRECTORY_BYTES_MAX).read_to_end(&mut directory)?;
+    let at = |name: &str| {
         let units: Vec<u8> = name.encode_utf16().flat_map(u16::to_le_bytes).collect();
-        if package::stream_contains(BufReader::new(File::open(file)?), &units)? {
-            return Ok(what.map_or(Unreadable::Encrypted, |what| Unreadable::Broken(format!("it is {what}"))));
-        }
-    }
-    Ok(Unreadable::Broken("it is a document of Office 97 to 2003, of an unknown kind".into()))
+        memchr::memmem::find(&directory, &units)
+    };
+    let first = names.into_iter().filter_map(|(name, what)| Some((at(name)?, what))).min_by_key(|(at, _)| *at);
+    Ok(match first {
+        Some((_, None)) => Unreadable::Encrypted,
+        Some((_, Some(what))) => Unreadable::Broken(format!("it is {what}")),
+        None => Unreadable::Broken("it is a document of Office 97 to 2003, of an unknown kind".into()),
+    })
 }
 
 fn main_part(package: &mut Package) -> Result<String, Unreadable> {

@@ -111,7 +111,7 @@ impl Package {
     }
 }
 
-pub(super) fn stream_contains(mut stream: impl Read, what: &[u8]) -> io::Result<bool> {
+fn stream_contains(mut stream: impl Read, what: &[u8]) -> io::Result<bool> {
     let finder = memmem::Finder::new(what);
     let mut buffer = vec![0; BUFFER_BYTES];
     let mut kept = 0;

@@ -180,7 +180,10 @@ fn styles_notes_and_pages_are_read() {
 fn what_is_no_docx_is_named() {
     let ole = |name: &str| {
         let mut bytes = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1".to_vec();
-        bytes.resize(70_000, 0);
+        bytes.resize(48, 0);
+        // The directory's sector.
+        bytes.extend([5, 0, 0, 0]);
+        bytes.resize(512 * 7, 0);
         bytes.extend(name.encode_utf16().flat_map(u16::to_le_bytes));
         bytes
     };
