@@ -13,6 +13,9 @@ const ROWS: usize = 3;
 pub(super) const NEIGHBOURS: usize = 3;
 /// A height that had so many headers has others whose text does not repeat: the titles of short chapters.
 const PROVEN: u32 = 4;
+/// Between a header and the text there is this much space, in heights of the header. The head of a table that is set again on
+/// each page has less.
+const SPACE: f32 = 1.0;
 /// A line as long as this is no header, whatever its place.
 const MAX_LENGTH: usize = 160;
 
@@ -28,6 +31,10 @@ struct Row {
     ends: Vec<i64>,
     /// How many rows are between this one and the edge.
     depth: usize,
+    /// Whether there is space towards the text.
+    apart: bool,
+    /// At the top of the page, and not at its bottom.
+    top: bool,
     lines: Vec<usize>,
 }
 
@@ -69,8 +76,8 @@ impl Margins {
                 })
                 .count();
             outer_gone |= row.depth == 0;
-            let repeated = outer_gone && repeats > usize::from(row.depth > 0);
-            let proven = row.depth == 0 && self.proven.get(&row.slot).is_some_and(|count| *count >= PROVEN);
+            let repeated = outer_gone && repeats > usize::from(row.depth > 0) && (row.apart || rows.iter().any(|inner| inner.depth == row.depth + 1 && inner.apart && inner.top == row.top));
+            let proven = row.depth == 0 && row.apart && self.proven.get(&row.slot).is_some_and(|count| *count >= PROVEN);
             if repeated && row.depth == 0 {
                 for slot in row.slot - 1..=row.slot + 1 {
                     let count = self.proven.entry(slot).or_default();
@@ -107,7 +114,7 @@ fn same_running(one: &Row, other: &Row, away: i64) -> bool {
     let counts_at_end = one.ends.iter().any(|number| other.ends.contains(&number.saturating_add(away)));
     let same_text = one.text == other.text;
     // Text that repeats with other numbers is a caption or a heading rather than a header.
-    (same_text && !one.text.is_empty() && (one.numbers == other.numbers || counts)) || (one.depth == 0 && counts_at_end)
+    (same_text && !one.text.is_empty() && (one.numbers == other.numbers || (one.depth == 0 && counts))) || (one.depth == 0 && counts_at_end)
 }
 
 fn rows(page: &Page) -> Vec<Row> {
@@ -123,14 +130,32 @@ fn rows(page: &Page) -> Vec<Row> {
             _ => found.push((line.area, vec![index])),
         }
     }
-    let bottoms = found.iter().rev().take(ROWS).filter(|(area, _)| area.top > page.height * (1.0 - ZONE));
-    let tops = found.iter().take(ROWS).filter(|(area, _)| area.bottom < page.height * ZONE);
-    let tops = tops.enumerate().filter_map(|(depth, (area, lines))| row(page, area, lines, depth));
-    let bottoms = bottoms.enumerate().filter_map(|(depth, (area, lines))| row(page, area, lines, depth));
-    tops.chain(bottoms).collect()
+    let apart = |at: usize, inner: Option<usize>| {
+        let inner = inner.and_then(|inner| found.get(inner));
+        let area = &found[at].0;
+        inner.is_none_or(|(inner, _)| (inner.top - area.bottom).max(area.top - inner.bottom) >= SPACE * area.height())
+    };
+    let mut rows = Vec::new();
+    for depth in 0..ROWS.min(found.len()) {
+        let (at, last) = (depth, found.len() - 1 - depth);
+        if found[at].0.bottom < page.height * ZONE {
+            rows.extend(row(page, &found[at], Place { depth, apart: apart(at, Some(at + 1)), top: true }));
+        }
+        if found[last].0.top > page.height * (1.0 - ZONE) {
+            rows.extend(row(page, &found[last], Place { depth, apart: apart(last, last.checked_sub(1)), top: false }));
+        }
+    }
+    rows.sort_by_key(|row| (!row.top, row.depth));
+    rows
 }
 
-fn row(page: &Page, area: &Area, lines: &[usize], depth: usize) -> Option<Row> {
+struct Place {
+    depth: usize,
+    apart: bool,
+    top: bool,
+}
+
+fn row(page: &Page, (area, lines): &(Area, Vec<usize>), place: Place) -> Option<Row> {
     let text: Vec<String> = lines.iter().map(|line| page.lines[*line].text()).collect();
     let text = text.join(" ");
     if text.len() > MAX_LENGTH {
@@ -142,7 +167,8 @@ fn row(page: &Page, area: &Area, lines: &[usize], depth: usize) -> Option<Row> {
     let text = words.filter(|word| number(word).is_none()).collect::<Vec<_>>().join(" ");
     #[expect(clippy::cast_possible_truncation, reason = "a place on a page; one out of range is at the edge")]
     let slot = (area.middle() * 2.0).round() as i32;
-    Some(Row { slot, text, numbers, ends, depth, lines: lines.to_vec() })
+    let Place { depth, apart, top } = place;
+    Some(Row { slot, text, numbers, ends, depth, apart, top, lines: lines.clone() })
 }
 
 /// A number in digits, or in small Roman numerals, as prefaces have.

@@ -102,7 +102,8 @@ fn find(page: &Page) -> Vec<(Table, HashSet<usize>)> {
     let mut at = 0;
     while at < rows.len() && rows.len() <= MAX_ROWS {
         match grow(&rows, at) {
-            Some((first, end, gutters)) if could_be_table(&rows[first..end], &gutters) => {
+            Some((first, end, gutters)) if !could_be_table(&rows[first..end], &gutters) => at = end.max(at + 1),
+            Some((first, end, gutters)) => {
                 let table = table(&rows[first..end], &gutters);
                 let full = table.rows.iter().filter(|row| row.iter().filter(|cell| !cell.is_empty()).count() > 1).count();
                 if full > 1 && full * 2 >= table.rows.len() {
@@ -112,7 +113,7 @@ fn find(page: &Page) -> Vec<(Table, HashSet<usize>)> {
                     at += 1;
                 }
             }
-            _ => at += 1,
+            None => at += 1,
         }
     }
     tables
@@ -195,7 +196,13 @@ fn grow(rows: &[Row<'_>], at: usize) -> Option<(usize, usize, Gutters)> {
         begin -= 1;
     }
     // Once more, of those rows alone that are left.
-    let columns = rows[begin..end].iter().fold(Vec::new(), |columns, row| over(&columns, row));
+    let columns_of = |rows: &[Row<'_>]| rows.iter().fold(Vec::new(), |columns, row| over(&columns, row));
+    let mut columns = columns_of(&rows[begin..end]);
+    // A head may be wider than its column.
+    if end - begin > 3 {
+        let below = columns_of(&rows[begin + 1..end]);
+        columns = if below.len() > columns.len() { below } else { columns };
+    }
     let gutters: Gutters = columns.windows(2).map(|pair| (pair[0].1, pair[1].0)).collect();
     (!gutters.is_empty()).then_some((begin, end, gutters))
 }
