@@ -3,7 +3,8 @@
 
 use super::TokenCounter;
 
-const SLOT_BITS: u32 = 14;
+/// 65,536 places, in two megabytes.
+const SLOT_BITS: u32 = 16;
 
 /// Longer atoms are counted each time.
 const MAX_KEY_BYTES: usize = 23;
@@ -61,7 +62,7 @@ mod tests {
             asked.set(asked.get() + 1);
             u32::try_from(text.len()).unwrap()
         });
-        let words: Vec<String> = (0..100_000).map(|number| format!(" {number}")).collect();
+        let words: Vec<String> = (0..200_000).map(|number| format!(" {number}")).collect();
         for word in words.iter().chain(&words) {
             assert_eq!(counts.of(word) as usize, word.len());
         }

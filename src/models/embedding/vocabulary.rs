@@ -18,8 +18,8 @@ pub(super) struct Vocabulary {
     text: String,
     /// Start and length of each line.
     lines: Vec<(u32, u32)>,
-    /// The line numbers, sorted by text.
-    sorted: Vec<u32>,
+    /// The line numbers by the hash of their text, each at the first free place from there. At most half is taken.
+    table: Vec<u32>,
     /// The longest line in bytes.
     longest: usize,
     start: u32,
@@ -46,11 +46,17 @@ impl Vocabulary {
             lines.push((to_u32(at), to_u32(piece.len())));
             at += line.len();
         }
-        let mut sorted: Vec<u32> = (0..to_u32(lines.len())).collect();
-        sorted.sort_unstable_by_key(|&number| piece(&text, lines[number as usize]));
+        let mut table = vec![FREE; (2 * lines.len()).next_power_of_two()];
+        for (number, &line) in (0..).zip(&lines) {
+            let mut place = place(hash(START, piece(&text, line).as_bytes()), table.len());
+            while table[place] != FREE {
+                place = (place + 1) % table.len();
+            }
+            table[place] = number;
+        }
         let longest = lines.iter().map(|&(_, length)| length as usize).max().unwrap_or(0);
-        let mut vocabulary = Self { text, lines, sorted, longest, start: 0, end: 0, unknown: 0 };
-        let special = |name: &str| vocabulary.number(name).ok_or_else(|| format!("has no line `{name}`"));
+        let mut vocabulary = Self { text, lines, table, longest, start: 0, end: 0, unknown: 0 };
+        let special = |name: &str| vocabulary.number(hash(START, name.as_bytes()), "", name).ok_or_else(|| format!("has no line `{name}`"));
         (vocabulary.start, vocabulary.end, vocabulary.unknown) = (special("[CLS]")?, special("[SEP]")?, special("[UNK]")?);
         Ok(vocabulary)
     }
@@ -76,8 +82,25 @@ impl Vocabulary {
     /// The number of pieces of a text, without the special ones.
     pub(super) fn count(&self, text: &str) -> usize {
         let mut pieces = Vec::new();
-        for word in words(text) {
+        if text.is_ascii() {
+            let mut word = String::with_capacity(text.len());
+            for byte in text.bytes() {
+                let ends = byte.is_ascii_whitespace() || byte.is_ascii_punctuation();
+                if ends && !word.is_empty() && byte != b'\x0c' {
+                    self.split(&word, &mut pieces);
+                    word.clear();
+                }
+                if byte.is_ascii_punctuation() {
+                    self.split(char::from(byte).encode_utf8(&mut [0; 4]), &mut pieces);
+                } else if byte.is_ascii_graphic() {
+                    word.push(char::from(byte.to_ascii_lowercase()));
+                }
+            }
             self.split(&word, &mut pieces);
+        } else {
+            for word in words(text) {
+                self.split(&word, &mut pieces);
+            }
         }
         pieces.len()
     }
@@ -85,21 +108,22 @@ impl Vocabulary {
     fn split(&self, word: &str, pieces: &mut Vec<u32>) {
         let before = pieces.len();
         let mut rest = word;
-        let mut tried = String::with_capacity(self.longest + 2);
         if word.chars().count() > MAX_WORD_CHARS {
             rest = "";
             pieces.push(self.unknown);
         }
+        let mut hashes = Vec::with_capacity(self.longest);
         while !rest.is_empty() {
             let mark = if rest.len() == word.len() { "" } else { "##" };
-            let longest = rest.floor_char_boundary(self.longest);
-            let ends = rest[..longest].char_indices().map(|(at, c)| at + c.len_utf8()).rev();
-            let found = ends.into_iter().find_map(|end| {
-                tried.clear();
-                tried.push_str(mark);
-                tried.push_str(&rest[..end]);
-                Some((self.number(&tried)?, end))
-            });
+            let longest = &rest[..rest.floor_char_boundary(self.longest)];
+            let mut so_far = hash(START, mark.as_bytes());
+            hashes.clear();
+            hashes.extend(longest.bytes().map(|byte| {
+                so_far = hash(so_far, &[byte]);
+                so_far
+            }));
+            let ends = (1..=longest.len()).rev().filter(|&end| longest.is_char_boundary(end));
+            let found = ends.into_iter().find_map(|end| Some((self.number(hashes[end - 1], mark, &rest[..end])?, end)));
             let Some((number, end)) = found else {
                 pieces.truncate(before);
                 pieces.push(self.unknown);
@@ -110,10 +134,35 @@ impl Vocabulary {
         }
     }
 
-    fn number(&self, sought: &str) -> Option<u32> {
-        let found = self.sorted.binary_search_by_key(&sought, |&number| piece(&self.text, self.lines[number as usize]));
-        found.ok().map(|at| self.sorted[at])
+    /// The line that consists of a mark and a text, which have this hash.
+    fn number(&self, hash: u64, mark: &str, text: &str) -> Option<u32> {
+        let mut at = place(hash, self.table.len());
+        loop {
+            let number = self.table[at];
+            if number == FREE {
+                return None;
+            }
+            if piece(&self.text, self.lines[number as usize]).strip_prefix(mark) == Some(text) {
+                return Some(number);
+            }
+            at = (at + 1) % self.table.len();
+        }
     }
+}
+
+/// A place of the table without a line.
+const FREE: u32 = u32::MAX;
+
+const START: u64 = 0xCBF2_9CE4_8422_2325;
+
+/// FNV-1a, which goes on from the hash of the bytes before.
+fn hash(before: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().fold(before, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3))
+}
+
+/// The place of a hash in a table whose length is a power of two.
+fn place(hash: u64, length: usize) -> usize {
+    usize::try_from((hash ^ (hash >> 32)) & (length as u64 - 1)).unwrap_or(0)
 }
 
 fn piece(text: &str, (start, length): (u32, u32)) -> &str {
@@ -159,6 +208,14 @@ mod tests {
         let word = |letters: usize| format!("u{}", "a".repeat(letters - 1));
         assert_eq!(vocabulary.encode(&word(100), 256).len(), 102);
         assert_eq!(vocabulary.encode(&word(101), 256), [2, 1, 3]);
+    }
+
+    #[test]
+    fn pieces_are_counted_as_they_are_encoded() {
+        let vocabulary = Vocabulary::parse(PIECES.to_owned()).unwrap();
+        for text in ["Un\taff, UNAFFABLE\nu\0n u\x0bn u\x0cn u\x7fn\r\n#", "ß,\u{85}u", "", " \x0c,\x0c", "u_u,u"] {
+            assert_eq!(vocabulary.count(text), vocabulary.encode(text, 256).len() - 2, "{text:?}");
+        }
     }
 
     #[test]

@@ -119,6 +119,11 @@ async fn measured(corpus: &Corpus, headings: bool, embedder: &PassageEmbedder, l
     let texts = corpus.texts(headings);
     let near = nearest(embedder, &corpus.questions, &texts).await;
     let matching = lexical.ranked(&corpus.questions, &texts, CANDIDATES);
+    if let Ok(folder) = std::env::var("DUMP") {
+        let dump = serde_json::json!({"near": near, "words": matching, "texts": texts, "questions": corpus.questions,
+            "answers": corpus.passages.iter().map(|p| p.questions.clone()).collect::<Vec<_>>()});
+        std::fs::write(format!("{folder}/{}-{headings}.json", texts.len()), dump.to_string()).unwrap();
+    }
     let both: Vec<Vec<usize>> = near.iter().zip(&matching).map(|(near, matching)| fused(near, matching)).collect();
     [near, matching, both].map(|rankings| corpus.quality(&rankings))
 }

@@ -18,6 +18,13 @@ fn pages() -> Vec<Vec<Block>> {
     pages
 }
 
+/// The time that this process has computed, in steps of 10 ms: other programs on the machine do not count.
+fn processor_time() -> Duration {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let ticks: u64 = stat.rsplit_once(')').unwrap().1.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap()).sum();
+    Duration::from_millis(10 * ticks)
+}
+
 #[test]
 #[ignore = "a measurement"]
 #[expect(clippy::cast_precision_loss, reason = "megabytes")]
@@ -30,18 +37,18 @@ fn chunking() {
             let mut best = Duration::MAX;
             let mut number = 0;
             for _ in 0..3 {
-                let started = Instant::now();
                 // One chunker for all, as for one long document.
                 let mut chunker = Chunker::new(ChunkSize { tokens, overlap: tokens / 10 }, counter(model));
+                let started = processor_time();
                 number = 0;
                 for block in pages.iter().flatten() {
                     chunker.push(block, &mut |_| number += 1);
                 }
                 chunker.finish(&mut |_| number += 1);
-                best = best.min(started.elapsed());
+                best = best.min(processor_time() - started);
             }
             let speed = bytes as f64 / best.as_secs_f64() / 1e6;
-            println!("{model}, chunks of {tokens}: {number} chunks in {best:?}, {speed:.1} MB/s");
+            println!("{model}, chunks of {tokens}: {number} chunks in {best:?}, {speed:.1} MB/s a core");
         }
     }
 }

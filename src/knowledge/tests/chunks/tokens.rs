@@ -31,7 +31,7 @@ fn tokens_of_chunks_are_those_of_the_model() {
     assert!(documents.len() > 10);
     for model in MODELS {
         let tokens = EmbeddingTokens::open(model, &variables).unwrap();
-        for (blocks, size) in documents.iter().flat_map(|blocks| [64, 256, 512].map(|size| (blocks, size))) {
+        for (blocks, size) in documents.iter().flat_map(|blocks| [256, 384, 512].map(|size| (blocks, size))) {
             for chunk in chunks(blocks, ChunkSize { tokens: size, overlap: size / 10 }, counter(model)) {
                 let counted = tokens.count(&chunk.embedded());
                 assert_eq!(chunk.tokens, counted, "{model}: {:?}", chunk.embedded());
