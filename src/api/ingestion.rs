@@ -302,10 +302,7 @@ impl Source {
             ("google-drive", google_drive.as_ref().map(|of| json!({"folder_id": of.folder_id, "endpoint": of.endpoint}))),
             ("confluence", confluence.as_ref().map(|of| json!({"base_url": of.base_url, "space_key": of.space_key}))),
             ("jira", jira.as_ref().map(|of| json!({"base_url": of.base_url, "project_key": of.project_key, "jql": of.jql}))),
-            (
-                "databricks",
-                databricks.as_ref().map(|of| json!({"host": of.host, "path": of.path, "warehouse_id": of.warehouse_id})),
-            ),
+            ("databricks", databricks.as_ref().map(|of| json!({"host": of.host, "path": of.path, "warehouse_id": of.warehouse_id}))),
         ];
         let (kind, part) = parts.into_iter().find_map(|(kind, part)| Some((kind, part?)))?;
         let fields = part.as_object()?.iter().filter(|(_, value)| !value.is_null()).map(|(name, value)| (name.clone(), value.clone()));
@@ -341,10 +338,7 @@ mod tests {
         let config = |source: &str| serde_yaml::from_str::<Source>(source).unwrap().config();
         for (source, expected) in [
             ("{local: {path: handbook}}", json!({"type": "local", "path": "handbook"})),
-            (
-                "{s3: {bucket: docs}, credentialsSecret: login}",
-                json!({"type": "s3", "bucket": "docs", "credentials_secret": "login"}),
-            ),
+            ("{s3: {bucket: docs}, credentialsSecret: login}", json!({"type": "s3", "bucket": "docs", "credentials_secret": "login"})),
             (
                 "{s3: {bucket: docs, prefix: a/, endpoint: 'http://s3', region: eu-1}, credentialsSecret: login}",
                 json!({"type": "s3", "bucket": "docs", "prefix": "a/", "endpoint": "http://s3", "region": "eu-1", "credentials_secret": "login"}),

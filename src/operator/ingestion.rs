@@ -262,7 +262,8 @@ impl Turn<'_> {
             }
             let has_job = caches.children(ChildKind::Job).get(&Key::new(&key.namespace, job::name(&key.name))).is_some();
             running += usize::from(has_job);
-            let is_same = ids::knowledge_base_name(&other.spec.knowledge_base) == ids::knowledge_base_name(&self.ingestion.spec.knowledge_base)
+            let is_same = ids::knowledge_base_name(&other.spec.knowledge_base)
+                == ids::knowledge_base_name(&self.ingestion.spec.knowledge_base)
                 && source.is_some_and(|source| plan::source_name(other) == source);
             let created = |of: &Ingestion| of.creation_timestamp().map(|time| time.0);
             let is_before = || (created(other), &key.name) < (created(self.ingestion), &self.key.name);

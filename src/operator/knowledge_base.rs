@@ -258,7 +258,8 @@ async fn tell(
     before: &KnowledgeBaseStatus,
     now: &KnowledgeBaseStatus,
 ) -> Option<Duration> {
-    let said = |status: &KnowledgeBaseStatus| status.conditions.first().map(|condition| (condition.reason.clone(), condition.message.clone()));
+    let said =
+        |status: &KnowledgeBaseStatus| status.conditions.first().map(|condition| (condition.reason.clone(), condition.message.clone()));
     let ready = now.conditions.first().filter(|condition| condition.status != "True");
     let trouble = ready.map(|condition| EventSpec {
         warning: true,

@@ -136,12 +136,7 @@ fn secret(name: &str, secret: &str) -> EnvVar {
 }
 
 pub(crate) fn mount(name: &str, path: &str, read_only: bool) -> VolumeMount {
-    VolumeMount {
-        name: name.to_owned(),
-        mount_path: path.to_owned(),
-        read_only: read_only.then_some(true),
-        ..VolumeMount::default()
-    }
+    VolumeMount { name: name.to_owned(), mount_path: path.to_owned(), read_only: read_only.then_some(true), ..VolumeMount::default() }
 }
 
 fn requirements(resources: &Resources) -> ResourceRequirements {

@@ -76,11 +76,17 @@ impl Limit {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Subject {
     Team(String),
-    Agent { id: String, name: String },
+    Agent {
+        id: String,
+        name: String,
+    },
     Listeners(String),
     /// The worker of a team.
     Worker(String),
-    Feedback { agent: String, user: String },
+    Feedback {
+        agent: String,
+        user: String,
+    },
 }
 
 impl std::fmt::Display for Subject {

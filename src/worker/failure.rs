@@ -9,9 +9,7 @@ const RETRY_SECONDS: u64 = 2;
 
 pub(crate) fn of_store(fault: StoreFault) -> Error {
     match fault {
-        StoreFault::Unavailable(_) => {
-            later(Error::unavailable("the database is not available; try again").because(fault), RETRY_SECONDS)
-        }
+        StoreFault::Unavailable(_) => later(Error::unavailable("the database is not available; try again").because(fault), RETRY_SECONDS),
         StoreFault::Refused(words) => Error::bad_request(words),
         fault => Error::internal(fault),
     }

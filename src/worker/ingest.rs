@@ -71,7 +71,9 @@ async fn ingest(settings: &Settings, config: &IngestionConfig) -> anyhow::Result
         Ok((source, reader)) => run.drive(&*source, &reader, config.upload.is_none()).await,
         Err(error) => Err(error),
     };
-    if outcome.is_ok() && let Some(upload) = &config.upload {
+    if outcome.is_ok()
+        && let Some(upload) = &config.upload
+    {
         // Its documents are there. What is left of it goes by itself if this fails.
         if let Err(fault) = base.remove_upload(upload).await {
             warn!(%fault, "the uploaded file was not removed");
@@ -105,12 +107,8 @@ fn open_source(base: &KnowledgeBase, config: &IngestionConfig) -> anyhow::Result
     let source = config.source.clone().ok_or_else(|| anyhow!("{} names neither a source nor an upload", contract::INGESTION))?;
     let source: SourceConfig = serde_json::from_value(source).with_context(|| format!("the source in {}", contract::INGESTION))?;
     let there = |folder: &str| Some(Path::new(folder).to_owned()).filter(|folder| folder.is_dir());
-    let surroundings = Surroundings {
-        credentials: there(contract::CREDENTIALS),
-        volume: there(contract::LOCAL_FOLDER),
-        allow: allowed()?,
-        proxy: None,
-    };
+    let surroundings =
+        Surroundings { credentials: there(contract::CREDENTIALS), volume: there(contract::LOCAL_FOLDER), allow: allowed()?, proxy: None };
     Ok(source::open(&source, &surroundings)?)
 }
 

@@ -55,7 +55,10 @@ where
     F: Future<Output = anyhow::Result<()>>,
 {
     if let Err(error) = process::seal() {
-        return ended(&format!("slipway-worker: its environment cannot be kept from the programs that it runs: {error}\n"), ExitCode::FAILURE);
+        return ended(
+            &format!("slipway-worker: its environment cannot be kept from the programs that it runs: {error}\n"),
+            ExitCode::FAILURE,
+        );
     }
     let (settings, refusal) = Settings::read(|name| env::var_os(name));
     log::start(settings.log_level, settings.log_format);

@@ -69,8 +69,7 @@ pub(crate) struct Server {
 /// Serves until SIGTERM or SIGINT, then drains.
 pub(crate) async fn main(settings: Settings) -> anyhow::Result<()> {
     let Settings { port, team, database, access_key, grace, .. } = settings;
-    let listener =
-        listen((Ipv6Addr::UNSPECIFIED, port).into()).with_context(|| format!("cannot listen on port {port} (RUNTIME_PORT)"))?;
+    let listener = listen((Ipv6Addr::UNSPECIFIED, port).into()).with_context(|| format!("cannot listen on port {port} (RUNTIME_PORT)"))?;
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
     let store = Store::open(&database, &team).map_err(|fault| anyhow::anyhow!("SLIPWAY_KNOWLEDGE_URL: {fault}"))?;
@@ -201,7 +200,11 @@ mod tests {
             (Method::DELETE, "/knowledge-bases/kb_docs/documents/doc_1", Some(Endpoint::DeleteDocument), &["kb_docs", "doc_1"]),
         ] {
             let found = find(&method, path).unwrap();
-            assert_eq!((found.endpoint, found.ids.iter().map(String::as_str).collect::<Vec<_>>()), (endpoint, ids.to_vec()), "{method} {path}");
+            assert_eq!(
+                (found.endpoint, found.ids.iter().map(String::as_str).collect::<Vec<_>>()),
+                (endpoint, ids.to_vec()),
+                "{method} {path}"
+            );
         }
         let long = format!("/knowledge-bases/{}/search", "x".repeat(ID_LEN_MAX + 1));
         for path in ["/", "/knowledge-bases//search", "/knowledge-bases/../search", "/knowledge-bases/a/documents/b/c", "/*", &long] {

@@ -141,7 +141,14 @@ mod tests {
             ("RUNTIME_LOG_FORMAT", "xml"),
         ]);
         assert_eq!(refusal.0.len(), 6, "{refusal}");
-        for name in ["SLIPWAY_KNOWLEDGE_URL", "RUNTIME_TEAM", "RUNTIME_ACCESS_PUBLIC_KEY", "RUNTIME_PORT", "RUNTIME_LOG_LEVEL", "RUNTIME_LOG_FORMAT"] {
+        for name in [
+            "SLIPWAY_KNOWLEDGE_URL",
+            "RUNTIME_TEAM",
+            "RUNTIME_ACCESS_PUBLIC_KEY",
+            "RUNTIME_PORT",
+            "RUNTIME_LOG_LEVEL",
+            "RUNTIME_LOG_FORMAT",
+        ] {
             assert!(refusal.to_string().contains(name), "{name}: {refusal}");
         }
         assert!(!refusal.to_string().contains("hunter2"), "{refusal}");

@@ -50,8 +50,7 @@ impl Store {
     /// `vector` is the question's, by the base's model.
     pub(crate) async fn search(&self, base: &str, question: &SearchRequest, vector: Vector) -> Result<Vec<SearchResult>, Error> {
         let SearchRequest { query, top_k, min_score, source, document } = question.clone();
-        let filter =
-            Filter { sources: source.into_iter().collect(), document_ids: document.into_iter().collect(), ..Filter::default() };
+        let filter = Filter { sources: source.into_iter().collect(), document_ids: document.into_iter().collect(), ..Filter::default() };
         let query = SearchQuery { text: query, vector: Some(vector.0), top_k, min_score, filter };
         let hits = self.base(base)?.search(&query).await.map_err(failure::of_store)?;
         Ok(hits.into_iter().map(result).collect())

@@ -22,12 +22,36 @@ pub(super) const SECRETS: [&str; 3] = ["login", "cloud", "token"];
 pub(super) const BASES: &[Base] = &[
     Base { kind: "Team", name: "", spec: TEAM },
     Base { kind: "KnowledgeBase", name: "docs", spec: KNOWLEDGE_BASE },
-    Base { kind: "KnowledgeBase", name: "bucket", spec: "{name: Bucket, sources: [{name: s, s3: {bucket: docs, prefix: a/, endpoint: 'http://s3', region: eu-1}, credentialsSecret: token}]}" },
-    Base { kind: "KnowledgeBase", name: "drive", spec: "{name: Drive, sources: [{name: s, googleDrive: {folderId: f, endpoint: 'https://private'}, credentialsSecret: token}]}" },
-    Base { kind: "KnowledgeBase", name: "wiki", spec: "{name: Wiki, sources: [{name: s, confluence: {baseUrl: 'https://wiki', spaceKey: K}, credentialsSecret: token}]}" },
-    Base { kind: "KnowledgeBase", name: "project", spec: "{name: Project, sources: [{name: s, jira: {baseUrl: 'https://jira', projectKey: P}, credentialsSecret: token}]}" },
-    Base { kind: "KnowledgeBase", name: "issues", spec: "{name: Issues, sources: [{name: s, jira: {baseUrl: 'https://jira', jql: status = Done}, credentialsSecret: token}]}" },
-    Base { kind: "KnowledgeBase", name: "table", spec: "{name: Table, sources: [{name: s, databricks: {host: bricks, path: a.b.c, warehouseId: w}, credentialsSecret: token}]}" },
+    Base {
+        kind: "KnowledgeBase",
+        name: "bucket",
+        spec: "{name: Bucket, sources: [{name: s, s3: {bucket: docs, prefix: a/, endpoint: 'http://s3', region: eu-1}, credentialsSecret: token}]}",
+    },
+    Base {
+        kind: "KnowledgeBase",
+        name: "drive",
+        spec: "{name: Drive, sources: [{name: s, googleDrive: {folderId: f, endpoint: 'https://private'}, credentialsSecret: token}]}",
+    },
+    Base {
+        kind: "KnowledgeBase",
+        name: "wiki",
+        spec: "{name: Wiki, sources: [{name: s, confluence: {baseUrl: 'https://wiki', spaceKey: K}, credentialsSecret: token}]}",
+    },
+    Base {
+        kind: "KnowledgeBase",
+        name: "project",
+        spec: "{name: Project, sources: [{name: s, jira: {baseUrl: 'https://jira', projectKey: P}, credentialsSecret: token}]}",
+    },
+    Base {
+        kind: "KnowledgeBase",
+        name: "issues",
+        spec: "{name: Issues, sources: [{name: s, jira: {baseUrl: 'https://jira', jql: status = Done}, credentialsSecret: token}]}",
+    },
+    Base {
+        kind: "KnowledgeBase",
+        name: "table",
+        spec: "{name: Table, sources: [{name: s, databricks: {host: bricks, path: a.b.c, warehouseId: w}, credentialsSecret: token}]}",
+    },
     Base { kind: "Skill", name: "forms", spec: SKILL },
     Base { kind: "Dataset", name: "golden", spec: DATASET },
     Base { kind: "Dataset", name: "elsewhere", spec: ELSEWHERE },
@@ -38,15 +62,43 @@ pub(super) const BASES: &[Base] = &[
     Base { kind: "Agent", name: "full", spec: AGENT },
     Base { kind: "AgentRelease", name: "past", spec: RELEASE },
     Base { kind: "EvaluationRun", name: "ended", spec: RUN },
-    Base { kind: "Ingestion", name: "files", spec: "{knowledgeBase: docs, source: {local: {path: a}}, cancel: true, ttlSecondsAfterFinished: 31536000}" },
+    Base {
+        kind: "Ingestion",
+        name: "files",
+        spec: "{knowledgeBase: docs, source: {local: {path: a}}, cancel: true, ttlSecondsAfterFinished: 31536000}",
+    },
     Base { kind: "Ingestion", name: "named", spec: "{knowledgeBase: kb_docs, sourceName: files, cancel: true}" },
     Base { kind: "Ingestion", name: "uploaded", spec: "{knowledgeBase: docs, upload: up_1, cancel: true}" },
-    Base { kind: "Ingestion", name: "bucket", spec: "{knowledgeBase: docs, source: {s3: {bucket: docs, prefix: a/, endpoint: 'http://s3', region: eu-1}, credentialsSecret: token}, cancel: true}" },
-    Base { kind: "Ingestion", name: "drive", spec: "{knowledgeBase: docs, source: {googleDrive: {folderId: f, endpoint: 'https://private'}, credentialsSecret: token}, cancel: true}" },
-    Base { kind: "Ingestion", name: "wiki", spec: "{knowledgeBase: docs, source: {confluence: {baseUrl: 'https://wiki', spaceKey: K}, credentialsSecret: token}, cancel: true}" },
-    Base { kind: "Ingestion", name: "project", spec: "{knowledgeBase: docs, source: {jira: {baseUrl: 'https://jira', projectKey: P}, credentialsSecret: token}, cancel: true}" },
-    Base { kind: "Ingestion", name: "issues", spec: "{knowledgeBase: docs, source: {jira: {baseUrl: 'https://jira', jql: status = Done}, credentialsSecret: token}, cancel: true}" },
-    Base { kind: "Ingestion", name: "table", spec: "{knowledgeBase: docs, source: {databricks: {host: bricks, path: a.b.c, warehouseId: w}, credentialsSecret: token}, cancel: true}" },
+    Base {
+        kind: "Ingestion",
+        name: "bucket",
+        spec: "{knowledgeBase: docs, source: {s3: {bucket: docs, prefix: a/, endpoint: 'http://s3', region: eu-1}, credentialsSecret: token}, cancel: true}",
+    },
+    Base {
+        kind: "Ingestion",
+        name: "drive",
+        spec: "{knowledgeBase: docs, source: {googleDrive: {folderId: f, endpoint: 'https://private'}, credentialsSecret: token}, cancel: true}",
+    },
+    Base {
+        kind: "Ingestion",
+        name: "wiki",
+        spec: "{knowledgeBase: docs, source: {confluence: {baseUrl: 'https://wiki', spaceKey: K}, credentialsSecret: token}, cancel: true}",
+    },
+    Base {
+        kind: "Ingestion",
+        name: "project",
+        spec: "{knowledgeBase: docs, source: {jira: {baseUrl: 'https://jira', projectKey: P}, credentialsSecret: token}, cancel: true}",
+    },
+    Base {
+        kind: "Ingestion",
+        name: "issues",
+        spec: "{knowledgeBase: docs, source: {jira: {baseUrl: 'https://jira', jql: status = Done}, credentialsSecret: token}, cancel: true}",
+    },
+    Base {
+        kind: "Ingestion",
+        name: "table",
+        spec: "{knowledgeBase: docs, source: {databricks: {host: bricks, path: a.b.c, warehouseId: w}, credentialsSecret: token}, cancel: true}",
+    },
 ];
 
 const TEAM: &str = "

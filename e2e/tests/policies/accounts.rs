@@ -68,8 +68,12 @@ fn whatever_roles_an_account_is_given_it_stays_with_its_work() {
     let names = ["manager", "rest", "state"].map(|part| format!("{}-{part}", team.slug));
     let settings = ["manager", "rest", "state"].map(|part| format!("{part}.serviceAccount.name={}-{part}", team.slug));
     let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
-    let _policies =
-        Policies::apply(&team.slug, &settings, &["-confine-manager", "-confine-bindings", "-confine-jobs", "-confine-rest", "-confine-state"], None);
+    let _policies = Policies::apply(
+        &team.slug,
+        &settings,
+        &["-confine-manager", "-confine-bindings", "-confine-jobs", "-confine-rest", "-confine-state"],
+        None,
+    );
     let users = names.each_ref().map(|name| format!("system:serviceaccount:default:{name}"));
     let _grants = [0, 1, 2].map(|n| Grant::bind(&names[n], "cluster-admin", &users[n], None));
     team.agent("hello", &json!({"suspend": true}));

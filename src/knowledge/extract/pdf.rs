@@ -106,7 +106,9 @@ impl Pdf {
         let mut command = command(&self.info, [file]);
         command.stderr(std::process::Stdio::piped());
         let ended = match Running::start(command, allowance)?.finish(allowance, MAX_INFO_BYTES) {
-            Err(error) if error.kind() == ErrorKind::TimedOut => return Err(Unreadable::TooLarge(format!("its head cannot be read: {error}"))),
+            Err(error) if error.kind() == ErrorKind::TimedOut => {
+                return Err(Unreadable::TooLarge(format!("its head cannot be read: {error}")));
+            }
             ended => ended?,
         };
         if ended.complaint.contains("Incorrect password") {

@@ -180,11 +180,13 @@ pub(crate) fn problem(pod: &Pod) -> Option<Problem> {
         message: c.message.clone().unwrap_or_default(),
         fatal: false,
     });
-    let failed = |reason: &str| (status.phase.as_deref() == Some("Failed")).then(|| Problem {
-        reason: reason.to_owned(),
-        message: status.message.clone().unwrap_or_default(),
-        fatal: false,
-    });
+    let failed = |reason: &str| {
+        (status.phase.as_deref() == Some("Failed")).then(|| Problem {
+            reason: reason.to_owned(),
+            message: status.message.clone().unwrap_or_default(),
+            fatal: false,
+        })
+    };
     let evicted = status.reason.as_deref().and_then(failed);
     let mut containers = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
     unschedulable.or(evicted).or_else(|| containers.find_map(container_problem)).or_else(|| failed("PodFailed"))

@@ -134,7 +134,10 @@ fn work(ingestion: &Ingestion, seen: &Seen, model: &str) -> Result<Work, Box<Ste
     let waits = |reason, message: String| Box::new(Step::Wait(Cause::new(reason, message), Some(ABSENT_TIMEOUT)));
     let fails = |reason, message: String| Box::new(Step::Fail(Cause::new(reason, message), None));
     if !seen.is_of_team {
-        return Err(fails("NotATeamNamespace", "the namespace belongs to no Team; knowledge bases are in namespaces named team-<slug>".to_owned()));
+        return Err(fails(
+            "NotATeamNamespace",
+            "the namespace belongs to no Team; knowledge bases are in namespaces named team-<slug>".to_owned(),
+        ));
     }
     if !seen.has_database {
         let message = "chunks lie in the platform's database, and it has none (chart value database)";
@@ -180,7 +183,10 @@ fn work(ingestion: &Ingestion, seen: &Seen, model: &str) -> Result<Work, Box<Ste
         return Err(Box::new(Step::Wait(Cause::new("Queued", message), None)));
     }
     if seen.running >= seen.concurrency {
-        let message = format!("{} ingestions of the team are under way, as many as may be at once (chart value worker.ingestion.concurrency)", seen.running);
+        let message = format!(
+            "{} ingestions of the team are under way, as many as may be at once (chart value worker.ingestion.concurrency)",
+            seen.running
+        );
         return Err(Box::new(Step::Wait(Cause::new("Queued", message), None)));
     }
     let embedding = EmbeddingConfig {
@@ -330,7 +336,8 @@ mod tests {
     #[test]
     fn the_end_follows_from_the_job_and_from_what_its_pod_wrote() {
         let base = base();
-        let started = IngestionStatus { started_at: serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap(), ..IngestionStatus::default() };
+        let started =
+            IngestionStatus { started_at: serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap(), ..IngestionStatus::default() };
         let progress = |stage, failure: Option<&str>| Progress { stage, failure: failure.map(str::to_owned), ..Progress::default() };
         let (running, done, broken) =
             (progress(Stage::Running, None), progress(Stage::Completed, None), progress(Stage::Failed, Some("the bucket is not there")));

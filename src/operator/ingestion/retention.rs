@@ -79,7 +79,8 @@ mod tests {
     #[test]
     fn an_ingestion_is_kept_for_its_time() {
         let at = |second| Timestamp::from_second(second).unwrap();
-        let left = |more, now| left(&ingestion("i", 100, &more), &IngestionSettings { ttl_seconds: 50, ..IngestionSettings::default() }, at(now));
+        let left =
+            |more, now| left(&ingestion("i", 100, &more), &IngestionSettings { ttl_seconds: 50, ..IngestionSettings::default() }, at(now));
         assert_eq!(left(json!({"ttlSecondsAfterFinished": 10}), 104), Duration::from_secs(6));
         assert_eq!(left(json!({"ttlSecondsAfterFinished": 10}), 110), Duration::ZERO);
         assert_eq!(left(json!({}), 100), Duration::from_secs(50));

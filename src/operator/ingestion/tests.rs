@@ -93,8 +93,7 @@ impl Home {
         let client = Client::new(server, "default");
         let tenancy = Tenancy::open(&DatabaseUrl::parse(URL).unwrap(), Wanted::Shared, b"key").unwrap();
         let events = Events::new(client.clone(), None);
-        let context =
-            Arc::new(Context::new(client, settings(Some(URL)), Some(tenancy), Metrics::default(), events, Tasks::default()));
+        let context = Arc::new(Context::new(client, settings(Some(URL)), Some(tenancy), Metrics::default(), events, Tasks::default()));
         let caches = &context.caches;
         let namespace: DynamicObject = object(json!({"metadata": {"name": "team-a", "labels": {"agents.slipway.dev/team": "a"}}}));
         caches.children(ChildKind::Namespace).insert(Key::new("", "team-a"), Child::look(&namespace, None, || None, ""));
@@ -150,7 +149,10 @@ async fn an_ingestion_has_one_job_however_often_it_begins() {
     assert_eq!(home.status(), ("Running".to_owned(), "Starting".to_owned()));
     assert_eq!(*home.cluster.events.lock().unwrap(), ["IngestionStarted"]);
     let job = home.cluster.jobs.lock().unwrap()[0].clone();
-    assert_eq!((job["metadata"]["name"].as_str(), job["metadata"]["ownerReferences"][0]["uid"].as_str()), (Some("ingest-first"), Some("u")));
+    assert_eq!(
+        (job["metadata"]["name"].as_str(), job["metadata"]["ownerReferences"][0]["uid"].as_str()),
+        (Some("ingest-first"), Some("u"))
+    );
     // The status was not written before the process ended.
     home.restart();
     home.reconcile().await;

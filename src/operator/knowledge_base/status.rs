@@ -72,7 +72,9 @@ pub(super) fn status(facts: Facts, before: &KnowledgeBaseStatus) -> KnowledgeBas
         chunks: count(|counts| counts.chunks, before.chunks),
         last_ingestion: last.map_or_else(
             || before.last_ingestion.clone(),
-            |last| Some(LastIngestion { name: last.name_any(), phase: phase(last), finished_at: last.status.as_ref()?.finished_at.clone() }),
+            |last| {
+                Some(LastIngestion { name: last.name_any(), phase: phase(last), finished_at: last.status.as_ref()?.finished_at.clone() })
+            },
         ),
         schedules: facts.schedules,
         observed_generation: generation,
@@ -108,7 +110,10 @@ mod tests {
         if phase != "Running" {
             status["finishedAt"] = json!(time);
         }
-        serde_json::from_value(json!({"metadata": {"name": name}, "spec": {"knowledgeBase": "product-docs", "upload": "u"}, "status": status})).unwrap()
+        serde_json::from_value(
+            json!({"metadata": {"name": name}, "spec": {"knowledgeBase": "product-docs", "upload": "u"}, "status": status}),
+        )
+        .unwrap()
     }
 
     fn content(ready: u64, model: Option<&str>) -> (BaseInfo, Counts) {
@@ -130,8 +135,15 @@ mod tests {
         let (waits, faulty) = (|| Some(Obstacle::Waits(fault())), || Some(Obstacle::Fault(fault())));
         let of = |obstacle, content: Option<&(BaseInfo, Counts)>, ingestions: &[Ingestion]| {
             let all: Vec<&Ingestion> = ingestions.iter().collect();
-            let facts =
-                Facts { base: &base(), obstacle, content, model: "builtin:m", ingestions: &all, schedules: Vec::new(), now: Timestamp::UNIX_EPOCH };
+            let facts = Facts {
+                base: &base(),
+                obstacle,
+                content,
+                model: "builtin:m",
+                ingestions: &all,
+                schedules: Vec::new(),
+                now: Timestamp::UNIX_EPOCH,
+            };
             let status = status(facts, &KnowledgeBaseStatus::default());
             let ready = &status.conditions[0];
             let last = status.last_ingestion.as_ref().map(|last| last.name.clone()).unwrap_or_default();
@@ -156,8 +168,15 @@ mod tests {
     fn what_is_known_stays_while_the_database_is_away() {
         let of = |content, before: &KnowledgeBaseStatus| {
             let base = base();
-            let facts =
-                Facts { base: &base, obstacle: None, content, model: "builtin:m", ingestions: &[], schedules: Vec::new(), now: Timestamp::UNIX_EPOCH };
+            let facts = Facts {
+                base: &base,
+                obstacle: None,
+                content,
+                model: "builtin:m",
+                ingestions: &[],
+                schedules: Vec::new(),
+                now: Timestamp::UNIX_EPOCH,
+            };
             status(facts, before)
         };
         let (filled, empty) = (content(3, Some("nomic-embed-text")), content(0, None));

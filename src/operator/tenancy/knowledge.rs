@@ -71,13 +71,7 @@ impl Knowledge {
         let doors = KnowledgeAdmin::open(url, None, None)
             .and_then(|admin| Ok(Doors { admin, reader: KnowledgeReader::open(url, None, None)? }))
             .map_err(|fault| fault.to_string());
-        Self {
-            doors,
-            schema: Mutex::new(Schema::Behind(None)),
-            away: Mutex::default(),
-            admitted: Mutex::default(),
-            made: Mutex::default(),
-        }
+        Self { doors, schema: Mutex::new(Schema::Behind(None)), away: Mutex::default(), admitted: Mutex::default(), made: Mutex::default() }
     }
 
     fn admin(&self) -> Result<&KnowledgeAdmin, String> {
@@ -118,7 +112,9 @@ impl Knowledge {
         }
         match admin.admit(&home.team, &home.uid, user).await {
             Ok(()) => drop(locked(&self.admitted).insert(home.team.clone(), (known.0, known.1, Instant::now()))),
-            Err(fault) => tracing::warn!(team = home.team, fault = self.noted(&fault), "a team's login was not let in to its knowledge bases"),
+            Err(fault) => {
+                tracing::warn!(team = home.team, fault = self.noted(&fault), "a team's login was not let in to its knowledge bases")
+            }
         }
     }
 
@@ -226,7 +222,10 @@ impl From<IngestionState> for Progress {
             },
             pages: count(report.pages),
             chunks: count(report.chunks),
-            errors: documents.into_iter().map(|error| DocumentError { document: cut(error.key, 512), message: cut(error.error, 1024) }).collect(),
+            errors: documents
+                .into_iter()
+                .map(|error| DocumentError { document: cut(error.key, 512), message: cut(error.error, 1024) })
+                .collect(),
             failure: whole.into_iter().next_back().map(|error| error.error).filter(|_| stage == Stage::Failed),
         }
     }

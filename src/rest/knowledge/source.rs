@@ -41,8 +41,8 @@ pub(super) fn to_resource(schema: &Value, path: &str, given: Value) -> Result<Va
     let mut common = Map::new();
     given.retain(|name, value| {
         let spelled = fields::camel(name);
-        let is_common = own["properties"].get(&spelled).is_none()
-            && schema["properties"].get(&spelled).is_some_and(|field| field["type"] != "object");
+        let is_common =
+            own["properties"].get(&spelled).is_none() && schema["properties"].get(&spelled).is_some_and(|field| field["type"] != "object");
         if is_common {
             common.insert(name.clone(), value.take());
         }

@@ -15,8 +15,7 @@ const INGEST: &str = "/knowledge-bases/{id}/ingest";
 /// The collection that the latter adds to.
 const JOBS: &str = "/knowledge-bases/{id}/jobs";
 /// Endpoints that ask the team's worker: also `INGEST`, for an upload.
-const CONTENT: [&str; 3] =
-    ["/knowledge-bases/{id}/documents", "/knowledge-bases/{id}/documents/{doc}", "/knowledge-bases/{id}/search"];
+const CONTENT: [&str; 3] = ["/knowledge-bases/{id}/documents", "/knowledge-bases/{id}/documents/{doc}", "/knowledge-bases/{id}/search"];
 
 /// Creates a release only if anything has changed.
 const RELEASES: &str = "/agents/{id}/releases";
@@ -225,8 +224,10 @@ fn links(route: &Route, routes: &[Route], answer: &Value, generator: &SchemaGene
     let made =
         answer["properties"]["data"]["$ref"].as_str().and_then(|reference| generator.definitions().get(reference.rsplit('/').next()?));
     let has = |name: &str| made.is_none_or(|made| made["properties"].get(name).is_some());
-    let named =
-        [("id", "id"), ("metadata", "metadata/version"), ("job_id", "job_id")].into_iter().find(|(field, _)| has(field)).map_or("slug", |(_, named)| named);
+    let named = [("id", "id"), ("metadata", "metadata/version"), ("job_id", "job_id")]
+        .into_iter()
+        .find(|(field, _)| has(field))
+        .map_or("slug", |(_, named)| named);
     let known: Vec<&str> = variables(route.path).collect();
     let mut links = Map::new();
     // Callbacks are not for whoever made the thing.

@@ -19,7 +19,11 @@ const REFUSALS: [(StatusCode, &str, &[&str]); 13] = [
     (StatusCode::UNSUPPORTED_MEDIA_TYPE, "The body is of another type than is taken.", &[]),
     (StatusCode::TOO_MANY_REQUESTS, "The team, its agent or its worker is asked too much.", &["Retry-After"]),
     (StatusCode::INTERNAL_SERVER_ERROR, "The server's own fault. Its log says more, under the X-Request-Id.", &[]),
-    (StatusCode::BAD_GATEWAY, "The agent or the team's worker cannot be reached, or its answer makes no sense; or a release is not as it was written.", &[]),
+    (
+        StatusCode::BAD_GATEWAY,
+        "The agent or the team's worker cannot be reached, or its answer makes no sense; or a release is not as it was written.",
+        &[],
+    ),
     (
         StatusCode::SERVICE_UNAVAILABLE,
         "The cluster does not answer, the agent or the team's worker does not run, or the state role, which keeps the releases, is away.",

@@ -89,8 +89,7 @@ impl Workers {
         let teams: Api<Team> = Api::all(self.client.clone());
         let services: Api<Service> = Api::namespaced(self.client.clone(), &team.namespace());
         let failed = |error| cluster_error::from_kube(error, &format!("worker of team {team}", team = team.as_str()));
-        let (owner, service) =
-            futures::try_join!(teams.get_metadata(team.as_str()), services.get_opt(worker::NAME)).map_err(failed)?;
+        let (owner, service) = futures::try_join!(teams.get_metadata(team.as_str()), services.get_opt(worker::NAME)).map_err(failed)?;
         let address = address(&owner, service.as_ref()).map_err(|why| unavailable(team, &why))?;
         let now = Instant::now();
         let token = endpoint::token(self.sign.as_ref(), &ids::team(team.as_str()));
@@ -127,7 +126,9 @@ impl WorkerCall<'_> {
         let charge = |bytes: u64| call.slot.charge(bytes * (1 + PARSED_FACTOR));
         let read = timeout(RESPONSE_TIMEOUT, response::read_start(response.body_mut(), RESPONSE_BYTES_MAX, charge)).await;
         match read {
-            Ok(Ok((bytes, true))) => serde_json::from_slice(&bytes).map_err(|error| bad(&team, "answered, but not with what is expected").because(error)),
+            Ok(Ok((bytes, true))) => {
+                serde_json::from_slice(&bytes).map_err(|error| bad(&team, "answered, but not with what is expected").because(error))
+            }
             Ok(Ok((_, false))) => Err(bad(&team, "answered with more than is expected")),
             Ok(Err(response::ReadError::BoxError(error))) => Err(bad(&team, "closed the connection before it had answered").because(error)),
             Ok(Err(response::ReadError::Refused(error))) => Err(error),
@@ -145,7 +146,9 @@ impl WorkerCall<'_> {
         let (team, mut response, _permit) = self.send(UPLOAD_TIMEOUT).await?;
         let read = timeout(RESPONSE_TIMEOUT, response::read_start(response.body_mut(), response::ERROR_BYTES_MAX, |_| Ok(()))).await;
         match read {
-            Ok(Ok((bytes, true))) => serde_json::from_slice(&bytes).map_err(|error| bad(&team, "answered, but not with what is expected").because(error)),
+            Ok(Ok((bytes, true))) => {
+                serde_json::from_slice(&bytes).map_err(|error| bad(&team, "answered, but not with what is expected").because(error))
+            }
             _ => Err(bad(&team, "closed the connection before it had answered")),
         }
     }

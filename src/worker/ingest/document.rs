@@ -29,7 +29,10 @@ pub(super) enum Outcome {
     Same,
     /// It was listed and has gone since.
     Gone,
-    Written { pages: u64, chunks: u64 },
+    Written {
+        pages: u64,
+        chunks: u64,
+    },
     /// It cannot be read: why.
     Failed(String),
 }
@@ -107,7 +110,8 @@ impl Reader {
         }
         meta.content_hash = Some(hash);
         let first = first_bytes(file.as_file_mut()).map_err(disk)?;
-        let format = match Format::of(&meta.filename, Some(&meta.content_type).filter(|name| !name.is_empty()).map(String::as_str), &first) {
+        let format = match Format::of(&meta.filename, Some(&meta.content_type).filter(|name| !name.is_empty()).map(String::as_str), &first)
+        {
             Ok(format) => format,
             Err(unreadable) => return failed(ingestion, &meta, unreadable.to_string()).await,
         };
@@ -223,6 +227,7 @@ fn of_source(error: SourceError) -> Trouble {
 }
 
 fn of_model(fault: slipway_models::Fault) -> Trouble {
-    let passes = matches!(fault.kind(), FaultKind::RateLimited { .. } | FaultKind::Overloaded | FaultKind::Timeout | FaultKind::Unreachable);
+    let passes =
+        matches!(fault.kind(), FaultKind::RateLimited { .. } | FaultKind::Overloaded | FaultKind::Timeout | FaultKind::Unreachable);
     if passes { Trouble::Passing(fault.to_string()) } else { Trouble::Lasting(fault.into()) }
 }

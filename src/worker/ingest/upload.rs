@@ -45,7 +45,10 @@ impl Source for UploadedFile {
                 let Some(part) = self.base.read_part(&self.id, ordinal).await.map_err(of_database)? else { break };
                 bytes += part.len() as u64;
                 if bytes > MAX_DOCUMENT_BYTES {
-                    return Err(SourceError::new(SourceErrorKind::Unfetchable, format!("the file has more than {MAX_DOCUMENT_BYTES} bytes")));
+                    return Err(SourceError::new(
+                        SourceErrorKind::Unfetchable,
+                        format!("the file has more than {MAX_DOCUMENT_BYTES} bytes"),
+                    ));
                 }
                 file.write_all(&part).map_err(|error| SourceError::new(SourceErrorKind::Unavailable, error.to_string()))?;
             }

@@ -65,7 +65,8 @@ impl Ocr {
     /// Whether not all of the page has the same colour, whatever it is drawn with.
     fn has_ink(&self, file: &Path, page: u32) -> Option<bool> {
         let number = page.to_string();
-        let mut command = command(self.rasterer.as_ref()?, ["-q", "-gray", "-scale-to", GLANCE_PIXELS, "-singlefile", "-f", &number, "-l", &number]);
+        let mut command =
+            command(self.rasterer.as_ref()?, ["-q", "-gray", "-scale-to", GLANCE_PIXELS, "-singlefile", "-f", &number, "-l", &number]);
         command.arg(file);
         let glance = Allowance { memory_bytes: RASTER_MEMORY_BYTES, time: GLANCE_TIME };
         let ended = Running::start(command, glance).and_then(|running| running.finish(glance, MAX_OUTPUT_BYTES)).ok()?;
@@ -82,7 +83,8 @@ impl Ocr {
         let ended = Running::start(command, glance).and_then(|running| running.finish(glance, MAX_OUTPUT_BYTES)).ok()?;
         let output = String::from_utf8_lossy(&ended.output).into_owned();
         let large = |row: &str| {
-            let side = |at| row.split_whitespace().nth(at).and_then(|side| side.parse::<u32>().ok()).is_some_and(|side| side >= PICTURE_SIDE);
+            let side =
+                |at| row.split_whitespace().nth(at).and_then(|side| side.parse::<u32>().ok()).is_some_and(|side| side >= PICTURE_SIDE);
             side(3) && side(4)
         };
         Some(output.lines().any(large))
@@ -124,7 +126,9 @@ fn seen(output: &str) -> Seen {
     for row in output.lines() {
         let cells: Vec<&str> = row.splitn(12, '\t').collect();
         let [level, _, block, paragraph, line, _, _, _, _, _, confidence, text] = cells[..] else { continue };
-        let (Ok(block), Ok(paragraph), Ok(line), Ok(confidence)) = (block.parse(), paragraph.parse(), line.parse::<u32>(), confidence.parse::<f32>()) else {
+        let (Ok(block), Ok(paragraph), Ok(line), Ok(confidence)) =
+            (block.parse(), paragraph.parse(), line.parse::<u32>(), confidence.parse::<f32>())
+        else {
             continue;
         };
         let text = text.trim();

@@ -10,7 +10,8 @@ use slipway_peers::Postgres;
 
 async fn tenancy(postgres: &Postgres) -> Tenancy {
     rustls::crypto::ring::default_provider().install_default().ok();
-    let tenancy = Tenancy::open(&DatabaseUrl::parse(&postgres.url()).unwrap(), Wanted::RolePerTeam, b"the platform's key, of tests").unwrap();
+    let tenancy =
+        Tenancy::open(&DatabaseUrl::parse(&postgres.url()).unwrap(), Wanted::RolePerTeam, b"the platform's key, of tests").unwrap();
     tenancy.migrate().await.unwrap();
     for team in ["red", "blue"] {
         assert_eq!(tenancy.ensure(&home(&tenancy, team)).await, Standing::Isolated);

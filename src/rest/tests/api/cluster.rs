@@ -327,7 +327,20 @@ fn belongs(object: &str, collection: &str) -> bool {
 
 fn is_collection(path: &str) -> bool {
     let last = path.rsplit('/').next().unwrap_or_default();
-    ["agents", "tools", "skills", "datasets", "evaluationruns", "knowledgebases", "ingestions", "teams", "rolebindings", "events", "configmaps"].contains(&last)
+    [
+        "agents",
+        "tools",
+        "skills",
+        "datasets",
+        "evaluationruns",
+        "knowledgebases",
+        "ingestions",
+        "teams",
+        "rolebindings",
+        "events",
+        "configmaps",
+    ]
+    .contains(&last)
 }
 
 fn whole(status: u16, value: &Value) -> Response<Body> {

@@ -154,7 +154,11 @@ async fn without_a_worker_of_the_team_content_is_a_503() {
     let (api, worker) = api().await;
     let search = || api.call(Method::POST, "/knowledge-bases/docs/search", &[], Some(json!({"query": "lid"})));
     let refused = search().await;
-    assert!(refused.status == 503 && refused.body["message"].as_str().unwrap().contains("no Service slipway-worker yet"), "{}", refused.body);
+    assert!(
+        refused.status == 503 && refused.body["message"].as_str().unwrap().contains("no Service slipway-worker yet"),
+        "{}",
+        refused.body
+    );
     service(&api, &json!("another team's"));
     let refused = search().await;
     assert!(refused.status == 503 && refused.body["message"].as_str().unwrap().contains("does not belong to the Team"), "{}", refused.body);

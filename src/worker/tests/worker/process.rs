@@ -36,7 +36,8 @@ async fn only_the_platform_is_answered_where_there_is_a_key() {
     let worker = team.worker_with(&[("RUNTIME_ACCESS_PUBLIC_KEY", &signer.public_key())]);
     let path = format!("GET /knowledge-bases/{BASE}/documents");
     let token = |team: &str| format!("x-slipway-token: {}\r\n", signer.token(team, RELAY_LIFE, SystemTime::now()).unwrap());
-    for (headers, status) in [(String::new(), 401), ("x-slipway-token: x\r\n".to_owned(), 401), (token("tk_b"), 421), (token("tk_a"), 200)] {
+    for (headers, status) in [(String::new(), 401), ("x-slipway-token: x\r\n".to_owned(), 401), (token("tk_b"), 421), (token("tk_a"), 200)]
+    {
         assert_eq!(worker.send(&path, &headers, b"").0, status, "{headers}");
     }
     for probe in ["GET /healthz", "GET /readyz", "GET /metrics"] {
@@ -59,7 +60,10 @@ async fn nobody_of_its_user_reads_its_environment() {
     }
     let worker = team.start(command, &[]);
     let owner = |part: &str| fs::metadata(format!("/proc/{}{part}", worker.id())).unwrap().uid();
-    assert_ne!(fs::read_to_string(format!("/proc/{}/status", worker.id())).unwrap().lines().find(|line| line.starts_with("Uid:")), Some("Uid:\t0\t0\t0\t0"));
+    assert_ne!(
+        fs::read_to_string(format!("/proc/{}/status", worker.id())).unwrap().lines().find(|line| line.starts_with("Uid:")),
+        Some("Uid:\t0\t0\t0\t0")
+    );
     // What may not be dumped belongs to root.
     assert_eq!(owner("/environ"), 0);
 }

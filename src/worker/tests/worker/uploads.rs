@@ -23,7 +23,10 @@ async fn a_file_is_stored_in_parts_and_read_back() {
     assert_eq!(status, 201, "{stored}");
     let (base, id) = (team.base(), stored["upload"].as_str().unwrap());
     let upload = base.upload(id).await.unwrap().unwrap();
-    assert_eq!((&*upload.filename, &*upload.content_type, upload.bytes, upload.complete), ("Größe.pdf", "application/pdf", sent.len() as u64, true));
+    assert_eq!(
+        (&*upload.filename, &*upload.content_type, upload.bytes, upload.complete),
+        ("Größe.pdf", "application/pdf", sent.len() as u64, true)
+    );
     let (mut read, mut lengths) = (Vec::new(), Vec::new());
     while let Some(part) = base.read_part(id, u32::try_from(lengths.len()).unwrap()).await.unwrap() {
         lengths.push(part.len());
@@ -55,17 +58,16 @@ async fn a_file_that_breaks_off_leaves_nothing() {
 async fn what_is_no_file_is_refused() {
     let team = Platform::new().await.team("tk_a").await;
     let worker = team.worker();
-    for (headers, body, status, word) in [
-        ("", &b"x"[..], 400, "x-filename"),
-        ("x-filename: %2F\r\n", b"x", 400, "no name"),
-        ("x-filename: a.pdf\r\n", b"", 400, "empty"),
-    ] {
+    for (headers, body, status, word) in
+        [("", &b"x"[..], 400, "x-filename"), ("x-filename: %2F\r\n", b"x", 400, "no name"), ("x-filename: a.pdf\r\n", b"", 400, "empty")]
+    {
         let (found, refused) = worker.upload(headers, body);
         assert!(found == status && refused["message"].as_str().unwrap().contains(word), "{headers}: {found} {refused}");
     }
     let mut stream = worker.connect();
     let length = UPLOAD_BYTES_MAX + 1;
-    let head = format!("POST /knowledge-bases/{BASE}/uploads HTTP/1.1\r\nhost: w\r\nconnection: close\r\ncontent-length: {length}\r\n{PDF}\r\n");
+    let head =
+        format!("POST /knowledge-bases/{BASE}/uploads HTTP/1.1\r\nhost: w\r\nconnection: close\r\ncontent-length: {length}\r\n{PDF}\r\n");
     stream.write_all(head.as_bytes()).unwrap();
     assert_eq!(answer(stream).0, 413);
 }

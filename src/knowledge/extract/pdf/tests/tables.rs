@@ -26,7 +26,8 @@ fn found(blocks: &[Block]) -> Vec<Rows> {
 }
 
 fn right(truth: &Rows, table: &Rows) -> usize {
-    let same = |(one, other): (&Vec<String>, &Vec<String>)| one.iter().zip(other).filter(|(one, other)| one == other && !one.is_empty()).count();
+    let same =
+        |(one, other): (&Vec<String>, &Vec<String>)| one.iter().zip(other).filter(|(one, other)| one == other && !one.is_empty()).count();
     truth.iter().zip(table).map(same).sum()
 }
 
@@ -52,7 +53,8 @@ fn cells_of_generated_tables_are_found_in_their_places() {
             let (same, at) = best.unwrap_or_default();
             correct += same;
             if same < count(std::slice::from_ref(rows)) {
-                wrong += &format!("document {number}: {same} of {}\n  {:?}\n  {:?}\n", count(std::slice::from_ref(rows)), rows, tables.get(at));
+                wrong +=
+                    &format!("document {number}: {same} of {}\n  {:?}\n  {:?}\n", count(std::slice::from_ref(rows)), rows, tables.get(at));
             }
             if same > 0 {
                 tables.remove(at);
