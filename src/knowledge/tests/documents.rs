@@ -18,9 +18,9 @@ const LIMITS: Limits =
 /// How many of the manuals' pages are read.
 const PAGES: usize = 300;
 
-fn folder(name: &str) -> PathBuf {
-    let link = slipway_peers::repository().join(".local").join(name);
-    link.canonicalize().unwrap_or_else(|_| panic!("{} does not exist: run hack/peers", link.display()))
+/// The documents that Apache Tika is tested with.
+fn tika() -> PathBuf {
+    slipway_peers::documents().join("tika/documents")
 }
 
 fn program() -> Vec<OsString> {
@@ -37,7 +37,7 @@ async fn read(format: Format, file: &Path) -> (Vec<Block>, Result<Summary, Unrea
 }
 
 async fn lines(name: &str) -> Vec<String> {
-    let file = folder("documents").join("documents").join(name);
+    let file = tika().join(name);
     let (blocks, summary) = read(detect(&file).unwrap(), &file).await;
     summary.unwrap_or_else(|error| panic!("{name}: {error}"));
     blocks.iter().map(|block| format!("{:?} {}", block.kind, block.text)).collect()
@@ -96,7 +96,7 @@ fn is_pdf(name: &str) -> bool {
 
 #[tokio::test]
 async fn every_document_of_tika_is_read_or_refused() {
-    let files = files_below(&folder("documents").join("documents"), &|name| !is_pdf(name));
+    let files = files_below(&tika(), &|name| !is_pdf(name));
     let count = files.len();
     assert!(count > 300, "only {count} files");
     let mut read_by_extension: BTreeMap<String, (usize, usize)> = BTreeMap::new();
@@ -123,7 +123,7 @@ async fn every_document_of_tika_is_read_or_refused() {
 
 #[tokio::test]
 async fn manuals_are_read_with_their_headings() {
-    let all = files_below(&folder("pages").join("usr/share/doc"), &|name| name.contains(".html"));
+    let all = files_below(&slipway_peers::documents().join("debian/usr/share/doc"), &|name| name.contains(".html"));
     assert!(all.len() > 2 * PAGES, "only {} pages", all.len());
     let step = all.len() / PAGES;
     let files: Vec<PathBuf> = all.into_iter().step_by(step).take(PAGES).collect();
@@ -163,7 +163,7 @@ async fn documents_are_read_block_by_block() {
 
 #[tokio::test]
 async fn pages_and_refusals_are_those_of_the_documents() {
-    let documents = folder("documents").join("documents");
+    let documents = tika();
     let (blocks, summary) = read(Format::Docx, &documents.join("testWORD_numbered_list.docx")).await;
     assert_eq!(summary.unwrap().pages, Some(2));
     assert!(blocks.iter().any(|block| block.page == Some(2)) && blocks.iter().all(|block| block.page.is_some()));

@@ -147,7 +147,7 @@ async fn tesseract_has_its_own_limits_and_time() {
     let program = folder.path().join("tesseract");
     fs::write(&program, "#!/bin/sh\n[ -s image ] && ulimit -d > text.txt && echo 'words in the image' >> text.txt\n").unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-    let document = slipway_peers::repository().join(".local/documents/documents/testWORD_1img.docx");
+    let document = slipway_peers::documents().join("tika/documents/testWORD_1img.docx");
     let extractor = slipway_knowledge::extract::docx::Docx { tesseract: Some(program) };
     let mut texts = Vec::new();
     let mut sink = |block: Block| {
