@@ -58,6 +58,9 @@ pub const KNOWLEDGE_BASES: &str = "RUNTIME_KNOWLEDGE_BASES";
 /// The database of chunks, for workers and ingestions.
 pub const KNOWLEDGE_URL: &str = "SLIPWAY_KNOWLEDGE_URL";
 pub const INGESTION: &str = "SLIPWAY_INGESTION";
+/// The source that uploaded files belong to. A file takes the place of an earlier one of its name, so that they are read one after
+/// the other.
+pub const UPLOADS: &str = "uploads";
 /// Percent of answers that are scored; set together with the next three, and only where answers are stored.
 pub const EVAL_SAMPLE_RATE: &str = "RUNTIME_EVAL_SAMPLE_RATE";
 pub const EVAL_SAMPLES_PER_DAY: &str = "RUNTIME_EVAL_SAMPLES_PER_DAY";

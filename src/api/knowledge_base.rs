@@ -81,6 +81,8 @@ impl KnowledgeBaseSpec {
 /// A source that is read again and again.
 #[derive(Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq, KubeSchema)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = kube::core::Rule::new("self.name != 'uploads'")
+    .message("name: uploads is the source of uploaded files, which reading another one would remove; choose another name"))]
 pub struct NamedSource {
     /// The source's name within the knowledge base: lower-case letters, digits and hyphens. Documents belong to it; those of a name that is gone stay until they are deleted.
     #[schemars(length(min = 1, max = 40), regex(pattern = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"))]

@@ -1,5 +1,6 @@
 //! The team's knowledge bases in the database, in the words of the wire.
 
+use slipway_api::contract::UPLOADS;
 use slipway_api::worker::{Document, DocumentPage, DocumentStatus, ResultMetadata, SearchRequest, SearchResult};
 use slipway_database::Fault;
 use slipway_database::knowledge::{self, Filter, Hit, KnowledgeBase, KnowledgeOptions, SearchQuery};
@@ -14,8 +15,6 @@ use crate::settings::Database;
 const CONNECTIONS: u32 = 4;
 /// Any id: all bases share the connections.
 const SOME_BASE: &str = "kb_worker";
-/// The source of documents that were uploaded.
-const UPLOADS: &str = "upload";
 
 pub(crate) struct Store(KnowledgeBase);
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use kube::ResourceExt;
-use slipway_api::contract::{EmbeddingConfig, IngestionConfig};
+use slipway_api::contract::{EmbeddingConfig, IngestionConfig, UPLOADS};
 use slipway_api::ingestion::{IngestionStatus, Source};
 use slipway_api::{Ingestion, KnowledgeBase, ids, labels};
 use slipway_cluster::cached::Guarded;
@@ -15,9 +15,6 @@ use crate::tenancy::knowledge::{Progress, Stage};
 
 /// How long an ingestion waits for what it names.
 pub(super) const ABSENT_TIMEOUT: Duration = Duration::from_mins(10);
-/// The source of files that were uploaded; one of that name in the spec is the same. A file replaces an earlier one of its name,
-/// so that they are read one after the other.
-pub(super) const UPLOADS: &str = "uploads";
 
 /// Why an ingestion waits or has failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
