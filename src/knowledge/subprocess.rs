@@ -44,7 +44,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { memory_mebibytes: 256, cpu: Duration::from_secs(120), wait: Duration::from_secs(300), output_bytes: 2 << 30 }
+        Self { memory_mebibytes: 256, cpu: Duration::from_mins(2), wait: Duration::from_mins(5), output_bytes: 2 << 30 }
     }
 }
 

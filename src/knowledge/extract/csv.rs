@@ -40,7 +40,7 @@ impl Extractor for Csv {
             length += read;
         }
         sample.truncate(length);
-        let is_binary = sample.iter().filter(|byte| **byte == 0).count() * 100 > length;
+        let is_binary = decode::zeros(&sample) * 100 > length;
         if is_binary {
             return Err(Unreadable::Broken("it is a binary file, not CSV".into()));
         }

@@ -74,6 +74,11 @@ fn marked(bytes: &[u8]) -> Option<&'static Encoding> {
     }
 }
 
+/// How many zeros there are, which texts do not have.
+pub(super) fn zeros(bytes: &[u8]) -> usize {
+    memchr::memchr_iter(0, bytes).count()
+}
+
 /// The whole text. `declared` is what the document says of itself; a mark at its beginning is stronger.
 pub(super) fn whole(bytes: &[u8], declared: Option<&'static Encoding>) -> io::Result<String> {
     let encoding = match declared {

@@ -2,6 +2,7 @@
 //! defines; no tree is built, so that deeply nested pages cost nothing extra. Scripts are not run.
 
 mod charset;
+mod elements;
 mod main_content;
 mod page;
 mod tables;
@@ -24,7 +25,7 @@ impl Extractor for Html {
         let bytes = read_whole(file, HTML_BYTES_MAX, "HTML")?;
         let encoding = charset::declared(&bytes);
         let html = decode::whole(&bytes, encoding)?;
-        let zeros = html.bytes().filter(|byte| *byte == 0).count();
+        let zeros = decode::zeros(html.as_bytes());
         if let Some(what) = format::other(&bytes).filter(|what| *what != "an HTML page") {
             return Err(Unreadable::Broken(format!("it is {what}, not HTML")));
         }
@@ -35,7 +36,7 @@ impl Extractor for Html {
         drop(bytes);
         let (pieces, title) = Page::read(&html);
         drop(html);
-        Stop::settle(write(main_content::choose(pieces), &title, &mut Output::new(sink, size)))?;
+        Stop::settle(write(&main_content::choose(pieces), &title, &mut Output::new(sink, size)))?;
         Ok(Summary::default())
     }
 }
@@ -47,7 +48,7 @@ pub(super) fn fragment(html: &str, output: &mut Output<'_, '_>) -> Result<(), St
 }
 
 /// A page without a heading of the first level gets its title as one.
-fn write(pieces: Vec<page::Piece>, title: &str, output: &mut Output<'_, '_>) -> Result<(), Stop> {
+fn write(pieces: &[page::Piece], title: &str, output: &mut Output<'_, '_>) -> Result<(), Stop> {
     if !pieces.iter().any(|piece| piece.kind == BlockKind::Heading(1)) {
         output.emit(BlockKind::Heading(1), title, None)?;
     }

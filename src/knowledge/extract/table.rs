@@ -132,7 +132,7 @@ impl Rowing {
                 head.resize(head.len().max(cells.len()), String::new());
                 for (above, below) in head.iter_mut().zip(cells) {
                     if *above != below && above.len() + below.len() < ROW_BYTES_MAX {
-                        *above = format!("{above} {below}").trim().to_owned();
+                        format!("{above} {below}").trim().clone_into(above);
                     }
                 }
                 Vec::new()

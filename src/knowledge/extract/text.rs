@@ -25,7 +25,7 @@ impl Extractor for Text {
 }
 
 pub(super) fn refuse_binary(first: &[u8]) -> Result<(), Unreadable> {
-    let zeros = first.iter().filter(|byte| **byte == 0).count();
+    let zeros = decode::zeros(first);
     let is_utf16 = decode::detect(first).is_ok_and(|encoding| encoding.name().starts_with("UTF-16"));
     if zeros > 0 && !is_utf16 {
         let what = format::other(first).unwrap_or("a binary file");

@@ -1,5 +1,6 @@
 //! Documents of others, each read by a subprocess: those that Apache Tika tests itself with, and Debian's manuals. None may
 //! crash or hang; what cannot be read says why.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test has nothing better to do")]
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -13,8 +14,7 @@ use slipway_knowledge::subprocess::{Extraction, Limits};
 use slipway_knowledge::{Block, BlockKind, Format, Unreadable};
 use tokio::task::JoinSet;
 
-const LIMITS: Limits =
-    Limits { memory_mebibytes: 256, cpu: Duration::from_secs(60), wait: Duration::from_secs(120), output_bytes: 64 << 20 };
+const LIMITS: Limits = Limits { memory_mebibytes: 256, cpu: Duration::from_mins(1), wait: Duration::from_mins(2), output_bytes: 64 << 20 };
 /// How many of the manuals' pages are read.
 const PAGES: usize = 300;
 
@@ -99,26 +99,27 @@ async fn every_document_of_tika_is_read_or_refused() {
     let files = files_below(&tika(), &|name| !is_pdf(name));
     let count = files.len();
     assert!(count > 300, "only {count} files");
-    let mut read_by_extension: BTreeMap<String, (usize, usize)> = BTreeMap::new();
+    let mut read_by_extension: BTreeMap<String, [usize; 3]> = BTreeMap::new();
     for (file, blocks, outcome) in read_all(files).await {
         let extension = file.extension().unwrap_or_default().to_string_lossy().to_lowercase();
         let counts = read_by_extension.entry(extension).or_default();
-        counts.1 += 1;
+        counts[2] += 1;
         match outcome {
-            Ok(_) => counts.0 += usize::from(blocks > 0),
+            Ok(_) => {
+                counts[0] += usize::from(blocks > 0);
+                counts[1] += 1;
+            }
             Err(Unreadable::Io(error)) => panic!("{}: {error}", file.display()),
             Err(refusal) => assert!(!refusal.to_string().contains("its reader"), "{}: {refusal}", file.display()),
         }
     }
     let of = |extension: &str| read_by_extension.get(extension).copied().unwrap_or_default();
-    // The others are encrypted, or cut off.
-    assert_eq!((of("docx"), of("docm"), of("dotx")), ((44, 46), (1, 1), (1, 1)), "{read_by_extension:?}");
-    assert_eq!(of("html"), (24, 24), "{read_by_extension:?}");
-    assert_eq!(
-        (of("doc").0, of("xls").0, of("xlsx").0, of("ppt").0, of("pptx").0, of("rtf").0),
-        (0, 0, 0, 0, 0, 0),
-        "{read_by_extension:?}"
-    );
+    // With text, read, and all. Seven have charts, embedded files or pictures alone; three are encrypted and one is cut off.
+    assert_eq!((of("docx"), of("docm"), of("dotx")), ([35, 42, 46], [1; 3], [1; 3]), "{read_by_extension:?}");
+    assert_eq!(of("html"), [24; 3], "{read_by_extension:?}");
+    for extension in ["doc", "xls", "xlsx", "ppt", "pptx", "rtf"] {
+        assert!(of(extension)[1] == 0 && of(extension)[2] > 10, "{extension}: {read_by_extension:?}");
+    }
 }
 
 #[tokio::test]

@@ -1,4 +1,5 @@
 //! Subprocesses that break their limits, die or are not wanted any more.
+#![expect(clippy::unwrap_used, reason = "a test has nothing better to do")]
 
 use std::ffi::OsString;
 use std::fs;
@@ -145,7 +146,8 @@ async fn the_environment_of_the_subprocess_is_empty() {
 async fn tesseract_has_its_own_limits_and_time() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("tesseract");
-    fs::write(&program, "#!/bin/sh\n[ -s image ] && ulimit -d > text.txt && echo 'words in the image' >> text.txt\n").unwrap();
+    // Its limit is set just after it has started.
+    fs::write(&program, "#!/bin/sh\n[ -s image ] && sleep 0.3 && ulimit -d > text.txt && echo 'words in the image' >> text.txt\n").unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     let document = slipway_peers::documents().join("tika/documents/testWORD_1img.docx");
     let extractor = slipway_knowledge::extract::docx::Docx { tesseract: Some(program) };

@@ -81,7 +81,7 @@ fn score(rows: &[Vec<String>]) -> (usize, usize) {
 fn has_header(rows: &[Vec<String>]) -> bool {
     let Some((first, rest)) = rows.split_first() else { return false };
     let names: HashSet<&str> = first.iter().map(String::as_str).filter(|name| !name.is_empty()).collect();
-    let named = first.iter().filter(|name| !name.is_empty()).count();
+    let count = first.iter().filter(|name| !name.is_empty()).count();
     let is_value = |text: &str| {
         let digits = text.chars().filter(char::is_ascii_digit).count();
         let others = text.chars().filter(|letter| letter.is_alphabetic()).count();
@@ -93,7 +93,7 @@ fn has_header(rows: &[Vec<String>]) -> bool {
         .iter()
         .enumerate()
         .any(|(column, name)| !name.is_empty() && rest.iter().filter(|row| row.get(column).is_some_and(|cell| cell == name)).count() > 1);
-    !rest.is_empty() && !names.is_empty() && names.len() == named && named * 2 > first.len() && values * 2 < named && !repeats
+    !rest.is_empty() && !names.is_empty() && names.len() == count && count * 2 > first.len() && values * 2 < count && !repeats
 }
 
 #[cfg(test)]

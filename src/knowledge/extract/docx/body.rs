@@ -103,8 +103,8 @@ impl<'a> Body<'a> {
 
     pub(super) fn read(&mut self, mut xml: Xml<impl BufRead>, output: &mut Output<'_, '_>) -> Result<(), Stop> {
         loop {
-            let Some(node) = xml.next()? else { return Ok(()) };
-            match node {
+            let Some(read) = xml.next()? else { return Ok(()) };
+            match read {
                 Node::Start(element) => {
                     if let Content::Skip = self.start(&element) {
                         xml.skip()?;
@@ -134,8 +134,8 @@ impl<'a> Body<'a> {
     ) -> Result<(), Stop> {
         let (mut id, mut note, mut total) = (None, String::new(), 0);
         loop {
-            let Some(node) = xml.next()? else { return Ok(()) };
-            match node {
+            let Some(read) = xml.next()? else { return Ok(()) };
+            match read {
                 Node::Start(element) if element.is_word && matches!(element.name(), "footnote" | "endnote") => {
                     // Others are the lines that separate them from the text.
                     let is_note = element.attribute("type").is_none_or(|kind| kind == "normal");

@@ -21,7 +21,7 @@ const IMAGE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 const IMAGE_BYTES_MIN: usize = 512;
 const IMAGE_TIMEOUT: Duration = Duration::from_secs(20);
 /// For all images of a document.
-const TOTAL_TIMEOUT: Duration = Duration::from_secs(120);
+const TOTAL_TIMEOUT: Duration = Duration::from_mins(2);
 const TEXT_BYTES_MAX: u64 = 256 * 1024;
 const OCR_MEBIBYTES: u64 = 512;
 const POLL_INTERVAL: Duration = Duration::from_millis(10);

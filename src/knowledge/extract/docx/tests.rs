@@ -25,11 +25,11 @@ fn document(body: &str) -> String {
 }
 
 fn relations(entries: &[(&str, &str, &str)]) -> String {
-    let entries: String = entries
+    let entries: Vec<String> = entries
         .iter()
         .map(|(id, kind, target)| format!(r#"<Relationship Id="{id}" Type="http://schemas.openxmlformats.org/officeDocument/2006/relationships/{kind}" Target="{target}"/>"#))
         .collect();
-    format!(r#"<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships">{entries}</Relationships>"#)
+    format!(r#"<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships">{}</Relationships>"#, entries.concat())
 }
 
 fn read_package(bytes: &[u8]) -> (Vec<String>, Result<Summary, Unreadable>) {
@@ -130,11 +130,11 @@ fn styles_notes_and_pages_are_read() {
         p("A note.")
     );
     let ends = format!("<w:endnotes {word}><w:endnote w:id='2'>{}</w:endnote></w:endnotes>", p("An end."));
-    let styled = |style: &str, text: &str| format!("<w:p><w:pPr><w:pStyle w:val='{style}'/></w:pPr><w:r><w:t>{text}</w:t></w:r></w:p>");
+    let of_style = |style: &str, text: &str| format!("<w:p><w:pPr><w:pStyle w:val='{style}'/></w:pPr><w:r><w:t>{text}</w:t></w:r></w:p>");
     let body = [
-        styled("Mine", "Head"),
-        styled("Loop", "Text"),
-        styled("Bullet", "Item"),
+        of_style("Mine", "Head"),
+        of_style("Loop", "Text"),
+        of_style("Bullet", "Item"),
         "<w:p><w:r><w:t>Noted</w:t><w:endnoteReference w:id='2'/><w:footnoteReference w:id='2'/></w:r></w:p>".to_owned(),
         "<w:p><w:r><w:lastRenderedPageBreak/><w:t>Second</w:t></w:r></w:p>".to_owned(),
         "<w:p><w:r><w:t>Over</w:t><w:lastRenderedPageBreak/><w:t>flow</w:t></w:r></w:p>".to_owned(),

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::io::BufRead;
 
 use quick_xml::events::{BytesStart, Event};
+use quick_xml::name::Prefix;
 use quick_xml::{Reader, XmlVersion};
 
 use super::package;
@@ -83,12 +84,12 @@ impl<R: BufRead> Xml<R> {
                 if start.attributes_raw().contains("xmlns") {
                     declare(&mut self.prefixes, &start);
                 }
-                let is_word = is_word(&self.prefixes, start.name().prefix().map(|prefix| prefix.into_inner()));
+                let is_word = is_word(&self.prefixes, start.name().prefix().map(Prefix::into_inner));
                 Node::Start(Element { start, is_word })
             }
             Event::End(end) => {
                 self.depth = self.depth.saturating_sub(1);
-                let is_word = is_word(&self.prefixes, end.name().prefix().map(|prefix| prefix.into_inner()));
+                let is_word = is_word(&self.prefixes, end.name().prefix().map(Prefix::into_inner));
                 Node::End(Cow::Owned(end.local_name().into_inner().to_owned()), is_word)
             }
             Event::Text(text) => Node::Text(Cow::Owned(text.xml10_content().into_owned())),

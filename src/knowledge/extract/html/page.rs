@@ -2,6 +2,7 @@
 
 use html5gum::{State, Tokenizer};
 
+use super::elements::{BLOCKS, CONTAINERS, DROPPED, VOID, is_boilerplate, is_hidden};
 use super::tables::Table;
 use super::tokens::{Name, Tag, Token, emitter};
 use crate::BlockKind;
@@ -9,115 +10,6 @@ use crate::BlockKind;
 /// Elements within this many others are not told apart any more.
 const DEPTH_MAX: usize = 256;
 const TABLE_DEPTH_MAX: usize = 8;
-
-/// Without text for a reader.
-const DROPPED: [&str; 24] = [
-    "script",
-    "style",
-    "noscript",
-    "template",
-    "svg",
-    "iframe",
-    "object",
-    "canvas",
-    "select",
-    "textarea",
-    "button",
-    "datalist",
-    "audio",
-    "video",
-    "title",
-    "annotation",
-    "rt",
-    "rp",
-    "noframes",
-    "noembed",
-    "applet",
-    "map",
-    "meter",
-    "progress",
-];
-const VOID: [&str; 14] = ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"];
-const BLOCKS: [&str; 38] = [
-    "address",
-    "article",
-    "aside",
-    "blockquote",
-    "body",
-    "caption",
-    "center",
-    "dd",
-    "details",
-    "dir",
-    "div",
-    "dl",
-    "dt",
-    "fieldset",
-    "figcaption",
-    "figure",
-    "footer",
-    "form",
-    "header",
-    "hr",
-    "html",
-    "legend",
-    "li",
-    "main",
-    "menu",
-    "nav",
-    "ol",
-    "optgroup",
-    "p",
-    "pre",
-    "section",
-    "summary",
-    "table",
-    "tbody",
-    "tfoot",
-    "thead",
-    "tr",
-    "ul",
-];
-/// Elements whose blocks belong together.
-const CONTAINERS: [&str; 18] = [
-    "div", "section", "ul", "ol", "dl", "table", "td", "th", "form", "main", "article", "nav", "aside", "header", "footer", "body",
-    "center", "menu",
-];
-const BOILERPLATE: [&str; 3] = ["nav", "aside", "footer"];
-const BOILERPLATE_ROLES: [&str; 7] = ["navigation", "banner", "contentinfo", "complementary", "search", "menu", "menubar"];
-/// Whole names of classes, and ids, that pages give to what is not content.
-const BOILERPLATE_NAMES: [&str; 30] = [
-    "ad",
-    "ads",
-    "advertisement",
-    "breadcrumb",
-    "breadcrumbs",
-    "cookie-banner",
-    "cookie-consent",
-    "cookie-notice",
-    "footer",
-    "headerlink",
-    "menu",
-    "nav",
-    "navbar",
-    "navfooter",
-    "navheader",
-    "navigation",
-    "pager",
-    "pagination",
-    "quickview",
-    "related",
-    "share",
-    "share-buttons",
-    "sharing",
-    "sidebar",
-    "site-footer",
-    "skip-link",
-    "skiplink",
-    "social-share",
-    "sphinxsidebar",
-    "topnav",
-];
 
 /// Where on a page something stands; what comes later counts more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -140,6 +32,7 @@ pub(super) struct Piece {
     pub container: u32,
 }
 
+#[expect(clippy::struct_excessive_bools, reason = "each is inherited, or not, on its own")]
 #[derive(Clone, Copy, Default)]
 struct Element {
     name: Name,
@@ -471,28 +364,4 @@ impl Page {
         }
         BlockKind::Paragraph
     }
-}
-
-fn is_hidden(tag: &Tag) -> bool {
-    let style = tag.attribute("style").unwrap_or_default();
-    let is_unseen = style.contains("none") || style.contains("hidden");
-    let style: String = if is_unseen { style.split_whitespace().collect::<String>().to_ascii_lowercase() } else { String::new() };
-    tag.attribute("hidden").is_some()
-        || tag.attribute("aria-hidden") == Some("true")
-        || style.contains("display:none")
-        || style.contains("visibility:hidden")
-        || tag.name.is(&["dialog"]) && tag.attribute("open").is_none()
-        || tag.name.is(&["a"]) && tag.attribute("class").is_some_and(|class| class.split_whitespace().any(|class| class == "headerlink"))
-}
-
-fn is_boilerplate(tag: &Tag, role: &str, is_in_section: bool) -> bool {
-    if tag.name.is(&["html", "body", "article"]) {
-        return false;
-    }
-    let names = [tag.attribute("class"), tag.attribute("id")];
-    let is_named = |name: &str| BOILERPLATE_NAMES.iter().any(|known| known.eq_ignore_ascii_case(name));
-    tag.name.is(&BOILERPLATE)
-        || BOILERPLATE_ROLES.contains(&role)
-        || tag.name.is(&["header"]) && !is_in_section
-        || names.into_iter().flatten().flat_map(str::split_whitespace).any(is_named)
 }

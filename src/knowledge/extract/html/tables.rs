@@ -10,6 +10,7 @@ use crate::extract::table::{self, Cell, Grid, Rowing, Rows};
 const DATUM_BYTES_MAX: usize = 2000;
 const DATUM_PIECES_MAX: usize = 6;
 
+#[expect(clippy::struct_excessive_bools, reason = "each is seen on its own")]
 #[derive(Default)]
 pub(super) struct Table {
     /// The caption, and what stands between cells.
@@ -18,7 +19,7 @@ pub(super) struct Table {
     row: Option<Row>,
     cell: Option<Held>,
     has_header: bool,
-    holds_table: bool,
+    is_nested: bool,
     is_presentation: bool,
     pub is_in_head: bool,
 }
@@ -83,7 +84,7 @@ impl Table {
 
     /// Takes the pieces of a table that stood in the open cell.
     pub(super) fn extend(&mut self, pieces: Vec<Piece>) {
-        self.holds_table |= pieces.iter().any(|piece| matches!(piece.kind, BlockKind::TableHead | BlockKind::TableRow));
+        self.is_nested |= pieces.iter().any(|piece| matches!(piece.kind, BlockKind::TableHead | BlockKind::TableRow));
         match &mut self.cell {
             Some(cell) => cell.pieces.extend(pieces),
             None => self.before.extend(pieces),
@@ -127,7 +128,7 @@ impl Table {
         };
         let has_heading = |cell: &Held| cell.pieces.iter().any(|piece| matches!(piece.kind, BlockKind::Heading(_)));
         let is_column = self.rows.iter().all(|row| row.cells.len() <= 1);
-        self.is_presentation || !self.has_header && (self.holds_table || is_column || cells().any(|cell| long(cell) || has_heading(cell)))
+        self.is_presentation || !self.has_header && (self.is_nested || is_column || cells().any(|cell| long(cell) || has_heading(cell)))
     }
 }
 
