@@ -53,6 +53,9 @@ fn cells_of_generated_tables_are_found_in_their_places() {
             correct += same;
             if same < count(std::slice::from_ref(rows)) {
                 wrong += &format!("document {number}: {same} of {}\n  {:?}\n  {:?}\n", count(std::slice::from_ref(rows)), rows, tables.get(at));
+                if same == 0 {
+                    wrong += &tables.iter().map(|table| format!("    {:?}\n", &table[..table.len().min(3)])).collect::<String>();
+                }
             }
             if same > 0 {
                 tables.remove(at);
