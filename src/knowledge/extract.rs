@@ -9,7 +9,6 @@ use std::path::Path;
 
 use thiserror::Error;
 
-
 use crate::Block;
 
 /// The formats of documents.

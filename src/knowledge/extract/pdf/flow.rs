@@ -162,8 +162,17 @@ impl Flow {
         }
         let leaders = text.len() < line.text().len();
         let (kind, text) = self.kind(page, line, font, body, text, leaders);
-        self.open =
-            Some(Open { kind, text, page, font, area: line.area, block: line.block, left: line.area.left, right: line.area.right, lines: 1 });
+        self.open = Some(Open {
+            kind,
+            text,
+            page,
+            font,
+            area: line.area,
+            block: line.block,
+            left: line.area.left,
+            right: line.area.right,
+            lines: 1,
+        });
         if leaders {
             self.close(sink)?;
         }
@@ -214,7 +223,11 @@ impl Flow {
                     && self.outline.level(page, &open.text).is_none()
                     && numbering(&text) == 0
             }
-            _ if self.outline.level(page, &text).is_some() || looks_like_heading(font, body, &text) != looks_like_heading(open.font, body, &open.text) => false,
+            _ if self.outline.level(page, &text).is_some()
+                || looks_like_heading(font, body, &text) != looks_like_heading(open.font, body, &open.text) =>
+            {
+                false
+            }
             _ if list_item(&text).is_some() => false,
             _ if !follows => {
                 // The next column or page goes on within a sentence.
@@ -308,7 +321,10 @@ fn labelled(mut page: Page) -> Page {
         let alone = line.words.len() == 1 && (list_item(&label).is_some() || numbering(&label) > 0);
         let owner = alone.then(|| {
             page.lines.iter().enumerate().position(|(other, of)| {
-                other != at && of.area.beside(&line.area) && of.area.left >= line.area.right && of.area.left - line.area.right < 4.0 * line.area.height()
+                other != at
+                    && of.area.beside(&line.area)
+                    && of.area.left >= line.area.right
+                    && of.area.left - line.area.right < 4.0 * line.area.height()
             })
         });
         if let Some(Some(owner)) = owner {
@@ -364,12 +380,14 @@ fn spaced(line: &Line) -> String {
 /// The text after a bullet, or the whole with its number: numbers are referred to.
 fn list_item(text: &str) -> Option<&str> {
     let (label, rest) = text.split_once(' ')?;
-    if matches!(label, "•" | "◦" | "▪" | "‣" | "–" | "—" | "-" | "*" | "·" | "●" | "○" | "■" | "□" | "➢" | "✓" | "∗" | "\u{f0b7}") {
+    if matches!(label, "•" | "◦" | "▪" | "‣" | "–" | "—" | "-" | "*" | "·" | "●" | "○" | "■" | "□" | "➢" | "✓" | "∗" | "\u{f0b7}")
+    {
         return Some(rest.trim_start());
     }
     let inner = label.strip_suffix(['.', ')'])?.trim_start_matches('(');
     let number = !inner.is_empty() && inner.len() <= 3 && inner.bytes().all(|digit| digit.is_ascii_digit());
-    let letter = inner.len() == 1 && inner.bytes().all(|letter| letter.is_ascii_lowercase()) || matches!(inner, "ii" | "iii" | "iv" | "vi" | "vii" | "viii" | "ix");
+    let letter = inner.len() == 1 && inner.bytes().all(|letter| letter.is_ascii_lowercase())
+        || matches!(inner, "ii" | "iii" | "iv" | "vi" | "vii" | "viii" | "ix");
     (number || letter).then_some(text)
 }
 
@@ -386,7 +404,8 @@ fn numbering(text: &str) -> usize {
     let Some((label, _)) = text.split_once(' ') else { return 0 };
     let parts: Vec<&str> = label.trim_end_matches('.').split('.').collect();
     let number = |part: &&str| !part.is_empty() && part.len() <= 3 && part.bytes().all(|digit| digit.is_ascii_digit());
-    let first = |part: &&str| number(part) || (part.len() == 1 && parts.len() > 1 && part.bytes().all(|letter| letter.is_ascii_uppercase()));
+    let first =
+        |part: &&str| number(part) || (part.len() == 1 && parts.len() > 1 && part.bytes().all(|letter| letter.is_ascii_uppercase()));
     if parts.first().is_some_and(first) && parts[1..].iter().all(number) { parts.len() } else { 0 }
 }
 

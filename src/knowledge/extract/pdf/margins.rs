@@ -78,7 +78,9 @@ impl Margins {
                 })
                 .count();
             outer_gone |= row.depth == 0;
-            let repeated = outer_gone && repeats > usize::from(row.depth > 0) && (row.apart || rows.iter().any(|inner| inner.depth == row.depth + 1 && inner.apart && inner.top == row.top));
+            let repeated = outer_gone
+                && repeats > usize::from(row.depth > 0)
+                && (row.apart || rows.iter().any(|inner| inner.depth == row.depth + 1 && inner.apart && inner.top == row.top));
             let proven = row.depth == 0 && row.apart && self.proven.get(&row.slot).is_some_and(|count| *count >= PROVEN);
             if repeated && row.depth == 0 {
                 for slot in row.slot - 1..=row.slot + 1 {

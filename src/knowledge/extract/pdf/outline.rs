@@ -36,7 +36,8 @@ impl Outline {
         if self.levels.is_empty() || text.len() > 300 {
             return None;
         }
-        let without_number = text.split_once(' ').filter(|(label, _)| label.contains(|letter: char| letter.is_ascii_digit())).map(|(_, rest)| rest);
+        let without_number =
+            text.split_once(' ').filter(|(label, _)| label.contains(|letter: char| letter.is_ascii_digit())).map(|(_, rest)| rest);
         let level = |text: &str| self.levels.get(&(page, letters(text))).copied();
         level(text).or_else(|| without_number.and_then(level))
     }
@@ -47,5 +48,10 @@ fn letters(text: &str) -> String {
 }
 
 fn unescaped(text: &str) -> String {
-    text.replace("&lt;", "<").replace("&gt;", ">").replace("&#34;", "\"").replace("&quot;", "\"").replace("&#39;", "'").replace("&amp;", "&")
+    text.replace("&lt;", "<")
+        .replace("&gt;", ">")
+        .replace("&#34;", "\"")
+        .replace("&quot;", "\"")
+        .replace("&#39;", "'")
+        .replace("&amp;", "&")
 }

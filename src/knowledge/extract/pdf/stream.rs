@@ -31,7 +31,9 @@ pub(super) type Give<'a, T> = dyn FnMut(T) -> bool + 'a;
 
 impl<T: Send + 'static> Stream<T> {
     pub(super) fn start(
-        command: Command, allowance: Allowance, parse: fn(BufReader<ChildStdout>, &mut Give<'_, T>) -> io::Result<()>,
+        command: Command,
+        allowance: Allowance,
+        parse: fn(BufReader<ChildStdout>, &mut Give<'_, T>) -> io::Result<()>,
     ) -> io::Result<Self> {
         let mut running = Running::start(command, allowance)?;
         let output = running.output().ok_or_else(|| io::Error::other("a program has no output"))?;

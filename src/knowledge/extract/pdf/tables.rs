@@ -120,13 +120,16 @@ fn find(page: &Page) -> Vec<(Table, HashSet<usize>)> {
 }
 
 fn rows(page: &Page) -> Vec<Row<'_>> {
-    let mut words: Vec<Placed<'_>> = page.lines.iter().flat_map(|line| &line.words).enumerate().map(|(at, word)| Placed { at, word }).collect();
+    let mut words: Vec<Placed<'_>> =
+        page.lines.iter().flat_map(|line| &line.words).enumerate().map(|(at, word)| Placed { at, word }).collect();
     words.sort_by(|one, other| one.area.middle().total_cmp(&other.area.middle()));
     let mut rows: Vec<Row<'_>> = Vec::new();
     for word in words {
         match rows.last_mut() {
             // Compared with the last word, and not with what has grown from many.
-            Some(row) if row.words.last().is_some_and(|last| (word.area.middle() - last.area.middle()).abs() < 0.2 * word.area.height()) => {
+            Some(row)
+                if row.words.last().is_some_and(|last| (word.area.middle() - last.area.middle()).abs() < 0.2 * word.area.height()) =>
+            {
                 row.area.join(&word.area);
                 row.words.push(word);
             }

@@ -31,7 +31,9 @@ pub(super) fn parse(mut output: impl BufRead, give: &mut Give<'_, Page>) -> io::
     while read_line(&mut output, &mut row, MAX_ROW_BYTES)? {
         let Some(row) = Row::read(&row) else { continue };
         if row.level == PAGE {
-            if let Some(done) = reading.replace(Reading::new(&row)) && !give(done.finish()) {
+            if let Some(done) = reading.replace(Reading::new(&row))
+                && !give(done.finish())
+            {
                 return Ok(());
             }
         } else if let Some(reading) = &mut reading {

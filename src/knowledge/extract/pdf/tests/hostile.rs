@@ -67,7 +67,8 @@ fn page(content: Vec<u8>) -> Vec<u8> {
     document(&[
         b"<</Type /Catalog /Pages 2 0 R>>".to_vec(),
         b"<</Type /Pages /Kids [3 0 R] /Count 1>>".to_vec(),
-        b"<</Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R /Resources <</Font <</F 5 0 R>> /XObject <</X 6 0 R>>>>>>".to_vec(),
+        b"<</Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R /Resources <</Font <</F 5 0 R>> /XObject <</X 6 0 R>>>>>>"
+            .to_vec(),
         content,
         b"<</Type /Font /Subtype /Type1 /BaseFont /Helvetica>>".to_vec(),
         stream(b"/X Do /X Do", "/Type /XObject /Subtype /Form /BBox [0 0 9 9] /Resources <</XObject <</X 6 0 R>>>>"),

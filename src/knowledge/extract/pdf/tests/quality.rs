@@ -99,7 +99,18 @@ fn measure(pdf: &str, text: &str) -> Figures {
     };
     let name = Path::new(pdf).file_name().unwrap().to_string_lossy().into_owned();
     let popplers = score(&String::from_utf8_lossy(&output.stdout));
-    Figures { name, pages: summary.pages.unwrap(), ours: score(&plain(&blocks)), popplers, time, poppler_time, processor, poppler_processor, blocks, notes: summary.notes }
+    Figures {
+        name,
+        pages: summary.pages.unwrap(),
+        ours: score(&plain(&blocks)),
+        popplers,
+        time,
+        poppler_time,
+        processor,
+        poppler_processor,
+        blocks,
+        notes: summary.notes,
+    }
 }
 
 #[test]
@@ -120,10 +131,22 @@ fn figures() {
         let speed = |time: Duration| f64::from(figures.pages) / time.as_secs_f64();
         println!(
             "{}: {} pages; words {:.4} (pdftotext {:.4}), order {:.4} (pdftotext {:.4}); {:.0} pages/s (pdftotext {:.0})",
-            figures.name, figures.pages, figures.ours.0, figures.popplers.0, figures.ours.1, figures.popplers.1, speed(figures.time), speed(figures.poppler_time),
+            figures.name,
+            figures.pages,
+            figures.ours.0,
+            figures.popplers.0,
+            figures.ours.1,
+            figures.popplers.1,
+            speed(figures.time),
+            speed(figures.poppler_time),
         );
         let each = |time: Duration| time.as_secs_f64() * 1000.0 / f64::from(figures.pages);
-        println!("    processor time a page {:.1} ms (pdftotext {:.1} ms), memory {} MiB", each(figures.processor), each(figures.poppler_processor), memory());
+        println!(
+            "    processor time a page {:.1} ms (pdftotext {:.1} ms), memory {} MiB",
+            each(figures.processor),
+            each(figures.poppler_processor),
+            memory()
+        );
         figures.notes.iter().for_each(|note| println!("    {note}"));
         let count = |of: fn(&BlockKind) -> bool| figures.blocks.iter().filter(|block| of(&block.kind)).count();
         println!(
@@ -136,7 +159,8 @@ fn figures() {
             count(|kind| *kind == BlockKind::TableRow),
         );
         if let Ok(folder) = std::env::var("SLIPWAY_PDF_BLOCKS") {
-            let told: String = figures.blocks.iter().map(|block| format!("{} {:?} {}\n", block.page.unwrap_or(0), block.kind, block.text)).collect();
+            let told: String =
+                figures.blocks.iter().map(|block| format!("{} {:?} {}\n", block.page.unwrap_or(0), block.kind, block.text)).collect();
             fs::write(Path::new(&folder).join(format!("{}.blocks", figures.name)), told).unwrap();
         }
     }
