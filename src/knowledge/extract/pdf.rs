@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use self::flow::Flow;
 use self::margins::{Margins, NEIGHBOURS};
-use self::ocr::{Ocr, Seen};
+use self::ocr::{Ocr, Pictures, Seen};
 use self::outline::Outline;
 use self::page::Page;
 use self::program::{Allowance, Running, command, find, told};
@@ -155,6 +155,7 @@ impl Extractor for Pdf {
             margins: Margins::default(),
             flow: Flow::new(self.outline(&file)),
             notes: Notes::default(),
+            with_pictures: Pictures::default(),
             pictures: 0,
             began: Instant::now(),
         };
@@ -170,6 +171,7 @@ struct Reading<'a> {
     margins: Margins,
     flow: Flow,
     notes: Notes,
+    with_pictures: Pictures,
     /// Pages that were read by OCR.
     pictures: u32,
     began: Instant,
@@ -238,7 +240,7 @@ impl Reading<'_> {
 
     fn with_picture(&mut self, mut page: Page) -> Page {
         let ocr = &self.pdf.ocr;
-        if !ocr.is_picture(self.reader.file(), &page) {
+        if !ocr.is_picture(self.reader.file(), &page, &mut self.with_pictures) {
             return page;
         }
         let number = page.number;

@@ -15,7 +15,9 @@ pub(super) const NEIGHBOURS: usize = 3;
 const PROVEN: u32 = 4;
 /// Between a header and the text there is this much space, in heights of the header. The head of a table that is set again on
 /// each page has less.
-const SPACE: f32 = 1.0;
+const SPACE: f32 = 1.4;
+/// A row of more parts than these (left, middle, right) is of a table.
+const PARTS: usize = 3;
 /// A line as long as this is no header, whatever its place.
 const MAX_LENGTH: usize = 160;
 
@@ -160,7 +162,7 @@ struct Place {
 fn row(page: &Page, (area, lines): &(Area, Vec<usize>), place: Place) -> Option<Row> {
     let text: Vec<String> = lines.iter().map(|line| page.lines[*line].text()).collect();
     let text = text.join(" ");
-    if text.len() > MAX_LENGTH {
+    if text.len() > MAX_LENGTH || lines.len() > PARTS {
         return None;
     }
     let words = text.split(|letter: char| !letter.is_alphanumeric()).filter(|word| !word.is_empty());

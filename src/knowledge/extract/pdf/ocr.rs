@@ -1,7 +1,8 @@
 //! Reads pages that are pictures: `pdftoppm` rasters one page at a time straight into tesseract.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io::{self, ErrorKind};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -18,6 +19,8 @@ const MAX_OUTPUT_BYTES: u64 = 4 << 20;
 const FEW_WORDS: usize = 12;
 /// A picture that may hold a page's text, in pixels of each side.
 const PICTURE_SIDE: u32 = 500;
+/// So many pages are looked at for pictures at once.
+const PICTURE_PAGES: u32 = 100;
 /// The longest side of the small picture by which an empty page is told.
 const GLANCE_PIXELS: &str = "200";
 const GLANCE_TIME: Duration = Duration::from_secs(20);
@@ -32,6 +35,13 @@ pub(super) struct Ocr {
     /// As tesseract takes them: `eng+deu`.
     languages: String,
     time: Duration,
+}
+
+/// Pages with large pictures, of the stretch of pages that was looked at last.
+#[derive(Debug, Default)]
+pub(super) struct Pictures {
+    looked_at: Range<u32>,
+    pages: HashSet<u32>,
 }
 
 /// What OCR made of a page.
@@ -54,10 +64,16 @@ impl Ocr {
     }
 
     /// Whether the page's text is in a picture: it has next to none and is not empty.
-    pub(super) fn is_picture(&self, file: &Path, page: &Page) -> bool {
+    pub(super) fn is_picture(&self, file: &Path, page: &Page, pictures: &mut Pictures) -> bool {
         match page.words() {
             0 => self.has_ink(file, page.number).unwrap_or(true),
-            1..FEW_WORDS => self.has_picture(file, page.number).unwrap_or(false),
+            1..FEW_WORDS => {
+                if !pictures.looked_at.contains(&page.number) {
+                    let looked_at = page.number..page.number + PICTURE_PAGES;
+                    *pictures = Pictures { pages: self.with_pictures(file, &looked_at).unwrap_or_default(), looked_at };
+                }
+                pictures.pages.contains(&page.number)
+            }
             _ => false,
         }
     }
@@ -75,19 +91,19 @@ impl Ocr {
         Some(pixels.windows(2).any(|pair| pair[0] != pair[1]))
     }
 
-    fn has_picture(&self, file: &Path, page: u32) -> Option<bool> {
-        let number = page.to_string();
-        let mut command = command(self.lister.as_ref()?, ["-list", "-f", &number, "-l", &number]);
+    /// The pages with a picture that may hold a page's text. A program for each page would take longer than all the rest.
+    fn with_pictures(&self, file: &Path, pages: &Range<u32>) -> Option<HashSet<u32>> {
+        let (first, last) = (pages.start.to_string(), (pages.end - 1).to_string());
+        let mut command = command(self.lister.as_ref()?, ["-list", "-f", &first, "-l", &last]);
         command.arg(file);
         let glance = Allowance { memory_bytes: RASTER_MEMORY_BYTES, time: GLANCE_TIME };
         let ended = Running::start(command, glance).and_then(|running| running.finish(glance, MAX_OUTPUT_BYTES)).ok()?;
         let output = String::from_utf8_lossy(&ended.output).into_owned();
         let large = |row: &str| {
-            let side =
-                |at| row.split_whitespace().nth(at).and_then(|side| side.parse::<u32>().ok()).is_some_and(|side| side >= PICTURE_SIDE);
-            side(3) && side(4)
+            let number = |at| row.split_whitespace().nth(at).and_then(|number| number.parse::<u32>().ok());
+            (number(3)? >= PICTURE_SIDE && number(4)? >= PICTURE_SIDE).then(|| number(0)).flatten()
         };
-        Some(output.lines().any(large))
+        Some(output.lines().filter_map(large).collect())
     }
 
     pub(super) fn read(&self, file: &Path, page: &Page) -> Seen {

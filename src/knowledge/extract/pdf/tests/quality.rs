@@ -51,6 +51,20 @@ fn plain(blocks: &[Block]) -> String {
     blocks.iter().map(|block| format!("{}\n", block.text)).collect()
 }
 
+/// The processor time of this process with its ended children.
+fn processor_time() -> Duration {
+    let stat = fs::read_to_string("/proc/self/stat").unwrap();
+    let times = stat.rsplit(')').next().unwrap().split_whitespace().skip(11).take(4);
+    Duration::from_millis(10 * times.map(|ticks| ticks.parse::<u64>().unwrap()).sum::<u64>())
+}
+
+/// The most memory that this process has had, in MiB.
+fn memory() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let most = status.lines().find_map(|row| row.strip_prefix("VmHWM:")).unwrap();
+    most.trim().trim_end_matches(" kB").parse::<u64>().unwrap() >> 10
+}
+
 struct Figures {
     name: String,
     pages: u32,
@@ -59,6 +73,8 @@ struct Figures {
     popplers: (f64, f64),
     time: Duration,
     poppler_time: Duration,
+    processor: Duration,
+    poppler_processor: Duration,
     blocks: Vec<Block>,
     notes: Vec<String>,
 }
@@ -68,12 +84,15 @@ fn measure(pdf: &str, text: &str) -> Figures {
     let file = folder.path().join("manual.pdf");
     fs::write(&file, unpacked(&manual(pdf))).unwrap();
     let twin = words(&String::from_utf8_lossy(&unpacked(&manual(text))));
+    let processor_before = processor_time();
     let began = Instant::now();
     let (blocks, summary) = extract(&super::pdf(), &file).unwrap();
     let time = began.elapsed();
+    let processor = processor_time() - processor_before;
     let began = Instant::now();
     let output = Command::new("pdftotext").arg(&file).arg("-").output().unwrap();
     let poppler_time = began.elapsed();
+    let poppler_processor = processor_time() - processor_before - processor;
     let score = |text: &str| {
         let words = words(text);
         (f1(&words, &twin, 1), f1(&words, &twin, ORDER))
@@ -87,6 +106,8 @@ fn measure(pdf: &str, text: &str) -> Figures {
         popplers,
         time,
         poppler_time,
+        processor,
+        poppler_processor,
         blocks,
         notes: summary.notes,
     }
@@ -118,6 +139,13 @@ fn figures() {
             figures.popplers.1,
             speed(figures.time),
             speed(figures.poppler_time),
+        );
+        let each = |time: Duration| time.as_secs_f64() * 1000.0 / f64::from(figures.pages);
+        println!(
+            "    processor time a page {:.1} ms (pdftotext {:.1} ms), memory {} MiB",
+            each(figures.processor),
+            each(figures.poppler_processor),
+            memory()
         );
         figures.notes.iter().for_each(|note| println!("    {note}"));
         let count = |of: fn(&BlockKind) -> bool| figures.blocks.iter().filter(|block| of(&block.kind)).count();
