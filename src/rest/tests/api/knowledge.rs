@@ -308,7 +308,7 @@ async fn jobs_belong_to_their_knowledge_base_and_can_be_cancelled() {
     let sources = json!([{"name": "wiki", "type": "local", "path": "wiki"}]);
     let made = api.call(Method::POST, "/knowledge-bases", &[], Some(json!({"name": "Other", "sources": sources}))).await;
     assert_eq!(made.status, 201, "{}", made.body);
-    let ingest = |base: &'static str, body: Value| api.call(Method::POST, base, &[("idempotency-key", base)], Some(body));
+    let ingest = async |base: &'static str, body: Value| api.call(Method::POST, base, &[("idempotency-key", base)], Some(body)).await;
     let first = ingest("/knowledge-bases/docs/ingest", json!({"source": {"type": "s3", "bucket": "docs", "prefix": "a/"}})).await;
     let again = ingest("/knowledge-bases/docs/ingest", json!({"source": {"type": "s3", "bucket": "docs", "prefix": "a/"}})).await;
     let other = ingest("/knowledge-bases/other/ingest", json!({"source_name": "wiki"})).await;
