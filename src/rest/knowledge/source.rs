@@ -8,9 +8,6 @@ use slipway_http::Error;
 
 use crate::fields::{self, INGESTION, KNOWLEDGE_BASE};
 
-/// What is beside the type and its own fields.
-const CREDENTIALS: &str = "credentialsSecret";
-
 /// The schema of a source that is read once.
 pub(super) static ONCE: LazyLock<Value> = LazyLock::new(|| INGESTION["properties"]["source"].clone());
 /// The schema of a source of a knowledge base.

@@ -4,7 +4,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
@@ -126,6 +126,18 @@ impl AgentTransport {
             }
         }
     }
+}
+
+async fn collected(mut body: RequestBody) -> Result<Bytes, BoxError> {
+    let mut whole = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame?.into_data() else { continue };
+        if whole.len() + data.len() > PROXIED_BYTES_MAX {
+            return Err(format!("the API server's proxy takes at most {PROXIED_BYTES_MAX} bytes").into());
+        }
+        whole.extend_from_slice(&data);
+    }
+    Ok(whole.freeze())
 }
 
 async fn direct(http: &HttpClient, server: String, request: AgentRequest) -> Result<Response<AgentBody>, TransportError> {
