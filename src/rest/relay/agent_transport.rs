@@ -154,20 +154,6 @@ async fn direct(http: &HttpClient, server: String, request: AgentRequest) -> Res
     }
 }
 
-/// A whole body. (`Limited` makes futures that the compiler cannot prove to be `Send`.)
-async fn collected(mut body: RequestBody) -> Result<Bytes, BoxError> {
-    let mut whole = Vec::new();
-    while let Some(frame) = body.frame().await {
-        if let Ok(piece) = frame?.into_data() {
-            if whole.len() + piece.len() > PROXIED_BYTES_MAX {
-                return Err(format!("the API server's proxy takes {PROXIED_BYTES_MAX} bytes at most").into());
-            }
-            whole.extend_from_slice(&piece);
-        }
-    }
-    Ok(whole.into())
-}
-
 fn sent(request: AgentRequest) -> Result<Request<RequestBody>, TransportError> {
     let (request, content) = build(request)?;
     Ok(request.map(|()| match content {
