@@ -171,10 +171,9 @@ fn a_base_follows_its_source_and_agents_answer_from_it() {
 fn sources_until(agent: &Agent, question: &str, want: impl Fn(&[String]) -> bool) {
     poll(30, || {
         let answer = agent.post("/chat/stream", &json!({"message": question}));
-        let mut lines = answer.body.lines();
-        let data = lines.find(|line| *line == "event: sources").and_then(|_| lines.find_map(|line| line.strip_prefix("data: ")));
-        let data: Value = data.and_then(|data| serde_json::from_str(data).ok()).unwrap_or_default();
-        let sources = data["sources"].as_array().cloned().unwrap_or_default();
+        let mut events = answer.body.lines().filter_map(|line| serde_json::from_str::<Value>(line.strip_prefix("data: ")?).ok());
+        let found = events.find(|event| event["type"] == "sources").unwrap_or_default();
+        let sources = found["sources"].as_array().cloned().unwrap_or_default();
         let sources: Vec<String> = sources.iter().map(|source| source["source"].as_str().unwrap_or_default().to_owned()).collect();
         if want(&sources) { Ok(()) } else { Err(format!("the answer should have other sources: {sources:?}")) }
     });
