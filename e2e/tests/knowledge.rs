@@ -1,5 +1,6 @@
 //! Knowledge bases: filled from a volume and by uploads, searched by REST and by agents, and gone with all that is in them.
 
+use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
@@ -79,6 +80,26 @@ fn found(api: &Caller, query: &str) -> Vec<String> {
     results.iter().map(|result| result["metadata"]["source"].as_str().unwrap_or_default().to_owned()).collect()
 }
 
+/// A page with one line.
+fn pdf(line: &str) -> String {
+    let content = format!("BT /F1 12 Tf 72 720 Td ({line}) Tj ET");
+    let objects = [
+        "<</Type/Catalog/Pages 2 0 R>>".to_owned(),
+        "<</Type/Pages/Kids[3 0 R]/Count 1>>".to_owned(),
+        "<</Type/Page/Parent 2 0 R/MediaBox[0 0 612 792]/Resources<</Font<</F1 4 0 R>>>>/Contents 5 0 R>>".to_owned(),
+        "<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>".to_owned(),
+        format!("<</Length {}>>\nstream\n{content}\nendstream", content.len()),
+    ];
+    let (mut whole, mut places) = ("%PDF-1.4\n".to_owned(), String::new());
+    for (number, object) in (1..).zip(&objects) {
+        writeln!(places, "{:010} 00000 n ", whole.len()).unwrap();
+        writeln!(whole, "{number} 0 obj\n{object}\nendobj").unwrap();
+    }
+    let start = whole.len();
+    write!(whole, "xref\n0 6\n0000000000 65535 f \n{places}trailer\n<</Size 6/Root 1 0 R>>\nstartxref\n{start}\n%%EOF\n").unwrap();
+    whole
+}
+
 /// A volume of the team whose files the test writes. None where the node is another machine.
 struct Volume {
     folder: tempfile::TempDir,
@@ -137,16 +158,17 @@ fn a_base_follows_its_source_and_agents_answer_from_it() {
     volume.write("travel.md", "# Travel\n\nTrains are booked in second class. Flights need the consent of the head of department.\n");
     volume.write("prices.csv", "item,price\ncoffee,2.50\ntea,1.80\n");
     volume.write("broken.docx", "this is no archive");
+    volume.write("keys.pdf", &pdf("The key of the cellar hangs behind the door."));
     base(&team, "docs", &json!({"sources": [{"name": "handbook", "local": {"path": "/"}}]}));
     let empty = base_until(&team, "empty", |base| base["status"]["phase"] == "Empty");
     assert_eq!(empty["status"]["id"], "kb_docs", "{:#}", empty["status"]);
 
     let documents = ingested(&team, "first", "handbook");
-    assert_eq!((&documents["seen"], &documents["changed"], &documents["failed"]), (&json!(4), &json!(3), &json!(1)), "{documents}");
+    assert_eq!((&documents["seen"], &documents["changed"], &documents["failed"]), (&json!(5), &json!(4), &json!(1)), "{documents}");
     let errors = team.get("ingestion first")["status"]["errors"].clone();
     assert!(errors[0]["document"].as_str().is_some_and(|name| name.contains("broken.docx")), "{errors}");
     let ready = base_until(&team, "ready", |base| base["status"]["phase"] == "Ready");
-    assert_eq!((&ready["status"]["documents"], &ready["status"]["failedDocuments"]), (&json!(3), &json!(1)), "{:#}", ready["status"]);
+    assert_eq!((&ready["status"]["documents"], &ready["status"]["failedDocuments"]), (&json!(4), &json!(1)), "{:#}", ready["status"]);
     assert_eq!(condition(&ready, "Ready")["status"], "True");
     let table = team.kubectl("get knowledgebases docs").ok();
     for column in ["PHASE", "DOCUMENTS", "Ready"] {
@@ -160,6 +182,8 @@ fn a_base_follows_its_source_and_agents_answer_from_it() {
     });
     assert!(found(&api, "How many days of vacation do I get?")[0].contains("leave.html"));
     assert!(found(&api, "price of tea")[0].contains("prices.csv"));
+    let keys = api.call("POST", "/docs/search").json(&json!({"query": "cellar key"})).expect(200)["data"]["results"][0].clone();
+    assert_eq!((&keys["metadata"]["filename"], &keys["metadata"]["page"]), (&json!("keys.pdf"), &json!(1)), "{keys:#}");
 
     // An agent is given what is found, and says where it is from.
     let agent = team.agent("helper", &json!({"knowledgeBases": ["kb_docs"]}));

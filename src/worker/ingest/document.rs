@@ -4,6 +4,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Seek};
+use std::time::Duration;
 
 use anyhow::anyhow;
 use sha2::{Digest, Sha256};
@@ -17,6 +18,8 @@ use tracing::debug;
 
 /// Counts up when documents are read or cut in another way, so that all are read anew.
 const READER: u32 = 1;
+/// How long the pages of a PDF may be waited for in all.
+const PDF_TIMEOUT: Duration = Duration::from_secs(3600);
 /// How many chunks are looked up and embedded together.
 const BATCH: usize = 64;
 /// What of a file is looked at to find its format.
@@ -125,7 +128,7 @@ impl Reader {
         mut meta: DocumentMeta,
     ) -> Result<Outcome, Trouble> {
         let mut draft = ingestion.draft().await.map_err(of_database)?;
-        let mut extraction = match Extraction::start(&self.program, format, file.path(), Limits::default()) {
+        let mut extraction = match Extraction::start(&self.program, format, file.path(), limits(format)) {
             Ok(extraction) => extraction,
             Err(unreadable) => return Err(Trouble::Lasting(anyhow!(unreadable))),
         };
@@ -200,6 +203,12 @@ impl io::Write for HashWriter<'_> {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// Pages that are pictures take seconds each.
+fn limits(format: Format) -> Limits {
+    let wait = if format == Format::Pdf { PDF_TIMEOUT } else { Limits::default().wait };
+    Limits { wait, ..Limits::default() }
 }
 
 async fn failed(ingestion: &Ingestion, meta: &DocumentMeta, why: String) -> Result<Outcome, Trouble> {

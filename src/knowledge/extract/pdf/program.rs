@@ -9,7 +9,7 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 
 /// Where programs are looked for.
 const FOLDERS: [&str; 3] = ["/usr/bin", "/usr/local/bin", "/bin"];
@@ -57,10 +57,14 @@ impl Running {
     pub(super) fn start(mut command: Command, allowance: Allowance) -> io::Result<Self> {
         let running = Self { child: command.spawn()? };
         if let Some(pid) = i32::try_from(running.child.id()).ok().and_then(Pid::from_raw) {
-            let bounded = |bytes| Rlimit { current: Some(bytes), maximum: Some(bytes) };
-            prlimit(Some(pid), Resource::As, bounded(allowance.memory_bytes))?;
-            prlimit(Some(pid), Resource::Cpu, bounded(allowance.time.as_secs().max(1)))?;
-            prlimit(Some(pid), Resource::Core, bounded(0))?;
+            // Nobody but root may raise a limit that this process has itself.
+            let lower = |resource, most: u64| {
+                let most = getrlimit(resource).maximum.map_or(most, |own| own.min(most));
+                prlimit(Some(pid), resource, Rlimit { current: Some(most), maximum: Some(most) })
+            };
+            lower(Resource::As, allowance.memory_bytes)?;
+            lower(Resource::Cpu, allowance.time.as_secs().max(1))?;
+            lower(Resource::Core, 0)?;
         }
         Ok(running)
     }
