@@ -34,9 +34,9 @@ mod tests;
 const MAX_PAGES: u32 = 10_000;
 const MAX_TEXT_BYTES: u64 = 64 << 20;
 const MAX_OCR_PAGES: u32 = 500;
-const MAX_OCR_PAGE_TIME: Duration = Duration::from_secs(60);
+const MAX_OCR_PAGE_TIME: Duration = Duration::from_mins(1);
 const MAX_PAGE_TIME: Duration = Duration::from_secs(20);
-const MAX_TIME: Duration = Duration::from_secs(3600);
+const MAX_TIME: Duration = Duration::from_hours(1);
 /// Of each program that prints text; what they really take is some 25 MiB.
 const MAX_PROGRAM_MEMORY_BYTES: u64 = 256 << 20;
 

@@ -143,10 +143,10 @@ fn rows(page: &Page) -> Vec<Row> {
     for depth in 0..ROWS.min(found.len()) {
         let (at, last) = (depth, found.len() - 1 - depth);
         if found[at].0.bottom < page.height * ZONE {
-            rows.extend(row(page, &found[at], Place { depth, apart: apart(at, Some(at + 1)), top: true }));
+            rows.extend(row(page, &found[at], &Place { depth, apart: apart(at, Some(at + 1)), top: true }));
         }
         if found[last].0.top > page.height * (1.0 - ZONE) {
-            rows.extend(row(page, &found[last], Place { depth, apart: apart(last, last.checked_sub(1)), top: false }));
+            rows.extend(row(page, &found[last], &Place { depth, apart: apart(last, last.checked_sub(1)), top: false }));
         }
     }
     rows.sort_by_key(|row| (!row.top, row.depth));
@@ -159,7 +159,7 @@ struct Place {
     top: bool,
 }
 
-fn row(page: &Page, (area, lines): &(Area, Vec<usize>), place: Place) -> Option<Row> {
+fn row(page: &Page, (area, lines): &(Area, Vec<usize>), place: &Place) -> Option<Row> {
     let text: Vec<String> = lines.iter().map(|line| page.lines[*line].text()).collect();
     let text = text.join(" ");
     if text.len() > MAX_LENGTH || lines.len() > PARTS {
@@ -171,7 +171,7 @@ fn row(page: &Page, (area, lines): &(Area, Vec<usize>), place: Place) -> Option<
     let text = words.filter(|word| number(word).is_none()).collect::<Vec<_>>().join(" ");
     #[expect(clippy::cast_possible_truncation, reason = "a place on a page; one out of range is at the edge")]
     let slot = (area.middle() * 2.0).round() as i32;
-    let Place { depth, apart, top } = place;
+    let Place { depth, apart, top } = *place;
     Some(Row { slot, text, numbers, ends, depth, apart, top, lines: lines.clone() })
 }
 

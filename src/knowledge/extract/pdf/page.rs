@@ -64,7 +64,9 @@ pub(super) struct Line {
 impl Line {
     pub(super) fn new(block: u32, words: Vec<Word>) -> Option<Self> {
         let mut area = words.first()?.area;
-        words.iter().for_each(|word| area.join(&word.area));
+        for word in &words {
+            area.join(&word.area);
+        }
         Some(Self { block, area, words })
     }
 

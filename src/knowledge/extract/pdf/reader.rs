@@ -133,13 +133,11 @@ impl Reader {
             state.fonts = Some(Stream::start(command, self.allowance, |output, give| fonts::parse(output, give))?);
         }
         while state.ahead.as_ref().is_none_or(|fonts| fonts.number < page.number) {
-            match state.fonts.as_mut().map(|stream| stream.next(self.patience)) {
-                Some(Next::Page(fonts)) => state.ahead = Some(fonts),
-                _ => {
-                    state.fonts_failed = true;
-                    return Ok(());
-                }
-            }
+            let Some(Next::Page(fonts)) = state.fonts.as_mut().map(|stream| stream.next(self.patience)) else {
+                state.fonts_failed = true;
+                return Ok(());
+            };
+            state.ahead = Some(fonts);
         }
         if let Some(fonts) = state.ahead.as_ref().filter(|fonts| fonts.number == page.number) {
             fonts.tell(page);

@@ -284,7 +284,9 @@ fn has_row_gaps(rows: &[Row<'_>]) -> bool {
 
 fn table(rows: &[Row<'_>], gutters: &Gutters) -> Table {
     let mut area = rows[0].area;
-    rows.iter().for_each(|row| area.join(&row.area));
+    for row in rows {
+        area.join(&row.area);
+    }
     let gaps = gaps(rows);
     let by_gap = has_row_gaps(rows);
     let (least, most) = gaps.iter().fold((f32::MAX, f32::MIN), |(least, most), gap| (least.min(*gap), most.max(*gap)));
@@ -293,13 +295,13 @@ fn table(rows: &[Row<'_>], gutters: &Gutters) -> Table {
     let limit = f32::midpoint(least, most).min(least + 1.5 * ROW_GAP);
     let mut table: Vec<Vec<String>> = Vec::new();
     for (at, row) in rows.iter().enumerate() {
-        let cells = cells(row, gutters);
-        let begins = at == 0 || if by_gap { gaps[at - 1] > limit } else { !cells[0].is_empty() };
+        let parts = cells(row, gutters);
+        let begins = at == 0 || if by_gap { gaps[at - 1] > limit } else { !parts[0].is_empty() };
         if begins {
             table.push(vec![String::new(); gutters.len() + 1]);
         }
-        let Some(last) = table.last_mut() else { continue };
-        for (cell, words) in last.iter_mut().zip(cells) {
+        let Some(current) = table.last_mut() else { continue };
+        for (cell, words) in current.iter_mut().zip(parts) {
             for word in words {
                 if !cell.is_empty() {
                     cell.push(' ');

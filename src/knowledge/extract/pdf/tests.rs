@@ -25,6 +25,10 @@ fn extract(pdf: &Pdf, file: &Path) -> Result<(Vec<Block>, Summary), Unreadable> 
     Ok((blocks, summary))
 }
 
+fn plain(blocks: &[Block]) -> String {
+    blocks.iter().flat_map(|block| [block.text.as_str(), "\n"]).collect()
+}
+
 /// A folder with what `documents.py` makes.
 fn made(kind: &str, folder: TempDir) -> TempDir {
     let script = slipway_peers::repository().join("src/knowledge/extract/pdf/tests/documents.py");

@@ -37,7 +37,7 @@ pub(super) fn parse(mut output: impl BufRead, give: &mut Give<'_, Page>) -> io::
                 return Ok(());
             }
         } else if let Some(reading) = &mut reading {
-            reading.take(row);
+            reading.take(&row);
         }
     }
     // The last page is whole only if the program came to its end; an empty rest of it does no harm.
@@ -83,7 +83,7 @@ impl Reading {
         Self { page, block: 0, words: Vec::new(), count: 0, bytes: 0 }
     }
 
-    fn take(&mut self, row: Row) {
+    fn take(&mut self, row: &Row) {
         match row.level {
             WORD => {
                 self.count += 1;

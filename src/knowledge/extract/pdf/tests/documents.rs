@@ -10,7 +10,7 @@ fn of(blocks: &[Block], kind: BlockKind) -> Vec<&str> {
 fn columns_are_read_one_after_the_other() {
     let folder = made("columns", folder());
     let (blocks, summary) = extract(&pdf(), &folder.path().join("columns.pdf")).unwrap();
-    let text: String = blocks.iter().map(|block| format!("{}\n", block.text)).collect();
+    let text = plain(&blocks);
 
     assert_eq!(summary, Summary { pages: Some(6), notes: vec![] });
     let places: Vec<usize> = (1..=6)
@@ -41,7 +41,7 @@ fn running_headers_and_page_numbers_are_left_out() {
 fn hyphens_at_the_ends_of_lines_are_joined() {
     let folder = made("columns", folder());
     let (blocks, _) = extract(&pdf(), &folder.path().join("columns.pdf")).unwrap();
-    let text: String = blocks.iter().map(|block| format!("{}\n", block.text)).collect();
+    let text = plain(&blocks);
     assert!(text.contains("has line 0 and more examples") || text.contains("has line 0 and more example words"), "{text}");
     assert!(!text.contains("exam-"), "{text}");
 }
@@ -79,7 +79,7 @@ fn manual_of_fhs() -> PathBuf {
 fn pages_that_are_pictures_are_read_by_ocr() {
     let folder = pictures();
     let (blocks, summary) = extract(&pdf(), &folder.path().join("picture.pdf")).unwrap();
-    let seen: String = blocks.iter().filter(|block| block.page == Some(2)).map(|block| format!("{}\n", block.text)).collect();
+    let seen = plain(&blocks.iter().filter(|block| block.page == Some(2)).cloned().collect::<Vec<_>>());
 
     assert!(seen.contains("Utility to concatenate files to standard output"), "{blocks:?}");
     assert!(blocks[0].text.starts_with("This first page has text of its own") && blocks[0].page == Some(1), "{blocks:?}");

@@ -11,7 +11,7 @@ use flate2::write::ZlibEncoder;
 use super::*;
 
 /// A hostile file costs no more than this.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 fn written(content: &[u8]) -> (TempDir, PathBuf) {
     let folder = folder();

@@ -47,10 +47,6 @@ pub(super) fn unpacked(file: &Path) -> Vec<u8> {
     }
 }
 
-fn plain(blocks: &[Block]) -> String {
-    blocks.iter().map(|block| format!("{}\n", block.text)).collect()
-}
-
 /// The processor time of this process with its ended children.
 fn processor_time() -> Duration {
     let stat = fs::read_to_string("/proc/self/stat").unwrap();
@@ -88,11 +84,11 @@ fn measure(pdf: &str, text: &str) -> Figures {
     let began = Instant::now();
     let (blocks, summary) = extract(&super::pdf(), &file).unwrap();
     let time = began.elapsed();
-    let processor = processor_time() - processor_before;
+    let processor = processor_time().saturating_sub(processor_before);
     let began = Instant::now();
     let output = Command::new("pdftotext").arg(&file).arg("-").output().unwrap();
     let poppler_time = began.elapsed();
-    let poppler_processor = processor_time() - processor_before - processor;
+    let poppler_processor = processor_time().saturating_sub(processor_before + processor);
     let score = |text: &str| {
         let words = words(text);
         (f1(&words, &twin, 1), f1(&words, &twin, ORDER))
@@ -124,7 +120,6 @@ fn text_is_no_worse_than_that_of_pdftotext() {
 
 #[test]
 #[ignore = "prints figures, for hack/bench"]
-#[expect(clippy::print_stdout, reason = "prints figures")]
 fn figures() {
     for (pdf, text) in MANUALS {
         let figures = measure(pdf, text);
@@ -159,9 +154,9 @@ fn figures() {
             count(|kind| *kind == BlockKind::TableRow),
         );
         if let Ok(folder) = std::env::var("SLIPWAY_PDF_BLOCKS") {
-            let told: String =
-                figures.blocks.iter().map(|block| format!("{} {:?} {}\n", block.page.unwrap_or(0), block.kind, block.text)).collect();
-            fs::write(Path::new(&folder).join(format!("{}.blocks", figures.name)), told).unwrap();
+            let told = figures.blocks.iter().map(|block| format!("{} {:?} {}\n", block.page.unwrap_or(0), block.kind, block.text));
+            let told: Vec<String> = told.collect();
+            fs::write(Path::new(&folder).join(format!("{}.blocks", figures.name)), told.concat()).unwrap();
         }
     }
 }

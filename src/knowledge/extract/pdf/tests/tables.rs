@@ -1,6 +1,8 @@
 //! Tables of documents that ReportLab made: ruled, with lines above and below, shaded and bare, with cells of many lines,
 //! over many pages. A cell is right when its text stands in its row and column.
 
+use std::fmt::Write as _;
+
 use super::*;
 
 type Rows = Vec<Vec<String>>;
@@ -40,6 +42,7 @@ fn count(tables: &[Rows]) -> usize {
 fn cells_of_generated_tables_are_found_in_their_places() {
     let folder = made("tables", folder());
     let (mut all, mut told, mut correct) = (0, 0, 0);
+    let mut by_document = Vec::new();
     let mut wrong = String::new();
     for number in 0..48 {
         let (blocks, _) = extract(&pdf(), &folder.path().join(format!("tables-{number}.pdf"))).unwrap();
@@ -48,25 +51,29 @@ fn cells_of_generated_tables_are_found_in_their_places() {
         let mut tables = found(&blocks);
         all += count(&truth);
         told += count(&tables);
+        let before = correct;
         for rows in &truth {
             let best = tables.iter().enumerate().map(|(at, table)| (right(rows, table), at)).max();
             let (same, at) = best.unwrap_or_default();
             correct += same;
             if same < count(std::slice::from_ref(rows)) {
-                wrong +=
-                    &format!("document {number}: {same} of {}\n  {:?}\n  {:?}\n", count(std::slice::from_ref(rows)), rows, tables.get(at));
+                let all = count(std::slice::from_ref(rows));
+                writeln!(wrong, "document {number}: {same} of {all}\n  {rows:?}\n  {:?}", tables.get(at)).unwrap();
                 if same == 0 {
-                    wrong += &tables.iter().map(|table| format!("    {:?}\n", &table[..table.len().min(3)])).collect::<String>();
+                    for table in &tables {
+                        writeln!(wrong, "    {:?}", &table[..table.len().min(3)]).unwrap();
+                    }
                 }
             }
             if same > 0 {
                 tables.remove(at);
             }
         }
+        by_document.push((number, correct - before, count(&truth)));
     }
     let f1 = 2.0 * correct as f64 / (all + told) as f64;
     if let Ok(file) = std::env::var("SLIPWAY_PDF_TABLES") {
-        std::fs::write(file, format!("{f1} {correct} {all} {told}\n{wrong}")).unwrap();
+        std::fs::write(file, format!("{f1} {correct} {all} {told}\n{by_document:?}\n{wrong}")).unwrap();
     }
     assert!(f1 >= 0.95, "cell F1 is {f1:.4}: {correct} right of {all}, {told} found\n{wrong}");
 }
