@@ -61,13 +61,16 @@ CREATE FUNCTION slipway.search(kb text, query text, vector slipway.halfvec, top 
     DECLARE
         b slipway.bases := slipway.own_base(kb);
         places integer := least(greatest(top, 1), 100);
-        -- Candidates of each half.
-        depth integer := greatest(50, 2 * places);
+        -- Candidates of each half, of which alone no more are needed than are returned.
+        depth integer := CASE WHEN vector IS NULL OR trim(query) = '' THEN places ELSE greatest(50, 2 * places) END;
         filtered boolean := sources IS NOT NULL OR filenames IS NOT NULL OR documents IS NOT NULL;
         -- Of a document d, whether it is looked in.
         condition text := 'd.base = $1';
-        -- Of a chunk c, whether it is shown.
+        -- Of a chunk c, whether it is shown: asked of few, and of all.
         visible text;
+        all_visible text;
+        -- About how many chunks the base has.
+        total double precision := (SELECT greatest(reltuples, 0) FROM pg_class WHERE oid = format('slipway.%I', b.chunks)::regclass);
         revisions uuid[];
         many bigint;
         near_revisions uuid[] := '{}';
@@ -97,6 +100,7 @@ CREATE FUNCTION slipway.search(kb text, query text, vector slipway.halfvec, top 
             condition := condition || ' AND d.id = ANY ($4)';
         END IF;
         visible := format('(SELECT true FROM slipway.documents d WHERE d.revision = c.revision AND %s)', condition);
+        all_visible := format('c.revision IN (SELECT d.revision FROM slipway.documents d WHERE %s)', condition);
         IF filtered THEN
             EXECUTE format('SELECT array_agg(d.revision), coalesce(sum(d.chunk_count), 0), count(*)
                             FROM (SELECT revision, chunk_count FROM slipway.documents d WHERE d.revision IS NOT NULL AND %s LIMIT 2001) d', condition)
@@ -104,9 +108,10 @@ CREATE FUNCTION slipway.search(kb text, query text, vector slipway.halfvec, top 
             IF many = 0 THEN
                 RETURN;
             END IF;
-            -- Few enough are compared one by one.
-            IF cardinality(revisions) <= 2000 AND many <= 10000 THEN
+            -- Few enough are compared one by one: an index looks at the more vectors, the fewer of them the filter lets through.
+            IF cardinality(revisions) <= 2000 AND (NOT b.indexed OR many <= least(10000, greatest(1000, sqrt(10 * depth * total)))) THEN
                 visible := 'c.revision = ANY ($5)';
+                all_visible := visible;
             ELSE
                 revisions := NULL;
             END IF;
@@ -129,12 +134,12 @@ CREATE FUNCTION slipway.search(kb text, query text, vector slipway.halfvec, top 
             IF coalesce(cardinality(near_revisions), 0) < depth THEN
                 EXECUTE format('SELECT array_agg(n.revision ORDER BY n.distance), array_agg(n.ordinal ORDER BY n.distance)
                                 FROM (SELECT c.revision, c.ordinal, c.embedding <=> $6 AS distance FROM slipway.%s c
-                                      WHERE c.embedding IS NOT NULL AND %s ORDER BY distance LIMIT $7) n', quote_ident(b.chunks), visible)
+                                      WHERE c.embedding IS NOT NULL AND %s ORDER BY distance LIMIT $7) n', quote_ident(b.chunks), all_visible)
                 INTO near_revisions, near_ordinals USING b.uid, sources, filenames, documents, revisions, vector, depth;
             END IF;
         END IF;
 
-        -- Words by how few chunks have them, and of those so many as about 3,000 chunks have.
+        -- Words by how few chunks have them (|| takes them out of their compressed form once), and of those so many as about 3,000 chunks have.
         SELECT array_agg(w.word ORDER BY w.share), array_agg(ln(1 + 1 / w.share) ORDER BY w.share) INTO words, weights
         FROM (SELECT array_to_tsvector(ARRAY[q.word])::text::tsquery AS word, coalesce(f.share, 0.0005)::double precision AS share
               FROM unnest(tsvector_to_array(to_tsvector('english', query))) AS q (word)
@@ -146,18 +151,17 @@ CREATE FUNCTION slipway.search(kb text, query text, vector slipway.halfvec, top 
                 SELECT string_agg(w.word::text, ' | ')::tsquery INTO any_word
                 FROM (SELECT u.word, u.place, sum(1 / (exp(u.weight) - 1)) OVER (ORDER BY u.place) AS share
                       FROM unnest(words, weights) WITH ORDINALITY AS u (word, weight, place)) w
-                WHERE w.place = 1 OR w.share * (SELECT greatest(c.reltuples, 0) FROM pg_class c
-                                                WHERE c.oid = format('slipway.%I', b.chunks)::regclass) <= 3000;
+                WHERE w.place = 1 OR w.share * total <= 3000;
             END IF;
             PERFORM set_config('enable_seqscan', 'off', true);
             EXECUTE format('SELECT array_agg(n.revision ORDER BY n.place), array_agg(n.ordinal ORDER BY n.place)
                             FROM (SELECT m.revision, m.ordinal, row_number() OVER (ORDER BY m.complete DESC, m.weight DESC NULLS LAST, m.revision, m.ordinal) AS place
                                   FROM (SELECT f.revision, f.ordinal, f.complete,
                                                (SELECT sum(w.weight * ts_rank(f.words, w.word)) FROM unnest($6, $7) AS w (word, weight)) AS weight
-                                        FROM ((SELECT c.revision, c.ordinal, true AS complete, c.words FROM slipway.%1$I c
+                                        FROM ((SELECT c.revision, c.ordinal, true AS complete, c.words || '''' AS words FROM slipway.%1$I c
                                                WHERE c.words @@ $8 AND %2$s LIMIT 2000)
                                               UNION ALL
-                                              (SELECT c.revision, c.ordinal, false, c.words FROM slipway.%1$I c
+                                              (SELECT c.revision, c.ordinal, false, c.words || '''' FROM slipway.%1$I c
                                                WHERE c.words @@ $9 AND NOT c.words @@ $8 AND %2$s LIMIT 2000)) f) m
                                   ORDER BY place LIMIT $10) n', b.chunks, visible)
             INTO text_revisions, text_ordinals

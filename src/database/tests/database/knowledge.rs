@@ -462,8 +462,9 @@ async fn many_doors_share_few_connections_of_a_pgbouncer() {
         admin.ensure_base(&spec(team, "kb_docs", 1)).await.unwrap();
         for n in 0..4 {
             let base = open(&bouncer.url(&login.user, &login.password, admin.database()), team, "kb_docs");
+            // One after the other: a login takes long in a build without optimisation.
+            base.fix_model("mini", 2).await.unwrap();
             work.push(async move {
-                base.fix_model("mini", 2).await.unwrap();
                 let ingestion = begin(&base, &format!("i{n}"), &format!("s{n}")).await;
                 for m in 0..5 {
                     let chunks = vec![chunk(0, &format!("words of {team}"), Some(vec![1.0, 1.0]))];

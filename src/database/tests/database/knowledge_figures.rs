@@ -40,8 +40,8 @@ async fn measure(count: usize) {
         let mut chunks = Vec::new();
         for n in 0..CHUNKS_PER_DOCUMENT {
             let (vector, cluster) = clusters.next();
-            // Words of a subject, common words, and rare ones, in about the length of 512 tokens.
-            let words: Vec<_> = (0..300)
+            // Words of a subject, common words, and rare ones.
+            let words: Vec<_> = (0..100)
                 .map(|n| match n % 3 {
                     0 => format!("subject{cluster}w{}", clusters.dice.below(50)),
                     1 => format!("common{}", clusters.dice.below(clusters_of_words(n))),

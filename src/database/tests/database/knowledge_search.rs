@@ -118,7 +118,7 @@ async fn search_finds_what_an_exact_computation_finds() {
     let vectors: Vec<_> = (0..COUNT).map(|_| clusters.next()).collect();
     filled(&platform, &base, &vectors).await;
     let only: Vec<_> = vectors.iter().map(|(vector, _)| vector.clone()).collect();
-    let queries: Vec<_> = (0..30).map(|_| clusters.next()).collect();
+    let queries: Vec<_> = (0..20).map(|_| clusters.next()).collect();
     for indexed in [false, true] {
         let ingestion = begin(&base, if indexed { "two" } else { "one" }, "s3").await;
         ingestion.settle(if indexed { 1_000 } else { u32::MAX }).await.unwrap();
