@@ -132,7 +132,7 @@ impl Registered for Controller {
                 self.request_all();
             }
             Change::Database { ready: true } => self.request_all(),
-            Change::Child(..) | Change::Database { .. } | Change::RowsInTheWay(_) => {}
+            Change::Child(..) | Change::Database { .. } | Change::Knowledge | Change::RowsInTheWay(_) => {}
         }
     }
 
