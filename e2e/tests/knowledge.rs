@@ -205,7 +205,7 @@ fn a_base_follows_its_source_and_agents_answer_from_it() {
     team.kubectl("delete knowledgebase docs --wait").ok();
     base(&team, "docs", &json!({}));
     base_until(&team, "empty", |base| base["status"]["phase"] == "Empty");
-    assert_eq!(found(&api, "price of tea"), [String::new(); 0]);
+    assert!(found(&api, "price of tea").is_empty());
 }
 
 /// Asks until the answer's sources are as wanted: a pod that runs since before an ingestion may know an older state.
@@ -274,12 +274,15 @@ fn a_file_is_uploaded_found_by_its_team_alone_and_deleted() {
     let Some(theirs) = Caller::of(&other) else { return };
     theirs.call("POST", "").json(&json!({"name": "Docs"})).expect(201);
     poll(60, || match theirs.call("POST", "/kb_docs/search").json(&json!({"query": "gate"})).send() {
-        reply if reply.status == 200 => Ok(assert_eq!(reply.json()["data"]["results"], json!([]))),
+        reply if reply.status == 200 => {
+            assert_eq!(reply.json()["data"]["results"], json!([]));
+            Ok(())
+        }
         reply => Err(format!("the worker should be there: {reply:?}")),
     });
 
     let path = format!("/kb_docs/documents/{}", document["id"].as_str().unwrap());
     let gone = api.call("DELETE", &path).send();
     assert!(matches!(gone.status, 200 | 204), "{gone:?}");
-    assert_eq!(found(&api, "When is the gate shut?"), [String::new(); 0]);
+    assert!(found(&api, "When is the gate shut?").is_empty());
 }

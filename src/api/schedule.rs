@@ -110,11 +110,11 @@ fn has(bits: u64, number: i8) -> bool {
 fn bits(field: &'static str, text: &str, least: u8, most: u8, names: &[&str]) -> Result<u64, ScheduleError> {
     let malformed = || ScheduleError::Malformed { field, text: text.to_owned(), least, most };
     let number = |word: &str| {
-        let named = names.iter().position(|name| word.eq_ignore_ascii_case(name)).and_then(|at| u8::try_from(at).ok());
+        let spelled = names.iter().position(|name| word.eq_ignore_ascii_case(name)).and_then(|at| u8::try_from(at).ok());
         let plain = || Some(word).filter(|word| word.bytes().all(|byte| byte.is_ascii_digit())).and_then(|word| word.parse().ok());
-        named.map(|at| at + least).or_else(plain).filter(|number| (least..=most).contains(number))
+        spelled.map(|at| at + least).or_else(plain).filter(|number| (least..=most).contains(number))
     };
-    let mut bits = 0_u64;
+    let mut all = 0_u64;
     for part in text.split(',') {
         let (range, step) = match part.split_once('/') {
             Some((range, step)) => (range, Some(step.parse::<u8>().ok().filter(|step| *step > 0).ok_or_else(malformed)?)),
@@ -131,9 +131,9 @@ fn bits(field: &'static str, text: &str, least: u8, most: u8, names: &[&str]) ->
         if from > to {
             return Err(malformed());
         }
-        bits |= (from..=to).step_by(usize::from(step.unwrap_or(1))).fold(0, |bits, number| bits | (1 << number));
+        all |= (from..=to).step_by(usize::from(step.unwrap_or(1))).fold(0, |some, number| some | (1 << number));
     }
-    Ok(bits)
+    Ok(all)
 }
 
 #[cfg(test)]

@@ -49,7 +49,7 @@ impl Form {
     /// The next piece. After `Finished` the rest of the body, which means nothing, is not read.
     pub async fn next(&mut self) -> Result<Piece, Error> {
         loop {
-            if let Some(piece) = self.parser.next()? {
+            if let Some(piece) = self.parser.piece()? {
                 return Ok(piece);
             }
             match self.body.next().await? {

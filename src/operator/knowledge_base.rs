@@ -154,11 +154,11 @@ async fn reconcile(controller: &Controller, key: &Key) -> Next<write::Error> {
     }
     let mut before = base.status.clone().unwrap_or_default();
     before.conditions = condition::ours(before.conditions);
-    let found = context.caches.ingestions.in_namespace(&key.namespace);
+    let all = context.caches.ingestions.in_namespace(&key.namespace);
     let of_base = |ingestion: &&Ingestion| ids::knowledge_base_name(&ingestion.spec.knowledge_base) == key.name;
-    let ingestions: Vec<&Ingestion> = found.iter().filter_map(|(_, ingestion)| ingestion.0.as_ref().ok()).filter(of_base).collect();
+    let ingestions: Vec<&Ingestion> = all.iter().filter_map(|(_, ingestion)| ingestion.0.as_ref().ok()).filter(of_base).collect();
     let is_under_way = ingestions.iter().any(|ingestion| !status::phase(ingestion).is_final());
-    let (obstacle, content) = content(controller, key, base, is_under_way).await;
+    let (obstacle, found) = content(controller, key, base, is_under_way).await;
     let now = Timestamp::now();
     let (schedules, due) = schedule::turns(base, &before.schedules, now);
     if !matches!(&obstacle, Some(Obstacle::Fault(fault)) if fault.reason != "FieldInvalid") {
@@ -169,7 +169,7 @@ async fn reconcile(controller: &Controller, key: &Key) -> Next<write::Error> {
     let next = schedules.iter().map(|source| source.next_at.0).min();
     let is_waiting = matches!(obstacle, Some(Obstacle::Waits(_)));
     let model = context.settings.embedding_model();
-    let facts = Facts { base, obstacle, content: content.as_ref(), model, ingestions: &ingestions, schedules, now };
+    let facts = Facts { base, obstacle, content: found.as_ref(), model, ingestions: &ingestions, schedules, now };
     let status = status::status(facts, &before);
     if status != before {
         context.write_status(base, &status, MANAGER).await?;
@@ -208,19 +208,19 @@ async fn content(controller: &Controller, key: &Key, base: &KnowledgeBase, is_un
     let ttl = if is_under_way { COUNTS_TTL_UNDER_WAY } else { COUNTS_TTL };
     let is_fresh = |known: &&Counted| known.uid == uid && known.at.elapsed() < ttl;
     let known = controller.counted(|counted| counted.get(key).filter(is_fresh).cloned());
-    let content = match known {
+    let found = match known {
         Some(known) => known.content,
         None => match tenancy.base(&uid).await {
-            Ok(Some(content)) => {
-                let counted = Counted { uid, at: Instant::now(), content: content.clone() };
+            Ok(Some(found)) => {
+                let counted = Counted { uid, at: Instant::now(), content: found.clone() };
                 controller.counted(|all| all.insert(key.clone(), counted));
-                content
+                found
             }
             Ok(None) => return (away("its place in the database is gone and is made again".to_owned()), None),
             Err(why) => return (away(why), None),
         },
     };
-    (invalid(base).map(Obstacle::Fault), Some(content))
+    (invalid(base).map(Obstacle::Fault), Some(found))
 }
 
 /// What the schema cannot say.

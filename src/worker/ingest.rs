@@ -35,7 +35,7 @@ use upload::UploadedFile;
 /// The ingestion and its heartbeat.
 const CONNECTIONS: u32 = 2;
 /// How long another ingestion of the same source is waited for. The Job tries again.
-const MAX_WAIT: Duration = Duration::from_secs(600);
+const MAX_WAIT: Duration = Duration::from_mins(10);
 /// How often it is looked for whether that one has ended.
 const WAIT_INTERVAL: Duration = Duration::from_secs(5);
 

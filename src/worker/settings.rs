@@ -52,9 +52,10 @@ impl Settings {
     /// A faulty value is replaced by its default, so that the rest can be checked, too.
     pub(crate) fn read(lookup: impl Fn(&str) -> Option<OsString>) -> (Self, Refusal) {
         let mut faults = Vec::new();
-        let mut value = |name: &str| match lookup(name)?.into_string() {
-            Ok(value) => Some(value).filter(|value| !value.is_empty()),
-            Err(_) => {
+        let mut value = |name: &str| {
+            if let Ok(value) = lookup(name)?.into_string() {
+                Some(value).filter(|value| !value.is_empty())
+            } else {
                 faults.push(format!("{name} is not valid UTF-8"));
                 None
             }

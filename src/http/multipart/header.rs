@@ -15,12 +15,11 @@ pub(super) fn parameters(value: &str) -> Option<BTreeMap<String, String>> {
     let mut rest = value.split_once(';').map_or("", |(_, rest)| rest).trim();
     while !rest.is_empty() {
         let (name, after) = rest.split_once('=')?;
-        let (value, after) = match after.trim_start().strip_prefix('"') {
-            Some(quoted) => unquoted(quoted)?,
-            None => {
-                let end = after.find(';').unwrap_or(after.len());
-                (after[..end].trim().to_owned(), &after[end..])
-            }
+        let (value, after) = if let Some(quoted) = after.trim_start().strip_prefix('"') {
+            unquoted(quoted)?
+        } else {
+            let end = after.find(';').unwrap_or(after.len());
+            (after[..end].trim().to_owned(), &after[end..])
         };
         if parameters.insert(name.trim().to_ascii_lowercase(), value).is_some() {
             return None;
@@ -79,7 +78,7 @@ mod tests {
     fn a_filename_is_read_as_clients_write_it() {
         for (value, expected) in [
             (r#"form-data; name="file"; filename="a.pdf""#, Some("a.pdf")),
-            (r#"form-data; name=file; filename=a.pdf"#, Some("a.pdf")),
+            (r"form-data; name=file; filename=a.pdf", Some("a.pdf")),
             (r#"form-data; name="file"; filename="a; \"b\".pdf""#, Some(r#"a; "b".pdf"#)),
             (r#"form-data; name="file"; filename="C:\docs\a.pdf""#, Some(r"C:\docs\a.pdf")),
             (r#"form-data; name="file"; filename="a%22b.pdf""#, Some(r#"a"b.pdf"#)),

@@ -46,13 +46,15 @@ impl Parser {
     }
 
     /// The next piece; `None` if more has to be pushed first.
-    pub fn next(&mut self) -> Result<Option<Piece>, Error> {
+    pub fn piece(&mut self) -> Result<Option<Piece>, Error> {
         loop {
             match self.state {
-                State::Start => match self.start()? {
-                    true => self.state = State::Boundary,
-                    false => return Ok(None),
-                },
+                State::Start => {
+                    if !self.start()? {
+                        return Ok(None);
+                    }
+                    self.state = State::Boundary;
+                }
                 State::Boundary => match self.after_boundary()? {
                     Some(State::Finished) => {
                         self.state = State::Finished;
@@ -181,7 +183,7 @@ mod tests {
         let mut pushed = form.chunks(size.max(1));
         let (mut parts, mut open) = (Vec::new(), None);
         loop {
-            match parser.next().map_err(|error| error.message().to_owned())? {
+            match parser.piece().map_err(|error| error.message().to_owned())? {
                 Some(Piece::Head(head)) => open = Some((head, Vec::new())),
                 Some(Piece::Data(data)) => open.as_mut().unwrap().1.extend_from_slice(&data),
                 Some(Piece::End) => parts.push(open.take().unwrap()),
@@ -213,7 +215,7 @@ mod tests {
             ),
             ("--b--\r\n".to_owned(), Vec::new()),
         ] {
-            for size in 1..form.len() + 1 {
+            for size in 1..=form.len() {
                 assert_eq!(parsed("b", form.as_bytes(), size), Ok(expected.clone()), "{form:?} in pieces of {size}");
             }
         }
@@ -222,7 +224,7 @@ mod tests {
     #[test]
     fn a_broken_form_is_refused_with_the_reason() {
         for (form, word) in [
-            ("".to_owned(), "it ends"),
+            (String::new(), "it ends"),
             ("x".to_owned(), "does not begin"),
             (format!("preamble\r\n--b\r\n{HEAD}\r\n\r\nx\r\n--b--"), "does not begin"),
             (format!("--c\r\n{HEAD}\r\n\r\nx\r\n--c--"), "does not begin"),
@@ -249,10 +251,10 @@ mod tests {
     fn it_holds_little_besides_what_was_pushed_last() {
         let mut parser = Parser::new("boundary");
         parser.push(format!("--boundary\r\n{HEAD}\r\n\r\n").as_bytes());
-        assert!(matches!(parser.next(), Ok(Some(Piece::Head(_)))));
+        assert!(matches!(parser.piece(), Ok(Some(Piece::Head(_)))));
         for _ in 0..1000 {
             parser.push(&[b'\r'; 1000]);
-            while parser.next().unwrap().is_some() {}
+            while parser.piece().unwrap().is_some() {}
             assert!(parser.buffer.len() < 16, "{}", parser.buffer.len());
         }
     }

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test says what went wrong by panicking")]
 
+use std::fmt::Write as _;
+
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -55,7 +57,7 @@ async fn parts(form: &mut Form) -> Result<String, Error> {
                 length = 0;
             }
             Piece::Data(data) => length += data.len(),
-            Piece::End => told += &format!("={length};"),
+            Piece::End => write!(told, "={length};").unwrap(),
             Piece::Finished => return Ok(told),
         }
     }
@@ -135,7 +137,7 @@ async fn a_form_is_read_whole_or_refused() {
         // What is refused early may not be read to its end.
         let _ = stream.write_all(body.as_bytes()).await;
         let answer = rest(stream).await;
-        assert!(answer.contains(expected), "{:.60}…: {answer}", body);
+        assert!(answer.contains(expected), "{body:.60}…: {answer}");
     }
     let other = begin(address, "/form", "content-type: text/plain\r\ncontent-length: 0").await;
     assert!(rest(other).await.starts_with("HTTP/1.1 415"));

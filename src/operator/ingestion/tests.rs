@@ -48,15 +48,16 @@ impl Cluster {
                 self.statuses.lock().unwrap().push(sent()["status"].clone());
                 (200, sent())
             }
-            ("PATCH", ["jobs", _]) => match *self.refuses.lock().unwrap() {
-                Some(why) => (403, json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "message": why, "code": 403})),
-                None => {
+            ("PATCH", ["jobs", _]) => {
+                if let Some(why) = *self.refuses.lock().unwrap() {
+                    (403, json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "message": why, "code": 403}))
+                } else {
                     let mut job = sent();
                     (job["metadata"]["uid"], job["metadata"]["resourceVersion"]) = (json!("j"), json!("7"));
                     self.jobs.lock().unwrap().push(job.clone());
                     (201, job)
                 }
-            },
+            }
             ("POST", ["events"]) => {
                 self.events.lock().unwrap().push(sent()["reason"].as_str().unwrap().to_owned());
                 (201, sent())

@@ -113,7 +113,7 @@ impl Knowledge {
         match admin.admit(&home.team, &home.uid, user).await {
             Ok(()) => drop(locked(&self.admitted).insert(home.team.clone(), (known.0, known.1, Instant::now()))),
             Err(fault) => {
-                tracing::warn!(team = home.team, fault = self.noted(&fault), "a team's login was not let in to its knowledge bases")
+                tracing::warn!(team = home.team, fault = self.noted(&fault), "a team's login was not let in to its knowledge bases");
             }
         }
     }
@@ -204,7 +204,7 @@ impl Tenancy {
 impl From<IngestionState> for Progress {
     fn from(state: IngestionState) -> Self {
         let report = state.report;
-        let stage = match (state.ended_at, report.phase.as_str()) {
+        let reached = match (state.ended_at, report.phase.as_str()) {
             (Some(_), "succeeded") => Stage::Completed,
             (Some(_), _) => Stage::Failed,
             (None, _) => Stage::Running,
@@ -212,7 +212,7 @@ impl From<IngestionState> for Progress {
         let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         let (whole, documents): (Vec<_>, Vec<_>) = report.errors.into_iter().partition(|error| error.key == WHOLE);
         Self {
-            stage,
+            stage: reached,
             documents: IngestedDocuments {
                 seen: count(report.seen),
                 changed: count(report.changed),
@@ -226,7 +226,7 @@ impl From<IngestionState> for Progress {
                 .into_iter()
                 .map(|error| DocumentError { document: cut(error.key, 512), message: cut(error.error, 1024) })
                 .collect(),
-            failure: whole.into_iter().next_back().map(|error| error.error).filter(|_| stage == Stage::Failed),
+            failure: whole.into_iter().next_back().map(|error| error.error).filter(|_| reached == Stage::Failed),
         }
     }
 }

@@ -44,10 +44,7 @@ pub(super) async fn pass(call: &Call, base: &str, request: Request) -> Result<St
     }
     let headers = request.headers().clone();
     let mut form = Form::new(&headers, request.into_body(LIMITS))?;
-    let begun = match form.is_too_large() {
-        true => Err(too_large()),
-        false => file(&mut form).await,
-    };
+    let begun = if form.is_too_large() { Err(too_large()) } else { file(&mut form).await };
     let described = match begun {
         Ok(described) => described,
         Err(error) => {

@@ -165,9 +165,9 @@ impl WorkerCall<'_> {
         let mut given = headers::to_agent(&call.headers, &call.id, endpoint.token.as_ref());
         given.remove(header::CONTENT_TYPE);
         given.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
-        let content = content(body, &mut given);
+        let sent_body = content(body, &mut given);
         let key = Key::new(team.namespace(), worker::NAME);
-        let request = AgentRequest { method, path, headers: given, content };
+        let request = AgentRequest { method, path, headers: given, content: sent_body };
         let sent = timeout(response_timeout, transport.send(&key, endpoint.address, request)).await;
         let response = match sent {
             Ok(Ok(response)) => response,

@@ -16,7 +16,7 @@ pub(super) fn tool(kb_id: &str, taken: &BTreeSet<String>) -> String {
         return plain;
     }
     // One of them is free: there are fewer tools.
-    (0_u32..).map(|attempt| with_digest(&plain, kb_id, attempt)).find(|name| !taken.contains(name)).unwrap_or(plain)
+    (0..=u32::MAX).map(|attempt| with_digest(&plain, kb_id, attempt)).find(|name| !taken.contains(name)).unwrap_or(plain)
 }
 
 fn letter(letter: char) -> char {

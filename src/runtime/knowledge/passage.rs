@@ -23,6 +23,7 @@ pub(crate) struct Passage {
 
 /// Where a passage stands, as callers are told.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[expect(clippy::struct_field_names, reason = "callers know the field as source")]
 pub(crate) struct Source {
     /// The document's address, or what else its source calls it.
     pub(crate) source: String,

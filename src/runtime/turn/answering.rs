@@ -361,7 +361,7 @@ impl<'a> Answering<'a> {
         // What a guard withheld, and a call without its result, are not for later prompts.
         let answered = self.said.last().is_some_and(|message| !message.content.iter().any(|part| matches!(part, Content::ToolCall(_))));
         let whole = answered && matches!(stop, Stop::EndTurn | Stop::MaxTokens | Stop::MaxRounds);
-        let steps = (called && whole && self.agent.guards.is_empty()).then(|| self.said.clone()).unwrap_or_default();
+        let steps = if called && whole && self.agent.guards.is_empty() { self.said.clone() } else { Vec::new() };
         // What a guard says in place of an answer has no sources.
         let sources = if stop == Stop::Guard { Vec::new() } else { self.findings.sources() };
         let parts = Parts { steps, sources }.write();

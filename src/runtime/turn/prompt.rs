@@ -76,15 +76,13 @@ pub(super) async fn first(
         return fit(agent, request).await.map(|prompt| First { prompt, has_passages: !known.passages.is_empty() });
     };
     let mut without = Request { system: system(agent, order, &known.memories, false), ..request.clone() };
-    match fit(agent, request).await {
-        Ok(prompt) => Ok(First { prompt, has_passages: true }),
-        // A question that fits alone is answered.
-        Err(_) => {
-            without.messages.pop();
-            without.messages.push(plain);
-            fit(agent, without).await.map(|prompt| First { prompt, has_passages: false })
-        }
+    if let Ok(prompt) = fit(agent, request).await {
+        return Ok(First { prompt, has_passages: true });
     }
+    // A question that fits alone is answered.
+    without.messages.pop();
+    without.messages.push(plain);
+    fit(agent, without).await.map(|prompt| First { prompt, has_passages: false })
 }
 
 /// A further round: what was shown, what the model said, and what its tools answered.

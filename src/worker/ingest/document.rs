@@ -19,7 +19,7 @@ use tracing::debug;
 /// Counts up when documents are read or cut in another way, so that all are read anew.
 const READER: u32 = 1;
 /// How long the pages of a PDF may be waited for in all.
-const PDF_TIMEOUT: Duration = Duration::from_secs(3600);
+const PDF_TIMEOUT: Duration = Duration::from_hours(1);
 /// How many chunks are looked up and embedded together.
 const BATCH: usize = 64;
 /// What of a file is looked at to find its format.

@@ -13,7 +13,7 @@ use super::document::{Outcome, Reader, Trouble};
 use super::heartbeat::{Heartbeat, Progress};
 
 /// How long a database or a source that is away is waited for, over and over. The Job tries again after that.
-const MAX_OUTAGE: Duration = Duration::from_secs(300);
+const MAX_OUTAGE: Duration = Duration::from_mins(5);
 const RETRY_INTERVAL: Duration = Duration::from_secs(3);
 
 pub(super) struct Run {
@@ -92,7 +92,9 @@ async fn traverse(ingestion: &Ingestion, progress: &Progress, source: &dyn Sourc
             Ok(Step::Page { items, skipped, rest }) => {
                 outage = Outage::default();
                 page(ingestion, progress, source, reader, &items).await?;
-                skipped.iter().for_each(|skipped| note(progress, skipped));
+                for skipped in &skipped {
+                    note(progress, skipped);
+                }
                 traversal = rest;
             }
             Err(error) if error.kind() == SourceErrorKind::Unavailable && outage.goes_on() => {

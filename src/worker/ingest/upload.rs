@@ -57,6 +57,7 @@ impl Source for UploadedFile {
     }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "so it is a function for map_err")]
 fn of_database(fault: slipway_database::Fault) -> SourceError {
     let kind = if fault.is_passing() { SourceErrorKind::Unavailable } else { SourceErrorKind::Broken };
     SourceError::new(kind, fault.to_string())

@@ -211,7 +211,7 @@ async fn searches_go_on_while_the_index_is_built() {
     }
     assert!(building.await.unwrap() && searches > 2, "{searches}");
     // Two builds at once are one.
-    let (one, two) = futures::future::join(base.build(1_000), other.build(1_000)).await;
+    let (one, two) = Box::pin(futures::future::join(base.build(1_000), other.build(1_000))).await;
     assert!(one.unwrap() || two.unwrap());
 }
 

@@ -45,7 +45,7 @@ fn chunking() {
                     chunker.push(block, &mut |_| number += 1);
                 }
                 chunker.finish(&mut |_| number += 1);
-                best = best.min(processor_time() - started);
+                best = best.min(processor_time().checked_sub(started).unwrap());
             }
             let speed = bytes as f64 / best.as_secs_f64() / 1e6;
             println!("{model}, chunks of {tokens}: {number} chunks in {best:?}, {speed:.1} MB/s a core");

@@ -37,7 +37,7 @@ impl Worker {
         let line = format!("{} {}", request.method(), request.path());
         let header = |name: &str| request.headers().get(name).map_or("", |value| value.to_str().unwrap()).to_owned();
         let (filename, token) = (header("x-filename"), header("x-slipway-token"));
-        let limits = BodyLimits { bytes: 101 << 20, pause: Duration::from_secs(20), total: Duration::from_secs(60) };
+        let limits = BodyLimits { bytes: 101 << 20, pause: Duration::from_secs(20), total: Duration::from_mins(1) };
         let mut body = request.into_body(limits);
         let mut length = 0;
         let bytes = loop {

@@ -250,7 +250,7 @@ fn evaluations_search_as_conversations_do() {
     body["judge_model"] = json!("openai:/gpt-4o");
     let judged = platform.run(&body);
     let found = ["retrieval_relevance", "retrieval_groundedness", "retrieval_sufficiency"].map(|scorer| value(&judged, scorer));
-    assert_eq!(found.map(|value| (value * 2.0).round()), [2.0, 1.0, 0.0], "{judged}");
+    assert!(found.iter().zip([1.0, 0.5, 0.0]).all(|(value, wanted): (&f64, f64)| (value - wanted).abs() < 0.25), "{judged}");
     for report in [&words, &judged] {
         for scorer in scorers.as_array().unwrap() {
             let skipped = score(report, 1, scorer.as_str().unwrap());

@@ -1,6 +1,6 @@
 //! The real binary on a port of its own, against a real PostgreSQL with pgvector and the built-in embedding model.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
+#![expect(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "helpers of tests fail as tests do, and show what was said")]
 
 mod content;
 mod process;
