@@ -20,7 +20,7 @@ const FEW_WORDS: usize = 12;
 /// A picture that may hold a page's text, in pixels of each side.
 const PICTURE_SIDE: u32 = 500;
 /// So many pages are looked at for pictures at once.
-const PICTURE_PAGES: u32 = 100;
+const PICTURE_PAGES: u32 = 500;
 /// The longest side of the small picture by which an empty page is told.
 const GLANCE_PIXELS: &str = "200";
 const GLANCE_TIME: Duration = Duration::from_secs(20);
