@@ -12,13 +12,17 @@ pub(super) struct Atom {
 }
 
 /// The last atom of a full chunk. A chunk is at least half full, but for the sake of whole table rows and lines of code. The
-/// atoms begin behind `before` tokens, and there is at least one.
+/// atoms begin behind `before` tokens, and there is at least one; all may be more than the limit.
 pub(super) fn last_atom(atoms: &[Atom], before: u32, limit: u32, in_row: bool) -> usize {
     let half = limit / 2;
-    let (mut whole, mut part, mut piece) = (None, None, None);
+    let (mut whole, mut part, mut piece, mut last) = (None, None, None, 0);
     let mut sum = before;
     for (at, atom) in atoms.iter().enumerate() {
         sum += atom.tokens;
+        if sum > limit {
+            break;
+        }
+        last = at;
         match atom.edge {
             Edge::Block if in_row || sum >= half => whole = Some(at),
             Edge::Head if in_row => whole = Some(at),
@@ -27,7 +31,7 @@ pub(super) fn last_atom(atoms: &[Atom], before: u32, limit: u32, in_row: bool) -
             _ => {}
         }
     }
-    whole.or(part).or(piece).unwrap_or(atoms.len() - 1)
+    whole.or(part).or(piece).unwrap_or(last)
 }
 
 /// The first atom of the overlap: at a sentence or paragraph if that leaves half of the overlap, else at a word. The number of
@@ -69,6 +73,8 @@ mod tests {
         ] {
             assert_eq!(last_atom(&atoms(&edges), 0, 8, in_row), expected, "{edges:?}");
         }
+        assert_eq!(last_atom(&atoms(&[Word, Word, Sentence, Block]), 2, 4, false), 1, "what does not fit is no end");
+        assert_eq!(last_atom(&atoms(&[Word, Word]), 4, 4, false), 0);
     }
 
     #[test]

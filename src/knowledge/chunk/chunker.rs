@@ -18,6 +18,7 @@ const MIN_SECTION_SHARE: u32 = 16;
 /// Headings without text between stay together up to this share of the size.
 const MAX_HEADINGS_SHARE: u32 = 4;
 
+/// Cuts one document after the other. Memory: 2 MiB for known words, and the text of about two chunks.
 pub struct Chunker<C> {
     counts: Counts<C>,
     size: ChunkSize,
@@ -99,9 +100,12 @@ impl<C: TokenCounter> Chunker<C> {
         }
     }
 
-    /// Passes on the rest.
-    pub fn finish(mut self, sink: &mut impl FnMut(Chunk)) {
+    /// Passes on the rest. Then the next document may come, whose words are partly known.
+    pub fn finish(&mut self, sink: &mut impl FnMut(Chunk)) {
         self.close(sink);
+        self.section = Section::default();
+        self.head = None;
+        (self.base, self.path_tokens, self.ordinal) = (0, 0, 0);
     }
 
     /// What a block changes for the text that follows: sections, and the table's head.

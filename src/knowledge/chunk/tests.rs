@@ -209,7 +209,17 @@ fn check(blocks: &[Block], size: ChunkSize) -> Result<(), TestCaseError> {
         prop_assert_eq!(chunk.hash, <[u8; 32]>::from(Sha256::digest(&embedded)));
     }
     prop_assert!(document[covered..].trim().is_empty(), "the end is missing: {:?}", &document[covered..]);
-    prop_assert_eq!(found, counted(letters, blocks, size));
+    // Again, after another document.
+    let (mut again, mut chunker) = (Vec::new(), Chunker::new(size, letters as fn(&str) -> u32));
+    for block in blocks.iter().rev() {
+        chunker.push(block, &mut |_| {});
+    }
+    chunker.finish(&mut |_| {});
+    for block in blocks {
+        chunker.push(block, &mut |chunk| again.push(chunk));
+    }
+    chunker.finish(&mut |chunk| again.push(chunk));
+    prop_assert_eq!(found, again);
     Ok(())
 }
 

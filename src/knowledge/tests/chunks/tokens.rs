@@ -33,7 +33,8 @@ fn tokens_of_chunks_are_those_of_the_model() {
         let tokens = EmbeddingTokens::open(model, &variables).unwrap();
         for (blocks, size) in documents.iter().flat_map(|blocks| [256, 384, 512].map(|size| (blocks, size))) {
             for chunk in chunks(blocks, ChunkSize { tokens: size, overlap: size / 10 }, counter(model)) {
-                let counted = tokens.count(&chunk.embedded());
+                // Line by line, as texts of more than a kilobyte are counted in slices, and a cut may add a token.
+                let counted: u32 = chunk.embedded().split_inclusive('\n').map(|line| tokens.count(line)).sum();
                 assert_eq!(chunk.tokens, counted, "{model}: {:?}", chunk.embedded());
                 assert!(counted <= size, "{model}: {counted} of {size}: {:?}", chunk.embedded());
             }
