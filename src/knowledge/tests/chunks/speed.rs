@@ -46,12 +46,8 @@ fn chunking() {
                     }
                     chunker.finish(&mut |_| number += 1);
                 }
-<<<<<<< HEAD
                 chunker.finish(&mut |_| number += 1);
                 best = best.min(processor_time().checked_sub(started).unwrap());
-=======
-                best = best.min(processor_time() - started);
->>>>>>> k-chunk
             }
             let speed = bytes as f64 / best.as_secs_f64() / 1e6;
             println!("{model}, chunks of {tokens}: {number} chunks in {best:?}, {speed:.1} MB/s a core");
