@@ -70,7 +70,7 @@ async fn embedding() {
         std::fs::write(std::env::temp_dir().join(format!("chunks-{tokens}.json")), serde_json::to_string(&texts).unwrap()).unwrap();
         let (started, computed) = (Instant::now(), processor_time());
         passages.embed(&texts).await.unwrap();
-        let (took, computed) = (started.elapsed().as_secs_f64(), (processor_time() - computed).as_secs_f64());
+        let (took, computed) = (started.elapsed().as_secs_f64(), (processor_time().checked_sub(computed).unwrap()).as_secs_f64());
         let (chunks, rate) = (texts.len(), texts.len() as f64 / took);
         let of_core = texts.len() as f64 / computed;
         println!("chunks of {tokens}: {chunks} of {sum} tokens in {took:.2} s, {rate:.1} chunks/s, {of_core:.1} in a second of a core");
