@@ -146,3 +146,33 @@ async fn begin(base: &KnowledgeBase, config: &IngestionConfig) -> anyhow::Result
         sleep(WAIT_INTERVAL).await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use slipway_api::ingestion::Source;
+
+    use super::*;
+
+    #[test]
+    fn every_source_of_the_kind_is_one_that_can_be_opened() {
+        for source in [
+            json!({"local": {"path": "handbook"}}),
+            json!({"s3": {"bucket": "docs", "prefix": "a/", "region": "eu-central-1", "endpoint": "https://s3.example.com"}}),
+            json!({"googleDrive": {"folderId": "0AB"}}),
+            json!({"confluence": {"baseUrl": "https://a.example.com/wiki", "spaceKey": "ENG"}}),
+            json!({"jira": {"baseUrl": "https://a.example.com", "projectKey": "ENG"}}),
+            json!({"jira": {"baseUrl": "https://a.example.com", "jql": "project = ENG"}}),
+            json!({"databricks": {"host": "https://a.example.com", "path": "/Volumes/a/b/c"}}),
+            json!({"databricks": {"host": "https://a.example.com", "path": "a.b.c", "warehouseId": "7"}}),
+        ] {
+            let mut source = source;
+            if source.get("local").is_none() {
+                source["credentialsSecret"] = json!("login");
+            }
+            let kind: Source = serde_json::from_value(source.clone()).unwrap();
+            let config: SourceConfig = serde_json::from_value(kind.config().unwrap()).unwrap_or_else(|error| panic!("{source}: {error}"));
+            config.validate().unwrap_or_else(|error| panic!("{source}: {error}"));
+        }
+    }
+}
