@@ -70,6 +70,21 @@ pub(crate) struct Message {
     created_at: String,
     trace_id: Option<String>,
     interrupted: Option<bool>,
+    /// What was found in knowledge bases for the answer.
+    sources: Option<Vec<MessageSource>>,
+}
+
+/// Where a passage stands that was found for an answer.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct MessageSource {
+    /// The document's address, or what else its source calls it.
+    source: String,
+    filename: String,
+    page: Option<u32>,
+    document_id: String,
+    chunk_id: String,
+    kb_id: String,
+    score: f64,
 }
 
 /// Whether an answer is being made, and what there is of it.
