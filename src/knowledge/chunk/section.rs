@@ -81,9 +81,7 @@ fn write_path(titles: &[String], line: &mut String) {
 fn begins_with(text: &str, titles: &[String]) -> bool {
     let mut lines = text.lines();
     titles.iter().all(|title| {
-        lines.next().is_some_and(|line| {
-            line == title || (line.starts_with(title.as_str()) && title.chars().count() == MAX_HEADING_CHARS)
-        })
+        lines.next().is_some_and(|line| line == title || (line.starts_with(title.as_str()) && title.chars().count() == MAX_HEADING_CHARS))
     })
 }
 

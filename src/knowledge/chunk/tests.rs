@@ -120,10 +120,7 @@ fn rows_stay_whole_under_a_copy_of_their_tables_head() {
 fn a_row_longer_than_a_chunk_is_cut_at_cells() {
     let row = "| one two tree | four five six | nine ten more | last |";
     let found = chunks(&[block(TableHead, "| h |"), block(TableRow, row)], 12, 0);
-    assert_eq!(
-        texts(&found),
-        ["| h |", "| h |\n| one two tree | four five six |", "| h |\nnine ten more | last |"]
-    );
+    assert_eq!(texts(&found), ["| h |", "| h |\n| one two tree | four five six |", "| h |\nnine ten more | last |"]);
 }
 
 #[test]

@@ -86,15 +86,7 @@ const fn vertex_ai(name: &'static str, dimensions: usize) -> CatalogEntry {
 }
 
 const fn known(provider: Provider, name: &'static str, dimensions: usize) -> CatalogEntry {
-    CatalogEntry {
-        provider,
-        name,
-        dimensions,
-        shortens: false,
-        window: UNKNOWN_WINDOW,
-        tokenizer: Tokenizer::Unknown,
-        prefixes: ["", ""],
-    }
+    CatalogEntry { provider, name, dimensions, shortens: false, window: UNKNOWN_WINDOW, tokenizer: Tokenizer::Unknown, prefixes: ["", ""] }
 }
 
 /// The limit of pgvector.

@@ -89,7 +89,9 @@ mod tests {
         // From the OpenAI cookbook, "How to count tokens with tiktoken".
         let (own, other) = (opened("text-embedding-3-small"), opened("gemini-embedding-001"));
         assert!(own.exact() && !other.exact());
-        for (text, cl100k, o200k) in [("tiktoken is great!", 6, 6), ("antidisestablishmentarianism", 6, 6), ("2 + 2 = 4", 7, 7), ("お誕生日おめでとう", 9, 8)] {
+        for (text, cl100k, o200k) in
+            [("tiktoken is great!", 6, 6), ("antidisestablishmentarianism", 6, 6), ("2 + 2 = 4", 7, 7), ("お誕生日おめでとう", 9, 8)]
+        {
             assert_eq!((own.count(text), other.count(text)), (cl100k, o200k), "{text}");
         }
     }

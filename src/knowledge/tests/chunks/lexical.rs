@@ -21,7 +21,9 @@ impl Lexical {
     /// For each question the chunks that have a word of it, best first.
     pub(crate) fn ranked(&self, questions: &[String], chunks: &[String], most: usize) -> Vec<Vec<usize>> {
         self.0.psql("TRUNCATE questions, chunks");
-        self.insert(questions, |id, text| format!("INSERT INTO questions VALUES ({id}, replace(plainto_tsquery('english', {text})::text, '&', '|')::tsquery);"));
+        self.insert(questions, |id, text| {
+            format!("INSERT INTO questions VALUES ({id}, replace(plainto_tsquery('english', {text})::text, '&', '|')::tsquery);")
+        });
         self.insert(chunks, |id, text| format!("INSERT INTO chunks VALUES ({id}, to_tsvector('english', {text}));"));
         let rows = self.0.psql(&format!(
             "WITH words AS (SELECT q.id, w.word, w.word::tsquery AS query FROM questions q, unnest(string_to_array(q.words::text, ' | ')) w (word)),

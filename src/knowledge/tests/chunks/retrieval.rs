@@ -36,7 +36,7 @@ impl Corpus {
             let (mut place, mut begins) = (0, Vec::new());
             for block in &blocks {
                 if matches!(block.kind, BlockKind::Heading(_)) {
-                    begins.push((place, block.text.ends_with('?').then(|| corpus.questions.len())));
+                    begins.push((place, block.text.ends_with('?').then_some(corpus.questions.len())));
                     if block.text.ends_with('?') {
                         corpus.questions.push(block.text.clone());
                     }
