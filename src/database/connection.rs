@@ -208,6 +208,38 @@ impl Door {
         }
     }
 
+    /// A transaction in one round trip: its beginning, a statement, its end. The statement's values are part of its words, so that
+    /// they are the caller's to quote; its rows come as text.
+    pub(crate) async fn script<T>(
+        &self,
+        statement: &str,
+        none: impl Fn() -> T,
+        take: impl Fn(&mut T, PgRow) -> Result<(), Fault>,
+    ) -> Result<T, Fault> {
+        let words = AssertSqlSafe(Arc::<str>::from(format!("{}; {statement}; COMMIT", self.beginning.as_str()))).into_sql_str();
+        let mut dead = 0;
+        loop {
+            let mut answer = none();
+            let mut work = self.reach().await?;
+            let mut rows = work.fetch(sqlx::raw_sql(words.clone()));
+            let end = loop {
+                match rows.try_next().await {
+                    Ok(Some(row)) => take(&mut answer, row)?,
+                    end => break end,
+                }
+            };
+            drop(rows);
+            match end {
+                Ok(_) => {
+                    work.settled = true;
+                    return Ok(answer);
+                }
+                Err(error) if dead < self.most && is_dead(&error) => dead += 1,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
     /// A connection. Whether one that was idle still lives, the first question tells, which is asked anew if not.
     async fn reach(&self) -> Result<Work, Fault> {
         Ok(Work { connection: self.pool().acquire().await?, settled: false })

@@ -1,12 +1,14 @@
 //! Search: one function of the database, which fuses the nearest vectors and the best matches in full text.
 
+use std::fmt::Write;
+
+use pgvector::HalfVector;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use super::base::{KnowledgeBase, half};
-use super::types::small;
 use crate::Fault;
-use crate::connection::{ask, in_time};
+use crate::connection::in_time;
 use crate::conversation::clean;
 
 pub const MAX_RESULTS: u32 = 100;
@@ -66,20 +68,21 @@ impl KnowledgeBase {
         let given = |list: &[String]| (!list.is_empty()).then(|| list.iter().map(|word| clean(word)).collect::<Vec<_>>());
         let filter = &query.filter;
         let (sources, filenames, documents) = (given(&filter.sources), given(&filter.filenames), given(&filter.document_ids));
+        // In one round trip: four would take longer than the search itself.
+        let statement = format!(
+            "SELECT * FROM slipway.search({}, {}, {}, {}, {}, {}, {}, {})",
+            quoted(&self.kb),
+            quoted(&text),
+            vector.map_or_else(|| "NULL".to_owned(), |vector| format!("'{}'::halfvec", written(&vector))),
+            query.top_k.clamp(1, MAX_RESULTS),
+            query.min_score.filter(|score| score.is_finite()).map_or_else(|| "NULL".to_owned(), |score| format!("{score:?}::float8")),
+            list(sources.as_deref()),
+            list(filenames.as_deref()),
+            list(documents.as_deref()),
+        );
         in_time(async {
-            let question = || {
-                ask("SELECT * FROM slipway.search($1, $2, $3, $4, $5, $6, $7, $8)")
-                    .bind(&*self.kb)
-                    .bind(&text)
-                    .bind(&vector)
-                    .bind(small(query.top_k.clamp(1, MAX_RESULTS)))
-                    .bind(query.min_score)
-                    .bind(&sources)
-                    .bind(&filenames)
-                    .bind(&documents)
-            };
             self.door
-                .one(question, Vec::new, |hits: &mut Vec<Hit>, row| {
+                .script(&statement, Vec::new, |hits: &mut Vec<Hit>, row| {
                     hits.push(hit(&row)?);
                     Ok(())
                 })
@@ -87,6 +90,29 @@ impl KnowledgeBase {
         })
         .await
     }
+}
+
+/// A caller's words as a literal in which nothing can be mistaken for SQL: hexadecimal digits.
+fn quoted(text: &str) -> String {
+    format!("convert_from(decode('{}', 'hex'), 'UTF8')", hex::encode(text))
+}
+
+fn list(words: Option<&[String]>) -> String {
+    words.map_or_else(
+        || "NULL".to_owned(),
+        |words| format!("ARRAY[{}]::text[]", words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(", ")),
+    )
+}
+
+/// As PostgreSQL reads a vector.
+fn written(vector: &HalfVector) -> String {
+    let mut text = String::with_capacity(vector.as_slice().len() * 12);
+    for value in vector.as_slice() {
+        text.push(if text.is_empty() { '[' } else { ',' });
+        // A string takes whatever is written to it.
+        let _ = write!(text, "{}", value.to_f32());
+    }
+    text + "]"
 }
 
 fn hit(row: &PgRow) -> Result<Hit, Fault> {
@@ -109,4 +135,19 @@ fn hit(row: &PgRow) -> Result<Hit, Fault> {
         vector_rank: number("vector_rank")?,
         text_rank: number("text_rank")?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_of_a_callers_words_is_sql() {
+        for text in ["'; drop table x; --", "\\'", "$$", "ü", ""] {
+            let literal = quoted(text);
+            let digits = literal.strip_prefix("convert_from(decode('").and_then(|rest| rest.strip_suffix("', 'hex'), 'UTF8')")).unwrap();
+            assert!(digits.bytes().all(|byte| byte.is_ascii_hexdigit()), "{literal}");
+        }
+        assert_eq!(written(&HalfVector::from_f32_slice(&[0.5, -1.0, 0.000_061])), "[0.5,-1,0.00006097555]");
+    }
 }
