@@ -82,7 +82,8 @@ CREATE FUNCTION slipway.search(kb text, query text, vector slipway.halfvec, top 
         any_word tsquery;
         text_revisions uuid[] := '{}';
         text_ordinals integer[] := '{}';
-        halves integer := 0;
+        -- The score of what is first in all that is searched, times 11. Words count half, as measured in docs/knowledge.md.
+    best double precision := 0;
     BEGIN
         IF vector IS NOT NULL AND vector_dims(vector) IS DISTINCT FROM b.dimensions THEN
             IF b.dimensions IS NOT NULL THEN
@@ -118,7 +119,7 @@ CREATE FUNCTION slipway.search(kb text, query text, vector slipway.halfvec, top 
         END IF;
 
         IF vector IS NOT NULL THEN
-            halves := 1;
+            best := 1;
             IF b.indexed AND revisions IS NULL THEN
                 -- In whatever order an index gives them: it compares rounded vectors, so they are put in order after it. (+ 0 keeps
                 -- the planner from taking them as sorted.)
@@ -146,7 +147,7 @@ CREATE FUNCTION slipway.search(kb text, query text, vector slipway.halfvec, top 
               LEFT JOIN slipway.frequencies f ON f.base = b.uid AND f.word = q.word
               ORDER BY 2 LIMIT 24) w;
         IF numnode(whole) > 0 THEN
-            halves := halves + 1;
+            best := best + 0.5;
             IF words IS NOT NULL AND stems::text NOT LIKE '%!%' THEN
                 SELECT string_agg(w.word::text, ' | ')::tsquery INTO any_word
                 FROM (SELECT u.word, u.place, sum(1 / (exp(u.weight) - 1)) OVER (ORDER BY u.place) AS share
@@ -173,7 +174,7 @@ CREATE FUNCTION slipway.search(kb text, query text, vector slipway.halfvec, top 
             SELECT ''chunk_'' || replace(c.revision::text, ''-'', '''') || ''_'' || c.ordinal, c.ordinal, c.page, c.section, c.content, c.tokens,
                    d.id, d.source, d.key, d.uri, d.filename, f.score, 1 - (c.embedding <=> $5), f.near::integer, f.read::integer
             FROM (SELECT revision, ordinal, n.place AS near, r.place AS read,
-                         ((coalesce(1.0 / (60 + n.place), 0) + coalesce(1.0 / (60 + r.place), 0)) * 61 / $6)::double precision AS score
+                         ((coalesce(1.0 / (10 + n.place), 0) + coalesce(0.5 / (10 + r.place), 0)) * 11 / $6)::double precision AS score
                   FROM unnest($1, $2) WITH ORDINALITY AS n (revision, ordinal, place)
                   FULL JOIN unnest($3, $4) WITH ORDINALITY AS r (revision, ordinal, place) USING (revision, ordinal)
                   ORDER BY score DESC, near NULLS LAST, read LIMIT $7) f
@@ -181,5 +182,5 @@ CREATE FUNCTION slipway.search(kb text, query text, vector slipway.halfvec, top 
             JOIN slipway.documents d ON d.revision = f.revision
             WHERE $8 IS NULL OR f.score >= $8
             ORDER BY f.score DESC, f.near NULLS LAST, f.read', b.chunks)
-        USING near_revisions, near_ordinals, text_revisions, text_ordinals, vector, greatest(halves, 1), places, least_score;
+        USING near_revisions, near_ordinals, text_revisions, text_ordinals, vector, greatest(best, 0.5), places, least_score;
     END $$;
