@@ -82,8 +82,8 @@ CREATE FUNCTION slipway.search(kb text, query text, vector slipway.halfvec, top 
         any_word tsquery;
         text_revisions uuid[] := '{}';
         text_ordinals integer[] := '{}';
-        -- The score of what is first in all that is searched, times 11. Words count half, as measured in docs/knowledge.md.
-    best double precision := 0;
+        -- The weight of all that is searched: vectors 1, words a half, as docs/knowledge.md has measured.
+        best double precision := 0;
     BEGIN
         IF vector IS NOT NULL AND vector_dims(vector) IS DISTINCT FROM b.dimensions THEN
             IF b.dimensions IS NOT NULL THEN
