@@ -260,7 +260,8 @@ async fn a_file_of_100_mib_is_taken_and_one_byte_more_is_not() {
         assert_eq!(send(&api, form(&[(FILE_HEAD, &vec![b'x'; length])])).await.0.as_u16(), status, "{length} bytes");
     }
     let bytes: Vec<_> = worker.asked().iter().map(|asked| asked.bytes).collect();
-    assert_eq!(bytes, [Some(100 * MIB), None]);
+    // Where its length says so, the larger one does not get as far as the worker.
+    assert!(bytes[0] == Some(100 * MIB) && bytes[1..].iter().all(Option::is_none), "{bytes:?}");
     // What is known to be too large is refused before it is sent.
     let mut stream = begun(&api, 101 * MIB).await;
     let mut head = [0; 12];

@@ -245,7 +245,8 @@ fn evaluations_search_as_conversations_do() {
     let words = platform.run(&request(1, &scorers, &cases));
     let value = |report: &Value, scorer: &str| score(report, 0, scorer)["value"].as_f64().unwrap();
     assert!(value(&words, "retrieval_relevance") > 0.4 && value(&words, "retrieval_sufficiency") > 0.99, "{words}");
-    assert!(value(&words, "retrieval_groundedness") > 0.99, "the echo of question and context is grounded: {words}");
+    // The stub repeats the question, whose words stand in the passages, and what is said around the case's context.
+    assert!((0.2..0.8).contains(&value(&words, "retrieval_groundedness")), "{words}");
     let mut body = request(2, &scorers, &cases);
     body["judge_model"] = json!("openai:/gpt-4o");
     let judged = platform.run(&body);
