@@ -82,7 +82,9 @@ CREATE FUNCTION slipway.search(kb text, query text, vector slipway.halfvec, top 
         any_word tsquery;
         text_revisions uuid[] := '{}';
         text_ordinals integer[] := '{}';
-        -- The weight of all that is searched: vectors 1, words a half, as docs/knowledge.md has measured.
+        -- How many of these have all words of the query.
+        text_complete bigint := 0;
+        -- The weight of all that is searched: vectors and matches of all words 1, others a half, as docs/knowledge.md has measured.
         best double precision := 0;
     BEGIN
         IF vector IS NOT NULL AND vector_dims(vector) IS DISTINCT FROM b.dimensions THEN
@@ -147,7 +149,6 @@ CREATE FUNCTION slipway.search(kb text, query text, vector slipway.halfvec, top 
               LEFT JOIN slipway.frequencies f ON f.base = b.uid AND f.word = q.word
               ORDER BY 2 LIMIT 24) w;
         IF numnode(whole) > 0 THEN
-            best := best + 0.5;
             IF words IS NOT NULL AND stems::text NOT LIKE '%!%' THEN
                 SELECT string_agg(w.word::text, ' | ')::tsquery INTO any_word
                 FROM (SELECT u.word, u.place, sum(1 / (exp(u.weight) - 1)) OVER (ORDER BY u.place) AS share
@@ -155,8 +156,8 @@ CREATE FUNCTION slipway.search(kb text, query text, vector slipway.halfvec, top 
                 WHERE w.place = 1 OR w.share * total <= 3000;
             END IF;
             PERFORM set_config('enable_seqscan', 'off', true);
-            EXECUTE format('SELECT array_agg(n.revision ORDER BY n.place), array_agg(n.ordinal ORDER BY n.place)
-                            FROM (SELECT m.revision, m.ordinal, row_number() OVER (ORDER BY m.complete DESC, m.weight DESC NULLS LAST, m.revision, m.ordinal) AS place
+            EXECUTE format('SELECT array_agg(n.revision ORDER BY n.place), array_agg(n.ordinal ORDER BY n.place), count(*) FILTER (WHERE n.complete)
+                            FROM (SELECT m.revision, m.ordinal, m.complete, row_number() OVER (ORDER BY m.complete DESC, m.weight DESC NULLS LAST, m.revision, m.ordinal) AS place
                                   FROM (SELECT f.revision, f.ordinal, f.complete,
                                                (SELECT sum(w.weight * ts_rank(f.words, w.word)) FROM unnest($6, $7) AS w (word, weight)) AS weight
                                         FROM ((SELECT c.revision, c.ordinal, true AS complete, c.words || '''' AS words FROM slipway.%1$I c
@@ -165,16 +166,17 @@ CREATE FUNCTION slipway.search(kb text, query text, vector slipway.halfvec, top 
                                               (SELECT c.revision, c.ordinal, false, c.words || '''' FROM slipway.%1$I c
                                                WHERE c.words @@ $9 AND NOT c.words @@ $8 AND %2$s LIMIT 2000)) f) m
                                   ORDER BY place LIMIT $10) n', b.chunks, visible)
-            INTO text_revisions, text_ordinals
+            INTO text_revisions, text_ordinals, text_complete
             USING b.uid, sources, filenames, documents, revisions, coalesce(words, '{}'), coalesce(weights, '{}'), whole, any_word, depth;
             PERFORM set_config('enable_seqscan', 'on', true);
+            best := best + CASE WHEN text_complete > 0 THEN 1 ELSE 0.5 END;
         END IF;
 
         RETURN QUERY EXECUTE format('
             SELECT ''chunk_'' || replace(c.revision::text, ''-'', '''') || ''_'' || c.ordinal, c.ordinal, c.page, c.section, c.content, c.tokens,
                    d.id, d.source, d.key, d.uri, d.filename, f.score, 1 - (c.embedding <=> $5), f.near::integer, f.read::integer
             FROM (SELECT revision, ordinal, n.place AS near, r.place AS read,
-                         ((coalesce(1.0 / (10 + n.place), 0) + coalesce(0.5 / (10 + r.place), 0)) * 11 / $6)::double precision AS score
+                         ((coalesce(1.0 / (10 + n.place), 0) + coalesce(CASE WHEN r.place <= $9 THEN 1.0 ELSE 0.5 END / (10 + r.place), 0)) * 11 / $6)::double precision AS score
                   FROM unnest($1, $2) WITH ORDINALITY AS n (revision, ordinal, place)
                   FULL JOIN unnest($3, $4) WITH ORDINALITY AS r (revision, ordinal, place) USING (revision, ordinal)
                   ORDER BY score DESC, near NULLS LAST, read LIMIT $7) f
@@ -182,5 +184,5 @@ CREATE FUNCTION slipway.search(kb text, query text, vector slipway.halfvec, top 
             JOIN slipway.documents d ON d.revision = f.revision
             WHERE $8 IS NULL OR f.score >= $8
             ORDER BY f.score DESC, f.near NULLS LAST, f.read', b.chunks)
-        USING near_revisions, near_ordinals, text_revisions, text_ordinals, vector, greatest(best, 0.5), places, least_score;
+        USING near_revisions, near_ordinals, text_revisions, text_ordinals, vector, greatest(best, 0.5), places, least_score, text_complete;
     END $$;
