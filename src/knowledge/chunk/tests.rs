@@ -177,7 +177,7 @@ fn any_text() -> impl Strategy<Value = String> {
 
 fn documents() -> impl Strategy<Value = Vec<Block>> {
     let blocks = (kinds(), any_text(), proptest::option::of(1..9_u32));
-    proptest::collection::vec(blocks.prop_map(|(kind, text, page)| Block { kind, text, page }), 0..24)
+    proptest::collection::vec(blocks.prop_map(|(kind, text, page)| Block { kind, text: text.trim().to_owned(), page }), 0..24)
 }
 
 /// What every list of chunks must be.
