@@ -266,7 +266,7 @@ impl<C: TokenCounter> Chunker<C> {
     /// Passes on the text before an atom as a chunk, unless it is blank.
     fn emit(&mut self, next: usize, sink: &mut impl FnMut(Chunk)) {
         let (own, end) = (self.start(self.carried), self.start(next));
-        if self.buffer[own..end].trim_ascii().is_empty() {
+        if self.buffer[own..end].trim().is_empty() {
             return;
         }
         let raw = &self.buffer[..end];
