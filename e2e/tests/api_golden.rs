@@ -3,6 +3,7 @@
 
 mod evaluations;
 mod feedback;
+mod knowledge;
 mod open;
 mod platform;
 mod stock;

@@ -50,7 +50,7 @@ fn base_until(team: &Team, what: &str, want: impl Fn(&Value) -> bool) -> Value {
 }
 
 /// The installed REST API, as a developer of the team calls it: workers answer the platform alone.
-struct Caller {
+pub(crate) struct Caller {
     api: Api,
     token: String,
 }
@@ -62,7 +62,12 @@ impl Caller {
         Some(Self { api: Api::installed()?, token: team.token("developer") })
     }
 
-    fn call(&self, method: &str, path: &str) -> Call {
+    #[track_caller]
+    pub(crate) fn admin(team: &Team) -> Option<Self> {
+        Some(Self { api: Api::installed()?, token: team.token("admin") })
+    }
+
+    pub(crate) fn call(&self, method: &str, path: &str) -> Call {
         self.api.call(method, &format!("/knowledge-bases{path}")).token(&self.token)
     }
 }
@@ -223,11 +228,12 @@ fn sources_until(agent: &Agent, question: &str, want: impl Fn(&[String]) -> bool
 
 const BOUNDARY: &str = "e2e-boundary";
 
-/// A form with one file.
-fn form(filename: &str, media: &str, content: &str) -> String {
-    format!(
+/// A form with one file, and its type.
+pub(crate) fn form(filename: &str, media: &str, content: &str) -> (String, String) {
+    let whole = format!(
         "--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"file\"; filename=\"{filename}\"\r\nContent-Type: {media}\r\n\r\n{content}\r\n--{BOUNDARY}--\r\n"
-    )
+    );
+    (format!("multipart/form-data; boundary={BOUNDARY}"), whole)
 }
 
 #[test]
@@ -245,9 +251,9 @@ fn a_file_is_uploaded_found_by_its_team_alone_and_deleted() {
         "{made:#}"
     );
     let upload = |name: &str, text: &str| {
-        let media = format!("multipart/form-data; boundary={BOUNDARY}");
+        let (media, file) = form(name, "text/html", text);
         poll(60, || {
-            let reply = api.call("POST", "/kb_docs/ingest").body(&media, form(name, "text/html", text)).send();
+            let reply = api.call("POST", "/kb_docs/ingest").body(&media, file.clone()).send();
             // Its worker may be on its way.
             if reply.status == 503 { Err(format!("{reply:?}")) } else { Ok(reply) }
         })
