@@ -29,9 +29,9 @@ fn knowledge_bases_answer_as_written_down() {
     let question = json!({"query": "When is the gate shut?"});
     golden.keep("POST /knowledge-bases/{id}/search of nothing", &answered("POST", "/kb_docs/search", &question));
     let (media, file) = form("rules.html", "text/html", "<h1>Rules</h1><p>The gate closes at ten in the evening.</p>");
-    let begin = || api.call("POST", "/kb_docs/ingest").body(&media, file.clone()).send();
+    let send_file = || api.call("POST", "/kb_docs/ingest").body(&media, file.clone()).send();
     let job = |begun: &Reply| format!("/kb_docs/jobs/{}", begun.json()["data"]["job_id"].as_str().unwrap());
-    let begun = begin();
+    let begun = send_file();
     golden.keep("POST /knowledge-bases/{id}/ingest", &begun);
     let first = job(&begun);
     let ended = poll(120, || match api.call("GET", &first).send() {
@@ -45,7 +45,7 @@ fn knowledge_bases_answer_as_written_down() {
     golden.keep("GET /knowledge-bases/{id}/documents", &documents);
     let document = documents.json()["data"][0]["id"].as_str().unwrap().to_owned();
     golden.keep("DELETE /knowledge-bases/{id}/documents/{doc}", &api.call("DELETE", &format!("/kb_docs/documents/{document}")).send());
-    let cancelled = api.call("POST", &format!("{}/cancel", job(&begin()))).send();
+    let cancelled = api.call("POST", &format!("{}/cancel", job(&send_file()))).send();
     golden.keep_but("POST /knowledge-bases/{id}/jobs/{job_id}/cancel", &cancelled, &["started_at", "finished_at"]);
     let counted = ["document_count", "chunk_count", "embedding_dim", "last_job_id"];
     let replaced = api.call("PUT", "/kb_docs").json(&json!({"name": "Docs", "chunk_size": 256})).send();
