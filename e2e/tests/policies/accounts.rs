@@ -98,6 +98,8 @@ fn manager(team: &Team, name: &str, user_name: &str) {
     let named: &[&str] = &["writes Jobs named ingest-*"];
     let owned: &[&str] = &["metadata.ownerReferences", "belongs to the Ingestion that it is named after"];
     let image: &[&str] = &["runs the image of the chart's value worker.image"];
+    let mut first = pod()["spec"]["containers"].clone();
+    first[0]["name"] = json!("first");
     let none: &[&str] = &["has no account of the cluster"];
     let standard: &[&str] = &["metadata.labels", "pod-security.kubernetes.io/enforce: restricted"];
     let namespace = |standard: &str| {
@@ -122,7 +124,7 @@ fn manager(team: &Team, name: &str, user_name: &str) {
         Try::with(create(here), job(|job| job["metadata"]["ownerReferences"] = json!([])), owned),
         Try::with(create(here), job(|job| job["metadata"]["ownerReferences"][0]["name"] = json!("other")), owned),
         Try::with(create(here), job(|job| job["spec"]["template"]["spec"]["containers"][0]["image"] = json!("example.com/c")), image),
-        Try::with(create(here), job(|job| job["spec"]["template"]["spec"]["initContainers"] = pod()["spec"]["containers"].clone()), image),
+        Try::with(create(here), job(|job| job["spec"]["template"]["spec"]["initContainers"] = first.clone()), image),
         Try::with(create(here), job(|job| job["spec"]["template"]["spec"]["automountServiceAccountToken"] = json!(true)), none),
         Try::with(create(here), job(|job| job["spec"]["template"]["spec"]["serviceAccountName"] = json!("robot")), none),
         Try::new(format!("-n {here} create cronjob ingest-probe --image=c --schedule=@daily {dry}"), named),
