@@ -35,7 +35,7 @@ impl Access {
     pub fn check(&self, headers: &HeaderMap, now: SystemTime) -> Result<(), Error> {
         let Some(key) = &self.key else { return Ok(()) };
         let Some(token) = headers.get(HEADER) else {
-            return if self.platform_only { Err(refused("only the platform may call this")) } else { Ok(()) };
+            return if self.platform_only { Err(refused("this answers the platform alone")) } else { Ok(()) };
         };
         let now = unix_seconds(now);
         let print = print(token.as_bytes());

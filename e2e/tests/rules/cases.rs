@@ -116,6 +116,13 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         kind: "KnowledgeBase",
+        field: "spec.sources[0]",
+        message: "name: uploads is the source of uploaded files, which reading another one would remove; choose another name",
+        accepted: "{sources: [{name: upload, local: {path: a}}]}",
+        refused: &["{sources: [{name: uploads, local: {path: a}}]}"],
+    },
+    Rule {
+        kind: "KnowledgeBase",
         field: "spec.sources[0].local.path",
         message: "must be within the volume: no part of it is ..",
         accepted: "{sources: [{name: a, local: {path: 'a/..b/c..'}}]}",
