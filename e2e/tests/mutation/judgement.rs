@@ -48,9 +48,11 @@ pub(super) fn told(field: &Field, object: &Value) -> Result<(), String> {
     let faulty = condition(object, "Stalled")["status"] == "True" || status["phase"] == "Error";
     let message = ready["message"].as_str().unwrap_or_default().to_lowercase();
     let on_the_way = field.names().any(|name| name != "spec" && message.contains(&name.to_lowercase()));
-    // What cannot be read at all has no place that could be named; what one field asks of another is told at either.
+    // What cannot be read at all, and what the platform lacks, has no place that could be named; what one field asks of another is
+    // told at either.
     if faulty
         && ready["reason"] != "Malformed"
+        && ready["reason"] != "DatabaseRequired"
         && !on_the_way
         && !field.neighbours().any(|name| message.contains(&format!("spec.{}", name.to_lowercase())))
     {
@@ -79,6 +81,8 @@ pub(super) fn settled(object: &Value) -> Value {
     }
     if let Some(status) = object["status"].as_object_mut() {
         status.remove("observedGeneration");
+        // Which of many has ended last is a matter of moments.
+        status.remove("lastIngestion");
         for condition in status.get_mut("conditions").and_then(Value::as_array_mut).into_iter().flatten() {
             condition["lastTransitionTime"] = Value::Null;
             condition["observedGeneration"] = Value::Null;
