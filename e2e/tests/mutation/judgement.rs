@@ -22,7 +22,11 @@ pub(super) fn answer(field: &Field, reply: &Reply) -> Result<Option<Value>, Stri
 /// whole spec has the name of what the field is a part of.
 fn names(message: &str, field: &Field) -> bool {
     let whole = message.contains(": spec: ") && field.names().any(|name| name != "spec" && has_word(message, name));
+    // Of parts of which there may be one, that one is named.
+    let one_of =
+        message.contains("exactly one of") && field.names().any(|name| !["spec", "sources"].contains(&name) && has_word(message, name));
     whole
+        || one_of
         || field.names().next_back().is_some_and(|name| has_word(message, name))
         || field.siblings().any(|name| message.contains(&format!(": {name}: ")))
 }
