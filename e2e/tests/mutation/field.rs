@@ -90,6 +90,8 @@ pub(super) fn mutate(apart: &Apart, kind: &Kind, base: &Base, team: &str, field:
             Ok(None) => outcome.refused += 1,
             // What differs from another in words alone has been seen.
             Ok(Some(found)) if found[part] == own[part] || accepted.iter().any(|(_, known)| known[part] == found[part]) => {}
+            // A null stands for nothing.
+            Ok(Some(found)) if MADE_ONCE.contains(&kind.name.as_str()) && without_nulls(&found[part]) == without_nulls(&own[part]) => {}
             Ok(Some(found)) => accepted.push((what, json!({part: found[part]}))),
             Err(fault) => outcome.faults.push(format!("{field} of {name} with {what} {fault}")),
         }
@@ -111,6 +113,11 @@ pub(super) fn mutate(apart: &Apart, kind: &Kind, base: &Base, team: &str, field:
         }
     }
     outcome
+}
+
+fn without_nulls(value: &Value) -> Value {
+    let Some(fields) = value.as_object() else { return value.clone() };
+    fields.iter().filter(|(_, inner)| !inner.is_null()).map(|(name, inner)| (name.clone(), without_nulls(inner))).collect()
 }
 
 impl Patient<'_> {
