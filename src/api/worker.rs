@@ -2,7 +2,7 @@
 //! Deployment and a Service in the team's namespace, owned by the Team.
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// The name of the Deployment and of the Service.
 pub const NAME: &str = "slipway-worker";
@@ -16,7 +16,8 @@ pub const FILENAME_BYTES_MAX: usize = 255;
 /// The longest media type of an uploaded file.
 pub const MEDIA_TYPE_BYTES_MAX: usize = 128;
 
-pub const QUERY_BYTES_MAX: usize = 8 * 1024;
+/// As many characters as the schema allows, of four bytes each.
+pub const QUERY_BYTES_MAX: usize = 32 * 1024;
 pub const TOP_K_DEFAULT: u32 = 5;
 pub const TOP_K_MAX: u32 = 100;
 pub const DOCUMENTS_DEFAULT: u32 = 100;
@@ -31,7 +32,7 @@ pub struct SearchRequest {
     #[schemars(length(min = 1, max = 8192))]
     pub query: String,
     /// How many results at most, 1 to 100. Default 5.
-    #[serde(default = "top_k")]
+    #[serde(default = "top_k", deserialize_with = "whole")]
     #[schemars(range(min = 1, max = 100))]
     pub top_k: u32,
     /// Results with a lower score are left out.
@@ -52,11 +53,18 @@ const fn top_k() -> u32 {
     TOP_K_DEFAULT
 }
 
+/// An integer, however it is written: 5.0 is one.
+fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    let number = f64::deserialize(deserializer)?;
+    let whole = (number.fract() == 0.0).then(|| format!("{number:.0}").parse().ok()).flatten();
+    whole.ok_or_else(|| serde::de::Error::custom("top_k: must be an integer"))
+}
+
 impl SearchRequest {
     /// What is wrong with it, beyond its form.
     pub fn fault(&self) -> Option<String> {
-        if self.query.trim().is_empty() {
-            return Some("query: must not be blank".to_owned());
+        if self.query.is_empty() {
+            return Some("query: must not be empty".to_owned());
         }
         if self.query.len() > QUERY_BYTES_MAX {
             return Some(format!("query: may have at most {QUERY_BYTES_MAX} bytes"));
@@ -189,7 +197,7 @@ mod tests {
         assert_eq!(read(r#"{"query": "x"}"#).unwrap().top_k, TOP_K_DEFAULT);
         assert!(read(r#"{"query": "x", "topk": 1}"#).is_err());
         for (json, word) in [
-            (r#"{"query": " \n"}"#, "query"),
+            (r#"{"query": ""}"#, "query"),
             (r#"{"query": "x", "top_k": 0}"#, "top_k"),
             (r#"{"query": "x", "top_k": 101}"#, "top_k"),
             (r#"{"query": "x", "min_score": 1.5}"#, "min_score"),
@@ -198,6 +206,8 @@ mod tests {
             assert!(fault.starts_with(word), "{json}: {fault}");
         }
         assert_eq!(read(r#"{"query": "x", "top_k": 100, "min_score": 0.5}"#).unwrap().fault(), None);
+        assert_eq!(read(r#"{"query": "x", "top_k": 82.0}"#).unwrap().top_k, 82);
+        assert!(read(r#"{"query": "x", "top_k": 1.5}"#).is_err() && read(r#"{"query": "x", "top_k": -1}"#).is_err());
         let long = SearchRequest { query: "x".repeat(QUERY_BYTES_MAX + 1), ..read(r#"{"query": "x"}"#).unwrap() };
         assert!(long.fault().is_some());
     }

@@ -20,8 +20,8 @@ pub(crate) async fn search(server: &Server, base: &str, request: Request) -> Res
     }
     slot.charge(u64::from(question.top_k) * RESULT_BYTES)?;
     let model = server.store.embedding_model(base).await?;
-    let Some(model) = model else {
-        // Nothing was ingested yet.
+    let Some(model) = model.filter(|_| !question.query.trim().is_empty()) else {
+        // Nothing was ingested yet, or nothing is asked.
         return Reply::json(&SearchResponse { results: Vec::new() });
     };
     let embedder = server.embedders.open(&model).map_err(failure::of_model)?;

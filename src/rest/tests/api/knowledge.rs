@@ -183,7 +183,7 @@ async fn content_is_what_the_worker_answers() {
     assert!(worker.asked().iter().all(|asked| asked.token == "for-tk_a"), "{:?}", worker.asked());
     let before = worker.asked().len();
     for (path, body, status) in [
-        ("/knowledge-bases/docs/search", json!({"query": " "}), 400),
+        ("/knowledge-bases/docs/search", json!({"query": ""}), 400),
         ("/knowledge-bases/docs/search", json!({"query": "x", "top_k": 0}), 400),
         ("/knowledge-bases/other/search", json!({"query": "x"}), 404),
     ] {

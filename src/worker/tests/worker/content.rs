@@ -59,7 +59,7 @@ async fn what_a_search_may_not_be_is_refused() {
     let team = Platform::new().await.team("tk_a").await;
     let worker = team.worker();
     for (question, word) in [
-        (json!({"query": " "}), "query"),
+        (json!({"query": ""}), "query"),
         (json!({"query": "x", "top_k": 101}), "top_k"),
         (json!({"query": "x", "min_score": 2}), "min_score"),
         (json!({"query": "x", "kb": "other"}), "unknown field"),
