@@ -72,7 +72,10 @@ CREATE FUNCTION slipway.search(kb text, query text, vector slipway.halfvec, top 
         -- About how many chunks the base has.
         total double precision := (SELECT greatest(reltuples, 0) FROM pg_class WHERE oid = format('slipway.%I', b.chunks)::regclass);
         revisions uuid[];
-        many bigint;
+        a_revision uuid;
+        pieces integer;
+        many bigint := 0;
+        most double precision;
         near_revisions uuid[] := '{}';
         near_ordinals integer[] := '{}';
         whole tsquery := websearch_to_tsquery('english', query) || websearch_to_tsquery('simple', query);
@@ -102,18 +105,26 @@ CREATE FUNCTION slipway.search(kb text, query text, vector slipway.halfvec, top 
         visible := format('(SELECT true FROM slipway.documents d WHERE d.revision = c.revision AND %s)', condition);
         all_visible := format('c.revision IN (SELECT d.revision FROM slipway.documents d WHERE %s)', condition);
         IF filtered THEN
-            EXECUTE format('SELECT array_agg(d.revision), coalesce(sum(d.chunk_count), 0), count(*)
-                            FROM (SELECT revision, chunk_count FROM slipway.documents d WHERE d.revision IS NOT NULL AND %s LIMIT 2001) d', condition)
-            INTO revisions, many USING b.uid, sources, filenames, documents;
-            IF many = 0 THEN
+            -- Few enough are compared one by one: an index looks at the more vectors, the fewer of them the filter lets through.
+            most := CASE WHEN b.indexed THEN least(10000, greatest(1000, sqrt(10 * depth * total))) ELSE 10000 END;
+            revisions := '{}';
+            FOR a_revision, pieces IN
+                EXECUTE format('SELECT d.revision, d.chunk_count FROM slipway.documents d WHERE d.revision IS NOT NULL AND %s', condition)
+                USING b.uid, sources, filenames, documents
+            LOOP
+                many := many + pieces;
+                revisions := revisions || a_revision;
+                IF many > most OR cardinality(revisions) > 2000 THEN
+                    revisions := NULL;
+                    EXIT;
+                END IF;
+            END LOOP;
+            IF many = 0 AND revisions IS NOT NULL THEN
                 RETURN;
             END IF;
-            -- Few enough are compared one by one: an index looks at the more vectors, the fewer of them the filter lets through.
-            IF cardinality(revisions) <= 2000 AND (NOT b.indexed OR many <= least(10000, greatest(1000, sqrt(10 * depth * total)))) THEN
+            IF revisions IS NOT NULL THEN
                 visible := 'c.revision = ANY ($5)';
                 all_visible := visible;
-            ELSE
-                revisions := NULL;
             END IF;
         END IF;
 
