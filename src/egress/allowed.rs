@@ -15,6 +15,11 @@ pub enum Allowed {
 }
 
 impl Allowed {
+    /// The entries of a list such as `10.0.0.0/8, wiki.internal:443`, each read, or what is wrong with it.
+    pub fn entries(list: &str) -> impl Iterator<Item = Result<Self, String>> {
+        list.split(',').map(str::trim).filter(|entry| !entry.is_empty()).map(str::parse)
+    }
+
     pub(crate) fn covers_address(&self, asked: IpAddr) -> bool {
         match (self, asked) {
             (Self::Network { address: IpAddr::V4(network), prefix }, IpAddr::V4(asked)) => {

@@ -58,8 +58,8 @@ impl ToolSettings {
         let mut settings = Self::default();
         let mut faults = Vec::new();
         let set = |name: &str| variables(name).filter(|value| !value.trim().is_empty());
-        for item in set(EGRESS_ALLOW).iter().flat_map(|list| list.split(',')).map(str::trim).filter(|item| !item.is_empty()) {
-            match item.parse() {
+        for entry in Allowed::entries(&set(EGRESS_ALLOW).unwrap_or_default()) {
+            match entry {
                 Ok(allowed) => settings.allow.push(allowed),
                 Err(fault) => faults.push(format!("{EGRESS_ALLOW}: {fault}")),
             }

@@ -114,9 +114,8 @@ fn open_source(base: &KnowledgeBase, config: &IngestionConfig) -> anyhow::Result
 
 /// The operator's exceptions from the rule that only public addresses may be reached, as tools have them.
 fn allowed() -> anyhow::Result<Vec<Allowed>> {
-    let text = variable(contract::EGRESS_ALLOW).unwrap_or_default();
-    let entries = text.split(',').map(str::trim).filter(|entry| !entry.is_empty());
-    entries.map(|entry| entry.parse().map_err(|error| anyhow!("{}: {error}", contract::EGRESS_ALLOW))).collect()
+    let list = variable(contract::EGRESS_ALLOW).unwrap_or_default();
+    Allowed::entries(&list).map(|entry| entry.map_err(|error| anyhow!("{}: {error}", contract::EGRESS_ALLOW))).collect()
 }
 
 fn open_base(settings: &Settings, config: &IngestionConfig) -> anyhow::Result<KnowledgeBase> {
