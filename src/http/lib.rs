@@ -11,15 +11,18 @@ mod error;
 mod events;
 mod id;
 mod listen;
+pub mod log;
 pub mod memory;
 mod metered;
 pub mod multipart;
+pub mod process;
 mod proxies;
 mod query;
 mod reply;
 mod request;
 mod serve;
 mod slots;
+pub mod termination;
 pub mod token;
 
 pub use body::{BodyLimits, BodyReader};

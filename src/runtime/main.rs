@@ -12,10 +12,8 @@ mod evaluation;
 mod failure;
 mod ids;
 mod knowledge;
-mod log;
 mod memory;
 mod metrics;
-mod process;
 mod record;
 mod server;
 mod settings;
@@ -23,7 +21,6 @@ mod skills;
 mod store;
 mod suggestions;
 mod telemetry;
-mod termination;
 mod turn;
 mod turns;
 
@@ -35,6 +32,7 @@ use std::sync::Arc;
 use slipway_guards::Guards;
 use slipway_http::access::Access;
 use slipway_http::token::Verifier;
+use slipway_http::{log, process, termination};
 
 use crate::agent::Agent;
 use crate::control::Control;

@@ -13,11 +13,11 @@ use reqwest::Url;
 use serde::Deserialize;
 use slipway_api::agent::RiskProfile;
 use slipway_api::contract::{KnowledgeBaseConfig, ToolConfig};
+use slipway_http::log::Format;
 use slipway_models::Provider;
 use tracing::{info, warn};
 use tracing_subscriber::filter::LevelFilter;
 
-use crate::log::Format;
 use crate::telemetry;
 use form::{Form, quoted};
 

@@ -7,9 +7,7 @@ mod documents;
 mod embedders;
 mod failure;
 mod ingest;
-mod log;
 mod metrics;
-mod process;
 mod search;
 mod server;
 mod settings;
@@ -19,6 +17,8 @@ mod uploads;
 use std::env;
 use std::io::{Write, stderr, stdout};
 use std::process::ExitCode;
+
+use slipway_http::{log, process, termination};
 
 use crate::settings::{Refusal, Settings};
 
@@ -82,7 +82,7 @@ where
 
 /// The last words go to the log and to the pod's status.
 fn ended(words: &str, code: ExitCode) -> ExitCode {
-    process::write_termination_log(words);
+    termination::write(termination::LOG, words);
     said(&mut stderr(), words, code)
 }
 

@@ -4,10 +4,9 @@ use std::ffi::OsString;
 use std::fmt;
 use std::time::Duration;
 
+use slipway_http::log::Format;
 use slipway_http::token::Verifier;
 use tracing_subscriber::filter::LevelFilter;
-
-use crate::log::Format;
 
 pub(crate) struct Settings {
     pub(crate) port: u16,

@@ -1,5 +1,5 @@
 //! Log lines on stderr, as JSON for machines or as text for people. Nothing that a caller or a model
-//! said is ever logged, and no variable that may hold a secret.
+//! said is ever logged, no text of a document, and no variable that may hold a secret.
 
 use std::io;
 
@@ -9,12 +9,12 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, fmt};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Format {
+pub enum Format {
     Json,
     Human,
 }
 
-pub(crate) fn start(level: LevelFilter, format: Format) {
+pub fn start(level: LevelFilter, format: Format) {
     // Other crates tell at `info` what servers have sent; of them only warnings are let through.
     let targets = Targets::new().with_default(level.min(LevelFilter::WARN)).with_target("slipway", level);
     let lines = fmt::layer().with_writer(io::stderr).with_target(false);

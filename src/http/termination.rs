@@ -5,12 +5,12 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::Path;
 
-pub(crate) const LOG: &str = "/dev/termination-log";
+pub const LOG: &str = "/dev/termination-log";
 /// The kubelet reads no more of the file.
 const MAX_BYTES: usize = 4096;
 
 /// Writes to `path` where it already exists; elsewhere there is no kubelet to read it.
-pub(crate) fn write(path: impl AsRef<Path>, words: &str) {
+pub fn write(path: impl AsRef<Path>, words: &str) {
     let words = &words[..words.floor_char_boundary(MAX_BYTES)];
     if let Ok(mut file) = OpenOptions::new().write(true).truncate(true).open(path) {
         // The same words go to the log; if this fails nothing is lost.

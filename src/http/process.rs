@@ -1,5 +1,5 @@
-//! What the process keeps to itself. Programs of cli and MCP tools run as the same user, who could otherwise read the
-//! runtime's environment and memory, and with them every key, through `/proc`.
+//! What the process keeps to itself. Programs that it starts, of tools or to read documents, run as the same user, who could
+//! otherwise read its environment and memory, and with them every key, through `/proc`.
 
 use std::io;
 
@@ -7,6 +7,6 @@ use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
 /// Makes `/proc/<pid>` of this process root's, and the process one that nobody of its own user may trace. A program that it
 /// starts is not concerned: `exec` sets this anew.
-pub(crate) fn seal() -> io::Result<()> {
+pub fn seal() -> io::Result<()> {
     set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(Into::into)
 }
