@@ -9,6 +9,7 @@ pub mod html;
 pub mod markdown;
 mod output;
 pub mod pdf;
+mod program;
 mod table;
 pub mod text;
 

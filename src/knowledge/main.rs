@@ -1,4 +1,4 @@
-//! The program of knowledge bases. So far it reads documents, as a subprocess of itself.
+//! What `slipway-worker extract` is, by itself: the tests of extraction start it as their subprocess.
 
 use std::process::ExitCode;
 

@@ -15,7 +15,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use super::output::{Output, Stop};
-use super::{Extractor, Sink, Summary, Unreadable, format};
+use super::{Extractor, Sink, Summary, Unreadable, format, program};
 use body::{Body, NoteKind};
 use image::Images;
 use package::Package;
@@ -23,8 +23,6 @@ use relations::Relations;
 use styles::Styles;
 use xml::Xml;
 
-/// Where Debian has tesseract.
-const TESSERACT: &str = "/usr/bin/tesseract";
 /// How much of an OLE container's directory is looked at.
 const DIRECTORY_BYTES_MAX: u64 = 1024 * 1024;
 /// The text of all footnotes, or of all endnotes.
@@ -37,7 +35,7 @@ pub struct Docx {
 
 impl Default for Docx {
     fn default() -> Self {
-        Self { tesseract: Some(PathBuf::from(TESSERACT)).filter(|program| program.exists()) }
+        Self { tesseract: program::find("tesseract") }
     }
 }
 

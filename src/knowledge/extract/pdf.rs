@@ -12,8 +12,8 @@ use self::margins::{Margins, NEIGHBOURS};
 use self::ocr::{Ocr, Pictures, Seen};
 use self::outline::Outline;
 use self::page::Page;
-use self::program::{Allowance, Running, command, find, told};
 use self::reader::{Read, Reader, State};
+use super::program::{Allowance, Running, command, find, told};
 use super::{Extractor, Sink, Summary, Unreadable};
 
 mod flow;
@@ -22,7 +22,6 @@ mod margins;
 mod ocr;
 mod outline;
 mod page;
-mod program;
 mod reader;
 mod stream;
 mod tables;

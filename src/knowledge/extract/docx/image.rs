@@ -4,27 +4,24 @@ use std::collections::HashMap;
 use std::fs;
 use std::io::Read;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::thread::sleep;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
-
-use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 
 use super::package::Package;
 use super::relations::Relations;
 use crate::extract::Unreadable;
+use crate::extract::program::{Allowance, Running, command};
 
 /// How many images of a document are read.
 const IMAGES_MAX: usize = 50;
 const IMAGE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// Smaller ones are icons and lines.
 const IMAGE_BYTES_MIN: usize = 512;
-const IMAGE_TIMEOUT: Duration = Duration::from_secs(20);
+/// Of one image.
+const ALLOWANCE: Allowance = Allowance { memory_bytes: 512 << 20, time: Duration::from_secs(20) };
 /// For all images of a document.
 const TOTAL_TIMEOUT: Duration = Duration::from_mins(2);
 const TEXT_BYTES_MAX: u64 = 256 * 1024;
-const OCR_MEBIBYTES: u64 = 512;
-const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The first bytes of raster images that tesseract reads.
 const RASTERS: [&[u8]; 7] = [b"\x89PNG\r\n", b"\xff\xd8\xff", b"GIF8", b"II*\0", b"MM\0*", b"BM", b"RIFF"];
@@ -113,44 +110,13 @@ impl<'a> Images<'a> {
 fn recognize(tesseract: &Path, bytes: &[u8]) -> Option<String> {
     let folder = tempfile::tempdir().ok()?;
     fs::write(folder.path().join("image"), bytes).ok()?;
-    let mut child = Command::new(tesseract)
-        .args(["image", "text", "--psm", "3"])
-        .current_dir(folder.path())
-        .env_clear()
-        .env("OMP_THREAD_LIMIT", "1")
-        .env("TMPDIR", folder.path())
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .ok()?;
-    limit(child.id());
-    let deadline = Instant::now() + IMAGE_TIMEOUT;
-    let ended = loop {
-        match child.try_wait() {
-            Ok(Some(status)) => break status.success(),
-            Ok(None) if Instant::now() < deadline => sleep(POLL_INTERVAL),
-            _ => {
-                // Fails if it has ended just now.
-                let _ = child.kill();
-                let _ = child.wait();
-                break false;
-            }
-        }
-    };
+    let mut command = command(tesseract, ["image", "text", "--psm", "3"]);
+    command.current_dir(folder.path()).env("TMPDIR", folder.path()).stdout(Stdio::null());
+    let ended = Running::start(command, ALLOWANCE).and_then(|running| running.finish(ALLOWANCE, 0)).ok()?;
+    let file = fs::File::open(folder.path().join("text.txt")).ok().filter(|_| ended.status.success())?;
     let mut text = String::new();
-    let file = fs::File::open(folder.path().join("text.txt")).ok().filter(|_| ended)?;
     file.take(TEXT_BYTES_MAX).read_to_string(&mut text).ok()?;
     Some(text)
-}
-
-/// Gives it more memory than its parent has, if the parent's own limit may be raised.
-fn limit(process: u32) {
-    let wanted = OCR_MEBIBYTES << 20;
-    let most = getrlimit(Resource::Data).maximum.map_or(wanted, |most| most.min(wanted));
-    let process = i32::try_from(process).ok().and_then(Pid::from_raw);
-    // Fails if it has ended already.
-    let _ = prlimit(process, Resource::Data, Rlimit { current: Some(most), maximum: Some(most) });
 }
 
 /// What tesseract makes of photographs and ornaments is left out.

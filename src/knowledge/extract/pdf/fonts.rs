@@ -7,8 +7,8 @@ use std::path::Path;
 use std::process::Command;
 
 use super::page::{Area, Font, Page};
-use super::program::{command, read_line};
 use super::stream::Give;
+use crate::extract::program::{command, read_line};
 
 /// A row longer than this is cut.
 const MAX_ROW_BYTES: usize = 1 << 14;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::page::Page;
-use super::program::{Allowance, Running, command, find, told};
+use crate::extract::program::{Allowance, Running, command, find, told};
 
 const RESOLUTION: f32 = 300.0;
 /// A page larger than this at that resolution is rastered with less: some 550 mm square.

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use super::fonts::{self, Fonts};
 use super::page::Page;
-use super::program::Allowance;
 use super::stream::{Next, Stream};
 use super::words;
+use crate::extract::program::Allowance;
 
 /// After so many failures the document is given up.
 const MAX_FAILURES: u32 = 20;

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use super::program::{Allowance, Running};
+use crate::extract::program::{Allowance, Running};
 
 /// How many pages are parsed ahead.
 const AHEAD: usize = 4;

@@ -1,4 +1,4 @@
-//! Poppler's programs and tesseract, each run in a child process without a shell, with a cleared environment, with limits of
+//! Other people's programs that read documents, poppler's and tesseract, each run in a child process without a shell, with a cleared environment, with limits of
 //! memory and processor time, and killed when it is dropped.
 
 use std::ffi::OsStr;
@@ -63,6 +63,8 @@ impl Running {
                 prlimit(Some(pid), resource, Rlimit { current: Some(most), maximum: Some(most) })
             };
             lower(Resource::As, allowance.memory_bytes)?;
+            // The subprocess that reads the document may have less of its own, which this one would inherit.
+            lower(Resource::Data, allowance.memory_bytes)?;
             lower(Resource::Cpu, allowance.time.as_secs().max(1))?;
             lower(Resource::Core, 0)?;
         }
