@@ -20,6 +20,7 @@ mod proxies;
 mod query;
 mod reply;
 mod request;
+pub mod request_metrics;
 mod serve;
 mod slots;
 pub mod termination;

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::Context;
 use slipway_http::access::Access;
 use slipway_http::memory::{MIB, for_clients, limit as memory_limit};
-use slipway_http::{Drained, Error, Method, Reply, Request, ServerLimits, listen, serve};
+use slipway_http::{Drained, Error, Method, Reply, Request, ServerLimits, listen, request_metrics, serve};
 use tokio::net::TcpListener;
 use tokio::select;
 use tokio::signal::unix::{SignalKind, signal};
@@ -20,7 +20,7 @@ use tracing::{info, warn};
 use crate::agent::Agent;
 use crate::chat::{self, Turn};
 use crate::control::Control;
-use crate::metrics::{self, Metrics};
+use crate::metrics::Metrics;
 use crate::turn::Caller;
 use crate::{completions, conversations, failure, memory};
 
@@ -201,7 +201,7 @@ impl Server {
         match endpoint {
             Endpoint::Ready if self.draining.load(Ordering::Relaxed) => Err(Error::unavailable("draining")),
             Endpoint::Alive | Endpoint::Ready => Ok(Reply::text("ok\n")),
-            Endpoint::Metrics => Ok(Reply::bytes(metrics::CONTENT_TYPE, self.metrics.text().map_err(Error::internal)?)),
+            Endpoint::Metrics => Ok(Reply::bytes(request_metrics::CONTENT_TYPE, self.metrics.text().map_err(Error::internal)?)),
             Endpoint::Chat => {
                 let caller = Caller::read(request.headers());
                 let turn: Turn = request.json().await?;

@@ -9,14 +9,14 @@ use std::time::{Duration, SystemTime};
 use anyhow::Context;
 use slipway_http::access::Access;
 use slipway_http::memory::{MIB, for_clients, limit as memory_limit};
-use slipway_http::{Drained, Error, Method, Reply, Request, ServerLimits, StatusCode, listen, serve};
+use slipway_http::{Drained, Error, Method, Reply, Request, ServerLimits, StatusCode, listen, request_metrics, serve};
 use tokio::select;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
 use tracing::{info, warn};
 
 use crate::embedders::Embedders;
-use crate::metrics::{self, Metrics};
+use crate::metrics::Metrics;
 use crate::settings::Settings;
 use crate::store::Store;
 use crate::uploads::{self, UPLOADS_BUDGET_BYTES, Uploads};
@@ -121,7 +121,7 @@ impl Server {
         match endpoint {
             Endpoint::Ready if self.draining.load(Ordering::Relaxed) => return Err(Error::unavailable("draining")),
             Endpoint::Alive | Endpoint::Ready => return Ok(Reply::text("ok\n")),
-            Endpoint::Metrics => return Ok(Reply::bytes(metrics::CONTENT_TYPE, self.metrics.text().map_err(Error::internal)?)),
+            Endpoint::Metrics => return Ok(Reply::bytes(request_metrics::CONTENT_TYPE, self.metrics.text().map_err(Error::internal)?)),
             Endpoint::Search | Endpoint::Documents | Endpoint::DeleteDocument | Endpoint::Upload => {}
         }
         if let Err(refused) = self.access.check(request.headers(), SystemTime::now()) {
