@@ -1,4 +1,4 @@
-//! The engine of migrations: takes a list of steps, each in one transaction, whoever else does the same at once.
+//! The engine of migrations: takes a list of steps, each in one transaction. Several processes may do so at once.
 //!
 //! `migrate` has the steps of the platform's database, `knowledge::migrate` those of its sibling.
 

@@ -57,7 +57,7 @@ struct Counted {
 pub(crate) struct Controller {
     context: Arc<Context>,
     requests: Requests,
-    /// Wakes whoever drops bases that are gone.
+    /// Wakes the task that drops bases that are gone.
     departure: Notify,
     /// What is in a base, of which UID, and when that was asked.
     counted: Mutex<HashMap<Key, Counted>>,
@@ -231,7 +231,7 @@ fn invalid(base: &KnowledgeBase) -> Option<Fault> {
     })
 }
 
-/// Makes the Ingestion of a source whose time has come. One that is there was made by whoever led before.
+/// Makes the Ingestion of a source whose time has come. One that is there was made by an earlier leader.
 async fn begin(context: &Context, base: &KnowledgeBase, due: &Due) -> Result<(), write::Error> {
     let ingestion = schedule::ingestion(base, due);
     let api: Api<Ingestion> = Api::namespaced(context.client.clone(), &base.namespace().unwrap_or_default());

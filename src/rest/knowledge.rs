@@ -31,7 +31,7 @@ use view::View;
 pub(crate) use view::item;
 
 pub(crate) const LIST: Right = Right::on("list", "knowledgebases");
-/// Also of documents and results: whoever reads the knowledge base reads what is in it.
+/// Also of documents and results: a reader of the knowledge base reads what is in it.
 pub(crate) const GET: Right = Right::on("get", "knowledgebases");
 pub(crate) const CREATE: Right = Right::on("create", "knowledgebases");
 pub(crate) const CHANGE: Right = Right::on("patch", "knowledgebases");

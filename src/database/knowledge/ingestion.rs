@@ -13,7 +13,7 @@ use crate::connection::ask;
 use crate::conversation::clean;
 use crate::{Fault, id};
 
-/// How long after its last report an ingestion is taken over by whoever wants its source.
+/// How long after its last report an ingestion may be taken over by another process.
 pub const LEASE_DURATION: Duration = Duration::from_mins(1);
 /// How many keys go in one statement.
 const KEYS: usize = 1_000;

@@ -36,7 +36,7 @@ impl KnowledgeBase {
         self.run(ask("SELECT slipway.put_part($1, $2, $3, $4)").bind(&*self.kb).bind(upload).bind(small(ordinal)).bind(data)).await
     }
 
-    /// Closes an upload that has so many parts and bytes. It stays until it is removed, for a day at most.
+    /// Closes an upload of this number of parts and bytes. It stays until it is removed, for a day at most.
     pub async fn finish_upload(&self, upload: &str, parts: u32, bytes: u64) -> Result<(), Fault> {
         let question = ask("SELECT slipway.finish_upload($1, $2, $3, $4)");
         self.run(question.bind(&*self.kb).bind(upload).bind(small(parts)).bind(signed(bytes))).await

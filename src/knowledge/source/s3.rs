@@ -90,7 +90,7 @@ impl S3 {
             if object.key.ends_with('/') {
                 continue;
             }
-            // URLs with such parts are rewritten by whoever reads them.
+            // URLs with such parts are rewritten by their readers.
             if object.key.split('/').any(|part| matches!(part, "." | "..")) {
                 page.skipped.push(Skipped { name: object.key, why: "has . or .. as a part of its key".to_owned() });
                 continue;

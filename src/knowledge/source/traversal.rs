@@ -1,5 +1,5 @@
 //! A walk through everything that a source has. Its end is the only maker of [`Complete`], and a fault takes the walk away:
-//! whoever holds a `Complete` has seen each page.
+//! the holder of a `Complete` has seen each page.
 
 use serde::{Deserialize, Serialize};
 

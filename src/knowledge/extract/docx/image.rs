@@ -1,4 +1,4 @@
-//! Reads embedded raster images by OCR, with tesseract as a subprocess: so many at most, each in little time.
+//! Reads embedded raster images by OCR, with tesseract as a subprocess and limits of their number and time.
 
 use std::collections::HashMap;
 use std::fs;

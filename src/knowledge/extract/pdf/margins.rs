@@ -9,7 +9,7 @@ use super::page::{Area, Line, Page};
 const ZONE: f32 = 0.13;
 /// Lines of a zone that are looked at, from the edge inwards.
 const ROWS: usize = 3;
-/// A page is compared with so many before and after it: headers of left and right pages differ.
+/// The pages before and after it that a page is compared with: headers of left and right pages differ.
 pub(super) const NEIGHBOURS: usize = 3;
 /// A height that had so many headers has others whose text does not repeat: the titles of short chapters.
 const PROVEN: u32 = 4;

@@ -11,7 +11,7 @@ use super::stream::{Next, Stream};
 use super::words;
 use crate::extract::program::Allowance;
 
-/// After so many failures the document is given up.
+/// The number of failures after which the document is given up.
 const MAX_FAILURES: u32 = 20;
 
 pub(super) struct Reader {

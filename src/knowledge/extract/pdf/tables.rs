@@ -55,7 +55,7 @@ struct Row<'a> {
 }
 
 impl Row<'_> {
-    /// The stretches of words without a gap of so many heights between them.
+    /// The stretches of words without a gap of this many heights between them.
     fn stretches(&self, gap: f32) -> Vec<(f32, f32)> {
         let mut stretches: Vec<(f32, f32)> = Vec::new();
         for word in &self.words {

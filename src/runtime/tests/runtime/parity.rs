@@ -1,8 +1,8 @@
 //! Our scorers beside MLflow's, on the same cases with the same judge. The judge decides by the case and the scorer: what it
 //! says of a case stands in the case's texts, and the model that is asked has the scorer's name. Where the two part is listed
 //! with the reason (`differences`): one that is not listed fails the test, and so does one that is listed and does not show.
-//! MLflow takes minutes for it, so that what it found is in a file; it holds for these cases, this script and this version of
-//! MLflow alone. `UPDATE_GOLDEN=1` asks MLflow anew.
+//! On a busy machine MLflow has taken minutes for it, so that what it found is in a file; it holds for these cases, this script
+//! and this version of MLflow alone. `UPDATE_GOLDEN=1` asks MLflow anew.
 
 mod cases;
 mod differences;
