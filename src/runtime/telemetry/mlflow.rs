@@ -75,7 +75,7 @@ impl Experiment {
         let created = client.post(self.url("create")).json_body(&json!({"name": self.name})).send().await?;
         let status = created.status();
         if !status.is_success() {
-            let refusal = post::judged(&created, "will not make the experiment and answered");
+            let refusal = judged(&created, "will not make the experiment and answered");
             // Another pod was quicker.
             if code(created).await?.as_deref() == Some("RESOURCE_ALREADY_EXISTS")
                 && let Some(found) = self.look_up(client).await?
@@ -97,7 +97,7 @@ impl Experiment {
             return Ok(Some(found));
         }
         let missing = answer.status() == StatusCode::NOT_FOUND;
-        let refusal = post::judged(&answer, "was asked for the experiment and answered");
+        let refusal = judged(&answer, "was asked for the experiment and answered");
         let nothing = missing && code(answer).await?.as_deref() == Some("RESOURCE_DOES_NOT_EXIST");
         Ok(if nothing { None } else { Some(Err(refusal)) })
     }
@@ -112,6 +112,14 @@ impl Experiment {
 
     fn url(&self, call: &str) -> Url {
         below(self.base.clone(), &format!("api/2.0/mlflow/experiments/{call}"))
+    }
+}
+
+/// OTLP does not repeat what failed with a plain 500; MLflow answers it while its own database is busy.
+fn judged(answer: &Response, what: &str) -> Sent {
+    match post::judged(answer, what) {
+        Sent::Refused { why } if answer.status().is_server_error() => Sent::Later { why, after: None },
+        sent => sent,
     }
 }
 

@@ -52,6 +52,7 @@ impl Mlflow {
     async fn experiment(&self, name: &str) -> Option<Value> {
         let path = format!("2.0/mlflow/experiments/get-by-name?experiment_name={name}");
         let (status, answer) = self.ask(reqwest::Method::GET, &path, &Value::Null).await;
+        assert!(matches!(status, 200 | 404), "{status} {answer}");
         (status == 200).then(|| answer["experiment"].clone())
     }
 
@@ -106,6 +107,7 @@ async fn mlflow_understands_what_an_agent_did() {
     let telemetry = mlflow.telemetry();
     turn(&telemetry, Inbound::default(), "tr_01ARZ3NDEKTSV4RRFFQ69G5FAV");
     assert_eq!(telemetry.flush(late()).await, 0);
+    assert_eq!(super::delivery::counts(&telemetry, "mlflow"), [5, 0, 0]);
 
     // A trace is found by the id that people are shown.
     let traces = mlflow.traces(EXPERIMENT, "tags.`slipway.trace_id` = 'tr_01ARZ3NDEKTSV4RRFFQ69G5FAV'").await;
