@@ -22,7 +22,9 @@ use crate::{cluster_error, write};
 #[serde(deny_unknown_fields)]
 struct Ingest {
     source: Option<Value>,
-    source_name: Option<String>,
+    /// A null is refused: it would be given, and name nothing.
+    #[serde(default)]
+    source_name: String,
 }
 
 /// The request of an ingestion; its media type decides how the body is read.
@@ -31,13 +33,14 @@ pub(crate) struct Ingestible(Request);
 impl Body for Ingestible {
     fn form(_: &mut SchemaGenerator) -> Option<(&'static str, Schema)> {
         let name =
-            json!({"type": ["string", "null"], "minLength": 1, "maxLength": 40, "description": "A source of the knowledge base, by name."});
+            json!({"type": "string", "minLength": 1, "maxLength": 40, "description": "A source of the knowledge base, by name."});
         let mut source = source::form(&ONCE);
         source["description"] = json!("A source that is read once.");
         let form = json!({
             "type": "object",
-            "description": "Either `source` or `source_name`. A file is sent as multipart/form-data, in the part `file`, of at most 100 MiB.",
+            "description": "Exactly one of `source` and `source_name`. A file is sent as multipart/form-data, in the part `file`, of at most 100 MiB.",
             "properties": {"source": source, "source_name": name},
+            "oneOf": [{"required": ["source"]}, {"required": ["source_name"]}],
         });
         Schema::try_from(form).ok().map(|schema| ("application/json", schema))
     }
@@ -100,17 +103,17 @@ async fn made_before(call: &Call, id: &str) -> Result<Option<Ingestion>, Error> 
 
 fn read(given: Ingest, is_known: impl Fn(&str) -> bool) -> Result<IngestionSpec, Error> {
     match (given.source, given.source_name) {
-        (Some(source), None) => {
+        (Some(source), name) if name.is_empty() => {
             let source = source::to_resource(&ONCE, "source", source)?;
             let source = serde_json::from_value(source).map_err(|error| Error::bad_request(format!("source: {error}")))?;
             Ok(IngestionSpec { source: Some(source), ..IngestionSpec::default() })
         }
-        (None, Some(name)) if is_known(&name) => Ok(IngestionSpec { source_name: Some(name), ..IngestionSpec::default() }),
-        (None, Some(name)) => {
+        (None, name) if is_known(&name) => Ok(IngestionSpec { source_name: Some(name), ..IngestionSpec::default() }),
+        (None, name) if !name.is_empty() => {
             let name: String = name.chars().take(64).collect();
-            Err(Error::new(StatusCode::BAD_REQUEST, format!("source_name: the knowledge base has no source {name:?}")))
+            Err(Error::new(StatusCode::NOT_FOUND, format!("source_name: the knowledge base has no source {name:?}")))
         }
-        _ => Err(Error::bad_request("either `source` or `source_name` is required; a file is sent as multipart/form-data")),
+        _ => Err(Error::bad_request("exactly one of `source` and `source_name` is required; a file is sent as multipart/form-data")),
     }
 }
 
@@ -128,8 +131,9 @@ mod tests {
         assert_eq!(once.source.unwrap().s3.unwrap().bucket, "docs");
         assert_eq!(read(json!({"source_name": "wiki"})).unwrap().source_name.as_deref(), Some("wiki"));
         for (body, says) in [
-            (json!({}), "is required"),
-            (json!({"source": {"type": "local", "path": "."}, "source_name": "wiki"}), "is required"),
+            (json!({}), "exactly one of"),
+            (json!({"source_name": null}), "null"),
+            (json!({"source": {"type": "local", "path": "."}, "source_name": "wiki"}), "exactly one of"),
             (json!({"source_name": "other"}), "no source \"other\""),
             (json!({"source": {"type": "s3"}}), "bucket"),
             (json!({"upload": "up_1"}), "upload"),
