@@ -32,8 +32,7 @@ pub(crate) struct Ingestible(Request);
 
 impl Body for Ingestible {
     fn form(_: &mut SchemaGenerator) -> Option<(&'static str, Schema)> {
-        let name =
-            json!({"type": "string", "minLength": 1, "maxLength": 40, "description": "A source of the knowledge base, by name."});
+        let name = json!({"type": "string", "minLength": 1, "maxLength": 40, "description": "A source of the knowledge base, by name."});
         let mut source = source::form(&ONCE);
         source["description"] = json!("A source that is read once.");
         let form = json!({
