@@ -25,6 +25,7 @@ OF_THIS_API = (
     r"`name` and `path` stand in the body, beside `source`",
     r"has 0 characters; it needs",
     r"^source: ",
+    r"; a platform admin allows it in the Team or, for all teams, in the chart's values$",
     r"is no path; it should be relative",
     r"must be a folder's path such as",
     r"^the zip archive cannot be used: ",

@@ -39,6 +39,7 @@ impl Body for Ingestible {
             "type": "object",
             "description": "Exactly one of `source` and `source_name`. A file is sent as multipart/form-data, in the part `file`, of at most 100 MiB.",
             "properties": {"source": source, "source_name": name},
+            "additionalProperties": false,
             "oneOf": [{"required": ["source"]}, {"required": ["source_name"]}],
         });
         Schema::try_from(form).ok().map(|schema| ("application/json", schema))
