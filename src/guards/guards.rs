@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use crate::finding::{Action, Block, Finding, GuardName, Side, Verdict};
 use crate::injection::Injection;
@@ -14,6 +14,7 @@ use crate::policy::{Demand, Policy};
 use crate::ruled::{Ruled, Rules};
 use crate::runs::RunSplitter;
 use crate::settings::{GuardConfig, Price};
+use crate::share::{Lease, Wish};
 use crate::stream::GuardStream;
 use crate::topics::Topics;
 use crate::words::Words;
@@ -179,9 +180,33 @@ impl Guards {
         self.limits().counts_spending()
     }
 
-    /// Adds cost of the day of `at` outside of this process's turns: before its start, or in background work.
+    /// Adds cost of the day of `at` from before the start of this process.
     pub fn spent_today(&self, at: SystemTime, usd: f64) {
         self.ledger.spent_today(at, usd);
+    }
+
+    /// Adds cost of this process outside of turns.
+    pub fn spent_aside(&self, at: SystemTime, usd: f64) {
+        self.ledger.spent_aside(at, usd);
+    }
+
+    /// From now on the day's cost and the requests that policies limit are the agent's, and this replica has leases of them.
+    pub fn share(&self) {
+        self.ledger.share();
+    }
+
+    /// What to ask of the agent's budgets; nothing where no limit needs it.
+    pub fn wish(&self, now: Instant) -> Option<Wish> {
+        self.limits().wish(&self.ledger, now)
+    }
+
+    pub fn leased(&self, wish: &Wish, lease: &Lease) {
+        self.ledger.leased(wish, lease);
+    }
+
+    /// Whether something was spent that the other replicas do not know of.
+    pub fn has_news(&self) -> bool {
+        self.counts_spending() && self.ledger.is_stirred()
     }
 
     /// The most tokens of an answer to a prompt of this size; `None` without a limit.

@@ -17,15 +17,17 @@ mod ruled;
 mod runs;
 mod secrets;
 mod settings;
+mod share;
 mod stream;
 mod topics;
 mod words;
 
 pub use finding::{Action, Block, Finding, GuardName, Side, Verdict};
 pub use guards::Guards;
-pub use limits::{Breach, Budget, Hold, Spent, TurnCheck};
+pub use limits::{Asked, Breach, Budget, Hold, Spent, TurnCheck};
 pub use policy::Policy;
 pub use rule::{PolicyRule, RuleType};
 pub use ruled::Ruled;
 pub use settings::Price;
+pub use share::{Lease, RequestsLease, RequestsWish, SpendingLease, SpendingWish, Wish};
 pub use stream::{GuardStream, StreamItem};
