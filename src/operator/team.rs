@@ -17,6 +17,7 @@ use kube::{Resource, ResourceExt};
 use serde_json::Value;
 use slipway_api::agent::{AGENT_ENV, RUNTIME_SECRET};
 use slipway_api::condition::{self, DATABASE_ISOLATED, Finding, READY, STALLED};
+use slipway_api::contract::policies::CONFIG_MAP;
 use slipway_api::names::TeamSlug;
 use slipway_api::{Agent, GuardrailPolicy, KnowledgeBase, Team, TeamStatus, ids, labels};
 use slipway_cluster::controller::{Next, Phase, RESYNC, Requests};
@@ -62,6 +63,8 @@ const COUNT_DELAY: Duration = Duration::from_secs(1);
 const FINALIZER: &str = "agents.slipway.dev/team";
 /// How long the API server may take to heed a new RoleBinding.
 const BINDING_TAKES: Duration = Duration::from_millis(200);
+/// When policies that were made just now are put into the team's file: its first agents wait for that.
+const POLICIES_ARE_HEARD: Duration = Duration::from_millis(200);
 /// How long after our kinds were installed Kubernetes knows how to count their objects.
 const KINDS_ARE_KNOWN: SignedDuration = SignedDuration::from_secs(60);
 /// For how many seconds a Team that is being deleted waits for the database.
@@ -170,7 +173,6 @@ async fn reconcile(controller: &Controller, key: &Key) -> Next<write::Error> {
     let mut outcomes = Vec::new();
     let mut verdict = Verdict { ready: true, stalled: false, reason: "NamespaceReady", message: "the namespace is in shape".to_owned() };
     let policies = Found::of(context, team);
-    policies.publish(context, team);
     let all = desired(controller, key).unwrap_or_default();
     let wanted: BTreeSet<(ChildKind, String)> = all.iter().map(|(kind, body)| (*kind, children::name(body).to_owned())).collect();
     for (kind, value) in all {
@@ -219,10 +221,14 @@ async fn reconcile(controller: &Controller, key: &Key) -> Next<write::Error> {
     }
     let finding = policies.finding();
     let due = report(context, team, &verdict, standing, finding.as_ref()).await?;
-    if !verdict.stalled {
-        default_policies::ensure(context, team, &controller.recorded).await?;
-    }
-    let due = [due, policies::warn(context, team, finding.as_ref()).await].into_iter().flatten().min();
+    let made = !verdict.stalled && default_policies::ensure(context, team, &controller.recorded).await?;
+    let is_file = |(kind, name, outcome): &(ChildKind, String, Outcome)| {
+        let is_there = !matches!(outcome, Outcome::Taken | Outcome::Left | Outcome::Refused(_));
+        *kind == ChildKind::ConfigMap && name == CONFIG_MAP && is_there
+    };
+    policies.publish(context, team, outcomes.iter().any(is_file));
+    let warning = policies::warn(context, team, finding.as_ref()).await;
+    let due = [due, warning, made.then_some(POLICIES_ARE_HEARD)].into_iter().flatten().min();
     Ok(Some(due.map_or(RESYNC, |due| due.min(RESYNC))))
 }
 

@@ -37,19 +37,20 @@ impl Recorded {
     }
 }
 
-/// Makes those that were never made, and lets those go on that are recorded.
-pub(super) async fn ensure(context: &Context, team: &Team, recorded: &Recorded) -> Result<(), write::Error> {
+/// Makes those that were never made, and takes the finalizer from those that are recorded; whether some were made.
+pub(super) async fn ensure(context: &Context, team: &Team, recorded: &Recorded) -> Result<bool, write::Error> {
     let uid = team.uid().unwrap_or_default();
     let names = team.status.as_ref().map(|status| status.default_policies.as_slice()).unwrap_or_default();
     if is_complete(names) {
-        return release(context, team, |_| true).await;
+        release(context, team, |_| true).await?;
+        return Ok(false);
     }
     if recorded.has(&uid) {
-        return Ok(());
+        return Ok(false);
     }
     // Whether they were made is asked of the API server, as the cache may be behind.
     let teams: Api<Team> = Api::all(context.client.clone());
-    let Some(live) = teams.get_opt(&team.name_any()).await?.filter(|live| live.uid().as_deref() == Some(&*uid)) else { return Ok(()) };
+    let Some(live) = teams.get_opt(&team.name_any()).await?.filter(|live| live.uid().as_deref() == Some(&*uid)) else { return Ok(false) };
     let mut made = live.status.map(|status| status.default_policies).unwrap_or_default();
     let before = made.len();
     let mut refused = None;
@@ -77,7 +78,7 @@ pub(super) async fn ensure(context: &Context, team: &Team, recorded: &Recorded) 
     } else {
         recorded.insert(uid);
     }
-    Ok(())
+    Ok(made.len() > before)
 }
 
 fn is_complete(made: &[String]) -> bool {
