@@ -63,8 +63,6 @@ const COUNT_DELAY: Duration = Duration::from_secs(1);
 const FINALIZER: &str = "agents.slipway.dev/team";
 /// How long the API server may take to heed a new RoleBinding.
 const BINDING_TAKES: Duration = Duration::from_millis(200);
-/// When policies that were made just now are put into the team's file: its first agents wait for that.
-const POLICIES_ARE_HEARD: Duration = Duration::from_millis(200);
 /// How long after our kinds were installed Kubernetes knows how to count their objects.
 const KINDS_ARE_KNOWN: SignedDuration = SignedDuration::from_secs(60);
 /// For how many seconds a Team that is being deleted waits for the database.
@@ -172,6 +170,7 @@ async fn reconcile(controller: &Controller, key: &Key) -> Next<write::Error> {
     };
     let mut outcomes = Vec::new();
     let mut verdict = Verdict { ready: true, stalled: false, reason: "NamespaceReady", message: "the namespace is in shape".to_owned() };
+    let made = default_policies::make(context, team, &controller.recorded).await?;
     let policies = Found::of(context, team);
     let all = desired(controller, key).unwrap_or_default();
     let wanted: BTreeSet<(ChildKind, String)> = all.iter().map(|(kind, body)| (*kind, children::name(body).to_owned())).collect();
@@ -221,14 +220,14 @@ async fn reconcile(controller: &Controller, key: &Key) -> Next<write::Error> {
     }
     let finding = policies.finding();
     let due = report(context, team, &verdict, standing, finding.as_ref()).await?;
-    let made = !verdict.stalled && default_policies::ensure(context, team, &controller.recorded).await?;
+    default_policies::record(context, team, made, &controller.recorded).await?;
     let is_file = |(kind, name, outcome): &(ChildKind, String, Outcome)| {
         let is_there = !matches!(outcome, Outcome::Taken | Outcome::Left | Outcome::Refused(_));
         *kind == ChildKind::ConfigMap && name == CONFIG_MAP && is_there
     };
     policies.publish(context, team, outcomes.iter().any(is_file));
     let warning = policies::warn(context, team, finding.as_ref()).await;
-    let due = [due, warning, made.then_some(POLICIES_ARE_HEARD)].into_iter().flatten().min();
+    let due = [due, warning].into_iter().flatten().min();
     Ok(Some(due.map_or(RESYNC, |due| due.min(RESYNC))))
 }
 
