@@ -25,7 +25,7 @@ const MAX_REMEMBERED: usize = 10;
 /// How many AgentReleases are read of one agent: the cluster keeps few of them.
 const MAX_RELEASES: u32 = 100;
 /// The field manager of the annotation, which the history names as its author.
-const MANAGER: &str = "slipway-governance";
+const MANAGER: &str = "slipway/governance";
 
 /// Looks at the agents that are held to a policy that asks for it.
 pub(super) async fn look(context: &Context, tenancy: &Tenancy, fleet: &[Watched], now: Timestamp) -> Result<(), String> {
