@@ -213,7 +213,7 @@ impl Guards {
         self.ledger.leased(wish, lease);
     }
 
-    /// Whether something was spent that the other replicas do not know of.
+    /// Whether something was spent that the other replicas do not know of, or may be by turns under way.
     pub fn has_news(&self) -> bool {
         self.counts_spending() && self.ledger.is_stirred()
     }

@@ -160,9 +160,10 @@ impl Ledger {
         }
     }
 
-    /// Whether something was spent that others do not know of.
+    /// Whether something was spent that others do not know of, or may be by turns under way.
     pub(crate) fn is_stirred(&self) -> bool {
-        self.lock().share.as_ref().is_some_and(|share| share.spending.is_stirred())
+        let amounts = self.lock();
+        amounts.share.as_ref().is_some_and(|share| share.spending.is_stirred() || amounts.day.held > 0.0)
     }
 }
 
