@@ -49,9 +49,10 @@ impl Guards {
         GuardConfig::read(guards_json, policies_json, &[]).and_then(Self::build).map_err(|faults| faults.into_iter().map(named).collect())
     }
 
-    /// The same with policies that were read already.
+    /// The same with policies that were read already. Their faults begin with `policy`.
     pub fn compile(guards_json: &str, policies: &[Policy]) -> Result<Self, Vec<String>> {
-        GuardConfig::read(guards_json, "", policies).and_then(Self::build).map_err(|faults| faults.into_iter().map(named).collect())
+        let own = |fault: String| if fault.starts_with("policy ") { fault } else { named(fault) };
+        GuardConfig::read(guards_json, "", policies).and_then(Self::build).map_err(|faults| faults.into_iter().map(own).collect())
     }
 
     fn build(settings: GuardConfig) -> Result<Self, Vec<String>> {
@@ -74,8 +75,7 @@ impl Guards {
             return Err(faults);
         }
         let text = TextGuards { pii: settings.pii.map(|pii| (pii.kinds, pii.action)), secrets: settings.secrets, injection, topics };
-        let rules =
-            Rules { denied_tools: settings.denied_tools, allowed_models: settings.allowed_models, lacking: settings.lacking };
+        let rules = Rules { denied_tools: settings.denied_tools, allowed_models: settings.allowed_models, lacking: settings.lacking };
         Ok(Self {
             text: (!text.is_empty()).then(|| Arc::new(text)),
             limits: (!settings.limits.is_empty()).then(|| Arc::new(Limits(settings.limits))),
@@ -118,6 +118,11 @@ impl Guards {
         self.text.as_ref().is_some_and(|text| text.blocks_output())
     }
 
+    /// Whether policies deny tools.
+    pub fn denies_tools(&self) -> bool {
+        self.rules.as_ref().is_some_and(|rules| !rules.denied_tools.is_empty())
+    }
+
     /// What policies say about a call of a tool. `origin` is the Tool that it belongs to, such as its MCP server.
     pub fn tool(&self, name: &str, origin: &str) -> Vec<Ruled> {
         self.rules.as_ref().map(|rules| rules.tool(name, origin)).unwrap_or_default()
@@ -149,8 +154,7 @@ impl Guards {
         }
         guards.words(side, text, &mut findings);
         findings.sort_by_key(|finding| (finding.span.start, finding.span.end, finding.guard));
-        let blocked =
-            findings.iter().find(|finding| finding.action == Action::Block).map(Block::of);
+        let blocked = findings.iter().find(|finding| finding.action == Action::Block).map(Block::of);
         let masked = masked(text, 0..text.len(), &findings);
         Verdict { findings, text: masked, blocked }
     }
@@ -175,7 +179,12 @@ impl Guards {
         self.prices.as_ref()?.get(model).copied()
     }
 
-    /// Whether the cost of a day is limited, so that the cost before the start of this process counts.
+    /// Whether requests or the cost of a day are limited.
+    pub fn has_budgets(&self) -> bool {
+        self.limits().has_budgets()
+    }
+
+    /// Whether the cost of a day is limited.
     pub fn counts_spending(&self) -> bool {
         self.limits().counts_spending()
     }
@@ -204,7 +213,7 @@ impl Guards {
         self.ledger.leased(wish, lease);
     }
 
-    /// Whether something was spent that the other replicas do not know of.
+    /// Whether something was spent that the other replicas do not know of, or may be by turns under way.
     pub fn has_news(&self) -> bool {
         self.counts_spending() && self.ledger.is_stirred()
     }

@@ -160,9 +160,10 @@ impl Ledger {
         }
     }
 
-    /// Whether something was spent that others do not know of.
+    /// Whether something was spent that others do not know of, or may be by turns under way.
     pub(crate) fn is_stirred(&self) -> bool {
-        self.lock().share.as_ref().is_some_and(|share| share.spending.is_stirred())
+        let amounts = self.lock();
+        amounts.share.as_ref().is_some_and(|share| share.spending.is_stirred() || amounts.day.held > 0.0)
     }
 }
 
@@ -289,6 +290,10 @@ impl Limits {
         of.min_by(|one, other| one.most.total_cmp(&other.most))
     }
 
+    pub(crate) fn has_budgets(&self) -> bool {
+        self.0.iter().any(|limit| matches!(limit.guard, GuardName::SpendLimit | GuardName::RateLimit))
+    }
+
     pub(crate) fn counts_spending(&self) -> bool {
         self.0.iter().any(|limit| limit.guard == GuardName::SpendLimit)
     }
@@ -330,9 +335,10 @@ impl Amounts {
         let (guard, by) = (limit.guard, by(limit));
         let (message, retry_after) = match guard {
             GuardName::RateLimit => return too_often(limit, self.minute.wait_for(limit)),
-            GuardName::SpendLimit if self.day.usd < limit.most => {
-                (format!("refused by {by}: the turns under way may use up its {} USD of today; try again when one has ended", limit.most), Some(1))
-            }
+            GuardName::SpendLimit if self.day.usd < limit.most => (
+                format!("refused by {by}: the turns under way may use up its {} USD of today; try again when one has ended", limit.most),
+                Some(1),
+            ),
             GuardName::SpendLimit => return used_up(limit, Day::SECONDS - now % Day::SECONDS),
             _ => (format!("refused by {by}: the prompt has {seen} tokens, {} are the limit; send less text", limit.most), None),
         };
@@ -683,7 +689,8 @@ mod tests {
             let before = self.spent.get(&replica).copied().unwrap_or_default();
             let spent = if wanted.day.is_some() { wanted.spent_usd } else { before };
             self.spent.insert(replica, spent);
-            let others: f64 = self.may_spend.iter().filter(|(other, _)| **other != replica).map(|(other, may)| may.max(self.spent[other])).sum();
+            let others: f64 =
+                self.may_spend.iter().filter(|(other, _)| **other != replica).map(|(other, may)| may.max(self.spent[other])).sum();
             let may = spent + wanted.want_usd.min((wanted.most_usd - others - spent).max(0.0));
             self.may_spend.insert(replica, may);
             let all = self.spent.values().sum();

@@ -151,7 +151,8 @@ impl SpendingShare {
         self.may_spend = lease.may_spend_usd;
         self.until = Some(at + SPENDING_LEASE.min(lease.day_ends_in));
         self.day_ends = Some(at + lease.day_ends_in);
-        self.pause_until = (self.spent >= self.may_spend).then(|| at + if self.everyone() >= wish.most_usd { MAX_PAUSE } else { MIN_PAUSE });
+        self.pause_until =
+            (self.spent >= self.may_spend).then(|| at + if self.everyone() >= wish.most_usd { MAX_PAUSE } else { MIN_PAUSE });
     }
 
     pub(crate) fn is_stirred(&self) -> bool {

@@ -18,6 +18,9 @@ pub(crate) struct Topics {
     wanted: Vec<Vec<u16>>,
 }
 
+/// Of all phrases together; more would be slow to compile and large.
+const MAX_WORDS: usize = 16_384;
+
 /// The state of reading one text.
 #[derive(Debug, Default)]
 pub(crate) struct TopicReader {
@@ -33,6 +36,7 @@ impl Topics {
         let mut wanted = vec![Vec::new(); lexicon.rules.len()];
         // Who asks for the same words shares their rule.
         let mut phrases: HashMap<(&str, Vec<String>), usize> = HashMap::new();
+        let mut room = MAX_WORDS;
         let mut faults = Vec::new();
         for (number, topics) in (0_u16..).zip(asked) {
             for topic in &topics.topics {
@@ -49,6 +53,10 @@ impl Topics {
                         faults.push(format!("{asker}topic `{}`: `{phrase}` holds no word", topic.name));
                         continue;
                     }
+                    let Some(left) = room.checked_sub(words.len()) else {
+                        return Err(vec![format!("blocked topics have more than {MAX_WORDS} words together")]);
+                    };
+                    room = left;
                     let rule = *phrases.entry((&topic.name, words)).or_insert_with_key(|(name, words)| {
                         lexicon.phrase(name, words);
                         wanted.push(Vec::new());

@@ -24,6 +24,7 @@ mod guards;
 mod knowledge;
 mod library;
 mod parity;
+mod policies;
 mod refusal;
 mod sampling;
 mod skills;
