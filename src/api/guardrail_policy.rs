@@ -5,6 +5,8 @@
 
 mod defaults;
 mod rules;
+#[cfg(test)]
+mod tests;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema};
