@@ -246,7 +246,7 @@ pub struct Governance {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 128))]
     pub eval_dataset: Option<String>,
-    /// Guardrail policies that the agent is held to, by name or by id (gp_...). They are written into releases; this version of Slipway does not apply them yet, and the condition NotYetEffective says so. Guards and their limits apply.
+    /// Guardrail policies of the same namespace that the agent is held to, by name or by id (gp_...). default stands for default-tokens, default-latency, default-topics and default-cost, as far as they exist; so does an empty list. Those that the Team requires hold besides. A change of a policy reaches running agents within about a minute; releases keep the names alone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), inner(length(min = 1, max = 66)))]
     #[x_kube(merge_strategy = kube::core::ListMerge::Set)]

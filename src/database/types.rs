@@ -165,6 +165,14 @@ pub struct UsageMinute {
     pub pii: i64,
     pub injections: i64,
     pub violations: i64,
+    /// What all requests took together, in milliseconds.
+    pub latency_ms: i64,
+    /// Requests whose turn is stored with its trace, or whose spans an exporter accepted.
+    pub audited: i64,
+    /// Answers of agents with knowledge that searched it or could.
+    pub retrieved: i64,
+    /// Of these the answers with sources.
+    pub cited: i64,
 }
 
 impl UsageMinute {
@@ -184,6 +192,10 @@ impl UsageMinute {
             pii: 0,
             injections: 0,
             violations: 0,
+            latency_ms: 0,
+            audited: 0,
+            retrieved: 0,
+            cited: 0,
         }
     }
 
@@ -207,6 +219,10 @@ impl UsageMinute {
         self.pii += other.pii;
         self.injections += other.injections;
         self.violations += other.violations;
+        self.latency_ms += other.latency_ms;
+        self.audited += other.audited;
+        self.retrieved += other.retrieved;
+        self.cited += other.cited;
         for (mine, theirs) in self.latency_histogram.iter_mut().zip(&other.latency_histogram) {
             *mine += theirs;
         }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment};
 use k8s_openapi::api::core::v1::{
-    Capabilities, ConfigMap, ConfigMapEnvSource, ConfigMapKeySelector, ConfigMapProjection, Container, ContainerPort, EmptyDirVolumeSource,
-    EnvFromSource, EnvVar, EnvVarSource, HTTPGetAction, KeyToPath, Lifecycle, LifecycleHandler, ObjectFieldSelector, PodSecurityContext,
+    Capabilities, ConfigMap, ConfigMapEnvSource, ConfigMapKeySelector, ConfigMapProjection, ConfigMapVolumeSource, Container, ContainerPort,
+    EmptyDirVolumeSource, EnvFromSource, EnvVar, EnvVarSource, HTTPGetAction, KeyToPath, Lifecycle, LifecycleHandler, ObjectFieldSelector, PodSecurityContext,
     PodSpec, PodTemplateSpec, Probe, ProjectedVolumeSource, ResourceRequirements, SeccompProfile, SecretEnvSource, SecretKeySelector,
     SecretVolumeSource, SecurityContext, SleepAction, TopologySpreadConstraint, Volume, VolumeMount, VolumeProjection,
 };
@@ -25,6 +25,7 @@ use crate::quantity::canonical;
 const TEMPORARY: &str = "tmp";
 const CREDENTIALS: &str = "credentials";
 const SKILLS: &str = "skills";
+const POLICIES: &str = "policies";
 const HTTP: &str = "http";
 
 pub(super) fn build(plan: &Plan, config: &ConfigMap) -> Deployment {
@@ -232,7 +233,17 @@ fn volumes(plan: &Plan) -> Vec<Volume> {
         }),
         ..Volume::default()
     });
-    [temporary].into_iter().chain(credentials).chain(skills).collect()
+    [temporary, policies()].into_iter().chain(credentials).chain(skills).collect()
+}
+
+/// The team's policies, whole and in every pod: kubelet renews a folder that is mounted so while the pod runs. A pod does not start
+/// without them.
+fn policies() -> Volume {
+    Volume {
+        name: POLICIES.to_owned(),
+        config_map: Some(ConfigMapVolumeSource { name: contract::policies::CONFIG_MAP.to_owned(), ..ConfigMapVolumeSource::default() }),
+        ..Volume::default()
+    }
 }
 
 /// A skill's ConfigMap as a folder of the skill's name, its keys turned back into paths.
@@ -252,5 +263,6 @@ fn volume_mounts(plan: &Plan) -> Vec<VolumeMount> {
     };
     let credentials = plan.credential_secret.is_some().then(|| mount(CREDENTIALS, contract::CREDENTIALS, Some(true)));
     let skills = (!plan.skills.is_empty()).then(|| mount(SKILLS, contract::SKILLS_FOLDER, Some(true)));
-    [mount(TEMPORARY, "/tmp", None)].into_iter().chain(credentials).chain(skills).collect()
+    let policies = mount(POLICIES, contract::policies::FOLDER, Some(true));
+    [mount(TEMPORARY, "/tmp", None), policies].into_iter().chain(credentials).chain(skills).collect()
 }

@@ -335,6 +335,7 @@ fn is_collection(path: &str) -> bool {
         "evaluationruns",
         "knowledgebases",
         "ingestions",
+        "guardrailpolicies",
         "teams",
         "rolebindings",
         "events",

@@ -10,6 +10,7 @@ mod failures;
 mod feedback;
 mod knowledge;
 mod metrics;
+mod policies;
 mod races;
 mod reads;
 mod repositories;
