@@ -1,1 +1,3 @@
 //! The radar.
+
+mod prometheus;
