@@ -16,6 +16,7 @@ mod feedback;
 mod id;
 pub mod knowledge;
 mod login;
+mod measured;
 mod memory;
 mod memory_search;
 mod migrate;
