@@ -24,7 +24,7 @@ use crate::list_cache::ListEntry;
 use crate::page::{self, Page, page};
 use crate::{cluster_error, write};
 
-pub(crate) use view::{AgentState, ConversationStorage, Status, View, item, time};
+pub(crate) use view::{AgentState, Alerting, ConversationStorage, Status, View, item, time};
 
 pub(crate) async fn list(call: Call) -> Result<Page<View>, Error> {
     let (context, namespace) = (call.context.clone(), call.namespace());

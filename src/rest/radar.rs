@@ -10,7 +10,7 @@ mod view;
 
 use std::sync::Arc;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::{Schema, SchemaGenerator, json_schema};
 use slipway_cluster::Key;
 use slipway_database::AgentKey;
 use slipway_http::{Error, Reply};
@@ -25,6 +25,7 @@ use crate::relay::from_database;
 
 pub(crate) use alerts::{PAGED, SCOPED, of_agent, open};
 pub(crate) use fleet::{Fleet, Reading, Snapshot};
+pub(crate) use prometheus::Prometheus;
 pub(crate) use view::rounded;
 use view::{AgentRadar, Overview};
 

@@ -123,6 +123,8 @@ pub(crate) struct AgentState {
     pub storage: ConversationStorage,
     /// Whether its Service has a ready pod, and since when; none before the operator has looked at it.
     pub serves: Option<(bool, Timestamp)>,
+    /// What its condition says of alerts, if there are some.
+    pub alerting: Option<Box<Alerting>>,
     /// The pods that are ready; none before the operator has looked at it.
     pub ready_replicas: Option<i32>,
     /// The score that its risk profile asks for, 0 to 100.
@@ -131,12 +133,26 @@ pub(crate) struct AgentState {
     pub safety_floor: Option<f64>,
 }
 
+/// What is wrong with an agent, as its condition says it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Alerting {
+    pub is_critical: bool,
+    pub message: Box<str>,
+    pub since: Timestamp,
+}
+
 impl AgentState {
     fn of(agent: &Agent, view: &View) -> Self {
         let governance = agent.spec.governance.as_ref();
         let profile = Profile::of(governance.and_then(|governance| governance.risk_profile).unwrap_or_default());
         let status = agent.status.as_ref();
-        let available = status.and_then(|status| status.conditions.iter().find(|found| found.type_ == condition::AVAILABLE));
+        let condition = |kind: &str| status.and_then(|status| status.conditions.iter().find(|found| found.type_ == kind));
+        let available = condition(condition::AVAILABLE);
+        let alerting = condition(condition::ALERTING).filter(|found| found.status == "True").map(|found| Alerting {
+            is_critical: found.reason == condition::CRITICAL_ALERTS,
+            message: list_cache::truncate(Some(found.message.clone())).unwrap_or_default().into(),
+            since: found.last_transition_time.0,
+        });
         Self {
             name: view.name.as_str().into(),
             uid: agent.uid().unwrap_or_default().into(),
@@ -145,6 +161,7 @@ impl AgentState {
             replicas: view.replicas,
             storage: ConversationStorage::of(&agent.spec),
             serves: available.map(|found| (found.status == "True", found.last_transition_time.0)),
+            alerting: alerting.map(Box::new),
             ready_replicas: status.map(|status| status.replicas),
             min_score: threshold(&profile, governance.and_then(|governance| governance.min_quality_score), None),
             safety_floor: profile.safety_floor,

@@ -82,8 +82,14 @@ pub(crate) async fn list(mut call: Call) -> Result<Page<View>, Error> {
     call.slot.charge(PAGE_BYTES)?;
     let context = call.context.clone();
     let snapshot = Fleet::snapshot(&context).await;
-    let shown = |item: &ListEntry<AgentState>| serde_json::to_string(&View::of(&snapshot, item)).map(Cow::Owned).map_err(Error::internal);
-    page_of(call, &context.caches.agents, namespace.as_deref(), |_, _| true, shown).await
+    page_of(
+        call,
+        &context.caches.agents,
+        namespace.as_deref(),
+        |_, _| true,
+        |item| serde_json::to_string(&View::of(&snapshot, item)).map(Cow::Owned).map_err(Error::internal),
+    )
+    .await
 }
 
 pub(crate) async fn get(call: Call) -> Result<Data<View>, Error> {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use slipway_database::{Options, Store};
 use slipway_egress::{Allowed, Egress, EgressProfile};
 use slipway_http::Error;
@@ -13,10 +13,9 @@ use url::Url;
 use super::{git, mlflow as mlflow_uri, prometheus as prometheus_url, read};
 use crate::answer::Data;
 use crate::call::Call;
+use crate::radar::Prometheus;
 
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
-/// The size of an answer of Prometheus, which has one number.
-const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
 /// How each of the others is.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -25,6 +24,7 @@ pub(crate) struct Tested {
     /// The remote that the state repositories are mirrored to.
     pub git: Finding,
     pub mlflow: Finding,
+    /// The server that scrapes the agents.
     pub prometheus: Finding,
     pub database: Finding,
     pub cluster: Finding,
@@ -98,82 +98,41 @@ async fn database(options: Option<&Options>) -> Finding {
 
 async fn mlflow(uri: Option<&str>) -> Finding {
     let Some(uri) = uri else { return Finding::new(Status::NotConfigured, "there is no MLflow server; agents send no traces to one") };
-    Finding::of(ask_mlflow(uri).await)
-}
-
-async fn prometheus(url: Option<&str>) -> Finding {
-    let Some(url) = url else { return Finding::new(Status::NotConfigured, "there is no Prometheus server; no radar reads from one") };
-    Finding::of(ask_prometheus(url).await)
-}
-
-/// A server that the configuration names. Only platform admins can name one, so that private addresses are allowed, but no
-/// metadata services.
-struct Server {
-    setting: &'static str,
-    /// What it should be.
-    kind: &'static str,
-    base: Url,
-    /// Its URL without what may be secret.
-    place: String,
-    client: reqwest::Client,
-}
-
-impl Server {
-    fn new(setting: &'static str, kind: &'static str, url: &str) -> Result<Self, String> {
-        let base = Url::parse(&format!("{}/", url.trim_end_matches('/'))).map_err(|_| format!("{setting} is no URL"))?;
-        let profile = EgressProfile { name: "the platform", setting, user_agent: concat!("slipway/", env!("CARGO_PKG_VERSION")) };
-        let host = base.host_str().zip(base.port_or_known_default()).map(|(host, port)| Allowed::Host { host: host.to_owned(), port });
-        let egress = Egress::new(profile, host.as_slice(), None);
-        let client = egress.client(&base).map_err(|blocked| blocked.to_string())?.clone();
-        Ok(Self { setting, kind, place: slipway_egress::redacted(&base), base, client })
+    match Url::parse(&format!("{}/", uri.trim_end_matches('/'))) {
+        Ok(uri) => Finding::of(ask_mlflow(&uri).await),
+        Err(_) => Finding::new(Status::Error, "mlflow_uri is no URL"),
     }
+}
 
-    async fn get(&self, path: &str) -> Result<reqwest::Response, String> {
-        let Self { setting, kind, base, place, client } = self;
-        let url = base.join(path).map_err(|_| format!("{setting} is no URL"))?;
-        let answer = client.get(url).timeout(PROBE_TIMEOUT).send().await.map_err(|error| slipway_egress::explain(&error, place))?;
+/// Servers that only speak the query language of Prometheus have no page that says whether they are ready: a query is asked.
+async fn prometheus(url: Option<&str>) -> Finding {
+    let Some(url) = url else { return Finding::new(Status::NotConfigured, "there is no Prometheus server; the radar reads from none") };
+    let asked = async { Prometheus::new(url)?.targets().await };
+    Finding::of(match timeout(PROBE_TIMEOUT, asked).await {
+        Ok(Ok(count)) => Ok(format!("Prometheus answers, and {count} of its targets are up")),
+        Ok(Err(why)) => Err(why),
+        Err(_) => Err(format!("the Prometheus server does not answer within {} s", PROBE_TIMEOUT.as_secs())),
+    })
+}
+
+/// Only platform admins can name the server, so that private addresses are allowed, but no metadata services.
+async fn ask_mlflow(base: &Url) -> Result<String, String> {
+    let place = slipway_egress::redacted(base);
+    let profile = EgressProfile { name: "the platform", setting: "mlflow_uri", user_agent: concat!("slipway/", env!("CARGO_PKG_VERSION")) };
+    let host = base.host_str().zip(base.port_or_known_default()).map(|(host, port)| Allowed::Host { host: host.to_owned(), port });
+    let egress = Egress::new(profile, host.as_slice(), None);
+    let client = egress.client(base).map_err(|blocked| blocked.to_string())?;
+    let get = async |path: &str| {
+        let url = base.join(path).map_err(|_| "mlflow_uri is no URL".to_owned())?;
+        let answer = client.get(url).timeout(PROBE_TIMEOUT).send().await.map_err(|error| slipway_egress::explain(&error, &place))?;
         match answer.status().as_u16() {
             200 => Ok(answer),
-            status => Err(format!("{place} answers {path} with status {status}; is it {kind}?")),
+            status => Err(format!("{place} answers {path} with status {status}; is it an MLflow server?")),
         }
-    }
-}
-
-/// Servers that only speak the query language of Prometheus have no `/-/ready`, so that a query is asked.
-async fn ask_prometheus(url: &str) -> Result<String, String> {
-    #[derive(Deserialize)]
-    struct Answered {
-        status: String,
-        data: Vector,
-    }
-    #[derive(Deserialize)]
-    struct Vector {
-        result: Vec<Sample>,
-    }
-    #[derive(Deserialize)]
-    struct Sample {
-        value: (f64, String),
-    }
-    let server = Server::new("prometheus_url", "a Prometheus server", url)?;
-    let mut answer = server.get("api/v1/query?query=count(up)").await?;
-    let mut body = Vec::new();
-    while body.len() <= ANSWER_BYTES_MAX
-        && let Some(chunk) = answer.chunk().await.map_err(|error| slipway_egress::explain(&error, &server.place))?
-    {
-        body.extend_from_slice(&chunk);
-    }
-    let answered = serde_json::from_slice::<Answered>(&body).ok().filter(|answered| answered.status == "success");
-    // The page of another server is not passed on.
-    let answered = answered.ok_or_else(|| format!("{} answers, but not as a Prometheus server does", server.place))?;
-    let targets = answered.data.result.first().and_then(|sample| sample.value.1.parse::<u32>().ok()).unwrap_or(0);
-    Ok(format!("Prometheus answers, and has {targets} targets"))
-}
-
-async fn ask_mlflow(uri: &str) -> Result<String, String> {
-    let server = Server::new("mlflow_uri", "an MLflow server", uri)?;
-    server.get("health").await?;
+    };
+    get("health").await?;
     // `/version` returns only a number. The page of another server is not passed on.
-    let mut version = server.get("version").await?;
+    let mut version = get("version").await?;
     let text = version.chunk().await.ok().flatten().unwrap_or_default();
     let text = std::str::from_utf8(&text).unwrap_or_default().trim();
     let is_number = (1..=32).contains(&text.len()) && text.starts_with(|first: char| first.is_ascii_digit());
@@ -181,7 +140,7 @@ async fn ask_mlflow(uri: &str) -> Result<String, String> {
     if is_number && is_plain {
         Ok(format!("MLflow {text} answers"))
     } else {
-        Err(format!("{} answers, but not as an MLflow server does", server.place))
+        Err(format!("{place} answers, but not as an MLflow server does"))
     }
 }
 
@@ -212,6 +171,25 @@ mod tests {
         ] {
             let found = mlflow(Some(uri)).await;
             assert!(found.status == Status::Error && found.message.contains(says), "{uri}: {found:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_prometheus_server_is_really_asked() {
+        assert_eq!(prometheus(None).await.status, Status::NotConfigured);
+        let nobody = format!("127.0.0.1:{}", slipway_peers::free_port());
+        let server = slipway_peers::Prometheus::start(&[slipway_peers::Target { address: &nobody, labels: &[] }], &[]);
+        server.until("up", |found| !found.is_empty());
+        let found = prometheus(Some(&server.url())).await;
+        assert_eq!((found.status, &*found.message), (Status::Ok, "Prometheus answers, and 0 of its targets are up"));
+        let other = slipway_peers::mock_llm("{}");
+        for (url, says) in [
+            (format!("http://{nobody}"), "could not be reached"),
+            (other.url().to_owned(), "status"),
+            ("http://169.254.169.254".to_owned(), "link-local"),
+        ] {
+            let found = prometheus(Some(&url)).await;
+            assert!(found.status == Status::Error && found.message.contains(says), "{url}: {found:?}");
         }
     }
 

@@ -3,7 +3,6 @@
 //! A snapshot is read when a call wants one and the last is old: one reading at a time. A call gets the last one as long as that is at
 //! most a minute old, while the next is read behind its back. It holds one reading of fixed size for each agent that the cache knows.
 
-use std::mem::take;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -16,7 +15,8 @@ use slipway_governance::{Score, Share, Source, Usage, WINDOW};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::{key_of, prometheus};
+use super::key_of;
+use super::prometheus::Prometheus;
 use crate::agents::ConversationStorage;
 use crate::context::Context;
 use crate::evaluations::RunScores;
@@ -350,21 +350,15 @@ async fn counted(context: &Context, snapshot: &mut Snapshot) {
             return;
         }
     };
-    match prometheus::counts(&url, snapshot.taken_at).await {
-        None => {}
-        Some(Err(why)) => {
-            snapshot.origin = Origin::Prometheus;
-            snapshot.trouble = Some(why);
+    snapshot.origin = Origin::Prometheus;
+    let asked = async { Prometheus::new(&url)?.day().await };
+    match asked.await {
+        Ok(day) => {
+            snapshot.bounds = day.latency_bounds;
+            let reading = |usage| Reading { usage: Some(usage), ..Reading::default() };
+            snapshot.readings =
+                day.agents.into_iter().map(|((namespace, name), usage)| (ids::agent(&namespace, &name), reading(usage))).collect();
         }
-        Some(Ok(mut counts)) => {
-            snapshot.origin = Origin::Prometheus;
-            snapshot.bounds = take(&mut counts.bounds);
-            let readings = counts.agents.into_iter().take(AGENTS_MAX);
-            snapshot.readings = readings
-                .map(|counted| {
-                    (ids::agent(&counted.namespace, &counted.agent), Reading { usage: Some(counted.usage), ..Reading::default() })
-                })
-                .collect();
-        }
+        Err(why) => snapshot.trouble = Some(why),
     }
 }

@@ -93,6 +93,11 @@ impl Prometheus {
         Ok(Self { place: slipway_egress::redacted(&base), base, client })
     }
 
+    /// How many of its targets the server reaches.
+    pub(crate) async fn targets(&self) -> Result<i64, String> {
+        Ok(self.query("sum(up)").await?.first().map_or(0, whole))
+    }
+
     /// The last 24 hours. Prometheus estimates: what a counter counted before its first scrape is not seen.
     pub(crate) async fn day(&self) -> Result<Day, String> {
         let mut day = Day::default();

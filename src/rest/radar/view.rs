@@ -53,8 +53,8 @@ pub(crate) struct AgentRadar {
     /// The same by track: `stable`, `canary` and `candidate`, and `other` where a runtime was not told. Only of one agent by itself;
     /// null in the overview, and where it is not known.
     pub tracks: Option<BTreeMap<String, TrackMetrics>>,
-    /// Open alerts, the newest first, at most 20. Null where none are kept.
-    pub alerts: Option<Vec<AlertView>>,
+    /// Open alerts, the newest first, at most 20.
+    pub alerts: Vec<AlertView>,
     /// The fields that are null because they were not measured.
     pub not_measured: Vec<&'static str>,
     pub data_source: DataSource,
@@ -180,7 +180,10 @@ impl AgentRadar {
         };
         let metrics =
             Metrics { used: TrackMetrics::of(&figures), active_conversations: reading.and_then(|reading| reading.active_conversations) };
-        let alerts = reading.and_then(|reading| reading.alerts.as_ref());
+        let alerts = match reading.and_then(|reading| reading.alerts.as_ref()) {
+            Some(alerts) => alerts.iter().map(AlertView::of).collect(),
+            None => AlertView::told(item).into_iter().collect(),
+        };
         let mut shown = Self {
             agent_id: item.id.clone(),
             agent_name: item.data.name.to_string(),
@@ -189,7 +192,7 @@ impl AgentRadar {
             last_seen: last_seen(snapshot, &item.data, reading).map(|time| time.to_string()),
             metrics,
             tracks: None,
-            alerts: alerts.map(|alerts| alerts.iter().map(AlertView::of).collect()),
+            alerts,
             not_measured: Vec::new(),
             data_source: snapshot.origin.into(),
             updated_at: snapshot.taken_at.to_string(),

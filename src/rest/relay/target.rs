@@ -73,6 +73,7 @@ mod tests {
             replicas,
             storage: ConversationStorage::Platform,
             serves: None,
+            alerting: None,
             ready_replicas: None,
             min_score: 75.0,
             safety_floor: None,
