@@ -3,12 +3,19 @@
 
 use std::time::Duration;
 
-use crate::{Fault, Store};
+use sqlx::Row;
+use sqlx::postgres::PgRow;
+
+use crate::connection::{ask, in_time};
+use crate::{Fault, Store, id};
 
 /// How long a slice of the day's budget may be spent. It counts as spent until then, unless its holder says less.
 pub const SPENDING_LEASE: Duration = Duration::from_secs(60);
 /// How long requests that were leased may begin.
-pub const REQUESTS_LEASE: Duration = Duration::from_secs(5);
+pub const REQUESTS_LEASE: Duration = Duration::from_secs(3);
+const REQUESTS_LEASE_SECONDS: i32 = 3;
+/// A thousand million dollars.
+const MAX_MICROS: i64 = 1_000_000_000_000_000;
 
 /// What a replica asks for, in one statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +75,57 @@ pub struct RateLease {
 impl Store {
     /// Leases slices of the agent's budgets. [`Fault::Unavailable`] where the schema is older than this: the budget is the replica's own then.
     pub async fn lease_budget(&self, request: &BudgetRequest) -> Result<BudgetLease, Fault> {
-        let _ = request;
-        Err(Fault::Unavailable("not yet".to_owned()))
+        // The limits are set where the team comes from, so that they are set first.
+        const LEASE: &str = "
+            SELECT l.* FROM (SELECT $1 AS team, pg_catalog.set_config('synchronous_commit', 'off', true),
+                                    pg_catalog.set_config('lock_timeout', '2s', true)) AS first,
+                 LATERAL slipway.lease_budget(first.team, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) AS l";
+        let BudgetRequest { holder, spending, requests } = request;
+        id::check("holder", holder)?;
+        let question = || {
+            ask(LEASE)
+                .bind(&self.team)
+                .bind(&self.agent)
+                .bind(holder)
+                .bind(spending.and_then(|spending| spending.day))
+                .bind(spending.map(|spending| spending.spent_micros.clamp(0, MAX_MICROS)))
+                .bind(spending.map(|spending| spending.most_micros.clamp(0, MAX_MICROS)))
+                .bind(spending.map(|spending| spending.want_micros.clamp(0, MAX_MICROS)))
+                .bind(SPENDING_LEASE.as_secs_f64())
+                .bind(requests.map(|requests| i64::from(requests.most)))
+                .bind(requests.map(|requests| i64::from(requests.want)))
+                .bind(REQUESTS_LEASE_SECONDS)
+        };
+        let take = |answer: &mut Option<BudgetLease>, row: PgRow| {
+            *answer = Some(BudgetLease {
+                spending: spending.map(|_| spending_lease(&row)).transpose()?,
+                requests: requests.map(|_| rate_lease(&row)).transpose()?,
+            });
+            Ok(())
+        };
+        in_time(async {
+            self.check_schema().await?;
+            let lease = self.door.one(question, || None, take).await?;
+            lease.ok_or_else(|| Fault::Broken("a lease was expected and none came".to_owned()))
+        })
+        .await
     }
+}
+
+fn spending_lease(row: &PgRow) -> Result<SpendingLease, Fault> {
+    Ok(SpendingLease {
+        day: row.try_get("day")?,
+        may_spend_micros: row.try_get("may_spend")?,
+        spent_micros: row.try_get("spent")?,
+        day_ends_in: seconds(row.try_get("day_left")?),
+    })
+}
+
+fn rate_lease(row: &PgRow) -> Result<RateLease, Fault> {
+    let requests: i64 = row.try_get("requests")?;
+    Ok(RateLease { requests: u32::try_from(requests).unwrap_or_default(), retry_after: seconds(row.try_get("retry_after")?) })
+}
+
+fn seconds(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or_default()
 }

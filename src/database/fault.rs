@@ -58,6 +58,7 @@ fn database(code: &str, message: &str) -> Fault {
         "08P01" if message.starts_with("bind message supplies") => not_prepared(),
         // Said by functions of our own, in words for their callers.
         "SK404" | "SK409" | "SK410" | "SK413" => Fault::Refused(message.to_owned()),
+        "SK503" => Fault::Unavailable(message.to_owned()),
         "42501" => Fault::Broken("this login may not do that".to_owned()),
         // A standby that was promoted, or one that never was: the next connection may reach the right one.
         "25006" => Fault::Unavailable("this server only lets read".to_owned()),

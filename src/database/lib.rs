@@ -5,6 +5,7 @@
 //! database of their own, see [`knowledge`]. `docs/database.md` has the schema, who may see what, and what a PgBouncer in between has to know.
 
 mod alerts;
+mod backfill;
 mod batch;
 mod budget;
 mod connection;

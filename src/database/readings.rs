@@ -9,10 +9,12 @@ use sqlx::postgres::PgRow;
 
 use crate::connection::{Door, Question, ask, in_time};
 use crate::conversation::time;
+use crate::feedback::is_denied;
 use crate::types::{LATENCY_BUCKETS, MOST_LISTED, Page, start_of_minute};
 use crate::{Alert, Fault, Stage, id};
 pub use activity::{AgentConversations, AgentScore};
 
+const NOT_GRANTED: &str = "this login may not read usage, violations, readiness and alerts; docs/rest.md has what it has to be granted";
 /// Of how many agents one question may be.
 pub const MAX_AGENTS: usize = 10_000;
 
@@ -163,7 +165,10 @@ impl Readings<'_> {
         let keys = Keys::new(agents);
         in_time(async {
             let mut work = self.0.begin().await?;
-            let rows = question(&keys).fetch_all(&mut *work).await?;
+            let rows = match question(&keys).fetch_all(&mut *work).await {
+                Err(error) if is_denied(&error) => return Err(Fault::Unavailable(NOT_GRANTED.to_owned())),
+                rows => rows?,
+            };
             work.commit().await?;
             rows.iter().map(row).collect()
         })

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use crate::connection::{ask, in_time};
-use crate::conversation::clean;
+use crate::conversation::short;
 use crate::types::start_of_minute;
 use crate::{Fault, Store};
 
@@ -109,8 +109,8 @@ impl Store {
                 ask(ADD)
                     .bind(&self.team)
                     .bind(&self.agent)
-                    .bind(clean(&self.run.track))
-                    .bind(clean(&self.run.hash))
+                    .bind(short(&self.run.track, MAX_BYTES))
+                    .bind(short(&self.run.hash, MAX_BYTES))
                     .bind(rows.iter().map(|row| row.minute.as_second()).collect::<Vec<_>>())
                     .bind(rows.iter().map(|row| row.policy.clone()).collect::<Vec<_>>())
                     .bind(rows.iter().map(|row| row.rule.clone()).collect::<Vec<_>>())
@@ -132,7 +132,7 @@ impl Store {
 fn merge(batch: &[ViolationMinute]) -> Vec<ViolationMinute> {
     let mut merged: BTreeMap<(i64, String, String, Stage, bool), ViolationMinute> = BTreeMap::new();
     for row in batch {
-        let (policy, rule) = (short(&row.policy), short(&row.rule));
+        let (policy, rule) = (short(&row.policy, MAX_BYTES), short(&row.rule, MAX_BYTES));
         let key = (start_of_minute(row.minute).as_second(), policy.clone(), rule.clone(), row.stage, row.blocked);
         let empty = || ViolationMinute {
             minute: start_of_minute(row.minute),
@@ -146,7 +146,7 @@ fn merge(batch: &[ViolationMinute]) -> Vec<ViolationMinute> {
         };
         let known = merged.entry(key).or_insert_with(empty);
         known.add(row);
-        known.last_trace = known.last_trace.as_deref().map(short);
+        known.last_trace = known.last_trace.as_deref().map(|trace| short(trace, MAX_BYTES));
     }
     merged.into_values().collect()
 }
@@ -155,9 +155,4 @@ fn merge(batch: &[ViolationMinute]) -> Vec<ViolationMinute> {
 fn conversations(row: &ViolationMinute) -> String {
     let hashes: Vec<_> = row.conversations.iter().map(i64::to_string).collect();
     format!("{{{}}}", hashes.join(","))
-}
-
-fn short(text: &str) -> String {
-    let text = clean(text);
-    text[..text.floor_char_boundary(MAX_BYTES)].to_owned()
 }
