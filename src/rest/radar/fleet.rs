@@ -197,8 +197,8 @@ async fn read(context: &Context) -> Snapshot {
         match recorded(reader, &agents, taken_at).await {
             Ok(readings) => snapshot.readings = readings,
             Err(fault) => {
-                tracing::debug!(%fault, "the database could not be read");
-                snapshot.trouble = Some("the database is not available, so that nothing is known but what the cluster says".to_owned());
+                tracing::debug!(%fault, "the figures of agents could not be read");
+                snapshot.trouble = Some(trouble(&fault).to_owned());
             }
         }
     } else {
@@ -212,6 +212,17 @@ async fn read(context: &Context) -> Snapshot {
         }
     }
     snapshot
+}
+
+/// Why there are no figures, for callers.
+fn trouble(fault: &Fault) -> &'static str {
+    match fault {
+        Fault::Unavailable(_) | Fault::Busy => "the database is not available; only what the cluster says is known",
+        Fault::Refused(_) | Fault::Broken(_) => {
+            "the database shows no figures: its schema is older than this API, or this API's login may not read them (docs/rest.md has the \
+             statements that let it)"
+        }
+    }
 }
 
 impl Reading {

@@ -11,6 +11,7 @@ mod feedback;
 mod knowledge;
 mod metrics;
 mod policies;
+mod radar;
 mod races;
 mod reads;
 mod repositories;
