@@ -29,6 +29,8 @@ pub const PENDING_EVALUATION: &str = "PendingEvaluation";
 pub const RELEASE_REJECTED: &str = "ReleaseRejected";
 /// Of an Agent: that alerts about it are open. Only while there are some.
 pub const ALERTING: &str = "Alerting";
+/// Its reason, if one of them is critical.
+pub const CRITICAL_ALERTS: &str = "CriticalAlerts";
 // Warnings: the workload runs, but not as its author may believe. Each is there only while there is something to say.
 /// Replicas share what the agent remembers. False: each keeps its own.
 pub const STORAGE_SHARED: &str = "StorageShared";

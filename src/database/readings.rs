@@ -1,6 +1,8 @@
 //! What is read of many agents at once, by REST and the manager: usage, violations, readiness and alerts. One question each, by functions
 //! of the database that show nothing of an earlier Agent under the same id.
 
+mod activity;
+
 use jiff::Timestamp;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
@@ -10,6 +12,7 @@ use crate::conversation::time;
 use crate::feedback::is_denied;
 use crate::types::{LATENCY_BUCKETS, MOST_LISTED, Page, start_of_minute};
 use crate::{Alert, Fault, Stage, id};
+pub use activity::{AgentConversations, AgentScore};
 
 const NOT_GRANTED: &str = "this login may not read usage, violations, readiness and alerts; docs/rest.md has what it has to be granted";
 /// Of how many agents one question may be.

@@ -261,6 +261,10 @@ pub(crate) struct Arguments {
     #[arg(long, env = "MLFLOW_TRACKING_TOKEN", hide_env_values = true)]
     pub mlflow_token: Option<String>,
 
+    /// The Prometheus server that scrapes agents, from which REST reads what they did, where there is no database.
+    #[arg(long, env = "SLIPWAY_PROMETHEUS_URL")]
+    pub prometheus_url: Option<String>,
+
     /// The cluster's DNS domain.
     #[arg(long, env = "SLIPWAY_CLUSTER_DOMAIN", default_value = "cluster.local")]
     pub cluster_domain: String,

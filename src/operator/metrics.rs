@@ -109,3 +109,26 @@ impl Deref for Metrics {
         &self.shared
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use slipway_cluster::metrics::{ByCategory, ByController};
+
+    use super::*;
+
+    #[test]
+    fn what_rules_and_dashboards_ask_for_is_on_the_page() {
+        let metrics = Metrics::default();
+        let (by, outcome) = (ByController { controller: "agent" }, ByOutcome { outcome: "failed" });
+        for family in [&metrics.evaluation_runs, &metrics.evaluation_deliveries, &metrics.feedback_deliveries, &metrics.ingestions] {
+            family.get_or_create(&outcome).inc();
+        }
+        metrics.reconciles.get_or_create(&by).inc();
+        metrics.repairs.get_or_create(&by).inc();
+        metrics.durations.get_or_create(&by).observe(0.1);
+        metrics.queue_depth.get_or_create(&by).set(1);
+        metrics.errors.get_or_create(&ByCategory { controller: "agent", category: "api" }).inc();
+        metrics.request("GET", "/api/v1/pods", None);
+        slipway_peers::has_metrics("slipway_", &metrics.text());
+    }
+}

@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
 use serde_json::{Value, json};
 use slipway_api::Agent;
-use slipway_api::condition::{ALERTING, Finding};
+use slipway_api::condition::{ALERTING, CRITICAL_ALERTS, Finding};
 use slipway_cluster::Key;
 use slipway_cluster::event::{EventSpec, Events};
 use slipway_database::RaisedAlert;
@@ -161,7 +161,7 @@ fn finding(mut alerts: Vec<RaisedAlert>) -> Finding {
     if let Some(more @ 1..) = alerts.len().checked_sub(MAX_NAMED) {
         message.push_str(&format!("; and {more} more"));
     }
-    Finding::new(ALERTING, true, if is_critical { "CriticalAlerts" } else { "Alerts" }, message)
+    Finding::new(ALERTING, true, if is_critical { CRITICAL_ALERTS } else { "Alerts" }, message)
 }
 
 #[cfg(test)]

@@ -10,6 +10,8 @@ mod failures;
 mod feedback;
 mod knowledge;
 mod metrics;
+mod policies;
+mod radar;
 mod races;
 mod reads;
 mod repositories;

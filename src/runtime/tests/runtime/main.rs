@@ -23,6 +23,7 @@ mod families;
 mod guards;
 mod knowledge;
 mod library;
+mod monitoring;
 mod parity;
 mod policies;
 mod refusal;
