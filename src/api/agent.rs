@@ -408,7 +408,7 @@ pub struct AgentStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub pinned_content: Option<String>,
-    /// Ready says whether the agent serves, and has the words for what is wrong. Reconciling: its pods are on the way to what the spec says. Stalled: they will not get there until somebody changes something. Available: its Service has a pod to send requests to. Released: the release history has what runs. Approved, while an evaluation gate holds a change: Unknown while its release waits, False once it was rejected. Besides, warnings: NotYetEffective, ModelConfigured, SpendingCounted, StorageShared, ToolsUnused, AnswersSampled, ToolsAsReleased.
+    /// Ready says whether the agent serves, and has the words for what is wrong. Reconciling: its pods are on the way to what the spec says. Stalled: they will not get there until somebody changes something. Available: its Service has a pod to send requests to. Released: the release history has what runs. Approved, while an evaluation gate holds a change: Unknown while its release waits, False once it was rejected. Besides, warnings: Alerting, ModelConfigured, SpendingCounted, StorageShared, ToolsUnused, AnswersSampled, ToolsAsReleased.
     #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,

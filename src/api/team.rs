@@ -159,7 +159,7 @@ pub struct TeamStatus {
     /// The generation of the spec that this status speaks of.
     #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Ready and Stalled; while the team is being deleted, what that waits for.
+    /// Ready and Stalled; while the team is being deleted, what that waits for. DatabaseIsolated: whether the database keeps the team apart from others. PoliciesInForce: whether agents are held to the policies that the team requires.
     #[serde(default, deserialize_with = "schema::readable", skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,

@@ -1,6 +1,8 @@
 //! What is read of many agents at once, by REST and the manager: usage, violations, readiness and alerts. One question each, by functions
 //! of the database that show nothing of an earlier Agent under the same id.
 
+mod activity;
+
 use jiff::Timestamp;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
@@ -9,6 +11,7 @@ use crate::connection::{Door, Question, ask, in_time};
 use crate::conversation::time;
 use crate::types::{LATENCY_BUCKETS, MOST_LISTED, Page, start_of_minute};
 use crate::{Alert, Fault, Stage, id};
+pub use activity::{AgentConversations, AgentScore};
 
 /// Of how many agents one question may be.
 pub const MAX_AGENTS: usize = 10_000;

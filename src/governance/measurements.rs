@@ -1,5 +1,7 @@
 //! What was measured of one agent, as its rows have it. Runtimes of teams write these rows, so that no number is trusted to make sense.
 
+use crate::{Estimate, mean};
+
 /// A part of a whole, both counted in the same requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Share {
@@ -36,6 +38,8 @@ pub struct Usage {
     pub violations: i64,
     /// Requests by duration, not cumulative, one bucket more than there are bounds.
     pub latency: Vec<i64>,
+    /// Milliseconds that requests took together, of those by runtimes that count them.
+    pub took: Option<Share>,
     /// Requests whose trace is stored, of those by runtimes that count them.
     pub audited: Option<Share>,
     /// Answers with sources, of those that could have some.
@@ -49,6 +53,12 @@ impl Usage {
 
     pub fn cost_usd(&self) -> Option<f64> {
         self.cost_micros.map(|micros| float(micros.max(0)) / 1e6)
+    }
+
+    /// Exact where that was counted for every request, else by the histogram.
+    pub fn average_latency(&self, bounds: &[i64]) -> Option<Estimate> {
+        let exact = self.took.filter(|took| took.of > 0 && took.of == self.requests);
+        exact.map(|took| Estimate { value: float(took.count.max(0)) / float(took.of), at_least: false }).or_else(|| mean(bounds, &self.latency))
     }
 
     /// Of requests whose end is known. None without one.

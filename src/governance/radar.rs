@@ -68,7 +68,7 @@ pub fn figures(seen: &Seen) -> Figures {
         errors: usage.map(|usage| usage.errors.max(0)),
         unknown: usage.and_then(|usage| usage.unknown).map(|unknown| unknown.max(0)),
         error_rate_pct: usage.and_then(Usage::error_percent),
-        avg_latency_ms: usage.and_then(|usage| latency::mean(latency_bounds, &usage.latency)),
+        avg_latency_ms: usage.and_then(|usage| usage.average_latency(latency_bounds)),
         p95_latency_ms: usage.and_then(|usage| latency::quantile(latency_bounds, &usage.latency, 0.95)),
         tokens: usage.map(Usage::tokens),
         cost_usd: usage.and_then(Usage::cost_usd),

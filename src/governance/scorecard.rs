@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use crate::measurements::{Score, Share, float, percent};
 use crate::metric::Goal;
-use crate::{Measurements, Metric, Source, Unit, Usage, latency};
+use crate::{Measurements, Metric, Source, Unit, Usage};
 
 const PII_THRESHOLD: f64 = 5.0;
 const INJECTION_THRESHOLD: f64 = 2.0;
@@ -169,7 +169,7 @@ fn safety(measured: &Measurements) -> Vec<Group> {
 fn cost(measured: &Measurements) -> Vec<Group> {
     let usage = answered(measured);
     let tokens = usage.map(|usage| float(usage.tokens()) / float(usage.requests));
-    let average = usage.and_then(|usage| latency::mean(&measured.latency_bounds, &usage.latency));
+    let average = usage.and_then(|usage| usage.average_latency(&measured.latency_bounds));
     // Background work has its price without a request.
     let spent = measured.usage.as_ref().filter(|usage| usage.requests > 0 || usage.tokens() > 0).and_then(Usage::cost_usd);
     let lower = |name, unit, value, threshold| Metric::new(name, unit, Goal::Lower, value, Some(threshold));

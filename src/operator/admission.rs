@@ -1,12 +1,17 @@
-//! Which pods may begin: an Agent's that keeps its words in the platform's database, once its id there is its own.
+//! Which pods may begin: those of an Agent whose team has its file of policies; and of one that keeps its words in the platform's
+//! database, once its id there is its own.
 
 use kube::{Resource, ResourceExt};
+use serde_json::Value;
 use slipway_api::agent::Storage;
+use slipway_api::contract::policies;
 use slipway_api::{Agent, Team, Track, ids, labels};
 use slipway_cluster::Key;
+use slipway_cluster::json::hash;
 use slipway_database::{Holder, Home};
 
 use crate::caches::ChildKind;
+use crate::children;
 use crate::context::Context;
 
 /// What an Agent waits for before it may have pods on a track, if anything. A track that has pods goes on.
@@ -23,6 +28,27 @@ pub(crate) async fn waits(context: &Context, agent: &Agent, track: Track, storag
     let holder = holder(context, &key, agent)?;
     let waits = tenancy.admit(&home, &holder).await.err();
     waits.filter(|_| deployment.and_then(|child| child.deployment.as_ref().map(|it| it.wanted)).unwrap_or(0) == 0)
+}
+
+/// What new pods of an Agent wait for that mount the team's policies: kubelet would wait for that ConfigMap as well, and the
+/// Deployment would count it as its own failure. Pods that are as they should be wait for nothing.
+pub(crate) fn waits_for_policies(context: &Context, agent: &Agent, desired: &[(ChildKind, Value)]) -> Option<String> {
+    let namespace = agent.namespace().unwrap_or_default();
+    let deployment = desired.iter().find(|(kind, _)| *kind == ChildKind::Deployment).map(|(_, value)| value)?;
+    let live = context.caches.children(ChildKind::Deployment).get(&Key::new(&*namespace, children::name(deployment)));
+    if live.is_some_and(|live| live.owner == agent.meta().uid && live.matches_hash == Some(hash(deployment))) {
+        return None;
+    }
+    let file = context.caches.children(ChildKind::ConfigMap).get(&Key::new(&*namespace, policies::CONFIG_MAP));
+    let team = context.caches.team_of(&namespace).and_then(|slug| context.caches.teams.get(&Key::new("", slug)));
+    let uid = team.and_then(|team| team.meta().uid.clone());
+    let is_there = file.is_some_and(|file| file.owner.is_some() && file.owner == uid && !file.deleting);
+    (!is_there).then(|| {
+        format!(
+            "waiting for ConfigMap {} with the team's policies, which pods mount; the Team makes it, or says why not",
+            policies::CONFIG_MAP
+        )
+    })
 }
 
 /// A Team as the database is to know it.

@@ -17,6 +17,7 @@ fn usage() -> Usage {
         injections: 1,
         violations: 4,
         latency: vec![0, 0, 100, 0],
+        took: None,
         audited: Some(Share { count: 68, of: 100 }),
         cited: Some(Share { count: 30, of: 40 }),
     }
@@ -100,6 +101,17 @@ fn a_latency_beyond_the_bounds_is_said_to_be_at_least() {
 }
 
 #[test]
+fn a_mean_is_exact_where_it_was_counted() {
+    let mut measured = measured();
+    let took = |count, of| Some(Usage { took: Some(Share { count, of }), ..usage() });
+    let average = |measured: &Measurements| card(measured).cost.metrics[1].value;
+    measured.usage = took(40_000, 100);
+    assert_eq!(average(&measured), Some(400.0));
+    measured.usage = took(40_000, 99);
+    assert_eq!(average(&measured), Some(2000.0), "one request was not counted: the histogram has them all");
+}
+
+#[test]
 fn grades_begin_where_the_specification_says() {
     for (score, grade) in [(100.0, "A"), (90.0, "A"), (89.99, "B"), (80.0, "B"), (79.99, "C"), (70.0, "C"), (60.0, "D"), (59.99, "F")] {
         assert_eq!(Grade::of(score).as_str(), grade, "{score}");
@@ -120,7 +132,7 @@ fn any_usage() -> impl Strategy<Value = Usage> {
             audited,
             cited,
         )| {
-            let unknown = None;
+            let (unknown, took) = (None, audited);
             let (tokens, counts) = ((input_tokens, output_tokens), (guard_blocks, pii, injections, violations));
             let ((input_tokens, output_tokens), (guard_blocks, pii, injections, violations)) = (tokens, counts);
             Usage {
@@ -135,6 +147,7 @@ fn any_usage() -> impl Strategy<Value = Usage> {
                 injections,
                 violations,
                 latency,
+                took,
                 audited,
                 cited,
             }

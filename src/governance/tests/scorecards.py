@@ -72,6 +72,13 @@ def mean_latency(bounds, counts):
     return middle / total, counts[-1] > 0
 
 
+def average_latency(bounds, usage):
+    took = usage["took"]
+    if took and took["of"] > 0 and took["of"] == usage["requests"]:
+        return Fraction(took["count"], took["of"]), False
+    return mean_latency(bounds, usage["latency"])
+
+
 def p95(bounds, counts):
     left = Fraction(95, 100) * sum(counts)
     for low, high, count in buckets(bounds, counts):
@@ -85,7 +92,7 @@ def card(agent, bounds):
     usage = agent["usage"]
     asked = usage if usage and usage["requests"] > 0 else None
     of = lambda make: None if asked is None else make(asked)
-    latency, is_open = mean_latency(bounds, asked["latency"]) if asked else (None, False)
+    latency, is_open = average_latency(bounds, asked) if asked else (None, False)
     spent = usage["cost_micros"] if usage and (asked or usage["input_tokens"] + usage["output_tokens"] > 0) else None
     least, floor = agent["min_score"], agent["safety_floor"]
     blocked = of(lambda u: min(Fraction(100), Fraction(100 * u["guard_blocks"], u["requests"])))
@@ -128,7 +135,7 @@ def card(agent, bounds):
     overall = None
     if known:
         overall = two_digits(sum(WEIGHTS[name] * score for name, score in known.items()) / sum(WEIGHTS[name] for name in known))
-    mean, mean_is_open = mean_latency(bounds, usage["latency"]) if usage else (None, False)
+    mean, mean_is_open = average_latency(bounds, usage) if usage else (None, False)
     ended = usage["requests"] - (usage["unknown"] or 0) if usage else 0
     answer.update(
         overall=number(overall),

@@ -5,7 +5,7 @@ use std::fs;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use slipway_database::LATENCY_BOUNDS_MS;
-use slipway_governance::{Dimension, DimensionName, Measurements, Score, Share, Source, Usage, mean, quantile, scorecard};
+use slipway_governance::{Dimension, DimensionName, Measurements, Score, Share, Source, Usage, quantile, scorecard};
 
 fn share(value: &Value) -> Option<Share> {
     Some(Share { count: value["count"].as_i64()?, of: value["of"].as_i64()? })
@@ -31,6 +31,7 @@ fn usage(value: &Value) -> Option<Usage> {
         injections: counted("injections"),
         violations: counted("violations"),
         latency: value["latency"].as_array().unwrap().iter().map(|count| count.as_i64().unwrap()).collect(),
+        took: share(&value["took"]),
         audited: share(&value["audited"]),
         cited: share(&value["cited"]),
     })
@@ -67,7 +68,7 @@ fn ours(value: &Value) -> Value {
     let [quality, safety, cost, compliance] = DimensionName::ALL.map(|name| dimension(card.dimension(name)));
     let usage = measured.usage.unwrap_or_default();
     let estimate = |found: Option<slipway_governance::Estimate>| found.map(|found| json!([found.value, found.at_least]));
-    let average = estimate(mean(&LATENCY_BOUNDS_MS, &usage.latency));
+    let average = estimate(usage.average_latency(&LATENCY_BOUNDS_MS));
     let p95 = estimate(quantile(&LATENCY_BOUNDS_MS, &usage.latency, 0.95));
     json!({"overall": card.overall, "grade": card.grade.map(|grade| grade.as_str()), "quality": quality, "safety": safety, "cost": cost,
         "compliance": compliance, "coverage": card.coverage, "not_measured": card.not_measured, "data_source": card.source.as_str(),
@@ -112,6 +113,7 @@ fn agents() -> Vec<Value> {
         let usage = json!({"requests": requests, "errors": requests / 7, "unknown": some(json!(requests / 11)), "input_tokens": requests * 900,
             "output_tokens": requests * 350, "cost_micros": some(json!(requests * 4321)), "guard_blocks": requests / 3, "pii": requests / 5,
             "injections": requests / 40, "violations": requests / 30, "latency": latency,
+            "took": some(json!({"count": requests * 613, "of": requests - requests % 2})),
             "audited": some(json!({"count": requests / 2 + requests % 2, "of": requests})), "cited": some(json!({"count": requests / 5, "of": requests / 2}))});
         let agent = json!({"usage": some(usage), "min_score": some(json!(75)), "safety_floor": some(json!(0.8))});
         let mut agent = agent;

@@ -4,6 +4,7 @@ mod database;
 mod guards;
 mod own_image;
 mod platform;
+mod policies;
 mod sampling;
 mod secrets;
 mod skills;
@@ -161,6 +162,7 @@ fn plan(agent: &Agent, track: Track, seen: &Seen, settings: &Settings) -> Result
     }
     let skills = skills::skills(seen, &mut variables)?;
     guards::guards(spec, &mut variables)?;
+    policies::policies(spec, seen, &mut variables)?;
     let storage = database::database(spec, platform_database.as_ref(), &suffix, &mut variables, &mut env)?;
     sampling::sampling(spec, storage, settings, &mut variables);
     database::knowledge_bases(seen, platform_database.as_ref(), settings.embedding_model(), &mut variables, &mut env)?;
@@ -224,7 +226,7 @@ fn field_of(variable: &str) -> &'static str {
         contract::TOOLS => "tools",
         contract::KNOWLEDGE_BASES => "knowledgeBases",
         contract::SKILLS => "skills",
-        contract::GUARDS => "governance",
+        contract::GUARDS | contract::POLICIES => "governance",
         contract::SUGGESTIONS => "suggestions",
         _ => "*",
     }

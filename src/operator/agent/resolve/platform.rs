@@ -19,11 +19,12 @@ pub(super) fn explicit(spec: &AgentSpec, settings: &Settings, variables: &BTreeM
     let plain = |name: &str, value: &str| Variable::Plain { name: name.to_owned(), value: value.to_owned() };
     let unset = WAYS_OUT.iter().filter(|name| !variables.contains_key(*name)).map(|name| plain(name, ""));
     let key = settings.platform.access_public_key.iter().map(|key| plain(contract::ACCESS_PUBLIC_KEY, key));
+    let policies = plain(contract::POLICIES_FILE, contract::policies::PATH);
     let hash = Variable::Annotation { name: contract::RUN_HASH.to_owned(), annotation: labels::RUN_HASH };
     // What is said of the platform's database holds for no other.
     let prepared = settings.platform.prepared_statements && spec.database_url.is_none() && variables.contains_key(contract::DATABASE_URL);
     let prepared = prepared.then(|| plain(contract::DATABASE_PREPARED_STATEMENTS, "true"));
-    unset.chain(key).chain(prepared).chain([hash]).collect()
+    unset.chain(key).chain(prepared).chain([policies, hash]).collect()
 }
 
 pub(super) fn platform(

@@ -86,6 +86,7 @@ mod tests {
             tools: Vec::new(),
             knowledge_bases: Vec::new(),
             skills: Vec::new(),
+            policies: Vec::new(),
             secrets: BTreeMap::from([("agent-env".to_owned(), Arc::new(secret))]),
             secrets_known: true,
             mlflow_uri: None,
