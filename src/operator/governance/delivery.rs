@@ -109,7 +109,12 @@ pub(super) async fn apply(
             }
         }
     }
-    for row in written.iter().chain(&kept).filter(|_| is_first).filter_map(|standing| Some((standing.agent, standing.row.as_ref()?, &standing.alert))) {
+    for row in written
+        .iter()
+        .chain(&kept)
+        .filter(|_| is_first)
+        .filter_map(|standing| Some((standing.agent, standing.row.as_ref()?, &standing.alert)))
+    {
         if now.duration_since(row.1.created_at) <= OF_LATE {
             announcements.raised(row.0, &row.1.id, row.2);
         }
