@@ -218,7 +218,7 @@ fn seed(postgres: &Postgres, core: &str, uids: &[String]) -> anyhow::Result<()> 
     drop(runtime);
     let mut agents = String::new();
     for (at, uid) in uids.iter().enumerate() {
-        let _ = write!(agents, "{}('{}', '{uid}', {at})", if at == 0 { "" } else { ", " }, ids::agent(&agent_name(u32::try_from(at)?)));
+        let _ = write!(agents, "{}('{}', '{uid}', {at})", if at == 0 { "" } else { ", " }, ids::agent(OPERATED, &agent_name(u32::try_from(at)?)));
     }
     let team = ids::team(TEAM);
     let begun = Instant::now();
