@@ -47,7 +47,9 @@ pub fn panels() -> Vec<Panel> {
         for panel in dashboard["panels"].as_array().into_iter().flatten() {
             for target in panel["targets"].as_array().into_iter().flatten() {
                 let expression = target["expr"].as_str().expect("a target has an expression");
-                let expression = VARIABLES.iter().fold(expression.to_owned(), |text, (variable, value)| text.replace(variable, value));
+                // With all of a kind where one is chosen.
+                let expression = expression.replace("=\"$", "=~\"$");
+                let expression = VARIABLES.iter().fold(expression, |text, (variable, value)| text.replace(variable, value));
                 let place = format!("{file}, {}", panel["title"].as_str().unwrap_or_default());
                 found.push(Panel { place, expression });
             }
