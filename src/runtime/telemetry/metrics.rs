@@ -122,6 +122,7 @@ struct Families {
     policies_missing: Gauge,
     policy_reloads: Family<Outcome, Counter>,
     policies_last_reload: Gauge,
+    policies_reload_failed: Gauge,
     budget_shared: Gauge,
     budget_leases: Family<Outcome, Counter>,
     memory_extractions: Family<Outcome, Counter>,
@@ -161,6 +162,7 @@ impl Meters {
             policies_missing: Gauge::default(),
             policy_reloads: Family::default(),
             policies_last_reload: Gauge::default(),
+            policies_reload_failed: Gauge::default(),
             budget_shared: Gauge::default(),
             budget_leases: Family::default(),
             memory_extractions: Family::default(),
@@ -246,6 +248,7 @@ impl Meters {
     /// The file of policies had changed and was read, or could not be.
     pub(crate) fn policies_reloaded(&self, is_ok: bool, now: SystemTime) {
         self.0.policy_reloads.get_or_create(&Outcome { outcome: if is_ok { "ok" } else { "error" } }).inc();
+        self.0.policies_reload_failed.set(i64::from(!is_ok));
         if is_ok {
             let seconds = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
             self.0.policies_last_reload.set(i64::try_from(seconds).unwrap_or(i64::MAX));
@@ -318,6 +321,7 @@ impl Families {
             policies_missing,
             policy_reloads,
             policies_last_reload,
+            policies_reload_failed,
             budget_shared,
             budget_leases,
             memory_extractions,
@@ -356,6 +360,8 @@ impl Families {
         registry.register("policies_reloads", "Readings of the changed file of policies, by outcome", policy_reloads.clone());
         let help = "When the file of policies was read last, since 1970";
         registry.register_with_unit("policies_last_reload_timestamp", help, Unit::Seconds, policies_last_reload.clone());
+        let help = "1 if the file of policies could not be read when it was looked at last, and former policies are in force";
+        registry.register("policies_reload_failed", help, policies_reload_failed.clone());
         let help = "1 if the budgets of requests and cost are the agent's, 0 if each process has its own";
         registry.register("budget_shared", help, budget_shared.clone());
         registry.register("budget_leases", "Questions for a part of the agent's budgets, by outcome", budget_leases.clone());
@@ -528,6 +534,7 @@ mod tests {
             r#"policies_reloads_total{outcome="ok"} 1"#,
             r#"policies_reloads_total{outcome="error"} 1"#,
             "policies_last_reload_timestamp_seconds 7",
+            "policies_reload_failed 1",
             "budget_shared 1",
             r#"budget_leases_total{outcome="error"} 1"#,
             r#"memory_extractions_total{outcome="ok"} 1"#,
