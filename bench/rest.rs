@@ -26,15 +26,15 @@ const STREAMS: [u32; 2] = [250, 1000];
 const PATIENCE: Duration = Duration::from_mins(2);
 const UNLIMITED: &str = r#"{"team":{"atOnce":0,"perSecond":0,"burst":0},"agent":{"atOnce":0,"perSecond":0,"burst":0},"listeners":0}"#;
 
-struct Rest {
+pub(crate) struct Rest {
     process: Process,
-    port: u16,
+    pub port: u16,
 }
 
 impl Rest {
     /// On one core, with the agent at `agent` in the place of all: for these callers as in an installation, or for everybody,
     /// with neither authentication nor limits.
-    async fn start(core: &str, agent: u16, callers: Option<&Callers>) -> anyhow::Result<Self> {
+    pub(crate) async fn start(core: &str, agent: u16, callers: Option<&Callers>) -> anyhow::Result<Self> {
         let (port, health) = (http::free_port()?, http::free_port()?);
         let mut command = pinned("slipway-manager", core)?;
         command.args(["--role", "rest", "--log", "error"]);

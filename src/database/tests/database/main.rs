@@ -9,7 +9,6 @@ mod evaluation;
 mod feedback;
 mod isolation;
 mod knowledge;
-mod knowledge_figures;
 mod knowledge_isolation;
 mod knowledge_search;
 mod loss;
