@@ -64,6 +64,7 @@ async fn ingest(tenant: &Tenant, file: &Path, bytes: &[u8]) -> anyhow::Result<()
         source_name: UPLOADS.to_owned(),
         source: None,
         upload: Some(upload),
+        confirm_removal: false,
     };
     let before = base.counts().await?.chunks;
     let mut command = command("slipway-worker")?;

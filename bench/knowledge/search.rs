@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use slipway_database::knowledge::{Begun, DocumentMeta, Filter, Hit, Ingestion, KnowledgeBase, NewChunk, Report, SearchQuery};
+use slipway_database::knowledge::{Begun, DocumentMeta, Ending, Filter, Hit, Ingestion, KnowledgeBase, NewChunk, Report, SearchQuery};
 use slipway_peers::{Clusters, nearest};
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Executor, PgConnection, Row};
@@ -99,7 +99,7 @@ async fn fill(base: &KnowledgeBase, clusters: &mut Clusters, size: usize) -> any
         }
     }
     for (_, ingestion) in &ingestions {
-        ingestion.end(&Report::default(), true).await?;
+        ingestion.end(&Report::default(), Ending::Succeeded).await?;
     }
     Ok(vectors)
 }

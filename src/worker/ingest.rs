@@ -29,7 +29,8 @@ use tracing::{info, warn};
 use crate::embedders::variable;
 use crate::settings::{Refusal, Settings};
 use document::Reader;
-use run::Run;
+pub(crate) use run::Verdict;
+use run::{Removes, Run};
 use upload::UploadedFile;
 
 /// The ingestion and its heartbeat.
@@ -68,7 +69,7 @@ async fn ingest(settings: &Settings, config: &IngestionConfig) -> anyhow::Result
     };
     let mut run = Run::new(ingestion);
     let outcome = match prepare(&base, config).await {
-        Ok((source, reader)) => run.drive(&*source, &reader, config.upload.is_none()).await,
+        Ok((source, reader)) => run.drive(&*source, &reader, removes(config)).await,
         Err(error) => Err(error),
     };
     if outcome.is_ok()
@@ -80,6 +81,14 @@ async fn ingest(settings: &Settings, config: &IngestionConfig) -> anyhow::Result
         }
     }
     run.end(outcome).await
+}
+
+fn removes(config: &IngestionConfig) -> Removes {
+    match (&config.upload, config.confirm_removal) {
+        (Some(_), _) => Removes::Nothing,
+        (None, false) => Removes::Gone,
+        (None, true) => Removes::Confirmed,
+    }
 }
 
 /// The source, and what reads its documents. Fixes the model of the base.

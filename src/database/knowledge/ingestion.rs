@@ -8,7 +8,7 @@ use sqlx::Row;
 
 use super::base::KnowledgeBase;
 use super::draft::Draft;
-use super::types::{DocumentMeta, NewChunk, Report, json};
+use super::types::{DocumentMeta, Ending, NewChunk, Report, json};
 use crate::connection::ask;
 use crate::conversation::clean;
 use crate::{Fault, id};
@@ -37,6 +37,15 @@ pub struct Changed {
     pub key: String,
     /// SHA-256 of the bytes that are shown of it. If what is fetched has the same, [`Ingestion::mark_seen`] is enough.
     pub content_hash: Option<[u8; 32]>,
+}
+
+/// What came of removing what a source no longer has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Removal {
+    /// How many documents went.
+    Removed(u64),
+    /// The source has next to nothing of what was indexed, so that nothing went: how many documents it has, and how many not.
+    Doubtful { found: u64, missing: u64 },
 }
 
 #[derive(Clone, Debug)]
@@ -79,8 +88,8 @@ impl Ingestion {
     }
 
     /// Ends it. An ingestion that succeeds has been [`Self::settle`]d before. False if another process has it.
-    pub async fn end(&self, report: &Report, succeeded: bool) -> Result<bool, Fault> {
-        let phase = if succeeded { "succeeded" } else { "failed" };
+    pub async fn end(&self, report: &Report, ending: Ending) -> Result<bool, Fault> {
+        let phase = ending.as_str();
         self.base.run(ask("SELECT slipway.discard_drafts($1, $2)").bind(&*self.base.kb).bind(&self.holder)).await?;
         self.send(&Report { phase: phase.to_owned(), ..report.clone() }, true).await
     }
@@ -146,15 +155,22 @@ impl Ingestion {
         self.publish(None, meta, Some(error)).await
     }
 
-    /// Removes the documents of the source that this ingestion has not seen; how many. Only after a complete traversal.
-    pub async fn remove_unseen(&self) -> Result<u64, Fault> {
+    /// Removes the documents of the source that this ingestion has not seen. Only after a complete traversal. Unless it is
+    /// confirmed, nothing goes if next to nothing of what was indexed was found.
+    pub async fn remove_unseen(&self, confirmed: bool) -> Result<Removal, Fault> {
+        const REMOVE: &str = "SELECT removed, found, missing FROM slipway.remove_unseen($1, $2, $3, $4)";
         let mut removed = 0;
         loop {
-            let batch = self.base.count(self.mine(ask("SELECT slipway.remove_unseen($1, $2, $3) AS removed")), "removed").await?;
-            removed += batch;
-            if batch == 0 {
-                self.base.sweep().await?;
-                return Ok(removed);
+            let rows = self.base.rows(self.mine(ask(REMOVE)).bind(confirmed)).await?;
+            let row = rows.first().ok_or_else(|| Fault::Broken("a removal had no outcome".to_owned()))?;
+            let count = |name| Ok::<u64, Fault>(row.try_get::<i64, _>(name)?.unsigned_abs());
+            match row.try_get::<Option<i64>, _>("removed")? {
+                None => return Ok(Removal::Doubtful { found: count("found")?, missing: count("missing")? }),
+                Some(0) => {
+                    self.base.sweep().await?;
+                    return Ok(Removal::Removed(removed));
+                }
+                Some(batch) => removed += batch.unsigned_abs(),
             }
         }
     }

@@ -112,7 +112,7 @@ pub struct Counts {
 /// How far an ingestion is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// `traversing`, `removing`, `indexing`; at the end `succeeded` or `failed`, which [`super::Ingestion::end`] sets.
+    /// `traversing`, `removing`, `indexing`; at the end that of the [`Ending`], which [`super::Ingestion::end`] sets.
     pub phase: String,
     pub seen: u64,
     pub changed: u64,
@@ -122,6 +122,32 @@ pub struct Report {
     pub pages: u64,
     pub chunks: u64,
     pub errors: Vec<DocumentError>,
+}
+
+/// How an ingestion has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    Succeeded,
+    /// Another attempt may come to the end.
+    Failed,
+    /// Next to nothing of what was indexed was found, and nothing removed.
+    Doubtful,
+}
+
+impl Ending {
+    /// The phase that it is reported with.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::Doubtful => "doubtful",
+        }
+    }
+
+    /// Of a phase that an ingestion has ended with.
+    pub fn of(phase: &str) -> Self {
+        [Self::Succeeded, Self::Doubtful].into_iter().find(|ending| ending.as_str() == phase).unwrap_or(Self::Failed)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

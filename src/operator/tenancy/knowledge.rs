@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 use slipway_api::ids;
 use slipway_api::ingestion::{DocumentError, IngestedDocuments};
-use slipway_database::knowledge::{BaseInfo, BaseSpec, Counts, IngestionState, KnowledgeAdmin, KnowledgeMigrated, KnowledgeReader};
+use slipway_database::knowledge::{BaseInfo, BaseSpec, Counts, Ending, IngestionState, KnowledgeAdmin, KnowledgeMigrated, KnowledgeReader};
 use slipway_database::{Fault, Home};
 use tokio::time::Instant;
 
@@ -64,6 +64,15 @@ pub enum Stage {
     Completed,
     /// An attempt has; there may be another one.
     Failed,
+    /// It read its source to the end and found next to nothing of what was indexed.
+    Doubtful,
+}
+
+impl Progress {
+    /// The reason of an ingestion that has failed in its pod's words.
+    pub fn reason(&self) -> &'static str {
+        if self.stage == Stage::Doubtful { "RemovalNotConfirmed" } else { "IngestionFailed" }
+    }
 }
 
 impl Knowledge {
@@ -204,10 +213,11 @@ impl Tenancy {
 impl From<IngestionState> for Progress {
     fn from(state: IngestionState) -> Self {
         let report = state.report;
-        let reached = match (state.ended_at, report.phase.as_str()) {
-            (Some(_), "succeeded") => Stage::Completed,
-            (Some(_), _) => Stage::Failed,
-            (None, _) => Stage::Running,
+        let reached = match state.ended_at.map(|_| Ending::of(&report.phase)) {
+            Some(Ending::Succeeded) => Stage::Completed,
+            Some(Ending::Failed) => Stage::Failed,
+            Some(Ending::Doubtful) => Stage::Doubtful,
+            None => Stage::Running,
         };
         let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         let (whole, documents): (Vec<_>, Vec<_>) = report.errors.into_iter().partition(|error| error.key == WHOLE);
@@ -226,7 +236,11 @@ impl From<IngestionState> for Progress {
                 .into_iter()
                 .map(|error| DocumentError { document: cut(error.key, 512), message: cut(error.error, 1024) })
                 .collect(),
-            failure: whole.into_iter().next_back().map(|error| error.error).filter(|_| reached == Stage::Failed),
+            failure: whole
+                .into_iter()
+                .next_back()
+                .map(|error| error.error)
+                .filter(|_| !matches!(reached, Stage::Running | Stage::Completed)),
         }
     }
 }
@@ -270,6 +284,8 @@ mod tests {
         assert_eq!(of("succeeded", true, &[]).stage, Stage::Completed);
         let failed = of("failed", true, &[("a", "it has a password"), (WHOLE, "the bucket is not there")]);
         assert_eq!((failed.stage, failed.errors.len(), failed.failure.as_deref()), (Stage::Failed, 1, Some("the bucket is not there")));
+        let doubtful = of("doubtful", true, &[(WHOLE, "the source lists 0 documents")]);
+        assert_eq!((doubtful.reason(), doubtful.failure.is_some(), failed.reason()), ("RemovalNotConfirmed", true, "IngestionFailed"));
         let long = of("failed", true, &[(&"ä".repeat(600), "x")]);
         assert_eq!(long.errors[0].document.chars().count(), 512);
     }

@@ -1,10 +1,11 @@
 //! The run of an ingestion: page by page through the source, then what is gone there, then the index. Counts as it goes.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{anyhow, bail};
-use slipway_database::knowledge::{INDEX_THRESHOLD, Ingestion};
+use slipway_database::knowledge::{Ending, INDEX_THRESHOLD, Ingestion, Removal};
 use slipway_knowledge::source::{Complete, Item, Skipped, Source, SourceErrorKind, Step, Traversal};
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
@@ -15,6 +16,32 @@ use super::heartbeat::{Heartbeat, Progress};
 /// How long a database or a source that is away is waited for, over and over. The Job tries again after that.
 const MAX_OUTAGE: Duration = Duration::from_mins(5);
 const RETRY_INTERVAL: Duration = Duration::from_secs(3);
+
+/// What a source that was read to its end removes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Removes {
+    /// Nothing: it is one uploaded file.
+    Nothing,
+    /// What is gone there, unless that is next to everything.
+    Gone,
+    /// What is gone there, however much it is.
+    Confirmed,
+}
+
+/// Why an ingestion has failed as every other attempt would.
+#[derive(Debug)]
+pub(crate) struct Verdict {
+    ending: Ending,
+    words: String,
+}
+
+impl std::error::Error for Verdict {}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.words)
+    }
+}
 
 pub(super) struct Run {
     ingestion: Ingestion,
@@ -29,8 +56,8 @@ impl Run {
         Self { ingestion, progress, heartbeat }
     }
 
-    /// Reads all of the source. What is gone there is removed if the source is more than one uploaded file.
-    pub(super) async fn drive(&mut self, source: &dyn Source, reader: &Reader, removes: bool) -> anyhow::Result<()> {
+    /// Reads all of the source.
+    pub(super) async fn drive(&mut self, source: &dyn Source, reader: &Reader, removes: Removes) -> anyhow::Result<()> {
         let Self { ingestion, progress, heartbeat } = self;
         tokio::select! {
             ended = drive(ingestion, progress, source, reader, removes) => ended,
@@ -48,7 +75,11 @@ impl Run {
         let report = progress.report();
         let (seen, changed, failed, removed) = (report.seen, report.changed, report.failed, report.removed);
         info!(seen, changed, failed, removed, succeeded = outcome.is_ok(), "the ingestion has ended");
-        let ended = patiently("the end of the ingestion", || ingestion.end(&report, outcome.is_ok())).await;
+        let ending = match &outcome {
+            Ok(()) => Ending::Succeeded,
+            Err(error) => error.downcast_ref::<Verdict>().map_or(Ending::Failed, |verdict| verdict.ending),
+        };
+        let ended = patiently("the end of the ingestion", || ingestion.end(&report, ending)).await;
         outcome?;
         if !ended? {
             bail!("another process has taken this ingestion over");
@@ -63,20 +94,30 @@ fn failure(error: &anyhow::Error) -> slipway_database::knowledge::DocumentError 
     slipway_database::knowledge::DocumentError { key: String::new(), error: error.chars().take(500).collect() }
 }
 
-async fn drive(ingestion: &Ingestion, progress: &Progress, source: &dyn Source, reader: &Reader, removes: bool) -> anyhow::Result<()> {
+async fn drive(ingestion: &Ingestion, progress: &Progress, source: &dyn Source, reader: &Reader, removes: Removes) -> anyhow::Result<()> {
     progress.change(|report| "traversing".clone_into(&mut report.phase));
     let complete = traverse(ingestion, progress, source, reader).await?;
-    if removes {
-        remove(ingestion, progress, &complete).await?;
+    if removes != Removes::Nothing {
+        remove(ingestion, progress, &complete, removes == Removes::Confirmed).await?;
     }
     progress.change(|report| "indexing".clone_into(&mut report.phase));
     patiently("the index", || ingestion.settle(INDEX_THRESHOLD)).await
 }
 
 /// Takes a `Complete`, which only a traversal to its end has.
-async fn remove(ingestion: &Ingestion, progress: &Progress, complete: &Complete) -> anyhow::Result<()> {
+async fn remove(ingestion: &Ingestion, progress: &Progress, complete: &Complete, confirmed: bool) -> anyhow::Result<()> {
     progress.change(|report| "removing".clone_into(&mut report.phase));
-    let removed = patiently("documents that are gone", || ingestion.remove_unseen()).await?;
+    let removed = match patiently("documents that are gone", || ingestion.remove_unseen(confirmed)).await? {
+        Removal::Removed(removed) => removed,
+        Removal::Doubtful { found, missing } => {
+            let words = format!(
+                "the source was read to its end and has {found} documents, and none of {missing} others that were indexed from it. Nothing was \
+                 removed, in case its settings are wrong or it was emptied by mistake. If it is right, make another Ingestion with \
+                 confirmRemoval: true (REST: \"confirm_removal\": true)"
+            );
+            return Err(Verdict { ending: Ending::Doubtful, words }.into());
+        }
+    };
     progress.change(|report| report.removed = removed);
     info!(listed = complete.items(), removed, "the source was read to its end");
     Ok(())

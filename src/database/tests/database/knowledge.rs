@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use slipway_database::knowledge::{
-    BaseSpec, Begun, DocumentMeta, DocumentStatus, Ingestion, KnowledgeAdmin, KnowledgeBase, KnowledgeOptions, KnowledgeReader, NewChunk,
-    Report, SearchQuery,
+    BaseSpec, Begun, DocumentMeta, DocumentStatus, Ending, Ingestion, KnowledgeAdmin, KnowledgeBase, KnowledgeOptions, KnowledgeReader,
+    NewChunk, Removal, Report, SearchQuery,
 };
 use slipway_database::{Fault, Login};
 use slipway_peers::PgBouncer;
@@ -196,7 +196,7 @@ async fn only_what_changed_needs_work_and_the_unseen_goes() {
         first.put_document(&meta(key, "1"), vec![chunk(0, &format!("word{key}"), None)]).await.unwrap();
     }
     first.fail_document(&meta("d", "1"), "broken").await.unwrap();
-    assert!(first.end(&Report::default(), true).await.unwrap());
+    assert!(first.end(&Report::default(), Ending::Succeeded).await.unwrap());
     assert!(matches!(base.begin_ingestion("one", "s3").await.unwrap(), Begun::Succeeded));
 
     let second = begin(&base, "two", "s3").await;
@@ -209,11 +209,57 @@ async fn only_what_changed_needs_work_and_the_unseen_goes() {
     // Killed and begun again: what the first attempt saw does not count.
     let again = begin_after_lease(&platform, &base, "two").await;
     assert!(again.changed(&listed(&[("a", "1")])).await.unwrap().is_empty());
-    assert!(matches!(second.remove_unseen().await, Err(Fault::Refused(_))), "the first attempt has lost it");
-    assert_eq!(again.remove_unseen().await.unwrap(), 3);
+    assert!(matches!(second.remove_unseen(false).await, Err(Fault::Refused(_))), "the first attempt has lost it");
+    assert_eq!(again.remove_unseen(false).await.unwrap(), Removal::Removed(3));
     let left: Vec<_> = base.documents(10, None).await.unwrap().items.into_iter().map(|document| document.key).collect();
     assert_eq!(left, ["a", "z"]);
     assert_eq!(base.remove_keys("drive", &["a", "z"]).await.unwrap(), 1, "of another source nothing goes");
+}
+
+#[tokio::test]
+async fn a_source_that_has_lost_nearly_everything_is_doubted() {
+    let platform = Platform::start().await;
+    let base = platform.base("a", "kb_docs").await;
+    let put = async |ingestion: &Ingestion, numbers: std::ops::Range<u32>| {
+        for number in numbers {
+            ingestion.put_document(&meta(&number.to_string(), "1"), vec![chunk(0, "word", None)]).await.unwrap();
+        }
+    };
+    let listed = |numbers: std::ops::Range<u32>| numbers.map(|number| (number.to_string(), Some("1".to_owned()))).collect::<Vec<_>>();
+    let first = begin(&base, "one", "s3").await;
+    put(&first, 0..30).await;
+    // What was never indexed is no loss.
+    first.fail_document(&meta("broken", "1"), "it is broken").await.unwrap();
+    first.end(&Report::default(), Ending::Succeeded).await.unwrap();
+    // How many are listed, how many are new, whether it is confirmed, and what comes of it.
+    for (number, (known, new, confirmed, expected)) in [
+        (0, 0, false, Removal::Doubtful { found: 0, missing: 30 }),
+        (2, 0, false, Removal::Doubtful { found: 2, missing: 28 }),
+        // As many others are there: a source whose documents come and go.
+        (0, 5, false, Removal::Removed(31)),
+        (1, 0, false, Removal::Removed(4)),
+        (0, 0, false, Removal::Doubtful { found: 0, missing: 1 }),
+        (0, 0, true, Removal::Removed(1)),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let ingestion = begin(&base, &format!("again-{number}"), "s3").await;
+        if number == 3 {
+            ingestion.changed(&listed(100..101)).await.unwrap();
+        } else {
+            ingestion.changed(&listed(0..known)).await.unwrap();
+        }
+        put(&ingestion, 100..100 + new).await;
+        assert_eq!(ingestion.remove_unseen(confirmed).await.unwrap(), expected, "{number}");
+        ingestion.end(&Report::default(), Ending::Doubtful).await.unwrap();
+    }
+    assert_eq!(base.counts().await.unwrap().ready, 0);
+    let reader = KnowledgeReader::open(&platform.database.url, None, None).unwrap();
+    let state = reader.ingestion("a", "kb_docs", &spec("a", "kb_docs", 1).uid, "again-0").await.unwrap().unwrap();
+    assert_eq!(Ending::of(&state.report.phase), Ending::Doubtful);
+    // It may be tried again, as any that has not succeeded.
+    begin(&base, "again-0", "s3").await;
 }
 
 /// As if the process had been killed a minute ago.
@@ -252,8 +298,8 @@ async fn two_ingestions_of_a_source_exclude_each_other() {
     ] {
         assert!(matches!(lost, Err(Fault::Refused(_))), "{lost:?}");
     }
-    assert!(!first.end(&report, true).await.unwrap());
-    assert!(later.end(&report, false).await.unwrap());
+    assert!(!first.end(&report, Ending::Succeeded).await.unwrap());
+    assert!(later.end(&report, Ending::Failed).await.unwrap());
     let reader = KnowledgeReader::open(&platform.database.url, None, None).unwrap();
     let state = reader.ingestion("a", "kb_docs", &spec("a", "kb_docs", 1).uid, "later").await.unwrap().unwrap();
     assert_eq!(
@@ -477,7 +523,7 @@ async fn many_doors_share_few_connections_of_a_pgbouncer() {
                     assert_eq!(base.vectors_of(&[hash(&format!("words of {team}"))]).await.unwrap().len(), 1);
                 }
                 ingestion.settle(u32::MAX).await.unwrap();
-                assert!(ingestion.end(&Report::default(), true).await.unwrap());
+                assert!(ingestion.end(&Report::default(), Ending::Succeeded).await.unwrap());
                 base
             });
         }

@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 use std::fmt::Write;
 
-use slipway_database::knowledge::{Filter, Hit, KnowledgeBase, SearchQuery};
+use slipway_database::knowledge::{Ending, Filter, Hit, KnowledgeBase, SearchQuery};
 use slipway_peers::{Clusters, nearest};
 
 use crate::Raw;
@@ -62,7 +62,7 @@ async fn search_finds_what_an_exact_computation_finds() {
     for indexed in [false, true] {
         let ingestion = begin(&base, if indexed { "two" } else { "one" }, "s3").await;
         ingestion.settle(if indexed { 1_000 } else { u32::MAX }).await.unwrap();
-        ingestion.end(&slipway_database::knowledge::Report::default(), true).await.unwrap();
+        ingestion.end(&slipway_database::knowledge::Report::default(), Ending::Succeeded).await.unwrap();
         let (info, _) = platform.admin.base("uid-of-a-kb_docs-1").await.unwrap().unwrap();
         assert_eq!(info.indexed, indexed);
         let least = if indexed { 0.97 } else { 0.995 };

@@ -2,7 +2,7 @@
 
 use slipway_api::ids;
 use slipway_database::Home;
-use slipway_database::knowledge::{Begun, DocumentError, KnowledgeBase, KnowledgeOptions, Report};
+use slipway_database::knowledge::{Begun, DocumentError, Ending, KnowledgeBase, KnowledgeOptions, Report};
 use slipway_operator::database::DatabaseUrl;
 use slipway_operator::tenancy::knowledge::Stage;
 use slipway_operator::tenancy::{Access, Standing, Tenancy, Wanted};
@@ -76,11 +76,11 @@ async fn the_progress_of_an_ingestion_is_what_its_pod_reports() {
     assert_eq!((seen.stage, seen.documents.seen, seen.documents.failed, seen.pages), (Stage::Running, 3, 1, 7));
     assert_eq!(seen.errors[0].message, "it has a password");
     report.errors.insert(0, DocumentError { key: String::new(), error: "the bucket is not there".to_owned() });
-    assert!(ingestion.end(&report, false).await.unwrap());
+    assert!(ingestion.end(&report, Ending::Failed).await.unwrap());
     let seen = progress().await.unwrap();
     assert_eq!((seen.stage, seen.failure.as_deref(), seen.errors.len()), (Stage::Failed, Some("the bucket is not there"), 1));
     let Begun::Ingestion(again) = base.begin_ingestion("uid-of-it", "files").await.unwrap() else { panic!("it has ended") };
-    assert!(again.end(&Report::default(), true).await.unwrap());
+    assert!(again.end(&Report::default(), Ending::Succeeded).await.unwrap());
     assert_eq!(progress().await.unwrap().stage, Stage::Completed);
 }
 

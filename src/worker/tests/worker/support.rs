@@ -15,7 +15,7 @@ use slipway_models::embedding::{self, Purpose};
 use slipway_peers::{Postgres, minilm};
 
 pub(crate) const BASE: &str = "kb_docs";
-const MODEL: &str = "builtin:all-minilm-l6-v2";
+pub(crate) const MODEL: &str = "builtin:all-minilm-l6-v2";
 const QUOTA: u64 = 1 << 30;
 
 static SERVER: LazyLock<Postgres> = LazyLock::new(Postgres::start);
@@ -112,7 +112,7 @@ impl Team {
             ..DocumentMeta::default()
         };
         let id = ingestion.put_document(&meta, chunks.collect()).await.unwrap();
-        ingestion.end(&slipway_database::knowledge::Report::default(), true).await.unwrap();
+        ingestion.end(&slipway_database::knowledge::Report::default(), slipway_database::knowledge::Ending::Succeeded).await.unwrap();
         id
     }
 

@@ -1,0 +1,112 @@
+//! `slipway-worker ingest` with a folder of documents, which lies where a pod has its volume: in a mount namespace of its own.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::{Value, json};
+use slipway_api::contract::{INGESTION, LOCAL_FOLDER};
+use slipway_peers::minilm;
+use tempfile::TempDir;
+
+use crate::support::{BASE, MODEL, PROGRAM, Platform, Team};
+
+const SOURCE: &str = "files";
+/// Mounts the folder `$1`, and becomes the program.
+const MOUNT: &str = r#"mount -t tmpfs none /var/lib && mkdir -p "$2" && mount --bind "$1" "$2" && exec "$3" ingest"#;
+
+/// A team with a folder of documents.
+pub(crate) struct Library {
+    pub(crate) platform: Platform,
+    pub(crate) team: Team,
+    folder: TempDir,
+}
+
+impl Library {
+    pub(crate) async fn new() -> Self {
+        let platform = Platform::new().await;
+        let team = platform.team("tk_a").await;
+        Self { platform, team, folder: tempfile::tempdir().unwrap() }
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        fs::write(self.folder.path().join(name), text).unwrap();
+    }
+
+    pub(crate) fn remove(&self, name: &str) {
+        fs::remove_file(self.folder.path().join(name)).unwrap();
+    }
+
+    /// What would be its pod.
+    pub(crate) fn start(&self, uid: &str, more: &Value) -> Child {
+        let mut config = json!({
+            "uid": uid, "name": uid, "kb_id": BASE, "source_name": SOURCE, "source": {"type": "local", "path": "/"}, "upload": null,
+            "embedding": {"model": MODEL, "chunk_size": 64, "chunk_overlap": 0},
+        });
+        config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let mut command = Command::new("unshare");
+        command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").args([
+            "--user",
+            "--map-root-user",
+            "--mount",
+            "sh",
+            "-c",
+            MOUNT,
+            "sh",
+        ]);
+        command.arg(self.folder.path()).arg(LOCAL_FOLDER).arg(PROGRAM).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.env("SLIPWAY_KNOWLEDGE_URL", &self.team.url).env("RUNTIME_TEAM", &self.team.id).env("RUNTIME_EMBEDDING_DIR", minilm());
+        command.env(INGESTION, config.to_string()).spawn().unwrap()
+    }
+
+    /// To its end.
+    pub(crate) fn ingest(&self, uid: &str, more: &Value) -> Output {
+        self.start(uid, more).wait_with_output().unwrap()
+    }
+
+    pub(crate) fn succeeds(&self, uid: &str) {
+        let output = self.ingest(uid, &json!({}));
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// How an ingestion ended: phase, documents that were new or changed, and removed, and its first error.
+    pub(crate) fn ended(&self, uid: &str) -> String {
+        self.platform.value(&format!(
+            "select concat_ws(' ', phase, changed, removed, errors->0->>'error') from slipway.ingestions where uid = '{uid}'"
+        ))
+    }
+}
+
+/// Whether folders can be mounted here at all.
+pub(crate) fn can_mount() -> bool {
+    let there = Path::new("/usr/bin/unshare").exists();
+    let tried = Command::new("unshare").args(["--user", "--map-root-user", "--mount", "sh", "-c", "mount -t tmpfs none /var/lib"]).output();
+    let can = there && tried.is_ok_and(|output| output.status.success());
+    if !can {
+        slipway_peers::skip("nobody may mount a folder here in a namespace of its own");
+    }
+    can
+}
+
+#[tokio::test]
+async fn an_emptied_folder_removes_nothing_until_confirmed() {
+    if !can_mount() {
+        return;
+    }
+    let library = Library::new().await;
+    library.write("a.md", "# Pumps\n\nThe filter is below the lid.\n");
+    library.write("b.md", "# Fans\n\nThe blades are behind the grid.\n");
+    library.succeeds("one");
+    assert_eq!(library.ended("one"), "succeeded 2 0");
+    library.remove("a.md");
+    library.remove("b.md");
+    let output = library.ingest("two", &json!({}));
+    let (said, ended) = (String::from_utf8_lossy(&output.stderr).into_owned(), library.ended("two"));
+    assert_eq!(output.status.code(), Some(2), "there is no use in another attempt: {said}");
+    assert!(ended.starts_with("doubtful 0 0 ") && ended.contains("confirmRemoval: true"), "{ended}");
+    let documents = || library.platform.value("select count(*) from slipway.documents");
+    assert_eq!(documents(), "2");
+    let output = library.ingest("three", &json!({"confirm_removal": true}));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!((library.ended("three").as_str(), documents().as_str()), ("succeeded 0 2", "0"));
+}
