@@ -18,7 +18,7 @@ mod uploads;
 pub use admin::KnowledgeAdmin;
 pub use base::{KnowledgeBase, KnowledgeOptions};
 pub use draft::Draft;
-pub use ingestion::{Begun, Changed, Ingestion, LEASE_DURATION, Removal};
+pub use ingestion::{Begun, Changed, Ingestion, LEASE_DURATION, Listed, Removal};
 pub use migrate::{KnowledgeMigrated, sibling};
 pub use reader::KnowledgeReader;
 pub use search::{Filter, Hit, MAX_RESULTS, SearchQuery};

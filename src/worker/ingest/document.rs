@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use sha2::{Digest, Sha256};
-use slipway_database::knowledge::{DocumentMeta, Draft, Ingestion, NewChunk};
+use slipway_database::knowledge::{DocumentMeta, Draft, Ingestion, Listed, NewChunk};
 use slipway_knowledge::source::{Item, MAX_DOCUMENT_BYTES, Source, SourceError, SourceErrorKind};
 use slipway_knowledge::subprocess::{Extraction, Limits};
 use slipway_knowledge::{Chunk, ChunkSize, Chunker, Format, Unreadable};
@@ -60,8 +60,14 @@ impl Reader {
         Self { model, size, program }
     }
 
+    /// As the database compares it with what is there.
+    pub(super) fn listed(&self, item: &Item) -> Listed {
+        let Item { key, uri, filename, .. } = item.clone();
+        Listed { key, version: self.version(item), filename, uri }
+    }
+
     /// What a document's state is called, if its source says it: by another reader it has to be read anew.
-    pub(super) fn version(&self, item: &Item) -> Option<String> {
+    fn version(&self, item: &Item) -> Option<String> {
         item.version.as_ref().map(|version| format!("{} {version}", self.fingerprint()))
     }
 
@@ -106,7 +112,7 @@ impl Reader {
         }
         let hash = self.hash(file.as_file_mut()).map_err(disk)?;
         if known == Some(hash) {
-            let marked = ingestion.mark_seen(&[(meta.key.clone(), meta.version.clone())]).await.map_err(of_database)?;
+            let marked = ingestion.mark_seen(&[self.listed(item)]).await.map_err(of_database)?;
             if marked > 0 {
                 return Ok(Outcome::Same);
             }

@@ -155,7 +155,7 @@ fn note(progress: &Progress, Skipped { name, why }: &Skipped) {
 }
 
 async fn page(ingestion: &Ingestion, progress: &Progress, source: &dyn Source, reader: &Reader, items: &[Item]) -> anyhow::Result<()> {
-    let listed: Vec<_> = items.iter().map(|item| (item.key.clone(), reader.version(item))).collect();
+    let listed: Vec<_> = items.iter().map(|item| reader.listed(item)).collect();
     let changed = patiently("the list of documents", || ingestion.changed(&listed)).await?;
     let unchanged = (items.len() - changed.len()) as u64;
     progress.change(|report| {

@@ -91,6 +91,12 @@ pub(crate) fn meta(key: &str, version: &str) -> DocumentMeta {
     }
 }
 
+/// As a source lists a document of [`meta`].
+pub(crate) fn listed(key: &str, version: &str) -> Listed {
+    let DocumentMeta { key, version, filename, uri, .. } = meta(key, version);
+    Listed { key, version, filename, uri }
+}
+
 pub(crate) fn hash(text: &str) -> [u8; 32] {
     let mut hash = [0_u8; 32];
     for (n, byte) in text.bytes().enumerate() {
@@ -186,8 +192,7 @@ async fn a_document_is_put_found_replaced_and_removed() {
 async fn only_what_changed_needs_work_and_the_unseen_goes() {
     let platform = Platform::start().await;
     let base = platform.base("a", "kb_docs").await;
-    let listed =
-        |keys: &[(&str, &str)]| keys.iter().map(|(key, version)| ((*key).to_owned(), Some((*version).to_owned()))).collect::<Vec<_>>();
+    let listed = |keys: &[(&str, &str)]| keys.iter().map(|(key, version)| listed(key, version)).collect::<Vec<_>>();
     let first = begin(&base, "one", "s3").await;
     let other = begin(&base, "other", "drive").await;
     other.put_document(&meta("z", "1"), vec![chunk(0, "zebra", None)]).await.unwrap();
@@ -217,6 +222,33 @@ async fn only_what_changed_needs_work_and_the_unseen_goes() {
 }
 
 #[tokio::test]
+async fn a_renamed_document_shows_its_new_name_without_work() {
+    let platform = Platform::start().await;
+    let base = platform.base("a", "kb_docs").await;
+    let first = begin(&base, "one", "drive").await;
+    for key in ["a", "b", "c"] {
+        let meta = DocumentMeta { filename: format!("{key}.txt"), ..meta(key, "1") };
+        first.put_document(&meta, vec![chunk(0, &format!("word{key}"), None)]).await.unwrap();
+    }
+    first.end(&Report::default(), Ending::Succeeded).await.unwrap();
+    let second = begin(&base, "two", "drive").await;
+    let named = |key, version, filename: &str| Listed { filename: filename.into(), uri: "drive://new".into(), ..listed(key, version) };
+    // Another extension may be read in another way, and then the same bytes are not the same document.
+    let all = [named("a", "1", "plan.txt"), named("b", "1", "b.csv"), named("c", "2", "other.TXT")];
+    let changed: Vec<_> =
+        second.changed(&all).await.unwrap().into_iter().map(|changed| (changed.key, changed.content_hash.is_some())).collect();
+    assert_eq!(changed, [("b".to_owned(), false), ("c".to_owned(), true)]);
+    assert_eq!(second.mark_seen(&all[2..]).await.unwrap(), 1);
+    for (word, filename) in [("worda", "plan.txt"), ("wordb", "b.txt"), ("wordc", "other.TXT")] {
+        let query = SearchQuery { text: word.into(), top_k: 1, ..SearchQuery::default() };
+        assert_eq!(base.search(&query).await.unwrap()[0].filename, filename);
+    }
+    let documents = base.documents(10, None).await.unwrap().items;
+    assert!(documents.iter().any(|document| document.key == "a" && document.uri == "drive://new"), "{documents:?}");
+    assert!(second.changed(&all[..1]).await.unwrap().is_empty(), "and once is enough");
+}
+
+#[tokio::test]
 async fn a_source_that_has_lost_nearly_everything_is_doubted() {
     let platform = Platform::start().await;
     let base = platform.base("a", "kb_docs").await;
@@ -225,7 +257,7 @@ async fn a_source_that_has_lost_nearly_everything_is_doubted() {
             ingestion.put_document(&meta(&number.to_string(), "1"), vec![chunk(0, "word", None)]).await.unwrap();
         }
     };
-    let listed = |numbers: std::ops::Range<u32>| numbers.map(|number| (number.to_string(), Some("1".to_owned()))).collect::<Vec<_>>();
+    let listed = |numbers: std::ops::Range<u32>| numbers.map(|number| listed(&number.to_string(), "1")).collect::<Vec<_>>();
     let first = begin(&base, "one", "s3").await;
     put(&first, 0..30).await;
     // What was never indexed is no loss.
@@ -393,7 +425,7 @@ async fn another_model_empties_vectors_and_needs_all_documents() {
     assert_eq!(base.model().await.unwrap(), Some(("big".into(), 3)));
     assert!(matches!(draft.publish(&meta("c", "1")).await, Err(Fault::Refused(_))), "it was embedded by the former model");
     assert_eq!(
-        ingestion.changed(&[("a".into(), Some("1".into()))]).await.unwrap(),
+        ingestion.changed(&[listed("a", "1")]).await.unwrap(),
         [slipway_database::knowledge::Changed { key: "a".into(), content_hash: None }]
     );
     assert!(base.vectors_of(&[hash("apples")]).await.unwrap().is_empty());
