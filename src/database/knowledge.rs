@@ -14,6 +14,7 @@ mod search;
 mod teams;
 mod types;
 mod uploads;
+mod vectors;
 
 pub use admin::KnowledgeAdmin;
 pub use base::{KnowledgeBase, KnowledgeOptions};
@@ -24,6 +25,6 @@ pub use reader::KnowledgeReader;
 pub use search::{Filter, Hit, MAX_RESULTS, SearchQuery};
 pub use types::{
     BaseInfo, BaseSpec, Counts, Document, DocumentError, DocumentMeta, DocumentStatus, Ending, INDEX_THRESHOLD, IngestionState,
-    MAX_REPORTED_ERRORS, NewChunk, Report,
+    MAX_REPORTED_ERRORS, NewChunk, Report, Unembedded,
 };
 pub use uploads::{MAX_PART_BYTES, Upload};

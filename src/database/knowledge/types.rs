@@ -76,6 +76,15 @@ pub struct NewChunk {
     pub vector: Option<Vec<f32>>,
 }
 
+/// A chunk without a vector of the present model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unembedded {
+    pub revision: String,
+    pub ordinal: u32,
+    pub section: Vec<String>,
+    pub content: String,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DocumentStatus {
     Ready,

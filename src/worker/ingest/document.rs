@@ -13,7 +13,7 @@ use slipway_knowledge::source::{Item, MAX_DOCUMENT_BYTES, Source, SourceError, S
 use slipway_knowledge::subprocess::{Extraction, Limits};
 use slipway_knowledge::{Chunk, ChunkSize, Chunker, Format, Unreadable};
 use slipway_models::FaultKind;
-use slipway_models::embedding::PassageEmbedder;
+use slipway_models::embedding::{PassageEmbedder, Vector};
 use tracing::debug;
 
 /// Counts up when documents are read or cut in another way, so that all are read anew.
@@ -71,10 +71,19 @@ impl Reader {
         item.version.as_ref().map(|version| format!("{} {version}", self.fingerprint()))
     }
 
+    /// The model's id, as the database knows it.
+    pub(super) fn model(&self) -> &str {
+        self.model.embedder().id()
+    }
+
+    pub(super) async fn embed(&self, texts: &[String]) -> Result<Vec<Vector>, slipway_models::Fault> {
+        self.model.embed(texts).await
+    }
+
     /// All but the document that decides on chunks and vectors.
     fn fingerprint(&self) -> String {
         let ChunkSize { tokens, overlap } = self.size;
-        format!("{READER}-{tokens}-{overlap}-{}", self.model.embedder().id())
+        format!("{READER}-{tokens}-{overlap}-{}", self.model())
     }
 
     /// `known` is the hash of what is there of the document.
@@ -233,7 +242,7 @@ fn disk(error: io::Error) -> Trouble {
     Trouble::Lasting(anyhow!(error).context("the pod's folder for temporary files"))
 }
 
-fn of_database(fault: slipway_database::Fault) -> Trouble {
+pub(super) fn of_database(fault: slipway_database::Fault) -> Trouble {
     if fault.is_passing() { Trouble::Passing(fault.to_string()) } else { Trouble::Lasting(fault.into()) }
 }
 
@@ -241,7 +250,7 @@ fn of_source(error: SourceError) -> Trouble {
     if error.kind() == SourceErrorKind::Unavailable { Trouble::Passing(error.to_string()) } else { Trouble::Lasting(error.into()) }
 }
 
-fn of_model(fault: slipway_models::Fault) -> Trouble {
+pub(super) fn of_model(fault: slipway_models::Fault) -> Trouble {
     let passes =
         matches!(fault.kind(), FaultKind::RateLimited { .. } | FaultKind::Overloaded | FaultKind::Timeout | FaultKind::Unreachable);
     if passes { Trouble::Passing(fault.to_string()) } else { Trouble::Lasting(fault.into()) }

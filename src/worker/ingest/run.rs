@@ -12,6 +12,7 @@ use tracing::{info, warn};
 
 use super::document::{Outcome, Reader, Trouble};
 use super::heartbeat::{Heartbeat, Progress};
+use super::vectors;
 
 /// How long a database or a source that is away is waited for, over and over. The Job tries again after that.
 const MAX_OUTAGE: Duration = Duration::from_mins(5);
@@ -100,6 +101,8 @@ async fn drive(ingestion: &Ingestion, progress: &Progress, source: &dyn Source, 
     if removes != Removes::Nothing {
         remove(ingestion, progress, &complete, removes == Removes::Confirmed).await?;
     }
+    progress.change(|report| "embedding".clone_into(&mut report.phase));
+    complete(ingestion, reader).await?;
     progress.change(|report| "indexing".clone_into(&mut report.phase));
     patiently("the index", || ingestion.settle(INDEX_THRESHOLD)).await
 }
@@ -121,6 +124,28 @@ async fn remove(ingestion: &Ingestion, progress: &Progress, complete: &Complete,
     progress.change(|report| report.removed = removed);
     info!(listed = complete.items(), removed, "the source was read to its end");
     Ok(())
+}
+
+/// Embeds what another model left without vectors, as often as it takes.
+async fn complete(ingestion: &Ingestion, reader: &Reader) -> anyhow::Result<()> {
+    let (mut outage, mut after) = (Outage::default(), None);
+    loop {
+        let before = after.clone();
+        match vectors::complete(ingestion, reader, &mut after).await {
+            Ok(()) => return Ok(()),
+            Err(Trouble::Passing(why)) => {
+                if after != before {
+                    outage = Outage::default();
+                }
+                if !outage.goes_on() {
+                    bail!("vectors of the present model: {why}");
+                }
+                warn!(why, "vectors of the present model are tried again");
+                sleep(RETRY_INTERVAL).await;
+            }
+            Err(Trouble::Lasting(error)) => return Err(error.context("vectors of the present model")),
+        }
+    }
 }
 
 async fn traverse(ingestion: &Ingestion, progress: &Progress, source: &dyn Source, reader: &Reader) -> anyhow::Result<Complete> {

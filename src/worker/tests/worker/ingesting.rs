@@ -5,7 +5,9 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::{Value, json};
-use slipway_api::contract::{INGESTION, LOCAL_FOLDER};
+use slipway_api::contract::{INGESTION, LOCAL_FOLDER, UPLOADS};
+use slipway_database::knowledge::{Begun, DocumentMeta, Ending, NewChunk, Report, SearchQuery};
+use slipway_models::embedding::{self, Purpose};
 use slipway_peers::minilm;
 use tempfile::TempDir;
 
@@ -109,4 +111,47 @@ async fn an_emptied_folder_removes_nothing_until_confirmed() {
     let output = library.ingest("three", &json!({"confirm_removal": true}));
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!((library.ended("three").as_str(), documents().as_str()), ("succeeded 0 2", "0"));
+}
+
+#[tokio::test]
+async fn uploads_have_vectors_of_a_model_that_comes_later() {
+    if !can_mount() {
+        return;
+    }
+    let library = Library::new().await;
+    // A file that was uploaded under another model, and is gone.
+    let base = library.team.base();
+    base.fix_model("openai:text-embedding-3-small", 3).await.unwrap();
+    let Begun::Ingestion(upload) = base.begin_ingestion("upload", UPLOADS).await.unwrap() else { panic!("nobody else ingests") };
+    let (section, text) = (vec!["Pumps".to_owned(), "Care".to_owned()], "Take the old filter out from below the lid.");
+    let chunk = |ordinal, text: &str| NewChunk {
+        ordinal,
+        page: None,
+        section: section.clone(),
+        tokens: 10,
+        start: 0,
+        end: text.len() as u64,
+        hash: [u8::try_from(ordinal % 251).unwrap(); 32],
+        vector: Some(vec![1.0, 0.0, 0.0]),
+        text: text.into(),
+    };
+    let mut chunks = vec![chunk(0, text)];
+    // More than go at once.
+    chunks.extend((1..150).map(|n| chunk(n, &format!("Screw number {n}."))));
+    let meta = DocumentMeta { key: "pump.pdf".into(), filename: "pump.pdf".into(), ..DocumentMeta::default() };
+    upload.put_document(&meta, chunks).await.unwrap();
+    upload.end(&Report::default(), Ending::Succeeded).await.unwrap();
+
+    library.write("a.md", "# Fans\n\nThe blades are behind the grid.\n");
+    library.succeeds("one");
+    assert_eq!(base.model().await.unwrap(), Some((MODEL.to_owned(), 384)));
+    let variable = |name: &str| (name == "RUNTIME_EMBEDDING_DIR").then(|| minilm().to_str().unwrap().to_owned());
+    let embedder = embedding::open(MODEL, &variable).unwrap();
+    let vector = embedder.embed(&[format!("Pumps > Care\n{text}")], Purpose::Passage).await.unwrap().remove(0);
+    let query = SearchQuery { vector: Some(vector.0), top_k: 100, ..SearchQuery::default() };
+    let hits = base.search(&query).await.unwrap();
+    assert!(hits[0].content == text && hits[0].cosine.unwrap() > 0.999, "{:?}", hits[0]);
+    assert!(hits.len() == 100 && hits.iter().all(|hit| hit.cosine.is_some()), "all others have one, too");
+    assert!(base.unembedded(None, 10).await.unwrap().is_empty());
+    assert_eq!(library.platform.value("select unembedded from slipway.bases"), "f");
 }
