@@ -1,7 +1,7 @@
 //! A platform's database with its sibling, and a team in it that has a knowledge base.
 
 use anyhow::bail;
-use slipway_database::knowledge::{BaseSpec, KnowledgeAdmin, KnowledgeBase, KnowledgeOptions};
+use slipway_database::knowledge::{BaseSpec, KnowledgeAdmin, KnowledgeBase, KnowledgeOptions, Quota};
 use slipway_database::{Ensured, Home, Login, Passwords, Tenants, migrate};
 use slipway_peers::Postgres;
 use sqlx::{Connection, PgConnection};
@@ -39,6 +39,7 @@ impl Tenant {
             kb_id: BASE.to_owned(),
             upload_quota: QUOTA,
             team_upload_quota: QUOTA,
+            quota: Quota { documents: QUOTA, chunks: QUOTA },
         };
         admin.ensure_base(&spec).await?;
         let (own, sibling) =

@@ -25,6 +25,6 @@ pub use reader::KnowledgeReader;
 pub use search::{Filter, Hit, MAX_RESULTS, SearchQuery};
 pub use types::{
     BaseInfo, BaseSpec, Counts, Document, DocumentError, DocumentMeta, DocumentStatus, Ending, INDEX_THRESHOLD, IngestionState,
-    MAX_REPORTED_ERRORS, NewChunk, Report, Unembedded,
+    MAX_REPORTED_ERRORS, NewChunk, Quota, Report, Unembedded,
 };
 pub use uploads::{MAX_PART_BYTES, Upload};

@@ -27,6 +27,15 @@ pub struct BaseSpec {
     pub upload_quota: u64,
     /// The same for all bases of the team.
     pub team_upload_quota: u64,
+    /// How many documents and chunks all bases of the team may have.
+    pub quota: Quota,
+}
+
+/// Of all knowledge bases of a team.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quota {
+    pub documents: u64,
+    pub chunks: u64,
 }
 
 /// A knowledge base that is there.
@@ -141,6 +150,8 @@ pub enum Ending {
     Failed,
     /// Next to nothing of what was indexed was found, and nothing removed.
     Doubtful,
+    /// The team's quota has no room for some of the documents.
+    Full,
 }
 
 impl Ending {
@@ -150,12 +161,13 @@ impl Ending {
             Self::Succeeded => "succeeded",
             Self::Failed => "failed",
             Self::Doubtful => "doubtful",
+            Self::Full => "full",
         }
     }
 
     /// Of a phase that an ingestion has ended with.
     pub fn of(phase: &str) -> Self {
-        [Self::Succeeded, Self::Doubtful].into_iter().find(|ending| ending.as_str() == phase).unwrap_or(Self::Failed)
+        [Self::Succeeded, Self::Doubtful, Self::Full].into_iter().find(|ending| ending.as_str() == phase).unwrap_or(Self::Failed)
     }
 }
 

@@ -6,11 +6,12 @@ use std::sync::Mutex;
 
 use slipway_api::ids;
 use slipway_api::ingestion::{DocumentError, IngestedDocuments};
-use slipway_database::knowledge::{BaseInfo, BaseSpec, Counts, Ending, IngestionState, KnowledgeAdmin, KnowledgeMigrated, KnowledgeReader};
+use slipway_database::knowledge::{BaseInfo, BaseSpec, Counts, Ending, IngestionState, KnowledgeAdmin, KnowledgeMigrated, KnowledgeReader, Quota};
 use slipway_database::{Fault, Home};
 use tokio::time::Instant;
 
 use super::{LOGIN_TTL, Tenancy, UNAVAILABLE_TTL, locked};
+use crate::settings::QuotaSettings;
 
 /// How many bytes of files may wait to be ingested into a base, and into all bases of a team.
 const UPLOAD_QUOTA: u64 = 1024 * 1024 * 1024;
@@ -66,12 +67,18 @@ pub enum Stage {
     Failed,
     /// It read its source to the end and found next to nothing of what was indexed.
     Doubtful,
+    /// The team's quota has no room for some of the documents.
+    Full,
 }
 
 impl Progress {
     /// The reason of an ingestion that has failed in its pod's words.
     pub fn reason(&self) -> &'static str {
-        if self.stage == Stage::Doubtful { "RemovalNotConfirmed" } else { "IngestionFailed" }
+        match self.stage {
+            Stage::Doubtful => "RemovalNotConfirmed",
+            Stage::Full => "KnowledgeQuotaExceeded",
+            Stage::Running | Stage::Completed | Stage::Failed => "IngestionFailed",
+        }
     }
 }
 
@@ -159,7 +166,7 @@ impl Tenancy {
     }
 
     /// Makes a team's base, unless this process has seen it; or says why it cannot.
-    pub async fn ensure_base(&self, home: &Home, uid: &str, name: &str) -> Result<(), String> {
+    pub async fn ensure_base(&self, home: &Home, uid: &str, name: &str, quota: QuotaSettings) -> Result<(), String> {
         let admin = self.knowledge.admin()?;
         if locked(&self.knowledge.made).get(uid) == Some(&home.uid) {
             return Ok(());
@@ -171,6 +178,7 @@ impl Tenancy {
             kb_id: ids::knowledge_base(name),
             upload_quota: UPLOAD_QUOTA,
             team_upload_quota: TEAM_UPLOAD_QUOTA,
+            quota: Quota { documents: quota.documents, chunks: quota.chunks },
         };
         admin.ensure_base(&spec).await.map_err(|fault| self.knowledge.noted(&fault))?;
         locked(&self.knowledge.made).insert(uid.to_owned(), home.uid.clone());
@@ -217,6 +225,7 @@ impl From<IngestionState> for Progress {
             Some(Ending::Succeeded) => Stage::Completed,
             Some(Ending::Failed) => Stage::Failed,
             Some(Ending::Doubtful) => Stage::Doubtful,
+            Some(Ending::Full) => Stage::Full,
             None => Stage::Running,
         };
         let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
@@ -286,6 +295,7 @@ mod tests {
         assert_eq!((failed.stage, failed.errors.len(), failed.failure.as_deref()), (Stage::Failed, 1, Some("the bucket is not there")));
         let doubtful = of("doubtful", true, &[(WHOLE, "the source lists 0 documents")]);
         assert_eq!((doubtful.reason(), doubtful.failure.is_some(), failed.reason()), ("RemovalNotConfirmed", true, "IngestionFailed"));
+        assert_eq!(of("full", true, &[(WHOLE, "there is no room")]).reason(), "KnowledgeQuotaExceeded");
         let long = of("failed", true, &[(&"ä".repeat(600), "x")]);
         assert_eq!(long.errors[0].document.chars().count(), 512);
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use sha2::{Digest, Sha256};
+use slipway_database::Fault;
 use slipway_database::knowledge::{DocumentMeta, Draft, Ingestion, Listed, NewChunk};
 use slipway_knowledge::source::{Item, MAX_DOCUMENT_BYTES, Source, SourceError, SourceErrorKind};
 use slipway_knowledge::subprocess::{Extraction, Limits};
@@ -38,6 +39,8 @@ pub(super) enum Outcome {
     },
     /// It cannot be read: why.
     Failed(String),
+    /// The team's quota has no room for it: which.
+    Full(String),
 }
 
 /// What keeps the ingestion from going on.
@@ -45,6 +48,8 @@ pub(super) enum Outcome {
 pub(super) enum Trouble {
     /// Trying again may help.
     Passing(String),
+    /// The team's quota has no room.
+    Full(String),
     Lasting(anyhow::Error),
 }
 
@@ -242,8 +247,12 @@ fn disk(error: io::Error) -> Trouble {
     Trouble::Lasting(anyhow!(error).context("the pod's folder for temporary files"))
 }
 
-pub(super) fn of_database(fault: slipway_database::Fault) -> Trouble {
-    if fault.is_passing() { Trouble::Passing(fault.to_string()) } else { Trouble::Lasting(fault.into()) }
+pub(super) fn of_database(fault: Fault) -> Trouble {
+    match fault {
+        Fault::Full(words) => Trouble::Full(words),
+        fault if fault.is_passing() => Trouble::Passing(fault.to_string()),
+        fault => Trouble::Lasting(fault.into()),
+    }
 }
 
 fn of_source(error: SourceError) -> Trouble {

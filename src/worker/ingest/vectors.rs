@@ -11,7 +11,7 @@ use super::document::{Reader, Trouble, of_database, of_model};
 const BATCH: u32 = 64;
 
 /// After the traversal, which has embedded what is still there.
-pub(super) async fn complete(ingestion: &Ingestion, reader: &Reader, after: &mut Option<(String, u32)>) -> Result<(), Trouble> {
+pub(super) async fn fill(ingestion: &Ingestion, reader: &Reader, after: &mut Option<(String, u32)>) -> Result<(), Trouble> {
     let mut written = 0;
     loop {
         let chunks = ingestion.base().unembedded(after.as_ref(), BATCH).await.map_err(of_database)?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use slipway_database::knowledge::{
     BaseSpec, Begun, DocumentMeta, DocumentStatus, Ending, Ingestion, KnowledgeAdmin, KnowledgeBase, KnowledgeOptions, KnowledgeReader,
-    NewChunk, Removal, Report, SearchQuery,
+    NewChunk, Quota, Removal, Report, SearchQuery,
 };
 use slipway_database::{Fault, Login};
 use slipway_peers::PgBouncer;
@@ -63,6 +63,7 @@ pub(crate) fn spec(team: &str, kb: &str, nth: u32) -> BaseSpec {
         kb_id: kb.into(),
         upload_quota: 3 * MIB,
         team_upload_quota: 4 * MIB,
+        quota: Quota { documents: 100_000, chunks: 1_000_000 },
     }
 }
 
@@ -294,6 +295,56 @@ async fn a_source_that_has_lost_nearly_everything_is_doubted() {
     begin(&base, "again-0", "s3").await;
 }
 
+#[tokio::test]
+async fn a_team_has_no_more_documents_and_chunks_than_its_quota() {
+    let platform = Platform::start().await;
+    let team = platform.team("a").await;
+    let quota = Quota { documents: 3, chunks: 10 };
+    let [docs, more] = ["kb_docs", "kb_more"];
+    for kb in [docs, more] {
+        platform.admin.ensure_base(&BaseSpec { quota, ..spec("a", kb, 1) }).await.unwrap();
+    }
+    let base = |kb| open(&platform.url_of(&team), "a", kb);
+    let (first, second) = (begin(&base(docs), "one", "s3").await, begin(&base(more), "two", "s3").await);
+    let put = async |ingestion: &Ingestion, key: &str, chunks: u32| {
+        ingestion.put_document(&meta(key, "1"), (0..chunks).map(|n| chunk(n, "word", None)).collect()).await
+    };
+    put(&first, "a", 4).await.unwrap();
+    put(&second, "b", 4).await.unwrap();
+    let full = |outcome: Result<String, Fault>, words: &str| match outcome {
+        Err(Fault::Full(said)) => assert!(said.contains(words), "{said}"),
+        other => panic!("{words}: {other:?}"),
+    };
+    full(put(&first, "c", 3).await, "8 chunks, and with this document more than the 10");
+    full(put(&first, "huge", 300).await, "alone has more than the 10 chunks");
+    // What takes another's place takes its room.
+    put(&first, "a", 6).await.unwrap();
+    full(put(&second, "b", 5).await, "10 chunks");
+    put(&second, "b", 1).await.unwrap();
+    put(&second, "c", 1).await.unwrap();
+    full(put(&first, "d", 1).await, "3 documents, and may have 3");
+    let unreadable = second.fail_document(&meta("e", "1"), "broken").await;
+    full(unreadable, "3 documents");
+    second.fail_document(&meta("c", "2"), "broken").await.unwrap();
+    full(base(docs).begin_upload("new.pdf", "application/pdf").await, "3 documents");
+    // What is counted is what is there, whatever came and went.
+    assert_eq!(base(more).remove_keys("s3", &["c"]).await.unwrap(), 1);
+    base(docs).begin_upload("new.pdf", "application/pdf").await.unwrap();
+    platform.admin.drop_base(&spec("a", docs, 1).uid).await.unwrap();
+    let mut raw = platform.raw().await;
+    let counted = "select string_agg(concat_ws(' ', base, documents, chunks), ',') from slipway.contents";
+    assert_eq!(raw.one(counted).await, format!("{} 1 1", spec("a", more, 1).uid));
+    put(&second, "f", 9).await.unwrap();
+    // Two that write at once do not both take the last place.
+    base(more).remove_keys("s3", &["f"]).await.unwrap();
+    let other = begin(&base(more), "three", "drive").await;
+    let (one, two) = tokio::join!(put(&second, "g", 5), put(&other, "h", 5));
+    assert!(one.is_ok() != two.is_ok(), "{one:?} {two:?}");
+    // Of a team of a former version nothing is known.
+    raw.one("update slipway.teams set document_quota = null, chunk_quota = null").await;
+    put(&second, "i", 30).await.unwrap();
+}
+
 /// As if the process had been killed a minute ago.
 async fn begin_after_lease(platform: &Platform, base: &KnowledgeBase, uid: &str) -> Ingestion {
     platform.raw().await.one("update slipway.ingestions set heartbeat = now() - interval '61 s' where ended_at is null").await;
@@ -464,11 +515,11 @@ async fn uploads_come_in_parts_within_quotas() {
 
     let more = base.begin_upload("b.pdf", "application/pdf").await.unwrap();
     let full = base.put_part(&more, 0, &part).await;
-    assert!(matches!(&full, Err(Fault::Refused(words)) if words.contains("knowledge base has no room")), "{full:?}");
+    assert!(matches!(&full, Err(Fault::Full(words)) if words.contains("knowledge base has no room")), "{full:?}");
     let elsewhere = other.begin_upload("c.pdf", "application/pdf").await.unwrap();
     other.put_part(&elsewhere, 0, &part).await.unwrap();
     let full = other.put_part(&elsewhere, 1, &part).await;
-    assert!(matches!(&full, Err(Fault::Refused(words)) if words.contains("team has no room")), "{full:?}");
+    assert!(matches!(&full, Err(Fault::Full(words)) if words.contains("team has no room")), "{full:?}");
     // What has been ingested makes room.
     assert!(base.remove_upload(&upload).await.unwrap() && !base.remove_upload(&upload).await.unwrap());
     other.put_part(&elsewhere, 1, &part).await.unwrap();

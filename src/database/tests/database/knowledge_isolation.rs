@@ -73,6 +73,7 @@ async fn one_team_finds_nothing_of_anothers_knowledge() {
         "tenants",
         "teams",
         "frequencies",
+        "contents",
         "builds",
         "migrations",
     ] {
@@ -158,6 +159,7 @@ async fn one_team_finds_nothing_of_anothers_knowledge() {
         &format!("held('uid-of-b-kb_docs-1', 'one', '{holder}')"),
         "make_chunks('chunks_x')",
         "expire_uploads()",
+        "check_room('b', 1, 1)",
     ] {
         for before in [
             "",

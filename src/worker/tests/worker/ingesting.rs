@@ -6,7 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::{Value, json};
 use slipway_api::contract::{INGESTION, LOCAL_FOLDER, UPLOADS};
-use slipway_database::knowledge::{Begun, DocumentMeta, Ending, NewChunk, Report, SearchQuery};
+use slipway_database::knowledge::{Begun, DocumentMeta, Ending, NewChunk, Quota, Report, SearchQuery};
 use slipway_models::embedding::{self, Purpose};
 use slipway_peers::minilm;
 use tempfile::TempDir;
@@ -26,8 +26,12 @@ pub(crate) struct Library {
 
 impl Library {
     pub(crate) async fn new() -> Self {
+        Self::with(Quota { documents: 1_000, chunks: 100_000 }).await
+    }
+
+    async fn with(quota: Quota) -> Self {
         let platform = Platform::new().await;
-        let team = platform.team("tk_a").await;
+        let team = platform.team_with("tk_a", quota).await;
         Self { platform, team, folder: tempfile::tempdir().unwrap() }
     }
 
@@ -154,4 +158,34 @@ async fn uploads_have_vectors_of_a_model_that_comes_later() {
     assert!(hits.len() == 100 && hits.iter().all(|hit| hit.cosine.is_some()), "all others have one, too");
     assert!(base.unembedded(None, 10).await.unwrap().is_empty());
     assert_eq!(library.platform.value("select unembedded from slipway.bases"), "f");
+}
+
+#[tokio::test]
+async fn a_full_quota_is_told_and_what_goes_makes_room() {
+    if !can_mount() {
+        return;
+    }
+    let library = Library::with(Quota { documents: 2, chunks: 100_000 }).await;
+    for name in ["a.md", "b.md", "c.md", "d.md"] {
+        library.write(name, &format!("# {name}\n\nThe lid of {name} is on top.\n"));
+    }
+    let output = library.ingest("one", &json!({}));
+    let ended = library.ended("one");
+    assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(ended.starts_with("full 2 0 ") && ended.contains("have 2 documents, and may have 2"), "{ended}");
+    assert_eq!(library.platform.value("select failed from slipway.ingestions"), "2");
+    // Nothing that is uploaded would find room either, unless it takes another's place.
+    let worker = library.team.worker();
+    let (status, refused) = worker.upload("x-filename: e.md\r\n", b"# E");
+    assert!(status == 409 && refused["message"].as_str().unwrap().contains("may have 2"), "{status} {refused}");
+    library.remove("a.md");
+    library.write("b.md", "# b.md\n\nIts lid is below now, and its screws are beside it.\n");
+    // b is read again in its own place, c finds none before a has gone.
+    let output = library.ingest("two", &json!({}));
+    assert_eq!(output.status.code(), Some(2), "{}", library.ended("two"));
+    assert!(library.ended("two").starts_with("full 1 1 "), "{}", library.ended("two"));
+    library.remove("d.md");
+    library.succeeds("three");
+    let names = library.platform.value("select string_agg(filename, ' ' order by filename) from slipway.documents");
+    assert_eq!(names, "b.md c.md");
 }

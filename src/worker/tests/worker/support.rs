@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
-use slipway_database::knowledge::{BaseSpec, Begun, DocumentMeta, KnowledgeAdmin, KnowledgeBase, KnowledgeOptions, NewChunk};
+use slipway_database::knowledge::{BaseSpec, Begun, DocumentMeta, KnowledgeAdmin, KnowledgeBase, KnowledgeOptions, NewChunk, Quota};
 use slipway_database::{Ensured, Home, Login, Passwords, Tenants, migrate};
 use slipway_models::embedding::{self, Purpose};
 use slipway_peers::{Postgres, minilm};
@@ -43,6 +43,10 @@ impl Platform {
     }
 
     pub(crate) async fn team(&self, team: &str) -> Team {
+        self.team_with(team, Quota { documents: 1_000, chunks: 100_000 }).await
+    }
+
+    pub(crate) async fn team_with(&self, team: &str, quota: Quota) -> Team {
         let home = Home { team: team.into(), uid: format!("uid-of-{team}"), created: 0, adopts: None, cluster: "here".into() };
         let password = format!("a-long-password-of-team-{team}");
         let passwords = Passwords { before: format!("{password}-before"), own: password };
@@ -58,6 +62,7 @@ impl Platform {
             kb_id: BASE.into(),
             upload_quota: QUOTA,
             team_upload_quota: QUOTA,
+            quota,
         };
         admin.ensure_base(&spec).await.unwrap();
         let url = SERVER.url_of(&user, &password, admin.database());
