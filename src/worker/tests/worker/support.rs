@@ -71,12 +71,16 @@ impl Platform {
 
     /// One column of one row of the sibling database.
     pub(crate) fn value(&self, sql: &str) -> String {
-        let url = SERVER.url_of("postgres", "postgres", &format!("{}_knowledge", self.name));
-        let output = Command::new(slipway_peers::root().join("postgresql/lib/18/bin/psql"))
-            .args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "--command", sql, &url])
-            .output()
-            .unwrap();
+        let output = self.psql().args(["--command", sql]).output().unwrap();
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    }
+
+    /// A session of the sibling database's owner.
+    pub(crate) fn psql(&self) -> Command {
+        let url = SERVER.url_of("postgres", "postgres", &format!("{}_knowledge", self.name));
+        let mut command = Command::new(slipway_peers::root().join("postgresql/lib/18/bin/psql"));
+        command.args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "--dbname", &url]);
+        command
     }
 }
 
