@@ -34,7 +34,7 @@ pub(crate) struct Rest {
 impl Rest {
     /// On one core, with the agent at `agent` in the place of all: for these callers as in an installation, or for everybody,
     /// with neither authentication nor limits.
-    async fn start(core: &str, agent: u16, callers: Option<&Callers>) -> anyhow::Result<Self> {
+    pub(crate) async fn start(core: &str, agent: u16, callers: Option<&Callers>) -> anyhow::Result<Self> {
         Self::start_with(core, agent, callers, &[]).await
     }
 

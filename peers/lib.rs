@@ -22,6 +22,7 @@ mod server;
 mod skip;
 mod sshd;
 mod unpacked;
+mod vectors;
 
 use std::path::PathBuf;
 
@@ -40,6 +41,7 @@ pub use saas::{backlot, confluence_client, google_drive, minilake};
 pub use server::Server;
 pub use skip::skip;
 pub use sshd::Sshd;
+pub use vectors::{Clusters, Dice, nearest};
 
 /// The repository's root, as an absolute path.
 pub fn repository() -> PathBuf {

@@ -193,6 +193,9 @@ pub struct IngestionConfig {
     /// As the REST API has it, with `type`; none of an upload.
     pub source: Option<Value>,
     pub upload: Option<String>,
+    /// Whether a source is believed that has next to nothing of what was indexed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub confirm_removal: bool,
 }
 
 /// How the chunks of a knowledge base were made.

@@ -92,8 +92,18 @@ pub struct WorkerSettings {
     /// Of the worker. Requests and limits of cpu and memory are always set, for the sake of quotas.
     pub resources: Resources,
     pub ingestion: IngestionSettings,
+    /// What all knowledge bases of a team may have.
+    pub quota: QuotaSettings,
     /// Where workers and ingestions may connect to, beyond name servers and the platform's namespace.
     pub egress: Vec<NetworkPolicyEgressRule>,
+}
+
+/// Of all knowledge bases of a team.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct QuotaSettings {
+    pub documents: u64,
+    pub chunks: u64,
 }
 
 /// The Jobs that carry ingestions out.
@@ -119,8 +129,15 @@ impl Default for WorkerSettings {
             image: concat!("slipway.dev/slipway-worker:", env!("CARGO_PKG_VERSION")).to_owned(),
             resources: resources(["50m", "128Mi"], ["1", "512Mi"]),
             ingestion: IngestionSettings::default(),
+            quota: QuotaSettings::default(),
             egress: Vec::new(),
         }
+    }
+}
+
+impl Default for QuotaSettings {
+    fn default() -> Self {
+        Self { documents: 100_000, chunks: 1_000_000 }
     }
 }
 

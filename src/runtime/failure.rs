@@ -12,6 +12,7 @@ pub(crate) fn of_store(fault: StoreFault) -> Error {
         StoreFault::Unavailable(_) => later(Error::unavailable("the database is not available; try again").because(fault), RETRY),
         StoreFault::Busy => Error::new(StatusCode::CONFLICT, "an answer is already being made for this conversation"),
         StoreFault::Refused(words) => Error::bad_request(words),
+        StoreFault::Full(words) => Error::new(StatusCode::CONFLICT, words),
         fault @ StoreFault::Broken(_) => Error::internal(fault),
     }
 }

@@ -75,7 +75,10 @@ where
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => match error.downcast_ref::<Refusal>() {
             Some(refusal) => ended(&refusal.to_string(), ExitCode::from(REFUSED)),
-            None => ended(&format!("slipway-worker: {error:#}\n"), ExitCode::FAILURE),
+            None => {
+                let code = if error.is::<ingest::Verdict>() { ExitCode::from(REFUSED) } else { ExitCode::FAILURE };
+                ended(&format!("slipway-worker: {error:#}\n"), code)
+            }
         },
     }
 }

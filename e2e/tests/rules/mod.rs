@@ -156,6 +156,7 @@ fn an_ingestion_changes_in_two_fields_alone() {
         json!({"source": {"credentialsSecret": "other"}}),
         json!({"source": null, "sourceName": "files"}),
         json!({"source": null, "upload": "up_1"}),
+        json!({"confirmRemoval": true}),
     ];
     let others = others.map(|spec| (spec.clone(), ask(&spec)));
     let ends = patch(&json!({"cancel": true}), "");

@@ -73,6 +73,7 @@ async fn one_team_finds_nothing_of_anothers_knowledge() {
         "tenants",
         "teams",
         "frequencies",
+        "contents",
         "builds",
         "migrations",
     ] {
@@ -120,6 +121,9 @@ async fn one_team_finds_nothing_of_anothers_knowledge() {
         "base('kb_docs')",
         "fix_model('kb_docs', 'x', 2)",
         "replace_model('kb_docs', 'x', 2)",
+        "unembedded('kb_docs', null, null, 10)",
+        &format!("add_vectors('kb_own', 'one', '{holder}', 'model-of-b', array['{revision}'], '{{0}}', array['[0.5,1]'::slipway.halfvec])"),
+        &format!("all_embedded('kb_docs', 'one', '{holder}', 'model-of-b')"),
         "begin_ingestion('kb_docs', 'x', 'x', 'x')",
         &format!("report_ingestion('kb_docs', 'one', '{holder}', '{{}}', true)"),
         &format!("report_ingestion('kb_own', 'one', '{holder}', '{{}}', true)"),
@@ -131,7 +135,10 @@ async fn one_team_finds_nothing_of_anothers_knowledge() {
         &format!("publish('kb_own', 'one', '{holder}', '{revision}', 'doc_1', '{{}}', null)"),
         &format!("changed('kb_own', 'one', '{holder}', '{{{SECRET}}}', '{{x}}')"),
         &format!("mark_seen('kb_docs', 'one', '{holder}', '{{{SECRET}}}', '{{x}}')"),
+        &format!("changed('kb_own', 'one', '{holder}', '{{{SECRET}}}', '{{x}}', '{{x}}', '{{x}}')"),
+        &format!("mark_seen('kb_docs', 'one', '{holder}', '{{{SECRET}}}', '{{x}}', '{{x}}', '{{x}}')"),
         &format!("remove_unseen('kb_docs', 'one', '{holder}')"),
+        &format!("remove_unseen('kb_docs', 'one', '{holder}', true)"),
         &format!("remove_documents('kb_docs', null, null, array['{document}'])"),
         &format!("remove_documents('kb_own', null, null, array['{document}'])"),
         &format!("remove_documents('kb_own', '{SECRET}', null, null)"),
@@ -152,6 +159,7 @@ async fn one_team_finds_nothing_of_anothers_knowledge() {
         &format!("held('uid-of-b-kb_docs-1', 'one', '{holder}')"),
         "make_chunks('chunks_x')",
         "expire_uploads()",
+        "check_room('b', 1, 1)",
     ] {
         for before in [
             "",

@@ -12,7 +12,6 @@ mod governance;
 mod governance_figures;
 mod isolation;
 mod knowledge;
-mod knowledge_figures;
 mod knowledge_isolation;
 mod knowledge_search;
 mod loss;
