@@ -218,7 +218,7 @@ async fn read(context: &Context) -> Snapshot {
 fn trouble(fault: &Fault) -> &'static str {
     match fault {
         Fault::Unavailable(_) | Fault::Busy => "the database is not available; only what the cluster says is known",
-        Fault::Refused(_) | Fault::Broken(_) => {
+        Fault::Refused(_) | Fault::Full(_) | Fault::Broken(_) => {
             "the database shows no figures: its schema is older than this API, or this API's login may not read them (docs/rest.md has the \
              statements that let it)"
         }
