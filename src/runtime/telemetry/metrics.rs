@@ -121,6 +121,7 @@ struct Families {
     policies: Gauge,
     policies_missing: Gauge,
     policy_reloads: Family<Outcome, Counter>,
+    policies_reload_failed: Gauge,
     policies_last_reload: Gauge,
     budget_shared: Gauge,
     budget_leases: Family<Outcome, Counter>,
@@ -160,6 +161,7 @@ impl Meters {
             policies: Gauge::default(),
             policies_missing: Gauge::default(),
             policy_reloads: Family::default(),
+            policies_reload_failed: Gauge::default(),
             policies_last_reload: Gauge::default(),
             budget_shared: Gauge::default(),
             budget_leases: Family::default(),
@@ -246,6 +248,7 @@ impl Meters {
     /// The file of policies had changed and was read, or could not be.
     pub(crate) fn policies_reloaded(&self, is_ok: bool, now: SystemTime) {
         self.0.policy_reloads.get_or_create(&Outcome { outcome: if is_ok { "ok" } else { "error" } }).inc();
+        self.0.policies_reload_failed.set(i64::from(!is_ok));
         if is_ok {
             let seconds = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
             self.0.policies_last_reload.set(i64::try_from(seconds).unwrap_or(i64::MAX));
@@ -317,6 +320,7 @@ impl Families {
             policies,
             policies_missing,
             policy_reloads,
+            policies_reload_failed,
             policies_last_reload,
             budget_shared,
             budget_leases,
@@ -354,6 +358,8 @@ impl Families {
         let help = "Guardrail policies that the agent is to be held to and that do not exist";
         registry.register("policies_missing", help, policies_missing.clone());
         registry.register("policies_reloads", "Readings of the changed file of policies, by outcome", policy_reloads.clone());
+        let help = "1 while the file of policies cannot be used";
+        registry.register("policies_reload_failed", help, policies_reload_failed.clone());
         let help = "When the file of policies was read last, since 1970";
         registry.register_with_unit("policies_last_reload_timestamp", help, Unit::Seconds, policies_last_reload.clone());
         let help = "1 if the budgets of requests and cost are the agent's, 0 if each process has its own";
@@ -528,6 +534,7 @@ mod tests {
             r#"policies_reloads_total{outcome="ok"} 1"#,
             r#"policies_reloads_total{outcome="error"} 1"#,
             "policies_last_reload_timestamp_seconds 7",
+            "policies_reload_failed 1",
             "budget_shared 1",
             r#"budget_leases_total{outcome="error"} 1"#,
             r#"memory_extractions_total{outcome="ok"} 1"#,
