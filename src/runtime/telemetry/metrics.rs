@@ -121,6 +121,7 @@ struct Families {
     policies: Gauge,
     policies_missing: Gauge,
     policy_reloads: Family<Outcome, Counter>,
+    policies_reload_failed: Gauge,
     policies_last_reload: Gauge,
     policies_reload_failed: Gauge,
     budget_shared: Gauge,
@@ -161,6 +162,7 @@ impl Meters {
             policies: Gauge::default(),
             policies_missing: Gauge::default(),
             policy_reloads: Family::default(),
+            policies_reload_failed: Gauge::default(),
             policies_last_reload: Gauge::default(),
             policies_reload_failed: Gauge::default(),
             budget_shared: Gauge::default(),
@@ -320,6 +322,7 @@ impl Families {
             policies,
             policies_missing,
             policy_reloads,
+            policies_reload_failed,
             policies_last_reload,
             policies_reload_failed,
             budget_shared,
@@ -358,6 +361,8 @@ impl Families {
         let help = "Guardrail policies that the agent is to be held to and that do not exist";
         registry.register("policies_missing", help, policies_missing.clone());
         registry.register("policies_reloads", "Readings of the changed file of policies, by outcome", policy_reloads.clone());
+        let help = "1 while the file of policies cannot be used";
+        registry.register("policies_reload_failed", help, policies_reload_failed.clone());
         let help = "When the file of policies was read last, since 1970";
         registry.register_with_unit("policies_last_reload_timestamp", help, Unit::Seconds, policies_last_reload.clone());
         let help = "1 if the file of policies could not be read when it was looked at last, and former policies are in force";

@@ -11,6 +11,7 @@
 mod access;
 mod approval;
 mod background;
+mod budgets;
 mod chat;
 mod children;
 mod completions;

@@ -1,90 +1,16 @@
 //! Guardrail policies at work: before a turn, in its answer and in the middle of a stream; and policies that change while turns run.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::support::scripted::Model;
 use crate::support::{Runtime, binary, eventually, request};
-
-/// A model server of our own: it says what it is told to, fragment by fragment, and each byte is a write of its own where `torn` is set.
-struct Model {
-    url: String,
-    script: Arc<Mutex<Script>>,
-}
-
-#[derive(Default, Clone)]
-struct Script {
-    fragments: Vec<String>,
-    pause: Duration,
-    torn: bool,
-}
-
-impl Model {
-    fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (url, script) = (format!("http://{}/v1", listener.local_addr().unwrap()), Arc::<Mutex<Script>>::default());
-        let scripted = Arc::clone(&script);
-        thread::spawn(move || {
-            for stream in listener.incoming() {
-                let script = scripted.lock().unwrap().clone();
-                // Whoever has heard enough leaves.
-                thread::spawn(move || _ = answer(stream.unwrap(), &script));
-            }
-        });
-        Self { url, script }
-    }
-
-    fn says(&self, fragments: &[&str]) {
-        self.script.lock().unwrap().fragments = fragments.iter().map(|text| (*text).to_owned()).collect();
-    }
-
-    fn pauses(&self, milliseconds: u64) {
-        self.script.lock().unwrap().pause = Duration::from_millis(milliseconds);
-    }
-
-    fn tears(&self, torn: bool) {
-        self.script.lock().unwrap().torn = torn;
-    }
-}
-
-fn answer(stream: TcpStream, script: &Script) -> std::io::Result<()> {
-    stream.set_nodelay(true)?;
-    let mut reader = BufReader::new(stream);
-    let mut length = 0;
-    for line in reader.by_ref().lines() {
-        let line = line?;
-        if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
-            length = value.trim().parse().unwrap();
-        }
-        if line.is_empty() {
-            break;
-        }
-    }
-    reader.read_exact(&mut vec![0; length])?;
-    let mut stream = reader.into_inner();
-    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")?;
-    let delta = |text: &String| json!({"choices": [{"index": 0, "delta": {"content": text}}]});
-    let end = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}], "usage": {"prompt_tokens": 1000, "completion_tokens": 100}});
-    for event in script.fragments.iter().map(delta).chain([end]) {
-        // Letters outside of ASCII go as they are, so that a byte may be half of one.
-        let event = format!("data: {event}\n\n");
-        if script.torn {
-            for byte in event.bytes() {
-                stream.write_all(&[byte])?;
-            }
-        } else {
-            stream.write_all(event.as_bytes())?;
-        }
-        thread::sleep(script.pause);
-    }
-    stream.write_all(b"data: [DONE]\n\n")
-}
 
 /// A folder like that of a mounted ConfigMap: a change is another folder under the same link.
 struct Mounted {
@@ -240,7 +166,10 @@ fn an_answer_that_is_not_blocked_is_the_same_and_whole() {
     assert_eq!((tokens(&events).as_str(), events.last().unwrap()["content"].as_str().unwrap()), (&*expected, &*expected));
     assert_eq!(runtime.get("/conversations/conv_1")["messages"][1]["content"], expected);
     let pieces = events.iter().filter(|event| event["type"] == "token").count();
-    assert!(pieces > 3 && events.iter().all(|event| event["content"].as_str().is_none_or(|text| text.len() <= 16 * 1024) || event["type"] == "done"));
+    assert!(
+        pieces > 3
+            && events.iter().all(|event| event["content"].as_str().is_none_or(|text| text.len() <= 16 * 1024) || event["type"] == "done")
+    );
 }
 
 #[test]
@@ -258,10 +187,8 @@ fn an_answer_without_an_end_is_ended_at_a_bound() {
 fn an_answer_that_is_cut_off_is_judged_before_it_is_kept() {
     let model = Model::start();
     model.pauses(400);
-    let runtime = agent(
-        &model,
-        &[("RUNTIME_TURN_SECONDS", "1"), ("RUNTIME_POLICIES", &whole(&[policy("gp_topics", "critical", &[TOPICS])]))],
-    );
+    let runtime =
+        agent(&model, &[("RUNTIME_TURN_SECONDS", "1"), ("RUNTIME_POLICIES", &whole(&[policy("gp_topics", "critical", &[TOPICS])]))]);
     for (fragments, stop) in [
         (&[LEAD, "something else ", "and more ", "and more", "."][..], "time_budget"),
         // The last word is not known to have ended when the time does.
@@ -371,7 +298,10 @@ fn a_tool_that_is_denied_is_neither_offered_nor_called() {
         assert!(events.iter().all(|event| event["type"] != "tool_start"), "{events:?}");
         let events = warning.stream(&script);
         assert!(events.iter().any(|event| event["type"] == "tool_end" && event["is_error"] == false), "{tool}: {events:?}");
-        assert!(events.iter().any(|event| event["guard"] == "denied-tools" && event["kind"] == tool && event["policy"] == "gp_a"), "{events:?}");
+        assert!(
+            events.iter().any(|event| event["guard"] == "denied-tools" && event["kind"] == tool && event["policy"] == "gp_a"),
+            "{events:?}"
+        );
     }
     assert_eq!(violations(&denying, "gp_a", "denied_tools", "tool", true), 2.0);
     assert_eq!(violations(&warning, "gp_a", "denied_tools", "tool", false), 2.0);
@@ -391,7 +321,10 @@ fn what_is_denied_is_not_shown_to_the_model() {
         ("OPENAI_API_KEY", "none"),
         ("RUNTIME_STRATEGY", "agent-react"),
         ("RUNTIME_TOOLS", tools),
-        ("RUNTIME_POLICIES", &whole(&[policy("gp_a", "critical", &[("denied_tools", "contains", "datetime"), ("max_tokens", "lt", "500")])])),
+        (
+            "RUNTIME_POLICIES",
+            &whole(&[policy("gp_a", "critical", &[("denied_tools", "contains", "datetime"), ("max_tokens", "lt", "500")])]),
+        ),
     ]);
     runtime.chat(&json!({"message": "What time is it?"}));
     let asked = questions.recv().unwrap();
@@ -524,7 +457,10 @@ fn an_agent_answers_nothing_before_its_policies_can_be_read() {
     let runtime = Runtime::with(&[("RUNTIME_POLICIES_FILE", path.to_str().unwrap()), ("RUNTIME_POLICIES", r#"["gp_a"]"#)]);
     let refused = |why: &str| {
         for line in ["GET /readyz", "POST /chat", "POST /chat/stream", "POST /v1/chat/completions"] {
-            let body = r#"{"message": "hello"}"#.replace("message\": \"hello\"", if line.contains("v1") { "messages\": [{\"role\": \"user\", \"content\": \"hello\"}]" } else { "message\": \"hello\"" });
+            let body = r#"{"message": "hello"}"#.replace(
+                "message\": \"hello\"",
+                if line.contains("v1") { "messages\": [{\"role\": \"user\", \"content\": \"hello\"}]" } else { "message\": \"hello\"" },
+            );
             let (head, body) = runtime.send(line, "content-type: application/json\r\n", &body);
             assert!(head.starts_with("http/1.1 503") && body.contains(why), "{line}: {head}{body}");
         }
@@ -553,7 +489,11 @@ fn write(path: &Path, file: &Value) {
 #[test]
 fn what_is_named_holds_and_what_is_required_always() {
     let rule = |topic: &'static str| [("blocked_topics", "contains", topic)];
-    let policies = [policy("gp_one", "critical", &rule("apples")), policy("gp_two", "critical", &rule("pears")), policy("gp_three", "critical", &rule("plums"))];
+    let policies = [
+        policy("gp_one", "critical", &rule("apples")),
+        policy("gp_two", "critical", &rule("pears")),
+        policy("gp_three", "critical", &rule("plums")),
+    ];
     let mounted = Mounted::new(&json!({"policies": policies, "default": ["gp_one"], "required": ["gp_three", "gp_gone"]}));
     let own = json!([policy("gp_own", "critical", &rule("cherries"))]).to_string();
     for (named, held) in [
@@ -575,9 +515,13 @@ fn what_cannot_be_read_of_the_variables_is_refused_at_start() {
     for (policies, expected) in [
         (r#"["gp_a"]"#, "RUNTIME_POLICIES names the policy `gp_a`, and RUNTIME_POLICIES_FILE is not set"),
         ("{}", "RUNTIME_POLICIES is not a JSON array"),
-        (r#"[{"id": "gp_a", "severity": "critical", "rules": [{"type": "max_tokens", "operator": "in", "value": "1"}]}]"#, "it takes lt or lte"),
+        (
+            r#"[{"id": "gp_a", "severity": "critical", "rules": [{"type": "max_tokens", "operator": "in", "value": "1"}]}]"#,
+            "it takes lt or lte",
+        ),
     ] {
-        let ended = binary().env("RUNTIME_POLICIES", policies).env("RUNTIME_GUARDS", r#"["pii"]"#).env("RUNTIME_PORT", "0").output().unwrap();
+        let ended =
+            binary().env("RUNTIME_POLICIES", policies).env("RUNTIME_GUARDS", r#"["pii"]"#).env("RUNTIME_PORT", "0").output().unwrap();
         let said = String::from_utf8(ended.stderr).unwrap();
         assert!(ended.status.code() == Some(2) && said.contains(expected) && said.contains("unknown guard `pii`"), "{said}");
     }
