@@ -13,6 +13,7 @@ mod api_evaluations;
 mod api_events;
 mod api_feedback;
 mod api_golden;
+mod api_governance;
 mod api_installed;
 mod api_platform;
 mod api_releases;
