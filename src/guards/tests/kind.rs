@@ -83,3 +83,31 @@ fn means(guards: &Guards, rule: &GuardrailRule) -> bool {
         _ => true,
     })
 }
+
+/// As many words as the file of a team can hold: each counts, and none that nobody named.
+#[test]
+fn all_topics_of_the_largest_file_are_found() {
+    let words: Vec<String> = (0..120_000_u32).map(|number| format!("q{number:x}")).collect();
+    let mut policies: Vec<PolicyConfig> = Vec::new();
+    let mut rest = words.as_slice();
+    while !rest.is_empty() {
+        let mut rules = Vec::new();
+        while rules.len() < RULES_MAX && !rest.is_empty() {
+            let mut value = rest[0].clone();
+            rest = &rest[1..];
+            while let Some(next) = rest.first().filter(|next| value.len() + next.len() < VALUE_BYTES_MAX) {
+                value = format!("{value},{next}");
+                rest = &rest[1..];
+            }
+            rules.push(GuardrailRule::new(RuleType::BlockedTopics, Operator::Contains, value));
+        }
+        policies.push(PolicyConfig::new(format!("gp_{}", policies.len()), &spec(rules)));
+    }
+    let json = serde_json::to_string(&policies).unwrap();
+    assert!(json.len() > 700 * 1024, "{}", json.len());
+    let guards = Guards::read("", &json).unwrap();
+    let found = |word: &str| !guards.check(slipway_guards::Side::Input, &format!("about {word} and more")).findings.is_empty();
+    let lost: Vec<&String> = words.iter().step_by(997).chain(words.last()).filter(|word| !found(word)).collect();
+    assert!(lost.is_empty(), "{lost:?}");
+    assert!(!found("breakfast") && !found("q") && !found("qffffffff"));
+}
