@@ -19,6 +19,8 @@ use crate::telemetry::metrics::Meters;
 
 /// How often others learn of what was spent.
 const REPORT_INTERVAL: Duration = Duration::from_secs(20);
+/// After a question that failed.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// A turn waits no longer for a database that is down.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -28,7 +30,8 @@ pub(crate) struct Budgets {
     meters: Meters,
     /// This process, as the database knows it.
     holder: String,
-    asking: Mutex<()>,
+    /// One question at a time; when the last one failed.
+    asking: Mutex<Option<Instant>>,
     wake: Notify,
     failing: AtomicBool,
 }
@@ -60,12 +63,19 @@ impl Budgets {
     pub(crate) async fn before_turn(&self, guards: &Guards, mut budget: Budget<'_>) -> TurnCheck {
         let mut check = guards.before_turn(&budget);
         if check.lacks_lease {
-            // One question at a time; what it brings may do for all who wait.
-            let _asking = self.asking.lock().await;
+            // What one question brings may do for all who wait.
+            let mut failed = self.asking.lock().await;
             budget.tick = Instant::now();
             check = guards.before_turn(&budget);
             if check.lacks_lease {
-                budget.lease = if self.ask(guards).await { Asked::Answered } else { Asked::Failed };
+                // Those who waited for an answer in vain do not ask again, one after the other.
+                let is_answered = failed.is_none_or(|at| at.elapsed() >= RETRY_PAUSE) && self.ask(guards).await;
+                if is_answered {
+                    *failed = None;
+                } else if failed.is_none_or(|at| at.elapsed() >= RETRY_PAUSE) {
+                    *failed = Some(Instant::now());
+                }
+                budget.lease = if is_answered { Asked::Answered } else { Asked::Failed };
                 budget.tick = Instant::now();
                 check = guards.before_turn(&budget);
             }

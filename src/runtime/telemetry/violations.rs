@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
-use slipway_database::{MAX_CONVERSATIONS, ViolationMinute};
+use slipway_database::ViolationMinute;
 
 /// Of all minutes together: about 2.5 MiB.
 const MAX_ROWS: usize = 4096;
@@ -57,7 +57,7 @@ pub(crate) fn minute(at: Timestamp) -> Timestamp {
 
 #[cfg(test)]
 mod tests {
-    use slipway_database::Stage;
+    use slipway_database::{MAX_CONVERSATIONS, Stage};
 
     use super::*;
 

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -524,5 +524,39 @@ fn what_cannot_be_read_of_the_variables_is_refused_at_start() {
             binary().env("RUNTIME_POLICIES", policies).env("RUNTIME_GUARDS", r#"["pii"]"#).env("RUNTIME_PORT", "0").output().unwrap();
         let said = String::from_utf8(ended.stderr).unwrap();
         assert!(ended.status.code() == Some(2) && said.contains(expected) && said.contains("unknown guard `pii`"), "{said}");
+    }
+}
+
+/// `cargo test --release -p slipway-runtime --test runtime -- --ignored --nocapture first_byte`.
+#[test]
+#[ignore = "measures time"]
+fn what_holding_back_does_to_the_first_byte() {
+    let model = Model::start();
+    let fragments = vec!["some words of an answer "; 100];
+    model.says(&fragments);
+    model.pauses(10);
+    for severity in ["warning", "critical"] {
+        let runtime = agent(&model, &[("RUNTIME_POLICIES", &whole(&[policy("gp_topics", severity, &[TOPICS])]))]);
+        let mut times: Vec<(Duration, Duration)> = (0..9)
+            .map(|_| {
+                let mut stream = runtime.connect();
+                let body = json!({"message": "Tell me a story."}).to_string();
+                let began = Instant::now();
+                stream.write_all(request("POST /chat/stream", "content-type: application/json\r\n", &body).as_bytes()).unwrap();
+                let (mut seen, mut first, mut bytes) = (String::new(), None, [0; 4096]);
+                loop {
+                    let count = stream.read(&mut bytes).unwrap();
+                    if count == 0 {
+                        return (first.unwrap(), began.elapsed());
+                    }
+                    seen.push_str(&String::from_utf8_lossy(&bytes[..count]));
+                    if first.is_none() && seen.contains(r#""token""#) {
+                        first = Some(began.elapsed());
+                    }
+                }
+            })
+            .collect();
+        times.sort_unstable();
+        eprintln!("{severity}: first token after {:?}, the whole answer after {:?}", times[4].0, times[4].1);
     }
 }
