@@ -170,7 +170,7 @@ async fn reconcile(controller: &Controller, key: &Key) -> Next<write::Error> {
     };
     let mut outcomes = Vec::new();
     let mut verdict = Verdict { ready: true, stalled: false, reason: "NamespaceReady", message: "the namespace is in shape".to_owned() };
-    let made = default_policies::make(context, team, &controller.recorded).await?;
+    let made = default_policies::make(context, team, &controller.recorded).await;
     let policies = Found::of(context, team);
     let all = desired(controller, key).unwrap_or_default();
     let wanted: BTreeSet<(ChildKind, String)> = all.iter().map(|(kind, body)| (*kind, children::name(body).to_owned())).collect();
@@ -220,12 +220,12 @@ async fn reconcile(controller: &Controller, key: &Key) -> Next<write::Error> {
     }
     let finding = policies.finding();
     let due = report(context, team, &verdict, standing, finding.as_ref()).await?;
-    default_policies::record(context, team, made, &controller.recorded).await?;
     let is_file = |(kind, name, outcome): &(ChildKind, String, Outcome)| {
         let is_there = !matches!(outcome, Outcome::Taken | Outcome::Left | Outcome::Refused(_));
         *kind == ChildKind::ConfigMap && name == CONFIG_MAP && is_there
     };
     policies.publish(context, team, outcomes.iter().any(is_file));
+    default_policies::record(context, team, made, &controller.recorded).await?;
     let warning = policies::warn(context, team, finding.as_ref()).await;
     let due = [due, warning].into_iter().flatten().min();
     Ok(Some(due.map_or(RESYNC, |due| due.min(RESYNC))))

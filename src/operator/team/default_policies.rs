@@ -46,10 +46,16 @@ pub(super) struct Made {
     names: Option<Vec<String>>,
     /// What the API server said of one that it refused.
     refused: Option<String>,
+    /// What is tried again, once all else of the team has been seen to.
+    error: Option<write::Error>,
 }
 
 /// Makes those that were never made. They are in the cache from then on, so that the team's first file has them.
-pub(super) async fn make(context: &Context, team: &Team, recorded: &Recorded) -> Result<Made, write::Error> {
+pub(super) async fn make(context: &Context, team: &Team, recorded: &Recorded) -> Made {
+    try_to_make(context, team, recorded).await.unwrap_or_else(|error| Made { error: Some(error), ..Made::default() })
+}
+
+async fn try_to_make(context: &Context, team: &Team, recorded: &Recorded) -> Result<Made, write::Error> {
     let uid = team.uid().unwrap_or_default();
     let home = context.caches.children(ChildKind::Namespace).get(&Key::new("", namespace(team)));
     let has_home = home.is_some_and(|home| home.owner.as_deref() == Some(&*uid) && !home.deleting);
@@ -62,25 +68,29 @@ pub(super) async fn make(context: &Context, team: &Team, recorded: &Recorded) ->
         return Ok(Made::default());
     };
     let before = recorded_names(&live);
-    let (mut names, mut refused) = (before.to_vec(), None);
+    let (mut names, mut made) = (before.to_vec(), Made::default());
     for (name, spec) in defaults() {
         if before.iter().any(|known| known == name) {
             continue;
         }
-        match create(context, team, name, spec).await? {
-            None => names.push(name.to_owned()),
-            Some(why) => refused = Some(format!("GuardrailPolicy {name}: {why}")),
+        match create(context, team, name, spec).await {
+            Ok(None) => names.push(name.to_owned()),
+            Ok(Some(why)) => made.refused = Some(format!("GuardrailPolicy {name}: {why}")),
+            Err(error) => {
+                made.error = Some(error);
+                break;
+            }
         }
     }
     if is_complete(before) {
         recorded.insert(uid);
     }
-    Ok(Made { names: (names.len() > before.len()).then_some(names), refused })
+    Ok(Made { names: (names.len() > before.len()).then_some(names), ..made })
 }
 
 /// Writes down which were made, and takes the finalizer from those of which that is known.
 pub(super) async fn record(context: &Context, team: &Team, made: Made, recorded: &Recorded) -> Result<(), write::Error> {
-    let Made { names, refused } = made;
+    let Made { names, refused, error } = made;
     if let Some(names) = names {
         write::status::<Team>(&context.client, &Key::of(team), &json!({"defaultPolicies": names}), RECORD_MANAGER).await?;
         if is_complete(&names) {
@@ -96,7 +106,8 @@ pub(super) async fn record(context: &Context, team: &Team, made: Made, recorded:
         }
     }
     let known = recorded_names(team);
-    release(context, team, |name| is_complete(known) || known.iter().any(|known| known == name)).await
+    release(context, team, |name| is_complete(known) || known.iter().any(|known| known == name)).await?;
+    error.map_or(Ok(()), Err)
 }
 
 fn recorded_names(team: &Team) -> &[String] {

@@ -117,7 +117,7 @@ async fn lead(cluster: &Arc<Mutex<Cluster>>) -> Result<(), write::Error> {
             }
             serde_json::from_value(cluster.team()).unwrap()
         };
-        let made = make(&context, &team, &recorded).await?;
+        let made = make(&context, &team, &recorded).await;
         record(&context, &team, made, &recorded).await?;
     }
     Ok(())
