@@ -69,7 +69,7 @@ async fn violations_add_up_over_replicas_and_batches() {
         (v.run_hash.as_str(), v.policy.as_str(), v.blocked, v.count, v.conversations, v.last_minute, v.last_trace.as_deref())
     };
     assert_eq!(row(0), ("one", "gp_1", true, 10, 4, minutes_ago(2), Some("tr_2")));
-    assert_eq!(row(1), ("one", "gp_2", true, 4, MAX_CONVERSATIONS as i64, minutes_ago(5), Some("tr_5")));
+    assert_eq!(row(1), ("one", "gp_2", true, 4, i64::try_from(MAX_CONVERSATIONS).unwrap(), minutes_ago(5), Some("tr_5")));
     assert_eq!(row(2), ("two", "gp_1", false, 2, 1, minutes_ago(2), None));
     assert!(found[3].policy.len() <= 128 && found.len() == 4, "{found:?}");
     let late = reader.readings().violations(&keys, minutes_ago(2)).await.unwrap();
