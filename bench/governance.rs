@@ -212,13 +212,23 @@ fn first_page(port: u16, path: &str, header: &str) -> anyhow::Result<String> {
 /// an alert of every twentieth agent, and every tenth violates a policy each hour.
 fn seed(postgres: &Postgres, core: &str, uids: &[String]) -> anyhow::Result<()> {
     let (url, port) = (postgres.url(), http::free_port()?);
-    let migrating = [("RUNTIME_STORAGE", "postgresql"), ("RUNTIME_DATABASE_URL", &*url), ("RUNTIME_DATABASE_MIGRATE", "true")];
+    let migrating = [
+        ("RUNTIME_STORAGE", "postgresql"),
+        ("RUNTIME_DATABASE_URL", &*url),
+        ("RUNTIME_DATABASE_MIGRATE", "true"),
+        ("RUNTIME_AGENT_ID", "ag_migrating"),
+    ];
     let runtime = runtime::serve(port, core, &migrating)?;
     runtime::first_chat(port, Instant::now())?;
     drop(runtime);
     let mut agents = String::new();
     for (at, uid) in uids.iter().enumerate() {
-        let _ = write!(agents, "{}('{}', '{uid}', {at})", if at == 0 { "" } else { ", " }, ids::agent(OPERATED, &agent_name(u32::try_from(at)?)));
+        let _ = write!(
+            agents,
+            "{}('{}', '{uid}', {at})",
+            if at == 0 { "" } else { ", " },
+            ids::agent(OPERATED, &agent_name(u32::try_from(at)?))
+        );
     }
     let team = ids::team(TEAM);
     let begun = Instant::now();

@@ -29,8 +29,9 @@ fn prometheus_takes_all_that_rules_and_dashboards_ask_for() {
         ("OPENAI_BASE_URL", &url),
         ("RUNTIME_GUARDS", guards),
     ]);
+    let said = json!({"message": "My address is ada@example.com. How do I get to the station?"});
     // Rates need a sample of before.
-    runtime.chat(&json!({"message": "hello"}));
+    runtime.chat(&said);
     let address = format!("127.0.0.1:{}", runtime.port());
     let folder = tempfile::tempdir().unwrap();
     // As often as is scraped.
@@ -40,7 +41,7 @@ fn prometheus_takes_all_that_rules_and_dashboards_ask_for() {
     let prometheus = Prometheus::start(&[target], &[&folder.path().join("rules.yaml")]);
     prometheus.until("slipway_runtime_turns_total", |found| found.iter().map(number).sum::<f64>() >= 1.0);
     for _ in 0..8 {
-        runtime.chat(&json!({"message": "My address is ada@example.com. How do I get to the station?"}));
+        runtime.chat(&said);
     }
     prometheus.until("slipway_runtime_turns_total", |found| found.iter().map(number).sum::<f64>() >= 9.0);
 
