@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use slipway_database::knowledge::{
     BaseSpec, Begun, DocumentMeta, DocumentStatus, Ending, Ingestion, KnowledgeAdmin, KnowledgeBase, KnowledgeOptions, KnowledgeReader,
-    NewChunk, Quota, Removal, Report, SearchQuery,
+    Listed, NewChunk, Quota, Removal, Report, SearchQuery,
 };
 use slipway_database::{Fault, Login};
 use slipway_peers::PgBouncer;
