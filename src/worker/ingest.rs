@@ -98,7 +98,11 @@ async fn prepare(base: &KnowledgeBase, config: &IngestionConfig) -> anyhow::Resu
     let (id, dimensions) = (model.embedder().id().to_owned(), u32::try_from(model.embedder().dimensions())?);
     match base.model().await? {
         Some(known) if known != (id.clone(), dimensions) => {
-            info!(before = known.0, now = id, "another embedding model: all documents are embedded anew, from their sources or from their chunks");
+            info!(
+                before = known.0,
+                now = id,
+                "another embedding model: all documents are embedded anew, from their sources or from their chunks"
+            );
             base.replace_model(&id, dimensions).await?;
         }
         _ => base.fix_model(&id, dimensions).await?,

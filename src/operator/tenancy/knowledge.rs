@@ -6,7 +6,9 @@ use std::sync::Mutex;
 
 use slipway_api::ids;
 use slipway_api::ingestion::{DocumentError, IngestedDocuments};
-use slipway_database::knowledge::{BaseInfo, BaseSpec, Counts, Ending, IngestionState, KnowledgeAdmin, KnowledgeMigrated, KnowledgeReader, Quota};
+use slipway_database::knowledge::{
+    BaseInfo, BaseSpec, Counts, Ending, IngestionState, KnowledgeAdmin, KnowledgeMigrated, KnowledgeReader, Quota,
+};
 use slipway_database::{Fault, Home};
 use tokio::time::Instant;
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use slipway_database::knowledge::{
-    BaseSpec, Begun, DocumentMeta, DocumentStatus, Ending, Ingestion, KnowledgeAdmin, KnowledgeBase, KnowledgeOptions, KnowledgeReader, Listed,
-    NewChunk, Quota, Removal, Report, SearchQuery,
+    BaseSpec, Begun, DocumentMeta, DocumentStatus, Ending, Ingestion, KnowledgeAdmin, KnowledgeBase, KnowledgeOptions, KnowledgeReader,
+    Listed, NewChunk, Quota, Removal, Report, SearchQuery,
 };
 use slipway_database::{Fault, Login};
 use slipway_peers::PgBouncer;

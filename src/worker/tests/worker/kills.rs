@@ -118,7 +118,8 @@ async fn prepared() -> Library {
     library.succeeds("one");
     library.remove("gone.md");
     library.write("changed.md", "# Changed\n\nThe lid is below now, and its screws are beside it.\n");
-    let paragraph = |n: usize| format!("## Part {n}\n\nPart {n} of the pump is held by {n} screws, each of which is loosened by {} turns.\n\n", n + 3);
+    let paragraph =
+        |n: usize| format!("## Part {n}\n\nPart {n} of the pump is held by {n} screws, each of which is loosened by {} turns.\n\n", n + 3);
     library.write("new.md", &(0..PARAGRAPHS).map(paragraph).collect::<String>());
     library
 }
@@ -166,7 +167,9 @@ fn reached(library: &Library, process: &mut Child, stage: &str, sign: &Sign) -> 
 
 fn has_subprocess(id: u32) -> bool {
     let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
-    let is_reader = |child: &str| fs::read(format!("/proc/{child}/cmdline")).is_ok_and(|line| line.split(|byte| *byte == 0).any(|word| word == b"extract"));
+    let is_reader = |child: &str| {
+        fs::read(format!("/proc/{child}/cmdline")).is_ok_and(|line| line.split(|byte| *byte == 0).any(|word| word == b"extract"))
+    };
     children.split_whitespace().any(is_reader)
 }
 
