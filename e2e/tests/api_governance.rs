@@ -194,17 +194,17 @@ fn policies_are_written_by_admins_alone() {
         assert_eq!(api.call("GET", &path).token(&token).expect(200)["data"]["rules"], made["rules"], "{role}");
         for (method, path, body) in [("POST", POLICIES, policy("1")), ("PUT", path.as_str(), policy("1")), ("DELETE", path.as_str(), Value::Null)] {
             let refused = api.call(method, path).token(&token).json(&body).send();
-            assert_error(&refused, 403, &format!("{role}: {method} {path}"));
+            assert_error(&format!("{role}: {method} {path}"), &format!("/api/v1{path}"), &refused, 403, "may not");
             assert!(refused.body.contains("guardrailpolicies"), "{refused:?}");
         }
     }
     let stranger = other.token("admin");
     for (method, path) in [("GET", path.as_str()), ("PUT", path.as_str()), ("DELETE", path.as_str()), ("GET", "/radar"), ("GET", "/governance/scorecards")] {
         let refused = api.call(method, path).token(&stranger).header("X-Team", &team.slug).json(&policy("1")).send();
-        assert_error(&refused, 403, &format!("a stranger: {method} {path}"));
+        assert_error(&format!("a stranger: {method} {path}"), &format!("/api/v1{path}"), &refused, 403, "");
     }
     for path in ["/radar?scope=all", "/radar/alerts?scope=all", "/governance/scorecards?scope=all"] {
-        assert_error(&api.call("GET", path).token(&admin).send(), 403, path);
+        assert_error(path, &format!("/api/v1{path}"), &api.call("GET", path).token(&admin).send(), 403, "");
     }
     assert_eq!(spec(), before, "nobody has changed it");
     assert_eq!(api.call("GET", POLICIES).token(&stranger).expect(200)["data"].as_array().map(|found| found.iter().any(|one| one["slug"] == "short-answers")), Some(false));
@@ -215,7 +215,7 @@ fn policies_are_written_by_admins_alone() {
     // What the API server says of a rule, REST says, too.
     let wrong = json!({"name": "Wrong", "severity": "warning", "rules": [{"type": "max_tokens", "operator": "contains", "value": "1"}]});
     let said = api.call("POST", POLICIES).token(&admin).json(&wrong).send();
-    assert_error(&said, 400, "an operator that the type does not take");
+    assert_error("an operator that the type does not take", &format!("/api/v1{POLICIES}"), &said, 400, "operator");
     let object = json!({"apiVersion": "agents.slipway.dev/v1", "kind": "GuardrailPolicy", "metadata": {"name": "wrong"}, "spec": wrong});
     let refused = team.kubectl("apply -f -").input(object).refused();
     let words = said.json()["message"].as_str().unwrap_or_default().split_once("operator: ").map(|(_, words)| words.to_owned());

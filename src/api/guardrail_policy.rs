@@ -85,6 +85,9 @@ pub struct GuardrailPolicySpec {
     /// Brings back the release before, when answers of a new one break the policy significantly more often, in many conversations. It takes severity critical, and rules of type blocked_topics alone. Default false.
     #[serde(default)]
     pub rollback: bool,
+    /// Whether a streamed answer is held back until all of it was judged, where severity critical and blocked_topics may block it: no byte of a blocked answer is given out, and the first word comes with the last. false streams words as they come and ends the answer where a topic begins. Default true; default-topics begins with false.
+    #[serde(default = "yes")]
+    pub hold_answers: bool,
 }
 
 /// One rule of a policy.

@@ -113,9 +113,9 @@ impl Guards {
         self.policies
     }
 
-    /// Whether something may block an answer, so that nothing of it may be told before all of it was judged.
-    pub fn may_block_answers(&self) -> bool {
-        self.text.as_ref().is_some_and(|text| text.blocks_output())
+    /// Whether a policy may block an answer and lets nothing of it out before all of it was judged.
+    pub fn hold_answers(&self) -> bool {
+        self.text.as_ref().and_then(|text| text.topics.as_ref()).is_some_and(Topics::hold_answers)
     }
 
     /// Whether policies deny tools.
@@ -234,14 +234,6 @@ impl TextGuards {
         self.pii.is_none() && self.secrets.is_none() && self.injection.is_none() && self.topics.is_none()
     }
 
-    /// Whether an answer may be blocked.
-    fn blocks_output(&self) -> bool {
-        let blocks = |action: &Action| *action == Action::Block;
-        self.secrets.as_ref().is_some_and(blocks)
-            || self.pii.as_ref().is_some_and(|(_, action)| blocks(action))
-            || self.topics.as_ref().is_some_and(Topics::blocks)
-    }
-
     /// Whether a guard matches patterns, which lie within runs.
     pub(crate) fn reads_runs(&self) -> bool {
         self.pii.is_some() || self.secrets.is_some()
@@ -316,7 +308,7 @@ fn finding(guard: GuardName, kind: &str, span: Range<usize>, action: Action) -> 
 
 /// A topic, for one who asked for it.
 pub(crate) fn demanded(topic: &str, span: Range<usize>, demand: &Demand) -> Finding {
-    let Demand { action, policy } = demand.clone();
+    let Demand { action, policy, .. } = demand.clone();
     Finding { guard: GuardName::BlockedTopics, kind: topic.to_owned(), span, action, policy }
 }
 

@@ -25,6 +25,9 @@ pub struct Policy {
     #[serde(default = "yes")]
     enabled: bool,
     rules: Vec<Rule>,
+    /// Nothing of an answer that a topic may block is given out before all of it was judged.
+    #[serde(default = "yes")]
+    hold_answers: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -56,12 +59,14 @@ pub(crate) enum PolicyRequest {
 pub(crate) struct Demand {
     pub(crate) action: Action,
     pub(crate) policy: Option<PolicyRule>,
+    /// Whether an answer is held back whole until it was judged.
+    pub(crate) holds: bool,
 }
 
 impl Demand {
     /// Of an entry of `RUNTIME_GUARDS`.
     pub(crate) fn own(action: Action) -> Self {
-        Self { action, policy: None }
+        Self { action, policy: None, holds: false }
     }
 }
 
@@ -98,7 +103,7 @@ impl Policy {
         };
         let (id, mut requests): (Arc<str>, _) = (self.label().into(), Vec::new());
         for rule in &self.rules {
-            match rule.request(&id, action) {
+            match rule.request(&id, action, self.hold_answers && action == Action::Block) {
                 Ok(one) => requests.push(one),
                 Err(fault) => faults.push(format!("policy `{id}`: {fault}")),
             }
@@ -112,10 +117,10 @@ impl Policy {
 }
 
 impl Rule {
-    fn request(&self, policy: &Arc<str>, action: Action) -> Result<PolicyRequest, String> {
+    fn request(&self, policy: &Arc<str>, action: Action, holds: bool) -> Result<PolicyRequest, String> {
         let rule = RuleType::read(&self.r#type, &self.operator)?;
         let named = PolicyRule { policy: Arc::clone(policy), rule };
-        let demand = Demand { action, policy: Some(named.clone()) };
+        let demand = Demand { action, policy: Some(named.clone()), holds };
         let guard = match rule {
             RuleType::MaxTokens => GuardName::MaxTokens,
             RuleType::MaxLatency => GuardName::Latency,

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use crate::finding::Action;
 use crate::phrases::{Lexicon, Progress};
 use crate::policy::Demand;
 use crate::settings::{self, KNOWN_TOPICS, Topic};
@@ -72,9 +71,9 @@ impl Topics {
         if faults.is_empty() { Ok(Self { lexicon, demands, wanted }) } else { Err(faults) }
     }
 
-    /// Whether a topic ends a turn.
-    pub(crate) fn blocks(&self) -> bool {
-        self.demands.iter().any(|demand| demand.action == Action::Block)
+    /// Whether who asks for a topic wants answers held back until they were judged.
+    pub(crate) fn hold_answers(&self) -> bool {
+        self.demands.iter().any(|demand| demand.holds)
     }
 
     /// Reads text that begins at `offset`, and calls `each` for the topics in it, once for each who asked for one.
@@ -127,6 +126,7 @@ fn folded(phrase: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::finding::Action;
 
     fn found(topics: &Topics, text: &str) -> Vec<String> {
         let (mut reading, mut all) = (TopicReader::default(), Vec::new());

@@ -161,7 +161,7 @@ mod tests {
         let left = left_out(&all, &required);
         assert_eq!(left.keys().collect::<Vec<_>>(), ["broken", "wrong"]);
         assert!(left["wrong"].message().starts_with("spec.rules[0].operator: "), "{:?}", left["wrong"]);
-        let expected = r#"{"policies":[{"id":"gp_default_topics","name":"The default-topics","severity":"critical","enabled":true,"rules":[{"type":"blocked_topics","operator":"contains","value":"violence"}],"rollback":false},{"id":"gp_weapons","name":"The weapons","severity":"critical","enabled":true,"rules":[{"type":"blocked_topics","operator":"contains","value":"guns"}],"rollback":false}],"default":["gp_default_topics"],"required":["gp_weapons"]}"#;
+        let expected = r#"{"policies":[{"id":"gp_default_topics","name":"The default-topics","severity":"critical","enabled":true,"rules":[{"type":"blocked_topics","operator":"contains","value":"violence"}],"rollback":false,"hold_answers":true},{"id":"gp_weapons","name":"The weapons","severity":"critical","enabled":true,"rules":[{"type":"blocked_topics","operator":"contains","value":"guns"}],"rollback":false,"hold_answers":true}],"default":["gp_default_topics"],"required":["gp_weapons"]}"#;
         assert_eq!(text(&all, &required, &left), expected);
         assert_eq!(text(&Policies::new(), &required, &BTreeMap::new()), r#"{"policies":[],"default":[],"required":[]}"#);
     }

@@ -38,12 +38,18 @@ pub struct PolicyConfig {
     pub rules: Vec<GuardrailRule>,
     #[serde(default)]
     pub rollback: bool,
+    #[serde(default = "yes")]
+    pub hold_answers: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 impl PolicyConfig {
     /// The policy of that id. Its description stays in the cluster.
     pub fn new(id: String, spec: &GuardrailPolicySpec) -> Self {
-        let GuardrailPolicySpec { name, description: _, severity, enabled, rules, rollback } = spec.clone();
-        Self { id, name, severity, enabled, rules, rollback }
+        let GuardrailPolicySpec { name, description: _, severity, enabled, rules, rollback, hold_answers } = spec.clone();
+        Self { id, name, severity, enabled, rules, rollback, hold_answers }
     }
 }

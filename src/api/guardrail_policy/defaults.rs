@@ -15,6 +15,8 @@ pub fn defaults() -> [(&'static str, GuardrailPolicySpec); 4] {
         enabled: true,
         rules: vec![rule],
         rollback: false,
+        // Every agent is held to it, and would stream no more.
+        hold_answers: name != topics,
     };
     [
         (

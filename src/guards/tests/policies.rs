@@ -129,7 +129,7 @@ fn topics_are_judged_in_what_comes_in_and_goes_out() {
             let found: Vec<_> = verdict.findings.iter().map(|found| (&*found.kind, found.action, found.policy.is_some())).collect();
             assert_eq!((found, verdict.blocked.is_some()), (vec![("catnip", action, true)], severity == "critical"));
         }
-        assert_eq!(guards.may_block_answers(), severity == "critical");
+        assert_eq!(guards.hold_answers(), severity == "critical");
     }
 }
 
@@ -184,8 +184,8 @@ fn guards_that_are_required_are_switched_on_or_missed() {
     let rule = [("required_guards", "contains", "pii-detection, secrets-scanner, rate-limit")];
     let found = |guards: &Guards| guards.check(Side::Input, ADDRESS).findings.iter().map(|found| found.action).collect::<Vec<_>>();
     let (required, warned) = (guards("", "critical", &rule), guards("", "warning", &rule));
-    assert_eq!((found(&required), required.lacking().len(), required.may_block_answers()), (vec![Action::Mask], 0, true));
-    assert_eq!((found(&warned), warned.lacking().len(), warned.may_block_answers()), (vec![], 3, false));
+    assert_eq!((found(&required), required.lacking().len(), required.hold_answers()), (vec![Action::Mask], 0, false));
+    assert_eq!((found(&warned), warned.lacking().len(), warned.hold_answers()), (vec![], 3, false));
     // One that only tells is not what was meant.
     let weak = r#"[{"name": "pii-detection", "action": "warn"}]"#;
     assert_eq!(found(&guards(weak, "critical", &rule)), [Action::Mask]);

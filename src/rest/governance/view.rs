@@ -24,6 +24,8 @@ pub(crate) struct View {
     pub rules: Vec<Rule>,
     /// Whether a release may be taken back because its answers break the policy.
     pub rollback: bool,
+    /// Whether a streamed answer is held back until all of it was judged.
+    pub hold_answers: bool,
     /// How many agents are held to it. Null until it is known.
     pub agents: Option<i32>,
     /// What broke it in the last 24 hours. Null while nobody counts.
@@ -95,6 +97,7 @@ impl View {
             enabled: spec.enabled,
             rules: rules.map(|rule| Rule { kind: rule.type_, operator: rule.operator, value: rule.value.clone() }).collect(),
             rollback: spec.rollback,
+            hold_answers: spec.hold_answers,
             agents: status.agents,
             violations: status.violations.map(|found| Violations { total: found.total, blocked: found.blocked }),
             violators: violators.collect(),

@@ -123,7 +123,6 @@ struct Families {
     policy_reloads: Family<Outcome, Counter>,
     policies_reload_failed: Gauge,
     policies_last_reload: Gauge,
-    policies_reload_failed: Gauge,
     budget_shared: Gauge,
     budget_leases: Family<Outcome, Counter>,
     memory_extractions: Family<Outcome, Counter>,
@@ -164,7 +163,6 @@ impl Meters {
             policy_reloads: Family::default(),
             policies_reload_failed: Gauge::default(),
             policies_last_reload: Gauge::default(),
-            policies_reload_failed: Gauge::default(),
             budget_shared: Gauge::default(),
             budget_leases: Family::default(),
             memory_extractions: Family::default(),
@@ -324,7 +322,6 @@ impl Families {
             policy_reloads,
             policies_reload_failed,
             policies_last_reload,
-            policies_reload_failed,
             budget_shared,
             budget_leases,
             memory_extractions,
@@ -365,8 +362,6 @@ impl Families {
         registry.register("policies_reload_failed", help, policies_reload_failed.clone());
         let help = "When the file of policies was read last, since 1970";
         registry.register_with_unit("policies_last_reload_timestamp", help, Unit::Seconds, policies_last_reload.clone());
-        let help = "1 if the file of policies could not be read when it was looked at last, and former policies are in force";
-        registry.register("policies_reload_failed", help, policies_reload_failed.clone());
         let help = "1 if the budgets of requests and cost are the agent's, 0 if each process has its own";
         registry.register("budget_shared", help, budget_shared.clone());
         registry.register("budget_leases", "Questions for a part of the agent's budgets, by outcome", budget_leases.clone());

@@ -100,7 +100,7 @@ impl<'a> Answering<'a> {
             },
             findings: Findings::default(),
             guard: (!guards.is_empty()).then(|| guards.stream()),
-            held: guards.may_block_answers().then(String::new),
+            held: guards.hold_answers().then(String::new),
             guards,
             spoken_rounds: 0,
             blocked: None,

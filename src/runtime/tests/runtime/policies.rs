@@ -136,9 +136,11 @@ fn of_an_answer_under_way_that_may_be_blocked_nothing_is_shown() {
     model.pauses(300);
     let fragments: Vec<String> = (0..8).map(|part| format!("{part} {LEAD}")).collect();
     let fragments: Vec<&str> = fragments.iter().map(String::as_str).collect();
-    for (severity, shown) in [("critical", false), ("warning", true)] {
+    for (severity, held, shown) in [("critical", true, false), ("critical", false, true), ("warning", true, true)] {
         model.says(&[&fragments[..], &[NEEDLE, REST]].concat());
-        let runtime = agent(&model, &[("RUNTIME_POLICIES", &whole(&[policy("gp_topics", severity, &[TOPICS])]))]);
+        let mut policy = policy("gp_topics", severity, &[TOPICS]);
+        policy["hold_answers"] = json!(held);
+        let runtime = agent(&model, &[("RUNTIME_POLICIES", &whole(&[policy]))]);
         thread::scope(|scope| {
             let asked = scope.spawn(|| runtime.stream(&json!({"message": "Tell me a story.", "conversation_id": "conv_1"})));
             let mut partials = String::new();
@@ -150,6 +152,10 @@ fn of_an_answer_under_way_that_may_be_blocked_nothing_is_shown() {
             let events = asked.join().unwrap();
             assert_eq!(tokens(&events).contains("MARKER"), shown, "{events:?}");
             assert_eq!(partials.contains("MARKER"), shown, "{partials}");
+            let said = tokens(&events) + &partials;
+            assert_eq!(said.to_lowercase().contains("würfel"), severity == "warning", "{said}");
+            let kept = runtime.get("/conversations/conv_1");
+            assert_eq!(kept["messages"][1]["content"].as_str().unwrap().contains("MARKER"), severity == "warning", "{kept}");
         });
     }
 }
