@@ -18,9 +18,10 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use slipway_cluster::Key;
 use slipway_cluster::controller::{self, Phase};
+use slipway_database::Alert;
 use slipway_governance::alert::Topic;
 use slipway_mlflow::Standing;
 use tokio::sync::watch;
@@ -40,6 +41,9 @@ const INTERVAL: Duration = Duration::from_secs(60);
 const VIOLATIONS_INTERVAL: Duration = Duration::from_mins(5);
 /// How often it is looked whether a release is to be rolled back.
 const ROLLBACK_INTERVAL: Duration = Duration::from_mins(5);
+
+/// For how long an agent has been down at least when there is an alert about it.
+const DOWN_BEFORE: SignedDuration = SignedDuration::from_mins(2);
 
 pub(crate) struct Governance {
     context: Arc<Context>,
@@ -74,6 +78,14 @@ impl Memory {
             } else {
                 self.down.remove(&agent.key);
             }
+        }
+    }
+
+    /// Takes from an open alert since when an agent is down that is still so: this manager may have seen it for a moment only.
+    fn recall(&mut self, agent: &Watched, open: &[Alert]) {
+        let begun = open.iter().filter(|alert| alert.metric == Topic::Down.as_str()).map(|alert| alert.created_at - DOWN_BEFORE).min();
+        if let (Some(since), Some(begun)) = (self.down.get_mut(&agent.key), begun) {
+            *since = begun.min(*since);
         }
     }
 
@@ -137,6 +149,7 @@ async fn with_database(context: &Context, tenancy: &Tenancy, memory: &mut Memory
     let mut changes = alerts::Changes::default();
     let mut waits = HashMap::new();
     for (agent, found) in fleet.iter().zip(&found) {
+        memory.recall(agent, open.of(agent));
         let seen = alerts::Seen { agent, found, minutes_down: memory.minutes_down(&agent.key, now), open: open.of(agent) };
         changes.decide(&seen, &memory.since, &mut waits, now);
     }

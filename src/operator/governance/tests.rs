@@ -5,7 +5,6 @@ use std::sync::Mutex;
 
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
-use jiff::SignedDuration;
 use kube::Client;
 use kube::api::DynamicObject;
 use kube::client::Body;
