@@ -10,7 +10,7 @@ use crate::connection::{ask, in_time};
 use crate::{Fault, Store, id};
 
 /// How long a slice of the day's budget may be spent. It counts as spent until then, unless its holder says less.
-pub const SPENDING_LEASE: Duration = Duration::from_secs(60);
+pub const SPENDING_LEASE: Duration = Duration::from_mins(1);
 /// How long requests that were leased may begin.
 pub const REQUESTS_LEASE: Duration = Duration::from_secs(3);
 const REQUESTS_LEASE_SECONDS: i32 = 3;

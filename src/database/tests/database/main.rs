@@ -3,10 +3,13 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
 
+mod budget;
 mod conversations;
 mod deletion;
 mod evaluation;
 mod feedback;
+mod governance;
+mod governance_figures;
 mod isolation;
 mod knowledge;
 mod knowledge_figures;
@@ -20,6 +23,7 @@ mod pgbouncer;
 mod plans;
 mod reading;
 mod sampling;
+mod spans;
 mod together;
 mod usage;
 
