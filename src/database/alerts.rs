@@ -147,14 +147,19 @@ impl Tenants {
 
     /// All open alerts, of every team; 10,000 at most, the oldest first. What was set aside for an Agent to come has none.
     pub async fn open_alerts(&self) -> Result<Vec<Alert>, Fault> {
+        self.open_alerts_after("").await
+    }
+
+    /// The same, of those that come after this id.
+    pub async fn open_alerts_after(&self, id: &str) -> Result<Vec<Alert>, Fault> {
         const OPEN: &str = "
             SELECT id, team, agent_id, uid, metric, policy, severity, message, value, threshold, traces,
                    (extract(epoch FROM created_at) * 1000000)::bigint AS created, (extract(epoch FROM last_seen) * 1000000)::bigint AS seen,
                    NULL::bigint AS resolved
-            FROM slipway.alerts WHERE resolved_at IS NULL ORDER BY id LIMIT $1";
+            FROM slipway.alerts WHERE resolved_at IS NULL AND id > $2 ORDER BY id LIMIT $1";
         in_time(async {
             let mut work = self.door.begin().await?;
-            let rows = ask(OPEN).bind(MAX_OPEN).fetch_all(&mut *work).await?;
+            let rows = ask(OPEN).bind(MAX_OPEN).bind(id).fetch_all(&mut *work).await?;
             work.commit().await?;
             rows.iter().map(Alert::read).collect()
         })

@@ -58,7 +58,9 @@ impl Usage {
     /// Exact where that was counted for every request, else by the histogram.
     pub fn average_latency(&self, bounds: &[i64]) -> Option<Estimate> {
         let exact = self.took.filter(|took| took.of > 0 && took.of == self.requests);
-        exact.map(|took| Estimate { value: float(took.count.max(0)) / float(took.of), at_least: false }).or_else(|| mean(bounds, &self.latency))
+        exact
+            .map(|took| Estimate { value: float(took.count.max(0)) / float(took.of), at_least: false })
+            .or_else(|| mean(bounds, &self.latency))
     }
 
     /// Of requests whose end is known. None without one.

@@ -2,7 +2,8 @@
 //! at a level that a look every minute does not wear out.
 //!
 //! The comparison leans towards keeping the release. Of the new one each conversation counts once, however often it broke the policy;
-//! of the former every violation counts. A few conversations, or one caller who provokes them, are never enough.
+//! of the former every violation counts. A few conversations are never enough, nor is a caller who provokes many, where callers are
+//! recorded; where they are not, it takes more conversations.
 
 use crate::measurements::float;
 
@@ -24,6 +25,8 @@ pub struct Demands {
     pub min_requests: i64,
     pub min_conversations: i64,
     pub min_callers: i64,
+    /// How many conversations there have to be where nobody knows whose they are.
+    pub min_unattributed: i64,
     /// How many times the former rate the new one has to be.
     pub min_ratio: f64,
     /// The probability of such a difference by chance has to be below.
@@ -32,7 +35,7 @@ pub struct Demands {
 
 impl Default for Demands {
     fn default() -> Self {
-        Self { min_requests: 100, min_conversations: 10, min_callers: 3, min_ratio: 2.0, level: 1e-6 }
+        Self { min_requests: 100, min_conversations: 10, min_callers: 3, min_unattributed: 30, min_ratio: 2.0, level: 1e-6 }
     }
 }
 
@@ -55,9 +58,9 @@ pub fn judge(new: &Evidence, former: &Evidence, demands: &Demands) -> Verdict {
         return Verdict::TooLittle("conversations of the release");
     }
     match new.callers {
-        None => return Verdict::TooLittle("knowledge of who had the conversations"),
+        None if new.conversations < demands.min_unattributed => return Verdict::TooLittle("conversations, as nobody knows whose they are"),
         Some(callers) if callers < demands.min_callers => return Verdict::TooLittle("callers of the release"),
-        Some(_) => {}
+        None | Some(_) => {}
     }
     if new.requests < demands.min_requests {
         return Verdict::TooLittle("requests to the release");
@@ -154,7 +157,7 @@ mod tests {
         for (new, former) in [
             (Evidence { conversations: 9, ..bad }, good),
             (Evidence { callers: Some(2), ..bad }, good),
-            (Evidence { callers: None, ..bad }, good),
+            (Evidence { callers: None, conversations: 29, ..bad }, good),
             (Evidence { requests: 99, ..bad }, good),
             (bad, Evidence { requests: 99, ..good }),
             (bad, Evidence::default()),
@@ -162,7 +165,9 @@ mod tests {
         ] {
             assert!(matches!(verdict(new, former), Verdict::TooLittle(_)), "{new:?} {former:?}");
         }
-        assert!(matches!(verdict(bad, good), Verdict::Worse { .. }));
+        for callers in [Some(3), None] {
+            assert!(matches!(verdict(Evidence { callers, ..bad }, good), Verdict::Worse { .. }), "{callers:?}");
+        }
     }
 
     /// Binomial coefficients as whole numbers.

@@ -28,6 +28,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::context::Context;
+use crate::metrics::Metrics;
 use crate::registry::{Change, Registered};
 use crate::tenancy::Tenancy;
 use delivery::Announcements;
@@ -89,6 +90,7 @@ impl Governance {
 
     async fn run(&self) {
         let context = &*self.context;
+        let _counts = Counts(&context.metrics);
         // Whoever led before may have found something else since this process last did.
         context.caches.alerting.forget();
         context.caches.violations.forget();
@@ -170,6 +172,15 @@ fn until_next(now: Timestamp, offset: u64) -> Duration {
     let passed = u128::from(now.as_millisecond().rem_euclid(60_000).unsigned_abs());
     let wait = (u128::from(offset) * 1000 + interval - passed) % interval;
     Duration::from_millis(u64::try_from(if wait == 0 { interval } else { wait }).unwrap_or_default())
+}
+
+/// The gauges of alerts, which are the leader's alone.
+struct Counts<'a>(&'a Metrics);
+
+impl Drop for Counts<'_> {
+    fn drop(&mut self) {
+        self.0.alerts.clear();
+    }
 }
 
 impl Registered for Governance {

@@ -15,6 +15,7 @@ use crate::caches::skill::CachedSkill;
 use crate::context::Context;
 use crate::control_port::Sign;
 use crate::feedback::FeedbackDelivery;
+use crate::governance::Governance;
 use crate::upkeep::Upkeep;
 use crate::{agent, dataset, evaluation_run, guardrail_policy, ingestion, knowledge_base, skill, team, tool, watches};
 
@@ -33,6 +34,7 @@ pub(crate) fn register(context: &Arc<Context>, sign: Option<Sign>) {
         Arc::new(guardrail_policy::Controller::new(context.clone())),
         Arc::new(knowledge_base::Controller::new(context.clone())),
         Arc::new(ingestion::Controller::new(context.clone())),
+        Arc::new(Governance::new(context.clone())),
         Arc::new(Upkeep::new(context.clone())),
     ]);
     let scopes = scopes(&context.settings.watch_namespaces);

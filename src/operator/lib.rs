@@ -15,6 +15,7 @@ mod drift;
 mod evaluation_run;
 mod fault;
 mod feedback;
+mod governance;
 mod guardrail_policy;
 mod ingestion;
 mod kinds;

@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::Deserialize;
 use slipway_api::agent::{PodTemplate, Resources};
 use slipway_api::team::AllowedPodSettings;
+use slipway_database::Retention;
 use slipway_http::callback::CallbackKey;
 use slipway_mlflow::Login;
 
@@ -34,6 +35,8 @@ pub struct Settings {
     pub database: Option<DatabaseUrl>,
     /// For how many days feedback is kept.
     pub feedback_days: u32,
+    /// For how many days usage, violations, readiness and alerts are kept.
+    pub retention: RetentionDays,
     pub ollama_base_url: Option<String>,
     pub platform: Platform,
     /// The platform's own login at the MLflow server that it was installed with. Agents are not told it.
@@ -131,6 +134,43 @@ impl Default for IngestionSettings {
             history: 20,
             ttl_seconds: 7 * 24 * 3600,
         }
+    }
+}
+
+/// For how many days usage, violations, readiness and alerts are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(try_from = "Days")]
+pub struct RetentionDays(pub Retention);
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct Days {
+    usage_minutes: u32,
+    usage_hours: u32,
+    violations: u32,
+    alerts: u32,
+}
+
+impl Default for Days {
+    fn default() -> Self {
+        let Retention { usage_minutes, usage_hours, violations, alerts } = Retention::default();
+        Self { usage_minutes, usage_hours, violations, alerts }
+    }
+}
+
+impl TryFrom<Days> for RetentionDays {
+    type Error = String;
+
+    /// The last day is read by scorecards and the radar, and stays.
+    fn try_from(Days { usage_minutes, usage_hours, violations, alerts }: Days) -> Result<Self, String> {
+        for (name, days, least) in
+            [("usageMinutes", usage_minutes, 2), ("usageHours", usage_hours, 2), ("violations", violations, 2), ("alerts", alerts, 1)]
+        {
+            if !(least..=3650).contains(&days) {
+                return Err(format!("{name}: must be from {least} to 3650 days"));
+            }
+        }
+        Ok(Self(Retention { usage_minutes, usage_hours, violations, alerts }))
     }
 }
 

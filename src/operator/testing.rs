@@ -19,7 +19,7 @@ use crate::caches::child::Child;
 use crate::context::Context;
 use crate::database::DatabaseUrl;
 use crate::metrics::Metrics;
-use crate::settings::{AgentDefaults, Platform, Settings, TeamNetwork, WorkerSettings};
+use crate::settings::{AgentDefaults, Platform, RetentionDays, Settings, TeamNetwork, WorkerSettings};
 use crate::tenancy::Tenancy;
 
 pub(crate) fn settings(database: Option<&str>) -> Settings {
@@ -36,6 +36,7 @@ pub(crate) fn settings(database: Option<&str>) -> Settings {
         team_quota: BTreeMap::new(),
         database: database.map(|url| DatabaseUrl::parse(url).unwrap()),
         feedback_days: 90,
+        retention: RetentionDays::default(),
         ollama_base_url: None,
         platform: Platform::default(),
         mlflow_login: None,

@@ -71,7 +71,7 @@ fn whatever_roles_an_account_is_given_it_stays_with_its_work() {
     let _policies = Policies::apply(
         &team.slug,
         &settings,
-        &["-confine-manager", "-confine-bindings", "-confine-jobs", "-confine-rest", "-confine-state"],
+        &["-confine-manager", "-confine-bindings", "-confine-jobs", "-confine-rollbacks", "-confine-rest", "-confine-state"],
         None,
     );
     let users = names.each_ref().map(|name| format!("system:serviceaccount:default:{name}"));
@@ -101,6 +101,7 @@ fn manager(team: &Team, name: &str, user_name: &str) {
     let mut first = pod()["spec"]["containers"].clone();
     first[0]["name"] = json!("first");
     let none: &[&str] = &["has no account of the cluster"];
+    let rollbacks: &[&str] = &["the Slipway manager asks for an Agent's rollback", "and changes nothing else of it"];
     let standard: &[&str] = &["metadata.labels", "pod-security.kubernetes.io/enforce: restricted"];
     let namespace = |standard: &str| {
         let labels = json!({"pod-security.kubernetes.io/enforce": standard});
@@ -128,6 +129,12 @@ fn manager(team: &Team, name: &str, user_name: &str) {
         Try::with(create(here), job(|job| job["spec"]["template"]["spec"]["automountServiceAccountToken"] = json!(true)), none),
         Try::with(create(here), job(|job| job["spec"]["template"]["spec"]["serviceAccountName"] = json!("robot")), none),
         Try::new(format!("-n {here} create cronjob ingest-probe --image=c --schedule=@daily {dry}"), named),
+        Try::new(format!("-n {here} annotate agent hello agents.slipway.dev/deploy-release=1 agents.slipway.dev/rolled-back=2 {dry}"), &[]),
+        Try::new(format!("-n {here} annotate agent hello agents.slipway.dev/deploy-release=1 a=b {dry}"), rollbacks),
+        Try::new(format!("-n {here} label agent hello a=b {dry}"), rollbacks),
+        Try::new(format!("-n {here} patch agent hello --type=merge {dry} -p {}", json!({"spec": {"suspend": false}})), rollbacks),
+        Try::new(format!("-n {here} scale agent hello --replicas=2 {dry}"), rollbacks),
+        Try::new(format!("-n {here} delete agent hello {dry}"), rollbacks),
         Try::with(create("default"), secrets(&account(name)), away),
         Try::new(format!("create clusterrolebinding probe --clusterrole=cluster-admin --user=mallory {dry}"), away),
         Try::new(format!("create clusterrole probe --verb=* --resource=* {dry}"), away),

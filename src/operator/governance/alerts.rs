@@ -121,7 +121,8 @@ fn open(row: &Alert) -> Option<Open> {
     Some(Open { severity, threshold: row.threshold.unwrap_or(0.0), last_seen: row.last_seen })
 }
 
-fn raised(row: &Alert) -> RaisedAlert {
+/// What a row says of its alert.
+pub(super) fn raised(row: &Alert) -> RaisedAlert {
     let Alert { agent, metric, policy, severity, message, value, threshold, traces, .. } = row.clone();
     RaisedAlert { agent, metric, policy, severity, message, value, threshold, traces }
 }

@@ -17,7 +17,7 @@ use slipway_cluster::event::{EventSpec, Events};
 use slipway_database::RaisedAlert;
 use slipway_governance::alert::Severity;
 
-use super::alerts::{Changes, Standing};
+use super::alerts::{Changes, Standing, raised};
 use super::fleet::Watched;
 use super::readings::PART;
 use crate::context::Context;
@@ -109,29 +109,23 @@ pub(super) async fn apply(
             }
         }
     }
-    for row in written.iter().chain(&kept).filter(|_| is_first).filter_map(|standing| Some((standing.agent, standing.row.as_ref()?, &standing.alert))) {
+    for row in written
+        .iter()
+        .chain(&kept)
+        .filter(|_| is_first)
+        .filter_map(|standing| Some((standing.agent, standing.row.as_ref()?, &standing.alert)))
+    {
         if now.duration_since(row.1.created_at) <= OF_LATE {
             announcements.raised(row.0, &row.1.id, row.2);
         }
     }
     // Before the rows: who is killed in between resolves them again, and announces nothing twice.
-    for (agent, row) in &resolved {
-        let raised = RaisedAlert {
-            agent: row.agent.clone(),
-            metric: row.metric.clone(),
-            policy: row.policy.clone(),
-            severity: row.severity.clone(),
-            message: row.message.clone(),
-            value: row.value,
-            threshold: row.threshold,
-            traces: row.traces.clone(),
-        };
-        announcements.resolved(agent, &row.id, &raised);
-    }
-    let ids: Vec<String> = resolved.into_iter().map(|(_, row)| row.id).collect();
-    for part in ids.chunks(PART) {
+    for part in resolved.chunks(EVENTS_PER_PASS / 2) {
+        for (agent, row) in part {
+            announcements.resolved(agent, &row.id, &raised(row));
+        }
         announcements.publish(&context.events).await;
-        tenancy.resolve_alerts(part).await?;
+        tenancy.resolve_alerts(&part.iter().map(|(_, row)| row.id.clone()).collect::<Vec<_>>()).await?;
     }
     tell(context, written.into_iter().chain(kept).map(|standing| (standing.agent.key.clone(), standing.alert)).collect());
     Ok(())

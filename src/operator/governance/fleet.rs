@@ -14,7 +14,7 @@ use crate::caches::{Caches, ChildKind};
 use crate::policy_file;
 
 /// An Agent that has a Deployment of its own.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct Watched {
     pub key: Key,
     pub row: AgentKey,

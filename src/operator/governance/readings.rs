@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
+use slipway_api::guardrail_policy::RuleType;
 use slipway_database::{AgentKey, AgentUsage, AgentViolations, LATENCY_BOUNDS_MS, ReadinessSample};
 use slipway_governance::alert::{Limit, Reading, Topic};
 use slipway_governance::{Usage, quantile};
@@ -98,16 +99,16 @@ impl Found {
     pub(super) fn reading(&self, limit: &Limit, agent: &Watched, minutes_down: f64) -> (Reading, Vec<String>) {
         let has_enough = self.recent.requests >= MIN_REQUESTS;
         let traces = |broken: Vec<&Broken>| broken.into_iter().flat_map(|broken| broken.traces.clone()).take(MAX_TRACES).collect();
-        let after = || traces(self.of_policy(&limit.policy, is_of_answers));
+        let of_rule = |of: RuleType| traces(self.of_policy(&limit.policy, |rule| rule == of.as_str()));
         match limit.topic {
             Topic::Down if agent.is_suspended() => (Reading::Nothing, Vec::new()),
             Topic::Down => (Reading::Value(minutes_down), Vec::new()),
             Topic::ErrorRate => (Reading::of(self.recent.error_percent().filter(|_| has_enough)), Vec::new()),
             Topic::P95Latency => {
                 let p95 = quantile(&LATENCY_BOUNDS_MS, &self.recent.latency, 0.95).filter(|_| has_enough);
-                (Reading::of(p95.map(|p95| p95.value)), after())
+                (Reading::of(p95.map(|p95| p95.value)), of_rule(RuleType::MaxLatency))
             }
-            Topic::DailyCost => (Reading::Value(self.spent_today), after()),
+            Topic::DailyCost => (Reading::Value(self.spent_today), of_rule(RuleType::MaxCostPerDay)),
             Topic::Injections => (Reading::of(Some(number(self.recent.injections))), Vec::new()),
             Topic::Violations => {
                 let broken = self.of_policy(&limit.policy, |rule| !is_of_answers(rule));

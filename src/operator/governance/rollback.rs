@@ -3,10 +3,10 @@
 
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
-use kube::api::{Api, Patch};
+use kube::api::{Api, ListParams, Patch};
 use serde_json::json;
 use slipway_api::release::{AgentReleaseStatus, ReleasePhase};
-use slipway_api::{Agent, Track, labels};
+use slipway_api::{Agent, AgentRelease, Track, labels};
 use slipway_cluster::event::EventSpec;
 use slipway_cluster::{Key, write};
 use slipway_database::{AgentUsage, AgentViolations, Stage};
@@ -15,7 +15,6 @@ use slipway_governance::rollback::{Demands, Evidence, Verdict, judge};
 use super::delivery::reference;
 use super::fleet::Watched;
 use super::readings::{PART, rows};
-use crate::agent::find_release;
 use crate::context::Context;
 use crate::tenancy::Tenancy;
 
@@ -23,8 +22,10 @@ use crate::tenancy::Tenancy;
 const LOOKBACK: SignedDuration = SignedDuration::from_hours(7 * 24);
 /// How many releases are remembered that were rolled back.
 const MAX_REMEMBERED: usize = 10;
+/// How many AgentReleases are read of one agent: the cluster keeps few of them.
+const MAX_RELEASES: u32 = 100;
 /// The field manager of the annotation, which the history names as its author.
-const MANAGER: &str = "slipway-governance";
+const MANAGER: &str = "slipway/governance";
 
 /// Looks at the agents that are held to a policy that asks for it.
 pub(super) async fn look(context: &Context, tenancy: &Tenancy, fleet: &[Watched], now: Timestamp) -> Result<(), String> {
@@ -74,7 +75,13 @@ fn rolled_back(agent: &Agent) -> Vec<&str> {
     agent.annotations().get(labels::ROLLED_BACK).map_or(Vec::new(), |text| text.split(',').map(str::trim).collect())
 }
 
-async fn weigh(context: &Context, watched: &Watched, suspect: &Suspect, rows: &[&AgentViolations], usage: &[AgentUsage]) -> Result<(), write::Error> {
+async fn weigh(
+    context: &Context,
+    watched: &Watched,
+    suspect: &Suspect,
+    rows: &[&AgentViolations],
+    usage: &[AgentUsage],
+) -> Result<(), write::Error> {
     let Some(former) = former(context, &watched.key, suspect).await? else { return Ok(()) };
     for policy in watched.policies.iter().filter(|policy| policy.rollback) {
         let evidence = |run_hash: &str| evidence(&policy.id, run_hash, rows, usage);
@@ -98,23 +105,27 @@ struct Former {
     run_hash: String,
 }
 
-/// The release that ran before the active one, if it is there, ran and was not rejected.
 async fn former(context: &Context, key: &Key, suspect: &Suspect) -> Result<Option<Former>, write::Error> {
-    let is_active = |status: &AgentReleaseStatus| status.phase == Some(ReleasePhase::Active) && status.version == Some(suspect.version);
-    let active = find_release(context, key, |release| release.status.as_ref().filter(|status| is_active(status)).and_then(|status| status.previous));
-    let Some(previous) = active.await?.filter(|version| *version > 0) else { return Ok(None) };
-    find_release(context, key, |release| release.status.as_ref().and_then(|status| ran(status, previous, suspect))).await
+    let api: Api<AgentRelease> = Api::namespaced(context.client.clone(), &key.namespace);
+    let page = ListParams::default().fields(&format!("spec.agent={}", key.name)).limit(MAX_RELEASES);
+    let releases = api.list(&page).await?;
+    let statuses: Vec<_> = releases.items.into_iter().filter_map(|release| release.status).collect();
+    Ok(before(&statuses, suspect.version, &suspect.run_hash))
 }
 
-fn ran(status: &AgentReleaseStatus, version: i64, suspect: &Suspect) -> Option<Former> {
-    let is_it = status.version == Some(version) && status.phase == Some(ReleasePhase::Archived);
-    let run_hash = status.run_hash.clone().filter(|hash| is_it && !hash.is_empty() && *hash != suspect.run_hash)?;
-    Some(Former { version, run_hash })
+/// The newest release before the active one that has run: those that were rejected have not.
+fn before(releases: &[AgentReleaseStatus], version: i64, run_hash: &str) -> Option<Former> {
+    releases.iter().find(|status| status.phase == Some(ReleasePhase::Active) && status.version == Some(version))?;
+    let have_run = releases.iter().filter(|status| status.phase == Some(ReleasePhase::Archived));
+    let earlier = have_run.filter_map(|status| Some((status.version.filter(|earlier| *earlier < version)?, status.run_hash.clone()?)));
+    let (version, former_hash) = earlier.max_by_key(|(version, _)| *version)?;
+    (!former_hash.is_empty() && former_hash != run_hash).then_some(Former { version, run_hash: former_hash })
 }
 
 fn evidence(policy: &str, run_hash: &str, rows: &[&AgentViolations], usage: &[AgentUsage]) -> Evidence {
     let of_run = || rows.iter().filter(|row| row.policy == policy && row.run_hash == run_hash);
-    let requests = usage.iter().filter(|row| row.run_hash == run_hash && row.track == Track::Stable.as_str()).map(|row| row.used.requests).sum();
+    let requests =
+        usage.iter().filter(|row| row.run_hash == run_hash && row.track == Track::Stable.as_str()).map(|row| row.used.requests).sum();
     Evidence {
         requests,
         violations: of_run().map(|row| row.count).sum(),
@@ -131,7 +142,7 @@ async fn ask(context: &Context, watched: &Watched, suspect: &Suspect, version: i
     let kept = remembered.len().saturating_sub(MAX_REMEMBERED);
     let annotations = json!({labels::DEPLOY_RELEASE: version.to_string(), labels::ROLLED_BACK: remembered[kept..].join(",")});
     // Whoever has changed the Agent meanwhile may have mended it.
-    let patch = json!({"metadata": {"resourceVersion": suspect.agent.resource_version(), "uid": watched.row.uid, "annotations": annotations}});
+    let patch = json!({"metadata": {"resourceVersion": suspect.agent.resource_version(), "annotations": annotations}});
     let api: Api<Agent> = Api::namespaced(context.client.clone(), &watched.key.namespace);
     match api.patch(&watched.key.name, &write::by(MANAGER), &Patch::Merge(&patch)).await {
         Ok(_) => {}

@@ -5,6 +5,9 @@ use slipway_database::{AgentKey, AgentUsage, AgentViolations, Alert, Fault, Kept
 
 use super::Tenancy;
 
+/// Of 10,000 alerts each.
+const MAX_ALERT_PAGES: usize = 6;
+
 impl Tenancy {
     pub(crate) async fn record_readiness(&self, samples: &[ReadinessSample]) -> Result<(), String> {
         self.answers()?;
@@ -26,9 +29,19 @@ impl Tenancy {
         self.tenants.readings().violations(agents, since).await.map_err(|fault| self.noted(&fault))
     }
 
+    /// All that are open, as far as there are pages of them.
     pub(crate) async fn open_alerts(&self) -> Result<Vec<Alert>, String> {
         self.answers()?;
-        self.tenants.open_alerts().await.map_err(|fault| self.noted(&fault))
+        let mut all: Vec<Alert> = Vec::new();
+        for _ in 0..MAX_ALERT_PAGES {
+            let last = all.last().map_or(String::new(), |alert| alert.id.clone());
+            let page = self.tenants.open_alerts_after(&last).await.map_err(|fault| self.noted(&fault))?;
+            if page.is_empty() {
+                break;
+            }
+            all.extend(page);
+        }
+        Ok(all)
     }
 
     pub(crate) async fn raise_alerts(&self, alerts: &[RaisedAlert]) -> Result<Vec<KeptAlert>, String> {
