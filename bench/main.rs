@@ -7,6 +7,7 @@ mod cluster;
 mod create;
 mod evaluation;
 mod floor;
+mod governance;
 mod http;
 mod idle;
 mod load;
@@ -71,6 +72,8 @@ enum Part {
     Runtime,
     /// Evaluation: cases per second, what a judge costs, memory of a run.
     Evaluation,
+    /// Policies and guards on a chat, radar and scorecards of many agents.
+    Governance,
     /// The release history: releases per second, lists and differences by length, size.
     State,
 }
@@ -96,10 +99,13 @@ async fn main() -> anyhow::Result<()> {
     if arguments.wants(Part::Evaluation) {
         evaluation::measure(arguments.runs)?;
     }
+    if arguments.wants(Part::Governance) {
+        governance::measure(arguments.runs)?;
+    }
     if arguments.wants(Part::State) {
         state::measure(arguments.runs)?;
     }
-    if [Part::Create, Part::Standing, Part::Rest].into_iter().any(|part| arguments.wants(part)) {
+    if [Part::Create, Part::Standing, Part::Rest, Part::Governance].into_iter().any(|part| arguments.wants(part)) {
         let cluster = cluster::Cluster::prepare().await?;
         if arguments.wants(Part::Create) {
             create::measure(&cluster, &arguments.sizes, arguments.runs).await?;
@@ -109,6 +115,9 @@ async fn main() -> anyhow::Result<()> {
         }
         if arguments.wants(Part::Rest) {
             rest::measure(&cluster, arguments.runs).await?;
+        }
+        if arguments.wants(Part::Governance) {
+            governance::fleet(&cluster).await?;
         }
         cluster.clear().await?;
     }

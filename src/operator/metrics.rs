@@ -128,6 +128,7 @@ mod tests {
         metrics.durations.get_or_create(&by).observe(0.1);
         metrics.queue_depth.get_or_create(&by).set(1);
         metrics.errors.get_or_create(&ByCategory { controller: "agent", category: "api" }).inc();
+        metrics.alerts.get_or_create(&BySeverity { severity: "critical" }).set(1);
         metrics.request("GET", "/api/v1/pods", None);
         slipway_peers::has_metrics("slipway_", &metrics.text());
     }

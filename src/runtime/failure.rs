@@ -33,6 +33,6 @@ pub(crate) fn of_model(fault: Fault) -> Error {
     if wait > 0 { later(error, wait) } else { error }
 }
 
-fn later(error: Error, seconds: u64) -> Error {
+pub(crate) fn later(error: Error, seconds: u64) -> Error {
     error.with_header(header::RETRY_AFTER, HeaderValue::from(seconds))
 }

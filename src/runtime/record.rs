@@ -4,7 +4,6 @@
 
 mod call;
 mod retrieval;
-mod spending;
 mod spoken;
 mod tally;
 
@@ -13,26 +12,31 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use prometheus_client::registry::Registry;
+use ring::digest::{SHA256, digest};
 use serde_json::Value;
-use slipway_database::UsageMinute;
-use slipway_guards::{Action, Block, GuardName, Guards, Side};
-use slipway_models::{Model, Provider, Request, ToolCall, Usage, tokens};
-use tokio::sync::OnceCell;
+use slipway_database::{Stage, UsageMinute, ViolationMinute};
+use slipway_guards::{Action, Block, GuardName, Guards, PolicyRule, Ruled, Side};
+use slipway_models::{Fault, FaultKind, Model, Provider, Request, ToolCall, Usage, tokens};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tracing::warn;
 
+use crate::policies::Policies;
 use crate::settings::ModelId;
 use crate::store::Store;
 use crate::telemetry::metrics::{Active, Meters, ModelMeter};
 use crate::telemetry::usage::{Sample, Usage as Minutes};
+use crate::telemetry::violations::{Violations, minute};
 use crate::telemetry::{Inbound, Message, ModelSpan, StepSpan, Telemetry, ToolSpan, TurnSpan};
 use crate::turn::{Guarded, Stop};
 pub(crate) use retrieval::RetrievalRecord;
 pub(crate) use spoken::json;
+use spoken::spoken;
 use tally::Tally;
 
 /// How often the usage of finished minutes is written.
 const WRITE_INTERVAL: Duration = Duration::from_secs(15);
+/// Of the time at the end, for the usage that only then is known.
+const FLUSH_RESERVE: Duration = Duration::from_secs(1);
 
 #[derive(Clone)]
 pub(crate) struct Recorder(Arc<Inner>);
@@ -43,16 +47,20 @@ struct Inner {
     /// The chat model's counters, looked up once.
     chat: ModelMeter,
     model: ModelId,
-    guards: Guards,
+    policies: Arc<Policies>,
     minutes: Minutes,
-    /// Set once the guards know what was spent before.
-    spending: OnceCell<()>,
+    violations: Violations,
     /// The evaluation for which turns are taken.
     evaluation: Option<String>,
 }
 
 pub(crate) struct TurnRecord {
     recorder: Recorder,
+    /// Those that the turn began with.
+    guards: Arc<Guards>,
+    whose: Whose,
+    /// The store keeps the turn, and not its spans alone.
+    is_stored: bool,
     span: TurnSpan,
     sample: Sample,
     /// What the calls of its models have taken, those that were cut off included.
@@ -60,10 +68,26 @@ pub(crate) struct TurnRecord {
     _active: Active,
 }
 
+/// In which turn a rule was broken.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Whose {
+    /// A hash of the conversation. A turn that belongs to none is one of its own.
+    conversation: Option<i64>,
+    trace: Option<String>,
+}
+
+impl Whose {
+    pub(crate) fn of(conversation: Option<&str>, trace: &str) -> Self {
+        let hash = digest(&SHA256, conversation.unwrap_or(trace).as_bytes());
+        Self { conversation: hash.as_ref().first_chunk().copied().map(i64::from_be_bytes), trace: Some(trace.to_owned()) }
+    }
+}
+
 pub(crate) struct ModelRecord {
     /// Taken at the end.
     span: Option<ModelSpan>,
     recorder: Recorder,
+    guards: Arc<Guards>,
     tally: Tally,
     /// The turn's.
     used: Arc<Mutex<Usage>>,
@@ -87,15 +111,15 @@ pub(crate) struct BackgroundRecord<'a> {
 }
 
 impl Recorder {
-    pub(crate) fn new(telemetry: Telemetry, meters: Meters, model: ModelId, guards: Guards) -> Self {
+    pub(crate) fn new(telemetry: Telemetry, meters: Meters, model: ModelId, policies: Arc<Policies>) -> Self {
         let chat = meters.model(model.provider.as_str(), &model.id);
-        let (minutes, spending) = (Minutes::default(), OnceCell::new());
-        Self(Arc::new(Inner { telemetry, meters, chat, model, guards, minutes, spending, evaluation: None }))
+        let (minutes, violations) = (Minutes::default(), Violations::default());
+        Self(Arc::new(Inner { telemetry, meters, chat, model, policies, minutes, violations, evaluation: None }))
     }
 
     /// A recorder for the turns of an evaluation: they have spans, and count nowhere.
     pub(crate) fn rehearsing(&self, run: &str) -> Self {
-        let Inner { telemetry, model, guards, .. } = &*self.0;
+        let Inner { telemetry, model, policies, .. } = &*self.0;
         let meters = Meters::new(&mut Registry::default());
         let chat = meters.model(model.provider.as_str(), &model.id);
         Self(Arc::new(Inner {
@@ -103,11 +127,15 @@ impl Recorder {
             meters,
             chat,
             model: model.clone(),
-            guards: guards.without_limits(),
+            policies: policies.rehearsing(),
             minutes: Minutes::default(),
-            spending: OnceCell::new(),
+            violations: Violations::default(),
             evaluation: Some(run.to_owned()),
         }))
+    }
+
+    pub(crate) fn meters(&self) -> Meters {
+        self.0.meters.clone()
     }
 
     pub(crate) fn evaluation_case(&self, outcome: &'static str) {
@@ -132,26 +160,54 @@ impl Recorder {
 
     /// What a model's answer cost: by the agent's own prices, else by the platform's table.
     pub(crate) fn cost(&self, provider: Provider, id: &str, used: &Usage) -> Option<f64> {
-        let own = self.0.guards.price(id).map(|price| price.of(used.input_tokens, used.output_tokens));
+        let own = self.0.policies.own().price(id).map(|price| price.of(used.input_tokens, used.output_tokens));
         own.or_else(|| slipway_models::cost(provider, id, used))
     }
 
-    pub(crate) fn turn(&self, inbound: Inbound<'_>, conversation: Option<&str>, trace_id: &str) -> TurnRecord {
+    pub(crate) fn turn(
+        &self,
+        inbound: Inbound<'_>,
+        conversation: Option<&str>,
+        trace_id: &str,
+        guards: Arc<Guards>,
+        is_stored: bool,
+    ) -> TurnRecord {
         let span = self.0.telemetry.turn(inbound, conversation.unwrap_or_default(), trace_id);
         if let Some(run) = &self.0.evaluation {
             span.evaluation(run);
         }
-        TurnRecord { recorder: self.clone(), span, sample: Sample::default(), used: Arc::default(), _active: self.0.meters.conversation() }
+        let (whose, used) = (Whose::of(conversation, trace_id), Arc::default());
+        let (recorder, sample, active) = (self.clone(), Sample::default(), self.0.meters.conversation());
+        TurnRecord { recorder, guards, whose, is_stored, span, sample, used, _active: active }
     }
 
     /// A turn that a guard refused before it began.
-    pub(crate) fn refused(&self, guarded: &[Guarded]) {
+    pub(crate) fn refused(&self, guarded: &[Guarded], whose: &Whose) {
         let mut sample = Sample::default();
         for guarded in guarded {
-            self.guarded(guarded, &mut sample);
+            self.guarded(guarded, whose, &mut sample);
         }
         self.0.meters.turn("blocked", 0.0);
         self.count(&sample);
+    }
+
+    /// Whether a model may be asked behind the scenes.
+    pub(crate) fn may_ask(&self, model: &dyn Model) -> Result<(), Fault> {
+        let ruled = self.0.policies.current().model(model.provider().as_str(), model.id());
+        if ruled.is_empty() {
+            return Ok(());
+        }
+        let mut sample = Sample { behind_the_scenes: true, ..Sample::default() };
+        for ruled in &ruled {
+            self.guarded(&Guarded::ruled(ruled), &Whose::default(), &mut sample);
+        }
+        self.count(&sample);
+        Ruled::block(&ruled).map_or(Ok(()), |block| Err(Fault::new(FaultKind::Refused, block.message)))
+    }
+
+    /// The store keeps a turn with its trace.
+    pub(crate) fn kept(&self) {
+        self.count(&Sample { behind_the_scenes: true, audited: 1, ..Sample::default() });
     }
 
     /// A call of a model behind the scenes.
@@ -161,10 +217,10 @@ impl Recorder {
 
     /// A text that is to be kept, with what must not be kept masked; or why it cannot be.
     pub(crate) fn admit(&self, text: &str) -> Result<String, Block> {
-        let verdict = self.0.guards.check(Side::Input, text);
+        let verdict = self.0.policies.current().check(Side::Input, text);
         let mut sample = Sample { behind_the_scenes: true, ..Sample::default() };
         for finding in &verdict.findings {
-            self.guarded(&Guarded::finding(finding, Side::Input), &mut sample);
+            self.guarded(&Guarded::finding(finding, Side::Input), &Whose::default(), &mut sample);
         }
         if !verdict.findings.is_empty() {
             self.count(&sample);
@@ -174,8 +230,7 @@ impl Recorder {
 
     /// What a model said, as others may read it; nothing where a guard would block it.
     pub(crate) fn presentable(&self, text: &str) -> Option<String> {
-        let verdict = self.0.guards.check(Side::Output, text);
-        verdict.blocked.is_none().then(|| verdict.text.into_owned())
+        presentable(&self.0.policies.current(), text)
     }
 
     pub(crate) fn extraction(&self, outcome: &'static str) {
@@ -188,19 +243,45 @@ impl Recorder {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            let minutes = self.0.minutes.take_finished(Timestamp::now());
-            self.write(&store, minutes).await;
+            let now = Timestamp::now();
+            self.count_exported();
+            self.write(&store, self.0.minutes.take_finished(now)).await;
+            self.write_violations(&store, self.0.violations.take_finished(now)).await;
         }
     }
 
     /// The last spans and the last usage, as far as they can be delivered in time.
     pub(crate) async fn finish(&self, store: &Store, patience: Duration) {
         let deadline = Instant::now() + patience;
-        let rest = self.0.minutes.take_all();
-        let written = tokio::time::timeout_at(deadline, self.write(store, rest));
-        let (_, lost) = tokio::join!(written, self.0.telemetry.flush(deadline));
+        let lost = self.0.telemetry.flush(deadline - FLUSH_RESERVE).await;
         if lost > 0 {
             warn!(lost, "spans could not be delivered before the end");
+        }
+        self.count_exported();
+        let (minutes, violations) = (self.0.minutes.take_all(), self.0.violations.take_all());
+        let written = async {
+            tokio::join!(self.write(store, minutes), self.write_violations(store, violations));
+        };
+        if tokio::time::timeout_at(deadline, written).await.is_err() {
+            warn!("the last usage could not be written before the end");
+        }
+    }
+
+    /// Turns that only their spans tell of count as audited once these were accepted.
+    fn count_exported(&self) {
+        let audited = self.0.telemetry.take_audited();
+        if audited > 0 {
+            self.count(&Sample { behind_the_scenes: true, audited, ..Sample::default() });
+        }
+    }
+
+    async fn write_violations(&self, store: &Store, violations: Vec<ViolationMinute>) {
+        if violations.is_empty() {
+            return;
+        }
+        if let Err(fault) = store.record_violations(&violations).await {
+            let lost: u64 = violations.into_iter().map(|violation| self.0.violations.add(violation)).sum();
+            warn!(%fault, lost, "violations of policies could not be written; the newest are kept");
         }
     }
 
@@ -208,17 +289,13 @@ impl Recorder {
         if minutes.is_empty() {
             return;
         }
-        let written = async {
-            self.ask_spending(store).await?;
-            store.record_usage(&minutes).await
-        };
-        if let Err(fault) = written.await {
+        if let Err(fault) = store.record_usage(&minutes).await {
             let lost = self.0.minutes.give_back(Timestamp::now(), minutes);
             warn!(%fault, lost, "usage could not be written; it is kept for a day");
         }
     }
 
-    fn guarded(&self, guarded: &Guarded, sample: &mut Sample) {
+    fn guarded(&self, guarded: &Guarded, whose: &Whose, sample: &mut Sample) {
         let action = action(guarded.action);
         self.0.meters.guard(guarded.guard.as_str(), action, &guarded.kind);
         match guarded.guard {
@@ -229,10 +306,25 @@ impl Recorder {
         if guarded.action == Action::Block {
             sample.guard_blocks += 1;
         }
-        if guarded.policy {
+        if let Some(rule) = &guarded.policy {
             sample.violations += 1;
-            self.0.meters.violation(if guarded.action == Action::Block { "critical" } else { "warning" });
+            self.violated(rule, guarded.stage, guarded.action == Action::Block, whose);
         }
+    }
+
+    fn violated(&self, PolicyRule { policy, rule }: &PolicyRule, stage: Stage, blocked: bool, whose: &Whose) {
+        self.0.meters.violation(policy, rule.as_str(), stage.as_str(), blocked);
+        let violation = ViolationMinute {
+            minute: minute(Timestamp::now()),
+            policy: policy.to_string(),
+            rule: rule.as_str().to_owned(),
+            stage,
+            blocked,
+            count: 1,
+            conversations: whose.conversation.into_iter().collect(),
+            last_trace: whose.trace.clone(),
+        };
+        self.0.violations.add(violation);
     }
 
     fn count(&self, sample: &Sample) {
@@ -245,9 +337,9 @@ impl TurnRecord {
     pub(crate) fn model_call(&self, request: &Request, prompt: u64) -> ModelRecord {
         let model = &self.recorder.0.model;
         let span = self.span.model_call(model.provider.as_str(), &model.id);
-        span.input(|| self.recorder.spoken(request));
-        let (recorder, used) = (self.recorder.clone(), Arc::clone(&self.used));
-        ModelRecord { span: Some(span), recorder, tally: Tally::new(prompt), used, began: Instant::now(), first: true }
+        span.input(|| spoken(&self.guards, request));
+        let (recorder, guards, used) = (self.recorder.clone(), Arc::clone(&self.guards), Arc::clone(&self.used));
+        ModelRecord { span: Some(span), recorder, guards, tally: Tally::new(prompt), used, began: Instant::now(), first: true }
     }
 
     /// `shown` are the arguments as the guards leave them.
@@ -270,12 +362,17 @@ impl TurnRecord {
 
     /// The input, where content is captured.
     pub(crate) fn asked(&self, request: &Request) {
-        self.span.input(|| self.recorder.spoken(request));
+        self.span.input(|| spoken(&self.guards, request));
     }
 
     pub(crate) fn guard(&mut self, guarded: &Guarded) {
         self.span.guard(guarded.guard.as_str(), action(guarded.action), &guarded.kind);
-        self.recorder.guarded(guarded, &mut self.sample);
+        self.recorder.guarded(guarded, &self.whose, &mut self.sample);
+    }
+
+    /// The agent has knowledge, and this is an answer; whether it has sources.
+    pub(crate) fn answered_from_knowledge(&mut self, has_sources: bool) {
+        (self.sample.retrieved, self.sample.cited) = (1, u64::from(has_sources));
     }
 
     pub(crate) fn finish(mut self, stop: Stop, failure: Option<&'static str>, content: &str, took: Duration) {
@@ -299,8 +396,18 @@ impl TurnRecord {
         self.sample.output_tokens = used.output_tokens;
         self.sample.cost_micros = micros(price);
         self.recorder.count(&self.sample);
+        self.span.outcome(outcome);
+        if !self.is_stored {
+            self.span.audit();
+        }
         self.span.finish(failure.map_or(Ok(()), Err));
     }
+}
+
+/// What a model said, as others may read it; nothing where a guard would block it.
+fn presentable(guards: &Guards, text: &str) -> Option<String> {
+    let verdict = guards.check(Side::Output, text);
+    verdict.blocked.is_none().then(|| verdict.text.into_owned())
 }
 
 fn lock(used: &Mutex<Usage>) -> MutexGuard<'_, Usage> {

@@ -175,6 +175,7 @@ pub(crate) async fn run(
     if let Some(controlled) = controlled {
         controlled.abort();
     }
+    agent.budgets.give_back().await;
     agent.recorder.finish(&agent.store, FLUSH_TIMEOUT).await;
     Ok(())
 }
@@ -200,7 +201,8 @@ impl Server {
         let agent = &self.agent;
         match endpoint {
             Endpoint::Ready if self.draining.load(Ordering::Relaxed) => Err(Error::unavailable("draining")),
-            Endpoint::Alive | Endpoint::Ready => Ok(Reply::text("ok\n")),
+            Endpoint::Ready => agent.policies.check().map(|()| Reply::text("ok\n")),
+            Endpoint::Alive => Ok(Reply::text("ok\n")),
             Endpoint::Metrics => Ok(Reply::bytes(request_metrics::CONTENT_TYPE, self.metrics.text().map_err(Error::internal)?)),
             Endpoint::Chat => {
                 let caller = Caller::read(request.headers());

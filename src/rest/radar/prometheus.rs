@@ -117,12 +117,13 @@ impl Prometheus {
             let micros = rounded(number(&sample) * 1e6);
             day.usage(&sample)?.cost_micros = Some(micros).filter(|micros| *micros > 0);
         }
-        for (query, field) in [
-            (BLOCKS, (|usage| &mut usage.guard_blocks) as fn(&mut Usage) -> &mut i64),
+        let counts: [(&str, fn(&mut Usage) -> &mut i64); 4] = [
+            (BLOCKS, |usage| &mut usage.guard_blocks),
             (PII, |usage| &mut usage.pii),
             (INJECTIONS, |usage| &mut usage.injections),
             (VIOLATIONS, |usage| &mut usage.violations),
-        ] {
+        ];
+        for (query, field) in counts {
             for sample in self.query(query).await? {
                 *field(day.usage(&sample)?) = whole(&sample);
             }

@@ -12,6 +12,7 @@ use slipway_peers::{Server, mock_llm};
 use super::judge::{Asked, Judge};
 use super::*;
 use crate::metrics::Metrics;
+use crate::policies::Policies;
 use crate::record::Recorder;
 use crate::settings::ModelId;
 use crate::telemetry::Telemetry;
@@ -45,7 +46,7 @@ fn judge(server: &Server, limits: Limits) -> Judge {
     rustls::crypto::ring::default_provider().install_default().ok();
     let telemetry = Telemetry::off();
     let model = ModelId { provider: Provider::Stub, id: "stub-echo".into() };
-    let recorder = Recorder::new(telemetry.clone(), Metrics::new(&telemetry).meters, model, Guards::none());
+    let recorder = Recorder::new(telemetry.clone(), Metrics::new(&telemetry).meters, model, Policies::fixed(Guards::none()));
     let base = format!("{}/v1", server.url());
     let variables = |name: &str| match name {
         "OPENAI_BASE_URL" => Some(base.clone()),

@@ -28,6 +28,11 @@ pub(crate) struct Sample {
     pub(crate) pii: u64,
     pub(crate) injections: u64,
     pub(crate) violations: u64,
+    /// Its turn is stored with its trace, or an exporter has accepted its spans.
+    pub(crate) audited: u64,
+    /// An answer of an agent with knowledge, and one with sources.
+    pub(crate) retrieved: u64,
+    pub(crate) cited: u64,
 }
 
 #[derive(Default)]
@@ -99,13 +104,27 @@ fn start(number: i64) -> Timestamp {
 }
 
 fn count(minute: &mut UsageMinute, sample: &Sample) {
-    let Sample { behind_the_scenes, error, latency, input_tokens, output_tokens, cost_micros, guard_blocks, pii, injections, violations } =
-        *sample;
+    let Sample {
+        behind_the_scenes,
+        error,
+        latency,
+        input_tokens,
+        output_tokens,
+        cost_micros,
+        guard_blocks,
+        pii,
+        injections,
+        violations,
+        audited,
+        retrieved,
+        cited,
+    } = *sample;
     if !behind_the_scenes {
         minute.requests += 1;
         minute.errors += i64::from(error);
         let latency = i64::try_from(latency.as_millis()).unwrap_or(i64::MAX);
         minute.latency_histogram[UsageMinute::bucket(latency)] += 1;
+        minute.latency_ms = minute.latency_ms.saturating_add(latency);
     }
     for (sum, more) in [
         (&mut minute.input_tokens, input_tokens),
@@ -115,6 +134,9 @@ fn count(minute: &mut UsageMinute, sample: &Sample) {
         (&mut minute.pii, pii),
         (&mut minute.injections, injections),
         (&mut minute.violations, violations),
+        (&mut minute.audited, audited),
+        (&mut minute.retrieved, retrieved),
+        (&mut minute.cited, cited),
     ] {
         *sum = sum.saturating_add_unsigned(more);
     }
@@ -151,6 +173,7 @@ mod tests {
             output_tokens: 6,
             cost_micros: 14,
             latency_histogram: vec![0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+            latency_ms: 160,
             guard_blocks: 1,
             pii: 2,
             ..UsageMinute::empty(at("10:00:00"), "openai", "a")

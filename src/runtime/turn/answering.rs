@@ -1,13 +1,13 @@
 //! The rounds of a turn: the model is asked, the tools that it calls are called, and it is asked
 //! again with what came of them, until it answers or a budget ends.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use futures::stream::{FuturesUnordered, StreamExt};
 use serde_json::Value;
 use slipway_database::{NewMessage, StoredMessage};
-use slipway_guards::{Block, Side, Spent, StreamItem};
+use slipway_guards::{Action, Block, Guards, Hold, Ruled, Side, Spent, StreamItem};
 use slipway_models::{Content, Fault, Message, Piece, Role, ToolCall, ToolResult};
 use slipway_tools::Context;
 use tokio::sync::mpsc;
@@ -19,7 +19,7 @@ use super::parts::Parts;
 use super::prompt::{self, Known, Prompt};
 use super::retrieval::Findings;
 use super::{Order, Said};
-use crate::agent::Agent;
+use crate::agent::{Agent, judge};
 use crate::knowledge;
 use crate::record::{self, TurnRecord};
 use crate::settings::Strategy;
@@ -27,6 +27,10 @@ use crate::settings::Strategy;
 /// How many tools run at once in one turn, and what one answer of a model may ask for.
 const MAX_PARALLEL_CALLS: usize = 16;
 const MAX_CALLS: usize = 64;
+/// Of an answer that is held back, in bytes; a longer one ends there. No model answers at such length.
+const MAX_HELD_BYTES: usize = 1 << 20;
+/// How much of an answer that was held back goes in one event.
+const RELEASED_BYTES: usize = 16 * 1024;
 
 /// What a turn came to: the answer, what failed, and what the conversation keeps.
 pub(super) struct Outcome {
@@ -49,9 +53,18 @@ pub(super) struct Answering<'a> {
     partial: &'a Mutex<String>,
     pub(super) record: TurnRecord,
     pub(super) findings: Findings,
+    /// Those that the turn began with.
+    pub(super) guards: Arc<Guards>,
     guard: Option<slipway_guards::GuardStream>,
+    /// The answer so far, where something may block it: nobody hears of it, and nothing of it is written down, before all of it was judged.
+    held: Option<String>,
+    /// How many rounds have words in it.
+    spoken_rounds: u32,
     /// What was blocked in the answer, in words for the caller.
     blocked: Option<String>,
+    /// As it was judged before the turn.
+    tokens_in_prompt: u64,
+    budget_hold: Hold,
     /// What the model said and what its tools answered, in order.
     said: Vec<Message>,
     deadline: Instant,
@@ -68,6 +81,7 @@ struct Round {
 impl<'a> Answering<'a> {
     pub(super) fn new(
         agent: &'a Agent,
+        guards: Arc<Guards>,
         order: &'a Order,
         history: Vec<StoredMessage>,
         listener: &'a mpsc::Sender<TurnEvent>,
@@ -79,23 +93,43 @@ impl<'a> Answering<'a> {
             history,
             listener,
             partial,
-            record: agent.recorder.turn(order.inbound(), order.said.conversation(), &order.trace_id),
+            record: {
+                let conversation = order.said.conversation();
+                let is_stored = conversation.is_some() && agent.store.persists();
+                agent.recorder.turn(order.inbound(), conversation, &order.trace_id, Arc::clone(&guards), is_stored)
+            },
             findings: Findings::default(),
-            guard: (!agent.guards.is_empty()).then(|| agent.guards.stream()),
+            guard: (!guards.is_empty()).then(|| guards.stream()),
+            held: guards.may_block_answers().then(String::new),
+            guards,
+            spoken_rounds: 0,
             blocked: None,
+            tokens_in_prompt: 0,
+            budget_hold: Hold::default(),
             said: Vec::new(),
             deadline: Instant::now() + agent.budget.time,
         }
     }
 
-    /// Asks the model until it has answered.
+    /// What was found before the turn: the size of its prompt, and the part of the day's budget that it holds.
+    pub(super) fn hold(&mut self, tokens_in_prompt: u64, budget_hold: Hold) {
+        (self.tokens_in_prompt, self.budget_hold) = (tokens_in_prompt, budget_hold);
+    }
+
+    /// Asks the model until it has answered, and gives out what was held back.
     pub(super) async fn work(&mut self) -> Result<Stop, Fault> {
+        let stop = self.rounds().await?;
+        self.release().await;
+        Ok(if self.blocked.is_some() { Stop::Guard } else { stop })
+    }
+
+    async fn rounds(&mut self) -> Result<Stop, Fault> {
         if let Some(id) = self.order.said.conversation() {
             self.agent.background.outdated(id);
         }
         let tools = match self.agent.strategy {
             Strategy::Simple => Vec::new(),
-            Strategy::React => self.agent.tool_specs().await,
+            Strategy::React => self.agent.offered_tools(&self.guards).await,
         };
         let newest = self.order.said.newest();
         let (memories, found) = tokio::join!(self.agent.recall(&newest, &self.record), self.retrieve());
@@ -111,9 +145,18 @@ impl<'a> Answering<'a> {
                 // Out of rounds: the model answers with what it has.
                 prompt.request.tools.clear();
             }
+            if let Some(left) = self.tokens_left() {
+                if left == 0 {
+                    return Ok(Stop::TokenBudget);
+                }
+                prompt.request.max_output_tokens = Some(prompt.request.max_output_tokens.map_or(left, |most| most.min(left)));
+            }
             let answer = self.ask(&prompt).await?;
             if self.blocked.is_some() {
                 return Ok(Stop::Guard);
+            }
+            if self.is_full() {
+                return Ok(Stop::MaxTokens);
             }
             // A model without tools that calls one all the same has answered.
             if prompt.request.tools.is_empty() || answer.calls.is_empty() {
@@ -129,6 +172,12 @@ impl<'a> Answering<'a> {
             prompt = prompt::next(self.agent, prompt, self.said.last_chunk::<2>()).await?;
         }
         Ok(Stop::MaxRounds)
+    }
+
+    /// The tokens that policies leave for the rest of the answer.
+    fn tokens_left(&self) -> Option<u32> {
+        let left = self.guards.tokens_left(self.tokens_in_prompt)?;
+        Some(u32::try_from(left.saturating_sub(self.record.used().output_tokens)).unwrap_or(u32::MAX))
     }
 
     /// One question to the model; its words are passed on as they come.
@@ -158,12 +207,13 @@ impl<'a> Answering<'a> {
                     return Err(fault);
                 }
             }
-            if self.blocked.is_some() {
+            if self.blocked.is_some() || self.is_full() {
                 break;
             }
         }
         let mut content = Vec::new();
         if !round.text.is_empty() {
+            self.spoken_rounds += 1;
             content.push(Content::Text { text: round.text.clone() });
         }
         content.extend(round.calls.iter().cloned().map(Content::ToolCall));
@@ -187,6 +237,14 @@ impl<'a> Answering<'a> {
         loop {
             while running.len() < MAX_PARALLEL_CALLS {
                 let Some((index, call)) = waiting.next() else { break };
+                let ruled = self.agent.rules_of_tool(&self.guards, &call.name).await;
+                for ruled in &ruled {
+                    self.guard(Guarded::ruled(ruled)).await;
+                }
+                if let Some(block) = Ruled::block(&ruled) {
+                    results[index].content = format!("The call was withheld: {}", block.message);
+                    continue;
+                }
                 let shown = match self.guard_call(&call).await {
                     Ok(shown) => shown,
                     Err(block) => {
@@ -238,11 +296,11 @@ impl<'a> Answering<'a> {
     /// What the model says to a tool is looked at like what it says to a person. The arguments as others may see
     /// them: the tool gets those that were meant.
     async fn guard_call(&mut self, call: &ToolCall) -> Result<Value, Block> {
-        if self.agent.guards.is_empty() {
+        if self.guards.is_empty() {
             return Ok(call.arguments.clone());
         }
         let text = call.arguments.to_string();
-        let verdict = self.agent.judge(Side::Output, &text).await;
+        let verdict = judge(&self.guards, Side::Output, &text).await;
         for finding in &verdict.findings {
             self.guard(Guarded::finding(finding, Side::Output)).await;
         }
@@ -251,11 +309,11 @@ impl<'a> Answering<'a> {
 
     /// What a tool brings in is looked at like what a person says.
     pub(super) async fn guard_result(&mut self, result: &mut ToolResult) {
-        if self.agent.guards.is_empty() {
+        if self.guards.is_empty() {
             return;
         }
         let content = std::mem::take(&mut result.content);
-        let verdict = self.agent.judge(Side::Input, &content).await;
+        let verdict = judge(&self.guards, Side::Input, &content).await;
         for finding in &verdict.findings {
             self.guard(Guarded::finding(finding, Side::Input)).await;
         }
@@ -285,7 +343,7 @@ impl<'a> Answering<'a> {
     async fn pass_rest(&mut self) {
         if let Some(mut guard) = self.guard.take() {
             self.pass_guarded(guard.finish()).await;
-            self.guard = Some(self.agent.guards.stream());
+            self.guard = Some(self.guards.stream());
         }
     }
 
@@ -300,9 +358,41 @@ impl<'a> Answering<'a> {
     }
 
     async fn tell(&mut self, text: String) {
+        if let Some(held) = &mut self.held {
+            return held.push_str(&text);
+        }
         self.partial().push_str(&text);
         // Nobody listens any more: the turn goes on all the same.
         let _ = self.listener.send(TurnEvent::Text(text)).await;
+    }
+
+    fn is_full(&self) -> bool {
+        self.held.as_ref().is_some_and(|held| held.len() > MAX_HELD_BYTES)
+    }
+
+    /// Gives out the answer that was held back, unless it is blocked. Rounds were judged one by one: what is said across them is found here.
+    async fn release(&mut self) {
+        let Some(held) = self.held.take().filter(|_| self.blocked.is_none()) else { return };
+        let text = if self.spoken_rounds > 1 {
+            let guards = Arc::clone(&self.guards);
+            let verdict = judge(&guards, Side::Output, &held).await;
+            if let Some(block) = verdict.blocked {
+                for finding in verdict.findings.iter().filter(|finding| finding.action == Action::Block) {
+                    self.guard(Guarded::finding(finding, Side::Output)).await;
+                }
+                self.blocked = Some(block.message);
+                return;
+            }
+            verdict.text.into_owned()
+        } else {
+            held
+        };
+        let mut rest = &*text;
+        while !rest.is_empty() {
+            let (piece, later) = rest.split_at(rest.floor_char_boundary(RELEASED_BYTES));
+            self.tell(piece.to_owned()).await;
+            rest = later;
+        }
     }
 
     fn partial(&self) -> std::sync::MutexGuard<'a, String> {
@@ -326,7 +416,11 @@ impl<'a> Answering<'a> {
             None => text,
         };
         let spent = self.spent(took);
-        self.agent.guards.after(&spent).iter().for_each(|breach| self.record.guard(&Guarded::breach(breach, Side::Output)));
+        self.guards.after(&spent).iter().for_each(|breach| self.record.guard(&Guarded::breach(breach, Side::Output)));
+        drop(std::mem::take(&mut self.budget_hold));
+        if !self.agent.knowledge.is_empty() && !matches!(stop, Stop::Failed | Stop::Guard | Stop::Cancelled) {
+            self.record.answered_from_knowledge(!self.findings.passages.is_empty());
+        }
         let transcript = self.transcript(&content, stop);
         let usage = self.record.used();
         self.record.finish(stop, failure.as_ref().map(|fault| fault.kind().name()), &content, took);
@@ -336,19 +430,35 @@ impl<'a> Answering<'a> {
 
     /// What was held back when the turn was cut off belongs to what is kept of it.
     fn take_rest(&mut self) {
+        let mut rest = String::new();
         for out in self.guard.take().map(|mut guard| guard.finish()).into_iter().flatten() {
             match out {
-                StreamItem::Text(text) => self.partial().push_str(&text),
+                StreamItem::Text(text) => rest.push_str(&text),
                 StreamItem::Finding(finding) => self.record.guard(&Guarded::finding(&finding, Side::Output)),
                 StreamItem::Blocked(block) => self.blocked = Some(block.message),
             }
+        }
+        let Some(mut held) = self.held.take() else { return self.partial().push_str(&rest) };
+        held.push_str(&rest);
+        let guards = Arc::clone(&self.guards);
+        let verdict = guards.check(Side::Output, &held);
+        match verdict.blocked.filter(|_| self.blocked.is_none()) {
+            Some(block) => {
+                for finding in verdict.findings.iter().filter(|finding| finding.action == Action::Block) {
+                    self.record.guard(&Guarded::finding(finding, Side::Output));
+                }
+                self.blocked = Some(block.message);
+            }
+            None if self.blocked.is_none() => self.partial().push_str(&verdict.text),
+            None => {}
         }
     }
 
     fn spent(&self, took: Duration) -> Spent {
         let (model, taken) = (&self.agent.model, self.record.used());
         let usd = self.agent.recorder.cost(model.provider(), model.id(), &taken).unwrap_or_default();
-        Spent { now: SystemTime::now(), tokens: taken.input_tokens + taken.output_tokens, usd, latency: took }
+        let tokens_in_prompt = self.tokens_in_prompt;
+        Spent { now: SystemTime::now(), tokens_in_prompt, tokens: taken.input_tokens + taken.output_tokens, usd, latency: took }
     }
 
     /// One message for the answer, with the calls that led to it. A turn that said nothing leaves nothing.
@@ -361,7 +471,7 @@ impl<'a> Answering<'a> {
         // What a guard withheld, and a call without its result, are not for later prompts.
         let answered = self.said.last().is_some_and(|message| !message.content.iter().any(|part| matches!(part, Content::ToolCall(_))));
         let whole = answered && matches!(stop, Stop::EndTurn | Stop::MaxTokens | Stop::MaxRounds);
-        let steps = if called && whole && self.agent.guards.is_empty() { self.said.clone() } else { Vec::new() };
+        let steps = if called && whole && self.guards.is_empty() { self.said.clone() } else { Vec::new() };
         // What a guard says in place of an answer has no sources.
         let sources = if stop == Stop::Guard { Vec::new() } else { self.findings.sources() };
         let parts = Parts { steps, sources }.write();

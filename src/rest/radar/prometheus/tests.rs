@@ -14,7 +14,7 @@ fn history() -> String {
     let mut text = String::new();
     let mut family = |name: &str, series: &[(&str, f64)]| {
         let kind = name.strip_suffix("_total").unwrap_or(name);
-        let _ = writeln!(text, "# TYPE {kind} {}", if kind == name { "untyped" } else { "counter" });
+        let _ = writeln!(text, "# TYPE {kind} {}", if kind == name { "unknown" } else { "counter" });
         for pod in ["helper-1", "helper-2", "idle-1"] {
             let agent = &pod[..pod.len() - 2];
             for (labels, each_minute) in series {

@@ -15,7 +15,7 @@ async fn what_rules_and_dashboards_ask_for_is_on_the_page() {
     meters.tool_call("weather", "error", 0.1);
     meters.retrieval("kb_docs", "error", 0.1);
     meters.guard("pii-detection", "mask", "email");
-    meters.violation("critical");
+    meters.violation("gp_topics", "blocked_topics", "output", true);
     meters.memory_extraction("ok");
     meters.evaluation_case("ok");
     meters.judge_call("ok", 0.1);

@@ -17,11 +17,6 @@ fn number(sample: &Value) -> f64 {
     sample["value"][1].as_str().and_then(|value| value.parse().ok()).unwrap_or(f64::NAN)
 }
 
-/// The only value that an expression has.
-fn value(prometheus: &Prometheus, expression: &str) -> f64 {
-    number(&prometheus.until(expression, |found| !found.is_empty())[0])
-}
-
 #[test]
 fn prometheus_takes_all_that_rules_and_dashboards_ask_for() {
     let model = model((64, 0), &[("", "The station is to the left.")]);
@@ -34,8 +29,9 @@ fn prometheus_takes_all_that_rules_and_dashboards_ask_for() {
         ("OPENAI_BASE_URL", &url),
         ("RUNTIME_GUARDS", guards),
     ]);
+    let said = json!({"message": "My address is ada@example.com. How do I get to the station?"});
     // Rates need a sample of before.
-    runtime.chat(&json!({"message": "hello"}));
+    runtime.chat(&said);
     let address = format!("127.0.0.1:{}", runtime.port());
     let folder = tempfile::tempdir().unwrap();
     // As often as is scraped.
@@ -45,7 +41,7 @@ fn prometheus_takes_all_that_rules_and_dashboards_ask_for() {
     let prometheus = Prometheus::start(&[target], &[&folder.path().join("rules.yaml")]);
     prometheus.until("slipway_runtime_turns_total", |found| found.iter().map(number).sum::<f64>() >= 1.0);
     for _ in 0..8 {
-        runtime.chat(&json!({"message": "My address is ada@example.com. How do I get to the station?"}));
+        runtime.chat(&said);
     }
     prometheus.until("slipway_runtime_turns_total", |found| found.iter().map(number).sum::<f64>() >= 9.0);
 
@@ -57,7 +53,8 @@ fn prometheus_takes_all_that_rules_and_dashboards_ask_for() {
         let name = line.split(['{', ' ']).next().unwrap();
         assert!(known.contains(name), "Prometheus has no {name}, which the page has; it has {known:?}");
     }
-    assert_eq!(value(&prometheus, "sum(scrape_samples_scraped)") as usize, page.lines().filter(|line| !line.starts_with('#')).count());
+    let samples = page.lines().filter(|line| !line.starts_with('#')).count().to_string();
+    prometheus.until("sum(scrape_samples_scraped)", |found| found.iter().any(|sample| sample["value"][1] == *samples));
 
     // Every rule is evaluated, and what is recorded is what was done.
     let evaluated = within(Duration::from_mins(1), "an evaluation of every rule", || {
@@ -80,7 +77,8 @@ fn prometheus_takes_all_that_rules_and_dashboards_ask_for() {
     ] {
         prometheus.until(&format!("{recorded}{turns}"), |found| found.iter().any(|sample| number(sample) > 0.0));
     }
-    assert_eq!(value(&prometheus, &format!("namespace_agent:slipway_runtime_turn_errors:ratio_rate5m{turns}")), 0.0);
+    let errors = format!("namespace_agent:slipway_runtime_turn_errors:ratio_rate5m{turns}");
+    prometheus.until(&errors, |found| found.iter().any(|sample| number(sample).abs() < 1e-9));
 
     // Every expression of every dashboard can be evaluated, and what was asked of the agent shows.
     let mut shown = BTreeSet::new();
