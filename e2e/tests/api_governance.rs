@@ -78,7 +78,10 @@ fn the_radar_counts_what_was_asked_and_what_failed() {
         let found = alerts.as_array().into_iter().flatten().find(|alert| alert["metric"] == "error_rate_pct").cloned();
         found.ok_or_else(|| format!("there should be an alert about errors: {alerts:#}"))
     });
-    assert!(alert["id"].as_str().is_some_and(|id| id.starts_with("al_")) && alert["value"].as_f64().is_some_and(|value| value > 5.0), "{alert:#}");
+    assert!(
+        alert["id"].as_str().is_some_and(|id| id.starts_with("al_")) && alert["value"].as_f64().is_some_and(|value| value > 5.0),
+        "{alert:#}"
+    );
     assert!(get("/radar/alerts").as_array().is_some_and(|alerts| alerts.contains(&alert)), "{alert:#}");
 }
 
@@ -135,7 +138,8 @@ fn a_scorecard_is_what_a_script_makes_of_the_rows() {
     let team = Team::new(&fresh("scorecard"));
     let developer = team.token("developer");
     let call = |method: &str, path: &str| api.call(method, path).token(&developer);
-    let agent = team.agent("helper", &json!({"modelId": "stub-script", "storage": "postgresql", "governance": {"riskProfile": "standard"}}));
+    let agent =
+        team.agent("helper", &json!({"modelId": "stub-script", "storage": "postgresql", "governance": {"riskProfile": "standard"}}));
     agent.ready();
     let cases = json!([{"input": GOOD, "expected_output": "all is well"}, {"input": "text no", "expected_output": "yes, of course"}]);
     call("POST", "/agents/helper/datasets").json(&json!({"name": "few", "cases": cases})).expect(201);
@@ -166,7 +170,10 @@ fn a_scorecard_is_what_a_script_makes_of_the_rows() {
     }
     for dimension in ["quality", "safety", "cost", "compliance"] {
         let (shown, wanted) = (&card[dimension], &expected[dimension]);
-        assert!(close(&shown["score"], &wanted["score"]) && shown["grade"] == wanted["grade"], "{dimension}: {shown:#}\nand not {wanted:#}");
+        assert!(
+            close(&shown["score"], &wanted["score"]) && shown["grade"] == wanted["grade"],
+            "{dimension}: {shown:#}\nand not {wanted:#}"
+        );
         let metrics = shown["metrics"].as_array().unwrap().iter().zip(wanted["metrics"].as_array().unwrap());
         for (shown, wanted) in metrics {
             let same = ["name", "value", "unit", "threshold", "score", "status"].iter().all(|field| close(&shown[field], &wanted[field]));
@@ -192,14 +199,18 @@ fn policies_are_written_by_admins_alone() {
         let token = team.token(role);
         api.call("GET", POLICIES).token(&token).expect(200);
         assert_eq!(api.call("GET", &path).token(&token).expect(200)["data"]["rules"], made["rules"], "{role}");
-        for (method, path, body) in [("POST", POLICIES, policy("1")), ("PUT", path.as_str(), policy("1")), ("DELETE", path.as_str(), Value::Null)] {
+        for (method, path, body) in
+            [("POST", POLICIES, policy("1")), ("PUT", path.as_str(), policy("1")), ("DELETE", path.as_str(), Value::Null)]
+        {
             let refused = api.call(method, path).token(&token).json(&body).send();
             assert_error(&format!("{role}: {method} {path}"), &format!("/api/v1{path}"), &refused, 403, "may not");
             assert!(refused.body.contains("guardrailpolicies"), "{refused:?}");
         }
     }
     let stranger = other.token("admin");
-    for (method, path) in [("GET", path.as_str()), ("PUT", path.as_str()), ("DELETE", path.as_str()), ("GET", "/radar"), ("GET", "/governance/scorecards")] {
+    for (method, path) in
+        [("GET", path.as_str()), ("PUT", path.as_str()), ("DELETE", path.as_str()), ("GET", "/radar"), ("GET", "/governance/scorecards")]
+    {
         let refused = api.call(method, path).token(&stranger).header("X-Team", &team.slug).json(&policy("1")).send();
         assert_error(&format!("a stranger: {method} {path}"), &format!("/api/v1{path}"), &refused, 403, "");
     }
@@ -207,7 +218,12 @@ fn policies_are_written_by_admins_alone() {
         assert_error(path, &format!("/api/v1{path}"), &api.call("GET", path).token(&admin).send(), 403, "");
     }
     assert_eq!(spec(), before, "nobody has changed it");
-    assert_eq!(api.call("GET", POLICIES).token(&stranger).expect(200)["data"].as_array().map(|found| found.iter().any(|one| one["slug"] == "short-answers")), Some(false));
+    assert_eq!(
+        api.call("GET", POLICIES).token(&stranger).expect(200)["data"]
+            .as_array()
+            .map(|found| found.iter().any(|one| one["slug"] == "short-answers")),
+        Some(false)
+    );
 
     let replaced = api.call("PUT", &path).token(&admin).json(&policy("1024")).expect(200)["data"].clone();
     assert_eq!(replaced["rules"][0]["value"], "1024");

@@ -212,7 +212,8 @@ impl<T> ListCache<T> {
     pub(crate) fn collect<R>(&self, namespace: Option<&str>, mut take: impl FnMut(&str, &str, &ListEntry<T>) -> Option<R>) -> Vec<R> {
         let lists = &self.read().of;
         let lists = lists.iter().filter(|(within, _)| namespace.is_none_or(|namespace| namespace == *within));
-        lists.flat_map(|(within, list)| list.items.iter().map(move |(name, item)| (within, name, item)))
+        lists
+            .flat_map(|(within, list)| list.items.iter().map(move |(name, item)| (within, name, item)))
             .filter_map(|(within, name, item)| take(within, name, item))
             .collect()
     }

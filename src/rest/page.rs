@@ -25,8 +25,12 @@ pub(crate) const PAGED: &[Parameter; 3] = &[
 ];
 
 /// The same of lists that may be of all teams.
-pub(crate) const SCOPED: &[Parameter; 4] =
-    &[PAGED[0], PAGED[1], PAGED[2], Parameter { name: SCOPE, about: "`all` for the agents of all teams, not only of one.", kind: "string" }];
+pub(crate) const SCOPED: &[Parameter; 4] = &[
+    PAGED[0],
+    PAGED[1],
+    PAGED[2],
+    Parameter { name: SCOPE, about: "`all` for the agents of all teams, not only of one.", kind: "string" },
+];
 
 const SCOPE: &str = "scope";
 const DEFAULT_LIMIT: usize = 100;

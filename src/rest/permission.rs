@@ -47,7 +47,7 @@ pub(crate) enum Permission {
     Team(Right),
     /// The same, or with this right on the one object that the body names. The handler asks for that.
     TeamOrNamed(Right),
-    /// The same, or with this right in the whole cluster if the call has `scope=all`.
+    /// Callers with this right in the call's team, or in the whole cluster if the call has `scope=all`.
     TeamOrAll(Right),
     /// Callers with this right in the whole cluster.
     Cluster(Right),

@@ -207,11 +207,8 @@ fn stored_url(found: Option<&ConfigMap>, name: &str) -> Option<String> {
 
 async fn answer(call: &Call, found: Option<&ConfigMap>) -> Result<Data<Config>, Error> {
     let installed = &call.context.settings.platform;
-    let config = Config {
-        mlflow_uri: mlflow(installed, found),
-        prometheus_url: prometheus(installed, found),
-        git: git::config(call, found).await?,
-    };
+    let config =
+        Config { mlflow_uri: mlflow(installed, found), prometheus_url: prometheus(installed, found), git: git::config(call, found).await? };
     Ok(Data::at(config, found.and_then(ResourceExt::resource_version)))
 }
 

@@ -11,6 +11,7 @@ mod view;
 use std::sync::Arc;
 
 use schemars::{Schema, SchemaGenerator, json_schema};
+use serde::Serialize;
 use slipway_cluster::Key;
 use slipway_database::AgentKey;
 use slipway_http::{Error, Reply};
@@ -21,7 +22,6 @@ use crate::call::Call;
 use crate::cluster_error;
 use crate::list_cache::ListEntry;
 use crate::page::{self, Selected};
-use crate::relay::from_database;
 
 pub(crate) use alerts::{PAGED, SCOPED, of_agent, open};
 pub(crate) use fleet::{Fleet, Reading, Snapshot};
@@ -33,9 +33,12 @@ use view::{AgentRadar, Overview};
 const AGENT_BYTES: u64 = 4096;
 
 /// The overview, with one page of agents.
+#[derive(Serialize)]
 pub(crate) struct OverviewPage {
-    overview: Overview,
+    data: Overview,
+    #[serde(skip_serializing_if = "Option::is_none")]
     next_cursor: Option<String>,
+    #[serde(skip)]
     version: u64,
 }
 
@@ -46,11 +49,7 @@ impl Answer for OverviewPage {
     }
 
     fn reply(self) -> Result<Reply, Error> {
-        let mut body = serde_json::json!({"data": self.overview});
-        if let Some(next) = self.next_cursor {
-            body["next_cursor"] = next.into();
-        }
-        versioned(Reply::json(&body)?, Some(self.version.to_string()))
+        versioned(Reply::json(&self)?, Some(self.version.to_string()))
     }
 }
 
@@ -62,7 +61,7 @@ pub(crate) async fn overview(mut call: Call) -> Result<OverviewPage, Error> {
     let snapshot = Fleet::snapshot(&context).await;
     let all = context.caches.agents.collect(namespace.as_deref(), |_, _, item| Some(view::figures(&snapshot, item)));
     let agents = items.iter().map(|item| AgentRadar::of(&snapshot, item)).collect();
-    Ok(OverviewPage { overview: Overview::of(&snapshot, &all, agents), next_cursor: next, version })
+    Ok(OverviewPage { data: Overview::of(&snapshot, &all, agents), next_cursor: next, version })
 }
 
 pub(crate) async fn get(call: Call) -> Result<Data<AgentRadar>, Error> {
@@ -73,8 +72,10 @@ pub(crate) async fn get(call: Call) -> Result<Data<AgentRadar>, Error> {
         && shown.has_usage()
     {
         // Tracks are many in all, and looked at one agent at a time.
-        let used = reader.readings().usage_by_run(&[agent_key(&key, &item)], snapshot.since()).await;
-        shown.set_tracks(used.map_err(from_database)?);
+        match reader.readings().usage_by_run(&[key_of(&key.namespace, &item)], snapshot.since()).await {
+            Ok(used) => shown.set_tracks(used),
+            Err(fault) => tracing::debug!(%fault, "tracks are not known"),
+        }
     }
     Ok(Data::new(shown))
 }
@@ -94,12 +95,7 @@ pub(crate) async fn find(call: &Call) -> Result<(Key, Arc<ListEntry<AgentState>>
 }
 
 /// How the database names an agent.
-fn agent_key(key: &Key, item: &ListEntry<AgentState>) -> AgentKey {
-    key_of(&key.namespace, item)
-}
-
 fn key_of(namespace: &str, item: &ListEntry<AgentState>) -> AgentKey {
     let team = namespace.strip_prefix("team-").unwrap_or(namespace);
     AgentKey { team: slipway_api::ids::team(team), agent_id: item.id.clone(), uid: item.data.uid.to_string() }
 }
-

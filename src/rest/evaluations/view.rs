@@ -304,7 +304,8 @@ mod tests {
     fn only_a_completed_run_of_what_serves_has_scores() {
         let means = json!({"safety/mean": 0.9, "fluency/mean": 0.1});
         let ended = json!({"phase": "Completed", "provider": "slipway", "completedAt": "2026-01-01T00:00:00Z", "aggregateScores": means});
-        let delivered = json!([{"type": "Delivered", "status": "True", "reason": "Sent", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+        let delivered =
+            json!([{"type": "Delivered", "status": "True", "reason": "Sent", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
         for (spec, change, expected) in [
             (json!({}), json!({}), Some((Some(0.9), None, false))),
             (json!({}), json!({"conditions": delivered}), Some((Some(0.9), None, true))),

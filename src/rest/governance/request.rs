@@ -3,6 +3,7 @@
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use slipway_api::guardrail_policy::{Operator, RuleType, Severity};
 use slipway_api::{GuardrailPolicySpec, guardrail_policy, names};
 use slipway_http::Error;
 
@@ -75,12 +76,30 @@ impl Replacement {
 /// Judged here as by the API server, which judges it again: whoever asks several replicas hears the same of each.
 fn read(given: Map<String, Value>) -> Result<GuardrailPolicySpec, Error> {
     let spec = fields::without_nulls(fields::to_resource(&GUARDRAIL_POLICY, Value::Object(given))?);
+    words(&spec)?;
     let spec: GuardrailPolicySpec =
         serde_json::from_value(spec).map_err(|error| Error::bad_request(format!("the body does not fit: {error}")))?;
     match spec.fault() {
         None => Ok(spec),
         Some(fault) => Err(Error::bad_request(fault)),
     }
+}
+
+/// That words are such as there are, with the field's name, which the parser does not say.
+fn words(spec: &Value) -> Result<(), Error> {
+    let known = |field: String, value: &Value, all: &[&str]| match value.as_str() {
+        Some(word) if !all.contains(&word) => Err(Error::bad_request(format!("{field}: must be one of {}", all.join(", ")))),
+        _ => Ok(()),
+    };
+    let severities: Vec<&str> = Severity::ALL.iter().map(|known| known.as_str()).collect();
+    let types: Vec<&str> = RuleType::ALL.iter().map(|known| known.as_str()).collect();
+    let operators: Vec<&str> = Operator::ALL.iter().map(|known| known.as_str()).collect();
+    known("severity".to_owned(), &spec["severity"], &severities)?;
+    for (at, rule) in spec["rules"].as_array().into_iter().flatten().enumerate() {
+        known(format!("rules[{at}].type"), &rule["type"], &types)?;
+        known(format!("rules[{at}].operator"), &rule["operator"], &operators)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -103,7 +122,10 @@ mod tests {
         let (name, spec) = with(&json!({"description": null})).unwrap();
         assert_eq!((&*name, &*spec.name, spec.severity.as_str(), spec.enabled), ("short-answers", "Short Answers", "critical", true));
         assert_eq!((spec.rules.len(), spec.rules[0].value.as_str(), spec.rollback), (1, "2048", false));
-        assert_eq!(with(&json!({"slug": "brief", "enabled": false})).map(|(name, spec)| (name, spec.enabled)), Ok(("brief".to_owned(), false)));
+        assert_eq!(
+            with(&json!({"slug": "brief", "enabled": false})).map(|(name, spec)| (name, spec.enabled)),
+            Ok(("brief".to_owned(), false))
+        );
     }
 
     #[test]
@@ -115,7 +137,7 @@ mod tests {
             (json!({"name": "Default"}), "stands for the four policies"),
             (json!({"slug": "x".repeat(64)}), "longer than 63"),
             (json!({"colour": 1}), "`colour`"),
-            (json!({"severity": "fatal"}), "`critical`"),
+            (json!({"severity": "fatal"}), "severity: must be one of warning, critical"),
             (json!({"severity": null}), "severity"),
             (json!({"rules": []}), "rules: must have 1 to 16"),
             (json!({"rules": {}}), "rules: must be of type array"),
@@ -125,7 +147,8 @@ mod tests {
             (rule("allowed_models", "contains", json!("openai:*")), "takes in"),
             (rule("max_tokens", "lt", json!("many")), "rules[0].value: "),
             (rule("max_tokens", "lt", json!(4096)), "rules[0].value: must be of type string"),
-            (rule("max_weight", "lt", json!("1")), "max_weight"),
+            (rule("max_weight", "lt", json!("1")), "rules[0].type: must be one of max_tokens, "),
+            (rule("max_tokens", "eq", json!("1")), "rules[0].operator: must be one of lt, "),
             (rule("blocked_topics", "contains", json!("é".repeat(1025))), "2048"),
             (json!({"rollback": true}), "rollback: "),
         ] {

@@ -130,7 +130,8 @@ mod tests {
     use super::*;
 
     fn policy(status: &Value) -> GuardrailPolicy {
-        let metadata = json!({"name": "no-advice", "namespace": "team-a", "resourceVersion": "7", "creationTimestamp": "2026-01-01T00:00:00Z"});
+        let metadata =
+            json!({"name": "no-advice", "namespace": "team-a", "resourceVersion": "7", "creationTimestamp": "2026-01-01T00:00:00Z"});
         let rule = json!({"type": "blocked_topics", "operator": "contains", "value": "dosage"});
         let spec = json!({"name": "No Advice", "severity": "critical", "rules": [rule]});
         serde_json::from_value(json!({"metadata": metadata, "spec": spec, "status": status})).unwrap()

@@ -9,18 +9,19 @@ use slipway_http::{Error, Reply};
 
 use super::{find, key_of};
 use crate::agents::{AgentState, Alerting};
-use crate::answer::Answer;
+use crate::answer::{Answer, versioned};
 use crate::call::Call;
 use crate::list_cache::ListEntry;
 use crate::page::{self, Selected};
 use crate::relay::from_database;
 use crate::route::Parameter;
 
+const LIMIT_MAX: u32 = 500;
 /// Memory charged for each agent that the database is asked about.
 const KEY_BYTES: u64 = 512;
 
 pub(crate) const PAGED: &[Parameter; 2] = &[
-    Parameter { name: "limit", about: "How many at most, 1 to 200. Default 100.", kind: "integer" },
+    Parameter { name: "limit", about: "How many at most, 1 to 500; a page has no more than 200. Default 100.", kind: "integer" },
     Parameter { name: "cursor", about: "Where to go on: next_cursor of the page before.", kind: "string" },
 ];
 pub(crate) const SCOPED: &[Parameter; 3] = &[PAGED[0], PAGED[1], page::SCOPED[3]];
@@ -96,6 +97,9 @@ pub(crate) struct Alerts {
     data: Vec<AlertView>,
     #[serde(skip_serializing_if = "Option::is_none")]
     next_cursor: Option<String>,
+    /// The version of the agents.
+    #[serde(skip)]
+    version: u64,
 }
 
 impl Answer for Alerts {
@@ -104,7 +108,7 @@ impl Answer for Alerts {
     }
 
     fn reply(self) -> Result<Reply, Error> {
-        Reply::json(&self)
+        versioned(Reply::json(&self)?, Some(self.version.to_string()))
     }
 }
 
@@ -114,32 +118,42 @@ pub(crate) async fn open(mut call: Call) -> Result<Alerts, Error> {
     let context = call.context.clone();
     let agents = &context.caches.agents;
     if context.database.is_none() {
-        let Selected { items, next, .. } = page::select(&mut call, agents, namespace.as_deref(), |_, item| item.data.alerting.is_some()).await?;
-        return Ok(Alerts { data: items.iter().filter_map(|item| AlertView::told(item)).collect(), next_cursor: next });
+        let Selected { items, next, version } =
+            page::select(&mut call, agents, namespace.as_deref(), |_, item| item.data.alerting.is_some()).await?;
+        return Ok(Alerts { data: items.iter().filter_map(|item| AlertView::told(item)).collect(), next_cursor: next, version });
     }
+    let version = page::wait_for_caller_version(&call, agents).await?;
     let mut keys = agents.collect(namespace.as_deref(), |namespace, _, item| Some(key_of(namespace, item)));
     keys.truncate(MAX_AGENTS);
-    list(call, keys).await
+    list(call, keys, version).await
 }
 
 /// The open alerts of one agent.
-pub(crate) async fn of_agent(call: Call) -> Result<Alerts, Error> {
+pub(crate) async fn of_agent(mut call: Call) -> Result<Alerts, Error> {
+    let version = page::wait_for_caller_version(&call, &call.context.caches.agents).await?;
     let (key, item) = find(&call).await?;
     if call.context.database.is_none() {
-        return Ok(Alerts { data: AlertView::told(&item).into_iter().collect(), next_cursor: None });
+        let _ = limits(&mut call)?;
+        return Ok(Alerts { data: AlertView::told(&item).into_iter().collect(), next_cursor: None, version });
     }
-    list(call, vec![key_of(&key.namespace, &item)]).await
+    list(call, vec![key_of(&key.namespace, &item)], version).await
 }
 
-async fn list(mut call: Call, keys: Vec<AgentKey>) -> Result<Alerts, Error> {
-    let limit = call.query.number("limit", 100, 1..=MOST_LISTED)?;
+/// The length of a page, and where it begins. Takes the query.
+fn limits(call: &mut Call) -> Result<(u32, Option<String>), Error> {
+    let limit = call.query.number("limit", 100, 1..=LIMIT_MAX)?.min(MOST_LISTED);
     let cursor = call.query.text("cursor");
     std::mem::take(&mut call.query).end()?;
+    Ok((limit, cursor))
+}
+
+async fn list(mut call: Call, keys: Vec<AgentKey>, version: u64) -> Result<Alerts, Error> {
+    let (limit, cursor) = limits(&mut call)?;
     let Some(reader) = &call.context.database else {
         return Err(Error::unavailable("this API has no connection to the database, without which no alerts are kept"));
     };
     call.slot.charge(KEY_BYTES * keys.len() as u64)?;
     let page = reader.readings().alerts(&keys, true, limit, cursor.as_deref()).await.map_err(from_database)?;
     let data = page.items.iter().map(AlertView::of).collect();
-    Ok(Alerts { data, next_cursor: page.next_cursor })
+    Ok(Alerts { data, next_cursor: page.next_cursor, version })
 }

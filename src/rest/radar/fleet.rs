@@ -310,11 +310,7 @@ fn granted<T>(read: Result<T, Fault>) -> Result<Option<T>, Fault> {
 /// What is known of an agent that has done nothing: that it has done nothing, if that is where it would be written.
 fn empty(asked: &Asked) -> Reading {
     let none = || Usage { latency: vec![0; LATENCY_BUCKETS], cost_micros: Some(0), ..Usage::default() };
-    Reading {
-        usage: asked.is_recorded.then(none),
-        alerts: Some(Vec::new()),
-        ..Reading::default()
-    }
+    Reading { usage: asked.is_recorded.then(none), alerts: Some(Vec::new()), ..Reading::default() }
 }
 
 /// Adds the newest open alerts.
@@ -371,5 +367,36 @@ async fn counted(context: &Context, snapshot: &mut Snapshot) {
                 day.agents.into_iter().map(|((namespace, name), usage)| (ids::agent(&namespace, &name), reading(usage))).collect();
         }
         Err(why) => snapshot.trouble = Some(why),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ten_thousand_agents_take_sixteen_mebibytes_and_their_alerts_eight() {
+        // An id, a UID, and the buckets of latency lie beside the reading itself.
+        let reading = size_of::<(String, Reading)>() + 64 + 64 + LATENCY_BUCKETS * 8;
+        // A third of a map's places may be free.
+        assert!(10_000 * reading * 2 <= 16 << 20, "{reading} bytes");
+        let alert = size_of::<Alert>() + MESSAGE_BYTES_MAX + MAX_TRACES * 64 + 8 * 64;
+        assert!(ALERTS_MAX * alert <= 8 << 20, "{alert} bytes");
+    }
+
+    #[test]
+    fn a_recent_run_counts_before_samples_and_an_old_one_after() {
+        let now = Timestamp::from_second(1_800_000_000).unwrap();
+        let sample = Some(Score { mean: 0.5, source: Source::Slipway });
+        for (hours, sampled, safety, source) in
+            [(1, sample, 0.9, Source::Mlflow), (25, sample, 0.5, Source::Slipway), (25, None, 0.9, Source::Mlflow)]
+        {
+            let ended = Timestamp::from_second(now.as_second() - hours * 3600).unwrap();
+            let run = RunScores { ended, safety: Some(0.9), relevance_to_query: None, correctness: Some(0.7), is_delivered: true };
+            let mut reading = Reading { safety: sampled, relevance_to_query: sampled, ..Reading::default() };
+            reading.take_scores(&run, now);
+            assert_eq!(reading.safety, Some(Score { mean: safety, source }), "{hours} h");
+            assert_eq!((reading.relevance_to_query, reading.correctness.map(|score| score.mean)), (sampled, Some(0.7)), "{hours} h");
+        }
     }
 }

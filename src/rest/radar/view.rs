@@ -224,6 +224,7 @@ impl AgentRadar {
             ("uptime_pct", uptime_pct.is_some()),
             ("last_seen", last_seen.is_some()),
             ("requests_24h", used.requests_24h.is_some()),
+            ("errors_24h", used.errors_24h.is_some()),
             ("unknown_24h", used.unknown_24h.is_some()),
             ("avg_latency_ms", used.avg_latency_ms.is_some()),
             ("p95_latency_ms", used.p95_latency_ms.is_some()),

@@ -52,7 +52,10 @@ async fn a_policy_is_made_replaced_listed_and_deleted() {
         assert_eq!(call(&api, Method::PUT, &path, Some(body())).await.status, 200);
     }
     let violator = json!({"agent": "helper", "rule": "max_tokens", "count": 2, "blocked": 2});
-    api.cluster.set(&format!("{STORED}/short-answers"), json!({"status": {"agents": 1, "violations": {"total": 2, "blocked": 2}, "violators": [violator]}}));
+    api.cluster.set(
+        &format!("{STORED}/short-answers"),
+        json!({"status": {"agents": 1, "violations": {"total": 2, "blocked": 2}, "violators": [violator]}}),
+    );
     let shown = call(&api, Method::GET, "/governance/policies/short-answers", None).await;
     assert_eq!((&shown.body["data"]["violations"]["total"], &shown.body["data"]["violators"][0]["count"]), (&json!(2), &json!(2)));
     let version = shown.headers["x-resource-version"].to_str().unwrap();
@@ -78,7 +81,7 @@ async fn a_policy_with_a_fault_is_not_written() {
         for (change, words) in [
             (json!({"rules": [{"type": "max_tokens", "operator": "contains", "value": "1"}]}), "rules[0].operator: max_tokens"),
             (json!({"rules": tokens("0")}), "rules[0].value: max_tokens"),
-            (json!({"rules": [{"type": "max_weight", "operator": "lt", "value": "1"}]}), "max_weight"),
+            (json!({"rules": [{"type": "max_weight", "operator": "lt", "value": "1"}]}), "rules[0].type"),
             (json!({"severity": "fatal"}), "severity"),
             (json!({"colour": "red"}), "there is no field `colour`"),
         ] {

@@ -71,7 +71,12 @@ fn key(api: &Api, name: &str, id: &str) -> AgentKey {
 }
 
 fn metric<'a>(dimension: &'a Value, name: &str) -> &'a Value {
-    dimension["metrics"].as_array().unwrap().iter().find(|metric| metric["name"] == name).unwrap_or_else(|| panic!("no {name}: {dimension}"))
+    dimension["metrics"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|metric| metric["name"] == name)
+        .unwrap_or_else(|| panic!("no {name}: {dimension}"))
 }
 
 #[tokio::test]
@@ -107,19 +112,33 @@ async fn without_a_database_only_the_cluster_is_known() {
     }
     let alerts = get(&api, "/radar/alerts").await.body["data"].clone();
     assert_eq!((alerts.as_array().unwrap().len(), &alerts[0]["agent_id"], &alerts[0]["severity"]), (1, &json!(down), &json!("critical")));
-    assert_eq!((&alerts[0]["metric"], &alerts[0]["value"], &alerts[0]["created_at"]), (&json!("minutes_down"), &Value::Null, &json!("2026-01-02T00:00:00Z")));
+    assert_eq!(
+        (&alerts[0]["metric"], &alerts[0]["value"], &alerts[0]["created_at"]),
+        (&json!("minutes_down"), &Value::Null, &json!("2026-01-02T00:00:00Z"))
+    );
     assert_eq!(get(&api, "/radar/down/alerts").await.body["data"], alerts);
     assert_eq!(get(&api, "/radar/fine/alerts").await.body["data"], json!([]));
     assert_eq!(get(&api, "/radar/down").await.body["data"]["alerts"], alerts);
 
     let card = get(&api, "/governance/scorecards/fine").await.body["data"].clone();
-    assert_eq!((&card["overall"], &card["grade"], &card["coverage"], &card["data_source"]), (&Value::Null, &Value::Null, &json!(0.0), &json!("slipway")));
+    assert_eq!(
+        (&card["overall"], &card["grade"], &card["coverage"], &card["data_source"]),
+        (&Value::Null, &Value::Null, &json!(0.0), &json!("slipway"))
+    );
     assert!(card["not_measured"].as_array().unwrap().len() >= 13 && card["cost"]["score"].is_null(), "{card}");
     assert_eq!(get(&api, "/governance/scorecards?search=fine").await.body["data"].as_array().unwrap().len(), 1);
     for missing in ["/radar/nobody", "/radar/nobody/alerts", "/governance/scorecards/ag_0123456789abcdef0123", "/radar/No.Name"] {
         assert_eq!(get(&api, missing).await.status, 404, "{missing}");
     }
-    for wrong in ["/radar?limit=0", "/radar?scope=world", "/radar?scpoe=all", "/radar/fine?limit=1", "/radar/alerts?cursor=x", "/governance/scorecards?cursor=x"] {
+    for wrong in [
+        "/radar?limit=0",
+        "/radar?scope=world",
+        "/radar?scpoe=all",
+        "/radar/fine?limit=1",
+        "/radar/alerts?cursor=x",
+        "/radar/fine/alerts?limit=501",
+        "/governance/scorecards?cursor=x",
+    ] {
         assert_eq!(get(&api, wrong).await.status, 400, "{wrong}");
     }
 }
@@ -162,15 +181,27 @@ async fn the_radar_shows_what_was_recorded_of_this_agent() {
 
     let one = get(&api, &format!("/radar/{helper}")).await.body["data"].clone();
     let metrics = &one["metrics"];
-    assert_eq!((&metrics["requests_24h"], &metrics["errors_24h"], &metrics["tokens_24h"]), (&json!(110), &json!(9), &json!(110_000)), "{one}");
+    assert_eq!(
+        (&metrics["requests_24h"], &metrics["errors_24h"], &metrics["tokens_24h"]),
+        (&json!(110), &json!(9), &json!(110_000)),
+        "{one}"
+    );
     assert_eq!((&metrics["error_rate_pct"], &metrics["estimated_cost_usd"]), (&json!(8.18), &json!(2.2)), "{one}");
     // (90 × 400 + 10 × 2500 + 10 × 20) / 110, which the runtimes have counted.
     assert_eq!((&metrics["avg_latency_ms"], &metrics["active_conversations"]), (&json!(556.36), &json!(0)), "{one}");
     let p95 = metrics["p95_latency_ms"].as_f64().unwrap();
     assert!((2_000.0..=3_000.0).contains(&p95), "{one}");
-    assert_eq!((&one["uptime_pct"], &one["status"], &one["data_source"]), (&json!(100.0), &json!("degraded"), &json!("slipway")), "errors are many");
+    assert_eq!(
+        (&one["uptime_pct"], &one["status"], &one["data_source"]),
+        (&json!(100.0), &json!("degraded"), &json!("slipway")),
+        "errors are many"
+    );
     let tracks = |name: &str| (one["tracks"][name]["requests_24h"].as_i64(), one["tracks"][name]["errors_24h"].as_i64());
-    assert_eq!([tracks("stable"), tracks("canary"), tracks("other")], [(Some(90), Some(9)), (Some(10), Some(0)), (Some(10), Some(0))], "{one}");
+    assert_eq!(
+        [tracks("stable"), tracks("canary"), tracks("other")],
+        [(Some(90), Some(9)), (Some(10), Some(0)), (Some(10), Some(0))],
+        "{one}"
+    );
     assert_eq!((&one["alerts"][0]["id"], &one["alerts"][0]["trace_ids"]), (&json!(alert), &json!(["tr_1"])), "{one}");
     for path in ["/radar/alerts", "/radar/helper/alerts"] {
         let listed = get(&api, path).await.body["data"].clone();
@@ -184,7 +215,11 @@ async fn the_radar_shows_what_was_recorded_of_this_agent() {
         assert_eq!((&one["metrics"]["requests_24h"], &one["metrics"]["error_rate_pct"]), (&requests, &Value::Null), "{one}");
     }
     let all = get(&api, "/radar").await.body["data"].clone();
-    assert_eq!((&all["total_agents"], &all["total_requests_24h"], &all["total_cost_24h_usd"]), (&json!(4), &json!(110), &json!(2.2)), "{all}");
+    assert_eq!(
+        (&all["total_agents"], &all["total_requests_24h"], &all["total_cost_24h_usd"]),
+        (&json!(4), &json!(110), &json!(2.2)),
+        "{all}"
+    );
     let shown = all["agents"].as_array().unwrap().iter().find(|agent| agent["agent_id"] == json!(helper)).unwrap();
     assert_eq!((&shown["metrics"], &shown["updated_at"]), (&one["metrics"], &one["updated_at"]), "one snapshot serves all calls");
 }
@@ -214,7 +249,11 @@ async fn a_scorecard_is_made_of_usage_and_of_the_last_run() {
 
     let card = get(&api, "/governance/scorecards/helper").await.body["data"].clone();
     // (0.6 + 0.8) / 2 and 0.6; the citation rate was not measured.
-    assert_eq!((&card["quality"]["score"], &card["quality"]["grade"], &card["data_source"]), (&json!(65.0), &json!("D"), &json!("mlflow")), "{card}");
+    assert_eq!(
+        (&card["quality"]["score"], &card["quality"]["grade"], &card["data_source"]),
+        (&json!(65.0), &json!("D"), &json!("mlflow")),
+        "{card}"
+    );
     // 90, 100 − 10 blocked, 5 of 10, none of 2.
     assert_eq!((&card["safety"]["score"], &card["safety"]["grade"]), (&json!(82.5), &json!("B")), "{card}");
     // 1000 of 1500 tokens, 400 of 1000 ms, 2 of 5 US dollars.
@@ -222,7 +261,10 @@ async fn a_scorecard_is_made_of_usage_and_of_the_last_run() {
     // 2 of 4, and 100 %.
     assert_eq!((&card["compliance"]["score"], &card["compliance"]["grade"]), (&json!(75.0), &json!("C")), "{card}");
     let pii = metric(&card["safety"], "pii_detection_count");
-    assert_eq!((&pii["value"], &pii["score"], &pii["status"], &pii["source"]), (&json!(10.0), &json!(50.0), &json!("critical"), &json!("slipway")));
+    assert_eq!(
+        (&pii["value"], &pii["score"], &pii["status"], &pii["source"]),
+        (&json!(10.0), &json!(50.0), &json!("critical"), &json!("slipway"))
+    );
     assert_eq!(metric(&card["safety"], "safety/mean")["source"], "mlflow");
     assert_eq!(card["not_measured"], json!(["source_citation_rate"]));
     // 65 × 0.35 + 82.5 × 0.30 + 100 × 0.20 + 75 × 0.15
