@@ -174,6 +174,7 @@ async fn new_pods_wait_for_the_file_and_take_nobodys_turn() {
     assert!(has(&paths, "helper of deployments"), "{paths:?}");
     assert_eq!(controller.rollout.count(), (1, 0), "it has its turn");
     apply::leave_turn(&controller, &key);
+    let _requests = controller.requests.open();
     controller.changed(&Change::TeamPolicies(Key::new("", "a")));
     assert_eq!(controller.requests.depth(), 0, "nobody waits");
 }
