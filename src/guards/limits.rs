@@ -314,7 +314,6 @@ impl TurnCheck {
     /// How long to wait where the lease has no room; notes if it has to be asked for.
     fn look(&mut self, room: Room, limit: &Limit, lease: Asked) -> Option<Duration> {
         match (room, lease) {
-            (Room::Yes, _) => {}
             (Room::Low, _) => self.lease_is_low = true,
             (Room::No(wait), _) => return Some(wait),
             (Room::Unknown, Asked::NotYet) => self.lacks_lease = true,
@@ -324,7 +323,7 @@ impl TurnCheck {
                 self.lacks_lease = true;
                 self.blocked.get_or_insert_with(|| unknown(limit));
             }
-            (Room::Unknown, Asked::Failed) => {}
+            (Room::Yes, _) | (Room::Unknown, Asked::Failed) => {}
         }
         None
     }

@@ -29,8 +29,8 @@ impl Rules {
     }
 
     pub(crate) fn tool(&self, name: &str, origin: &str) -> Vec<Ruled> {
-        let denies = |names: &[String]| names.iter().any(|denied| denied == name || denied == origin);
-        let denied = self.denied_tools.iter().filter(|(names, _)| denies(names));
+        let names_it = |names: &[String]| names.iter().any(|listed| listed == name || listed == origin);
+        let denied = self.denied_tools.iter().filter(|(names, _)| names_it(names));
         denied.filter_map(|(_, demand)| Ruled::new(GuardName::DeniedTools, name, demand)).collect()
     }
 

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 /// For how long a lease may be used.
-const SPENDING_LEASE: Duration = Duration::from_secs(60);
+const SPENDING_LEASE: Duration = Duration::from_mins(1);
 const REQUESTS_LEASE: Duration = Duration::from_secs(5);
 /// So many slices of what is left of a day are handed out at once.
 const SLICES: f64 = 16.0;

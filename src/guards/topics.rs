@@ -48,8 +48,8 @@ impl Topics {
                 for phrase in if topic.words.is_empty() { &itself[..] } else { &topic.words[..] } {
                     let words = folded(phrase);
                     if words.is_empty() {
-                        let asker = topics.demand.policy.as_ref().map_or(String::new(), |asker| format!("policy `{}`: ", asker.policy));
-                        faults.push(format!("{asker}topic `{}`: `{phrase}` holds no word", topic.name));
+                        let whose = topics.demand.policy.as_ref().map_or(String::new(), |rule| format!("policy `{}`: ", rule.policy));
+                        faults.push(format!("{whose}topic `{}`: `{phrase}` holds no word", topic.name));
                         continue;
                     }
                     let Some(left) = room.checked_sub(words.len()) else {

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 use serde_json::{Value, json};
 use slipway_guards::{Action, Asked, Budget, GuardName, Guards, Policy, Ruled, Side, Spent, StreamItem};
 
-const ALL_GUARDS: &str = r#"["pii-detection", "secrets-scanner", "prompt-injection", "blocked-topics", "max-tokens", "rate-limit", "spend-limit"]"#;
+const ALL_GUARDS: &str =
+    r#"["pii-detection", "secrets-scanner", "prompt-injection", "blocked-topics", "max-tokens", "rate-limit", "spend-limit"]"#;
 
 fn policy(severity: &str, rules: &[(&str, &str, &str)]) -> Value {
     let rule = |(kind, operator, value): &(&str, &str, &str)| json!({"type": kind, "operator": operator, "value": value});
@@ -77,7 +78,9 @@ fn hostile_policies_are_refused_with_few_words() {
     }
     // A quarter of a million topics.
     let topics: Vec<String> = (0..16_u32)
-        .map(|rule| (0..400_u32).map(|topic| char::from_u32(0x4E00 + rule * 400 + topic).unwrap().to_string()).collect::<Vec<_>>().join(","))
+        .map(|rule| {
+            (0..400_u32).map(|topic| char::from_u32(0x4E00 + rule * 400 + topic).unwrap().to_string()).collect::<Vec<_>>().join(",")
+        })
         .collect();
     let rules: Vec<_> = topics.iter().map(|value| ("blocked_topics", "contains", value.as_str())).collect();
     let policies: Vec<_> = (0..3).map(|_| Policy::read(policy("critical", &rules)).unwrap()).collect();
@@ -88,7 +91,9 @@ fn hostile_policies_are_refused_with_few_words() {
 
 #[test]
 fn what_comes_before_a_turn_blocks_or_is_told() {
-    for (rule, broken) in [(("max_tokens", "lte", "5"), GuardName::MaxTokens), (("max_requests_per_minute", "lt", "1"), GuardName::RateLimit)] {
+    for (rule, broken) in
+        [(("max_tokens", "lte", "5"), GuardName::MaxTokens), (("max_requests_per_minute", "lt", "1"), GuardName::RateLimit)]
+    {
         for (severity, action) in [("critical", Action::Block), ("warning", Action::Warn)] {
             let turn = guards("", severity, &[rule]).before_turn(&budget(6));
             let [breach] = &turn.breaches[..] else { panic!("{rule:?}: {:?}", turn.breaches) };
@@ -144,7 +149,8 @@ fn a_needle_that_is_split_anywhere_is_found() {
             let mut items: Vec<_> = parts.iter().flat_map(|part| stream.push(part)).collect();
             items.extend(stream.finish());
             let blocked = items.iter().filter(|item| matches!(item, StreamItem::Blocked(block) if block.policy.is_some())).count();
-            let said: String = items.iter().filter_map(|item| if let StreamItem::Text(text) = item { Some(&**text) } else { None }).collect();
+            let said: String =
+                items.iter().filter_map(|item| if let StreamItem::Text(text) = item { Some(&**text) } else { None }).collect();
             assert!(blocked == 1 && !said.to_lowercase().contains("würfel"), "{parts:?}: {items:?}");
         }
     }
@@ -155,14 +161,11 @@ fn tools_and_models_are_those_that_the_policy_says() {
     let rules = [("denied_tools", "contains", "shell, github"), ("allowed_models", "in", "openai:gpt-4o, anthropic:*, llama3.2:1b")];
     for (severity, blocks) in [("critical", true), ("warning", false)] {
         let guards = guards("", severity, &rules);
-        for (name, origin, denied) in [
-            ("shell", "shell", true),
-            ("github_list", "github", true),
-            ("github_list", "github_list", false),
-            ("shell2", "shell2", false),
-        ] {
-            let ruled = guards.tool(name, origin);
-            assert_eq!((ruled.len(), Ruled::block(&ruled).is_some()), (usize::from(denied), denied && blocks), "{name} of {origin}");
+        for (name, origin, denied) in
+            [("shell", "shell", true), ("github_list", "github", true), ("github_list", "github_list", false), ("shell2", "shell2", false)]
+        {
+            let broken = guards.tool(name, origin);
+            assert_eq!((broken.len(), Ruled::block(&broken).is_some()), (usize::from(denied), denied && blocks), "{name} of {origin}");
         }
         for (provider, model, allowed) in [
             ("openai", "gpt-4o", true),
@@ -172,8 +175,8 @@ fn tools_and_models_are_those_that_the_policy_says() {
             ("openai", "openai:gpt-4o", true),
             ("open", "ai:gpt-4o", false),
         ] {
-            let ruled = guards.model(provider, model);
-            assert_eq!((ruled.is_empty(), Ruled::block(&ruled).is_some()), (allowed, !allowed && blocks), "{provider}:{model}");
+            let broken = guards.model(provider, model);
+            assert_eq!((broken.is_empty(), Ruled::block(&broken).is_some()), (allowed, !allowed && blocks), "{provider}:{model}");
         }
     }
 }
@@ -193,14 +196,19 @@ fn guards_that_are_required_are_switched_on_or_missed() {
     // The agent's own settings count.
     let own = r#"[{"name": "pii-detection", "kinds": ["phone"]}]"#;
     assert_eq!(found(&guards(own, "critical", &rule)), []);
-    let all = [("required_guards", "contains", "pii-detection,secrets-scanner,prompt-injection,blocked-topics,max-tokens,rate-limit,spend-limit")];
+    let all = [(
+        "required_guards",
+        "contains",
+        "pii-detection,secrets-scanner,prompt-injection,blocked-topics,max-tokens,rate-limit,spend-limit",
+    )];
     assert_eq!(guards(ALL_GUARDS, "warning", &all).lacking(), []);
     assert!(guards("", "critical", &all).has_budgets());
 }
 
 #[test]
 fn a_policy_that_is_switched_off_asks_for_nothing() {
-    let mut off = policy("critical", &[("blocked_topics", "contains", "cats"), ("max_tokens", "lt", "1"), ("denied_tools", "contains", "x")]);
+    let mut off =
+        policy("critical", &[("blocked_topics", "contains", "cats"), ("max_tokens", "lt", "1"), ("denied_tools", "contains", "x")]);
     off["enabled"] = json!(false);
     let guards = Guards::compile("", &[Policy::read(off).unwrap()]).unwrap();
     assert!(guards.is_empty() && guards.policies() == 0);

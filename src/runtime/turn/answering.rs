@@ -158,8 +158,9 @@ impl<'a> Answering<'a> {
             if self.is_full() {
                 return Ok(Stop::MaxTokens);
             }
-            // A model without tools that calls one all the same has answered.
-            if prompt.request.tools.is_empty() || answer.calls.is_empty() {
+            // A model without tools that calls one all the same has answered, unless policies denied it all of them: then it is told so.
+            let is_without = prompt.request.tools.is_empty() && (last || !self.may_be_denied());
+            if is_without || answer.calls.is_empty() {
                 return Ok(if last { Stop::MaxRounds } else { stop(answer.stop.as_ref()) });
             }
             let used = self.record.used();
@@ -172,6 +173,10 @@ impl<'a> Answering<'a> {
             prompt = prompt::next(self.agent, prompt, self.said.last_chunk::<2>()).await?;
         }
         Ok(Stop::MaxRounds)
+    }
+
+    fn may_be_denied(&self) -> bool {
+        self.agent.strategy == Strategy::React && self.guards.denies_tools()
     }
 
     /// The tokens that policies leave for the rest of the answer.

@@ -176,5 +176,5 @@ fn usage_of_a_running_agent_is_written_within_a_minute_or_so() {
     let runtime = replica(&postgres, &model, &policy("warning", &[("max_latency", "lt", "0.001")]), &[]);
     runtime.chat(&json!({"message": "Hi"}));
     let written = || postgres.psql("select coalesce(sum(count), 0) from slipway.policy_violations").trim() == "1";
-    within(Duration::from_secs(120), "a violation in the database", || written().then_some(()));
+    within(Duration::from_mins(2), "a violation in the database", || written().then_some(()));
 }

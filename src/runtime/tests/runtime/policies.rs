@@ -81,9 +81,9 @@ fn whole(policies: &[Value]) -> String {
     json!(policies).to_string()
 }
 
-fn violations(runtime: &Runtime, policy: &str, rule: &str, stage: &str, blocked: bool) -> f64 {
+fn violations(runtime: &Runtime, policy: &str, rule: &str, stage: &str, blocked: bool) -> Option<f64> {
     let labels = format!(r#"policy_violations_total{{policy="{policy}",rule="{rule}",stage="{stage}",blocked="{blocked}"}}"#);
-    runtime.metric(&labels).unwrap_or_default()
+    runtime.metric(&labels)
 }
 
 fn tokens(events: &[Value]) -> String {
@@ -125,7 +125,7 @@ fn not_a_byte_of_a_blocked_answer_reaches_anybody() {
     let (_, completed) = runtime.post("/v1/chat/completions", &asked);
     assert!(!completed.contains("MARKER") && completed.contains("content_filter"), "{completed}");
     let total = f64::from(turns) + 2.0;
-    assert_eq!(violations(&runtime, "gp_topics", "blocked_topics", "output", true), total);
+    assert_eq!(violations(&runtime, "gp_topics", "blocked_topics", "output", true), Some(total));
     assert_eq!(runtime.metric(r#"turns_total{outcome="blocked"}"#), Some(total));
     assert!(turns > 30, "{turns}");
 }
@@ -219,7 +219,7 @@ fn a_warning_reports_and_changes_nothing() {
     let expected = |side: &str| json!({"type": "guard", "guard": "blocked-topics", "action": "warn", "kind": "purple würfel", "side": side, "policy": "gp_topics"});
     assert_eq!(told, [&expected("input"), &expected("output")]);
     for stage in ["input", "output"] {
-        assert_eq!(violations(&runtime, "gp_topics", "blocked_topics", stage, false), 1.0, "{stage}");
+        assert_eq!(violations(&runtime, "gp_topics", "blocked_topics", stage, false), Some(1.0), "{stage}");
     }
 }
 
@@ -257,7 +257,7 @@ fn each_rule_before_the_model_refuses_when_critical_and_reports_when_warning() {
             assert!(head.starts_with(if blocked { status } else { "http/1.1 200" }), "{rule:?}: {head}{body}");
             assert_eq!(body.contains("Hello."), !blocked, "{rule:?}, {severity}: {body}");
             assert_eq!(body.contains("(policy gp_a)"), blocked, "{body}");
-            assert_eq!(violations(&runtime, "gp_a", rule.0, stage, blocked), 1.0, "{rule:?}, {severity}");
+            assert_eq!(violations(&runtime, "gp_a", rule.0, stage, blocked), Some(1.0), "{rule:?}, {severity}");
             let calls = runtime.metric(r#"model_calls_total{provider="openai",model="gpt-4o",outcome="ok"}"#);
             assert_eq!(calls, Some(f64::from(u8::from(!blocked))), "{rule:?}");
         }
@@ -274,7 +274,7 @@ fn what_is_found_after_an_answer_is_reported_whatever_the_severity() {
         let runtime = agent(&model, &[("RUNTIME_POLICIES", &whole(&[policy("gp_a", severity, &rules)]))]);
         assert_eq!(runtime.chat(&json!({"message": "Hi"}))["output"], "Hello.");
         for (rule, ..) in rules {
-            assert_eq!(violations(&runtime, "gp_a", rule, "limit", false), 1.0, "{rule}, {severity}");
+            assert_eq!(violations(&runtime, "gp_a", rule, "limit", false), Some(1.0), "{rule}, {severity}");
         }
         // What was spent stops the next turn of a critical policy.
         let (head, _) = runtime.post("/chat", r#"{"message": "Hi"}"#);
@@ -309,8 +309,8 @@ fn a_tool_that_is_denied_is_neither_offered_nor_called() {
             "{events:?}"
         );
     }
-    assert_eq!(violations(&denying, "gp_a", "denied_tools", "tool", true), 2.0);
-    assert_eq!(violations(&warning, "gp_a", "denied_tools", "tool", false), 2.0);
+    assert_eq!(violations(&denying, "gp_a", "denied_tools", "tool", true), Some(2.0));
+    assert_eq!(violations(&warning, "gp_a", "denied_tools", "tool", false), Some(2.0));
     assert_eq!((denying.get("/memory/status")["count"].clone(), warning.get("/memory/status")["count"].clone()), (json!(0), json!(1)));
 }
 
@@ -354,12 +354,13 @@ fn a_background_model_that_is_not_allowed_is_not_asked() {
         let policies = whole(&[policy("gp_a", severity, &[("allowed_models", "in", "stub:*")])]);
         let runtime = Runtime::with(&[&base[..], &[("RUNTIME_POLICIES", &policies)]].concat());
         runtime.chat(&json!({"message": "text Hello."}));
-        eventually("a violation", || (violations(&runtime, "gp_a", "allowed_models", "model", blocked) > 0.0).then_some(()));
-        if !blocked {
-            eventually("a call", || runtime.metric(r#"tokens_total{provider="openai",model="gpt-4o",direction="input"}"#));
-        } else {
+        eventually("a violation", || violations(&runtime, "gp_a", "allowed_models", "model", blocked));
+        let tokens = || runtime.metric(r#"tokens_total{provider="openai",model="gpt-4o",direction="input"}"#);
+        if blocked {
             eventually("its end", || runtime.metric(r#"memory_extractions_total{outcome="failed"}"#));
-            assert_eq!(runtime.metric(r#"tokens_total{provider="openai",model="gpt-4o",direction="input"}"#), None);
+            assert_eq!(tokens(), None);
+        } else {
+            eventually("a call", tokens);
         }
     }
 }
@@ -373,7 +374,7 @@ fn a_guard_that_is_required_guards_and_one_that_is_missed_is_reported() {
         let answer = runtime.chat(&message);
         assert_eq!(answer["output"].as_str().unwrap().contains("[EMAIL]"), severity == "critical", "{answer}");
         let missed = violations(&runtime, "gp_a", "required_guards", "input", false);
-        assert_eq!(missed, f64::from(u8::from(severity == "warning")));
+        assert_eq!(missed, (severity == "warning").then_some(1.0));
     }
 }
 
