@@ -109,6 +109,8 @@ fn every_variable_under_its_condition() {
     let path = "metadata.annotations['agents.slipway.dev/run-hash']";
     let hash = explicit("RUNTIME_RUN_HASH").unwrap_or_default();
     assert_eq!(hash["valueFrom"]["fieldRef"]["fieldPath"], path, "{env:#}");
+    let policies = explicit("RUNTIME_POLICIES_FILE").unwrap_or_default();
+    assert_eq!(policies["value"], "/var/run/slipway/policies/policies.json", "{env:#}");
     let key = explicit("RUNTIME_ACCESS_PUBLIC_KEY").unwrap_or_default();
     assert_eq!(key["value"].as_str().map(str::len), Some(44), "{env:#}");
     for (variable, setting) in [("RUNTIME_EGRESS_PROXY", "SLIPWAY_EGRESS_PROXY"), ("RUNTIME_SEARCH_URL", "SLIPWAY_SEARCH_URL")] {
@@ -133,7 +135,9 @@ fn the_deployment() {
         "readinessProbe": probe(3, 5),
         "resources": {"requests": {"cpu": "10m"}, "limits": {"memory": "64Mi"}},
         "securityContext": {"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": {"drop": ["ALL"]}},
-        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
+        "volumeMounts": [
+            {"name": "tmp", "mountPath": "/tmp"}, {"name": "policies", "mountPath": "/var/run/slipway/policies", "readOnly": true},
+        ],
     });
     let template_labels = {
         let mut all = labels(&agent);
@@ -153,7 +157,10 @@ fn the_deployment() {
                     "securityContext": {"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}},
                     "terminationGracePeriodSeconds": 30,
                     "containers": [container],
-                    "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}}],
+                    "volumes": [
+                        {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}},
+                        {"name": "policies", "configMap": {"name": "slipway-policies", "optional": null}},
+                    ],
                 },
             },
         },
@@ -256,10 +263,11 @@ fn credentials_are_mounted_as_files() {
     let env = pod["containers"][0]["env"].as_array().cloned().unwrap_or_default();
     assert!(env.contains(&variable), "{variable} should be in {env:?}");
     let expected = json!({
-        "volumeMounts": [{"name": "tmp"}, mount],
+        "volumeMounts": [{"name": "tmp"}, {"name": "policies"}, mount],
     });
     assert_holds("the container", &expected, &pod["containers"][0]);
-    assert_holds("the volumes", &json!([{"name": "tmp"}, {"name": "credentials", "secret": {"secretName": "cloud"}}]), &pod["volumes"]);
+    let expected = json!([{"name": "tmp"}, {"name": "policies"}, {"name": "credentials", "secret": {"secretName": "cloud"}}]);
+    assert_holds("the volumes", &expected, &pod["volumes"]);
     agent.ready();
 }
 

@@ -25,6 +25,7 @@ mod drift;
 mod evaluations;
 mod faults;
 mod gitops;
+mod governance;
 mod guards;
 mod knowledge;
 mod manager;

@@ -65,6 +65,8 @@ pub(crate) struct Controller {
     teams: Mutex<HashMap<Key, TeamVersion>>,
     /// Of each policy that there is, what keeps agents from being held to it, as last seen.
     policies: Mutex<HashMap<Key, Option<String>>>,
+    /// Those whose new pods wait for policies in the team's file.
+    waiting: Mutex<HashSet<Key>>,
     strays: Strays,
 }
 
@@ -81,6 +83,7 @@ impl Controller {
             rollout,
             teams: Mutex::default(),
             policies: Mutex::default(),
+            waiting: Mutex::default(),
             strays: Strays::default(),
         }
     }
@@ -110,6 +113,20 @@ impl Controller {
             }
             None => policies.remove(policy).is_some(),
         }
+    }
+
+    fn waits_for_policies(&self, agent: &Key, waits: bool) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if waits {
+            waiting.insert(agent.clone());
+        } else if !waiting.is_empty() {
+            waiting.remove(agent);
+        }
+    }
+
+    fn request_waiting(&self, namespace: &str) {
+        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        self.requests.add_all(waiting.iter().filter(|agent| agent.namespace == namespace).cloned());
     }
 
     fn request_namespace(&self, namespace: &str) {
@@ -159,13 +176,9 @@ impl Registered for Controller {
                 self.begin_rollout();
                 self.request_all();
             }
+            Change::TeamPolicies(team) => self.request_waiting(&format!("team-{}", team.name)),
             Change::Database { ready: true } => self.request_all(),
-            Change::Child(..)
-            | Change::Database { .. }
-            | Change::Knowledge
-            | Change::RowsInTheWay(_)
-            | Change::TeamPolicies(_)
-            | Change::Violations(_) => {}
+            Change::Child(..) | Change::Database { .. } | Change::Knowledge | Change::RowsInTheWay(_) | Change::Violations(_) => {}
         }
     }
 
@@ -209,6 +222,7 @@ async fn reconcile(controller: &Controller, key: &Key) -> Next<write::Error> {
         context.caches.released_tools.remove(key);
         context.untroubled("Agent", key);
         controller.strays.forget(key);
+        controller.waits_for_policies(key, false);
         apply::leave_turn(controller, key);
         return Ok(None);
     };
@@ -269,6 +283,7 @@ async fn bring(agent: &Agent, tracks: &Tracks<'_>, controller: &Controller) -> R
     let mut progress =
         Progress { resolved: Resolved::Unknown("what it is to run"), applied: Applied::default(), candidate: None, error: None };
     let (mut wanted, mut outcomes, mut is_complete) = (HashSet::new(), Vec::new(), true);
+    controller.waits_for_policies(&Key::of(agent), false);
     if !tracks.kept.is_empty() {
         apply::keep(agent, context).await?;
         wanted.extend(tracks.kept.iter().flat_map(|track| build::names(&agent.name_any(), *track)));
@@ -282,6 +297,7 @@ async fn bring(agent: &Agent, tracks: &Tracks<'_>, controller: &Controller) -> R
                 wanted.extend(desired.iter().map(|(kind, value)| (*kind, children::name(value).to_owned())));
                 let without_policies = admission::waits_for_policies(context, effective, &desired);
                 if without_policies.is_some() {
+                    controller.waits_for_policies(&Key::of(agent), true);
                     // Nobody's turn is taken for it, as this may last.
                     desired.retain(|(kind, _)| !matches!(kind, ChildKind::ConfigMap | ChildKind::Deployment));
                 } else if *track == Track::Stable {

@@ -24,6 +24,8 @@ pub(crate) struct TeamPolicies {
     pub left_out: BTreeMap<String, LeftOut>,
     /// How many agents are held to each.
     pub agents: BTreeMap<String, usize>,
+    /// Those that are in the file as it was written. None while there is no file.
+    pub given: Option<BTreeSet<String>>,
 }
 
 /// Why a policy is not in the team's file.

@@ -17,6 +17,7 @@ use kube::{Resource, ResourceExt};
 use serde_json::Value;
 use slipway_api::agent::{AGENT_ENV, RUNTIME_SECRET};
 use slipway_api::condition::{self, DATABASE_ISOLATED, Finding, READY, STALLED};
+use slipway_api::contract::policies::CONFIG_MAP;
 use slipway_api::names::TeamSlug;
 use slipway_api::{Agent, GuardrailPolicy, KnowledgeBase, Team, TeamStatus, ids, labels};
 use slipway_cluster::controller::{Next, Phase, RESYNC, Requests};
@@ -169,8 +170,8 @@ async fn reconcile(controller: &Controller, key: &Key) -> Next<write::Error> {
     };
     let mut outcomes = Vec::new();
     let mut verdict = Verdict { ready: true, stalled: false, reason: "NamespaceReady", message: "the namespace is in shape".to_owned() };
+    let made = default_policies::make(context, team, &controller.recorded).await;
     let policies = Found::of(context, team);
-    policies.publish(context, team);
     let all = desired(controller, key).unwrap_or_default();
     let wanted: BTreeSet<(ChildKind, String)> = all.iter().map(|(kind, body)| (*kind, children::name(body).to_owned())).collect();
     for (kind, value) in all {
@@ -219,10 +220,14 @@ async fn reconcile(controller: &Controller, key: &Key) -> Next<write::Error> {
     }
     let finding = policies.finding();
     let due = report(context, team, &verdict, standing, finding.as_ref()).await?;
-    if !verdict.stalled {
-        default_policies::ensure(context, team, &controller.recorded).await?;
-    }
-    let due = [due, policies::warn(context, team, finding.as_ref()).await].into_iter().flatten().min();
+    let is_file = |(kind, name, outcome): &(ChildKind, String, Outcome)| {
+        let is_there = !matches!(outcome, Outcome::Taken | Outcome::Left | Outcome::Refused(_));
+        *kind == ChildKind::ConfigMap && name == CONFIG_MAP && is_there
+    };
+    policies.publish(context, team, outcomes.iter().any(is_file));
+    default_policies::record(context, team, made, &controller.recorded).await?;
+    let warning = policies::warn(context, team, finding.as_ref()).await;
+    let due = [due, warning].into_iter().flatten().min();
     Ok(Some(due.map_or(RESYNC, |due| due.min(RESYNC))))
 }
 

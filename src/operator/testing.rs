@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use kube::api::DynamicObject;
+use kube::Client;
 use kube::client::Body;
-use kube::{Client, Resource};
 use serde_json::json;
 use slipway_api::team::AllowedPodSettings;
 use slipway_cluster::event::Events;
@@ -14,11 +13,10 @@ use slipway_mlflow::trace_id;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::caches::ChildKind;
-use crate::caches::child::Child;
 use crate::context::Context;
 use crate::database::DatabaseUrl;
 use crate::metrics::Metrics;
+use crate::policy_file::TeamPolicies;
 use crate::settings::{AgentDefaults, Platform, RetentionDays, Settings, TeamNetwork, WorkerSettings};
 use crate::tenancy::Tenancy;
 
@@ -66,14 +64,10 @@ pub(crate) fn context_with(client: Client, tenancy: Option<Tenancy>) -> Arc<Cont
     Arc::new(Context::new(client, settings(None), tenancy, Metrics::default(), events, Tasks::default()))
 }
 
-/// Makes the file with the policies of a Team be there, which the cache knows.
-pub(crate) fn give_policies(context: &Context, team: &str) {
-    let uid = context.caches.teams.get(&Key::new("", team)).and_then(|team| team.meta().uid.clone());
-    let owner = json!({"apiVersion": "agents.slipway.dev/v1", "kind": "Team", "name": team, "uid": uid, "controller": true});
-    let metadata = json!({"name": "slipway-policies", "namespace": format!("team-{team}"), "uid": "p", "ownerReferences": [owner]});
-    let file: DynamicObject = serde_json::from_value(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})).unwrap();
-    let key = Key::new(format!("team-{team}"), "slipway-policies");
-    context.caches.children(ChildKind::ConfigMap).insert(key, Child::look(&file, None, || None, ""));
+/// Makes it known that the Team has its file of policies, with these.
+pub(crate) fn give_policies(context: &Context, team: &str, names: &[&str]) {
+    let given = Some(names.iter().map(|name| (*name).to_owned()).collect());
+    context.caches.team_policies.insert(Key::new("", team), TeamPolicies { given, ..TeamPolicies::default() });
 }
 
 /// Spans of traces, as the pods of an agent send them to MLflow.

@@ -162,6 +162,7 @@ fn rest(team: &Team, user_name: &str) {
     let here = &*team.namespace;
     let member = json!({"agents.slipway.dev/member": "user_0123456789abcdef"});
     let agent = resource("Agent", &json!({"name": "Probe", "framework": "custom"}));
+    let tokens = json!({"name": "P", "severity": "warning", "rules": [{"type": "max_tokens", "operator": "lt", "value": "1"}]});
     let away: &[&str] = &["Slipway's REST writes Slipway's kinds and members in team-* namespaces"];
     let bind: &[&str] = &["binds members, who are users, to slipway-viewer, slipway-developer and slipway-admin"];
     judge(&[
@@ -184,6 +185,9 @@ fn rest(team: &Team, user_name: &str) {
         Try::new(format!("-n {here} delete rolebinding slipway-team-secrets {dry}"), bind),
         Try::with(create(here), agent, &[]),
         Try::with(create(here), resource("Tool", &json!({"name": "datetime", "type": "builtin"})), &[]),
+        Try::with(create("default"), resource("GuardrailPolicy", &tokens), away),
+        Try::with(create(here), resource("GuardrailPolicy", &tokens), &[]),
+        Try::new(format!("-n {here} patch configmap slipway-policies --type=merge {dry} -p {{\"data\":null}}"), away),
         Try::with(create("default"), resource("Ingestion", &json!({"knowledgeBase": "docs", "upload": "up_1"})), away),
         Try::with(create(here), resource("Ingestion", &json!({"knowledgeBase": "docs", "upload": "up_1"})), &[]),
         Try::with(create(here), binding("slipway-admin", "probe", &user("ann@example.com"), &member), &[]),
@@ -280,6 +284,9 @@ fn no_account_may_more_than_its_work_takes() {
     assert_eq!([platform::MANAGER, platform::REST, platform::STATE].map(jobs), [true, false, false]);
     let fills = |account: &str| can(account, "patch ingestions.agents.slipway.dev --subresource=status --all-namespaces");
     assert_eq!([platform::MANAGER, platform::REST, platform::STATE].map(fills), [true, false, false]);
+    // The manager makes the policies that a team begins with, and changes none.
+    let guards = |account: &str| can(account, "patch guardrailpolicies.agents.slipway.dev --all-namespaces");
+    assert_eq!([platform::MANAGER, platform::REST, platform::STATE].map(guards), [false, true, false]);
     let judges = |account: &str| can(account, "patch evaluationruns.agents.slipway.dev --subresource=status --all-namespaces");
     assert_eq!([platform::MANAGER, platform::REST, platform::STATE].map(judges), [true, false, true]);
 }
@@ -311,6 +318,10 @@ fn roles_for_people_open_no_secret() {
             format!("patch agents.agents.slipway.dev --subresource=status -n {here}"),
             format!("patch knowledgebases.agents.slipway.dev --subresource=status -n {here}"),
             format!("create jobs.batch -n {here}"),
+            // The file in which agents' pods read the policies that hold them.
+            format!("patch configmap/slipway-policies -n {here}"),
+            format!("delete configmap/slipway-policies -n {here}"),
+            format!("patch guardrailpolicies.agents.slipway.dev --subresource=status -n {here}"),
             "patch namespaces".to_owned(),
         ] {
             assert!(!can(&what), "{role} should not be able to {what}");

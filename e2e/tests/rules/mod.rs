@@ -24,6 +24,10 @@ fn manifest(kind: &str, name: &str, spec: &str) -> Value {
         "Skill" => whole["spec"] = json!({"name": "name", "description": "What it does.", "instructions": "Do it."}),
         "AgentRelease" | "EvaluationRun" => whole["spec"] = json!({"agent": "helper"}),
         "Ingestion" => whole["spec"] = json!({"knowledgeBase": "docs"}),
+        "GuardrailPolicy" => {
+            whole["spec"]["severity"] = json!("critical");
+            whole["spec"]["rules"] = json!([{"type": "blocked_topics", "operator": "contains", "value": "violence"}]);
+        }
         "Dataset" => whole["spec"] = json!({"cases": [{"input": "Who are you?"}]}),
         _ => {}
     }

@@ -17,6 +17,7 @@ use crate::caches::guardrail_policy::CachedPolicy;
 use crate::caches::secret::SecretState;
 use crate::caches::skill::CachedSkill;
 use crate::context::Context;
+use crate::policy_file::TeamPolicies;
 
 /// What an Agent names, as far as it exists, and what surrounds it.
 pub(super) struct Seen {
@@ -26,6 +27,8 @@ pub(super) struct Seen {
     pub skills: Vec<(String, Option<Arc<CachedSkill>>)>,
     /// Those that it names one by one.
     pub policies: Vec<(String, Option<Arc<CachedPolicy>>)>,
+    /// What came of the policies of the team, where that is known.
+    pub team_policies: Option<Arc<TeamPolicies>>,
     pub secrets: BTreeMap<String, Arc<SecretState>>,
     /// False while the namespace's Secrets have not been read yet.
     pub secrets_known: bool,
@@ -55,8 +58,10 @@ pub(super) fn gather(workload: &Workload, context: &Context) -> Seen {
     let InForce { tools, differs } = released_tools::in_force(workload, context);
     let mut secrets = named.secrets.clone();
     secrets.extend(header_secrets(tools.iter().filter_map(|(_, tool)| tool.as_ref())).map(str::to_owned));
+    let slug = context.caches.team_of(namespace);
     Seen {
-        team: context.caches.team_of(namespace).and_then(|slug| context.caches.teams.get(&Key::new("", &slug)).map(|team| (slug, team))),
+        team_policies: slug.as_ref().and_then(|slug| context.caches.team_policies.get(&Key::new("", slug))),
+        team: slug.and_then(|slug| context.caches.teams.get(&Key::new("", &slug)).map(|team| (slug, team))),
         knowledge_bases: named.knowledge_bases.iter().map(|key| (key.name.clone(), context.caches.knowledge_bases.get(key))).collect(),
         skills: named.skills.iter().map(|key| (key.name.clone(), context.caches.skills.get(key))).collect(),
         policies: named.policies.iter().map(|key| (key.name.clone(), context.caches.guardrail_policies.get(key))).collect(),

@@ -72,6 +72,7 @@ fn seen(agent: &Agent, documents: &[Value], settings: &Settings) -> Seen {
         tools: agent.spec.tools.iter().map(|name| (name.clone(), named(&tools, name))).collect(),
         knowledge_bases: base_names.map(|name| (name.clone(), named(&bases, &name))).collect(),
         skills: skill_names.map(|name| (name.clone(), folded(&skills, &name))).collect(),
+        team_policies: None,
         policies: policy_names.map(|name| (name.clone(), held(&name))).collect(),
         secrets: secrets.iter().map(|secret| (secret.name_any(), Arc::new(SecretState::of(secret, &settings.secrets_hash_key)))).collect(),
         secrets_known: true,

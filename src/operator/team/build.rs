@@ -349,6 +349,20 @@ mod tests {
     }
 
     #[test]
+    fn the_file_of_policies_comes_before_what_may_be_refused() {
+        let spec = serde_json::json!({"name": "A", "quota": {"count/configmaps": 0}});
+        let team: Team = serde_json::from_value(serde_json::json!({"metadata": {"name": "a", "uid": "u"}, "spec": spec})).unwrap();
+        let children = build(&team, Surroundings { policies: "{\"policies\":[]}", ..around(&settings(None)) }).unwrap();
+        let kinds: Vec<_> = children.iter().map(|(kind, _)| *kind).collect();
+        let at = |kind| kinds.iter().position(|found| *found == kind).unwrap();
+        assert!(at(ChildKind::NetworkPolicy) < at(ChildKind::ConfigMap) && at(ChildKind::ConfigMap) < at(ChildKind::ResourceQuota));
+        let (_, file) = &children[at(ChildKind::ConfigMap)];
+        assert_eq!((&file["metadata"]["name"], &file["metadata"]["namespace"]), (&"slipway-policies".into(), &"team-a".into()));
+        assert_eq!(file["data"], serde_json::json!({"policies.json": "{\"policies\":[]}"}));
+        assert_eq!(file["metadata"]["ownerReferences"][0]["kind"], "Team");
+    }
+
+    #[test]
     fn the_teams_word_counts_before_the_platforms() {
         let mut settings = settings(None);
         let amount = |text: &str| Quantity(text.to_owned());

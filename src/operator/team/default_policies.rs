@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
 use kube::api::{Api, PostParams};
+use kube::core::DeserializeGuard;
 use kube::{Resource, ResourceExt};
 use serde_json::json;
 use slipway_api::guardrail_policy::{DEFAULT_NAMES, GuardrailPolicySpec, defaults};
@@ -17,7 +18,8 @@ use slipway_cluster::quota::{is_quota_conflict, retry_on_quota_conflict};
 use slipway_cluster::{Key, write};
 
 use super::{MANAGER, namespace};
-use crate::caches::guardrail_policy::UNRECORDED;
+use crate::caches::ChildKind;
+use crate::caches::guardrail_policy::{CachedPolicy, UNRECORDED};
 use crate::context::Context;
 
 /// The field manager of the names in the status.
@@ -37,36 +39,64 @@ impl Recorded {
     }
 }
 
-/// Makes those that were never made, and lets those go on that are recorded.
-pub(super) async fn ensure(context: &Context, team: &Team, recorded: &Recorded) -> Result<(), write::Error> {
+/// What came of making them.
+#[derive(Default)]
+pub(super) struct Made {
+    /// All names that the status is to have, where it lacks some.
+    names: Option<Vec<String>>,
+    /// What the API server said of one that it refused.
+    refused: Option<String>,
+    /// What is tried again, once all else of the team has been seen to.
+    error: Option<write::Error>,
+}
+
+/// Makes those that were never made. They are in the cache from then on, so that the team's first file has them.
+pub(super) async fn make(context: &Context, team: &Team, recorded: &Recorded) -> Made {
+    try_to_make(context, team, recorded).await.unwrap_or_else(|error| Made { error: Some(error), ..Made::default() })
+}
+
+async fn try_to_make(context: &Context, team: &Team, recorded: &Recorded) -> Result<Made, write::Error> {
     let uid = team.uid().unwrap_or_default();
-    let names = team.status.as_ref().map(|status| status.default_policies.as_slice()).unwrap_or_default();
-    if is_complete(names) {
-        return release(context, team, |_| true).await;
-    }
-    if recorded.has(&uid) {
-        return Ok(());
+    let home = context.caches.children(ChildKind::Namespace).get(&Key::new("", namespace(team)));
+    let has_home = home.is_some_and(|home| home.owner.as_deref() == Some(&*uid) && !home.deleting);
+    if !has_home || is_complete(recorded_names(team)) || recorded.has(&uid) {
+        return Ok(Made::default());
     }
     // Whether they were made is asked of the API server, as the cache may be behind.
     let teams: Api<Team> = Api::all(context.client.clone());
-    let Some(live) = teams.get_opt(&team.name_any()).await?.filter(|live| live.uid().as_deref() == Some(&*uid)) else { return Ok(()) };
-    let mut made = live.status.map(|status| status.default_policies).unwrap_or_default();
-    let before = made.len();
-    let mut refused = None;
+    let Some(live) = teams.get_opt(&team.name_any()).await?.filter(|live| live.uid().as_deref() == Some(&*uid)) else {
+        return Ok(Made::default());
+    };
+    let before = recorded_names(&live);
+    let (mut names, mut made) = (before.to_vec(), Made::default());
     for (name, spec) in defaults() {
-        if made.iter().any(|known| known == name) {
+        if before.iter().any(|known| known == name) {
             continue;
         }
-        match make(context, team, name, spec).await? {
-            None => made.push(name.to_owned()),
-            Some(why) => refused = Some(format!("GuardrailPolicy {name}: {why}")),
+        match create(context, team, name, spec).await {
+            Ok(None) => names.push(name.to_owned()),
+            Ok(Some(why)) => made.refused = Some(format!("GuardrailPolicy {name}: {why}")),
+            Err(error) => {
+                made.error = Some(error);
+                break;
+            }
         }
     }
-    if made.len() > before {
-        let status = json!({"defaultPolicies": made});
-        write::status::<Team>(&context.client, &Key::of(team), &status, RECORD_MANAGER).await?;
+    if is_complete(before) {
+        recorded.insert(uid);
     }
-    release(context, team, |name| made.iter().any(|known| known == name)).await?;
+    Ok(Made { names: (names.len() > before.len()).then_some(names), ..made })
+}
+
+/// Writes down which were made, and takes the finalizer from those of which that is known.
+pub(super) async fn record(context: &Context, team: &Team, made: Made, recorded: &Recorded) -> Result<(), write::Error> {
+    let Made { names, refused, error } = made;
+    if let Some(names) = names {
+        write::status::<Team>(&context.client, &Key::of(team), &json!({"defaultPolicies": names}), RECORD_MANAGER).await?;
+        if is_complete(&names) {
+            recorded.insert(team.uid().unwrap_or_default());
+        }
+    }
     if let Some(why) = refused {
         tracing::warn!(team = team.name_any(), why, "a default policy was refused; it is tried again");
         if context.reported.is_new("TeamDefaults", &Key::of(team), &why) {
@@ -74,10 +104,14 @@ pub(super) async fn ensure(context: &Context, team: &Team, recorded: &Recorded) 
             let event = EventSpec { warning: true, reason: "DefaultPolicyRefused".to_owned(), action: "Create", note };
             context.events.publish(&team.object_ref(&()), event).await;
         }
-    } else {
-        recorded.insert(uid);
     }
-    Ok(())
+    let known = recorded_names(team);
+    release(context, team, |name| is_complete(known) || known.iter().any(|known| known == name)).await?;
+    error.map_or(Ok(()), Err)
+}
+
+fn recorded_names(team: &Team) -> &[String] {
+    team.status.as_ref().map(|status| status.default_policies.as_slice()).unwrap_or_default()
 }
 
 fn is_complete(made: &[String]) -> bool {
@@ -85,13 +119,18 @@ fn is_complete(made: &[String]) -> bool {
 }
 
 /// Why it was refused, if it was. One that is there, even if only until its finalizer goes, was made, by whomever.
-async fn make(context: &Context, team: &Team, name: &str, spec: GuardrailPolicySpec) -> Result<Option<String>, write::Error> {
+async fn create(context: &Context, team: &Team, name: &str, spec: GuardrailPolicySpec) -> Result<Option<String>, write::Error> {
     let mut policy = GuardrailPolicy::new(name, spec);
     policy.metadata.finalizers = Some(vec![UNRECORDED.to_owned()]);
     let api: Api<GuardrailPolicy> = Api::namespaced(context.client.clone(), &namespace(team));
     let how = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
     match retry_on_quota_conflict(|| api.create(&how, &policy)).await {
-        Ok(_) => Ok(None),
+        Ok(made) => {
+            // It cannot be gone before its finalizer is, so that this is no later word than the watch's.
+            let made = CachedPolicy::from(DeserializeGuard(Ok(made)));
+            context.caches.guardrail_policies.replace(Key::new(namespace(team), name), made, |present, _| present.is_none());
+            Ok(None)
+        }
         Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => Ok(None),
         Err(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 422) && !is_quota_conflict(&status) => Ok(Some(status.message)),
         Err(error) => Err(error.into()),
@@ -114,3 +153,6 @@ pub(super) async fn release(context: &Context, team: &Team, is_meant: impl Fn(&s
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

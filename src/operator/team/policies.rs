@@ -35,11 +35,12 @@ impl Found {
         policy_file::text(&self.policies, &self.required, &self.left_out)
     }
 
-    /// Tells the policies' controller what came of each.
-    pub(super) fn publish(&self, context: &Context, team: &Team) {
+    /// Tells the controllers of policies and agents what came of each. `has_file` says whether the file was written.
+    pub(super) fn publish(&self, context: &Context, team: &Team, has_file: bool) {
         let (key, agents) = (Key::of(team), context.caches.agents.in_namespace(&namespace(team)));
         let agents = policy_file::agents(&self.policies, &self.required, agents.iter().map(|(_, agent)| &*agent.policies));
-        let now = TeamPolicies { left_out: self.left_out.clone(), agents };
+        let given = || self.policies.keys().filter(|name| !self.left_out.contains_key(*name)).cloned().collect();
+        let now = TeamPolicies { left_out: self.left_out.clone(), agents, given: has_file.then(given) };
         let is_same = context.caches.team_policies.get(&key).is_some_and(|before| *before == now);
         if !is_same {
             context.caches.team_policies.insert(key.clone(), now);

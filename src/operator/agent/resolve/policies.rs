@@ -4,14 +4,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use slipway_api::agent::AgentSpec;
-use slipway_api::guardrail_policy::{DEFAULT, DEFAULT_NAMES};
+use slipway_api::guardrail_policy::DEFAULT;
 use slipway_api::{contract, ids};
 
 use super::{Stop, fault, json};
 use crate::agent::gather::Seen;
+use crate::policy_file::LeftOut;
 
-/// An Agent that names none, or the word for the defaults alone, is told nothing: the file says which these are. Beside others the
-/// word is all four, whichever of them there are.
+/// An Agent that names none, or the word for the defaults alone, is told nothing: the file says which these are. So it does where the
+/// word stands beside others.
 pub(super) fn policies(spec: &AgentSpec, seen: &Seen, variables: &mut BTreeMap<&'static str, String>) -> Result<(), Stop> {
     let named = spec.governance.as_ref().map(|governance| governance.policies.as_slice()).unwrap_or_default();
     for (name, policy) in &seen.policies {
@@ -23,7 +24,8 @@ pub(super) fn policies(spec: &AgentSpec, seen: &Seen, variables: &mut BTreeMap<&
             );
             return Err(fault("PolicyNotFound", message));
         };
-        if let Some(why) = policy.invalid() {
+        let left_out = seen.team_policies.as_ref().and_then(|team| team.left_out.get(name)).map(LeftOut::message);
+        if let Some(why) = policy.invalid().or(left_out) {
             return Err(fault("PolicyInvalid", format!("{field}: GuardrailPolicy {name}: {why}")));
         }
     }
@@ -31,11 +33,11 @@ pub(super) fn policies(spec: &AgentSpec, seen: &Seen, variables: &mut BTreeMap<&
         return Ok(());
     }
     let mut told = BTreeSet::new();
-    let expand = |reference: &String| match reference.as_str() {
-        DEFAULT => DEFAULT_NAMES.map(ids::guardrail_policy).to_vec(),
-        _ => vec![ids::guardrail_policy(&ids::guardrail_policy_name(reference))],
+    let id = |reference: &String| match reference.as_str() {
+        DEFAULT => DEFAULT.to_owned(),
+        _ => ids::guardrail_policy(&ids::guardrail_policy_name(reference)),
     };
-    let all: Vec<String> = named.iter().flat_map(expand).filter(|id| told.insert(id.clone())).collect();
+    let all: Vec<String> = named.iter().map(id).filter(|id| told.insert(id.clone())).collect();
     variables.insert(contract::POLICIES, json(&all));
     Ok(())
 }

@@ -12,6 +12,7 @@ use serde_json::json;
 use super::*;
 use crate::agent::{apply, reconcile};
 use crate::caches::child::Child;
+use crate::policy_file::{LeftOut, TeamPolicies};
 use crate::testing::{context_of, give_policies};
 
 fn policy(name: &str, spec: &str) -> String {
@@ -35,8 +36,8 @@ fn an_agent_is_told_the_ids_of_the_policies_that_it_names() {
     assert_eq!(told(""), None);
     assert_eq!(told("default"), None, "the file says which these are");
     assert_eq!(told("no-guns, gp_no_guns").as_deref(), Some(r#"["gp_no_guns"]"#));
-    let all = r#"["gp_no_guns","gp_default_tokens","gp_default_latency","gp_default_topics","gp_default_cost"]"#;
-    assert_eq!(told("no-guns, default, default-cost").as_deref(), Some(all), "whichever of them there are, so that none restarts it");
+    let all = r#"["gp_no_guns","default","gp_default_cost"]"#;
+    assert_eq!(told("no-guns, default, default-cost").as_deref(), Some(all), "whichever defaults there are, so that none restarts it");
 }
 
 #[test]
@@ -51,6 +52,12 @@ fn a_policy_that_cannot_be_used_is_a_fault_that_names_it() {
         assert_eq!(fault.reason, reason, "{}", fault.message);
         assert!(fault.message.contains(says), "{policies}: {}", fault.message);
     }
+    let documents = documents(&(named("p") + &policy("p", GUNS)));
+    let agent = all::<Agent>(&documents, "Agent").remove(0);
+    let full = TeamPolicies { left_out: [("p".to_owned(), LeftOut::NoRoom)].into(), ..TeamPolicies::default() };
+    let seen = Seen { team_policies: Some(full.into()), ..seen(&agent, &documents, &settings(None)) };
+    let Resolved::Fault(found) = resolve(&agent, Track::Stable, &seen, &settings(None)) else { panic!("its pods would not begin") };
+    assert_eq!(found.reason, "PolicyInvalid", "{}", found.message);
     let late = policy("p", GUNS).replace("uid: p", "uid: p, deletionTimestamp: '2026-01-01T00:00:00Z'");
     assert_eq!(fault(&(named("p") + &late), &settings(None)).reason, "PolicyNotFound", "it is on its way out");
 }
@@ -151,9 +158,22 @@ async fn new_pods_wait_for_the_file_and_take_nobodys_turn() {
     assert_eq!(controller.rollout.count(), (0, 0), "others have their turn");
     assert!(controller.rollout.holds_back(&Key::new("team-a", "none"), None) || !controller.rollout.is_over(), "its own is to come");
 
-    give_policies(&controller.context, "a");
+    // A policy that holds it has yet to come into the file.
+    give_policies(&controller.context, "a", &[]);
+    let cost = all::<GuardrailPolicy>(&super::documents(&policy("default-cost", GUNS)), "GuardrailPolicy").remove(0);
+    caches.guardrail_policies.insert(Key::new("team-a", "default-cost"), CachedPolicy::from(DeserializeGuard(Ok(cost))));
+    let (paths, _) = wrote().await;
+    assert!(!has(&paths, "helper of deployments"), "{paths:?}");
+    let requests = controller.requests.open();
+    controller.changed(&Change::TeamPolicies(Key::new("", "a")));
+    assert_eq!(controller.requests.depth(), 1, "whoever waits hears of the file at once");
+    drop(requests.take(1).collect::<Vec<_>>().await);
+
+    give_policies(&controller.context, "a", &["default-cost"]);
     let (paths, _) = wrote().await;
     assert!(has(&paths, "helper of deployments"), "{paths:?}");
     assert_eq!(controller.rollout.count(), (1, 0), "it has its turn");
     apply::leave_turn(&controller, &key);
+    controller.changed(&Change::TeamPolicies(Key::new("", "a")));
+    assert_eq!(controller.requests.depth(), 0, "nobody waits");
 }
