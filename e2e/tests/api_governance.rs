@@ -117,7 +117,7 @@ fn recomputed(agent: &Value) -> Value {
     let bounds = [10, 25, 50, 100, 250, 500, 1_000, 2_000, 3_000, 5_000, 10_000, 20_000, 30_000, 60_000, 120_000];
     std::fs::write(&file, json!({"bounds": bounds, "agents": [agent]}).to_string()).unwrap();
     let script = repository().join("src/governance/tests/scorecards.py");
-    let output = python(&script, &[&file.to_string_lossy()], &[]);
+    let output = python(&script, &[&*file.to_string_lossy()], &[]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice::<Value>(&output.stdout).unwrap()[0].take()
 }
@@ -203,8 +203,7 @@ fn policies_are_written_by_admins_alone() {
             [("POST", POLICIES, policy("1")), ("PUT", path.as_str(), policy("1")), ("DELETE", path.as_str(), Value::Null)]
         {
             let refused = api.call(method, path).token(&token).json(&body).send();
-            assert_error(&format!("{role}: {method} {path}"), &format!("/api/v1{path}"), &refused, 403, "may not");
-            assert!(refused.body.contains("guardrailpolicies"), "{refused:?}");
+            assert_error(&format!("{role}: {method} {path}"), &format!("/api/v1{path}"), &refused, 403, "guardrailpolicies");
         }
     }
     let stranger = other.token("admin");
@@ -212,10 +211,10 @@ fn policies_are_written_by_admins_alone() {
         [("GET", path.as_str()), ("PUT", path.as_str()), ("DELETE", path.as_str()), ("GET", "/radar"), ("GET", "/governance/scorecards")]
     {
         let refused = api.call(method, path).token(&stranger).header("X-Team", &team.slug).json(&policy("1")).send();
-        assert_error(&format!("a stranger: {method} {path}"), &format!("/api/v1{path}"), &refused, 403, "");
+        assert_error(&format!("a stranger: {method} {path}"), &format!("/api/v1{path}"), &refused, 403, "you have no role in a team");
     }
     for path in ["/radar?scope=all", "/radar/alerts?scope=all", "/governance/scorecards?scope=all"] {
-        assert_error(path, &format!("/api/v1{path}"), &api.call("GET", path).token(&admin).send(), 403, "");
+        assert_error(path, &format!("/api/v1{path}"), &api.call("GET", path).token(&admin).send(), 403, "list agents in the cluster");
     }
     assert_eq!(spec(), before, "nobody has changed it");
     assert_eq!(
@@ -231,7 +230,7 @@ fn policies_are_written_by_admins_alone() {
     // What the API server says of a rule, REST says, too.
     let wrong = json!({"name": "Wrong", "severity": "warning", "rules": [{"type": "max_tokens", "operator": "contains", "value": "1"}]});
     let said = api.call("POST", POLICIES).token(&admin).json(&wrong).send();
-    assert_error("an operator that the type does not take", &format!("/api/v1{POLICIES}"), &said, 400, "operator");
+    assert_error("an operator that the type does not take", &format!("/api/v1{POLICIES}"), &said, 400, "rules[0].operator: ");
     let object = json!({"apiVersion": "agents.slipway.dev/v1", "kind": "GuardrailPolicy", "metadata": {"name": "wrong"}, "spec": wrong});
     let refused = team.kubectl("apply -f -").input(object).refused();
     let words = said.json()["message"].as_str().unwrap_or_default().split_once("operator: ").map(|(_, words)| words.to_owned());
