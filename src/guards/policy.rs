@@ -11,8 +11,10 @@ use crate::limits::Limit;
 use crate::rule::{PolicyRule, RuleType};
 
 const MAX_RULES: usize = 16;
-/// Of an id and a name; they stand in metrics and in rows.
-const MAX_NAME_BYTES: usize = 128;
+/// Of an id, or of a name without one; they stand in metrics and in rows.
+const MAX_ID_BYTES: usize = 128;
+/// Of a name beside an id: 128 characters of four bytes.
+const MAX_NAME_BYTES: usize = 512;
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Policy {
@@ -74,8 +76,8 @@ impl Policy {
             let error = error.to_string();
             error[..error.floor_char_boundary(200)].to_owned()
         })?;
-        if policy.label().is_empty() || policy.id.len().max(policy.name.len()) > MAX_NAME_BYTES {
-            return Err(format!("an `id` of 1 to {MAX_NAME_BYTES} bytes is missing"));
+        if !(1..=MAX_ID_BYTES).contains(&policy.label().len()) || policy.name.len() > MAX_NAME_BYTES {
+            return Err(format!("an `id` of 1 to {MAX_ID_BYTES} bytes is missing, or its `name` has more than {MAX_NAME_BYTES}"));
         }
         if policy.rules.len() > MAX_RULES {
             return Err(format!("policy `{}`: it has {} rules; a policy may have {MAX_RULES}", policy.label(), policy.rules.len()));

@@ -110,7 +110,7 @@ fn fill(slipway: &Installation, cluster: &Api, namespace: &str) {
             "GuardrailPolicy",
             "guardrailpolicies",
             json!({"name": "\u{20ac}".repeat(128), "description": "\u{20ac}".repeat(341), "severity": "critical",
-            "rules": vec![json!({"type": "blocked_topics", "operator": "contains", "value": "\"".repeat(2048)}); 16]}),
+            "rules": vec![json!({"type": "blocked_topics", "operator": "contains", "value": format!("a{}", "\"".repeat(2047))}); 16]}),
         ),
         (
             "Tool",

@@ -71,7 +71,7 @@ fn whatever_roles_an_account_is_given_it_stays_with_its_work() {
     let _policies = Policies::apply(
         &team.slug,
         &settings,
-        &["-confine-manager", "-confine-bindings", "-confine-jobs", "-confine-rollbacks", "-confine-rest", "-confine-state"],
+        &["-confine-manager", "-confine-bindings", "-confine-jobs", "-confine-rollback", "-confine-rest", "-confine-state"],
         None,
     );
     let users = names.each_ref().map(|name| format!("system:serviceaccount:default:{name}"));
@@ -101,7 +101,8 @@ fn manager(team: &Team, name: &str, user_name: &str) {
     let mut first = pod()["spec"]["containers"].clone();
     first[0]["name"] = json!("first");
     let none: &[&str] = &["has no account of the cluster"];
-    let rollbacks: &[&str] = &["the Slipway manager asks for an Agent's rollback", "and changes nothing else of it"];
+    let asks: &[&str] = &["of Agents the Slipway manager writes the annotations agents.slipway.dev/deploy-release and"];
+    let annotated = |note: &str| format!("-n {here} annotate agent hello {note} {dry}");
     let standard: &[&str] = &["metadata.labels", "pod-security.kubernetes.io/enforce: restricted"];
     let namespace = |standard: &str| {
         let labels = json!({"pod-security.kubernetes.io/enforce": standard});
@@ -129,12 +130,6 @@ fn manager(team: &Team, name: &str, user_name: &str) {
         Try::with(create(here), job(|job| job["spec"]["template"]["spec"]["automountServiceAccountToken"] = json!(true)), none),
         Try::with(create(here), job(|job| job["spec"]["template"]["spec"]["serviceAccountName"] = json!("robot")), none),
         Try::new(format!("-n {here} create cronjob ingest-probe --image=c --schedule=@daily {dry}"), named),
-        Try::new(format!("-n {here} annotate agent hello agents.slipway.dev/deploy-release=1 agents.slipway.dev/rolled-back=2 {dry}"), &[]),
-        Try::new(format!("-n {here} annotate agent hello agents.slipway.dev/deploy-release=1 a=b {dry}"), rollbacks),
-        Try::new(format!("-n {here} label agent hello a=b {dry}"), rollbacks),
-        Try::new(format!("-n {here} patch agent hello --type=merge {dry} -p {}", json!({"spec": {"suspend": false}})), rollbacks),
-        Try::new(format!("-n {here} scale agent hello --replicas=2 {dry}"), rollbacks),
-        Try::new(format!("-n {here} delete agent hello {dry}"), rollbacks),
         Try::with(create("default"), secrets(&account(name)), away),
         Try::new(format!("create clusterrolebinding probe --clusterrole=cluster-admin --user=mallory {dry}"), away),
         Try::new(format!("create clusterrole probe --verb=* --resource=* {dry}"), away),
@@ -147,6 +142,13 @@ fn manager(team: &Team, name: &str, user_name: &str) {
         Try::with(create(here), secrets(&json!([])), bind),
         Try::with(create(here), everything, rights),
         Try::new(format!("-n {here} delete rolebinding theirs {dry}"), delete),
+        Try::new(format!("-n {here} patch agent hello --type=merge {dry} -p {{\"spec\":{{\"suspend\":false}}}}"), asks),
+        Try::new(format!("-n {here} label agent hello a=b {dry}"), asks),
+        Try::new(format!("-n {here} patch agent hello --type=merge {dry} -p {{\"metadata\":{{\"finalizers\":[\"a.b/c\"]}}}}"), asks),
+        Try::new(annotated("agents.slipway.dev/suspend=false"), asks),
+        Try::new(format!("-n {here} delete agent hello {dry}"), asks),
+        Try::with(create(here), resource("Agent", &json!({"name": "Probe", "framework": "custom"})), asks),
+        Try::new(annotated("agents.slipway.dev/deploy-release=1 agents.slipway.dev/rolled-back=2"), &[]),
         Try::new(format!("create namespace team-{name} {dry}"), standard),
         Try::with(format!("create {dry} -f -"), namespace("privileged"), standard),
         Try::with(format!("create {dry} -f -"), namespace("restricted"), &[]),

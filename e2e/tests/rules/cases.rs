@@ -515,10 +515,11 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         kind: "GuardrailPolicy",
         field: "spec.rules[0]",
-        message: "value: blocked_topics takes topics separated by commas, such as violence, self_harm",
+        message: "value: blocked_topics takes topics separated by commas, each with a letter or a digit, such as violence, self_harm",
         accepted: "{rules: [{type: blocked_topics, operator: contains, value: 'violence , weapons of war,日本'}]}",
         refused: &[
             "{rules: [{type: blocked_topics, operator: contains, value: ' '}]}",
+            "{rules: [{type: blocked_topics, operator: contains, value: 'a, !!'}]}",
             "{rules: [{type: blocked_topics, operator: contains, value: 'a,'}]}",
             "{rules: [{type: blocked_topics, operator: contains, value: 'a, ,b'}]}",
             "{rules: [{type: blocked_topics, operator: contains, value: \"a,\\u00a0\"}]}",

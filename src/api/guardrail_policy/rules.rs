@@ -9,7 +9,8 @@ pub(super) const MODEL_OPERATORS: &str = "operator: allowed_models takes in";
 pub(super) const WHOLE_NUMBER: &str =
     "value: max_tokens, max_latency (milliseconds) and max_requests_per_minute take a whole number above 0, such as 4096";
 pub(super) const DOLLARS: &str = "value: max_cost_per_day takes US dollars above 0 with at most 6 decimal places, such as 10.00";
-pub(super) const TOPICS: &str = "value: blocked_topics takes topics separated by commas, such as violence, self_harm";
+pub(super) const TOPICS: &str =
+    "value: blocked_topics takes topics separated by commas, each with a letter or a digit, such as violence, self_harm";
 pub(super) const TOOLS: &str =
     "value: denied_tools takes names of tools separated by commas, of letters, digits, _ and -, such as send_mail, files_delete";
 pub(super) const MODELS: &str = "value: allowed_models takes models separated by commas, such as openai:gpt-4o-mini, or openai:* for all of a provider; the providers are stub, ollama, openai, anthropic, google-ai, vertex-ai and bedrock";
@@ -22,8 +23,8 @@ pub(super) const ROLLBACK_SEVERITY: &str = "rollback: is possible only with seve
 pub(super) const WHOLE_PATTERN: &str = "^[1-9][0-9]{0,11}$";
 /// And a digit that is not zero.
 pub(super) const DOLLARS_PATTERN: &str = "^(0|[1-9][0-9]{0,8})([.][0-9]{1,6})?$";
-/// Each topic has a character that can be seen. What splits the list and trims its entries takes any white space.
-pub(super) const TOPICS_PATTERN: &str = r"^[^,\p{Cc}]*[^,\p{Z}\p{Cc}][^,\p{Cc}]*(,[^,\p{Cc}]*[^,\p{Z}\p{Cc}][^,\p{Cc}]*)*$";
+/// A topic without a word is found in no text, and runtimes refuse it. They take some characters more for letters than this does.
+pub(super) const TOPICS_PATTERN: &str = r"^[^,\p{Cc}]*[\p{L}\p{N}][^,\p{Cc}]*(,[^,\p{Cc}]*[\p{L}\p{N}][^,\p{Cc}]*)*$";
 pub(super) const TOOLS_PATTERN: &str = "^ *[A-Za-z0-9_-]{1,64} *(, *[A-Za-z0-9_-]{1,64} *)*$";
 /// A model's id may have colons, as `llama3:8b` has.
 pub(super) const MODELS_PATTERN: &str = r"^ *((stub|ollama|openai|anthropic|google-ai|vertex-ai|bedrock):[*]|([^,*\p{Z}\p{Cc}]*[^,*:\p{Z}\p{Cc}])) *(, *((stub|ollama|openai|anthropic|google-ai|vertex-ai|bedrock):[*]|([^,*\p{Z}\p{Cc}]*[^,*:\p{Z}\p{Cc}])) *)*$";
@@ -81,7 +82,7 @@ pub(super) fn rule_fault(rule: &GuardrailRule) -> Option<&'static str> {
     let (fits, says) = match rule.type_ {
         MaxTokens | MaxLatency | MaxRequestsPerMinute => (is_whole_number(value, 12), WHOLE_NUMBER),
         MaxCostPerDay => (is_dollars(value), DOLLARS),
-        BlockedTopics => (!value.contains(char::is_control) && items(value).all(|topic| !topic.is_empty()), TOPICS),
+        BlockedTopics => (!value.contains(char::is_control) && items(value).all(|topic| topic.contains(char::is_alphanumeric)), TOPICS),
         DeniedTools => (every_item(value, is_tool), TOOLS),
         AllowedModels => (every_item(value, is_model), MODELS),
         RequiredGuards => (every_item(value, is_guard), GUARDS),
