@@ -36,7 +36,7 @@ pub(crate) async fn list(call: Call) -> Result<Page<View>, Error> {
 }
 
 pub(crate) async fn get(call: Call) -> Result<Data<View>, Error> {
-    answer(&find(&call).await?)
+    Ok(answer(&find(&call).await?))
 }
 
 pub(crate) async fn create(call: Call<Json<NewPolicy>>) -> Result<Created<View>, Error> {
@@ -44,7 +44,7 @@ pub(crate) async fn create(call: Call<Json<NewPolicy>>) -> Result<Created<View>,
     let (name, spec) = body.read()?;
     let mut policy = GuardrailPolicy::new(&name, spec);
     policy.metadata.namespace = Some(call.namespace());
-    answer(&write::create(&call, &api(&call), policy, &what(&name)).await?).map(Created)
+    Ok(Created(answer(&write::create(&call, &api(&call), policy, &what(&name)).await?)))
 }
 
 /// Replaces a policy. Missing fields are reset.
@@ -60,7 +60,7 @@ pub(crate) async fn replace(call: Call<Json<Replacement>>) -> Result<Data<View>,
         write::clear(&mut patch, &serde_json::to_value(&present.spec).map_err(Error::internal)?);
         Ok(json!({"spec": patch}))
     });
-    answer(&changed.await?)
+    Ok(answer(&changed.await?))
 }
 
 pub(crate) async fn delete(call: Call) -> Result<Data<Deleted>, Error> {
@@ -91,6 +91,6 @@ async fn find(call: &Call) -> Result<GuardrailPolicy, Error> {
     api(call).get(&name).await.map_err(|error| cluster_error::from_kube(error, &what(&name)))
 }
 
-fn answer(policy: &GuardrailPolicy) -> Result<Data<View>, Error> {
-    Ok(Data::at(View::of(policy)?, policy.resource_version()))
+fn answer(policy: &GuardrailPolicy) -> Data<View> {
+    Data::at(View::of(policy), policy.resource_version())
 }

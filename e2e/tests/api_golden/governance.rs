@@ -23,9 +23,7 @@ fn governance_answers_as_written_down() {
     let replaced = json!({"name": "No Advice", "severity": "warning", "enabled": false, "rules": [rule]});
     let replaced = api.call("PUT", "/governance/policies/no-advice").json(&replaced).send();
     golden.keep_but("PUT /governance/policies/{id}", &replaced, &held);
-    let listed = api
-        .call("GET", "/governance/policies?search=advice")
-        .header("X-Resource-Version", replaced.header("x-resource-version"));
+    let listed = api.call("GET", "/governance/policies?search=advice").header("X-Resource-Version", replaced.header("x-resource-version"));
     golden.keep_but("GET /governance/policies", &listed.send(), &held);
     golden.keep("DELETE /governance/policies/{id}", &api.call("DELETE", "/governance/policies/no-advice").send());
 

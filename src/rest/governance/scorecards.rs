@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use slipway_governance::{Dimension, DimensionName, Measurements, Metric, Scorecard};
+use slipway_governance::{Dimension, DimensionName, Grade, Measurements, Metric, Scorecard, Status};
 use slipway_http::Error;
 
 use crate::agents::AgentState;
@@ -123,7 +123,7 @@ impl View {
             agent_id: item.id.clone(),
             agent_name: item.data.name.to_string(),
             overall,
-            grade: grade.map(|grade| grade.as_str()),
+            grade: grade.map(Grade::as_str),
             quality,
             safety,
             cost,
@@ -140,7 +140,7 @@ impl DimensionView {
     fn of(dimension: &Dimension, weight: f64) -> Self {
         Self {
             score: dimension.score,
-            grade: dimension.grade.map(|grade| grade.as_str()),
+            grade: dimension.grade.map(Grade::as_str),
             weight,
             metrics: dimension.metrics.iter().map(MetricView::of).collect(),
         }
@@ -157,7 +157,7 @@ impl MetricView {
             unit: unit.as_str(),
             threshold: *threshold,
             score: score.map(rounded),
-            status: status.map(|status| status.as_str()),
+            status: status.map(Status::as_str),
             at_least: *at_least,
             source: source.as_str(),
         }

@@ -5,7 +5,6 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use slipway_api::guardrail_policy::{Operator, RuleType, Severity};
 use slipway_api::{GuardrailPolicy, condition, ids};
-use slipway_http::Error;
 
 use crate::list_cache::{self, ListEntry};
 
@@ -75,7 +74,7 @@ pub(crate) struct Violator {
 }
 
 impl View {
-    pub(super) fn of(policy: &GuardrailPolicy) -> Result<Self, Error> {
+    pub(super) fn of(policy: &GuardrailPolicy) -> Self {
         let (spec, name, namespace) = (&policy.spec, policy.name_any(), policy.namespace().unwrap_or_default());
         let status = policy.status.clone().unwrap_or_default();
         let ready = status.conditions.iter().find(|found| found.type_ == condition::READY);
@@ -89,7 +88,7 @@ impl View {
             trace_id: violator.last_trace,
         });
         let rules = spec.rules.iter();
-        Ok(Self {
+        Self {
             id: ids::guardrail_policy(&name),
             name: spec.name.clone(),
             description: spec.description.clone(),
@@ -105,12 +104,12 @@ impl View {
             resource_version: policy.resource_version(),
             created_at: crate::agents::time(policy.creation_timestamp().map(|time| time.0)),
             slug: name,
-        })
+        }
     }
 }
 
 pub(crate) fn item(policy: &GuardrailPolicy) -> Option<ListEntry> {
-    let mut view = View::of(policy).ok()?;
+    let mut view = View::of(policy);
     view.message = list_cache::truncate(view.message);
     view.violators = Vec::new();
     let description = view.description.as_deref().unwrap_or_default();
@@ -139,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_policy_that_nobody_has_looked_at_counts_nothing() {
-        let view = serde_json::to_value(View::of(&policy(&Value::Null)).unwrap()).unwrap();
+        let view = serde_json::to_value(View::of(&policy(&Value::Null))).unwrap();
         assert_eq!((&view["id"], &view["slug"], &view["enabled"]), (&json!("gp_no_advice"), &json!("no-advice"), &json!(true)));
         assert_eq!(view["rules"], json!([{"type": "blocked_topics", "operator": "contains", "value": "dosage"}]));
         assert_eq!((&view["agents"], &view["violations"], &view["violators"]), (&Value::Null, &Value::Null, &json!([])));
@@ -149,7 +148,7 @@ mod tests {
     fn a_policy_shows_who_broke_it_and_its_list_does_not() {
         let violator = json!({"agent": "helper", "rule": "blocked_topics", "count": 3, "blocked": 2, "lastSeen": "2026-01-02T00:00:00Z", "lastTrace": "tr_1"});
         let policy = policy(&json!({"agents": 4, "violations": {"total": 3, "blocked": 2}, "violators": [violator]}));
-        let view = serde_json::to_value(View::of(&policy).unwrap()).unwrap();
+        let view = serde_json::to_value(View::of(&policy)).unwrap();
         let agent_id = ids::agent("team-a", "helper");
         let expected = json!([{"agent_id": agent_id, "agent": "helper", "rule": "blocked_topics", "count": 3, "blocked": 2, "last_seen": "2026-01-02T00:00:00Z", "trace_id": "tr_1"}]);
         assert_eq!((&view["agents"], &view["violations"], &view["violators"]), (&json!(4), &json!({"total": 3, "blocked": 2}), &expected));

@@ -26,7 +26,7 @@ use crate::platform;
 /// From this age on a snapshot is replaced.
 const REFRESH_AGE: Duration = Duration::from_secs(30);
 /// A snapshot that is older is shown to nobody.
-const AGE_MAX: Duration = Duration::from_secs(60);
+const AGE_MAX: Duration = Duration::from_mins(1);
 /// How long a snapshot is kept that lacks what could not be read.
 const TROUBLE_AGE_MAX: Duration = Duration::from_secs(5);
 /// Of how many agents one question is.

@@ -71,12 +71,7 @@ fn key(api: &Api, name: &str, id: &str) -> AgentKey {
 }
 
 fn metric<'a>(dimension: &'a Value, name: &str) -> &'a Value {
-    dimension["metrics"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .find(|metric| metric["name"] == name)
-        .unwrap_or_else(|| panic!("no {name}: {dimension}"))
+    dimension["metrics"].as_array().unwrap().iter().find(|metric| metric["name"] == name).expect("each metric is named, measured or not")
 }
 
 #[tokio::test]
