@@ -120,11 +120,7 @@ fn a_test_really_connects() {
     ]);
     let found = api.call("POST", "/platform/config/test").expect(200);
     let status = |part: &str| found["data"][part]["status"].as_str().unwrap_or_default().to_owned();
-    assert_eq!(
-        ["mlflow", "prometheus", "cluster", "database"].map(status),
-        ["ok", "ok", "ok", "error"].map(str::to_owned),
-        "{found}"
-    );
+    assert_eq!(["mlflow", "prometheus", "cluster", "database"].map(status), ["ok", "ok", "ok", "error"].map(str::to_owned), "{found}");
     assert!(!found.to_string().contains("hunter2"), "{found}");
     let none = Api::of(&team).call("POST", "/platform/config/test").expect(200);
     let parts = ["git", "mlflow", "prometheus", "database"];

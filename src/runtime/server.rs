@@ -195,7 +195,7 @@ impl Server {
             (Ok(()), Some(Found { endpoint: None, path, .. })) => Err(routes::method_not_allowed(&ROUTES, path)),
             (Ok(()), Some(Found { endpoint: Some(endpoint), ids, .. })) => {
                 self.reply(endpoint, ids.first().copied().unwrap_or_default(), request).await
-            },
+            }
         };
         watch.answered(result.as_ref().map_or_else(Error::status, Reply::status).as_u16());
         result

@@ -91,7 +91,8 @@ fn ten_policies() -> Vec<Policy> {
 #[test]
 #[ignore = "measures time"]
 fn what_ten_policies_and_all_guards_cost_a_chat() {
-    const EVERY: &str = r#"["pii-detection", "secrets-scanner", "prompt-injection", "blocked-topics", "max-tokens", "rate-limit", "spend-limit"]"#;
+    const EVERY: &str =
+        r#"["pii-detection", "secrets-scanner", "prompt-injection", "blocked-topics", "max-tokens", "rate-limit", "spend-limit"]"#;
     let message = &text()[..1024];
     let policies = ten_policies();
     let every = EVERY.replace(r#""max-tokens""#, r#"{"name": "max-tokens", "limit": 100000}"#);
