@@ -71,7 +71,7 @@ impl Prometheus {
     /// The `data` of an answer of its API.
     pub fn get(&self, path: &str) -> Result<Value, String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).map_err(|error| error.to_string())?;
-        stream.set_read_timeout(Some(Duration::from_secs(60))).map_err(|error| error.to_string())?;
+        stream.set_read_timeout(Some(Duration::from_mins(1))).map_err(|error| error.to_string())?;
         // Of an answer to HTTP/1.0 the end is that of the connection.
         write!(stream, "GET {path} HTTP/1.0\r\n\r\n").map_err(|error| error.to_string())?;
         let mut answer = String::new();
