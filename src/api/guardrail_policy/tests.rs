@@ -153,7 +153,7 @@ fn the_file_reads_as_runtimes_expect_it() {
     let json = serde_json::to_value(&file).unwrap();
     let expected = serde_json::json!({
         "policies": [{
-            "id": "gp_default_tokens", "name": "Token Limit", "severity": "warning", "enabled": true, "rollback": false,
+            "id": "gp_default_tokens", "name": "Token Limit", "severity": "warning", "enabled": true, "rollback": false, "hold_answers": true,
             "rules": [{"type": "max_tokens", "operator": "lt", "value": "4096"}],
         }],
         "default": ["gp_default_tokens"], "required": [],
