@@ -1,5 +1,6 @@
 //! `config/monitoring`, judged by promtool: the rules, a test of each alert, the same rules for the Prometheus operator, the
 //! example of a configuration, and what Grafana wants of dashboards.
+#![expect(clippy::panic, reason = "a test may fail")]
 
 use std::collections::BTreeSet;
 use std::fs;

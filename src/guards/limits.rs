@@ -713,7 +713,9 @@ mod tests {
         let (limit_usd, cost) = (1.0, 0.03);
         let replicas: Vec<_> = (0..3).map(|_| LimitState::new(vec![limit(GuardName::SpendLimit, limit_usd, Action::Block)])).collect();
         let (mut bank, mut total, mut refusals) = (Bank::default(), 0.0, 0);
-        replicas.iter().for_each(|limits| limits.1.share());
+        for limits in &replicas {
+            limits.1.share();
+        }
         let mut under_way: Vec<Vec<TurnCheck>> = replicas.iter().map(|_| Vec::new()).collect();
         for step in 0..600_u64 {
             let at = usize::try_from(step * 7 % 3).unwrap();

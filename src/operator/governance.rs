@@ -36,7 +36,7 @@ use delivery::Announcements;
 use fleet::Watched;
 
 /// A pass begins at the same second of each minute, so that an agent has one sample a minute.
-const INTERVAL: Duration = Duration::from_secs(60);
+const INTERVAL: Duration = Duration::from_mins(1);
 /// How often policies' statuses are told of violations.
 const VIOLATIONS_INTERVAL: Duration = Duration::from_mins(5);
 /// How often it is looked whether a release is to be rolled back.
@@ -115,9 +115,10 @@ impl Governance {
             let outcome = self.pass(&mut memory, Timestamp::now()).await;
             context.metrics.governance_passes.observe(begun.elapsed().as_secs_f64());
             if standing.has_changed(outcome.is_err().then_some("database")) {
-                match outcome {
-                    Err(why) => tracing::warn!(why, "agents' usage cannot be read; alerts stay as they are"),
-                    Ok(()) => tracing::info!("agents' usage is read again"),
+                if let Err(why) = outcome {
+                    tracing::warn!(why, "agents' usage cannot be read; alerts stay as they are");
+                } else {
+                    tracing::info!("agents' usage is read again");
                 }
             }
             tokio::time::sleep(until_next(Timestamp::now(), offset)).await;

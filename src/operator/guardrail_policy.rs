@@ -128,6 +128,7 @@ struct Facts {
     /// None while nobody has counted them.
     agents: Option<usize>,
     /// None while nobody has looked; what was said before stands then.
+    #[expect(clippy::option_option, reason = "nobody has looked, nothing was found, and what was found")]
     violations: Option<Option<Violations>>,
 }
 

@@ -101,9 +101,9 @@ pub(crate) fn agents<'a>(
         all += 1;
         let has_default = references.is_empty() || references.iter().any(|reference| &**reference == DEFAULT);
         by_default += usize::from(has_default);
-        let names: BTreeSet<String> = references.iter().map(|reference| ids::guardrail_policy_name(reference)).collect();
+        let all: BTreeSet<String> = references.iter().map(|reference| ids::guardrail_policy_name(reference)).collect();
         // One that names a default besides the word for all of them is held to it once.
-        for name in names.into_iter().filter(|name| name != DEFAULT && !(has_default && is_default(name))) {
+        for name in all.into_iter().filter(|name| name != DEFAULT && !(has_default && is_default(name))) {
             *named.entry(name).or_default() += 1;
         }
     }

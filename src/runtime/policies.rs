@@ -53,7 +53,7 @@ impl Policies {
         let policies = Arc::new(Self::with(selection, own));
         meters.policies(policies.own.policies(), 0);
         if policies.selection.file.is_some() {
-            let found = policies.look(policies.seen());
+            let found = policies.look(policies.seen().as_ref());
             policies.take(found, meters);
         }
         Ok(policies)
@@ -114,7 +114,7 @@ impl Policies {
             if this.is_unchanged(seen.as_ref()) {
                 continue;
             }
-            match spawn_blocking(move || this.look(seen)).await {
+            match spawn_blocking(move || this.look(seen.as_ref())).await {
                 Ok(found) => self.take(found, &meters),
                 Err(error) => error!(%error, "the policies could not be compiled"),
             }
@@ -127,10 +127,10 @@ impl Policies {
     }
 
     /// Reads and compiles the file, if it is another than before.
-    fn look(&self, before: Option<Seen>) -> Found {
+    fn look(&self, before: Option<&Seen>) -> Found {
         let Some(path) = self.selection.file.as_deref() else { return Found::Same };
         let seen = match Seen::of(path) {
-            Ok(seen) if Some(&seen) == before.as_ref() => return Found::Same,
+            Ok(seen) if Some(&seen) == before => return Found::Same,
             Ok(seen) => seen,
             Err(fault) => return Found::Fault { seen: None, fault },
         };

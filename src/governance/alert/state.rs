@@ -65,9 +65,8 @@ pub fn judge(limit: &Limit, reading: Reading, open: Option<&Open>, since: Option
                 .filter(|level| level.severity > former.severity || level.at > former.at && level.severity == former.severity);
             Step::Renew { value, level: level.unwrap_or(former), has_risen: level.is_some_and(|level| level.severity > former.severity) }
         }
-        Reading::Unreadable => Step::Keep,
         Reading::Nothing | Reading::Value(_) if now.duration_since(open.last_seen) >= RESOLVE_AFTER => Step::Resolve,
-        Reading::Nothing | Reading::Value(_) => Step::Keep,
+        Reading::Unreadable | Reading::Nothing | Reading::Value(_) => Step::Keep,
     }
 }
 

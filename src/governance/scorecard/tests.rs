@@ -70,7 +70,7 @@ fn a_missing_dimension_leaves_its_weight_to_others() {
     // Quality without citations: (80 + 60) / 2 at 0.35; safety alone: 100 at 0.30.
     assert_eq!((card.quality.score, card.safety.score, card.cost.score), (Some(70.0), Some(100.0), None));
     assert_eq!(card.overall, Some(83.85));
-    assert_eq!(card.coverage, 0.31, "two thirds of 0.35 and a quarter of 0.30");
+    assert!((card.coverage - 0.31).abs() < 1e-9, "two thirds of 0.35 and a quarter of 0.30");
     assert!(card.not_measured.contains(&"source_citation_rate") && card.not_measured.contains(&"audit_coverage_pct"));
 }
 

@@ -1,4 +1,5 @@
 //! Scorecards of measurements in JSON, and the same computed by a program that shares nothing with ours but the specification.
+#![expect(clippy::unwrap_used, reason = "a test may fail")]
 
 use std::fs;
 
@@ -55,11 +56,11 @@ fn dimension(dimension: &Dimension) -> Value {
         .metrics
         .iter()
         .map(|metric| {
-            json!({"name": metric.name, "value": metric.value, "score": metric.score, "status": metric.status.map(|status| status.as_str()),
+            json!({"name": metric.name, "value": metric.value, "score": metric.score, "status": metric.status.map(slipway_governance::Status::as_str),
                 "threshold": metric.threshold, "unit": metric.unit.as_str(), "at_least": metric.at_least, "source": metric.source.as_str()})
         })
         .collect();
-    json!({"score": dimension.score, "grade": dimension.grade.map(|grade| grade.as_str()), "metrics": metrics})
+    json!({"score": dimension.score, "grade": dimension.grade.map(slipway_governance::Grade::as_str), "metrics": metrics})
 }
 
 fn ours(value: &Value) -> Value {
@@ -70,7 +71,7 @@ fn ours(value: &Value) -> Value {
     let estimate = |found: Option<slipway_governance::Estimate>| found.map(|found| json!([found.value, found.at_least]));
     let average = estimate(usage.average_latency(&LATENCY_BOUNDS_MS));
     let p95 = estimate(quantile(&LATENCY_BOUNDS_MS, &usage.latency, 0.95));
-    json!({"overall": card.overall, "grade": card.grade.map(|grade| grade.as_str()), "quality": quality, "safety": safety, "cost": cost,
+    json!({"overall": card.overall, "grade": card.grade.map(slipway_governance::Grade::as_str), "quality": quality, "safety": safety, "cost": cost,
         "compliance": compliance, "coverage": card.coverage, "not_measured": card.not_measured, "data_source": card.source.as_str(),
         "average": average, "p95": p95, "error_rate": usage.error_percent()})
 }

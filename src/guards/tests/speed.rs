@@ -125,12 +125,12 @@ fn what_ten_policies_and_all_guards_cost_a_chat() {
     for (what, act) in [("message and limits", &(|| drop(before())) as &dyn Fn()), ("answer in tokens", &answer)] {
         // Twenty windows of a thousand: of the quietest, as other work on the machine only adds time.
         let window = || {
-            let timed = |_| {
+            let once = |_| {
                 let start = Instant::now();
                 act();
                 start.elapsed()
             };
-            let mut times: Vec<Duration> = (0..1000).map(timed).collect();
+            let mut times: Vec<Duration> = (0..1000).map(once).collect();
             times.sort_unstable();
             (times[990], times[500])
         };

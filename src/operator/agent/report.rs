@@ -105,6 +105,7 @@ pub(super) struct Observed {
     /// That a gate keeps the spec from its pods.
     pub held: Option<Held>,
     /// Its open alerts. None while nobody has looked; then what was said before stands.
+    #[expect(clippy::option_option, reason = "nobody has looked, nothing was found, and what was found")]
     pub alerting: Option<Option<Finding>>,
 }
 

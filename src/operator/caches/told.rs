@@ -32,6 +32,7 @@ impl<T: Clone + PartialEq> Told<T> {
     }
 
     /// None while nobody has looked; then what was found of the object, if anything was.
+    #[expect(clippy::option_option, reason = "nobody has looked, nothing was found, and what was found")]
     pub(crate) fn of(&self, key: &Key) -> Option<Option<T>> {
         let present = self.0.read().unwrap_or_else(PoisonError::into_inner);
         present.as_ref().map(|all| all.get(key).cloned())

@@ -4,6 +4,7 @@
 //! lead announces once more what has begun of late. All Events are named after the alert, so that none is there twice.
 
 use std::collections::{HashMap, VecDeque};
+use std::fmt::Write as _;
 
 use futures::stream::{self, StreamExt};
 use jiff::{SignedDuration, Timestamp};
@@ -159,7 +160,7 @@ fn finding(mut alerts: Vec<RaisedAlert>) -> Finding {
     });
     let mut message = named.collect::<Vec<_>>().join("; ");
     if let Some(more @ 1..) = alerts.len().checked_sub(MAX_NAMED) {
-        message.push_str(&format!("; and {more} more"));
+        let _ = write!(message, "; and {more} more");
     }
     Finding::new(ALERTING, true, if is_critical { CRITICAL_ALERTS } else { "Alerts" }, message)
 }

@@ -100,8 +100,8 @@ impl Policies {
         let has_default = references.is_empty() || references.iter().any(|reference| &**reference == DEFAULT);
         let defaults = DEFAULT_NAMES.iter().filter(|_| has_default).map(|name| (*name).to_owned());
         let named = references.iter().map(|reference| ids::guardrail_policy_name(reference));
-        let names: BTreeSet<String> = defaults.chain(named).chain(self.required.iter().cloned()).collect();
-        names.iter().filter_map(|name| self.in_force.get(name).cloned()).collect()
+        let all: BTreeSet<String> = defaults.chain(named).chain(self.required.iter().cloned()).collect();
+        all.iter().filter_map(|name| self.in_force.get(name).cloned()).collect()
     }
 }
 

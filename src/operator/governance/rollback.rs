@@ -67,7 +67,7 @@ fn suspect(context: &Context, watched: &Watched, rows: &[&AgentViolations]) -> O
     let (version, run_hash) = (status.active_release?, status.run_hash.clone()?);
     let is_asked = agent.annotations().contains_key(labels::DEPLOY_RELEASE) || rolled_back(&agent).contains(&version.to_string().as_str());
     let is_itself = agent.metadata.uid.as_deref() == Some(&*watched.row.uid) && agent.metadata.deletion_timestamp.is_none();
-    (is_itself && !is_asked && rows.iter().any(|row| row.run_hash == run_hash)).then_some(Suspect { version, run_hash, agent })
+    (is_itself && !is_asked && rows.iter().any(|row| row.run_hash == run_hash)).then_some(Suspect { agent, version, run_hash })
 }
 
 /// The versions that were rolled back.

@@ -205,6 +205,7 @@ impl World {
         self.runtime(name, hash).record_usage(&[minute]).await.unwrap();
     }
 
+    #[expect(clippy::option_option, reason = "nobody has looked, nothing was found, and what was found")]
     fn alerting(&self, name: &str) -> Option<Option<String>> {
         self.caches().alerting.of(&Key::new("team-a", name)).map(|found| found.map(|found| found.message))
     }
@@ -397,14 +398,14 @@ async fn a_release_that_is_worse_is_rolled_back_once() {
     assert_eq!(patches(&world).len(), 0, "the policy does not ask for it");
     world.policy("no-guns", &policy(true));
     world.pass(1).await;
-    let [(path, patch)] = &patches(&world)[..] else { panic!("{:#?}", patches(&world)) };
+    let [(path, asked)] = &patches(&world)[..] else { panic!("{:#?}", patches(&world)) };
     assert_eq!(path, "/apis/agents.slipway.dev/v1/namespaces/team-a/agents/helper");
     assert_eq!(
-        patch["metadata"]["annotations"],
+        asked["metadata"]["annotations"],
         json!({labels::DEPLOY_RELEASE: "3", labels::ROLLED_BACK: "5"}),
         "v4 was rejected and has never run"
     );
-    assert_eq!(patch["metadata"]["resourceVersion"], "7");
+    assert_eq!(asked["metadata"]["resourceVersion"], "7");
     let why = world.events().into_iter().find(|event| event.starts_with("RollbackRequested")).unwrap();
     assert!(why.contains("40 conversations of 200 requests, those of v3 3 times in 1000 requests (Fisher's exact test"), "{why}");
     // Whoever deploys v5 again means it; and what is asked for is not asked for again.

@@ -82,6 +82,9 @@ struct Labels {
     le: String,
 }
 
+/// A count of a day's usage.
+type Field = fn(&mut Usage) -> &mut i64;
+
 impl Prometheus {
     /// Connects to nothing yet. Only platform admins can name the server, so that private addresses are allowed, but no metadata
     /// services.
@@ -117,7 +120,7 @@ impl Prometheus {
             let micros = rounded(number(&sample) * 1e6);
             day.usage(&sample)?.cost_micros = Some(micros).filter(|micros| *micros > 0);
         }
-        let counts: [(&str, fn(&mut Usage) -> &mut i64); 4] = [
+        let counts: [(&str, Field); 4] = [
             (BLOCKS, |usage| &mut usage.guard_blocks),
             (PII, |usage| &mut usage.pii),
             (INJECTIONS, |usage| &mut usage.injections),

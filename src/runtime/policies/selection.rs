@@ -75,7 +75,7 @@ impl Selection {
                     Err(fault) => faults.push(format!("policy `{}`: {fault}", &id[..id.floor_char_boundary(128)])),
                 },
                 None if !may_lack && self.ids.contains(id) => {
-                    faults.push(format!("it has no policy `{}`", &id[..id.floor_char_boundary(128)]))
+                    faults.push(format!("it has no policy `{}`", &id[..id.floor_char_boundary(128)]));
                 }
                 None => missing.push(id[..id.floor_char_boundary(128)].to_owned()),
             }

@@ -113,6 +113,7 @@ impl Guarded {
     }
 }
 
+#[expect(clippy::ref_option, reason = "serde calls it so")]
 fn policy_id<S: Serializer>(rule: &Option<PolicyRule>, serializer: S) -> Result<S::Ok, S::Error> {
     rule.as_ref().map(|rule| &*rule.policy).serialize(serializer)
 }

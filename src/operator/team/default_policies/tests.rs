@@ -93,7 +93,7 @@ impl Cluster {
 /// A manager that begins to lead, knows what the cluster has, and works until nothing is left to do or it is killed.
 async fn lead(cluster: &Arc<Mutex<Cluster>>) -> Result<(), write::Error> {
     let served = cluster.clone();
-    let server = tower::service_fn(move |request: Request<Body>| {
+    let answers = tower::service_fn(move |request: Request<Body>| {
         let served = served.clone();
         async move {
             let (parts, body) = request.into_parts();
@@ -102,7 +102,7 @@ async fn lead(cluster: &Arc<Mutex<Cluster>>) -> Result<(), write::Error> {
             Ok::<_, std::io::Error>(Response::builder().status(status).body(Body::from(answer.to_string().into_bytes())).unwrap())
         }
     });
-    let (context, recorded) = (context_of(Client::new(server, "default")), Recorded::default());
+    let (context, recorded) = (context_of(Client::new(answers, "default")), Recorded::default());
     let owner = json!({"apiVersion": "agents.slipway.dev/v1", "kind": "Team", "name": "a", "uid": "u", "controller": true});
     let home = json!({"metadata": {"name": "team-a", "ownerReferences": [owner]}});
     let home = Child::look(&serde_json::from_value(home).unwrap(), None, || None, "");

@@ -135,7 +135,7 @@ fn reached(library: &Library, process: &mut Child, stage: &str, sign: &Sign) -> 
     let mut until = |holds: &mut dyn FnMut() -> bool| {
         while !holds() {
             assert!(process.try_wait().unwrap().is_none(), "{stage}: it ended before");
-            assert!(begun.elapsed() < Duration::from_secs(120), "{stage}: it is not reached");
+            assert!(begun.elapsed() < Duration::from_mins(2), "{stage}: it is not reached");
             sleep(Duration::from_millis(10));
         }
     };
