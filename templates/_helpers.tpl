@@ -239,6 +239,8 @@ list stand names, all keys of a domain (example.com/*), and * for everything.
 {{- define "slipway.foreignPodSettingsRefused" -}}
 {{- range list "priorityClassName" "runtimeClassName" "annotations" "labels" "tolerations" }}
 - expression: variables.{{ . }}.size() == 0
+  # Where what was asked for has a line break, which no message may have.
+  message: "{{ $ }}{{ . }}: agents of this team may not have that; a platform admin allows it in the Team or, for all teams, in the chart's values"
   messageExpression: >-
     "{{ $ }}{{ . }}: agents of this team may not have " + variables.{{ . }}.join(', ') +
     "; a platform admin allows it in the Team or, for all teams, in the chart's values"

@@ -339,7 +339,7 @@ pub struct PodTemplate {
     pub affinity: Option<Affinity>,
     /// The pods' PriorityClass.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"))]
     pub priority_class_name: Option<String>,
     /// Secrets with credentials for the registry of the image.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -347,7 +347,7 @@ pub struct PodTemplate {
     pub image_pull_secrets: Vec<LocalObjectReference>,
     /// The pods' RuntimeClass.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"))]
     pub runtime_class_name: Option<String>,
 }
 

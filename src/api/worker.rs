@@ -16,8 +16,7 @@ pub const FILENAME_BYTES_MAX: usize = 255;
 /// The longest media type of an uploaded file.
 pub const MEDIA_TYPE_BYTES_MAX: usize = 128;
 
-/// As many characters as the schema allows, of four bytes each.
-pub const QUERY_BYTES_MAX: usize = 32 * 1024;
+const QUERY_CHARACTERS_MAX: usize = 8192;
 pub const TOP_K_DEFAULT: u32 = 5;
 pub const TOP_K_MAX: u32 = 100;
 pub const DOCUMENTS_DEFAULT: u32 = 100;
@@ -66,8 +65,8 @@ impl SearchRequest {
         if self.query.is_empty() {
             return Some("query: must not be empty".to_owned());
         }
-        if self.query.len() > QUERY_BYTES_MAX {
-            return Some(format!("query: may have at most {QUERY_BYTES_MAX} bytes"));
+        if self.query.chars().count() > QUERY_CHARACTERS_MAX {
+            return Some(format!("query: may have at most {QUERY_CHARACTERS_MAX} characters"));
         }
         if !(1..=TOP_K_MAX).contains(&self.top_k) {
             return Some(format!("top_k: must be a number, 1 to {TOP_K_MAX}"));
@@ -208,7 +207,9 @@ mod tests {
         assert_eq!(read(r#"{"query": "x", "top_k": 100, "min_score": 0.5}"#).unwrap().fault(), None);
         assert_eq!(read(r#"{"query": "x", "top_k": 82.0}"#).unwrap().top_k, 82);
         assert!(read(r#"{"query": "x", "top_k": 1.5}"#).is_err() && read(r#"{"query": "x", "top_k": -1}"#).is_err());
-        let long = SearchRequest { query: "x".repeat(QUERY_BYTES_MAX + 1), ..read(r#"{"query": "x"}"#).unwrap() };
-        assert!(long.fault().is_some());
+        for letter in ["x", "🦀"] {
+            let of = |length| SearchRequest { query: letter.repeat(length), ..read(r#"{"query": "x"}"#).unwrap() };
+            assert!(of(QUERY_CHARACTERS_MAX).fault().is_none() && of(QUERY_CHARACTERS_MAX + 1).fault().is_some());
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! What the process keeps to itself. Programs that it starts, of tools or to read documents, run as the same user, who could
-//! otherwise read its environment and memory, and with them every key, through `/proc`.
+//! What the process keeps to itself. Programs that it starts, such as those of tools, git or readers of documents, run as the
+//! same user, who could otherwise read its environment and memory, and with them every key, through `/proc`.
 
 use std::io;
 

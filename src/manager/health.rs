@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use slipway_cluster::{Metrics, Tasks};
-use slipway_http::{Error, Method, Reply, Request, StatusCode};
+use slipway_http::{Error, Method, Reply, Request, StatusCode, request_metrics};
 use slipway_operator::Context;
 use slipway_rest::Rest;
 
@@ -29,7 +29,7 @@ impl Health {
             },
             "/readyz" if self.is_ready() => Ok(Reply::text("ok\n")),
             "/readyz" => Err(Error::new(StatusCode::SERVICE_UNAVAILABLE, "the caches are still being filled")),
-            "/metrics" => Ok(Reply::bytes("application/openmetrics-text; version=1.0.0; charset=utf-8", self.metrics())),
+            "/metrics" => Ok(Reply::bytes(request_metrics::CONTENT_TYPE, self.metrics())),
             _ => Err(Error::not_found("there are /healthz, /readyz and /metrics")),
         }
     }

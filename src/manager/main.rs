@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use std::thread::available_parallelism;
 
 use clap::Parser;
-use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use slipway_http::process;
 
 /// The most worker threads: most of the work is waiting for I/O.
 const MAX_WORKER_THREADS: usize = 2;
@@ -25,9 +25,8 @@ const MAX_WORKER_THREADS: usize = 2;
 fn main() -> ExitCode {
     let arguments = arguments::Arguments::parse();
     logs::start(&arguments);
-    // Import subprocesses and git run as the same user, and could otherwise read this process' environment and memory
-    // through `/proc`. `exec` resets the flag for them.
-    if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
+    // Import subprocesses and git run as the same user.
+    if let Err(error) = process::seal() {
         tracing::error!("the process cannot be made undumpable: {error}");
         return ExitCode::FAILURE;
     }

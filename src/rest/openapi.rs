@@ -124,7 +124,7 @@ fn bodies(paths: &Map<String, Value>) -> HashSet<String> {
 }
 
 /// Forbids additional properties, as requests with unknown fields are refused.
-fn closed(schema: &mut Value) {
+pub(crate) fn closed(schema: &mut Value) {
     if schema.get("properties").is_some() {
         schema["additionalProperties"] = json!(false);
     }
@@ -132,6 +132,7 @@ fn closed(schema: &mut Value) {
         closed(inner);
     }
     schema.get_mut("items").into_iter().for_each(closed);
+    schema.get_mut("oneOf").and_then(Value::as_array_mut).into_iter().flatten().for_each(closed);
 }
 
 /// Adds the format `date-time` to times.

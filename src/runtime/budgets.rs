@@ -145,7 +145,8 @@ fn asked(wish: &slipway_guards::SpendingWish) -> SpendingRequest {
         day: wish.day,
         spent_micros: micros(wish.spent_usd),
         most_micros: micros(wish.most_usd),
-        want_micros: micros(wish.want_usd),
+        // Rounded up: who asks for less than a millionth asks for something.
+        want_micros: micros((wish.want_usd * 1e6).ceil() / 1e6),
     }
 }
 

@@ -15,6 +15,7 @@ fn claims() -> Vec<(&'static str, Value)> {
             "tolerations: agents of this team may not have node-role.kubernetes.io/control-plane",
             json!({"tolerations": [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}]}),
         ),
+        ("tolerations: agents of this team may not have that", json!({"tolerations": [{"key": "one\ntwo", "operator": "Exists"}]})),
         (
             "annotations: agents of this team may not have iam.amazonaws.com/role",
             json!({"annotations": {"iam.amazonaws.com/role": "admin"}}),

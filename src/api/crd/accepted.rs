@@ -35,6 +35,8 @@ const NARROWED: &[(&str, &str)] = &[
     ("Agent.spec.podTemplate.imagePullSecrets[].name: maxLength 1024 → 317", "no Secret's name is longer"),
     ("Agent.spec.podTemplate.labels{}: maxLength 1024 → 63", "the API server refuses pods with longer ones"),
     ("Agent.spec.podTemplate.nodeSelector{}: maxLength 1024 → 63", "no node's label is longer"),
+    ("Agent.spec.podTemplate.priorityClassName: pattern null → \"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$\"", "no PriorityClass has such a name"),
+    ("Agent.spec.podTemplate.runtimeClassName: pattern null → \"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$\"", "no RuntimeClass has such a name"),
     ("Agent.spec.podTemplate.tolerations[].…: maxLength 1024 → 317", "no taint's key, value or effect is longer"),
     ("Agent.spec.resources.…: minimum null → 0.0", "the API server refuses pods with negative quantities"),
     ("Team.spec.containerLimits.…: minimum null → 0.0", "the API server refuses LimitRanges with negative quantities"),

@@ -1,5 +1,5 @@
-//! Other people's programs that read documents, poppler's and tesseract, each run in a child process without a shell, with a cleared environment, with limits of
-//! memory and processor time, and killed when it is dropped.
+//! Other people's programs that read documents, poppler's and tesseract, each run in a child process without a shell, with a
+//! cleared environment, with limits of memory and processor time, and killed when it is dropped.
 
 use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, Read};

@@ -16,7 +16,7 @@ use crate::answer::{Accepted, Data};
 use crate::call::{Body, Call};
 use crate::evaluations::ulid;
 use crate::fields::INGESTION;
-use crate::{cluster_error, write};
+use crate::{cluster_error, openapi, write};
 
 /// What is read: a source, or a source of the knowledge base by its name.
 #[derive(Debug, Deserialize)]
@@ -38,13 +38,13 @@ impl Body for Ingestible {
         let confirm_removal = json!({"type": ["boolean", "null"], "description": INGESTION["properties"]["confirmRemoval"]["description"]});
         let mut source = source::form(&ONCE);
         source["description"] = json!("A source that is read once.");
-        let form = json!({
+        let mut form = json!({
             "type": "object",
             "description": "Exactly one of `source` and `source_name`. A file is sent as multipart/form-data, in the part `file`, of at most 100 MiB.",
             "properties": {"source": source, "source_name": name, "confirm_removal": confirm_removal},
-            "additionalProperties": false,
             "oneOf": [{"required": ["source"]}, {"required": ["source_name"]}],
         });
+        openapi::closed(&mut form);
         Schema::try_from(form).ok().map(|schema| ("application/json", schema))
     }
 
@@ -106,14 +106,15 @@ async fn made_before(call: &Call, id: &str) -> Result<Option<Ingestion>, Error> 
 
 fn read(given: Ingest, is_known: impl Fn(&str) -> bool) -> Result<IngestionSpec, Error> {
     let base = IngestionSpec { confirm_removal: given.confirm_removal.unwrap_or_default(), ..IngestionSpec::default() };
-    match (given.source, given.source_name) {
-        (Some(source), name) if name.is_empty() => {
+    let name = Some(given.source_name).filter(|name| !name.is_empty());
+    match (given.source, name) {
+        (Some(source), None) => {
             let source = source::to_resource(&ONCE, "source", source)?;
             let source = serde_json::from_value(source).map_err(|error| Error::bad_request(format!("source: {error}")))?;
             Ok(IngestionSpec { source: Some(source), ..base })
         }
-        (None, name) if is_known(&name) => Ok(IngestionSpec { source_name: Some(name), ..base }),
-        (None, name) if !name.is_empty() => {
+        (None, Some(name)) if is_known(&name) => Ok(IngestionSpec { source_name: Some(name), ..base }),
+        (None, Some(name)) => {
             let name: String = name.chars().take(64).collect();
             Err(Error::new(StatusCode::NOT_FOUND, format!("source_name: the knowledge base has no source {name:?}")))
         }

@@ -19,6 +19,7 @@ async fn what_rules_and_dashboards_ask_for_is_on_the_page() {
     meters.memory_extraction("ok");
     meters.evaluation_case("ok");
     meters.judge_call("ok", 0.1);
+    meters.lease_asked(false);
     meters.sampled_turn("scored");
     meters.sampled_score("safety", 1.0);
     slipway_peers::has_metrics("slipway_runtime_", &metrics.text().unwrap());
