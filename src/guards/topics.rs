@@ -17,8 +17,8 @@ pub(crate) struct Topics {
     wanted: Vec<Vec<u16>>,
 }
 
-/// Of all phrases together; more would be slow to compile and large.
-const MAX_WORDS: usize = 16_384;
+/// Of all phrases together: more than a team's file of policies can hold, so that what is in it can be kept to.
+const MAX_WORDS: usize = 512 * 1024;
 
 /// The state of reading one text.
 #[derive(Debug, Default)]

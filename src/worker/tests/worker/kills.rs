@@ -132,11 +132,13 @@ fn ask(library: &Library, sql: &str) -> String {
 /// Waits until the process is at its stage. What holds it there is let go of by dropping it.
 fn reached(library: &Library, process: &mut Child, stage: &str, sign: &Sign) -> Option<Session> {
     let (begun, id) = (Instant::now(), process.id());
+    // A document is read in a moment.
+    let pause = Duration::from_millis(if matches!(sign, Sign::Subprocess) { 1 } else { 10 });
     let mut until = |holds: &mut dyn FnMut() -> bool| {
         while !holds() {
             assert!(process.try_wait().unwrap().is_none(), "{stage}: it ended before");
             assert!(begun.elapsed() < Duration::from_mins(2), "{stage}: it is not reached");
-            sleep(Duration::from_millis(10));
+            sleep(pause);
         }
     };
     let is_waiting = || library.platform.value(WAITING) != "0";
@@ -166,7 +168,9 @@ fn reached(library: &Library, process: &mut Child, stage: &str, sign: &Sign) -> 
 }
 
 fn has_subprocess(id: u32) -> bool {
-    let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
+    // A child is its thread's.
+    let threads = fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten().flatten();
+    let children: String = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok()).collect();
     let is_reader = |child: &str| {
         fs::read(format!("/proc/{child}/cmdline")).is_ok_and(|line| line.split(|byte| *byte == 0).any(|word| word == b"extract"))
     };
