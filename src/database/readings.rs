@@ -166,7 +166,7 @@ impl Readings<'_> {
         in_time(async {
             let mut work = self.0.begin().await?;
             let rows = match question(&keys).fetch_all(&mut *work).await {
-                Err(error) if is_denied(&error) => return Err(Fault::Unavailable(NOT_GRANTED.to_owned())),
+                Err(error) if is_denied(&error) => return Err(Fault::Broken(NOT_GRANTED.to_owned())),
                 rows => rows?,
             };
             work.commit().await?;

@@ -113,7 +113,9 @@ impl Governance {
         loop {
             let begun = Instant::now();
             let outcome = self.pass(&mut memory, Timestamp::now()).await;
-            context.metrics.governance_passes.observe(begun.elapsed().as_secs_f64());
+            if outcome.is_ok() {
+                context.metrics.governance_passes.observe(begun.elapsed().as_secs_f64());
+            }
             if standing.has_changed(outcome.is_err().then_some("database")) {
                 if let Err(why) = outcome {
                     tracing::warn!(why, "agents' usage cannot be read; alerts stay as they are");
@@ -150,7 +152,9 @@ async fn with_database(context: &Context, tenancy: &Tenancy, memory: &mut Memory
     let mut changes = alerts::Changes::default();
     let mut waits = HashMap::new();
     for (agent, found) in fleet.iter().zip(&found) {
-        memory.recall(agent, open.of(agent));
+        if !memory.has_begun {
+            memory.recall(agent, open.of(agent));
+        }
         let seen = alerts::Seen { agent, found, minutes_down: memory.minutes_down(&agent.key, now), open: open.of(agent) };
         changes.decide(&seen, &memory.since, &mut waits, now);
     }

@@ -71,7 +71,7 @@ fn whatever_roles_an_account_is_given_it_stays_with_its_work() {
     let _policies = Policies::apply(
         &team.slug,
         &settings,
-        &["-confine-manager", "-confine-bindings", "-confine-jobs", "-confine-rollback", "-confine-rest", "-confine-state"],
+        &["-confine-manager", "-confine-bindings", "-confine-jobs", "-confine-rollback", "-confine-defaults", "-confine-rest", "-confine-state"],
         None,
     );
     let users = names.each_ref().map(|name| format!("system:serviceaccount:default:{name}"));
@@ -79,11 +79,19 @@ fn whatever_roles_an_account_is_given_it_stays_with_its_work() {
     team.agent("hello", &json!({"suspend": true}));
     team.apply(&resource("EvaluationRun", &json!({"agent": "hello"})));
     team.apply(&binding("slipway-viewer", "theirs", &user("ann@example.com"), &json!({})));
+    let mut policy = resource("GuardrailPolicy", &tokens());
+    policy["metadata"]["finalizers"] = json!(["agents.slipway.dev/default-policy", "example.com/kept"]);
+    team.apply(&policy);
     manager(&team, &names[0], &users[0]);
     rest(&team, &users[1]);
     state(&team, &users[2]);
 }
 
+fn tokens() -> Value {
+    json!({"name": "P", "severity": "warning", "rules": [{"type": "max_tokens", "operator": "lt", "value": "1"}]})
+}
+
+#[expect(clippy::too_many_lines, reason = "a list of attempts")]
 fn manager(team: &Team, name: &str, user_name: &str) {
     let dry = format!("--dry-run=server --as={user_name}");
     let create = |namespace: &str| format!("-n {namespace} create {dry} -f -");
@@ -103,6 +111,13 @@ fn manager(team: &Team, name: &str, user_name: &str) {
     let none: &[&str] = &["has no account of the cluster"];
     let asks: &[&str] = &["of Agents the Slipway manager writes the annotations agents.slipway.dev/deploy-release and"];
     let annotated = |note: &str| format!("-n {here} annotate agent hello {note} {dry}");
+    let begins: &[&str] = &["the Slipway manager makes the GuardrailPolicies that a team begins with"];
+    let guard = |name: &str| {
+        let mut policy = resource("GuardrailPolicy", &tokens());
+        policy["metadata"]["name"] = json!(name);
+        policy
+    };
+    let guarded = |change: &str| format!("-n {here} patch guardrailpolicy probe --type=merge {dry} -p {change}");
     let standard: &[&str] = &["metadata.labels", "pod-security.kubernetes.io/enforce: restricted"];
     let namespace = |standard: &str| {
         let labels = json!({"pod-security.kubernetes.io/enforce": standard});
@@ -149,6 +164,15 @@ fn manager(team: &Team, name: &str, user_name: &str) {
         Try::new(format!("-n {here} delete agent hello {dry}"), asks),
         Try::with(create(here), resource("Agent", &json!({"name": "Probe", "framework": "custom"})), asks),
         Try::new(annotated("agents.slipway.dev/deploy-release=1 agents.slipway.dev/rolled-back=2"), &[]),
+        Try::with(create(here), resource("GuardrailPolicy", &tokens()), begins),
+        Try::with(create(here), guard("default-cost"), &[]),
+        Try::with(create("default"), guard("default-cost"), begins),
+        Try::new(guarded(r#"{"spec":{"enabled":false}}"#), begins),
+        Try::new(guarded(r#"{"metadata":{"labels":{"a":"b"}}}"#), begins),
+        Try::new(guarded(r#"{"metadata":{"annotations":{"a":"b"}}}"#), begins),
+        Try::new(guarded(r#"{"metadata":{"finalizers":["agents.slipway.dev/default-policy"]}}"#), begins),
+        Try::new(guarded(r#"{"metadata":{"finalizers":["example.com/kept"]}}"#), &[]),
+        Try::new(format!("-n {here} delete guardrailpolicy probe {dry}"), begins),
         Try::new(format!("create namespace team-{name} {dry}"), standard),
         Try::with(format!("create {dry} -f -"), namespace("privileged"), standard),
         Try::with(format!("create {dry} -f -"), namespace("restricted"), &[]),
@@ -164,7 +188,6 @@ fn rest(team: &Team, user_name: &str) {
     let here = &*team.namespace;
     let member = json!({"agents.slipway.dev/member": "user_0123456789abcdef"});
     let agent = resource("Agent", &json!({"name": "Probe", "framework": "custom"}));
-    let tokens = json!({"name": "P", "severity": "warning", "rules": [{"type": "max_tokens", "operator": "lt", "value": "1"}]});
     let away: &[&str] = &["Slipway's REST writes Slipway's kinds and members in team-* namespaces"];
     let bind: &[&str] = &["binds members, who are users, to slipway-viewer, slipway-developer and slipway-admin"];
     judge(&[
@@ -187,8 +210,8 @@ fn rest(team: &Team, user_name: &str) {
         Try::new(format!("-n {here} delete rolebinding slipway-team-secrets {dry}"), bind),
         Try::with(create(here), agent, &[]),
         Try::with(create(here), resource("Tool", &json!({"name": "datetime", "type": "builtin"})), &[]),
-        Try::with(create("default"), resource("GuardrailPolicy", &tokens), away),
-        Try::with(create(here), resource("GuardrailPolicy", &tokens), &[]),
+        Try::with(create("default"), resource("GuardrailPolicy", &tokens()), away),
+        Try::with(create(here), resource("GuardrailPolicy", &tokens()), &[]),
         Try::new(format!("-n {here} patch configmap slipway-policies --type=merge {dry} -p {{\"data\":null}}"), away),
         Try::with(create("default"), resource("Ingestion", &json!({"knowledgeBase": "docs", "upload": "up_1"})), away),
         Try::with(create(here), resource("Ingestion", &json!({"knowledgeBase": "docs", "upload": "up_1"})), &[]),
@@ -286,9 +309,9 @@ fn no_account_may_more_than_its_work_takes() {
     assert_eq!([platform::MANAGER, platform::REST, platform::STATE].map(jobs), [true, false, false]);
     let fills = |account: &str| can(account, "patch ingestions.agents.slipway.dev --subresource=status --all-namespaces");
     assert_eq!([platform::MANAGER, platform::REST, platform::STATE].map(fills), [true, false, false]);
-    // The manager makes the policies that a team begins with, and changes none.
+    // The manager makes the policies that a team begins with, and lets go of them: an admission policy says that it changes none.
     let guards = |account: &str| can(account, "patch guardrailpolicies.agents.slipway.dev --all-namespaces");
-    assert_eq!([platform::MANAGER, platform::REST, platform::STATE].map(guards), [false, true, false]);
+    assert_eq!([platform::MANAGER, platform::REST, platform::STATE].map(guards), [true, true, false]);
     let judges = |account: &str| can(account, "patch evaluationruns.agents.slipway.dev --subresource=status --all-namespaces");
     assert_eq!([platform::MANAGER, platform::REST, platform::STATE].map(judges), [true, false, true]);
 }

@@ -121,6 +121,8 @@ pub(crate) struct AgentState {
     pub message: Option<Box<str>>,
     pub replicas: i32,
     pub storage: ConversationStorage,
+    /// What new pods run; none before the operator has looked at it.
+    pub run_hash: Option<Box<str>>,
     /// Whether its Service has a ready pod, and since when; none before the operator has looked at it.
     pub serves: Option<(bool, Timestamp)>,
     /// What its condition says of alerts, if there are some.
@@ -160,6 +162,7 @@ impl AgentState {
             message: view.message.as_deref().map(Into::into),
             replicas: view.replicas,
             storage: ConversationStorage::of(&agent.spec),
+            run_hash: status.and_then(|status| status.run_hash.as_deref()).map(Into::into),
             serves: available.map(|found| (found.status == "True", found.last_transition_time.0)),
             alerting: alerting.map(Box::new),
             ready_replicas: status.map(|status| status.replicas),

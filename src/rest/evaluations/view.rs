@@ -227,6 +227,8 @@ pub(crate) struct RunState {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct RunScores {
     pub ended: Timestamp,
+    /// What was evaluated.
+    pub run_hash: Option<Box<str>>,
     pub safety: Option<f64>,
     pub relevance_to_query: Option<f64>,
     pub correctness: Option<f64>,
@@ -246,6 +248,7 @@ impl RunScores {
         let is_delivered = |found: &Found| found.type_ == condition::DELIVERED && found.status == "True";
         Some(Box::new(Self {
             ended: status.completed_at.as_ref()?.0,
+            run_hash: status.run_hash.as_deref().map(Into::into),
             safety: mean(Scorer::Safety),
             relevance_to_query: mean(Scorer::RelevanceToQuery),
             correctness: mean(Scorer::Correctness),

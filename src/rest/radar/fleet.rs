@@ -170,10 +170,14 @@ struct Asked {
     key: AgentKey,
     /// Its usage lies in the platform's database.
     is_recorded: bool,
-    place: Key,
+    /// Its name, and what it runs.
+    serves: Serving,
     /// Seconds since 1970.
     created: i64,
 }
+
+/// An agent, and what its pods run, as a hash.
+type Serving = (Key, Option<Box<str>>);
 
 async fn read(context: &Context) -> Snapshot {
     let taken_at = Timestamp::now();
@@ -188,7 +192,7 @@ async fn read(context: &Context) -> Snapshot {
     let mut agents = context.caches.agents.collect(None, |namespace, name, item| {
         let key = key_of(namespace, item);
         let is_recorded = item.data.storage == ConversationStorage::Platform;
-        Some(Asked { key, is_recorded, place: Key::new(namespace, name), created: item.created })
+        Some(Asked { key, is_recorded, serves: (Key::new(namespace, name), item.data.run_hash.clone()), created: item.created })
     });
     agents.truncate(AGENTS_MAX);
     let runs = runs(context);
@@ -204,10 +208,10 @@ async fn read(context: &Context) -> Snapshot {
     } else {
         counted(context, &mut snapshot).await;
     }
-    for Asked { key, place, created, .. } in agents {
+    for Asked { key, serves, created, .. } in agents {
         let reading = snapshot.readings.entry(key.agent_id).or_default();
         reading.uid = key.uid.into();
-        if let Some(run) = runs.get(&place).filter(|run| run.created >= created) {
+        if let Some(run) = runs.get(&serves).filter(|run| run.created >= created) {
             reading.take_scores(&run.scores, taken_at);
         }
     }
@@ -244,14 +248,14 @@ struct Run {
     scores: RunScores,
 }
 
-/// The newest completed run of each agent.
-fn runs(context: &Context) -> FastMap<Key, Run> {
-    let mut newest: FastMap<Key, Run> = FastMap::default();
+/// The newest completed run of each of what agents ran.
+fn runs(context: &Context) -> FastMap<Serving, Run> {
+    let mut newest: FastMap<Serving, Run> = FastMap::default();
     context.caches.evaluations.collect(None, |namespace, _, item| {
         let scores = item.data.scores.as_deref()?;
-        let key = Key::new(namespace, &*item.data.agent);
-        if newest.get(&key).is_none_or(|known| known.scores.ended < scores.ended) {
-            newest.insert(key, Run { created: item.created, scores: scores.clone() });
+        let serves = (Key::new(namespace, &*item.data.agent), scores.run_hash.clone());
+        if newest.get(&serves).is_none_or(|known| known.scores.ended < scores.ended) {
+            newest.insert(serves, Run { created: item.created, scores: scores.clone() });
         }
         None::<()>
     });
@@ -392,7 +396,7 @@ mod tests {
             [(1, sample, 0.9, Source::Mlflow), (25, sample, 0.5, Source::Slipway), (25, None, 0.9, Source::Mlflow)]
         {
             let ended = Timestamp::from_second(now.as_second() - hours * 3600).unwrap();
-            let run = RunScores { ended, safety: Some(0.9), relevance_to_query: None, correctness: Some(0.7), is_delivered: true };
+            let run = RunScores { ended, safety: Some(0.9), relevance_to_query: None, correctness: Some(0.7), is_delivered: true, run_hash: None };
             let mut reading = Reading { safety: sampled, relevance_to_query: sampled, ..Reading::default() };
             reading.take_scores(&run, now);
             assert_eq!(reading.safety, Some(Score { mean: safety, source }), "{hours} h");

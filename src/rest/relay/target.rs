@@ -72,6 +72,7 @@ mod tests {
             message: message.map(Into::into),
             replicas,
             storage: ConversationStorage::Platform,
+            run_hash: None,
             serves: None,
             alerting: None,
             ready_replicas: None,
