@@ -7,6 +7,9 @@ use crate::Used;
 impl From<&Used> for Usage {
     fn from(used: &Used) -> Self {
         let measured = |count| (used.measured > 0).then_some(Share { count, of: used.measured });
+        // Runtimes of earlier versions have buckets, and no sum.
+        let is_measured_whole = used.measured == used.requests;
+        let timed = used.latency.iter().fold(0_i64, |sum, count| sum.saturating_add(*count));
         Self {
             requests: used.requests,
             errors: used.errors,
@@ -19,7 +22,7 @@ impl From<&Used> for Usage {
             injections: used.injections,
             violations: used.violations,
             latency: used.latency.to_vec(),
-            took: measured(used.latency_ms),
+            took: (is_measured_whole && timed > 0).then_some(Share { count: used.latency_ms, of: timed }),
             audited: measured(used.audited),
             cited: (used.retrieved > 0).then_some(Share { count: used.cited, of: used.retrieved }),
         }

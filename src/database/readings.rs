@@ -35,15 +35,16 @@ pub struct Used {
     pub output_tokens: i64,
     /// Millionths of a US dollar.
     pub cost_micros: i64,
+    /// Requests of which a guard blocked something.
     pub guard_blocks: i64,
     pub pii: i64,
     pub injections: i64,
     pub violations: i64,
     /// Requests by how long they took, not cumulative; the bounds are [`crate::LATENCY_BOUNDS_MS`].
     pub latency: [i64; LATENCY_BUCKETS],
-    /// The requests that the four below are of; runtimes of earlier versions do not measure these.
+    /// The requests that those below are of; runtimes of earlier versions do not measure these.
     pub measured: i64,
-    /// What they took together, in milliseconds.
+    /// What those of the histogram took together, in milliseconds.
     pub latency_ms: i64,
     /// Requests whose turn is stored with its trace, or whose spans an exporter accepted.
     pub audited: i64,

@@ -159,13 +159,15 @@ pub struct UsageMinute {
     pub output_tokens: i64,
     /// Millionths of a US dollar.
     pub cost_micros: i64,
-    /// Requests by how long they took: [`LATENCY_BUCKETS`] counts, not cumulative.
+    /// Requests by how long they took: [`LATENCY_BUCKETS`] counts, not cumulative. Those that had no answer took no time.
     pub latency_histogram: Vec<i64>,
+    /// Requests of which a guard blocked something.
     pub guard_blocks: i64,
     pub pii: i64,
     pub injections: i64,
+    /// Rules that were broken: once for each turn, stage and whether it was blocked.
     pub violations: i64,
-    /// What all requests took together, in milliseconds.
+    /// What the requests of the histogram took together, in milliseconds.
     pub latency_ms: i64,
     /// Requests whose turn is stored with its trace, or whose spans an exporter accepted.
     pub audited: i64,

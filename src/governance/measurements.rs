@@ -36,9 +36,9 @@ pub struct Usage {
     pub pii: i64,
     pub injections: i64,
     pub violations: i64,
-    /// Requests by duration, not cumulative, one bucket more than there are bounds.
+    /// Requests by duration, not cumulative, one bucket more than there are bounds. Those without an answer have no duration.
     pub latency: Vec<i64>,
-    /// Milliseconds that requests took together, of those by runtimes that count them.
+    /// Milliseconds that requests took together, of those whose durations were added up.
     pub took: Option<Share>,
     /// Requests whose trace is stored, of those by runtimes that count them.
     pub audited: Option<Share>,
@@ -55,9 +55,10 @@ impl Usage {
         self.cost_micros.map(|micros| float(micros.max(0)) / 1e6)
     }
 
-    /// Exact where that was counted for every request, else by the histogram.
+    /// Exact where every duration of the histogram was added up, else by the histogram.
     pub fn average_latency(&self, bounds: &[i64]) -> Option<Estimate> {
-        let exact = self.took.filter(|took| took.of > 0 && took.of == self.requests);
+        let timed = self.latency.iter().fold(0_i64, |sum, count| sum.saturating_add((*count).max(0)));
+        let exact = self.took.filter(|took| took.of > 0 && took.of == timed);
         exact
             .map(|took| Estimate { value: float(took.count.max(0)) / float(took.of), at_least: false })
             .or_else(|| mean(bounds, &self.latency))

@@ -1,7 +1,8 @@
 -- What scorecards, radar and alerts are made of: usage summed up by spans of time, violations of policies, readiness, alerts; and budgets
 -- that an agent's replicas share.
 
--- Null where the runtime was of an earlier version; `measured` are the requests that the other four are of.
+-- Null where the runtime was of an earlier version; `measured` are the requests that the others are of. `latency_ms` is the sum of those
+-- that are in `latency`.
 ALTER TABLE slipway.usage_by_run
     ADD COLUMN measured bigint,
     ADD COLUMN latency_ms bigint,

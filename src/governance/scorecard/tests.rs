@@ -112,6 +112,14 @@ fn a_mean_is_exact_where_it_was_counted() {
 }
 
 #[test]
+fn requests_without_a_duration_are_in_no_average() {
+    let mut measured = measured();
+    let took = Some(Share { count: 40_000, of: 100 });
+    measured.usage = Some(Usage { requests: 1_000, took, ..usage() });
+    assert_eq!(card(&measured).cost.metrics[1].value, Some(400.0));
+}
+
+#[test]
 fn grades_begin_where_the_specification_says() {
     for (score, grade) in [(100.0, "A"), (90.0, "A"), (89.99, "B"), (80.0, "B"), (79.99, "C"), (70.0, "C"), (60.0, "D"), (59.99, "F")] {
         assert_eq!(Grade::of(score).as_str(), grade, "{score}");

@@ -20,11 +20,13 @@ pub(crate) struct Sample {
     /// Background work uses tokens and is no request.
     pub(crate) behind_the_scenes: bool,
     pub(crate) error: bool,
-    pub(crate) latency: Duration,
+    /// None where nothing was answered, so that nothing took its time.
+    pub(crate) latency: Option<Duration>,
     pub(crate) input_tokens: u64,
     pub(crate) output_tokens: u64,
     pub(crate) cost_micros: u64,
-    pub(crate) guard_blocks: u64,
+    /// A guard has blocked something of it, once or many times.
+    pub(crate) is_blocked: bool,
     pub(crate) pii: u64,
     pub(crate) injections: u64,
     pub(crate) violations: u64,
@@ -111,7 +113,7 @@ fn count(minute: &mut UsageMinute, sample: &Sample) {
         input_tokens,
         output_tokens,
         cost_micros,
-        guard_blocks,
+        is_blocked,
         pii,
         injections,
         violations,
@@ -122,15 +124,18 @@ fn count(minute: &mut UsageMinute, sample: &Sample) {
     if !behind_the_scenes {
         minute.requests += 1;
         minute.errors += i64::from(error);
-        let latency = i64::try_from(latency.as_millis()).unwrap_or(i64::MAX);
-        minute.latency_histogram[UsageMinute::bucket(latency)] += 1;
-        minute.latency_ms = minute.latency_ms.saturating_add(latency);
+        // A share of requests, so that what is none is not in it.
+        minute.guard_blocks += i64::from(is_blocked);
+        if let Some(latency) = latency {
+            let latency = i64::try_from(latency.as_millis()).unwrap_or(i64::MAX);
+            minute.latency_histogram[UsageMinute::bucket(latency)] += 1;
+            minute.latency_ms = minute.latency_ms.saturating_add(latency);
+        }
     }
     for (sum, more) in [
         (&mut minute.input_tokens, input_tokens),
         (&mut minute.output_tokens, output_tokens),
         (&mut minute.cost_micros, cost_micros),
-        (&mut minute.guard_blocks, guard_blocks),
         (&mut minute.pii, pii),
         (&mut minute.injections, injections),
         (&mut minute.violations, violations),
@@ -153,14 +158,15 @@ mod tests {
     }
 
     fn sample(milliseconds: u64) -> Sample {
-        Sample { latency: Duration::from_millis(milliseconds), input_tokens: 10, output_tokens: 3, cost_micros: 7, ..Sample::default() }
+        let latency = Some(Duration::from_millis(milliseconds));
+        Sample { latency, input_tokens: 10, output_tokens: 3, cost_micros: 7, ..Sample::default() }
     }
 
     #[test]
     fn a_minute_is_given_out_once_it_is_over() {
         let usage = Usage::default();
         usage.record(at("10:00:00"), "openai", "a", &sample(80));
-        usage.record(at("10:00:59.999"), "openai", "a", &Sample { error: true, pii: 2, guard_blocks: 1, ..sample(80) });
+        usage.record(at("10:00:59.999"), "openai", "a", &Sample { error: true, pii: 2, is_blocked: true, ..sample(80) });
         usage.record(at("10:00:30"), "openai", "b", &sample(1));
         usage.record(at("10:01:00"), "openai", "a", &sample(1));
         assert_eq!(usage.take_finished(at("10:00:59")), []);
@@ -192,6 +198,18 @@ mod tests {
             let histogram = &usage.take_all()[0].latency_histogram;
             assert_eq!(histogram.iter().position(|count| *count == 1), Some(bucket), "{milliseconds} ms");
         }
+    }
+
+    #[test]
+    fn a_request_without_a_duration_is_in_no_bucket() {
+        let usage = Usage::default();
+        usage.record(at("10:00:00"), "p", "m", &sample(80));
+        usage.record(at("10:00:00"), "p", "m", &Sample { latency: None, is_blocked: true, ..sample(0) });
+        // Work behind the scenes is no request, so that its block is in no share of requests.
+        usage.record(at("10:00:00"), "p", "m", &Sample { behind_the_scenes: true, is_blocked: true, violations: 1, ..Sample::default() });
+        let taken = &usage.take_all()[0];
+        assert_eq!((taken.requests, taken.guard_blocks, taken.violations, taken.latency_ms), (2, 1, 1, 80));
+        assert_eq!(taken.latency_histogram.iter().sum::<i64>(), 1);
     }
 
     #[test]

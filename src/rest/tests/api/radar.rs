@@ -225,7 +225,9 @@ async fn a_scorecard_is_made_of_usage_and_of_the_last_run() {
     let api = with(&postgres).await;
     let helper = agent(&api, "Helper", json!({"governance": {"risk_profile": "standard"}}), ready(1)).await;
     agent(&api, "Quiet", json!({}), ready(1)).await;
-    let mut usage = used(100, 0, 400);
+    let mut usage = used(90, 0, 400);
+    // Ten more were refused before they began, and took no time.
+    (usage.requests, usage.audited) = (100, 100);
     (usage.guard_blocks, usage.pii, usage.injections, usage.violations) = (10, 10, 0, 4);
     store(&postgres, "tk_a", &helper, "stable").record_usage(&[usage]).await.unwrap();
     let run = |name: &str, ended: &str, safety: f64, delivered: &str| {
@@ -251,7 +253,7 @@ async fn a_scorecard_is_made_of_usage_and_of_the_last_run() {
     );
     // 90, 100 − 10 blocked, 5 of 10, none of 2.
     assert_eq!((&card["safety"]["score"], &card["safety"]["grade"]), (&json!(82.5), &json!("B")), "{card}");
-    // 1000 of 1500 tokens, 400 of 1000 ms, 2 of 5 US dollars.
+    // 900 of 1500 tokens, 400 of 1000 ms, 1.8 of 5 US dollars.
     assert_eq!((&card["cost"]["score"], &metric(&card["cost"], "avg_latency_ms")["value"]), (&json!(100.0), &json!(400.0)), "{card}");
     // 2 of 4, and 100 %.
     assert_eq!((&card["compliance"]["score"], &card["compliance"]["grade"]), (&json!(75.0), &json!("C")), "{card}");

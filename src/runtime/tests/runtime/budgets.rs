@@ -162,7 +162,8 @@ fn violations_and_audits_are_written_down_with_the_usage() {
     for conversation in ["conv_1", "conv_1", "conv_2"] {
         assert_eq!(ask(conversation, "What is in it?")["stop_reason"], "guard");
     }
-    assert_eq!(ask("conv_3", "Is there catnip?")["stop_reason"], "guard");
+    // However often it is named, one rule is broken once by one message.
+    assert_eq!(ask("conv_3", "Is there catnip, more catnip, or catnip alone?")["stop_reason"], "guard");
     runtime.post("/v1/chat/completions", &json!({"messages": [{"role": "user", "content": "What is in it?"}]}).to_string());
     runtime.terminate();
     assert_eq!(runtime.wait().code(), Some(0));
@@ -180,6 +181,9 @@ fn violations_and_audits_are_written_down_with_the_usage() {
     // Three answers were kept with their trace; one message was refused, one turn is nobody's to audit.
     let counts = postgres.psql("select sum(requests), sum(audited), sum(violations), sum(guard_blocks) from slipway.usage_by_run");
     assert_eq!(counts.trim().split('|').map(str::trim).collect::<Vec<_>>(), ["5", "3", "5", "5"]);
+    assert_eq!(postgres.psql("select sum(count) from slipway.policy_violations").trim(), "5");
+    let timed = postgres.psql("select sum(bucket) from slipway.usage_by_run, unnest(latency) bucket");
+    assert_eq!(timed.trim(), "4", "what was refused took no time");
 }
 
 #[test]
