@@ -52,6 +52,10 @@ pub struct Used {
     pub retrieved: i64,
     /// Of these the answers with sources.
     pub cited: i64,
+    /// Requests, and calls behind the scenes, of models whose price is not known: `cost_micros` lacks them.
+    pub unpriced: i64,
+    /// Requests for whose end nobody waited.
+    pub cancelled: i64,
 }
 
 /// What one agent used, or one agent on one track and release.
@@ -223,6 +227,8 @@ fn usage(row: &PgRow) -> Result<AgentUsage, Fault> {
             audited: row.try_get("audited")?,
             retrieved: row.try_get("retrieved")?,
             cited: row.try_get("cited")?,
+            unpriced: row.try_get("unpriced")?,
+            cancelled: row.try_get("cancelled")?,
         },
         last_minute: time(row.try_get("last_minute")?)?,
         partial: row.try_get("partial")?,
@@ -275,5 +281,7 @@ impl Used {
         self.audited += other.audited;
         self.retrieved += other.retrieved;
         self.cited += other.cited;
+        self.unpriced += other.unpriced;
+        self.cancelled += other.cancelled;
     }
 }

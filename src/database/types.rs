@@ -175,6 +175,10 @@ pub struct UsageMinute {
     pub retrieved: i64,
     /// Of these the answers with sources.
     pub cited: i64,
+    /// Requests, and calls behind the scenes, of a model whose price is not known: `cost_micros` lacks them.
+    pub unpriced: i64,
+    /// Requests for whose end nobody waited: neither errors nor answers.
+    pub cancelled: i64,
 }
 
 impl UsageMinute {
@@ -198,6 +202,8 @@ impl UsageMinute {
             audited: 0,
             retrieved: 0,
             cited: 0,
+            unpriced: 0,
+            cancelled: 0,
         }
     }
 
@@ -225,6 +231,8 @@ impl UsageMinute {
         self.audited += other.audited;
         self.retrieved += other.retrieved;
         self.cited += other.cited;
+        self.unpriced += other.unpriced;
+        self.cancelled += other.cancelled;
         for (mine, theirs) in self.latency_histogram.iter_mut().zip(&other.latency_histogram) {
             *mine += theirs;
         }

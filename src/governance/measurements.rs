@@ -26,7 +26,7 @@ impl Share {
 pub struct Usage {
     pub requests: i64,
     pub errors: i64,
-    /// Requests of which nobody knows how they ended. None where that is not recorded.
+    /// Requests of which nobody knows how they ended, as their callers left. None where that is not recorded.
     pub unknown: Option<i64>,
     pub input_tokens: i64,
     pub output_tokens: i64,
@@ -64,9 +64,14 @@ impl Usage {
             .or_else(|| mean(bounds, &self.latency))
     }
 
+    /// Requests whose end is known.
+    pub fn ended(&self) -> i64 {
+        self.requests.saturating_sub(self.unknown.unwrap_or(0).max(0))
+    }
+
     /// Of requests whose end is known. None without one.
     pub fn error_percent(&self) -> Option<f64> {
-        percent(self.errors, self.requests.saturating_sub(self.unknown.unwrap_or(0).max(0)))
+        percent(self.errors, self.ended())
     }
 }
 

@@ -25,7 +25,7 @@ use crate::policies::Policies;
 use crate::settings::ModelId;
 use crate::store::Store;
 use crate::telemetry::metrics::{Active, Meters, ModelMeter};
-use crate::telemetry::usage::{Sample, Usage as Minutes};
+use crate::telemetry::usage::{End, Sample, Usage as Minutes};
 use crate::telemetry::violations::{Violations, minute};
 use crate::telemetry::{Inbound, Message, ModelSpan, StepSpan, Telemetry, ToolSpan, TurnSpan};
 use crate::turn::{Guarded, Stop};
@@ -405,15 +405,22 @@ impl TurnRecord {
             _ => "ok",
         };
         let inner = &self.recorder.0;
-        inner.meters.turn(outcome, Some(took.as_secs_f64()));
+        // When somebody leaves says nothing of how long an answer takes.
+        let took = (stop != Stop::Cancelled).then_some(took);
+        inner.meters.turn(outcome, took.map(|took| took.as_secs_f64()));
         let used = self.used();
-        let price = self.recorder.cost(inner.model.provider, &inner.model.id, &used).unwrap_or_default();
+        let price = self.recorder.cost(inner.model.provider, &inner.model.id, &used);
         let sample = &mut self.counted.sample;
-        sample.error = failure.is_some();
-        sample.latency = Some(took);
+        sample.end = match (stop, failure) {
+            (Stop::Cancelled, _) => End::Cancelled,
+            (_, Some(_)) => End::Failed,
+            (_, None) => End::Answered,
+        };
+        sample.latency = took;
         sample.input_tokens = used.input_tokens;
         sample.output_tokens = used.output_tokens;
-        sample.cost_micros = micros(price);
+        sample.cost_micros = micros(price.unwrap_or_default());
+        sample.is_unpriced = is_unpriced(price, &used);
         self.recorder.count(&self.counted.sample);
         self.span.outcome(outcome);
         if !self.is_stored {
@@ -439,6 +446,11 @@ fn action(action: Action) -> &'static str {
         Action::Mask => "mask",
         Action::Block => "block",
     }
+}
+
+/// Whether tokens were used of a model whose price is not known.
+fn is_unpriced(price: Option<f64>, used: &Usage) -> bool {
+    price.is_none() && (used.input_tokens, used.output_tokens) != (0, 0)
 }
 
 /// Millionths of a dollar; a turn costs less than what would not fit.

@@ -85,6 +85,18 @@ fn a_number_that_is_no_score_is_not_measured() {
 }
 
 #[test]
+fn a_cost_that_lacks_a_price_is_not_measured() {
+    let mut measured = measured();
+    measured.usage = Some(Usage { cost_micros: None, ..usage() });
+    let card = card(&measured);
+    assert_eq!((card.cost.metrics[2].value, card.cost.metrics[2].score), (None, None));
+    assert_eq!(card.not_measured, ["estimated_daily_cost_usd"]);
+    assert!((card.coverage - 0.93).abs() < 1e-9, "a third of 0.20 is missing: {}", card.coverage);
+    measured.usage = Some(Usage { cost_micros: Some(0), ..usage() });
+    assert_eq!(self::card(&measured).cost.metrics[2].score, Some(100.0), "what is free is known to be");
+}
+
+#[test]
 fn background_work_has_a_price_and_no_other_merit() {
     let usage = Usage { input_tokens: 5, cost_micros: Some(2_000_000), ..Usage::default() };
     let card = card(&Measurements { usage: Some(usage), ..Measurements::default() });

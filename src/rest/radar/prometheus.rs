@@ -107,7 +107,9 @@ impl Prometheus {
             let count = whole(&sample);
             let usage = day.usage(&sample)?;
             usage.requests = usage.requests.saturating_add(count);
+            let unknown = usage.unknown.get_or_insert(0);
             match sample.metric.outcome.as_str() {
+                "cancelled" => *unknown = unknown.saturating_add(count),
                 "error" => usage.errors = usage.errors.saturating_add(count),
                 // Guards act many times in one turn: what they did is no share of requests.
                 "blocked" => usage.guard_blocks = usage.guard_blocks.saturating_add(count),
@@ -124,11 +126,8 @@ impl Prometheus {
             let micros = rounded(number(&sample) * 1e6);
             day.usage(&sample)?.cost_micros = Some(micros).filter(|micros| *micros > 0);
         }
-        let counts: [(&str, Field); 3] = [
-            (PII, |usage| &mut usage.pii),
-            (INJECTIONS, |usage| &mut usage.injections),
-            (VIOLATIONS, |usage| &mut usage.violations),
-        ];
+        let counts: [(&str, Field); 3] =
+            [(PII, |usage| &mut usage.pii), (INJECTIONS, |usage| &mut usage.injections), (VIOLATIONS, |usage| &mut usage.violations)];
         for (query, field) in counts {
             for sample in self.query(query).await? {
                 *field(day.usage(&sample)?) = whole(&sample);

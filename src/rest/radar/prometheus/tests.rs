@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::*;
 
-/// As runtimes count, in minutes of 25 hours: each of two pods of `helper` has a turn a minute, of which every tenth fails and
+/// As runtimes count, in minutes of 25 hours: each of two pods of `helper` has a turn a minute, of which every tenth fails,
 /// every fifth is blocked, with many actions of guards; the second one was replaced at noon, so to speak; `idle` did nothing.
 fn history() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
@@ -31,7 +31,7 @@ fn history() -> String {
             }
         }
     };
-    let turns = [(",outcome=\"ok\"", 0.7), (",outcome=\"error\"", 0.1), (",outcome=\"blocked\"", 0.2)];
+    let turns = [(",outcome=\"ok\"", 0.4), (",outcome=\"error\"", 0.1), (",outcome=\"blocked\"", 0.2), (",outcome=\"cancelled\"", 0.3)];
     family("slipway_runtime_turns_total", &turns);
     let tokens = [(",direction=\"input\"", 100.0), (",direction=\"output\"", 20.0), (",direction=\"cached_input\"", 50.0)];
     family("slipway_runtime_tokens_total", &tokens);
@@ -59,6 +59,7 @@ async fn a_day_is_what_was_counted_in_it() {
     for (what, found, expected) in [
         ("requests", helper.requests, 2880),
         ("errors", helper.errors, 288),
+        ("unknown", helper.unknown.unwrap(), 864),
         ("input", helper.input_tokens, 288_000),
         ("output", helper.output_tokens, 57_600),
         ("cost", cost, 2_880_000),
@@ -77,7 +78,8 @@ async fn a_day_is_what_was_counted_in_it() {
     let p95 = slipway_governance::quantile(&day.latency_bounds, &helper.latency, 0.95).unwrap();
     assert!(p95.at_least && (p95.value - 2500.0).abs() < 0.5, "{p95:?}");
     let idle = usage("idle");
-    assert_eq!(idle, Usage { latency: vec![0; 3], ..Usage::default() }, "scraped, and has done nothing; a cost of nothing is none");
+    let nothing = Usage { unknown: Some(0), latency: vec![0; 3], ..Usage::default() };
+    assert_eq!(idle, nothing, "scraped, and has done nothing; a cost of nothing is none");
     assert_eq!(day.agents.len(), 2);
 }
 
