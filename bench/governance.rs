@@ -237,9 +237,10 @@ fn seed(postgres: &Postgres, core: &str, uids: &[String]) -> anyhow::Result<()> 
          INSERT INTO public.bench VALUES {agents};
          INSERT INTO slipway.owners (team, agent_id, uid, team_uid) SELECT '{team}', id, uid, 'bench' FROM public.bench ON CONFLICT DO NOTHING;
          INSERT INTO slipway.usage_by_run (team, agent_id, minute, track, run_hash, provider, model, requests, errors, input_tokens,
-             output_tokens, cost_micros, guard_blocks, pii, injections, violations, latency, measured, latency_ms, audited, retrieved, cited)
+             output_tokens, cost_micros, guard_blocks, pii, injections, violations, latency, measured, latency_ms, audited, retrieved, cited,
+             unpriced, cancelled)
          SELECT '{team}', id, date_trunc('minute', now()) - m * interval '1 minute', 'stable', 'bench', 'openai', 'gpt-4o', 10, m % 10 / 9, 9000,
-             1000, 20000, m % 7 / 6, 0, 0, 0, array_fill(0::bigint, ARRAY[6]) || ARRAY[9, 1]::bigint[] || array_fill(0::bigint, ARRAY[8]), 10, 8500, 10, 5, 4
+             1000, 20000, m % 7 / 6, 0, 0, 0, array_fill(0::bigint, ARRAY[6]) || ARRAY[9, 1]::bigint[] || array_fill(0::bigint, ARRAY[8]), 10, 8500, 10, 5, 4, 0, 0
          FROM public.bench, generate_series(1, {MINUTES}) m;
          INSERT INTO slipway.readiness_hours (team, agent_id, hour, uid, samples, ready, last_minute, last_ready)
          SELECT '{team}', id, date_trunc('hour', now()) - h * interval '1 hour', uid, 60, 60, now(), now() FROM public.bench, generate_series(0, 24) h;

@@ -96,10 +96,11 @@ fn row(sql: &str) -> Value {
 /// What the rows of usage come to, as the script takes it.
 fn usage(agent: &str) -> Value {
     row(&format!(
-        "SELECT json_build_object('requests', sum(requests), 'errors', sum(errors), 'unknown', NULL, 'input_tokens', sum(input_tokens),
-            'output_tokens', sum(output_tokens), 'cost_micros', sum(cost_micros), 'guard_blocks', sum(guard_blocks), 'pii', sum(pii),
-            'injections', sum(injections), 'violations', sum(violations),
-            'took', json_build_object('count', sum(latency_ms), 'of', sum(requests)),
+        "SELECT json_build_object('requests', sum(requests), 'errors', sum(errors), 'unknown', sum(cancelled), 'input_tokens', sum(input_tokens),
+            'output_tokens', sum(output_tokens), 'cost_micros', CASE WHEN sum(unpriced) = 0 THEN sum(cost_micros) END,
+            'guard_blocks', sum(guard_blocks), 'pii', sum(pii), 'injections', sum(injections), 'violations', sum(violations),
+            'took', json_build_object('count', sum(latency_ms), 'of', (
+                SELECT sum(count) FROM slipway.usage_by_run l, unnest(l.latency) AS b (count) WHERE l.agent_id = '{agent}')),
             'audited', json_build_object('count', sum(audited), 'of', sum(requests)),
             'cited', json_build_object('count', sum(cited), 'of', sum(retrieved)),
             'latency', (SELECT json_agg(total ORDER BY place) FROM (

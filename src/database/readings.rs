@@ -35,15 +35,16 @@ pub struct Used {
     pub output_tokens: i64,
     /// Millionths of a US dollar.
     pub cost_micros: i64,
+    /// Requests of which a guard blocked something.
     pub guard_blocks: i64,
     pub pii: i64,
     pub injections: i64,
     pub violations: i64,
     /// Requests by how long they took, not cumulative; the bounds are [`crate::LATENCY_BOUNDS_MS`].
     pub latency: [i64; LATENCY_BUCKETS],
-    /// The requests that the four below are of; runtimes of earlier versions do not measure these.
+    /// The requests that those below are of; runtimes of earlier versions do not measure these.
     pub measured: i64,
-    /// What they took together, in milliseconds.
+    /// What those of the histogram took together, in milliseconds.
     pub latency_ms: i64,
     /// Requests whose turn is stored with its trace, or whose spans an exporter accepted.
     pub audited: i64,
@@ -51,6 +52,10 @@ pub struct Used {
     pub retrieved: i64,
     /// Of these the answers with sources.
     pub cited: i64,
+    /// Requests, and calls behind the scenes, of models whose price is not known: `cost_micros` lacks them.
+    pub unpriced: i64,
+    /// Requests for whose end nobody waited.
+    pub cancelled: i64,
 }
 
 /// What one agent used, or one agent on one track and release.
@@ -222,6 +227,8 @@ fn usage(row: &PgRow) -> Result<AgentUsage, Fault> {
             audited: row.try_get("audited")?,
             retrieved: row.try_get("retrieved")?,
             cited: row.try_get("cited")?,
+            unpriced: row.try_get("unpriced")?,
+            cancelled: row.try_get("cancelled")?,
         },
         last_minute: time(row.try_get("last_minute")?)?,
         partial: row.try_get("partial")?,
@@ -274,5 +281,7 @@ impl Used {
         self.audited += other.audited;
         self.retrieved += other.retrieved;
         self.cited += other.cited;
+        self.unpriced += other.unpriced;
+        self.cancelled += other.cancelled;
     }
 }

@@ -19,7 +19,7 @@ const ADD: &str = "
          guard_blocks, pii, injections, violations, latency)
     SELECT $1, $2, 'epoch'::timestamptz + m.minute * interval '1 second', $8, $9, m.provider, m.model,
            m.counts[1], m.counts[2], m.counts[3], m.counts[4], m.counts[5], m.counts[6], m.counts[7], m.counts[8], m.counts[9],
-           m.counts[14:]
+           m.counts[16:]
     FROM (SELECT minute, provider, model, ($6::bigint[])[(n - 1) * $7 + 1 : n * $7] AS counts
           FROM unnest($3::bigint[], $4::text[], $5::text[]) WITH ORDINALITY AS t (minute, provider, model, n)) m
     ON CONFLICT (team, agent_id, minute, track, run_hash, provider, model) DO UPDATE SET
@@ -34,10 +34,11 @@ const ADD: &str = "
 const ADD_MEASURED: &str = "
     INSERT INTO slipway.usage_by_run AS u
         (team, agent_id, minute, track, run_hash, provider, model, requests, errors, input_tokens, output_tokens, cost_micros,
-         guard_blocks, pii, injections, violations, measured, latency_ms, audited, retrieved, cited, latency)
+         guard_blocks, pii, injections, violations, measured, latency_ms, audited, retrieved, cited, unpriced, cancelled,
+         latency)
     SELECT $1, $2, 'epoch'::timestamptz + m.minute * interval '1 second', $8, $9, m.provider, m.model,
            m.counts[1], m.counts[2], m.counts[3], m.counts[4], m.counts[5], m.counts[6], m.counts[7], m.counts[8], m.counts[9],
-           m.counts[1], m.counts[10], m.counts[11], m.counts[12], m.counts[13], m.counts[14:]
+           m.counts[1], m.counts[10], m.counts[11], m.counts[12], m.counts[13], m.counts[14], m.counts[15], m.counts[16:]
     FROM (SELECT minute, provider, model, ($6::bigint[])[(n - 1) * $7 + 1 : n * $7] AS counts
           FROM unnest($3::bigint[], $4::text[], $5::text[]) WITH ORDINALITY AS t (minute, provider, model, n)) m
     ON CONFLICT (team, agent_id, minute, track, run_hash, provider, model) DO UPDATE SET
@@ -48,6 +49,7 @@ const ADD_MEASURED: &str = "
         violations = u.violations + excluded.violations, measured = coalesce(u.measured, 0) + excluded.measured,
         latency_ms = coalesce(u.latency_ms, 0) + excluded.latency_ms, audited = coalesce(u.audited, 0) + excluded.audited,
         retrieved = coalesce(u.retrieved, 0) + excluded.retrieved, cited = coalesce(u.cited, 0) + excluded.cited,
+        unpriced = coalesce(u.unpriced, 0) + excluded.unpriced, cancelled = coalesce(u.cancelled, 0) + excluded.cancelled,
         latency = (SELECT array_agg(coalesce(a, 0) + coalesce(b, 0) ORDER BY i)
                    FROM unnest(u.latency, excluded.latency) WITH ORDINALITY AS l (a, b, i))";
 
@@ -105,8 +107,8 @@ impl Store {
     }
 }
 
-const SCALARS: usize = 13;
-#[expect(clippy::cast_possible_wrap, reason = "two dozen")]
+const SCALARS: usize = 15;
+#[expect(clippy::cast_possible_wrap, reason = "three dozen")]
 const WIDTH: i64 = (SCALARS + LATENCY_BUCKETS) as i64;
 
 fn counts(row: &UsageMinute) -> impl Iterator<Item = i64> {
@@ -124,6 +126,8 @@ fn counts(row: &UsageMinute) -> impl Iterator<Item = i64> {
         row.audited,
         row.retrieved,
         row.cited,
+        row.unpriced,
+        row.cancelled,
     ];
     scalars.into_iter().chain(row.latency_histogram.iter().copied())
 }

@@ -26,7 +26,7 @@ impl Share {
 pub struct Usage {
     pub requests: i64,
     pub errors: i64,
-    /// Requests of which nobody knows how they ended. None where that is not recorded.
+    /// Requests of which nobody knows how they ended, as their callers left. None where that is not recorded.
     pub unknown: Option<i64>,
     pub input_tokens: i64,
     pub output_tokens: i64,
@@ -36,9 +36,9 @@ pub struct Usage {
     pub pii: i64,
     pub injections: i64,
     pub violations: i64,
-    /// Requests by duration, not cumulative, one bucket more than there are bounds.
+    /// Requests by duration, not cumulative, one bucket more than there are bounds. Those without an answer have no duration.
     pub latency: Vec<i64>,
-    /// Milliseconds that requests took together, of those by runtimes that count them.
+    /// Milliseconds that requests took together, of those whose durations were added up.
     pub took: Option<Share>,
     /// Requests whose trace is stored, of those by runtimes that count them.
     pub audited: Option<Share>,
@@ -55,17 +55,23 @@ impl Usage {
         self.cost_micros.map(|micros| float(micros.max(0)) / 1e6)
     }
 
-    /// Exact where that was counted for every request, else by the histogram.
+    /// Exact where every duration of the histogram was added up, else by the histogram.
     pub fn average_latency(&self, bounds: &[i64]) -> Option<Estimate> {
-        let exact = self.took.filter(|took| took.of > 0 && took.of == self.requests);
+        let timed = self.latency.iter().fold(0_i64, |sum, count| sum.saturating_add((*count).max(0)));
+        let exact = self.took.filter(|took| took.of > 0 && took.of == timed);
         exact
             .map(|took| Estimate { value: float(took.count.max(0)) / float(took.of), at_least: false })
             .or_else(|| mean(bounds, &self.latency))
     }
 
+    /// Requests whose end is known.
+    pub fn ended(&self) -> i64 {
+        self.requests.saturating_sub(self.unknown.unwrap_or(0).max(0))
+    }
+
     /// Of requests whose end is known. None without one.
     pub fn error_percent(&self) -> Option<f64> {
-        percent(self.errors, self.requests.saturating_sub(self.unknown.unwrap_or(0).max(0)))
+        percent(self.errors, self.ended())
     }
 }
 

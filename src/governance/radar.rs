@@ -78,7 +78,7 @@ pub fn figures(seen: &Seen) -> Figures {
 fn health(seen: &Seen) -> Option<Health> {
     let replicas = seen.replicas.filter(|replicas| !seen.is_suspended && replicas.of > 0)?;
     let fails = seen.usage.is_some_and(|usage| {
-        usage.requests >= MIN_REQUESTS && usage.error_percent().is_some_and(|percent| percent >= DEGRADED_ERROR_PERCENT)
+        usage.ended() >= MIN_REQUESTS && usage.error_percent().is_some_and(|percent| percent >= DEGRADED_ERROR_PERCENT)
     });
     Some(match replicas.count {
         ..=0 => Health::Down,
@@ -152,6 +152,7 @@ mod tests {
     #[test]
     fn health_follows_from_readiness_and_errors() {
         let (few, fails, serves) = (usage(19, 19), usage(20, 1), usage(21, 1));
+        let left = Usage { unknown: Some(2), ..usage(21, 19) };
         for (seen, expected) in [
             (Seen::default(), None),
             (seen(0, 2, None), Some(Health::Down)),
@@ -161,6 +162,7 @@ mod tests {
             (Seen { is_suspended: true, ..seen(0, 2, None) }, None),
             (Seen { is_in_trouble: true, ..seen(2, 2, None) }, Some(Health::Degraded)),
             (seen(1, 1, Some(&few)), Some(Health::Healthy)),
+            (seen(1, 1, Some(&left)), Some(Health::Healthy)),
             (seen(1, 1, Some(&fails)), Some(Health::Degraded)),
             (seen(1, 1, Some(&serves)), Some(Health::Healthy)),
         ] {

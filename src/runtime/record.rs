@@ -7,6 +7,7 @@ mod retrieval;
 mod spoken;
 mod tally;
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ use crate::policies::Policies;
 use crate::settings::ModelId;
 use crate::store::Store;
 use crate::telemetry::metrics::{Active, Meters, ModelMeter};
-use crate::telemetry::usage::{Sample, Usage as Minutes};
+use crate::telemetry::usage::{End, Sample, Usage as Minutes};
 use crate::telemetry::violations::{Violations, minute};
 use crate::telemetry::{Inbound, Message, ModelSpan, StepSpan, Telemetry, ToolSpan, TurnSpan};
 use crate::turn::{Guarded, Stop};
@@ -62,10 +63,24 @@ pub(crate) struct TurnRecord {
     /// The store keeps the turn, and not its spans alone.
     is_stored: bool,
     span: TurnSpan,
-    sample: Sample,
+    counted: Counted,
     /// What the calls of its models have taken, those that were cut off included.
     used: Arc<Mutex<Usage>>,
     _active: Active,
+}
+
+/// What one turn, or one thing behind the scenes, adds to the usage.
+#[derive(Default)]
+struct Counted {
+    sample: Sample,
+    /// Rules that it broke, where, and whether that was blocked. Each counts once, however many words break it.
+    broken: HashSet<(PolicyRule, Stage, bool)>,
+}
+
+impl Counted {
+    fn behind_the_scenes() -> Self {
+        Self { sample: Sample { behind_the_scenes: true, ..Sample::default() }, broken: HashSet::new() }
+    }
 }
 
 /// In which turn a rule was broken.
@@ -177,18 +192,18 @@ impl Recorder {
             span.evaluation(run);
         }
         let (whose, used) = (Whose::of(conversation, trace_id), Arc::default());
-        let (recorder, sample, active) = (self.clone(), Sample::default(), self.0.meters.conversation());
-        TurnRecord { recorder, guards, whose, is_stored, span, sample, used, _active: active }
+        let (recorder, counted, active) = (self.clone(), Counted::default(), self.0.meters.conversation());
+        TurnRecord { recorder, guards, whose, is_stored, span, counted, used, _active: active }
     }
 
-    /// A turn that a guard refused before it began.
+    /// A turn that a guard refused before it began. It is a request without a duration: nothing was answered.
     pub(crate) fn refused(&self, guarded: &[Guarded], whose: &Whose) {
-        let mut sample = Sample::default();
+        let mut counted = Counted::default();
         for guarded in guarded {
-            self.guarded(guarded, whose, &mut sample);
+            self.guarded(guarded, whose, &mut counted);
         }
-        self.0.meters.turn("blocked", 0.0);
-        self.count(&sample);
+        self.0.meters.turn("blocked", None);
+        self.count(&counted.sample);
     }
 
     /// Whether a model may be asked behind the scenes.
@@ -197,11 +212,11 @@ impl Recorder {
         if ruled.is_empty() {
             return Ok(());
         }
-        let mut sample = Sample { behind_the_scenes: true, ..Sample::default() };
+        let mut counted = Counted::behind_the_scenes();
         for ruled in &ruled {
-            self.guarded(&Guarded::ruled(ruled), &Whose::default(), &mut sample);
+            self.guarded(&Guarded::ruled(ruled), &Whose::default(), &mut counted);
         }
-        self.count(&sample);
+        self.count(&counted.sample);
         Ruled::block(&ruled).map_or(Ok(()), |block| Err(Fault::new(FaultKind::Refused, block.message)))
     }
 
@@ -218,12 +233,12 @@ impl Recorder {
     /// A text that is to be kept, with what must not be kept masked; or why it cannot be.
     pub(crate) fn admit(&self, text: &str) -> Result<String, Block> {
         let verdict = self.0.policies.current().check(Side::Input, text);
-        let mut sample = Sample { behind_the_scenes: true, ..Sample::default() };
+        let mut counted = Counted::behind_the_scenes();
         for finding in &verdict.findings {
-            self.guarded(&Guarded::finding(finding, Side::Input), &Whose::default(), &mut sample);
+            self.guarded(&Guarded::finding(finding, Side::Input), &Whose::default(), &mut counted);
         }
         if !verdict.findings.is_empty() {
-            self.count(&sample);
+            self.count(&counted.sample);
         }
         verdict.blocked.map_or_else(|| Ok(verdict.text.into_owned()), Err)
     }
@@ -295,20 +310,23 @@ impl Recorder {
         }
     }
 
-    fn guarded(&self, guarded: &Guarded, whose: &Whose, sample: &mut Sample) {
-        let action = action(guarded.action);
-        self.0.meters.guard(guarded.guard.as_str(), action, &guarded.kind);
+    /// A guard has found something. What scorecards compare with requests counts once a turn; findings of personal data and attempts at
+    /// injection are counted one by one.
+    fn guarded(&self, guarded: &Guarded, whose: &Whose, counted: &mut Counted) {
+        let is_block = guarded.action == Action::Block;
+        self.0.meters.guard(guarded.guard.as_str(), action(guarded.action), &guarded.kind);
+        let Counted { sample, broken } = counted;
         match guarded.guard {
             GuardName::PiiDetection => sample.pii += 1,
             GuardName::PromptInjection => sample.injections += 1,
             _ => {}
         }
-        if guarded.action == Action::Block {
-            sample.guard_blocks += 1;
-        }
-        if let Some(rule) = &guarded.policy {
+        sample.is_blocked |= is_block;
+        if let Some(rule) = &guarded.policy
+            && broken.insert((rule.clone(), guarded.stage, is_block))
+        {
             sample.violations += 1;
-            self.violated(rule, guarded.stage, guarded.action == Action::Block, whose);
+            self.violated(rule, guarded.stage, is_block, whose);
         }
     }
 
@@ -367,12 +385,12 @@ impl TurnRecord {
 
     pub(crate) fn guard(&mut self, guarded: &Guarded) {
         self.span.guard(guarded.guard.as_str(), action(guarded.action), &guarded.kind);
-        self.recorder.guarded(guarded, &self.whose, &mut self.sample);
+        self.recorder.guarded(guarded, &self.whose, &mut self.counted);
     }
 
     /// The agent has knowledge, and this is an answer; whether it has sources.
     pub(crate) fn answered_from_knowledge(&mut self, has_sources: bool) {
-        (self.sample.retrieved, self.sample.cited) = (1, u64::from(has_sources));
+        (self.counted.sample.retrieved, self.counted.sample.cited) = (1, u64::from(has_sources));
     }
 
     pub(crate) fn finish(mut self, stop: Stop, failure: Option<&'static str>, content: &str, took: Duration) {
@@ -387,15 +405,23 @@ impl TurnRecord {
             _ => "ok",
         };
         let inner = &self.recorder.0;
-        inner.meters.turn(outcome, took.as_secs_f64());
+        // When somebody leaves says nothing of how long an answer takes.
+        let took = (stop != Stop::Cancelled).then_some(took);
+        inner.meters.turn(outcome, took.map(|took| took.as_secs_f64()));
         let used = self.used();
-        let price = self.recorder.cost(inner.model.provider, &inner.model.id, &used).unwrap_or_default();
-        self.sample.error = failure.is_some();
-        self.sample.latency = took;
-        self.sample.input_tokens = used.input_tokens;
-        self.sample.output_tokens = used.output_tokens;
-        self.sample.cost_micros = micros(price);
-        self.recorder.count(&self.sample);
+        let price = self.recorder.cost(inner.model.provider, &inner.model.id, &used);
+        let sample = &mut self.counted.sample;
+        sample.end = match (stop, failure) {
+            (Stop::Cancelled, _) => End::Cancelled,
+            (_, Some(_)) => End::Failed,
+            (_, None) => End::Answered,
+        };
+        sample.latency = took;
+        sample.input_tokens = used.input_tokens;
+        sample.output_tokens = used.output_tokens;
+        sample.cost_micros = micros(price.unwrap_or_default());
+        sample.is_unpriced = is_unpriced(price, &used);
+        self.recorder.count(&self.counted.sample);
         self.span.outcome(outcome);
         if !self.is_stored {
             self.span.audit();
@@ -420,6 +446,11 @@ fn action(action: Action) -> &'static str {
         Action::Mask => "mask",
         Action::Block => "block",
     }
+}
+
+/// Whether tokens were used of a model whose price is not known.
+fn is_unpriced(price: Option<f64>, used: &Usage) -> bool {
+    price.is_none() && (used.input_tokens, used.output_tokens) != (0, 0)
 }
 
 /// Millionths of a dollar; a turn costs less than what would not fit.

@@ -1,13 +1,17 @@
 -- What scorecards, radar and alerts are made of: usage summed up by spans of time, violations of policies, readiness, alerts; and budgets
 -- that an agent's replicas share.
 
--- Null where the runtime was of an earlier version; `measured` are the requests that the other four are of.
+-- Null where the runtime was of an earlier version; `measured` are the requests that the others are of. `latency_ms` is the sum of those
+-- that are in `latency`. `unpriced` are requests, and calls of models behind the scenes, of which no price is known, so that the cost
+-- lacks them; `cancelled` are requests for whose end nobody waited.
 ALTER TABLE slipway.usage_by_run
     ADD COLUMN measured bigint,
     ADD COLUMN latency_ms bigint,
     ADD COLUMN audited bigint,
     ADD COLUMN retrieved bigint,
-    ADD COLUMN cited bigint;
+    ADD COLUMN cited bigint,
+    ADD COLUMN unpriced bigint,
+    ADD COLUMN cancelled bigint;
 
 -- Usage of all models together, by spans of 10 minutes, an hour and six hours, so that a day that begins at any minute is the sum of a
 -- few rows. Triggers keep it; no team's login may write it.
@@ -33,6 +37,8 @@ CREATE TABLE slipway.usage_spans (
     audited bigint NOT NULL,
     retrieved bigint NOT NULL,
     cited bigint NOT NULL,
+    unpriced bigint NOT NULL,
+    cancelled bigint NOT NULL,
     -- As in usage_by_run.
     latency bigint[] NOT NULL,
     last_minute timestamptz NOT NULL,
@@ -52,7 +58,7 @@ CREATE TABLE slipway.usage_backfill (
 DO $make$
 DECLARE
     counters CONSTANT text[] := '{requests,errors,input_tokens,output_tokens,cost_micros,guard_blocks,pii,injections,violations}';
-    measures CONSTANT text[] := '{measured,latency_ms,audited,retrieved,cited}';
+    measures CONSTANT text[] := '{measured,latency_ms,audited,retrieved,cited,unpriced,cancelled}';
     columns CONSTANT text := array_to_string(counters || measures, ', ');
     sums text;
     merged text;
@@ -328,7 +334,7 @@ CREATE FUNCTION slipway.bounded(total numeric) RETURNS bigint LANGUAGE sql IMMUT
 DO $make$
 DECLARE
     columns CONSTANT text[] := '{requests,errors,input_tokens,output_tokens,cost_micros,guard_blocks,pii,injections,violations,
-                                 measured,latency_ms,audited,retrieved,cited}';
+                                 measured,latency_ms,audited,retrieved,cited,unpriced,cancelled}';
     counters CONSTANT text := array_to_string(columns[:9], ', ');
     all_of CONSTANT text := array_to_string(columns, ', ');
     sums text;
@@ -344,7 +350,7 @@ BEGIN
                 (SELECT track, run_hash, %2$s, latency, minute AS at FROM slipway.usage_by_run m
                  WHERE m.team = k.team AND m.agent_id = k.agent_id AND m.minute >= since AND m.minute < tens LIMIT 1000)
                 UNION ALL
-                (SELECT '', '', %3$s, 0, 0, 0, 0, 0, latency, minute FROM slipway.usage_minutes m
+                (SELECT '', '', %3$s, 0, 0, 0, 0, 0, 0, 0, latency, minute FROM slipway.usage_minutes m
                  WHERE m.team = k.team AND m.agent_id = k.agent_id AND m.minute >= since AND m.minute < tens LIMIT 1000)
                 UNION ALL
                 (SELECT track, run_hash, %2$s, latency, last_minute FROM slipway.usage_spans s
@@ -364,7 +370,7 @@ BEGIN
             nth bigint, track text, run_hash text,
             requests bigint, errors bigint, input_tokens bigint, output_tokens bigint, cost_micros bigint, guard_blocks bigint, pii bigint,
             injections bigint, violations bigint, measured bigint, latency_ms bigint, audited bigint, retrieved bigint, cited bigint,
-            latency bigint[], last_minute bigint, partial boolean
+            unpriced bigint, cancelled bigint, latency bigint[], last_minute bigint, partial boolean
         )
         LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off
         AS $$

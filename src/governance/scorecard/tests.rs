@@ -85,6 +85,18 @@ fn a_number_that_is_no_score_is_not_measured() {
 }
 
 #[test]
+fn a_cost_that_lacks_a_price_is_not_measured() {
+    let mut measured = measured();
+    measured.usage = Some(Usage { cost_micros: None, ..usage() });
+    let card = card(&measured);
+    assert_eq!((card.cost.metrics[2].value, card.cost.metrics[2].score), (None, None));
+    assert_eq!(card.not_measured, ["estimated_daily_cost_usd"]);
+    assert!((card.coverage - 0.93).abs() < 1e-9, "a third of 0.20 is missing: {}", card.coverage);
+    measured.usage = Some(Usage { cost_micros: Some(0), ..usage() });
+    assert_eq!(self::card(&measured).cost.metrics[2].score, Some(100.0), "what is free is known to be");
+}
+
+#[test]
 fn background_work_has_a_price_and_no_other_merit() {
     let usage = Usage { input_tokens: 5, cost_micros: Some(2_000_000), ..Usage::default() };
     let card = card(&Measurements { usage: Some(usage), ..Measurements::default() });
@@ -109,6 +121,14 @@ fn a_mean_is_exact_where_it_was_counted() {
     assert_eq!(average(&measured), Some(400.0));
     measured.usage = took(40_000, 99);
     assert_eq!(average(&measured), Some(2000.0), "one request was not counted: the histogram has them all");
+}
+
+#[test]
+fn requests_without_a_duration_are_in_no_average() {
+    let mut measured = measured();
+    let took = Some(Share { count: 40_000, of: 100 });
+    measured.usage = Some(Usage { requests: 1_000, took, ..usage() });
+    assert_eq!(card(&measured).cost.metrics[1].value, Some(400.0));
 }
 
 #[test]

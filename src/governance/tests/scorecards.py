@@ -74,7 +74,7 @@ def mean_latency(bounds, counts):
 
 def average_latency(bounds, usage):
     took = usage["took"]
-    if took and took["of"] > 0 and took["of"] == usage["requests"]:
+    if took and took["of"] > 0 and took["of"] == sum(usage["latency"]):
         return Fraction(took["count"], took["of"]), False
     return mean_latency(bounds, usage["latency"])
 

@@ -114,7 +114,7 @@ fn agents() -> Vec<Value> {
         let usage = json!({"requests": requests, "errors": requests / 7, "unknown": some(json!(requests / 11)), "input_tokens": requests * 900,
             "output_tokens": requests * 350, "cost_micros": some(json!(requests * 4321)), "guard_blocks": requests / 3, "pii": requests / 5,
             "injections": requests / 40, "violations": requests / 30, "latency": latency,
-            "took": some(json!({"count": requests * 613, "of": requests - requests % 2})),
+            "took": some(json!({"count": requests * 613, "of": requests.min(500) - requests % 2})),
             "audited": some(json!({"count": requests / 2 + requests % 2, "of": requests})), "cited": some(json!({"count": requests / 5, "of": requests / 2}))});
         let agent = json!({"usage": some(usage), "min_score": some(json!(75)), "safety_floor": some(json!(0.8))});
         let mut agent = agent;

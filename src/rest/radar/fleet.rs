@@ -313,7 +313,7 @@ fn granted<T>(read: Result<T, Fault>) -> Result<Option<T>, Fault> {
 
 /// What is known of an agent that has done nothing: that it has done nothing, if that is where it would be written.
 fn empty(asked: &Asked) -> Reading {
-    let none = || Usage { latency: vec![0; LATENCY_BUCKETS], cost_micros: Some(0), ..Usage::default() };
+    let none = || Usage { latency: vec![0; LATENCY_BUCKETS], cost_micros: Some(0), unknown: Some(0), ..Usage::default() };
     Reading { usage: asked.is_recorded.then(none), alerts: Some(Vec::new()), ..Reading::default() }
 }
 

@@ -28,7 +28,6 @@ const TOKENS: &str =
     "sum by (namespace, agent, direction) (increase(slipway_runtime_tokens_total{agent!=\"\", direction=~\"input|output\"}[24h]))";
 const COST: &str = "sum by (namespace, agent) (increase(slipway_runtime_cost_usd_total{agent!=\"\"}[24h]))";
 const LATENCY: &str = "sum by (namespace, agent, le) (increase(slipway_runtime_turn_seconds_bucket{agent!=\"\"}[24h]))";
-const BLOCKS: &str = "sum by (namespace, agent) (increase(slipway_runtime_guard_actions_total{agent!=\"\", action=\"block\"}[24h]))";
 const PII: &str = "sum by (namespace, agent) (increase(slipway_runtime_pii_detections_total{agent!=\"\"}[24h]))";
 const INJECTIONS: &str = "sum by (namespace, agent) (increase(slipway_runtime_injection_attempts_total{agent!=\"\"}[24h]))";
 const VIOLATIONS: &str = "sum by (namespace, agent) (increase(slipway_runtime_policy_violations_total{agent!=\"\"}[24h]))";
@@ -105,10 +104,17 @@ impl Prometheus {
     pub(crate) async fn day(&self) -> Result<Day, String> {
         let mut day = Day::default();
         for sample in self.query(TURNS).await? {
-            let (count, is_error) = (whole(&sample), sample.metric.outcome == "error");
+            let count = whole(&sample);
             let usage = day.usage(&sample)?;
             usage.requests = usage.requests.saturating_add(count);
-            usage.errors = usage.errors.saturating_add(if is_error { count } else { 0 });
+            let unknown = usage.unknown.get_or_insert(0);
+            match sample.metric.outcome.as_str() {
+                "cancelled" => *unknown = unknown.saturating_add(count),
+                "error" => usage.errors = usage.errors.saturating_add(count),
+                // Guards act many times in one turn: what they did is no share of requests.
+                "blocked" => usage.guard_blocks = usage.guard_blocks.saturating_add(count),
+                _ => {}
+            }
         }
         for sample in self.query(TOKENS).await? {
             let (count, is_input) = (whole(&sample), sample.metric.direction == "input");
@@ -120,12 +126,8 @@ impl Prometheus {
             let micros = rounded(number(&sample) * 1e6);
             day.usage(&sample)?.cost_micros = Some(micros).filter(|micros| *micros > 0);
         }
-        let counts: [(&str, Field); 4] = [
-            (BLOCKS, |usage| &mut usage.guard_blocks),
-            (PII, |usage| &mut usage.pii),
-            (INJECTIONS, |usage| &mut usage.injections),
-            (VIOLATIONS, |usage| &mut usage.violations),
-        ];
+        let counts: [(&str, Field); 3] =
+            [(PII, |usage| &mut usage.pii), (INJECTIONS, |usage| &mut usage.injections), (VIOLATIONS, |usage| &mut usage.violations)];
         for (query, field) in counts {
             for sample in self.query(query).await? {
                 *field(day.usage(&sample)?) = whole(&sample);

@@ -203,10 +203,12 @@ impl Meters {
         }))
     }
 
-    /// A turn has ended: `ok`, `error`, `blocked` or `cancelled`.
-    pub(crate) fn turn(&self, outcome: &'static str, seconds: f64) {
+    /// A turn has ended: `ok`, `error`, `blocked` or `cancelled`. One that did not begin or was cut off has no time that could be compared.
+    pub(crate) fn turn(&self, outcome: &'static str, seconds: Option<f64>) {
         self.0.turns.get_or_create(&Outcome { outcome }).inc();
-        self.0.turn_seconds.observe(seconds);
+        if let Some(seconds) = seconds {
+            self.0.turn_seconds.observe(seconds);
+        }
     }
 
     pub(crate) fn tool_call(&self, tool: &str, outcome: &'static str, seconds: f64) {
@@ -475,7 +477,8 @@ mod tests {
     fn each_thing_is_counted_under_its_name() {
         let mut registry = Registry::with_prefix("slipway_runtime");
         let meters = Meters::new(&mut registry);
-        meters.turn("ok", 0.2);
+        meters.turn("ok", Some(0.2));
+        meters.turn("blocked", None);
         let model = meters.model("openai", "gpt-x");
         model.call("ok", 1.5);
         model.call("error", 0.1);
@@ -510,6 +513,7 @@ mod tests {
         let text = text(&registry);
         for line in [
             r#"turns_total{outcome="ok"} 1"#,
+            r#"turns_total{outcome="blocked"} 1"#,
             "turn_seconds_count 1",
             r#"first_token_seconds_sum{provider="openai",model="gpt-x"} 0.3"#,
             r#"model_calls_total{provider="openai",model="gpt-x",outcome="ok"} 1"#,

@@ -264,7 +264,7 @@ async fn usage_that_is_set_aside_and_handed_over_is_counted_once() {
     live(&database, "a", "ag_1").await;
     let mut admin = database.raw(&database.url).await;
     // Older than what there is of minutes.
-    admin.ask("insert into slipway.usage_spans select team, agent_id, span, start - interval '100 days', track, run_hash, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, latency, last_minute from slipway.usage_spans where span = 60").await.unwrap();
+    admin.ask("insert into slipway.usage_spans select team, agent_id, span, start - interval '100 days', track, run_hash, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, latency, last_minute from slipway.usage_spans where span = 60").await.unwrap();
     let (tenants, sums) = (
         database.tenants(),
         "select team || ' ' || agent_id, span::text, sum(requests)::text from slipway.usage_spans group by 1, span, 2 order by span",

@@ -53,6 +53,8 @@ fn used(numbers: &mut Numbers, minute: i64) -> UsageMinute {
         &mut row.audited,
         &mut row.retrieved,
         &mut row.cited,
+        &mut row.unpriced,
+        &mut row.cancelled,
     ] {
         *count = numbers.below(1_000);
     }
@@ -77,7 +79,7 @@ fn by_an_older_runtime(numbers: &mut Numbers, team: &str, agent: &str, minute: i
     )
 }
 
-const COUNTERS: [&str; 14] = [
+const COUNTERS: [&str; 16] = [
     "requests",
     "errors",
     "input_tokens",
@@ -92,6 +94,8 @@ const COUNTERS: [&str; 14] = [
     "audited",
     "retrieved",
     "cited",
+    "unpriced",
+    "cancelled",
 ];
 
 /// All minutes of both tables, with the columns of `usage_spans`.
@@ -100,7 +104,7 @@ fn minutes() -> String {
     let all = COUNTERS.map(|counter| format!("coalesce({counter}, 0) as {counter}")).join(", ");
     format!(
         "(select team, agent_id, minute, track, run_hash, {all}, latency from slipway.usage_by_run
-          union all select team, agent_id, minute, '', '', {older}, 0, 0, 0, 0, 0, latency from slipway.usage_minutes)"
+          union all select team, agent_id, minute, '', '', {older}, 0, 0, 0, 0, 0, 0, 0, latency from slipway.usage_minutes)"
     )
 }
 
@@ -141,7 +145,9 @@ async fn recomputed(admin: &mut Raw, filter: &str) -> Used {
         audited: n[11],
         retrieved: n[12],
         cited: n[13],
-        latency: n[14..].to_vec().try_into().unwrap(),
+        unpriced: n[14],
+        cancelled: n[15],
+        latency: n[16..].to_vec().try_into().unwrap(),
     }
 }
 

@@ -7,8 +7,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::*;
 
-/// As runtimes count, in minutes of 25 hours: each of two pods of `helper` has a turn a minute, of which every tenth fails, and the
-/// second one was replaced at noon, so to speak; `idle` did nothing.
+/// As runtimes count, in minutes of 25 hours: each of two pods of `helper` has a turn a minute, of which every tenth fails,
+/// every fifth is blocked, with many actions of guards; the second one was replaced at noon, so to speak; `idle` did nothing.
 fn history() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     let mut text = String::new();
@@ -31,11 +31,12 @@ fn history() -> String {
             }
         }
     };
-    family("slipway_runtime_turns_total", &[(",outcome=\"ok\"", 0.9), (",outcome=\"error\"", 0.1)]);
+    let turns = [(",outcome=\"ok\"", 0.4), (",outcome=\"error\"", 0.1), (",outcome=\"blocked\"", 0.2), (",outcome=\"cancelled\"", 0.3)];
+    family("slipway_runtime_turns_total", &turns);
     let tokens = [(",direction=\"input\"", 100.0), (",direction=\"output\"", 20.0), (",direction=\"cached_input\"", 50.0)];
     family("slipway_runtime_tokens_total", &tokens);
     family("slipway_runtime_cost_usd_total", &[("", 0.001)]);
-    family("slipway_runtime_guard_actions_total", &[(",guard=\"g\",action=\"block\"", 0.5), (",guard=\"g\",action=\"mask\"", 1.0)]);
+    family("slipway_runtime_guard_actions_total", &[(",guard=\"g\",action=\"block\"", 5.0), (",guard=\"g\",action=\"mask\"", 1.0)]);
     family("slipway_runtime_pii_detections_total", &[("", 0.2)]);
     family("slipway_runtime_injection_attempts_total", &[("", 0.3)]);
     family(
@@ -58,10 +59,11 @@ async fn a_day_is_what_was_counted_in_it() {
     for (what, found, expected) in [
         ("requests", helper.requests, 2880),
         ("errors", helper.errors, 288),
+        ("unknown", helper.unknown.unwrap(), 864),
         ("input", helper.input_tokens, 288_000),
         ("output", helper.output_tokens, 57_600),
         ("cost", cost, 2_880_000),
-        ("blocks", helper.guard_blocks, 1440),
+        ("blocks", helper.guard_blocks, 576),
         ("pii", helper.pii, 576),
         ("injections", helper.injections, 864),
         ("violations", helper.violations, 1440),
@@ -76,7 +78,8 @@ async fn a_day_is_what_was_counted_in_it() {
     let p95 = slipway_governance::quantile(&day.latency_bounds, &helper.latency, 0.95).unwrap();
     assert!(p95.at_least && (p95.value - 2500.0).abs() < 0.5, "{p95:?}");
     let idle = usage("idle");
-    assert_eq!(idle, Usage { latency: vec![0; 3], ..Usage::default() }, "scraped, and has done nothing; a cost of nothing is none");
+    let nothing = Usage { unknown: Some(0), latency: vec![0; 3], ..Usage::default() };
+    assert_eq!(idle, nothing, "scraped, and has done nothing; a cost of nothing is none");
     assert_eq!(day.agents.len(), 2);
 }
 

@@ -220,12 +220,45 @@ async fn the_radar_shows_what_was_recorded_of_this_agent() {
 }
 
 #[tokio::test]
+async fn what_has_no_price_has_no_cost_and_what_was_cancelled_no_end() {
+    let postgres = Postgres::start();
+    let api = with(&postgres).await;
+    let odd = agent(&api, "Odd", json!({}), ready(1)).await;
+    let free = agent(&api, "Free", json!({}), ready(1)).await;
+    agent(&api, "Quiet", json!({}), ready(1)).await;
+    // 20 came to an end and have a duration; the others were cancelled.
+    let odds = UsageMinute { requests: 30, cancelled: 10, unpriced: 5, ..used(20, 5, 400) };
+    store(&postgres, "tk_a", &odd, "stable").record_usage(&[odds]).await.unwrap();
+    let nothing = UsageMinute { cost_micros: 0, ..used(10, 0, 400) };
+    store(&postgres, "tk_a", &free, "stable").record_usage(&[nothing]).await.unwrap();
+
+    let one = get(&api, "/radar/odd").await.body["data"].clone();
+    for metrics in [&one["metrics"], &one["tracks"]["stable"]] {
+        let counts = ["requests_24h", "errors_24h", "unknown_24h"].map(|name| metrics[name].as_i64());
+        assert_eq!(counts, [Some(30), Some(5), Some(10)], "{one}");
+        assert_eq!((&metrics["error_rate_pct"], &metrics["avg_latency_ms"]), (&json!(25.0), &json!(400.0)), "{one}");
+        assert_eq!(metrics["estimated_cost_usd"], Value::Null, "{one}");
+    }
+    assert!(one["not_measured"].as_array().unwrap().contains(&json!("estimated_cost_usd")), "{one}");
+    let card = get(&api, "/governance/scorecards/odd").await.body["data"].clone();
+    let cost = metric(&card["cost"], "estimated_daily_cost_usd");
+    assert_eq!((&cost["value"], &cost["score"]), (&Value::Null, &Value::Null), "{card}");
+    assert!(card["not_measured"].as_array().unwrap().contains(&json!("estimated_daily_cost_usd")), "{card}");
+    for name in ["free", "quiet"] {
+        let metrics = get(&api, &format!("/radar/{name}")).await.body["data"]["metrics"].clone();
+        assert_eq!((&metrics["estimated_cost_usd"], &metrics["unknown_24h"]), (&json!(0.0), &json!(0)), "{name}: {metrics}");
+    }
+}
+
+#[tokio::test]
 async fn a_scorecard_is_made_of_usage_and_of_the_last_run() {
     let postgres = Postgres::start();
     let api = with(&postgres).await;
     let helper = agent(&api, "Helper", json!({"governance": {"risk_profile": "standard"}}), ready(1)).await;
     agent(&api, "Quiet", json!({}), ready(1)).await;
-    let mut usage = used(100, 0, 400);
+    let mut usage = used(90, 0, 400);
+    // Ten more were refused before they began, and took no time.
+    (usage.requests, usage.audited) = (100, 100);
     (usage.guard_blocks, usage.pii, usage.injections, usage.violations) = (10, 10, 0, 4);
     store(&postgres, "tk_a", &helper, "stable").record_usage(&[usage]).await.unwrap();
     let run = |name: &str, ended: &str, safety: f64, delivered: &str| {
@@ -251,7 +284,7 @@ async fn a_scorecard_is_made_of_usage_and_of_the_last_run() {
     );
     // 90, 100 − 10 blocked, 5 of 10, none of 2.
     assert_eq!((&card["safety"]["score"], &card["safety"]["grade"]), (&json!(82.5), &json!("B")), "{card}");
-    // 1000 of 1500 tokens, 400 of 1000 ms, 2 of 5 US dollars.
+    // 900 of 1500 tokens, 400 of 1000 ms, 1.8 of 5 US dollars.
     assert_eq!((&card["cost"]["score"], &metric(&card["cost"], "avg_latency_ms")["value"]), (&json!(100.0), &json!(400.0)), "{card}");
     // 2 of 4, and 100 %.
     assert_eq!((&card["compliance"]["score"], &card["compliance"]["grade"]), (&json!(75.0), &json!("C")), "{card}");

@@ -11,7 +11,7 @@ async fn what_rules_and_dashboards_ask_for_is_on_the_page() {
     let model = meters.model("openai", "gpt-x");
     model.call("error", 1.0);
     model.first_token(0.1);
-    meters.turn("error", 1.0);
+    meters.turn("error", Some(1.0));
     meters.tool_call("weather", "error", 0.1);
     meters.retrieval("kb_docs", "error", 0.1);
     meters.guard("pii-detection", "mask", "email");

@@ -1,5 +1,6 @@
 //! With a real PostgreSQL: budgets that an agent's replicas share, and what is written down of violations and audits.
 
+use std::io::{Read, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 use slipway_peers::Postgres;
 
 use crate::support::scripted::Model;
-use crate::support::{Runtime, eventually, within};
+use crate::support::{Runtime, eventually, request, within};
 
 /// What a turn costs by the price table: 1000 tokens in, 100 out.
 const TURN_USD: f64 = 0.0035;
@@ -162,7 +163,8 @@ fn violations_and_audits_are_written_down_with_the_usage() {
     for conversation in ["conv_1", "conv_1", "conv_2"] {
         assert_eq!(ask(conversation, "What is in it?")["stop_reason"], "guard");
     }
-    assert_eq!(ask("conv_3", "Is there catnip?")["stop_reason"], "guard");
+    // However often it is named, one rule is broken once by one message.
+    assert_eq!(ask("conv_3", "Is there catnip, more catnip, or catnip alone?")["stop_reason"], "guard");
     runtime.post("/v1/chat/completions", &json!({"messages": [{"role": "user", "content": "What is in it?"}]}).to_string());
     runtime.terminate();
     assert_eq!(runtime.wait().code(), Some(0));
@@ -180,6 +182,33 @@ fn violations_and_audits_are_written_down_with_the_usage() {
     // Three answers were kept with their trace; one message was refused, one turn is nobody's to audit.
     let counts = postgres.psql("select sum(requests), sum(audited), sum(violations), sum(guard_blocks) from slipway.usage_by_run");
     assert_eq!(counts.trim().split('|').map(str::trim).collect::<Vec<_>>(), ["5", "3", "5", "5"]);
+    assert_eq!(postgres.psql("select sum(count) from slipway.policy_violations").trim(), "5");
+    let timed = postgres.psql("select sum(bucket) from slipway.usage_by_run, unnest(latency) bucket");
+    assert_eq!(timed.trim(), "4", "what was refused took no time");
+}
+
+#[test]
+fn what_has_no_price_and_what_nobody_waited_for_is_written_down() {
+    let (postgres, model) = (Postgres::start(), Model::start());
+    model.says(&["Once ", "upon ", "a time ", "there was ", "a house."]);
+    model.pauses(200);
+    let policies = policy("warning", &[("max_latency", "lt", "100000")]);
+    let mut runtime = replica(&postgres, &model, &policies, &[("RUNTIME_MODEL_ID", "house-model-of-no-price")]);
+    assert_eq!(runtime.chat(&json!({"message": "Tell me a story."}))["stop_reason"], "end_turn");
+    let mut stream = runtime.connect();
+    let body = json!({"message": "Tell me a story.", "cancel_on_disconnect": true}).to_string();
+    stream.write_all(request("POST /chat/stream", "content-type: application/json\r\n", &body).as_bytes()).unwrap();
+    stream.read_exact(&mut [0; 300]).unwrap();
+    drop(stream);
+    eventually("a count", || runtime.metric(r#"turns_total{outcome="cancelled"}"#).filter(|count| *count > 0.0));
+    assert_eq!(runtime.metric("turn_seconds_count"), Some(1.0), "one was cut off");
+    runtime.terminate();
+    assert_eq!(runtime.wait().code(), Some(0));
+    let counts = postgres.psql(
+        "select sum(requests), sum(errors), sum(cancelled), sum(unpriced), sum(cost_micros), sum(measured), \
+         (select sum(bucket) from slipway.usage_by_run, unnest(latency) bucket) from slipway.usage_by_run",
+    );
+    assert_eq!(counts.trim().split('|').map(str::trim).collect::<Vec<_>>(), ["2", "0", "1", "2", "0", "2", "1"]);
 }
 
 #[test]
