@@ -58,7 +58,7 @@ pub(super) async fn read(tenancy: &Tenancy, fleet: &[Watched], now: Timestamp) -
             at(&mut found, agent, |found| found.recent = Usage::from(&used));
         }
         for AgentUsage { agent, used, .. } in tenancy.usage(&rows, today).await? {
-            at(&mut found, agent, |found| found.spent_today = Usage::from(&used).cost_usd().unwrap_or(0.0));
+            at(&mut found, agent, |found| found.spent_today = used.spent_usd());
         }
         for row in tenancy.violations(&rows, recent).await? {
             at(&mut found, row.agent, |found| found.note(&row));
@@ -97,15 +97,15 @@ impl Found {
 
     /// What a limit is held against, and traces in which it can be seen.
     pub(super) fn reading(&self, limit: &Limit, agent: &Watched, minutes_down: f64) -> (Reading, Vec<String>) {
-        let has_enough = self.recent.requests >= MIN_REQUESTS;
+        let has_enough = |count: i64| count >= MIN_REQUESTS;
         let traces = |broken: Vec<&Broken>| broken.into_iter().flat_map(|broken| broken.traces.clone()).take(MAX_TRACES).collect();
         let of_rule = |of: RuleType| traces(self.of_policy(&limit.policy, |rule| rule == of.as_str()));
         match limit.topic {
             Topic::Down if agent.is_suspended() => (Reading::Nothing, Vec::new()),
             Topic::Down => (Reading::Value(minutes_down), Vec::new()),
-            Topic::ErrorRate => (Reading::of(self.recent.error_percent().filter(|_| has_enough)), Vec::new()),
+            Topic::ErrorRate => (Reading::of(self.recent.error_percent().filter(|_| has_enough(self.recent.ended()))), Vec::new()),
             Topic::P95Latency => {
-                let p95 = quantile(&LATENCY_BOUNDS_MS, &self.recent.latency, 0.95).filter(|_| has_enough);
+                let p95 = quantile(&LATENCY_BOUNDS_MS, &self.recent.latency, 0.95).filter(|_| has_enough(self.recent.latency.iter().sum()));
                 (Reading::of(p95.map(|p95| p95.value)), of_rule(RuleType::MaxLatency))
             }
             Topic::DailyCost => (Reading::Value(self.spent_today), of_rule(RuleType::MaxCostPerDay)),
