@@ -8,15 +8,15 @@ pub const DEFAULT_NAMES: [&str; 4] = ["default-tokens", "default-latency", "defa
 /// What they say when they are made.
 pub fn defaults() -> [(&'static str, GuardrailPolicySpec); 4] {
     let [tokens, latency, topics, cost] = DEFAULT_NAMES;
-    let policy = |name: &str, description: &str, severity, rule| GuardrailPolicySpec {
+    let policy = |name: &str, description: &str, severity, rule: GuardrailRule| GuardrailPolicySpec {
         name: name.to_owned(),
         description: Some(description.to_owned()),
         severity,
         enabled: true,
+        // Every agent is held to it, and would stream no more.
+        hold_answers: rule.type_ != RuleType::BlockedTopics,
         rules: vec![rule],
         rollback: false,
-        // Every agent is held to it, and would stream no more.
-        hold_answers: name != topics,
     };
     [
         (

@@ -45,6 +45,7 @@ fn the_defaults_are_those_of_the_specification() {
         ]
     );
     assert_eq!(defaults().map(|(name, _)| name), DEFAULT_NAMES);
+    assert_eq!(defaults().map(|(_, spec)| spec.hold_answers), [true, true, false, true], "agents go on streaming");
 }
 
 #[test]
