@@ -352,12 +352,22 @@ impl<'a> Answering<'a> {
         }
     }
 
+    /// The turn may be cut off wherever it waits: what was found is written down, and the answer blocked, before anybody is told.
     async fn pass_guarded(&mut self, outs: Vec<StreamItem>) {
+        for out in &outs {
+            match out {
+                StreamItem::Text(_) => {}
+                StreamItem::Finding(finding) => self.record.guard(&Guarded::finding(finding, Side::Output)),
+                StreamItem::Blocked(block) => self.blocked = Some(block.message.clone()),
+            }
+        }
         for out in outs {
             match out {
                 StreamItem::Text(text) => self.tell(text).await,
-                StreamItem::Finding(finding) => self.guard(Guarded::finding(&finding, Side::Output)).await,
-                StreamItem::Blocked(block) => self.blocked = Some(block.message),
+                StreamItem::Finding(finding) => {
+                    let _ = self.listener.send(TurnEvent::Guard(Guarded::finding(&finding, Side::Output))).await;
+                }
+                StreamItem::Blocked(_) => {}
             }
         }
     }
@@ -382,11 +392,9 @@ impl<'a> Answering<'a> {
             let guards = Arc::clone(&self.guards);
             let verdict = judge(&guards, Side::Output, &held).await;
             if let Some(block) = verdict.blocked {
-                for finding in verdict.findings.iter().filter(|finding| finding.action == Action::Block) {
-                    self.guard(Guarded::finding(finding, Side::Output)).await;
-                }
-                self.blocked = Some(block.message);
-                return;
+                let blocking = verdict.findings.into_iter().filter(|finding| finding.action == Action::Block);
+                let items = blocking.map(StreamItem::Finding).chain([StreamItem::Blocked(block)]);
+                return self.pass_guarded(items.collect()).await;
             }
             verdict.text.into_owned()
         } else {

@@ -208,6 +208,30 @@ fn an_answer_that_is_cut_off_is_judged_before_it_is_kept() {
 }
 
 #[test]
+fn an_answer_that_is_cut_off_while_findings_wait_stays_blocked() {
+    let model = Model::start();
+    // Of each `w` comes an event of 2 KiB: more than the connection to a client that does not read takes.
+    model.says(&[&format!("{LEAD}{}{NEEDLE}{REST}", "w ".repeat(8192))]);
+    let topic = json!({"name": "x".repeat(2048), "words": ["w"]});
+    let own = json!([{"name": "blocked-topics", "action": "warn", "topics": [topic]}]).to_string();
+    let policies = whole(&[policy("gp_topics", "critical", &[TOPICS])]);
+    let runtime = agent(&model, &[("RUNTIME_TURN_SECONDS", "2"), ("RUNTIME_GUARDS", &own), ("RUNTIME_POLICIES", &policies)]);
+    let mut slow = runtime.connect();
+    let body = json!({"message": "Tell me a story.", "conversation_id": "conv_1"}).to_string();
+    slow.write_all(request("POST /chat/stream", "content-type: application/json\r\n", &body).as_bytes()).unwrap();
+    let kept = eventually("an answer that is kept", || {
+        let (head, body) = runtime.send("GET /conversations/conv_1", "", "");
+        let conversation: Value = head.starts_with("http/1.1 200").then(|| serde_json::from_str(&body).unwrap())?;
+        conversation["messages"].get(1).filter(|message| message["content"] != "").cloned()
+    });
+    assert!(kept["content"].as_str().unwrap().starts_with("refused by blocked-topics (policy gp_topics)"), "{}", kept["content"]);
+    let mut told = String::new();
+    slow.read_to_string(&mut told).unwrap();
+    assert!(!told.contains("MARKER") && told.contains(r#""type":"done""#), "{}", &told[told.len().saturating_sub(500)..]);
+    assert_eq!(violations(&runtime, "gp_topics", "blocked_topics", "output", true), Some(1.0));
+}
+
+#[test]
 fn a_warning_reports_and_changes_nothing() {
     let model = Model::start();
     let text = format!("{LEAD}{NEEDLE}{REST}");
