@@ -113,6 +113,9 @@ fn every_variable_under_its_condition() {
     assert_eq!(policies["value"], "/var/run/slipway/policies/policies.json", "{env:#}");
     let key = explicit("RUNTIME_ACCESS_PUBLIC_KEY").unwrap_or_default();
     assert_eq!(key["value"].as_str().map(str::len), Some(44), "{env:#}");
+    for variable in ["RUNTIME_GUARDS", "RUNTIME_POLICIES"] {
+        assert!(explicit(variable).is_some_and(|variable| variable["value"].is_null()), "{variable} is empty and set: {env:#}");
+    }
     for (variable, setting) in [("RUNTIME_EGRESS_PROXY", "SLIPWAY_EGRESS_PROXY"), ("RUNTIME_SEARCH_URL", "SLIPWAY_SEARCH_URL")] {
         assert_eq!(explicit(variable).is_some(), platform::setting(setting).is_none(), "{variable} is empty where the chart names none");
     }
