@@ -126,16 +126,15 @@ fn the_deployment() {
     let team = Team::new("deployment");
     let agent = team.agent("hello", &json!({"version": "1.2", "resources": {"requests": {"cpu": "10m"}, "limits": {"memory": "64Mi"}}}));
     let deployment = agent.deployment_until("been made", 20, |_| true);
-    let probe =
-        |delay, period| json!({"httpGet": {"path": "/healthz", "scheme": "HTTP"}, "initialDelaySeconds": delay, "periodSeconds": period});
+    let probe = |path: &str, delay, period| json!({"httpGet": {"path": path, "scheme": "HTTP"}, "initialDelaySeconds": delay, "periodSeconds": period});
     let container = json!({
         "name": "agent",
         "image": platform::runtime_image(),
         "imagePullPolicy": if platform::runtime_image().contains('/') { "IfNotPresent" } else { "Never" },
         "ports": [{"containerPort": 8000}, {"containerPort": 8001}],
         "envFrom": [{"secretRef": {"name": "agent-env", "optional": true}}, {"configMapRef": {"name": "hello-config"}}],
-        "livenessProbe": probe(5, 10),
-        "readinessProbe": probe(3, 5),
+        "livenessProbe": probe("/healthz", 5, 10),
+        "readinessProbe": probe("/readyz", 3, 5),
         "resources": {"requests": {"cpu": "10m"}, "limits": {"memory": "64Mi"}},
         "securityContext": {"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": {"drop": ["ALL"]}},
         "volumeMounts": [
