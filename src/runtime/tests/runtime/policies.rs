@@ -339,6 +339,22 @@ fn a_tool_that_is_denied_is_neither_offered_nor_called() {
 }
 
 #[test]
+fn a_tool_of_a_denied_server_is_withheld_while_the_server_is_down() {
+    let tools = r#"[{"name": "github", "type": "mcp", "category": "general", "mcpEndpoint": "http://127.0.0.1:9/mcp", "timeout": 5}]"#;
+    let runtime = Runtime::with(&[
+        ("RUNTIME_MODEL_ID", "stub-script"),
+        ("RUNTIME_STRATEGY", "agent-react"),
+        ("RUNTIME_TOOLS", tools),
+        ("RUNTIME_POLICIES", &whole(&[policy("gp_a", "critical", &[("denied_tools", "contains", "github")])])),
+    ]);
+    let events = runtime.stream(&json!({"message": "call github_list {}\n\ntext {results}"}));
+    let content = events.last().unwrap()["content"].as_str().unwrap();
+    assert!(content.starts_with("The call was withheld: refused by denied-tools (policy gp_a)"), "{events:?}");
+    assert!(events.iter().any(|event| event["guard"] == "denied-tools" && event["kind"] == "github"), "{events:?}");
+    assert!(events.iter().all(|event| event["type"] != "tool_start"), "{events:?}");
+}
+
+#[test]
 fn what_is_denied_is_not_shown_to_the_model() {
     let (url, questions) = crate::support::recorded_model("Done.");
     let tools = r#"[{"name": "datetime", "type": "builtin", "category": "general", "timeout": 5},
